@@ -1,0 +1,197 @@
+// The graph of the Torch, ATen and joint stages.
+//
+// Semantics. A graph is a list of nodes in execution order; each node reads values that were made before it and makes
+// values of its own (SSA: a value is made once and never changes its type).
+//   Torch stage: nodes are Python calls as the user wrote them (call_function, call_method, get_attr); they may mutate
+//     and alias their operands, so their order is meaning and nothing may be moved across a mutation.
+//   ATen stage: nodes are calls of ATen overloads ("aten.add.Tensor") without mutation of what was passed in and without
+//     visible aliasing: two values never share memory as far as a pass can tell. What the user sees of mutation and
+//     aliasing is said at the end, by `mutations` and `outputs` (see OutputSpec). An op that draws random numbers or
+//     has another effect keeps its place relative to the others of its kind (trait `effect` of the op table).
+// Arguments of an ATen node stand in the order of its schema, keyword-only ones included; trailing None are left out
+// (a missing argument means None). Text form: see text.h.
+#pragma once
+
+#include <complex>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "ir/types.h"
+#include "support/ids.h"
+
+namespace oxy::ir {
+
+struct NodeTag;
+struct ValueTag;
+struct StackTag;
+using NodeId = Id<NodeTag>;
+using ValueId = Id<ValueTag>;
+using StackId = Id<StackTag>;
+
+struct Arg;
+struct List { std::vector<Arg> items; };    // [a, b]
+struct Tuple { std::vector<Arg> items; };   // (a, b)
+struct Dict { std::vector<std::pair<std::string, Arg>> items; };  // {"k": a}, in order
+struct Slice;                               // slice(a, b, c)
+struct Ellipsis {};
+struct None {};
+struct Str { std::string value; };
+struct Layout { int8_t value; };            // a c10::Layout
+struct MemoryFormat { int8_t value; };      // a c10::MemoryFormat
+struct Object { uint32_t index; };          // entry of Graph::objects: something only the host knows
+
+// An argument: a value of the graph, or data known when the graph was made.
+struct Arg {
+  using Storage = std::variant<None, ValueId, bool, Expr, double, std::complex<double>, Str, DType, Device, Layout,
+                               MemoryFormat, List, Tuple, Dict, std::shared_ptr<const Slice>, Ellipsis, Object>;
+  Storage v;
+
+  Arg() = default;
+  template <class T>
+    requires std::is_constructible_v<Storage, T&&>
+  Arg(T&& x) : v(std::forward<T>(x)) {}  // NOLINT: an argument is any of these
+  Arg(int64_t x) : v(Expr(x)) {}         // NOLINT
+  Arg(int x) : v(Expr(x)) {}             // NOLINT
+  Arg(const char* s) : v(Str{s}) {}      // NOLINT
+
+  template <class T> const T* get_if() const { return std::get_if<T>(&v); }
+  template <class T> const T& get() const { return std::get<T>(v); }
+  bool is_none() const { return std::holds_alternative<None>(v); }
+  bool is_value() const { return std::holds_alternative<ValueId>(v); }
+  ValueId value() const { return std::get<ValueId>(v); }
+  // A list or tuple's items.
+  const std::vector<Arg>* items() const;
+};
+struct Slice { Arg start, stop, step; };
+
+// Every value inside an argument, nested ones too.
+void for_each_value(const Arg& a, const std::function<void(ValueId)>& f);
+// A copy with values replaced.
+Arg map_values(const Arg& a, const std::function<ValueId(ValueId)>& f);
+
+enum class NodeKind : uint8_t {
+  Input,         // target: its name
+  Attribute,     // get_attr of the Torch stage, a lifted constant tensor of the ATen stage; target: its name
+  CallFunction,  // target: qualified Python name, or "@objN" for a callable that only the host knows (objects[N])
+  CallMethod,    // target: method name; args[0] is self
+  CallOp,        // target: "namespace.op.overload"
+};
+
+struct Node {
+  NodeId id;
+  NodeKind kind = NodeKind::CallOp;
+  std::string target;
+  std::vector<Arg> args;
+  std::vector<std::pair<std::string, Arg>> kwargs;  // Torch stage only
+  std::vector<ValueId> outputs;
+  // One entry per return of the schema: -1 a single value, n >= 0 a list of n values. Empty means one single value
+  // each. The Torch stage has one output: the call's result, with `is_tuple` results indexed by operator.getitem.
+  std::vector<int32_t> returns;
+  StackId stack;       // the user's stack
+  NodeId parent;       // ATen: the node of the Torch graph that it came from
+  std::string name;    // Torch stage: the name that torch.fx gave it, kept for the round trip
+  bool dead = false;   // removed; skipped by iteration, swept by Graph::compact
+
+  const Arg& arg(size_t i) const;  // None where it was left out
+};
+
+struct Value {
+  NodeId def;
+  uint32_t index = 0;  // position in def's outputs
+  Type type;
+};
+
+struct Frame {
+  std::string file;
+  int32_t line = 0;
+  std::string function;
+  std::string code;  // the source line, stripped
+};
+
+// What the caller gets for one position of the graph's result.
+struct OutputSpec {
+  enum class Kind : uint8_t {
+    Value,        // a tensor of its own, or a number: `value`
+    Input,        // the very object passed as input `index`
+    ViewOfInput,  // a new view of input `index`, with the metadata of `type` (dtype equal)
+    ViewOfOutput, // a new view of the memory that output `index` (a Value) has, with the metadata of `type`
+    None,
+  };
+  Kind kind = Kind::Value;
+  ValueId value;
+  uint32_t index = 0;
+  TensorType type;
+};
+
+// Input `input` holds `value` after the call. All happen at the commit point, after the last step that can raise.
+struct Mutation {
+  uint32_t input = 0;
+  ValueId value;
+  // The shape and strides of the input change too (resize_, set_, t_ ...): not compiled, kept to be said.
+  bool metadata = false;
+};
+
+enum class Stage : uint8_t { Torch, Aten };
+
+class Graph {
+ public:
+  explicit Graph(Stage stage, std::shared_ptr<sym::ExprPool> pool = std::make_shared<sym::ExprPool>());
+
+  Stage stage;
+  std::string name = "graph";
+  std::shared_ptr<sym::ExprPool> pool;
+
+  // Inputs come first, in the order in which the caller passes them.
+  ValueId add_input(std::string name, Type type);
+  ValueId add_attribute(std::string name, Type type);
+  // Appends a call; its outputs get the given types.
+  Node& add_call(NodeKind kind, std::string target, std::vector<Arg> args, std::vector<Type> output_types);
+  // The same, before `before` in the order.
+  Node& insert_call(NodeId before, NodeKind kind, std::string target, std::vector<Arg> args, std::vector<Type> types);
+
+  Node& node(NodeId id) { return nodes_[id]; }
+  const Node& node(NodeId id) const { return nodes_[id]; }
+  Value& value(ValueId id) { return values_[id]; }
+  const Value& value(ValueId id) const { return values_[id]; }
+  const TensorType& tensor_type(ValueId id) const;
+  Node& def(ValueId id) { return nodes_[values_[id].def]; }
+  const Node& def(ValueId id) const { return nodes_[values_[id].def]; }
+  size_t value_count() const { return values_.size(); }
+  size_t node_count() const { return nodes_.size(); }
+
+  // The nodes in execution order, dead ones included (check Node::dead). Stable while nodes are inserted elsewhere.
+  const std::vector<NodeId>& order() const { return order_; }
+  const std::vector<ValueId>& inputs() const { return inputs_; }
+
+  // Result of the graph. Torch stage: `result` (any nesting of values and data). ATen: `outputs`, flat.
+  Arg result;
+  std::vector<OutputSpec> outputs;
+  std::vector<Mutation> mutations;
+
+  // Things only the host knows, by number; the graph holds a printable name each.
+  std::vector<std::string> objects;
+
+  StackId add_stack(std::vector<Frame> frames);  // innermost last; equal stacks share an id
+  const std::vector<Frame>& stack(StackId id) const { return stacks_[id]; }
+  bool has_stack(StackId id) const { return id.valid(); }
+
+  // Readers of every value: how often each is read by live nodes, outputs and mutations.
+  std::vector<uint32_t> use_counts() const;
+  void replace_uses(ValueId from, ValueId to);  // in live nodes, result, outputs and mutations
+  void kill(NodeId id) { nodes_[id].dead = true; }
+  void compact();  // drops dead nodes from the order
+  void set_order(std::vector<NodeId> order) { order_ = std::move(order); }
+
+ private:
+  IdMap<NodeId, Node> nodes_;
+  IdMap<ValueId, Value> values_;
+  IdMap<StackId, std::vector<Frame>> stacks_;
+  std::unordered_map<std::string, StackId> stack_by_text_;
+  std::vector<NodeId> order_;
+  std::vector<ValueId> inputs_;
+};
+
+}  // namespace oxy::ir

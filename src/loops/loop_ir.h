@@ -1,0 +1,112 @@
+// Loop IR: what is computed, element by element, before anything is said about fusion, order or memory.
+//
+// Semantics. A Program is a list of Steps in an order that respects their dependences. A Loop step runs its body once
+// for each point of its axes, in any order and in parallel; the body is SSA over scalars and sees memory through Load
+// and Store only. A loop writes each element of its buffer exactly once and never reads it (StoreAdd apart, which adds
+// to a buffer that an earlier step wrote). Index expressions are logical: one a dimension of the buffer, each within
+// bounds; the layout (strides, offset) belongs to the buffer. Floating-point arithmetic is IEEE in the instruction's
+// dtype, without reassociation except inside Reduce; NaN and infinity as ATen; integers wrap.
+// Axes with `reduction` are folded by the body's Reduce instructions: what depends on no Reduce runs at each point of
+// all axes, what depends on one runs once the fold is complete, at each point of the other axes.
+// Aliasing: two buffers never overlap, except that a View buffer lies in its base's memory.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ops/loop_builder.h"
+
+namespace oxy::loops {
+
+using ir::DType;
+using ops::Index;
+using ops::LoopOp;
+using ops::ReduceKind;
+using sym::Expr;
+
+struct BufferTag;
+using BufferId = Id<BufferTag>;
+
+struct Buffer {
+  enum class Kind : uint8_t {
+    Input,      // memory of graph input `source`
+    Attribute,  // memory of a lifted constant tensor, `source` counts them
+    Temp,       // lives between steps of one call, in the arena (or nowhere, when fusion removes it)
+    Extern,     // allocated by the extern step that makes it
+    Output,     // escapes to the caller: from the output pool
+    View,       // a strided view of `base`'s memory: same storage, type gives sizes, strides and offset
+  };
+  std::string name;  // "in0", "buf3": unique
+  Kind kind = Kind::Temp;
+  ir::TensorType type;
+  uint32_t source = 0;
+  BufferId base;        // View
+  ir::ValueId value;    // the graph value that it holds
+};
+
+struct Axis {
+  Expr var;   // a symbol with range [0, size)
+  Expr size;
+  bool reduction = false;
+};
+
+struct Inst {
+  LoopOp op = LoopOp::Const;
+  DType dtype = DType::F32;      // of the result; of the stored value for Store
+  std::vector<uint32_t> args;    // earlier instructions of the body
+  BufferId buffer;               // Load, Store, StoreAdd
+  Index index;                   // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol: index[0]
+  double number = 0;             // Const of floating dtype
+  int64_t integer = 0;           // Const of other dtypes
+  ReduceKind reduce = ReduceKind::Sum;
+};
+using Body = std::vector<Inst>;
+
+struct Loop {
+  std::string name;              // "op3_add"
+  std::vector<Axis> axes;        // logical order of the result's dimensions, then the reduction axes
+  Body body;
+  std::vector<ir::NodeId> origins;  // nodes of the ATen graph
+
+  bool has_reduction() const;
+};
+
+// An op run by the dispatcher. Its arguments are the node's; buffers stand for the values.
+struct ExternStep {
+  ir::NodeId node;
+  std::vector<BufferId> reads;
+  std::vector<BufferId> writes;  // one an output value of the node that is a tensor; invalid where it is not
+};
+
+using Step = std::variant<Loop, ExternStep>;
+
+struct Program {
+  const ir::Graph* graph = nullptr;
+  std::shared_ptr<sym::ExprPool> pool;
+  IdMap<BufferId, Buffer> buffers;
+  std::vector<Step> steps;
+  std::unordered_map<ir::ValueId, BufferId> buffer_of;  // where a graph value lives
+};
+
+// Text, parsed back by parse(). See docs/ir.md.
+//   buffer in0: f32[4, 8] input 0
+//   buffer buf0: f32[4, 8] temp
+//   loop op0_add (p0: 4, p1: 8) {        # model.py:3
+//     %0 = load f32 in0[p0, p1]
+//     %1 = const f32 1.0
+//     %2 = add f32 %0, %1
+//     store buf0[p0, p1] = %2
+//   }
+//   loop op1_sum (p0: 4 | r0: 8) {
+//     %0 = load f32 buf0[p0, r0]
+//     %1 = reduce f32 sum %0
+//     store buf1[p0] = %1
+//   }
+//   extern op2: aten.mm.default(buf0, in1) -> buf2
+std::string print(const Program& p);
+std::string print(const Program& p, const Step& s);
+Program parse(std::string_view text);  // extern steps parse to steps without a node
+void verify(const Program& p);
+
+}  // namespace oxy::loops

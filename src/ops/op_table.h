@@ -1,0 +1,98 @@
+// THE op table: one row per ATen overload that we know more about than its schema.
+//
+// Rows stand in src/ops/<family>.def, one family a file, with the rules in <family>.cpp beside it:
+//   OP("aten.add.Tensor", "(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", Pure,
+//      shape_add, loop_add, no_decomposition)
+// An op without a row, or without a loop rule, is an extern call with the shape that torch's own rule gives. A test
+// compares every row's schema with the dispatcher's.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "ops/loop_builder.h"
+
+namespace oxy::ops {
+
+enum Trait : uint32_t {
+  Pure = 0,                // same arguments, same result; nothing else happens; may be removed, merged, repeated
+  Random = 1 << 0,         // draws from a generator: keeps its order among its kind, is never merged or removed
+  Effect = 1 << 1,         // something visible happens (an assertion, a print): order kept, never removed
+  View = 1 << 2,           // the result can alias args[0]; the loop rule is a change of index only
+  Pointwise = 1 << 3,      // element by element of broadcast operands
+  Reduction = 1 << 4,      // has a reduction rule
+  Cheap = 1 << 5,          // recomputing costs less than a load from memory
+  MetadataOnly = 1 << 6,   // reads no tensor data: safe to run on fakes (size queries, choice of an sdpa kernel)
+  Creation = 1 << 7,       // fills a new tensor without reading one (full, arange, zeros_like)
+  Commutative = 1 << 8,
+  DataDependent = 1 << 9,  // the result's shape depends on data (nonzero)
+};
+
+// Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks torch).
+// Sizes stay symbolic. Errors of the user are left to torch: return false.
+struct ShapeContext {
+  sym::ExprPool& pool;
+  // The type of an argument that is a value.
+  const std::function<const ir::Type&(ir::ValueId)>& type_of;
+};
+using ShapeRule = bool (*)(const ShapeContext&, std::span<const ir::Arg> args, std::vector<ir::Type>& out);
+
+// Loop rule of a pointwise op, view or creation op: the element of output `out` at `index`.
+using ElementRule = Scalar (*)(LoopBuilder&, const ir::Node&, uint32_t out, const Index& index);
+
+// Reduction rule: which dimensions of args[0] are folded, how, and the value folded.
+struct ReductionSpec {
+  ReduceKind kind = ReduceKind::Sum;
+  std::vector<int64_t> dims;     // sorted, non-negative; of args[0]
+  bool keepdim = false;
+  DType accumulate = DType::F32; // dtype of the accumulator
+  DType result = DType::F32;     // cast after the loop
+};
+using ReductionRule = bool (*)(const ir::Graph&, const ir::Node&, ReductionSpec&);
+
+// Decomposition: writes simpler ops before `node` and gives the values that take the place of its outputs. False: keeps
+// the node as it is.
+class Rewriter;
+using Decomposition = bool (*)(Rewriter&, const ir::Node&, std::vector<ir::ValueId>& out);
+
+// Whether the rules hold for this node (dtypes, argument forms); nothing means always.
+using Applies = bool (*)(const ir::Graph&, const ir::Node&);
+
+struct OpInfo {
+  std::string_view name;    // "aten.add.Tensor"
+  std::string_view schema;  // "(Tensor self, ...) -> Tensor"
+  uint32_t traits = Pure;
+  ShapeRule shape = nullptr;
+  ElementRule element = nullptr;
+  ReductionRule reduction = nullptr;  // with it, `element` gives the value folded, at an index of args[0]
+  Decomposition decomposition = nullptr;
+  Applies applies = nullptr;
+
+  bool has(uint32_t trait) const { return traits & trait; }
+};
+
+// The row of an op, or nullptr.
+const OpInfo* find(std::string_view name);
+inline const OpInfo* find(const ir::Node& n) {
+  return n.kind == ir::NodeKind::CallOp ? find(n.target) : nullptr;
+}
+std::span<const OpInfo> all_ops();  // sorted by name
+
+// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and the parent are the
+// replaced node's.
+class Rewriter {
+ public:
+  Rewriter(ir::Graph& g, ir::NodeId at) : graph_(g), at_(at) {}
+  ir::Graph& graph() { return graph_; }
+  // One output; its type comes from the op's shape rule, which must know it.
+  ir::ValueId call(std::string_view op, std::vector<ir::Arg> args);
+  std::vector<ir::ValueId> call_multi(std::string_view op, std::vector<ir::Arg> args);
+  const ir::TensorType& type(ir::ValueId v) const { return graph_.tensor_type(v); }
+
+ private:
+  ir::Graph& graph_;
+  ir::NodeId at_;
+};
+
+}  // namespace oxy::ops

@@ -1,0 +1,107 @@
+// A Kernel: fused loops as a tree, in the order in which they run. The schedule's result and the emitters' input;
+// it names loops, not threads or vectors of a machine.
+//
+// Semantics. `body` runs once. A For runs its children for var = 0 .. size-1, in order unless `kind` allows more:
+//   Parallel  iterations are independent and may run on different threads; only at the top, directly nested, outermost
+//             first; together they are the range that the launcher splits
+//   Serial    in order
+//   Vector    iterations are independent, innermost: an emitter runs several at once
+//   Reduce    carries the accumulators that its Accumulate statements update; iterations may be reassociated
+//   VectorReduce  as Reduce, innermost and contiguous: an emitter keeps several partial accumulators
+// An Inst statement is a LoopOp of loop_ir.h on scalars (Reduce and Symbol excepted: Symbol binds index[0], Reduce does
+// not occur). Values are numbered in one space per kernel, each set once; a value set inside a For is visible there only.
+// Accumulators are declared by Init outside the loops that update them and read by Result after.
+// A Local buffer belongs to one run of the innermost Parallel point (or the kernel, where there is none): a row that
+// stays in cache. Index expressions are flat offsets in elements from the start of the buffer's memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "loops/loop_ir.h"
+
+namespace oxy::schedule {
+
+using ir::DType;
+using ops::LoopOp;
+using ops::ReduceKind;
+using sym::Expr;
+
+enum class ForKind : uint8_t { Parallel, Serial, Vector, Reduce, VectorReduce };
+
+struct Stmt;
+using Block = std::vector<Stmt>;
+
+struct For {
+  ForKind kind = ForKind::Serial;
+  Expr var;
+  Expr size;
+  // Tile of a 2-D transposition: this Vector loop and the For around it run as squares, so that loads contiguous in
+  // the other variable are transposed in registers. Set on the Vector loop.
+  bool tiled = false;
+  Block body;
+};
+
+struct Compute {       // value = op(args)
+  uint32_t value = 0;  // unused by Store, StoreAdd, Check
+  LoopOp op = LoopOp::Const;
+  DType dtype = DType::F32;
+  std::vector<uint32_t> args;
+  uint32_t buffer = 0;    // Load, Store, StoreAdd: entry of Kernel::buffers
+  Expr index = 0;         // Load, Store, StoreAdd: flat offset; Index, Check, Symbol: the expression
+  double number = 0;
+  int64_t integer = 0;
+  bool streaming = false; // Store: large and not read again soon, so an emitter may go past the cache
+};
+
+struct Init { uint32_t acc = 0; ReduceKind kind = ReduceKind::Sum; DType dtype = DType::F32; };
+// Folds `value` into the accumulator. ArgMax and ArgMin: `index` is the element's position; the first extreme wins and
+// NaN is the extreme, as ATen.
+struct Accumulate { uint32_t acc = 0; uint32_t value = 0; Expr index = 0; };
+struct Result { uint32_t value = 0; uint32_t acc = 0; };  // dtype of the accumulator; i64 for ArgMax and ArgMin
+
+struct Stmt {
+  std::variant<For, Compute, Init, Accumulate, Result> v;
+};
+
+struct KernelBuffer {
+  enum class Kind : uint8_t { Read, Write, ReadWrite, Local };
+  std::string name;      // as in the program; kernels are compared with names made canonical
+  Kind kind = Kind::Read;
+  DType dtype = DType::F32;
+  Expr elements = 0;     // Local: how many
+  loops::BufferId buffer; // Read, Write, ReadWrite: which; invalid for Local
+};
+
+struct Kernel {
+  std::string name;                   // "fused_add_gelu_0"
+  std::vector<KernelBuffer> buffers;
+  Block body;
+  uint32_t value_count = 0;           // values and accumulators are numbered below this
+  uint32_t acc_count = 0;
+  std::vector<ir::NodeId> origins;
+  // Two-stage reduction of everything: the Parallel range is cut in `parts` fixed pieces, each writing its own partial
+  // result; 0 where there is none. Fixed for a thread count, so that results are stable.
+  // (The schedule expresses both stages as kernels; this is only for the launcher's grain.)
+  int64_t cost = 0;                   // about how many bytes and flops one Parallel point costs: the launcher's grain
+};
+
+// Text, parsed back. See docs/ir.md.
+//   kernel fused_add_sum_0(in0: read f32, buf1: write f32) local t0: f32[1024] {
+//     parallel p0: 4 {
+//       acc @0 = sum f32
+//       vector_reduce r0: 8 {
+//         %0 = load f32 in0[8*p0 + r0]
+//         accumulate @0 %0
+//       }
+//       %1 = result @0
+//       store f32 buf1[p0] = %1
+//     }
+//   }
+std::string print(const Kernel& k);
+Kernel parse(std::string_view text, sym::ExprPool& pool);
+void verify(const Kernel& k);
+
+}  // namespace oxy::schedule

@@ -1,0 +1,46 @@
+// The Schedule: pure data that says what runs, in which order, and where its memory lies.
+#pragma once
+
+#include "schedule/kernel.h"
+
+namespace oxy::schedule {
+
+struct KernelCall { uint32_t kernel = 0; };            // entry of Schedule::kernels
+struct ExternCall { loops::ExternStep step; };
+struct Free { loops::BufferId buffer; };               // an Extern buffer's last use is over
+using ScheduledStep = std::variant<KernelCall, ExternCall, Free>;
+
+// Where a Temp buffer lies in the arena (bytes), and the arena's size. Offsets are multiples of 64.
+struct MemoryPlan {
+  std::unordered_map<loops::BufferId, Expr> offset;
+  Expr arena_bytes = 0;
+};
+
+// Why two steps are not one kernel: for the `fusion` log.
+struct FusionNote {
+  std::string first, second, reason;
+};
+
+struct Schedule {
+  loops::Program program;         // buffers; its steps are what was not fused into kernels yet (pre-fusion text kept)
+  std::vector<Kernel> kernels;
+  std::vector<ScheduledStep> steps;
+  MemoryPlan memory;
+  std::vector<FusionNote> notes;
+  // Writes of a mutated input that a kernel may make in place, since the old value is dead and nothing after it raises.
+  std::vector<std::pair<uint32_t, loops::BufferId>> in_place;  // input, the buffer that holds its new value
+};
+
+struct ScheduleOptions {
+  bool fusion = true;
+  int64_t cache_bytes = 512 * 1024;        // of one core: what a Local row may take
+  int64_t last_level_bytes = 16 << 20;     // stores larger than this stream
+};
+
+// Loops to kernels: inlining, fusion, loop order, memory plan. Each part has its own header beside this one.
+Schedule make_schedule(loops::Program program, const ScheduleOptions& options);
+
+// Text of the whole (the `schedule` log artefact).
+std::string print(const Schedule& s);
+
+}  // namespace oxy::schedule

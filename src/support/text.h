@@ -1,0 +1,51 @@
+// Building text: cat("a", 1, 'c') appends its arguments to one string. Floating-point numbers print with the fewest
+// digits that read back to the same value.
+#pragma once
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace oxy {
+
+inline void append(std::string& out, std::string_view s) { out.append(s); }
+inline void append(std::string& out, const char* s) { out.append(s); }
+inline void append(std::string& out, char c) { out.push_back(c); }
+inline void append(std::string& out, bool b) { out.append(b ? "True" : "False"); }
+
+template <class T>
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>)
+void append(std::string& out, T v) {
+  char buf[48];
+  auto r = std::to_chars(buf, buf + sizeof buf, v);
+  out.append(buf, r.ptr);
+}
+
+template <class... A>
+void cat_to(std::string& out, const A&... a) {
+  (append(out, a), ...);
+}
+
+template <class... A>
+std::string cat(const A&... a) {
+  std::string s;
+  cat_to(s, a...);
+  return s;
+}
+
+// join(xs, ", ", [](std::string& out, const X& x) { ... })
+template <class Range, class Fn>
+std::string join(const Range& xs, std::string_view sep, Fn&& one) {
+  std::string s;
+  bool first = true;
+  for (const auto& x : xs) {
+    if (!first) s.append(sep);
+    first = false;
+    one(s, x);
+  }
+  return s;
+}
+
+}  // namespace oxy
