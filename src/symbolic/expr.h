@@ -113,11 +113,9 @@ class ExprPool {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace oxy::sym
+inline void append(std::string& out, Expr e) { out.append(print(e)); }
 
-namespace oxy {
-inline void append(std::string& out, sym::Expr e) { out.append(sym::print(e)); }
-}  // namespace oxy
+}  // namespace oxy::sym
 
 template <>
 struct std::hash<oxy::sym::Expr> {

@@ -1,0 +1,264 @@
+// Names follow torch.fx: the op's name, with a number from the second use on.
+#include "ir/python_text.h"
+
+#include <cmath>
+#include <unordered_set>
+
+#include "support/check.h"
+
+namespace oxy::ir {
+namespace {
+
+class PythonPrinter {
+ public:
+  explicit PythonPrinter(const Graph& g) : graph_(g), names_(g.value_count()) {}
+
+  std::string module() {
+    std::string out = "class GraphModule(torch.nn.Module):\n    def forward(self";
+    for (NodeId id : graph_.order()) {
+      const Node& n = graph_.node(id);
+      if (n.dead || !is_parameter(n)) continue;
+      cat_to(out, ", ", name_of(n.outputs[0]), ": \"", print(graph_.value(n.outputs[0]).type), "\"");
+    }
+    out += "):\n";
+    StackId last;
+    for (NodeId id : graph_.order()) {
+      const Node& n = graph_.node(id);
+      if (n.dead || is_parameter(n)) continue;
+      if (n.stack != last && n.stack.valid()) stack_comment(out, graph_.stack(n.stack));
+      last = n.stack;
+      call(out, n);
+    }
+    for (const Mutation& m : graph_.mutations) {
+      if (m.metadata) continue;
+      cat_to(out, "        torch.ops.aten.copy_.default(", name_of(graph_.inputs()[m.input]), ", ",
+             name_of(m.value), ")\n");
+    }
+    out += "        return (";
+    for (size_t i = 0; i < graph_.outputs.size(); i++) {
+      output(out, i);
+      out += graph_.outputs.size() == 1 ? "," : i + 1 < graph_.outputs.size() ? ", " : "";
+    }
+    out += ")\n";
+    return out;
+  }
+
+  std::string name_of(ValueId v) {
+    std::string& name = names_[v.index];
+    if (name.empty()) name = fresh(base_name(graph_.def(v)));
+    return name;
+  }
+
+ private:
+  static bool is_parameter(const Node& n) {
+    return n.kind == NodeKind::Input || n.kind == NodeKind::Attribute;
+  }
+
+  static std::string base_name(const Node& n) {
+    std::string s = n.target;
+    if (n.kind == NodeKind::CallOp) {
+      size_t first = s.find('.'), last = s.rfind('.');
+      s = s.substr(first + 1, last - first - 1);
+    }
+    for (char& c : s)
+      if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+    if (s.empty() || std::isdigit(static_cast<unsigned char>(s[0]))) s.insert(0, "_");
+    return s;
+  }
+
+  std::string fresh(std::string base) {
+    static const std::unordered_set<std::string> reserved = {"abs", "all", "any", "max", "min", "pow", "round",
+                                                             "sum", "torch", "self", "is", "not", "and", "or"};
+    int& n = used_[base];
+    std::string name = n == 0 && !reserved.contains(base) ? base : cat(base, "_", n == 0 ? 1 : n);
+    n = n == 0 && reserved.contains(base) ? 2 : n + 1;
+    return taken_.insert(name).second ? name : fresh(std::move(base));
+  }
+
+  static void stack_comment(std::string& out, const std::vector<Frame>& frames) {
+    if (frames.empty()) return;
+    const Frame& f = frames.back();
+    cat_to(out, "        # File: ", f.file, ":", f.line, " in ", f.function, ", code: ", f.code, "\n");
+  }
+
+  void call(std::string& out, const Node& n) {
+    bool lists = false;
+    for (int32_t r : n.returns) lists |= r >= 0;
+    out += "        ";
+    bool plain = n.outputs.size() == 1 && !lists;
+    if (plain) {
+      cat_to(out, name_of(n.outputs[0]), ": \"", print(graph_.value(n.outputs[0]).type), "\" = ");
+    } else if (!n.outputs.empty()) {
+      targets(out, n);
+      out += " = ";
+    }
+    cat_to(out, "torch.ops.", n.target, "(");
+    arguments(out, n);
+    out += ")\n";
+  }
+
+  // The left side of a call with several results: one name each, lists in brackets.
+  void targets(std::string& out, const Node& n) {
+    std::vector<int32_t> returns = n.returns;
+    if (returns.empty()) returns.assign(n.outputs.size(), -1);
+    size_t next = 0;
+    for (size_t r = 0; r < returns.size(); r++) {
+      if (r) out += ", ";
+      if (returns[r] < 0) {
+        out += name_of(n.outputs[next++]);
+        continue;
+      }
+      out += "[";
+      for (int32_t i = 0; i < returns[r]; i++) cat_to(out, i ? ", " : "", name_of(n.outputs[next++]));
+      out += "]";
+    }
+  }
+
+  // Schema order, by position: torch.ops calls take keyword-only arguments by name only, so those are found through
+  // the overload's schema at run time by `_call`.
+  void arguments(std::string& out, const Node& n) {
+    for (size_t i = 0; i < n.args.size(); i++) {
+      if (i) out += ", ";
+      argument(out, n.args[i]);
+    }
+  }
+
+  void sequence(std::string& out, const std::vector<Arg>& items, const char* open, const char* close) {
+    out += open;
+    for (size_t i = 0; i < items.size(); i++) {
+      if (i) out += ", ";
+      argument(out, items[i]);
+    }
+    out += close;
+  }
+
+  static void number(std::string& out, double d) {
+    if (std::isnan(d)) {
+      out += "float('nan')";
+    } else if (std::isinf(d)) {
+      out += d < 0 ? "float('-inf')" : "float('inf')";
+    } else {
+      size_t start = out.size();
+      append(out, d);
+      if (out.find_first_of(".e", start) == std::string::npos) out += ".0";
+    }
+  }
+
+  void argument(std::string& out, const Arg& a) {
+    static constexpr const char* kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "_mkldnn"};
+    static constexpr const char* kFormats[] = {"contiguous_format", "preserve_format", "channels_last",
+                                               "channels_last_3d"};
+    if (a.is_none() || a.get_if<Object>() || a.get_if<Dict>()) out += "None";
+    else if (a.is_value()) out += name_of(a.value());
+    else if (auto* b = a.get_if<bool>()) append(out, *b);
+    else if (auto* e = a.get_if<Expr>()) append(out, *e);
+    else if (auto* d = a.get_if<double>()) number(out, *d);
+    else if (auto* c = a.get_if<std::complex<double>>()) cat_to(out, "complex(", c->real(), ", ", c->imag(), ")");
+    else if (auto* s = a.get_if<Str>()) cat_to(out, "'", s->value, "'");
+    else if (auto* t = a.get_if<DType>()) cat_to(out, "torch.", torch_name(*t));
+    else if (auto* dev = a.get_if<Device>()) cat_to(out, "torch.device('", print(*dev), "')");
+    else if (auto* l = a.get_if<Layout>()) cat_to(out, "torch.", kLayouts[l->value & 3]);
+    else if (auto* m = a.get_if<MemoryFormat>()) cat_to(out, "torch.", kFormats[m->value & 3]);
+    else if (auto* items = a.items()) sequence(out, *items, "[", "]");
+    else if (auto* sl = a.get_if<std::shared_ptr<const Slice>>())
+      sequence(out, {(*sl)->start, (*sl)->stop, (*sl)->step}, "slice(", ")");
+    else out += "...";
+  }
+
+  void strided(std::string& out, const std::string& base, const TensorType& t) {
+    auto list = [&](const std::vector<Expr>& xs) {
+      return join(xs, ", ", [](std::string& s, Expr e) { append(s, e); });
+    };
+    cat_to(out, "torch.as_strided(", base, ", [", list(t.sizes), "], [", list(t.strides), "], ", t.offset, ")");
+  }
+
+  void output(std::string& out, size_t i) {
+    const OutputSpec& o = graph_.outputs[i];
+    switch (o.kind) {
+      case OutputSpec::Kind::Value: out += name_of(o.value); break;
+      case OutputSpec::Kind::Input: out += name_of(graph_.inputs()[o.index]); break;
+      case OutputSpec::Kind::ViewOfInput: strided(out, name_of(graph_.inputs()[o.index]), o.type); break;
+      case OutputSpec::Kind::ViewOfOutput: strided(out, name_of(graph_.outputs[o.index].value), o.type); break;
+      case OutputSpec::Kind::None: out += "None"; break;
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, int> used_;
+  std::unordered_set<std::string> taken_;
+};
+
+void input_line(std::string& out, const Type& type) {
+  if (type.kind == Type::Kind::Int) {
+    cat_to(out, "    ", sym::hint(type.expr), ",\n");
+    return;
+  }
+  auto list = [](const std::vector<Expr>& xs) {
+    return join(xs, ", ", [](std::string& s, Expr e) { append(s, sym::hint(e)); });
+  };
+  const TensorType& t = type.tensor;
+  cat_to(out, "    make([", list(t.sizes), "], [", list(t.strides), "], ", sym::hint(t.offset), ", torch.",
+         torch_name(t.dtype), "),\n");
+}
+
+}  // namespace
+
+std::string python_module(const Graph& g) {
+  OXY_CHECK(g.stage == Stage::Aten, "python_module prints ATen graphs");
+  return PythonPrinter(g).module();
+}
+
+std::string python_program(const Graph& g) {
+  std::string out = R"(import torch
+
+
+class _Overload:
+    """torch.ops.X.Y.Z with all arguments by position, keyword-only ones too, in the schema's order."""
+
+    def __init__(self, op):
+        self.op, self.arguments = op, op._schema.arguments
+
+    def __call__(self, *args):
+        named = {a.name: v for a, v in zip(self.arguments, args) if a.kwarg_only}
+        return self.op(*[v for a, v in zip(self.arguments, args) if not a.kwarg_only], **named)
+
+
+def make(sizes, strides, offset, dtype):
+    """A tensor of this metadata with small random numbers."""
+    reach = offset + 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if 0 not in sizes else 0
+    integer = not (dtype.is_floating_point or dtype.is_complex)
+    memory = torch.randint(0, 2, (reach,)) if integer else torch.randn(reach)
+    return torch.as_strided(memory.to(dtype), sizes, strides, offset)
+
+
+)";
+  std::string module = python_module(g);
+  // Every call goes through _Overload.
+  for (size_t at = 0; (at = module.find("torch.ops.", at)) != std::string::npos;) {
+    size_t open = module.find('(', at);
+    std::string target = module.substr(at, open - at);
+    std::string call = cat("_Overload(", target, ")");
+    module.replace(at, target.size(), call);
+    at += call.size();
+  }
+  out += module;
+  out += "\n\ntorch.manual_seed(0)\ninputs = [\n";
+  for (NodeId id : g.order()) {
+    const Node& n = g.node(id);
+    if (!n.dead && (n.kind == NodeKind::Input || n.kind == NodeKind::Attribute))
+      input_line(out, g.value(n.outputs[0]).type);
+  }
+  out += R"(]
+with torch.no_grad():
+    results = GraphModule()(*inputs)
+for i, result in enumerate(results):
+    if isinstance(result, torch.Tensor):
+        print(i, result.dtype, tuple(result.shape), result.float().norm().item() if result.numel() else 0)
+    else:
+        print(i, result)
+)";
+  return out;
+}
+
+}  // namespace oxy::ir
