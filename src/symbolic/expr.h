@@ -1,18 +1,37 @@
 // Symbolic 64-bit integers: sizes, strides and index expressions of every IR.
 //
-// Semantics: mathematical integers (no wrap-around; a constant that leaves 62 bits is an InternalError). floordiv and
-// mod round toward minus infinity, as Python's // and %. Expressions are immutable and hash-consed in the ExprPool of
-// one compilation: equal canonical forms have equal handles. A constant carries its value and belongs to no pool.
-// Construction simplifies: a sum is a sorted list of coefficient * product; constants fold; floordiv and mod use the
-// ranges of the symbols. A pool is used by one thread at a time.
+// Semantics: mathematical integers (no wrap-around; a constant beyond 62 bits is an InternalError). floordiv and mod
+// round toward minus infinity, as Python's // and %. A division by zero is undefined: evaluate() raises, and a rule may
+// remove it. Expressions are immutable and hash-consed in the ExprPool of one compilation: equal canonical forms have
+// equal handles. A constant carries its value and belongs to no pool. A pool is used by one thread at a time.
+//
+// Canonical form. Every expression is a sum of products:
+//   sum     = constant + coefficient * product + ...   products distinct, in operator< order, coefficients not 0
+//   product = atom * atom * ...                        sorted; a sum is never a factor (products distribute)
+//   atom    = symbol | sum // sum | sum % sum | min(a, b) | max(a, b)
+// Constants fold. A constant divisor is positive; no coefficient of its dividend reaches it in magnitude, and the
+// dividend's constant lies in [0, divisor). min and max are left-nested over sorted operands, none of which another
+// one is known to decide.
+//
+// Laws (each holds for all integers that the ranges allow; k, m, g positive constants):
+//   (k*q + r)//k = q + r//k                  (k*q + r) % k = r % k
+//   r//k = t, r % k = r - k*t                where range(r) lies in [k*t, k*t + k)
+//   (g*y + r)//(g*m) = (y + t)//m            (g*y + r) % (g*m) = g*((y + t) % m) + r - g*t   where range(r)//g = t
+//   (x//k + c)//m = (x + k*c)//(k*m)         (x % (k*m))//k = (x//k) % m
+//   (y + c*(x % m)) % k = (y + c*x) % k      where k divides c*m
+//   k*(x//k) + x % k = x                     x - k*(x//k) = x % k          x - x % k = k*(x//k)
+//   a divisor that is a symbolic product or sum divides out of the terms that contain it; common factors cancel
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "support/text.h"
@@ -34,9 +53,14 @@ enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max };
 // Eight bytes: a tagged constant or a pointer to a node of a pool. Cheap to copy, compare and hash.
 class Expr {
  public:
-  constexpr Expr() : Expr(int64_t{0}) {}
-  constexpr Expr(int64_t v) : bits_((static_cast<uint64_t>(v) << 1) | 1) {}  // NOLINT: a number is an expression
-  constexpr Expr(int v) : Expr(static_cast<int64_t>(v)) {}                   // NOLINT
+  static constexpr int64_t kMaxConst = INT64_MAX / 2;  // constants reach from -kMaxConst - 1 to kMaxConst
+
+  constexpr Expr() : bits_(1) {}
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  constexpr Expr(T v) : bits_((static_cast<uint64_t>(v) << 1) | 1) {  // NOLINT: a number is an expression
+    if (!fits(v)) [[unlikely]] constant_overflow();
+  }
   explicit Expr(const ExprNode* n) : bits_(reinterpret_cast<uint64_t>(n)) {}
 
   bool is_const() const { return bits_ & 1; }
@@ -48,15 +72,23 @@ class Expr {
   // Of a Symbol: its name and position in the pool.
   const std::string& name() const;
   uint32_t symbol_index() const;
-  // Operands: Add and Mul are n-ary (a Mul starts with its constant coefficient, where that is not 1), the rest binary.
-  const std::vector<Expr>& operands() const;
+  // Operands: Add and Mul are n-ary (an Add starts with its constant, where that is not 0; a Mul with its constant
+  // coefficient, where that is not 1), FloorDiv, Mod, Min and Max binary; a Const or Symbol has none.
+  std::span<const Expr> operands() const;
 
   friend bool operator==(Expr a, Expr b) { return a.bits_ == b.bits_; }
-  // A fixed order for sorting (creation order, constants first): deterministic within a compilation.
+  // A fixed order for sorting, by structure: constants, symbols in the order of their creation, then the rest. It does
+  // not depend on the order in which expressions were made, so texts are stable.
   friend bool operator<(Expr a, Expr b);
   uint64_t bits() const { return bits_; }
 
  private:
+  template <std::integral T>
+  static constexpr bool fits(T v) {
+    return std::cmp_less_equal(v, kMaxConst) && std::cmp_greater_equal(v, -kMaxConst - 1);
+  }
+  [[noreturn]] static void constant_overflow();
+
   uint64_t bits_;
 };
 
