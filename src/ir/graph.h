@@ -13,6 +13,8 @@
 #pragma once
 
 #include <complex>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -71,6 +73,9 @@ struct Slice { Arg start, stop, step; };
 void for_each_value(const Arg& a, const std::function<void(ValueId)>& f);
 // A copy with values replaced.
 Arg map_values(const Arg& a, const std::function<ValueId(ValueId)>& f);
+// Equal as data: same alternative, same content; floats by their bits (nan equals itself, 0.0 is not -0.0).
+bool operator==(const Arg& a, const Arg& b);
+size_t hash_of(const Arg& a);
 
 enum class NodeKind : uint8_t {
   Input,         // target: its name
@@ -97,6 +102,8 @@ struct Node {
 
   const Arg& arg(size_t i) const;  // None where it was left out
 };
+// Every value that a node reads, in the order of its arguments; a value read twice is named twice.
+void for_each_value(const Node& n, const std::function<void(ValueId)>& f);
 
 struct Value {
   NodeId def;
@@ -147,22 +154,22 @@ class Graph {
   // Inputs come first, in the order in which the caller passes them.
   ValueId add_input(std::string name, Type type);
   ValueId add_attribute(std::string name, Type type);
-  // Appends a call; its outputs get the given types.
+  // Appends a call; its outputs get the given types. References to nodes and values stay valid while others are added.
   Node& add_call(NodeKind kind, std::string target, std::vector<Arg> args, std::vector<Type> output_types);
   // The same, before `before` in the order.
   Node& insert_call(NodeId before, NodeKind kind, std::string target, std::vector<Arg> args, std::vector<Type> types);
 
-  Node& node(NodeId id) { return nodes_[id]; }
-  const Node& node(NodeId id) const { return nodes_[id]; }
-  Value& value(ValueId id) { return values_[id]; }
-  const Value& value(ValueId id) const { return values_[id]; }
+  Node& node(NodeId id) { return nodes_[id.index]; }
+  const Node& node(NodeId id) const { return nodes_[id.index]; }
+  Value& value(ValueId id) { return values_[id.index]; }
+  const Value& value(ValueId id) const { return values_[id.index]; }
   const TensorType& tensor_type(ValueId id) const;
-  Node& def(ValueId id) { return nodes_[values_[id].def]; }
-  const Node& def(ValueId id) const { return nodes_[values_[id].def]; }
+  Node& def(ValueId id) { return node(value(id).def); }
+  const Node& def(ValueId id) const { return node(value(id).def); }
   size_t value_count() const { return values_.size(); }
   size_t node_count() const { return nodes_.size(); }
 
-  // The nodes in execution order, dead ones included (check Node::dead). Stable while nodes are inserted elsewhere.
+  // The nodes in execution order, dead ones included (check Node::dead). Iterate over a copy when you add nodes.
   const std::vector<NodeId>& order() const { return order_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
 
@@ -181,17 +188,21 @@ class Graph {
   // Readers of every value: how often each is read by live nodes, outputs and mutations.
   std::vector<uint32_t> use_counts() const;
   void replace_uses(ValueId from, ValueId to);  // in live nodes, result, outputs and mutations
-  void kill(NodeId id) { nodes_[id].dead = true; }
+  void replace_uses(const std::function<ValueId(ValueId)>& f);  // the same for many values in one walk
+  void kill(NodeId id) { node(id).dead = true; }
   void compact();  // drops dead nodes from the order
   void set_order(std::vector<NodeId> order) { order_ = std::move(order); }
 
  private:
-  IdMap<NodeId, Node> nodes_;
-  IdMap<ValueId, Value> values_;
+  Node& make_node(NodeKind kind, std::string target, std::vector<Arg> args, std::vector<Type> types);
+
+  std::deque<Node> nodes_;  // deques, so that a reference survives the making of other nodes
+  std::deque<Value> values_;
   IdMap<StackId, std::vector<Frame>> stacks_;
   std::unordered_map<std::string, StackId> stack_by_text_;
   std::vector<NodeId> order_;
   std::vector<ValueId> inputs_;
+  size_t last_insert_ = 0;
 };
 
 }  // namespace oxy::ir

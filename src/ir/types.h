@@ -30,7 +30,7 @@ bool is_complex(DType d);
 bool is_integral(DType d, bool include_bool);
 inline bool is_half(DType d) { return d == DType::F16 || d == DType::BF16; }
 
-enum class DeviceKind : int8_t { CPU = 0, CUDA = 1, Meta = 13 };  // numbered as c10::DeviceType
+enum class DeviceKind : int8_t { CPU = 0, CUDA = 1, Meta = 14 };  // numbered as c10::DeviceType
 
 struct Device {
   int8_t kind = 0;    // a c10::DeviceType
@@ -38,7 +38,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
   bool is_cpu() const { return kind == 0; }
 };
-std::string print(Device d);  // "cpu", "cuda:0"
+std::string print(Device d);  // "cpu", "cuda:0"; "device9" for kinds without a name here
 
 // A strided tensor's metadata. Strides and offset count elements.
 struct TensorType {
@@ -73,6 +73,7 @@ struct Type {
   static Type none() { return {}; }
   static Type opaque() { return Type{Kind::Opaque, {}, 0}; }
   bool is_tensor() const { return kind == Kind::Tensor; }
+  friend bool operator==(const Type&, const Type&) = default;
 };
 std::string print(const Type& t);
 

@@ -1,0 +1,252 @@
+// Graph: its tables, edits that keep them consistent, and walks over arguments.
+#include "ir/graph.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "support/check.h"
+
+namespace oxy::ir {
+
+const std::vector<Arg>* Arg::items() const {
+  if (auto* l = get_if<List>()) return &l->items;
+  if (auto* t = get_if<Tuple>()) return &t->items;
+  return nullptr;
+}
+
+const Arg& Node::arg(size_t i) const {
+  static const Arg none;
+  return i < args.size() ? args[i] : none;
+}
+
+void for_each_value(const Arg& a, const std::function<void(ValueId)>& f) {
+  if (a.is_value()) return f(a.value());
+  if (auto* items = a.items()) {
+    for (const Arg& x : *items) for_each_value(x, f);
+  } else if (auto* dict = a.get_if<Dict>()) {
+    for (const auto& [key, x] : dict->items) for_each_value(x, f);
+  } else if (auto* slice = a.get_if<std::shared_ptr<const Slice>>()) {
+    for (const Arg* x : {&(*slice)->start, &(*slice)->stop, &(*slice)->step}) for_each_value(*x, f);
+  }
+}
+
+void for_each_value(const Node& n, const std::function<void(ValueId)>& f) {
+  for (const Arg& a : n.args) for_each_value(a, f);
+  for (const auto& [key, a] : n.kwargs) for_each_value(a, f);
+}
+
+Arg map_values(const Arg& a, const std::function<ValueId(ValueId)>& f) {
+  if (a.is_value()) return f(a.value());
+  auto map_all = [&](const std::vector<Arg>& items) {
+    std::vector<Arg> out;
+    out.reserve(items.size());
+    for (const Arg& x : items) out.push_back(map_values(x, f));
+    return out;
+  };
+  if (auto* list = a.get_if<List>()) return List{map_all(list->items)};
+  if (auto* tuple = a.get_if<Tuple>()) return Tuple{map_all(tuple->items)};
+  if (auto* dict = a.get_if<Dict>()) {
+    Dict out;
+    for (const auto& [key, x] : dict->items) out.items.emplace_back(key, map_values(x, f));
+    return out;
+  }
+  if (auto* slice = a.get_if<std::shared_ptr<const Slice>>()) {
+    const Slice& s = **slice;
+    return std::make_shared<const Slice>(
+        Slice{map_values(s.start, f), map_values(s.stop, f), map_values(s.step, f)});
+  }
+  return a;
+}
+
+namespace {
+
+bool same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
+
+size_t mix(size_t seed, size_t h) { return (seed ^ h) * 0x9E3779B97F4A7C15ull + (seed >> 29); }
+
+size_t hash_all(size_t seed, const std::vector<Arg>& items) {
+  for (const Arg& x : items) seed = mix(seed, hash_of(x));
+  return seed;
+}
+
+struct ArgEqual {
+  const Arg& other;
+  template <class T>
+  bool operator()(const T& a) const {
+    return same(a, other.get<T>());
+  }
+  static bool same(None, None) { return true; }
+  static bool same(Ellipsis, Ellipsis) { return true; }
+  static bool same(ValueId a, ValueId b) { return a == b; }
+  static bool same(bool a, bool b) { return a == b; }
+  static bool same(Expr a, Expr b) { return a == b; }
+  static bool same(double a, double b) { return same_bits(a, b); }
+  static bool same(const std::complex<double>& a, const std::complex<double>& b) {
+    return same_bits(a.real(), b.real()) && same_bits(a.imag(), b.imag());
+  }
+  static bool same(const Str& a, const Str& b) { return a.value == b.value; }
+  static bool same(DType a, DType b) { return a == b; }
+  static bool same(Device a, Device b) { return a == b; }
+  static bool same(Layout a, Layout b) { return a.value == b.value; }
+  static bool same(MemoryFormat a, MemoryFormat b) { return a.value == b.value; }
+  static bool same(const List& a, const List& b) { return a.items == b.items; }
+  static bool same(const Tuple& a, const Tuple& b) { return a.items == b.items; }
+  static bool same(const Dict& a, const Dict& b) { return a.items == b.items; }
+  static bool same(const std::shared_ptr<const Slice>& a, const std::shared_ptr<const Slice>& b) {
+    return a->start == b->start && a->stop == b->stop && a->step == b->step;
+  }
+  static bool same(Object a, Object b) { return a.index == b.index; }
+};
+
+struct ArgHash {
+  size_t operator()(None) const { return 1; }
+  size_t operator()(Ellipsis) const { return 2; }
+  size_t operator()(ValueId v) const { return v.index; }
+  size_t operator()(bool b) const { return b; }
+  size_t operator()(Expr e) const { return std::hash<Expr>()(e); }
+  size_t operator()(double d) const { return std::bit_cast<uint64_t>(d); }
+  size_t operator()(const std::complex<double>& c) const {
+    return mix((*this)(c.real()), (*this)(c.imag()));
+  }
+  size_t operator()(const Str& s) const { return std::hash<std::string>()(s.value); }
+  size_t operator()(DType d) const { return static_cast<size_t>(d); }
+  size_t operator()(Device d) const { return static_cast<size_t>(d.kind) * 256 + d.index; }
+  size_t operator()(Layout l) const { return l.value; }
+  size_t operator()(MemoryFormat m) const { return m.value; }
+  size_t operator()(const List& l) const { return hash_all(l.items.size(), l.items); }
+  size_t operator()(const Tuple& t) const { return hash_all(t.items.size(), t.items); }
+  size_t operator()(const Dict& d) const {
+    size_t seed = d.items.size();
+    for (const auto& [key, x] : d.items) {
+      seed = mix(mix(seed, std::hash<std::string>()(key)), hash_of(x));
+    }
+    return seed;
+  }
+  size_t operator()(const std::shared_ptr<const Slice>& s) const {
+    return mix(mix(hash_of(s->start), hash_of(s->stop)), hash_of(s->step));
+  }
+  size_t operator()(Object o) const { return o.index; }
+};
+
+}  // namespace
+
+bool operator==(const Arg& a, const Arg& b) {
+  return a.v.index() == b.v.index() && std::visit(ArgEqual{b}, a.v);
+}
+
+size_t hash_of(const Arg& a) { return mix(a.v.index(), std::visit(ArgHash{}, a.v)); }
+
+Graph::Graph(Stage stage, std::shared_ptr<sym::ExprPool> pool)
+    : stage(stage), pool(std::move(pool)) {}
+
+Node& Graph::make_node(NodeKind kind, std::string target, std::vector<Arg> args,
+                       std::vector<Type> types) {
+  Node& n = nodes_.emplace_back();
+  n.id = NodeId(nodes_.size() - 1);
+  n.kind = kind;
+  n.target = std::move(target);
+  n.args = std::move(args);
+  for (Type& t : types) {
+    auto index = static_cast<uint32_t>(n.outputs.size());
+    values_.push_back(Value{n.id, index, std::move(t)});
+    n.outputs.push_back(ValueId(values_.size() - 1));
+  }
+  return n;
+}
+
+ValueId Graph::add_input(std::string name, Type type) {
+  Node& n = make_node(NodeKind::Input, std::move(name), {}, {std::move(type)});
+  order_.insert(order_.begin() + static_cast<ptrdiff_t>(inputs_.size()), n.id);
+  inputs_.push_back(n.outputs[0]);
+  return n.outputs[0];
+}
+
+ValueId Graph::add_attribute(std::string name, Type type) {
+  Node& n = make_node(NodeKind::Attribute, std::move(name), {}, {std::move(type)});
+  order_.push_back(n.id);
+  return n.outputs[0];
+}
+
+Node& Graph::add_call(NodeKind kind, std::string target, std::vector<Arg> args,
+                      std::vector<Type> output_types) {
+  Node& n = make_node(kind, std::move(target), std::move(args), std::move(output_types));
+  order_.push_back(n.id);
+  return n;
+}
+
+Node& Graph::insert_call(NodeId before, NodeKind kind, std::string target, std::vector<Arg> args,
+                         std::vector<Type> types) {
+  // Insertions come in runs at growing positions, so the search starts where the last one ended.
+  size_t at = last_insert_ < order_.size() ? last_insert_ : 0;
+  auto it = std::find(order_.begin() + static_cast<ptrdiff_t>(at), order_.end(), before);
+  if (it == order_.end()) it = std::find(order_.begin(), order_.end(), before);
+  OXY_CHECK(it != order_.end(), "insert_call: the node is not in the order");
+  Node& n = make_node(kind, std::move(target), std::move(args), std::move(types));
+  last_insert_ = static_cast<size_t>(it - order_.begin());
+  order_.insert(it, n.id);
+  return n;
+}
+
+const TensorType& Graph::tensor_type(ValueId id) const {
+  const Type& t = value(id).type;
+  OXY_CHECK(t.is_tensor(), "value of node ", def(id).target, " is not a tensor");
+  return t.tensor;
+}
+
+StackId Graph::add_stack(std::vector<Frame> frames) {
+  std::string key;
+  for (const Frame& f : frames) {
+    cat_to(key, f.file, '\0', f.line, '\0', f.function, '\0', f.code, '\0');
+  }
+  auto [it, fresh] = stack_by_text_.try_emplace(std::move(key));
+  if (fresh) it->second = stacks_.add(std::move(frames));
+  return it->second;
+}
+
+std::vector<uint32_t> Graph::use_counts() const {
+  std::vector<uint32_t> counts(values_.size());
+  auto count = [&](ValueId v) { ++counts[v.index]; };
+  for (NodeId id : order_) {
+    if (!node(id).dead) for_each_value(node(id), count);
+  }
+  for_each_value(result, count);
+  for (const OutputSpec& o : outputs) {
+    if (o.kind == OutputSpec::Kind::Value) count(o.value);
+  }
+  for (const Mutation& m : mutations) count(m.value);
+  return counts;
+}
+
+void Graph::replace_uses(ValueId from, ValueId to) {
+  replace_uses([&](ValueId v) { return v == from ? to : v; });
+}
+
+void Graph::replace_uses(const std::function<ValueId(ValueId)>& f) {
+  auto changes = [&](const Arg& a) {
+    bool any = false;
+    for_each_value(a, [&](ValueId v) { any |= f(v) != v; });
+    return any;
+  };
+  auto update = [&](Arg& a) {
+    if (changes(a)) a = map_values(a, f);
+  };
+  for (NodeId id : order_) {
+    Node& n = node(id);
+    if (n.dead) continue;
+    for (Arg& a : n.args) update(a);
+    for (auto& [key, a] : n.kwargs) update(a);
+  }
+  update(result);
+  for (OutputSpec& o : outputs) {
+    if (o.kind == OutputSpec::Kind::Value) o.value = f(o.value);
+  }
+  for (Mutation& m : mutations) m.value = f(m.value);
+}
+
+void Graph::compact() {
+  std::erase_if(order_, [&](NodeId id) { return node(id).dead; });
+}
+
+}  // namespace oxy::ir

@@ -1,0 +1,184 @@
+// Types: names of dtypes and devices, layout questions, and their text.
+#include "ir/types.h"
+
+#include <array>
+
+#include "support/check.h"
+
+namespace oxy::ir {
+namespace {
+
+struct DTypeRow {
+  DType dtype;
+  std::string_view name;
+  std::string_view torch_name;
+  int bytes;
+};
+
+constexpr std::array kDTypes = {
+#define DTYPE(e, num, text, torch, bytes) DTypeRow{DType::e, text, torch, bytes},
+#include "ir/dtype.def"
+#undef DTYPE
+};
+
+const DTypeRow& row(DType d) {
+  for (const DTypeRow& r : kDTypes) {
+    if (r.dtype == d) return r;
+  }
+  OXY_FAIL("no such dtype: ", static_cast<int>(d));
+}
+
+bool known_empty(const TensorType& t) {
+  for (Expr s : t.sizes) {
+    if (s.is_const(0)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view name(DType d) { return row(d).name; }
+std::string_view torch_name(DType d) { return row(d).torch_name; }
+int byte_size(DType d) { return row(d).bytes; }
+
+std::optional<DType> dtype_from_name(std::string_view s) {
+  for (const DTypeRow& r : kDTypes) {
+    if (r.name == s || r.torch_name == s) return r.dtype;
+  }
+  return std::nullopt;
+}
+
+bool is_floating(DType d) {
+  switch (d) {
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32:
+    case DType::F64:
+    case DType::F8E5M2:
+    case DType::F8E4M3:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_complex(DType d) { return d == DType::C32 || d == DType::C64 || d == DType::C128; }
+
+bool is_integral(DType d, bool include_bool) {
+  switch (d) {
+    case DType::U8:
+    case DType::U16:
+    case DType::U32:
+    case DType::U64:
+    case DType::I8:
+    case DType::I16:
+    case DType::I32:
+    case DType::I64:
+      return true;
+    case DType::B8:
+      return include_bool;
+    default:
+      return false;
+  }
+}
+
+std::string print(Device d) {
+  std::string s;
+  switch (static_cast<DeviceKind>(d.kind)) {
+    case DeviceKind::CPU:
+      s = "cpu";
+      break;
+    case DeviceKind::CUDA:
+      s = "cuda";
+      break;
+    case DeviceKind::Meta:
+      s = "meta";
+      break;
+    default:
+      s = cat("device", static_cast<int>(d.kind));
+  }
+  if (d.index >= 0) cat_to(s, ':', static_cast<int>(d.index));
+  return s;
+}
+
+Expr TensorType::numel() const {
+  Expr n = 1;
+  for (Expr s : sizes) n = n * s;
+  return n;
+}
+
+bool TensorType::is_contiguous() const {
+  if (known_empty(*this)) return true;
+  Expr expected = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    if (sizes[i].is_const(1)) continue;
+    if (!(strides[i] == expected)) return false;
+    expected = expected * sizes[i];
+  }
+  return true;
+}
+
+bool TensorType::is_dense() const {
+  if (known_empty(*this)) return true;
+  size_t left = 0;
+  std::vector<bool> used(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    used[i] = sizes[i].is_const(1);
+    left += !used[i];
+  }
+  // Peel the dimensions off from the innermost one outwards.
+  Expr expected = 1;
+  for (; left > 0; --left) {
+    size_t i = 0;
+    while (i < sizes.size() && (used[i] || !(strides[i] == expected))) ++i;
+    if (i == sizes.size()) return false;
+    used[i] = true;
+    expected = expected * sizes[i];
+  }
+  return true;
+}
+
+std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
+  std::vector<Expr> strides(sizes.size());
+  Expr expected = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = expected;
+    expected = expected * sym::max(sizes[i], Expr(1));
+  }
+  return strides;
+}
+
+namespace {
+std::string print_list(const std::vector<Expr>& xs) {
+  return cat('[', join(xs, ", ", [](std::string& out, Expr e) { append(out, sym::print(e)); }), ']');
+}
+}  // namespace
+
+std::string print(const TensorType& t) {
+  std::string s = cat(name(t.dtype), print_list(t.sizes));
+  if (t.strides != contiguous_strides(t.sizes)) cat_to(s, " strides=", print_list(t.strides));
+  if (!t.offset.is_const(0)) cat_to(s, " offset=", sym::print(t.offset));
+  if (t.device != Device{}) cat_to(s, ' ', print(t.device));
+  if (t.requires_grad) append(s, " requires_grad");
+  return s;
+}
+
+std::string print(const Type& t) {
+  switch (t.kind) {
+    case Type::Kind::None:
+      return "None";
+    case Type::Kind::Tensor:
+      return print(t.tensor);
+    case Type::Kind::Int:
+      return cat("int(", sym::print(t.expr), ")");
+    case Type::Kind::Float:
+      return "float";
+    case Type::Kind::Bool:
+      return "bool";
+    case Type::Kind::Opaque:
+      return "object";
+  }
+  OXY_FAIL("no such kind of type");
+}
+
+}  // namespace oxy::ir
