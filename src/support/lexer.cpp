@@ -1,0 +1,305 @@
+// Lexer: one token of lookahead over a text that outlives it.
+#include "support/lexer.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "support/check.h"
+
+namespace oxy {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_word(char c) { return is_letter(c) || is_digit(c); }
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+// Longer ones first.
+constexpr std::array<std::string_view, 9> kPuncts = {
+    "...", "->", "<-", "//", "==", "<=", ">=", "!=", ".."};
+
+std::string describe(const Token& t) {
+  switch (t.kind) {
+    case TokenKind::End:
+      return "the end of the text";
+    case TokenKind::String:
+      return cat("the string ", quote(t.text));
+    case TokenKind::Percent:
+      return cat("'%", t.text, "'");
+    case TokenKind::At:
+      return cat("'@", t.text, "'");
+    default:
+      return cat("'", t.text, "'");
+  }
+}
+
+std::string_view describe(TokenKind kind) {
+  switch (kind) {
+    case TokenKind::End:
+      return "the end of the text";
+    case TokenKind::Identifier:
+      return "an identifier";
+    case TokenKind::Percent:
+      return "a %name";
+    case TokenKind::At:
+      return "an @name";
+    case TokenKind::Int:
+      return "an integer";
+    case TokenKind::Float:
+      return "a number with a point";
+    case TokenKind::String:
+      return "a string";
+    case TokenKind::Punct:
+      return "punctuation";
+  }
+  return "";
+}
+
+int hex_digit(char c) {
+  if (is_digit(c)) return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+Lexer::Lexer(std::string_view source) : source_(source) { advance(); }
+
+Token Lexer::next() {
+  Token t = std::move(token_);
+  advance();
+  return t;
+}
+
+bool Lexer::is(std::string_view text) const {
+  return (token_.kind == TokenKind::Punct || token_.kind == TokenKind::Identifier) &&
+         token_.text == text;
+}
+
+char Lexer::after() const { return token_.end < source_.size() ? source_[token_.end] : '\0'; }
+
+bool Lexer::accept(std::string_view text) {
+  if (!is(text)) return false;
+  advance();
+  return true;
+}
+
+void Lexer::expect(std::string_view text) {
+  if (!accept(text)) fail(cat("expected '", text, "', found ", describe(token_)));
+}
+
+Token Lexer::expect(TokenKind kind) {
+  if (token_.kind != kind) {
+    fail(cat("expected ", describe(kind), ", found ", describe(token_)));
+  }
+  return next();
+}
+
+int64_t Lexer::integer() {
+  size_t begin = token_.begin;
+  std::string text = accept("-") ? "-" : "";
+  text += expect(TokenKind::Int).text;
+  int64_t v = 0;
+  auto r = std::from_chars(text.data(), text.data() + text.size(), v);
+  if (r.ec != std::errc()) fail_at(begin, cat("the integer ", text, " is too large"));
+  return v;
+}
+
+double Lexer::number() {
+  double sign = accept("-") ? -1.0 : 1.0;
+  if (accept("inf")) return sign * std::numeric_limits<double>::infinity();
+  if (accept("nan")) return std::numeric_limits<double>::quiet_NaN();
+  if (token_.kind != TokenKind::Int && token_.kind != TokenKind::Float) {
+    fail(cat("expected a number, found ", describe(token_)));
+  }
+  double v = 0;
+  const std::string& t = token_.text;
+  auto r = std::from_chars(t.data(), t.data() + t.size(), v);
+  if (r.ec != std::errc()) fail(cat("the number ", t, " is out of range"));
+  advance();
+  return sign * v;
+}
+
+std::string_view Lexer::balanced() {
+  size_t begin = token_.begin, i = begin;
+  for (int depth = 0; i < source_.size(); ++i) {
+    char c = source_[i];
+    if (c == '(' || c == '[') ++depth;
+    if (depth == 0 && std::string_view(",)]}:={\n#").find(c) != std::string_view::npos) break;
+    if (c == ')' || c == ']') --depth;
+  }
+  pos_ = i;
+  while (i > begin && is_blank(source_[i - 1])) --i;
+  advance();
+  return source_.substr(begin, i - begin);
+}
+
+void Lexer::fail_at(size_t position, std::string_view message) const {
+  size_t line = 1, column = 1;
+  for (size_t i = 0; i < position && i < source_.size(); ++i) {
+    column = source_[i] == '\n' ? 1 : column + 1;
+    line += source_[i] == '\n';
+  }
+  throw UserError(cat(line, ":", column, ": ", message));
+}
+
+int Lexer::line() const {
+  int line = 1;
+  for (size_t i = 0; i < token_.begin; ++i) line += source_[i] == '\n';
+  return line;
+}
+
+void Lexer::skip_blank() {
+  while (pos_ < source_.size()) {
+    if (source_[pos_] == '#') {
+      while (pos_ < source_.size() && source_[pos_] != '\n') ++pos_;
+    } else if (is_blank(source_[pos_])) {
+      ++pos_;
+    } else {
+      return;
+    }
+  }
+}
+
+void Lexer::advance() {
+  skip_blank();
+  token_.text.clear();
+  token_.begin = pos_;
+  char c = pos_ < source_.size() ? source_[pos_] : '\0';
+  char following = pos_ + 1 < source_.size() ? source_[pos_ + 1] : '\0';
+  if (pos_ == source_.size()) {
+    token_.kind = TokenKind::End;
+  } else if (is_letter(c)) {
+    lex_word(TokenKind::Identifier);
+  } else if ((c == '%' || c == '@') && is_word(following)) {
+    ++pos_;
+    lex_word(c == '%' ? TokenKind::Percent : TokenKind::At);
+  } else if (is_digit(c)) {
+    lex_number();
+  } else if (c == '"') {
+    lex_string();
+  } else {
+    token_.kind = TokenKind::Punct;
+    token_.text = c;
+    for (std::string_view p : kPuncts) {
+      if (source_.substr(pos_, p.size()) == p) {
+        token_.text = p;
+        break;
+      }
+    }
+    pos_ += token_.text.size();
+  }
+  token_.end = pos_;
+}
+
+void Lexer::lex_word(TokenKind kind) {
+  size_t begin = pos_;
+  // A dot belongs to the word when more of the word follows it.
+  while (pos_ < source_.size() &&
+         (is_word(source_[pos_]) ||
+          (source_[pos_] == '.' && pos_ + 1 < source_.size() && is_word(source_[pos_ + 1])))) {
+    ++pos_;
+  }
+  token_.kind = kind;
+  token_.text = source_.substr(begin, pos_ - begin);
+}
+
+void Lexer::lex_number() {
+  size_t begin = pos_;
+  auto digits = [&] {
+    while (pos_ < source_.size() && is_digit(source_[pos_])) ++pos_;
+  };
+  auto at = [&](size_t i) { return i < source_.size() ? source_[i] : '\0'; };
+  token_.kind = TokenKind::Int;
+  digits();
+  if (at(pos_) == '.' && at(pos_ + 1) != '.') {
+    token_.kind = TokenKind::Float;
+    ++pos_;
+    digits();
+  }
+  if (at(pos_) == 'e' || at(pos_) == 'E') {
+    size_t sign = at(pos_ + 1) == '-' || at(pos_ + 1) == '+';
+    if (is_digit(at(pos_ + 1 + sign))) {
+      token_.kind = TokenKind::Float;
+      pos_ += 1 + sign;
+      digits();
+    }
+  }
+  token_.text = source_.substr(begin, pos_ - begin);
+}
+
+void Lexer::lex_string() {
+  size_t begin = pos_++;
+  token_.kind = TokenKind::String;
+  for (; pos_ < source_.size() && source_[pos_] != '"'; ++pos_) {
+    char c = source_[pos_];
+    if (c != '\\') {
+      token_.text += c;
+      continue;
+    }
+    char e = pos_ + 1 < source_.size() ? source_[pos_ + 1] : '\0';
+    ++pos_;
+    if (e == 'n') {
+      token_.text += '\n';
+    } else if (e == 't') {
+      token_.text += '\t';
+    } else if (e == 'r') {
+      token_.text += '\r';
+    } else if (e == '"' || e == '\\') {
+      token_.text += e;
+    } else if (e == 'x' && pos_ + 2 < source_.size() && hex_digit(source_[pos_ + 1]) >= 0 &&
+               hex_digit(source_[pos_ + 2]) >= 0) {
+      token_.text +=
+          static_cast<char>(hex_digit(source_[pos_ + 1]) * 16 + hex_digit(source_[pos_ + 2]));
+      pos_ += 2;
+    } else {
+      fail_at(pos_ - 1, "unknown escape in a string");
+    }
+  }
+  if (pos_ >= source_.size()) fail_at(begin, "the string does not end");
+  ++pos_;
+}
+
+std::string quote(std::string_view s) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (char c : s) {
+    auto u = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      cat_to(out, '\\', c);
+    } else if (c == '\n') {
+      append(out, "\\n");
+    } else if (c == '\t') {
+      append(out, "\\t");
+    } else if (c == '\r') {
+      append(out, "\\r");
+    } else if (u < 32 || u == 127) {
+      cat_to(out, "\\x", kHex[u >> 4], kHex[u & 15]);
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+bool is_identifier(std::string_view s) {
+  if (s.empty() || !is_letter(s[0])) return false;
+  for (size_t i = 0; i < s.size(); ++i) {
+    bool inner_dot = s[i] == '.' && i + 1 < s.size() && is_word(s[i + 1]);
+    if (!is_word(s[i]) && !inner_dot) return false;
+  }
+  return true;
+}
+
+std::string print_float(double v) {
+  if (std::isnan(v)) return "nan";
+  if (std::isinf(v)) return v < 0 ? "-inf" : "inf";
+  std::string s = cat(v);
+  if (s.find_first_of(".e") == std::string::npos) s += ".0";
+  return s;
+}
+
+}  // namespace oxy
