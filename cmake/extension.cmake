@@ -16,6 +16,6 @@ if(python_sources)
     ${TORCH_DIR}/lib/libtorch_python.so)
   target_precompile_headers(_C PRIVATE src/torch_bridge/pch.h)
   set_target_properties(_C PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib" BUILD_RPATH "${TORCH_DIR}/lib"
-                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_SOURCE_DIR}/python/oxyfuel)
+                        LIBRARY_OUTPUT_DIRECTORY ${OXYFUEL_PACKAGE_DIR})
   install(TARGETS _C LIBRARY DESTINATION oxyfuel)
 endif()

@@ -1,0 +1,47 @@
+# liboxyfuel_clang.so: Clang and LLVM 19 inside, one exported function (src/jit/clang/api.h). Linked by file name and
+# never by CMake target: Debian's ClangTargets pull in the shared libLLVM, and loading two LLVMs that see each other
+# aborts ("registered more than once"). Without LLVM 19 the library is left out; kernels are then compiled by the
+# compiler that the machine has.
+find_program(LLVM_CONFIG NAMES llvm-config-19)
+set(clang_libraries
+  clangFrontend clangCodeGen clangDriver clangSerialization clangParse clangSema clangAnalysis clangEdit clangAST
+  clangASTMatchers clangAPINotes clangSupport clangLex clangBasic)
+set(llvm_components
+  x86codegen x86desc x86info orcjit passes ipo vectorize irreader frontendopenmp coverage lto option windowsdriver
+  frontendhlsl frontenddriver extensions)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  string(REPLACE "x86" "aarch64" llvm_components "${llvm_components}")
+endif()
+
+if(LLVM_CONFIG)
+  execute_process(COMMAND ${LLVM_CONFIG} --includedir OUTPUT_VARIABLE llvm_include OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${LLVM_CONFIG} --libdir OUTPUT_VARIABLE llvm_libdir OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${LLVM_CONFIG} --link-static --libfiles ${llvm_components}
+                  OUTPUT_VARIABLE llvm_libraries OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE llvm_failed)
+  execute_process(COMMAND ${LLVM_CONFIG} --link-static --system-libs ${llvm_components}
+                  OUTPUT_VARIABLE llvm_system OUTPUT_STRIP_TRAILING_WHITESPACE)
+  separate_arguments(llvm_libraries)
+  separate_arguments(llvm_system)
+endif()
+
+if(NOT LLVM_CONFIG OR llvm_failed OR NOT EXISTS ${llvm_libdir}/libclangFrontend.a)
+  message(WARNING "LLVM 19 with Clang's static libraries was not found (llvm-19-dev libclang-19-dev libpolly-19-dev): "
+                  "building without the in-process Clang. Kernels will be compiled by the compiler found at run time.")
+  return()
+endif()
+
+list(TRANSFORM clang_libraries PREPEND ${llvm_libdir}/lib)
+list(TRANSFORM clang_libraries APPEND .a)
+file(GLOB clang_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/jit/clang/*.cpp)
+add_library(oxyfuel_clang MODULE ${clang_sources})
+target_include_directories(oxyfuel_clang PRIVATE ${OXY_INCLUDE})
+target_include_directories(oxyfuel_clang SYSTEM PRIVATE ${llvm_include})
+# As LLVM itself is built.
+target_compile_options(oxyfuel_clang PRIVATE -fno-rtti -fno-exceptions -ffunction-sections -fdata-sections)
+target_link_libraries(oxyfuel_clang PRIVATE
+  -Wl,--start-group ${clang_libraries} ${llvm_libraries} -Wl,--end-group ${llvm_system} dl pthread)
+target_link_options(oxyfuel_clang PRIVATE
+  -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--gc-sections -Wl,-z,defs -s -static-libstdc++ -static-libgcc)
+set_target_properties(oxyfuel_clang PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+                      LIBRARY_OUTPUT_DIRECTORY ${OXYFUEL_PACKAGE_DIR})
+install(TARGETS oxyfuel_clang LIBRARY DESTINATION oxyfuel)

@@ -1,0 +1,26 @@
+// The machine that we compile for: this one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <llvm/Target/TargetMachine.h>
+
+namespace oxy::jit::clang_library {
+
+struct Host {
+  std::string triple;
+  std::string cpu;
+  // Each feature of the processor as "+name" or "-name". The name of a processor alone is not enough: a hypervisor
+  // may have switched parts of it off.
+  std::vector<std::string> features;
+  bool wide_vectors = false;  // AVX-512: use all of its 512 bits
+};
+
+// Read once per process; initialises LLVM's target.
+const Host& host();
+
+std::unique_ptr<llvm::TargetMachine> make_target_machine(std::string& error);
+
+}  // namespace oxy::jit::clang_library

@@ -1,0 +1,115 @@
+// One ORC session for the process; a library (JITDylib) for each kernel, so that each may be called `kernel` and be
+// removed on its own.
+#include "jit/clang/linker.h"
+
+#include <atomic>
+
+#include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
+#include <llvm/ExecutionEngine/Orc/Core.h>
+#include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
+#include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
+
+// Declared by their link names: math.h would give an overload set for each.
+extern "C" {
+#define F(name) void process_##name() __asm__(#name);
+#define M(name) F(name) F(name##f)
+#include "jit/clang/process_symbols.def"
+#undef F
+#undef M
+}
+
+namespace oxy::jit::clang_library {
+
+namespace orc = llvm::orc;
+
+struct LinkedCode {
+  orc::JITDylib* library = nullptr;
+  void* entry = nullptr;
+};
+
+namespace {
+
+class Linker {
+ public:
+  static llvm::Expected<Linker*> create() {
+    auto control = orc::SelfExecutorProcessControl::Create();
+    if (!control) return control.takeError();
+    auto memory = llvm::jitlink::InProcessMemoryManager::Create();
+    if (!memory) return memory.takeError();
+    auto* linker = new Linker(std::move(*control), std::move(*memory));
+    if (llvm::Error failure = linker->define_process_symbols()) return std::move(failure);
+    return linker;
+  }
+
+  llvm::Expected<LinkedCode*> link(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol) {
+    orc::JITDylib& library = session_.createBareJITDylib("kernel" + std::to_string(next_++));
+    library.addToLinkOrder(process_);
+    llvm::Error failure = layer_.add(library, std::move(object));
+    if (!failure) {
+      auto found = session_.lookup({&library}, session_.intern(symbol));
+      if (found) return new LinkedCode{&library, found->getAddress().toPtr<void*>()};
+      failure = found.takeError();
+    }
+    return llvm::joinErrors(std::move(failure), session_.removeJITDylib(library));
+  }
+
+  void remove(LinkedCode* code) {
+    llvm::consumeError(session_.removeJITDylib(*code->library));
+    delete code;
+  }
+
+ private:
+  Linker(std::unique_ptr<orc::ExecutorProcessControl> control,
+         std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> memory)
+      : session_(std::move(control)),
+        layer_(session_, std::move(memory)),
+        process_(session_.createBareJITDylib("process")) {
+    // Errors come back through lookup(); ORC would also print them.
+    session_.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
+  }
+
+  llvm::Error define_process_symbols() {
+    orc::SymbolMap symbols;
+    auto define = [&](const char* name, void (*function)()) {
+      auto flags = llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable;
+      symbols[session_.intern(name)] = {orc::ExecutorAddr::fromPtr(function), flags};
+    };
+#define F(name) define(#name, process_##name);
+#define M(name) F(name) F(name##f)
+#include "jit/clang/process_symbols.def"
+#undef F
+#undef M
+    return process_.define(orc::absoluteSymbols(std::move(symbols)));
+  }
+
+  orc::ExecutionSession session_;
+  orc::ObjectLinkingLayer layer_;
+  orc::JITDylib& process_;
+  std::atomic<uint64_t> next_{0};
+};
+
+// Lives as long as the process: code may still run while static objects are destroyed.
+llvm::Expected<Linker*>& the_linker() {
+  static auto* linker = new llvm::Expected<Linker*>(Linker::create());
+  return *linker;
+}
+
+}  // namespace
+
+LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol, std::string& error) {
+  llvm::Expected<Linker*>& linker = the_linker();
+  if (!linker) {
+    error = "the JIT linker could not be started";
+    return nullptr;
+  }
+  auto code = (*linker)->link(std::move(object), symbol);
+  if (code) return *code;
+  error = llvm::toString(code.takeError());
+  return nullptr;
+}
+
+void* entry_point(const LinkedCode& code) { return code.entry; }
+
+void release_code(LinkedCode* code) { (*the_linker())->remove(code); }
+
+}  // namespace oxy::jit::clang_library
