@@ -150,16 +150,16 @@ std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
 
 namespace {
 std::string print_list(const std::vector<Expr>& xs) {
-  return cat('[', join(xs, ", ", [](std::string& out, Expr e) { append(out, sym::print(e)); }), ']');
+  return cat('[', join(xs, ", ", [](std::string& out, Expr e) { cat_to(out, e); }), ']');
 }
 }  // namespace
 
 std::string print(const TensorType& t) {
   std::string s = cat(name(t.dtype), print_list(t.sizes));
-  if (t.strides != contiguous_strides(t.sizes)) cat_to(s, " strides=", print_list(t.strides));
-  if (!t.offset.is_const(0)) cat_to(s, " offset=", sym::print(t.offset));
   if (t.device != Device{}) cat_to(s, ' ', print(t.device));
   if (t.requires_grad) append(s, " requires_grad");
+  if (t.strides != contiguous_strides(t.sizes)) cat_to(s, " strides=", print_list(t.strides));
+  if (!t.offset.is_const(0)) cat_to(s, " offset=", t.offset);
   return s;
 }
 
@@ -170,7 +170,7 @@ std::string print(const Type& t) {
     case Type::Kind::Tensor:
       return print(t.tensor);
     case Type::Kind::Int:
-      return cat("int(", sym::print(t.expr), ")");
+      return cat("int(", t.expr, ")");
     case Type::Kind::Float:
       return "float";
     case Type::Kind::Bool:

@@ -57,7 +57,8 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes);
-// `f32[2, 3]`, with `strides=[1, 2]`, ` offset=4` where it is not row-major from 0, and the device where it is not cpu.
+// `f32[2, 3]`; then what differs from the usual: the device (`cuda:0`), `requires_grad`, `strides=[1, 2]` where it is not
+// row-major, `offset=4`; in this order, as an expression may stand last only.
 std::string print(const TensorType& t);
 
 // What a value of the graph is: a tensor, a symbolic number, or something a node gives that is neither (None, an
@@ -75,6 +76,7 @@ struct Type {
   bool is_tensor() const { return kind == Kind::Tensor; }
   friend bool operator==(const Type&, const Type&) = default;
 };
+// The tensor's text, or `None`, `int(s0)`, `float`, `bool`, `object`.
 std::string print(const Type& t);
 
 }  // namespace oxy::ir
