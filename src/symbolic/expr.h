@@ -102,6 +102,10 @@ Expr mod(Expr a, Expr b);
 Expr min(Expr a, Expr b);
 Expr max(Expr a, Expr b);
 
+inline Expr& operator+=(Expr& a, Expr b) { return a = a + b; }
+inline Expr& operator-=(Expr& a, Expr b) { return a = a - b; }
+inline Expr& operator*=(Expr& a, Expr b) { return a = a * b; }
+
 // What the ranges of the symbols say about an expression.
 Range range_of(Expr e);
 // True or false where it is certain from ranges and structure, nothing where it depends.

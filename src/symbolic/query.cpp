@@ -1,0 +1,163 @@
+// Questions about an expression, and walks over one: substitution and evaluation.
+#include <algorithm>
+
+#include "symbolic/interval.h"
+#include "symbolic/sum.h"
+
+namespace oxy::sym {
+namespace {
+
+Expr rebuild(Kind kind, std::span<const Expr> ops) {
+  Expr r = ops[0];
+  switch (kind) {
+    case Kind::Add:
+      for (Expr e : ops.subspan(1)) r = r + e;
+      return r;
+    case Kind::Mul:
+      for (Expr e : ops.subspan(1)) r = r * e;
+      return r;
+    case Kind::FloorDiv: return floordiv(ops[0], ops[1]);
+    case Kind::Mod: return mod(ops[0], ops[1]);
+    case Kind::Min: return min(ops[0], ops[1]);
+    case Kind::Max: return max(ops[0], ops[1]);
+    default: OXY_FAIL("an atom has no operands");
+  }
+}
+
+struct Substitution {
+  struct Entry {
+    Expr from, to;
+  };
+  const std::function<Expr(Expr)>& f;
+  SmallVector<Entry, 16> done;  // index expressions are small: a scan beats a table
+
+  Expr operator()(Expr e) {
+    if (e.is_const()) return e;
+    for (const auto& [from, to] : done) {
+      if (from == e) return to;
+    }
+    Expr r = compute(e);
+    done.push_back({e, r});
+    return r;
+  }
+
+  Expr compute(Expr e) {
+    if (e.kind() == Kind::Symbol) return f(e);
+    SmallVector<Expr, 8> ops;
+    bool changed = false;
+    for (Expr op : e.operands()) {
+      ops.push_back((*this)(op));
+      changed |= ops.back() != op;
+    }
+    return changed ? rebuild(e.kind(), {ops.data(), ops.size()}) : e;
+  }
+};
+
+int64_t apply(Kind kind, int64_t a, int64_t b) {
+  switch (kind) {
+    case Kind::Add: return checked_add(a, b);
+    case Kind::Mul: return checked_multiply(a, b);
+    case Kind::FloorDiv: return floor_divide(a, b);
+    case Kind::Mod: return floor_mod(a, b);
+    case Kind::Min: return std::min(a, b);
+    case Kind::Max: return std::max(a, b);
+    default: OXY_FAIL("an atom has no operands");
+  }
+}
+
+}  // namespace
+
+Range range_of(Expr e) { return range_of_operand(e); }
+
+std::optional<bool> known_equal(Expr a, Expr b) {
+  if (a == b) return true;
+  if (a.is_const() && b.is_const()) return false;
+  Expr d = a - b;
+  if (d.is_const()) return d.value() == 0;
+  Range r = range_of(d);
+  if (r.lo > 0 || r.hi < 0) return false;
+  Sum s = to_sum(d);
+  int64_t constant = std::exchange(s.constant, 0);
+  ExprPool::Impl& pool = *d.node()->pool;
+  if (constant % build(pool, s).node()->factor != 0) return false;
+  return std::nullopt;
+}
+
+std::optional<bool> known_less(Expr a, Expr b) {
+  Range r = range_of(a - b);
+  if (r.hi < 0) return true;
+  if (r.lo >= 0) return false;
+  return std::nullopt;
+}
+
+bool divisible(Expr e, int64_t k) {
+  OXY_CHECK(k > 0, "divisor ", k);
+  if (e.is_const()) return e.value() % k == 0;
+  return e.node()->factor % k == 0;
+}
+
+bool contains(Expr e, Expr symbol) {
+  if (e == symbol) return true;
+  if (e.is_const() || e.kind() == Kind::Symbol) return false;
+  if ((e.node()->symbol_mask & symbol.node()->symbol_mask) == 0) return false;
+  std::span<const Expr> ops = e.operands();
+  return std::any_of(ops.begin(), ops.end(), [&](Expr op) { return contains(op, symbol); });
+}
+
+void collect_symbols(Expr e, std::vector<Expr>& out) {
+  if (e.is_const()) return;
+  if (e.kind() == Kind::Symbol) {
+    if (std::find(out.begin(), out.end(), e) == out.end()) out.push_back(e);
+    return;
+  }
+  for (Expr op : e.operands()) collect_symbols(op, out);
+}
+
+std::optional<std::pair<Expr, Expr>> linear_in(Expr e, Expr symbol) {
+  if (!contains(e, symbol)) return std::pair{Expr(0), e};
+  ExprPool::Impl& pool = *e.node()->pool;
+  Sum s = to_sum(e), rest;
+  rest.constant = s.constant;
+  Expr coefficient = 0;
+  for (const Term& t : s.terms) {
+    if (!contains(t.product, symbol)) {
+      rest.terms.push_back(t);
+      continue;
+    }
+    std::span<const Expr> factors = factors_of(t.product);
+    auto at = std::find(factors.begin(), factors.end(), symbol);
+    if (at == factors.end()) return std::nullopt;
+    Expr others = without(pool, t.product, static_cast<size_t>(at - factors.begin()));
+    if (contains(others, symbol)) return std::nullopt;
+    coefficient += Expr(t.coefficient) * others;
+  }
+  return std::pair{coefficient, build(pool, rest)};
+}
+
+Expr substitute(Expr e, const std::function<Expr(Expr symbol)>& f) {
+  return Substitution{f, {}}(e);
+}
+
+int64_t evaluate(Expr e, const std::function<int64_t(Expr symbol)>& f) {
+  if (e.is_const()) return e.value();
+  if (e.kind() == Kind::Symbol) return f(e);
+  std::span<const Expr> ops = e.operands();
+  int64_t r = evaluate(ops[0], f);
+  for (Expr op : ops.subspan(1)) {
+    int64_t v = evaluate(op, f);
+    bool divides = e.kind() == Kind::FloorDiv || e.kind() == Kind::Mod;
+    OXY_CHECK(!divides || v != 0, "division by zero in ", print(e));
+    r = apply(e.kind(), r, v);
+  }
+  return r;
+}
+
+int64_t hint(Expr e) {
+  return evaluate(e, [](Expr symbol) {
+    const std::optional<int64_t>& h = symbol.node()->pool->symbols[symbol.symbol_index()].hint;
+    OXY_CHECK(h, "symbol ", symbol.name(), " has no hint");
+    return *h;
+  });
+}
+
+}  // namespace oxy::sym

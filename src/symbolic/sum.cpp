@@ -1,0 +1,231 @@
+// Sums and products: +, -, * on the canonical form.
+#include "symbolic/sum.h"
+
+#include <algorithm>
+
+#include "symbolic/interval.h"
+
+namespace oxy::sym {
+namespace {
+
+Term to_term(Expr e) { return {e.node()->coefficient, Expr(e.node()->base)}; }
+
+bool has_division(const Sum& s) {
+  for (const Term& t : s.terms) {
+    if (t.product.node()->has_division) return true;
+  }
+  return false;
+}
+
+// Sorts by product and adds the coefficients of equal ones.
+void collect_terms(Sum& s) {
+  std::sort(s.terms.begin(), s.terms.end(),
+            [](const Term& a, const Term& b) { return a.product < b.product; });
+  size_t n = 0;
+  for (const Term& t : s.terms) {
+    if (n > 0 && s.terms[n - 1].product == t.product) {
+      s.terms[n - 1].coefficient = checked_add(s.terms[n - 1].coefficient, t.coefficient);
+    } else {
+      if (n > 0 && s.terms[n - 1].coefficient == 0) --n;
+      s.terms[n++] = t;
+    }
+  }
+  if (n > 0 && s.terms[n - 1].coefficient == 0) --n;
+  s.terms.truncate(n);
+}
+
+Expr multiply_sums(ExprPool::Impl& pool, const Sum& a, const Sum& b) {
+  Sum r;
+  r.constant = checked_multiply(a.constant, b.constant);
+  for (const Term& x : a.terms) {
+    for (const Term& y : b.terms) {
+      r.terms.push_back({checked_multiply(x.coefficient, y.coefficient),
+                         multiply_products(pool, x.product, y.product)});
+    }
+    if (b.constant) {
+      r.terms.push_back({checked_multiply(x.coefficient, b.constant), x.product});
+    }
+  }
+  if (a.constant) {
+    for (const Term& y : b.terms) {
+      r.terms.push_back({checked_multiply(y.coefficient, a.constant), y.product});
+    }
+  }
+  collect_terms(r);
+  return build(pool, r);
+}
+
+Expr multiply_by_constant(ExprPool::Impl& pool, Expr e, int64_t by) {
+  if (by == 0) return 0;
+  if (by == 1) return e;
+  if (e.kind() != Kind::Add) {
+    Term t = to_term(e);
+    return build_term(pool, {checked_multiply(t.coefficient, by), t.product});
+  }
+  Sum s = to_sum(e);
+  scale(s, by);
+  return build(pool, s);
+}
+
+}  // namespace
+
+Sum to_sum(Expr e) {
+  Sum s;
+  if (e.is_const()) {
+    s.constant = e.value();
+  } else if (e.kind() != Kind::Add) {
+    s.terms.push_back(to_term(e));
+  } else {
+    for (Expr op : e.operands()) {
+      if (op.is_const()) {
+        s.constant = op.value();
+      } else {
+        s.terms.push_back(to_term(op));
+      }
+    }
+  }
+  return s;
+}
+
+Expr build_term(ExprPool::Impl& pool, Term t) {
+  if (t.coefficient == 0) return 0;
+  if (t.coefficient == 1) return t.product;
+  Factors ops;
+  ops.push_back(t.coefficient);
+  std::span<const Expr> factors = factors_of(t.product);
+  ops.append(factors.data(), factors.data() + factors.size());
+  return pool.intern(Kind::Mul, {ops.data(), ops.size()});
+}
+
+bool recombine_all(ExprPool::Impl& pool, Sum& s) {
+  if (!has_division(s)) return false;
+  bool changed = false;
+  while (s.terms.size() > 1 && recombine(pool, s)) changed = true;
+  return changed;
+}
+
+Expr build(ExprPool::Impl& pool, Sum& s) {
+  recombine_all(pool, s);
+  if (s.terms.empty()) return s.constant;
+  if (s.terms.size() == 1 && s.constant == 0) return build_term(pool, s.terms[0]);
+  SmallVector<Expr, 9> ops;
+  if (s.constant) ops.push_back(s.constant);
+  for (const Term& t : s.terms) ops.push_back(build_term(pool, t));
+  return pool.intern(Kind::Add, {ops.data(), ops.size()});
+}
+
+Sum add_scaled(const Sum& a, const Sum& b, int64_t scale) {
+  Sum r;
+  r.constant = checked_add(a.constant, checked_multiply(b.constant, scale));
+  size_t i = 0, j = 0;
+  while (i < a.terms.size() && j < b.terms.size()) {
+    const Term &x = a.terms[i], &y = b.terms[j];
+    int order = compare(x.product, y.product);
+    if (order < 0) {
+      r.terms.push_back(x);
+      ++i;
+    } else if (order > 0) {
+      r.terms.push_back({checked_multiply(y.coefficient, scale), y.product});
+      ++j;
+    } else {
+      int64_t c = checked_add(x.coefficient, checked_multiply(y.coefficient, scale));
+      if (c) r.terms.push_back({c, x.product});
+      ++i, ++j;
+    }
+  }
+  r.terms.append(a.terms.begin() + i, a.terms.end());
+  for (; j < b.terms.size(); ++j) {
+    r.terms.push_back({checked_multiply(b.terms[j].coefficient, scale), b.terms[j].product});
+  }
+  return r;
+}
+
+void scale(Sum& s, int64_t by) {
+  s.constant = checked_multiply(s.constant, by);
+  for (Term& t : s.terms) t.coefficient = checked_multiply(t.coefficient, by);
+}
+
+Range range_of_sum(const Sum& s) {
+  Range r{s.constant, s.constant};
+  for (const Term& t : s.terms) {
+    Range c{t.coefficient, t.coefficient};
+    r = add_ranges(r, multiply_ranges(c, t.product.node()->range));
+  }
+  return r;
+}
+
+int64_t coefficient_of(const Sum& s, Expr product) {
+  for (const Term& t : s.terms) {
+    if (t.product == product) return t.coefficient;
+  }
+  return 0;
+}
+
+std::span<const Expr> factors_of(Expr product) {
+  if (product.is_const()) return {};
+  if (product.kind() == Kind::Mul) return product.operands();
+  return product.node()->self();
+}
+
+Expr multiply_products(ExprPool::Impl& pool, Expr a, Expr b) {
+  if (a.is_const()) return b;
+  if (b.is_const()) return a;
+  std::span<const Expr> x = factors_of(a), y = factors_of(b);
+  Factors ops;
+  ops.reserve(x.size() + y.size());
+  size_t i = 0, j = 0;
+  while (i < x.size() && j < y.size()) ops.push_back(compare(x[i], y[j]) <= 0 ? x[i++] : y[j++]);
+  ops.append(x.data() + i, x.data() + x.size());
+  ops.append(y.data() + j, y.data() + y.size());
+  return pool.intern(Kind::Mul, {ops.data(), ops.size()});
+}
+
+Expr without(ExprPool::Impl& pool, Expr product, size_t skip) {
+  std::span<const Expr> factors = factors_of(product);
+  if (factors.size() == 1) return 1;
+  Factors rest;
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (i != skip) rest.push_back(factors[i]);
+  }
+  if (rest.size() == 1) return rest[0];
+  return pool.intern(Kind::Mul, {rest.data(), rest.size()});
+}
+
+Expr operator+(Expr a, Expr b) {
+  if (a.is_const()) {
+    if (b.is_const()) return checked_add(a.value(), b.value());
+    std::swap(a, b);
+  }
+  if (b.is_const(0)) return a;
+  return remember(Kind::Add, a, b, [&](ExprPool::Impl& pool) {
+    Sum s = add_scaled(to_sum(a), to_sum(b), 1);
+    return build(pool, s);
+  });
+}
+
+Expr operator-(Expr a) { return a * Expr(-1); }
+
+Expr operator-(Expr a, Expr b) {
+  if (a == b) return 0;
+  if (b.is_const()) return a + -b;
+  // Kind::Const stands for the difference in the memo.
+  return remember(Kind::Const, a, b, [&](ExprPool::Impl& pool) {
+    Sum s = add_scaled(to_sum(a), to_sum(b), -1);
+    return build(pool, s);
+  });
+}
+
+Expr operator*(Expr a, Expr b) {
+  if (a.is_const()) {
+    if (b.is_const()) return checked_multiply(a.value(), b.value());
+    std::swap(a, b);
+  }
+  if (b.is_const(0)) return 0;
+  if (b.is_const(1)) return a;
+  return remember(Kind::Mul, a, b, [&](ExprPool::Impl& pool) {
+    if (b.is_const()) return multiply_by_constant(pool, a, b.value());
+    return multiply_sums(pool, to_sum(a), to_sum(b));
+  });
+}
+
+}  // namespace oxy::sym

@@ -1,0 +1,204 @@
+// Text of expressions, with Python's operators and precedence.
+//   sum     = product (("+" | "-") product)*
+//   product = unary (("*" | "//" | "%") unary)*
+//   unary   = "-" unary | number | name | ("min" | "max") "(" sum ("," sum)* ")" | "(" sum ")"
+#include <cctype>
+
+#include "symbolic/sum.h"
+
+namespace oxy::sym {
+namespace {
+
+void print_sum(std::string& out, Expr e);
+
+void print_factor(std::string& out, Expr e) {
+  bool plain = (e.is_const() && e.value() >= 0) || e.kind() == Kind::Symbol ||
+               e.kind() == Kind::Min || e.kind() == Kind::Max;
+  if (plain) return print_sum(out, e);
+  out += '(';
+  print_sum(out, e);
+  out += ')';
+}
+
+void print_product(std::string& out, Expr product) {
+  std::span<const Expr> factors = factors_of(product);
+  if (factors.size() == 1 && product.kind() != Kind::Mul) {
+    std::span<const Expr> ops = product.operands();
+    switch (product.kind()) {
+      case Kind::Symbol: out += product.name(); return;
+      case Kind::FloorDiv:
+      case Kind::Mod:
+        print_factor(out, ops[0]);
+        out += product.kind() == Kind::Mod ? " % " : "//";
+        return print_factor(out, ops[1]);
+      default:
+        out += product.kind() == Kind::Min ? "min(" : "max(";
+        print_sum(out, ops[0]);
+        out += ", ";
+        print_sum(out, ops[1]);
+        out += ')';
+        return;
+    }
+  }
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (i > 0) out += '*';
+    print_factor(out, factors[i]);
+  }
+}
+
+void print_term(std::string& out, Term t, bool first) {
+  bool negative = t.coefficient < 0;
+  if (first) {
+    if (negative) out += '-';
+  } else {
+    out += negative ? " - " : " + ";
+  }
+  int64_t magnitude = negative ? -t.coefficient : t.coefficient;
+  bool bare = t.product.kind() == Kind::Mul || t.product.kind() == Kind::Symbol;
+  if (magnitude != 1) {
+    append(out, magnitude);
+    out += '*';
+  }
+  // -x//4 and 2*x//4 would read as something else.
+  if (!bare && (magnitude != 1 || (first && negative))) return print_factor(out, t.product);
+  print_product(out, t.product);
+}
+
+void print_sum(std::string& out, Expr e) {
+  if (e.is_const()) return append(out, e.value());
+  Sum s = to_sum(e);
+  for (size_t i = 0; i < s.terms.size(); ++i) print_term(out, s.terms[i], i == 0);
+  if (s.constant > 0) cat_to(out, " + ", s.constant);
+  if (s.constant < 0) cat_to(out, " - ", -s.constant);
+}
+
+class Parser {
+ public:
+  Parser(std::string_view text, ExprPool& pool) : text_(text), pool_(pool) {}
+
+  Expr parse_all() {
+    Expr e = parse_sum();
+    if (skip_space() != '\0') fail("unexpected text");
+    return e;
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) {
+    throw UserError(cat("symbolic expression \"", text_, "\": ", what, " at column ", at_ + 1));
+  }
+
+  char skip_space() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
+
+  bool accept(std::string_view token) {
+    skip_space();
+    if (text_.substr(at_, token.size()) != token) return false;
+    at_ += token.size();
+    return true;
+  }
+
+  void expect(std::string_view token) {
+    if (!accept(token)) fail(cat("expected \"", token, "\""));
+  }
+
+  Expr parse_sum() {
+    Expr e = parse_product();
+    for (;;) {
+      if (accept("+")) {
+        e += parse_product();
+      } else if (accept("-")) {
+        e -= parse_product();
+      } else {
+        return e;
+      }
+    }
+  }
+
+  Expr parse_product() {
+    Expr e = parse_unary();
+    for (;;) {
+      if (accept("*")) {
+        e *= parse_unary();
+      } else if (accept("//")) {
+        e = floordiv(e, parse_divisor());
+      } else if (accept("%")) {
+        e = mod(e, parse_divisor());
+      } else {
+        return e;
+      }
+    }
+  }
+
+  Expr parse_divisor() {
+    Expr e = parse_unary();
+    if (e.is_const(0)) fail("division by zero");
+    return e;
+  }
+
+  Expr parse_unary() {
+    char c = skip_space();
+    if (accept("-")) return -parse_unary();
+    if (accept("(")) {
+      Expr e = parse_sum();
+      expect(")");
+      return e;
+    }
+    if (std::isdigit(static_cast<unsigned char>(c))) return parse_number();
+    if (std::isalpha(static_cast<unsigned char>(c)) || c == '_') return parse_name();
+    fail(c == '\0' ? "unexpected end" : "unexpected character");
+  }
+
+  Expr parse_number() {
+    int64_t v = 0;
+    const char* end = text_.data() + text_.size();
+    auto r = std::from_chars(text_.data() + at_, end, v);
+    if (r.ec != std::errc() || v > Expr::kMaxConst) fail("number too large");
+    at_ = static_cast<size_t>(r.ptr - text_.data());
+    return v;
+  }
+
+  Expr parse_name() {
+    size_t begin = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
+                                  text_[at_] == '_' || text_[at_] == '.')) {
+      ++at_;
+    }
+    std::string_view name = text_.substr(begin, at_ - begin);
+    if (name == "min" || name == "max") return parse_extremum(name == "min");
+    std::optional<Expr> symbol = pool_.find_symbol(name);
+    if (!symbol) {
+      at_ = begin;
+      fail(cat("unknown symbol \"", name, "\""));
+    }
+    return *symbol;
+  }
+
+  Expr parse_extremum(bool is_min) {
+    expect("(");
+    Expr e = parse_sum();
+    while (accept(",")) {
+      Expr next = parse_sum();
+      e = is_min ? min(e, next) : max(e, next);
+    }
+    expect(")");
+    return e;
+  }
+
+  std::string_view text_;
+  ExprPool& pool_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+std::string print(Expr e) {
+  std::string out;
+  print_sum(out, e);
+  return out;
+}
+
+Expr parse(std::string_view text, ExprPool& pool) { return Parser(text, pool).parse_all(); }
+
+}  // namespace oxy::sym
