@@ -56,7 +56,7 @@ void print_term(std::string& out, Term t, bool first) {
   int64_t magnitude = negative ? -t.coefficient : t.coefficient;
   bool bare = t.product.kind() == Kind::Mul || t.product.kind() == Kind::Symbol;
   if (magnitude != 1) {
-    append(out, magnitude);
+    cat_to(out, magnitude);
     out += '*';
   }
   // -x//4 and 2*x//4 would read as something else.
@@ -65,7 +65,7 @@ void print_term(std::string& out, Term t, bool first) {
 }
 
 void print_sum(std::string& out, Expr e) {
-  if (e.is_const()) return append(out, e.value());
+  if (e.is_const()) return cat_to(out, e.value());
   Sum s = to_sum(e);
   for (size_t i = 0; i < s.terms.size(); ++i) print_term(out, s.terms[i], i == 0);
   if (s.constant > 0) cat_to(out, " + ", s.constant);
