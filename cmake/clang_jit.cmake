@@ -41,7 +41,7 @@ target_compile_options(oxyfuel_clang PRIVATE -fno-rtti -fno-exceptions -ffunctio
 target_link_libraries(oxyfuel_clang PRIVATE
   -Wl,--start-group ${clang_libraries} ${llvm_libraries} -Wl,--end-group ${llvm_system} dl pthread)
 target_link_options(oxyfuel_clang PRIVATE
-  -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--gc-sections -Wl,-z,defs -s -static-libstdc++ -static-libgcc)
+  -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--gc-sections -Wl,-z,defs -s -static-libstdc++ -static-libgcc)
 set_target_properties(oxyfuel_clang PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
                       LIBRARY_OUTPUT_DIRECTORY ${OXYFUEL_PACKAGE_DIR})
 install(TARGETS oxyfuel_clang LIBRARY DESTINATION oxyfuel)

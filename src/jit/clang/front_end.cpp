@@ -67,6 +67,7 @@ std::unique_ptr<llvm::Module> parse_source(llvm::StringRef source, llvm::LLVMCon
   llvm::MemoryBufferRef buffer(source, kFileName);
   compiler.getFrontendOpts().Inputs = {clang::FrontendInputFile(buffer, clang::InputKind(clang::Language::CXX))};
   compiler.createDiagnostics(new clang::TextDiagnosticPrinter(text, &compiler.getDiagnosticOpts()));
+  compiler.setVerboseOutputStream(text);  // "2 errors generated."
   compiler.createFileManager(llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>());
   clang::EmitLLVMOnlyAction action(&context);
   if (!compiler.ExecuteAction(action)) {

@@ -29,6 +29,10 @@ struct LinkedCode {
 
 namespace {
 
+// What ORC reported on this thread since it was last emptied: the missing symbols. lookup() itself only says that it
+// failed. Linking runs on the thread that asks for it.
+thread_local std::string reported;
+
 class Linker {
  public:
   static llvm::Expected<Linker*> create() {
@@ -64,8 +68,7 @@ class Linker {
       : session_(std::move(control)),
         layer_(session_, std::move(memory)),
         process_(session_.createBareJITDylib("process")) {
-    // Errors come back through lookup(); ORC would also print them.
-    session_.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
+    session_.setErrorReporter([](llvm::Error error) { reported += llvm::toString(std::move(error)) + "\n"; });
   }
 
   llvm::Error define_process_symbols() {
@@ -102,9 +105,10 @@ LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* 
     error = "the JIT linker could not be started";
     return nullptr;
   }
+  reported.clear();
   auto code = (*linker)->link(std::move(object), symbol);
   if (code) return *code;
-  error = llvm::toString(code.takeError());
+  error = reported + llvm::toString(code.takeError());
   return nullptr;
 }
 

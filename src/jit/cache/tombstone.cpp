@@ -1,0 +1,131 @@
+// Files named compiling-XXXXXX, each an array of 64-bit hashes, zero where nothing is being compiled.
+#include "jit/cache/tombstone.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+
+namespace oxy::jit::cache {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPrefix = "compiling-";
+constexpr int kSlots = 256;  // more threads than this compile unmarked
+// A killed process leaves a file too; its texts are tried again after this.
+constexpr auto kForgetAfter = std::chrono::hours(24 * 7);
+
+// The hashes in a file whose owner is dead; empty where the owner lives.
+std::vector<uint64_t> read_left_over(const fs::path& path) {
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return {};
+  std::vector<uint64_t> hashes;
+  if (::flock(file, LOCK_SH | LOCK_NB) == 0) {
+    hashes.resize(kSlots);
+    ssize_t bytes = ::read(file, hashes.data(), kSlots * sizeof(uint64_t));
+    hashes.resize(std::max<ssize_t>(bytes, 0) / sizeof(uint64_t));
+  }
+  ::close(file);  // and unlocks
+  std::erase(hashes, 0);
+  return hashes;
+}
+
+std::set<uint64_t> read_suspects(const std::string& directory) {
+  std::set<uint64_t> suspects;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    if (!entry->path().filename().string().starts_with(kPrefix)) continue;
+    std::vector<uint64_t> hashes = read_left_over(entry->path());
+    if (hashes.empty()) continue;
+    std::error_code ignored;
+    auto age = fs::file_time_type::clock::now() - entry->last_write_time(ignored);
+    if (age > kForgetAfter) {
+      fs::remove(entry->path(), ignored);
+    } else {
+      suspects.insert(hashes.begin(), hashes.end());
+    }
+  }
+  return suspects;
+}
+
+}  // namespace
+
+Tombstones::Tombstones(std::optional<std::string> directory, std::string compiler)
+    : directory_(std::move(directory)), compiler_(std::move(compiler)) {
+  if (directory_) suspects_ = read_suspects(*directory_);
+}
+
+Tombstones::~Tombstones() { remove_file(); }
+
+bool Tombstones::is_suspect(const std::string& source) const {
+  return !suspects_.empty() && suspects_.contains(hash(source));
+}
+
+// FNV-1a. A collision only sends a text to the other compiler.
+uint64_t Tombstones::hash(const std::string& source) const {
+  uint64_t value = 14695981039346656037ull;
+  auto add = [&](const std::string& text) {
+    for (unsigned char c : text) value = (value ^ c) * 1099511628211ull;
+  };
+  add(compiler_);
+  add(source);
+  return value ? value : 1;
+}
+
+void Tombstones::open_file() {
+  if (!directory_ || file_ >= 0) return;
+  path_ = *directory_ + "/" + kPrefix + "XXXXXX";
+  file_ = ::mkostemp(path_.data(), O_CLOEXEC);
+  if (file_ < 0) {
+    directory_.reset();  // full or gone: go on without
+  } else {
+    ::flock(file_, LOCK_EX);
+  }
+}
+
+void Tombstones::remove_file() {
+  if (file_ < 0) return;
+  ::unlink(path_.c_str());
+  ::close(file_);
+  file_ = -1;
+}
+
+int Tombstones::enter(uint64_t hash) {
+  std::lock_guard lock(mutex_);
+  open_file();
+  auto free = std::find(taken_.begin(), taken_.end(), false);
+  int slot = static_cast<int>(free - taken_.begin());
+  if (file_ < 0 || slot >= kSlots) return -1;
+  if (free == taken_.end()) taken_.push_back(false);
+  if (::pwrite(file_, &hash, sizeof hash, slot * sizeof hash) != sizeof hash) return -1;
+  taken_[slot] = true;
+  return slot;
+}
+
+void Tombstones::leave(int slot) {
+  if (slot < 0) return;
+  std::lock_guard lock(mutex_);
+  taken_[slot] = false;
+  if (std::find(taken_.begin(), taken_.end(), true) == taken_.end()) {
+    remove_file();
+  } else {
+    uint64_t nothing = 0;
+    // Where this fails the file keeps a hash too many, which costs a slower compilation after a crash.
+    [[maybe_unused]] ssize_t written = ::pwrite(file_, &nothing, sizeof nothing, slot * sizeof nothing);
+  }
+}
+
+Tombstones::Mark::Mark(Tombstones& tombstones, const std::string& source) : tombstones_(tombstones) {
+  slot_ = tombstones_.enter(tombstones_.hash(source));
+}
+
+Tombstones::Mark::~Mark() { tombstones_.leave(slot_); }
+
+}  // namespace oxy::jit::cache

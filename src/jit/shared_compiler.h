@@ -1,0 +1,33 @@
+// What both compilers share: equal texts are compiled once while their code lives, on several threads.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "jit/compiler.h"
+
+namespace oxy::jit {
+
+class SharedCompiler : public Compiler {
+ public:
+  std::vector<std::shared_ptr<Code>> compile(const std::vector<std::string>& sources, int threads) final;
+
+ protected:
+  // Compiles one text; called from several threads at once.
+  virtual std::shared_ptr<Code> build(const std::string& source) = 0;
+
+ private:
+  // One text. Whoever holds the mutex is compiling it; others with the same text wait and find the code.
+  struct Slot {
+    std::mutex compiling;
+    std::weak_ptr<Code> code;
+  };
+
+  std::shared_ptr<Slot> slot(const std::string& source);
+  void forget_released();
+
+  std::mutex mutex_;  // guards slots_
+  std::map<std::string, std::shared_ptr<Slot>> slots_;
+};
+
+}  // namespace oxy::jit
