@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "loops/variables.h"
 #include "ops/loop_builder.h"
 
 namespace oxy::loops {
@@ -35,7 +36,8 @@ struct Buffer {
     Temp,       // lives between steps of one call, in the arena (or nowhere, when fusion removes it)
     Extern,     // allocated by the extern step that makes it
     Output,     // escapes to the caller: from the output pool
-    View,       // a strided view of `base`'s memory: same storage, type gives sizes, strides and offset
+    View,       // a strided view of `base`'s memory: type gives sizes, strides and offset; the offset counts from
+                // the base's first element, and the base is never itself a View
   };
   std::string name;  // "in0", "buf3": unique
   Kind kind = Kind::Temp;
@@ -84,26 +86,35 @@ using Step = std::variant<Loop, ExternStep>;
 struct Program {
   const ir::Graph* graph = nullptr;
   std::shared_ptr<sym::ExprPool> pool;
+  std::shared_ptr<Variables> variables;  // names of loop variables, shared by all loops
   IdMap<BufferId, Buffer> buffers;
   std::vector<Step> steps;
   std::unordered_map<ir::ValueId, BufferId> buffer_of;  // where a graph value lives
 };
 
+// The offset of the element at a logical index, in elements from the buffer's first element. Of a View: from the first
+// element of its base.
+Expr flat_offset(const Buffer& b, const Index& index);
+// The buffer whose memory it is: the base of a View, else itself.
+BufferId memory_of(const Program& p, BufferId b);
+// Bytes from the first element to the end of the last one.
+Expr byte_extent(const ir::TensorType& type);
+
 // Text, parsed back by parse(). See docs/ir.md.
-//   buffer in0: f32[4, 8] input 0
-//   buffer buf0: f32[4, 8] temp
+//   buffer in0: input 0 f32[4, 8]
+//   buffer buf0: temp f32[4, 8]
 //   loop op0_add (p0: 4, p1: 8) {        # model.py:3
 //     %0 = load f32 in0[p0, p1]
 //     %1 = const f32 1.0
 //     %2 = add f32 %0, %1
 //     store buf0[p0, p1] = %2
 //   }
-//   loop op1_sum (p0: 4 | r0: 8) {
+//   loop op1_sum (p0: 4) reduce (r0: 8) {
 //     %0 = load f32 buf0[p0, r0]
 //     %1 = reduce f32 sum %0
 //     store buf1[p0] = %1
 //   }
-//   extern op2: aten.mm.default(buf0, in1) -> buf2
+//   extern op2: aten.mm.default(buf0, in1) -> buf2     # reads, then writes; `_` for a result that is no tensor
 std::string print(const Program& p);
 std::string print(const Program& p, const Step& s);
 Program parse(std::string_view text);  // extern steps parse to steps without a node

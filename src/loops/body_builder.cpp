@@ -1,0 +1,174 @@
+#include "loops/body_builder.h"
+
+#include "support/check.h"
+
+namespace oxy::loops {
+
+using ops::Scalar;
+
+namespace {
+
+enum class OpClass : uint8_t { Arith, Compare, Logic, Math, Special };
+
+bool is_compare(LoopOp op) {
+  static constexpr OpClass kClass[] = {
+#define LOOP_OP(e, text, arity, cls) OpClass::cls,
+#include "ops/loop_ops.def"
+#undef LOOP_OP
+  };
+  return kClass[static_cast<size_t>(op)] == OpClass::Compare;
+}
+
+}  // namespace
+
+Scalar BodyBuilder::emit(Inst inst) {
+  uint32_t id = writer_.emit(std::move(inst));
+  return {id, writer_.inst(id).dtype};
+}
+
+Scalar BodyBuilder::constant(double v, DType dtype) { return {writer_.emit_const(v, dtype), dtype}; }
+
+Scalar BodyBuilder::constant_int(int64_t v, DType dtype) {
+  if (ir::is_floating(dtype)) return constant(static_cast<double>(v), dtype);
+  Inst c;
+  c.op = LoopOp::Const;
+  c.dtype = dtype;
+  c.integer = dtype == DType::B8 ? v != 0 : v;
+  return emit(std::move(c));
+}
+
+Scalar BodyBuilder::index(Expr e) {
+  if (e.is_const()) return constant_int(e.value(), DType::I64);
+  Inst i;
+  i.op = LoopOp::Index;
+  i.dtype = DType::I64;
+  i.index = {e};
+  return emit(std::move(i));
+}
+
+Scalar BodyBuilder::load(ir::ValueId value, const Index& index) {
+  if (home_.is_virtual(value)) return load_view(value, index);
+  const ir::TensorType& type = graph_.tensor_type(value);
+  OXY_CHECK(index.size() == type.sizes.size(), "load of ", ir::print(type), " with ", index.size(),
+            " indices");
+  Inst i;
+  i.op = LoopOp::Load;
+  i.dtype = type.dtype;
+  i.buffer = home_.buffer(value);
+  i.index = index;
+  if (mask_) i.args = {mask_->id, constant(0, type.dtype).id};
+  return emit(std::move(i));
+}
+
+Scalar BodyBuilder::load_view(ir::ValueId value, const Index& index) {
+  const ir::Node& def = graph_.def(value);
+  return ops::find(def)->element(*this, def, graph_.value(value).index, index);
+}
+
+// v where the mask holds, else `otherwise`. A load that has just been made under this mask takes the other value itself.
+Scalar BodyBuilder::masked(Scalar v, Scalar otherwise) {
+  Inst last = writer_.inst(v.id);
+  if (last.op == LoopOp::Load && last.args.size() == 2 && last.args[0] == mask_->id) {
+    last.args[1] = otherwise.id;
+    return emit(std::move(last));
+  }
+  return op(LoopOp::Where, {*mask_, v, otherwise});
+}
+
+Scalar BodyBuilder::load_masked(ir::ValueId value, const Index& index, Scalar mask, Scalar other) {
+  std::optional<Scalar> outer = mask_;
+  mask_ = outer ? op(LoopOp::And, {*outer, mask}) : mask;
+  Scalar r = masked(load(value, index), other);
+  mask_ = outer;
+  return r;
+}
+
+Expr BodyBuilder::indirect(Scalar i, Expr size, bool wrap) {
+  Scalar at = cast(i, DType::I64);
+  uint32_t mask = mask_ ? mask_->id : UINT32_MAX;
+  auto [known, fresh] = indirect_.try_emplace({at.id, size.bits(), wrap, mask});
+  if (!fresh) return known->second;
+  Scalar j = at;
+  if (wrap) {
+    Scalar from_end = op(LoopOp::Add, {at, index(size)});
+    j = op(LoopOp::Where, {op(LoopOp::Lt, {at, constant_int(0, DType::I64)}), from_end, at});
+  }
+  if (mask_) j = op(LoopOp::Where, {*mask_, j, constant_int(0, DType::I64)});
+  Inst check;
+  check.op = LoopOp::Check;
+  check.dtype = DType::I64;
+  check.args = {j.id};
+  check.index = {size};
+  writer_.emit(std::move(check));
+  Inst symbol;
+  symbol.op = LoopOp::Symbol;
+  symbol.dtype = DType::I64;
+  symbol.args = {j.id};
+  symbol.index = {variables_.get('i', size)};
+  known->second = symbol.index[0];
+  writer_.emit(std::move(symbol));
+  return known->second;
+}
+
+Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
+  OXY_CHECK(static_cast<int>(args.size()) == ops::arity(op), ops::name(op));
+  std::vector<Scalar> in(args);
+  DType dtype = in[0].dtype;
+  bool half = op != LoopOp::Where && ir::is_half(dtype);
+  if (half) {
+    for (Scalar& s : in) s = cast(s, DType::F32);
+  }
+  Inst i;
+  i.op = op;
+  for (Scalar s : in) i.args.push_back(s.id);
+  bool first_is_mask = op == LoopOp::Where;
+  for (size_t k = first_is_mask + 1; k < in.size(); ++k) {
+    OXY_CHECK(in[k].dtype == in[first_is_mask].dtype, ops::name(op), " of ",
+              ir::name(in[first_is_mask].dtype), " and ", ir::name(in[k].dtype));
+  }
+  i.dtype = is_compare(op) ? DType::B8 : in[first_is_mask].dtype;
+  Scalar r = emit(std::move(i));
+  return half && r.dtype == DType::F32 ? cast(r, dtype) : r;
+}
+
+Scalar BodyBuilder::cast(Scalar v, DType dtype) {
+  if (v.dtype == dtype) return v;
+  // Half types convert from and to f32 only; the others go through it, as in c10.
+  bool through = (ir::is_half(v.dtype) || ir::is_half(dtype)) && dtype != DType::F32;
+  if (through && v.dtype != DType::F32) v = cast(v, DType::F32);
+  Inst i;
+  i.op = LoopOp::Cast;
+  i.dtype = dtype;
+  i.args = {v.id};
+  return emit(std::move(i));
+}
+
+Scalar BodyBuilder::bitcast(Scalar v, DType dtype) {
+  if (v.dtype == dtype) return v;
+  Inst i;
+  i.op = LoopOp::Bitcast;
+  i.dtype = dtype;
+  i.args = {v.id};
+  return emit(std::move(i));
+}
+
+Scalar BodyBuilder::reduce(ops::ReduceKind kind, Scalar v) {
+  Inst i;
+  i.op = LoopOp::Reduce;
+  i.dtype = kind == ReduceKind::ArgMax || kind == ReduceKind::ArgMin ? DType::I64 : v.dtype;
+  i.args = {v.id};
+  i.reduce = kind;
+  return emit(std::move(i));
+}
+
+void BodyBuilder::store(BufferId buffer, const Index& index, Scalar v) {
+  Inst i;
+  i.op = LoopOp::Store;
+  i.dtype = v.dtype;
+  i.args = {v.id};
+  i.buffer = buffer;
+  i.index = index;
+  writer_.emit(std::move(i));
+}
+
+}  // namespace oxy::loops

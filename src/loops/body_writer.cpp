@@ -1,0 +1,197 @@
+#include "loops/body_writer.h"
+
+#include <bit>
+#include <cmath>
+
+#include "support/check.h"
+
+namespace oxy::loops {
+
+namespace {
+
+bool has_effect(LoopOp op) {
+  return op == LoopOp::Store || op == LoopOp::StoreAdd || op == LoopOp::Check;
+}
+
+double round_bf16(double v) {
+  if (std::isnan(v)) return v;
+  uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(v));
+  bits += 0x7FFF + ((bits >> 16) & 1);
+  return std::bit_cast<float>(bits & 0xFFFF0000u);
+}
+
+double round_f16(double v) {
+  if (v == 0 || !std::isfinite(v)) return v;
+  float f = static_cast<float>(v);
+  int exponent = 0;
+  std::frexp(f, &exponent);
+  // 11 significant bits; below 2^-14 the spacing stays 2^-24.
+  double unit = std::ldexp(1.0, std::max(exponent - 11, -24));
+  double r = std::nearbyint(f / unit) * unit;
+  return std::abs(r) > 65504 ? std::copysign(INFINITY, r) : r;
+}
+
+bool is_number_op(LoopOp op) {
+  return op == LoopOp::Add || op == LoopOp::Sub || op == LoopOp::Mul || op == LoopOp::Div;
+}
+
+}  // namespace
+
+double round_to(double v, DType dtype) {
+  switch (dtype) {
+    case DType::F32: return static_cast<float>(v);
+    case DType::BF16: return round_bf16(v);
+    case DType::F16: return round_f16(v);
+    default: return v;
+  }
+}
+
+bool operator==(const Inst& a, const Inst& b) {
+  return a.op == b.op && a.dtype == b.dtype && a.args == b.args && a.buffer == b.buffer &&
+         a.index == b.index &&
+         std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) &&
+         a.integer == b.integer && a.reduce == b.reduce;
+}
+
+uint64_t hash_of(const Inst& i) {
+  uint64_t h = static_cast<uint64_t>(i.op) * 131 + static_cast<uint64_t>(i.dtype);
+  auto mix = [&](uint64_t v) { h = (h ^ v) * 0x9E3779B97F4A7C15ull + (h >> 29); };
+  for (uint32_t a : i.args) mix(a);
+  mix(i.buffer.index);
+  for (Expr e : i.index) mix(e.bits());
+  mix(std::bit_cast<uint64_t>(i.number));
+  mix(static_cast<uint64_t>(i.integer) * 16 + static_cast<uint64_t>(i.reduce));
+  return h;
+}
+
+uint32_t BodyWriter::emit(Inst inst) {
+  if (auto known = simplify(inst)) return *known;
+  uint64_t h = hash_of(inst);
+  auto [first, last] = known_.equal_range(h);
+  for (auto it = first; it != last; ++it) {
+    if (body_[it->second] == inst) return it->second;
+  }
+  body_.push_back(std::move(inst));
+  known_.emplace(h, body_.size() - 1);
+  return body_.size() - 1;
+}
+
+uint32_t BodyWriter::emit_const(double number, DType dtype) {
+  Inst c;
+  c.op = LoopOp::Const;
+  c.dtype = dtype;
+  if (ir::is_floating(dtype)) {
+    c.number = round_to(number, dtype);
+  } else {
+    c.integer = dtype == DType::B8 ? number != 0 : static_cast<int64_t>(number);
+  }
+  return emit(std::move(c));
+}
+
+bool BodyWriter::is_const(uint32_t id, double value) const {
+  const Inst& i = body_[id];
+  if (i.op != LoopOp::Const) return false;
+  return ir::is_floating(i.dtype) ? i.number == value && !(value == 0 && std::signbit(i.number))
+                                  : static_cast<double>(i.integer) == value;
+}
+
+// Whether an f32 value is known to be representable in a half type.
+bool BodyWriter::exact_in(uint32_t id, DType half) const {
+  const Inst& i = body_[id];
+  switch (i.op) {
+    case LoopOp::Cast: return body_[i.args[0]].dtype == half;
+    case LoopOp::Const: return round_to(i.number, half) == i.number;
+    case LoopOp::Neg:
+    case LoopOp::Abs: return exact_in(i.args[0], half);
+    case LoopOp::Max:
+    case LoopOp::Min: return exact_in(i.args[0], half) && exact_in(i.args[1], half);
+    case LoopOp::Where: return exact_in(i.args[1], half) && exact_in(i.args[2], half);
+    default: return false;
+  }
+}
+
+std::optional<uint32_t> BodyWriter::fold_cast(const Inst& inst) {
+  const Inst from = body_[inst.args[0]];
+  if (from.dtype == inst.dtype) return inst.args[0];
+  if (from.op == LoopOp::Const && ir::is_floating(from.dtype) && ir::is_floating(inst.dtype)) {
+    return emit_const(from.number, inst.dtype);
+  }
+  if (from.op == LoopOp::Const && !ir::is_floating(from.dtype) && ir::is_floating(inst.dtype) &&
+      std::abs(from.integer) < (int64_t{1} << 24)) {
+    return emit_const(static_cast<double>(from.integer), inst.dtype);
+  }
+  if (from.op == LoopOp::Cast && inst.dtype == DType::F32 && ir::is_half(from.dtype) &&
+      body_[from.args[0]].dtype == DType::F32 && exact_in(from.args[0], from.dtype)) {
+    return from.args[0];
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> BodyWriter::fold_constants(const Inst& inst) {
+  const Inst &a = body_[inst.args[0]], &b = body_[inst.args[1]];
+  if (a.op != LoopOp::Const || b.op != LoopOp::Const) return std::nullopt;
+  if (inst.dtype != DType::F32 && inst.dtype != DType::F64) return std::nullopt;
+  // Doubles round f32 results correctly: 53 >= 2 * 24 + 2.
+  double r = 0;
+  switch (inst.op) {
+    case LoopOp::Add: r = a.number + b.number; break;
+    case LoopOp::Sub: r = a.number - b.number; break;
+    case LoopOp::Mul: r = a.number * b.number; break;
+    default: r = a.number / b.number; break;
+  }
+  return emit_const(r, inst.dtype);
+}
+
+std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
+  if (inst.op == LoopOp::Cast) return fold_cast(inst);
+  if (inst.op == LoopOp::Where) {
+    if (inst.args[1] == inst.args[2] || is_const(inst.args[0], 1)) return inst.args[1];
+    if (is_const(inst.args[0], 0)) return inst.args[2];
+    return std::nullopt;
+  }
+  if (inst.op == LoopOp::And && inst.dtype == DType::B8) {
+    if (is_const(inst.args[0], 1) || inst.args[0] == inst.args[1]) return inst.args[1];
+    if (is_const(inst.args[1], 1)) return inst.args[0];
+    return std::nullopt;
+  }
+  if (!is_number_op(inst.op)) return std::nullopt;
+  if (auto folded = fold_constants(inst)) return folded;
+  bool unit = inst.op == LoopOp::Mul || inst.op == LoopOp::Div;
+  if (unit && is_const(inst.args[1], 1)) return inst.args[0];
+  if (inst.op == LoopOp::Mul && is_const(inst.args[0], 1)) return inst.args[1];
+  if (inst.op == LoopOp::Sub && is_const(inst.args[1], 0)) return inst.args[0];
+  return std::nullopt;
+}
+
+void remove_dead(Body& body) {
+  std::vector<bool> live(body.size(), false);
+  std::vector<Expr> symbols;
+  std::unordered_map<Expr, uint32_t> symbol_def;
+  for (uint32_t i = 0; i < body.size(); ++i) {
+    if (body[i].op == LoopOp::Symbol) symbol_def[body[i].index[0]] = i;
+  }
+  for (uint32_t i = body.size(); i-- > 0;) {
+    Inst& inst = body[i];
+    if (has_effect(inst.op)) live[i] = true;
+    if (!live[i]) continue;
+    for (uint32_t a : inst.args) live[a] = true;
+    if (inst.op == LoopOp::Symbol || symbol_def.empty()) continue;
+    symbols.clear();
+    for (Expr e : inst.index) sym::collect_symbols(e, symbols);
+    for (Expr s : symbols) {
+      if (auto it = symbol_def.find(s); it != symbol_def.end()) live[it->second] = true;
+    }
+  }
+  std::vector<uint32_t> moved(body.size());
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < body.size(); ++i) {
+    if (!live[i]) continue;
+    for (uint32_t& a : body[i].args) a = moved[a];
+    moved[i] = kept;
+    if (kept != i) body[kept] = std::move(body[i]);
+    ++kept;
+  }
+  body.resize(kept);
+}
+
+}  // namespace oxy::loops

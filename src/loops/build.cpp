@@ -1,0 +1,388 @@
+#include "loops/build.h"
+
+#include <algorithm>
+
+#include "ir/text.h"
+#include "loops/body_builder.h"
+#include "support/check.h"
+
+namespace oxy::loops {
+
+namespace {
+
+bool is_supported(DType d) {
+  switch (d) {
+    case DType::U8:
+    case DType::I8:
+    case DType::I16:
+    case DType::I32:
+    case DType::I64:
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32:
+    case DType::F64:
+    case DType::B8: return true;
+    default: return false;
+  }
+}
+
+bool is_supported(const ir::Type& t) {
+  return !t.is_tensor() || (t.tensor.device.is_cpu() && is_supported(t.tensor.dtype));
+}
+
+class ProgramBuilder final : public ValueHome {
+ public:
+  ProgramBuilder(const ir::Graph& graph, const BuildOptions& options)
+      : graph_(graph), options_(options), uses_(graph.use_counts()) {
+    program_.graph = &graph;
+    program_.pool = graph.pool;
+    program_.variables = std::make_shared<Variables>(graph.pool);
+  }
+
+  Program build();
+
+  bool is_virtual(ir::ValueId v) const override { return virtual_[v.index]; }
+  BufferId buffer(ir::ValueId v) override;
+
+ private:
+  void add_sources();
+  void classify_values();
+  bool has_loop(const ir::Node& n, const ops::OpInfo* info) const;
+  void add_node(const ir::Node& n);
+  void add_extern(const ir::Node& n);
+  void add_loop(const ir::Node& n, uint32_t out);
+  void add_reduction(const ir::Node& n);
+  void finish_outputs();
+  void finish_mutations();
+
+  BufferId add_buffer(Buffer::Kind kind, ir::ValueId v, const char* prefix, ir::TensorType type);
+  BufferId result_buffer(ir::ValueId v);
+  // The value in memory, as an extern op or the caller reads it.
+  BufferId in_memory(ir::ValueId v);
+  std::optional<Buffer> strided_alias(ir::ValueId v);
+  BufferId copy(ir::ValueId v, Buffer::Kind kind);
+  void may_alias(const ir::Node& n);
+  std::vector<Axis> axes_of(const std::vector<Expr>& sizes, VariableScope& scope, Index& index);
+
+  const ir::Graph& graph_;
+  BuildOptions options_;
+  std::vector<uint32_t> uses_;
+  std::vector<bool> virtual_;
+  std::vector<bool> escapes_;  // is a Value output of the graph
+  Program program_;
+  uint32_t next_buffer_ = 0;
+};
+
+std::string step_name(size_t i, const ir::Node& n) {
+  std::string_view t = n.target;
+  t.remove_prefix(std::min(t.size(), t.find('.') + 1));
+  return cat("op", i, "_", t.substr(0, t.find('.')));
+}
+
+BufferId ProgramBuilder::add_buffer(Buffer::Kind kind, ir::ValueId v, const char* prefix,
+                                    ir::TensorType type) {
+  Buffer b;
+  b.name = cat(prefix, next_buffer_++);
+  b.kind = kind;
+  b.type = std::move(type);
+  b.value = v;
+  return program_.buffers.add(std::move(b));
+}
+
+void ProgramBuilder::add_sources() {
+  uint32_t count = 0;
+  for (ir::ValueId v : graph_.inputs()) {
+    const ir::Type& type = graph_.value(v).type;
+    uint32_t source = count++;
+    if (!type.is_tensor()) continue;
+    BufferId id = add_buffer(Buffer::Kind::Input, v, "", type.tensor);
+    program_.buffers[id].name = cat("in", source);
+    program_.buffers[id].source = source;
+    program_.buffer_of[v] = id;
+  }
+  count = 0;
+  for (ir::NodeId n : graph_.order()) {
+    const ir::Node& node = graph_.node(n);
+    if (node.dead || node.kind != ir::NodeKind::Attribute) continue;
+    uint32_t source = count++;
+    if (!graph_.value(node.outputs[0]).type.is_tensor()) continue;
+    BufferId id = add_buffer(Buffer::Kind::Attribute, node.outputs[0], "", graph_.tensor_type(node.outputs[0]));
+    program_.buffers[id].name = cat("attr", source);
+    program_.buffers[id].source = source;
+    program_.buffer_of[node.outputs[0]] = id;
+  }
+  next_buffer_ = 0;
+}
+
+bool ProgramBuilder::has_loop(const ir::Node& n, const ops::OpInfo* info) const {
+  if (!options_.kernels || !info || !info->element) return false;
+  if (info->applies && !info->applies(graph_, n)) return false;
+  bool supported = true;
+  auto check = [&](ir::ValueId v) { supported &= is_supported(graph_.value(v).type); };
+  for (const ir::Arg& a : n.args) ir::for_each_value(a, check);
+  bool any_tensor = false;
+  for (ir::ValueId v : n.outputs) {
+    check(v);
+    any_tensor |= graph_.value(v).type.is_tensor();
+  }
+  return supported && any_tensor;
+}
+
+void ProgramBuilder::classify_values() {
+  virtual_.assign(graph_.value_count(), false);
+  escapes_.assign(graph_.value_count(), false);
+  for (const ir::OutputSpec& o : graph_.outputs) {
+    if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) escapes_[o.value.index] = true;
+  }
+  for (ir::NodeId id : graph_.order()) {
+    const ir::Node& n = graph_.node(id);
+    if (n.dead || n.kind != ir::NodeKind::CallOp) continue;
+    const ops::OpInfo* info = ops::find(n);
+    if (!info || !info->has(ops::View) || !has_loop(n, info)) continue;
+    for (ir::ValueId v : n.outputs) virtual_[v.index] = true;
+  }
+}
+
+BufferId ProgramBuilder::buffer(ir::ValueId v) {
+  auto it = program_.buffer_of.find(v);
+  OXY_CHECK(it != program_.buffer_of.end(), "no memory for ", ir::print(graph_, v));
+  return it->second;
+}
+
+std::vector<Axis> ProgramBuilder::axes_of(const std::vector<Expr>& sizes, VariableScope& scope,
+                                          Index& index) {
+  std::vector<Axis> axes;
+  for (Expr size : sizes) {
+    if (size.is_const(1)) {
+      index.push_back(0);
+      continue;
+    }
+    axes.push_back({scope.get('p', size), size, false});
+    index.push_back(axes.back().var);
+  }
+  return axes;
+}
+
+BufferId ProgramBuilder::result_buffer(ir::ValueId v) {
+  ir::TensorType type = graph_.tensor_type(v);
+  type.offset = 0;
+  type.requires_grad = false;
+  bool escapes = escapes_[v.index];
+  if (!escapes && !type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
+  BufferId b = add_buffer(escapes ? Buffer::Kind::Output : Buffer::Kind::Temp, v, "buf",
+                          std::move(type));
+  program_.buffer_of[v] = b;
+  return b;
+}
+
+void ProgramBuilder::add_loop(const ir::Node& n, uint32_t out) {
+  ir::ValueId v = n.outputs[out];
+  Loop loop;
+  loop.name = step_name(program_.steps.size(), n);
+  loop.origins = {n.id};
+  VariableScope scope(*program_.variables);
+  Index index;
+  loop.axes = axes_of(graph_.tensor_type(v).sizes, scope, index);
+  BodyBuilder body(graph_, *this, scope, loop.body);
+  ops::Scalar r = ops::find(n)->element(body, n, out, index);
+  r = body.cast(r, graph_.tensor_type(v).dtype);
+  body.store(result_buffer(v), index, r);
+  remove_dead(loop.body);
+  program_.steps.push_back(std::move(loop));
+}
+
+void ProgramBuilder::add_reduction(const ir::Node& n) {
+  const ops::OpInfo* info = ops::find(n);
+  ops::ReductionSpec spec;
+  OXY_CHECK(info->reduction(graph_, n, spec), "no reduction for ", n.target);
+  const ir::TensorType& in = graph_.tensor_type(n.arg(0).value());
+  Loop loop;
+  loop.name = step_name(program_.steps.size(), n);
+  loop.origins = {n.id};
+  VariableScope scope(*program_.variables);
+  Index index(in.sizes.size(), Expr(0)), out;
+  std::vector<Axis> folded;
+  for (size_t d = 0; d < in.sizes.size(); ++d) {
+    bool reduced = std::binary_search(spec.dims.begin(), spec.dims.end(), static_cast<int64_t>(d));
+    if (!in.sizes[d].is_const(1)) index[d] = scope.get(reduced ? 'r' : 'p', in.sizes[d]);
+    if (!index[d].is_const()) (reduced ? folded : loop.axes).push_back({index[d], in.sizes[d], reduced});
+    if (!reduced) out.push_back(index[d]);
+    if (reduced && spec.keepdim) out.push_back(0);
+  }
+  loop.axes.insert(loop.axes.end(), folded.begin(), folded.end());
+  BodyBuilder body(graph_, *this, scope, loop.body);
+  ops::Scalar value = body.cast(info->element(body, n, 0, index), spec.accumulate);
+  ops::Scalar r = body.reduce(spec.kind, value);
+  body.store(result_buffer(n.outputs[0]), out, body.cast(r, spec.result));
+  remove_dead(loop.body);
+  program_.steps.push_back(std::move(loop));
+}
+
+// A result that lies in an argument's memory keeps that memory alive for longer than a planned arena knows.
+void ProgramBuilder::may_alias(const ir::Node& n) {
+  const ops::OpInfo* info = ops::find(n);
+  if (info && !info->has(ops::View)) return;
+  for (const ir::Arg& a : n.args) {
+    ir::for_each_value(a, [&](ir::ValueId v) {
+      if (!graph_.value(v).type.is_tensor()) return;
+      Buffer& b = program_.buffers[memory_of(program_, buffer(v))];
+      if (b.kind == Buffer::Kind::Temp) b.kind = Buffer::Kind::Output;
+    });
+  }
+}
+
+void ProgramBuilder::add_extern(const ir::Node& n) {
+  ExternStep step;
+  step.node = n.id;
+  for (const ir::Arg& a : n.args) {
+    ir::for_each_value(a, [&](ir::ValueId v) {
+      if (graph_.value(v).type.is_tensor()) step.reads.push_back(in_memory(v));
+    });
+  }
+  may_alias(n);
+  for (ir::ValueId v : n.outputs) {
+    BufferId b;
+    if (graph_.value(v).type.is_tensor()) {
+      b = add_buffer(Buffer::Kind::Extern, v, "buf", graph_.tensor_type(v));
+      program_.buffer_of[v] = b;
+    }
+    step.writes.push_back(b);
+  }
+  program_.steps.push_back(std::move(step));
+}
+
+// The flat offset of the view's elements in its source, where it is linear in the view's indices.
+std::optional<Buffer> ProgramBuilder::strided_alias(ir::ValueId v) {
+  const ir::TensorType& type = graph_.tensor_type(v);
+  Body body;
+  VariableScope scope(*program_.variables);
+  Index index;
+  axes_of(type.sizes, scope, index);
+  BodyBuilder builder(graph_, *this, scope, body);
+  ops::Scalar r = builder.load(v, index);
+  const Inst& load = body[r.id];
+  if (load.op != LoopOp::Load || !load.args.empty() || load.dtype != type.dtype) return std::nullopt;
+  const Buffer& root = program_.buffers[load.buffer];
+  if (root.type.dtype != type.dtype) return std::nullopt;
+  Buffer alias;
+  alias.kind = Buffer::Kind::View;
+  alias.type = type;
+  alias.value = v;
+  alias.base = memory_of(program_, load.buffer);
+  Expr rest = flat_offset(root, load.index);
+  for (size_t d = 0; d < index.size(); ++d) {
+    if (index[d].is_const()) continue;
+    auto linear = sym::linear_in(rest, index[d]);
+    if (!linear) return std::nullopt;
+    if (linear->first != type.strides[d]) return std::nullopt;
+    rest = linear->second;
+  }
+  alias.type.offset = rest;
+  return alias;
+}
+
+BufferId ProgramBuilder::copy(ir::ValueId v, Buffer::Kind kind) {
+  ir::TensorType type = graph_.tensor_type(v);
+  type.offset = 0;
+  type.requires_grad = false;
+  Loop loop;
+  loop.name = cat("op", program_.steps.size(), "_copy");
+  loop.origins = {graph_.value(v).def};
+  VariableScope scope(*program_.variables);
+  Index index;
+  loop.axes = axes_of(type.sizes, scope, index);
+  // Elements that share a place (an expanded view) are written once each: an extern op gets them spread out.
+  if (!type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
+  BodyBuilder body(graph_, *this, scope, loop.body);
+  ops::Scalar r = body.load(v, index);
+  BufferId b = add_buffer(kind, v, "buf", std::move(type));
+  body.store(b, index, r);
+  remove_dead(loop.body);
+  program_.steps.push_back(std::move(loop));
+  return b;
+}
+
+BufferId ProgramBuilder::in_memory(ir::ValueId v) {
+  if (auto it = program_.buffer_of.find(v); it != program_.buffer_of.end()) return it->second;
+  BufferId b;
+  if (auto alias = strided_alias(v)) {
+    alias->name = cat("view", next_buffer_++);
+    b = program_.buffers.add(std::move(*alias));
+  } else {
+    b = copy(v, Buffer::Kind::Temp);
+  }
+  program_.buffer_of[v] = b;
+  return b;
+}
+
+void ProgramBuilder::add_node(const ir::Node& n) {
+  const ops::OpInfo* info = ops::find(n);
+  if (!has_loop(n, info)) return add_extern(n);
+  if (info->has(ops::View)) return;
+  if (info->reduction) {
+    ops::ReductionSpec probe;
+    return info->reduction(graph_, n, probe) ? add_reduction(n) : add_extern(n);
+  }
+  for (uint32_t out = 0; out < n.outputs.size(); ++out) {
+    bool tensor = graph_.value(n.outputs[out]).type.is_tensor();
+    if (tensor && uses_[n.outputs[out].index] > 0) add_loop(n, out);
+  }
+}
+
+// A view that the caller gets as a tensor of its own takes over its source's memory where nobody else has it.
+void ProgramBuilder::finish_outputs() {
+  std::unordered_map<BufferId, bool> taken;
+  for (const ir::OutputSpec& o : graph_.outputs) {
+    if (o.kind != ir::OutputSpec::Kind::Value || !o.value.valid()) continue;
+    if (!graph_.value(o.value).type.is_tensor()) continue;
+    if (!virtual_[o.value.index]) taken[memory_of(program_, buffer(o.value))] = true;
+  }
+  for (const ir::OutputSpec& o : graph_.outputs) {
+    if (o.kind != ir::OutputSpec::Kind::Value || !o.value.valid()) continue;
+    if (!virtual_[o.value.index]) continue;
+    BufferId b = in_memory(o.value);
+    BufferId base = memory_of(program_, b);
+    Buffer::Kind kind = program_.buffers[base].kind;
+    bool ours = kind == Buffer::Kind::Temp || kind == Buffer::Kind::Extern || kind == Buffer::Kind::Output;
+    if (!ours || taken[base]) {
+      program_.buffer_of[o.value] = base = copy(o.value, Buffer::Kind::Output);
+    } else if (kind == Buffer::Kind::Temp) {
+      program_.buffers[base].kind = Buffer::Kind::Output;
+    }
+    taken[base] = true;
+  }
+}
+
+// The new value of an input is read after the last step, when other inputs may have changed already.
+void ProgramBuilder::finish_mutations() {
+  for (const ir::Mutation& m : graph_.mutations) {
+    if (!graph_.value(m.value).type.is_tensor()) continue;
+    BufferId b = in_memory(m.value);
+    bool own = program_.buffers[memory_of(program_, b)].kind != Buffer::Kind::Input;
+    bool supported = options_.kernels && is_supported(graph_.value(m.value).type);
+    if (!own && supported && b != buffer(graph_.inputs()[m.input])) {
+      program_.buffer_of[m.value] = copy(m.value, Buffer::Kind::Temp);
+    }
+  }
+}
+
+Program ProgramBuilder::build() {
+  OXY_CHECK(graph_.stage == ir::Stage::Aten, "loops are built from an ATen graph");
+  add_sources();
+  classify_values();
+  for (ir::NodeId id : graph_.order()) {
+    const ir::Node& n = graph_.node(id);
+    if (!n.dead && n.kind == ir::NodeKind::CallOp) add_node(n);
+  }
+  finish_outputs();
+  finish_mutations();
+  return std::move(program_);
+}
+
+}  // namespace
+
+Program build_program(const ir::Graph& graph, const BuildOptions& options) {
+  return ProgramBuilder(graph, options).build();
+}
+
+}  // namespace oxy::loops

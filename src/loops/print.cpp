@@ -1,0 +1,137 @@
+// The text of a program: buffers, then steps in order.
+#include "ir/text.h"
+#include "loops/loop_ir.h"
+#include "support/check.h"
+#include "support/lexer.h"
+
+namespace oxy::loops {
+
+namespace {
+
+std::string_view kind_name(Buffer::Kind k) {
+  switch (k) {
+    case Buffer::Kind::Input: return "input";
+    case Buffer::Kind::Attribute: return "attribute";
+    case Buffer::Kind::Temp: return "temp";
+    case Buffer::Kind::Extern: return "extern";
+    case Buffer::Kind::Output: return "output";
+    case Buffer::Kind::View: return "view";
+  }
+  return "";
+}
+
+std::string index_text(const Program& p, const Inst& i) {
+  return cat(p.buffers[i.buffer].name, "[",
+             join(i.index, ", ", [](std::string& s, Expr e) { append(s, e); }), "]");
+}
+
+std::string const_text(const Inst& i) {
+  return ir::is_floating(i.dtype) ? print_float(i.number) : cat(i.integer);
+}
+
+void print_inst(std::string& out, const Program& p, const Loop& loop, uint32_t id) {
+  const Inst& i = loop.body[id];
+  auto arg = [&](size_t k) { return cat("%", i.args[k]); };
+  switch (i.op) {
+    case LoopOp::Store:
+    case LoopOp::StoreAdd:
+      cat_to(out, ops::name(i.op), " ", index_text(p, i), " = ", arg(0));
+      return;
+    case LoopOp::Check:
+      cat_to(out, "check ", arg(0), " in ", i.index[0]);
+      return;
+    default:
+      break;
+  }
+  cat_to(out, "%", id, " = ", ops::name(i.op), " ", ir::name(i.dtype));
+  switch (i.op) {
+    case LoopOp::Const: cat_to(out, " ", const_text(i)); break;
+    case LoopOp::Index: cat_to(out, " ", i.index[0]); break;
+    case LoopOp::Symbol: cat_to(out, " ", i.index[0], " ", arg(0)); break;
+    case LoopOp::Reduce: cat_to(out, " ", ops::name(i.reduce), " ", arg(0)); break;
+    case LoopOp::Load:
+      cat_to(out, " ", index_text(p, i));
+      if (!i.args.empty()) cat_to(out, " if ", arg(0), " else ", arg(1));
+      break;
+    default:
+      for (size_t k = 0; k < i.args.size(); ++k) cat_to(out, k ? ", " : " ", arg(k));
+  }
+}
+
+std::string axis_list(const std::vector<Axis>& axes, bool reduction) {
+  std::string out;
+  for (const Axis& a : axes) {
+    if (a.reduction == reduction) cat_to(out, out.empty() ? "" : ", ", a.var, ": ", a.size);
+  }
+  return cat("(", out, ")");
+}
+
+// The user's line that the loop comes from.
+std::string origin_comment(const Program& p, ir::NodeId node) {
+  if (!p.graph || !node.valid()) return "";
+  const ir::Node& n = p.graph->node(node);
+  if (!p.graph->has_stack(n.stack) || p.graph->stack(n.stack).empty()) return "";
+  const ir::Frame& f = p.graph->stack(n.stack).back();
+  size_t slash = f.file.rfind('/');
+  std::string_view file(f.file);
+  if (slash != std::string::npos) file.remove_prefix(slash + 1);
+  return cat("  # ", file, ":", f.line, f.code.empty() ? "" : ": ", f.code);
+}
+
+std::string print_loop(const Program& p, const Loop& l) {
+  std::string out = cat("loop ", l.name, " ", axis_list(l.axes, false));
+  if (l.has_reduction()) cat_to(out, " reduce ", axis_list(l.axes, true));
+  append(out, " {");
+  if (!l.origins.empty()) append(out, origin_comment(p, l.origins.back()));
+  append(out, "\n");
+  for (uint32_t i = 0; i < l.body.size(); ++i) {
+    append(out, "  ");
+    print_inst(out, p, l, i);
+    append(out, "\n");
+  }
+  append(out, "}\n");
+  return out;
+}
+
+std::string print_extern(const Program& p, const ExternStep& e, size_t at) {
+  auto names = [&](const std::vector<BufferId>& ids) {
+    return join(ids, ", ", [&](std::string& s, BufferId b) {
+      append(s, b.valid() ? std::string_view(p.buffers[b].name) : "_");
+    });
+  };
+  bool known = p.graph && e.node.valid();
+  std::string out = cat("extern op", at, ": ", known ? std::string_view(p.graph->node(e.node).target) : "op",
+                        "(", names(e.reads), ") -> ", names(e.writes));
+  if (known) append(out, origin_comment(p, e.node));
+  return out + "\n";
+}
+
+std::string print_buffer(const Program& p, const Buffer& b) {
+  std::string out = cat("buffer ", b.name, ": ", kind_name(b.kind));
+  if (b.kind == Buffer::Kind::Input || b.kind == Buffer::Kind::Attribute) cat_to(out, " ", b.source);
+  if (b.kind == Buffer::Kind::View) cat_to(out, " of ", p.buffers[b.base].name);
+  ir::TensorType type = b.type;
+  type.requires_grad = false;
+  return cat(out, " ", ir::print(type), "\n");
+}
+
+}  // namespace
+
+std::string print(const Program& p, const Step& s) {
+  if (const auto* l = std::get_if<Loop>(&s)) return print_loop(p, *l);
+  size_t at = 0;
+  while (at < p.steps.size() && &p.steps[at] != &s) ++at;
+  return print_extern(p, std::get<ExternStep>(s), at);
+}
+
+std::string print(const Program& p) {
+  std::string out;
+  for (const Buffer& b : p.buffers) append(out, print_buffer(p, b));
+  for (size_t i = 0; i < p.steps.size(); ++i) {
+    if (const auto* l = std::get_if<Loop>(&p.steps[i])) append(out, print_loop(p, *l));
+    else append(out, print_extern(p, std::get<ExternStep>(p.steps[i]), i));
+  }
+  return out;
+}
+
+}  // namespace oxy::loops

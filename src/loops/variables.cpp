@@ -1,0 +1,20 @@
+#include "loops/variables.h"
+
+#include "support/text.h"
+
+namespace oxy::loops {
+
+Expr Variables::get(char prefix, Expr size, uint32_t ordinal) {
+  auto [it, fresh] = known_.try_emplace({prefix, size.bits(), ordinal});
+  if (!fresh) return it->second;
+  int64_t last = sym::range_of(size).hi;
+  if (last != INT64_MAX) last = last > 0 ? last - 1 : 0;
+  std::string name;
+  do {
+    name = cat(prefix, next_[prefix]++);
+  } while (pool_->find_symbol(name));
+  it->second = pool_->symbol(name, {0, last});
+  return it->second;
+}
+
+}  // namespace oxy::loops
