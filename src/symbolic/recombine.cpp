@@ -50,6 +50,8 @@ bool recombine_mod(Sum& s, const Division& m) {
   Expr remainder = scale * m.atom;
   Expr dividend = scale * m.x;
   if (replace(s, raw_sum(quotient, remainder, 1), dividend)) return true;
+  // Without a term of its own the dividend would be found in every sum.
+  if (dividend.is_const()) return false;
   return replace(s, raw_sum(remainder, dividend, -1), -quotient);
 }
 
