@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -36,6 +37,8 @@ struct PlanBuffer {
   std::string name;
 };
 
+// A kernel gets, for each buffer, the address of element 0 of the buffer's storage: its index expressions contain the
+// storage offset of the buffer's metadata. Of a View it gets the memory of the buffer that it lies in.
 struct KernelStep {
   uint32_t kernel = 0;             // entry of Plan::kernels
   std::vector<uint32_t> buffers;   // in the kernel's order
@@ -77,7 +80,9 @@ struct PlanMutation {
 };
 
 struct Plan {
-  std::vector<TensorMeta> inputs;        // metadata the plan was made for; non-tensor inputs have dtype None
+  // Metadata the plan was made for. An input that is a number has dtype None and its value in `offset`: another number
+  // needs another plan. The storage offset of a tensor may differ at run time: addresses and views are shifted by it.
+  std::vector<TensorMeta> inputs;
   std::vector<std::vector<uint32_t>> aliases;  // groups of inputs that must share storage (others must not, where mutated)
   std::vector<PlanBuffer> buffers;
   std::vector<PlanKernel> kernels;

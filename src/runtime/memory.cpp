@@ -1,0 +1,105 @@
+#include "runtime/memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace oxy::runtime {
+namespace {
+
+constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kHugeFrom = 4 << 20;
+constexpr size_t kGranule = 64 << 10;  // sizes are rounded up, so that near sizes share blocks
+
+size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+AlignedBlock::AlignedBlock(size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  bool huge = bytes >= kHugeFrom;
+  size_t alignment = huge ? kHugePage : kAlignment;
+  data_ = static_cast<char*>(std::aligned_alloc(alignment, round_up(bytes, alignment)));
+  if (data_ == nullptr) throw std::bad_alloc();
+  if (huge) madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: its failure changes nothing
+}
+
+AlignedBlock::~AlignedBlock() { std::free(data_); }
+
+AlignedBlock::AlignedBlock(AlignedBlock&& o) noexcept
+    : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
+
+AlignedBlock& AlignedBlock::operator=(AlignedBlock&& o) noexcept {
+  std::swap(data_, o.data_);
+  std::swap(size_, o.size_);
+  return *this;
+}
+
+AlignedBlock BlockPool::acquire(size_t bytes) {
+  size_t size = round_up(bytes, kGranule);
+  std::vector<AlignedBlock> evicted;  // freed after the lock is
+  {
+    std::lock_guard lock(mutex_);
+    stats_.live_bytes += size;
+    auto it = cached_.lower_bound(size);
+    // A block more than an eighth too large stays for whom it fits.
+    if (it != cached_.end() && it->first <= size + size / 8) {
+      AlignedBlock block = std::move(it->second.block);
+      stats_.live_bytes += block.size() - size;
+      stats_.cached_bytes -= block.size();
+      stats_.hits++;
+      cached_.erase(it);
+      evict(Clock::now(), evicted);
+      return block;
+    }
+    stats_.misses++;
+    evict(Clock::now(), evicted);
+  }
+  evicted.clear();
+  return AlignedBlock(size);
+}
+
+void BlockPool::release(AlignedBlock block) {
+  std::vector<AlignedBlock> evicted;
+  std::lock_guard lock(mutex_);
+  stats_.live_bytes -= block.size();
+  stats_.cached_bytes += block.size();
+  auto now = Clock::now();
+  size_t size = block.size();
+  cached_.emplace(size, Cached{std::move(block), now});
+  evict(now, evicted);
+}
+
+void BlockPool::evict(Clock::time_point now, std::vector<AlignedBlock>& out) {
+  auto take = [&](auto it) {
+    stats_.cached_bytes -= it->first;
+    out.push_back(std::move(it->second.block));
+    return cached_.erase(it);
+  };
+  for (auto it = cached_.begin(); it != cached_.end();) {
+    it = now - it->second.since > limits_.idle ? take(it) : std::next(it);
+  }
+  while (stats_.cached_bytes > limits_.max_cached) {
+    auto oldest = cached_.begin();
+    for (auto it = cached_.begin(); it != cached_.end(); ++it) {
+      if (it->second.since < oldest->second.since) oldest = it;
+    }
+    take(oldest);
+  }
+}
+
+void BlockPool::trim() {
+  std::multimap<size_t, Cached> dropped;
+  std::lock_guard lock(mutex_);
+  dropped.swap(cached_);
+  stats_.cached_bytes = 0;
+}
+
+BlockPool::Stats BlockPool::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+}  // namespace oxy::runtime
