@@ -1,0 +1,449 @@
+#include "torch_bridge/execute.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/as_strided.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+
+#include "runtime/launch.h"
+#include "runtime/memory.h"
+#include "support/check.h"
+#include "torch_bridge/host.h"
+#include "torch_bridge/tensor_meta.h"
+
+namespace oxy::bridge {
+
+using runtime::PlanBuffer;
+using runtime::PlanOutput;
+using BufferKind = runtime::PlanBuffer::Kind;
+using OutputKind = ir::OutputSpec::Kind;
+
+namespace {
+
+// What ran above the recorder has been recorded; the ops run below it.
+constexpr c10::DispatchKeySet kRecordedAbove =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
+// The address of element 0 of a plan's storage, whatever the tensor's real storage offset is.
+void* storage_address(const at::Tensor& t, const runtime::TensorMeta& m, bool written) {
+  if (t.numel() == 0) return nullptr;
+  c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+  char* data = written ? static_cast<char*>(impl->mutable_data())
+                       : const_cast<char*>(static_cast<const char*>(impl->data()));
+  return data - m.offset * static_cast<int64_t>(impl->itemsize());
+}
+
+bool same_storage(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+}
+
+bool overlaps_itself(const at::Tensor& t) {
+  for (int64_t d = 0; d < t.dim(); d++) {
+    if (t.size(d) > 1 && t.stride(d) == 0) return true;
+  }
+  return false;
+}
+
+// A strided view of a real tensor, as the user's own autograd state would make it.
+at::Tensor real_view(const at::Tensor& base, const runtime::TensorMeta& m, int64_t base_offset) {
+  auto dtype = static_cast<c10::ScalarType>(m.dtype);
+  const at::Tensor typed = base.scalar_type() == dtype ? base : base.view(dtype);
+  return at::as_strided(typed, m.sizes, m.strides, m.offset + typed.storage_offset() - base_offset);
+}
+
+// The state of the default generator, put back unless the call succeeds.
+class RandomState {
+ public:
+  explicit RandomState(bool used) {
+    if (used) state_ = at::detail::getDefaultCPUGenerator().get_state();
+  }
+  void restore() const {
+    if (!state_.defined()) return;
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    std::lock_guard lock(generator.mutex());
+    generator.set_state(state_);
+  }
+
+ private:
+  at::Tensor state_;
+};
+
+}  // namespace
+
+// The working memory of one call at a time.
+struct Executable::Lease {
+  std::shared_ptr<runtime::AlignedBlock> arena;  // shared with the tensors over it, which an op might keep
+  runtime::AlignedBlock scratch;
+  int threads = 0;                   // that scratch was made for
+  std::vector<at::Tensor> tensors;   // by buffer
+  std::vector<void*> addresses;      // by buffer
+  std::vector<void*> arguments;      // of the kernel being launched
+  torch::jit::Stack stack;
+};
+
+struct Executable::Call {
+  std::span<const Input> inputs;
+  Lease& lease;
+  Outputs& outputs;
+  std::vector<at::Tensor> writes;  // new values of mutated inputs, by mutation
+};
+
+Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, std::span<const Input> example,
+                       Options options)
+    : plan_(std::move(plan)), attributes_(std::move(attributes)), options_(options) {
+  OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(), " inputs got ", example.size());
+  bind_steps();
+  signature_ = std::make_unique<InputSignature>(example, signature_options());
+  std::vector<Input> attribute_inputs;
+  for (const at::Tensor& t : attributes_) attribute_inputs.push_back({&t, 0});
+  attribute_signature_ = std::make_unique<InputSignature>(attribute_inputs, InputSignature::Options{});
+}
+
+Executable::~Executable() = default;
+
+// ---- binding ----
+
+uint32_t Executable::root(uint32_t b) const {
+  while (buffer(b).kind == BufferKind::View) b = buffer(b).source;
+  return b;
+}
+
+bool Executable::is_reused(uint32_t b) const {
+  const PlanBuffer& r = buffer(root(b));
+  if (r.kind == BufferKind::Arena || r.kind == BufferKind::Output) return true;
+  if (r.kind != BufferKind::Input) return false;
+  return std::any_of(plan_.mutations.begin(), plan_.mutations.end(),
+                     [&](const auto& m) { return m.in_place && m.input == r.source; });
+}
+
+InputSignature::Options Executable::signature_options() const {
+  InputSignature::Options o;
+  o.sharing = !plan_.mutations.empty();
+  o.offsets = o.sharing && !plan_.aliases.empty();
+  for (const BoundCall& call : calls_) {
+    // These name places in the storage by absolute numbers.
+    if (call.name().find("as_strided") != std::string::npos) o.offsets = true;
+  }
+  return o;
+}
+
+void Executable::bind_steps() {
+  std::vector<bool> has_tensor(plan_.buffers.size(), false);
+  for (const runtime::PlanStep& step : plan_.steps) {
+    if (auto* k = std::get_if<runtime::KernelStep>(&step)) {
+      BoundKernel bound{&plan_.kernels.at(k->kernel), {}};
+      for (uint32_t b : k->buffers) bound.roots.push_back(root(b));
+      scratch_bytes_ = std::max(scratch_bytes_, runtime::scratch_bytes(*bound.kernel, 1));
+      steps_.push_back({StepKind::Kernel, static_cast<uint32_t>(kernels_.size())});
+      kernels_.push_back(std::move(bound));
+    } else if (auto* e = std::get_if<runtime::ExternStep>(&step)) {
+      bind_call(*e, has_tensor);
+    } else {
+      steps_.push_back({StepKind::Free, std::get<runtime::FreeStep>(step).buffer});
+    }
+  }
+  bind_results(has_tensor);
+}
+
+void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor) {
+  BoundCall call(step);
+  for (uint32_t b : call.reads()) need_tensor(b, has_tensor);
+  for (const BoundCall::Result& r : call.results()) {
+    OXY_CHECK(buffer(r.buffer).kind == BufferKind::Extern, call.name(), " makes ", buffer(r.buffer).name);
+    has_tensor[r.buffer] = true;
+    temporaries_.push_back(r.buffer);
+  }
+  random_ |= call.random();
+  steps_.push_back({StepKind::Extern, static_cast<uint32_t>(calls_.size())});
+  calls_.push_back(std::move(call));
+}
+
+// The tensors that begin() or an earlier step makes are there; an arena buffer's is made with the lease, a view's by a
+// step before its first reader.
+void Executable::need_tensor(uint32_t b, std::vector<bool>& has_tensor) {
+  if (has_tensor[b]) return;
+  const PlanBuffer& p = buffer(b);
+  if (p.kind == BufferKind::View) need_tensor(root(b), has_tensor);
+  has_tensor[b] = true;
+  if (buffer(root(b)).kind == BufferKind::Arena) {
+    arena_tensors_.push_back(b);
+  } else if (p.kind == BufferKind::View) {
+    steps_.push_back({StepKind::View, b});
+    temporaries_.push_back(b);
+  }
+}
+
+void Executable::bind_results(std::vector<bool>& has_tensor) {
+  auto keep = [&](uint32_t b) {
+    need_tensor(b, has_tensor);
+    if (std::find(results_.begin(), results_.end(), b) == results_.end()) results_.push_back(b);
+  };
+  for (const PlanOutput& o : plan_.outputs) {
+    if (o.buffer >= 0) keep(static_cast<uint32_t>(o.buffer));
+  }
+  for (const runtime::PlanMutation& m : plan_.mutations) {
+    if (!m.in_place) keep(m.buffer);
+  }
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
+    BufferKind kind = buffer(b).kind;
+    if (kind == BufferKind::Input || kind == BufferKind::Output) temporaries_.push_back(b);
+  }
+  std::erase_if(temporaries_,
+                [&](uint32_t b) { return std::find(results_.begin(), results_.end(), b) != results_.end(); });
+}
+
+// ---- entry ----
+
+bool Executable::accepts(std::span<const Input> inputs) const noexcept {
+  if (!signature_->matches(inputs)) return false;
+  if (attributes_.empty()) return true;
+  c10::SmallVector<Input, 16> attributes;
+  for (const at::Tensor& t : attributes_) attributes.push_back({&t, 0});
+  return attribute_signature_->matches({attributes.data(), attributes.size()});
+}
+
+bool Executable::attributes_require_grad() const noexcept {
+  return std::any_of(attributes_.begin(), attributes_.end(), [](const at::Tensor& t) { return t.requires_grad(); });
+}
+
+bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason) {
+  std::unique_ptr<Lease> lease = leases_.take();
+  bool ok = false;
+  RandomState random(random_);
+  try {
+    if (lease == nullptr) lease = make_lease();
+    Call call{inputs, *lease, outputs, {}};
+    execute(call);
+    ok = true;
+  } catch (const std::exception& e) {
+    reason = e.what();
+  } catch (...) {
+    reason = "an unknown exception";
+  }
+  if (!ok) {
+    random.restore();
+    outputs.clear();
+  }
+  if (lease != nullptr) {
+    for (uint32_t b : temporaries_) lease->tensors[b].reset();
+    for (uint32_t b : results_) {
+      if (buffer(root(b)).kind != BufferKind::Arena) lease->tensors[b].reset();
+    }
+    lease->stack.clear();
+    // An op that kept a tensor over the arena keeps the arena; the next call gets another.
+    bool escaped = std::any_of(arena_tensors_.begin(), arena_tensors_.end(),
+                               [&](uint32_t b) { return lease->tensors[b].use_count() != 1; });
+    if (!escaped) leases_.give_back(std::move(lease));
+  }
+  return ok;
+}
+
+std::vector<std::string> Executable::take_notes() {
+  std::lock_guard lock(notes_mutex_);
+  has_notes_ = false;
+  return std::exchange(notes_, {});
+}
+
+void Executable::note(std::string text) {
+  std::lock_guard lock(notes_mutex_);
+  if (std::find(noted_.begin(), noted_.end(), text) != noted_.end()) return;
+  noted_.push_back(text);
+  notes_.push_back(std::move(text));
+  has_notes_ = true;
+}
+
+// ---- the steps ----
+
+std::unique_ptr<Executable::Lease> Executable::make_lease() const {
+  c10::InferenceMode plain(false);  // a lease made under inference mode serves other calls too
+  auto lease = std::make_unique<Lease>();
+  lease->arena = std::make_shared<runtime::AlignedBlock>(static_cast<size_t>(plan_.arena_bytes));
+  lease->tensors.resize(plan_.buffers.size());
+  lease->addresses.resize(plan_.buffers.size(), nullptr);
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
+    const PlanBuffer& p = buffer(b);
+    if (p.kind == BufferKind::Arena) lease->addresses[b] = lease->arena->data() + p.arena_offset;
+    if (p.kind == BufferKind::Attribute) lease->tensors[b] = attributes_.at(p.source);
+  }
+  for (uint32_t b : arena_tensors_) {
+    const PlanBuffer& p = buffer(b);
+    if (p.kind == BufferKind::View) {
+      make_view(*lease, b);
+      continue;
+    }
+    auto* owner = new std::shared_ptr<runtime::AlignedBlock>(lease->arena);
+    c10::DataPtr data(lease->addresses[b], owner,
+                      [](void* o) { delete static_cast<std::shared_ptr<runtime::AlignedBlock>*>(o); },
+                      c10::Device(c10::kCPU));
+    c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(p.bytes), std::move(data), nullptr,
+                         /*resizable=*/false);
+    lease->tensors[b] = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+        c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(p.meta.dtype)));
+    lease->tensors[b].unsafeGetTensorImpl()->set_sizes_and_strides(p.meta.sizes, p.meta.strides, p.meta.offset);
+  }
+  return lease;
+}
+
+void Executable::execute(Call& c) {
+  {
+    c10::impl::ExcludeDispatchKeyGuard below(kRecordedAbove);
+    begin(c);
+    for (const Step& s : steps_) {
+      switch (s.kind) {
+        case StepKind::Kernel: run_kernel(c, kernels_[s.index]); break;
+        case StepKind::Extern: run_extern(c, calls_[s.index]); break;
+        case StepKind::Free: c.lease.tensors[s.index].reset(); break;
+        case StepKind::View: make_view(c.lease, s.index); break;
+      }
+    }
+    drop_temporaries(c.lease);
+    prepare_values(c);
+    prepare_writes(c);
+  }
+  make_views(c);
+  if (!plan_.mutations.empty()) commit(c);
+}
+
+void Executable::begin(Call& c) const {
+  Lease& lease = c.lease;
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
+    const PlanBuffer& p = buffer(b);
+    switch (p.kind) {
+      case BufferKind::Input: lease.tensors[b] = *c.inputs[p.source].tensor; break;
+      case BufferKind::Output: lease.tensors[b] = allocate(p.meta, p.bytes); break;
+      case BufferKind::Attribute: break;
+      default: continue;
+    }
+    bool written = p.kind == BufferKind::Output || (p.kind == BufferKind::Input && is_reused(b));
+    lease.addresses[b] = storage_address(lease.tensors[b], p.meta, written);
+  }
+  int threads = scratch_bytes_ > 0 ? torch_host().thread_count() : 0;
+  if (threads > lease.threads) {
+    lease.scratch = runtime::AlignedBlock(static_cast<size_t>(scratch_bytes_ * threads));
+    lease.threads = threads;
+  }
+}
+
+void Executable::run_kernel(Call& c, const BoundKernel& k) const {
+  Lease& lease = c.lease;
+  lease.arguments.clear();
+  for (uint32_t b : k.roots) lease.arguments.push_back(lease.addresses[b]);
+  int status = runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host());
+  if (status != 0) [[unlikely]] OXY_FAIL("kernel ", k.kernel->name, " stopped with status ", status);
+}
+
+void Executable::run_extern(Call& c, const BoundCall& call) {
+  Lease& lease = c.lease;
+  call.call(lease.tensors, lease.stack);
+  for (const BoundCall::Result& r : call.results()) {
+    lease.tensors[r.buffer] = checked(c, call, call.take(lease.stack, r), r.buffer);
+    lease.addresses[r.buffer] = storage_address(lease.tensors[r.buffer], buffer(r.buffer).meta, false);
+  }
+  lease.stack.clear();
+}
+
+// The result as the rest of the plan expects it: laid out as predicted, and not in memory that is used again.
+at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b) {
+  const runtime::TensorMeta& predicted = buffer(b).meta;
+  OXY_CHECK(t.defined(), call.name(), " returned an undefined tensor");
+  if (!same_layout(t, predicted)) [[unlikely]] {
+    std::string text = cat(call.name(), " returned ", print(meta_of(t)), ", predicted was ", print(predicted));
+    if (options_.strict || t.sizes() != c10::IntArrayRef(predicted.sizes)) OXY_FAIL(text);
+    note(std::move(text));
+    return copy_as(t, predicted);
+  }
+  if (t.storage().use_count() == 1) return t;
+  for (uint32_t r : call.reads()) {
+    if (is_reused(r) && same_storage(t, c.lease.tensors[r])) return copy_as(t, predicted);
+  }
+  return t;
+}
+
+void Executable::make_view(Lease& lease, uint32_t b) const {
+  uint32_t r = root(b);
+  const at::Tensor& base = lease.tensors[r];
+  int64_t shift = base.storage_offset() - buffer(r).meta.offset;
+  int64_t ratio_in = ir::byte_size(buffer(r).meta.dtype), ratio_out = ir::byte_size(buffer(b).meta.dtype);
+  lease.tensors[b] = alias_of(base, buffer(b).meta, buffer(b).meta.offset + shift * ratio_in / ratio_out);
+}
+
+void Executable::drop_temporaries(Lease& lease) const {
+  for (uint32_t b : temporaries_) lease.tensors[b].reset();
+}
+
+// ---- results ----
+
+void Executable::prepare_values(Call& c) const {
+  c.outputs.resize(plan_.outputs.size());
+  for (size_t i = 0; i < plan_.outputs.size(); i++) {
+    const PlanOutput& o = plan_.outputs[i];
+    if (o.kind == OutputKind::Value && o.buffer >= 0) c.outputs[i] = own_value(c, static_cast<uint32_t>(o.buffer));
+  }
+}
+
+// A result that shares no memory with an input or with another result. An attribute that is returned is itself.
+at::Tensor Executable::own_value(Call& c, uint32_t b) const {
+  at::Tensor& t = c.lease.tensors[b];
+  const PlanBuffer& p = buffer(b);
+  if (p.kind == BufferKind::Attribute || p.kind == BufferKind::Output) return t;
+  BufferKind memory = buffer(root(b)).kind;
+  if (memory == BufferKind::Arena) return copy_as(t, p.meta);
+  if (t.storage().use_count() == 1) return t;
+  auto shares = [&](const at::Tensor& other) {
+    return other.defined() && !other.is_same(t) && same_storage(t, other);
+  };
+  bool shared = memory == BufferKind::Input || std::any_of(c.outputs.begin(), c.outputs.end(), shares) ||
+                std::any_of(attributes_.begin(), attributes_.end(), shares);
+  for (const Input& in : c.inputs) shared = shared || (in.tensor != nullptr && same_storage(t, *in.tensor));
+  if (shared) t = copy_as(t, p.meta);  // kept, so that the same value returned twice is the same tensor
+  return t;
+}
+
+void Executable::prepare_writes(Call& c) const {
+  for (const runtime::PlanMutation& m : plan_.mutations) {
+    const at::Tensor& input = *c.inputs[m.input].tensor;
+    OXY_CHECK(!input.is_inference() || c10::InferenceMode::is_enabled(), "an inference tensor is written");
+    OXY_CHECK(!overlaps_itself(input), "a tensor whose elements share memory is written");
+    if (m.in_place) {
+      c.writes.emplace_back();
+      continue;
+    }
+    at::Tensor value = c.lease.tensors[m.buffer];
+    // The old value of an input that is itself written in this commit.
+    for (const runtime::PlanMutation& other : plan_.mutations) {
+      if (!same_storage(value, *c.inputs[other.input].tensor)) continue;
+      value = copy_as(value, buffer(m.buffer).meta);
+      break;
+    }
+    c.writes.push_back(std::move(value));
+  }
+}
+
+void Executable::make_views(Call& c) const {
+  for (size_t i = 0; i < plan_.outputs.size(); i++) {
+    const PlanOutput& o = plan_.outputs[i];
+    if (o.kind == OutputKind::Input) {
+      if (c.inputs[o.index].tensor != nullptr) c.outputs[i] = *c.inputs[o.index].tensor;
+    } else if (o.kind == OutputKind::ViewOfInput) {
+      c.outputs[i] = real_view(*c.inputs[o.index].tensor, o.meta, plan_.inputs[o.index].offset);
+    } else if (o.kind == OutputKind::ViewOfOutput) {
+      int64_t b = plan_.outputs[o.index].buffer;
+      c.outputs[i] = real_view(c.outputs[o.index], o.meta, buffer(static_cast<uint32_t>(b)).meta.offset);
+    }
+  }
+}
+
+// Nothing here can raise but for lack of memory: shapes are equal, and autograd has been asked before.
+void Executable::commit(Call& c) const {
+  c10::impl::ExcludeDispatchKeyGuard below(kRecordedAbove);
+  for (size_t i = 0; i < plan_.mutations.size(); i++) {
+    const at::Tensor& input = *c.inputs[plan_.mutations[i].input].tensor;
+    if (c.writes[i].defined()) input.copy_(c.writes[i]);
+    input.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+}  // namespace oxy::bridge

@@ -1,0 +1,104 @@
+// Runs a Plan on real tensors.
+//
+// A call takes a lease (arena, tensors over it, stacks), runs the steps, and commits: only then are mutated inputs
+// written and outputs made. Whatever goes wrong before leaves no trace, not even in the random generator; the caller
+// then runs the graph in eager. Two threads may run one Executable at the same time. No Python, no GIL.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "runtime/lease_pool.h"
+#include "torch_bridge/bound_call.h"
+#include "torch_bridge/input_signature.h"
+
+namespace oxy::bridge {
+
+using Outputs = c10::SmallVector<at::Tensor, 4>;
+
+class Executable {
+ public:
+  struct Options {
+    bool strict = false;  // an extern call whose result is not laid out as predicted is a failure
+  };
+  // `example`: inputs the plan was recorded with; those of later calls must look the same. Throws InternalError or
+  // Unsupported where the plan cannot be run.
+  Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, std::span<const Input> example, Options options);
+  ~Executable();
+
+  // Whether the plan was made for inputs like these.
+  bool accepts(std::span<const Input> inputs) const noexcept;
+
+  // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself. The caller holds
+  // references to the inputs. False: nothing has happened, and `reason` says why.
+  bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason);
+
+  bool attributes_require_grad() const noexcept;
+  const runtime::Plan& plan() const { return plan_; }
+  // What was worth telling since the last call (layouts that were not as predicted), each said once.
+  std::vector<std::string> take_notes();
+  bool has_notes() const { return has_notes_.load(std::memory_order_relaxed); }
+
+ private:
+  enum class StepKind : uint8_t { Kernel, Extern, Free, View };
+  struct Step {
+    StepKind kind;
+    uint32_t index;  // Kernel, Extern: entry of kernels_, calls_; Free, View: buffer
+  };
+  struct BoundKernel {
+    const runtime::PlanKernel* kernel;
+    std::vector<uint32_t> roots;  // the buffers whose memory it gets
+  };
+  struct Lease;
+  struct Call;
+
+  // Binding, once.
+  void bind_steps();
+  void bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor);
+  void bind_results(std::vector<bool>& has_tensor);
+  void need_tensor(uint32_t buffer, std::vector<bool>& has_tensor);
+  uint32_t root(uint32_t buffer) const;
+  const runtime::PlanBuffer& buffer(uint32_t b) const { return plan_.buffers[b]; }
+  // Memory that is used again within the call, so that nothing which aliases it may outlive the op that made it.
+  bool is_reused(uint32_t b) const;
+  InputSignature::Options signature_options() const;
+
+  // Running, many times.
+  std::unique_ptr<Lease> make_lease() const;
+  void execute(Call& c);
+  void begin(Call& c) const;
+  void run_kernel(Call& c, const BoundKernel& k) const;
+  void run_extern(Call& c, const BoundCall& call);
+  at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
+  void make_view(Lease& lease, uint32_t b) const;
+  void drop_temporaries(Lease& lease) const;
+  void prepare_values(Call& c) const;
+  at::Tensor own_value(Call& c, uint32_t b) const;
+  void prepare_writes(Call& c) const;
+  void make_views(Call& c) const;
+  void commit(Call& c) const;
+  void note(std::string text);
+
+  const runtime::Plan plan_;
+  const std::vector<at::Tensor> attributes_;
+  const Options options_;
+  std::vector<BoundCall> calls_;
+  std::vector<BoundKernel> kernels_;
+  std::vector<Step> steps_;
+  std::vector<uint32_t> arena_tensors_;  // arena buffers, and views of them, that need a tensor: made once a lease
+  std::vector<uint32_t> temporaries_;    // buffers whose tensors last until the steps are done
+  std::vector<uint32_t> results_;        // those whose tensors are needed after that
+  int64_t scratch_bytes_ = 0;
+  bool random_ = false;
+  std::unique_ptr<InputSignature> signature_, attribute_signature_;
+  runtime::LeasePool<Lease> leases_;
+  std::atomic<bool> has_notes_{false};
+  std::mutex notes_mutex_;
+  std::vector<std::string> notes_, noted_;
+};
+
+}  // namespace oxy::bridge

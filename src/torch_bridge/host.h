@@ -1,0 +1,12 @@
+// The host interface of this process: torch's thread pool and the vector maths that libtorch_cpu exports.
+#pragma once
+
+#include "runtime/host.h"
+
+namespace oxy::bridge {
+
+const runtime::Host& torch_host();
+// The functions that kernels for this machine call, in the order of codegen::cpp::math_symbols.
+void* const* math_table();
+
+}  // namespace oxy::bridge

@@ -1,0 +1,76 @@
+// The one file that starts parallel regions: on torch's own OpenMP pool, through the entry that a compiler would call.
+//
+// at::parallel_for is a template that runs serially unless its file is compiled with -fopenmp against the same
+// libgomp; the entry is looked up among torch's own libraries instead, so that there is one pool in the process.
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "support/check.h"
+#include "torch_bridge/host.h"
+
+namespace oxy::bridge {
+namespace {
+
+using GompParallel = void (*)(void (*)(void*), void*, unsigned threads, unsigned flags);
+using OmpNumber = int (*)();
+
+struct OpenMp {
+  GompParallel parallel = nullptr;
+  OmpNumber thread_num = nullptr, num_threads = nullptr, in_parallel = nullptr;
+};
+
+OpenMp find_openmp() {
+  OpenMp omp;
+  // Already loaded; its dependences are searched first, which is where torch's libgomp is.
+  void* torch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+  if (torch == nullptr) torch = RTLD_DEFAULT;
+  omp.parallel = reinterpret_cast<GompParallel>(dlsym(torch, "GOMP_parallel"));
+  omp.thread_num = reinterpret_cast<OmpNumber>(dlsym(torch, "omp_get_thread_num"));
+  omp.num_threads = reinterpret_cast<OmpNumber>(dlsym(torch, "omp_get_num_threads"));
+  omp.in_parallel = reinterpret_cast<OmpNumber>(dlsym(torch, "omp_in_parallel"));
+  if (!omp.thread_num || !omp.num_threads || !omp.in_parallel) omp.parallel = nullptr;
+  return omp;
+}
+
+const OpenMp& openmp() {
+  static const OpenMp omp = find_openmp();
+  return omp;
+}
+
+struct Region {
+  int64_t range, grain;
+  runtime::PieceFn fn;
+  void* context;
+};
+
+// Runs once in every thread of the team.
+void run_share(void* p) {
+  const auto& region = *static_cast<const Region*>(p);
+  int thread = openmp().thread_num();
+  int64_t threads = std::min<int64_t>(openmp().num_threads(), (region.range + region.grain - 1) / region.grain);
+  int64_t chunk = (region.range + threads - 1) / threads;
+  int64_t begin = thread * chunk;
+  if (begin >= region.range) return;
+  at::internal::ThreadIdGuard guard(thread);
+  region.fn(region.context, begin, std::min(region.range, begin + chunk), thread);
+}
+
+void parallel(int64_t range, int64_t grain, runtime::PieceFn fn, void* context) {
+  grain = std::max<int64_t>(grain, 1);
+  bool alone = range <= grain || at::get_num_threads() == 1 || openmp().parallel == nullptr || openmp().in_parallel();
+  if (alone) return fn(context, 0, range, 0);
+  Region region{range, grain, fn, context};
+  // 0: the team size that torch's own regions have; another size would make libgomp rebuild its pool each time.
+  openmp().parallel(&run_share, &region, 0, 0);
+}
+
+}  // namespace
+
+const runtime::Host& torch_host() {
+  static const runtime::Host host{&parallel, [] { return at::get_num_threads(); }, math_table()};
+  return host;
+}
+
+}  // namespace oxy::bridge
