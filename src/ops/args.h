@@ -1,0 +1,61 @@
+// Reading a node's arguments: by position, with the missing ones None, whoever asks (shape rule,
+// loop rule, pass).
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ops/op_table.h"
+
+namespace oxy::ops {
+
+// What kind of number a Scalar argument is; orders as type promotion does.
+enum class NumberKind : uint8_t { Bool, Int, Float, Complex };
+
+class Args {
+ public:
+  Args(const ShapeContext& context, std::span<const ir::Arg> args)
+      : context_(&context), args_(args) {}
+  Args(const ir::Graph& graph, const ir::Node& node) : graph_(&graph), args_(node.args) {}
+
+  size_t size() const { return args_.size(); }
+  const ir::Arg& operator[](size_t i) const;
+  bool missing(size_t i) const { return (*this)[i].is_none(); }
+
+  // The type of a tensor argument; nullptr where it is something else.
+  const ir::TensorType* tensor(size_t i) const { return tensor((*this)[i]); }
+  const ir::TensorType* tensor(const ir::Arg& a) const;
+  // Tensors of a list argument; false where one item is not a tensor.
+  bool tensors(size_t i, std::vector<const ir::TensorType*>& out) const;
+
+  // An integer argument, symbolic or not; `missing` where it was left out.
+  std::optional<Expr> expr(size_t i, std::optional<Expr> missing = std::nullopt) const;
+  std::optional<Expr> expr(const ir::Arg& a) const;
+  std::optional<int64_t> integer(size_t i, std::optional<int64_t> missing = std::nullopt) const;
+  std::optional<bool> boolean(size_t i, std::optional<bool> missing = std::nullopt) const;
+  // A number known now, as a double.
+  std::optional<double> number(size_t i, std::optional<double> missing = std::nullopt) const;
+  std::optional<NumberKind> number_kind(size_t i) const;
+  std::optional<DType> dtype(size_t i, std::optional<DType> missing = std::nullopt) const;
+  std::optional<std::string_view> string(size_t i, std::string_view missing) const;
+  // A list of integers; a single one counts as a list of one. False where an item is something
+  // else.
+  bool exprs(size_t i, std::vector<Expr>& out) const;
+  bool integers(size_t i, std::vector<int64_t>& out) const;
+
+ private:
+  const ir::Type& type_of(ir::ValueId v) const;
+
+  const ShapeContext* context_ = nullptr;
+  const ir::Graph* graph_ = nullptr;
+  std::span<const ir::Arg> args_;
+};
+
+// A dimension counted from the front; nothing where it is out of range. A scalar has the dimensions
+// 0 and -1.
+std::optional<int64_t> wrap_dim(int64_t dim, int64_t rank);
+// Sorted and wrapped; false where one is out of range or stands twice.
+bool wrap_dims(std::vector<int64_t>& dims, int64_t rank);
+
+}  // namespace oxy::ops

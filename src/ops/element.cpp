@@ -1,0 +1,105 @@
+// Operands of loop rules.
+#include "ops/element.h"
+
+#include <bit>
+#include <cmath>
+
+#include "support/check.h"
+
+namespace oxy::ops {
+namespace {
+
+// The nearest bf16 (ties to even), as a double.
+double round_bf16(double v) {
+  const auto f = static_cast<float>(v);
+  if (std::isnan(f)) return f;
+  auto bits = std::bit_cast<uint32_t>(f);
+  bits += 0x7fff + ((bits >> 16) & 1);
+  return std::bit_cast<float>(bits & 0xffff0000u);
+}
+
+// The nearest f16 (ties to even), as a double.
+double round_f16(double v) {
+  const auto f = static_cast<float>(v);
+  if (!std::isfinite(f) || f == 0) return f;
+  if (std::abs(f) >= 65520.0f) return std::copysign(HUGE_VAL, f);
+  int exponent = std::ilogb(f);
+  exponent = std::max(exponent, -14);
+  const double unit = std::ldexp(1.0, exponent - 10);
+  return std::nearbyint(f / unit) * unit;
+}
+
+double round_to(double v, DType d) {
+  switch (d) {
+    case DType::BF16:
+      return round_bf16(v);
+    case DType::F16:
+      return round_f16(v);
+    case DType::F32:
+      return static_cast<float>(v);
+    default:
+      return v;
+  }
+}
+
+Scalar integer_constant(LoopBuilder& b, int64_t v, DType d) {
+  if (ir::is_floating(d)) return b.constant(round_to(static_cast<double>(v), d), d);
+  return b.constant_int(d == DType::B8 ? v != 0 : v, d);
+}
+
+Scalar constant_of(LoopBuilder& b, double v, DType d) {
+  if (ir::is_floating(d)) return b.constant(round_to(v, d), d);
+  if (d == DType::B8) return b.constant_int(v != 0, d);
+  return b.constant_int(static_cast<int64_t>(v), d);
+}
+
+}  // namespace
+
+Index broadcast_index(const std::vector<Expr>& sizes, const Index& index) {
+  Index i(sizes.size());
+  const size_t lead = index.size() - sizes.size();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    i[d] = sym::known_equal(sizes[d], 1).value_or(false) ? Expr(0) : index[lead + d];
+  }
+  return i;
+}
+
+Scalar Element::c(double v, DType d) { return constant_of(b, v, d); }
+
+Scalar Element::load(size_t i) {
+  const ir::TensorType* t = args.tensor(i);
+  OXY_CHECK(t, node.target, " has no tensor as argument ", i);
+  return b.load(args[i].value(), broadcast_index(t->sizes, index));
+}
+
+Scalar Element::operand(size_t i, DType d) {
+  if (args.tensor(i)) return b.cast(load(i), d);
+  const ir::Arg& a = args[i];
+  if (const auto* v = a.get_if<double>()) return constant_of(b, *v, d);
+  if (const auto* v = a.get_if<bool>()) return integer_constant(b, *v, d);
+  auto e = args.expr(i);
+  OXY_CHECK(e, node.target, " has neither a tensor nor a number as argument ", i);
+  return e->is_const() ? integer_constant(b, e->value(), d) : b.cast(b.index(*e), d);
+}
+
+Scalar Element::operand(size_t i, DType d, DType through) { return b.cast(operand(i, through), d); }
+
+Scalar Element::number(size_t i, DType d, double missing) {
+  return args.missing(i) ? c(missing, d) : operand(i, d);
+}
+
+bool applies_computable(const ir::Graph& g, const ir::Node& n) {
+  bool ok = true;
+  auto check_value = [&](ir::ValueId v) {
+    const ir::Type& t = g.value(v).type;
+    ok = ok && (t.is_tensor() ? is_computable(t.tensor.dtype) : t.kind == ir::Type::Kind::Int);
+  };
+  for (const auto& a : n.args) {
+    ir::for_each_value(a, check_value);
+    ok = ok && !a.get_if<std::complex<double>>();
+  }
+  for (ir::ValueId v : n.outputs) check_value(v);
+  return ok;
+}
+
+}  // namespace oxy::ops

@@ -1,0 +1,80 @@
+// What most loop rules need: the operands at the index of an output element, cast, and short names
+// for operations.
+//
+// Numerics: ATen computes half precision in f32 and rounds once at the end, so a rule of several
+// steps works in `compute()` and ends in `finish`.
+#pragma once
+
+#include "ops/args.h"
+#include "ops/promote.h"
+
+namespace oxy::ops {
+
+class Element {
+ public:
+  Element(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index)
+      : b(b), node(n), args(b.graph(), n), out(out), index(index) {}
+
+  LoopBuilder& b;
+  const ir::Node& node;
+  Args args;
+  uint32_t out;
+  const Index& index;
+
+  const ir::TensorType& result_type() const { return b.graph().tensor_type(node.outputs[out]); }
+  DType result() const { return result_type().dtype; }
+  // The dtype to compute the result in.
+  DType compute() const { return opmath(result()); }
+
+  // Argument i, a tensor (broadcast to `index`) or a number, in dtype `d`.
+  Scalar operand(size_t i, DType d);
+  // The same as eager reads a number where it rounds it to `through` first.
+  Scalar operand(size_t i, DType d, DType through);
+  // Argument i as a tensor, in its own dtype.
+  Scalar load(size_t i);
+  // A number argument in dtype `d`; `missing` where it was left out.
+  Scalar number(size_t i, DType d, double missing);
+
+  Scalar c(double v, DType d);
+  Scalar cast(Scalar v, DType d) { return b.cast(v, d); }
+  Scalar finish(Scalar v) { return b.cast(v, result()); }
+
+  Scalar op(LoopOp o, Scalar x) { return b.op(o, {x}); }
+  Scalar op(LoopOp o, Scalar x, Scalar y) { return b.op(o, {x, y}); }
+  Scalar op(LoopOp o, Scalar x, Scalar y, Scalar z) { return b.op(o, {x, y, z}); }
+  Scalar add(Scalar x, Scalar y) { return op(LoopOp::Add, x, y); }
+  Scalar sub(Scalar x, Scalar y) { return op(LoopOp::Sub, x, y); }
+  Scalar mul(Scalar x, Scalar y) { return op(LoopOp::Mul, x, y); }
+  Scalar div(Scalar x, Scalar y) { return op(LoopOp::Div, x, y); }
+  Scalar fma(Scalar x, Scalar y, Scalar z) { return op(LoopOp::Fma, x, y, z); }
+  Scalar where(Scalar cond, Scalar x, Scalar y) { return op(LoopOp::Where, cond, x, y); }
+};
+
+// Index of an operand of shape `sizes` that is broadcast to a result whose element is at `index`.
+Index broadcast_index(const std::vector<Expr>& sizes, const Index& index);
+
+// An element rule from a function of an Element.
+template <Scalar (*F)(Element&)>
+Scalar element_rule(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
+  Element e(b, n, out, index);
+  return F(e);
+}
+
+// One floating-point operation on argument 0.
+template <LoopOp O>
+Scalar element_math(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
+  Element e(b, n, out, index);
+  return e.finish(e.op(O, e.operand(0, e.compute())));
+}
+
+// Loop rules hold where every tensor has a dtype that loops compute with and every number is known.
+bool applies_computable(const ir::Graph& g, const ir::Node& n);
+
+// A decomposition gets a copy of its node: inserting nodes can move the graph's own.
+template <bool (*F)(Rewriter&, const ir::Node&, std::vector<ir::ValueId>&)>
+bool decompose(Rewriter& rewriter, const ir::Node& node, std::vector<ir::ValueId>& out) {
+  const ir::Node copy = node;
+  return F(rewriter, copy, out);
+}
+
+}  // namespace oxy::ops

@@ -1,0 +1,47 @@
+// Names and arities of the scalar operations of loop bodies.
+#include <array>
+
+#include "ops/loop_builder.h"
+#include "support/check.h"
+
+namespace oxy::ops {
+namespace {
+
+struct LoopOpRow {
+  std::string_view text;
+  int arity;
+};
+
+constexpr LoopOpRow kLoopOps[] = {
+#define LOOP_OP(e, text, arity, cls) {text, arity},
+#include "ops/loop_ops.def"
+#undef LOOP_OP
+};
+static_assert(std::size(kLoopOps) == static_cast<size_t>(LoopOp::Count));
+
+constexpr std::array<std::string_view, 8> kReduceKinds = {"sum", "prod", "max",    "min",
+                                                          "any", "all",  "argmax", "argmin"};
+
+}  // namespace
+
+std::string_view name(LoopOp op) { return kLoopOps[static_cast<size_t>(op)].text; }
+
+int arity(LoopOp op) { return kLoopOps[static_cast<size_t>(op)].arity; }
+
+std::optional<LoopOp> loop_op_from_name(std::string_view s) {
+  for (size_t i = 0; i < std::size(kLoopOps); ++i) {
+    if (kLoopOps[i].text == s) return static_cast<LoopOp>(i);
+  }
+  return std::nullopt;
+}
+
+std::string_view name(ReduceKind k) { return kReduceKinds[static_cast<size_t>(k)]; }
+
+std::optional<ReduceKind> reduce_from_name(std::string_view s) {
+  for (size_t i = 0; i < kReduceKinds.size(); ++i) {
+    if (kReduceKinds[i] == s) return static_cast<ReduceKind>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace oxy::ops

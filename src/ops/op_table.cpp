@@ -1,0 +1,93 @@
+// The op table: the families' rows in one sorted array, found by hash; and the Rewriter of
+// decompositions.
+#include "ops/op_table.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ops/families.h"
+#include "support/check.h"
+
+namespace oxy::ops {
+namespace {
+
+// Open addressing over a power of two of slots, at most half full. Built once, read by every
+// thread.
+class Table {
+ public:
+  Table() {
+    for (auto family : {pointwise_ops(), view_ops()}) {
+      rows_.insert(rows_.end(), family.begin(), family.end());
+    }
+    std::sort(rows_.begin(), rows_.end(),
+              [](const OpInfo& a, const OpInfo& b) { return a.name < b.name; });
+    slots_.assign(std::bit_ceil(rows_.size() * 4), -1);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      OXY_CHECK(i == 0 || rows_[i].name != rows_[i - 1].name, "two rows for ", rows_[i].name);
+      size_t slot = start(rows_[i].name);
+      while (slots_[slot] >= 0) slot = next(slot);
+      slots_[slot] = static_cast<int32_t>(i);
+    }
+  }
+
+  const OpInfo* find(std::string_view name) const {
+    for (size_t slot = start(name); slots_[slot] >= 0; slot = next(slot)) {
+      const OpInfo& row = rows_[static_cast<size_t>(slots_[slot])];
+      if (row.name == name) return &row;
+    }
+    return nullptr;
+  }
+
+  std::span<const OpInfo> rows() const { return rows_; }
+
+ private:
+  size_t start(std::string_view name) const {
+    return std::hash<std::string_view>()(name) & (slots_.size() - 1);
+  }
+  size_t next(size_t slot) const { return (slot + 1) & (slots_.size() - 1); }
+
+  std::vector<OpInfo> rows_;
+  std::vector<int32_t> slots_;
+};
+
+const Table& table() {
+  static const Table t;
+  return t;
+}
+
+// Whether the op gives one list of tensors, as split does.
+bool returns_list(const OpInfo& info) { return info.schema.ends_with("-> Tensor[]"); }
+
+}  // namespace
+
+const OpInfo* find(std::string_view name) { return table().find(name); }
+
+std::span<const OpInfo> all_ops() { return table().rows(); }
+
+std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<ir::Arg> args) {
+  const OpInfo* info = find(op);
+  OXY_CHECK(info && info->shape, "a decomposition needs the shape rule of ", op);
+  const std::function<const ir::Type&(ir::ValueId)> type_of =
+      [this](ir::ValueId v) -> const ir::Type& { return graph_.value(v).type; };
+  std::vector<ir::Type> types;
+  OXY_CHECK(info->shape(ShapeContext{*graph_.pool, type_of}, args, types),
+            "the shape rule does not know the result of ", op, " in a decomposition");
+  // insert_call can move the nodes, so what is needed of the replaced one is read first.
+  const ir::StackId stack = graph_.node(at_).stack;
+  const ir::NodeId parent = graph_.node(at_).parent;
+  const auto count = static_cast<int32_t>(types.size());
+  ir::Node& n = graph_.insert_call(at_, ir::NodeKind::CallOp, std::string(op), std::move(args),
+                                   std::move(types));
+  n.stack = stack;
+  n.parent = parent;
+  if (returns_list(*info)) n.returns = {count};
+  return n.outputs;
+}
+
+ir::ValueId Rewriter::call(std::string_view op, std::vector<ir::Arg> args) {
+  auto outputs = call_multi(op, std::move(args));
+  OXY_CHECK(outputs.size() == 1, op, " has ", outputs.size(), " outputs");
+  return outputs[0];
+}
+
+}  // namespace oxy::ops

@@ -1,0 +1,418 @@
+// Pointwise ops of one and two operands, comparisons, casts: what one output element is.
+//
+// Two facts of ATen's CPU kernels decide the numerics of half precision: mul and div read a
+// one-element operand without rounding it to the common dtype first, every other op rounds it; and
+// add with alpha is one fused step.
+#include <cmath>
+#include <limits>
+
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+constexpr size_t kFirst[] = {0};
+constexpr size_t kPair[] = {0, 1};
+constexpr uint32_t kArith = Pointwise | Cheap;
+constexpr uint32_t kMath = Pointwise;
+
+DType common(Element& e) { return *common_dtype(e.args, kPair, false); }
+
+bool is_single_element(const Args& args, size_t i) {
+  const ir::TensorType* t = args.tensor(i);
+  if (!t) return true;
+  for (Expr s : t->sizes) {
+    if (!s.is_const(1)) return false;
+  }
+  return true;
+}
+
+// Operands of mul and div: one-element ones are widened directly.
+Scalar wide_operand(Element& e, size_t i, DType common_type) {
+  const DType compute = opmath(common_type);
+  const size_t direct = is_single_element(e.args, 1) ? 1 : 0;
+  const bool widened = i == direct && is_single_element(e.args, i);
+  return widened ? e.operand(i, compute) : e.operand(i, compute, common_type);
+}
+
+template <LoopOp O>
+Scalar binary(Element& e) {
+  const DType d = common(e);
+  return e.finish(e.op(O, e.operand(0, opmath(d), d), e.operand(1, opmath(d), d)));
+}
+
+// The same where integers are computed as f32.
+template <LoopOp O>
+Scalar binary_float(Element& e) {
+  const DType d = e.result();
+  return e.finish(e.op(O, e.operand(0, opmath(d), d), e.operand(1, opmath(d), d)));
+}
+
+template <LoopOp O>
+Scalar compare(Element& e) {
+  const DType d = common(e);
+  return e.op(O, e.operand(0, d), e.operand(1, d));
+}
+
+template <LoopOp O>
+Scalar logical(Element& e) {
+  return e.op(O, e.operand(0, DType::B8), e.operand(1, DType::B8));
+}
+
+Scalar logical_not(Element& e) { return e.op(LoopOp::Not, e.operand(0, DType::B8)); }
+
+// x + alpha * y (or minus), as one fused step in floating point.
+Scalar add_scaled(Element& e, Scalar x, Scalar y, size_t alpha_at, bool negate) {
+  const auto alpha = e.args.number(alpha_at, 1.0);
+  if (alpha && *alpha == 1.0) return negate ? e.sub(x, y) : e.add(x, y);
+  const DType d = e.result(), compute = x.dtype;
+  Scalar scale = e.operand(alpha_at, compute, d);
+  if (negate) scale = e.op(LoopOp::Neg, scale);
+  return ir::is_floating(compute) ? e.fma(y, scale, x) : e.add(x, e.mul(y, scale));
+}
+
+Scalar add(Element& e) {
+  const DType d = e.result();
+  if (d == DType::B8) return logical<LoopOp::Or>(e);
+  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
+  return e.finish(add_scaled(e, x, y, 2, false));
+}
+
+Scalar sub(Element& e) {
+  const DType d = e.result();
+  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
+  return e.finish(add_scaled(e, x, y, 2, true));
+}
+
+Scalar rsub(Element& e) {
+  const DType d = e.result();
+  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
+  return e.finish(add_scaled(e, y, x, 2, true));
+}
+
+Scalar mul(Element& e) {
+  const DType d = e.result();
+  if (d == DType::B8) return logical<LoopOp::And>(e);
+  return e.finish(e.mul(wide_operand(e, 0, d), wide_operand(e, 1, d)));
+}
+
+Scalar div(Element& e) {
+  const DType d = e.result();
+  return e.finish(e.div(wide_operand(e, 0, d), wide_operand(e, 1, d)));
+}
+
+Scalar floor_divide(Element& e) {
+  const DType d = e.result();
+  return e.finish(e.op(LoopOp::FloorDiv, wide_operand(e, 0, d), wide_operand(e, 1, d)));
+}
+
+Scalar trunc_divide(Element& e) {
+  const DType d = e.result();
+  const Scalar q = e.div(wide_operand(e, 0, d), wide_operand(e, 1, d));
+  return e.finish(ir::is_floating(d) ? e.op(LoopOp::Trunc, q) : q);
+}
+
+Scalar div_mode(Element& e) {
+  const auto mode = e.args.string(2, "");
+  if (mode->empty()) return div(e);
+  return *mode == "floor" ? floor_divide(e) : trunc_divide(e);
+}
+
+// Integer division has no value for a zero divisor (eager raises) nor for -1 of the smallest
+// integer, so loops take it for a known divisor only.
+bool applies_division(const ir::Graph& g, const ir::Node& n) {
+  if (!applies_computable(g, n)) return false;
+  if (ir::is_floating(g.tensor_type(n.outputs[0]).dtype)) return true;
+  auto divisor = Args(g, n).integer(1);
+  return divisor && *divisor != 0 && *divisor != -1 &&
+         g.tensor_type(n.outputs[0]).dtype != DType::B8;
+}
+
+bool shape_div_mode(const ShapeContext& context, std::span<const ir::Arg> args,
+                    std::vector<ir::Type>& out) {
+  auto mode = Args(context, args).string(2, "");
+  if (!mode) return false;
+  return mode->empty() ? shape_elementwise<ResultDType::Float, 2>(context, args, out)
+                       : shape_elementwise<ResultDType::Promoted, 2>(context, args, out);
+}
+
+// Shifting by the width or more gives 0 (right: the sign), by less than nothing as well.
+template <bool Left>
+Scalar shift(Element& e) {
+  const DType d = e.result();
+  const Scalar x = e.operand(0, d), n = e.operand(1, d);
+  const int bits = ir::byte_size(d) * 8;
+  const Scalar in_range =
+      e.op(LoopOp::And, e.op(LoopOp::Ge, n, e.c(0, d)), e.op(LoopOp::Lt, n, e.c(bits, d)));
+  const Scalar safe = e.where(in_range, n, e.c(0, d));
+  if (Left) return e.where(in_range, e.op(LoopOp::Shl, x, safe), e.c(0, d));
+  return e.where(in_range, e.op(LoopOp::Shr, x, safe), e.op(LoopOp::Shr, x, e.c(bits - 1, d)));
+}
+
+template <LoopOp O>
+Scalar skip_nan(Element& e) {
+  const DType d = e.result();
+  const Scalar x = e.operand(0, d), y = e.operand(1, d);
+  const Scalar m = e.op(O, x, y);
+  if (!ir::is_floating(d)) return m;
+  return e.where(e.op(LoopOp::IsNan, x), y, e.where(e.op(LoopOp::IsNan, y), x, m));
+}
+
+Scalar xlogy(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d), y = e.operand(1, d);
+  const Scalar product = e.mul(x, e.op(LoopOp::Log, y));
+  const Scalar zero_or = e.where(e.op(LoopOp::Eq, x, e.c(0, d)), e.c(0, d), product);
+  return e.finish(e.where(e.op(LoopOp::IsNan, y), y, zero_or));
+}
+
+Scalar heaviside(Element& e) {
+  const DType d = e.result();
+  const Scalar x = e.operand(0, d), y = e.operand(1, d), zero = e.c(0, d);
+  const Scalar step = e.where(e.op(LoopOp::Gt, x, zero), e.c(1, d), zero);
+  return e.where(e.op(LoopOp::Eq, x, zero), y, step);
+}
+
+Scalar logaddexp(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d), y = e.operand(1, d);
+  const Scalar gap = e.op(LoopOp::Neg, e.op(LoopOp::Abs, e.sub(x, y)));
+  const Scalar sum = e.add(e.op(LoopOp::Max, x, y), e.op(LoopOp::Log1p, e.op(LoopOp::Exp, gap)));
+  const Scalar same_infinity = e.op(LoopOp::And, e.op(LoopOp::IsInf, x), e.op(LoopOp::Eq, x, y));
+  return e.finish(e.where(same_infinity, x, sum));
+}
+
+// x to an integer power by squaring; the exponent is small and not negative.
+Scalar integer_power(Element& e, Scalar x, int64_t n) {
+  Scalar result = e.c(1, x.dtype);
+  bool first = true;
+  for (; n > 0; n >>= 1) {
+    if (n & 1) {
+      result = first ? x : e.mul(result, x);
+      first = false;
+    }
+    if (n > 1) x = e.mul(x, x);
+  }
+  return result;
+}
+
+// bf16 rounds after each step of the short cuts, as ATen's vectors of bf16 do; f16 at the end.
+Scalar pow_scalar(Element& e) {
+  const DType d = e.result();
+  const double n = *e.args.number(1);
+  if (!ir::is_floating(d)) return integer_power(e, e.operand(0, d), static_cast<int64_t>(n));
+  const DType step = d == DType::BF16 ? d : opmath(d);
+  const Scalar x = e.operand(0, step, d);
+  if (n == 0.0) return e.c(1, d);
+  if (n == 1.0) return e.finish(x);
+  if (n == 2.0) return e.finish(e.mul(x, x));
+  if (n == 3.0) return e.finish(e.mul(e.mul(x, x), x));
+  if (n == 0.5) return e.finish(e.op(LoopOp::Sqrt, x));
+  if (n == -0.5) return e.finish(e.op(LoopOp::Rsqrt, x));
+  if (n == -1.0) return e.finish(e.op(LoopOp::Reciprocal, x));
+  if (n == -2.0) return e.finish(e.op(LoopOp::Reciprocal, e.mul(x, x)));
+  return e.finish(e.op(LoopOp::Pow, x, e.operand(1, step, d)));
+}
+
+bool applies_pow_scalar(const ir::Graph& g, const ir::Node& n) {
+  auto exponent = Args(g, n).number(1);
+  if (!exponent || !applies_computable(g, n)) return false;
+  const DType d = g.tensor_type(n.outputs[0]).dtype;
+  return ir::is_floating(d) || (d != DType::B8 && *exponent >= 0 && *exponent <= 64);
+}
+
+bool applies_floating(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
+}
+
+bool applies_not_bool(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && g.tensor_type(n.outputs[0]).dtype != DType::B8;
+}
+
+// ---- one operand ----
+
+// Of integers the value itself.
+template <LoopOp O>
+Scalar rounding(Element& e) {
+  if (!ir::is_floating(e.result())) return e.operand(0, e.result());
+  return e.finish(e.op(O, e.operand(0, e.compute())));
+}
+
+Scalar frac(Element& e) {
+  const Scalar x = e.operand(0, e.compute());
+  return e.finish(e.sub(x, e.op(LoopOp::Trunc, x)));
+}
+
+template <LoopOp O>
+Scalar arith(Element& e) {
+  const Scalar x = e.operand(0, e.result());
+  return e.result() == DType::B8 ? x : e.op(O, x);
+}
+
+Scalar bitwise_not(Element& e) { return e.op(LoopOp::Not, e.operand(0, e.result())); }
+
+template <LoopOp O>
+Scalar float_class(Element& e) {
+  const Scalar x = e.load(0);
+  return ir::is_floating(x.dtype) ? e.op(O, x) : e.c(0, DType::B8);
+}
+
+Scalar signbit(Element& e) {
+  const Scalar x = e.load(0);
+  const DType d = x.dtype;
+  if (d == DType::B8) return e.c(0, DType::B8);
+  if (!ir::is_floating(d)) return e.op(LoopOp::Lt, x, e.c(0, d));
+  const Scalar sign = e.op(LoopOp::CopySign, e.c(1, d), x);
+  return e.op(LoopOp::Lt, sign, e.c(0, d));
+}
+
+Scalar copy(Element& e) { return e.operand(0, e.result()); }
+
+Scalar logit(Element& e) {
+  const DType d = e.compute();
+  Scalar x = e.operand(0, d);
+  if (auto eps = e.args.number(1)) {
+    x = e.op(LoopOp::Min, e.op(LoopOp::Max, x, e.c(*eps, d)), e.c(1.0 - *eps, d));
+  }
+  return e.finish(e.op(LoopOp::Log, e.div(x, e.sub(e.c(1, d), x))));
+}
+
+double largest(DType d) {
+  switch (d) {
+    case DType::F16:
+      return 65504.0;
+    case DType::BF16:
+      return 3.3895313892515355e38;
+    case DType::F32:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
+Scalar nan_to_num(Element& e) {
+  const DType d = e.result();
+  const Scalar x = e.operand(0, d);
+  if (!ir::is_floating(d)) return x;
+  const double inf = std::numeric_limits<double>::infinity();
+  const Scalar no_nan = e.where(e.op(LoopOp::IsNan, x), e.number(1, d, 0.0), x);
+  const Scalar above = e.op(LoopOp::Eq, x, e.c(inf, d)), below = e.op(LoopOp::Eq, x, e.c(-inf, d));
+  return e.where(above, e.number(2, d, largest(d)),
+                 e.where(below, e.number(3, d, -largest(d)), no_nan));
+}
+
+// ---- shapes that are not plain TensorIterator ----
+
+std::optional<ir::TensorType> like(const ir::TensorType& t, DType dtype) {
+  auto strides = preserved_strides(t);
+  if (!strides) return std::nullopt;
+  ir::TensorType r = t;
+  r.dtype = dtype;
+  r.strides = std::move(*strides);
+  r.offset = 0;
+  r.requires_grad = false;
+  return r;
+}
+
+// c10::MemoryFormat numbers.
+enum class Format : int8_t { Contiguous = 0, Preserve = 1, ChannelsLast = 2, ChannelsLast3d = 3 };
+
+// The copy of `t` in the memory format of argument `at` (preserve where it was left out).
+bool copy_type(const Args& a, size_t at, const ir::TensorType& t, DType dtype,
+               std::vector<ir::Type>& out) {
+  auto format = Format::Preserve;
+  if (!a.missing(at)) {
+    const auto* f = a[at].get_if<ir::MemoryFormat>();
+    if (!f) return false;
+    format = static_cast<Format>(f->value);
+  }
+  auto r = like(t, dtype);
+  if (!r) return false;
+  if (format == Format::Contiguous) {
+    r->strides = ir::contiguous_strides(r->sizes);
+  } else if (format == Format::ChannelsLast && t.dim() == 4) {
+    r->strides = channels_last_strides(r->sizes);
+  } else if (format == Format::ChannelsLast3d && t.dim() == 5) {
+    r->strides = channels_last_3d_strides(r->sizes);
+  } else if (format != Format::Preserve) {
+    return false;
+  }
+  out.push_back(ir::Type::of(std::move(*r)));
+  return true;
+}
+
+bool shape_clone(const ShapeContext& context, std::span<const ir::Arg> args,
+                 std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const ir::TensorType* t = a.tensor(0);
+  return t && copy_type(a, 1, *t, t->dtype, out);
+}
+
+bool shape_to_copy(const ShapeContext& context, std::span<const ir::Arg> args,
+                   std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const ir::TensorType* t = a.tensor(0);
+  if (!t || a.boolean(4, false).value_or(true)) return false;
+  auto dtype = a.dtype(1, t->dtype);
+  if (!dtype) return false;
+  if (!a.missing(3)) {
+    const auto* device = a[3].get_if<ir::Device>();
+    if (!device || device->kind != t->device.kind || !device->is_cpu()) return false;
+  }
+  return copy_type(a, 6, *t, *dtype, out);
+}
+
+bool shape_convert(const ShapeContext& context, std::span<const ir::Arg> args,
+                   std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const ir::TensorType* t = a.tensor(0);
+  auto dtype = a.dtype(1);
+  return t && dtype && copy_type(a, 2, *t, *dtype, out);
+}
+
+bool applies_same_device(const ir::Graph& g, const ir::Node& n) {
+  if (!applies_computable(g, n)) return false;
+  const ir::TensorType* t = Args(g, n).tensor(0);
+  return t && t->device == g.tensor_type(n.outputs[0]).device;
+}
+
+// Result dtype from self and the scalar exponent, layout from self alone.
+bool shape_pow_scalar(const ShapeContext& context, std::span<const ir::Arg> args,
+                      std::vector<ir::Type>& out) {
+  Args a(context, args);
+  auto dtype = common_dtype(a, kPair, false);
+  auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
+  if (!dtype || !t) return false;
+  t->dtype = *dtype;
+  out.push_back(ir::Type::of(std::move(*t)));
+  return true;
+}
+
+bool shape_logical_not(const ShapeContext& context, std::span<const ir::Arg> args,
+                       std::vector<ir::Type>& out) {
+  return shape_elementwise<ResultDType::Bool, 1>(context, args, out);
+}
+
+#define E(f) element_rule<f>
+#define none nullptr
+constexpr ShapeRule unary = shape_elementwise<ResultDType::Promoted, 1>;
+constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
+constexpr ShapeRule unary_bool = shape_elementwise<ResultDType::Bool, 1>;
+constexpr ShapeRule promoted = shape_elementwise<ResultDType::Promoted, 2>;
+constexpr ShapeRule promoted_float = shape_elementwise<ResultDType::Float, 2>;
+constexpr ShapeRule comparison = shape_elementwise<ResultDType::Bool, 2>;
+constexpr Applies real = applies_computable;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/pointwise.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> pointwise_ops() { return kRows; }
+
+}  // namespace oxy::ops

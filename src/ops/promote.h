@@ -1,0 +1,41 @@
+// Type promotion of element-wise ops: which dtype operands are brought to, as torch.result_type
+// says.
+#pragma once
+
+#include <optional>
+
+#include "ops/args.h"
+
+namespace oxy::ops {
+
+// The dtypes that loops compute with: real numbers of the usual widths, and bool.
+bool is_computable(DType d);
+
+// The smaller dtype that holds both; nothing for a dtype that is not computable.
+std::optional<DType> promote(DType a, DType b);
+
+// Half precision is computed in f32.
+inline DType opmath(DType d) { return ir::is_half(d) ? DType::F32 : d; }
+
+// Tensors with dimensions outrank tensors without, which outrank numbers: a lower class counts only
+// where its kind (bool, integer, floating) is higher. A floating-point number counts as f32,
+// torch's default dtype; a recorder that runs under another default does not use these rules.
+class ResultType {
+ public:
+  void add_tensor(const ir::TensorType& t);
+  void add_number(NumberKind kind);
+  // Adds argument i, tensor or number; false where it is neither.
+  bool add(const Args& args, size_t i);
+  std::optional<DType> result() const;
+
+ private:
+  struct Class {
+    std::optional<DType> dtype;
+    bool unknown = false;
+    void add(DType d);
+  };
+  static std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower);
+  Class dimensioned_, scalars_, numbers_;
+};
+
+}  // namespace oxy::ops

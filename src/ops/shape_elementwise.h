@@ -1,0 +1,68 @@
+// Shapes of element-wise ops: broadcasting, and the layout that ATen's TensorIterator gives a fresh
+// output.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ops/args.h"
+#include "ops/promote.h"
+
+namespace oxy::ops {
+
+using Sizes = std::vector<Expr>;
+
+// The common shape of two; nothing where it is not known, or is an error.
+std::optional<Sizes> broadcast(const Sizes& a, const Sizes& b);
+// Equal for every value of the symbols.
+bool known_same(const Sizes& a, const Sizes& b);
+
+// Strides of a fresh output of shape `sizes` computed from `operands`, whose sizes broadcast to it.
+// `has_number` says that a Python number is among the operands (it counts as a tensor without
+// dimensions). Row-major where all are row-major, channels-last where all are; the operands' own
+// strides where they agree and are dense; else the dimensions are ordered by the operands' strides,
+// the first operand deciding first.
+std::optional<Sizes> elementwise_strides(const Sizes& sizes,
+                                         std::span<const ir::TensorType* const> operands,
+                                         bool has_number);
+// Dense strides which keep the order of dimensions of `strides` (what empty_like gives a tensor
+// with holes).
+std::optional<Sizes> dense_strides_like(const Sizes& sizes, const Sizes& strides);
+// Strides of empty_like(t), memory format preserve.
+std::optional<Sizes> preserved_strides(const ir::TensorType& t);
+Sizes channels_last_strides(const Sizes& sizes);     // four dimensions
+Sizes channels_last_3d_strides(const Sizes& sizes);  // five dimensions
+bool is_channels_last(const ir::TensorType& t);
+
+// Which dtype the result of an element-wise op has.
+enum class ResultDType : uint8_t {
+  Promoted,  // the operands' common dtype
+  Float,     // the same, integers and bool becoming f32
+  Bool,
+  First,  // that of the first operand
+};
+
+// The type of an element-wise result of arguments `operands` (tensors and numbers).
+std::optional<ir::TensorType> elementwise_type(const Args& args, std::span<const size_t> operands,
+                                               ResultDType rule);
+// The dtype in which an element-wise op computes before halves are widened: integers become f32
+// where `to_float`.
+std::optional<DType> common_dtype(const Args& args, std::span<const size_t> operands,
+                                  bool to_float);
+
+// A tensor type of this shape, row-major from offset 0.
+ir::TensorType row_major(DType dtype, ir::Device device, Sizes sizes);
+
+// The shape rule of an op whose first N arguments are its operands.
+template <ResultDType R, size_t N>
+bool shape_elementwise(const ShapeContext& context, std::span<const ir::Arg> args,
+                       std::vector<ir::Type>& out) {
+  size_t operands[N];
+  for (size_t i = 0; i < N; ++i) operands[i] = i;
+  auto t = elementwise_type(Args(context, args), operands, R);
+  if (t) out.push_back(ir::Type::of(std::move(*t)));
+  return t.has_value();
+}
+
+}  // namespace oxy::ops

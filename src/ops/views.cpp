@@ -1,0 +1,646 @@
+// Views, their copying twins, and the ops that write into a copy of their operand: a loop rule here
+// is a change of index.
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+#include "ops/shape_views.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+
+// The type of a view of `t`.
+ir::Type view_of(const TensorType& t, Sizes sizes, Sizes strides, Expr offset) {
+  TensorType v = t;
+  v.sizes = std::move(sizes);
+  v.strides = std::move(strides);
+  v.offset = offset;
+  v.requires_grad = false;
+  return ir::Type::of(std::move(v));
+}
+
+const TensorType& input(const LoopBuilder& b, const ir::Node& n) {
+  return b.graph().tensor_type(n.arg(0).value());
+}
+
+const TensorType& output(const LoopBuilder& b, const ir::Node& n, uint32_t out) {
+  return b.graph().tensor_type(n.outputs[out]);
+}
+
+int64_t dim_of(const LoopBuilder& b, const ir::Node& n, size_t at, int64_t missing) {
+  return *wrap_dim(*Args(b.graph(), n).integer(at, missing), input(b, n).dim());
+}
+
+Scalar load_input(LoopBuilder& b, const ir::Node& n, const Index& index) {
+  return b.load(n.arg(0).value(), index);
+}
+
+// The type of a copy of a view: the same shape, row-major.
+template <ShapeRule F>
+bool shape_copy_of(const ShapeContext& context, ArgSpan args, Types& out) {
+  if (!F(context, args, out)) return false;
+  for (ir::Type& t : out)
+    t = ir::Type::of(row_major(t.tensor.dtype, t.tensor.device, t.tensor.sizes));
+  return true;
+}
+
+// ---- the same elements in other shapes ----
+
+bool shape_view(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes sizes;
+  if (!t || !a.exprs(1, sizes)) return false;
+  auto to = infer_size(std::move(sizes), t->numel());
+  if (!to) return false;
+  auto strides = view_strides(*t, *to);
+  if (!strides) return false;
+  out.push_back(view_of(*t, std::move(*to), std::move(*strides), t->offset));
+  return true;
+}
+
+bool shape_reshape_alias(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes sizes, strides;
+  if (!t || !a.exprs(1, sizes) || !a.exprs(2, strides)) return false;
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
+  return true;
+}
+
+Scalar element_view(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
+  return load_input(b, n, reshape_index(input(b, n).sizes, output(b, n, out).sizes, index));
+}
+
+// View as another dtype of the same width.
+bool shape_view_dtype(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dtype = a.dtype(1);
+  if (!t || !dtype || ir::byte_size(*dtype) != ir::byte_size(t->dtype)) return false;
+  out.push_back(view_of(*t, t->sizes, t->strides, t->offset));
+  out.back().tensor.dtype = *dtype;
+  return true;
+}
+
+Scalar element_view_dtype(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
+  return b.bitcast(load_input(b, n, index), output(b, n, out).dtype);
+}
+
+bool applies_bitcast(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && g.tensor_type(n.outputs[0]).dtype != DType::B8;
+}
+
+bool shape_same(const ShapeContext& context, ArgSpan args, Types& out) {
+  const TensorType* t = Args(context, args).tensor(0);
+  if (!t) return false;
+  out.push_back(view_of(*t, t->sizes, t->strides, t->offset));
+  return true;
+}
+
+// lift_fresh_copy: a clone.
+bool shape_fresh(const ShapeContext& context, ArgSpan args, Types& out) {
+  const TensorType* t = Args(context, args).tensor(0);
+  auto strides = t ? preserved_strides(*t) : std::nullopt;
+  if (!strides) return false;
+  out.push_back(view_of(*t, t->sizes, std::move(*strides), 0));
+  return true;
+}
+
+Scalar element_same(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  return load_input(b, n, index);
+}
+
+// ---- expand, permute, squeeze ----
+
+bool shape_expand(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes sizes;
+  if (!t || !a.exprs(1, sizes) || sizes.size() < t->sizes.size()) return false;
+  Sizes strides(sizes.size(), Expr(0));
+  const size_t lead = sizes.size() - t->sizes.size();
+  for (size_t i = sizes.size(); i-- > 0;) {
+    if (i < lead) {
+      if (sizes[i].is_const(-1)) return false;
+      // torch gives a new dimension of size 1 the stride of a row-major one.
+      auto one = sym::known_equal(sizes[i], 1);
+      if (!one) return false;
+      if (*one && !t->sizes.empty()) strides[i] = sizes[i + 1] * strides[i + 1];
+      continue;
+    }
+    const Expr have = t->sizes[i - lead];
+    if (sizes[i].is_const(-1)) sizes[i] = have;
+    auto same = sym::known_equal(sizes[i], have), one = sym::known_equal(have, 1);
+    if (!same || !one || (!*same && !*one)) return false;
+    strides[i] = *same ? t->strides[i - lead] : Expr(0);
+  }
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
+  return true;
+}
+
+Scalar element_expand(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  return load_input(b, n, broadcast_index(input(b, n).sizes, index));
+}
+
+// The dimensions of the operand in the order of the result's.
+std::optional<std::vector<int64_t>> permutation(const Args& a, int64_t rank, bool swap) {
+  std::vector<int64_t> dims;
+  if (!swap) {
+    if (!a.integers(1, dims) || static_cast<int64_t>(dims.size()) != rank) return std::nullopt;
+    for (int64_t& d : dims) {
+      auto w = wrap_dim(d, rank);
+      if (!w) return std::nullopt;
+      d = *w;
+    }
+    auto sorted = dims;
+    return wrap_dims(sorted, rank) ? std::optional(dims) : std::nullopt;
+  }
+  auto x = a.integer(1), y = a.integer(2);
+  if (!x || !y || !(x = wrap_dim(*x, rank)) || !(y = wrap_dim(*y, rank))) return std::nullopt;
+  for (int64_t d = 0; d < rank; ++d) dims.push_back(d);
+  if (rank > 0) std::swap(dims[*x], dims[*y]);
+  return dims;
+}
+
+template <bool Swap>
+bool shape_permute(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  if (!t) return false;
+  auto dims = permutation(a, t->dim(), Swap);
+  if (!dims) return false;
+  Sizes sizes, strides;
+  for (int64_t d : *dims) {
+    sizes.push_back(t->sizes[d]);
+    strides.push_back(t->strides[d]);
+  }
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
+  return true;
+}
+
+template <bool Swap>
+Scalar element_permute(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  auto dims = permutation(Args(b.graph(), n), input(b, n).dim(), Swap);
+  Index i(index.size());
+  for (size_t d = 0; d < index.size(); ++d) i[(*dims)[d]] = index[d];
+  return load_input(b, n, i);
+}
+
+bool shape_t(const ShapeContext& context, ArgSpan args, Types& out) {
+  const TensorType* t = Args(context, args).tensor(0);
+  if (!t || t->dim() > 2) return false;
+  Sizes sizes(t->sizes.rbegin(), t->sizes.rend()), strides(t->strides.rbegin(), t->strides.rend());
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
+  return true;
+}
+
+Scalar element_t(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  return load_input(b, n, Index(index.rbegin(), index.rend()));
+}
+
+bool shape_unsqueeze(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(1);
+  if (!t || !dim || !(dim = wrap_dim(*dim, t->dim() + 1))) return false;
+  Sizes sizes = t->sizes, strides = t->strides;
+  const Expr stride = *dim < t->dim() ? sizes[*dim] * strides[*dim] : Expr(1);
+  sizes.insert(sizes.begin() + *dim, Expr(1));
+  strides.insert(strides.begin() + *dim, stride);
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
+  return true;
+}
+
+Scalar element_unsqueeze(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  Index i = index;
+  i.erase(i.begin() + *wrap_dim(*Args(b.graph(), n).integer(1), input(b, n).dim() + 1));
+  return load_input(b, n, i);
+}
+
+// Which dimensions squeeze drops; nothing where a size is not known to be 1 or not.
+std::optional<std::vector<bool>> squeezed(const Args& a, const TensorType& t) {
+  std::vector<bool> drop(t.sizes.size(), a.missing(1));
+  std::vector<int64_t> dims;
+  if (!a.missing(1)) {
+    if (!a.integers(1, dims) || !wrap_dims(dims, t.dim())) return std::nullopt;
+    for (int64_t d : dims) {
+      if (d < t.dim()) drop[d] = true;
+    }
+  }
+  for (size_t d = 0; d < drop.size(); ++d) {
+    if (!drop[d]) continue;
+    auto one = sym::known_equal(t.sizes[d], 1);
+    if (!one) return std::nullopt;
+    drop[d] = *one;
+  }
+  return drop;
+}
+
+bool shape_squeeze(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto drop = t ? squeezed(a, *t) : std::nullopt;
+  if (!drop) return false;
+  Sizes sizes, strides;
+  for (size_t d = 0; d < drop->size(); ++d) {
+    if ((*drop)[d]) continue;
+    sizes.push_back(t->sizes[d]);
+    strides.push_back(t->strides[d]);
+  }
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
+  return true;
+}
+
+Scalar element_squeeze(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  auto drop = squeezed(Args(b.graph(), n), input(b, n));
+  Index i(drop->size(), Expr(0));
+  size_t next = 0;
+  for (size_t d = 0; d < i.size(); ++d) {
+    if (!(*drop)[d]) i[d] = index[next++];
+  }
+  return load_input(b, n, i);
+}
+
+// ---- parts of a dimension ----
+
+struct Slicing {
+  int64_t dim = 0;
+  SliceBounds bounds;
+};
+
+// Reads dim, start, end, step from argument `at` on.
+std::optional<Slicing> slicing(const Args& a, const TensorType& t, size_t at) {
+  auto dim = a.integer(at, 0);
+  auto step = a.expr(at + 3, Expr(1));
+  if (!dim || !step || t.dim() == 0 || !(dim = wrap_dim(*dim, t.dim()))) return std::nullopt;
+  std::optional<Expr> start, end;
+  if (!a.missing(at + 1) && !(start = a.expr(at + 1))) return std::nullopt;
+  if (!a.missing(at + 2) && !(end = a.expr(at + 2))) return std::nullopt;
+  auto bounds = slice_bounds(t.sizes[*dim], start, end, *step);
+  if (!bounds) return std::nullopt;
+  return Slicing{*dim, *bounds};
+}
+
+bool shape_slice(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto s = t ? slicing(a, *t, 1) : std::nullopt;
+  if (!s) return false;
+  Sizes sizes = t->sizes, strides = t->strides;
+  const Expr offset = t->offset + s->bounds.start * strides[s->dim];
+  sizes[s->dim] = s->bounds.length;
+  strides[s->dim] = strides[s->dim] * s->bounds.step;
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), offset));
+  return true;
+}
+
+Scalar element_slice(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  auto s = slicing(Args(b.graph(), n), input(b, n), 1);
+  Index i = index;
+  i[s->dim] = s->bounds.start + index[s->dim] * s->bounds.step;
+  return load_input(b, n, i);
+}
+
+bool shape_select(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(1);
+  auto at = a.expr(2);
+  if (!t || !dim || !at || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return false;
+  if (!(at = wrap_index(*at, t->sizes[*dim]))) return false;
+  Sizes sizes = t->sizes, strides = t->strides;
+  const Expr offset = t->offset + *at * strides[*dim];
+  sizes.erase(sizes.begin() + *dim);
+  strides.erase(strides.begin() + *dim);
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), offset));
+  return true;
+}
+
+Scalar element_select(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  const int64_t dim = dim_of(b, n, 1, 0);
+  Index i = index;
+  const Expr at = *Args(b.graph(), n).expr(2);
+  i.insert(i.begin() + dim, *wrap_index(at, input(b, n).sizes[dim]));
+  return load_input(b, n, i);
+}
+
+// Pieces of `lengths` along `dim`.
+void push_pieces(const TensorType& t, int64_t dim, const Sizes& lengths, Types& out) {
+  Expr start = 0;
+  for (Expr length : lengths) {
+    Sizes sizes = t.sizes;
+    sizes[dim] = length;
+    out.push_back(view_of(t, std::move(sizes), t.strides, t.offset + start * t.strides[dim]));
+    start = start + length;
+  }
+}
+
+bool shape_split(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto length = a.integer(1), dim = a.integer(2, 0);
+  if (!t || !length || !dim || *length <= 0 || t->dim() == 0) return false;
+  if (!(dim = wrap_dim(*dim, t->dim())) || !t->sizes[*dim].is_const()) return false;
+  const int64_t size = t->sizes[*dim].value();
+  Sizes lengths;
+  for (int64_t at = 0; at < size; at += *length) lengths.push_back(std::min(*length, size - at));
+  if (lengths.empty()) lengths.push_back(Expr(0));
+  push_pieces(*t, *dim, lengths, out);
+  return true;
+}
+
+bool shape_split_with_sizes(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(2, 0);
+  Sizes lengths;
+  if (!t || !dim || !a.exprs(1, lengths) || t->dim() == 0) return false;
+  if (!(dim = wrap_dim(*dim, t->dim()))) return false;
+  Expr total = 0;
+  for (Expr e : lengths) total = total + e;
+  if (!sym::known_equal(total, t->sizes[*dim]).value_or(false)) return false;
+  push_pieces(*t, *dim, lengths, out);
+  return true;
+}
+
+Scalar element_split(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
+  const int64_t dim = dim_of(b, n, 2, 0);
+  Index i = index;
+  for (uint32_t k = 0; k < out; ++k) i[dim] = i[dim] + output(b, n, k).sizes[dim];
+  return load_input(b, n, i);
+}
+
+bool shape_unbind(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(1, 0);
+  if (!t || !dim || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return false;
+  if (!t->sizes[*dim].is_const()) return false;
+  for (int64_t i = 0; i < t->sizes[*dim].value(); ++i) {
+    Sizes sizes = t->sizes, strides = t->strides;
+    const Expr offset = t->offset + Expr(i) * strides[*dim];
+    sizes.erase(sizes.begin() + *dim);
+    strides.erase(strides.begin() + *dim);
+    out.push_back(view_of(*t, std::move(sizes), std::move(strides), offset));
+  }
+  return true;
+}
+
+Scalar element_unbind(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
+  Index i = index;
+  i.insert(i.begin() + dim_of(b, n, 1, 0), Expr(int64_t{out}));
+  return load_input(b, n, i);
+}
+
+// ---- diagonal, unfold, as_strided ----
+
+struct Diagonal {
+  int64_t offset = 0, dim1 = 0, dim2 = 1;
+};
+
+// Reads offset, dim1, dim2 from argument `at` on.
+std::optional<Diagonal> diagonal(const Args& a, int64_t rank, size_t at) {
+  auto offset = a.integer(at, 0), dim1 = a.integer(at + 1, 0), dim2 = a.integer(at + 2, 1);
+  if (!offset || !dim1 || !dim2 || rank < 2) return std::nullopt;
+  if (!(dim1 = wrap_dim(*dim1, rank)) || !(dim2 = wrap_dim(*dim2, rank))) return std::nullopt;
+  if (*dim1 == *dim2) return std::nullopt;
+  return Diagonal{*offset, *dim1, *dim2};
+}
+
+bool shape_diagonal(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto d = t ? diagonal(a, t->dim(), 1) : std::nullopt;
+  if (!d) return false;
+  const Expr rows = t->sizes[d->dim1] + Expr(std::min<int64_t>(d->offset, 0));
+  const Expr columns = t->sizes[d->dim2] - Expr(std::max<int64_t>(d->offset, 0));
+  const Expr length = sym::max(sym::min(rows, columns), Expr(0));
+  if (!length.is_const()) return false;
+  Expr offset = t->offset;
+  if (!length.is_const(0)) {
+    offset = d->offset >= 0 ? offset + Expr(d->offset) * t->strides[d->dim2]
+                            : offset - Expr(d->offset) * t->strides[d->dim1];
+  }
+  Sizes sizes, strides;
+  for (int64_t i = 0; i < t->dim(); ++i) {
+    if (i == d->dim1 || i == d->dim2) continue;
+    sizes.push_back(t->sizes[i]);
+    strides.push_back(t->strides[i]);
+  }
+  sizes.push_back(length);
+  strides.push_back(t->strides[d->dim1] + t->strides[d->dim2]);
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), offset));
+  return true;
+}
+
+Scalar element_diagonal(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  const int64_t rank = input(b, n).dim();
+  auto d = diagonal(Args(b.graph(), n), rank, 1);
+  Index i(rank);
+  size_t next = 0;
+  for (int64_t k = 0; k < rank; ++k) {
+    if (k != d->dim1 && k != d->dim2) i[k] = index[next++];
+  }
+  i[d->dim1] = index.back() - Expr(std::min<int64_t>(d->offset, 0));
+  i[d->dim2] = index.back() + Expr(std::max<int64_t>(d->offset, 0));
+  return load_input(b, n, i);
+}
+
+bool shape_unfold(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(1), size = a.integer(2), step = a.integer(3);
+  if (!t || !dim || !size || !step || t->dim() == 0 || *step <= 0 || *size < 0) return false;
+  if (!(dim = wrap_dim(*dim, t->dim()))) return false;
+  auto too_long = sym::known_less(t->sizes[*dim], *size);
+  if (!too_long || *too_long) return false;
+  Sizes sizes = t->sizes, strides = t->strides;
+  sizes[*dim] = sym::floordiv(sizes[*dim] - Expr(*size), Expr(*step)) + Expr(1);
+  sizes.push_back(*size);
+  strides.push_back(strides[*dim]);
+  strides[*dim] = strides[*dim] * Expr(*step);
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
+  return true;
+}
+
+Scalar element_unfold(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  Args a(b.graph(), n);
+  const int64_t dim = dim_of(b, n, 1, 0);
+  Index i(index.begin(), index.end() - 1);
+  i[dim] = i[dim] * Expr(*a.integer(3)) + index.back();
+  return load_input(b, n, i);
+}
+
+bool shape_as_strided(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes sizes, strides;
+  if (!t || !a.exprs(1, sizes) || !a.exprs(2, strides)) return false;
+  auto offset = a.expr(3, t->offset);
+  if (!offset) return false;
+  out.push_back(view_of(*t, std::move(sizes), std::move(strides), *offset));
+  return true;
+}
+
+// ---- copies that move elements ----
+
+Scalar element_flip(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  std::vector<int64_t> dims;
+  const TensorType& t = input(b, n);
+  Args(b.graph(), n).integers(1, dims);
+  wrap_dims(dims, t.dim());
+  Index i = index;
+  for (int64_t d : dims) {
+    if (d < t.dim()) i[d] = t.sizes[d] - Expr(1) - index[d];
+  }
+  return load_input(b, n, i);
+}
+
+bool shape_flip(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  std::vector<int64_t> dims;
+  if (!t || !a.integers(1, dims) || !wrap_dims(dims, t->dim())) return false;
+  return shape_fresh(context, args, out);
+}
+
+// Shifts by dimension; an empty list of dimensions rolls the flattened tensor.
+bool shape_roll(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  std::vector<int64_t> shifts, dims;
+  if (!t || !a.integers(1, shifts) || (!a.missing(2) && !a.integers(2, dims))) return false;
+  if (t->strides != ir::contiguous_strides(t->sizes)) return false;
+  if (dims.empty() ? shifts.size() != 1 : shifts.size() != dims.size()) return false;
+  for (int64_t d : dims) {
+    if (t->dim() == 0 || !wrap_dim(d, t->dim())) return false;
+  }
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, t->sizes)));
+  return true;
+}
+
+Scalar element_roll(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  Args a(b.graph(), n);
+  const TensorType& t = input(b, n);
+  std::vector<int64_t> shifts, dims;
+  a.integers(1, shifts);
+  if (!a.missing(2)) a.integers(2, dims);
+  if (dims.empty()) {
+    const Sizes flat{t.numel()};
+    Index linear = reshape_index(flat, t.sizes, index);
+    linear[0] = sym::mod(linear[0] - Expr(shifts[0]), flat[0]);
+    return load_input(b, n, reshape_index(t.sizes, flat, linear));
+  }
+  Index i = index;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const int64_t d = *wrap_dim(dims[k], t.dim());
+    i[d] = sym::mod(i[d] - Expr(shifts[k]), t.sizes[d]);
+  }
+  return load_input(b, n, i);
+}
+
+bool shape_repeat(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes repeats;
+  if (!t || !a.exprs(1, repeats) || repeats.size() < t->sizes.size()) return false;
+  const size_t lead = repeats.size() - t->sizes.size();
+  for (size_t d = 0; d < t->sizes.size(); ++d) repeats[lead + d] = repeats[lead + d] * t->sizes[d];
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, std::move(repeats))));
+  return true;
+}
+
+Scalar element_repeat(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  const TensorType& t = input(b, n);
+  Index i(t.sizes.size());
+  const size_t lead = index.size() - i.size();
+  for (size_t d = 0; d < i.size(); ++d) i[d] = sym::mod(index[lead + d], t.sizes[d]);
+  return load_input(b, n, i);
+}
+
+bool applies_not_empty(const ir::Graph& g, const ir::Node& n) {
+  return !g.tensor_type(n.outputs[0]).numel().is_const(0);
+}
+
+// ---- the operand with a part replaced ----
+
+// The copy has the layout of the operand, offset included.
+bool shape_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  const TensorType* source = a.tensor(1);
+  if (!t || !source || source->dtype != t->dtype || !t->is_dense()) return false;
+  return shape_same(context, args, out);
+}
+
+bool applies_scatter(const ir::Graph& g, const ir::Node& n) {
+  const TensorType& t = g.tensor_type(n.outputs[0]);
+  return applies_computable(g, n) && t.offset.is_const(0) && !t.numel().is_const(0);
+}
+
+Scalar in_range(LoopBuilder& b, Expr e, Expr begin, Expr end) {
+  const Scalar i = b.index(e);
+  return b.op(LoopOp::And,
+              {b.op(LoopOp::Ge, {i, b.index(begin)}), b.op(LoopOp::Lt, {i, b.index(end)})});
+}
+
+Scalar element_slice_scatter(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  auto s = slicing(Args(b.graph(), n), input(b, n), 2);
+  const SliceBounds& bounds = s->bounds;
+  const Expr at = index[s->dim] - bounds.start;
+  Scalar inside = in_range(b, at, 0, bounds.length * bounds.step);
+  Index i = index;
+  i[s->dim] = sym::floordiv(at, bounds.step);
+  if (!bounds.step.is_const(1)) {
+    const Scalar on_step =
+        b.op(LoopOp::Eq, {b.index(sym::mod(at, bounds.step)), b.constant_int(0, DType::I64)});
+    inside = b.op(LoopOp::And, {inside, on_step});
+  }
+  return b.load_masked(n.arg(1).value(), i, inside, load_input(b, n, index));
+}
+
+Scalar element_select_scatter(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  const TensorType& t = input(b, n);
+  const int64_t dim = dim_of(b, n, 2, 0);
+  const Expr at = *wrap_index(*Args(b.graph(), n).expr(3), t.sizes[dim]);
+  Index i = index;
+  i.erase(i.begin() + dim);
+  const Scalar inside = b.op(LoopOp::Eq, {b.index(index[dim]), b.index(at)});
+  return b.load_masked(n.arg(1).value(), i, inside, load_input(b, n, index));
+}
+
+bool shape_slice_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  return t && slicing(a, *t, 2) && shape_scatter(context, args, out);
+}
+
+bool shape_select_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(2);
+  auto at = a.expr(3);
+  if (!t || !dim || !at || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return false;
+  return wrap_index(*at, t->sizes[*dim]) && shape_scatter(context, args, out);
+}
+
+#define none nullptr
+#define COPY(shape) shape_copy_of<shape>
+constexpr uint32_t kView = View | Cheap;
+constexpr Applies real = applies_computable;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/views.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> view_ops() { return kRows; }
+
+}  // namespace oxy::ops
