@@ -69,11 +69,11 @@ bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, O
   std::unique_ptr<llvm::Module> module = parse_source(source, context, error);
   times.front_end = watch.lap();
   if (!module) return false;
-  std::unique_ptr<llvm::TargetMachine> machine = make_target_machine(error);
-  if (!machine) return false;
-  optimize(*module, *machine);
+  TargetMachineLease machine(error);
+  if (!machine.get()) return false;
+  optimize(*module, *machine.get());
   times.optimize = watch.lap();
-  bool emitted = emit_object(*module, *machine, object, error);
+  bool emitted = emit_object(*module, *machine.get(), object, error);
   times.codegen = watch.lap();
   return emitted && error.empty();
 }

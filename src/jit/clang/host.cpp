@@ -2,6 +2,7 @@
 #include "jit/clang/host.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include <llvm/ADT/StringMap.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -27,13 +28,6 @@ Host detect() {
   return host;
 }
 
-}  // namespace
-
-const Host& host() {
-  static const Host* detected = new Host(detect());
-  return *detected;
-}
-
 std::unique_ptr<llvm::TargetMachine> make_target_machine(std::string& error) {
   const Host& machine = host();
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(machine.triple, error);
@@ -46,6 +40,41 @@ std::unique_ptr<llvm::TargetMachine> make_target_machine(std::string& error) {
                                   llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, /*JIT=*/true));
   if (!result) error = "no code generator for " + machine.triple;
   return result;
+}
+
+// Given back and not in use.
+struct Idle {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<llvm::TargetMachine>> machines;
+};
+
+Idle& idle() {
+  static auto* instance = new Idle();
+  return *instance;
+}
+
+}  // namespace
+
+const Host& host() {
+  static const Host* detected = new Host(detect());
+  return *detected;
+}
+
+TargetMachineLease::TargetMachineLease(std::string& error) {
+  {
+    std::lock_guard lock(idle().mutex);
+    if (!idle().machines.empty()) {
+      machine_ = std::move(idle().machines.back());
+      idle().machines.pop_back();
+    }
+  }
+  if (!machine_) machine_ = make_target_machine(error);
+}
+
+TargetMachineLease::~TargetMachineLease() {
+  if (!machine_) return;
+  std::lock_guard lock(idle().mutex);
+  idle().machines.push_back(std::move(machine_));
 }
 
 }  // namespace oxy::jit::clang_library

@@ -21,6 +21,19 @@ struct Host {
 // Read once per process; initialises LLVM's target.
 const Host& host();
 
-std::unique_ptr<llvm::TargetMachine> make_target_machine(std::string& error);
+// A code generator for one compilation at a time, taken from those that earlier compilations gave back: reading the
+// features costs a millisecond.
+class TargetMachineLease {
+ public:
+  explicit TargetMachineLease(std::string& error);
+  ~TargetMachineLease();
+  TargetMachineLease(const TargetMachineLease&) = delete;
+  TargetMachineLease& operator=(const TargetMachineLease&) = delete;
+
+  llvm::TargetMachine* get() const { return machine_.get(); }  // null with the reason in `error`
+
+ private:
+  std::unique_ptr<llvm::TargetMachine> machine_;
+};
 
 }  // namespace oxy::jit::clang_library
