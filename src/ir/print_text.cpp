@@ -67,13 +67,14 @@ std::string object_text(const Graph& g, uint32_t index) {
 }
 
 // Begins like an argument of another kind.
-bool is_ambiguous(const std::string& expr) {
+bool is_ambiguous(std::string_view expr) {
+  if (expr.starts_with('-')) expr.remove_prefix(1);
   size_t end = 0;
   while (end < expr.size() && (std::isalnum(static_cast<unsigned char>(expr[end])) ||
                                expr[end] == '_' || expr[end] == '.')) {
     ++end;
   }
-  return is_reserved_word(std::string_view(expr).substr(0, end));
+  return is_reserved_word(expr.substr(0, end));
 }
 
 struct ArgPrinter {
@@ -277,7 +278,14 @@ class Printer {
       for (const auto& [key, a] : n.kwargs) symbols_of(a, found);
     }
     symbols_of(g_.result, found);
-    for (const OutputSpec& o : g_.outputs) symbols_of(Type::of(o.type), found);
+    for (const OutputSpec& o : g_.outputs) {
+      bool view =
+          o.kind == OutputSpec::Kind::ViewOfInput || o.kind == OutputSpec::Kind::ViewOfOutput;
+      if (view) symbols_of(Type::of(o.type), found);
+    }
+    // In the order of their creation, which decides how sums are written.
+    std::sort(found.begin(), found.end(),
+              [](Expr a, Expr b) { return a.symbol_index() < b.symbol_index(); });
     for (Expr s : found) append(out_, symbol_line(s));
   }
 

@@ -13,9 +13,10 @@ namespace oxy::ir {
 
 // Numbered as c10::Layout and c10::MemoryFormat; others print as numbers.
 inline constexpr std::array<std::string_view, 8> kLayouts = {
-    "strided", "sparse", "sparse_csr", "mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
-inline constexpr std::array<std::string_view, 4> kMemoryFormats = {"contiguous", "preserve", "channels_last",
-                                                                   "channels_last_3d"};
+    "strided",    "sparse",     "sparse_csr", "mkldnn",
+    "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
+inline constexpr std::array<std::string_view, 4> kMemoryFormats = {
+    "contiguous", "preserve", "channels_last", "channels_last_3d"};
 
 // The kind of a device from the word that print(Device) begins with.
 inline std::optional<int8_t> device_kind_from_word(std::string_view s) {
@@ -32,7 +33,8 @@ inline std::optional<int8_t> device_kind_from_word(std::string_view s) {
 
 // Words that begin an argument which is no expression.
 inline bool is_reserved_word(std::string_view s) {
-  for (std::string_view w : {"None", "True", "False", "inf", "nan", "complex", "layout", "memory_format", "slice"}) {
+  for (std::string_view w :
+       {"None", "True", "False", "inf", "nan", "complex", "layout", "memory_format", "slice"}) {
     if (s == w) return true;
   }
   return dtype_from_name(s).has_value() || device_kind_from_word(s).has_value();
