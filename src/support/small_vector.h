@@ -47,7 +47,8 @@ class SmallVector {
   const T& back() const { return data_[size_ - 1]; }
 
   void push_back(T v) {
-    if (size_ == capacity_) [[unlikely]] reserve(capacity_ * 2);
+    if (size_ == capacity_) [[unlikely]]
+      reserve(capacity_ * 2);
     data_[size_++] = v;
   }
   void append(const T* first, const T* last) {

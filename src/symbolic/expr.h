@@ -53,13 +53,16 @@ enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max };
 // Eight bytes: a tagged constant or a pointer to a node of a pool. Cheap to copy, compare and hash.
 class Expr {
  public:
-  static constexpr int64_t kMaxConst = INT64_MAX / 2;  // constants reach from -kMaxConst - 1 to kMaxConst
+  static constexpr int64_t kMaxConst =
+      INT64_MAX / 2;  // constants reach from -kMaxConst - 1 to kMaxConst
 
   constexpr Expr() : bits_(1) {}
   template <std::integral T>
     requires(!std::same_as<T, bool>)
-  constexpr Expr(T v) : bits_((static_cast<uint64_t>(v) << 1) | 1) {  // NOLINT: a number is an expression
-    if (!fits(v)) [[unlikely]] constant_overflow();
+  constexpr Expr(T v)
+      : bits_((static_cast<uint64_t>(v) << 1) | 1) {  // NOLINT: a number is an expression
+    if (!fits(v)) [[unlikely]]
+      constant_overflow();
   }
   explicit Expr(const ExprNode* n) : bits_(reinterpret_cast<uint64_t>(n)) {}
 
@@ -114,7 +117,8 @@ std::optional<bool> known_less(Expr a, Expr b);
 // e is a multiple of k for every value of its symbols (k > 0). False means "not known".
 bool divisible(Expr e, int64_t k);
 bool contains(Expr e, Expr symbol);
-void collect_symbols(Expr e, std::vector<Expr>& out);  // appends each symbol once, in order of first appearance
+void collect_symbols(
+    Expr e, std::vector<Expr>& out);  // appends each symbol once, in order of first appearance
 
 // Coefficient of `symbol` where e = coefficient * symbol + rest and neither depends on the symbol; else nothing.
 std::optional<std::pair<Expr, Expr>> linear_in(Expr e, Expr symbol);
@@ -155,5 +159,7 @@ inline void append(std::string& out, Expr e) { out.append(print(e)); }
 
 template <>
 struct std::hash<oxy::sym::Expr> {
-  size_t operator()(oxy::sym::Expr e) const { return std::hash<uint64_t>()(e.bits() * 0x9E3779B97F4A7C15ull); }
+  size_t operator()(oxy::sym::Expr e) const {
+    return std::hash<uint64_t>()(e.bits() * 0x9E3779B97F4A7C15ull);
+  }
 };

@@ -21,13 +21,14 @@ struct ExprNode {
   Kind kind;
   bool has_division = false;  // a FloorDiv or Mod is among the factors of its terms
   uint32_t arity = 0;
-  uint32_t symbol = 0;         // of a Symbol: its position in the pool
+  uint32_t symbol = 0;  // of a Symbol: its position in the pool
   uint64_t hash = 0;
-  uint64_t symbol_mask = 0;    // bit i % 64 for each symbol i in it
-  int64_t factor = 1;          // a constant that divides every value
+  uint64_t symbol_mask = 0;  // bit i % 64 for each symbol i in it
+  int64_t factor = 1;        // a constant that divides every value
   Range range;
   ExprPool::Impl* pool = nullptr;
-  const ExprNode* base = nullptr;  // the product without its constant coefficient (itself where there is none)
+  const ExprNode* base =
+      nullptr;  // the product without its constant coefficient (itself where there is none)
   int64_t coefficient = 1;
 
   Expr handle;  // this node, so that a single factor can be seen as a list

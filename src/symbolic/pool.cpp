@@ -45,8 +45,10 @@ Range range_from_operands(const ExprNode& n) {
       return r;
     case Kind::Mul:
       return range_of_product(n.operands());
-    case Kind::FloorDiv: return floordiv_range(r, range_of_operand(ops[1]));
-    case Kind::Mod: return mod_range(r, range_of_operand(ops[1]));
+    case Kind::FloorDiv:
+      return floordiv_range(r, range_of_operand(ops[1]));
+    case Kind::Mod:
+      return mod_range(r, range_of_operand(ops[1]));
     case Kind::Min: {
       Range b = range_of_operand(ops[1]);
       return {std::min(r.lo, b.lo), std::min(r.hi, b.hi)};
@@ -55,7 +57,8 @@ Range range_from_operands(const ExprNode& n) {
       Range b = range_of_operand(ops[1]);
       return {std::max(r.lo, b.lo), std::max(r.hi, b.hi)};
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 

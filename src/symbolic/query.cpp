@@ -16,11 +16,16 @@ Expr rebuild(Kind kind, std::span<const Expr> ops) {
     case Kind::Mul:
       for (Expr e : ops.subspan(1)) r = r * e;
       return r;
-    case Kind::FloorDiv: return floordiv(ops[0], ops[1]);
-    case Kind::Mod: return mod(ops[0], ops[1]);
-    case Kind::Min: return min(ops[0], ops[1]);
-    case Kind::Max: return max(ops[0], ops[1]);
-    default: OXY_FAIL("an atom has no operands");
+    case Kind::FloorDiv:
+      return floordiv(ops[0], ops[1]);
+    case Kind::Mod:
+      return mod(ops[0], ops[1]);
+    case Kind::Min:
+      return min(ops[0], ops[1]);
+    case Kind::Max:
+      return max(ops[0], ops[1]);
+    default:
+      OXY_FAIL("an atom has no operands");
   }
 }
 
@@ -55,13 +60,20 @@ struct Substitution {
 
 int64_t apply(Kind kind, int64_t a, int64_t b) {
   switch (kind) {
-    case Kind::Add: return checked_add(a, b);
-    case Kind::Mul: return checked_multiply(a, b);
-    case Kind::FloorDiv: return floor_divide(a, b);
-    case Kind::Mod: return floor_mod(a, b);
-    case Kind::Min: return std::min(a, b);
-    case Kind::Max: return std::max(a, b);
-    default: OXY_FAIL("an atom has no operands");
+    case Kind::Add:
+      return checked_add(a, b);
+    case Kind::Mul:
+      return checked_multiply(a, b);
+    case Kind::FloorDiv:
+      return floor_divide(a, b);
+    case Kind::Mod:
+      return floor_mod(a, b);
+    case Kind::Min:
+      return std::min(a, b);
+    case Kind::Max:
+      return std::max(a, b);
+    default:
+      OXY_FAIL("an atom has no operands");
   }
 }
 

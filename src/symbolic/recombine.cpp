@@ -90,8 +90,8 @@ bool recombine(ExprPool::Impl& pool, Sum& s) {
       if (kind != Kind::FloorDiv && kind != Kind::Mod) continue;
       std::span<const Expr> ops = factors[i].operands();
       Division division{t.coefficient, without(pool, t.product, i), factors[i], ops[0], ops[1]};
-      bool done = kind == Kind::Mod ? recombine_mod(s, division)
-                                    : recombine_floordiv(pool, s, division);
+      bool done =
+          kind == Kind::Mod ? recombine_mod(s, division) : recombine_floordiv(pool, s, division);
       if (done) return true;
     }
   }

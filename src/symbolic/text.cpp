@@ -25,7 +25,9 @@ void print_product(std::string& out, Expr product) {
   if (factors.size() == 1 && product.kind() != Kind::Mul) {
     std::span<const Expr> ops = product.operands();
     switch (product.kind()) {
-      case Kind::Symbol: out += product.name(); return;
+      case Kind::Symbol:
+        out += product.name();
+        return;
       case Kind::FloorDiv:
       case Kind::Mod:
         print_factor(out, ops[0]);

@@ -28,24 +28,36 @@ struct Tree {
     if (kind == Kind::Symbol) return point[static_cast<size_t>(value)];
     int64_t a = operands[0].evaluate(point), b = operands[1].evaluate(point);
     switch (kind) {
-      case Kind::Add: return a + b;
-      case Kind::Mul: return a * b;
-      case Kind::FloorDiv: return floor_quotient(a, b);
-      case Kind::Mod: return a - b * floor_quotient(a, b);
-      case Kind::Min: return std::min(a, b);
-      default: return std::max(a, b);
+      case Kind::Add:
+        return a + b;
+      case Kind::Mul:
+        return a * b;
+      case Kind::FloorDiv:
+        return floor_quotient(a, b);
+      case Kind::Mod:
+        return a - b * floor_quotient(a, b);
+      case Kind::Min:
+        return std::min(a, b);
+      default:
+        return std::max(a, b);
     }
   }
 };
 
 Expr combine(Kind kind, Expr a, Expr b) {
   switch (kind) {
-    case Kind::Add: return a + b;
-    case Kind::Mul: return a * b;
-    case Kind::FloorDiv: return floordiv(a, b);
-    case Kind::Mod: return mod(a, b);
-    case Kind::Min: return min(a, b);
-    default: return max(a, b);
+    case Kind::Add:
+      return a + b;
+    case Kind::Mul:
+      return a * b;
+    case Kind::FloorDiv:
+      return floordiv(a, b);
+    case Kind::Mod:
+      return mod(a, b);
+    case Kind::Min:
+      return min(a, b);
+    default:
+      return max(a, b);
   }
 }
 
@@ -53,8 +65,8 @@ class PropertyTest : public testing::TestWithParam<int> {
  protected:
   PropertyTest() : random(static_cast<unsigned>(GetParam())) {
     // Three indices, a signed number, and a size that may be a divisor.
-    for (auto [name, lo, hi] : {std::tuple{"p0", 0, 7}, {"p1", 0, 3}, {"p2", 0, 2}, {"x", -9, 9},
-                                {"s0", 1, 5}}) {
+    for (auto [name, lo, hi] :
+         {std::tuple{"p0", 0, 7}, {"p1", 0, 3}, {"p2", 0, 2}, {"x", -9, 9}, {"s0", 1, 5}}) {
       ranges.push_back({lo, hi});
       symbols.push_back(pool.symbol(name, ranges.back()));
     }
@@ -79,13 +91,16 @@ class PropertyTest : public testing::TestWithParam<int> {
     if (depth == 0) return leaf();
     auto kind = static_cast<Kind>(number(1, 7));
     switch (kind) {
-      case Kind::Symbol: return leaf();
+      case Kind::Symbol:
+        return leaf();
       case Kind::FloorDiv:
-      case Kind::Mod: return {kind, 0, {tree(depth - 1), divisor()}};
+      case Kind::Mod:
+        return {kind, 0, {tree(depth - 1), divisor()}};
       case Kind::Mul:
         if (number(0, 2) > 0) return {kind, 0, {divisor(), tree(depth - 1)}};
         return {kind, 0, {tree(depth - 1), tree(depth / 2)}};
-      default: return {kind, 0, {tree(depth - 1), tree(depth - 1)}};
+      default:
+        return {kind, 0, {tree(depth - 1), tree(depth - 1)}};
     }
   }
 

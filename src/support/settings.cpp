@@ -1,0 +1,183 @@
+// The settings table at work: reading, checking and printing values.
+#include "support/settings.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <optional>
+
+#include "support/check.h"
+
+namespace oxy {
+namespace {
+
+constexpr SettingType kType_bool = SettingType::Bool;
+constexpr SettingType kType_int = SettingType::Int;
+constexpr SettingType kType_text = SettingType::Text;
+constexpr bool kAffects_code = true;
+constexpr bool kAffects_run = false;
+
+// What `get` gives for a default that the table writes so.
+constexpr std::string_view default_text(std::string_view written) {
+  if (written == "true") return "True";
+  if (written == "false") return "False";
+  if (written.size() >= 2 && written.front() == '"') return written.substr(1, written.size() - 2);
+  return written;
+}
+
+constexpr SettingInfo kTable[] = {
+#define OXY_SETTING(type, name, value, env, choices, use, help) \
+  {#name, kType_##type, default_text(#value), env, choices, kAffects_##use, help},
+#include "support/settings.def"
+#undef OXY_SETTING
+};
+
+// The name in the table's spelling.
+std::string canonical(std::string_view name) {
+  std::string s(name);
+  std::replace(s.begin(), s.end(), '-', '_');
+  return s;
+}
+
+const SettingInfo& find(std::string_view name) {
+  std::string wanted = canonical(name);
+  for (const SettingInfo& info : kTable) {
+    if (info.name == wanted) return info;
+  }
+  std::string known =
+      join(kTable, ", ", [](std::string& out, const SettingInfo& i) { append(out, i.name); });
+  throw UserError(cat("unknown option \"", name, "\"; the known ones are: ", known));
+}
+
+// Calls f(item) on each item of a list; stops when f gives true.
+template <class F>
+bool any_item(std::string_view list, char separator, F&& f) {
+  while (!list.empty()) {
+    size_t end = std::min(list.find(separator), list.size());
+    std::string_view item = list.substr(0, end);
+    while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
+    while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
+    if (!item.empty() && f(item)) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+std::optional<bool> parse_bool(std::string_view text) {
+  std::string s(text);
+  std::transform(s.begin(), s.end(), s.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (s == "1" || s == "true" || s == "yes" || s == "on") return true;
+  if (s == "0" || s == "false" || s == "no" || s == "off") return false;
+  return std::nullopt;
+}
+
+std::optional<int> parse_int(std::string_view text) {
+  int v = 0;
+  auto r = std::from_chars(text.data(), text.data() + text.size(), v);
+  if (r.ec != std::errc() || r.ptr != text.data() + text.size()) return std::nullopt;
+  return v;
+}
+
+std::string allowed(const SettingInfo& info) {
+  if (!info.choices.empty()) {
+    std::string s = "one of ";
+    for (char c : info.choices) s += c == '|' ? std::string(", ") : std::string(1, c);
+    return s;
+  }
+  if (info.type == SettingType::Bool) return "true or false";
+  return info.type == SettingType::Int ? "a whole number from 0" : "text";
+}
+
+// Whether the value was one that the setting can have, and is stored.
+bool store(const SettingInfo&, bool& field, std::string_view text) {
+  std::optional<bool> v = parse_bool(text);
+  if (v) field = *v;
+  return v.has_value();
+}
+
+bool is_choice(const SettingInfo& info, std::string_view text) {
+  return any_item(info.choices, '|', [&](std::string_view choice) { return choice == text; });
+}
+
+bool store(const SettingInfo& info, int& field, std::string_view text) {
+  std::optional<int> v = parse_int(text);
+  if (!v || (info.choices.empty() ? *v < 0 : !is_choice(info, text))) return false;
+  field = *v;
+  return true;
+}
+
+bool store(const SettingInfo& info, std::string& field, std::string_view text) {
+  if (!info.choices.empty() && !is_choice(info, text)) return false;
+  field = text;
+  return true;
+}
+
+bool store_by_name(Settings& s, const SettingInfo& info, std::string_view text) {
+#define OXY_SETTING(type, field, ...) \
+  if (info.name == #field) return store(info, s.field, text);
+#include "support/settings.def"
+#undef OXY_SETTING
+  OXY_FAIL("setting ", info.name);
+}
+
+void set_checked(Settings& s, const SettingInfo& info, std::string_view shown_name,
+                 std::string_view text) {
+  if (store_by_name(s, info, text)) return;
+  throw UserError(cat(shown_name, ": \"", text, "\" is not ", allowed(info)));
+}
+
+}  // namespace
+
+std::span<const SettingInfo> setting_table() { return kTable; }
+
+Settings Settings::from_env() {
+  Settings s;
+  for (const SettingInfo& info : kTable) {
+    if (info.env.empty()) continue;
+    std::string variable(info.env);
+    const char* text = std::getenv(variable.c_str());
+    if (text && *text) set_checked(s, info, variable, text);
+  }
+  return s;
+}
+
+void Settings::set(std::string_view name, std::string_view text) {
+  const SettingInfo& info = find(name);
+  set_checked(*this, info, cat("option ", info.name), text);
+}
+
+std::string Settings::get(std::string_view name) const {
+  const SettingInfo& info = find(name);
+#define OXY_SETTING(type, field, ...) \
+  if (info.name == #field) return cat(field);
+#include "support/settings.def"
+#undef OXY_SETTING
+  OXY_FAIL("setting ", info.name);
+}
+
+std::string Settings::print() const {
+  std::string out;
+  for (const SettingInfo& info : kTable) cat_to(out, info.name, " = ", get(info.name), '\n');
+  return out;
+}
+
+std::string Settings::code_key() const {
+  std::string out;
+  for (const SettingInfo& info : kTable) {
+    if (!info.affects_code) continue;
+    // The length keeps two values from running into each other.
+    std::string value = get(info.name);
+    cat_to(out, info.name, '=', value.size(), ':', value, ';');
+  }
+  return out;
+}
+
+bool Settings::pass_disabled(std::string_view pass) const {
+  std::string wanted = canonical(pass);
+  return any_item(disabled_passes, ',',
+                  [&](std::string_view item) { return canonical(item) == wanted; });
+}
+
+}  // namespace oxy
