@@ -1,0 +1,59 @@
+"""The check of the folder order finds what it should, and finds nothing in the project."""
+
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import check_layers  # noqa: E402
+
+
+def findings(tmp_path, file, text):
+    (tmp_path / "CMakeLists.txt").write_text("set(OXY_LAYERS support ir codegen jit runtime)\n")
+    path = tmp_path / "src" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return check_layers.check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "include", "reason"),
+    [
+        ("ir/graph.h", '"runtime/plan.h"', "ir comes before runtime"),
+        ("ir/graph.h", '"elsewhere/plan.h"', "not in the list"),
+        ("ir/graph.cpp", '"graph.h"', "path from src/"),
+        ("runtime/plan.cpp", "<ATen/ATen.h>", "headers of torch"),
+        ("torch_bridge/fake.cpp", "<Python.h>", "headers of Python"),
+        ("torch_bridge/fake.h", "<torch/csrc/autograd/python_variable.h>", "headers of Python"),
+        ("torch_bridge/fake.h", '"python/frame.h"', "torch_bridge comes before python"),
+        ("jit/loader.cpp", "<llvm/IR/Module.h>", "headers of LLVM"),
+        ("other/file.cpp", "<vector>", "not in the list"),
+    ],
+)
+def test_finds(tmp_path, file, include, reason):
+    found = findings(tmp_path, file, f"// A file.\n#include {include}\n")
+    assert len(found) == 1
+    assert found[0].startswith(f"src/{file}")
+    assert reason in found[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "include"),
+    [
+        ("ir/graph.h", '"support/text.h"'),
+        ("ir/graph.cpp", '"ir/graph.h"'),
+        ("runtime/plan.cpp", "<vector>"),
+        ("torch_bridge/fake.cpp", "<ATen/core/Tensor.h>"),
+        ("torch_bridge/pch.h", "<torch/csrc/autograd/python_variable.h>"),
+        ("python/frame.cpp", "<internal/pycore_frame.h>"),
+        ("jit/clang/api.cpp", "<llvm/IR/Module.h>"),
+    ],
+)
+def test_allows(tmp_path, file, include):
+    assert findings(tmp_path, file, f"#include {include}\n") == []
+
+
+def test_the_project_is_in_order():
+    assert check_layers.check(ROOT) == []
