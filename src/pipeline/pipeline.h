@@ -1,18 +1,21 @@
-// The list: an ATen graph to a Plan. The one file that knows every pass, in order, timed and logged.
+// The list: an ATen graph to a Plan. The one file that knows every stage, in order, timed and shown.
 #pragma once
 
+#include "jit/compiler.h"
+#include "pipeline/trace.h"
 #include "runtime/plan.h"
 #include "support/settings.h"
 
 namespace oxy::pipeline {
 
-// What a compilation did, for stats() and the logs.
+// What a compilation came to.
 struct Report {
-  int kernels = 0;
+  int kernels = 0;       // distinct ones compiled
+  int kernel_calls = 0;  // kernel steps of the plan
   int extern_calls = 0;
 };
 
-// `compiler` may be null: then every op is an extern call.
-runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Report& report);
+// `compiler` may be null: then every op is an extern call. Throws InternalError or Unsupported.
+runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace, Report& report);
 
 }  // namespace oxy::pipeline

@@ -37,8 +37,8 @@ struct PlanBuffer {
   std::string name;
 };
 
-// A kernel gets, for each buffer, the address of element 0 of the buffer's storage: its index expressions contain the
-// storage offset of the buffer's metadata. Of a View it gets the memory of the buffer that it lies in.
+// A kernel gets, for each buffer, the address of the buffer's first element: its index expressions count from there,
+// whatever the storage offset is. Of a View it gets the first element of the buffer that it lies in.
 struct KernelStep {
   uint32_t kernel = 0;             // entry of Plan::kernels
   std::vector<uint32_t> buffers;   // in the kernel's order

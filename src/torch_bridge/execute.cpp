@@ -26,13 +26,11 @@ namespace {
 constexpr c10::DispatchKeySet kRecordedAbove =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
-// The address of element 0 of a plan's storage, whatever the tensor's real storage offset is.
-void* storage_address(const at::Tensor& t, const runtime::TensorMeta& m, bool written) {
+// The address of the first element, as kernels get it.
+void* first_element(const at::Tensor& t, bool written) {
   if (t.numel() == 0) return nullptr;
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
-  char* data = written ? static_cast<char*>(impl->mutable_data())
-                       : const_cast<char*>(static_cast<const char*>(impl->data()));
-  return data - m.offset * static_cast<int64_t>(impl->itemsize());
+  return written ? impl->mutable_data() : const_cast<void*>(static_cast<const void*>(impl->data()));
 }
 
 bool same_storage(const at::Tensor& a, const at::Tensor& b) {
@@ -318,7 +316,7 @@ void Executable::begin(Call& c) const {
       default: continue;
     }
     bool written = p.kind == BufferKind::Output || (p.kind == BufferKind::Input && is_reused(b));
-    lease.addresses[b] = storage_address(lease.tensors[b], p.meta, written);
+    lease.addresses[b] = first_element(lease.tensors[b], written);
   }
   int threads = scratch_bytes_ > 0 ? torch_host().thread_count() : 0;
   if (threads > lease.threads) {
@@ -340,7 +338,7 @@ void Executable::run_extern(Call& c, const BoundCall& call) {
   call.call(lease.tensors, lease.stack);
   for (const BoundCall::Result& r : call.results()) {
     lease.tensors[r.buffer] = checked(c, call, call.take(lease.stack, r), r.buffer);
-    lease.addresses[r.buffer] = storage_address(lease.tensors[r.buffer], buffer(r.buffer).meta, false);
+    lease.addresses[r.buffer] = first_element(lease.tensors[r.buffer], false);
   }
   lease.stack.clear();
 }

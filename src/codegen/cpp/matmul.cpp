@@ -191,9 +191,10 @@ class MatmulEmitter {
     const int64_t w = block_.width, rows = block_.rows_per_block;
     const bool partial = block_.partial_panel(s_);
     cat_to(out, "extern \"C\" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {\n",
-           "  (void)math;\n  const f32* A = (const f32*)buffers[0];\n  const f32* B = (const f32*)buffers[1];\n");
-    if (s_.bias) out += "  const f32* bias = (const f32*)buffers[2];\n";
-    cat_to(out, "  f32* C = (f32*)buffers[", s_.bias ? 3 : 2, "];\n  f32* panel = (f32*)scratch;\n  f32* start = panel + ",
+           "  (void)math;\n  const f32* A = (const f32*)buffers[0] + ", s_.a_offset, ";\n  const f32* B = (const f32*)buffers[1] + ",
+           s_.b_offset, ";\n");
+    if (s_.bias) cat_to(out, "  const f32* bias = (const f32*)buffers[2] + ", s_.bias_offset, ";\n");
+    cat_to(out, "  f32* C = (f32*)buffers[", s_.bias ? 3 : 2, "] + ", s_.c_offset, ";\n  f32* panel = (f32*)scratch;\n  f32* start = panel + ",
            block_.depth * w, ";\n");
     if (partial) cat_to(out, "  f32* edge = start + ", w, ";\n");
     if (!s_.bias) cat_to(out, "  for (i64 n = 0; n < ", w, "; ++n) start[n] = 0;\n");

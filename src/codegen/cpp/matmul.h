@@ -19,6 +19,8 @@ struct Matmul {
   int64_t a_batch = 0, a_row = 0;              // strides of A in elements; along k it is 1
   int64_t b_batch = 0, b_k = 0, b_n = 0;       // strides of B; one of b_k and b_n is 1
   int64_t c_batch = 0, c_row = 0;              // strides of C; along n it is 1
+  // Of the first element, from the start of its buffer.
+  int64_t a_offset = 0, b_offset = 0, c_offset = 0, bias_offset = 0;
   bool bias = false;                           // n values, contiguous
   friend bool operator==(const Matmul&, const Matmul&) = default;
 };

@@ -1,0 +1,27 @@
+// The last step of a compilation: Schedule and compiled kernels to a Plan, with every size known.
+//
+// Buffers keep their numbers. An extern call of a product that our own kernels take (passes/choose_products.h) becomes a
+// kernel here, since it needs no loops.
+#pragma once
+
+#include "codegen/cpp/emit.h"
+#include "jit/compiler.h"
+#include "runtime/plan.h"
+#include "schedule/schedule.h"
+
+namespace oxy::pipeline {
+
+// A kernel of the plan before it is compiled.
+struct KernelSource {
+  std::string name;
+  std::string text;
+  int64_t range = 1, grain = 1, scratch_bytes = 0;
+};
+
+struct Assembly {
+  runtime::Plan plan;                  // its kernels lack their code
+  std::vector<KernelSource> sources;   // one a plan kernel
+};
+Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule, const codegen::cpp::Target& target);
+
+}  // namespace oxy::pipeline

@@ -1,0 +1,125 @@
+#include "pipeline/pipeline.h"
+
+#include <algorithm>
+#include <thread>
+#include <unordered_set>
+
+#include "ir/python_text.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "loops/build.h"
+#include "passes/pass_list.h"
+#include "pipeline/assemble.h"
+#include "pipeline/diagram.h"
+#include "runtime/extern_plan.h"
+
+namespace oxy::pipeline {
+namespace {
+
+codegen::cpp::Target target_of(const Settings& settings) {
+  codegen::cpp::Target target = codegen::cpp::host_target();
+  if (settings.vector_bytes >= 0) target.vector_bytes = std::min(target.vector_bytes, settings.vector_bytes);
+  return target;
+}
+
+int threads_of(const Settings& settings) {
+  if (settings.compile_threads > 0) return settings.compile_threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void run_passes(ir::Graph& graph, const Settings& settings, Trace& trace) {
+  Phase all(trace.timeline(), "passes");
+  if (settings.verify) ir::verify(graph);
+  for (const passes::Pass& pass : passes::pass_list()) {
+    if (settings.pass_disabled(pass.name) || (!settings.decompose && pass.name == "decompose")) continue;
+    Phase phase(trace.timeline(), pass.name);
+    if (!pass.run(graph)) phase.note("(unchanged)");
+    if (settings.verify) ir::verify(graph);
+  }
+  graph.compact();
+}
+
+std::string fusion_text(const schedule::Schedule& s) {
+  std::string out;
+  for (const schedule::FusionNote& n : s.notes) cat_to(out, n.first, " | ", n.second, ": ", n.reason, "\n");
+  return out;
+}
+
+void compile_kernels(Assembly& assembly, jit::Compiler& compiler, const Settings& settings, Trace& trace, Report& report) {
+  std::vector<std::string> texts;
+  std::unordered_set<std::string> distinct;
+  for (const KernelSource& k : assembly.sources) {
+    trace.show(Artifact::kernel_code, cat("kernels/", k.name, ".cpp").c_str(), [&] { return k.text; });
+    texts.push_back(k.text);
+    distinct.insert(k.text);
+  }
+  Phase phase(trace.timeline(), "compile kernels");
+  phase.note(cat(distinct.size(), " of ", texts.size(), " kernels, ", compiler.name()));
+  auto code = compiler.compile(texts, threads_of(settings));
+  for (size_t i = 0; i < code.size(); i++) assembly.plan.kernels[i].code = std::move(code[i]);
+  report.kernels = static_cast<int>(distinct.size());
+}
+
+void count_steps(const runtime::Plan& plan, Report& report) {
+  for (const runtime::PlanStep& s : plan.steps) {
+    report.kernel_calls += std::holds_alternative<runtime::KernelStep>(s);
+    report.extern_calls += std::holds_alternative<runtime::ExternStep>(s);
+  }
+}
+
+}  // namespace
+
+runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace, Report& report) {
+  Phase all(trace.timeline(), "compile");
+  trace.show(std::nullopt, "aten_graph.txt", [&] { return ir::print(aten); });
+  trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
+  trace.show(std::nullopt, "fx_graph_runnable.py", [&] { return ir::python_program(aten); });
+  if (!compiler || !settings.kernels) {
+    trace.show(Artifact::aot_graphs, "", [&] { return ir::print(aten); });
+    runtime::Plan plan = runtime::make_extern_plan(aten);
+    count_steps(plan, report);
+    return plan;
+  }
+
+  run_passes(aten, settings, trace);
+  trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
+  trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
+
+  const codegen::cpp::Target target = target_of(settings);
+  loops::Program program;
+  {
+    Phase phase(trace.timeline(), "build loops");
+    program = loops::build_program(aten, {.kernels = true});
+    if (settings.verify) loops::verify(program);
+  }
+  trace.show(Artifact::ir_pre_fusion, "ir_pre_fusion.txt", [&] { return loops::print(program); });
+
+  schedule::Schedule schedule;
+  {
+    Phase phase(trace.timeline(), "schedule");
+    schedule::ScheduleOptions options;
+    options.fusion = settings.fusion;
+    if (!settings.streaming_stores) options.last_level_bytes = INT64_MAX;
+    schedule = schedule::make_schedule(std::move(program), options);
+    if (settings.verify)
+      for (const schedule::Kernel& k : schedule.kernels) schedule::verify(k);
+  }
+  trace.show(Artifact::ir_post_fusion, "ir_post_fusion.txt", [&] {
+    return join(schedule.kernels, "\n", [](std::string& out, const schedule::Kernel& k) { out += schedule::print(k); });
+  });
+  trace.show(Artifact::fusion, "fusion.txt", [&] { return fusion_text(schedule); });
+  trace.show(Artifact::schedule, "schedule.txt", [&] { return schedule::print(schedule); });
+  if (!trace.folder().empty()) trace.draw(diagram(aten, schedule));
+
+  Assembly assembly;
+  {
+    Phase phase(trace.timeline(), "emit");
+    assembly = assemble(aten, schedule, target);
+  }
+  compile_kernels(assembly, *compiler, settings, trace, report);
+  trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(assembly.plan); });
+  count_steps(assembly.plan, report);
+  return std::move(assembly.plan);
+}
+
+}  // namespace oxy::pipeline
