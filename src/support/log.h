@@ -1,5 +1,5 @@
-// Logs: a fixed set of artefacts (artifacts.def), each on or off, and one sink for the process, as torch's logs have.
-// Threads may log and change the configuration at any time.
+// Logs: a fixed set of artefacts (artifacts.def), each on or off, and one sink for the process, as
+// torch's logs have. Threads may log and change the configuration at any time.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ std::string_view name_of(Artifact a);
 // Which artefacts are on.
 class LogSet {
  public:
-  // "fusion,+aot_graphs,-perf": names with + (or nothing) go on, with - off, "all" means each; the later one counts.
-  // Throws UserError for an unknown name; the message lists the known ones.
+  // "fusion,+aot_graphs,-perf": names with + (or nothing) go on, with - off, "all" means each; the
+  // later one counts. Throws UserError for an unknown name; the message lists the known ones.
   static LogSet parse(std::string_view text);
 
   void set(Artifact a, bool on);

@@ -1,5 +1,5 @@
-// The settings of a compilation: a value, made from the table in settings.def, the environment and the user's options,
-// then passed down as a const reference and never changed.
+// The settings of a compilation: a value, made from the table in settings.def, the environment and
+// the user's options, then passed down as a const reference and never changed.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,13 @@ struct Settings {
 #undef OXY_SETTING_TYPE_int
 #undef OXY_SETTING_TYPE_text
 
-  // The defaults, changed by the variables that are set and not empty. Throws UserError for a bad value.
+  // The defaults, changed by the variables that are set and not empty. Throws UserError for a bad
+  // value.
   static Settings from_env();
 
-  // Sets one by name. A bool reads 0/1, true/false, yes/no, on/off in any case. Throws UserError for an unknown name
-  // (the message lists the known ones) and for a value that the setting cannot have.
+  // Sets one by name. A bool reads 0/1, true/false, yes/no, on/off in any case. Throws UserError
+  // for an unknown name (the message lists the known ones) and for a value that the setting cannot
+  // have.
   void set(std::string_view name, std::string_view text);
   // The value as text that `set` reads; UserError for an unknown name.
   std::string get(std::string_view name) const;

@@ -1,4 +1,5 @@
-// A vector of trivially copyable items whose first N live in the object itself: for short lists in hot paths.
+// A vector of trivially copyable items whose first N live in the object itself: for short lists in
+// hot paths.
 #pragma once
 
 #include <cstdlib>

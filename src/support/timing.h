@@ -1,4 +1,5 @@
-// Where the time of a compilation goes: nested phases on any number of threads, as Chrome trace events or a short table.
+// Where the time of a compilation goes: nested phases on any number of threads, as Chrome trace
+// events or a short table.
 #pragma once
 
 #include <chrono>
@@ -32,7 +33,8 @@ class Timeline {
   double total_ms(std::string_view name) const;
   // The JSON object format of chrome://tracing and Perfetto; one complete event a span.
   std::string chrome_trace() const;
-  // One line for each name at its place in the nesting, in order of first begin: name, ms, and how often if repeated.
+  // One line for each name at its place in the nesting, in order of first begin: name, ms, and how
+  // often if repeated.
   std::string summary() const;
 
  private:

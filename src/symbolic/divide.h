@@ -1,4 +1,5 @@
-// floordiv and mod: the parts that divide.cpp (constant divisors) and divide_symbolic.cpp share. Private to src/symbolic.
+// floordiv and mod: the parts that divide.cpp (constant divisors) and divide_symbolic.cpp share.
+// Private to src/symbolic.
 #pragma once
 
 #include "symbolic/sum.h"

@@ -1,5 +1,5 @@
-// floordiv and mod by a divisor that is not a constant. Every law here holds whatever the divisor's sign, as long as it
-// is not 0, unless a check of its range stands before it.
+// floordiv and mod by a divisor that is not a constant. Every law here holds whatever the divisor's
+// sign, as long as it is not 0, unless a check of its range stands before it.
 #include <numeric>
 
 #include "symbolic/divide.h"

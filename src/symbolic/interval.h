@@ -1,5 +1,5 @@
-// Interval arithmetic on Range: bounds that may be unbounded, rounded outward. Every function is sound: the exact
-// result of any members lies in the result.
+// Interval arithmetic on Range: bounds that may be unbounded, rounded outward. Every function is
+// sound: the exact result of any members lies in the result.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The laws that join a quotient and a remainder of the same dividend inside a sum:
-//   k*(x//k) + x % k = x      x - k*(x//k) = x % k      x - x % k = k*(x//k)      y//n - m*(y//(n*m)) = (y//n) % m
+//   k*(x//k) + x % k = x      x - k*(x//k) = x % k      x - x % k = k*(x//k)
+//   y//n - m*(y//(n*m)) = (y//n) % m
 // each times a common product. Every rewrite leaves fewer atoms, so they end.
 #include "symbolic/sum.h"
 
@@ -13,8 +14,8 @@ struct Division {
   Expr atom, x, d;
 };
 
-// Takes all of `part` but its constant away from s, if every term is there with the very same coefficient. The atom's
-// own term may not serve as one of them.
+// Takes all of `part` but its constant away from s, if every term is there with the very same
+// coefficient. The atom's own term may not serve as one of them.
 bool take(Sum& s, const Sum& part) {
   if (part.terms.empty()) return false;
   for (const Term& t : part.terms) {

@@ -1,4 +1,5 @@
-// A sum taken apart, the form in which the rules work: constant + sorted terms. Private to src/symbolic.
+// A sum taken apart, the form in which the rules work: constant + sorted terms. Private to
+// src/symbolic.
 #pragma once
 
 #include "support/small_vector.h"

@@ -1,5 +1,6 @@
-// Random expressions over small ranges: what simplification makes of them has the same value everywhere, lies in its
-// range, prints to text that parses to the same handle, and is a fixed point of construction.
+// Random expressions over small ranges: what simplification makes of them has the same value
+// everywhere, lies in its range, prints to text that parses to the same handle, and is a fixed
+// point of construction.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -205,7 +206,8 @@ TEST_P(PropertyTest, LinearInGivesTheParts) {
   }
 }
 
-// A reshape writes a linear index of one shape as indices of another; back again must give the indices themselves.
+// A reshape writes a linear index of one shape as indices of another; back again must give the
+// indices themselves.
 TEST_P(PropertyTest, ReshapesRoundTrip) {
   static constexpr std::array<int64_t, 7> kFactors = {2, 3, 4, 5, 7, 8, 16};
   ExprPool pool;
