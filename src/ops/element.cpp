@@ -102,4 +102,12 @@ bool applies_computable(const ir::Graph& g, const ir::Node& n) {
   return ok;
 }
 
+bool applies_floating(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
+}
+
+bool applies_not_bool(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && g.tensor_type(n.outputs[0]).dtype != DType::B8;
+}
+
 }  // namespace oxy::ops

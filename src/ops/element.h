@@ -69,6 +69,9 @@ Scalar element_math(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index
 
 // Loop rules hold where every tensor has a dtype that loops compute with and every number is known.
 bool applies_computable(const ir::Graph& g, const ir::Node& n);
+// The same, and the result is floating-point; the same, and it is not bool.
+bool applies_floating(const ir::Graph& g, const ir::Node& n);
+bool applies_not_bool(const ir::Graph& g, const ir::Node& n);
 
 // A decomposition gets a copy of its node: inserting nodes can move the graph's own.
 template <bool (*F)(Rewriter&, const ir::Node&, std::vector<ir::ValueId>&)>

@@ -7,6 +7,7 @@ namespace oxy::ops {
 
 std::span<const OpInfo> pointwise_ops();
 std::span<const OpInfo> activation_ops();
+std::span<const OpInfo> blend_ops();
 std::span<const OpInfo> view_ops();
 std::span<const OpInfo> creation_ops();
 std::span<const OpInfo> reduction_ops();
@@ -16,10 +17,9 @@ std::span<const OpInfo> matmul_ops();
 
 }  // namespace oxy::ops
 
-// A .def row is OP(name, schema, traits, shape, element, decomposition, applies) or
-// REDUCE(name, schema, traits, shape, reduction, element, applies); `none` stands for a rule that
-// is not there.
+// A .def row is OP(name, schema, traits, shape, element, decomposition, applies) or REDUCE(name, schema, traits, shape,
+// reduction, element, decomposition, applies); `none` stands for a rule that is not there.
 #define OXY_OP_ROW(name, schema, traits, shape, element, decomposition, applies) \
   OpInfo{name, schema, traits, shape, element, nullptr, decomposition, applies},
-#define OXY_REDUCE_ROW(name, schema, traits, shape, reduction, element, applies) \
-  OpInfo{name, schema, (traits) | Reduction, shape, element, reduction, nullptr, applies},
+#define OXY_REDUCE_ROW(name, schema, traits, shape, reduction, element, decomposition, applies) \
+  OpInfo{name, schema, (traits) | Reduction, shape, element, reduction, decomposition, applies},

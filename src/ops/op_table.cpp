@@ -16,7 +16,7 @@ namespace {
 class Table {
  public:
   Table() {
-    for (auto family : {pointwise_ops(), view_ops()}) {
+    for (auto family : {pointwise_ops(), activation_ops(), blend_ops(), view_ops(), reduction_ops()}) {
       rows_.insert(rows_.end(), family.begin(), family.end());
     }
     std::sort(rows_.begin(), rows_.end(),

@@ -223,14 +223,6 @@ bool applies_pow_scalar(const ir::Graph& g, const ir::Node& n) {
   return ir::is_floating(d) || (d != DType::B8 && *exponent >= 0 && *exponent <= 64);
 }
 
-bool applies_floating(const ir::Graph& g, const ir::Node& n) {
-  return applies_computable(g, n) && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
-}
-
-bool applies_not_bool(const ir::Graph& g, const ir::Node& n) {
-  return applies_computable(g, n) && g.tensor_type(n.outputs[0]).dtype != DType::B8;
-}
-
 // ---- one operand ----
 
 // Of integers the value itself.

@@ -1,0 +1,155 @@
+// Activation functions. Each works in f32 for half precision and rounds once; formulas as ATen's CPU kernels.
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+Scalar one_plus_exp_of_minus(Element& e, Scalar x) {
+  return e.add(e.c(1, x.dtype), e.op(LoopOp::Exp, e.op(LoopOp::Neg, x)));
+}
+
+Scalar sigmoid(Element& e) {
+  const Scalar x = e.operand(0, e.compute());
+  return e.finish(e.div(e.c(1, x.dtype), one_plus_exp_of_minus(e, x)));
+}
+
+Scalar silu(Element& e) {
+  const Scalar x = e.operand(0, e.compute());
+  return e.finish(e.div(x, one_plus_exp_of_minus(e, x)));
+}
+
+Scalar gelu(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d), half = e.c(0.5, d), one = e.c(1, d);
+  if (*e.args.string(1, "none") == "tanh") {
+    constexpr double kBeta = 0.7978845608028654;  // sqrt(2 / pi)
+    const Scalar cube = e.mul(e.mul(x, x), x);
+    const Scalar inner = e.mul(e.c(kBeta, d), e.add(x, e.mul(e.c(0.044715, d), cube)));
+    return e.finish(e.mul(e.mul(half, x), e.add(one, e.op(LoopOp::Tanh, inner))));
+  }
+  constexpr double kSqrtHalf = 0.7071067811865476;
+  const Scalar erf = e.op(LoopOp::Erf, e.mul(x, e.c(kSqrtHalf, d)));
+  return e.finish(e.mul(e.mul(x, half), e.add(one, erf)));
+}
+
+Scalar relu(Element& e) {
+  const DType d = e.result();
+  return e.op(LoopOp::Max, e.operand(0, d), e.c(0, d));
+}
+
+Scalar clamp_between(Element& e, Scalar x, double low, double high) {
+  return e.op(LoopOp::Min, e.op(LoopOp::Max, x, e.c(low, x.dtype)), e.c(high, x.dtype));
+}
+
+Scalar hardtanh(Element& e) {
+  const DType d = e.result();
+  const Scalar above = e.op(LoopOp::Max, e.operand(0, d), e.number(1, d, -1));
+  return e.op(LoopOp::Min, above, e.number(2, d, 1));
+}
+
+Scalar relu6(Element& e) { return clamp_between(e, e.operand(0, e.result()), 0, 6); }
+
+Scalar leaky_relu(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d);
+  return e.finish(
+      e.where(e.op(LoopOp::Gt, x, e.c(0, d)), x, e.mul(x, e.number(1, d, 0.01))));
+}
+
+Scalar prelu(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d);
+  return e.finish(e.where(e.op(LoopOp::Gt, x, e.c(0, d)), x, e.mul(e.operand(1, d), x)));
+}
+
+Scalar elu(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d);
+  const double alpha = *e.args.number(1, 1.0), scale = *e.args.number(2, 1.0);
+  const double input_scale = *e.args.number(3, 1.0);
+  const Scalar inner = e.op(LoopOp::Expm1, e.mul(x, e.c(input_scale, d)));
+  const Scalar negative = e.mul(inner, e.c(alpha * scale, d));
+  return e.finish(e.where(e.op(LoopOp::Lt, x, e.c(0, d)), negative, e.mul(x, e.c(scale, d))));
+}
+
+Scalar softplus(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d), beta = e.number(1, d, 1), limit = e.number(2, d, 20);
+  const Scalar scaled = e.mul(x, beta);
+  const Scalar soft = e.div(e.op(LoopOp::Log1p, e.op(LoopOp::Exp, scaled)), beta);
+  return e.finish(e.where(e.op(LoopOp::Gt, scaled, limit), x, soft));
+}
+
+Scalar mish(Element& e) {
+  const Scalar x = e.operand(0, e.compute());
+  const Scalar soft = e.op(LoopOp::Log1p, e.op(LoopOp::Exp, x));
+  return e.finish(e.mul(x, e.op(LoopOp::Tanh, soft)));
+}
+
+Scalar shifted_clamp(Element& e, Scalar x) {
+  return clamp_between(e, e.add(x, e.c(3, x.dtype)), 0, 6);
+}
+
+Scalar hardswish(Element& e) {
+  const Scalar x = e.operand(0, e.compute());
+  return e.finish(e.div(e.mul(x, shifted_clamp(e, x)), e.c(6, x.dtype)));
+}
+
+Scalar hardsigmoid(Element& e) {
+  const Scalar x = e.operand(0, e.compute());
+  return e.finish(e.div(shifted_clamp(e, x), e.c(6, x.dtype)));
+}
+
+Scalar threshold(Element& e) {
+  const DType d = e.result();
+  const Scalar x = e.operand(0, d);
+  return e.where(e.op(LoopOp::Le, x, e.operand(1, d)), e.operand(2, d), x);
+}
+
+// Outside [-lambda, lambda] the value moved towards 0; inside 0, NaN staying NaN.
+Scalar softshrink(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d), lambda = e.number(1, d, 0.5);
+  const Scalar below = e.op(LoopOp::Lt, x, e.op(LoopOp::Neg, lambda));
+  const Scalar inside = e.where(below, e.add(x, lambda), e.mul(x, e.c(0, d)));
+  return e.finish(e.where(e.op(LoopOp::Gt, x, lambda), e.sub(x, lambda), inside));
+}
+
+Scalar hardshrink(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d), lambda = e.number(1, d, 0.5);
+  const Scalar inside = e.op(LoopOp::And, e.op(LoopOp::Ge, x, e.op(LoopOp::Neg, lambda)),
+                             e.op(LoopOp::Le, x, lambda));
+  return e.finish(e.where(inside, e.c(0, d), x));
+}
+
+bool applies_known_numbers(const ir::Graph& g, const ir::Node& n) {
+  Args a(g, n);
+  for (size_t i = 1; i < a.size(); ++i) {
+    if (!a.missing(i) && !a.number(i)) return false;
+  }
+  return applies_floating(g, n);
+}
+
+#define E(f) element_rule<f>
+#define none nullptr
+constexpr ShapeRule unary = shape_elementwise<ResultDType::Promoted, 1>;
+constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
+constexpr ShapeRule promoted = shape_elementwise<ResultDType::Promoted, 2>;
+constexpr Applies real = applies_computable;
+constexpr Applies floating = applies_floating;
+constexpr Applies numbers = applies_known_numbers;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/activations.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> activation_ops() { return kRows; }
+
+}  // namespace oxy::ops

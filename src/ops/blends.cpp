@@ -1,0 +1,151 @@
+// Pointwise ops that choose between or mix several operands: where, masked_fill, clamp, addcmul, addcdiv, lerp.
+#include <cmath>
+#include <limits>
+
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+
+// ---- where, masked_fill ----
+
+bool shape_where(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  constexpr size_t kAll[] = {0, 1, 2}, kValues[] = {1, 2};
+  auto t = elementwise_type(a, kAll, ResultDType::Promoted);
+  auto dtype = common_dtype(a, kValues, false);
+  if (!t || !dtype) return false;
+  t->dtype = *dtype;
+  out.push_back(ir::Type::of(std::move(*t)));
+  return true;
+}
+
+Scalar where(Element& e) {
+  return e.where(e.load(0), e.operand(1, e.result()), e.operand(2, e.result()));
+}
+
+template <size_t Mask>
+bool applies_mask(const ir::Graph& g, const ir::Node& n) {
+  const TensorType* mask = Args(g, n).tensor(Mask);
+  return mask && mask->dtype == DType::B8 && applies_computable(g, n);
+}
+
+// A row-major copy of self, expanded to the mask.
+bool shape_masked_fill(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *self = a.tensor(0), *mask = a.tensor(1);
+  if (!self || !mask || mask->dtype != DType::B8 || mask->device != self->device) return false;
+  if (a.tensor(2) && !a.tensor(2)->sizes.empty()) return false;
+  auto sizes = broadcast(self->sizes, mask->sizes);
+  if (!sizes) return false;
+  out.push_back(ir::Type::of(row_major(self->dtype, self->device, std::move(*sizes))));
+  return true;
+}
+
+Scalar masked_fill(Element& e) {
+  const DType d = e.result();
+  return e.where(e.load(1), e.operand(2, d), e.operand(0, d));
+}
+
+// ---- clamp ----
+
+// Dtype from self and the bounds, layout from self alone.
+bool shape_clamp(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  constexpr size_t kFirst[] = {0};
+  auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
+  std::vector<size_t> operands;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!a.missing(i)) operands.push_back(i);
+  }
+  auto dtype = common_dtype(a, operands, false);
+  if (!t || !dtype || operands.size() < 2) return false;
+  t->dtype = *dtype;
+  out.push_back(ir::Type::of(std::move(*t)));
+  return true;
+}
+
+bool shape_clamp_tensor(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  std::vector<size_t> operands;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!a.missing(i)) operands.push_back(i);
+  }
+  if (operands.size() < 2) return false;
+  auto t = elementwise_type(a, operands, ResultDType::Promoted);
+  if (!t) return false;
+  out.push_back(ir::Type::of(std::move(*t)));
+  return true;
+}
+
+// NaN in any operand gives NaN; a lower bound above the upper one gives the upper one.
+Scalar clamp(Element& e) {
+  const DType d = e.result();
+  Scalar x = e.operand(0, d);
+  if (!e.args.missing(1)) x = e.op(LoopOp::Max, x, e.operand(1, d));
+  if (!e.args.missing(2)) x = e.op(LoopOp::Min, x, e.operand(2, d));
+  return x;
+}
+
+template <LoopOp O>
+Scalar bound(Element& e) {
+  const DType d = e.result();
+  return e.op(O, e.operand(0, d), e.operand(1, d));
+}
+
+// ---- addcmul, addcdiv, lerp ----
+
+Scalar addcmul(Element& e) {
+  const DType d = e.compute();
+  const Scalar self = e.operand(0, d), x = e.operand(1, d), y = e.operand(2, d);
+  auto value = e.args.number(3, 1.0);
+  const Scalar scaled = value && *value == 1.0 ? x : e.mul(e.number(3, d, 1.0), x);
+  return e.finish(ir::is_floating(d) ? e.fma(scaled, y, self) : e.add(self, e.mul(scaled, y)));
+}
+
+Scalar addcdiv(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.mul(e.number(3, d, 1.0), e.operand(1, d));
+  return e.finish(e.add(e.operand(0, d), e.div(x, e.operand(2, d))));
+}
+
+// From the nearer end, so that weights 0 and 1 give the ends exactly.
+Scalar lerp(Element& e) {
+  const DType d = e.compute();
+  const Scalar start = e.operand(0, d), end = e.operand(1, d), weight = e.operand(2, d);
+  const Scalar gap = e.sub(end, start);
+  auto from_start = [&] { return e.fma(weight, gap, start); };
+  auto from_end = [&] {
+    return e.fma(e.op(LoopOp::Neg, gap), e.sub(e.c(1, d), weight), end);
+  };
+  if (auto w = e.args.number(2)) {
+    return e.finish(std::abs(static_cast<float>(*w)) < 0.5f ? from_start() : from_end());
+  }
+  const Scalar near_start = e.op(LoopOp::Lt, e.op(LoopOp::Abs, weight), e.c(0.5, d));
+  return e.finish(e.where(near_start, from_start(), from_end()));
+}
+
+#define E(f) element_rule<f>
+#define none nullptr
+constexpr uint32_t kArith = Pointwise | Cheap;
+constexpr ShapeRule promoted = shape_elementwise<ResultDType::Promoted, 2>;
+constexpr ShapeRule ternary = shape_elementwise<ResultDType::Promoted, 3>;
+constexpr Applies real = applies_computable;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/blends.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> blend_ops() { return kRows; }
+
+}  // namespace oxy::ops

@@ -1,0 +1,44 @@
+// Short names for the ops that decompositions write.
+#pragma once
+
+#include "ops/args.h"
+#include "ops/element.h"
+#include "ops/promote.h"
+
+namespace oxy::ops {
+
+class Compose {
+ public:
+  explicit Compose(Rewriter& r) : r_(r) {}
+
+  ir::ValueId call(std::string_view op, std::vector<ir::Arg> args) {
+    return r_.call(op, std::move(args));
+  }
+  const ir::TensorType& type(ir::ValueId v) const { return r_.type(v); }
+
+  // The value itself where it has the dtype already.
+  ir::ValueId cast(ir::ValueId v, DType d);
+  // In the dtype that half precision is computed in.
+  ir::ValueId widen(ir::ValueId v) { return cast(v, opmath(type(v).dtype)); }
+  // The value with the dtype and layout of `t`, which has its shape; nothing where that layout is not row-major.
+  std::optional<ir::ValueId> as(ir::ValueId v, const ir::TensorType& t);
+
+  ir::ValueId add(ir::ValueId a, ir::ValueId b) { return call("aten.add.Tensor", {a, b, 1}); }
+  ir::ValueId sub(ir::ValueId a, ir::ValueId b) { return call("aten.sub.Tensor", {a, b, 1}); }
+  ir::ValueId mul(ir::ValueId a, ir::ValueId b) { return call("aten.mul.Tensor", {a, b}); }
+  ir::ValueId div(ir::ValueId a, ir::ValueId b) { return call("aten.div.Tensor", {a, b}); }
+  ir::ValueId add(ir::ValueId a, double b) { return call("aten.add.Scalar", {a, b, 1}); }
+  ir::ValueId div(ir::ValueId a, ir::Arg b) { return call("aten.div.Scalar", {a, std::move(b)}); }
+  ir::ValueId unary(std::string_view op, ir::ValueId v) { return call(op, {v}); }
+  ir::ValueId sum(ir::ValueId v, const std::vector<int64_t>& dims, bool keepdim);
+  ir::ValueId amax(ir::ValueId v, const std::vector<int64_t>& dims, bool keepdim);
+  ir::ValueId view(ir::ValueId v, const std::vector<Expr>& sizes);
+
+ private:
+  Rewriter& r_;
+};
+
+ir::List list_of(const std::vector<int64_t>& xs);
+ir::List list_of(const std::vector<Expr>& xs);
+
+}  // namespace oxy::ops

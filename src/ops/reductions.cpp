@@ -1,0 +1,383 @@
+// Reductions: folds with a reduction rule (sum, amax, any ...) and what is written in terms of them (mean, var, norms).
+#include <cmath>
+#include <limits>
+
+#include "ops/compose.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+#include "support/check.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using ir::ValueId;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+using Dims = std::vector<int64_t>;
+
+// ---- which dimensions ----
+
+// The dimensions that argument `at` names; all of them where it is None or an empty list.
+std::optional<Dims> folded_dims(const Args& a, const TensorType& t, size_t at) {
+  Dims dims;
+  if (!a.missing(at) && (!a.integers(at, dims) || !wrap_dims(dims, t.dim()))) return std::nullopt;
+  if (dims.empty()) {
+    for (int64_t d = 0; d < t.dim(); ++d) dims.push_back(d);
+  }
+  if (t.dim() == 0) dims.clear();
+  return dims;
+}
+
+Sizes folded_sizes(const TensorType& t, const Dims& dims, bool keepdim) {
+  Sizes sizes;
+  size_t next = 0;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    const bool folded = next < dims.size() && dims[next] == d;
+    next += folded;
+    if (!folded) sizes.push_back(t.sizes[d]);
+    if (folded && keepdim) sizes.push_back(Expr(1));
+  }
+  return sizes;
+}
+
+bool folds_nothing(const TensorType& t, const Dims& dims) {
+  for (int64_t d : dims) {
+    auto empty = sym::known_equal(t.sizes[d], 0);
+    if (!empty || *empty) return true;
+  }
+  return false;
+}
+
+// Where an op keeps its dimensions and flags; kNever means that it has no such argument.
+constexpr size_t kNever = 99;
+
+// Dtype of a fold's result, from the operand and the op's dtype argument.
+enum class Fold : uint8_t { Same, IntegersToI64, FloatOnly, Truth, Position };
+
+std::optional<DType> fold_dtype(Fold f, DType in, std::optional<DType> asked) {
+  if (!is_computable(in)) return std::nullopt;
+  if (asked) return is_computable(*asked) ? asked : std::nullopt;
+  switch (f) {
+    case Fold::Same: return in;
+    case Fold::IntegersToI64: return ir::is_floating(in) ? in : DType::I64;
+    case Fold::FloatOnly: return ir::is_floating(in) ? std::optional(in) : std::nullopt;
+    case Fold::Truth: return in == DType::U8 ? DType::U8 : DType::B8;
+    case Fold::Position: return DType::I64;
+  }
+  return std::nullopt;
+}
+
+template <Fold F, size_t DimAt, size_t KeepAt, size_t DTypeAt>
+bool shape_fold(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  if (!t) return false;
+  auto keepdim = a.boolean(KeepAt, false);
+  auto dims = folded_dims(a, *t, DimAt);
+  std::optional<DType> asked;
+  if (!a.missing(DTypeAt) && !(asked = a.dtype(DTypeAt))) return false;
+  auto dtype = fold_dtype(F, t->dtype, asked);
+  if (!keepdim || !dims || !dtype) return false;
+  const bool needs_elements = F == Fold::Same || F == Fold::Position;
+  if (needs_elements && folds_nothing(*t, *dims)) return false;
+  // Position over all dimensions with keepdim, and truth over an explicit empty list, have rules of their own.
+  const auto* list = a[DimAt].items();
+  if (F == Fold::Truth && list && list->empty()) return false;
+  out.push_back(ir::Type::of(row_major(*dtype, t->device, folded_sizes(*t, *dims, *keepdim))));
+  return true;
+}
+
+// ---- folds ----
+
+DType accumulator(ReduceKind kind, DType result) {
+  if (kind == ReduceKind::Any || kind == ReduceKind::All) return DType::B8;
+  return opmath(result);
+}
+
+// A fold of no dimension is left to the decomposition.
+template <ReduceKind K, size_t DimAt, size_t KeepAt>
+bool reduce_dims(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
+  Args a(g, n);
+  const TensorType& t = *a.tensor(0);
+  auto dims = folded_dims(a, t, DimAt);
+  if (!dims || dims->empty()) return false;
+  const bool position = K == ReduceKind::ArgMax || K == ReduceKind::ArgMin;
+  if (position && dims->size() != 1) return false;
+  spec.kind = K;
+  spec.dims = std::move(*dims);
+  spec.keepdim = *a.boolean(KeepAt, false);
+  spec.result = g.tensor_type(n.outputs[0]).dtype;
+  spec.accumulate = accumulator(K, position ? t.dtype : spec.result);
+  return true;
+}
+
+// The value folded: through the result's dtype (sum with dtype= rounds its operands), in the accumulator's.
+template <ReduceKind K>
+Scalar element_fold(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
+  const DType result = b.graph().tensor_type(n.outputs[0]).dtype;
+  const Scalar x = b.load(n.arg(0).value(), index);
+  if (K == ReduceKind::Any || K == ReduceKind::All) return b.cast(x, DType::B8);
+  if (K == ReduceKind::ArgMax || K == ReduceKind::ArgMin) return b.cast(x, opmath(x.dtype));
+  return b.cast(b.cast(x, result), opmath(result));
+}
+
+// Folding a tensor without dimensions gives itself, in the result's dtype.
+bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType t = r.type(n.arg(0).value());
+  const TensorType result = r.type(n.outputs[0]);
+  if (t.dim() != 0) return false;
+  ValueId v = n.arg(0).value();
+  if (result.dtype == DType::U8 && t.dtype == DType::U8) v = c.cast(v, DType::B8);
+  out.push_back(c.cast(v, result.dtype));
+  return true;
+}
+
+bool fold_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType t = r.type(n.arg(0).value());
+  const TensorType result = r.type(n.outputs[0]);
+  const Args a(r.graph(), n);
+  if (t.dim() == 0) {
+    out.push_back(c.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device}));
+    return true;
+  }
+  if (!a.missing(1) || t.dim() == 1) return false;
+  // The position among all elements, row by row.
+  ValueId flat = n.arg(0).value();
+  if (t.strides != ir::contiguous_strides(t.sizes)) {
+    flat = c.call("aten.clone.default", {flat, ir::MemoryFormat{0}});
+  }
+  const ValueId at = c.call(n.target, {c.view(flat, {t.numel()}), 0, false});
+  out.push_back(result.dim() == 0 ? at : c.view(at, result.sizes));
+  return true;
+}
+
+bool applies_fold(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && g.tensor_type(n.outputs[0]).offset.is_const(0);
+}
+
+// ATen's product rounds halves at each step, in an order of its own.
+bool applies_product(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && !ir::is_half(g.tensor_type(n.outputs[0]).dtype);
+}
+
+// ---- values and positions together ----
+
+bool shape_value_and_position(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(1);
+  auto keepdim = a.boolean(2, false);
+  if (!t || !dim || !keepdim || !is_computable(t->dtype)) return false;
+  Dims dims{*dim};
+  if (!wrap_dims(dims, t->dim())) return false;
+  if (t->dim() == 0) dims.clear();
+  if (folds_nothing(*t, dims)) return false;
+  const Sizes sizes = folded_sizes(*t, dims, *keepdim);
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, sizes)));
+  out.push_back(ir::Type::of(row_major(DType::I64, t->device, sizes)));
+  return true;
+}
+
+template <bool Max>
+bool split_value_and_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const Args a(r.graph(), n);
+  const TensorType* t = a.tensor(0);
+  if (!t || t->dim() == 0 || !is_computable(t->dtype)) return false;
+  const int64_t dim = *wrap_dim(*a.integer(1), t->dim());
+  const bool keepdim = *a.boolean(2, false);
+  const ValueId x = n.arg(0).value();
+  out.push_back(c.call(Max ? "aten.amax.default" : "aten.amin.default",
+                       {x, list_of(Dims{dim}), keepdim}));
+  out.push_back(c.call(Max ? "aten.argmax.default" : "aten.argmin.default", {x, dim, keepdim}));
+  return true;
+}
+
+// ---- mean, variance ----
+
+// How many elements of `t` fall into one result.
+Expr fold_count(const TensorType& t, const Dims& dims) {
+  Expr count = 1;
+  for (int64_t d : dims) count = count * t.sizes[d];
+  return count;
+}
+
+template <size_t DimAt, size_t KeepAt, size_t DTypeAt>
+bool decompose_mean(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType result = r.type(n.outputs[0]);
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(0);
+  auto dims = folded_dims(a, t, DimAt);
+  if (!dims || dims->empty() || !is_computable(t.dtype)) return false;
+  const bool keepdim = *a.boolean(KeepAt, false);
+  const ValueId x = c.widen(c.cast(n.arg(0).value(), result.dtype));
+  const ValueId total = c.sum(x, *dims, keepdim);
+  out.push_back(c.cast(c.div(total, fold_count(t, *dims)), result.dtype));
+  return true;
+}
+
+enum class Spread : uint8_t { Var, Std, VarMean, StdMean };
+
+bool shape_spread(const ShapeContext& context, ArgSpan args, Types& out, bool with_mean) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  if (!t || !ir::is_floating(t->dtype) || !is_computable(t->dtype)) return false;
+  auto dims = folded_dims(a, *t, 1);
+  auto keepdim = a.boolean(3, false);
+  if (!dims || !keepdim) return false;
+  auto type = ir::Type::of(row_major(t->dtype, t->device, folded_sizes(*t, *dims, *keepdim)));
+  out.push_back(type);
+  if (with_mean) out.push_back(type);
+  return true;
+}
+
+template <Spread S>
+bool shape_of_spread(const ShapeContext& context, ArgSpan args, Types& out) {
+  return shape_spread(context, args, out, S == Spread::VarMean || S == Spread::StdMean);
+}
+
+// Two passes: the mean, then the mean square of what is left, with the divisor count - correction.
+template <Spread S>
+bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const DType result = r.type(n.outputs[0]).dtype;
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(0);
+  auto dims = folded_dims(a, t, 1);
+  auto correction = a.number(2, 1.0);
+  if (!dims || dims->empty() || !correction || !is_computable(t.dtype)) return false;
+  const bool keepdim = *a.boolean(3, false);
+  const Expr count = fold_count(t, *dims);
+  if (!count.is_const()) return false;
+  const double divisor = std::max(static_cast<double>(count.value()) - *correction, 0.0);
+  const ValueId x = c.widen(n.arg(0).value());
+  const ValueId mean = c.div(c.sum(x, *dims, true), count);
+  const ValueId centered = c.sub(x, mean);
+  const ValueId squares = c.sum(c.mul(centered, centered), *dims, keepdim);
+  ValueId spread = c.div(squares, divisor);
+  if (S == Spread::Std || S == Spread::StdMean) spread = c.unary("aten.sqrt.default", spread);
+  out.push_back(c.cast(spread, result));
+  if (S == Spread::Var || S == Spread::Std) return true;
+  const ValueId shaped = keepdim ? mean : c.view(mean, folded_sizes(t, *dims, false));
+  out.push_back(c.cast(shaped, result));
+  return true;
+}
+
+// ---- logsumexp, norms ----
+
+// Eager's own composition: every step rounds to the operand's dtype.
+bool decompose_logsumexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(0);
+  auto dims = folded_dims(a, t, 1);
+  const bool keepdim = *a.boolean(2, false);
+  if (!dims || dims->empty() || !ir::is_floating(t.dtype) || folds_nothing(t, *dims)) return false;
+  const ValueId x = n.arg(0).value();
+  const ValueId top = c.amax(x, *dims, true);
+  const double inf = std::numeric_limits<double>::infinity();
+  const ValueId infinite = c.call("aten.eq.Scalar", {c.unary("aten.abs.default", top), inf});
+  const ValueId shift = c.call("aten.masked_fill.Scalar", {top, infinite, 0});
+  const ValueId sum = c.sum(c.unary("aten.exp.default", c.sub(x, shift)), *dims, keepdim);
+  const ValueId back = keepdim ? shift : c.view(shift, folded_sizes(t, *dims, false));
+  out.push_back(c.add(c.unary("aten.log.default", sum), back));
+  return true;
+}
+
+// |x|^p summed to the power 1/p, with the short cuts for the usual orders.
+std::optional<ValueId> norm_of(Compose& c, ValueId x, double p, const Dims& dims, bool keepdim) {
+  const ValueId size = c.unary("aten.abs.default", x);
+  if (std::isinf(p)) {
+    const auto op = p > 0 ? "aten.amax.default" : "aten.amin.default";
+    return c.call(op, {size, list_of(dims), keepdim});
+  }
+  if (p == 2.0) return c.unary("aten.sqrt.default", c.sum(c.mul(x, x), dims, keepdim));
+  if (p == 1.0) return c.sum(size, dims, keepdim);
+  if (p == 0.0) {
+    const ValueId nonzero = c.call("aten.ne.Scalar", {x, 0});
+    return c.sum(c.cast(nonzero, c.type(x).dtype), dims, keepdim);
+  }
+  const ValueId powers = c.call("aten.pow.Tensor_Scalar", {size, p});
+  return c.call("aten.pow.Tensor_Scalar", {c.sum(powers, dims, keepdim), 1.0 / p});
+}
+
+template <size_t DimAt, size_t KeepAt>
+bool decompose_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const DType result = r.type(n.outputs[0]).dtype;
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(0);
+  auto dims = folded_dims(a, t, DimAt);
+  auto p = a.number(1, 2.0);
+  const bool known = dims && p && !dims->empty() && ir::is_floating(t.dtype);
+  if (!known || !is_computable(t.dtype) || folds_nothing(t, *dims)) return false;
+  const ValueId x = c.widen(c.cast(n.arg(0).value(), result));
+  auto norm = norm_of(c, x, *p, *dims, *a.boolean(KeepAt, false));
+  out.push_back(c.cast(*norm, result));
+  return true;
+}
+
+// ---- scans: shape only ----
+
+bool shape_scan(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(1);
+  if (!t || !dim || !wrap_dim(*dim, t->dim())) return false;
+  std::optional<DType> asked;
+  if (!a.missing(2) && !(asked = a.dtype(2))) return false;
+  auto dtype = fold_dtype(Fold::IntegersToI64, t->dtype, asked);
+  if (!dtype) return false;
+  out.push_back(ir::Type::of(row_major(*dtype, t->device, t->sizes)));
+  return true;
+}
+
+#define none nullptr
+#define D(f) decompose<f>
+constexpr Applies real = applies_computable;
+constexpr Applies fold = applies_fold;
+constexpr ReduceKind Sum = ReduceKind::Sum, Prod = ReduceKind::Prod;
+constexpr ReduceKind Max = ReduceKind::Max, Min = ReduceKind::Min;
+constexpr ReduceKind Any = ReduceKind::Any, All = ReduceKind::All;
+constexpr ReduceKind ArgMax = ReduceKind::ArgMax, ArgMin = ReduceKind::ArgMin;
+
+// Shapes by where the arguments stand: all dimensions, or `dim, keepdim`, then `dtype`.
+constexpr ShapeRule sum_all = shape_fold<Fold::IntegersToI64, kNever, kNever, 1>;
+constexpr ShapeRule sum_dims = shape_fold<Fold::IntegersToI64, 1, 2, 3>;
+constexpr ShapeRule mean_all = shape_fold<Fold::FloatOnly, kNever, kNever, 1>;
+constexpr ShapeRule mean_dims = shape_fold<Fold::FloatOnly, 1, 2, 3>;
+constexpr ShapeRule same_all = shape_fold<Fold::Same, kNever, kNever, kNever>;
+constexpr ShapeRule same_dims = shape_fold<Fold::Same, 1, 2, kNever>;
+constexpr ShapeRule truth_all = shape_fold<Fold::Truth, kNever, kNever, kNever>;
+constexpr ShapeRule truth_dims = shape_fold<Fold::Truth, 1, 2, kNever>;
+constexpr ShapeRule float_dims = shape_fold<Fold::FloatOnly, 1, 2, kNever>;
+constexpr ShapeRule norm_dims = shape_fold<Fold::FloatOnly, 2, 3, 4>;
+constexpr ShapeRule norm_all = shape_fold<Fold::FloatOnly, kNever, kNever, kNever>;
+constexpr ShapeRule position = shape_fold<Fold::Position, 1, 2, kNever>;
+
+template <ReduceKind K>
+constexpr ReductionRule all_dims = reduce_dims<K, kNever, kNever>;
+template <ReduceKind K>
+constexpr ReductionRule some_dims = reduce_dims<K, 1, 2>;
+constexpr Decomposition mean_of_all = decompose<decompose_mean<kNever, kNever, 1>>;
+constexpr Decomposition mean_of_some = decompose<decompose_mean<1, 2, 3>>;
+constexpr Decomposition norm_of_some = decompose<decompose_norm<2, 3>>;
+constexpr Decomposition norm_of_all = decompose<decompose_norm<kNever, kNever>>;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#define REDUCE OXY_REDUCE_ROW
+#include "ops/reductions.def"
+#undef OP
+#undef REDUCE
+};
+
+}  // namespace
+
+std::span<const OpInfo> reduction_ops() { return kRows; }
+
+}  // namespace oxy::ops
