@@ -30,7 +30,7 @@ int threads_of(const Settings& settings) {
 void run_passes(ir::Graph& graph, const Settings& settings, Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
-  for (const passes::Pass& pass : passes::pass_list()) {
+  for (const passes::Pass& pass : passes::standard_passes()) {
     if (settings.pass_disabled(pass.name) || (!settings.decompose && pass.name == "decompose")) continue;
     Phase phase(trace.timeline(), pass.name);
     if (!pass.run(graph)) phase.note("(unchanged)");
