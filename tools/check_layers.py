@@ -12,7 +12,9 @@ import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
-PYTHON = re.compile(r"^(Python|frameobject|structmember|opcode|pybind11/.*|internal/pycore_\w+)(\.h)?$")
+PYTHON = re.compile(
+    r"^(Python|frameobject|structmember|opcode|pybind11/.*|internal/pycore_\w+)(\.h)?$"
+)
 LLVM = re.compile(r"^(clang|llvm)/")
 # (file, header): the precompiled header of the extension serves both of its folders.
 ALLOWED = {("torch_bridge/pch.h", "torch/csrc/autograd/python_variable.h")}

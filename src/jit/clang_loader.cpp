@@ -45,7 +45,8 @@ class ClangCompiler : public SharedCompiler {
   // A text that was being compiled when an earlier process died.
   std::shared_ptr<Code> build_outside(const std::string& source) {
     std::call_once(external_once_, [this] { external_ = find_external("", why_no_external_); });
-    OXY_CHECK(external_, "a process died while it compiled this kernel, and there is no other compiler: ",
+    OXY_CHECK(external_,
+              "a process died while it compiled this kernel, and there is no other compiler: ",
               why_no_external_);
     return external_->compile({source}, 1).front();
   }

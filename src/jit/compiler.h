@@ -7,7 +7,8 @@
 
 namespace oxy::jit {
 
-using KernelFn = int (*)(void* const* buffers, long begin, long end, void* scratch, void* const* math);
+using KernelFn = int (*)(void* const* buffers, long begin, long end, void* scratch,
+                         void* const* math);
 
 // Compiled code; it stays loaded as long as somebody holds it.
 class Code {
@@ -22,7 +23,8 @@ class Compiler {
   virtual std::string name() const = 0;  // "clang 19.1.7 in process", "g++ 12.2"
   // Compiles each text (a function `kernel`), equal texts once per process while the code lives, on up to `threads`
   // threads, which are joined before it returns. Throws InternalError with the compiler's message.
-  virtual std::vector<std::shared_ptr<Code>> compile(const std::vector<std::string>& sources, int threads) = 0;
+  virtual std::vector<std::shared_ptr<Code>> compile(const std::vector<std::string>& sources,
+                                                     int threads) = 0;
 };
 
 // Loads the Clang library at `path`; nullptr (and `why`) where it cannot be used.

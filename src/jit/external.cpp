@@ -19,8 +19,19 @@ namespace {
 
 // As the in-process Clang compiles (src/jit/clang/front_end.cpp): eager's numerics, wrapping integers.
 constexpr const char* kFlags[] = {
-    "-shared",    "-fPIC",           "-O3",     "-std=c++20", "-ffp-contract=off",   "-fno-math-errno",
-    "-fwrapv",    "-fno-exceptions", "-fno-rtti", "-w",       "-fno-strict-aliasing", "-x", "c++",
+    "-shared",
+    "-fPIC",
+    "-O3",
+    "-std=c++20",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fwrapv",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-w",
+    "-fno-strict-aliasing",
+    "-x",
+    "c++",
 };
 
 std::vector<std::string> machine_flags() {
@@ -114,7 +125,8 @@ std::shared_ptr<Compiler> find_external(const std::string& cxx, std::string& why
       std::vector<std::string> command = split(candidate);
       if (command.empty()) continue;
       std::string version = first_line_of_version(command);
-      if (!version.empty()) return std::make_shared<ExternalCompiler>(std::move(command), std::move(version));
+      if (!version.empty())
+        return std::make_shared<ExternalCompiler>(std::move(command), std::move(version));
     }
   } catch (const InternalError& error) {
     why = error.what();  // no folder to write to

@@ -34,7 +34,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 // Compilation threads block all signals; the program gets the default mask.
-pid_t spawn(std::vector<std::string> command, std::vector<std::string> environment, const std::string& output) {
+pid_t spawn(std::vector<std::string> command, std::vector<std::string> environment,
+            const std::string& output) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -47,8 +48,8 @@ pid_t spawn(std::vector<std::string> command, std::vector<std::string> environme
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t pid = -1;
-  int failed = posix_spawnp(&pid, command[0].c_str(), &actions, &attributes, pointers(command).data(),
-                            pointers(environment).data());
+  int failed = posix_spawnp(&pid, command[0].c_str(), &actions, &attributes,
+                            pointers(command).data(), pointers(environment).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return failed ? -1 : pid;

@@ -22,7 +22,8 @@ bool runs_code(const char* directory) {
 }  // namespace
 
 ScratchDirectory::ScratchDirectory() {
-  for (const char* base : {static_cast<const char*>(::getenv("TMPDIR")), "/tmp", "/var/tmp", "/dev/shm"}) {
+  for (const char* base :
+       {static_cast<const char*>(::getenv("TMPDIR")), "/tmp", "/var/tmp", "/dev/shm"}) {
     if (!base || !*base || !runs_code(base)) continue;
     std::string path = std::string(base) + "/oxyfuel-XXXXXX";
     if (!::mkdtemp(path.data())) continue;

@@ -20,7 +20,8 @@ void SharedCompiler::forget_released() {
   });
 }
 
-std::vector<std::shared_ptr<Code>> SharedCompiler::compile(const std::vector<std::string>& sources, int threads) {
+std::vector<std::shared_ptr<Code>> SharedCompiler::compile(const std::vector<std::string>& sources,
+                                                           int threads) {
   std::vector<std::shared_ptr<Slot>> slots;
   std::vector<size_t> first;  // of each distinct text, where it stands
   {

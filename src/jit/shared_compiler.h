@@ -10,7 +10,8 @@ namespace oxy::jit {
 
 class SharedCompiler : public Compiler {
  public:
-  std::vector<std::shared_ptr<Code>> compile(const std::vector<std::string>& sources, int threads) final;
+  std::vector<std::shared_ptr<Code>> compile(const std::vector<std::string>& sources,
+                                             int threads) final;
 
  protected:
   // Compiles one text; called from several threads at once.

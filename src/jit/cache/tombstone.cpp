@@ -40,7 +40,8 @@ std::vector<uint64_t> read_left_over(const fs::path& path) {
 std::set<uint64_t> read_suspects(const std::string& directory) {
   std::set<uint64_t> suspects;
   std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (!entry->path().filename().string().starts_with(kPrefix)) continue;
     std::vector<uint64_t> hashes = read_left_over(entry->path());
     if (hashes.empty()) continue;
@@ -118,11 +119,13 @@ void Tombstones::leave(int slot) {
   } else {
     uint64_t nothing = 0;
     // Where this fails the file keeps a hash too many, which costs a slower compilation after a crash.
-    [[maybe_unused]] ssize_t written = ::pwrite(file_, &nothing, sizeof nothing, slot * sizeof nothing);
+    [[maybe_unused]] ssize_t written =
+        ::pwrite(file_, &nothing, sizeof nothing, slot * sizeof nothing);
   }
 }
 
-Tombstones::Mark::Mark(Tombstones& tombstones, const std::string& source) : tombstones_(tombstones) {
+Tombstones::Mark::Mark(Tombstones& tombstones, const std::string& source)
+    : tombstones_(tombstones) {
   slot_ = tombstones_.enter(tombstones_.hash(source));
 }
 

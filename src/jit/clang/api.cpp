@@ -61,8 +61,8 @@ void on_diagnostic(const llvm::DiagnosticInfo* info, void* error) {
   stream << '\n';
 }
 
-bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, OxyfuelClangTimes& times,
-                  std::string& error) {
+bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object,
+                  OxyfuelClangTimes& times, std::string& error) {
   Stopwatch watch;
   llvm::LLVMContext context;
   context.setDiagnosticHandlerCallBack(on_diagnostic, &error);
@@ -79,8 +79,8 @@ bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, O
 }
 
 // build_object, with fatal errors as errors.
-bool build_object_or_recover(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, OxyfuelClangTimes& times,
-                             std::string& error) {
+bool build_object_or_recover(llvm::StringRef source, llvm::SmallVectorImpl<char>& object,
+                             OxyfuelClangTimes& times, std::string& error) {
   std::jmp_buf here;
   if (setjmp(here) != 0) {
     recovery = nullptr;
@@ -99,7 +99,8 @@ char* copy_text(const std::string& text) {
   return copy;
 }
 
-void* compile(const char* source, size_t size, const char* symbol, OxyfuelClangTimes* times, char** error) {
+void* compile(const char* source, size_t size, const char* symbol, OxyfuelClangTimes* times,
+              char** error) {
   OxyfuelClangTimes spent = {};
   std::string message;
   // The lexer wants a zero behind the text.
@@ -108,7 +109,8 @@ void* compile(const char* source, size_t size, const char* symbol, OxyfuelClangT
   LinkedCode* code = nullptr;
   if (build_object_or_recover(text, object, spent, message)) {
     Stopwatch watch;
-    code = link_object(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), false), symbol, message);
+    code = link_object(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), false),
+                       symbol, message);
     spent.link = watch.lap();
   }
   if (times) *times = spent;
@@ -130,7 +132,8 @@ constexpr OxyfuelClangApi kApi = {
 
 }  // namespace oxy::jit::clang_library
 
-extern "C" __attribute__((visibility("default"))) const OxyfuelClangApi* oxyfuel_clang_api(int version) {
+extern "C" __attribute__((visibility("default"))) const OxyfuelClangApi* oxyfuel_clang_api(
+    int version) {
   using namespace oxy::jit::clang_library;
   if (version != kOxyfuelClangVersion) return nullptr;
   static const bool once = [] {

@@ -29,8 +29,8 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
 }
 
-bool emit_object(llvm::Module& module, llvm::TargetMachine& machine, llvm::SmallVectorImpl<char>& object,
-                 std::string& error) {
+bool emit_object(llvm::Module& module, llvm::TargetMachine& machine,
+                 llvm::SmallVectorImpl<char>& object, std::string& error) {
   llvm::raw_svector_ostream stream(object);
   llvm::legacy::PassManager passes;
   llvm::MCContext* context = nullptr;

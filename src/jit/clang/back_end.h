@@ -13,7 +13,7 @@ namespace oxy::jit::clang_library {
 void optimize(llvm::Module& module, llvm::TargetMachine& machine);
 
 // False with `error` set. The module is used up.
-bool emit_object(llvm::Module& module, llvm::TargetMachine& machine, llvm::SmallVectorImpl<char>& object,
-                 std::string& error);
+bool emit_object(llvm::Module& module, llvm::TargetMachine& machine,
+                 llvm::SmallVectorImpl<char>& object, std::string& error);
 
 }  // namespace oxy::jit::clang_library

@@ -23,19 +23,32 @@ constexpr const char* kFileName = "kernel.cpp";
 std::vector<const char*> arguments() {
   const Host& machine = host();
   std::vector<const char*> args = {
-      "-triple",          machine.triple.c_str(),
-      "-target-cpu",      machine.cpu.c_str(),
-      "-x",               "c++",
-      "-std=c++20",       "-O2",
-      "-emit-llvm-only",  "-disable-llvm-passes",
-      "-ffp-contract=off", "-fwrapv",
-      "-relaxed-aliasing", "-fno-rtti",
-      "-fno-threadsafe-statics", "-nostdsysteminc",
-      "-nobuiltininc",    "-mrelocation-model",
-      "pic",              "-pic-level",
-      "2",                "-w",
-      "-ferror-limit",    "5",
-      "-fbracket-depth",  "1024",
+      "-triple",
+      machine.triple.c_str(),
+      "-target-cpu",
+      machine.cpu.c_str(),
+      "-x",
+      "c++",
+      "-std=c++20",
+      "-O2",
+      "-emit-llvm-only",
+      "-disable-llvm-passes",
+      "-ffp-contract=off",
+      "-fwrapv",
+      "-relaxed-aliasing",
+      "-fno-rtti",
+      "-fno-threadsafe-statics",
+      "-nostdsysteminc",
+      "-nobuiltininc",
+      "-mrelocation-model",
+      "pic",
+      "-pic-level",
+      "2",
+      "-w",
+      "-ferror-limit",
+      "5",
+      "-fbracket-depth",
+      "1024",
   };
   for (const std::string& feature : machine.features) {
     args.push_back("-target-feature");
@@ -60,12 +73,14 @@ const clang::CompilerInvocation& invocation() {
 
 }  // namespace
 
-std::unique_ptr<llvm::Module> parse_source(llvm::StringRef source, llvm::LLVMContext& context, std::string& error) {
+std::unique_ptr<llvm::Module> parse_source(llvm::StringRef source, llvm::LLVMContext& context,
+                                           std::string& error) {
   llvm::raw_string_ostream text(error);
   clang::CompilerInstance compiler;
   compiler.setInvocation(std::make_shared<clang::CompilerInvocation>(invocation()));
   llvm::MemoryBufferRef buffer(source, kFileName);
-  compiler.getFrontendOpts().Inputs = {clang::FrontendInputFile(buffer, clang::InputKind(clang::Language::CXX))};
+  compiler.getFrontendOpts().Inputs = {
+      clang::FrontendInputFile(buffer, clang::InputKind(clang::Language::CXX))};
   compiler.createDiagnostics(new clang::TextDiagnosticPrinter(text, &compiler.getDiagnosticOpts()));
   compiler.setVerboseOutputStream(text);  // "2 errors generated."
   compiler.createFileManager(llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>());

@@ -11,6 +11,7 @@
 namespace oxy::jit::clang_library {
 
 // Null with Clang's diagnostics in `error`.
-std::unique_ptr<llvm::Module> parse_source(llvm::StringRef source, llvm::LLVMContext& context, std::string& error);
+std::unique_ptr<llvm::Module> parse_source(llvm::StringRef source, llvm::LLVMContext& context,
+                                           std::string& error);
 
 }  // namespace oxy::jit::clang_library

@@ -33,11 +33,12 @@ std::unique_ptr<llvm::TargetMachine> make_target_machine(std::string& error) {
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(machine.triple, error);
   if (!target) return nullptr;
   std::string features;
-  for (const std::string& feature : machine.features) features += (features.empty() ? "" : ",") + feature;
+  for (const std::string& feature : machine.features)
+    features += (features.empty() ? "" : ",") + feature;
   // Default and not Aggressive: the same code for our loops, in less time.
-  std::unique_ptr<llvm::TargetMachine> result(
-      target->createTargetMachine(machine.triple, machine.cpu, features, llvm::TargetOptions(), llvm::Reloc::PIC_,
-                                  llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, /*JIT=*/true));
+  std::unique_ptr<llvm::TargetMachine> result(target->createTargetMachine(
+      machine.triple, machine.cpu, features, llvm::TargetOptions(), llvm::Reloc::PIC_,
+      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, /*JIT=*/true));
   if (!result) error = "no code generator for " + machine.triple;
   return result;
 }

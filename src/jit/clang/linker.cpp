@@ -68,7 +68,8 @@ class Linker {
       : session_(std::move(control)),
         layer_(session_, std::move(memory)),
         process_(session_.createBareJITDylib("process")) {
-    session_.setErrorReporter([](llvm::Error error) { reported += llvm::toString(std::move(error)) + "\n"; });
+    session_.setErrorReporter(
+        [](llvm::Error error) { reported += llvm::toString(std::move(error)) + "\n"; });
   }
 
   llvm::Error define_process_symbols() {
@@ -99,7 +100,8 @@ llvm::Expected<Linker*>& the_linker() {
 
 }  // namespace
 
-LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol, std::string& error) {
+LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol,
+                        std::string& error) {
   llvm::Expected<Linker*>& linker = the_linker();
   if (!linker) {
     error = "the JIT linker could not be started";

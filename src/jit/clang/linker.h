@@ -12,7 +12,8 @@ namespace oxy::jit::clang_library {
 struct LinkedCode;
 
 // Null with `error` set: no such symbol in it, or it needs a function that process_symbols.def does not have.
-LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol, std::string& error);
+LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol,
+                        std::string& error);
 void* entry_point(const LinkedCode& code);
 void release_code(LinkedCode* code);
 

@@ -23,7 +23,8 @@ class ClangLibrary : public testing::Test {
 
 std::vector<std::string> readelf(const char* option) {
   ScratchDirectory scratch;
-  ProcessResult result = run_process({"readelf", "--wide", option, OXY_CLANG_LIBRARY}, scratch.path());
+  ProcessResult result =
+      run_process({"readelf", "--wide", option, OXY_CLANG_LIBRARY}, scratch.path());
   EXPECT_TRUE(result.succeeded) << result.output;
   std::vector<std::string> lines;
   std::istringstream stream(result.output);
@@ -39,8 +40,8 @@ TEST_F(ClangLibrary, NeedsOnlySystemLibraries) {
     needed++;
     std::string name = line.substr(line.find('[') + 1);
     bool known = false;
-    for (const char* allowed : {"libc.so", "libm.so", "libz.so", "libzstd.so", "ld-linux", "libdl.so", "libpthread.so",
-                                "libgcc_s.so", "librt.so"})
+    for (const char* allowed : {"libc.so", "libm.so", "libz.so", "libzstd.so", "ld-linux",
+                                "libdl.so", "libpthread.so", "libgcc_s.so", "librt.so"})
       known |= name.starts_with(allowed);
     EXPECT_TRUE(known) << line;
   }
@@ -53,7 +54,8 @@ TEST_F(ClangLibrary, ExportsOneFunction) {
     std::istringstream stream(line);
     std::string number, value, size, type, binding, visibility, section, name;
     stream >> number >> value >> size >> type >> binding >> visibility >> section >> name;
-    if ((binding == "GLOBAL" || binding == "WEAK" || binding == "UNIQUE") && section != "UND") exported.push_back(name);
+    if ((binding == "GLOBAL" || binding == "WEAK" || binding == "UNIQUE") && section != "UND")
+      exported.push_back(name);
   }
   EXPECT_EQ(exported, std::vector<std::string>{"oxyfuel_clang_api"});
 }
@@ -70,7 +72,8 @@ TEST_F(ClangLibrary, RefusesAnotherVersionOfTheInterface) {
 int executable_mappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find(" r-xp ") != std::string::npos;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find(" r-xp ") != std::string::npos;
   return count;
 }
 
@@ -78,7 +81,9 @@ TEST_F(ClangLibrary, ReleasedCodeIsUnmapped) {
   std::string why;
   auto compiler = load_clang(OXY_CLANG_LIBRARY, why);
   ASSERT_TRUE(compiler) << why;
-  auto source = [](int i) { return "extern \"C\" int kernel() { return " + std::to_string(i) + "; }"; };
+  auto source = [](int i) {
+    return "extern \"C\" int kernel() { return " + std::to_string(i) + "; }";
+  };
   auto warm = compiler->compile({source(-1)}, 1);
   int before = executable_mappings();
   for (int i = 0; i < 50; i++) {

@@ -27,14 +27,18 @@ class CompilerTest : public testing::TestWithParam<Case> {
     ASSERT_TRUE(compiler_) << why;
   }
 
-  std::shared_ptr<Code> compile(const std::string& source) { return compiler_->compile({source}, 1).front(); }
+  std::shared_ptr<Code> compile(const std::string& source) {
+    return compiler_->compile({source}, 1).front();
+  }
 
   std::shared_ptr<Compiler> compiler_;
 };
 
 std::string returns(int number) {
-  return "extern \"C\" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {\n"
-         "  return " + std::to_string(number) + ";\n}\n";
+  return "extern \"C\" int kernel(void* const* buffers, long begin, long end, void* scratch, void* "
+         "const* math) {\n"
+         "  return " +
+         std::to_string(number) + ";\n}\n";
 }
 
 int run(const Code& code) { return code.entry()(nullptr, 0, 0, nullptr, nullptr); }
@@ -124,12 +128,15 @@ TEST_P(CompilerTest, AnErrorCarriesTheCompilersMessage) {
 }
 
 TEST_P(CompilerTest, AnUnknownSymbolIsAnError) {
-  const char* source = "extern \"C\" int no_such_function(); extern \"C\" int kernel() { return no_such_function(); }";
+  const char* source =
+      "extern \"C\" int no_such_function(); extern \"C\" int kernel() { return no_such_function(); "
+      "}";
   try {
     compile(source);
     FAIL() << "compiled";
   } catch (const InternalError& error) {
-    EXPECT_NE(std::string(error.what()).find("no_such_function"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("no_such_function"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -173,7 +180,8 @@ TEST_P(CompilerTest, NoTextsNoCode) { EXPECT_TRUE(compiler_->compile({}, 4).empt
 
 INSTANTIATE_TEST_SUITE_P(
     All, CompilerTest,
-    testing::Values(Case{"clang_in_process", [](std::string& why) { return load_clang(OXY_CLANG_LIBRARY, why); }},
+    testing::Values(Case{"clang_in_process",
+                         [](std::string& why) { return load_clang(OXY_CLANG_LIBRARY, why); }},
                     Case{"external", [](std::string& why) { return find_external("", why); }}),
     [](const auto& info) { return info.param.name; });
 

@@ -80,7 +80,8 @@ TEST(External, AnUnusableTmpdirIsPassedOver) {
 
 TEST(RunProcess, GivesOutputAndStatus) {
   ScratchDirectory scratch;
-  EXPECT_EQ(run_process({"echo", "a b", "$HOME"}, scratch.path()).output, "a b $HOME\n") << "no shell";
+  EXPECT_EQ(run_process({"echo", "a b", "$HOME"}, scratch.path()).output, "a b $HOME\n")
+      << "no shell";
   EXPECT_FALSE(run_process({"false"}, scratch.path()).succeeded);
   EXPECT_FALSE(run_process({"no-such-program"}, scratch.path()).succeeded);
 }

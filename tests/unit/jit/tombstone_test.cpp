@@ -42,7 +42,8 @@ TEST(Tombstones, WhatADeadProcessCompiledIsSuspect) {
     EXPECT_TRUE(next.is_suspect("two"));
     EXPECT_FALSE(next.is_suspect("three"));
   }
-  EXPECT_FALSE(Tombstones(scratch.path(), "clang 2").is_suspect("one")) << "another compiler starts anew";
+  EXPECT_FALSE(Tombstones(scratch.path(), "clang 2").is_suspect("one"))
+      << "another compiler starts anew";
 }
 
 TEST(Tombstones, WhatIsFinishedIsNotSuspect) {
@@ -65,7 +66,8 @@ TEST(Tombstones, AreForgottenAfterAWeek) {
   ScratchDirectory scratch;
   die_while_compiling(scratch.path(), {"one"});
   for (const auto& entry : fs::directory_iterator(scratch.path()))
-    fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::hours(24 * 8));
+    fs::last_write_time(entry.path(),
+                        fs::file_time_type::clock::now() - std::chrono::hours(24 * 8));
   EXPECT_FALSE(Tombstones(scratch.path(), "clang 1").is_suspect("one"));
   EXPECT_TRUE(fs::is_empty(scratch.path()));
 }
