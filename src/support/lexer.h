@@ -19,9 +19,9 @@ enum class TokenKind : uint8_t {
   Percent,     // %name; text: the name without %
   At,          // @name; text: the name without @
   Int,
-  Float,       // has a point or an exponent; inf and nan are identifiers
-  String,      // text: the content, escapes resolved
-  Punct,       // text: the characters
+  Float,   // has a point or an exponent; inf and nan are identifiers
+  String,  // text: the content, escapes resolved
+  Punct,   // text: the characters
 };
 
 struct Token {

@@ -1,0 +1,119 @@
+// Decomposition: rounds over the graph, each taking apart what the round before made.
+#include "passes/decompose.h"
+
+#include <algorithm>
+
+#include "ops/op_table.h"
+#include "passes/replace.h"
+#include "support/check.h"
+
+namespace oxy::passes {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::ValueId;
+
+constexpr int kMaxRounds = 64;  // deeper means that two decompositions make each other's ops
+
+class Round {
+ public:
+  explicit Round(Graph& g) : g_(g), replacements_(g), uses_(g.use_counts()) {}
+
+  bool run() {
+    bool changed = false;
+    const std::vector<NodeId> order = g_.order();
+    for (NodeId id : order) {
+      if (!g_.node(id).dead) changed |= take_apart(id);
+    }
+    replacements_.apply();
+    g_.compact();  // what refused decompositions left
+    return changed;
+  }
+
+ private:
+  bool take_apart(NodeId id) {
+    const ops::OpInfo* info = ops::find(g_.node(id));
+    if (!info || !info->decomposition) return false;
+    size_t first_new = g_.node_count();
+    ops::Rewriter rewriter(g_, id);
+    std::vector<ValueId> out;
+    bool done =
+        info->decomposition(rewriter, g_.node(id), out) && accept(g_.node(id), out, first_new);
+    if (!done) {
+      for (size_t i = first_new; i < g_.node_count(); ++i) g_.kill(NodeId(i));
+      return false;
+    }
+    g_.kill(id);
+    return true;
+  }
+
+  // Puts `out` in the place of the node's outputs, all or none.
+  bool accept(const Node& n, const std::vector<ValueId>& out, size_t first_new) {
+    OXY_CHECK(out.size() == n.outputs.size(), "decomposition of ", n.target, " gives ", out.size(),
+              " values for ", n.outputs.size());
+    for (size_t i = 0; i < out.size(); ++i) {
+      bool again = std::find(out.begin(), out.begin() + static_cast<ptrdiff_t>(i), out[i]) !=
+                   out.begin() + static_cast<ptrdiff_t>(i);
+      if ((again && out[i].valid()) || !fits(n, n.outputs[i], out[i], first_new)) return false;
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (!out[i].valid()) continue;
+      ir::Type& made = g_.value(out[i]).type;
+      const ir::Type& recorded = g_.value(n.outputs[i]).type;
+      if (is_new(out[i], first_new) && !same_layout(made, recorded)) made = recorded;
+      replacements_.replace_unchecked(n.outputs[i], out[i]);
+    }
+    return true;
+  }
+
+  bool is_new(ValueId v, size_t first_new) const { return g_.value(v).def.index >= first_new; }
+
+  // Made here, not only as a view of something that was there before.
+  bool owns_memory(ValueId v, size_t first_new) const {
+    for (;;) {
+      const Node& def = g_.def(v);
+      const ops::OpInfo* info = ops::find(def);
+      if (!is_new(v, first_new)) return false;
+      if (!info || !info->has(ops::View) || !def.arg(0).is_value()) return true;
+      v = def.args[0].value();
+    }
+  }
+
+  bool is_used(ValueId v) const { return v.index >= uses_.size() || uses_[v.index] > 0; }
+
+  bool fits(const Node& n, ValueId from, ValueId to, size_t first_new) {
+    if (!to.valid()) return !is_used(from);
+    const ir::Type &recorded = g_.value(from).type, &made = g_.value(to).type;
+    OXY_CHECK(recorded.kind == made.kind, "decomposition of ", n.target,
+              " changes the kind of a result");
+    if (replacements_.escapes(from) && !owns_memory(to, first_new)) return false;
+    if (same_layout(made, recorded)) return true;
+    if (!is_new(to, first_new)) return false;
+    if (!made.is_tensor()) return false;
+    const ir::TensorType &want = recorded.tensor, &have = made.tensor;
+    OXY_CHECK(want.sizes == have.sizes && want.dtype == have.dtype, "decomposition of ", n.target,
+              " changes ", print(want), " to ", print(have));
+    const ops::OpInfo* last = ops::find(g_.def(to));
+    bool writes_by_loop = last && !last->has(ops::View) && (last->element || last->reduction);
+    return writes_by_loop && want.offset.is_const(0) && want.device == have.device;
+  }
+
+  Graph& g_;
+  Replacements replacements_;
+  std::vector<uint32_t> uses_;
+};
+
+}  // namespace
+
+bool decompose(Graph& g) {
+  bool changed = false;
+  for (int round = 0; Round(g).run(); ++round) {
+    OXY_CHECK(round < kMaxRounds, "decompositions do not come to an end");
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace oxy::passes

@@ -1,0 +1,78 @@
+// The list of passes.
+#include "passes/pass_list.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "ir/verify.h"
+#include "passes/canonicalize.h"
+#include "passes/cse.h"
+#include "passes/dce.h"
+#include "passes/decompose.h"
+#include "passes/fold_constants.h"
+#include "passes/remove_noops.h"
+#include "passes/simplify_views.h"
+#include "support/check.h"
+
+namespace oxy::passes {
+namespace {
+
+constexpr Pass kAll[] = {
+    {"canonicalize", canonicalize, "one way to write each thing"},
+    {"cse", cse, "equal calls become one"},
+    {"dce", dce, "calls that nothing reads go"},
+    {"decompose", decompose, "ops in terms of simpler ones"},
+    {"fold_constants", fold_constants, "arithmetic on constants"},
+    {"remove_noops", remove_noops, "calls whose result is their operand go"},
+    {"simplify_views", simplify_views, "chains of views become one view"},
+};
+static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
+
+constexpr Pass kStandard[] = {
+    {"canonicalize", canonicalize, "so that the rest knows one form of each op"},
+    {"remove_noops", remove_noops, "so that nothing is decomposed that goes away"},
+    {"decompose", decompose, "to ops with loop rules and to the library's own kernels"},
+    {"canonicalize", canonicalize, "the forms that decompositions brought in"},
+    {"fold_constants", fold_constants, "masks and scalars"},
+    {"simplify_views", simplify_views, "what heads and decompositions piled up"},
+    {"remove_noops", remove_noops, "what the last three laid bare"},
+    {"cse", cse, "equal by now: masks and casts of each layer"},
+    {"dce", dce, "what all of them left behind"},
+};
+
+}  // namespace
+
+std::span<const Pass> all_passes() { return kAll; }
+std::span<const Pass> standard_passes() { return kStandard; }
+
+const Pass& find_pass(std::string_view name) {
+  for (const Pass& p : kAll) {
+    if (p.name == name) return p;
+  }
+  std::string known =
+      join(kAll, ", ", [](std::string& out, const Pass& p) { append(out, p.name); });
+  throw UserError(cat("unknown pass '", name, "'; known are: ", known));
+}
+
+bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& options) {
+  OXY_CHECK(g.stage == ir::Stage::Aten, "passes run on ATen graphs");
+  using Clock = std::chrono::steady_clock;
+  bool any = false;
+  for (const Pass& p : passes) {
+    Clock::time_point start = Clock::now();
+    bool changed = p.run(g);
+    double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    any |= changed;
+    if (options.verify) {
+      try {
+        ir::verify(g);
+      } catch (const InternalError& e) {
+        throw InternalError(cat("after pass ", p.name, ": ", e.what()));
+      }
+    }
+    if (options.after) options.after(p, g, changed, seconds);
+  }
+  return any;
+}
+
+}  // namespace oxy::passes

@@ -1,0 +1,35 @@
+// The passes on ATen graphs: each by name, and the list in which a compilation runs them.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace oxy::passes {
+
+struct Pass {
+  std::string_view name;
+  bool (*run)(ir::Graph&);  // says whether it changed the graph
+  std::string_view comment;
+};
+
+// Every pass once, sorted by name.
+std::span<const Pass> all_passes();
+// UserError that lists the known names.
+const Pass& find_pass(std::string_view name);
+
+// What a compilation runs, in this order.
+std::span<const Pass> standard_passes();
+
+struct RunOptions {
+  bool verify = true;  // after each pass; an InternalError names the pass
+  // Called after each pass, for timing and dumps.
+  std::function<void(const Pass&, const ir::Graph&, bool changed, double seconds)> after;
+};
+// Runs the passes in order; says whether one of them changed the graph.
+bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& options = {});
+
+}  // namespace oxy::passes

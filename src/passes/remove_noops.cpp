@@ -1,0 +1,174 @@
+// No-op removal: one table from op to the operand that may stand for its result.
+#include "passes/remove_noops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "passes/replace.h"
+#include "passes/rewrite.h"
+#include "passes/uniform.h"
+
+namespace oxy::passes {
+namespace {
+
+using ir::Arg;
+using ir::Graph;
+using ir::Node;
+using ir::TensorType;
+
+// The argument equal to the node's result, or nothing. Layouts are compared by the caller.
+using StandIn = std::optional<Arg> (*)(const Graph&, const Node&);
+
+bool is_list_of(const Arg& a, int64_t v) {
+  std::optional<std::vector<int64_t>> xs = integers(a);
+  return xs && std::ranges::all_of(*xs, [&](int64_t x) { return x == v; });
+}
+
+bool is_uniform(const Graph& g, const Arg& a, double v) {
+  std::optional<Uniform> u = uniform_of(g, a);
+  return u && u->value == v && std::signbit(u->value) == std::signbit(v);
+}
+
+// A second operand scaled by alpha has its sign kept.
+bool plain_alpha(const Node& n) { return n.arg(2).is_none() || n.arg(2) == Arg(1); }
+
+std::optional<Arg> always(const Graph&, const Node& n) { return n.arg(0); }
+
+// Views and copies that cannot move elements when the sizes stay.
+std::optional<Arg> same_sizes(const Graph& g, const Node& n) {
+  const TensorType *from = tensor_of(g, n.arg(0)), *to = tensor_of(g, n.outputs[0]);
+  if (!from || !to || from->sizes != to->sizes) return std::nullopt;
+  return n.args[0];
+}
+
+std::optional<Arg> permute(const Graph&, const Node& n) {
+  std::optional<std::vector<int64_t>> dims = integers(n.arg(1));
+  if (!dims || !std::ranges::is_sorted(*dims)) return std::nullopt;
+  return n.args[0];
+}
+
+std::optional<Arg> cat(const Graph&, const Node& n) {
+  const std::vector<Arg>* items = n.arg(0).items();
+  if (!items || items->size() != 1) return std::nullopt;
+  return items->front();
+}
+
+std::optional<Arg> dropout(const Graph&, const Node& n) {
+  const bool* train = n.arg(2).get_if<bool>();
+  if (!train || *train) return std::nullopt;
+  return n.arg(0);
+}
+
+std::optional<Arg> pad(const Graph&, const Node& n) {
+  if (!is_list_of(n.arg(1), 0)) return std::nullopt;
+  return n.arg(0);
+}
+
+std::optional<Arg> repeat(const Graph&, const Node& n) {
+  if (!is_list_of(n.arg(1), 1)) return std::nullopt;
+  return n.arg(0);
+}
+
+// All of the first operand is overwritten by the second.
+std::optional<Arg> overwritten(const Graph& g, const Node& n) {
+  const TensorType *src = tensor_of(g, n.arg(1)), *to = tensor_of(g, n.outputs[0]);
+  if (!src || !to || src->sizes != to->sizes) return std::nullopt;
+  return n.args[1];
+}
+
+std::optional<Arg> add(const Graph& g, const Node& n) {
+  const TensorType* to = tensor_of(g, n.outputs[0]);
+  if (!to || !plain_alpha(n)) return std::nullopt;
+  // x + -0.0 is x for every float; of integers there is one zero.
+  double zero = ir::is_floating(to->dtype) ? -0.0 : 0.0;
+  if (is_uniform(g, n.arg(1), zero)) return n.arg(0);
+  if (is_uniform(g, n.arg(0), zero)) return n.arg(1);
+  return std::nullopt;
+}
+
+std::optional<Arg> sub(const Graph& g, const Node& n) {
+  if (!plain_alpha(n) || !is_uniform(g, n.arg(1), 0.0)) return std::nullopt;
+  return n.arg(0);
+}
+
+std::optional<Arg> mul(const Graph& g, const Node& n) {
+  if (is_uniform(g, n.arg(1), 1.0)) return n.arg(0);
+  if (is_uniform(g, n.arg(0), 1.0)) return n.arg(1);
+  return std::nullopt;
+}
+
+std::optional<Arg> second_is_one(const Graph& g, const Node& n) {
+  if (!is_uniform(g, n.arg(1), 1.0)) return std::nullopt;
+  return n.arg(0);
+}
+
+struct Row {
+  std::string_view op;
+  StandIn stand_in;
+};
+constexpr Row kRows[] = {
+    {"aten._to_copy.default", same_sizes},
+    {"aten._unsafe_view.default", same_sizes},
+    {"aten.add.Scalar", add},
+    {"aten.add.Tensor", add},
+    {"aten.alias.default", always},
+    {"aten.cat.default", cat},
+    {"aten.clone.default", same_sizes},
+    {"aten.constant_pad_nd.default", pad},
+    {"aten.contiguous.default", same_sizes},
+    {"aten.copy.default", overwritten},
+    {"aten.detach.default", always},
+    {"aten.div.Scalar", second_is_one},
+    {"aten.div.Tensor", second_is_one},
+    {"aten.dropout.default", dropout},
+    {"aten.expand.default", same_sizes},
+    {"aten.lift_fresh.default", always},
+    {"aten.lift_fresh_copy.default", always},
+    {"aten.mul.Scalar", mul},
+    {"aten.mul.Tensor", mul},
+    {"aten.permute.default", permute},
+    {"aten.positive.default", always},
+    {"aten.pow.Tensor_Scalar", second_is_one},
+    {"aten.repeat.default", repeat},
+    {"aten.reshape.default", same_sizes},
+    {"aten.slice.Tensor", same_sizes},
+    {"aten.slice_scatter.default", overwritten},
+    {"aten.split.Tensor", same_sizes},
+    {"aten.split_with_sizes.default", same_sizes},
+    {"aten.squeeze.default", same_sizes},
+    {"aten.squeeze.dim", same_sizes},
+    {"aten.squeeze.dims", same_sizes},
+    {"aten.sub.Scalar", sub},
+    {"aten.sub.Tensor", sub},
+    {"aten.to.device", same_sizes},
+    {"aten.to.dtype", same_sizes},
+    {"aten.to.dtype_layout", same_sizes},
+    {"aten.view.default", same_sizes},
+    {"aten.view.dtype", same_sizes},
+    {"prims.convert_element_type.default", same_sizes},
+};
+static_assert(std::ranges::is_sorted(kRows, {}, &Row::op));
+
+std::optional<Arg> stand_in(const Graph& g, const Node& n) {
+  if (n.kind != ir::NodeKind::CallOp || n.outputs.size() != 1) return std::nullopt;
+  const Row* row = std::ranges::lower_bound(kRows, n.target, {}, &Row::op);
+  if (row == std::end(kRows) || row->op != n.target) return std::nullopt;
+  return row->stand_in(g, n);
+}
+
+}  // namespace
+
+bool remove_noops(ir::Graph& g) {
+  Replacements replacements(g);
+  bool changed = false;
+  for (ir::NodeId id : g.order()) {
+    ir::Node& n = g.node(id);
+    if (n.dead) continue;
+    std::optional<Arg> a = stand_in(g, n);
+    if (a && a->is_value()) changed |= replacements.replace_node(n, a->value());
+  }
+  replacements.apply();
+  return changed;
+}
+
+}  // namespace oxy::passes
