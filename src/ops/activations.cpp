@@ -1,4 +1,5 @@
-// Activation functions. Each works in f32 for half precision and rounds once; formulas as ATen's CPU kernels.
+// Activation functions. Each works in f32 for half precision and rounds once; formulas as ATen's
+// CPU kernels.
 #include "ops/element.h"
 #include "ops/families.h"
 #include "ops/shape_elementwise.h"
@@ -54,8 +55,7 @@ Scalar relu6(Element& e) { return clamp_between(e, e.operand(0, e.result()), 0, 
 Scalar leaky_relu(Element& e) {
   const DType d = e.compute();
   const Scalar x = e.operand(0, d);
-  return e.finish(
-      e.where(e.op(LoopOp::Gt, x, e.c(0, d)), x, e.mul(x, e.number(1, d, 0.01))));
+  return e.finish(e.where(e.op(LoopOp::Gt, x, e.c(0, d)), x, e.mul(x, e.number(1, d, 0.01))));
 }
 
 Scalar prelu(Element& e) {

@@ -1,4 +1,5 @@
-// Pointwise ops that choose between or mix several operands: where, masked_fill, clamp, addcmul, addcdiv, lerp.
+// Pointwise ops that choose between or mix several operands: where, masked_fill, clamp, addcmul,
+// addcdiv, lerp.
 #include <cmath>
 #include <limits>
 
@@ -121,9 +122,7 @@ Scalar lerp(Element& e) {
   const Scalar start = e.operand(0, d), end = e.operand(1, d), weight = e.operand(2, d);
   const Scalar gap = e.sub(end, start);
   auto from_start = [&] { return e.fma(weight, gap, start); };
-  auto from_end = [&] {
-    return e.fma(e.op(LoopOp::Neg, gap), e.sub(e.c(1, d), weight), end);
-  };
+  auto from_end = [&] { return e.fma(e.op(LoopOp::Neg, gap), e.sub(e.c(1, d), weight), end); };
   if (auto w = e.args.number(2)) {
     return e.finish(std::abs(static_cast<float>(*w)) < 0.5f ? from_start() : from_end());
   }

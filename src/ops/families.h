@@ -14,11 +14,13 @@ std::span<const OpInfo> reduction_ops();
 std::span<const OpInfo> normalization_ops();
 std::span<const OpInfo> indexing_ops();
 std::span<const OpInfo> matmul_ops();
+std::span<const OpInfo> effect_ops();
 
 }  // namespace oxy::ops
 
-// A .def row is OP(name, schema, traits, shape, element, decomposition, applies) or REDUCE(name, schema, traits, shape,
-// reduction, element, decomposition, applies); `none` stands for a rule that is not there.
+// A .def row is OP(name, schema, traits, shape, element, decomposition, applies) or REDUCE(name,
+// schema, traits, shape, reduction, element, decomposition, applies); `none` stands for a rule that
+// is not there.
 #define OXY_OP_ROW(name, schema, traits, shape, element, decomposition, applies) \
   OpInfo{name, schema, traits, shape, element, nullptr, decomposition, applies},
 #define OXY_REDUCE_ROW(name, schema, traits, shape, reduction, element, decomposition, applies) \

@@ -1,4 +1,5 @@
-// Reductions: folds with a reduction rule (sum, amax, any ...) and what is written in terms of them (mean, var, norms).
+// Reductions: folds with a reduction rule (sum, amax, any ...) and what is written in terms of them
+// (mean, var, norms).
 #include <cmath>
 #include <limits>
 
@@ -59,11 +60,16 @@ std::optional<DType> fold_dtype(Fold f, DType in, std::optional<DType> asked) {
   if (!is_computable(in)) return std::nullopt;
   if (asked) return is_computable(*asked) ? asked : std::nullopt;
   switch (f) {
-    case Fold::Same: return in;
-    case Fold::IntegersToI64: return ir::is_floating(in) ? in : DType::I64;
-    case Fold::FloatOnly: return ir::is_floating(in) ? std::optional(in) : std::nullopt;
-    case Fold::Truth: return in == DType::U8 ? DType::U8 : DType::B8;
-    case Fold::Position: return DType::I64;
+    case Fold::Same:
+      return in;
+    case Fold::IntegersToI64:
+      return ir::is_floating(in) ? in : DType::I64;
+    case Fold::FloatOnly:
+      return ir::is_floating(in) ? std::optional(in) : std::nullopt;
+    case Fold::Truth:
+      return in == DType::U8 ? DType::U8 : DType::B8;
+    case Fold::Position:
+      return DType::I64;
   }
   return std::nullopt;
 }
@@ -81,7 +87,8 @@ bool shape_fold(const ShapeContext& context, ArgSpan args, Types& out) {
   if (!keepdim || !dims || !dtype) return false;
   const bool needs_elements = F == Fold::Same || F == Fold::Position;
   if (needs_elements && folds_nothing(*t, *dims)) return false;
-  // Position over all dimensions with keepdim, and truth over an explicit empty list, have rules of their own.
+  // Position over all dimensions with keepdim, and truth over an explicit empty list, have rules of
+  // their own.
   const auto* list = a[DimAt].items();
   if (F == Fold::Truth && list && list->empty()) return false;
   out.push_back(ir::Type::of(row_major(*dtype, t->device, folded_sizes(*t, *dims, *keepdim))));
@@ -112,7 +119,8 @@ bool reduce_dims(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
   return true;
 }
 
-// The value folded: through the result's dtype (sum with dtype= rounds its operands), in the accumulator's.
+// The value folded: through the result's dtype (sum with dtype= rounds its operands), in the
+// accumulator's.
 template <ReduceKind K>
 Scalar element_fold(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
   const DType result = b.graph().tensor_type(n.outputs[0]).dtype;
@@ -190,8 +198,8 @@ bool split_value_and_position(Rewriter& r, const ir::Node& n, std::vector<ValueI
   const int64_t dim = *wrap_dim(*a.integer(1), t->dim());
   const bool keepdim = *a.boolean(2, false);
   const ValueId x = n.arg(0).value();
-  out.push_back(c.call(Max ? "aten.amax.default" : "aten.amin.default",
-                       {x, list_of(Dims{dim}), keepdim}));
+  out.push_back(
+      c.call(Max ? "aten.amax.default" : "aten.amin.default", {x, list_of(Dims{dim}), keepdim}));
   out.push_back(c.call(Max ? "aten.argmax.default" : "aten.argmin.default", {x, dim, keepdim}));
   return true;
 }

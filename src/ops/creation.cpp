@@ -1,0 +1,239 @@
+// Ops that fill a new tensor: full and its kin, arange, eye, triangles.
+#include <cmath>
+
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+
+// The argument positions of dtype, layout, device and pin_memory, which follow each other.
+struct Options {
+  DType dtype;
+  ir::Device device;
+};
+
+// Options at position `at`, with these defaults; nothing for another layout than strided, or pinned
+// memory.
+std::optional<Options> options(const Args& a, size_t at, DType dtype, ir::Device device) {
+  auto d = a.dtype(at, dtype);
+  auto pinned = a.boolean(at + 3, false);
+  if (!d || !pinned || *pinned) return std::nullopt;
+  if (!a.missing(at + 1)) {
+    const auto* layout = a[at + 1].get_if<ir::Layout>();
+    if (!layout || layout->value != 0) return std::nullopt;
+  }
+  if (!a.missing(at + 2)) {
+    const auto* named = a[at + 2].get_if<ir::Device>();
+    if (!named) return std::nullopt;
+    device = *named;
+  }
+  return Options{*d, device};
+}
+
+std::optional<DType> dtype_of_number(const Args& a, size_t i) {
+  auto kind = a.number_kind(i);
+  if (!kind || *kind == NumberKind::Complex) return std::nullopt;
+  constexpr DType kDTypes[] = {DType::B8, DType::I64, DType::F32};
+  return kDTypes[static_cast<size_t>(*kind)];
+}
+
+// full: size, fill value, options. The dtype is the value's where none is asked for.
+bool shape_full(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  Sizes sizes;
+  auto natural = dtype_of_number(a, 1);
+  if (!natural || !a.exprs(0, sizes)) return false;
+  auto o = options(a, 2, *natural, {});
+  if (o) out.push_back(ir::Type::of(row_major(o->dtype, o->device, std::move(sizes))));
+  return o.has_value();
+}
+
+// zeros, ones, empty: size, options.
+bool shape_sized(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  Sizes sizes;
+  auto o = options(a, 1, DType::F32, {});
+  if (!o || !a.missing(5) || !a.exprs(0, sizes)) return false;
+  out.push_back(ir::Type::of(row_major(o->dtype, o->device, std::move(sizes))));
+  return true;
+}
+
+// new_*: self, size, (fill value,) options.
+template <size_t OptionsAt>
+bool shape_new(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes sizes;
+  auto o = t ? options(a, OptionsAt, t->dtype, t->device) : std::nullopt;
+  if (!o || !a.exprs(1, sizes)) return false;
+  out.push_back(ir::Type::of(row_major(o->dtype, o->device, std::move(sizes))));
+  return true;
+}
+
+// *_like: self, (fill value,) options, memory format. Keeps the layout of a dense tensor.
+template <size_t OptionsAt>
+bool shape_like(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto o = t ? options(a, OptionsAt, t->dtype, t->device) : std::nullopt;
+  auto strides = t ? preserved_strides(*t) : std::nullopt;
+  if (!o || !strides) return false;
+  TensorType r = row_major(o->dtype, o->device, t->sizes);
+  const ir::Arg& format = a[OptionsAt + 4];
+  if (format.is_none() ||
+      (format.get_if<ir::MemoryFormat>() && format.get<ir::MemoryFormat>().value == 1)) {
+    r.strides = std::move(*strides);
+  } else if (!format.get_if<ir::MemoryFormat>() || format.get<ir::MemoryFormat>().value != 0) {
+    return false;
+  }
+  out.push_back(ir::Type::of(std::move(r)));
+  return true;
+}
+
+bool shape_scalar_tensor(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  auto o = options(a, 1, DType::F32, {});
+  if (o) out.push_back(ir::Type::of(row_major(o->dtype, o->device, {})));
+  return o.has_value();
+}
+
+bool shape_fill(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto strides = t ? preserved_strides(*t) : std::nullopt;
+  if (!strides || (a.tensor(1) && !a.tensor(1)->sizes.empty())) return false;
+  TensorType r = row_major(t->dtype, t->device, t->sizes);
+  r.strides = std::move(*strides);
+  out.push_back(ir::Type::of(std::move(r)));
+  return true;
+}
+
+template <size_t ValueAt>
+Scalar filled(Element& e) {
+  return e.operand(ValueAt, e.result());
+}
+
+template <int Value>
+Scalar constant(Element& e) {
+  return e.c(Value, e.result());
+}
+
+// ---- arange ----
+
+struct Range {
+  ir::Arg start, end, step;
+};
+
+// The three forms differ in how many bounds come first.
+template <size_t Bounds>
+Range range_of_args(const Args& a) {
+  if (Bounds == 1) return {0, a[0], 1};
+  return {a[0], a[1], Bounds == 3 && !a.missing(2) ? a[2] : ir::Arg(1)};
+}
+
+std::optional<double> as_double(const ir::Arg& x) {
+  if (const auto* d = x.get_if<double>()) return *d;
+  const auto* e = x.get_if<Expr>();
+  return e && e->is_const() ? std::optional(static_cast<double>(e->value())) : std::nullopt;
+}
+
+std::optional<Expr> range_length(const Args& a, const Range& r) {
+  auto start = a.expr(r.start), end = a.expr(r.end), step = a.expr(r.step);
+  if (start && end && step) {
+    if (!step->is_const() || step->value() == 0) return std::nullopt;
+    const Expr span = step->value() > 0 ? *end - *start : *start - *end;
+    auto backwards = sym::known_less(span, 0);
+    if (!backwards || *backwards) return std::nullopt;
+    return sym::ceildiv(span, Expr(std::abs(step->value())));
+  }
+  auto s = as_double(r.start), e = as_double(r.end), d = as_double(r.step);
+  if (!s || !e || !d || *d == 0 || !((*e - *s) / *d >= 0)) return std::nullopt;
+  return Expr(static_cast<int64_t>(std::ceil((*e - *s) / *d)));
+}
+
+template <size_t Bounds>
+bool shape_arange(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const Range r = range_of_args<Bounds>(a);
+  auto length = range_length(a, r);
+  const bool integers = a.expr(r.start) && a.expr(r.end) && a.expr(r.step);
+  auto o = options(a, Bounds, integers ? DType::I64 : DType::F32, {});
+  if (!length || !o) return false;
+  out.push_back(ir::Type::of(row_major(o->dtype, o->device, {*length})));
+  return true;
+}
+
+template <size_t Bounds>
+Scalar arange(Element& e) {
+  const Range r = range_of_args<Bounds>(e.args);
+  auto start = e.args.expr(r.start), step = e.args.expr(r.step);
+  if (start && step) return e.finish(e.b.index(*start + e.index[0] * *step));
+  const Scalar i = e.cast(e.b.index(e.index[0]), DType::F64);
+  const Scalar offset = e.mul(i, e.c(*as_double(r.step), DType::F64));
+  return e.finish(e.add(e.c(*as_double(r.start), DType::F64), offset));
+}
+
+// ---- eye, triangles ----
+
+template <size_t Sides>
+bool shape_eye(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  auto rows = a.expr(0), columns = a.expr(Sides - 1);
+  auto o = options(a, Sides, DType::F32, {});
+  if (!rows || !columns || !o) return false;
+  out.push_back(ir::Type::of(row_major(o->dtype, o->device, {*rows, *columns})));
+  return true;
+}
+
+Scalar eye(Element& e) {
+  const Scalar on = e.op(LoopOp::Eq, e.b.index(e.index[0]), e.b.index(e.index[1]));
+  return e.where(on, e.c(1, e.result()), e.c(0, e.result()));
+}
+
+bool shape_triangle(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  if (!t || t->dim() < 2 || !a.expr(1, Expr(0))) return false;
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, t->sizes)));
+  return true;
+}
+
+// The elements on one side of diagonal k (column - row = k), which included; 0 elsewhere, where
+// nothing is read.
+template <bool Lower>
+Scalar triangle(Element& e) {
+  const size_t rank = e.index.size();
+  const Scalar column = e.b.index(e.index[rank - 1]);
+  const Scalar diagonal = e.b.index(e.index[rank - 2] + *e.args.expr(1, Expr(0)));
+  const Scalar inside = e.op(Lower ? LoopOp::Le : LoopOp::Ge, column, diagonal);
+  return e.b.load_masked(e.args[0].value(), e.index, inside, e.c(0, e.result()));
+}
+
+bool applies_cpu_or_same(const ir::Graph& g, const ir::Node& n) {
+  const TensorType* t = Args(g, n).tensor(0);
+  const TensorType& r = g.tensor_type(n.outputs[0]);
+  return applies_computable(g, n) && (!t || t->device == r.device);
+}
+
+#define E(f) element_rule<f>
+#define none nullptr
+constexpr uint32_t kCreation = Creation | Pointwise | Cheap;
+constexpr Applies real = applies_cpu_or_same;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/creation.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> creation_ops() { return kRows; }
+
+}  // namespace oxy::ops

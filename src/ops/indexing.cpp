@@ -1,0 +1,395 @@
+// Ops that read at computed places: embedding, index, gather; and the ones that lay tensors side by
+// side: cat, stack, pad.
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+#include "ops/shape_views.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+
+bool is_index(const TensorType* t) {
+  return t && (t->dtype == DType::I64 || t->dtype == DType::I32);
+}
+
+bool is_row_major(const TensorType& t) { return t.strides == ir::contiguous_strides(t.sizes); }
+
+ir::Type fresh(const TensorType& t, Sizes sizes) {
+  return ir::Type::of(row_major(t.dtype, t.device, std::move(sizes)));
+}
+
+// The element of an index tensor, as part of an index.
+Expr indirect(LoopBuilder& b, ir::ValueId value, const Index& at, Expr size, bool wrap) {
+  return b.indirect(b.cast(b.load(value, at), DType::I64), size, wrap);
+}
+
+// ---- embedding, gather, index_select ----
+
+bool shape_embedding(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *weight = a.tensor(0), *indices = a.tensor(1);
+  if (!weight || weight->dim() != 2 || !is_index(indices)) return false;
+  Sizes sizes = indices->sizes;
+  sizes.push_back(weight->sizes[1]);
+  out.push_back(fresh(*weight, std::move(sizes)));
+  return true;
+}
+
+Scalar embedding(Element& e) {
+  const Expr rows = e.args.tensor(0)->sizes[0];
+  const Index at(e.index.begin(), e.index.end() - 1);
+  const Expr row = indirect(e.b, e.args[1].value(), at, rows, false);
+  return e.b.load(e.args[0].value(), {row, e.index.back()});
+}
+
+bool shape_gather(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *t = a.tensor(0), *indices = a.tensor(2);
+  auto dim = a.integer(1);
+  if (!t || !is_index(indices) || !dim || t->dim() == 0 || t->dim() != indices->dim()) return false;
+  if (!wrap_dim(*dim, t->dim())) return false;
+  out.push_back(fresh(*t, indices->sizes));
+  return true;
+}
+
+Scalar gather(Element& e) {
+  const TensorType& t = *e.args.tensor(0);
+  const int64_t dim = *wrap_dim(*e.args.integer(1), t.dim());
+  Index at = e.index;
+  at[dim] = indirect(e.b, e.args[2].value(), e.index, t.sizes[dim], false);
+  return e.b.load(e.args[0].value(), at);
+}
+
+bool shape_index_select(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *t = a.tensor(0), *indices = a.tensor(2);
+  auto dim = a.integer(1);
+  if (!t || !is_index(indices) || !dim || t->dim() == 0 || indices->dim() != 1) return false;
+  if (!(dim = wrap_dim(*dim, t->dim()))) return false;
+  Sizes sizes = t->sizes;
+  sizes[*dim] = indices->sizes[0];
+  out.push_back(fresh(*t, std::move(sizes)));
+  return true;
+}
+
+Scalar index_select(Element& e) {
+  const TensorType& t = *e.args.tensor(0);
+  const int64_t dim = *wrap_dim(*e.args.integer(1), t.dim());
+  Index at = e.index;
+  at[dim] = indirect(e.b, e.args[2].value(), {e.index[dim]}, t.sizes[dim], false);
+  return e.b.load(e.args[0].value(), at);
+}
+
+// ---- index.Tensor ----
+
+// Where the dimensions of the operand go: the indexed ones become the indices' common shape,
+// standing where they stood if they are adjacent, else at the front.
+struct Indexing {
+  std::vector<int64_t> indexed;      // dimensions of the operand with an index tensor
+  std::vector<int64_t> kept;         // the others
+  std::vector<ir::ValueId> indices;  // one for each of `indexed`
+  std::vector<const TensorType*> types;
+  Sizes common;       // the index tensors' broadcast shape
+  size_t before = 0;  // kept dimensions that stand before `common` in the result
+};
+
+std::optional<Indexing> indexing(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  const auto* items = a[1].items();
+  if (!t || !items || items->size() > t->sizes.size()) return std::nullopt;
+  Indexing x;
+  for (int64_t d = 0; d < t->dim(); ++d) {
+    if (d >= static_cast<int64_t>(items->size()) || (*items)[d].is_none()) {
+      x.kept.push_back(d);
+      continue;
+    }
+    const TensorType* type = a.tensor((*items)[d]);
+    if (!is_index(type)) return std::nullopt;
+    auto common = broadcast(x.common, type->sizes);
+    if (!common) return std::nullopt;
+    x.common = std::move(*common);
+    x.indexed.push_back(d);
+    x.indices.push_back((*items)[d].value());
+    x.types.push_back(type);
+  }
+  if (x.indexed.empty()) return std::nullopt;
+  const bool adjacent =
+      x.indexed.back() - x.indexed.front() == static_cast<int64_t>(x.indexed.size()) - 1;
+  x.before = adjacent ? static_cast<size_t>(x.indexed.front()) : 0;
+  return x;
+}
+
+Sizes indexed_sizes(const TensorType& t, const Indexing& x) {
+  Sizes sizes;
+  for (size_t k = 0; k < x.before; ++k) sizes.push_back(t.sizes[x.kept[k]]);
+  sizes.insert(sizes.end(), x.common.begin(), x.common.end());
+  for (size_t k = x.before; k < x.kept.size(); ++k) sizes.push_back(t.sizes[x.kept[k]]);
+  return sizes;
+}
+
+// The operand as the result sees it: strides of 0 where it is indexed.
+TensorType restrided(const TensorType& t, const Indexing& x, const Sizes& sizes) {
+  TensorType r = t;
+  r.sizes = sizes;
+  r.strides.clear();
+  for (size_t k = 0; k < x.before; ++k) r.strides.push_back(t.strides[x.kept[k]]);
+  r.strides.resize(x.before + x.common.size(), Expr(0));
+  for (size_t k = x.before; k < x.kept.size(); ++k) r.strides.push_back(t.strides[x.kept[k]]);
+  return r;
+}
+
+// An index tensor as the result sees it: expanded to the common shape, between dimensions of
+// size 1.
+std::optional<TensorType> indexer(const TensorType& t, const Indexing& x) {
+  TensorType e = t;
+  e.sizes = x.common;
+  e.strides.assign(x.common.size(), Expr(0));
+  const size_t lead = x.common.size() - t.sizes.size();
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    if (known_same({t.sizes[d]}, {x.common[lead + d]})) e.strides[lead + d] = t.strides[d];
+  }
+  Sizes padded(x.before, Expr(1));
+  padded.insert(padded.end(), x.common.begin(), x.common.end());
+  padded.resize(padded.size() + x.kept.size() - x.before, Expr(1));
+  auto strides = view_strides(e, padded);
+  if (!strides) return std::nullopt;
+  e.sizes = std::move(padded);
+  e.strides = std::move(*strides);
+  return e;
+}
+
+bool shape_index(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  auto x = indexing(a);
+  if (!x) return false;
+  const TensorType& t = *a.tensor(0);
+  Sizes sizes = indexed_sizes(t, *x);
+  std::vector<TensorType> operands{restrided(t, *x, sizes)};
+  for (const TensorType* type : x->types) {
+    auto i = indexer(*type, *x);
+    if (!i) return false;
+    operands.push_back(std::move(*i));
+  }
+  std::vector<const TensorType*> pointers;
+  for (const TensorType& o : operands) pointers.push_back(&o);
+  auto strides = elementwise_strides(sizes, pointers, false);
+  if (!strides) return false;
+  TensorType r = row_major(t.dtype, t.device, std::move(sizes));
+  r.strides = std::move(*strides);
+  out.push_back(ir::Type::of(std::move(r)));
+  return true;
+}
+
+Scalar index_tensor(Element& e) {
+  const TensorType& t = *e.args.tensor(0);
+  auto x = indexing(e.args);
+  const Index place(e.index.begin() + x->before, e.index.begin() + x->before + x->common.size());
+  Index at(t.sizes.size());
+  for (size_t k = 0; k < x->kept.size(); ++k) {
+    at[x->kept[k]] = e.index[k < x->before ? k : k + x->common.size()];
+  }
+  for (size_t k = 0; k < x->indexed.size(); ++k) {
+    const int64_t d = x->indexed[k];
+    const Index from = broadcast_index(x->types[k]->sizes, place);
+    at[d] = indirect(e.b, x->indices[k], from, t.sizes[d], true);
+  }
+  return e.b.load(e.args[0].value(), at);
+}
+
+// ---- cat, stack ----
+
+// A piece that cat ignores: one dimension of size 0, whatever the others are.
+bool is_ignored(const TensorType& t) { return t.dim() == 1 && t.sizes[0].is_const(0); }
+
+struct Piece {
+  ir::ValueId value;
+  const TensorType* type;
+};
+
+std::vector<Piece> pieces(const Args& a) {
+  std::vector<Piece> result;
+  const auto* items = a[0].items();
+  if (!items) return result;
+  for (const ir::Arg& item : *items) {
+    const TensorType* t = a.tensor(item);
+    if (!t) return {};
+    if (!is_ignored(*t)) result.push_back({item.value(), t});
+  }
+  return result;
+}
+
+std::optional<DType> dtype_of_all(const Args& a) {
+  ResultType r;
+  std::vector<const TensorType*> types;
+  if (!a.tensors(0, types)) return std::nullopt;
+  for (const TensorType* t : types) r.add_tensor(*t);
+  return r.result();
+}
+
+bool shape_cat(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const auto parts = pieces(a);
+  auto dim = a.integer(1, 0);
+  auto dtype = dtype_of_all(a);
+  if (parts.empty() || !dim || !dtype || parts[0].type->dim() == 0) return false;
+  const TensorType& first = *parts[0].type;
+  if (!(dim = wrap_dim(*dim, first.dim()))) return false;
+  Sizes sizes = first.sizes;
+  bool row_major_somewhere = false;
+  for (const Piece& p : parts) {
+    const TensorType& t = *p.type;
+    if (t.dim() != first.dim() || t.device != first.device) return false;
+    for (int64_t d = 0; d < t.dim(); ++d) {
+      if (d != *dim && !known_same({t.sizes[d]}, {sizes[d]})) return false;
+    }
+    if (&t != &first) sizes[*dim] = sizes[*dim] + t.sizes[*dim];
+    // One piece that does not look like channels-last makes the result row-major.
+    row_major_somewhere = row_major_somewhere || (t.dim() != 4 && t.dim() != 5) || is_row_major(t);
+  }
+  TensorType r = row_major(*dtype, first.device, std::move(sizes));
+  if (!row_major_somewhere) return false;
+  out.push_back(ir::Type::of(std::move(r)));
+  return true;
+}
+
+Scalar in_range(LoopBuilder& b, Expr e, Expr begin, Expr end) {
+  const Scalar i = b.index(e);
+  return b.op(LoopOp::And,
+              {b.op(LoopOp::Ge, {i, b.index(begin)}), b.op(LoopOp::Lt, {i, b.index(end)})});
+}
+
+// `piece` at `at` where `mask` holds, else `rest`, which has dtype `d`.
+Scalar masked_piece(Element& e, const Piece& piece, const Index& at, Scalar mask, Scalar rest,
+                    DType d) {
+  if (piece.type->dtype == d) return e.b.load_masked(piece.value, at, mask, rest);
+  const Scalar zero = e.c(0, piece.type->dtype);
+  return e.where(mask, e.cast(e.b.load_masked(piece.value, at, mask, zero), d), rest);
+}
+
+Scalar cat(Element& e) {
+  const auto parts = pieces(e.args);
+  const int64_t dim = *wrap_dim(*e.args.integer(1, 0), parts[0].type->dim());
+  if (parts.size() == 1) return e.finish(e.b.load(parts[0].value, e.index));
+  Expr start = 0;
+  Scalar result = e.c(0, e.result());
+  for (const Piece& p : parts) {
+    Index at = e.index;
+    at[dim] = e.index[dim] - start;
+    const Expr end = start + p.type->sizes[dim];
+    const Scalar mask = in_range(e.b, e.index[dim], start, end);
+    result = masked_piece(e, p, at, mask, result, e.result());
+    start = end;
+  }
+  return result;
+}
+
+// More pieces than this are copied one by one by the extern call: a loop reads all masks at each
+// element.
+constexpr size_t kMostPieces = 8;
+
+bool applies_few_pieces(const ir::Graph& g, const ir::Node& n) {
+  const auto* items = n.arg(0).items();
+  return items && items->size() <= kMostPieces && applies_computable(g, n) &&
+         !g.tensor_type(n.outputs[0]).numel().is_const(0);
+}
+
+bool shape_stack(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  std::vector<const TensorType*> types;
+  auto dim = a.integer(1, 0);
+  auto dtype = dtype_of_all(a);
+  if (!a.tensors(0, types) || types.empty() || !dim || !dtype) return false;
+  const TensorType& first = *types[0];
+  if (!(dim = wrap_dim(*dim, first.dim() + 1))) return false;
+  for (const TensorType* t : types) {
+    if (!known_same(t->sizes, first.sizes) || t->device != first.device) return false;
+    if (!is_row_major(*t)) return false;
+  }
+  Sizes sizes = first.sizes;
+  sizes.insert(sizes.begin() + *dim, Expr(static_cast<int64_t>(types.size())));
+  out.push_back(ir::Type::of(row_major(*dtype, first.device, std::move(sizes))));
+  return true;
+}
+
+Scalar stack(Element& e) {
+  const auto& items = *e.args[0].items();
+  const int64_t dim = *wrap_dim(*e.args.integer(1, 0), e.result_type().dim());
+  Index at = e.index;
+  at.erase(at.begin() + dim);
+  Scalar result = e.c(0, e.result());
+  for (size_t k = 0; k < items.size(); ++k) {
+    const Scalar mask = e.op(LoopOp::Eq, e.b.index(e.index[dim]),
+                             e.b.constant_int(static_cast<int64_t>(k), DType::I64));
+    const Piece p{items[k].value(), e.args.tensor(items[k])};
+    result = masked_piece(e, p, at, mask, result, e.result());
+  }
+  return result;
+}
+
+// ---- constant_pad_nd ----
+
+struct Padding {
+  Sizes before, after;  // one a dimension
+};
+
+// The list names the last dimension first: before, after.
+std::optional<Padding> padding(const Args& a, const TensorType& t) {
+  Sizes list;
+  if (!a.exprs(1, list) || list.size() % 2 != 0 || list.size() > 2 * t.sizes.size()) {
+    return std::nullopt;
+  }
+  Padding p{Sizes(t.sizes.size(), Expr(0)), Sizes(t.sizes.size(), Expr(0))};
+  bool grows = false;
+  for (size_t k = 0; k < list.size(); ++k) {
+    auto negative = sym::known_less(list[k], 0);
+    if (!negative || *negative) return std::nullopt;
+    grows = grows || !list[k].is_const(0);
+    (k % 2 ? p.after : p.before)[t.sizes.size() - 1 - k / 2] = list[k];
+  }
+  return grows ? std::optional(std::move(p)) : std::nullopt;
+}
+
+bool shape_pad(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto p = t ? padding(a, *t) : std::nullopt;
+  if (!p || ((t->dim() == 4 || t->dim() == 5) && !is_row_major(*t))) return false;
+  Sizes sizes = t->sizes;
+  for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = sizes[d] + p->before[d] + p->after[d];
+  out.push_back(fresh(*t, std::move(sizes)));
+  return true;
+}
+
+Scalar pad(Element& e) {
+  const TensorType& t = *e.args.tensor(0);
+  auto p = padding(e.args, t);
+  Index at = e.index;
+  std::optional<Scalar> inside;
+  for (size_t d = 0; d < at.size(); ++d) {
+    if (p->before[d].is_const(0) && p->after[d].is_const(0)) continue;
+    at[d] = e.index[d] - p->before[d];
+    const Scalar here = in_range(e.b, at[d], 0, t.sizes[d]);
+    inside = inside ? e.op(LoopOp::And, *inside, here) : here;
+  }
+  return e.b.load_masked(e.args[0].value(), at, *inside, e.number(2, e.result(), 0));
+}
+
+#define E(f) element_rule<f>
+#define none nullptr
+constexpr Applies real = applies_computable;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/indexing.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> indexing_ops() { return kRows; }
+
+}  // namespace oxy::ops

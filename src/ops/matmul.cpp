@@ -1,0 +1,230 @@
+// Matrix products, convolutions, attention and pooling: shape rules only, they run as extern calls.
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+
+bool is_row_major(const TensorType& t) { return t.strides == ir::contiguous_strides(t.sizes); }
+
+void push(Types& out, const TensorType& like, Sizes sizes) {
+  out.push_back(ir::Type::of(row_major(like.dtype, like.device, std::move(sizes))));
+}
+
+// Tensors of this rank, one dtype and one device.
+bool alike(const TensorType* a, const TensorType* b, int64_t rank_a, int64_t rank_b) {
+  return a && b && a->dim() == rank_a && b->dim() == rank_b && a->dtype == b->dtype &&
+         a->device == b->device;
+}
+
+bool same_size(Expr a, Expr b) { return known_same({a}, {b}); }
+
+// ---- products ----
+
+template <size_t At>
+bool shape_mm(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *x = a.tensor(At), *y = a.tensor(At + 1);
+  if (!alike(x, y, 2, 2) || !same_size(x->sizes[1], y->sizes[0])) return false;
+  if (At == 1 && (!a.tensor(0) || a.tensor(0)->dtype != x->dtype)) return false;
+  push(out, *x, {x->sizes[0], y->sizes[1]});
+  return true;
+}
+
+template <size_t At>
+bool shape_bmm(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *x = a.tensor(At), *y = a.tensor(At + 1);
+  if (!alike(x, y, 3, 3) || !same_size(x->sizes[2], y->sizes[1])) return false;
+  if (!same_size(x->sizes[0], y->sizes[0])) return false;
+  if (At == 1 && (!a.tensor(0) || a.tensor(0)->dtype != x->dtype)) return false;
+  push(out, *x, {x->sizes[0], x->sizes[1], y->sizes[2]});
+  return true;
+}
+
+bool shape_mv(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *x = a.tensor(0), *y = a.tensor(1);
+  if (!alike(x, y, 2, 1) || !same_size(x->sizes[1], y->sizes[0])) return false;
+  push(out, *x, {x->sizes[0]});
+  return true;
+}
+
+bool shape_dot(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *x = a.tensor(0), *y = a.tensor(1);
+  if (!alike(x, y, 1, 1) || !same_size(x->sizes[0], y->sizes[0])) return false;
+  push(out, *x, {});
+  return true;
+}
+
+bool shape_linear(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *x = a.tensor(0), *w = a.tensor(1);
+  if (!x || x->dim() < 2 || !alike(x, w, x->dim(), 2) || !is_row_major(*x)) return false;
+  if (!same_size(x->sizes.back(), w->sizes[1])) return false;
+  if (!a.missing(2) && (!a.tensor(2) || a.tensor(2)->dtype != x->dtype)) return false;
+  Sizes sizes = x->sizes;
+  sizes.back() = w->sizes[0];
+  push(out, *x, std::move(sizes));
+  return true;
+}
+
+// ---- convolution ----
+
+Expr convolved(Expr in, Expr kernel, int64_t stride, int64_t padding, int64_t dilation) {
+  const Expr reach = Expr(dilation) * (kernel - Expr(1)) + Expr(1);
+  return sym::floordiv(in + Expr(2 * padding) - reach, Expr(stride)) + Expr(1);
+}
+
+// One number a spatial dimension; a single one counts for all.
+bool spatial(const Args& a, size_t at, size_t rank, std::vector<int64_t>& out) {
+  if (!a.integers(at, out)) return false;
+  if (out.size() == 1) out.resize(rank, out[0]);
+  return out.size() == rank;
+}
+
+// Layouts other than row-major depend on the library that runs it: torch is asked.
+bool shape_convolution(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *x = a.tensor(0), *w = a.tensor(1);
+  if (!alike(x, w, 4, 4) || !is_row_major(*x) || !is_row_major(*w)) return false;
+  std::vector<int64_t> stride, padding, dilation;
+  auto transposed = a.boolean(6, false);
+  auto groups = a.integer(8, 1);
+  if (!spatial(a, 3, 2, stride) || !spatial(a, 4, 2, padding) || !spatial(a, 5, 2, dilation)) {
+    return false;
+  }
+  if (!transposed || *transposed || !groups) return false;
+  if (!same_size(x->sizes[1], w->sizes[1] * Expr(*groups))) return false;
+  // A kernel with one input channel can look like channels-last.
+  if (w->sizes[1].is_const(1) || x->sizes[1].is_const(1)) return false;
+  Sizes sizes{x->sizes[0], w->sizes[0]};
+  for (size_t d = 0; d < 2; ++d) {
+    sizes.push_back(
+        convolved(x->sizes[2 + d], w->sizes[2 + d], stride[d], padding[d], dilation[d]));
+    auto empty = sym::known_less(sizes.back(), 1);
+    if (!empty || *empty) return false;
+  }
+  push(out, *x, std::move(sizes));
+  return true;
+}
+
+// ---- pooling ----
+
+struct Window {
+  std::vector<int64_t> kernel, stride, padding, dilation;
+  bool ceil = false;
+};
+
+std::optional<Expr> pooled(Expr in, const Window& w, size_t d) {
+  if (!in.is_const()) return std::nullopt;
+  const int64_t size = in.value(), stride = w.stride[d], padding = w.padding[d];
+  const int64_t reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
+  const int64_t room = size + 2 * padding - reach;
+  if (room < 0 || stride <= 0) return std::nullopt;
+  int64_t n = (room + (w.ceil ? stride - 1 : 0)) / stride + 1;
+  if (w.ceil && (n - 1) * stride >= size + padding) --n;
+  return Expr(n);
+}
+
+bool shape_pool(const Args& a, const Window& w, std::vector<DType> dtypes, Types& out) {
+  const TensorType& t = *a.tensor(0);
+  Sizes sizes = t.sizes;
+  for (size_t d = 0; d < 2; ++d) {
+    auto n = pooled(t.sizes[t.sizes.size() - 2 + d], w, d);
+    if (!n) return false;
+    sizes[sizes.size() - 2 + d] = *n;
+  }
+  for (DType dtype : dtypes) out.push_back(ir::Type::of(row_major(dtype, t.device, sizes)));
+  return true;
+}
+
+bool poolable(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  return t && t->dim() == 4 && is_row_major(*t) && !t->sizes[1].is_const(1) &&
+         !t->numel().is_const(0);
+}
+
+// self, kernel_size, stride, padding, dilation, ceil_mode
+bool shape_max_pool(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  Window w;
+  if (!poolable(a) || !spatial(a, 1, 2, w.kernel)) return false;
+  const auto* stride = a[2].items();
+  if (a.missing(2) || (stride && stride->empty())) w.stride = w.kernel;
+  if (w.stride.empty() && !spatial(a, 2, 2, w.stride)) return false;
+  if (a.missing(3)) w.padding = {0, 0};
+  if (w.padding.empty() && !spatial(a, 3, 2, w.padding)) return false;
+  if (a.missing(4)) w.dilation = {1, 1};
+  if (w.dilation.empty() && !spatial(a, 4, 2, w.dilation)) return false;
+  auto ceil = a.boolean(5, false);
+  if (!ceil) return false;
+  w.ceil = *ceil;
+  return shape_pool(a, w, {a.tensor(0)->dtype, DType::I64}, out);
+}
+
+// self, kernel_size, stride, padding, ceil_mode, ...
+bool shape_avg_pool(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  Window w;
+  w.dilation = {1, 1};
+  if (!poolable(a) || !spatial(a, 1, 2, w.kernel)) return false;
+  const auto* stride = a[2].items();
+  if (a.missing(2) || (stride && stride->empty())) w.stride = w.kernel;
+  if (w.stride.empty() && !spatial(a, 2, 2, w.stride)) return false;
+  if (a.missing(3)) w.padding = {0, 0};
+  if (w.padding.empty() && !spatial(a, 3, 2, w.padding)) return false;
+  auto ceil = a.boolean(4, false);
+  if (!ceil) return false;
+  w.ceil = *ceil;
+  return shape_pool(a, w, {a.tensor(0)->dtype}, out);
+}
+
+bool shape_adaptive_pool(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  std::vector<int64_t> size;
+  if (!poolable(a) || !spatial(a, 1, 2, size)) return false;
+  const TensorType& t = *a.tensor(0);
+  push(out, t, {t.sizes[0], t.sizes[1], Expr(size[0]), Expr(size[1])});
+  return true;
+}
+
+// ---- attention ----
+
+// query, key, value: [batch, heads, length, size]. The result has the layout of the query, the
+// logarithms of the sums lie as [batch, length, heads].
+bool shape_attention(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2);
+  if (!alike(q, k, 4, 4) || !alike(q, v, 4, 4)) return false;
+  if (!same_size(q->sizes[3], v->sizes[3]) || !same_size(q->sizes[3], k->sizes[3])) return false;
+  auto strides = preserved_strides(*q);
+  if (!strides || q->numel().is_const(0)) return false;
+  TensorType y = row_major(q->dtype, q->device, q->sizes);
+  y.strides = std::move(*strides);
+  const Expr batch = q->sizes[0], heads = q->sizes[1], length = q->sizes[2];
+  const DType wide = q->dtype == DType::F64 ? DType::F64 : DType::F32;
+  TensorType sums = row_major(wide, q->device, {batch, heads, length});
+  sums.strides = {heads * length, Expr(1), heads};
+  out.push_back(ir::Type::of(std::move(y)));
+  out.push_back(ir::Type::of(std::move(sums)));
+  return true;
+}
+
+#define none nullptr
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/matmul.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> matmul_ops() { return kRows; }
+
+}  // namespace oxy::ops

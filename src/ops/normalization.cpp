@@ -1,0 +1,251 @@
+// Softmax and the normalisations: shapes, and their meaning in sums, differences and products. Half
+// precision is widened once at the start and rounded once at the end, as ATen's kernels do.
+#include "ops/compose.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using ir::ValueId;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+using Dims = std::vector<int64_t>;
+
+bool floating(const TensorType* t) {
+  return t && ir::is_floating(t->dtype) && is_computable(t->dtype);
+}
+
+ir::Type fresh(const TensorType& t, DType dtype, Sizes sizes) {
+  return ir::Type::of(row_major(dtype, t.device, std::move(sizes)));
+}
+
+bool is_row_major(const TensorType& t) { return t.strides == ir::contiguous_strides(t.sizes); }
+
+// ---- softmax ----
+
+bool shape_softmax(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(1);
+  auto to_float = a.boolean(2, false);
+  if (!floating(t) || !dim || !wrap_dim(*dim, t->dim()) || !to_float || *to_float) return false;
+  out.push_back(fresh(*t, t->dtype, t->sizes));
+  return true;
+}
+
+template <bool Log>
+bool decompose_softmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType result = r.type(n.outputs[0]);
+  const Args a(r.graph(), n);
+  if (!floating(&result) || result.dim() == 0 || result.numel().is_const(0)) return false;
+  const Dims dims{*wrap_dim(*a.integer(1), result.dim())};
+  const ValueId x = c.widen(n.arg(0).value());
+  const ValueId shifted = c.sub(x, c.amax(x, dims, true));
+  const ValueId exp = c.unary("aten.exp.default", shifted);
+  const ValueId sum = c.sum(exp, dims, true);
+  const ValueId y = Log ? c.sub(shifted, c.unary("aten.log.default", sum)) : c.div(exp, sum);
+  auto done = c.as(y, result);
+  if (done) out.push_back(*done);
+  return done.has_value();
+}
+
+// ---- layer norm ----
+
+struct Moments {
+  ValueId centered;  // x - mean
+  ValueId mean;
+  ValueId rstd;  // 1 / sqrt(variance + eps)
+};
+
+// Over `dims` of `x`, which are kept with size 1.
+Moments moments(Compose& c, ValueId x, const Dims& dims, Expr count, double eps) {
+  const ValueId mean = c.div(c.sum(x, dims, true), count);
+  const ValueId centered = c.sub(x, mean);
+  const ValueId variance = c.div(c.sum(c.mul(centered, centered), dims, true), count);
+  return {centered, mean, c.unary("aten.rsqrt.default", c.add(variance, eps))};
+}
+
+bool shape_layer_norm(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes normalized;
+  if (!floating(t) || !a.exprs(1, normalized) || normalized.empty()) return false;
+  if (normalized.size() > t->sizes.size()) return false;
+  const size_t lead = t->sizes.size() - normalized.size();
+  if (!known_same(normalized, Sizes(t->sizes.begin() + lead, t->sizes.end()))) return false;
+  // Halves with parameters in f32 keep their statistics in f32.
+  DType stats = t->dtype;
+  for (size_t i : {2, 3}) {
+    if (!a.missing(i) && !floating(a.tensor(i))) return false;
+    if (const TensorType* p = a.tensor(i)) stats = p->dtype;
+  }
+  if (stats != t->dtype && !(stats == DType::F32 && ir::is_half(t->dtype))) return false;
+  Sizes stat_sizes(t->sizes.begin(), t->sizes.begin() + lead);
+  stat_sizes.resize(t->sizes.size(), Expr(1));
+  out.push_back(fresh(*t, t->dtype, t->sizes));
+  out.push_back(fresh(*t, stats, stat_sizes));
+  out.push_back(fresh(*t, stats, stat_sizes));
+  return true;
+}
+
+bool decompose_layer_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType result = r.type(n.outputs[0]);
+  const TensorType stats = r.type(n.outputs[1]);
+  const Args a(r.graph(), n);
+  auto eps = a.number(4, 1e-5);
+  const auto* normalized = a[1].items();
+  if (!floating(&result) || !eps || !normalized || result.numel().is_const(0)) return false;
+  const auto first = result.dim() - static_cast<int64_t>(normalized->size());
+  Dims dims;
+  Expr count = 1;
+  for (int64_t d = first; d < result.dim(); ++d) {
+    dims.push_back(d);
+    count = count * result.sizes[d];
+  }
+  const ValueId x = c.widen(n.arg(0).value());
+  const Moments m = moments(c, x, dims, count, *eps);
+  ValueId y = c.mul(m.centered, m.rstd);
+  if (!a.missing(2)) y = c.mul(y, c.widen(n.arg(2).value()));
+  if (!a.missing(3)) y = c.add(y, c.widen(n.arg(3).value()));
+  auto done = c.as(y, result);
+  auto mean = c.as(m.mean, stats), rstd = c.as(m.rstd, stats);
+  if (!done || !mean || !rstd) return false;
+  out = {*done, *mean, *rstd};
+  return true;
+}
+
+// ---- group norm ----
+
+// input, weight, bias, N, C, HxW, group, eps
+bool shape_group_norm(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto batch = a.expr(3), groups = a.expr(6);
+  if (!floating(t) || !batch || !groups || !is_row_major(*t)) return false;
+  for (size_t i : {1, 2}) {
+    if (!a.missing(i) && (!a.tensor(i) || a.tensor(i)->dtype != t->dtype)) return false;
+  }
+  out.push_back(fresh(*t, t->dtype, t->sizes));
+  out.push_back(fresh(*t, t->dtype, {*batch, *groups}));
+  out.push_back(fresh(*t, t->dtype, {*batch, *groups}));
+  return true;
+}
+
+// As eager: one scale and one shift a channel, then scale * x + shift.
+bool decompose_group_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType t = r.type(n.arg(0).value());
+  const TensorType result = r.type(n.outputs[0]), stats = r.type(n.outputs[1]);
+  const Args a(r.graph(), n);
+  auto batch = a.expr(3), channels = a.expr(4), spatial = a.expr(5), groups = a.expr(6);
+  auto eps = a.number(7);
+  if (!floating(&t) || !is_row_major(t) || !batch || !channels || !spatial || !groups || !eps) {
+    return false;
+  }
+  if (!is_row_major(result) || t.numel().is_const(0)) return false;
+  const Expr per_group = sym::floordiv(*channels, *groups);
+  const Expr count = per_group * *spatial;
+  const ValueId x = c.widen(n.arg(0).value());
+  const Moments m = moments(c, c.view(x, {*batch, *groups, count}), {2}, count, *eps);
+  ValueId scale = m.rstd;  // [N, G, 1]
+  if (!a.missing(1)) {
+    scale = c.mul(scale, c.view(c.widen(n.arg(1).value()), {Expr(1), *groups, per_group}));
+  }
+  ValueId shift = c.unary("aten.neg.default", c.mul(scale, m.mean));
+  if (!a.missing(2)) {
+    shift = c.add(shift, c.view(c.widen(n.arg(2).value()), {Expr(1), *groups, per_group}));
+  }
+  const Expr last = c.type(scale).sizes[2];
+  const Expr shift_last = c.type(shift).sizes[2];
+  const ValueId grouped = c.view(x, {*batch, *groups, per_group, *spatial});
+  const ValueId scaled = c.mul(grouped, c.view(scale, {*batch, *groups, last, Expr(1)}));
+  const ValueId y = c.add(scaled, c.view(shift, {*batch, *groups, shift_last, Expr(1)}));
+  out.push_back(c.cast(c.view(y, t.sizes), result.dtype));
+  const Sizes per_sample{*batch, *groups};
+  out.push_back(c.cast(c.view(m.mean, per_sample), stats.dtype));
+  out.push_back(c.cast(c.view(m.rstd, per_sample), stats.dtype));
+  return true;
+}
+
+// ---- batch norm with running statistics ----
+
+// input, weight, bias, running_mean, running_var, then (training,) momentum, eps
+bool shape_batch_norm(const ShapeContext& context, ArgSpan args, Types& out, size_t training) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  if (!floating(t) || ir::is_half(t->dtype) || t->dim() < 2) return false;
+  if (training && a.boolean(training).value_or(true)) return false;
+  for (size_t i = 1; i < 5; ++i) {
+    if (i < 3 && a.missing(i)) continue;
+    if (!a.tensor(i) || a.tensor(i)->dtype != t->dtype) return false;
+  }
+  TensorType y = row_major(t->dtype, t->device, t->sizes);
+  if (!is_row_major(*t)) {
+    if (!is_channels_last(*t) || t->strides != channels_last_strides(t->sizes)) return false;
+    y.strides = t->strides;
+  }
+  out.push_back(ir::Type::of(std::move(y)));
+  out.push_back(fresh(*t, t->dtype, {Expr(0)}));
+  out.push_back(fresh(*t, t->dtype, {Expr(0)}));
+  return true;
+}
+
+template <size_t Training>
+bool shape_of_batch_norm(const ShapeContext& context, ArgSpan args, Types& out) {
+  return shape_batch_norm(context, args, out, Training);
+}
+
+// As eager: alpha = weight / sqrt(var + eps) and beta = bias - mean * alpha a channel, then x *
+// alpha + beta.
+template <size_t Training, size_t EpsAt>
+bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType t = r.type(n.arg(0).value());
+  const TensorType result = r.type(n.outputs[0]);
+  const Args a(r.graph(), n);
+  auto eps = a.number(EpsAt);
+  if (!floating(&t) || !eps || (Training && a.boolean(Training).value_or(true))) return false;
+  if (a.missing(3) || a.missing(4)) return false;
+  const ValueId variance = c.widen(n.arg(4).value());
+  ValueId alpha = c.unary("aten.rsqrt.default", c.add(variance, *eps));
+  if (!a.missing(1)) alpha = c.mul(alpha, c.widen(n.arg(1).value()));
+  const ValueId moved = c.mul(c.widen(n.arg(3).value()), alpha);
+  const ValueId beta =
+      a.missing(2) ? c.unary("aten.neg.default", moved) : c.sub(c.widen(n.arg(2).value()), moved);
+  Sizes channels(t.sizes.size(), Expr(1));
+  channels[1] = t.sizes[1];
+  const ValueId x = c.widen(n.arg(0).value());
+  const ValueId y = c.add(c.mul(x, c.view(alpha, channels)), c.view(beta, channels));
+  auto done = c.as(y, result);
+  if (!done) return false;
+  out.push_back(*done);
+  for (size_t i : {1, 2}) {
+    const TensorType stats = r.type(n.outputs[i]);
+    if (!stats.numel().is_const(0)) return false;
+    out.push_back(c.call("aten.full.default",
+                         {list_of(stats.sizes), 0, stats.dtype, ir::Arg(), stats.device}));
+  }
+  return true;
+}
+
+#define none nullptr
+#define D(f) decompose<f>
+constexpr Applies real = applies_computable;
+constexpr Decomposition batch_norm = decompose<decompose_batch_norm<5, 7>>;
+constexpr Decomposition batch_norm_no_training = decompose<decompose_batch_norm<0, 6>>;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/normalization.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> normalization_ops() { return kRows; }
+
+}  // namespace oxy::ops
