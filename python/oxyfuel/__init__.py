@@ -1,0 +1,34 @@
+"""Oxyfuel: the torch.compile stack in C++.
+
+Importing it makes ``torch.compile(fn, backend="oxyfuel")`` available. Calls that Oxyfuel cannot compile, or
+that go wrong inside it, run in eager and give eager's result; a warning says so once.
+
+Environment: ``OXYFUEL_STRICT=1`` raises internal failures, ``OXYFUEL_DISABLE=1`` compiles nothing,
+``OXYFUEL_LOGS`` names artefacts to print (see :func:`set_logs`); :func:`known_options` lists the rest.
+"""
+
+from oxyfuel import _C
+from oxyfuel.backend import oxyfuel_backend, register
+from oxyfuel.compiler import compile_fx, reset
+from oxyfuel.logs import set_logs
+from oxyfuel.options import known_options
+from oxyfuel.statistics import stats
+
+InternalError = _C.InternalError
+Unsupported = _C.Unsupported
+UserError = _C.UserError
+
+__all__ = [
+    "InternalError",
+    "Unsupported",
+    "UserError",
+    "compile_fx",
+    "known_options",
+    "oxyfuel_backend",
+    "reset",
+    "set_logs",
+    "stats",
+]
+__version__ = "0.1.0"
+
+register()

@@ -1,0 +1,45 @@
+"""The backend of ``torch.compile(fn, backend="oxyfuel")``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from oxyfuel.compiler import compile_fx
+
+_GROUP = "torch_dynamo_backends"
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def oxyfuel_backend(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    **_: Any,
+) -> Callable[..., Any]:
+    """Compiles what TorchDynamo captured; called by torch.compile.
+
+    ``mode`` is checked against torch's names and changes nothing on the CPU. ``options`` are those of
+    :func:`oxyfuel.compile_fx`.
+    """
+    if mode is not None and mode not in _MODES:
+        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(_MODES)}")
+    return compile_fx(gm, example_inputs, options=options)
+
+
+def register() -> None:
+    """Makes the backend known to torch.
+
+    An installed package is found through its entry point when it is asked for, so that importing Oxyfuel
+    need not import TorchDynamo; a checkout has no entry point and registers here.
+    """
+    if any(e.name == "oxyfuel" for e in importlib.metadata.entry_points(group=_GROUP)):
+        return
+    import torch._dynamo
+
+    torch._dynamo.register_backend(oxyfuel_backend, name="oxyfuel")

@@ -1,0 +1,154 @@
+"""From a torch.fx.GraphModule to a callable: recording, planning, and what is said when that fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from oxyfuel import _C, statistics
+from oxyfuel.logs import log
+from oxyfuel.options import make_settings
+
+_lock = threading.RLock()  # one compilation at a time
+_graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
+_said: set[str] = set()
+
+
+def compile_fx(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any] = (),
+    *,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """A callable that computes what ``gm`` computes, faster.
+
+    It takes the graph's inputs in order (tensors and integers). Each new combination of sizes, strides and
+    dtypes is compiled at its first call, so ``example_inputs`` may be empty. Results, mutated inputs and
+    exceptions are those of ``gm``.
+
+    Raises UserError (a ValueError) for an unknown option.
+    """
+    del example_inputs  # sizes are taken from the first call, when the real tensors are there
+    settings = make_settings(options)
+    statistics.count("graphs")
+    if settings.get("disable") == "true":
+        return gm
+    return _Graph(gm, settings).callable
+
+
+def reset() -> None:
+    """Forgets every compiled plan, counter and warning, and gives idle memory back."""
+    for graph in list(_graphs):
+        graph.forget()
+    statistics.clear()
+    _said.clear()
+    _C.trim_pool()
+
+
+class _Graph:
+    """One graph and the plans made of it. Lives as long as its callable, which holds its methods."""
+
+    def __init__(self, gm: torch.fx.GraphModule, settings: _C.Settings) -> None:
+        self._gm = gm
+        self._settings = settings
+        self._strict = settings.get("strict") == "true"
+        self._torch_graph: _C.TorchGraph | None = None
+        self.callable = _C.CompiledGraph(gm, self.compile, self.report, _attribute_slots(gm))
+        _graphs.add(self)
+
+    def forget(self) -> None:
+        """Drops the plans; the next call compiles anew."""
+        self.callable.reset()
+
+    def compile(self, args: tuple[Any, ...]) -> _C.CompiledPlan | tuple[str, str]:
+        """A plan for inputs like these, or (kind, reason) where there is none."""
+        start = time.perf_counter()
+        try:
+            with _lock:
+                return self._make_plan(args)
+        except _C.Unsupported as e:
+            return "unsupported", str(e)
+        except Exception as e:
+            return "failed", f"{type(e).__name__}: {e}"
+        finally:
+            statistics.count("compile_seconds", time.perf_counter() - start)
+
+    def _make_plan(self, args: tuple[Any, ...]) -> _C.CompiledPlan:
+        if self._torch_graph is None:
+            log("graph_code", "captured graph", self._gm.code)
+            self._torch_graph = _C.TorchGraph.from_fx(self._gm)
+        recording = _C.record(self._torch_graph, args)
+        log("aot_graphs", "ATen graph", recording.text())
+        plan = _C.make_plan(recording, args, self._settings)
+        statistics.count("plans")
+        statistics.count("kernels", plan.kernel_count())
+        statistics.count("extern_calls", plan.extern_count())
+        return plan
+
+    def report(self, kind: str, text: str) -> None:
+        """Told by the callable after eager has taken a call over, or of a plan that ran (kind "note")."""
+        if kind == "note":
+            statistics.count("layout_copies")
+            return _warn_once(text)
+        if kind == "grad":
+            statistics.count("grad_fallbacks")
+            return _warn_once("calls that need gradients run in eager: training is not compiled yet")
+        if kind == "unsupported":
+            statistics.count("unsupported")
+            return _warn_once(f"{text} is not compiled: such calls run in eager")
+        statistics.count("fallbacks")
+        if self._strict:
+            raise _C.InternalError(text)
+        return _warn_once(
+            f"a graph runs in eager after an internal failure: {text}. OXYFUEL_STRICT=1 raises the error, "
+            "OXYFUEL_LOGS shows the stages that were reached"
+        )
+
+
+def _warn_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(f"oxyfuel: {text}", stacklevel=2)
+
+
+def _attribute_slots(gm: torch.fx.GraphModule) -> list[tuple[dict[str, Any], str]]:
+    """Every (dict, key) through which the graph reaches its attributes, so that a new one is noticed."""
+    slots: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+
+    def add(holder: dict[str, Any], key: str) -> None:
+        slots[id(holder), key] = (holder, key)
+
+    def add_path(path: str) -> Any:
+        owner: Any = gm
+        for name in path.split("."):
+            holder = _holder(owner, name)
+            if holder is None:
+                return None
+            add(holder, name)
+            owner = holder[name]
+        return owner
+
+    for node in gm.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            found = add_path(node.target)
+            if isinstance(found, torch.nn.Module):
+                for path, module in found.named_modules():
+                    prefix = f"{node.target}.{path}" if path else node.target
+                    for name in [*module._parameters, *module._buffers]:
+                        add_path(f"{prefix}.{name}")
+    return list(slots.values())
+
+
+def _holder(owner: Any, name: str) -> dict[str, Any] | None:
+    """The dict in which an attribute of a module stands."""
+    names = ("_parameters", "_buffers", "_modules") if isinstance(owner, torch.nn.Module) else ()
+    for holder in [owner.__dict__.get(n) for n in names] + [getattr(owner, "__dict__", None)]:
+        if holder is not None and name in holder:
+            return holder
+    return None

@@ -1,0 +1,355 @@
+// Entry and exit of a compiled graph: arguments to inputs, the choice of a plan, results to Python objects.
+#include "python/compiled_graph.h"
+
+#include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/util/SmallVector.h>
+#include <structmember.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "python/compiled_plan.h"
+
+namespace oxy::python {
+namespace {
+
+namespace py = pybind11;
+using bridge::Input;
+using bridge::InputSignature;
+
+// Plans per graph; more different inputs than that run in eager.
+constexpr size_t kMaxEntries = 64;
+
+// Settings of torch that the recording may have read; a plan holds for one state of them.
+struct GlobalState {
+  bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  at::ScalarType autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  caffe2::TypeMeta default_dtype = c10::get_default_dtype();
+  bool grad_mode = c10::GradMode::is_enabled();
+  bool deterministic = at::globalContext().deterministicAlgorithms();
+  bool flash = at::globalContext().userEnabledFlashSDP();
+  bool math = at::globalContext().userEnabledMathSDP();
+  friend bool operator==(const GlobalState&, const GlobalState&) = default;
+};
+
+// Something listens to every op or transforms it: only the ops themselves can tell it what happens.
+bool is_observed() {
+  constexpr c10::DispatchKeySet transforms({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                            c10::DispatchKey::Functionalize, c10::DispatchKey::PreDispatch,
+                                            c10::DispatchKey::PythonDispatcher});
+  return c10::impl::TorchDispatchModeTLS::any_modes_set() || at::impl::torch_function_mode_enabled() ||
+         !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
+}
+
+// One plan, or the knowledge that there is none for inputs like these.
+struct Entry {
+  GlobalState state;
+  std::vector<py::object> attributes;  // what the slots held
+  std::shared_ptr<CompiledPlan> plan;
+  std::unique_ptr<InputSignature> eager_for;
+};
+
+struct Slot {
+  py::object dict, key;
+};
+
+struct CompiledGraph {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject *eager, *compile, *report;
+  std::vector<Slot>* slots;
+  std::vector<Entry>* entries;  // most recently used first
+  bool full_said;
+};
+
+using Inputs = c10::SmallVector<Input, 16>;
+using Held = c10::SmallVector<at::Tensor, 16>;
+
+// One call's arguments. The tensors are held: another thread may drop them once the GIL is released.
+struct Arguments {
+  PyObject* const* objects;
+  Py_ssize_t count;
+  Inputs inputs;
+  Held held;
+  bool requires_grad = false;
+  std::string unsupported;
+
+  Arguments(PyObject* const* args, Py_ssize_t n) : objects(args), count(n) {
+    inputs.reserve(static_cast<size_t>(n));
+    held.reserve(static_cast<size_t>(n));
+    for (Py_ssize_t i = 0; i < n && unsupported.empty(); i++) add(args[i]);
+  }
+
+ private:
+  void add(PyObject* o) {
+    if (THPVariable_CheckExact(o)) {
+      held.push_back(THPVariable_Unpack(o));
+      const at::Tensor& t = held.back();
+      requires_grad |= t.requires_grad();
+      inputs.push_back({&t, 0});
+    } else if (PyLong_CheckExact(o)) {
+      int overflow = 0;
+      inputs.push_back({nullptr, PyLong_AsLongLongAndOverflow(o, &overflow)});
+      if (overflow != 0) unsupported = "an integer of more than 64 bits";
+    } else if (THPVariable_Check(o)) {
+      unsupported = std::string("a tensor subclass, ") + Py_TYPE(o)->tp_name;
+    } else {
+      unsupported = std::string("an input that is a ") + Py_TYPE(o)->tp_name;
+    }
+  }
+};
+
+std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), inputs.size()}; }
+
+// Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception and is not reported.
+PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
+                    const std::string& why) {
+  PyObject* result = PyObject_Vectorcall(self->eager, a.objects, static_cast<size_t>(a.count), kwnames);
+  if (result == nullptr || kind == nullptr) return result;
+  PyObject* said = PyObject_CallFunction(self->report, "ss", kind, why.c_str());
+  if (said == nullptr) Py_CLEAR(result);
+  Py_XDECREF(said);
+  return result;
+}
+
+bool attributes_match(const CompiledGraph* self, const Entry& e) {
+  for (size_t i = 0; i < self->slots->size(); i++) {
+    const Slot& s = (*self->slots)[i];
+    if (PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr()) != e.attributes[i].ptr()) return false;
+  }
+  return true;
+}
+
+Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& state) {
+  std::vector<Entry>& entries = *self->entries;
+  for (size_t i = 0; i < entries.size(); i++) {
+    Entry& e = entries[i];
+    bool match = e.plan ? e.plan->executable.accepts(span(a.inputs)) : e.eager_for->matches(span(a.inputs));
+    if (!match || !(e.state == state) || !attributes_match(self, e)) continue;
+    auto found = entries.begin() + static_cast<ptrdiff_t>(i);
+    std::rotate(entries.begin(), found, found + 1);
+    return &entries.front();
+  }
+  return nullptr;
+}
+
+// Asks for a plan. An entry without one is made where there is none; `kind` and `why` say so.
+std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState& state,
+                                            std::string& kind, std::string& why) {
+  py::tuple args(static_cast<size_t>(a.count));
+  for (Py_ssize_t i = 0; i < a.count; i++) args[static_cast<size_t>(i)] = py::handle(a.objects[i]);
+  Entry entry;
+  entry.state = state;
+  for (const Slot& s : *self->slots) {
+    entry.attributes.push_back(
+        py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr())));
+  }
+  py::object made = py::handle(self->compile)(args);
+  if (py::isinstance<py::tuple>(made)) {
+    std::tie(kind, why) = made.cast<std::pair<std::string, std::string>>();
+    entry.eager_for = std::make_unique<InputSignature>(span(a.inputs), InputSignature::Options{});
+  } else {
+    entry.plan = made.cast<std::shared_ptr<CompiledPlan>>();
+  }
+  auto plan = entry.plan;
+  self->entries->insert(self->entries->begin(), std::move(entry));
+  return plan;
+}
+
+PyObject* wrap_output(const Arguments& a, const runtime::PlanOutput& o, at::Tensor&& t) {
+  if (o.kind == ir::OutputSpec::Kind::Input) return Py_NewRef(a.objects[o.index]);
+  if (t.defined()) return THPVariable_Wrap(std::move(t));
+  if (o.number) return PyLong_FromLongLong(*o.number);
+  return Py_NewRef(Py_None);
+}
+
+PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
+  const std::vector<ResultTree>& leaves = plan.result.items;
+  auto count = static_cast<Py_ssize_t>(leaves.size());
+  bool list = plan.result.kind == ResultTree::Kind::List;
+  PyObject* result = list ? PyList_New(count) : PyTuple_New(count);
+  for (Py_ssize_t i = 0; result != nullptr && i < count; i++) {
+    uint32_t k = leaves[static_cast<size_t>(i)].output;
+    PyObject* o = wrap_output(a, plan.executable.plan().outputs[k], at::Tensor(outputs[k]));
+    if (o == nullptr) {
+      Py_CLEAR(result);
+    } else if (list) {
+      PyList_SET_ITEM(result, i, o);
+    } else {
+      PyTuple_SET_ITEM(result, i, o);
+    }
+  }
+  return result;
+}
+
+PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
+  if (plan.flat) return wrap_flat(a, plan, outputs);
+  std::vector<py::object> objects;
+  for (size_t k = 0; k < outputs.size(); k++) {
+    PyObject* o = wrap_output(a, plan.executable.plan().outputs[k], std::move(outputs[k]));
+    if (o == nullptr) return nullptr;
+    objects.push_back(py::reinterpret_steal<py::object>(o));
+  }
+  return plan.result.build(objects).release().ptr();
+}
+
+bool report_notes(CompiledGraph* self, bridge::Executable& executable) {
+  for (const std::string& text : executable.take_notes()) {
+    PyObject* said = PyObject_CallFunction(self->report, "ss", "note", text.c_str());
+    if (said == nullptr) return false;
+    Py_DECREF(said);
+  }
+  return true;
+}
+
+// `plan` is held: a compilation in another thread may drop the entry.
+PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<CompiledPlan> plan) {
+  bridge::Outputs outputs;
+  std::string reason;
+  PyThreadState* thread = PyEval_SaveThread();
+  bool ok = plan->executable.run(span(a.inputs), outputs, reason);
+  PyEval_RestoreThread(thread);
+  if (!ok) return run_eager(self, a, nullptr, "failed", reason);
+  if (plan->executable.has_notes() && !report_notes(self, plan->executable)) return nullptr;
+  return wrap_outputs(a, *plan, outputs);
+}
+
+bool slots_require_grad(const CompiledGraph* self) {
+  return std::any_of(self->slots->begin(), self->slots->end(), [](const Slot& s) {
+    PyObject* o = PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr());
+    return o != nullptr && THPVariable_Check(o) && THPVariable_Unpack(o).requires_grad();
+  });
+}
+
+PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwnames) {
+  if (is_observed()) return run_eager(self, a, kwnames, nullptr, "");
+  if (kwnames != nullptr) return run_eager(self, a, kwnames, "unsupported", "keyword arguments");
+  if (!a.unsupported.empty()) return run_eager(self, a, nullptr, "unsupported", a.unsupported);
+  bool needs_grad = c10::GradMode::is_enabled() && (a.requires_grad || slots_require_grad(self));
+  if (needs_grad) return run_eager(self, a, nullptr, "grad", "gradients are required");
+  GlobalState state;
+  if (Entry* e = find_entry(self, a, state)) {
+    if (!e->plan) return run_eager(self, a, nullptr, nullptr, "");
+    return run_plan(self, a, e->plan);
+  }
+  if (self->entries->size() >= kMaxEntries) {
+    const char* kind = std::exchange(self->full_said, true) ? nullptr : "unsupported";
+    return run_eager(self, a, nullptr, kind, "more than 64 kinds of inputs");
+  }
+  std::string kind, why;
+  auto plan = compile_entry(self, a, state, kind, why);
+  if (!plan) return run_eager(self, a, nullptr, kind.c_str(), why);
+  return run_plan(self, a, std::move(plan));
+}
+
+PyObject* call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  try {
+    Arguments arguments(args, PyVectorcall_NARGS(nargsf));
+    return call_checked(reinterpret_cast<CompiledGraph*>(self), arguments, kwnames);
+  } catch (py::error_already_set& e) {
+    e.restore();
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+  return nullptr;
+}
+
+PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject *eager, *compile, *report, *slots;
+  if (!PyArg_ParseTuple(args, "OOOO!", &eager, &compile, &report, &PyList_Type, &slots)) return nullptr;
+  auto* self = reinterpret_cast<CompiledGraph*>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->vectorcall = call;
+  self->eager = Py_NewRef(eager);
+  self->compile = Py_NewRef(compile);
+  self->report = Py_NewRef(report);
+  self->slots = new std::vector<Slot>();
+  self->entries = new std::vector<Entry>();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(slots); i++) {
+    PyObject *dict, *key;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(slots, i), "O!O", &PyDict_Type, &dict, &key)) {
+      Py_DECREF(self);
+      return nullptr;
+    }
+    self->slots->push_back({py::reinterpret_borrow<py::object>(dict), py::reinterpret_borrow<py::object>(key)});
+  }
+  return reinterpret_cast<PyObject*>(self);
+}
+
+int traverse(PyObject* o, visitproc visit, void* arg) {
+  auto* self = reinterpret_cast<CompiledGraph*>(o);
+  Py_VISIT(Py_TYPE(o));
+  Py_VISIT(self->eager);
+  Py_VISIT(self->compile);
+  Py_VISIT(self->report);
+  if (self->slots != nullptr) {
+    for (const Slot& s : *self->slots) Py_VISIT(s.dict.ptr());
+  }
+  return 0;
+}
+
+int clear(PyObject* o) {
+  auto* self = reinterpret_cast<CompiledGraph*>(o);
+  Py_CLEAR(self->eager);
+  Py_CLEAR(self->compile);
+  Py_CLEAR(self->report);
+  delete std::exchange(self->slots, nullptr);
+  delete std::exchange(self->entries, nullptr);
+  return 0;
+}
+
+void dealloc(PyObject* o) {
+  PyObject_GC_UnTrack(o);
+  clear(o);
+  PyTypeObject* type = Py_TYPE(o);
+  type->tp_free(o);
+  Py_DECREF(type);
+}
+
+PyObject* forget(PyObject* o, PyObject*) {
+  reinterpret_cast<CompiledGraph*>(o)->entries->clear();
+  Py_RETURN_NONE;
+}
+
+PyObject* plans(PyObject* o, PyObject*) {
+  py::list out;
+  for (const Entry& e : *reinterpret_cast<CompiledGraph*>(o)->entries) {
+    if (e.plan) out.append(e.plan);
+  }
+  return out.release().ptr();
+}
+
+PyMethodDef methods[] = {{"reset", forget, METH_NOARGS, "Forgets every plan."},
+                         {"plans", plans, METH_NOARGS, "The CompiledPlans made so far, most recently used first."},
+                         {nullptr, nullptr, 0, nullptr}};
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledGraph, vectorcall), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+}  // namespace
+
+PyObject* make_compiled_graph_type() {
+  static const char doc[] = "A graph compiled by Oxyfuel: called as the torch.fx.GraphModule that it came from.";
+  static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+                                {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                                {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                                {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                                {Py_tp_methods, methods},
+                                {Py_tp_members, members},
+                                {Py_tp_doc, const_cast<char*>(doc)},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"oxyfuel._C.CompiledGraph", sizeof(CompiledGraph), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
+  return PyType_FromSpec(&spec);
+}
+
+}  // namespace oxy::python
