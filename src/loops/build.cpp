@@ -4,6 +4,7 @@
 
 #include "ir/text.h"
 #include "loops/body_builder.h"
+#include "ops/own_kernels.h"
 #include "support/check.h"
 
 namespace oxy::loops {
@@ -50,6 +51,7 @@ class ProgramBuilder final : public ValueHome {
   bool has_loop(const ir::Node& n, const ops::OpInfo* info) const;
   void add_node(const ir::Node& n);
   void add_extern(const ir::Node& n);
+  bool lies_as_typed(const ir::Node& n);
   void add_loop(const ir::Node& n, uint32_t out);
   void add_reduction(const ir::Node& n);
   void finish_outputs();
@@ -239,6 +241,11 @@ void ProgramBuilder::add_extern(const ir::Node& n) {
       if (graph_.value(v).type.is_tensor()) step.reads.push_back(in_memory(v));
     });
   }
+  if (options_.own_products && ops::has_own_kernel(graph_, n) && lies_as_typed(n)) {
+    step.writes.push_back(result_buffer(n.outputs[0]));
+    program_.steps.push_back(std::move(step));
+    return;
+  }
   may_alias(n);
   for (ir::ValueId v : n.outputs) {
     BufferId b;
@@ -249,6 +256,17 @@ void ProgramBuilder::add_extern(const ir::Node& n) {
     step.writes.push_back(b);
   }
   program_.steps.push_back(std::move(step));
+}
+
+// Whether the operands' memory has the strides of their types, on which has_own_kernel relies.
+bool ProgramBuilder::lies_as_typed(const ir::Node& n) {
+  bool same = true;
+  for (const ir::Arg& a : n.args) {
+    ir::for_each_value(a, [&](ir::ValueId v) {
+      same &= program_.buffers[in_memory(v)].type.strides == graph_.tensor_type(v).strides;
+    });
+  }
+  return same;
 }
 
 // The flat offset of the view's elements in its source, where it is linear in the view's indices.

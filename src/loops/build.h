@@ -12,6 +12,8 @@ namespace oxy::loops {
 
 struct BuildOptions {
   bool kernels = true;  // false: every node is an extern step
+  // Products and convolutions of ops/own_kernels.h write to planned memory, as loops do: their steps become kernels.
+  bool own_products = false;
 };
 
 Program build_program(const ir::Graph& graph, const BuildOptions& options);

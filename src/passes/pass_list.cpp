@@ -6,12 +6,14 @@
 
 #include "ir/verify.h"
 #include "passes/canonicalize.h"
+#include "passes/choose_layouts.h"
 #include "passes/cse.h"
 #include "passes/dce.h"
 #include "passes/decompose.h"
 #include "passes/fold_constants.h"
 #include "passes/remove_noops.h"
 #include "passes/simplify_views.h"
+#include "passes/use_onednn.h"
 #include "support/check.h"
 
 namespace oxy::passes {
@@ -19,12 +21,14 @@ namespace {
 
 constexpr Pass kAll[] = {
     {"canonicalize", canonicalize, "one way to write each thing"},
+    {"choose_layouts", choose_layouts, "channels-last activations for convolutions"},
     {"cse", cse, "equal calls become one"},
     {"dce", dce, "calls that nothing reads go"},
     {"decompose", decompose, "ops in terms of simpler ones"},
     {"fold_constants", fold_constants, "arithmetic on constants"},
     {"remove_noops", remove_noops, "calls whose result is their operand go"},
     {"simplify_views", simplify_views, "chains of views become one view"},
+    {"use_onednn", use_onednn, "linear layers through oneDNN"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
@@ -35,8 +39,10 @@ constexpr Pass kStandard[] = {
     {"canonicalize", canonicalize, "the forms that decompositions brought in"},
     {"fold_constants", fold_constants, "masks and scalars"},
     {"simplify_views", simplify_views, "what heads and decompositions piled up"},
-    {"remove_noops", remove_noops, "what the last three laid bare"},
+    {"choose_layouts", choose_layouts, "while it shows what is element-wise"},
+    {"remove_noops", remove_noops, "what the last four laid bare"},
     {"cse", cse, "equal by now: masks and casts of each layer"},
+    {"use_onednn", use_onednn, "once it is settled which products there are"},
     {"dce", dce, "what all of them left behind"},
 };
 

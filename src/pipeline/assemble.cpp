@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/cpp/conv2d.h"
 #include "codegen/cpp/matmul.h"
 #include "ops/op_table.h"
 #include "runtime/extern_plan.h"
@@ -115,8 +116,9 @@ class Assembler {
       plan().steps.emplace_back(runtime::FreeStep{free->buffer.index});
     } else {
       const loops::ExternStep& e = std::get<schedule::ExternCall>(step).step;
-      if (is_own_kernel(e)) add_product(e);
-      else add_extern(e);
+      if (!is_own_kernel(e)) add_extern(e);
+      else if (graph_.node(e.node).target == "aten.convolution.default") add_convolution(e);
+      else add_product(e);
     }
   }
 
@@ -181,16 +183,74 @@ class Assembler {
     m.a_offset = view_offset(a);
     m.b_offset = view_offset(b);
     m.c_offset = view_offset(c);
-    runtime::KernelStep step;
-    step.buffers = {a.index, b.index};
+    std::optional<BufferId> bias;
     if (first) {
-      BufferId bias = buffer_of(n.arg(0).value());
+      bias = buffer_of(n.arg(0).value());
       m.bias = true;
-      m.bias_offset = view_offset(bias);
-      step.buffers.push_back(bias.index);
+      m.bias_offset = view_offset(*bias);
     }
-    step.buffers.push_back(c.index);
-    step.kernel = product_kernel(m);
+    uint32_t kernel = own_kernel(products_, m, "matmul", [&](KernelSource& k) {
+      k.text = codegen::cpp::emit_matmul(m, target_);
+      k.range = codegen::cpp::matmul_range(m, target_);
+      k.grain = grain_of_product(m.batch * m.m * m.n * m.k, k.range);
+      k.scratch_bytes = codegen::cpp::matmul_scratch_bytes(m, target_);
+    });
+    add_own_step(kernel, a, b, bias, c);
+  }
+
+  // convolution(x, w, bias, stride, padding, dilation, ...) on channels-last x.
+  void add_convolution(const loops::ExternStep& e) {
+    const ir::Node& n = graph_.node(e.node);
+    BufferId x = buffer_of(n.arg(0).value()), w = buffer_of(n.arg(1).value()), out = e.writes.at(0);
+    const auto &xs = plan().buffers[x.index].meta.sizes, &ws = plan().buffers[w.index].meta.sizes,
+               &os = plan().buffers[out.index].meta.sizes;
+    auto pair = [&](size_t i, size_t d) { return known((*n.arg(i).items())[d].get<ir::Expr>()); };
+    codegen::cpp::Conv2d c;
+    c.batch = xs[0], c.in_channels = xs[1], c.in_h = xs[2], c.in_w = xs[3];
+    c.out_channels = os[1], c.out_h = os[2], c.out_w = os[3];
+    c.kernel_h = ws[2], c.kernel_w = ws[3];
+    c.stride_h = pair(3, 0), c.stride_w = pair(3, 1);
+    c.pad_h = pair(4, 0), c.pad_w = pair(4, 1);
+    c.dilation_h = pair(5, 0), c.dilation_w = pair(5, 1);
+    c.x_offset = view_offset(x), c.w_offset = view_offset(w);
+    std::optional<BufferId> bias;
+    if (n.arg(2).is_value()) {
+      bias = buffer_of(n.arg(2).value());
+      c.bias = true;
+      c.bias_offset = view_offset(*bias);
+    }
+    uint32_t kernel = own_kernel(convolutions_, c, "conv2d", [&](KernelSource& k) {
+      k.text = codegen::cpp::emit_conv2d(c, target_);
+      k.range = codegen::cpp::conv2d_range(c, target_);
+      k.grain = grain_of_product(c.batch * c.out_h * c.out_w * c.out_channels * c.in_channels * c.taps(), k.range);
+      k.scratch_bytes = codegen::cpp::conv2d_scratch_bytes(c, target_);
+    });
+    add_own_step(kernel, x, w, bias, out);
+  }
+
+  // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
+  static int64_t grain_of_product(int64_t multiplications, int64_t range) {
+    return std::max<int64_t>(1, 16 * kWorkOfAThread / std::max<int64_t>(1, multiplications / range));
+  }
+
+  // The kernel of a shape, made on first use.
+  template <class Shape, class Make>
+  uint32_t own_kernel(std::vector<std::pair<Shape, uint32_t>>& known_shapes, const Shape& shape, const char* name,
+                      Make&& make) {
+    for (auto& [s, kernel] : known_shapes)
+      if (s == shape) return kernel;
+    KernelSource source;
+    source.name = cat(name, "_", known_shapes.size());
+    make(source);
+    uint32_t kernel = add_source(std::move(source));
+    known_shapes.emplace_back(shape, kernel);
+    return kernel;
+  }
+
+  void add_own_step(uint32_t kernel, BufferId a, BufferId b, std::optional<BufferId> bias, BufferId out) {
+    runtime::KernelStep step{kernel, {a.index, b.index}};
+    if (bias) step.buffers.push_back(bias->index);
+    step.buffers.push_back(out.index);
     plan().steps.emplace_back(std::move(step));
   }
 
@@ -198,20 +258,6 @@ class Assembler {
   int64_t view_offset(BufferId b) const {
     const Buffer& buffer = program_.buffers[b];
     return buffer.kind == Buffer::Kind::View ? known(buffer.type.offset) : 0;
-  }
-
-  uint32_t product_kernel(const codegen::cpp::Matmul& m) {
-    for (size_t i = 0; i < products_.size(); i++)
-      if (products_[i].first == m) return products_[i].second;
-    KernelSource source;
-    source.name = cat("matmul_", products_.size());
-    source.text = codegen::cpp::emit_matmul(m, target_);
-    source.range = codegen::cpp::matmul_range(m, target_);
-    source.grain = std::max<int64_t>(1, 16 * kWorkOfAThread / std::max<int64_t>(1, m.batch * m.m * m.n * m.k / source.range));
-    source.scratch_bytes = codegen::cpp::matmul_scratch_bytes(m, target_);
-    uint32_t kernel = add_source(std::move(source));
-    products_.emplace_back(m, kernel);
-    return kernel;
   }
 
   void add_results() {
@@ -242,6 +288,7 @@ class Assembler {
   const codegen::cpp::Target& target_;
   Assembly out_;
   std::vector<std::pair<codegen::cpp::Matmul, uint32_t>> products_;
+  std::vector<std::pair<codegen::cpp::Conv2d, uint32_t>> convolutions_;
 };
 
 }  // namespace

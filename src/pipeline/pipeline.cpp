@@ -27,11 +27,27 @@ int threads_of(const Settings& settings) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-void run_passes(ir::Graph& graph, const Settings& settings, Trace& trace) {
+// What runs products and convolutions, with `auto` decided.
+std::string products_of(const Settings& settings, const codegen::cpp::Target& target) {
+  std::string choice = settings.products;
+  if (choice == "auto") choice = target.vector_bytes == 32 ? "own" : target.vector_bytes == 64 ? "onednn" : "aten";
+  if (choice == "own" && target.vector_bytes == 0) choice = "aten";
+  return choice;
+}
+
+bool is_wanted(const passes::Pass& pass, const Settings& settings, const std::string& products) {
+  if (settings.pass_disabled(pass.name)) return false;
+  if (pass.name == "decompose") return settings.decompose;
+  if (pass.name == "choose_layouts") return products == "own";
+  if (pass.name == "use_onednn") return products == "onednn";
+  return true;
+}
+
+void run_passes(ir::Graph& graph, const Settings& settings, const std::string& products, Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
   for (const passes::Pass& pass : passes::standard_passes()) {
-    if (settings.pass_disabled(pass.name) || (!settings.decompose && pass.name == "decompose")) continue;
+    if (!is_wanted(pass, settings, products)) continue;
     Phase phase(trace.timeline(), pass.name);
     if (!pass.run(graph)) phase.note("(unchanged)");
     if (settings.verify) ir::verify(graph);
@@ -81,15 +97,16 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
     return plan;
   }
 
-  run_passes(aten, settings, trace);
+  const codegen::cpp::Target target = target_of(settings);
+  const std::string products = products_of(settings, target);
+  run_passes(aten, settings, products, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
 
-  const codegen::cpp::Target target = target_of(settings);
   loops::Program program;
   {
     Phase phase(trace.timeline(), "build loops");
-    program = loops::build_program(aten, {.kernels = true});
+    program = loops::build_program(aten, {.kernels = true, .own_products = products == "own"});
     if (settings.verify) loops::verify(program);
   }
   trace.show(Artifact::ir_pre_fusion, "ir_pre_fusion.txt", [&] { return loops::print(program); });

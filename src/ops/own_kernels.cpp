@@ -1,0 +1,80 @@
+#include "ops/own_kernels.h"
+
+#include "ops/args.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+
+bool is_known_f32(const TensorType* t) {
+  if (!t || t->dtype != DType::F32 || !t->device.is_cpu()) return false;
+  for (const auto* list : {&t->sizes, &t->strides})
+    for (Expr e : *list)
+      if (!e.is_const()) return false;
+  for (Expr size : t->sizes)
+    if (size.value() == 0) return false;
+  return t->offset.is_const();
+}
+
+// Fewer rows than this: the weights are read once and that is the time.
+constexpr int64_t kFewestRows = 4;
+
+bool is_product(const TensorType* a, const TensorType* b, const TensorType& c) {
+  if (!is_known_f32(a) || !is_known_f32(b) || !is_known_f32(&c)) return false;
+  const size_t d = a->sizes.size();
+  if (d < 2 || d > 3 || b->sizes.size() != d) return false;
+  auto stride = [](const TensorType& t, size_t i) {
+    return t.sizes[i].is_const(1) ? 1 : t.strides[i].value();
+  };
+  if (a->sizes[d - 2].value() < kFewestRows || stride(*a, d - 1) != 1 || stride(c, d - 1) != 1)
+    return false;
+  return b->strides[d - 1].is_const(1) || b->strides[d - 2].is_const(1);
+}
+
+bool is_one(const Args& a, size_t i) { return a.missing(i) || a.number(i, 1.0) == 1.0; }
+
+// The parameters of a 4-D convolution with one group.
+bool is_conv2d(const Args& a) {
+  const TensorType *x = a.tensor(0), *w = a.tensor(1);
+  if (!is_known_f32(x) || !is_known_f32(w) || x->dim() != 4 || w->dim() != 4 || !w->is_contiguous())
+    return false;
+  if (!a.missing(2) && (!is_known_f32(a.tensor(2)) || !a.tensor(2)->is_contiguous())) return false;
+  std::vector<int64_t> numbers;
+  for (size_t i : {3, 4, 5})
+    if (!a.integers(i, numbers) || numbers.size() != 2)
+      return false;
+    else
+      numbers.clear();
+  return a.boolean(6, false) == false && a.integer(8, 1) == 1;
+}
+
+}  // namespace
+
+bool is_plain_conv2d(const ir::Graph& g, const ir::Node& n) {
+  // With few input channels a tap is too little work for its pointers.
+  constexpr int64_t kFewestChannels = 8;
+  if (n.target != "aten.convolution.default") return false;
+  Args a(g, n);
+  return is_conv2d(a) && a.tensor(0)->sizes[1].value() >= kFewestChannels &&
+         is_known_f32(&g.tensor_type(n.outputs[0]));
+}
+
+bool has_own_kernel(const ir::Graph& g, const ir::Node& n) {
+  if (n.outputs.size() != 1 || !g.value(n.outputs[0]).type.is_tensor()) return false;
+  const TensorType& out = g.tensor_type(n.outputs[0]);
+  Args a(g, n);
+  if (n.target == "aten.mm.default" || n.target == "aten.bmm.default")
+    return is_product(a.tensor(0), a.tensor(1), out);
+  if (n.target == "aten.addmm.default") {
+    const TensorType* bias = a.tensor(0);
+    return is_product(a.tensor(1), a.tensor(2), out) && is_known_f32(bias) && bias->dim() == 1 &&
+           bias->is_contiguous() && bias->sizes[0] == out.sizes[1] && is_one(a, 3) && is_one(a, 4);
+  }
+  return is_plain_conv2d(g, n) &&
+         a.tensor(0)->strides == channels_last_strides(a.tensor(0)->sizes) &&
+         out.strides == channels_last_strides(out.sizes);
+}
+
+}  // namespace oxy::ops

@@ -1,0 +1,140 @@
+#include "passes/choose_layouts.h"
+
+#include <unordered_map>
+
+#include "ops/op_table.h"
+#include "ops/own_kernels.h"
+#include "ops/shape_elementwise.h"
+#include "passes/replace.h"
+
+namespace oxy::passes {
+namespace {
+
+constexpr int8_t kContiguous = 0, kChannelsLast = 2;  // c10::MemoryFormat
+
+class LayoutChooser {
+ public:
+  explicit LayoutChooser(ir::Graph& g) : graph_(g) {}
+
+  bool run() {
+    const std::vector<ir::NodeId> order = graph_.order();
+    for (ir::NodeId id : order) {
+      ir::Node& n = graph_.node(id);
+      if (n.dead || n.kind != ir::NodeKind::CallOp) continue;
+      if (ops::is_plain_conv2d(graph_, n)) convert(n);
+      else if (reads_changed(n)) propagate(n);
+    }
+    if (!old_type_.empty()) restore_results();
+    return !old_type_.empty();
+  }
+
+ private:
+  ir::ValueId copy(ir::NodeId before, ir::ValueId v, int8_t format, std::vector<ir::Expr> strides) {
+    ir::TensorType type = graph_.tensor_type(v);
+    type.strides = std::move(strides);
+    type.offset = 0;
+    ir::Node& c = graph_.insert_call(before, ir::NodeKind::CallOp, "aten.clone.default",
+                                     {ir::Arg(v), ir::Arg(ir::MemoryFormat{format})}, {ir::Type::of(std::move(type))});
+    c.stack = graph_.node(before).stack;
+    c.parent = graph_.node(before).parent;
+    return c.outputs[0];
+  }
+
+  void convert(ir::Node& n) {
+    ir::ValueId x = n.args[0].value();
+    const ir::TensorType& type = graph_.tensor_type(x);
+    std::vector<ir::Expr> wanted = ops::channels_last_strides(type.sizes);
+    if (type.strides != wanted) {
+      auto [it, fresh] = channels_last_.try_emplace(x);
+      if (fresh) it->second = copy(n.id, x, kChannelsLast, std::move(wanted));
+      n.args[0] = ir::Arg(it->second);
+    }
+    ir::TensorType out = graph_.tensor_type(n.outputs[0]);
+    out.strides = ops::channels_last_strides(out.sizes);
+    change(n.outputs[0], std::move(out));
+  }
+
+  void change(ir::ValueId v, ir::TensorType type) {
+    ir::TensorType& now = graph_.value(v).type.tensor;
+    if (now == type) return;
+    old_type_.try_emplace(v, now);
+    now = std::move(type);
+  }
+
+  bool reads_changed(const ir::Node& n) const {
+    bool any = false;
+    for (const ir::Arg& a : n.args) ir::for_each_value(a, [&](ir::ValueId v) { any |= old_type_.contains(v); });
+    return any;
+  }
+
+  // The node on operands in their new layouts, if its shape rule knows what comes out; else on copies in the old ones.
+  void propagate(ir::Node& n) {
+    const ops::OpInfo* info = ops::find(n);
+    std::vector<ir::Type> types;
+    const std::function<const ir::Type&(ir::ValueId)> type_of = [&](ir::ValueId v) -> const ir::Type& {
+      return graph_.value(v).type;
+    };
+    bool known = info && info->shape && info->element && !n.outputs.empty() &&
+                 info->shape(ops::ShapeContext{*graph_.pool, type_of}, n.args, types) && types.size() == n.outputs.size();
+    for (size_t i = 0; known && i < types.size(); i++)
+      known = types[i].is_tensor() && types[i].tensor.sizes == graph_.tensor_type(n.outputs[i]).sizes;
+    if (!known) {
+      restore_operands(n);
+      return;
+    }
+    for (size_t i = 0; i < types.size(); i++) change(n.outputs[i], std::move(types[i].tensor));
+  }
+
+  // `v` in the layout that it had before this pass.
+  ir::ValueId restored(ir::ValueId v, ir::NodeId before) {
+    auto it = old_type_.find(v);
+    if (it == old_type_.end()) return v;
+    auto [kept, fresh] = restored_.try_emplace(v);
+    if (fresh) kept->second = copy(before, v, kContiguous, it->second.strides);
+    return kept->second;
+  }
+
+  void restore_operands(ir::Node& n) {
+    for (ir::Arg& a : n.args) a = ir::map_values(a, [&](ir::ValueId v) { return restored(v, n.id); });
+  }
+
+  void restore_results() {
+    const ir::NodeId last = graph_.order().back();
+    auto at_end = [&](ir::ValueId v) {
+      auto it = old_type_.find(v);
+      if (it == old_type_.end()) return v;
+      auto [kept, fresh] = results_.try_emplace(v);
+      if (fresh) {
+        ir::TensorType type = it->second;
+        ir::Node& c = graph_.add_call(ir::NodeKind::CallOp, "aten.clone.default",
+                                      {ir::Arg(v), ir::Arg(ir::MemoryFormat{kContiguous})}, {ir::Type::of(type)});
+        c.stack = graph_.node(last).stack;
+        kept->second = c.outputs[0];
+      }
+      return kept->second;
+    };
+    for (ir::OutputSpec& o : graph_.outputs)
+      if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) o.value = at_end(o.value);
+    for (ir::Mutation& m : graph_.mutations) m.value = at_end(m.value);
+  }
+
+  ir::Graph& graph_;
+  std::unordered_map<ir::ValueId, ir::TensorType> old_type_;
+  std::unordered_map<ir::ValueId, ir::ValueId> channels_last_, restored_, results_;
+};
+
+// A layout that `clone` cannot name (a permuted result, say) could not be restored: then nothing is changed.
+bool all_nameable(const ir::Graph& g) {
+  for (const ir::OutputSpec& o : g.outputs) {
+    if (o.kind == ir::OutputSpec::Kind::ViewOfOutput) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool choose_layouts(ir::Graph& g) {
+  return all_nameable(g) && LayoutChooser(g).run();
+}
+
+}  // namespace oxy::passes
