@@ -2,11 +2,12 @@
 //
 // The text uses vector extension types of Clang and GCC, the prelude of prelude.h and nothing else; SSA statements,
 // never nested expressions. It defines
-//   extern "C" int KERNEL(void* const* buffers, long begin, long end, void* scratch, void* const* math);
+//   extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math);
 // which runs the Parallel points begin .. end-1 (flattened, row-major) of the kernel and returns a status word: 0, or
-// kOutOfRange. `buffers` are in the order of Kernel::buffers without Local ones; `scratch` has scratch_bytes(kernel)
-// for this call alone, aligned to 64; `math` is the table of math.def: functions of the host (Sleef). Equal kernels of
-// repeated layers give equal texts: buffers and values are numbered anew and the function is always named `kernel`.
+// kOutOfRange and kDivideByZero or-ed. `buffers` are in the order of Kernel::buffers without Local ones; `scratch` has
+// scratch_bytes(kernel) for this call alone, aligned to 64; `math` is the table of math.def: functions of the host
+// (Sleef). Equal kernels of repeated layers give equal texts: buffers and values are numbered anew and the function is
+// always named `kernel`. Compile it with -O2 or -O3, -ffp-contract=off and the machine's instruction set.
 #pragma once
 
 #include <string>
@@ -17,12 +18,13 @@ namespace oxy::codegen::cpp {
 
 // The machine to emit for.
 struct Target {
-  int vector_bytes = 64;  // 64: AVX-512, 32: AVX2, 0: plain C++
+  int vector_bytes = 64;           // 64: AVX-512, 32: AVX2, 0: plain C++
   bool bf16_instructions = false;  // AVX512_BF16
 };
 Target host_target();
 
 inline constexpr int kOutOfRange = 1;
+inline constexpr int kDivideByZero = 2;
 
 std::string emit(const schedule::Kernel& kernel, const Target& target);
 int64_t scratch_bytes(const schedule::Kernel& kernel);

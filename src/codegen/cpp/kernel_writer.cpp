@@ -1,0 +1,349 @@
+// The frame of a kernel function and its loops.
+#include "codegen/cpp/kernel_writer.h"
+
+#include <algorithm>
+
+#include "codegen/cpp/index_text.h"
+#include "codegen/cpp/types_text.h"
+#include "support/check.h"
+
+namespace oxy::codegen::cpp {
+
+namespace {
+
+constexpr std::string_view kFloorHelpers =
+    "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != (b < 0))); }\n"
+    "OXY_INLINE i64 floor_remainder(i64 a, i64 b) { return a - floor_quotient(a, b) * b; }\n";
+
+// Calls `f` on each statement of a tree.
+template <class F>
+void walk(const Block& block, F&& f) {
+  for (const Stmt& s : block) {
+    f(s);
+    if (const For* loop = std::get_if<For>(&s.v)) walk(loop->body, f);
+  }
+}
+
+}  // namespace
+
+KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Target& target)
+    : kernel_(kernel),
+      prelude_(target),
+      values_(kernel.value_count),
+      numbers_(kernel.value_count, -1),
+      accumulators_(kernel.acc_count) {
+  lanes_ = lanes_of_kernel();
+}
+
+// Four-byte lanes fill a register unless everything is of 8 bytes.
+int KernelWriter::lanes_of_kernel() const {
+  if (prelude_.target().vector_bytes == 0) return 1;
+  bool narrow = false;
+  bool wide = false;
+  walk(kernel_.body, [&](const Stmt& s) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    if (!c || c->op == LoopOp::Index || c->op == LoopOp::Symbol || c->op == LoopOp::Check) return;
+    if (ir::byte_size(c->dtype) == 8) wide = true;
+    else if (c->dtype != DType::B8) narrow = true;
+  });
+  return prelude_.target().vector_bytes / (wide && !narrow ? 8 : 4);
+}
+
+std::string KernelWriter::write() {
+  out_.open("extern \"C\" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) ");
+  write_signature_buffers();
+  out_.line("int status = 0;");
+  const Scope scalar;
+  const auto outer = std::find_if(kernel_.body.begin(), kernel_.body.end(), [](const Stmt& s) {
+    const For* loop = std::get_if<For>(&s.v);
+    return loop && loop->kind == ForKind::Parallel;
+  });
+  if (outer == kernel_.body.end()) {
+    out_.open("if (begin < end) ");
+    write_block(kernel_.body, scalar);
+    out_.close();
+  } else {
+    OXY_CHECK(std::next(outer) == kernel_.body.end(), "statements after the parallel loop of ", kernel_.name);
+    for (auto it = kernel_.body.begin(); it != outer; ++it) {
+      const Compute* c = std::get_if<Compute>(&it->v);
+      OXY_CHECK(c && c->op != LoopOp::Store, "a statement beside the parallel loop of ", kernel_.name);
+      write_compute(*c, scalar);
+    }
+    write_parallel(std::get<For>(outer->v));
+  }
+  if (streams_) out_.line("__builtin_ia32_sfence();");
+  out_.line("(void)scratch, (void)math;");
+  out_.line("return status;");
+  out_.close();
+  const bool floors = out_.text().find("floor_") != std::string::npos;
+  return cat(prelude_.text(), floors ? kFloorHelpers : "", out_.text());
+}
+
+void KernelWriter::write_signature_buffers() {
+  int position = 0;
+  int64_t scratch = 0;
+  for (const schedule::KernelBuffer& b : kernel_.buffers) {
+    const std::string type = memory_type(b.dtype);
+    const std::string name = cat('b', buffers_.size());
+    buffers_.push_back(name);
+    if (b.kind == schedule::KernelBuffer::Kind::Local) {
+      OXY_CHECK(b.elements.is_const(), "symbolic size of a local buffer");
+      out_.line(type, "* const ", name, " = (", type, "*)((char*)scratch + ", scratch, ");");
+      scratch += (b.elements.value() * ir::byte_size(b.dtype) + 63) / 64 * 64;
+      continue;
+    }
+    const char* constness = b.kind == schedule::KernelBuffer::Kind::Read ? "const " : "";
+    out_.line(constness, type, "* const ", name, " = (", constness, type, "*)buffers[", position++, "];");
+  }
+}
+
+// Points of the nested Parallel loops, flattened row-major; the outer indices step when an inner one wraps.
+void KernelWriter::write_parallel(const For& outer) {
+  std::vector<const For*> loops{&outer};
+  while (loops.back()->body.size() == 1) {
+    const For* inner = std::get_if<For>(&loops.back()->body[0].v);
+    if (!inner || inner->kind != ForKind::Parallel) break;
+    loops.push_back(inner);
+  }
+  std::vector<std::string> vars;
+  for (const For* loop : loops) {
+    vars.push_back(new_loop_var());
+    names_[loop->var] = vars.back();
+  }
+  const For& last = *loops.back();
+  std::string rest = "begin";
+  for (size_t i = loops.size(); i-- > 1;) {
+    out_.line("i64 ", vars[i], " = ", rest, " % ", index(loops[i]->size), ';');
+    out_.line("const i64 ", vars[i], "_rest = ", rest, " / ", index(loops[i]->size), ';');
+    rest = cat(vars[i], "_rest");
+  }
+  const bool tiled = can_tile(last);
+  out_.line("i64 ", vars[0], " = ", rest, ';');
+  out_.open("for (i64 p = begin; p < end;) ");
+  if (tiled) {
+    const std::string& row = vars.back();
+    const std::string size = index(last.size);
+    out_.line("const i64 rows_left = end - p;");
+    out_.line("const i64 rows_here = ", size, " - ", row, ';');
+    out_.line("const i64 rows_some = rows_left < rows_here ? rows_left : rows_here;");
+    out_.line("const i64 rows = rows_some < 64 ? rows_some : 64;");
+    write_tiled(last, row, cat(row, " + rows"));
+    out_.line("p += rows;");
+    out_.line(row, " += rows;");
+  } else {
+    write_block(last.body, Scope{});
+    out_.line("++p;");
+    out_.line("++", vars.back(), ';');
+  }
+  for (size_t i = loops.size(); i-- > 1;) {
+    out_.open("if (", vars[i], " == ", index(loops[i]->size), ") ");
+    out_.line(vars[i], " = 0;");
+    out_.line("++", vars[i - 1], ';');
+    out_.close();
+  }
+  out_.close();
+}
+
+void KernelWriter::write_block(const Block& block, const Scope& scope) {
+  for (const Stmt& s : block) {
+    if (const For* loop = std::get_if<For>(&s.v)) {
+      write_for(*loop, scope);
+    } else if (const Compute* c = std::get_if<Compute>(&s.v)) {
+      if (!hoisted_.contains(c)) write_compute(*c, scope);
+    } else if (const Init* init = std::get_if<Init>(&s.v)) {
+      write_init(*init, block, scope);
+    } else if (const Accumulate* a = std::get_if<Accumulate>(&s.v)) {
+      write_accumulate(*a, scope);
+    } else {
+      write_result(std::get<Result>(s.v), scope);
+    }
+  }
+}
+
+void KernelWriter::write_for(const For& loop, const Scope& scope) {
+  OXY_CHECK(loop.kind != ForKind::Parallel, "a parallel loop inside others");
+  const bool vectorised = !scope.vector() && lanes_ > 1;
+  if (vectorised && loop.kind == ForKind::Vector) {
+    out_.open("");
+    write_vector_loop(loop, "0", index(loop.size));
+    out_.close();
+  } else if (vectorised && loop.kind == ForKind::VectorReduce) {
+    write_vector_reduce(loop);
+  } else if (!scope.vector() && can_tile(loop)) {
+    const std::string var = new_loop_var();
+    out_.open("for (i64 ", var, " = 0; ", var, " < ", index(loop.size), "; ", var, " += 64) ");
+    out_.line("const i64 ", var, "_left = ", index(loop.size), " - ", var, ';');
+    out_.line("const i64 ", var, "_rows = ", var, "_left < 64 ? ", var, "_left : 64;");
+    write_tiled(loop, var, cat(var, " + ", var, "_rows"));
+    out_.close();
+  } else if (!scope.vector() && write_column_reduction(loop)) {
+    return;
+  } else {
+    write_plain_loop(loop, scope);
+  }
+}
+
+void KernelWriter::write_plain_loop(const For& loop, const Scope& scope) {
+  OXY_CHECK(!varies(loop.size, scope), "the size of an inner loop differs by lane");
+  const std::string var = new_loop_var();
+  names_[loop.var] = var;
+  out_.open("for (i64 ", var, " = 0; ", var, " < ", index(loop.size), "; ++", var, ") ");
+  write_block(loop.body, scope);
+  out_.close();
+}
+
+// Statements of a vector loop that are the same for all lanes, written before it.
+void KernelWriter::hoist_uniform(const For& loop) {
+  Scope scope{lanes_, loop.var, "0", "", "0"};
+  for (const Stmt& s : loop.body) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    if (!c || hoisted_.contains(c) || c->op == LoopOp::Store || c->op == LoopOp::StoreAdd) continue;
+    const bool known = std::all_of(c->args.begin(), c->args.end(), [&](uint32_t a) { return numbers_[a] >= 0; });
+    if (!known || varies(*c, scope)) continue;
+    std::vector<Expr> symbols;
+    sym::collect_symbols(c->index, symbols);
+    const bool named = c->op == LoopOp::Symbol || std::all_of(symbols.begin(), symbols.end(), [&](Expr e) {
+                         return names_.contains(e);
+                       });
+    if (!named) continue;
+    write_compute(*c, Scope{});
+    hoisted_.insert(c);
+  }
+}
+
+// From `from` to `to`, both texts: vectors of all lanes, then what is left.
+void KernelWriter::write_vector_loop(const For& loop, const std::string& from, const std::string& to) {
+  const bool constant = loop.size.is_const() && from == "0";
+  const bool exact = from == "0" && sym::divisible(loop.size, lanes_);
+  const bool guard = !(constant && loop.size.value() > 0);
+  const std::string var = new_loop_var();
+  names_.erase(loop.var);
+  if (guard) out_.open("if (", from, " < ", to, ") ");
+  hoist_uniform(loop);
+  names_[loop.var] = var;
+  out_.line("i64 ", var, " = ", from, ';');
+  if (!constant || loop.size.value() >= lanes_) {
+    out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
+    write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
+    out_.close();
+  }
+  if (!exact) {
+    const std::string active = constant ? cat(loop.size.value() % lanes_) : cat(var, "_left");
+    if (!constant) out_.line("const i64 ", active, " = ", to, " - ", var, ';');
+    if (constant) out_.open("");
+    else out_.open("if (", active, " > 0) ");
+    write_block(loop.body, Scope{lanes_, loop.var, var, active, "0"});
+    out_.close();
+  }
+  if (guard) out_.close();
+}
+
+// Several copies of the accumulators at a time, then single vectors, then the lanes that are left. Sums of many
+// elements are added up in blocks, so that an error grows with the block's length and the number of blocks only.
+void KernelWriter::write_vector_reduce(const For& loop) {
+  const int copies = copies_of(loop);
+  const int step = copies * lanes_;
+  const bool constant = loop.size.is_const();
+  const int64_t n = constant ? loop.size.value() : -1;
+  const std::string to = index(loop.size);
+  const std::string var = new_loop_var();
+  names_.erase(loop.var);
+  out_.open("if (0 < ", to, ") ");
+  hoist_uniform(loop);
+  names_[loop.var] = cat(var, "_u");
+  out_.line("i64 ", var, " = 0;");
+  if (!constant || n >= step) {
+    out_.open("for (; ", var, " + ", step, " <= ", to, "; ", var, " += ", step, ") ");
+    if (copies > 1) {
+      out_.line("OXY_UNROLL");
+      out_.open("for (int u = 0; u < ", copies, "; ++u) ");
+    }
+    out_.line("const i64 ", var, "_u = ", var, copies > 1 ? cat(" + ", lanes_, " * u;") : ";");
+    write_block(loop.body, Scope{lanes_, loop.var, cat(var, "_u"), "", copies > 1 ? "u" : "0"});
+    if (copies > 1) out_.close();
+    out_.close();
+  }
+  names_[loop.var] = var;
+  if (copies > 1 && (!constant || n % step >= lanes_)) {
+    out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
+    write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
+    out_.close();
+  }
+  if (!sym::divisible(loop.size, lanes_)) {
+    const std::string active = constant ? cat(n % lanes_) : cat(var, "_left");
+    if (!constant) out_.line("const i64 ", active, " = ", to, " - ", var, ';');
+    if (constant) out_.open("");
+    else out_.open("if (", active, " > 0) ");
+    write_block(loop.body, Scope{lanes_, loop.var, var, active, "0"});
+    out_.close();
+  }
+  out_.close();
+}
+
+void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
+  switch (c.op) {
+    case LoopOp::Load: return write_load(c, scope);
+    case LoopOp::Store: return write_store(c, scope);
+    case LoopOp::StoreAdd: return write_store_add(c, scope);
+    case LoopOp::Check: return write_check(c, scope);
+    case LoopOp::Symbol: return write_symbol(c, scope);
+    case LoopOp::Index: return write_index(c, scope);
+    default: break;
+  }
+  const bool vector = varies(c, scope);
+  const Scope used = vector ? scope : Scope{};
+  std::string text;
+  if (c.op == LoopOp::Const) {
+    text = operators(Scope{}).constant(c.number, c.integer, c.dtype);
+  } else {
+    std::vector<Operand> args;
+    for (uint32_t a : c.args) args.push_back(operand(a, used));
+    text = operators(used).apply(c.op, c.dtype, args);
+  }
+  const Value& v = define(c, vector);
+  out_.line("const ", value_type_name(c.dtype, used.lanes), ' ', v.name, " = ", text, ';');
+}
+
+std::string KernelWriter::new_loop_var() { return cat('i', next_loop_++); }
+
+std::string KernelWriter::index(Expr e) const {
+  return index_text(e, [&](Expr s) {
+    const auto it = names_.find(s);
+    OXY_CHECK(it != names_.end(), "symbol ", s.name(), " has no value in kernel ", kernel_.name);
+    return it->second;
+  });
+}
+
+KernelWriter::Value& KernelWriter::define(const Compute& c, bool vector) { return define(c.value, c.dtype, vector); }
+
+KernelWriter::Value& KernelWriter::define(uint32_t id, DType dtype, bool vector) {
+  OXY_CHECK(id < values_.size(), "value ", id);
+  if (numbers_[id] < 0) numbers_[id] = next_number_++;
+  values_[id] = Value{cat('v', numbers_[id]), dtype, vector};
+  return values_[id];
+}
+
+const KernelWriter::Value& KernelWriter::value(uint32_t id) const {
+  OXY_CHECK(id < values_.size() && numbers_[id] >= 0, "value ", id, " is used before it is set");
+  return values_[id];
+}
+
+Operand KernelWriter::operand(uint32_t id, const Scope& scope) {
+  const Value& v = value(id);
+  if (v.vector || !scope.vector()) return {v.name, v.dtype};
+  return {operators(scope).splat(v.name, v.dtype), v.dtype};
+}
+
+OperatorText KernelWriter::operators(const Scope& scope) {
+  return OperatorText(prelude_, scope.lanes, scope.active_lanes());
+}
+
+std::string KernelWriter::value_type_name(DType dtype, int lanes) {
+  if (lanes == 1) return value_type(dtype, 1);
+  return prelude_.type(dtype == DType::B8 ? "i32" : memory_type(dtype), lanes);
+}
+
+const std::string& KernelWriter::buffer(uint32_t id) const { return buffers_.at(id); }
+DType KernelWriter::buffer_dtype(uint32_t id) const { return kernel_.buffers.at(id).dtype; }
+
+}  // namespace oxy::codegen::cpp

@@ -1,0 +1,153 @@
+// Writes one kernel: walks the tree of statements and prints each as C++ for the scope that it stands in.
+//
+// A scope is either scalar (one value a statement) or several lanes of one Vector or VectorReduce variable. In a
+// vector scope a value that does not depend on that variable stays scalar ("uniform") and is computed before the loop
+// where it can be. All vectors of a kernel have the same number of lanes, whatever their element.
+// Split over files: kernel_writer.cpp (function, loops), memory_statements.cpp, accumulators.cpp, transposed_tiles.cpp.
+#pragma once
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "codegen/cpp/operator_text.h"
+#include "codegen/cpp/source_writer.h"
+
+namespace oxy::codegen::cpp {
+
+using ir::DType;
+using ops::LoopOp;
+using schedule::Accumulate;
+using schedule::Block;
+using schedule::Compute;
+using schedule::For;
+using schedule::ForKind;
+using schedule::Init;
+using schedule::Result;
+using schedule::Stmt;
+using sym::Expr;
+
+struct Scope {
+  int lanes = 1;
+  Expr var = 0;            // the vector variable, where lanes > 1
+  std::string first;       // its value in lane 0
+  std::string active;      // a number: how many lanes are in use; empty: all
+  std::string copy = "0";  // VectorReduce: which of the accumulator's copies
+
+  bool vector() const { return lanes > 1; }
+  std::string active_lanes() const { return active.empty() ? cat(lanes) : active; }
+};
+
+// How an index moves with the lanes.
+struct Access {
+  enum class Kind : uint8_t { Uniform, Contiguous, Strided, Gather };
+  Kind kind = Kind::Uniform;
+  std::string offset;  // Uniform, Contiguous, Strided: of lane 0. Gather: of lane `l`
+  std::string stride;
+};
+
+class KernelWriter {
+ public:
+  KernelWriter(const schedule::Kernel& kernel, const Target& target);
+  std::string write();
+
+ private:
+  struct Value {
+    std::string name;
+    DType dtype = DType::F32;
+    bool vector = false;
+  };
+  // How the partial results of an accumulator are kept.
+  struct Accumulator {
+    enum class Form : uint8_t { Scalar, Copies, PerLane, Array };
+    Form form = Form::Scalar;
+    Init init;
+    std::string name;
+    int copies = 1;  // Copies: so many vectors; Array: lanes of the kernel a vector
+    std::string local;  // Array: the vector of this block of rows, while its loop is written
+  };
+  // A tile of a buffer that has been transposed onto the stack.
+  struct Tile {
+    std::string name;
+    std::string row, column;  // the tile's first point
+  };
+
+  // kernel_writer.cpp
+  void write_signature_buffers();
+  void write_parallel(const For& outer);
+  void write_block(const Block& block, const Scope& scope);
+  void write_for(const For& loop, const Scope& scope);
+  void write_plain_loop(const For& loop, const Scope& scope);
+  void write_vector_loop(const For& loop, const std::string& from, const std::string& to);
+  void write_vector_reduce(const For& loop);
+  void hoist_uniform(const For& loop);
+  void write_compute(const Compute& c, const Scope& scope);
+  int lanes_of_kernel() const;
+  std::string new_loop_var();
+  std::string index(Expr e) const;
+  std::string size_bound(const For& loop, const std::string& var);
+
+  // memory_statements.cpp
+  Access access_of(Expr e, const Scope& scope) const;
+  bool varies(Expr e, const Scope& scope) const;
+  bool varies(const Compute& c, const Scope& scope) const;
+  std::string lane_index(Expr e, const Scope& scope) const;
+  void write_load(const Compute& c, const Scope& scope);
+  void write_scalar_load(const Compute& c);
+  void write_masked_load(const Compute& c, const Scope& scope);
+  std::string vector_load(const Compute& c, const Access& a, const Scope& scope);
+  void write_gather(const Compute& c, const Access& a, const Scope& scope, const std::string& initial,
+                    const std::string& condition);
+  void write_store(const Compute& c, const Scope& scope);
+  void write_scalar_store(const Compute& c);
+  void write_store_add(const Compute& c, const Scope& scope);
+  void write_check(const Compute& c, const Scope& scope);
+  void write_symbol(const Compute& c, const Scope& scope);
+  void write_index(const Compute& c, const Scope& scope);
+
+  // accumulators.cpp
+  void write_init(const Init& init, const Block& block, const Scope& scope);
+  void write_accumulate(const Accumulate& a, const Scope& scope);
+  void write_result(const Result& r, const Scope& scope);
+  void write_fold(const Accumulator& acc, const std::string& target, const std::string& target_at,
+                  const std::string& value, const std::string& at, int lanes);
+  bool write_column_reduction(const For& loop);
+  std::string identity(const Init& init, int lanes);
+  std::string accumulator_type(const Init& init, int lanes);
+  std::string folded(const Init& init, const std::string& vector);
+  int copies_of(const For& loop) const;
+  std::string element(const Accumulator& acc, const Scope& scope) const;
+
+  // transposed_tiles.cpp
+  bool can_tile(const For& outer) const;
+  void write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to);
+  std::optional<std::string> tile_load(const Compute& c, const Scope& scope) const;
+
+  // Values.
+  Value& define(const Compute& c, bool vector);
+  Value& define(uint32_t value, DType dtype, bool vector);
+  const Value& value(uint32_t id) const;
+  Operand operand(uint32_t id, const Scope& scope);
+  OperatorText operators(const Scope& scope);
+  std::string value_type_name(DType dtype, int lanes);
+  const std::string& buffer(uint32_t id) const;
+  DType buffer_dtype(uint32_t id) const;
+
+  const schedule::Kernel& kernel_;
+  Prelude prelude_;
+  SourceWriter out_;
+  int lanes_ = 1;
+  std::vector<Value> values_;
+  std::vector<int> numbers_;  // canonical number of a value
+  int next_number_ = 0;
+  std::vector<Accumulator> accumulators_;
+  int next_accumulator_ = 0;
+  std::vector<std::string> buffers_;
+  std::unordered_map<Expr, std::string> names_;       // loop variables and uniform symbols
+  std::unordered_map<Expr, std::string> lane_names_;  // symbols that differ by lane: a vector of i64
+  std::unordered_set<const Compute*> hoisted_;
+  std::unordered_map<const Compute*, Tile> tiles_;
+  int next_loop_ = 0;
+  bool streams_ = false;
+};
+
+}  // namespace oxy::codegen::cpp

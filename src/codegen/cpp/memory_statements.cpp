@@ -1,0 +1,235 @@
+// Statements of a kernel that touch memory or indices: loads, stores, checks, symbols.
+#include "codegen/cpp/index_text.h"
+#include "codegen/cpp/kernel_writer.h"
+#include "codegen/cpp/types_text.h"
+#include "support/check.h"
+
+namespace oxy::codegen::cpp {
+
+bool KernelWriter::varies(Expr e, const Scope& scope) const {
+  if (!scope.vector() || e.is_const()) return false;
+  std::vector<Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  for (Expr s : symbols) {
+    if (s == scope.var || lane_names_.contains(s)) return true;
+  }
+  return false;
+}
+
+bool KernelWriter::varies(const Compute& c, const Scope& scope) const {
+  if (!scope.vector()) return false;
+  for (uint32_t a : c.args) {
+    if (value(a).vector) return true;
+  }
+  return varies(c.index, scope);
+}
+
+std::string KernelWriter::lane_index(Expr e, const Scope& scope) const {
+  return index_text(e, [&](Expr s) {
+    if (s == scope.var) return cat('(', scope.first, " + l)");
+    if (const auto it = lane_names_.find(s); it != lane_names_.end()) return cat(it->second, "[l]");
+    return names_.at(s);
+  });
+}
+
+Access KernelWriter::access_of(Expr e, const Scope& scope) const {
+  if (!varies(e, scope)) return {Access::Kind::Uniform, index(e), ""};
+  const auto linear = sym::linear_in(e, scope.var);
+  if (!linear || varies(linear->second, scope) || varies(linear->first, scope)) {
+    return {Access::Kind::Gather, lane_index(e, scope), ""};
+  }
+  const std::string offset = index(e);
+  if (linear->first.is_const(1)) return {Access::Kind::Contiguous, offset, ""};
+  return {Access::Kind::Strided, offset, index(linear->first)};
+}
+
+void KernelWriter::write_load(const Compute& c, const Scope& scope) {
+  if (!varies(c, scope)) return write_scalar_load(c);
+  if (!c.args.empty()) return write_masked_load(c, scope);
+  const Access a = access_of(c.index, scope);
+  if (a.kind == Access::Kind::Gather) {
+    return write_gather(c, a, scope, cat('(', value_type_name(c.dtype, scope.lanes), "){}"), "");
+  }
+  const Value& v = define(c, true);
+  out_.line("const ", value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ", vector_load(c, a, scope), ';');
+}
+
+void KernelWriter::write_scalar_load(const Compute& c) {
+  const std::string memory = cat(buffer(c.buffer), '[', index(c.index), ']');
+  const std::string loaded = c.dtype == DType::B8 ? cat(memory, " != 0") : memory;
+  std::string text = loaded;
+  if (!c.args.empty()) {
+    text = cat(value(c.args[0]).name, " ? ", c.dtype == DType::B8 ? cat('(', loaded, ')') : loaded, " : ",
+               value(c.args[1]).name);
+  }
+  const Value& v = define(c, false);
+  out_.line("const ", value_type_name(c.dtype, 1), ' ', v.name, " = ", text, ';');
+}
+
+std::string KernelWriter::vector_load(const Compute& c, const Access& a, const Scope& scope) {
+  const std::string element = memory_type(c.dtype);
+  std::string text;
+  const auto fn = [&](std::string_view piece) { return prelude_.fn(piece, element, scope.lanes); };
+  const std::string from = cat(buffer(c.buffer), " + ", a.offset);
+  if (const auto tile = tile_load(c, scope)) {
+    text = cat(fn("load"), '(', *tile, ')');
+  } else if (a.kind == Access::Kind::Uniform) {
+    text = cat(fn("splat"), '(', buffer(c.buffer), '[', a.offset, "])");
+  } else if (a.kind == Access::Kind::Contiguous) {
+    text = scope.active.empty() ? cat(fn("load"), '(', from, ')')
+                                : cat(fn("load_part"), '(', from, ", ", scope.active, ')');
+  } else if (a.stride == "(-1)" && scope.active.empty()) {
+    text = cat(fn("reverse"), '(', fn("load"), '(', from, " - ", scope.lanes - 1, "))");
+  } else {
+    text = cat(fn("load_strided"), '(', from, ", ", a.stride, ", ", scope.active_lanes(), ')');
+  }
+  return c.dtype == DType::B8 ? cat(prelude_.fn("mask_of", "u8", scope.lanes), '(', text, ')') : text;
+}
+
+void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& scope, const std::string& initial,
+                                const std::string& condition) {
+  const Value& v = define(c, true);
+  out_.line(value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ", initial, ';');
+  out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+  const std::string memory = cat(buffer(c.buffer), '[', a.offset, ']');
+  const std::string loaded = c.dtype == DType::B8 ? cat(memory, " ? -1 : 0") : memory;
+  out_.line(condition.empty() ? "" : cat("if (", condition, ") "), v.name, "[l] = ", loaded, ';');
+  out_.close();
+}
+
+void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
+  const Access a = access_of(c.index, scope);
+  const Value& mask = value(c.args[0]);
+  const std::string other = operand(c.args[1], scope).text;
+  const std::string type = value_type_name(c.dtype, scope.lanes);
+  const bool fast = scope.active.empty() && a.kind != Access::Kind::Gather;
+  const std::string per_lane = lane_index(c.index, scope);
+  if (!mask.vector) {
+    const std::string guard = mask.name;
+    if (a.kind == Access::Kind::Gather) return write_gather(c, a, scope, other, guard);
+    const std::string loaded = vector_load(c, a, scope);
+    const Value& v = define(c, true);
+    out_.line(type, ' ', v.name, " = ", other, ';');
+    out_.line("if (", guard, ") ", v.name, " = ", loaded, ';');
+    return;
+  }
+  if (!fast) return write_gather(c, {a.kind, per_lane, ""}, scope, other, cat(mask.name, "[l]"));
+  const std::string loaded = vector_load(c, a, scope);
+  const std::string memory = cat(buffer(c.buffer), '[', per_lane, ']');
+  const std::string element = c.dtype == DType::B8 ? cat(memory, " ? -1 : 0") : memory;
+  const std::string all = cat('!', prelude_.fn("any", "i32", scope.lanes), "(~", mask.name, ')');
+  const Value& v = define(c, true);
+  out_.line(type, ' ', v.name, " = ", other, ';');
+  out_.open("if (", all, ") ");
+  out_.line(v.name, " = ", loaded, ';');
+  out_.close();
+  out_.open("else for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
+  out_.line("if (", mask.name, "[l]) ", v.name, "[l] = ", element, ';');
+  out_.close();
+}
+
+void KernelWriter::write_scalar_store(const Compute& c) {
+  out_.line(buffer(c.buffer), '[', index(c.index), "] = ", value(c.args[0]).name, ';');
+}
+
+void KernelWriter::write_store(const Compute& c, const Scope& scope) {
+  if (!varies(c, scope)) return write_scalar_store(c);
+  std::string v = operand(c.args[0], scope).text;
+  const Access a = access_of(c.index, scope);
+  const std::string element = memory_type(buffer_dtype(c.buffer));
+  const auto fn = [&](std::string_view piece) { return prelude_.fn(piece, element, scope.lanes); };
+  if (a.kind == Access::Kind::Gather || a.kind == Access::Kind::Uniform) {
+    out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+    const std::string lane = value(c.args[0]).vector ? cat(v, "[l]") : value(c.args[0]).name;
+    const std::string stored = c.dtype == DType::B8 ? cat(lane, " != 0") : lane;
+    out_.line(buffer(c.buffer), '[', a.offset, "] = ", stored, ';');
+    out_.close();
+    return;
+  }
+  if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
+  const std::string to = cat(buffer(c.buffer), " + ", a.offset);
+  if (a.kind == Access::Kind::Strided) {
+    out_.line(fn("store_strided"), '(', to, ", ", a.stride, ", ", v, ", ", scope.active_lanes(), ");");
+  } else if (!scope.active.empty()) {
+    out_.line(fn("store_part"), '(', to, ", ", v, ", ", scope.active, ");");
+  } else if (c.streaming) {
+    streams_ = true;
+    out_.line(fn("stream"), '(', to, ", ", v, ");");
+  } else {
+    out_.line(fn("store"), '(', to, ", ", v, ");");
+  }
+}
+
+void KernelWriter::write_store_add(const Compute& c, const Scope& scope) {
+  const bool vector = varies(c, scope);
+  const Access a = access_of(c.index, scope);
+  const std::string name = value(c.args[0]).name;
+  const std::string lane = value(c.args[0]).vector ? cat(name, "[l]") : name;
+  const std::string at = cat(buffer(c.buffer), '[', a.offset, ']');
+  if (vector && a.kind == Access::Kind::Strided) {
+    out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+    const std::string there = cat(buffer(c.buffer), '[', lane_index(c.index, scope), ']');
+    const std::string sum = operators(Scope{}).apply(LoopOp::Add, c.dtype, {{there, c.dtype}, {lane, c.dtype}});
+    out_.line(there, " = ", sum, ';');
+    out_.close();
+    return;
+  }
+  if (vector && a.kind == Access::Kind::Contiguous) {
+    Compute load = c;
+    load.args.clear();
+    const Operand old{vector_load(load, a, scope), c.dtype};
+    const std::string sum = operators(scope).apply(LoopOp::Add, c.dtype, {old, operand(c.args[0], scope)});
+    const std::string element = memory_type(c.dtype);
+    OXY_CHECK(c.dtype != DType::B8, "store_add of b8");
+    const std::string to = cat(buffer(c.buffer), " + ", a.offset);
+    if (scope.active.empty()) {
+      out_.line(prelude_.fn("store", element, scope.lanes), '(', to, ", ", sum, ");");
+    } else {
+      out_.line(prelude_.fn("store_part", element, scope.lanes), '(', to, ", ", sum, ", ", scope.active, ");");
+    }
+    return;
+  }
+  if (vector) out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+  out_.line(at, " = ", operators(Scope{}).apply(LoopOp::Add, c.dtype, {{at, c.dtype}, {lane, c.dtype}}), ';');
+  if (vector) out_.close();
+}
+
+void KernelWriter::write_check(const Compute& c, const Scope& scope) {
+  const Value& v = value(c.args[0]);
+  const std::string wrong = "return status | 1;";
+  if (!v.vector) {
+    out_.line("if (", v.name, " < 0 || ", v.name, " >= ", index(c.index), ") ", wrong);
+    return;
+  }
+  out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+  out_.line("if (", v.name, "[l] < 0 || ", v.name, "[l] >= ", lane_index(c.index, scope), ") ", wrong);
+  out_.close();
+}
+
+void KernelWriter::write_symbol(const Compute& c, const Scope&) {
+  const Value& v = value(c.args[0]);
+  OXY_CHECK(v.dtype == DType::I64, "symbol of ", ir::name(v.dtype));
+  (v.vector ? lane_names_ : names_)[c.index] = v.name;
+}
+
+void KernelWriter::write_index(const Compute& c, const Scope& scope) {
+  const Access a = access_of(c.index, scope);
+  const bool vector = a.kind != Access::Kind::Uniform;
+  const std::string type = value_type_name(DType::I64, vector ? scope.lanes : 1);
+  const Value& v = define(c, vector);
+  if (!vector) {
+    out_.line("const ", type, ' ', v.name, " = ", a.offset, ';');
+  } else if (a.kind == Access::Kind::Gather) {
+    out_.line(type, ' ', v.name, " = {};");
+    out_.open("for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
+    out_.line(v.name, "[l] = ", a.offset, ';');
+    out_.close();
+  } else {
+    const std::string iota = cat(prelude_.fn("iota", "i64", scope.lanes), "()");
+    const std::string splat = prelude_.fn("splat", "i64", scope.lanes);
+    const std::string step = a.stride.empty() ? iota : cat(iota, " * ", splat, "((i64)", a.stride, ')');
+    out_.line("const ", type, ' ', v.name, " = ", splat, "((i64)", a.offset, ") + ", step, ';');
+  }
+}
+
+}  // namespace oxy::codegen::cpp

@@ -1,0 +1,267 @@
+// LoopOps as C++ expressions of one operator or one call.
+#include "codegen/cpp/operator_text.h"
+
+#include <cmath>
+#include <limits>
+
+#include "codegen/cpp/math_table.h"
+#include "codegen/cpp/types_text.h"
+#include "support/check.h"
+
+namespace oxy::codegen::cpp {
+
+using ir::DType;
+using ops::LoopOp;
+
+namespace {
+
+bool is_inlined(LoopOp op) {
+  return op == LoopOp::Exp || op == LoopOp::Log || op == LoopOp::Sin || op == LoopOp::Cos || op == LoopOp::Tanh ||
+         op == LoopOp::Erf;
+}
+
+bool is_compare(LoopOp op) { return op >= LoopOp::Eq && op <= LoopOp::Ge; }
+bool is_logic(LoopOp op) { return op >= LoopOp::And && op <= LoopOp::Shr; }
+bool is_math(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Lgamma; }
+
+std::string_view infix(LoopOp op) {
+  switch (op) {
+    case LoopOp::Add: return " + ";
+    case LoopOp::Sub: return " - ";
+    case LoopOp::Mul: return " * ";
+    case LoopOp::Div: return " / ";
+    case LoopOp::Eq: return " == ";
+    case LoopOp::Ne: return " != ";
+    case LoopOp::Lt: return " < ";
+    case LoopOp::Le: return " <= ";
+    case LoopOp::Gt: return " > ";
+    case LoopOp::Ge: return " >= ";
+    case LoopOp::And: return " & ";
+    case LoopOp::Or: return " | ";
+    case LoopOp::Xor: return " ^ ";
+    default: OXY_FAIL(ops::name(op), " is not an infix operator");
+  }
+}
+
+std::string_view rounding_piece(LoopOp op) {
+  switch (op) {
+    case LoopOp::Floor: return "floor";
+    case LoopOp::Ceil: return "ceil";
+    case LoopOp::Round: return "roundeven";
+    case LoopOp::Trunc: return "trunc";
+    default: return "";
+  }
+}
+
+std::string float_literal(double v, DType dtype) {
+  const bool f64 = dtype == DType::F64;
+  if (std::isnan(v)) return f64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
+  if (std::isinf(v)) return cat(v < 0 ? "-" : "", f64 ? "__builtin_inf()" : "__builtin_inff()");
+  std::string s = f64 ? cat(v) : cat(static_cast<float>(v));
+  if (!f64 && std::isinf(static_cast<float>(v))) return float_literal(v < 0 ? -INFINITY : INFINITY, dtype);
+  if (s.find_first_of(".e") == std::string::npos) s += ".0";
+  return f64 ? s : s + 'f';
+}
+
+std::string int_literal(int64_t v, DType dtype) {
+  if (v == std::numeric_limits<int64_t>::min()) return "(-9223372036854775807l - 1)";
+  return cat('(', memory_type(dtype), ')', v, 'l');
+}
+
+// The element type of a value in registers, where pieces are looked up.
+std::string element(DType dtype, int lanes) {
+  return dtype == DType::B8 ? (lanes == 1 ? "b8" : "i32") : memory_type(dtype);
+}
+
+std::string unsigned_element(DType dtype) { return cat('u', 8 * ir::byte_size(dtype)); }
+
+}  // namespace
+
+std::string OperatorText::type(DType dtype) {
+  return prelude_.type(element(dtype, lanes_), lanes_);
+}
+
+std::string OperatorText::fn(std::string_view piece, DType dtype) {
+  return prelude_.fn(piece, element(dtype, lanes_), lanes_);
+}
+
+std::string OperatorText::call(std::string_view piece, DType dtype, const std::string& args) {
+  return cat(fn(piece, dtype), '(', args, ')');
+}
+
+std::string OperatorText::splat(const std::string& scalar, DType dtype) {
+  if (lanes_ == 1) return scalar;
+  if (dtype == DType::B8) return call("splat", dtype, cat("-(i32)", scalar));
+  return call("splat", dtype, scalar);
+}
+
+std::string OperatorText::select(const std::string& mask, const std::string& a, const std::string& b, DType dtype) {
+  return call("select", dtype, cat(mask, ", ", a, ", ", b));
+}
+
+std::string OperatorText::constant(double number, int64_t integer, DType dtype) {
+  if (dtype == DType::B8) return integer ? "true" : "false";
+  if (!ir::is_floating(dtype)) return int_literal(integer, dtype);
+  if (!ir::is_half(dtype)) return float_literal(number, dtype);
+  return cat(prelude_.fn(dtype == DType::BF16 ? "bf16_of_f32" : "f16_of_f32", "f32", 1), '(',
+             float_literal(number, DType::F32), ')');
+}
+
+std::string OperatorText::apply(LoopOp op, DType result, const std::vector<Operand>& args) {
+  if (op == LoopOp::Cast) return cast(args[0], result);
+  if (op == LoopOp::Bitcast) return bitcast(args[0], result);
+  if (op == LoopOp::Where) return select(args[0].text, args[1].text, args[2].text, result);
+  if (ir::is_half(args[0].dtype)) {
+    std::vector<Operand> wide;
+    for (const Operand& a : args) wide.push_back({cast(a, DType::F32), DType::F32});
+    if (!ir::is_half(result)) return apply(op, result, wide);
+    return cast({apply(op, DType::F32, wide), DType::F32}, result);
+  }
+  if (is_compare(op)) return compare(op, args[0], args[1]);
+  if (is_logic(op)) return logic(op, result, args);
+  if (is_math(op)) return math(op, args[0].dtype, args);
+  if (op == LoopOp::Fma) {
+    OXY_CHECK(ir::is_floating(result), "fma of integers");
+    return call("fma", result, cat(args[0].text, ", ", args[1].text, ", ", args[2].text));
+  }
+  return args.size() == 1 ? unary(op, result, args[0].text) : arithmetic(op, result, args[0].text, args[1].text);
+}
+
+std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& a, const std::string& b) {
+  const std::string both = cat(a, ", ", b);
+  if (dtype == DType::B8) {
+    if (op == LoopOp::Add || op == LoopOp::Max) return cat(a, " | ", b);
+    if (op == LoopOp::Mul || op == LoopOp::Min) return cat(a, " & ", b);
+    OXY_CHECK(op == LoopOp::Sub, ops::name(op), " of b8");
+    return cat(a, " ^ ", b);
+  }
+  if (ir::is_floating(dtype)) {
+    if (op == LoopOp::Max) return call("max_nan", dtype, both);
+    if (op == LoopOp::Min) return call("min_nan", dtype, both);
+    if (op == LoopOp::FloorDiv || op == LoopOp::Mod || op == LoopOp::Fmod) return float_division(op, dtype, a, b);
+    return cat(a, infix(op), b);
+  }
+  if (op == LoopOp::Max || op == LoopOp::Min) return call(ops::name(op), dtype, both);
+  if (op == LoopOp::Div || op == LoopOp::FloorDiv || op == LoopOp::Mod || op == LoopOp::Fmod) {
+    return call(ops::name(op), dtype, cat(both, ", &status, ", active_));
+  }
+  const std::string u = prelude_.type(unsigned_element(dtype), lanes_);
+  return cat('(', type(dtype), ")((", u, ')', a, infix(op), '(', u, ')', b, ')');
+}
+
+std::string OperatorText::float_division(LoopOp op, DType dtype, const std::string& a, const std::string& b) {
+  const std::string r = cat(fn("call2", dtype), '(', a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype), ')');
+  if (op == LoopOp::Fmod) return r;
+  return call(op == LoopOp::Mod ? "fmod_mod" : "fmod_floordiv", dtype, cat(a, ", ", b, ", ", r));
+}
+
+std::string OperatorText::unary(LoopOp op, DType dtype, const std::string& x) {
+  if (op == LoopOp::Sign) return dtype == DType::B8 ? x : call("sign", dtype, x);
+  if (dtype == DType::B8) return x;
+  if (op == LoopOp::Neg && ir::is_floating(dtype)) return cat('-', x);
+  if (op == LoopOp::Abs && ir::is_floating(dtype)) return call("abs", dtype, x);
+  const std::string u = prelude_.type(unsigned_element(dtype), lanes_);
+  const std::string negated = cat('(', type(dtype), ")(-(", u, ')', x, ')');
+  if (op == LoopOp::Neg) return negated;
+  OXY_CHECK(op == LoopOp::Abs, ops::name(op));
+  return call("max", dtype, cat(x, ", ", negated));
+}
+
+std::string OperatorText::compare(LoopOp op, const Operand& a, const Operand& b) {
+  if (a.dtype == DType::B8) return bool_compare(op, a.text, b.text);
+  const std::string plain = cat(a.text, infix(op), b.text);
+  if (lanes_ == 1 || ir::byte_size(a.dtype) == 4) return plain;
+  const std::string_view wide = ir::byte_size(a.dtype) == 8 ? "i64" : ir::byte_size(a.dtype) == 2 ? "i16" : "i8";
+  return cat(prelude_.fn("narrow", wide, lanes_), '(', plain, ')');
+}
+
+std::string OperatorText::bool_compare(LoopOp op, const std::string& a, const std::string& b) {
+  if (lanes_ == 1) return cat(a, infix(op), b);
+  switch (op) {
+    case LoopOp::Eq: return cat("~(", a, " ^ ", b, ')');
+    case LoopOp::Ne: return cat(a, " ^ ", b);
+    case LoopOp::Lt: return cat('~', a, " & ", b);
+    case LoopOp::Le: return cat('~', a, " | ", b);
+    case LoopOp::Gt: return cat(a, " & ~", b);
+    default: return cat(a, " | ~", b);
+  }
+}
+
+std::string OperatorText::logic(LoopOp op, DType dtype, const std::vector<Operand>& args) {
+  const std::string& a = args[0].text;
+  if (op == LoopOp::Not) return cat(dtype == DType::B8 && lanes_ == 1 ? '!' : '~', a);
+  if (op == LoopOp::Shl || op == LoopOp::Shr) return call(ops::name(op), dtype, cat(a, ", ", args[1].text));
+  const std::string plain = cat(a, infix(op), args[1].text);
+  return lanes_ == 1 ? cat('(', value_type(dtype, 1), ")(", plain, ')') : plain;
+}
+
+std::string OperatorText::table_entry(LoopOp op, DType dtype) {
+  const auto row = math_row(op, dtype);
+  OXY_CHECK(row, "no host function for ", ops::name(op));
+  return cat("math[", *row, ']');
+}
+
+std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand>& args) {
+  const std::string& x = args[0].text;
+  if (op == LoopOp::IsNan || op == LoopOp::IsInf) {
+    if (!ir::is_floating(dtype)) return splat("false", DType::B8);
+    const std::string other = op == LoopOp::IsNan ? x : splat(float_literal(INFINITY, dtype), dtype);
+    const std::string size = op == LoopOp::IsNan ? x : call("abs", dtype, x);
+    return compare(op == LoopOp::IsNan ? LoopOp::Ne : LoopOp::Eq, {size, dtype}, {other, dtype});
+  }
+  if (!rounding_piece(op).empty()) return ir::is_floating(dtype) ? call(rounding_piece(op), dtype, x) : x;
+  OXY_CHECK(ir::is_floating(dtype), ops::name(op), " of ", ir::name(dtype));
+  const std::string one = splat(float_literal(1, dtype), dtype);
+  if (op == LoopOp::Sqrt) return call("sqrt", dtype, x);
+  if (op == LoopOp::Rsqrt) return cat(one, " / ", call("sqrt", dtype, x));
+  if (op == LoopOp::Reciprocal) return cat(one, " / ", x);
+  if (op == LoopOp::CopySign) return call("copysign", dtype, cat(x, ", ", args[1].text));
+  if (is_inlined(op) && dtype == DType::F32 && prelude_.target().vector_bytes > 0) {
+    const bool far = op == LoopOp::Sin || op == LoopOp::Cos;
+    return call(ops::name(op), dtype, far ? cat(x, ", ", table_entry(op, dtype)) : x);
+  }
+  if (args.size() == 1) return call("call1", dtype, cat(x, ", ", table_entry(op, dtype)));
+  return call("call2", dtype, cat(x, ", ", args[1].text, ", ", table_entry(op, dtype)));
+}
+
+std::string OperatorText::truth(const Operand& x) {
+  const Operand zero{splat(ir::is_floating(x.dtype) ? float_literal(0, x.dtype) : int_literal(0, x.dtype), x.dtype),
+                     x.dtype};
+  return compare(LoopOp::Ne, x, zero);
+}
+
+std::string OperatorText::convert(const std::string& x, DType from, DType to) {
+  if (from == to) return x;
+  if (lanes_ == 1) return cat('(', type(to), ')', x);
+  return cat("__builtin_convertvector(", x, ", ", type(to), ')');
+}
+
+std::string OperatorText::cast(const Operand& x, DType to) {
+  if (x.dtype == to) return x.text;
+  if (to == DType::B8) {
+    return ir::is_half(x.dtype) ? truth({cast(x, DType::F32), DType::F32}) : truth(x);
+  }
+  if (ir::is_half(x.dtype)) {
+    const char* piece = x.dtype == DType::BF16 ? "f32_of_bf16" : "f32_of_f16";
+    return cast({call(piece, x.dtype, x.text), DType::F32}, to);
+  }
+  if (ir::is_half(to)) {
+    return call(to == DType::BF16 ? "bf16_of_f32" : "f16_of_f32", DType::F32, cast(x, DType::F32));
+  }
+  if (x.dtype == DType::B8) {
+    const std::string as_int = lanes_ == 1 ? cat("(i32)", x.text) : cat("(-", x.text, ')');
+    return convert(as_int, DType::I32, to);
+  }
+  if (ir::is_floating(x.dtype) && !ir::is_floating(to)) {
+    return cat(prelude_.fn(cat(memory_type(to), "_of"), memory_type(x.dtype), lanes_), '(', x.text, ')');
+  }
+  return convert(x.text, x.dtype, to);
+}
+
+std::string OperatorText::bitcast(const Operand& x, DType to) {
+  OXY_CHECK(ir::byte_size(x.dtype) == ir::byte_size(to), "bitcast ", ir::name(x.dtype), " to ", ir::name(to));
+  OXY_CHECK(x.dtype != DType::B8 && to != DType::B8, "bitcast of b8");
+  return cat("__builtin_bit_cast(", type(to), ", ", x.text, ')');
+}
+
+}  // namespace oxy::codegen::cpp

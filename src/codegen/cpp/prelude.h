@@ -1,0 +1,52 @@
+// The prelude of kernel texts: types and small inline functions, of which a kernel gets those that it uses.
+//
+// A piece is known by its name, element type and lanes: fn("exp", "f32", 8) gives "exp_f32x8". Its text is a template:
+//   $T  the vector type (f32x8; f32 for one lane)   $t  its element (f32)    $N  lanes     $R  the last lane, N-1
+//   $i32 the vector of that element with the same lanes                      $B  bytes of $T
+//   $S  the signed integer vector as wide as $T (a mask for ?:)              $IOTA  0, 1, .. $REV  N-1, N-2, ..
+//   $u  the unsigned integer vector as wide as $T                            $host  the machine's vector of $t
+//   @@  the piece's own name   @load  another piece of this element and lanes   @load.i32 of another element
+//   @div.1  the piece of one lane. Scalar types (f32, i64, b8) are always there.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "codegen/cpp/emit.h"
+
+namespace oxy::codegen::cpp {
+
+class Prelude {
+ public:
+  explicit Prelude(const Target& target) : target_(target) {}
+  // The name of a type, defined from now on.
+  std::string type(std::string_view element, int lanes);
+  // The name of a function, defined from now on.
+  std::string fn(std::string_view piece, std::string_view element, int lanes);
+  // What has been asked for, in an order that compiles.
+  std::string text() const;
+  const Target& target() const { return target_; }
+
+ private:
+  std::string expand(std::string_view text, std::string_view own, std::string_view element, int lanes);
+
+  Target target_;
+  std::set<std::string> types_, functions_;
+  std::string type_text_, function_text_;
+};
+
+// A piece of the library. The first row that fits is taken.
+struct Piece {
+  std::string_view name;
+  std::string_view element;  // "" any; "4" any of 4 bytes
+  int lanes;                 // 0 any, 1 one, 2 several
+  int vector_bytes;          // 0 any; 32 or 64: vectors of so many bytes, and the target has them
+  std::string_view text;
+};
+std::span<const Piece> memory_pieces();
+std::span<const Piece> operator_pieces();
+std::span<const Piece> math_pieces();
+
+}  // namespace oxy::codegen::cpp

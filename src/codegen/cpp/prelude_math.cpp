@@ -1,0 +1,258 @@
+// Vector polynomials for the functions of models, each within about 1 ulp of the true value, inlined into the loop.
+//
+// The coefficients are weighted minimax fits in double precision, rounded to f32. Arguments that the short way does
+// not serve (overflow, denormal results, large angles) take a second way, all lanes together, so that the usual vector
+// pays one compare. Functions that are not here are calls through the math table.
+#include "codegen/cpp/prelude.h"
+
+namespace oxy::codegen::cpp {
+
+namespace {
+
+constexpr Piece kPieces[] = {
+    // e^x = 2^n e^r with n = round(x / ln 2); adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    {"exp_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r) {
+  $T q = @splat(0.00139507174f);
+  q = @fma(q, r, @splat(0.00836902577f));
+  q = @fma(q, r, @splat(0.0416662022f));
+  q = @fma(q, r, @splat(0.166665182f));
+  q = @fma(q, r, @splat(0.5f));
+  $T square = r * r;
+  $T p = @fma(q, square, r);
+  return p + @splat(1.0f);
+}
+)"},
+    {"exp_any", "f32", 0, 0, R"(static __attribute__((noinline)) $T @@($T x) {
+  $T high = @splat(104.5f);
+  $T low = @splat(-104.5f);
+  $T c = x > high ? high : x;
+  c = c < low ? low : c;
+  $T magic = @splat(12582912.0f);
+  $T t = @fma(c, @splat(1.44269504f), magic);
+  $T n = t - magic;
+  $T r = @fma(n, @splat(-0.693147182f), c);
+  r = @fma(n, @splat(1.90465421e-9f), r);
+  $T p = @exp_reduced(r);
+  $i32 k = __builtin_bit_cast($i32, t) - 0x4b400000;
+  $i32 half = k >> 1;
+  $i32 rest = k - half;
+  $T scale_a = __builtin_bit_cast($T, (half + 127) << 23);
+  $T scale_b = __builtin_bit_cast($T, (rest + 127) << 23);
+  $T y = p * scale_a;
+  y = y * scale_b;
+  return x != x ? x : y;
+}
+)"},
+    {"exp", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T size = @abs(x);
+  auto usual = size < @splat(87.0f);
+  if (__builtin_expect(@any_not(usual), 0)) return @exp_any(x);
+  $T magic = @splat(12582912.0f);
+  $T t = @fma(x, @splat(1.44269504f), magic);
+  $T n = t - magic;
+  $T r = @fma(n, @splat(-0.693147182f), x);
+  r = @fma(n, @splat(1.90465421e-9f), r);
+  $T p = @exp_reduced(r);
+  $u32 shift = __builtin_bit_cast($u32, t) << 23;
+  return __builtin_bit_cast($T, __builtin_bit_cast($u32, p) + shift);
+}
+)"},
+    {"any_not", "f32", 1, 0, "OXY_INLINE b8 @@(b8 m) { return !m; }\n"},
+    {"any_not", "f32", 2, 0, "OXY_INLINE b8 @@($i32 m) { return @any.i32(~m); }\n"},
+
+    // log x = e ln 2 + log1p(r), r = m - 1, m in [sqrt(1/2), sqrt(2)).
+    {"log", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  auto tiny = x < @splat(1.17549435e-38f);
+  $T raised = x * @splat(8388608.0f);
+  $T y = tiny ? raised : x;
+  $T bias = tiny ? @splat(-23.0f) : @splat(0.0f);
+  $i32 bits = __builtin_bit_cast($i32, y);
+  $i32 offset = bits - 0x3f3504f3;
+  $i32 e = offset >> 23;
+  $T m = __builtin_bit_cast($T, bits - (e << 23));
+  $T ef = @f32_of_i32(e) + bias;
+  $T r = m - @splat(1.0f);
+  $T p = @splat(-0.0763422549f);
+  p = @fma(p, r, @splat(0.127614677f));
+  p = @fma(p, r, @splat(-0.131602332f));
+  p = @fma(p, r, @splat(0.142017767f));
+  p = @fma(p, r, @splat(-0.16623354f));
+  p = @fma(p, r, @splat(0.200012267f));
+  p = @fma(p, r, @splat(-0.250008225f));
+  p = @fma(p, r, @splat(0.333333313f));
+  $T square = r * r;
+  $T cube = square * r;
+  $T low = @fma(cube, p, ef * @splat(-1.90465421e-9f));
+  low = @fma(square, @splat(-0.5f), low);
+  $T sum = r + low;
+  $T result = @fma(ef, @splat(0.693147182f), sum);
+  $T infinity = @splat(__builtin_inff());
+  result = y == infinity ? infinity : result;
+  result = y == @splat(0.0f) ? -infinity : result;
+  result = y < @splat(0.0f) ? @splat(__builtin_nanf("")) : result;
+  return y != y ? y : result;
+}
+)"},
+    {"f32_of_i32", "f32", 1, 0, "OXY_INLINE f32 @@(i32 x) { return (f32)x; }\n"},
+    {"f32_of_i32", "f32", 2, 0, "OXY_INLINE $f32 @@($i32 x) { return __builtin_convertvector(x, $f32); }\n"},
+
+    // sin of r + n pi, |r| <= pi / 2: the sign of n's parity, then an odd polynomial. `turn` is n's parity in bit 31.
+    {"sin_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $u32 turn) {
+  $T s = r * r;
+  $T p = @splat(-2.38865994e-08f);
+  p = @fma(p, s, @splat(2.75252569e-06f));
+  p = @fma(p, s, @splat(-0.000198408656f));
+  p = @fma(p, s, @splat(0.00833333097f));
+  p = @fma(p, s, @splat(-0.166666672f));
+  $T cube = s * r;
+  $T y = @fma(p, cube, r);
+  return __builtin_bit_cast($T, __builtin_bit_cast($u32, y) ^ turn);
+}
+)"},
+    // Three parts of pi: the first product is exact by fma, so r is right to an ulp up to the bound.
+    {"sin", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T size = @abs(x);
+  auto usual = size < @splat(30000.0f);
+  if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
+  $T magic = @splat(12582912.0f);
+  $T t = @fma(x, @splat(0.318309886f), magic);
+  $T n = t - magic;
+  $T r = @fma(n, @splat(-3.14159274f), x);
+  r = @fma(n, @splat(8.74227766e-08f), r);
+  r = @fma(n, @splat(3.43024902e-15f), r);
+  $u32 turn = __builtin_bit_cast($u32, t) << 31;
+  return @sin_reduced(r, turn);
+}
+)"},
+    // cos x = sin(x + pi / 2): n is the nearest half-integer.
+    {"cos", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T size = @abs(x);
+  auto usual = size < @splat(30000.0f);
+  if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
+  $T magic = @splat(12582912.0f);
+  $T shifted = @fma(x, @splat(0.318309886f), @splat(0.5f));
+  $T t = shifted + magic;
+  $T n = t - magic;
+  n = n - @splat(0.5f);
+  $T r = @fma(n, @splat(-3.14159274f), x);
+  r = @fma(n, @splat(8.74227766e-08f), r);
+  r = @fma(n, @splat(3.43024902e-15f), r);
+  $u32 turn = __builtin_bit_cast($u32, t) << 31;
+  return @sin_reduced(r, turn);
+}
+)"},
+
+    // Odd polynomial near 0, 1 - 2 / (e^2x + 1) elsewhere.
+    {"tanh", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T size = @abs(x);
+  $T s = x * x;
+  $T p = @splat(-0.00589517225f);
+  p = @fma(p, s, @splat(0.0207959842f));
+  p = @fma(p, s, @splat(-0.053783834f));
+  p = @fma(p, s, @splat(0.133319244f));
+  p = @fma(p, s, @splat(-0.333332986f));
+  $T cube = s * x;
+  $T near = @fma(p, cube, x);
+  $T bounded = size < @splat(10.0f) ? size : @splat(10.0f);
+  $T twice = bounded + bounded;
+  $T magic = @splat(12582912.0f);
+  $T t = @fma(twice, @splat(1.44269504f), magic);
+  $T n = t - magic;
+  $T r = @fma(n, @splat(-0.693147182f), twice);
+  r = @fma(n, @splat(1.90465421e-9f), r);
+  $T e = @exp_reduced(r);
+  $u32 shift = __builtin_bit_cast($u32, t) << 23;
+  e = __builtin_bit_cast($T, __builtin_bit_cast($u32, e) + shift);
+  $T bottom = e + @splat(1.0f);
+  $T ratio = @splat(2.0f) / bottom;
+  $T away = @splat(1.0f) - ratio;
+  away = @copysign(away, x);
+  $T y = size < @splat(0.6f) ? near : away;
+  return x != x ? x : y;
+}
+)"},
+
+    // x + x P(x^2) near 0, 1 - e^-(x + x Q(x)) elsewhere, 1 beyond 4.
+    {"erf", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T size = @abs(x);
+  $T s = x * x;
+  $T p = @splat(8.51339792e-05f);
+  p = @fma(p, s, @splat(-0.000817571708f));
+  p = @fma(p, s, @splat(0.00520386687f));
+  p = @fma(p, s, @splat(-0.0268605128f));
+  p = @fma(p, s, @splat(0.112837151f));
+  p = @fma(p, s, @splat(-0.376126349f));
+  p = @fma(p, s, @splat(0.128379166f));
+  $T near = @fma(p, x, x);
+  $T a = size < @splat(3.95f) ? size : @splat(3.95f);
+  $T q = @splat(-1.04337805e-05f);
+  q = @fma(q, a, @splat(0.000314864417f));
+  q = @fma(q, a, @splat(-0.00361036626f));
+  q = @fma(q, a, @splat(0.0236946139f));
+  q = @fma(q, a, @splat(-0.106159098f));
+  q = @fma(q, a, @splat(-0.635197997f));
+  q = @fma(q, a, @splat(-0.128637075f));
+  $T power = @fma(q, a, -a);
+  $T magic = @splat(12582912.0f);
+  $T t = @fma(power, @splat(1.44269504f), magic);
+  $T n = t - magic;
+  $T r = @fma(n, @splat(-0.693147182f), power);
+  r = @fma(n, @splat(1.90465421e-9f), r);
+  $T e = @exp_reduced(r);
+  $u32 shift = __builtin_bit_cast($u32, t) << 23;
+  e = __builtin_bit_cast($T, __builtin_bit_cast($u32, e) + shift);
+  $T away = @splat(1.0f) - e;
+  away = @copysign(away, x);
+  $T y = size < @splat(0.9f) ? near : away;
+  return x != x ? x : y;
+}
+)"},
+
+    // A function of the math table, which takes vectors of the machine's width: `f` on each part of x.
+    {"call1", "", 0, 0, R"(OXY_INLINE $T @@($T x, void* f) {
+  typedef $host part;
+  $T r;
+  if (sizeof($T) >= sizeof(part)) {
+    for (unsigned i = 0; i < sizeof($T) / sizeof(part); ++i) {
+      part a;
+      __builtin_memcpy(&a, (const char*)&x + i * sizeof a, sizeof a);
+      a = ((part(*)(part))f)(a);
+      __builtin_memcpy((char*)&r + i * sizeof a, &a, sizeof a);
+    }
+  } else {
+    part a = {};
+    __builtin_memcpy(&a, &x, sizeof x);
+    a = ((part(*)(part))f)(a);
+    __builtin_memcpy(&r, &a, sizeof r);
+  }
+  return r;
+}
+)"},
+    {"call2", "", 0, 0, R"(OXY_INLINE $T @@($T x, $T y, void* f) {
+  typedef $host part;
+  $T r;
+  if (sizeof($T) >= sizeof(part)) {
+    for (unsigned i = 0; i < sizeof($T) / sizeof(part); ++i) {
+      part a, b;
+      __builtin_memcpy(&a, (const char*)&x + i * sizeof a, sizeof a);
+      __builtin_memcpy(&b, (const char*)&y + i * sizeof b, sizeof b);
+      a = ((part(*)(part, part))f)(a, b);
+      __builtin_memcpy((char*)&r + i * sizeof a, &a, sizeof a);
+    }
+  } else {
+    part a = {}, b = {};
+    __builtin_memcpy(&a, &x, sizeof x);
+    __builtin_memcpy(&b, &y, sizeof y);
+    a = ((part(*)(part, part))f)(a, b);
+    __builtin_memcpy(&r, &a, sizeof r);
+  }
+  return r;
+}
+)"},
+};
+
+}  // namespace
+
+std::span<const Piece> math_pieces() { return kPieces; }
+
+}  // namespace oxy::codegen::cpp

@@ -1,0 +1,172 @@
+// Pieces that move data between memory and registers: contiguous, partial, reversed, strided, by index, past the cache.
+#include "codegen/cpp/prelude.h"
+
+namespace oxy::codegen::cpp {
+
+namespace {
+
+constexpr Piece kPieces[] = {
+    {"splat", "", 1, 0, "OXY_INLINE $T @@($T x) { return x; }\n"},
+    {"splat", "", 2, 0, "OXY_INLINE $T @@($t x) { return x - ($T){}; }\n"},
+    {"iota", "", 2, 0, "OXY_INLINE $T @@() { return ($T){$IOTA}; }\n"},
+    {"reverse", "", 2, 0, "OXY_INLINE $T @@($T x) { return __builtin_shufflevector(x, x, $REV); }\n"},
+    // i32 mask of the first n lanes.
+    {"first", "i32", 2, 0, "OXY_INLINE $T @@(i64 n) { return @iota() < @splat((i32)n); }\n"},
+
+    {"load", "", 2, 0, "OXY_INLINE $T @@(const $t* p) { return *(const $T_u*)p; }\n"},
+    {"store", "", 2, 0, "OXY_INLINE void @@($t* p, $T v) { *($T_u*)p = v; }\n"},
+    {"stream", "", 2, 0, R"(OXY_INLINE void @@($t* p, $T v) {
+#if defined(__clang__)
+  if (((u64)p & ($B - 1)) == 0) {
+    __builtin_nontemporal_store(v, ($T*)p);
+    return;
+  }
+#endif
+  *($T_u*)p = v;
+}
+)"},
+
+    // The first n lanes only; the others are 0 and their memory is not touched.
+    {"load_part", "4", 2, 32, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
+  return ($T)__builtin_ia32_maskloadd256((const $i32*)p, @first.i32(n));
+}
+)"},
+    {"load_part", "4", 2, 64, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
+  return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, (u16)((1u << n) - 1));
+}
+)"},
+    {"load_part", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
+  $T v = {};
+  for (i64 l = 0; l < n; ++l) v[l] = p[l];
+  return v;
+}
+)"},
+    {"store_part", "4", 2, 32, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
+  __builtin_ia32_maskstored256(($i32*)p, @first.i32(n), ($i32)v);
+}
+)"},
+    {"store_part", "4", 2, 64, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
+  __builtin_ia32_storedqusi512_mask((i32*)p, ($i32)v, (u16)((1u << n) - 1));
+}
+)"},
+    {"store_part", "", 2, 0, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
+  for (i64 l = 0; l < n; ++l) p[l] = v[l];
+}
+)"},
+    // Lane l lies at p[s * l].
+    {"load_strided", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 s, i64 n) {
+  $T v = {};
+  for (i64 l = 0; l < n; ++l) v[l] = p[s * l];
+  return v;
+}
+)"},
+    {"store_strided", "", 2, 0, R"(OXY_INLINE void @@($t* p, i64 s, $T v, i64 n) {
+  for (i64 l = 0; l < n; ++l) p[s * l] = v[l];
+}
+)"},
+
+    // tile[64 * i + j] = from[i + stride * j] for i < rows, j < columns.
+    {"transpose_squares", "4", 2, 32, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
+  $T r[8], t[8], u[8];
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) r[k] = @load(from + stride * k);
+  OXY_UNROLL
+  for (int k = 0; k < 8; k += 2) {
+    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 8; k += 4) {
+    u[k] = __builtin_shufflevector(t[k], t[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    u[k + 1] = __builtin_shufflevector(t[k], t[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    u[k + 2] = __builtin_shufflevector(t[k + 1], t[k + 3], 0, 1, 8, 9, 4, 5, 12, 13);
+    u[k + 3] = __builtin_shufflevector(t[k + 1], t[k + 3], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    @store(tile + 64 * k, __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11));
+    @store(tile + 64 * (k + 4), __builtin_shufflevector(u[k], u[k + 4], 4, 5, 6, 7, 12, 13, 14, 15));
+  }
+}
+)"},
+    {"transpose_squares", "4", 2, 64, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
+  $T r[16], t[16], u[16];
+  OXY_UNROLL
+  for (int k = 0; k < 16; ++k) r[k] = @load(from + stride * k);
+  OXY_UNROLL
+  for (int k = 0; k < 16; k += 2) {
+    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 16; k += 4) {
+    OXY_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      $T a = t[k + h];
+      $T b = t[k + h + 2];
+      u[k + 2 * h] = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+      u[k + 2 * h + 1] = __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    }
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    $T a = __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    $T b = __builtin_shufflevector(u[k], u[k + 4], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    $T c = __builtin_shufflevector(u[k + 8], u[k + 12], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    $T d = __builtin_shufflevector(u[k + 8], u[k + 12], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    $T p = __builtin_shufflevector(a, c, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    $T q = __builtin_shufflevector(b, d, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    $T v = __builtin_shufflevector(a, c, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    $T w = __builtin_shufflevector(b, d, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    @store(tile + 64 * k, p);
+    @store(tile + 64 * (k + 4), q);
+    @store(tile + 64 * (k + 8), v);
+    @store(tile + 64 * (k + 12), w);
+  }
+}
+)"},
+    {"transpose_squares", "", 2, 0, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
+  for (int i = 0; i < $N; ++i) {
+    for (int j = 0; j < $N; ++j) tile[64 * i + j] = from[i + stride * j];
+  }
+}
+)"},
+    {"transpose", "", 2, 0, R"(static void @@($t* tile, const $t* from, i64 stride, i64 rows, i64 columns) {
+  i64 j = 0;
+  for (; j + $N <= columns; j += $N) {
+    i64 i = 0;
+    for (; i + $N <= rows; i += $N) @transpose_squares(tile + 64 * i + j, from + i + stride * j, stride);
+    for (; i < rows; ++i) {
+      for (i64 k = j; k < j + $N; ++k) tile[64 * i + k] = from[i + stride * k];
+    }
+  }
+  for (; j < columns; ++j) {
+    for (i64 i = 0; i < rows; ++i) tile[64 * i + j] = from[i + stride * j];
+  }
+}
+)"},
+
+    // b8: a byte of 0 or 1 in memory, an i32 of 0 or -1 in a lane.
+    {"mask_of", "u8", 2, 0, "OXY_INLINE $i32 @@($T v) { return __builtin_convertvector(v, $i32) != 0; }\n"},
+    {"bytes_of", "i32", 2, 0, "OXY_INLINE $u8 @@($T m) { return __builtin_convertvector(m & 1, $u8); }\n"},
+
+    // True when a mask holds in some of its lanes, in all of them.
+    {"any", "i32", 2, 32, "OXY_INLINE b8 @@($T m) { return __builtin_ia32_movmskps256(($f32)m) != 0; }\n"},
+    {"any", "i32", 2, 0, R"(OXY_INLINE b8 @@($T m) {
+#if defined(__clang__)
+  return __builtin_reduce_or(m) != 0;
+#else
+  i32 any = 0;
+  for (int l = 0; l < $N; ++l) any |= m[l];
+  return any != 0;
+#endif
+}
+)"},
+    {"any", "b8", 1, 0, "OXY_INLINE b8 @@(b8 m) { return m; }\n"},
+};
+
+}  // namespace
+
+std::span<const Piece> memory_pieces() { return kPieces; }
+
+}  // namespace oxy::codegen::cpp

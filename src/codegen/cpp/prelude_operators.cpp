@@ -1,0 +1,384 @@
+// Pieces for arithmetic that has no operator in C++ for scalars and vectors alike, and for conversions.
+#include "codegen/cpp/prelude.h"
+
+namespace oxy::codegen::cpp {
+
+namespace {
+
+constexpr Piece kPieces[] = {
+    {"select", "b8", 1, 0, "OXY_INLINE b8 @@(b8 m, b8 a, b8 b) { return m ? a : b; }\n"},
+    {"select", "", 1, 0, "OXY_INLINE $T @@(b8 m, $T a, $T b) { return m ? a : b; }\n"},
+    {"select", "4", 2, 0, "OXY_INLINE $T @@($i32 m, $T a, $T b) { return m ? a : b; }\n"},
+    {"select", "", 2, 0, R"(OXY_INLINE $T @@($i32 m, $T a, $T b) {
+  $S wide = __builtin_convertvector(m, $S);
+  return wide ? a : b;
+}
+)"},
+    // A comparison's result as an i32 mask.
+    {"narrow", "i32", 2, 0, "OXY_INLINE $i32 @@($T m) { return m; }\n"},
+    {"narrow", "", 2, 0, "OXY_INLINE $i32 @@($T m) { return __builtin_convertvector(m, $i32); }\n"},
+
+#define ELEMENTWISE(name, gcc)                                                  \
+  {name, "f32", 0, 0,                                                           \
+   "#if defined(__clang__)\n"                                                   \
+   "OXY_INLINE $T @@($T x) { return __builtin_elementwise_" name "(x); }\n"     \
+   "#else\n"                                                                    \
+   "OXY_INLINE $T @@($T x) {\n"                                                 \
+   "  $T r;\n"                                                                  \
+   "  for (int l = 0; l < $N; ++l) ((f32*)&r)[l] = " gcc "f(((f32*)&x)[l]);\n"  \
+   "  return r;\n"                                                              \
+   "}\n"                                                                        \
+   "#endif\n"},                                                                 \
+  {name, "f64", 0, 0,                                                           \
+   "#if defined(__clang__)\n"                                                   \
+   "OXY_INLINE $T @@($T x) { return __builtin_elementwise_" name "(x); }\n"     \
+   "#else\n"                                                                    \
+   "OXY_INLINE $T @@($T x) {\n"                                                 \
+   "  $T r;\n"                                                                  \
+   "  for (int l = 0; l < $N; ++l) ((f64*)&r)[l] = " gcc "(((f64*)&x)[l]);\n"   \
+   "  return r;\n"                                                              \
+   "}\n"                                                                        \
+   "#endif\n"}
+    ELEMENTWISE("floor", "__builtin_floor"),
+    ELEMENTWISE("ceil", "__builtin_ceil"),
+    ELEMENTWISE("trunc", "__builtin_trunc"),
+    ELEMENTWISE("roundeven", "__builtin_rint"),
+    ELEMENTWISE("sqrt", "__builtin_sqrt"),
+#undef ELEMENTWISE
+    {"fma", "f32", 0, 0, R"(#if defined(__clang__)
+OXY_INLINE $T @@($T a, $T b, $T c) { return __builtin_elementwise_fma(a, b, c); }
+#else
+OXY_INLINE $T @@($T a, $T b, $T c) {
+  $T r;
+  for (int l = 0; l < $N; ++l) ((f32*)&r)[l] = __builtin_fmaf(((f32*)&a)[l], ((f32*)&b)[l], ((f32*)&c)[l]);
+  return r;
+}
+#endif
+)"},
+    {"fma", "f64", 0, 0, R"(#if defined(__clang__)
+OXY_INLINE $T @@($T a, $T b, $T c) { return __builtin_elementwise_fma(a, b, c); }
+#else
+OXY_INLINE $T @@($T a, $T b, $T c) {
+  $T r;
+  for (int l = 0; l < $N; ++l) ((f64*)&r)[l] = __builtin_fma(((f64*)&a)[l], ((f64*)&b)[l], ((f64*)&c)[l]);
+  return r;
+}
+#endif
+)"},
+    {"abs", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  return __builtin_bit_cast($T, __builtin_bit_cast($i32, x) & 0x7fffffff);
+}
+)"},
+    {"abs", "f64", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  return __builtin_bit_cast($T, __builtin_bit_cast($i64, x) & 0x7fffffffffffffff);
+}
+)"},
+    {"copysign", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, $T s) {
+  $i32 magnitude = __builtin_bit_cast($i32, x) & 0x7fffffff;
+  $i32 sign = __builtin_bit_cast($i32, s) & (i32)0x80000000;
+  return __builtin_bit_cast($T, magnitude | sign);
+}
+)"},
+    {"copysign", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, $T s) {
+  $i64 magnitude = __builtin_bit_cast($i64, x) & 0x7fffffffffffffff;
+  $i64 sign = __builtin_bit_cast($i64, s) & (i64)0x8000000000000000;
+  return __builtin_bit_cast($T, magnitude | sign);
+}
+)"},
+    // NaN wins, as in ATen.
+    {"max_nan", "", 1, 0, "OXY_INLINE $T @@($T a, $T b) { return a >= b || a != a ? a : b; }\n"},
+    {"max_nan", "", 2, 0, "OXY_INLINE $T @@($T a, $T b) { return ((a >= b) | (a != a)) ? a : b; }\n"},
+    {"min_nan", "", 1, 0, "OXY_INLINE $T @@($T a, $T b) { return a <= b || a != a ? a : b; }\n"},
+    {"min_nan", "", 2, 0, "OXY_INLINE $T @@($T a, $T b) { return ((a <= b) | (a != a)) ? a : b; }\n"},
+    {"max", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a > b ? a : b; }\n"},
+    {"min", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a < b ? a : b; }\n"},
+    {"sign", "", 1, 0, "OXY_INLINE $T @@($T x) { return ($T)((x > 0) - (x < 0)); }\n"},
+    {"sign", "f32", 2, 0, R"(OXY_INLINE $T @@($T x) {
+  $T up = x > ($T){} ? @splat(1) : ($T){};
+  $T down = x < ($T){} ? @splat(1) : ($T){};
+  return up - down;
+}
+)"},
+    {"sign", "f64", 2, 0, R"(OXY_INLINE $T @@($T x) {
+  $T up = x > ($T){} ? @splat(1) : ($T){};
+  $T down = x < ($T){} ? @splat(1) : ($T){};
+  return up - down;
+}
+)"},
+    {"sign", "", 2, 0, "OXY_INLINE $T @@($T x) { return ($T)((x < ($T){}) - (x > ($T){})); }\n"},
+
+    // Floating point to integers, truncating. A number out of range gives what the machine's conversion to i32 or i64
+    // gives, cut to the type; `fits` keeps it out of the C++ conversion, which would be undefined.
+    {"i64_of", "", 1, 0, R"(OXY_INLINE i64 @@($t x) {
+  b8 fits = x >= ($t)-9223372036854775808.0 && x < ($t)9223372036854775808.0;
+  return fits ? (i64)x : (i64)0x8000000000000000;
+}
+)"},
+    {"i32_of", "", 1, 0, R"(OXY_INLINE i32 @@($t x) {
+  b8 fits = x > ($t)-2147483649.0 && x < ($t)2147483648.0;
+  return fits ? (i32)x : (i32)0x80000000;
+}
+)"},
+    {"i64_of", "", 2, 0, R"(OXY_INLINE $i64 @@($T x) {
+  $i64 r;
+  for (int l = 0; l < $N; ++l) r[l] = @i64_of.1(x[l]);
+  return r;
+}
+)"},
+    {"i32_of", "f32", 2, 32, "OXY_INLINE $i32 @@($T x) { return ($i32)__builtin_ia32_cvttps2dq256(x); }\n"},
+    {"i32_of", "", 2, 0, R"(OXY_INLINE $i32 @@($T x) {
+  $i32 r;
+  for (int l = 0; l < $N; ++l) r[l] = @i32_of.1(x[l]);
+  return r;
+}
+)"},
+#define CUT(to, wide)                                                                                \
+  {to "_of", "", 1, 0, "OXY_INLINE " to " @@($t x) { return (" to ")@" wide "_of(x); }\n"},           \
+  {to "_of", "", 2, 0,                                                                               \
+   "OXY_INLINE $" to " @@($T x) { return __builtin_convertvector(@" wide "_of(x), $" to "); }\n"}
+    CUT("i16", "i32"),
+    CUT("i8", "i32"),
+    CUT("u8", "i64"),
+    CUT("u16", "i64"),
+    CUT("u32", "i64"),
+    CUT("u64", "i64"),
+#undef CUT
+
+    // Shifts by a negative number or by all bits: 0, or the sign's bits, as ATen.
+    {"shl", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b) {
+  $u in = ($u)b;
+  $u amount = in & (8 * sizeof($t) - 1);
+  $u shifted = ($u)a << amount;
+  return in == amount ? ($T)shifted : ($T){};
+}
+)"},
+    {"shr", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b) {
+  $u in = ($u)b;
+  $u amount = in & (8 * sizeof($t) - 1);
+  $u all = ($u){} + (8 * sizeof($t) - 1);
+  $u used = in == amount ? amount : all;
+  return a >> ($T)used;
+}
+)"},
+
+    // Integer division. A divisor of 0 sets the status and gives 0; the smallest number by -1 wraps. `n`: lanes in use.
+    {"div", "", 1, 0, R"(OXY_INLINE $T @@($T a, $T b, int* status, i64) {
+  if (b == 0) {
+    *status |= 2;
+    return 0;
+  }
+  if (($T)-1 < 0 && b == ($T)-1) return ($T)(0 - ($u)a);
+  return ($T)(a / b);
+}
+)"},
+    {"floordiv", "", 1, 0, R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
+  $T q = @div(a, b, status, n);
+  $T r = ($T)(($u)a - ($u)q * ($u)b);
+  return b != 0 && r != 0 && (r < 0) != (b < 0) ? ($T)(q - 1) : q;
+}
+)"},
+    {"mod", "", 1, 0, R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
+  $T q = @div(a, b, status, n);
+  $T r = ($T)(($u)a - ($u)q * ($u)b);
+  return b != 0 && r != 0 && (r < 0) != (b < 0) ? ($T)(r + b) : r;
+}
+)"},
+    {"fmod", "", 1, 0, R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
+  $T q = @div(a, b, status, n);
+  return ($T)(($u)a - ($u)q * ($u)b);
+}
+)"},
+#define EACH_LANE(name)                                                       \
+  {name, "", 2, 0,                                                            \
+   "OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {\n"                     \
+   "  $T r = {};\n"                                                           \
+   "  for (i64 l = 0; l < n; ++l) r[l] = @" name ".1(a[l], b[l], status, 1);\n" \
+   "  return r;\n"                                                            \
+   "}\n"}
+    EACH_LANE("div"),
+    EACH_LANE("floordiv"),
+    EACH_LANE("mod"),
+    EACH_LANE("fmod"),
+#undef EACH_LANE
+
+    // Floating point, from r = fmod(a, b), as ATen.
+    {"fmod_floordiv", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, $T r) {
+  $T zero = {};
+  $T q = (a - r) / b;
+  $T lower = q - @splat(1);
+  auto other_side = (r < zero) != (b < zero);
+  auto inexact = r != zero;
+  q = (inexact & other_side) ? lower : q;
+  $T whole = @floor(q);
+  $T above = whole + @splat(1);
+  $T gap = q - whole;
+  whole = gap > @splat(0.5f) ? above : whole;
+  $T ratio = a / b;
+  $T signed_zero = @copysign(zero, ratio);
+  whole = q != zero ? whole : signed_zero;
+  return b == zero ? ratio : whole;
+}
+)"},
+    {"fmod_mod", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, $T r) {
+  $T zero = {};
+  $T shifted = r + b;
+  auto other_side = (r < zero) != (b < zero);
+  auto inexact = r != zero;
+  return (inexact & other_side) ? shifted : r;
+}
+)"},
+
+    // One value of all lanes: halves together, then quarters.
+#define FOLD(name, statement)                                   \
+  {"fold_" name, "", 2, 0,                                      \
+   "OXY_INLINE $t @@($T v) {\n"                                 \
+   "  for (int half = $N / 2; half > 0; half /= 2) {\n"         \
+   "    for (int l = 0; l < half; ++l) v[l] = " statement ";\n" \
+   "  }\n"                                                      \
+   "  return v[0];\n"                                           \
+   "}\n"}
+    FOLD("add", "($t)(v[l] + v[l + half])"),
+    FOLD("mul", "($t)(v[l] * v[l + half])"),
+    FOLD("or", "v[l] | v[l + half]"),
+    FOLD("and", "v[l] & v[l + half]"),
+    FOLD("max", "@max.1(v[l], v[l + half])"),
+    FOLD("min", "@min.1(v[l], v[l + half])"),
+    FOLD("max_nan", "@max_nan.1(v[l], v[l + half])"),
+    FOLD("min_nan", "@min_nan.1(v[l], v[l + half])"),
+#undef FOLD
+
+    // Element b at index ib takes the place of element a at ia in an arg-max (arg-min): an extreme, or NaN, first wins.
+    // An index below 0 says that there is no element yet.
+    {"beats_max", "", 1, 0, R"(OXY_INLINE b8 @@($T a, i64 ia, $T b, i64 ib) {
+  if (ib < 0) return false;
+  if (ia < 0) return true;
+  b8 better = b > a || (b != b && a == a);
+  b8 same = b == a || (b != b && a != a);
+  return better || (same && ib < ia);
+}
+)"},
+    {"beats_min", "", 1, 0, R"(OXY_INLINE b8 @@($T a, i64 ia, $T b, i64 ib) {
+  if (ib < 0) return false;
+  if (ia < 0) return true;
+  b8 better = b < a || (b != b && a == a);
+  b8 same = b == a || (b != b && a != a);
+  return better || (same && ib < ia);
+}
+)"},
+#define BEATS(name, than)                                                  \
+  {"beats_" name, "", 2, 0,                                                \
+   "OXY_INLINE $i32 @@($T a, $i64 ia, $T b, $i64 ib) {\n"                  \
+   "  $S better = (b " than " a) | ((b != b) & (a == a));\n"               \
+   "  $S same = (b == a) | ((b != b) & (a != a));\n"                       \
+   "  $i32 less = __builtin_convertvector(ib < ia, $i32);\n"               \
+   "  $i32 first = __builtin_convertvector(ia < ($i64){}, $i32);\n"        \
+   "  $i32 none = __builtin_convertvector(ib < ($i64){}, $i32);\n"         \
+   "  $i32 wins = __builtin_convertvector(better, $i32);\n"                \
+   "  $i32 ties = __builtin_convertvector(same, $i32);\n"                  \
+   "  return (wins | (ties & less) | first) & ~none;\n"                    \
+   "}\n"}
+    BEATS("max", ">"),
+    BEATS("min", "<"),
+#undef BEATS
+    // The index of the best lane.
+    {"arg_max", "", 2, 0, R"(OXY_INLINE i64 @@($T v, $i64 at) {
+  $t best = v[0];
+  i64 where = at[0];
+  for (int l = 1; l < $N; ++l) {
+    if (@beats_max.1(best, where, v[l], at[l])) {
+      best = v[l];
+      where = at[l];
+    }
+  }
+  return where;
+}
+)"},
+    {"arg_min", "", 2, 0, R"(OXY_INLINE i64 @@($T v, $i64 at) {
+  $t best = v[0];
+  i64 where = at[0];
+  for (int l = 1; l < $N; ++l) {
+    if (@beats_min.1(best, where, v[l], at[l])) {
+      best = v[l];
+      where = at[l];
+    }
+  }
+  return where;
+}
+)"},
+
+    // bf16 and f16 are their bits in registers (u16).
+    {"f32_of_bf16", "u16", 1, 0,
+     "OXY_INLINE f32 @@(u16 x) { return __builtin_bit_cast(f32, (u32)x << 16); }\n"},
+    {"f32_of_bf16", "u16", 2, 0, R"(OXY_INLINE $f32 @@($u16 x) {
+  $u32 wide = __builtin_convertvector(x, $u32);
+  return ($f32)(wide << 16);
+}
+)"},
+    {"bf16_of_f32", "f32", 1, 0, R"(OXY_INLINE u16 @@(f32 x) {
+  u32 bits = __builtin_bit_cast(u32, x);
+  u32 even = (bits >> 16) & 1;
+  u32 rounded = (bits + 0x7fff + even) >> 16;
+  return (u16)(x != x ? 0x7fc0 : rounded);
+}
+)"},
+    {"bf16_of_f32", "f32", 2, 0, R"(OXY_INLINE $u16 @@($f32 x) {
+  $u32 bits = ($u32)x;
+  $u32 even = (bits >> 16) & 1;
+  $u32 rounded = (bits + 0x7fff + even) >> 16;
+  $u32 quiet = @splat.u32(0x7fc0);
+  $i32 nan = x != x;
+  $u32 kept = nan ? quiet : rounded;
+  return __builtin_convertvector(kept, $u16);
+}
+)"},
+    {"f32_of_f16", "u16", 1, 0, R"(OXY_INLINE f32 @@(u16 x) {
+  u32 sign = (u32)(x & 0x8000) << 16;
+  u32 magnitude = x & 0x7fff;
+  if (magnitude >= 0x7c00) return __builtin_bit_cast(f32, sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+  f32 scaled = __builtin_bit_cast(f32, magnitude << 13) * 0x1p112f;
+  return __builtin_bit_cast(f32, sign | __builtin_bit_cast(u32, scaled));
+}
+)"},
+    {"f16_of_f32", "f32", 1, 0, R"(OXY_INLINE u16 @@(f32 x) {
+  u32 bits = __builtin_bit_cast(u32, x);
+  u32 sign = bits >> 16 & 0x8000;
+  u32 magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return (u16)(sign | 0x7e00);
+  if (magnitude >= 0x477ff000) return (u16)(sign | 0x7c00);
+  if (magnitude < 0x38800000) {
+    f32 shifted = __builtin_bit_cast(f32, magnitude) + 0.5f;
+    return (u16)(sign | (__builtin_bit_cast(u32, shifted) - 0x3f000000));
+  }
+  u32 even = magnitude >> 13 & 1;
+  return (u16)(sign | (magnitude - 0x38000000 + 0xfff + even) >> 13);
+}
+)"},
+    {"f32_of_f16", "u16", 2, 0, R"(OXY_INLINE $f32 @@($u16 x) {
+#if defined(__F16C__) && defined(__clang__)
+  typedef _Float16 halves __attribute__((vector_size(2 * $N)));
+  return __builtin_convertvector(__builtin_bit_cast(halves, x), $f32);
+#else
+  $f32 r;
+  for (int l = 0; l < $N; ++l) r[l] = @f32_of_f16.1(x[l]);
+  return r;
+#endif
+}
+)"},
+    {"f16_of_f32", "f32", 2, 0, R"(OXY_INLINE $u16 @@($f32 x) {
+#if defined(__F16C__) && defined(__clang__)
+  typedef _Float16 halves __attribute__((vector_size(2 * $N)));
+  return __builtin_bit_cast($u16, __builtin_convertvector(x, halves));
+#else
+  $u16 r;
+  for (int l = 0; l < $N; ++l) r[l] = @f16_of_f32.1(x[l]);
+  return r;
+#endif
+}
+)"},
+};
+
+}  // namespace
+
+std::span<const Piece> operator_pieces() { return kPieces; }
+
+}  // namespace oxy::codegen::cpp

@@ -1,0 +1,89 @@
+// Tiled pairs of loops: loads that are contiguous in the outer variable are transposed, 64 x 64 elements at a time,
+// onto the stack; the rest of the body then runs on rows as ever.
+#include <algorithm>
+
+#include "codegen/cpp/kernel_writer.h"
+#include "codegen/cpp/types_text.h"
+#include "support/check.h"
+
+namespace oxy::codegen::cpp {
+
+namespace {
+
+// The tiled Vector loop directly inside, or nothing.
+const For* tiled_inner(const For& outer) {
+  const For* inner = nullptr;
+  for (const Stmt& s : outer.body) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    if (c && c->op != LoopOp::Store && c->op != LoopOp::StoreAdd) continue;
+    const For* loop = std::get_if<For>(&s.v);
+    if (!loop || inner || loop->kind != ForKind::Vector || !loop->tiled) return nullptr;
+    inner = loop;
+  }
+  return inner;
+}
+
+// An unmasked load whose index is `row + stride * column + rest`.
+bool is_transposed(const Compute& c, const For& outer, const For& inner) {
+  if (c.op != LoopOp::Load || !c.args.empty()) return false;
+  const auto by_row = sym::linear_in(c.index, outer.var);
+  if (!by_row || !by_row->first.is_const(1)) return false;
+  const auto by_column = sym::linear_in(by_row->second, inner.var);
+  return by_column && !by_column->first.is_const(0) && !by_column->first.is_const(1);
+}
+
+}  // namespace
+
+bool KernelWriter::can_tile(const For& outer) const {
+  if (lanes_ == 1 || (outer.kind != ForKind::Serial && outer.kind != ForKind::Parallel)) return false;
+  const For* inner = tiled_inner(outer);
+  if (!inner || sym::contains(inner->size, outer.var)) return false;
+  return std::any_of(inner->body.begin(), inner->body.end(), [&](const Stmt& s) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    return c && is_transposed(*c, outer, *inner);
+  });
+}
+
+std::optional<std::string> KernelWriter::tile_load(const Compute& c, const Scope& scope) const {
+  const auto it = tiles_.find(&c);
+  if (it == tiles_.end()) return std::nullopt;
+  const Tile& t = it->second;
+  return cat(t.name, " + 64 * (", t.row, ") + (", scope.first, " - ", t.column, ')');
+}
+
+// Rows `rows_from` .. `rows_to` - 1, at most 64, in squares along the columns. `rows_from` names a variable.
+void KernelWriter::write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to) {
+  const For& inner = *tiled_inner(outer);
+  const std::string columns = index(inner.size);
+  const std::string from = new_loop_var();
+  const std::string row = new_loop_var();
+  out_.open("for (i64 ", from, " = 0; ", from, " < ", columns, "; ", from, " += 64) ");
+  out_.line("const i64 ", from, "_some = ", from, " + 64;");
+  out_.line("const i64 ", from, "_to = ", from, "_some < ", columns, " ? ", from, "_some : ", columns, ';');
+  for (const Stmt& s : inner.body) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    if (!c || !is_transposed(*c, outer, inner)) continue;
+    const std::string element = memory_type(c->dtype);
+    const std::string tile = cat("tile", tiles_.size());
+    names_[outer.var] = rows_from;
+    names_[inner.var] = from;
+    const auto by_row = sym::linear_in(c->index, outer.var);
+    const Expr stride = sym::linear_in(by_row->second, inner.var)->first;
+    prelude_.type(element, lanes_);
+    out_.line("alignas(64) ", element, ' ', tile, "[64 * 64];");
+    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c->buffer), " + ", index(c->index),
+              ", ", index(stride), ", ", rows_to, " - ", rows_from, ", ", from, "_to - ", from, ");");
+    tiles_[c] = Tile{tile, cat(row, " - ", rows_from), from};
+  }
+  out_.open("for (i64 ", row, " = ", rows_from, "; ", row, " < ", rows_to, "; ++", row, ") ");
+  names_[outer.var] = row;
+  for (const Stmt& s : outer.body) {
+    if (const Compute* c = std::get_if<Compute>(&s.v)) write_compute(*c, Scope{});
+  }
+  write_vector_loop(inner, from, cat(from, "_to"));
+  out_.close();
+  out_.close();
+  names_[outer.var] = rows_from;
+}
+
+}  // namespace oxy::codegen::cpp
