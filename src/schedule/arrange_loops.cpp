@@ -1,0 +1,448 @@
+#include "schedule/arrange_loops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_set>
+
+#include "loops/body_writer.h"
+#include "schedule/cost.h"
+#include "schedule/local_buffers.h"
+#include "schedule/merge_axes.h"
+#include "schedule/phases.h"
+#include "schedule/split_reductions.h"
+#include "support/check.h"
+
+namespace oxy::schedule {
+
+namespace {
+
+constexpr int64_t kChunk = 4096;       // elements of one parallel point of an elementwise kernel
+constexpr int64_t kLongAxis = 8192;    // an axis longer than this is cut even where others are parallel
+constexpr int64_t kTile = 64;          // side of a tile of a transposition
+constexpr int64_t kMinTileAxis = 16;
+constexpr int64_t kWantedPoints = 32;
+constexpr int64_t kMaxColumns = 1024, kMinColumns = 64;
+constexpr size_t kUnrolledBody = 48;   // instructions of a column reduction that is still unrolled
+constexpr int64_t kUnroll = 4;
+
+class Arranger {
+ public:
+  Arranger(loops::Program& p, Group g, const std::vector<bool>& needed, const ScheduleOptions& options)
+      : program_(p), group_(std::move(g)), needed_(needed), options_(options), scope_(*p.variables) {
+    for (const Nest& n : group_.nests) {
+      for (const Axis& a : n.axes) used_.insert(a.var);
+    }
+  }
+
+  Arrangement run() {
+    bool elementwise = std::all_of(group_.nests.begin(), group_.nests.end(), [&](const Nest& n) {
+      return n.axes.size() == group_.parallel.size();
+    });
+    sort_by_stride(group_.parallel, nests());
+    merge_parallel();
+    if (elementwise) arrange_elementwise();
+    else cut_columns();
+    std::vector<Nest> list = std::move(group_.nests);
+    Arrangement out;
+    out.parallel = std::move(group_.parallel);
+    for (Nest& n : list) add_nest(std::move(n), out);
+    for (const auto& [b, elements] : accumulators_) out.locals.emplace(b, elements);
+    out.phases = make_phases(std::move(expanded_), out.parallel);
+    localise_buffers(program_, out, needed_, options_.cache_bytes);
+    for (Phase& ph : out.phases) order_axes(ph, out.parallel);
+    return out;
+  }
+
+ private:
+  std::vector<Nest*> nests() {
+    std::vector<Nest*> out;
+    for (Nest& n : group_.nests) out.push_back(&n);
+    return out;
+  }
+  Expr fresh(char prefix, Expr size) {
+    while (true) {
+      Expr v = scope_.get(prefix, size);
+      if (used_.insert(v).second) return v;
+    }
+  }
+  void merge_parallel();
+  void arrange_elementwise();
+  bool tile_transposed();
+  void make_serial(size_t axis);
+  void cut_columns();
+  // Cuts a parallel axis into pieces: the pieces stay parallel, what is inside belongs to the nests.
+  void cut(size_t axis, int64_t piece);
+  void add_nest(Nest n, const Arrangement& out);
+  bool walks_columns(const Nest& n, const Arrangement& out) const;
+  void expand_columns(Nest n, const std::vector<Axis>& parallel);
+  void order_axes(Phase& ph, const std::vector<Axis>& parallel);
+  void set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept);
+
+  loops::Program& program_;
+  Group group_;
+  const std::vector<bool>& needed_;
+  const ScheduleOptions& options_;
+  loops::VariableScope scope_;
+  std::unordered_set<Expr> used_;
+  std::vector<Nest> expanded_;
+  std::unordered_map<BufferId, Expr> accumulators_;
+  Expr tiled_ = 0;      // the Vector axis of a tile
+  Expr innermost_ = 0;  // the axis that must be walked innermost, where that has been decided
+};
+
+void Arranger::merge_parallel() {
+  std::vector<Axis>& axes = group_.parallel;
+  for (size_t k = axes.size(); k-- > 1;) {
+    const Axis outer = axes[k - 1], inner = axes[k];
+    if (!mergeable(nests(), outer.var, inner.var, inner.size)) continue;
+    Expr size = outer.size * inner.size;
+    Expr merged = fresh('p', size);
+    merge_axes(nests(), outer.var, inner.var, merged);
+    axes[k - 1] = {merged, size, false};
+    axes.erase(axes.begin() + k);
+  }
+}
+
+void Arranger::cut(size_t axis, int64_t piece) {
+  Axis old = group_.parallel[axis];
+  Expr count = sym::ceildiv(old.size, piece);
+  bool even = sym::divisible(old.size, piece);
+  Expr outer = fresh('p', count);
+  Expr size = even ? Expr(piece) : sym::min(piece, old.size - outer * piece);
+  Expr inner = fresh('p', even ? Expr(piece) : size);
+  for (Nest& n : group_.nests) {
+    replace(n, {{old.var, outer * piece + inner}});
+    for (Axis& a : n.axes) {
+      if (!(a.var == old.var)) continue;
+      a = {inner, size, false};
+      break;
+    }
+    n.axes.insert(n.axes.begin(), {outer, count, false});
+  }
+  group_.parallel[axis] = {outer, count, false};
+}
+
+// The axis is no longer parallel: each nest walks it.
+void Arranger::make_serial(size_t axis) { group_.parallel.erase(group_.parallel.begin() + axis); }
+
+// The contiguous axis that most of the nests agree on.
+Expr common_contiguous(const std::vector<Nest>& nests, const std::vector<Axis>& among) {
+  Expr best = 0;
+  int most = 0;
+  for (const Axis& a : among) {
+    int votes = 0;
+    for (const Nest& n : nests) votes += contiguous_axis(n) == a.var;
+    if (votes > most) {
+      most = votes;
+      best = a.var;
+    }
+  }
+  return best;
+}
+
+// A load contiguous along another axis than the one that is stored along: both axes in tiles.
+bool Arranger::tile_transposed() {
+  std::vector<Axis>& axes = group_.parallel;
+  Expr vector = innermost_;
+  auto at = [&](Expr var) {
+    return static_cast<size_t>(std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == var; }) -
+                               axes.begin());
+  };
+  if (at(vector) == axes.size()) return false;
+  for (const Nest& n : group_.nests) {
+    for (const Inst& i : n.body) {
+      if (i.op != LoopOp::Load) continue;
+      auto along = coefficient(i.index[0], vector);
+      if (!along || along->is_const(0) || along->is_const(1)) continue;
+      for (size_t other = 0; other < axes.size(); ++other) {
+        auto c = coefficient(i.index[0], axes[other].var);
+        if (axes[other].var == vector || !c || !c->is_const(1)) continue;
+        size_t v = at(vector);
+        if (count_of(axes[other].size) < kMinTileAxis || count_of(axes[v].size) < kMinTileAxis) continue;
+        auto inside = [&](size_t axis) {
+          if (count_of(axes[axis].size) <= kTile) {
+            Expr var = axes[axis].var;
+            make_serial(axis);
+            return var;
+          }
+          size_t before = group_.nests[0].axes.size();
+          Expr old = axes[axis].var;
+          size_t place = 0;
+          while (!(group_.nests[0].axes[place].var == old)) ++place;
+          cut(axis, kTile);
+          OXY_CHECK(group_.nests[0].axes.size() == before + 1, "tile");
+          return group_.nests[0].axes[place + 1].var;
+        };
+        Expr other_var = axes[other].var;
+        innermost_ = inside(v);
+        inside(at(other_var));
+        tiled_ = innermost_;
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void Arranger::arrange_elementwise() {
+  std::vector<Axis>& axes = group_.parallel;
+  if (axes.empty()) return;
+  innermost_ = common_contiguous(group_.nests, axes);
+  if (innermost_.is_const()) innermost_ = axes.back().var;
+  if (tile_transposed()) return;
+  auto at = std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
+  std::rotate(at, at + 1, axes.end());
+  const Axis vector = axes.back();
+  int64_t length = count_of(vector.size);
+  if (length > (axes.size() == 1 ? kChunk : kLongAxis)) {
+    size_t place = 0;
+    while (!(group_.nests[0].axes[place].var == vector.var)) ++place;
+    cut(axes.size() - 1, kChunk);
+    innermost_ = group_.nests[0].axes[place + 1].var;
+    return;
+  }
+  make_serial(axes.size() - 1);
+  // Short rows: several of them make one point.
+  while (!axes.empty() && length < kChunk / 2) {
+    int64_t size = count_of(axes.back().size);
+    if (size * length <= kChunk) {
+      make_serial(axes.size() - 1);
+      length *= size;
+      continue;
+    }
+    int64_t rows = std::max<int64_t>(kChunk / length, 1);
+    if (rows > 1) cut(axes.size() - 1, rows);
+    break;
+  }
+}
+
+// Where the group walks along a parallel axis, a tile of it belongs to each point.
+void Arranger::cut_columns() {
+  std::vector<Axis>& axes = group_.parallel;
+  Expr column = common_contiguous(group_.nests, axes);
+  if (column.is_const()) return;
+  int rows = 0, columns = 0;
+  for (const Nest& n : group_.nests) {
+    bool own = n.axes.size() > axes.size();
+    Expr inner = contiguous_axis(n);
+    if (!own || inner.is_const()) continue;
+    (inner == column ? columns : rows) += 1;
+  }
+  if (rows >= columns) return;
+  size_t at = 0;
+  while (!(axes[at].var == column)) ++at;
+  int64_t size = count_of(axes[at].size), others = points(axes) / std::max<int64_t>(size, 1);
+  int64_t tile = kMaxColumns;
+  while (tile > kMinColumns && others * ((size + tile - 1) / tile) < kWantedPoints) tile /= 2;
+  if (size <= tile) {
+    innermost_ = column;
+    return make_serial(at);
+  }
+  size_t place = 0;
+  while (!(group_.nests[0].axes[place].var == column)) ++place;
+  cut(at, tile);
+  innermost_ = group_.nests[0].axes[place + 1].var;
+}
+
+bool Arranger::walks_columns(const Nest& n, const Arrangement& out) const {
+  const Inst* reduce = find_reduce(n);
+  if (!reduce || reduce->reduce == ops::ReduceKind::ArgMax || reduce->reduce == ops::ReduceKind::ArgMin) return false;
+  if (innermost_.is_const() || is_reduction_axis(n, innermost_)) return false;
+  bool own = std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == innermost_; });
+  bool parallel = std::any_of(out.parallel.begin(), out.parallel.end(), [&](const Axis& a) { return a.var == innermost_; });
+  bool reduces = std::any_of(n.axes.begin(), n.axes.end(), [](const Axis& a) { return a.reduction; });
+  return own && !parallel && reduces;
+}
+
+void Arranger::add_nest(Nest n, const Arrangement& out) {
+  if (walks_columns(n, out)) expand_columns(std::move(n), out.parallel);
+  else expanded_.push_back(std::move(n));
+}
+
+struct Fold {
+  LoopOp op;
+  double number;
+  int64_t integer;
+};
+
+Fold fold_of(ops::ReduceKind kind, ops::DType d) {
+  bool b8 = d == ops::DType::B8;
+  double inf = std::numeric_limits<double>::infinity();
+  int64_t bits = ir::byte_size(d) * 8;
+  bool is_unsigned = d == ops::DType::U8;
+  int64_t top = is_unsigned ? 255 : static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1);
+  int64_t bottom = is_unsigned ? 0 : -top - 1;
+  switch (kind) {
+    case ops::ReduceKind::Sum: return {b8 ? LoopOp::Or : LoopOp::Add, 0, 0};
+    case ops::ReduceKind::Prod: return {b8 ? LoopOp::And : LoopOp::Mul, 1, 1};
+    case ops::ReduceKind::Max: return {b8 ? LoopOp::Or : LoopOp::Max, -inf, b8 ? 0 : bottom};
+    case ops::ReduceKind::Min: return {b8 ? LoopOp::And : LoopOp::Min, inf, b8 ? 1 : top};
+    case ops::ReduceKind::Any: return {LoopOp::Or, 0, 0};
+    case ops::ReduceKind::All: return {LoopOp::And, 1, 1};
+    default: OXY_FAIL("no such fold over columns");
+  }
+}
+
+// Copies `from`'s first `count` instructions under a substitution; returns where each went.
+std::vector<uint32_t> append_copy(Body& to, const Body& from, size_t count, const Substitution& subst) {
+  std::vector<uint32_t> at(count);
+  for (size_t k = 0; k < count; ++k) {
+    Inst i = from[k];
+    for (uint32_t& a : i.args) a = at[a];
+    for (Expr& e : i.index) e = replace(e, subst);
+    at[k] = to.size();
+    to.push_back(std::move(i));
+  }
+  return at;
+}
+
+// One reduction becomes three nests: accumulators set, rows folded in, the result used.
+void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
+  size_t at = static_cast<size_t>(find_reduce(n) - n.body.data());
+  const Inst reduce = n.body[at];
+  Fold fold = fold_of(reduce.reduce, reduce.dtype);
+  std::vector<Axis> kept, folded;
+  for (const Axis& a : n.axes) {
+    bool common = std::any_of(parallel.begin(), parallel.end(), [&](const Axis& g) { return g.var == a.var; });
+    if (a.reduction) folded.push_back(a);
+    else if (!common) kept.push_back(a);
+  }
+  // The tile's axis innermost.
+  std::stable_partition(kept.begin(), kept.end(), [&](const Axis& a) { return !(a.var == innermost_); });
+  Expr offset = 0, stride = 1;
+  for (size_t k = kept.size(); k-- > 0;) {
+    offset = offset + kept[k].var * stride;
+    sym::Range r = sym::range_of(kept[k].size);
+    stride = stride * (r.hi == INT64_MAX ? kept[k].size : Expr(r.hi));
+  }
+  loops::Buffer acc;
+  acc.name = cat("acc", program_.buffers.size());
+  acc.type.dtype = reduce.dtype;
+  acc.type.sizes = {stride};
+  acc.type.strides = {1};
+  BufferId buffer = program_.buffers.add(std::move(acc));
+  accumulators_[buffer] = stride;
+  auto with_parallel = [&](std::vector<Axis> axes) {
+    axes.insert(axes.begin(), parallel.begin(), parallel.end());
+    return axes;
+  };
+  auto load = [&] { return Inst{.op = LoopOp::Load, .dtype = reduce.dtype, .buffer = buffer, .index = {offset}}; };
+  auto store = [&](size_t v) {
+    return Inst{.op = LoopOp::Store, .dtype = reduce.dtype, .args = {static_cast<uint32_t>(v)}, .buffer = buffer, .index = {offset}};
+  };
+
+  Nest init{n.name + "_init", with_parallel(kept), {}, n.origins};
+  init.body.push_back(Inst{.op = LoopOp::Const, .dtype = reduce.dtype});
+  if (ir::is_floating(reduce.dtype)) init.body[0].number = fold.number;
+  else init.body[0].integer = fold.integer;
+  init.body.push_back(store(0));
+
+  Nest rows{n.name, with_parallel(kept), {}, n.origins};
+  bool unroll = folded.back().size.is_const() && folded.back().size.value() % kUnroll == 0 && at <= kUnrolledBody;
+  std::vector<uint32_t> values;
+  if (unroll && folded.back().size.value() > kUnroll) {
+    Axis last = folded.back();
+    Expr quarter = fresh('r', last.size.value() / kUnroll);
+    folded.back() = {quarter, last.size.value() / kUnroll, false};
+    for (int64_t u = 0; u < kUnroll; ++u) {
+      values.push_back(append_copy(rows.body, n.body, at, {{last.var, quarter * kUnroll + u}})[reduce.args[0]]);
+    }
+  } else {
+    values.push_back(append_copy(rows.body, n.body, at, {})[reduce.args[0]]);
+  }
+  for (Axis& a : folded) a.reduction = false;
+  rows.axes.insert(rows.axes.end() - 1, folded.begin(), folded.end());
+  auto combine = [&](uint32_t a, uint32_t b) {
+    rows.body.push_back(Inst{.op = fold.op, .dtype = reduce.dtype, .args = {a, b}});
+    return static_cast<uint32_t>(rows.body.size() - 1);
+  };
+  while (values.size() > 1) {
+    std::vector<uint32_t> half;
+    for (size_t k = 0; k + 1 < values.size(); k += 2) half.push_back(combine(values[k], values[k + 1]));
+    values = std::move(half);
+  }
+  rows.body.push_back(load());
+  uint32_t sum = combine(static_cast<uint32_t>(rows.body.size() - 1), values[0]);
+  rows.body.push_back(store(sum));
+
+  Nest use = n;
+  use.axes = with_parallel(kept);
+  use.body[at] = load();
+  loops::remove_dead(use.body);
+  loops::remove_dead(rows.body);
+  expanded_.push_back(std::move(init));
+  expanded_.push_back(std::move(rows));
+  expanded_.push_back(std::move(use));
+}
+
+void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept) {
+  bool reduces = false, positions = false, indirect = false;
+  for (const Nest& n : ph.nests) {
+    for (const Inst& i : n.body) {
+      reduces |= i.op == LoopOp::Reduce;
+      positions |= i.op == LoopOp::Reduce && i.dtype == ops::DType::I64 &&
+                   (i.reduce == ops::ReduceKind::ArgMax || i.reduce == ops::ReduceKind::ArgMin);
+      indirect |= i.op == LoopOp::StoreAdd;
+    }
+  }
+  for (size_t k = 0; k < order.size(); ++k) {
+    PhaseAxis a{order[k].var, order[k].size, ForKind::Serial, false};
+    bool last = k + 1 == order.size(), folded = reduces && k >= kept;
+    if (folded) a.kind = last && !positions ? ForKind::VectorReduce : ForKind::Reduce;
+    else if (last && !indirect) a.kind = ForKind::Vector;
+    a.tiled = a.kind == ForKind::Vector && !tiled_.is_const() && a.var == tiled_;
+    ph.axes.push_back(a);
+  }
+}
+
+// The axes that a reduction keeps come first, since it folds at each of their points; else the largest stride first.
+void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
+  std::vector<Axis> kept, folded;
+  std::unordered_set<Expr> reduced;
+  for (const Nest& n : ph.nests) {
+    for (const Axis& a : n.axes) {
+      if (a.reduction) reduced.insert(a.var);
+    }
+  }
+  for (const Axis& a : ph.nests[0].axes) {
+    bool common = std::any_of(parallel.begin(), parallel.end(), [&](const Axis& g) { return g.var == a.var; });
+    if (!common) (reduced.contains(a.var) ? folded : kept).push_back(a);
+  }
+  std::vector<Nest*> all;
+  for (Nest& n : ph.nests) all.push_back(&n);
+  sort_by_stride(kept, all);
+  sort_by_stride(folded, all);
+  auto fix_innermost = [&](std::vector<Axis>& axes) {
+    auto at = std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
+    if (at == axes.end()) return;
+    std::rotate(at, at + 1, axes.end());
+  };
+  fix_innermost(kept);
+  fix_innermost(folded);
+  auto merge = [&](std::vector<Axis>& axes) {
+    for (size_t k = axes.size(); k-- > 1;) {
+      bool fixed = axes[k].var == tiled_ || axes[k - 1].var == tiled_;
+      if (fixed || !mergeable(all, axes[k - 1].var, axes[k].var, axes[k].size)) continue;
+      if (!axes[k].size.is_const() || !axes[k - 1].size.is_const()) continue;
+      Expr size = axes[k - 1].size * axes[k].size;
+      Expr merged = fresh(axes[k].reduction ? 'r' : 'p', size);
+      merge_axes(all, axes[k - 1].var, axes[k].var, merged);
+      axes[k - 1] = {merged, size, axes[k].reduction};
+      axes.erase(axes.begin() + k);
+    }
+  };
+  merge(kept);
+  merge(folded);
+  size_t keep = kept.size();
+  kept.insert(kept.end(), folded.begin(), folded.end());
+  set_kinds(ph, kept, keep);
+}
+
+}  // namespace
+
+Arrangement arrange_loops(loops::Program& p, Group g, const std::vector<bool>& needed, const ScheduleOptions& options) {
+  return Arranger(p, std::move(g), needed, options).run();
+}
+
+}  // namespace oxy::schedule

@@ -1,0 +1,53 @@
+#include "schedule/cost.h"
+
+#include <algorithm>
+
+namespace oxy::schedule {
+
+using loops::LoopOp;
+
+int cost_of(LoopOp op, ops::DType) {
+  switch (op) {
+    case LoopOp::Const:
+    case LoopOp::Index:
+    case LoopOp::Load:
+    case LoopOp::Store:
+    case LoopOp::StoreAdd:
+    case LoopOp::Symbol:
+    case LoopOp::Check:
+    case LoopOp::Reduce:
+    case LoopOp::Bitcast: return 0;
+    case LoopOp::Div:
+    case LoopOp::Sqrt:
+    case LoopOp::Reciprocal: return 4;
+    case LoopOp::FloorDiv:
+    case LoopOp::Mod:
+    case LoopOp::Fmod:
+    case LoopOp::Rsqrt: return 8;
+    default: break;
+  }
+  bool math = op >= LoopOp::Exp && op <= LoopOp::Lgamma;
+  bool simple = op == LoopOp::Floor || op == LoopOp::Ceil || op == LoopOp::Round || op == LoopOp::Trunc ||
+                op == LoopOp::IsNan || op == LoopOp::IsInf || op == LoopOp::CopySign;
+  return math && !simple ? 16 : 1;
+}
+
+int cost_of(const loops::Body& body) {
+  int sum = 0;
+  for (const loops::Inst& i : body) sum += cost_of(i.op, i.dtype);
+  return sum;
+}
+
+int64_t count_of(sym::Expr e) {
+  if (e.is_const()) return e.value();
+  sym::Range r = sym::range_of(e);
+  return r.hi != INT64_MAX ? std::max<int64_t>(r.hi, 1) : 4096;
+}
+
+int64_t points(const std::vector<loops::Axis>& axes) {
+  int64_t n = 1;
+  for (const loops::Axis& a : axes) n *= count_of(a.size);
+  return n;
+}
+
+}  // namespace oxy::schedule

@@ -1,0 +1,400 @@
+#include "schedule/emit_kernel.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "loops/body_writer.h"
+#include "schedule/cost.h"
+#include "schedule/phases.h"
+#include "schedule/split_reductions.h"
+#include "support/check.h"
+
+namespace oxy::schedule {
+
+namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+// One instruction of a phase: where it goes.
+struct Item {
+  uint32_t nest = 0, inst = 0;
+  uint32_t level = 0;   // 0: at the parallel point; k: inside the k-th loop of the phase
+  bool after = false;   // after the loop inside its level: it needs the result of a reduction
+};
+
+class KernelEmitter {
+ public:
+  KernelEmitter(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
+                const ScheduleOptions& options)
+      : program_(p), arrangement_(a), needed_(needed), options_(options) {}
+
+  Kernel run(std::string name) {
+    kernel_.name = std::move(name);
+    collect_traffic();
+    Block body;
+    scopes_.emplace_back();
+    for (phase_ = 0; phase_ < arrangement_.phases.size(); ++phase_) emit_phase(body);
+    scopes_.pop_back();
+    for (size_t k = arrangement_.parallel.size(); k-- > 0;) {
+      const Axis& a = arrangement_.parallel[k];
+      For loop{ForKind::Parallel, a.var, a.size, false, std::move(body)};
+      body.clear();
+      body.push_back(Stmt{std::move(loop)});
+    }
+    kernel_.body = std::move(body);
+    finish_buffers();
+    kernel_.value_count = next_value_;
+    kernel_.acc_count = next_acc_;
+    kernel_.cost = cost();
+    return std::move(kernel_);
+  }
+
+ private:
+  struct Key {
+    Inst inst;
+    size_t phase;
+    bool operator<(const Key& o) const;
+  };
+  struct Scope {
+    std::map<Key, uint32_t> known;
+    std::map<std::pair<BufferId, uint64_t>, uint32_t> stored;
+  };
+  struct Reduction {
+    uint32_t nest, inst, acc, level;
+  };
+
+  const Phase& phase() const { return arrangement_.phases[phase_]; }
+  const Inst& inst(const Item& i) const { return phase().nests[i.nest].body[i.inst]; }
+  void collect_traffic();
+  void emit_phase(Block& out);
+  void place_nest(uint32_t n);
+  uint32_t level_of(const Inst& i, uint32_t nest) const;
+  void emit_level(uint32_t level, Block& out);
+  void emit_item(const Item& item, Block& out);
+  void emit_load(Inst i, const Item& item, Block& out);
+  void emit_store(const Inst& i, Block& out);
+  void add_compute(Inst i, uint32_t value, Block& out);
+  uint32_t buffer_entry(BufferId b);
+  void finish_buffers();
+  int64_t cost() const;
+  bool is_written_here(BufferId b) const { return writers_.contains(b); }
+
+  const loops::Program& program_;
+  const Arrangement& arrangement_;
+  const std::vector<bool>& needed_;
+  const ScheduleOptions& options_;
+  Kernel kernel_;
+  size_t phase_ = 0;
+  std::vector<Scope> scopes_;
+  std::map<BufferId, uint32_t> writers_;  // how many nests store it
+  std::map<BufferId, uint32_t> entry_;
+  std::set<BufferId> loaded_, stored_;    // by emitted statements
+  std::set<BufferId> unforwarded_;        // some load must find it in memory
+  uint32_t next_value_ = 0, next_acc_ = 0;
+
+  // Of the phase being emitted.
+  std::vector<std::vector<Item>> before_, after_;  // by level
+  std::vector<std::vector<uint32_t>> level_, value_;
+  std::vector<std::vector<bool>> is_after_;
+  std::vector<Reduction> reductions_;
+  std::map<Expr, uint32_t> symbol_level_;
+  std::set<uint32_t> element_serial_;  // levels whose loop cannot be a Vector loop
+};
+
+bool KernelEmitter::Key::operator<(const Key& o) const {
+  uint64_t h = loops::hash_of(inst), ho = loops::hash_of(o.inst);
+  if (phase != o.phase) return phase < o.phase;
+  if (h != ho) return h < ho;
+  if (inst == o.inst) return false;
+  // Equal hashes of different instructions: any fixed order does.
+  if (inst.args != o.inst.args) return inst.args < o.inst.args;
+  if (inst.op != o.inst.op) return inst.op < o.inst.op;
+  uint64_t e = inst.index.empty() ? 0 : inst.index[0].bits(), eo = o.inst.index.empty() ? 0 : o.inst.index[0].bits();
+  if (e != eo) return e < eo;
+  return std::tie(inst.number, inst.integer, inst.buffer, inst.dtype) <
+         std::tie(o.inst.number, o.inst.integer, o.inst.buffer, o.inst.dtype);
+}
+
+// Which buffers the kernel writes, and of those, which some load does not get as a value.
+void KernelEmitter::collect_traffic() {
+  std::map<BufferId, std::pair<size_t, const Inst*>> store;
+  std::map<BufferId, bool> in_no_loop;
+  for (size_t k = 0; k < arrangement_.phases.size(); ++k) {
+    for (const Nest& n : arrangement_.phases[k].nests) {
+      for (const Inst& i : n.body) {
+        if (i.op != LoopOp::Store && i.op != LoopOp::StoreAdd) continue;
+        ++writers_[i.buffer];
+        store[i.buffer] = {k, &i};
+        in_no_loop[i.buffer] = std::all_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) {
+          return a.reduction || is_parallel_axis(arrangement_.parallel, a.var);
+        });
+      }
+    }
+  }
+  for (size_t k = 0; k < arrangement_.phases.size(); ++k) {
+    for (const Nest& n : arrangement_.phases[k].nests) {
+      for (const Inst& i : n.body) {
+        if (i.op != LoopOp::Load || !writers_.contains(i.buffer)) continue;
+        auto [at, s] = store[i.buffer];
+        bool same = s->index[0] == i.index[0] && writers_[i.buffer] == 1 && (at == k || in_no_loop[i.buffer]);
+        if (!same) unforwarded_.insert(i.buffer);
+      }
+    }
+  }
+}
+
+uint32_t KernelEmitter::level_of(const Inst& i, uint32_t nest) const {
+  uint32_t level = 0;
+  for (uint32_t a : i.args) level = std::max(level, level_[nest][a]);
+  if (i.op == LoopOp::Check || i.op == LoopOp::Symbol) return level;
+  std::vector<Expr> symbols;
+  for (Expr e : i.index) sym::collect_symbols(e, symbols);
+  for (Expr s : symbols) {
+    for (uint32_t k = 0; k < phase().axes.size(); ++k) {
+      if (phase().axes[k].var == s) level = std::max(level, k + 1);
+    }
+    if (auto it = symbol_level_.find(s); it != symbol_level_.end()) level = std::max(level, it->second);
+  }
+  return level;
+}
+
+void KernelEmitter::place_nest(uint32_t n) {
+  const Nest& nest = phase().nests[n];
+  uint32_t depth = phase().axes.size(), kept = depth;
+  for (uint32_t k = depth; k-- > 0;) {
+    if (is_reduction_axis(nest, phase().axes[k].var)) kept = k;
+  }
+  bool reduces = find_reduce(nest) != nullptr;
+  for (uint32_t id = 0; id < nest.body.size(); ++id) {
+    const Inst& i = nest.body[id];
+    Item item{n, id, level_of(i, n), false};
+    for (uint32_t a : i.args) item.after = item.after || is_after_[n][a];
+    if (i.op == LoopOp::Reduce) {
+      reductions_.push_back({n, id, next_acc_++, kept});
+      item.level = kept;
+      item.after = true;
+    } else if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd) {
+      item.level = reduces ? kept : depth;
+    }
+    if (item.after) item.level = std::max(item.level, kept);
+    if (i.op == LoopOp::Symbol) {
+      symbol_level_[i.index[0]] = item.level;
+      element_serial_.insert(item.level);
+    }
+    if (i.op == LoopOp::Check) element_serial_.insert(item.level);
+    level_[n].push_back(item.level);
+    is_after_[n].push_back(item.after);
+    (item.after ? after_ : before_)[item.level].push_back(item);
+  }
+}
+
+void KernelEmitter::emit_phase(Block& out) {
+  size_t levels = phase().axes.size() + 1, nests = phase().nests.size();
+  before_.assign(levels, {});
+  after_.assign(levels, {});
+  level_.assign(nests, {});
+  is_after_.assign(nests, {});
+  value_.assign(nests, {});
+  reductions_.clear();
+  symbol_level_.clear();
+  element_serial_.clear();
+  for (uint32_t n = 0; n < nests; ++n) {
+    value_[n].assign(phase().nests[n].body.size(), kNone);
+    place_nest(n);
+  }
+  emit_level(0, out);
+}
+
+void KernelEmitter::emit_level(uint32_t level, Block& out) {
+  for (const Item& i : before_[level]) emit_item(i, out);
+  for (const Reduction& r : reductions_) {
+    if (r.level != level) continue;
+    const Nest& nest = phase().nests[r.nest];
+    const Inst& i = nest.body[r.inst];
+    DType dtype = nest.body[i.args[0]].dtype;
+    out.push_back(Stmt{Init{r.acc, i.reduce, dtype}});
+  }
+  if (level < phase().axes.size()) {
+    const PhaseAxis& a = phase().axes[level];
+    For loop{a.kind, a.var, a.size, a.tiled, {}};
+    bool vector = a.kind == ForKind::Vector || a.kind == ForKind::VectorReduce;
+    if (vector && element_serial_.contains(level + 1)) {
+      loop.kind = a.kind == ForKind::Vector ? ForKind::Serial : ForKind::Reduce;
+    }
+    scopes_.emplace_back();
+    emit_level(level + 1, loop.body);
+    scopes_.pop_back();
+    out.push_back(Stmt{std::move(loop)});
+  }
+  if (level == phase().axes.size()) {
+    for (const Reduction& r : reductions_) {
+      const Inst& i = phase().nests[r.nest].body[r.inst];
+      out.push_back(Stmt{Accumulate{r.acc, value_[r.nest][i.args[0]], i.index.empty() ? Expr(0) : i.index[0]}});
+    }
+  }
+  for (const Item& i : after_[level]) emit_item(i, out);
+}
+
+uint32_t KernelEmitter::buffer_entry(BufferId b) {
+  auto [it, fresh] = entry_.try_emplace(b, static_cast<uint32_t>(kernel_.buffers.size()));
+  if (!fresh) return it->second;
+  KernelBuffer k;
+  k.name = program_.buffers[b].name;
+  k.dtype = program_.buffers[b].type.dtype;
+  k.buffer = b;
+  if (auto local = arrangement_.locals.find(b); local != arrangement_.locals.end()) {
+    k.kind = KernelBuffer::Kind::Local;
+    k.elements = local->second;
+    k.buffer = BufferId();
+  }
+  kernel_.buffers.push_back(std::move(k));
+  return it->second;
+}
+
+void KernelEmitter::add_compute(Inst i, uint32_t value, Block& out) {
+  Compute c;
+  c.value = value;
+  c.op = i.op;
+  c.dtype = i.dtype;
+  c.args = std::move(i.args);
+  c.number = i.number;
+  c.integer = i.integer;
+  if (!i.index.empty()) c.index = i.index[0];
+  if (i.buffer.valid()) {
+    c.buffer = buffer_entry(i.buffer);
+    (i.op == LoopOp::Load ? loaded_ : stored_).insert(i.buffer);
+    if (i.op == LoopOp::StoreAdd) loaded_.insert(i.buffer);
+  }
+  out.push_back(Stmt{std::move(c)});
+}
+
+void KernelEmitter::emit_load(Inst i, const Item& item, Block& out) {
+  if (writers_.contains(i.buffer) && writers_[i.buffer] == 1) {
+    std::pair<BufferId, uint64_t> element{i.buffer, i.index[0].bits()};
+    for (size_t k = scopes_.size(); k-- > 0;) {
+      auto it = scopes_[k].stored.find(element);
+      if (it == scopes_[k].stored.end()) continue;
+      value_[item.nest][item.inst] = it->second;
+      if (i.args.empty()) return;
+      Inst where{.op = LoopOp::Where, .dtype = i.dtype, .args = {i.args[0], it->second, i.args[1]}};
+      value_[item.nest][item.inst] = next_value_;
+      return add_compute(std::move(where), next_value_++, out);
+    }
+  }
+  // A buffer that this kernel writes holds other values in another phase.
+  Key key{i, is_written_here(i.buffer) ? phase_ + 1 : 0};
+  bool accumulator = is_written_here(i.buffer) && writers_[i.buffer] > 1;
+  for (size_t k = scopes_.size(); k-- > 0 && !accumulator;) {
+    if (auto it = scopes_[k].known.find(key); it != scopes_[k].known.end()) {
+      value_[item.nest][item.inst] = it->second;
+      return;
+    }
+  }
+  value_[item.nest][item.inst] = next_value_;
+  scopes_.back().known.emplace(std::move(key), next_value_);
+  add_compute(std::move(i), next_value_++, out);
+}
+
+void KernelEmitter::emit_store(const Inst& i, Block& out) {
+  if (writers_[i.buffer] == 1 && i.op == LoopOp::Store) {
+    scopes_.back().stored[{i.buffer, i.index[0].bits()}] = i.args[0];
+  }
+  bool local = arrangement_.locals.contains(i.buffer);
+  bool dead = !local && !needed_[i.buffer.index] && !unforwarded_.contains(i.buffer) && i.op == LoopOp::Store;
+  if (!dead) add_compute(i, kNone, out);
+}
+
+void KernelEmitter::emit_item(const Item& item, Block& out) {
+  Inst i = inst(item);
+  if (i.op == LoopOp::Reduce) {
+    uint32_t acc = kNone;
+    for (const Reduction& r : reductions_) {
+      if (r.nest == item.nest && r.inst == item.inst) acc = r.acc;
+    }
+    value_[item.nest][item.inst] = next_value_;
+    out.push_back(Stmt{Result{next_value_++, acc}});
+    return;
+  }
+  for (uint32_t& a : i.args) {
+    a = value_[item.nest][a];
+    OXY_CHECK(a != kNone, "no value for an operand in ", phase().nests[item.nest].name);
+  }
+  switch (i.op) {
+    case LoopOp::Store:
+    case LoopOp::StoreAdd: return emit_store(i, out);
+    case LoopOp::Check: return add_compute(std::move(i), kNone, out);
+    case LoopOp::Load: return emit_load(std::move(i), item, out);
+    default: break;
+  }
+  Key key{i, 0};
+  for (size_t k = scopes_.size(); k-- > 0;) {
+    if (auto it = scopes_[k].known.find(key); it != scopes_[k].known.end()) {
+      value_[item.nest][item.inst] = it->second;
+      return;
+    }
+  }
+  value_[item.nest][item.inst] = next_value_;
+  scopes_.back().known.emplace(std::move(key), next_value_);
+  add_compute(std::move(i), next_value_++, out);
+}
+
+bool is_large(const loops::Buffer& b, int64_t limit) {
+  Expr bytes = loops::byte_extent(b.type);
+  return bytes.is_const() && bytes.value() > limit;
+}
+
+void mark_streaming(Block& body, const std::vector<bool>& streaming) {
+  for (Stmt& s : body) {
+    if (auto* f = std::get_if<For>(&s.v)) mark_streaming(f->body, streaming);
+    auto* c = std::get_if<Compute>(&s.v);
+    if (c && c->op == LoopOp::Store) c->streaming = streaming[c->buffer];
+  }
+}
+
+void KernelEmitter::finish_buffers() {
+  std::vector<bool> streaming(kernel_.buffers.size(), false);
+  bool any = false;
+  for (size_t k = 0; k < kernel_.buffers.size(); ++k) {
+    KernelBuffer& b = kernel_.buffers[k];
+    if (b.kind == KernelBuffer::Kind::Local) continue;
+    bool loaded = loaded_.contains(b.buffer), stored = stored_.contains(b.buffer);
+    b.kind = !stored ? KernelBuffer::Kind::Read : loaded ? KernelBuffer::Kind::ReadWrite : KernelBuffer::Kind::Write;
+    b.elements = sym::floordiv(loops::byte_extent(program_.buffers[b.buffer].type), ir::byte_size(b.dtype));
+    streaming[k] = stored && !loaded && is_large(program_.buffers[b.buffer], options_.last_level_bytes);
+    any = any || streaming[k];
+  }
+  if (any) mark_streaming(kernel_.body, streaming);
+}
+
+int64_t cost_of_block(const Block& body, int64_t times) {
+  int64_t sum = 0;
+  for (const Stmt& s : body) {
+    if (const auto* f = std::get_if<For>(&s.v)) {
+      sum += cost_of_block(f->body, f->kind == ForKind::Parallel ? times : times * count_of(f->size));
+    } else if (const auto* c = std::get_if<Compute>(&s.v)) {
+      int one = touches_memory(c->op) ? ir::byte_size(c->dtype) : cost_of(c->op, c->dtype);
+      sum += times * one;
+    } else {
+      sum += times;
+    }
+  }
+  return sum;
+}
+
+int64_t KernelEmitter::cost() const { return cost_of_block(kernel_.body, 1); }
+
+}  // namespace
+
+Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
+                   const ScheduleOptions& options, std::string name) {
+  Kernel k = KernelEmitter(p, a, needed, options).run(std::move(name));
+  for (const Phase& ph : a.phases) {
+    for (const Nest& n : ph.nests) k.origins.insert(k.origins.end(), n.origins.begin(), n.origins.end());
+  }
+  std::sort(k.origins.begin(), k.origins.end());
+  k.origins.erase(std::unique(k.origins.begin(), k.origins.end()), k.origins.end());
+  return k;
+}
+
+}  // namespace oxy::schedule

@@ -1,0 +1,377 @@
+#include "schedule/fuse_nests.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_set>
+
+#include "ops/op_table.h"
+#include "schedule/align.h"
+#include "schedule/cost.h"
+#include "schedule/split_reductions.h"
+#include "support/check.h"
+
+namespace oxy::schedule {
+
+namespace {
+
+constexpr size_t kMaxInstructions = 4096;  // of one kernel
+constexpr size_t kMaxBuffers = 64;
+constexpr int64_t kFewPoints = 16;         // below this a merge must not cost parallelism
+constexpr int64_t kSmallWork = 1 << 15;    // elements that one thread does while another one starts
+constexpr size_t kSiblings = 4;            // readers of a buffer that are tried
+
+// Which way the nests that have axes of their own walk memory: along their own axes (rows) or along a parallel axis
+// (columns).
+enum class Walk : uint8_t { Any, Rows, Columns, Mixed };
+
+Walk join(Walk a, Walk b) {
+  if (a == Walk::Any || a == b) return b;
+  return b == Walk::Any ? a : Walk::Mixed;
+}
+
+bool is_parallel(const std::vector<Axis>& parallel, Expr var) {
+  return std::any_of(parallel.begin(), parallel.end(), [&](const Axis& g) { return g.var == var; });
+}
+
+Walk walk_of(const Group& g, const std::vector<Axis>& parallel) {
+  Walk w = Walk::Any;
+  for (const Nest& n : g.nests) {
+    bool own = std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return !is_parallel(parallel, a.var); });
+    Expr inner = contiguous_axis(n);
+    if (!own || inner.is_const()) continue;
+    w = join(w, is_parallel(parallel, inner) ? Walk::Columns : Walk::Rows);
+  }
+  return w;
+}
+
+bool has_reduction(const Group& g) {
+  return std::any_of(g.nests.begin(), g.nests.end(), [](const Nest& n) { return find_reduce(n) != nullptr; });
+}
+
+bool all_parallel(const Group& g, const std::vector<Axis>& parallel) {
+  return std::all_of(g.nests.begin(), g.nests.end(),
+                     [&](const Nest& n) { return n.axes.size() == parallel.size(); });
+}
+
+bool scatters(const Group& g) {
+  for (const Nest& n : g.nests) {
+    for (const Inst& i : n.body) {
+      if (i.op == LoopOp::StoreAdd) return true;
+    }
+  }
+  return false;
+}
+
+size_t instructions(const Group& g) {
+  size_t k = 0;
+  for (const Nest& n : g.nests) k += n.body.size();
+  return k;
+}
+
+int64_t work_of(const Group& g) {
+  int64_t most = 0;
+  for (const Nest& n : g.nests) most = std::max(most, points(n.axes));
+  return most;
+}
+
+struct Unit {
+  ScheduledUnit unit;
+  uint32_t position = 0;              // of its last nest or step
+  std::vector<uint32_t> positions;    // of each nest
+  std::vector<uint64_t> ancestors;    // bit set of units
+  std::vector<uint32_t> predecessors; // direct; ids as they were, see find()
+  bool alive = true;
+  bool is_group() const { return !unit.group.empty(); }
+  Group& group() { return unit.group[0]; }
+  const Group& group() const { return unit.group[0]; }
+};
+
+class Fuser {
+ public:
+  Fuser(const loops::Program& p, std::vector<ScheduledUnit> units, const ScheduleOptions& options,
+        std::vector<FusionNote>& notes)
+      : program_(const_cast<loops::Program&>(p)), options_(options), notes_(notes) {
+    for (ScheduledUnit& u : units) {
+      Unit x;
+      x.position = units_.size();
+      x.positions = {x.position};
+      x.unit = std::move(u);
+      units_.push_back(std::move(x));
+    }
+    words_ = (units_.size() + 63) / 64;
+    owner_.resize(units_.size());
+    writer_.assign(program_.buffers.size(), -1);
+    readers_.resize(program_.buffers.size());
+  }
+
+  std::vector<ScheduledUnit> run() {
+    for (uint32_t id = 0; id < units_.size(); ++id) {
+      owner_[id] = id;
+      connect(id);
+      if (options_.fusion && units_[id].is_group()) fuse(id);
+    }
+    return in_order();
+  }
+
+ private:
+  uint32_t find(uint32_t id) const {
+    while (owner_[id] != id) id = owner_[id];
+    return id;
+  }
+  bool ancestor(uint32_t of, uint32_t id) const { return units_[of].ancestors[id / 64] >> (id % 64) & 1; }
+  void connect(uint32_t id);
+  void add_predecessor(uint32_t id, uint32_t pred);
+  void fuse(uint32_t id);
+  bool try_merge(uint32_t a, uint32_t b, bool siblings);
+  bool path_between(uint32_t a, uint32_t b) const;
+  bool pays(const Group& a, const Group& b, const std::vector<Axis>& parallel, bool siblings, std::string& why) const;
+  void merge(uint32_t a, uint32_t b, Group ga, Group gb, std::vector<Axis> parallel);
+  void note(const Group& a, const Group& b, std::string why);
+  std::vector<ScheduledUnit> in_order();
+
+  loops::Program& program_;
+  const ScheduleOptions& options_;
+  std::vector<FusionNote>& notes_;
+  std::vector<Unit> units_;
+  std::vector<uint32_t> owner_;  // by unit: the unit that it was merged into, itself while alive
+  std::vector<int32_t> writer_;  // by buffer
+  std::vector<std::vector<uint32_t>> readers_;
+  int32_t last_effect_ = -1;
+  size_t words_ = 0;
+};
+
+void Fuser::add_predecessor(uint32_t id, uint32_t pred) {
+  pred = find(pred);
+  if (pred == id) return;
+  Unit& u = units_[id];
+  if (std::find(u.predecessors.begin(), u.predecessors.end(), pred) != u.predecessors.end()) return;
+  u.predecessors.push_back(pred);
+  for (size_t w = 0; w < words_; ++w) u.ancestors[w] |= units_[pred].ancestors[w];
+  u.ancestors[pred / 64] |= uint64_t{1} << (pred % 64);
+}
+
+void Fuser::connect(uint32_t id) {
+  Unit& u = units_[id];
+  u.ancestors.assign(words_, 0);
+  auto reads = [&](BufferId b) {
+    uint32_t m = memory_of(program_, b).index;
+    if (writer_[m] >= 0) add_predecessor(id, static_cast<uint32_t>(writer_[m]));
+    if (readers_[m].empty() || readers_[m].back() != id) readers_[m].push_back(id);
+  };
+  if (!u.is_group()) {
+    const loops::ExternStep& e = u.unit.external[0];
+    for (BufferId b : e.reads) reads(b);
+    for (BufferId b : e.writes) {
+      if (b.valid()) writer_[b.index] = static_cast<int32_t>(id);
+    }
+    const ops::OpInfo* info = program_.graph && e.node.valid() ? ops::find(program_.graph->node(e.node)) : nullptr;
+    if (info && !info->has(ops::Random) && !info->has(ops::Effect)) return;
+    // Random numbers and effects keep their order.
+    if (last_effect_ >= 0) add_predecessor(id, static_cast<uint32_t>(last_effect_));
+    last_effect_ = static_cast<int32_t>(id);
+    return;
+  }
+  for (const Inst& i : u.group().nests[0].body) {
+    if (i.op == LoopOp::Load || i.op == LoopOp::StoreAdd) reads(i.buffer);
+  }
+  for (const Inst& i : u.group().nests[0].body) {
+    if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd) writer_[i.buffer.index] = static_cast<int32_t>(id);
+  }
+}
+
+void Fuser::fuse(uint32_t id) {
+  std::vector<uint32_t> producers, siblings;
+  auto add = [&](std::vector<uint32_t>& list, uint32_t u) {
+    bool known = std::find(list.begin(), list.end(), u) != list.end();
+    if (u != id && units_[u].is_group() && !known) list.push_back(u);
+  };
+  for (uint32_t p : units_[id].predecessors) add(producers, find(p));
+  for (const Inst& i : units_[id].group().nests[0].body) {
+    if (i.op != LoopOp::Load) continue;
+    const auto& readers = readers_[i.buffer.index];
+    size_t first = readers.size() > kSiblings ? readers.size() - kSiblings : 0;
+    for (size_t k = readers.size(); k-- > first;) add(siblings, find(readers[k]));
+  }
+  std::sort(producers.begin(), producers.end(),
+            [&](uint32_t x, uint32_t y) { return units_[x].position > units_[y].position; });
+  uint32_t self = id;
+  for (uint32_t p : producers) {
+    p = find(p);
+    if (p != self && try_merge(p, self, false)) self = find(self);
+  }
+  for (uint32_t s : siblings) {
+    s = find(s);
+    bool related = s == self || ancestor(self, s) || ancestor(s, self);
+    if (!related && try_merge(s, self, true)) self = find(self);
+  }
+}
+
+// Whether something outside must run after one and before the other.
+bool Fuser::path_between(uint32_t a, uint32_t b) const {
+  auto through = [&](uint32_t from, uint32_t to) {
+    for (uint32_t p : units_[to].predecessors) {
+      p = find(p);
+      if (p != from && p != to && ancestor(p, from)) return true;
+    }
+    return false;
+  };
+  return through(a, b) || through(b, a);
+}
+
+bool Fuser::pays(const Group& a, const Group& b, const std::vector<Axis>& parallel, bool siblings,
+                 std::string& why) const {
+  bool elementwise = !has_reduction(a) && !has_reduction(b);
+  bool same_space = all_parallel(a, parallel) && all_parallel(b, parallel);
+  bool keeps_space = parallel.size() == a.parallel.size() && parallel.size() == b.parallel.size();
+  if (elementwise && !same_space && !keeps_space) {
+    why = "different iteration spaces";
+    return false;
+  }
+  if (siblings && (!share_reads(a, b) || !keeps_space)) {
+    why = "they read the same memory at different points";
+    return false;
+  }
+  int64_t left = points(parallel), had = std::min(points(a.parallel), points(b.parallel));
+  int64_t work = std::max(work_of(a), work_of(b));
+  Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
+  if (walk == Walk::Mixed && work > kSmallWork) {
+    why = "one walks memory by rows, the other one by columns";
+    return false;
+  }
+  if (elementwise && !same_space && walk == Walk::Columns) {
+    why = "one repeats the other's elements along an outer axis";
+    return false;
+  }
+  if (left < kFewPoints && left < had && work > kSmallWork) {
+    why = cat("only ", left, " parallel points would remain");
+    return false;
+  }
+  return true;
+}
+
+bool Fuser::try_merge(uint32_t a, uint32_t b, bool siblings) {
+  const Group &of_a = units_[a].group(), &of_b = units_[b].group();
+  if (path_between(a, b)) {
+    if (!siblings) note(of_a, of_b, "another step must run between them");
+    return false;
+  }
+  if (scatters(of_a) || scatters(of_b)) {
+    note(of_a, of_b, "one of them adds to memory in any order");
+    return false;
+  }
+  if (instructions(of_a) + instructions(of_b) > kMaxInstructions) {
+    note(of_a, of_b, "the kernel would be too large");
+    return false;
+  }
+  std::unordered_set<BufferId> touched;
+  for (const Group* g : {&of_a, &of_b}) {
+    for (const Nest& n : g->nests) {
+      for (const Inst& i : n.body) {
+        if (i.buffer.valid()) touched.insert(i.buffer);
+      }
+    }
+  }
+  if (touched.size() > kMaxBuffers) {
+    note(of_a, of_b, "the kernel would have too many buffers");
+    return false;
+  }
+  Group ga = of_a, gb = of_b;
+  align_groups(program_, ga, gb);
+  std::string why;
+  auto parallel = common_parallel_axes(ga, gb, why);
+  if (!parallel || !pays(ga, gb, *parallel, siblings, why)) {
+    if (!siblings) note(of_a, of_b, std::move(why));
+    return false;
+  }
+  merge(a, b, std::move(ga), std::move(gb), std::move(*parallel));
+  return true;
+}
+
+void Fuser::merge(uint32_t a, uint32_t b, Group ga, Group gb, std::vector<Axis> parallel) {
+  Unit &into = units_[a], &from = units_[b];
+  Group merged;
+  merged.parallel = std::move(parallel);
+  std::vector<uint32_t> positions;
+  size_t i = 0, j = 0;
+  while (i < ga.nests.size() || j < gb.nests.size()) {
+    bool first = j == gb.nests.size() || (i < ga.nests.size() && into.positions[i] < from.positions[j]);
+    positions.push_back(first ? into.positions[i] : from.positions[j]);
+    merged.nests.push_back(std::move(first ? ga.nests[i++] : gb.nests[j++]));
+  }
+  into.group() = std::move(merged);
+  into.positions = std::move(positions);
+  into.position = std::max(into.position, from.position);
+  from.alive = false;
+  owner_[b] = a;
+  std::vector<uint32_t> predecessors;
+  for (const Unit* u : {&into, &from}) {
+    for (uint32_t p : u->predecessors) {
+      p = find(p);
+      if (p != a && std::find(predecessors.begin(), predecessors.end(), p) == predecessors.end()) predecessors.push_back(p);
+    }
+  }
+  into.predecessors = std::move(predecessors);
+  for (size_t w = 0; w < words_; ++w) into.ancestors[w] |= from.ancestors[w];
+  for (uint32_t bit : {a, b}) into.ancestors[bit / 64] &= ~(uint64_t{1} << (bit % 64));
+  for (uint32_t u = 0; u < units_.size() && !units_[u].ancestors.empty(); ++u) {
+    if (u == a || (!ancestor(u, a) && !ancestor(u, b))) continue;
+    for (size_t w = 0; w < words_; ++w) units_[u].ancestors[w] |= into.ancestors[w];
+    units_[u].ancestors[a / 64] |= uint64_t{1} << (a % 64);
+  }
+}
+
+void Fuser::note(const Group& a, const Group& b, std::string why) {
+  notes_.push_back({a.nests.back().name, b.nests.front().name, std::move(why)});
+}
+
+// Dependences first; among what may run, what came first in the program.
+std::vector<ScheduledUnit> Fuser::in_order() {
+  std::vector<std::vector<uint32_t>> successors(units_.size());
+  std::vector<uint32_t> waiting(units_.size(), 0);
+  for (uint32_t id = 0; id < units_.size(); ++id) {
+    if (!units_[id].alive) continue;
+    std::unordered_set<uint32_t> seen;
+    for (uint32_t p : units_[id].predecessors) {
+      p = find(p);
+      if (p == id || !seen.insert(p).second) continue;
+      successors[p].push_back(id);
+      ++waiting[id];
+    }
+  }
+  using Entry = std::pair<uint32_t, uint32_t>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+  for (uint32_t id = 0; id < units_.size(); ++id) {
+    if (units_[id].alive && waiting[id] == 0) ready.emplace(units_[id].position, id);
+  }
+  std::vector<ScheduledUnit> out;
+  while (!ready.empty()) {
+    uint32_t id = ready.top().second;
+    ready.pop();
+    out.push_back(std::move(units_[id].unit));
+    for (uint32_t s : successors[id]) {
+      if (--waiting[s] == 0) ready.emplace(units_[s].position, s);
+    }
+  }
+  size_t alive = std::count_if(units_.begin(), units_.end(), [](const Unit& u) { return u.alive; });
+  OXY_CHECK(out.size() == alive, "fusion made a cycle");
+  return out;
+}
+
+}  // namespace
+
+Group group_of(Nest n) {
+  Group g;
+  bool scatter = std::any_of(n.body.begin(), n.body.end(), [](const Inst& i) { return i.op == LoopOp::StoreAdd; });
+  for (const Axis& a : n.axes) {
+    if (!a.reduction && !scatter) g.parallel.push_back(a);
+  }
+  g.nests.push_back(std::move(n));
+  return g;
+}
+
+std::vector<ScheduledUnit> fuse_nests(const loops::Program& p, std::vector<ScheduledUnit> units,
+                                      const ScheduleOptions& options, std::vector<FusionNote>& notes) {
+  return Fuser(p, std::move(units), options, notes).run();
+}
+
+}  // namespace oxy::schedule

@@ -1,0 +1,140 @@
+#include "schedule/plan_memory.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace oxy::schedule {
+
+using loops::Buffer;
+using loops::BufferId;
+
+namespace {
+
+constexpr int64_t kAlign = 64;
+
+template <class Fn>
+void for_each_buffer(const Schedule& s, const ScheduledStep& step, Fn&& f) {
+  if (const auto* k = std::get_if<KernelCall>(&step)) {
+    for (const KernelBuffer& b : s.kernels[k->kernel].buffers) {
+      if (b.buffer.valid()) f(memory_of(s.program, b.buffer));
+    }
+  } else if (const auto* e = std::get_if<ExternCall>(&step)) {
+    for (BufferId b : e->step.reads) f(memory_of(s.program, b));
+    for (BufferId b : e->step.writes) {
+      if (b.valid()) f(memory_of(s.program, b));
+    }
+  }
+}
+
+// Buffers that are read after the last step: outputs and new values of inputs.
+std::set<BufferId> escaping(const Schedule& s) {
+  std::set<BufferId> out;
+  if (!s.program.graph) return out;
+  auto add = [&](ir::ValueId v) {
+    auto it = s.program.buffer_of.find(v);
+    if (it != s.program.buffer_of.end()) out.insert(memory_of(s.program, it->second));
+  };
+  for (const ir::OutputSpec& o : s.program.graph->outputs) {
+    if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) add(o.value);
+  }
+  for (const ir::Mutation& m : s.program.graph->mutations) add(m.value);
+  return out;
+}
+
+struct Life {
+  size_t first = SIZE_MAX, last = 0;
+};
+
+std::map<BufferId, Life> lifetimes(const Schedule& s) {
+  std::map<BufferId, Life> out;
+  for (size_t i = 0; i < s.steps.size(); ++i) {
+    for_each_buffer(s, s.steps[i], [&](BufferId b) {
+      Life& l = out[b];
+      l.first = std::min(l.first, i);
+      l.last = std::max(l.last, i);
+    });
+  }
+  for (BufferId b : escaping(s)) {
+    if (auto it = out.find(b); it != out.end()) it->second.last = SIZE_MAX;
+  }
+  return out;
+}
+
+struct Placed {
+  Life life;
+  int64_t offset, bytes;
+};
+
+int64_t best_gap(const std::vector<Placed>& placed, const Life& life, int64_t bytes) {
+  std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end of what is alive at the same time
+  for (const Placed& p : placed) {
+    if (p.life.first <= life.last && life.first <= p.life.last) taken.emplace_back(p.offset, p.offset + p.bytes);
+  }
+  std::sort(taken.begin(), taken.end());
+  int64_t end = 0, best = -1, best_size = INT64_MAX;
+  for (auto [b, e] : taken) {
+    int64_t gap = b - end;
+    if (gap >= bytes && gap < best_size) {
+      best = end;
+      best_size = gap;
+    }
+    end = std::max(end, e);
+  }
+  return best >= 0 ? best : end;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Schedule& s) {
+  MemoryPlan plan;
+  struct Request {
+    BufferId buffer;
+    Life life;
+    int64_t bytes;
+  };
+  std::vector<Request> requests;
+  Expr symbolic_end = 0;
+  std::vector<BufferId> symbolic;
+  for (const auto& [b, life] : lifetimes(s)) {
+    if (s.program.buffers[b].kind != Buffer::Kind::Temp) continue;
+    Expr bytes = loops::byte_extent(s.program.buffers[b].type);
+    if (bytes.is_const()) requests.push_back({b, life, (bytes.value() + kAlign - 1) / kAlign * kAlign});
+    else symbolic.push_back(b);
+  }
+  // The largest first: small ones fit between them.
+  std::stable_sort(requests.begin(), requests.end(), [](const Request& a, const Request& b) { return a.bytes > b.bytes; });
+  std::vector<Placed> placed;
+  int64_t end = 0;
+  for (const Request& r : requests) {
+    int64_t at = best_gap(placed, r.life, r.bytes);
+    placed.push_back({r.life, at, r.bytes});
+    plan.offset[r.buffer] = at;
+    end = std::max(end, at + r.bytes);
+  }
+  // Sizes that are not known yet cannot be compared: those buffers share nothing.
+  symbolic_end = end;
+  for (BufferId b : symbolic) {
+    plan.offset[b] = symbolic_end;
+    symbolic_end = symbolic_end + sym::ceildiv(loops::byte_extent(s.program.buffers[b].type), kAlign) * kAlign;
+  }
+  plan.arena_bytes = symbolic_end;
+  return plan;
+}
+
+void insert_frees(Schedule& s) {
+  std::map<size_t, std::vector<BufferId>> after;
+  for (const auto& [b, life] : lifetimes(s)) {
+    if (s.program.buffers[b].kind == Buffer::Kind::Extern && life.last != SIZE_MAX) after[life.last].push_back(b);
+  }
+  std::vector<ScheduledStep> steps;
+  for (size_t i = 0; i < s.steps.size(); ++i) {
+    steps.push_back(std::move(s.steps[i]));
+    if (auto it = after.find(i); it != after.end()) {
+      for (BufferId b : it->second) steps.push_back(Free{b});
+    }
+  }
+  s.steps = std::move(steps);
+}
+
+}  // namespace oxy::schedule

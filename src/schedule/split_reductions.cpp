@@ -1,0 +1,173 @@
+#include "schedule/split_reductions.h"
+
+#include <algorithm>
+
+#include "loops/body_writer.h"
+#include "schedule/cost.h"
+
+namespace oxy::schedule {
+
+namespace {
+
+constexpr int64_t kEnoughPoints = 32;    // parallel points that keep any machine busy
+constexpr int64_t kWantedPoints = 64;
+constexpr int64_t kSmall = 1 << 16;      // elements that one thread folds soon enough
+constexpr int64_t kPieceElements = 4096; // a part is at least so much work
+constexpr int64_t kColumns = 512;        // columns that one point of a column reduction takes
+
+bool is_arg(ops::ReduceKind k) { return k == ops::ReduceKind::ArgMax || k == ops::ReduceKind::ArgMin; }
+
+int64_t parts_for(int64_t size, int64_t wanted) {
+  wanted = std::min(wanted, size);
+  for (int64_t q = wanted; q >= std::max<int64_t>(wanted / 4, 2); --q) {
+    if (size % q == 0) return q;
+  }
+  return wanted;
+}
+
+struct Cut {
+  size_t axis = 0;
+  int64_t parts = 0, piece = 0;
+};
+
+std::optional<Cut> choose_cut(const Nest& n) {
+  int64_t results = 1, folded = 1;
+  for (const Axis& a : n.axes) {
+    if (!a.size.is_const()) return std::nullopt;
+    (a.reduction ? folded : results) *= a.size.value();
+  }
+  if (results * folded < kSmall) return std::nullopt;
+  Expr inner = contiguous_axis(n);
+  bool column = !inner.is_const() && !is_reduction_axis(n, inner);
+  int64_t points = results;
+  for (const Axis& a : n.axes) {
+    if (column && a.var == inner) points = results / a.size.value() * ((a.size.value() + kColumns - 1) / kColumns);
+  }
+  if (points >= kEnoughPoints) return std::nullopt;
+  int64_t wanted = std::min((kWantedPoints + points - 1) / points, results * folded / (kPieceElements * points));
+  for (size_t i = 0; i < n.axes.size(); ++i) {
+    int64_t size = n.axes[i].size.value();
+    if (!n.axes[i].reduction || wanted < 2 || size < std::min<int64_t>(wanted, 8)) continue;
+    Cut c{i, parts_for(size, wanted), 0};
+    if (c.parts < 2) continue;
+    c.piece = (size + c.parts - 1) / c.parts;
+    c.parts = (size + c.piece - 1) / c.piece;
+    return c;
+  }
+  return std::nullopt;
+}
+
+Expr fresh_var(loops::Program& p, const Nest& n, char prefix, Expr size) {
+  loops::VariableScope scope(*p.variables);
+  while (true) {
+    Expr v = scope.get(prefix, size);
+    if (std::none_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == v; })) return v;
+  }
+}
+
+// Where the result of each kept axis stands in the store: results keep that order in the partial buffer.
+std::vector<Axis> kept_axes(const Nest& n) {
+  std::vector<Axis> kept;
+  Expr at = 0;
+  for (const Inst& i : n.body) {
+    if (i.op == LoopOp::Store) at = i.index[0];
+  }
+  for (const Axis& a : n.axes) {
+    if (!a.reduction) kept.push_back(a);
+  }
+  auto stride = [&](const Axis& a) {
+    auto c = coefficient(at, a.var);
+    return c && c->is_const() ? c->value() : int64_t{0};
+  };
+  std::stable_sort(kept.begin(), kept.end(), [&](const Axis& a, const Axis& b) { return stride(a) > stride(b); });
+  return kept;
+}
+
+}  // namespace
+
+const Inst* find_reduce(const Nest& n) {
+  for (const Inst& i : n.body) {
+    if (i.op == LoopOp::Reduce) return &i;
+  }
+  return nullptr;
+}
+
+bool is_reduction_axis(const Nest& n, Expr var) {
+  return std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == var && a.reduction; });
+}
+
+Expr contiguous_axis(const Nest& n) {
+  bool reduces = find_reduce(n) != nullptr;
+  Expr best = 0;
+  int64_t most = 0;
+  for (const Axis& a : n.axes) {
+    int64_t votes = 0;
+    for (const Inst& i : n.body) {
+      if (i.op != (reduces ? LoopOp::Load : LoopOp::Store)) continue;
+      auto c = coefficient(i.index[0], a.var);
+      if (!c || !c->is_const(1)) continue;
+      // A load that does not walk every axis is a small operand.
+      int64_t weight = 1;
+      for (const Axis& b : n.axes) weight += sym::contains(i.index[0], b.var) ? 4 : 0;
+      votes += weight;
+    }
+    if (votes > most) {
+      most = votes;
+      best = a.var;
+    }
+  }
+  return best;
+}
+
+std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Nest& n) {
+  const Inst* reduce = find_reduce(n);
+  if (!reduce || is_arg(reduce->reduce)) return std::nullopt;
+  auto cut = choose_cut(n);
+  if (!cut) return std::nullopt;
+  const Axis whole = n.axes[cut->axis];
+  Expr part = fresh_var(p, n, 'p', cut->parts);
+  bool even = cut->piece * cut->parts == whole.size.value();
+  Expr piece_size = even ? Expr(cut->piece) : sym::min(cut->piece, whole.size - part * cut->piece);
+  Expr inner = fresh_var(p, n, 'r', even ? Expr(cut->piece) : piece_size);
+
+  loops::Buffer partial;
+  partial.name = cat("part", p.buffers.size());
+  partial.type.dtype = reduce->dtype;
+  partial.type.sizes = {cut->parts};
+  std::vector<Axis> kept = kept_axes(n);
+  Expr offset = 0, stride = 1;
+  for (size_t k = kept.size(); k-- > 0;) {
+    offset = offset + kept[k].var * stride;
+    stride = stride * kept[k].size;
+  }
+  for (const Axis& a : kept) partial.type.sizes.push_back(a.size);
+  partial.type.strides = ir::contiguous_strides(partial.type.sizes);
+  offset = offset + part * stride;
+  BufferId buffer = p.buffers.add(std::move(partial));
+
+  std::pair<Nest, Nest> out{n, n};
+  Nest &first = out.first, &second = out.second;
+  first.name = n.name + "_parts";
+  size_t at = static_cast<size_t>(reduce - n.body.data());
+  first.body.resize(at + 1);
+  first.body.push_back(Inst{.op = LoopOp::Store, .dtype = reduce->dtype, .args = {static_cast<uint32_t>(at)},
+                            .buffer = buffer, .index = {offset}});
+  first.axes[cut->axis] = {inner, piece_size, true};
+  first.axes.insert(first.axes.begin(), {part, cut->parts, false});
+  replace(first, {{whole.var, part * cut->piece + inner}});
+  loops::remove_dead(first.body);
+
+  // The fold of the partial results takes the place of the value that was folded.
+  Inst load{.op = LoopOp::Load, .dtype = reduce->dtype, .buffer = buffer, .index = {offset}};
+  second.axes = kept;
+  second.axes.push_back({part, cut->parts, true});
+  second.body.insert(second.body.begin() + at, load);
+  for (size_t k = at + 1; k < second.body.size(); ++k) {
+    for (uint32_t& a : second.body[k].args) a += a >= at;
+  }
+  second.body[at + 1].args = {static_cast<uint32_t>(at)};
+  loops::remove_dead(second.body);
+  return out;
+}
+
+}  // namespace oxy::schedule
