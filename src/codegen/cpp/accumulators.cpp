@@ -16,6 +16,7 @@ using ops::ReduceKind;
 namespace {
 
 constexpr int kRowsAtATime = 4;
+constexpr int kRowsInABlock = 1024;
 
 bool is_arg(ReduceKind k) { return k == ReduceKind::ArgMax || k == ReduceKind::ArgMin; }
 
@@ -104,7 +105,7 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
     acc.form = Accumulator::Form::Array;
     lanes = lanes_;
     acc.copies = static_cast<int>((init.lanes + lanes_ - 1) / lanes_);
-  } else if (const For* loop = lanes_ > 1 ? vector_reduce_of(block, init.acc) : nullptr) {
+  } else if (const For* loop = vector_reduce_of(block, init.acc)) {
     OXY_CHECK(!scalar_update(block, init.acc, false), "an accumulator of a vector loop and of a scalar one");
     acc.form = Accumulator::Form::Copies;
     lanes = lanes_;
@@ -195,6 +196,7 @@ void KernelWriter::write_accumulate(const Accumulate& a, const Scope& scope) {
 
 // One value of all lanes of a vector.
 std::string KernelWriter::folded(const Init& init, const std::string& vector) {
+  if (lanes_ == 1) return vector;
   const bool f = ir::is_floating(init.dtype);
   const std::string element = init.dtype == DType::B8 ? "i32" : memory_type(init.dtype);
   const auto call = [&](std::string_view piece) { return cat(prelude_.fn(piece, element, lanes_), '(', vector, ')'); };
@@ -224,9 +226,12 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
     const std::string vector = cat(acc.name, "[0]");
     const Value& v = define(r.value, dtype, false);
     if (arg) {
+      const std::string at = cat(acc.name, "_at[0]");
       const char* piece = acc.init.kind == ReduceKind::ArgMax ? "arg_max" : "arg_min";
-      out_.line("const i64 ", v.name, " = ", prelude_.fn(piece, memory_type(acc.init.dtype), lanes_), '(', vector, ", ",
-                acc.name, "_at[0]);");
+      const std::string best = lanes_ == 1 ? at
+                                           : cat(prelude_.fn(piece, memory_type(acc.init.dtype), lanes_), '(', vector,
+                                                 ", ", at, ')');
+      out_.line("const i64 ", v.name, " = ", best, ';');
     } else {
       out_.line("const ", value_type(dtype, 1), ' ', v.name, " = ", folded(acc.init, vector), ';');
     }
@@ -238,9 +243,49 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
   out_.line("const ", value_type_name(dtype, scope.lanes), ' ', v.name, " = ", text, ';');
 }
 
+// Sums in floating point that a loop of more than `limit` steps updates: they are folded in blocks, so that an error
+// grows with a block's length and the number of blocks only.
+std::vector<uint32_t> KernelWriter::long_sums(const Block& body, Expr size, int64_t limit) const {
+  std::vector<uint32_t> sums;
+  if (size.is_const() && size.value() <= limit) return sums;
+  for (const Stmt& s : body) {
+    const Accumulate* a = std::get_if<Accumulate>(&s.v);
+    if (!a) continue;
+    const Init& init = accumulators_.at(a->acc).init;
+    if (init.kind == ReduceKind::Sum && ir::is_floating(init.dtype)) sums.push_back(a->acc);
+  }
+  return sums;
+}
+
+void KernelWriter::open_totals(const std::vector<uint32_t>& sums) {
+  for (uint32_t id : sums) {
+    const Accumulator& acc = accumulators_[id];
+    out_.line(accumulator_type(acc.init, lanes_), ' ', acc.name, "_total[", acc.copies, "] = {};");
+  }
+}
+
+void KernelWriter::add_to_totals(const std::vector<uint32_t>& sums) {
+  for (uint32_t id : sums) {
+    const Accumulator& acc = accumulators_[id];
+    if (acc.form == Accumulator::Form::Copies) out_.line("OXY_UNROLL");
+    out_.open("for (int k = 0; k < ", acc.copies, "; ++k) ");
+    out_.line(acc.name, "_total[k] = ", acc.name, "_total[k] + ", acc.name, "[k];");
+    out_.line(acc.name, "[k] = ", identity(acc.init, lanes_), ';');
+    out_.close();
+  }
+}
+
+void KernelWriter::close_totals(const std::vector<uint32_t>& sums) {
+  for (uint32_t id : sums) {
+    const Accumulator& acc = accumulators_[id];
+    if (acc.form == Accumulator::Form::Copies) out_.line("OXY_UNROLL");
+    out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name, "[k] = ", acc.name, "_total[k];");
+  }
+}
+
 // Reduce { Vector { .. Accumulate .. } } into an array: a few rows a pass over the array.
 bool KernelWriter::write_column_reduction(const For& loop) {
-  if (loop.kind != ForKind::Reduce || loop.body.size() != 1 || lanes_ == 1) return false;
+  if (loop.kind != ForKind::Reduce || loop.body.size() != 1) return false;
   const For* columns = std::get_if<For>(&loop.body[0].v);
   if (!columns || columns->kind != ForKind::Vector || sym::contains(columns->size, loop.var)) return false;
   std::vector<uint32_t> used;
@@ -252,51 +297,68 @@ bool KernelWriter::write_column_reduction(const For& loop) {
   }
   if (used.empty()) return false;
   const std::string row = new_loop_var();
+  const std::vector<uint32_t> sums = long_sums(columns->body, loop.size, 2 * kRowsInABlock);
+  if (sums.empty()) {
+    out_.line("const i64 ", row, "_end = ", index(loop.size), ';');
+    out_.open("for (i64 ", row, "_from = 0; ", row, "_from < ", row, "_end; ", row, "_from += ", kRowsAtATime, ") ");
+    write_rows(loop, *columns, used, row);
+    out_.close();
+    return true;
+  }
   const std::string size = index(loop.size);
-  out_.open("for (i64 ", row, "_from = 0; ", row, "_from < ", size, "; ", row, "_from += ", kRowsAtATime, ") ");
+  open_totals(sums);
+  out_.open("for (i64 ", row, "_block = 0; ", row, "_block < ", size, "; ", row, "_block += ", kRowsInABlock, ") ");
+  out_.line("const i64 ", row, "_next = ", row, "_block + ", kRowsInABlock, ';');
+  out_.line("const i64 ", row, "_end = ", row, "_next < ", size, " ? ", row, "_next : ", size, ';');
+  out_.open("for (i64 ", row, "_from = ", row, "_block; ", row, "_from < ", row, "_end; ", row, "_from += ",
+            kRowsAtATime, ") ");
+  write_rows(loop, *columns, used, row);
+  out_.close();
+  add_to_totals(sums);
+  out_.close();
+  close_totals(sums);
+  return true;
+}
+
+// Rows `row`_from up to `row`_end, a few, for all columns: the loop over them is the inner one.
+void KernelWriter::write_rows(const For& loop, const For& columns, const std::vector<uint32_t>& used,
+                              const std::string& row) {
   out_.line("const i64 ", row, "_some = ", row, "_from + ", kRowsAtATime, ';');
-  out_.line("const i64 ", row, "_to = ", row, "_some < ", size, " ? ", row, "_some : ", size, ';');
-  // The Vector loop around the rows: a loop like `columns` whose body is the loop over rows.
+  out_.line("const i64 ", row, "_to = ", row, "_some < ", row, "_end ? ", row, "_some : ", row, "_end;");
   const std::string var = new_loop_var();
-  const std::string to = index(columns->size);
-  const bool exact = sym::divisible(columns->size, lanes_);
+  const std::string to = index(columns.size);
   const auto pass = [&](const std::string& active) {
-    const Scope scope{lanes_, columns->var, var, active, "0"};
+    const Scope scope{lanes_, columns.var, var, active, "0"};
     for (uint32_t id : used) {
       Accumulator& acc = accumulators_.at(id);
-      const std::string name = cat(acc.name, "_rows");
-      out_.line(accumulator_type(acc.init, lanes_), ' ', name, " = ", identity(acc.init, lanes_), ';');
-      if (is_arg(acc.init.kind)) {
-        out_.line(value_type_name(DType::I64, lanes_), ' ', name, "_at = ",
-                  operators(scope).splat("(i64)-1", DType::I64), ';');
-      }
-      acc.local = name;
+      acc.local = cat(acc.name, "_rows");
+      out_.line(accumulator_type(acc.init, lanes_), ' ', acc.local, " = ", identity(acc.init, lanes_), ';');
+      if (!is_arg(acc.init.kind)) continue;
+      out_.line(value_type_name(DType::I64, lanes_), ' ', acc.local, "_at = ",
+                operators(scope).splat("(i64)-1", DType::I64), ';');
     }
     names_[loop.var] = row;
-    names_[columns->var] = var;
+    names_[columns.var] = var;
     out_.open("for (i64 ", row, " = ", row, "_from; ", row, " < ", row, "_to; ++", row, ") ");
-    write_block(columns->body, scope);
+    write_block(columns.body, scope);
     out_.close();
     for (uint32_t id : used) {
       Accumulator& acc = accumulators_.at(id);
-      const std::string name = acc.local;
+      const std::string rows = acc.local;
       acc.local.clear();
       const std::string target = element(acc, scope);
-      write_fold(acc, target, cat(acc.name, "_at", target.substr(acc.name.size())), name, cat(name, "_at"), lanes_);
+      write_fold(acc, target, cat(acc.name, "_at", target.substr(acc.name.size())), rows, cat(rows, "_at"), lanes_);
     }
   };
   out_.line("i64 ", var, " = 0;");
   out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
   pass("");
   out_.close();
-  if (!exact) {
-    out_.line("const i64 ", var, "_left = ", to, " - ", var, ';');
-    out_.open("if (", var, "_left > 0) ");
-    pass(cat(var, "_left"));
-    out_.close();
-  }
+  if (sym::divisible(columns.size, lanes_)) return;
+  out_.line("const i64 ", var, "_left = ", to, " - ", var, ';');
+  out_.open("if (", var, "_left > 0) ");
+  pass(cat(var, "_left"));
   out_.close();
-  return true;
 }
 
 }  // namespace oxy::codegen::cpp

@@ -11,6 +11,8 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
+constexpr int kStepsInABlock = 256;
+
 constexpr std::string_view kFloorHelpers =
     "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != (b < 0))); }\n"
     "OXY_INLINE i64 floor_remainder(i64 a, i64 b) { return a - floor_quotient(a, b) * b; }\n";
@@ -167,7 +169,7 @@ void KernelWriter::write_for(const For& loop, const Scope& scope) {
     out_.open("");
     write_vector_loop(loop, "0", index(loop.size));
     out_.close();
-  } else if (vectorised && loop.kind == ForKind::VectorReduce) {
+  } else if (!scope.vector() && loop.kind == ForKind::VectorReduce) {
     write_vector_reduce(loop);
   } else if (!scope.vector() && can_tile(loop)) {
     const std::string var = new_loop_var();
@@ -214,7 +216,6 @@ void KernelWriter::hoist_uniform(const For& loop) {
 // From `from` to `to`, both texts: vectors of all lanes, then what is left.
 void KernelWriter::write_vector_loop(const For& loop, const std::string& from, const std::string& to) {
   const bool constant = loop.size.is_const() && from == "0";
-  const bool exact = from == "0" && sym::divisible(loop.size, lanes_);
   const bool guard = !(constant && loop.size.value() > 0);
   const std::string var = new_loop_var();
   names_.erase(loop.var);
@@ -227,19 +228,18 @@ void KernelWriter::write_vector_loop(const For& loop, const std::string& from, c
     write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
     out_.close();
   }
-  if (!exact) {
-    const std::string active = constant ? cat(loop.size.value() % lanes_) : cat(var, "_left");
-    if (!constant) out_.line("const i64 ", active, " = ", to, " - ", var, ';');
-    if (constant) out_.open("");
-    else out_.open("if (", active, " > 0) ");
-    write_block(loop.body, Scope{lanes_, loop.var, var, active, "0"});
+  if (from == "0") {
+    write_remainder(loop, var, to);
+  } else {
+    out_.line("const i64 ", var, "_left = ", to, " - ", var, ';');
+    out_.open("if (", var, "_left > 0) ");
+    write_block(loop.body, Scope{lanes_, loop.var, var, cat(var, "_left"), "0"});
     out_.close();
   }
   if (guard) out_.close();
 }
 
-// Several copies of the accumulators at a time, then single vectors, then the lanes that are left. Sums of many
-// elements are added up in blocks, so that an error grows with the block's length and the number of blocks only.
+// Several copies of the accumulators at a time, then single vectors, then the lanes that are left.
 void KernelWriter::write_vector_reduce(const For& loop) {
   const int copies = copies_of(loop);
   const int step = copies * lanes_;
@@ -249,33 +249,52 @@ void KernelWriter::write_vector_reduce(const For& loop) {
   const std::string var = new_loop_var();
   names_.erase(loop.var);
   out_.open("if (0 < ", to, ") ");
-  hoist_uniform(loop);
-  names_[loop.var] = cat(var, "_u");
+  if (lanes_ > 1) hoist_uniform(loop);
   out_.line("i64 ", var, " = 0;");
   if (!constant || n >= step) {
-    out_.open("for (; ", var, " + ", step, " <= ", to, "; ", var, " += ", step, ") ");
-    if (copies > 1) {
-      out_.line("OXY_UNROLL");
-      out_.open("for (int u = 0; u < ", copies, "; ++u) ");
+    const std::vector<uint32_t> sums = long_sums(loop.body, loop.size, 2 * kStepsInABlock * step);
+    if (!sums.empty()) {
+      open_totals(sums);
+      out_.open("while (", var, " + ", step, " <= ", to, ") ");
+      out_.line("const i64 ", var, "_next = ", var, " + ", kStepsInABlock * step, ';');
+      out_.line("const i64 ", var, "_end = ", var, "_next < ", to, " ? ", var, "_next : ", to, ';');
     }
-    out_.line("const i64 ", var, "_u = ", var, copies > 1 ? cat(" + ", lanes_, " * u;") : ";");
-    write_block(loop.body, Scope{lanes_, loop.var, cat(var, "_u"), "", copies > 1 ? "u" : "0"});
-    if (copies > 1) out_.close();
+    const std::string end = sums.empty() ? to : cat(var, "_end");
+    out_.open("for (; ", var, " + ", step, " <= ", end, "; ", var, " += ", step, ") ");
+    out_.line("OXY_UNROLL");
+    out_.open("for (int u = 0; u < ", copies, "; ++u) ");
+    out_.line("const i64 ", var, "_u = ", var, " + ", lanes_, " * u;");
+    names_[loop.var] = cat(var, "_u");
+    write_block(loop.body, Scope{lanes_, loop.var, cat(var, "_u"), "", "u"});
     out_.close();
+    out_.close();
+    if (!sums.empty()) {
+      add_to_totals(sums);
+      out_.close();
+      close_totals(sums);
+    }
   }
   names_[loop.var] = var;
-  if (copies > 1 && (!constant || n % step >= lanes_)) {
+  if (!constant || n % step >= lanes_) {
     out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
     write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
     out_.close();
   }
-  if (!sym::divisible(loop.size, lanes_)) {
-    const std::string active = constant ? cat(n % lanes_) : cat(var, "_left");
-    if (!constant) out_.line("const i64 ", active, " = ", to, " - ", var, ';');
-    if (constant) out_.open("");
-    else out_.open("if (", active, " > 0) ");
+  write_remainder(loop, var, to);
+  out_.close();
+}
+
+// The lanes that are left of a loop that has come to `var`.
+void KernelWriter::write_remainder(const For& loop, const std::string& var, const std::string& to) {
+  if (sym::divisible(loop.size, lanes_)) return;
+  if (loop.size.is_const()) {
+    out_.open("");
+    write_block(loop.body, Scope{lanes_, loop.var, var, cat(loop.size.value() % lanes_), "0"});
+  } else {
+    const std::string active = cat(var, "_left");
+    out_.line("const i64 ", active, " = ", to, " - ", var, ';');
+    out_.open("if (", active, " > 0) ");
     write_block(loop.body, Scope{lanes_, loop.var, var, active, "0"});
-    out_.close();
   }
   out_.close();
 }

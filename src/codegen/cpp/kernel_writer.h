@@ -79,6 +79,7 @@ class KernelWriter {
   void write_plain_loop(const For& loop, const Scope& scope);
   void write_vector_loop(const For& loop, const std::string& from, const std::string& to);
   void write_vector_reduce(const For& loop);
+  void write_remainder(const For& loop, const std::string& var, const std::string& to);
   void hoist_uniform(const For& loop);
   void write_compute(const Compute& c, const Scope& scope);
   int lanes_of_kernel() const;
@@ -111,6 +112,11 @@ class KernelWriter {
   void write_fold(const Accumulator& acc, const std::string& target, const std::string& target_at,
                   const std::string& value, const std::string& at, int lanes);
   bool write_column_reduction(const For& loop);
+  void write_rows(const For& loop, const For& columns, const std::vector<uint32_t>& used, const std::string& row);
+  std::vector<uint32_t> long_sums(const Block& body, Expr size, int64_t limit) const;
+  void open_totals(const std::vector<uint32_t>& sums);
+  void add_to_totals(const std::vector<uint32_t>& sums);
+  void close_totals(const std::vector<uint32_t>& sums);
   std::string identity(const Init& init, int lanes);
   std::string accumulator_type(const Init& init, int lanes);
   std::string folded(const Init& init, const std::string& vector);

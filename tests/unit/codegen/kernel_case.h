@@ -1,0 +1,36 @@
+// A kernel with its buffers filled, run by the interpreter and by each emitted text; the results are compared.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "compiled_kernels.h"
+#include "kernel_maker.h"
+
+namespace oxy::codegen::cpp::testing {
+
+class CaseList {
+ public:
+  // `make` writes the kernel; `sizes` gives the elements of each buffer but the Local ones; `fill` an element's value.
+  // Where no `fill` is given: small numbers of both signs. `tolerance`: relative, in units of the dtype's epsilon.
+  using Fill = std::function<double(size_t buffer, int64_t at)>;
+  void add(std::string name, const std::function<void(KernelMaker&)>& make, std::vector<int64_t> sizes,
+           double tolerance = 4, Fill fill = {}, long points = 1);
+  // Compiles all cases for all targets that run here and checks them.
+  void check();
+
+ private:
+  struct Case {
+    std::string name;
+    std::unique_ptr<KernelMaker> maker;
+    std::vector<int64_t> sizes;
+    double tolerance = 4;
+    Fill fill;
+    long points = 1;
+  };
+  void check_one(CompiledKernels& kernels, size_t id, const Case& c, const Target& target);
+
+  std::vector<Case> cases_;
+};
+
+}  // namespace oxy::codegen::cpp::testing
