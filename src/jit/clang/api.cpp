@@ -5,7 +5,8 @@
 // the compilation's memory is lost, the process goes on.
 #include "jit/clang/api.h"
 
-#include <chrono>
+#include <time.h>
+
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -40,16 +41,21 @@ void on_fatal_error(void*, const char* reason, bool) {
 
 class Stopwatch {
  public:
-  // Milliseconds since the last call.
+  // Milliseconds of this thread since the last call.
   double lap() {
-    auto now = std::chrono::steady_clock::now();
-    double result = std::chrono::duration<double, std::milli>(now - start_).count();
-    start_ = now;
-    return result;
+    double before = last_;
+    last_ = now();
+    return last_ - before;
   }
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  static double now() {
+    timespec time = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1e3 + time.tv_nsec * 1e-6;
+  }
+
+  double last_ = now();
 };
 
 // Errors of the optimiser and the code generator, which LLVM would otherwise print before it ends the process.

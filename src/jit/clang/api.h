@@ -10,7 +10,7 @@ extern "C" {
 
 inline constexpr int kOxyfuelClangVersion = 1;
 
-// Milliseconds of one compilation.
+// What one compilation took, in milliseconds of its thread's processor time.
 struct OxyfuelClangTimes {
   double front_end;
   double optimize;

@@ -45,6 +45,10 @@ std::vector<const char*> arguments() {
       "-pic-level",
       "2",
       "-w",
+      // What the optimiser would only have to remove again.
+      "-discard-value-names",
+      "-disable-lifetimemarkers",
+      "-disable-llvm-verifier",
       "-ferror-limit",
       "5",
       "-fbracket-depth",

@@ -3,16 +3,32 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include <llvm/ADT/StringMap.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/TargetParser/Host.h>
 #include <llvm/TargetParser/Triple.h>
+#include <llvm/TargetParser/X86TargetParser.h>
 
 namespace oxy::jit::clang_library {
 
 namespace {
+
+// The features that the processor's name stands for already. Only differences are passed on: Clang copies the list at
+// every call with a vector argument. Empty where they are not known.
+std::set<llvm::StringRef> implied_features([[maybe_unused]] const std::string& cpu) {
+  llvm::SmallVector<llvm::StringRef, 64> names;
+#if defined(__x86_64__)
+  llvm::X86::getFeaturesForCPU(cpu, names);
+#endif
+  return {names.begin(), names.end()};
+}
+
+bool is_new(llvm::StringRef feature, bool present, const std::set<llvm::StringRef>& implied) {
+  return implied.empty() || present != implied.contains(feature);
+}
 
 Host detect() {
   llvm::InitializeNativeTarget();
@@ -20,10 +36,14 @@ Host detect() {
   Host host;
   host.triple = llvm::sys::getProcessTriple();
   host.cpu = llvm::sys::getHostCPUName().str();
+  std::set<llvm::StringRef> implied = implied_features(host.cpu);
   for (const auto& feature : llvm::sys::getHostCPUFeatures()) {
-    host.features.push_back((feature.getValue() ? "+" : "-") + feature.getKey().str());
+    if (is_new(feature.getKey(), feature.getValue(), implied))
+      host.features.push_back((feature.getValue() ? "+" : "-") + feature.getKey().str());
     if (feature.getKey() == "avx512f") host.wide_vectors = feature.getValue();
   }
+  // Clang's driver adds this where the processor has 512-bit registers; the front end alone refuses their builtins.
+  if (host.wide_vectors) host.features.push_back("+evex512");
   std::sort(host.features.begin(), host.features.end());
   return host;
 }

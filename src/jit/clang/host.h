@@ -12,8 +12,8 @@ namespace oxy::jit::clang_library {
 struct Host {
   std::string triple;
   std::string cpu;
-  // Each feature of the processor as "+name" or "-name". The name of a processor alone is not enough: a hypervisor
-  // may have switched parts of it off.
+  // "+name" or "-name" where this processor differs from what `cpu` stands for: a hypervisor may have
+  // switched parts of it off.
   std::vector<std::string> features;
   bool wide_vectors = false;  // AVX-512: use all of its 512 bits
 };
