@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/check.h"
+#include "symbolic/decider.h"
 #include "symbolic/expr.h"
 
 namespace oxy::sym {
@@ -60,6 +61,7 @@ struct ExprPool::Impl {
   std::deque<SymbolInfo> symbols;
   std::vector<Expr> symbol_exprs;
   std::unordered_map<std::string_view, uint32_t> by_name;
+  Decider* decider = nullptr;
 
  private:
   static constexpr size_t kMemoSize = 2048;

@@ -92,13 +92,16 @@ std::optional<bool> known_equal(Expr a, Expr b) {
   int64_t constant = std::exchange(s.constant, 0);
   ExprPool::Impl& pool = *d.node()->pool;
   if (constant % build(pool, s).node()->factor != 0) return false;
+  if (pool.decider) return pool.decider->equal(a, b);
   return std::nullopt;
 }
 
 std::optional<bool> known_less(Expr a, Expr b) {
-  Range r = range_of(a - b);
+  Expr d = a - b;
+  Range r = range_of(d);
   if (r.hi < 0) return true;
   if (r.lo >= 0) return false;
+  if (Decider* decider = d.node()->pool->decider) return decider->less(a, b);
   return std::nullopt;
 }
 

@@ -1,0 +1,221 @@
+// Facts: what is known, what follows from it, and how expressions get simpler by it.
+#include "symbolic/facts.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "symbolic/interval.h"
+#include "symbolic/sum.h"
+
+namespace oxy::sym {
+namespace {
+
+using Form = Condition::Kind;
+
+// Numbers near the end of the range stand for "no bound": every size is below them.
+constexpr int64_t kHuge = Expr::kMaxConst / 2;
+bool is_huge(Expr e) { return e.is_const() && e.value() >= kHuge; }
+
+// The least common multiple of the constants that divide something with `symbol` in it.
+void common_divisor(Expr e, Expr symbol, int64_t& multiple) {
+  if (e.is_const() || e.kind() == Kind::Symbol) return;
+  if ((e.kind() == Kind::FloorDiv || e.kind() == Kind::Mod) && e.operands()[1].is_const() &&
+      contains(e.operands()[0], symbol)) {
+    multiple = std::lcm(multiple, e.operands()[1].value());
+  }
+  for (Expr op : e.operands()) common_divisor(op, symbol, multiple);
+}
+
+// Bounds of an expression with divisions: each symbol s in one is seen as k*q + r, which shows how s//k and s hang
+// together.
+Range range_with_divisions(Expr d, ExprPool& pool) {
+  constexpr int64_t kMostParts = 4096;
+  Range plain = range_of(d);
+  std::vector<Expr> symbols;
+  collect_symbols(d, symbols);
+  for (Expr s : symbols) {
+    int64_t k = 1;
+    common_divisor(d, s, k);
+    if (k == 1 || k > kMostParts) continue;
+    Range r = range_of(s);
+    Range quotients = floordiv_range(r, {k, k});
+    std::string name = cat(s.name(), ".", k);
+    Expr q = pool.symbol(name + ".q", quotients), rest = pool.symbol(name + ".r", {0, k - 1});
+    d = substitute(d, [&](Expr symbol) { return symbol == s ? Expr(k) * q + rest : symbol; });
+  }
+  Range split = range_of(d);
+  return {std::max(plain.lo, split.lo), std::min(plain.hi, split.hi)};
+}
+
+std::optional<int64_t> constant_difference(Expr a, Expr b) {
+  Expr d = a - b;
+  return d.is_const() ? std::optional(d.value()) : std::nullopt;
+}
+
+}  // namespace
+
+bool ShapeFacts::known_at_most(Expr d) const {
+  if (range_with_divisions(d, *pool_).hi <= 0) return true;
+  for (const Fact& f : facts_) {
+    const Condition& c = f.condition;
+    if (c.kind != Form::AtMost && c.kind != Form::Equal) continue;
+    auto gap = constant_difference(d, c.difference);
+    if (gap && *gap <= 0) return true;
+    if (c.kind != Form::Equal) continue;
+    auto mirrored = constant_difference(d, -c.difference);
+    if (mirrored && *mirrored <= 0) return true;
+  }
+  return false;
+}
+
+std::optional<bool> ShapeFacts::known_comparison(const Condition& c) const {
+  for (const Fact& f : facts_) {
+    if (f.condition == c) return true;
+  }
+  const Condition no = negate(c);
+  for (const Fact& f : facts_) {
+    if (f.condition == no) return false;
+  }
+  const Expr d = c.difference;
+  if (c.kind == Form::AtMost) {
+    if (known_at_most(d)) return true;
+    if (known_at_most(Expr(1) - d)) return false;
+    return std::nullopt;
+  }
+  if (known_at_most(d + Expr(1)) || known_at_most(Expr(1) - d)) return c.kind == Form::NotEqual;
+  return std::nullopt;
+}
+
+std::optional<bool> ShapeFacts::known(const Condition& condition) const {
+  const Condition c = simplify(condition);
+  if (c.is_constant()) return c.value;
+  if (c.parts.empty()) return known_comparison(c);
+  const bool absorbing = c.kind == Form::Or;
+  bool all = true;
+  for (const Condition& part : c.parts) {
+    auto k = known(part);
+    if (k == absorbing) return absorbing;
+    all &= k.has_value();
+  }
+  return all ? std::optional(!absorbing) : std::nullopt;
+}
+
+bool ShapeFacts::decide(const Condition& condition) {
+  const Condition c = simplify(condition);
+  if (auto k = known(c)) return *k;
+  if (closed_) throw Unsupported(cat("a question about sizes after the recording: ", print(c)));
+  const bool value = evaluate(c, [](Expr symbol) { return hint(symbol); });
+  add(value ? c : negate(c));
+  return value;
+}
+
+int64_t ShapeFacts::pin(Expr e) {
+  e = simplify(e);
+  const int64_t value = hint(e);
+  decide(equal(e, value));
+  return value;
+}
+
+void ShapeFacts::add(const Condition& c) {
+  if (c.kind == Form::And) {
+    for (const Condition& part : c.parts) {
+      if (!known(part)) add(simplify(part));
+    }
+    return;
+  }
+  facts_.push_back({c, where_ ? where_() : std::string()});
+  if (c.kind == Form::Equal) add_replacement(c.difference);
+}
+
+// An equation that gives a symbol: the youngest one goes.
+void ShapeFacts::add_replacement(Expr difference) {
+  std::vector<Expr> symbols;
+  collect_symbols(difference, symbols);
+  std::sort(symbols.begin(), symbols.end(),
+            [](Expr a, Expr b) { return a.symbol_index() > b.symbol_index(); });
+  for (Expr s : symbols) {
+    auto linear = linear_in(difference, s);
+    if (!linear || !(linear->first.is_const(1) || linear->first.is_const(-1))) continue;
+    const Expr value = linear->first.is_const(1) ? -linear->second : linear->second;
+    auto once = [&](Expr symbol) { return symbol == s ? value : symbol; };
+    for (auto& [from, to] : replacements_) to = substitute(to, once);
+    replacements_.emplace_back(s, value);
+    return;
+  }
+}
+
+Expr ShapeFacts::simplify(Expr e) const {
+  if (e.is_const()) return e;
+  if (e.kind() == Kind::Symbol) {
+    for (const auto& [from, to] : replacements_) {
+      if (from == e) return to;
+    }
+    return e;
+  }
+  std::vector<Expr> ops;
+  for (Expr op : e.operands()) ops.push_back(simplify(op));
+  Expr r = ops[0];
+  for (size_t i = 1; i < ops.size(); ++i) {
+    const Expr op = ops[i];
+    switch (e.kind()) {
+      case Kind::Add:
+        r = r + op;
+        break;
+      case Kind::Mul:
+        r = r * op;
+        break;
+      case Kind::FloorDiv:
+        r = floordiv(r, op);
+        break;
+      case Kind::Mod:
+        r = mod(r, op);
+        break;
+      case Kind::Min:
+      case Kind::Max: {
+        const bool is_min = e.kind() == Kind::Min;
+        if (is_huge(r) || is_huge(op)) {
+          r = is_huge(r) == is_min ? op : r;
+        } else if (auto first = known(at_most(r, op))) {
+          r = *first == is_min ? r : op;
+        } else if (auto second = known(at_most(op, r))) {
+          r = *second == is_min ? op : r;
+        } else {
+          r = is_min ? min(r, op) : max(r, op);
+        }
+        break;
+      }
+      default:
+        OXY_FAIL("an atom has no operands");
+    }
+  }
+  return r;
+}
+
+Condition ShapeFacts::simplify(const Condition& c) const {
+  return map_differences(c, [&](Expr d) { return simplify(d); });
+}
+
+bool ShapeFacts::holds(const std::function<int64_t(Expr)>& value_of) const {
+  return std::all_of(facts_.begin(), facts_.end(),
+                     [&](const Fact& f) { return evaluate(f.condition, value_of); });
+}
+
+std::vector<std::string> ShapeFacts::text() const {
+  std::vector<std::string> out;
+  for (const Fact& f : facts_) out.push_back(print(f.condition));
+  return out;
+}
+
+void ShapeFacts::close() {
+  closed_ = true;
+  where_ = nullptr;
+}
+
+DecideByHints::DecideByHints(ShapeFacts& facts)
+    : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
+DecideByHints::~DecideByHints() { facts_.pool().impl().decider = before_; }
+
+bool DecideByHints::equal(Expr a, Expr b) { return facts_.decide(sym::equal(a, b)); }
+bool DecideByHints::less(Expr a, Expr b) { return facts_.decide(sym::less(a, b)); }
+
+}  // namespace oxy::sym
