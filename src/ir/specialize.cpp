@@ -1,0 +1,169 @@
+#include "ir/specialize.h"
+
+#include "support/check.h"
+
+namespace oxy::ir {
+namespace {
+
+using Replace = std::function<Expr(Expr)>;
+
+class Substituter {
+ public:
+  explicit Substituter(const Replace& value_of) : value_of_(value_of) {}
+
+  void operator()(Expr& e) const {
+    if (!e.is_const()) e = sym::substitute(e, value_of_);
+  }
+
+  void operator()(TensorType& t) const {
+    for (Expr& e : t.sizes) (*this)(e);
+    for (Expr& e : t.strides) (*this)(e);
+    (*this)(t.offset);
+  }
+
+  void operator()(Type& t) const {
+    (*this)(t.tensor);
+    (*this)(t.expr);
+  }
+
+  void operator()(Arg& a) const {
+    if (auto* e = std::get_if<Expr>(&a.v)) return (*this)(*e);
+    if (auto* list = std::get_if<List>(&a.v)) {
+      for (Arg& x : list->items) (*this)(x);
+    } else if (auto* tuple = std::get_if<Tuple>(&a.v)) {
+      for (Arg& x : tuple->items) (*this)(x);
+    } else if (auto* dict = std::get_if<Dict>(&a.v)) {
+      for (auto& [key, x] : dict->items) (*this)(x);
+    } else if (auto* slice = std::get_if<std::shared_ptr<const Slice>>(&a.v)) {
+      auto copy = std::make_shared<Slice>(**slice);
+      (*this)(copy->start);
+      (*this)(copy->stop);
+      (*this)(copy->step);
+      *slice = std::move(copy);
+    }
+  }
+
+ private:
+  const Replace& value_of_;
+};
+
+// Solves one equation `e == value` after another for the symbols in them.
+class Matcher {
+ public:
+  // False: no values make them equal. Left for later where two symbols in it are still free.
+  bool equate(Expr e, int64_t value) {
+    Expr rest = fill_in(e);
+    if (rest.is_const()) return rest.value() == value;
+    std::vector<Expr> free;
+    sym::collect_symbols(rest, free);
+    auto linear = free.size() == 1 ? sym::linear_in(rest, free[0]) : std::nullopt;
+    if (!linear || !linear->first.is_const()) {
+      later_.emplace_back(e, value);
+      return true;
+    }
+    const int64_t factor = linear->first.value(), wanted = value - linear->second.value();
+    const sym::Range range = sym::range_of(free[0]);
+    if (wanted % factor != 0 || wanted / factor < range.lo || wanted / factor > range.hi)
+      return false;
+    values.set(free[0], wanted / factor);
+    return true;
+  }
+
+  // What was left for later, again; true when nothing is left.
+  bool settle() {
+    while (!later_.empty()) {
+      auto waiting = std::exchange(later_, {});
+      for (auto [e, value] : waiting) {
+        if (!equate(e, value)) return false;
+      }
+      if (later_.size() == waiting.size()) return false;
+    }
+    return true;
+  }
+
+  SymbolValues values;
+
+ private:
+  Expr fill_in(Expr e) const {
+    if (e.is_const()) return e;
+    return sym::substitute(e, [this](Expr symbol) {
+      auto v = values.find(symbol);
+      return v ? Expr(*v) : symbol;
+    });
+  }
+
+  std::vector<std::pair<Expr, int64_t>> later_;
+};
+
+bool match_sizes(Matcher& m, const TensorType& t, const InputSizes& in) {
+  if (t.sizes.size() != in.sizes.size()) return false;
+  for (size_t i = 0; i < t.sizes.size(); ++i) {
+    if (!m.equate(t.sizes[i], in.sizes[i])) return false;
+  }
+  return true;
+}
+
+bool match_strides(Matcher& m, const TensorType& t, const InputSizes& in) {
+  for (int64_t size : in.sizes) {
+    if (size == 0) return m.equate(t.offset, in.offset);
+  }
+  for (size_t i = 0; i < t.strides.size(); ++i) {
+    if (in.sizes[i] != 1 && !m.equate(t.strides[i], in.strides[i])) return false;
+  }
+  return m.equate(t.offset, in.offset);
+}
+
+}  // namespace
+
+void substitute_symbols(Graph& g, const Replace& value_of) {
+  const Substituter substitute(value_of);
+  for (uint32_t i = 0; i < g.value_count(); ++i) substitute(g.value(ValueId(i)).type);
+  for (NodeId id : g.order()) {
+    Node& n = g.node(id);
+    for (Arg& a : n.args) substitute(a);
+    for (auto& [key, a] : n.kwargs) substitute(a);
+  }
+  substitute(g.result);
+  for (OutputSpec& o : g.outputs) substitute(o.type);
+}
+
+Graph specialize(const Graph& g, const std::function<std::optional<int64_t>(Expr)>& value_of) {
+  Graph out = g;
+  substitute_symbols(out, [&](Expr symbol) -> Expr {
+    auto v = value_of(symbol);
+    if (!v) throw UserError(cat("no value for the symbol ", symbol.name()));
+    return *v;
+  });
+  return out;
+}
+
+Graph specialize_to_hints(const Graph& g) {
+  return specialize(g, [](Expr symbol) { return std::optional(sym::hint(symbol)); });
+}
+
+std::optional<int64_t> SymbolValues::find(Expr symbol) const {
+  return symbol.symbol_index() < values_.size() ? values_[symbol.symbol_index()] : std::nullopt;
+}
+
+void SymbolValues::set(Expr symbol, int64_t value) {
+  if (values_.size() <= symbol.symbol_index()) values_.resize(symbol.symbol_index() + 1);
+  values_[symbol.symbol_index()] = value;
+}
+
+std::optional<SymbolValues> match_inputs(const Graph& g, std::span<const InputSizes> inputs) {
+  if (inputs.size() != g.inputs().size()) return std::nullopt;
+  Matcher m;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Type& t = g.value(g.inputs()[i]).type;
+    if (t.is_tensor() && !match_sizes(m, t.tensor, inputs[i])) return std::nullopt;
+    if (t.kind == Type::Kind::Int && !m.equate(t.expr, inputs[i].number)) return std::nullopt;
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Type& t = g.value(g.inputs()[i]).type;
+    if (t.is_tensor() && !match_strides(m, t.tensor, inputs[i])) return std::nullopt;
+  }
+  if (!m.settle()) return std::nullopt;
+  return std::move(m.values);
+}
+
+}  // namespace oxy::ir
