@@ -25,16 +25,24 @@ def sources():
                 yield path
 
 
+def indent(line):
+    return len(line) - len(line.lstrip())
+
+
 def cpp_functions(lines):
-    """(length, name) of each function that clang-format's layout shows: from its opening line to the `}` below it."""
+    """(length, name) of each function that clang-format's layout shows: from its opening line to the `}` of its indent.
+
+    The head's last line is deeper than its first where arguments or initialisers are broken.
+    """
     start = None
     for number, line in enumerate(lines):
         if start is None and line.endswith("{") and FUNCTION.match(line):
-            indent = len(line) - len(line.lstrip())
             start = number
-            # The head may begin on an earlier line, deeper lines being its arguments.
-            close = " " * indent + "}"
-        elif start is not None and (line == close or line.startswith(close + " ")):
+        elif (
+            start is not None
+            and line.lstrip().startswith("}")
+            and indent(line) <= indent(lines[start])
+        ):
             name = re.search(r"([\w:~]+)\s*\(", lines[start])
             yield number - start + 1, name.group(1) if name else f"line {start + 1}"
             start = None
