@@ -88,7 +88,8 @@ class Verifier {
   void usable(ValueId v) const {
     require(v.index < g_.value_count(), "reads a value that does not exist");
     require(!g_.def(v).dead, "reads a value of a removed node: ", g_.def(v).target);
-    require(defined_[v.index], "reads ", print(g_, v), " before its definition");
+    // Printing walks the graph, so the message is built only when it is needed.
+    if (!defined_[v.index]) require(false, "reads ", print(g_, v), " before its definition");
   }
 
   void objects(const Arg& a) const {
