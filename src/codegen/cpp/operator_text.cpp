@@ -160,6 +160,8 @@ std::string OperatorText::unary(LoopOp op, DType dtype, const std::string& x) {
   if (dtype == DType::B8) return x;
   if (op == LoopOp::Neg && ir::is_floating(dtype)) return cat('-', x);
   if (op == LoopOp::Abs && ir::is_floating(dtype)) return call("abs", dtype, x);
+  const bool is_unsigned = memory_type(dtype)[0] == 'u';
+  if (op == LoopOp::Abs && is_unsigned) return x;
   const std::string u = prelude_.type(unsigned_element(dtype), lanes_);
   const std::string negated = cat('(', type(dtype), ")(-(", u, ')', x, ')');
   if (op == LoopOp::Neg) return negated;

@@ -115,13 +115,14 @@ constexpr Piece kPieces[] = {
   auto usual = size < @splat(30000.0f);
   if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
   $T magic = @splat(12582912.0f);
-  $T t = @fma(x, @splat(0.318309886f), magic);
+  $T t = @fma(size, @splat(0.318309886f), magic);
   $T n = t - magic;
-  $T r = @fma(n, @splat(-3.14159274f), x);
+  $T r = @fma(n, @splat(-3.14159274f), size);
   r = @fma(n, @splat(8.74227766e-08f), r);
   r = @fma(n, @splat(3.43024902e-15f), r);
   $u32 turn = __builtin_bit_cast($u32, t) << 31;
-  return @sin_reduced(r, turn);
+  $u32 sign = __builtin_bit_cast($u32, x) & 0x80000000;
+  return @sin_reduced(r, turn ^ sign);
 }
 )"},
     // cos x = sin(x + pi / 2): n is the nearest half-integer.
@@ -151,8 +152,8 @@ constexpr Piece kPieces[] = {
   p = @fma(p, s, @splat(-0.053783834f));
   p = @fma(p, s, @splat(0.133319244f));
   p = @fma(p, s, @splat(-0.333332986f));
-  $T cube = s * x;
-  $T near = @fma(p, cube, x);
+  $T cube = s * size;
+  $T near = @fma(p, cube, size);
   $T bounded = size < @splat(10.0f) ? size : @splat(10.0f);
   $T twice = bounded + bounded;
   $T magic = @splat(12582912.0f);
@@ -166,8 +167,8 @@ constexpr Piece kPieces[] = {
   $T bottom = e + @splat(1.0f);
   $T ratio = @splat(2.0f) / bottom;
   $T away = @splat(1.0f) - ratio;
-  away = @copysign(away, x);
   $T y = size < @splat(0.6f) ? near : away;
+  y = @copysign(y, x);
   return x != x ? x : y;
 }
 )"},
