@@ -1,47 +1,81 @@
 // Records what a computation does below autograd and functionalisation, on tensors without data.
 //
-// A Recorder makes fakes for the inputs (optionally wrapped by ATen's Functionalize key), is entered, hears every ATen
-// op that runs under it, and is closed with the results, which gives the ATen graph. See ARCHITECTURE.md, "Recording".
+// A Recorder makes fakes for the inputs, wrapped by ATen's Functionalize key; is entered; hears every ATen op that runs
+// under it; and is closed with the results, which gives the ATen graph. See ARCHITECTURE.md, "Recording".
+//
+// Anything that cannot be recorded ends in an exception, which torch may turn into a Python one on its way; `failure`
+// then tells the reason. The thread's state (modes, dispatch keys, grad mode) is as before after `leave`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "ir/graph.h"
+#include "symbolic/facts.h"
+#include "torch_bridge/fake_tensor.h"
+
+struct _object;  // PyObject
 
 namespace oxy::bridge {
-
-ir::TensorType type_of(const at::Tensor& t);
 
 class Recorder {
  public:
   struct Options {
-    bool functionalize = true;
-    bool shape_rules = true;  // false: every shape from torch's meta kernels (for the test that compares both)
+    bool shape_rules =
+        true;  // false: every shape from torch's meta kernels (for the test that compares both)
+    // What Python code sees on the stack of dispatch modes while the recording runs.
+    _object* mode_object = nullptr;
+    // Sizes may be symbols: those of the inputs' dimensions that the caller names.
+    bool symbolic = false;
+    // With symbolic sizes: the number behind a tensor that torch made of a symbolic number (its own value says nothing).
+    std::function<std::optional<c10::Scalar>(const at::Tensor&)> symbolic_number;
   };
   explicit Recorder(Options options);
   ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
-  // A fake that stands for a real input: same metadata, view and leaf state, requires_grad. Inputs that share storage
-  // are fakes that share storage. `aliases_of`: an earlier input in whose storage this one lies, or -1.
-  at::Tensor add_input(const at::Tensor& real, const std::string& name, int aliases_of = -1);
-  // A tensor found during the recording (a module's attribute): lifted as an attribute; the same tensor gives the same fake.
+  // A fake that stands for a real input: same metadata and requires_grad. The same tensor may come only once.
+  // Unsupported for what cannot be recorded (sparse, quantized, a subclass).
+  // `dynamic_dims`: the dimensions whose sizes are symbols.
+  at::Tensor add_input(const at::Tensor& real, const std::string& name,
+                       std::span<const int64_t> dynamic_dims = {});
+  // An input that is not a tensor: its position counts, its value is taken as constant.
+  void add_number(int64_t value, const std::string& name);
+  // One whose value is a symbol (0 and 1 are constants); what the computation sees of it.
+  c10::SymInt add_symbolic_number(int64_t hint, const std::string& name);
+  // A tensor that is no input (a module's attribute): lifted as an attribute; the same tensor gives the same fake.
   at::Tensor add_attribute(const at::Tensor& real, const std::string& name);
 
-  void enter();  // pushes the mode; calls nest properly
-  void leave();  // pops it, also after an exception; a second call does nothing
+  void enter();
+  void leave();  // a second call does nothing
 
   // Position of what runs next: its stack and the Torch node it comes from.
   void set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node);
 
-  // Closes the graph. `results` are what the computation returned: tensors (fakes) or data. After it the recorder is
-  // used up; `attributes()` are the real tensors lifted, in the graph's order.
-  ir::Graph finish(const std::vector<c10::IValue>& results);
+  // Whether the recording made this tensor (or it is undefined). Anything else came from code that it did not hear.
+  bool owns(const at::Tensor& t) const;
+  // Makes data access on tensors that a torch function has just returned throw.
+  void seal(const at::Tensor& t) const { forbid_data(t); }
+
+  // Why an op was refused, if one was.
+  const std::optional<std::string>& failure() const;
+
+  // Closes the graph and leaves. `results`: what the computation returned, each tensor object once. The graph's
+  // outputs are these, in order, followed by memory that several of them are views of (OutputSpec::ViewOfOutput).
+  ir::Graph finish(const std::vector<at::Tensor>& results);
+  // The real tensors behind the graph's attribute nodes, in their order.
   const std::vector<at::Tensor>& attributes() const;
+  // What the recording relies on (Options::symbolic), else null.
+  std::shared_ptr<const sym::ShapeFacts> facts() const;
+  // The pool of the graph's symbols.
+  const std::shared_ptr<sym::ExprPool>& pool() const;
 
  private:
   struct Impl;

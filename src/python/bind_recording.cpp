@@ -1,0 +1,157 @@
+// Python's view of recording: TorchGraph (Torch IR), AtenGraph (a recording), and the way between them.
+#include "python/bindings.h"
+
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "python/fx_import.h"
+#include "python/replay.h"
+#include "support/check.h"
+
+namespace oxy::python {
+namespace {
+
+// A node as plain Python data, for making a torch.fx graph of it.
+// Values are strings: the names that the caller gives to `reference`.
+py::object argument(const ir::Arg& a, const std::vector<py::object>& objects,
+                    const py::object& reference) {
+  return arg_to_python(a, objects, [&](ir::ValueId v) { return reference(v.index); });
+}
+
+// One tuple a node: (kind, target, callable or attribute, args, kwargs, output value numbers, returns, name, stack).
+// `reference(i)` gives the object that stands for value i inside arguments.
+py::list describe(const ir::Graph& g, const std::vector<py::object>& objects,
+                  const std::vector<py::object>& bound, const py::object& reference) {
+  static constexpr const char* kKinds[] = {"input", "attribute", "function", "method", "op"};
+  py::list out;
+  for (ir::NodeId id : g.order()) {
+    const ir::Node& n = g.node(id);
+    if (n.dead) continue;
+    py::list args, outputs, returns;
+    for (const ir::Arg& a : n.args) args.append(argument(a, objects, reference));
+    py::dict kwargs;
+    for (const auto& [key, a] : n.kwargs) kwargs[py::str(key)] = argument(a, objects, reference);
+    for (ir::ValueId v : n.outputs) outputs.append(v.index);
+    for (int32_t r : n.returns) returns.append(r);
+    std::string stack;
+    if (g.has_stack(n.stack)) {
+      for (const ir::Frame& f : g.stack(n.stack)) {
+        cat_to(stack, "  File \"", f.file, "\", line ", f.line, ", in ", f.function, "\n    ",
+               f.code, "\n");
+      }
+    }
+    py::object held = id.index < bound.size() && bound[id.index] ? bound[id.index] : py::none();
+    out.append(py::make_tuple(kKinds[static_cast<int>(n.kind)], n.target, held, args, kwargs,
+                              outputs, returns, n.name, stack));
+  }
+  return out;
+}
+
+const char* kind_name(ir::OutputSpec::Kind k) {
+  static constexpr const char* kNames[] = {"value", "input", "view_of_input", "view_of_output",
+                                           "none"};
+  return kNames[static_cast<int>(k)];
+}
+
+py::list sizes_list(const std::vector<ir::Expr>& exprs) {
+  py::list out;
+  for (ir::Expr e : exprs) out.append(e.value());
+  return out;
+}
+
+// (kind, value number or -1, index, sizes, strides, offset) a position.
+py::list describe_outputs(const ir::Graph& g) {
+  py::list out;
+  for (const ir::OutputSpec& o : g.outputs) {
+    const bool value = o.kind == ir::OutputSpec::Kind::Value;
+    out.append(py::make_tuple(kind_name(o.kind), value ? static_cast<int64_t>(o.value.index) : -1,
+                              o.index, sizes_list(o.type.sizes), sizes_list(o.type.strides),
+                              o.type.offset.value()));
+  }
+  return out;
+}
+
+py::list describe_mutations(const ir::Graph& g) {
+  py::list out;
+  for (const ir::Mutation& m : g.mutations) out.append(py::make_tuple(m.input, m.value.index));
+  return out;
+}
+
+// (dtype, sizes, strides, offset) of a tensor value, None for another.
+py::object describe_type(const ir::Graph& g, uint32_t value) {
+  const ir::Type& t = g.value(ir::ValueId(value)).type;
+  if (!t.is_tensor()) return py::none();
+  return py::make_tuple(std::string(ir::torch_name(t.tensor.dtype)), sizes_list(t.tensor.sizes),
+                        sizes_list(t.tensor.strides), t.tensor.offset.value());
+}
+
+void bind_torch_graph(py::module_& m) {
+  py::class_<TorchIr, std::shared_ptr<TorchIr>>(m, "TorchGraph",
+                                                "Torch IR: the calls that the user's code makes.")
+      .def_static("from_fx", &torch_ir_from_fx, py::arg("graph_module"),
+                  "Torch IR of a torch.fx.GraphModule.")
+      .def_static(
+          "parse",
+          [](const std::string& text, const py::object& module) {
+            auto ir = std::make_shared<TorchIr>();
+            ir->graph = ir::parse(text);
+            if (ir->graph.stage != ir::Stage::Torch) throw UserError("this text is not Torch IR");
+            ir->seal(module);
+            return ir;
+          },
+          py::arg("text"), py::arg("module") = py::none(),
+          "Torch IR from its text; `module` gives the attributes that it reads.")
+      .def(
+          "text",
+          [](const TorchIr& ir, bool stacks) { return ir::print(ir.graph, {.stacks = stacks}); },
+          py::arg("stacks") = true)
+      .def("replay", &replay, py::arg("args"),
+           "Calls every function of the graph, in order, on these arguments.")
+      .def("describe", [](const TorchIr& ir, const py::object& reference) {
+        return py::make_tuple(describe(ir.graph, ir.objects, ir.bound, reference),
+                              argument(ir.graph.result, ir.objects, reference));
+      });
+}
+
+void bind_aten_graph(py::module_& m) {
+  py::class_<Recording, std::shared_ptr<Recording>>(m, "AtenGraph",
+                                                    "What a call does, as ATen ops.")
+      .def(
+          "text",
+          [](const Recording& r, bool stacks) { return ir::print(r.graph, {.stacks = stacks}); },
+          py::arg("stacks") = true)
+      .def("attributes", [](const Recording& r) { return r.attributes; })
+      .def("verify", [](const Recording& r) { ir::verify(r.graph); })
+      .def("describe",
+           [](const Recording& r, const py::object& reference) {
+             return describe(r.graph, {}, {}, reference);
+           })
+      .def("outputs", [](const Recording& r) { return describe_outputs(r.graph); })
+      .def("mutations", [](const Recording& r) { return describe_mutations(r.graph); })
+      .def("type_of",
+           [](const Recording& r, uint32_t value) { return describe_type(r.graph, value); })
+      .def_readonly("visible_outputs", &Recording::visible_outputs)
+      .def(
+          "build_result",
+          [](const Recording& r, const std::vector<py::object>& outputs) {
+            return r.result.build(outputs);
+          },
+          py::arg("outputs"), "What the call returns, with these outputs at the leaves.");
+}
+
+}  // namespace
+
+void bind_recording(py::module_& m) {
+  py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
+  py::register_exception<UserError>(m, "UserError", PyExc_ValueError);
+  bind_torch_graph(m);
+  bind_aten_graph(m);
+  m.def(
+      "record",
+      [](TorchIr& ir, const py::object& args, bool shape_rules) {
+        return std::make_shared<Recording>(record(ir, args, {.shape_rules = shape_rules}));
+      },
+      py::arg("graph"), py::arg("example_inputs"), py::arg("shape_rules") = true,
+      "Records one call as ATen ops. Raises Unsupported where that cannot be done.");
+}
+
+}  // namespace oxy::python

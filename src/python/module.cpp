@@ -1,0 +1,9 @@
+// The extension module oxyfuel._C.
+#include "python/bindings.h"
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Oxyfuel's compiler.";
+  oxy::python::bind_settings(m);
+  oxy::python::bind_recording(m);
+  oxy::python::bind_execution(m);
+}

@@ -1,0 +1,248 @@
+#include "python/replay.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/python_symnode.h>
+
+#include <algorithm>
+#include <array>
+
+#include "support/check.h"
+
+namespace oxy::python {
+namespace {
+
+// Methods that hand out the memory itself: never called on fakes.
+constexpr std::array<std::string_view, 16> kMemoryMethods = {
+    "tolist",        "numpy",           "__array__",      "data_ptr",
+    "storage",       "untyped_storage", "__dlpack__",     "_typed_storage",
+    "share_memory_", "is_shared",       "pin_memory",     "set_",
+    "__setstate__",  "__reduce_ex__",   "const_data_ptr", "_storage"};
+
+// One walk over the graph. With a recorder the arguments are its fakes and every result is looked at.
+class Replayer {
+ public:
+  Replayer(const TorchIr& ir, bridge::Recorder* recorder, ir::Graph* types)
+      : ir_(ir), recorder_(recorder), types_(types), values_(ir.graph.value_count()) {}
+
+  py::object run(const std::vector<py::object>& args) {
+    const auto& inputs = ir_.graph.inputs();
+    if (args.size() != inputs.size()) {
+      throw UserError(cat("the graph takes ", inputs.size(), " inputs, not ", args.size()));
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) values_[inputs[i].index] = args[i];
+    const auto& order = ir_.graph.order();
+    for (uint32_t i = 0; i < order.size(); ++i) step(ir_.graph.node(order[i]), i);
+    return convert(ir_.graph.result);
+  }
+
+ private:
+  void step(const ir::Node& n, uint32_t position) {
+    switch (n.kind) {
+      case ir::NodeKind::Input:
+        return;
+      case ir::NodeKind::Attribute:
+        set(n, attribute(n));
+        return;
+      case ir::NodeKind::CallFunction:
+      case ir::NodeKind::CallMethod:
+        break;
+      case ir::NodeKind::CallOp:
+        OXY_FAIL("an ATen node in Torch IR");
+    }
+    if (recorder_) {
+      if (n.kind == ir::NodeKind::CallMethod &&
+          std::ranges::find(kMemoryMethods, n.target) != kMemoryMethods.end()) {
+        throw Unsupported(cat("Tensor.", n.target, ": it hands out memory"));
+      }
+      recorder_->set_position(frames_of(n), n.id);
+    }
+    py::object result = call(n);
+    if (recorder_) examine(result);
+    set(n, std::move(result));
+    // What nobody reads any more goes at once, as in eager.
+    auto release = [&](ir::ValueId v) {
+      if (ir_.last_use[v.index] == position) values_[v.index] = py::object();
+    };
+    ir::for_each_value(n, release);
+    for (ir::ValueId v : n.outputs) release(v);
+  }
+
+  void set(const ir::Node& n, py::object o) {
+    ir::ValueId v = n.outputs.at(0);
+    if (types_ && THPVariable_Check(o.ptr())) {
+      types_->value(v).type = ir::Type::of(bridge::type_of(THPVariable_Unpack(o.ptr())));
+    }
+    values_[v.index] = std::move(o);
+  }
+
+  std::vector<ir::Frame> frames_of(const ir::Node& n) const {
+    return ir_.graph.has_stack(n.stack) ? ir_.graph.stack(n.stack) : std::vector<ir::Frame>();
+  }
+
+  py::object attribute(const ir::Node& n) {
+    const py::object& o = ir_.bound[n.id.index];
+    if (!o)
+      throw UserError(
+          cat("the graph reads the attribute ", n.target, " of a module that is not there"));
+    if (!recorder_ || !THPVariable_Check(o.ptr())) return o;
+    return wrap(recorder_->add_attribute(THPVariable_Unpack(o.ptr()), n.target));
+  }
+
+  static py::object wrap(const at::Tensor& t) {
+    return py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
+  }
+
+  py::object convert(const ir::Arg& a) {
+    if (a.is_value()) return values_[a.value().index];
+    if (auto* o = a.get_if<ir::Object>(); o && recorder_) return object(*o);
+    return arg_to_python(a, ir_.objects, [this](ir::ValueId v) { return values_[v.index]; });
+  }
+
+  // A tensor kept by the graph itself.
+  py::object object(ir::Object o) {
+    if (o.index >= ir_.objects.size())
+      throw UserError("the graph names an object that only its maker has");
+    const py::object& held = ir_.objects[o.index];
+    if (!THPVariable_Check(held.ptr())) return held;
+    return wrap(recorder_->add_attribute(THPVariable_Unpack(held.ptr()), cat("obj", o.index)));
+  }
+
+  py::object call(const ir::Node& n) {
+    size_t first = 0;
+    py::object callable;
+    if (n.kind == ir::NodeKind::CallMethod) {
+      if (n.args.empty()) throw UserError(cat("the method ", n.target, " is called on nothing"));
+      callable = py::reinterpret_steal<py::object>(
+          PyObject_GetAttrString(convert(n.args[0]).ptr(), n.target.c_str()));
+      if (!callable) throw py::error_already_set();
+      first = 1;
+    } else {
+      callable = ir_.bound[n.id.index];
+    }
+    py::tuple args(n.args.size() - first);
+    for (size_t i = first; i < n.args.size(); ++i) {
+      PyTuple_SET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i - first),
+                       convert(n.args[i]).release().ptr());
+    }
+    py::object kwargs;
+    if (!n.kwargs.empty()) {
+      py::dict d;
+      for (const auto& [key, a] : n.kwargs) d[py::str(key)] = convert(a);
+      kwargs = std::move(d);
+    }
+    PyObject* result = PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr());
+    if (!result) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(result);
+  }
+
+  // Every tensor that comes back must be the recording's own.
+  void examine(py::handle o) const {
+    PyObject* p = o.ptr();
+    if (THPVariable_Check(p)) {
+      const at::Tensor& t = THPVariable_Unpack(p);
+      if (!recorder_->owns(t))
+        throw Unsupported("a call returned a tensor that the recording did not make");
+      recorder_->seal(t);
+    } else if (PyTuple_Check(p) || PyList_Check(p)) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); ++i)
+        examine(PySequence_Fast_GET_ITEM(p, i));
+    } else if (PyDict_Check(p)) {
+      for (auto [key, value] : py::reinterpret_borrow<py::dict>(o)) examine(value);
+    }
+  }
+
+  const TorchIr& ir_;
+  bridge::Recorder* recorder_;
+  ir::Graph* types_;
+  std::vector<py::object> values_;
+};
+
+// What Python code sees of our mode: an instance of a subclass of TorchDispatchMode. torch never calls its handler,
+// as our interpreter tag does; code that pops the mode and pushes it again does, and hears that it cannot.
+py::object mode_object() {
+  auto base = py::module_::import("torch.utils._python_dispatch").attr("TorchDispatchMode");
+  static PyObject* type = nullptr;  // made once, kept for the life of the process
+  if (!type) {
+    py::dict members;
+    members["__torch_dispatch__"] =
+        py::cpp_function([](const py::args&, const py::kwargs&) -> py::object {
+          throw Unsupported("a mode pushed again while oxyfuel records");
+        });
+    members["__module__"] = "oxyfuel";
+    auto metaclass =
+        py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(base.ptr())));
+    type = metaclass("RecordingMode", py::make_tuple(base), members).release().ptr();
+  }
+  return py::reinterpret_borrow<py::object>(type)();
+}
+
+py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::string& name) {
+  PyObject* p = real.ptr();
+  if (THPVariable_Check(p)) {
+    return py::reinterpret_steal<py::object>(
+        THPVariable_Wrap(recorder.add_input(THPVariable_Unpack(p), name)));
+  }
+  if (PyBool_Check(p) || p == Py_None || PyFloat_Check(p)) {
+    recorder.add_number(0, name);
+    return py::reinterpret_borrow<py::object>(real);
+  }
+  if (PyLong_Check(p) || torch::is_symint(real)) {
+    py::int_ number(py::reinterpret_borrow<py::object>(real));
+    recorder.add_number(number.cast<int64_t>(), name);
+    return number;
+  }
+  throw Unsupported(cat("an input of type ", Py_TYPE(p)->tp_name));
+}
+
+std::vector<py::object> as_vector(py::handle args) {
+  std::vector<py::object> out;
+  for (py::handle a : py::reinterpret_borrow<py::sequence>(args))
+    out.push_back(py::reinterpret_borrow<py::object>(a));
+  return out;
+}
+
+}  // namespace
+
+py::object replay(const TorchIr& ir, py::handle args) {
+  return Replayer(ir, nullptr, nullptr).run(as_vector(args));
+}
+
+Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
+  py::object mode = mode_object();
+  bridge::Recorder recorder({.shape_rules = options.shape_rules, .mode_object = mode.ptr()});
+  const std::vector<py::object> real = as_vector(args);
+  if (real.size() != ir.graph.inputs().size()) {
+    throw UserError(
+        cat("the graph takes ", ir.graph.inputs().size(), " inputs, not ", real.size()));
+  }
+  std::vector<py::object> fakes;
+  for (size_t i = 0; i < real.size(); ++i) {
+    const std::string& name = ir.graph.def(ir.graph.inputs()[i]).target;
+    size_t same = 0;
+    while (same < i && !(real[same].is(real[i]) && THPVariable_Check(real[i].ptr()))) ++same;
+    if (same < i) throw Unsupported("the same tensor as two inputs");
+    fakes.push_back(fake_input(recorder, real[i], name));
+  }
+  const bool grad = c10::GradMode::is_enabled();
+  Recording out;
+  recorder.enter();
+  try {
+    py::object result = Replayer(ir, &recorder, &ir.graph).run(fakes);
+    if (c10::GradMode::is_enabled() != grad)
+      throw Unsupported("a graph that leaves another grad mode");
+    std::vector<at::Tensor> tensors;
+    out.result = take_apart(result, tensors);
+    out.visible_outputs = static_cast<uint32_t>(tensors.size());
+    out.graph = recorder.finish(tensors);
+  } catch (py::error_already_set&) {
+    recorder.leave();
+    if (recorder.failure()) throw Unsupported(*recorder.failure());
+    throw;
+  }
+  out.graph.name = ir.graph.name;
+  out.attributes = recorder.attributes();
+  return out;
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,32 @@
+// Runs Torch IR by calling the real torch functions: on real tensors that is eager; on a recorder's fakes it records.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "python/result_tree.h"
+#include "python/torch_ir.h"
+#include "torch_bridge/recorder.h"
+
+namespace oxy::python {
+
+// Calls every node in order. `args`: one per input of the graph. Exceptions are the called function's own.
+py::object replay(const TorchIr& ir, py::handle args);
+
+// What a recording gives.
+struct Recording {
+  ir::Graph graph{ir::Stage::Aten};
+  std::vector<at::Tensor> attributes;  // behind the graph's attribute nodes, in order
+  ResultTree result;             // what to hand back: leaves are outputs of the graph, or constants
+  uint32_t visible_outputs = 0;  // outputs beyond these are memory that others are views of
+};
+
+struct RecordOptions {
+  bool shape_rules = true;
+};
+
+// Records one call with these example inputs (tensors, numbers, None). Notes the types of tensors in the Torch IR.
+// Unsupported where the computation cannot be recorded; any other exception is one that the computation raised.
+Recording record(TorchIr& ir, py::handle args, const RecordOptions& options = {});
+
+}  // namespace oxy::python

@@ -1,0 +1,65 @@
+#include "python/result_tree.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "support/check.h"
+
+namespace oxy::python {
+
+namespace py = pybind11;
+
+py::object ResultTree::build(const std::vector<py::object>& outputs) const {
+  switch (kind) {
+    case Kind::Output:
+      return outputs[output];
+    case Kind::Constant:
+      return constant;
+    case Kind::Tuple: {
+      py::tuple out(items.size());
+      for (size_t i = 0; i < items.size(); ++i) out[i] = items[i].build(outputs);
+      return out;
+    }
+    case Kind::List: {
+      py::list out(items.size());
+      for (size_t i = 0; i < items.size(); ++i) out[i] = items[i].build(outputs);
+      return out;
+    }
+    case Kind::Dict: {
+      py::dict out;
+      for (size_t i = 0; i < items.size(); ++i) out[keys[i]] = items[i].build(outputs);
+      return out;
+    }
+  }
+  OXY_FAIL("a result of unknown kind");
+}
+
+ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
+  ResultTree tree;
+  PyObject* p = result.ptr();
+  if (THPVariable_Check(p)) {
+    const at::Tensor& t = THPVariable_Unpack(p);
+    tree.kind = ResultTree::Kind::Output;
+    for (tree.output = 0; tree.output < tensors.size(); ++tree.output) {
+      if (tensors[tree.output].is_same(t)) return tree;
+    }
+    tensors.push_back(t);
+  } else if (PyTuple_CheckExact(p) || PyList_Check(p)) {
+    tree.kind = PyTuple_Check(p) ? ResultTree::Kind::Tuple : ResultTree::Kind::List;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); ++i) {
+      tree.items.push_back(take_apart(PySequence_Fast_GET_ITEM(p, i), tensors));
+    }
+  } else if (PyDict_Check(p)) {
+    tree.kind = ResultTree::Kind::Dict;
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(result)) {
+      tree.keys.push_back(py::reinterpret_borrow<py::object>(key));
+      tree.items.push_back(take_apart(value, tensors));
+    }
+  } else if (PyTuple_Check(p)) {
+    throw Unsupported("a graph that returns a named tuple");
+  } else {
+    tree.constant = py::reinterpret_borrow<py::object>(result);
+  }
+  return tree;
+}
+
+}  // namespace oxy::python

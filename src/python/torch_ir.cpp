@@ -1,0 +1,270 @@
+#include "python/torch_ir.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/utils/python_symnode.h>
+#include <torch/csrc/utils/tensor_memoryformats.h>
+
+#include <array>
+
+#include "support/check.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr int64_t kIntLow = -(int64_t{1} << 62), kIntHigh = (int64_t{1} << 62) - 1;
+
+bool is_at(const py::object& module, const std::string& name, py::handle callable) {
+  py::object holder = module;
+  size_t start = 0;
+  while (start <= name.size()) {
+    size_t dot = std::min(name.find('.', start), name.size());
+    auto part = name.substr(start, dot - start);
+    PyObject* next = PyObject_GetAttrString(holder.ptr(), part.c_str());
+    if (!next) {
+      PyErr_Clear();
+      return false;
+    }
+    holder = py::reinterpret_steal<py::object>(next);
+    start = dot + 1;
+  }
+  return holder.is(callable);
+}
+
+std::optional<std::string> string_attr(py::handle o, const char* name) {
+  PyObject* v = PyObject_GetAttrString(o.ptr(), name);
+  if (!v) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  auto held = py::reinterpret_steal<py::object>(v);
+  if (!py::isinstance<py::str>(held)) return std::nullopt;
+  return held.cast<std::string>();
+}
+
+std::optional<py::object> module_named(const std::string& name) {
+  py::dict modules = py::module_::import("sys").attr("modules");
+  if (!modules.contains(name.c_str())) return std::nullopt;
+  return py::object(modules[name.c_str()]);
+}
+
+ir::Arg object_arg(TorchIr& ir, py::handle o) {
+  return ir::Object{ir.add_object(py::reinterpret_borrow<py::object>(o))};
+}
+
+ir::Arg int_from_python(TorchIr& ir, py::handle o) {
+  int overflow = 0;
+  int64_t v = PyLong_AsLongLongAndOverflow(o.ptr(), &overflow);
+  if (overflow || v < kIntLow || v > kIntHigh) return object_arg(ir, o);
+  return v;
+}
+
+template <class Sequence>
+ir::Arg sequence_from_python(TorchIr& ir, py::handle o,
+                             const std::function<std::optional<ir::ValueId>(py::handle)>& value) {
+  Sequence out;
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(o.ptr());
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    out.items.push_back(arg_from_python(ir, PySequence_Fast_GET_ITEM(o.ptr(), i), value));
+  }
+  return out;
+}
+
+struct ToPython {
+  const std::vector<py::object>& objects;
+  const std::function<py::object(ir::ValueId)>& value;
+
+  py::object operator()(ir::None) const { return py::none(); }
+  py::object operator()(ir::ValueId v) const { return value(v); }
+  py::object operator()(bool b) const { return py::bool_(b); }
+  py::object operator()(ir::Expr e) const {
+    if (!e.is_const()) throw Unsupported("a symbolic number in a call");
+    return py::int_(e.value());
+  }
+  py::object operator()(double d) const { return py::float_(d); }
+  py::object operator()(const std::complex<double>& c) const {
+    return py::reinterpret_steal<py::object>(PyComplex_FromDoubles(c.real(), c.imag()));
+  }
+  py::object operator()(const ir::Str& s) const { return py::str(s.value); }
+  py::object operator()(ir::DType d) const {
+    return py::reinterpret_borrow<py::object>(
+        reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<c10::ScalarType>(d))));
+  }
+  py::object operator()(ir::Device d) const {
+    return py::reinterpret_steal<py::object>(
+        THPDevice_New(c10::Device(static_cast<c10::DeviceType>(d.kind), d.index)));
+  }
+  py::object operator()(ir::Layout l) const {
+    return py::reinterpret_borrow<py::object>(
+        reinterpret_cast<PyObject*>(torch::getTHPLayout(static_cast<c10::Layout>(l.value))));
+  }
+  py::object operator()(ir::MemoryFormat m) const {
+    return py::reinterpret_borrow<py::object>(
+        torch::utils::getTHPMemoryFormat(static_cast<c10::MemoryFormat>(m.value)));
+  }
+  py::object operator()(const ir::List& l) const {
+    py::list out(l.items.size());
+    for (size_t i = 0; i < l.items.size(); ++i) out[i] = std::visit(*this, l.items[i].v);
+    return out;
+  }
+  py::object operator()(const ir::Tuple& t) const {
+    py::tuple out(t.items.size());
+    for (size_t i = 0; i < t.items.size(); ++i) out[i] = std::visit(*this, t.items[i].v);
+    return out;
+  }
+  py::object operator()(const ir::Dict& d) const {
+    py::dict out;
+    for (const auto& [key, x] : d.items) out[py::str(key)] = std::visit(*this, x.v);
+    return out;
+  }
+  py::object operator()(const std::shared_ptr<const ir::Slice>& s) const {
+    auto at = [&](const ir::Arg& a) { return std::visit(*this, a.v); };
+    return py::reinterpret_steal<py::object>(
+        PySlice_New(at(s->start).ptr(), at(s->stop).ptr(), at(s->step).ptr()));
+  }
+  py::object operator()(ir::Ellipsis) const { return py::ellipsis(); }
+  py::object operator()(ir::Object o) const {
+    if (o.index >= objects.size())
+      throw UserError("the graph names an object that only its maker has");
+    return objects[o.index];
+  }
+};
+
+}  // namespace
+
+uint32_t TorchIr::add_object(const py::object& o) {
+  for (size_t i = 0; i < objects.size(); ++i) {
+    if (objects[i].is(o)) return static_cast<uint32_t>(i);
+  }
+  objects.push_back(o);
+  graph.objects.push_back(std::string(Py_TYPE(o.ptr())->tp_name));
+  return static_cast<uint32_t>(objects.size() - 1);
+}
+
+void TorchIr::seal(const py::object& module) {
+  bound.resize(graph.node_count());
+  last_use.assign(graph.value_count(), 0);
+  const auto& order = graph.order();
+  for (uint32_t i = 0; i < order.size(); ++i) {
+    const ir::Node& n = graph.node(order[i]);
+    for (ir::ValueId v : n.outputs) last_use[v.index] = i;
+    ir::for_each_value(n, [&](ir::ValueId v) { last_use[v.index] = i; });
+    py::object& b = bound[n.id.index];
+    if (b) continue;
+    if (n.kind == ir::NodeKind::CallFunction) b = resolve_name(n.target);
+    if (n.kind == ir::NodeKind::Attribute && !module.is_none()) {
+      b = py::module_::import("operator").attr("attrgetter")(n.target)(module);
+    }
+  }
+  ir::for_each_value(graph.result, [&](ir::ValueId v) { last_use[v.index] = UINT32_MAX; });
+}
+
+std::string qualified_name(py::handle callable) {
+  // Ops of the dispatcher: torch.ops.aten.add.Tensor, torch.ops.mylib.foo (any overload).
+  const std::string type = Py_TYPE(callable.ptr())->tp_name;
+  if (type == "OpOverload" || type == "OpOverloadPacket") {
+    std::string name = "torch.ops." + py::str(callable).cast<std::string>();
+    PyErr_Clear();
+    return name;
+  }
+  auto name = string_attr(callable, "__qualname__");
+  auto simple = string_attr(callable, "__name__");
+  static constexpr std::array kHomes = {
+      "torch",        "operator", "torch.nn.functional",    "torch._C._nn",
+      "math",         "builtins", "torch.special",          "torch.fft",
+      "torch.linalg", "torch._C", "torch.amp.autocast_mode"};
+  auto found = [&](const std::string& home) -> std::optional<std::string> {
+    auto module = module_named(home);
+    if (!module) return std::nullopt;
+    for (const auto& n : {name, simple}) {
+      if (n && is_at(*module, *n, callable)) return cat(home, ".", *n);
+    }
+    return std::nullopt;
+  };
+  auto home = string_attr(callable, "__module__");
+  if (home && *home != "_operator") {
+    if (auto q = found(*home)) return *q;
+  }
+  for (const char* h : kHomes) {
+    if (auto q = found(h)) return *q;
+  }
+  return {};
+}
+
+py::object resolve_name(const std::string& name) {
+  // The longest prefix that is a module, then attributes.
+  for (size_t end = name.rfind('.'); end != std::string::npos && end > 0;
+       end = name.rfind('.', end - 1)) {
+    PyObject* module = PyImport_ImportModule(name.substr(0, end).c_str());
+    if (!module) {
+      PyErr_Clear();
+      continue;
+    }
+    auto o = py::reinterpret_steal<py::object>(module);
+    size_t start = end + 1;
+    while (start <= name.size()) {
+      size_t dot = std::min(name.find('.', start), name.size());
+      PyObject* next = PyObject_GetAttrString(o.ptr(), name.substr(start, dot - start).c_str());
+      if (!next) {
+        PyErr_Clear();
+        throw UserError(cat("there is no ", name));
+      }
+      o = py::reinterpret_steal<py::object>(next);
+      start = dot + 1;
+    }
+    return o;
+  }
+  throw UserError(cat("there is no ", name));
+}
+
+ir::Arg arg_from_python(TorchIr& ir, py::handle o,
+                        const std::function<std::optional<ir::ValueId>(py::handle)>& value) {
+  PyObject* p = o.ptr();
+  if (p == Py_None) return {};
+  if (auto v = value(o)) return *v;
+  if (PyBool_Check(p)) return p == Py_True;
+  if (PyLong_CheckExact(p)) return int_from_python(ir, o);
+  if (PyFloat_CheckExact(p)) return PyFloat_AS_DOUBLE(p);
+  if (PyComplex_CheckExact(p))
+    return std::complex<double>(PyComplex_RealAsDouble(p), PyComplex_ImagAsDouble(p));
+  if (PyUnicode_CheckExact(p)) return ir::Str{o.cast<std::string>()};
+  if (PyList_Check(p)) return sequence_from_python<ir::List>(ir, o, value);
+  if (PyTuple_Check(p)) return sequence_from_python<ir::Tuple>(ir, o, value);
+  if (PyDict_Check(p)) {
+    ir::Dict out;
+    for (auto [key, x] : py::reinterpret_borrow<py::dict>(o)) {
+      if (!py::isinstance<py::str>(key)) return object_arg(ir, o);
+      out.items.emplace_back(key.cast<std::string>(), arg_from_python(ir, x, value));
+    }
+    return out;
+  }
+  if (PySlice_Check(p)) {
+    auto part = [&](const char* name) { return arg_from_python(ir, o.attr(name), value); };
+    return std::make_shared<const ir::Slice>(ir::Slice{part("start"), part("stop"), part("step")});
+  }
+  if (p == Py_Ellipsis) return ir::Ellipsis{};
+  if (THPDtype_Check(p)) return static_cast<ir::DType>(reinterpret_cast<THPDtype*>(p)->scalar_type);
+  if (THPDevice_Check(p)) {
+    auto d = reinterpret_cast<THPDevice*>(p)->device;
+    return ir::Device{static_cast<int8_t>(d.type()), static_cast<int8_t>(d.index())};
+  }
+  if (THPLayout_Check(p))
+    return ir::Layout{static_cast<int8_t>(reinterpret_cast<THPLayout*>(p)->layout)};
+  if (THPMemoryFormat_Check(p)) {
+    return ir::MemoryFormat{
+        static_cast<int8_t>(reinterpret_cast<THPMemoryFormat*>(p)->memory_format)};
+  }
+  if (torch::is_symint(o))
+    return int_from_python(ir, py::int_(py::reinterpret_borrow<py::object>(o)));
+  return object_arg(ir, o);
+}
+
+py::object arg_to_python(const ir::Arg& a, const std::vector<py::object>& objects,
+                         const std::function<py::object(ir::ValueId)>& value) {
+  return std::visit(ToPython{objects, value}, a.v);
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,45 @@
+// Torch IR as Python owns it: the graph, and the Python objects that stand behind its names.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace oxy::python {
+
+namespace py = pybind11;
+
+struct TorchIr {
+  ir::Graph graph{ir::Stage::Torch};
+  std::vector<py::object> objects;  // of Graph::objects
+  // By node index: what a CallFunction calls, what an Attribute is; null for the rest.
+  std::vector<py::object> bound;
+  // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.
+  std::vector<uint32_t> last_use;
+
+  py::object& bound_of(ir::NodeId id) {
+    if (bound.size() <= id.index) bound.resize(id.index + 1);
+    return bound[id.index];
+  }
+  uint32_t add_object(const py::object& o);
+  // Computes last_use and the callables that are named only; call after the graph is complete. `module` gives the
+  // attributes of a parsed graph (None: a graph with attributes cannot be run).
+  void seal(const py::object& module = py::none());
+};
+
+// A name that finds this callable again ("torch.nn.functional.relu"), or nothing.
+std::string qualified_name(py::handle callable);
+py::object resolve_name(const std::string& name);  // UserError when there is no such thing
+
+// Arguments between Python and the IR. `value`: the value of an object that stands for one, or nothing; anything
+// without a form in the IR goes to the table of objects.
+ir::Arg arg_from_python(TorchIr& ir, py::handle o,
+                        const std::function<std::optional<ir::ValueId>(py::handle)>& value);
+py::object arg_to_python(const ir::Arg& a, const std::vector<py::object>& objects,
+                         const std::function<py::object(ir::ValueId)>& value);
+
+}  // namespace oxy::python

@@ -1,0 +1,168 @@
+#include "torch_bridge/interpreter_vtable.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/core/impl/PythonDispatcherTLS.h>
+
+#include "support/check.h"
+#include "torch_bridge/compat.h"
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::bridge {
+namespace {
+
+using c10::TensorImpl;
+using c10::impl::PyInterpreter;
+using c10::impl::PyInterpreterVTable;
+using c10::impl::TorchDispatchModeTLS;
+
+struct ListeningMode : Mode {
+  ListeningMode(PyObject* object, PyInterpreter* tag, OpListener* l)
+      : Mode(object, tag), listener(l) {}
+  OpListener* listener;
+};
+
+// The handler of a mode runs without that mode.
+class ModeOff {
+ public:
+  ModeOff() : mode_(TorchDispatchModeTLS::pop_stack()) {}
+  ~ModeOff() { TorchDispatchModeTLS::push_non_infra_mode_onto_stack(mode_); }
+  ModeOff(const ModeOff&) = delete;
+  ModeOff& operator=(const ModeOff&) = delete;
+
+  // Only our modes carry our tag, and torch asks the tag of the mode on top.
+  OpListener& listener() const {
+    auto* listener = static_cast<ListeningMode&>(*mode_).listener;
+    if (!listener) throw Unsupported("an op ran under a recording that has ended");
+    return *listener;
+  }
+
+ private:
+  std::shared_ptr<Mode> mode_;
+};
+
+const PyInterpreterVTable& torch_vtable() { return *compat::torch_interpreter(); }
+
+struct RecordingVTable final : PyInterpreterVTable {
+  void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
+    ModeOff off;
+    off.listener().on_op(op, *stack);
+  }
+  c10::intrusive_ptr<TensorImpl> detach(const TensorImpl* self) const override {
+    ModeOff off;  // with the mode on this would call itself
+    auto copy =
+        self->shallow_copy_and_detach(/*version_counter=*/0, /*allow_tensor_metadata_change=*/true);
+    off.listener().on_copy(*self, copy);
+    return copy;
+  }
+
+  std::string name() const override { return "oxyfuel"; }
+  void incref(PyObject* o) const override { torch_vtable().incref(o); }
+  void decref(PyObject* o) const override { torch_vtable().decref(o); }
+  bool try_incref(const c10::impl::PyObjectSlot& s) const override {
+    return torch_vtable().try_incref(s);
+  }
+  size_t refcnt(PyObject* o) const override { return torch_vtable().refcnt(o); }
+  void reportErrorCallback(PyObject* callback, c10::DispatchKey key) const override {
+    torch_vtable().reportErrorCallback(callback, key);
+  }
+  void python_op_registration_trampoline(const c10::OperatorHandle& op, c10::DispatchKey key,
+                                         c10::DispatchKeySet keys, torch::jit::Stack* stack,
+                                         bool with_keyset, bool with_op) const override {
+    torch_vtable().python_op_registration_trampoline(op, key, keys, stack, with_keyset, with_op);
+  }
+  void throw_abstract_impl_not_imported_error(std::string op, const char* module,
+                                              const char* context) const override {
+    torch_vtable().throw_abstract_impl_not_imported_error(std::move(op), module, context);
+  }
+  void python_dispatcher(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                         torch::jit::Stack* stack) const override {
+    if (keys.highestPriorityTypeId() == c10::DispatchKey::Meta &&
+        has_symbolic_sizes(*stack, op.schema().arguments().size())) {
+      return run_on_hints(op, *stack);
+    }
+    op.redispatchBoxed(keys, stack);
+  }
+
+  bool is_contiguous(const TensorImpl* t, at::MemoryFormat f) const override {
+    return torch_vtable().is_contiguous(t, f);
+  }
+  c10::SymBool sym_is_contiguous(const TensorImpl* t, at::MemoryFormat f) const override {
+    return torch_vtable().sym_is_contiguous(t, f);
+  }
+  bool is_strides_like(const TensorImpl* t, at::MemoryFormat f) const override {
+    return torch_vtable().is_strides_like(t, f);
+  }
+  bool is_non_overlapping_and_dense(const TensorImpl* t) const override {
+    return torch_vtable().is_non_overlapping_and_dense(t);
+  }
+  c10::Device device(const TensorImpl* t) const override { return torch_vtable().device(t); }
+  int64_t dim(const TensorImpl* t) const override { return torch_vtable().dim(t); }
+  c10::IntArrayRef strides(const TensorImpl* t) const override { return torch_vtable().strides(t); }
+  c10::IntArrayRef sizes(const TensorImpl* t) const override { return torch_vtable().sizes(t); }
+  c10::SymIntArrayRef sym_sizes(const TensorImpl* t) const override {
+    return torch_vtable().sym_sizes(t);
+  }
+  c10::Layout layout(const TensorImpl* t) const override { return torch_vtable().layout(t); }
+  int64_t numel(const TensorImpl* t) const override { return torch_vtable().numel(t); }
+  c10::SymInt sym_numel(const TensorImpl* t) const override { return torch_vtable().sym_numel(t); }
+  c10::SymIntArrayRef sym_strides(const TensorImpl* t) const override {
+    return torch_vtable().sym_strides(t);
+  }
+  c10::SymInt sym_storage_offset(const TensorImpl* t) const override {
+    return torch_vtable().sym_storage_offset(t);
+  }
+
+  void trace_gpu_event_creation(c10::DeviceType d, uintptr_t e) const override {
+    torch_vtable().trace_gpu_event_creation(d, e);
+  }
+  void trace_gpu_event_deletion(c10::DeviceType d, uintptr_t e) const override {
+    torch_vtable().trace_gpu_event_deletion(d, e);
+  }
+  void trace_gpu_event_record(c10::DeviceType d, uintptr_t e, uintptr_t s) const override {
+    torch_vtable().trace_gpu_event_record(d, e, s);
+  }
+  void trace_gpu_event_wait(c10::DeviceType d, uintptr_t e, uintptr_t s) const override {
+    torch_vtable().trace_gpu_event_wait(d, e, s);
+  }
+  void trace_gpu_memory_allocation(c10::DeviceType d, uintptr_t p) const override {
+    torch_vtable().trace_gpu_memory_allocation(d, p);
+  }
+  void trace_gpu_memory_deallocation(c10::DeviceType d, uintptr_t p) const override {
+    torch_vtable().trace_gpu_memory_deallocation(d, p);
+  }
+  void trace_gpu_stream_creation(c10::DeviceType d, uintptr_t s) const override {
+    torch_vtable().trace_gpu_stream_creation(d, s);
+  }
+  void trace_gpu_device_synchronization(c10::DeviceType d) const override {
+    torch_vtable().trace_gpu_device_synchronization(d);
+  }
+  void trace_gpu_stream_synchronization(c10::DeviceType d, uintptr_t s) const override {
+    torch_vtable().trace_gpu_stream_synchronization(d, s);
+  }
+  void trace_gpu_event_synchronization(c10::DeviceType d, uintptr_t e) const override {
+    torch_vtable().trace_gpu_event_synchronization(d, e);
+  }
+  void reset_backward_hooks(const TensorImpl* t) const override {
+    torch_vtable().reset_backward_hooks(t);
+  }
+};
+
+// Leaked on purpose, as torch leaks its own: a mode kept by a saved thread state may die after static destructors.
+PyInterpreter& recording_interpreter() {
+  static auto* interpreter = new PyInterpreter(new RecordingVTable());
+  return *interpreter;
+}
+
+}  // namespace
+
+std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener) {
+  torch_vtable().incref(python_object);  // the mode takes over one reference
+  return std::make_shared<ListeningMode>(python_object, &recording_interpreter(), &listener);
+}
+
+void hear_meta_tensors() { c10::impl::PythonDispatcherTLS::set_state(&recording_interpreter()); }
+
+void silence(Mode& mode) { static_cast<ListeningMode&>(mode).listener = nullptr; }
+
+}  // namespace oxy::bridge

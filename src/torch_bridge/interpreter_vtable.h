@@ -1,0 +1,39 @@
+// A dispatch mode written in C++: what a torch.utils._python_dispatch.TorchDispatchMode is, without Python per op.
+//
+// torch finds a mode's handler through the interpreter tag of the mode object. Our tag has a vtable of its own whose
+// `dispatch` and `detach` go to the listener; every other method is torch's own, because Python kernels of custom ops
+// (python_op_registration_trampoline) and Python code that reads the mode stack arrive there as well. The mode carries
+// a real Python object, so reading the stack from Python is safe.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include <memory>
+
+namespace oxy::bridge {
+
+// Hears every op below autograd and functionalisation, with this listener's own mode switched off meanwhile.
+class OpListener {
+ public:
+  virtual ~OpListener() = default;
+  virtual void on_op(const c10::OperatorHandle& op, torch::jit::Stack& stack) = 0;
+  // `copy` is a shallow copy of `original` that torch made on its own.
+  virtual void on_copy(const c10::TensorImpl& original,
+                       const c10::intrusive_ptr<c10::TensorImpl>& copy) = 0;
+};
+
+using Mode = c10::impl::PyObject_TorchDispatchMode;
+
+// A mode for the stack. `python_object`: what Python sees of it (a reference is taken). The mode can outlive the
+// listener: call `silence` when the listener goes.
+std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener);
+void silence(Mode& mode);
+
+// From now on, until the thread's state is put back, ops on meta tensors of symbolic sizes are answered by
+// run_on_hints: functionalisation runs every in-place op once on such tensors, where torch's meta kernels, which want
+// numbers, would refuse.
+void hear_meta_tensors();
+
+}  // namespace oxy::bridge

@@ -1,0 +1,306 @@
+#include "torch_bridge/ivalue_convert.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/core/jit_type.h>
+
+#include <limits>
+
+#include "support/check.h"
+#include "torch_bridge/sym_node.h"
+
+namespace oxy::bridge {
+namespace {
+
+constexpr int64_t kLow = -(int64_t{1} << 62), kHigh = (int64_t{1} << 62) - 1;
+constexpr int64_t kInt64Low = std::numeric_limits<int64_t>::min();
+constexpr int64_t kInt64High = std::numeric_limits<int64_t>::max();
+
+ir::Arg int_arg(const c10::IValue& v) {
+  if (v.isSymInt()) {
+    auto constant = v.toSymInt().maybe_as_int();
+    return constant ? ir::Arg(encode_int(*constant)) : ir::Arg(expr_of(v.toSymInt()));
+  }
+  if (v.isBool()) return encode_int(v.toBool());
+  return encode_int(v.toInt());
+}
+
+ir::Arg number_in(const c10::Scalar& symbolic) {
+  if (symbolic.isSymInt()) {
+    const c10::SymInt s = symbolic.toSymInt();
+    auto constant = s.maybe_as_int();
+    return constant ? ir::Arg(encode_int(*constant)) : ir::Arg(expr_of(s));
+  }
+  if (symbolic.isSymFloat()) return symbolic.toSymFloat().guard_float(__FILE__, __LINE__);
+  return symbolic.toSymBool().guard_bool(__FILE__, __LINE__);
+}
+
+template <class Items, class Fn>
+ir::Arg list_arg(const Items& items, Fn one) {
+  ir::List out;
+  for (size_t i = 0; i < items.size(); ++i) out.items.push_back(one(items[i]));
+  return out;
+}
+
+ArgKind list_kind(const c10::Type& element) {
+  switch (element.kind()) {
+    case c10::TypeKind::TensorType:
+      return ArgKind::TensorList;
+    case c10::TypeKind::OptionalType:
+      return ArgKind::OptionalTensorList;
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+      return ArgKind::IntList;
+    case c10::TypeKind::FloatType:
+      return ArgKind::FloatList;
+    case c10::TypeKind::BoolType:
+      return ArgKind::BoolList;
+    case c10::TypeKind::NumberType:
+      return ArgKind::ScalarList;
+    default:
+      return ArgKind::Other;
+  }
+}
+
+int64_t int_of(const ir::Arg& a) {
+  if (auto* b = a.get_if<bool>()) return *b;
+  auto* e = a.get_if<ir::Expr>();
+  if (!e || !e->is_const()) throw Unsupported("a symbolic number as an argument of an extern call");
+  return decode_int(e->value());
+}
+
+double float_of(const ir::Arg& a) {
+  if (auto* d = a.get_if<double>()) return *d;
+  return static_cast<double>(int_of(a));
+}
+
+const std::vector<ir::Arg>& items_of(const ir::Arg& a) {
+  auto* items = a.items();
+  OXY_CHECK(items, "a list was expected");
+  return *items;
+}
+
+at::Tensor tensor_of(const ir::Arg& a, const std::function<at::Tensor(ir::ValueId)>& tensor) {
+  if (a.is_none()) return {};
+  return a.is_value() ? tensor(a.value()) : wrapped_number(to_scalar(a));
+}
+
+}  // namespace
+
+int64_t encode_int(int64_t v) {
+  if (v == kInt64High) return kHigh;
+  if (v == kInt64Low) return kLow;
+  if (v <= kLow || v >= kHigh) throw Unsupported("an integer of more than 62 bits");
+  return v;
+}
+
+int64_t decode_int(int64_t v) { return v == kHigh ? kInt64High : v == kLow ? kInt64Low : v; }
+
+ArgKind kind_of(const c10::TypePtr& schema_type) {
+  const c10::Type* type = schema_type.get();
+  if (auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType().get();
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+      return ArgKind::Tensor;
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+      return ArgKind::Int;
+    case c10::TypeKind::FloatType:
+      return ArgKind::Float;
+    case c10::TypeKind::BoolType:
+      return ArgKind::Bool;
+    case c10::TypeKind::NumberType:
+      return ArgKind::Scalar;
+    case c10::TypeKind::StringType:
+      return ArgKind::String;
+    case c10::TypeKind::DeviceObjType:
+      return ArgKind::Device;
+    case c10::TypeKind::ScalarTypeType:
+      return ArgKind::DType;
+    case c10::TypeKind::LayoutType:
+      return ArgKind::Layout;
+    case c10::TypeKind::MemoryFormatType:
+      return ArgKind::MemoryFormat;
+    case c10::TypeKind::GeneratorType:
+      return ArgKind::Generator;
+    case c10::TypeKind::ListType:
+      return list_kind(*type->castRaw<c10::ListType>()->getElementType());
+    default:
+      return ArgKind::Other;
+  }
+}
+
+ir::Arg to_arg(const c10::Scalar& s) {
+  if (s.isSymbolic()) return number_in(s);
+  if (s.isBoolean()) return s.toBool();
+  if (s.isIntegral(false)) return encode_int(s.toLong());
+  if (s.isFloatingPoint()) return s.toDouble();
+  if (s.isComplex()) {
+    auto c = s.toComplexDouble();
+    return std::complex<double>(c.real(), c.imag());
+  }
+  throw Unsupported("a number of an unknown kind");
+}
+
+c10::Scalar to_scalar(const ir::Arg& a) {
+  if (auto* b = a.get_if<bool>()) return *b;
+  if (auto* d = a.get_if<double>()) return *d;
+  if (auto* c = a.get_if<std::complex<double>>()) return c10::complex<double>(c->real(), c->imag());
+  return int_of(a);
+}
+
+ir::Arg number_of(const at::Tensor& wrapped) {
+  const void* data = wrapped.const_data_ptr();
+  switch (wrapped.scalar_type()) {
+    case c10::kDouble:
+      return *static_cast<const double*>(data);
+    case c10::kLong:
+      return encode_int(*static_cast<const int64_t*>(data));
+    case c10::kBool:
+      return *static_cast<const bool*>(data);
+    case c10::kComplexDouble: {
+      auto c = *static_cast<const c10::complex<double>*>(data);
+      return std::complex<double>(c.real(), c.imag());
+    }
+    default:
+      throw Unsupported("a number of an unusual dtype");
+  }
+}
+
+at::Tensor wrapped_number(const c10::Scalar& s) {
+  auto t = at::scalar_to_tensor(s);
+  t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return t;
+}
+
+ir::Arg to_arg(const c10::IValue& v, ArgKind kind,
+               const std::function<ir::Arg(const at::Tensor&)>& tensor) {
+  if (v.isNone()) return {};
+  switch (kind) {
+    case ArgKind::Tensor:
+      return tensor(v.toTensor());
+    case ArgKind::TensorList:
+      return list_arg(v.toTensorVector(), tensor);
+    case ArgKind::OptionalTensorList:
+      return list_arg(v.toOptionalTensorVector(), [&](const std::optional<at::Tensor>& t) {
+        return t && t->defined() ? tensor(*t) : ir::Arg();
+      });
+    case ArgKind::Int:
+      return int_arg(v);
+    case ArgKind::IntList: {
+      if (v.isInt() || v.isSymInt()) return int_arg(v);
+      if (v.isIntList())
+        return list_arg(v.toIntVector(), [](int64_t i) { return ir::Arg(encode_int(i)); });
+      return list_arg(v.toListRef(), int_arg);
+    }
+    case ArgKind::Float:
+      return v.isInt() ? static_cast<double>(v.toInt()) : v.toDouble();
+    case ArgKind::FloatList:
+      return list_arg(v.toDoubleVector(), [](double d) { return ir::Arg(d); });
+    case ArgKind::Bool:
+      return v.toBool();
+    case ArgKind::BoolList:
+      return list_arg(v.toBoolList(), [](bool b) { return ir::Arg(b); });
+    case ArgKind::Scalar:
+      return to_arg(v.toScalar());
+    case ArgKind::ScalarList:
+      return list_arg(v.toListRef(), [](const c10::IValue& s) { return to_arg(s.toScalar()); });
+    case ArgKind::String:
+      return ir::Str{v.toStringRef()};
+    case ArgKind::Device: {
+      auto d = v.toDevice();
+      return ir::Device{static_cast<int8_t>(d.type()), static_cast<int8_t>(d.index())};
+    }
+    case ArgKind::DType:
+      return static_cast<ir::DType>(v.toInt());
+    case ArgKind::Layout:
+      return ir::Layout{static_cast<int8_t>(v.toInt())};
+    case ArgKind::MemoryFormat:
+      return ir::MemoryFormat{static_cast<int8_t>(v.toInt())};
+    case ArgKind::Generator:
+      throw Unsupported("a generator passed to a random op");
+    case ArgKind::Other:
+      break;
+  }
+  throw Unsupported(cat("an argument of type ", v.tagKind()));
+}
+
+c10::IValue to_ivalue(const ir::Arg& a, ArgKind kind,
+                      const std::function<at::Tensor(ir::ValueId)>& tensor) {
+  if (kind == ArgKind::Tensor && !a.is_none()) return tensor_of(a, tensor);
+  if (a.is_none()) return {};
+  switch (kind) {
+    case ArgKind::TensorList: {
+      std::vector<at::Tensor> out;
+      for (const ir::Arg& x : items_of(a)) out.push_back(tensor_of(x, tensor));
+      return out;
+    }
+    case ArgKind::OptionalTensorList: {
+      c10::List<std::optional<at::Tensor>> out;
+      for (const ir::Arg& x : items_of(a)) {
+        out.push_back(x.is_none() ? std::nullopt : std::optional(tensor_of(x, tensor)));
+      }
+      return out;
+    }
+    case ArgKind::Int:
+      return int_of(a);
+    case ArgKind::IntList: {
+      std::vector<int64_t> out;
+      if (!a.items()) return std::vector<int64_t>{int_of(a)};
+      for (const ir::Arg& x : items_of(a)) out.push_back(int_of(x));
+      return out;
+    }
+    case ArgKind::Float:
+      return float_of(a);
+    case ArgKind::FloatList: {
+      std::vector<double> out;
+      for (const ir::Arg& x : items_of(a)) out.push_back(float_of(x));
+      return out;
+    }
+    case ArgKind::Bool:
+      return int_of(a) != 0;
+    case ArgKind::BoolList: {
+      c10::List<bool> out;
+      for (const ir::Arg& x : items_of(a)) out.push_back(int_of(x) != 0);
+      return out;
+    }
+    case ArgKind::Scalar:
+      return to_scalar(a);
+    case ArgKind::ScalarList: {
+      c10::List<c10::Scalar> out;
+      for (const ir::Arg& x : items_of(a)) out.push_back(to_scalar(x));
+      return c10::IValue(out);
+    }
+    case ArgKind::String:
+      return a.get<ir::Str>().value;
+    case ArgKind::Device: {
+      auto d = a.get<ir::Device>();
+      return c10::Device(static_cast<c10::DeviceType>(d.kind), d.index);
+    }
+    case ArgKind::DType:
+      return static_cast<int64_t>(a.get<ir::DType>());
+    case ArgKind::Layout:
+      return static_cast<int64_t>(a.get<ir::Layout>().value);
+    case ArgKind::MemoryFormat:
+      return static_cast<int64_t>(a.get<ir::MemoryFormat>().value);
+    default:
+      throw Unsupported("an argument of a kind that extern calls do not know");
+  }
+}
+
+std::string target_of(const c10::OperatorName& name) {
+  std::string target = name.name;
+  if (auto at = target.find("::"); at != std::string::npos) target.replace(at, 2, ".");
+  return cat(target, ".", name.overload_name.empty() ? std::string("default") : name.overload_name);
+}
+
+c10::OperatorHandle find_op(const std::string& target) {
+  auto first = target.find('.'), last = target.rfind('.');
+  OXY_CHECK(first != std::string::npos && last > first, "not an op's name: ", target);
+  std::string overload = target.substr(last + 1);
+  std::string name = cat(target.substr(0, first), "::", target.substr(first + 1, last - first - 1));
+  auto op = c10::Dispatcher::singleton().findSchema({name, overload == "default" ? "" : overload});
+  if (!op) throw Unsupported(cat("the op ", target, " is not registered"));
+  return *op;
+}
+
+}  // namespace oxy::bridge

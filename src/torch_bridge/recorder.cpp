@@ -1,0 +1,672 @@
+// The recorder: from a dispatched op to a node, and from the functional wrappers at the end to mutations and outputs.
+#include "torch_bridge/recorder.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ir/specialize.h"
+#include "ops/op_table.h"
+#include "support/check.h"
+#include "torch_bridge/interpreter_vtable.h"
+#include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/shape_fallback.h"
+#include "torch_bridge/sym_node.h"
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::bridge {
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+// What we need to know of an op, looked up once a recording.
+struct OpFacts {
+  std::string target;
+  const ops::OpInfo* info = nullptr;
+  std::vector<ArgKind> args;
+  bool mutates = false;
+  bool data_dependent = false;
+  bool only_tensor_returns = true;
+};
+
+bool is_tensor_list(const c10::TypePtr& t) {
+  return t->kind() == c10::TypeKind::ListType &&
+         t->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+OpFacts facts_of(const c10::OperatorHandle& op) {
+  OpFacts f;
+  const auto& schema = op.schema();
+  f.target = target_of(op.operator_name());
+  f.info = ops::find(f.target);
+  for (const auto& a : schema.arguments()) {
+    f.args.push_back(kind_of(a.real_type()));
+    f.mutates |= a.alias_info() && a.alias_info()->isWrite();
+  }
+  for (const auto& r : schema.returns()) {
+    f.only_tensor_returns &=
+        r.type()->kind() == c10::TypeKind::TensorType || is_tensor_list(r.type());
+  }
+  f.data_dependent = op.hasTag(at::Tag::data_dependent_output) ||
+                     op.hasTag(at::Tag::dynamic_output_shape) ||
+                     (f.info && f.info->has(ops::DataDependent));
+  return f;
+}
+
+// Flags of autocast that ThreadLocalState does not keep: with its cache on, casts of our fakes would stay in it.
+class AutocastCacheOff {
+ public:
+  AutocastCacheOff() : was_(at::autocast::is_autocast_cache_enabled()) {
+    at::autocast::set_autocast_cache_enabled(false);
+  }
+  ~AutocastCacheOff() { at::autocast::set_autocast_cache_enabled(was_); }
+  AutocastCacheOff(const AutocastCacheOff&) = delete;
+  AutocastCacheOff& operator=(const AutocastCacheOff&) = delete;
+
+ private:
+  bool was_;
+};
+
+// Everything of the thread that a recording changes, put back on destruction.
+class ThreadState {
+ public:
+  ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic) : saved_(at::ThreadLocalState()) {
+    c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Functionalize, true);
+    functional::setFunctionalizationReapplyViewsTLS(true);
+    c10::impl::TorchDispatchModeTLS::push_non_infra_mode_onto_stack(mode);
+    if (symbolic) hear_meta_tensors();
+  }
+
+ private:
+  at::ThreadLocalStateGuard saved_;
+  AutocastCacheOff autocast_;
+};
+
+at::FunctionalTensorWrapper* wrapper_of(const at::Tensor& t) {
+  return functional::isFunctionalTensor(t) ? functional::unsafeGetFunctionalWrapper(t) : nullptr;
+}
+
+const c10::StorageImpl* storage_of(const at::Tensor& t) {
+  return t.storage().unsafeGetStorageImpl();
+}
+
+// First and one past the last element that a real tensor can touch.
+std::pair<int64_t, int64_t> bytes_touched(const at::Tensor& t) {
+  int64_t low = t.storage_offset(), high = low;
+  for (int64_t i = 0; i < t.dim(); ++i) {
+    if (t.size(i) == 0) return {0, 0};
+    high += (t.size(i) - 1) * t.stride(i);
+  }
+  auto item = static_cast<int64_t>(t.element_size());
+  return {low * item, (high + 1) * item};
+}
+
+bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (storage_of(a) != storage_of(b)) return false;
+  auto [a0, a1] = bytes_touched(a);
+  auto [b0, b1] = bytes_touched(b);
+  return a0 < b1 && b0 < a1;
+}
+
+bool same_layout(const ir::TensorType& a, const ir::TensorType& b) {
+  return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
+}
+
+}  // namespace
+
+struct Recorder::Impl final : OpListener {
+  struct Source {  // an input or an attribute
+    at::Tensor real, wrapper;
+    ir::ValueId value;
+    bool fresh = false;  // a constant made inside the recording: nobody else holds it
+  };
+
+  explicit Impl(Options o) : options(std::move(o)), graph(ir::Stage::Aten) {
+    mode = make_mode(options.mode_object, *this);
+    if (!options.symbolic) return;
+    shapes.emplace(graph.pool);
+    shapes->facts()->set_position([this] { return print_position(); });
+  }
+  ~Impl() override {
+    state.reset();
+    if (shapes) shapes->facts()->close();
+    silence(*mode);
+  }
+
+  Options options;
+  ir::Graph graph;
+  std::shared_ptr<Mode> mode;
+  std::optional<ThreadState> state;
+  std::optional<SymbolicShapes> shapes;  // with Options::symbolic
+  std::vector<Source> inputs, attributes;
+  std::vector<at::Tensor> attribute_tensors;
+  std::unordered_map<const c10::TensorImpl*, ir::ValueId>
+      values;  // of fakes; looked up, never walked
+  std::unordered_map<const c10::TensorImpl*, size_t> attribute_of;  // of real tensors
+  std::unordered_map<c10::OperatorName, OpFacts> facts;
+  std::vector<at::Tensor>
+      kept;  // every fake lives as long as the recording, so that addresses name them
+  ir::StackId stack;
+  ir::NodeId parent;
+  std::optional<std::string> failure;
+  const std::function<const ir::Type&(ir::ValueId)> type_of_value =
+      [this](ir::ValueId v) -> const ir::Type& { return graph.value(v).type; };
+
+  // ---- fakes
+
+  void bind(const at::Tensor& fake, ir::ValueId v) {
+    values[fake.unsafeGetTensorImpl()] = v;
+    kept.push_back(fake);
+  }
+
+  at::Tensor new_fake(const ir::TensorType& type, const c10::Storage* storage = nullptr) const {
+    return shapes ? shapes->make_fake(type, storage) : make_fake(type, storage);
+  }
+
+  std::string print_position() const {
+    std::string out;
+    if (!graph.has_stack(stack)) return out;
+    for (const ir::Frame& f : graph.stack(stack)) {
+      cat_to(out, out.empty() ? "" : "\n", f.file, ":", f.line, " in ", f.function, ": ", f.code);
+    }
+    return out;
+  }
+
+  Source make_source(const at::Tensor& real, const std::string& name, bool is_input,
+                     std::span<const int64_t> dynamic_dims = {}) {
+    if (auto why = why_not_recordable(real)) throw Unsupported(*why);
+    auto type =
+        dynamic_dims.empty() ? type_of(real) : shapes.value().input_type(real, dynamic_dims);
+    Source s;
+    s.real = real;
+    // Inference tensors have no autograd keys, and code inside torch asks for that.
+    c10::InferenceMode guard(real.is_inference());
+    at::Tensor fake = new_fake(type);
+    s.value = is_input ? graph.add_input(name, ir::Type::of(type))
+                       : graph.add_attribute(name, ir::Type::of(type));
+    bind(fake, s.value);
+    s.wrapper = functional::to_functional_tensor(fake);
+    forbid_data(s.wrapper);
+    if (real.requires_grad() && !real.is_inference()) s.wrapper.set_requires_grad(true);
+    return s;
+  }
+
+  const Source& attribute(const at::Tensor& real, const std::string& name) {
+    auto [it, is_new] = attribute_of.try_emplace(real.unsafeGetTensorImpl(), attributes.size());
+    if (is_new) {
+      attributes.push_back(make_source(real, name, false));
+      attribute_tensors.push_back(real);
+    }
+    return attributes[it->second];
+  }
+
+  ir::Arg arg_of(const at::Tensor& t) {
+    if (!t.defined()) return {};
+    if (auto* w = wrapper_of(t)) {
+      functional::sync(t);
+      return arg_of(w->value());
+    }
+    auto it = values.find(t.unsafeGetTensorImpl());
+    if (it != values.end()) return it->second;
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) return number_behind(t);
+    return attribute(t, cat("constant", attributes.size())).value;
+  }
+
+  ir::Arg number_behind(const at::Tensor& t) const {
+    if (shapes && options.symbolic_number) {
+      if (auto number = options.symbolic_number(t)) return to_arg(*number);
+    }
+    return number_of(t);
+  }
+
+  ir::ValueId value_of(const at::Tensor& fake) const {
+    auto it = values.find(fake.unsafeGetTensorImpl());
+    if (it == values.end()) throw Unsupported("a tensor that the recording did not make");
+    return it->second;
+  }
+
+  // ---- ops
+
+  const OpFacts& facts_for(const c10::OperatorHandle& op) {
+    auto it = facts.find(op.operator_name());
+    if (it == facts.end()) it = facts.emplace(op.operator_name(), facts_of(op)).first;
+    return it->second;
+  }
+
+  void on_op(const c10::OperatorHandle& op, torch::jit::Stack& s) override {
+    try {
+      record(op, s);
+    } catch (const Unsupported& e) {
+      if (!failure) failure = e.what();
+      throw;
+    }
+  }
+
+  void on_copy(const c10::TensorImpl& original,
+               const c10::intrusive_ptr<c10::TensorImpl>& copy) override {
+    auto it = values.find(&original);
+    if (it != values.end()) bind(at::Tensor(copy), it->second);
+  }
+
+  void record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
+    const OpFacts& f = facts_for(op);
+    const size_t n = f.args.size(), base = s.size() - n;
+    if (f.target == "aten.lift_fresh.default") return lift(s);
+    if (f.info && f.info->has(ops::MetadataOnly)) return run_on_metadata(op, s);
+    refuse(f, s, base);
+
+    std::vector<ir::Arg> args;
+    args.reserve(n);
+    std::vector<at::Tensor> tensors;  // the tensor arguments, lists flattened
+    auto tensor_arg = [&](const at::Tensor& t) {
+      tensors.push_back(t);
+      return arg_of(t);
+    };
+    for (size_t i = 0; i < n; ++i) args.push_back(to_arg(s[base + i], f.args[i], tensor_arg));
+    while (!args.empty() && args.back().is_none()) args.pop_back();
+
+    std::vector<ir::Type> types;
+    const ops::ShapeContext context{*graph.pool, type_of_value};
+    if (options.shape_rules && f.info && f.info->shape && f.only_tensor_returns &&
+        run_rule(*f.info, context, args, types)) {
+      return finish_by_rule(op, f, s, base, std::move(args), std::move(types), tensors);
+    }
+    finish_by_meta(op, f, s, base, std::move(args), tensors);
+  }
+
+  bool run_rule(const ops::OpInfo& info, const ops::ShapeContext& context,
+                std::span<const ir::Arg> args, std::vector<ir::Type>& types) {
+    if (!shapes) return info.shape(context, args, types);
+    sym::DecideByHints deciding(*shapes->facts());
+    if (!info.shape(context, args, types)) {
+      types.clear();
+      return false;
+    }
+    for (ir::Type& t : types) shapes->simplify(t.tensor);
+    return true;
+  }
+
+  // torch.tensor(...) inside the computation: a constant that nobody else can change.
+  void lift(torch::jit::Stack& s) {
+    at::Tensor real = s.back().toTensor();
+    if (values.contains(real.unsafeGetTensorImpl())) return;
+    bool known = attribute_of.contains(real.unsafeGetTensorImpl());
+    attribute(real, cat("constant", attributes.size()));
+    auto& source = attributes[attribute_of.at(real.unsafeGetTensorImpl())];
+    if (!known) source.fresh = true;
+    s.back() = functional::unsafeGetFunctionalWrapper(source.wrapper)->value();
+  }
+
+  void refuse(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
+    if (f.data_dependent)
+      throw Unsupported(cat(f.target, ": its result depends on data (data-dependent)"));
+    if (f.mutates)
+      throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
+    if (f.target == "aten._conj.default" || f.target == "aten._neg_view.default")
+      throw Unsupported(cat(f.target, ": a lazily changed view"));
+    // It updates the running statistics without saying so in its schema.
+    if (f.target == "aten.native_batch_norm.default" && s[base + 5].toBool() &&
+        s[base + 3].isTensor() && s[base + 3].toTensor().defined())
+      throw Unsupported("batch norm in training mode");
+  }
+
+  ir::Node& add_node(const OpFacts& f, std::vector<ir::Arg> args, std::vector<ir::Type> types) {
+    ir::Node& node =
+        graph.add_call(ir::NodeKind::CallOp, f.target, std::move(args), std::move(types));
+    node.stack = stack;
+    node.parent = parent;
+    return node;
+  }
+
+  void finish_by_rule(const c10::OperatorHandle& op, const OpFacts& f, torch::jit::Stack& s,
+                      size_t base, std::vector<ir::Arg> args, std::vector<ir::Type> types,
+                      const std::vector<at::Tensor>& tensors) {
+    const auto& returns = op.schema().returns();
+    const c10::Storage* storage = nullptr;
+    if (f.info->has(ops::View) && !tensors.empty() && tensors[0].defined())
+      storage = &tensors[0].storage();
+    ir::Node& node = add_node(f, std::move(args), types);
+    s.resize(base);
+    size_t next = 0;
+    auto take = [&]() -> at::Tensor {
+      const size_t k = next++;
+      if (!types[k].is_tensor()) return {};
+      at::Tensor fake = new_fake(types[k].tensor, storage);
+      bind(fake, node.outputs[k]);
+      return fake;
+    };
+    bool any_list = false;
+    std::vector<int32_t> lengths;
+    for (size_t r = 0; r < returns.size(); ++r) {
+      if (!is_tensor_list(returns[r].type())) {
+        lengths.push_back(-1);
+        s.emplace_back(take());
+        continue;
+      }
+      any_list = true;
+      OXY_CHECK(types.size() + 1 >= next + returns.size() - r, f.target);
+      const size_t length = types.size() - next - (returns.size() - r - 1);
+      lengths.push_back(static_cast<int32_t>(length));
+      std::vector<at::Tensor> list;
+      for (size_t i = 0; i < length; ++i) list.push_back(take());
+      s.emplace_back(std::move(list));
+    }
+    OXY_CHECK(next == types.size(), "the shape rule of ", f.target,
+              " gives another number of results");
+    if (any_list) node.returns = std::move(lengths);
+  }
+
+  void finish_by_meta(const c10::OperatorHandle& op, const OpFacts& f, torch::jit::Stack& s,
+                      size_t base, std::vector<ir::Arg> args,
+                      const std::vector<at::Tensor>& tensors) {
+    auto predicted =
+        predict_on_meta(op, c10::ArrayRef<c10::IValue>(s.data() + base, s.size() - base));
+    s.resize(base);
+    std::vector<ir::Type> types;
+    std::vector<int32_t> lengths;
+    bool any_list = false, any_tensor = predicted.empty();
+    for (const PredictedReturn& r : predicted) {
+      any_list |= r.is_list;
+      any_tensor |= r.is_tensor;
+      lengths.push_back(r.is_list ? static_cast<int32_t>(r.tensors.size()) : -1);
+      for (const PredictedTensor& t : r.tensors)
+        types.push_back(t.defined ? ir::Type::of(t.type) : ir::Type::none());
+      if (!r.is_tensor) types.push_back(type_of_data(r.data));
+    }
+    if (!any_tensor) {  // it told something about metadata, which is constant
+      for (PredictedReturn& r : predicted) s.push_back(std::move(r.data));
+      return;
+    }
+    ir::Node& node = add_node(f, std::move(args), std::move(types));
+    if (any_list) node.returns = std::move(lengths);
+    size_t next = 0;
+    for (PredictedReturn& r : predicted) {
+      std::vector<at::Tensor> list;
+      for (const PredictedTensor& t : r.tensors)
+        list.push_back(fake_of(t, node.outputs[next++], tensors));
+      if (!r.is_tensor)
+        ++next, s.push_back(std::move(r.data));
+      else if (r.is_list)
+        s.emplace_back(std::move(list));
+      else
+        s.emplace_back(std::move(list[0]));
+    }
+  }
+
+  ir::Type type_of_data(const c10::IValue& v) const {
+    if (v.isInt()) return ir::Type::integer(v.toInt());
+    if (v.isDouble()) return ir::Type{ir::Type::Kind::Float, {}, 0};
+    if (v.isBool()) return ir::Type{ir::Type::Kind::Bool, {}, 0};
+    return ir::Type::none();
+  }
+
+  at::Tensor fake_of(const PredictedTensor& t, ir::ValueId v,
+                     const std::vector<at::Tensor>& tensors) {
+    if (!t.defined) return {};
+    const c10::Storage* storage = t.alias_of >= 0 ? &tensors[t.alias_of].storage() : nullptr;
+    at::Tensor fake = new_fake(t.type, storage);
+    bind(fake, v);
+    return fake;
+  }
+
+  // ---- the end
+
+  // The facts as they are now may say more of a size than when it was recorded.
+  void simplify_sizes() {
+    if (!shapes) return;
+    ir::substitute_symbols(graph,
+                           [this](ir::Expr symbol) { return shapes->facts()->simplify(symbol); });
+  }
+
+  void add_mutations() {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      Source& s = inputs[i];
+      if (!s.wrapper.defined()) continue;
+      auto* w = wrapper_of(s.wrapper);
+      if (w->has_metadata_mutation() || w->was_storage_changed()) {
+        throw Unsupported("the shape or the storage of an input changes in place");
+      }
+      if (!w->has_data_mutation()) continue;
+      functional::sync(s.wrapper);
+      if (value_of(w->value()) == s.value) continue;
+      check_alone(i);
+      if (s.real.is_inference() && !c10::InferenceMode::is_enabled()) {
+        throw Unsupported("an inference tensor changes in place outside inference mode");
+      }
+      graph.mutations.push_back(
+          {static_cast<uint32_t>(i), laid_out_as(type_of(s.wrapper), w->value())});
+    }
+    for (Source& s : attributes) {
+      auto* w = wrapper_of(s.wrapper);
+      if (s.fresh ||
+          !(w->has_data_mutation() || w->has_metadata_mutation() || w->was_storage_changed()))
+        continue;
+      throw Unsupported("an attribute of the module changes in place");
+    }
+  }
+
+  // Each input is its own memory here: a change of one that others see is not in the graph.
+  void check_alone(size_t input) const {
+    auto meets = [&](const Source& other) {
+      return other.wrapper.defined() && may_overlap(other.real, inputs[input].real);
+    };
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      if (j != input && meets(inputs[j]))
+        throw Unsupported("an input that changes shares memory with another input");
+    }
+    if (std::any_of(attributes.begin(), attributes.end(), meets))
+      throw Unsupported("an input that changes shares memory with an attribute");
+    auto [low, high] = bytes_touched(inputs[input].real);
+    if ((high - low) > static_cast<int64_t>(inputs[input].real.nbytes()) &&
+        !inputs[input].real.is_non_overlapping_and_dense())
+      return;  // gaps are fine: no element is named twice unless a stride is 0
+    for (int64_t i = 0; i < inputs[input].real.dim(); ++i) {
+      if (inputs[input].real.stride(i) == 0 && inputs[input].real.size(i) > 1)
+        throw Unsupported("an input that changes overlaps itself");
+    }
+  }
+
+  // The value of `fake` in the layout that eager would give it: functionalisation rebuilds written tensors, which can
+  // change their strides.
+  ir::ValueId laid_out_as(const ir::TensorType& wanted, const at::Tensor& fake) {
+    ir::ValueId v = value_of(fake);
+    const ir::TensorType has = graph.tensor_type(v);
+    if (same_layout(has, wanted)) return v;
+    if (has.sizes != wanted.sizes || has.dtype != wanted.dtype)
+      throw Unsupported("a result that changed its shape");
+    ir::TensorType type = wanted;
+    type.offset = 0;
+    type.requires_grad = false;
+    ir::List sizes, strides;
+    for (auto e : wanted.sizes) sizes.items.emplace_back(e);
+    for (auto e : wanted.strides) strides.items.emplace_back(e);
+    ir::Node& empty =
+        graph.add_call(ir::NodeKind::CallOp, "aten.new_empty_strided.default",
+                       {v, std::move(sizes), std::move(strides)}, {ir::Type::of(type)});
+    ir::Node& copy = graph.add_call(ir::NodeKind::CallOp, "aten.copy.default",
+                                    {empty.outputs[0], v}, {ir::Type::of(type)});
+    return copy.outputs[0];
+  }
+
+  // A fresh constant must not leave the graph itself: a caller may write to what it gets.
+  ir::ValueId escape(ir::ValueId v) {
+    if (graph.def(v).kind != ir::NodeKind::Attribute) return v;
+    ir::Type type = graph.value(v).type;
+    type.tensor.offset = 0;
+    if (!type.tensor.is_dense()) throw Unsupported("an attribute of the module is returned");
+    return graph.add_call(ir::NodeKind::CallOp, "aten.clone.default", {v}, {type}).outputs[0];
+  }
+
+  std::optional<size_t> input_with_storage(const c10::StorageImpl* storage) const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].wrapper.defined() && storage_of(inputs[i].wrapper) == storage) return i;
+    }
+    return std::nullopt;
+  }
+
+  void add_outputs(const std::vector<at::Tensor>& results) {
+    for (const at::Tensor& t : results) {
+      if (t.defined()) functional::sync(t);
+    }
+    std::vector<ir::OutputSpec> hidden;  // memory that results are views of
+    std::vector<const c10::StorageImpl*> hidden_storage;
+    for (const at::Tensor& t : results) {
+      ir::OutputSpec& out = graph.outputs.emplace_back();
+      if (!t.defined()) {
+        out.kind = ir::OutputSpec::Kind::None;
+        continue;
+      }
+      auto* w = wrapper_of(t);
+      if (!w) throw Unsupported("a result that the recording did not make");
+      if (t.requires_grad()) throw Unsupported("a result that requires gradients");
+      if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
+      const c10::StorageImpl* storage = storage_of(t);
+      out.type = type_of(t);
+      if (auto input = input_with_storage(storage)) {
+        describe_input_alias(out, t, *input);
+        continue;
+      }
+      for (const Source& a : attributes) {
+        if (!a.fresh && storage_of(a.wrapper) == storage)
+          throw Unsupported("an attribute of the module is returned");
+      }
+      auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
+      const bool alone = std::count_if(results.begin(), results.end(), shares) == 1;
+      if (alone && out.type.is_dense()) {
+        out.value = escape(laid_out_as(out.type, w->value()));
+        continue;
+      }
+      out.kind = ir::OutputSpec::Kind::ViewOfOutput;
+      auto seen = std::find(hidden_storage.begin(), hidden_storage.end(), storage);
+      out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
+      if (seen == hidden_storage.end()) {
+        hidden_storage.push_back(storage);
+        hidden.push_back(base_of(t));
+      }
+      if (hidden[out.index - results.size()].type.dtype != out.type.dtype)
+        throw Unsupported("a result that views its memory as another dtype");
+    }
+    graph.outputs.insert(graph.outputs.end(), hidden.begin(), hidden.end());
+    for (size_t i = 0; i < results.size(); ++i) promote_base(i, results.size());
+  }
+
+  void describe_input_alias(ir::OutputSpec& out, const at::Tensor& t, size_t input) {
+    const Source& s = inputs[input];
+    out.index = static_cast<uint32_t>(input);
+    if (t.is_same(s.wrapper)) {
+      out.kind = ir::OutputSpec::Kind::Input;
+      return;
+    }
+    out.kind = ir::OutputSpec::Kind::ViewOfInput;
+    if (out.type.dtype != static_cast<ir::DType>(s.real.scalar_type()))
+      throw Unsupported("a result that views an input as another dtype");
+  }
+
+  ir::OutputSpec base_of(const at::Tensor& t) {
+    auto* storage = static_cast<at::functionalization::FunctionalStorageImpl*>(
+        t.storage().unsafeGetStorageImpl());
+    ir::OutputSpec base;
+    base.value = value_of(storage->base());
+    base.type = graph.tensor_type(base.value);
+    if (!base.type.is_dense() || !base.type.offset.is_const(0))
+      throw Unsupported("results that share sparse memory");
+    base.value = escape(base.value);
+    return base;
+  }
+
+  // Where one of the results is all of the shared memory, it takes the place of the hidden output.
+  void promote_base(size_t i, size_t visible) {
+    ir::OutputSpec out = graph.outputs[i];
+    if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible) return;
+    ir::OutputSpec base = graph.outputs[out.index];
+    if (base.kind != ir::OutputSpec::Kind::Value || !same_layout(base.type, out.type) ||
+        !out.type.offset.is_const(0))
+      return;
+    graph.outputs[i] = base;
+    const uint32_t from = out.index;
+    graph.outputs.erase(graph.outputs.begin() + from);
+    for (ir::OutputSpec& o : graph.outputs) {
+      if (o.kind != ir::OutputSpec::Kind::ViewOfOutput) continue;
+      if (o.index == from)
+        o.index = static_cast<uint32_t>(i);
+      else if (o.index > from)
+        --o.index;
+    }
+  }
+};
+
+Recorder::Recorder(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Recorder::~Recorder() = default;
+
+at::Tensor Recorder::add_input(const at::Tensor& real, const std::string& name,
+                               std::span<const int64_t> dynamic_dims) {
+  impl_->inputs.push_back(impl_->make_source(real, name, true, dynamic_dims));
+  return impl_->inputs.back().wrapper;
+}
+
+c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name) {
+  Impl::Source s;
+  const ir::Expr e = impl_->shapes.value().symbol_for(hint);
+  s.value = impl_->graph.add_input(name, ir::Type::integer(e));
+  impl_->inputs.push_back(std::move(s));
+  return to_sym_int(e, impl_->shapes->facts());
+}
+
+void Recorder::add_number(int64_t value, const std::string& name) {
+  Impl::Source s;
+  s.value = impl_->graph.add_input(name, ir::Type::integer(value));
+  impl_->inputs.push_back(std::move(s));
+}
+
+at::Tensor Recorder::add_attribute(const at::Tensor& real, const std::string& name) {
+  return impl_->attribute(real, name).wrapper;
+}
+
+void Recorder::enter() {
+  OXY_CHECK(!impl_->state, "a recording is entered twice");
+  impl_->state.emplace(impl_->mode, impl_->shapes.has_value());
+}
+
+void Recorder::leave() { impl_->state.reset(); }
+
+void Recorder::set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node) {
+  impl_->stack = stack.empty() ? ir::StackId() : impl_->graph.add_stack(std::move(stack));
+  impl_->parent = torch_node;
+}
+
+bool Recorder::owns(const at::Tensor& t) const {
+  if (!t.defined()) return true;
+  auto* w = wrapper_of(t);
+  return w && impl_->values.contains(w->value().unsafeGetTensorImpl());
+}
+
+const std::optional<std::string>& Recorder::failure() const { return impl_->failure; }
+
+ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
+  if (!impl_->state) enter();
+  impl_->parent = {};
+  impl_->stack = {};
+  {
+    // Rebuilding views runs ops on fakes; autograd has nothing to add there.
+    c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    impl_->add_mutations();
+    impl_->add_outputs(results);
+    impl_->simplify_sizes();
+  }
+  leave();
+  return std::move(impl_->graph);
+}
+
+const std::vector<at::Tensor>& Recorder::attributes() const { return impl_->attribute_tensors; }
+
+std::shared_ptr<const sym::ShapeFacts> Recorder::facts() const {
+  return impl_->shapes ? impl_->shapes->facts() : nullptr;
+}
+
+const std::shared_ptr<sym::ExprPool>& Recorder::pool() const { return impl_->graph.pool; }
+
+}  // namespace oxy::bridge

@@ -1,0 +1,124 @@
+#include "torch_bridge/shape_fallback.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/jit_type.h>
+
+#include "support/check.h"
+#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::bridge {
+namespace {
+
+// Nothing above the backend's kernels takes part.
+class BackendOnly {
+ public:
+  BackendOnly() : exclude_(keys()) {}
+
+ private:
+  static c10::DispatchKeySet keys() {
+    using c10::DispatchKey;
+    return c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+           c10::DispatchKeySet({DispatchKey::Functionalize, DispatchKey::Python,
+                                DispatchKey::PythonTLSSnapshot, DispatchKey::PythonDispatcher});
+  }
+  c10::impl::ExcludeDispatchKeyGuard exclude_;
+};
+
+// The arguments with meta tensors in place of fakes, and the way back.
+class MetaArguments {
+ public:
+  MetaArguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> args) {
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (schema.arguments()[i].real_type()->isSubtypeOf(
+              *c10::OptionalType::create(c10::DeviceObjType::get()))) {
+        if (args[i].isDevice()) device_ = args[i].toDevice();
+        stack_.emplace_back(c10::Device(c10::kMeta));
+      } else {
+        stack_.push_back(convert(args[i]));
+      }
+    }
+    if (!device_) device_ = tensor_device_.value_or(c10::Device(c10::kCPU));
+  }
+
+  torch::jit::Stack& stack() { return stack_; }
+
+  PredictedTensor read(const at::Tensor& m) const {
+    PredictedTensor out;
+    if (!m.defined()) return out;
+    out.defined = true;
+    for (size_t i = 0; i < metas_.size(); ++i) {
+      if (!metas_[i].defined()) continue;
+      if (metas_[i].is_same(m)) out.same_as = static_cast<int>(i);
+      if (m.has_storage() && metas_[i].storage().is_alias_of(m.storage()))
+        out.alias_of = static_cast<int>(i);
+    }
+    out.type = type_of(m);
+    out.type.device = {static_cast<int8_t>(device_->type()), static_cast<int8_t>(device_->index())};
+    return out;
+  }
+
+ private:
+  at::Tensor convert(const at::Tensor& t) {
+    if (!t.defined()) {
+      metas_.emplace_back();
+      return t;
+    }
+    // A zero-dimensional CPU tensor may meet tensors of another device: theirs is the result's.
+    if (!tensor_device_ || (t.dim() > 0 && !t.is_cpu())) tensor_device_ = t.device();
+    return metas_.emplace_back(make_meta(t));
+  }
+
+  c10::IValue convert(const c10::IValue& v) {
+    if (v.isTensor()) return convert(v.toTensor());
+    if (v.isTensorList()) {
+      std::vector<at::Tensor> out;
+      for (const at::Tensor& t : v.toTensorVector()) out.push_back(convert(t));
+      return out;
+    }
+    if (v.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> out;
+      for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
+        out.push_back(t ? std::optional(convert(*t)) : t);
+      }
+      return out;
+    }
+    return with_numbers(v);
+  }
+
+  torch::jit::Stack stack_;
+  std::vector<at::Tensor> metas_;
+  std::optional<c10::Device> device_, tensor_device_;
+};
+
+}  // namespace
+
+std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
+                                             c10::ArrayRef<c10::IValue> args) {
+  MetaArguments meta(op.schema(), args);
+  {
+    BackendOnly guard;
+    op.callBoxed(meta.stack());
+  }
+  std::vector<PredictedReturn> out;
+  for (const c10::IValue& v : meta.stack()) {
+    PredictedReturn& r = out.emplace_back();
+    if (v.isTensor()) {
+      r.is_tensor = true;
+      r.tensors.push_back(meta.read(v.toTensor()));
+    } else if (v.isTensorList()) {
+      r.is_tensor = r.is_list = true;
+      for (const at::Tensor& t : v.toTensorVector()) r.tensors.push_back(meta.read(t));
+    } else {
+      r.data = v;
+    }
+  }
+  return out;
+}
+
+void run_on_metadata(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  BackendOnly guard;
+  op.callBoxed(stack);
+}
+
+}  // namespace oxy::bridge

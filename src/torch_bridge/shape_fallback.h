@@ -1,0 +1,41 @@
+// What an op gives, asked of torch: for ops without a shape rule of ours.
+//
+// The op runs on meta tensors, below autograd, functionalisation and every mode: a C++ meta kernel, a Python one, a
+// custom op's fake implementation, or a composite kernel over those. An op that has none of them raises, and the
+// recording ends (the caller runs eager).
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <functional>
+#include <vector>
+
+#include "ir/types.h"
+
+namespace oxy::bridge {
+
+// One tensor result. `same_as`: the very argument tensor returned; `alias_of`: the argument whose memory it shares
+// (positions among the tensor arguments in order, lists flattened), -1 for none.
+struct PredictedTensor {
+  bool defined = false;
+  ir::TensorType type;
+  int same_as = -1;
+  int alias_of = -1;
+};
+// One return of the schema: tensors (one, or those of a list), or data.
+struct PredictedReturn {
+  bool is_list = false;
+  bool is_tensor = false;
+  std::vector<PredictedTensor> tensors;
+  c10::IValue data;
+};
+
+// `args`: as they came off the stack, fakes for tensors. They are not changed.
+std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
+                                             c10::ArrayRef<c10::IValue> args);
+
+// Runs the backend kernel itself on the fakes: only for ops that read metadata and no data.
+void run_on_metadata(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+}  // namespace oxy::bridge
