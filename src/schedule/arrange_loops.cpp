@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kChunk = 4096;       // elements of one parallel point of an elementwise kernel
 constexpr int64_t kLongAxis = 8192;    // an axis longer than this is cut even where others are parallel
+constexpr int64_t kWholeVectors = 64;  // elements that are whole vectors on any machine
 constexpr int64_t kTile = 64;          // side of a tile of a transposition
 constexpr int64_t kMinTileAxis = 16;
 constexpr int64_t kWantedPoints = 32;
@@ -123,6 +124,15 @@ void Arranger::cut(size_t axis, int64_t piece) {
   group_.parallel[axis] = {outer, count, false};
 }
 
+// A chunk that divides the axis and is whole vectors, where there is one near kChunk.
+int64_t chunk_of(Expr size) {
+  if (!size.is_const()) return kChunk;
+  for (int64_t c = 2 * kChunk; c >= kChunk / 2; c -= kWholeVectors) {
+    if (size.value() % c == 0) return c;
+  }
+  return kChunk;
+}
+
 // The axis is no longer parallel: each nest walks it.
 void Arranger::make_serial(size_t axis) { group_.parallel.erase(group_.parallel.begin() + axis); }
 
@@ -198,7 +208,7 @@ void Arranger::arrange_elementwise() {
   if (length > (axes.size() == 1 ? kChunk : kLongAxis)) {
     size_t place = 0;
     while (!(group_.nests[0].axes[place].var == vector.var)) ++place;
-    cut(axes.size() - 1, kChunk);
+    cut(axes.size() - 1, chunk_of(vector.size));
     innermost_ = group_.nests[0].axes[place + 1].var;
     return;
   }

@@ -74,6 +74,17 @@ int64_t work_of(const Group& g) {
   return most;
 }
 
+// One folds what all points of the other one write.
+bool folds_parts(const Group& a, const Group& b) {
+  for (const Nest& n : a.nests) {
+    if (!n.partial.valid()) continue;
+    for (const Nest& m : b.nests) {
+      if (m.partial == n.partial) return true;
+    }
+  }
+  return false;
+}
+
 struct Unit {
   ScheduledUnit unit;
   uint32_t position = 0;              // of its last nest or step
@@ -253,6 +264,10 @@ bool Fuser::try_merge(uint32_t a, uint32_t b, bool siblings) {
   const Group &of_a = units_[a].group(), &of_b = units_[b].group();
   if (path_between(a, b)) {
     if (!siblings) note(of_a, of_b, "another step must run between them");
+    return false;
+  }
+  if (folds_parts(of_a, of_b)) {
+    note(of_a, of_b, "partial results are folded when all are there");
     return false;
   }
   if (scatters(of_a) || scatters(of_b)) {

@@ -83,7 +83,7 @@ struct KernelBuffer {
   std::string name;      // as in the program; kernels are compared with names made canonical
   Kind kind = Kind::Read;
   DType dtype = DType::F32;
-  Expr elements = 0;     // Local: how many
+  Expr elements = 0;     // Local: how many; else how many the buffer's memory spans
   loops::BufferId buffer; // Read, Write, ReadWrite: which; invalid for Local
 };
 
@@ -101,7 +101,7 @@ struct Kernel {
 };
 
 // Text, parsed back. See docs/ir.md.
-//   kernel fused_add_sum_0(in0: read f32, buf1: write f32) local t0: f32[1024] {
+//   kernel fused_add_sum_0(in0: read f32[32], buf1: write f32[4], t0: local f32[8]) cost 72 {
 //     parallel p0: 4 {
 //       acc @0 = sum f32
 //       vector_reduce r0: 8 {

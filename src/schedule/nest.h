@@ -24,6 +24,7 @@ struct Nest {
   std::vector<Axis> axes;
   Body body;  // Load, Store, StoreAdd: index[0] is the flat offset
   std::vector<ir::NodeId> origins;
+  BufferId partial;  // written by the first loop of a reduction in two, read by the second one: never one kernel
 };
 
 inline bool touches_memory(LoopOp op) {

@@ -148,6 +148,7 @@ std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Ne
   std::pair<Nest, Nest> out{n, n};
   Nest &first = out.first, &second = out.second;
   first.name = n.name + "_parts";
+  first.partial = second.partial = buffer;
   size_t at = static_cast<size_t>(reduce - n.body.data());
   first.body.resize(at + 1);
   first.body.push_back(Inst{.op = LoopOp::Store, .dtype = reduce->dtype, .args = {static_cast<uint32_t>(at)},

@@ -1,0 +1,207 @@
+// Reads the text of a kernel.
+#include "loops/read_expr.h"
+#include "schedule/kernel.h"
+#include "support/check.h"
+#include "support/lexer.h"
+
+namespace oxy::schedule {
+
+namespace {
+
+class Parser {
+ public:
+  Parser(std::string_view text, sym::ExprPool& pool) : lexer_(text), pool_(pool) {}
+
+  Kernel run() {
+    lexer_.expect("kernel");
+    kernel_.name = lexer_.identifier();
+    lexer_.expect("(");
+    while (!lexer_.is(")")) {
+      buffer();
+      if (!lexer_.accept(",")) break;
+    }
+    lexer_.expect(")");
+    if (lexer_.accept("cost")) kernel_.cost = lexer_.integer();
+    kernel_.body = block();
+    return std::move(kernel_);
+  }
+
+ private:
+  Expr expr() { return loops::read_expr(lexer_, pool_); }
+  DType dtype() {
+    auto d = ir::dtype_from_name(lexer_.identifier());
+    if (!d) lexer_.fail("expected a dtype");
+    return *d;
+  }
+  uint32_t number_of(TokenKind kind, uint32_t& count) {
+    auto n = static_cast<uint32_t>(std::stoul(lexer_.expect(kind).text));
+    count = std::max(count, n + 1);
+    return n;
+  }
+  uint32_t value() { return number_of(TokenKind::Percent, kernel_.value_count); }
+  uint32_t acc() { return number_of(TokenKind::At, kernel_.acc_count); }
+  void buffer();
+  Block block();
+  Stmt statement();
+  For loop(ForKind kind);
+  Init init();
+  Accumulate accumulate();
+  Compute store(LoopOp op);
+  Stmt assignment();
+  void operands(Compute& c);
+  void place(Compute& c);
+
+  Lexer lexer_;
+  sym::ExprPool& pool_;
+  Kernel kernel_;
+};
+
+void Parser::buffer() {
+  KernelBuffer b;
+  b.name = lexer_.identifier();
+  lexer_.expect(":");
+  std::string kind = lexer_.identifier();
+  if (kind == "read") b.kind = KernelBuffer::Kind::Read;
+  else if (kind == "write") b.kind = KernelBuffer::Kind::Write;
+  else if (kind == "read_write") b.kind = KernelBuffer::Kind::ReadWrite;
+  else if (kind == "local") b.kind = KernelBuffer::Kind::Local;
+  else lexer_.fail(cat("no kind of buffer: ", kind));
+  b.dtype = dtype();
+  lexer_.expect("[");
+  b.elements = expr();
+  lexer_.expect("]");
+  kernel_.buffers.push_back(std::move(b));
+}
+
+Block Parser::block() {
+  Block b;
+  lexer_.expect("{");
+  while (!lexer_.accept("}")) b.push_back(statement());
+  return b;
+}
+
+Stmt Parser::statement() {
+  if (lexer_.is(TokenKind::Percent)) return assignment();
+  std::string word = lexer_.identifier();
+  if (word == "parallel") return Stmt{loop(ForKind::Parallel)};
+  if (word == "serial") return Stmt{loop(ForKind::Serial)};
+  if (word == "vector") return Stmt{loop(ForKind::Vector)};
+  if (word == "reduce") return Stmt{loop(ForKind::Reduce)};
+  if (word == "vector_reduce") return Stmt{loop(ForKind::VectorReduce)};
+  if (word == "acc") return Stmt{init()};
+  if (word == "accumulate") return Stmt{accumulate()};
+  if (word == "store") return Stmt{store(LoopOp::Store)};
+  if (word == "store_add") return Stmt{store(LoopOp::StoreAdd)};
+  if (word != "check") lexer_.fail(cat("no such statement: ", word));
+  Compute c;
+  c.op = LoopOp::Check;
+  c.dtype = DType::I64;
+  c.args = {value()};
+  lexer_.expect("in");
+  c.index = expr();
+  return Stmt{std::move(c)};
+}
+
+For Parser::loop(ForKind kind) {
+  For f;
+  f.kind = kind;
+  f.tiled = lexer_.accept("tiled");
+  std::string name = lexer_.identifier();
+  lexer_.expect(":");
+  f.size = expr();
+  int64_t last = sym::range_of(f.size).hi;
+  if (last != INT64_MAX) last = std::max<int64_t>(last - 1, 0);
+  auto known = pool_.find_symbol(name);
+  f.var = known ? *known : pool_.symbol(name, {0, last});
+  f.body = block();
+  return f;
+}
+
+Init Parser::init() {
+  Init i;
+  i.acc = acc();
+  lexer_.expect("=");
+  auto kind = ops::reduce_from_name(lexer_.identifier());
+  if (!kind) lexer_.fail("no such reduction");
+  i.kind = *kind;
+  i.dtype = dtype();
+  return i;
+}
+
+Accumulate Parser::accumulate() {
+  Accumulate a;
+  a.acc = acc();
+  a.value = value();
+  if (lexer_.accept("at")) a.index = expr();
+  return a;
+}
+
+void Parser::place(Compute& c) {
+  std::string name = lexer_.identifier();
+  while (c.buffer < kernel_.buffers.size() && kernel_.buffers[c.buffer].name != name) ++c.buffer;
+  if (c.buffer == kernel_.buffers.size()) lexer_.fail(cat("no buffer ", name));
+  lexer_.expect("[");
+  c.index = expr();
+  lexer_.expect("]");
+}
+
+Compute Parser::store(LoopOp op) {
+  Compute c;
+  c.op = op;
+  c.value = UINT32_MAX;
+  c.streaming = lexer_.accept("streaming");
+  c.dtype = dtype();
+  place(c);
+  lexer_.expect("=");
+  c.args = {value()};
+  return c;
+}
+
+Stmt Parser::assignment() {
+  uint32_t v = value();
+  lexer_.expect("=");
+  if (lexer_.accept("result")) return Stmt{Result{v, acc()}};
+  auto op = ops::loop_op_from_name(lexer_.identifier());
+  if (!op) lexer_.fail("no such operation");
+  Compute c;
+  c.value = v;
+  c.op = *op;
+  c.dtype = dtype();
+  operands(c);
+  return Stmt{std::move(c)};
+}
+
+void Parser::operands(Compute& c) {
+  switch (c.op) {
+    case LoopOp::Const:
+      if (ir::is_floating(c.dtype)) c.number = lexer_.number();
+      else c.integer = lexer_.integer();
+      return;
+    case LoopOp::Index: c.index = expr(); return;
+    case LoopOp::Symbol: {
+      std::string name = lexer_.identifier();
+      auto known = pool_.find_symbol(name);
+      c.index = known ? *known : pool_.symbol(name, {0, INT64_MAX});
+      c.args = {value()};
+      return;
+    }
+    case LoopOp::Load:
+      place(c);
+      if (!lexer_.accept("if")) return;
+      c.args = {value()};
+      lexer_.expect("else");
+      c.args.push_back(value());
+      return;
+    default:
+      for (int k = 0; k < ops::arity(c.op); ++k) {
+        if (k) lexer_.expect(",");
+        c.args.push_back(value());
+      }
+  }
+}
+
+}  // namespace
+
+Kernel parse(std::string_view text, sym::ExprPool& pool) { return Parser(text, pool).run(); }
+
+}  // namespace oxy::schedule
