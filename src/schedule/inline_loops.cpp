@@ -24,6 +24,7 @@ namespace {
 
 constexpr int kCheap = 3;            // extra cost per element that is worth less than a trip through memory
 constexpr size_t kMaxBody = 4096;    // instructions of one loop
+constexpr uint32_t kNone = UINT32_MAX;
 
 // What is known of a loop that may be inlined, and where it ends up.
 struct Candidate {
@@ -205,7 +206,8 @@ class Splicer {
   struct Key {
     BufferId buffer;
     Index index;
-    uint32_t mask, otherwise;
+    uint32_t mask;             // all that must hold
+    uint32_t chosen, otherwise;  // the load's own mask, which the value has been chosen by
     bool operator<(const Key& o) const {
       auto bits = [](const Index& x) {
         std::vector<uint64_t> v;
@@ -214,6 +216,7 @@ class Splicer {
       };
       if (buffer != o.buffer) return buffer < o.buffer;
       if (mask != o.mask) return mask < o.mask;
+      if (chosen != o.chosen) return chosen < o.chosen;
       if (otherwise != o.otherwise) return otherwise < o.otherwise;
       return bits(index) < bits(o.index);
     }
@@ -276,7 +279,7 @@ uint32_t Splicer::load(Inst i, std::optional<Mask> mask) {
     Inst both{.op = LoopOp::And, .dtype = ops::DType::B8, .args = {mask->holds, own->holds}};
     inner->holds = writer_->emit(std::move(both));
   }
-  Key key{i.buffer, i.index, inner ? inner->holds : UINT32_MAX, inner ? inner->otherwise : UINT32_MAX};
+  Key key{i.buffer, i.index, inner ? inner->holds : kNone, own ? own->holds : kNone, own ? own->otherwise : kNone};
   if (auto it = memo_.find(key); it != memo_.end()) return it->second;
   const Loop& producer = std::get<Loop>(program_.steps[w]);
   Substitution subst;

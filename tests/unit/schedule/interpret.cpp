@@ -1,0 +1,370 @@
+#include "interpret.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "support/check.h"
+
+namespace oxy::test {
+
+using loops::BufferId;
+using loops::Inst;
+using loops::LoopOp;
+using ops::DType;
+using ops::ReduceKind;
+using schedule::Block;
+using schedule::ForKind;
+using schedule::Kernel;
+using sym::Expr;
+
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+using Variables = std::unordered_map<Expr, int64_t>;
+
+int64_t at(Expr e, const Variables& v) {
+  if (e.is_const()) return e.value();
+  return sym::evaluate(e, [&](Expr s) {
+    auto it = v.find(s);
+    OXY_CHECK(it != v.end(), "free variable ", s);
+    return it->second;
+  });
+}
+
+double pick_max(double a, double b) { return std::isnan(a) || std::isnan(b) ? kNan : std::max(a, b); }
+double pick_min(double a, double b) { return std::isnan(a) || std::isnan(b) ? kNan : std::min(a, b); }
+
+double apply(LoopOp op, const double* a) {
+  switch (op) {
+    case LoopOp::Add: return a[0] + a[1];
+    case LoopOp::Sub: return a[0] - a[1];
+    case LoopOp::Mul: return a[0] * a[1];
+    case LoopOp::Div: return a[0] / a[1];
+    case LoopOp::Max: return pick_max(a[0], a[1]);
+    case LoopOp::Min: return pick_min(a[0], a[1]);
+    case LoopOp::Neg: return -a[0];
+    case LoopOp::Sin: return std::sin(a[0]);
+    case LoopOp::Exp: return std::exp(a[0]);
+    case LoopOp::Lt: return a[0] < a[1];
+    case LoopOp::Ge: return a[0] >= a[1];
+    case LoopOp::And: return a[0] != 0 && a[1] != 0;
+    case LoopOp::Or: return a[0] != 0 || a[1] != 0;
+    case LoopOp::Where: return a[0] != 0 ? a[1] : a[2];
+    case LoopOp::Cast: return a[0];
+    default: OXY_FAIL("the interpreter has no ", ops::name(op));
+  }
+}
+
+struct Accumulator {
+  ReduceKind kind = ReduceKind::Sum;
+  double value = 0;
+  int64_t position = 0;
+  bool empty = true;
+
+  explicit Accumulator(ReduceKind k = ReduceKind::Sum) : kind(k) {
+    if (k == ReduceKind::Max) value = -kInf;
+    if (k == ReduceKind::Min) value = kInf;
+    if (k == ReduceKind::Prod || k == ReduceKind::All) value = 1;
+  }
+  void fold(double v, int64_t index) {
+    switch (kind) {
+      case ReduceKind::Sum: value += v; break;
+      case ReduceKind::Prod: value *= v; break;
+      case ReduceKind::Max: value = pick_max(value, v); break;
+      case ReduceKind::Min: value = pick_min(value, v); break;
+      case ReduceKind::Any: value = value != 0 || v != 0; break;
+      case ReduceKind::All: value = value != 0 && v != 0; break;
+      case ReduceKind::ArgMax:
+      case ReduceKind::ArgMin: fold_position(v, index); break;
+    }
+    empty = false;
+  }
+  void fold_position(double v, int64_t index) {
+    bool better = kind == ReduceKind::ArgMax ? v > value : v < value;
+    if (empty || better || (v == value && index < position)) {
+      value = v;
+      position = index;
+    }
+  }
+  double result() const {
+    return kind == ReduceKind::ArgMax || kind == ReduceKind::ArgMin ? static_cast<double>(position) : value;
+  }
+};
+
+double& element(Memory& m, BufferId b, int64_t offset, const std::string& name) {
+  std::vector<double>& data = m.at(b);
+  OXY_CHECK(offset >= 0 && offset < static_cast<int64_t>(data.size()), "offset ", offset, " of ", name);
+  return data[offset];
+}
+
+class LoopRunner {
+ public:
+  LoopRunner(const loops::Program& p, const loops::Loop& l, Memory& m) : p_(p), l_(l), m_(m), value_(l.body.size()) {
+    after_.assign(l.body.size(), false);
+    for (size_t k = 0; k < l.body.size(); ++k) {
+      const Inst& i = l.body[k];
+      after_[k] = i.op == LoopOp::Reduce;
+      for (uint32_t a : i.args) after_[k] = after_[k] || after_[a];
+      if (i.op == LoopOp::Reduce) reduce_ = k;
+    }
+  }
+  void run() { kept(0); }
+
+ private:
+  void kept(size_t axis) {
+    while (axis < l_.axes.size() && l_.axes[axis].reduction) ++axis;
+    if (axis == l_.axes.size()) return point();
+    int64_t n = at(l_.axes[axis].size, vars_);
+    for (int64_t i = 0; i < n; ++i) {
+      vars_[l_.axes[axis].var] = i;
+      kept(axis + 1);
+    }
+  }
+  void point() {
+    if (!reduce_) {
+      for (size_t k = 0; k < l_.body.size(); ++k) step(k);
+      return;
+    }
+    acc_ = Accumulator(l_.body[*reduce_].reduce);
+    position_ = 0;
+    folded(0);
+    value_[*reduce_] = acc_.result();
+    for (size_t k = 0; k < l_.body.size(); ++k) {
+      if (after_[k] && k != *reduce_) step(k);
+    }
+  }
+  void folded(size_t axis) {
+    while (axis < l_.axes.size() && !l_.axes[axis].reduction) ++axis;
+    if (axis == l_.axes.size()) {
+      for (size_t k = 0; k < l_.body.size(); ++k) {
+        if (!after_[k]) step(k);
+      }
+      return acc_.fold(value_[l_.body[*reduce_].args[0]], position_++);
+    }
+    int64_t n = at(l_.axes[axis].size, vars_);
+    for (int64_t i = 0; i < n; ++i) {
+      vars_[l_.axes[axis].var] = i;
+      folded(axis + 1);
+    }
+  }
+  void step(size_t k) {
+    const Inst& i = l_.body[k];
+    auto offset = [&] { return at(loops::flat_offset(p_.buffers[i.buffer], i.index), vars_); };
+    auto memory = [&]() -> double& {
+      BufferId b = memory_of(p_, i.buffer);
+      return element(m_, b, offset(), p_.buffers[b].name);
+    };
+    switch (i.op) {
+      case LoopOp::Const: value_[k] = ir::is_floating(i.dtype) ? i.number : static_cast<double>(i.integer); return;
+      case LoopOp::Index: value_[k] = static_cast<double>(at(i.index[0], vars_)); return;
+      case LoopOp::Load:
+        value_[k] = !i.args.empty() && value_[i.args[0]] == 0 ? value_[i.args[1]] : memory();
+        return;
+      case LoopOp::Store: memory() = value_[i.args[0]]; return;
+      case LoopOp::Check:
+        OXY_CHECK(value_[i.args[0]] >= 0 && value_[i.args[0]] < at(i.index[0], vars_), "check");
+        return;
+      case LoopOp::Symbol:
+        value_[k] = value_[i.args[0]];
+        vars_[i.index[0]] = static_cast<int64_t>(value_[k]);
+        return;
+      default: break;
+    }
+    double a[3] = {};
+    for (size_t j = 0; j < i.args.size(); ++j) a[j] = value_[i.args[j]];
+    value_[k] = apply(i.op, a);
+  }
+
+  const loops::Program& p_;
+  const loops::Loop& l_;
+  Memory& m_;
+  std::vector<double> value_;
+  std::vector<bool> after_;
+  std::optional<size_t> reduce_;
+  Variables vars_;
+  Accumulator acc_;
+  int64_t position_ = 0;
+};
+
+class KernelRunner {
+ public:
+  KernelRunner(const Kernel& k, Memory& m) : k_(k), m_(m), value_(k.value_count, kNan), acc_(k.acc_count) {
+    locals_.resize(k.buffers.size());
+  }
+  void run() {
+    fresh_locals();
+    block(k_.body);
+  }
+
+ private:
+  void fresh_locals() {
+    for (size_t b = 0; b < k_.buffers.size(); ++b) {
+      if (k_.buffers[b].kind == schedule::KernelBuffer::Kind::Local) {
+        locals_[b].assign(static_cast<size_t>(at(k_.buffers[b].elements, vars_)), kNan);
+      }
+    }
+  }
+  void block(const Block& b) {
+    for (const schedule::Stmt& s : b) std::visit([&](const auto& x) { step(x); }, s.v);
+  }
+  void step(const schedule::For& f) {
+    int64_t n = at(f.size, vars_);
+    bool free = f.kind == ForKind::Parallel || f.kind == ForKind::Vector;
+    for (int64_t i = 0; i < n; ++i) {
+      vars_[f.var] = free ? n - 1 - i : i;
+      if (f.kind == ForKind::Parallel) fresh_locals();
+      block(f.body);
+    }
+  }
+  void step(const schedule::Init& i) { acc_[i.acc] = Accumulator(i.kind); }
+  void step(const schedule::Accumulate& a) { acc_[a.acc].fold(value_[a.value], at(a.index, vars_)); }
+  void step(const schedule::Result& r) { value_[r.value] = acc_[r.acc].result(); }
+  double& memory(const schedule::Compute& c) {
+    const schedule::KernelBuffer& b = k_.buffers[c.buffer];
+    int64_t offset = at(c.index, vars_);
+    if (b.kind != schedule::KernelBuffer::Kind::Local) return element(m_, b.buffer, offset, b.name);
+    OXY_CHECK(offset >= 0 && offset < static_cast<int64_t>(locals_[c.buffer].size()), "offset ", offset, " of local ", b.name);
+    return locals_[c.buffer][offset];
+  }
+  void step(const schedule::Compute& c) {
+    switch (c.op) {
+      case LoopOp::Const: value_[c.value] = ir::is_floating(c.dtype) ? c.number : static_cast<double>(c.integer); return;
+      case LoopOp::Index: value_[c.value] = static_cast<double>(at(c.index, vars_)); return;
+      case LoopOp::Load:
+        value_[c.value] = !c.args.empty() && value_[c.args[0]] == 0 ? value_[c.args[1]] : memory(c);
+        return;
+      case LoopOp::Store: memory(c) = value_[c.args[0]]; return;
+      case LoopOp::Check:
+        OXY_CHECK(value_[c.args[0]] >= 0 && value_[c.args[0]] < at(c.index, vars_), "check");
+        return;
+      case LoopOp::Symbol:
+        value_[c.value] = value_[c.args[0]];
+        vars_[c.index] = static_cast<int64_t>(value_[c.value]);
+        return;
+      default: break;
+    }
+    double a[3] = {};
+    for (size_t j = 0; j < c.args.size(); ++j) a[j] = value_[c.args[j]];
+    value_[c.value] = apply(c.op, a);
+  }
+
+  const Kernel& k_;
+  Memory& m_;
+  std::vector<double> value_;
+  std::vector<Accumulator> acc_;
+  std::vector<std::vector<double>> locals_;
+  Variables vars_;
+};
+
+// Elements of a strided tensor, row by row.
+template <class Fn>
+void for_each_offset(const loops::Buffer& b, Fn&& f) {
+  std::vector<int64_t> index(b.type.sizes.size(), 0);
+  for (Expr s : b.type.sizes) {
+    if (s.value() == 0) return;
+  }
+  while (true) {
+    loops::Index at;
+    for (int64_t i : index) at.push_back(i);
+    f(loops::flat_offset(b, at).value());
+    size_t d = index.size();
+    while (d > 0 && ++index[d - 1] == b.type.sizes[d - 1].value()) index[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+// An op that nobody knows: each result depends on every element that it reads.
+void run_extern(const loops::Program& p, const loops::ExternStep& e, Memory& m) {
+  double seen = 0.25;
+  for (BufferId b : e.reads) {
+    double k = 0;
+    for_each_offset(p.buffers[b], [&](int64_t o) {
+      k += 1;
+      seen = std::sin(seen * 1.5 + element(m, memory_of(p, b), o, p.buffers[b].name) + k);
+    });
+  }
+  for (BufferId b : e.writes) {
+    if (!b.valid()) continue;
+    double k = 0;
+    for_each_offset(p.buffers[b], [&](int64_t o) { element(m, b, o, p.buffers[b].name) = seen + std::sin(k += 1); });
+  }
+}
+
+// Temps share an arena: before a kernel runs, its temps are cut out of it, and written back afterwards.
+class Arena {
+ public:
+  Arena(const schedule::Schedule& s, Memory& m) : s_(s), m_(m), bytes_(s.memory.arena_bytes.value() / 4 + 1, kNan) {}
+  void load() { each([&](double& own, double& shared) { own = shared; }); }
+  void save(const std::vector<BufferId>& written) {
+    for (BufferId b : written) copy(b, [](double& own, double& shared) { shared = own; });
+  }
+
+ private:
+  template <class Fn>
+  void copy(BufferId b, Fn&& f) {
+    auto it = s_.memory.offset.find(b);
+    if (it == s_.memory.offset.end()) return;
+    std::vector<double>& own = m_.at(b);
+    int64_t bytes = ir::byte_size(s_.program.buffers[b].type.dtype);
+    for (size_t i = 0; i < own.size(); ++i) f(own[i], bytes_.at((it->second.value() + i * bytes) / 4));
+  }
+  template <class Fn>
+  void each(Fn&& f) {
+    for (const auto& entry : s_.memory.offset) copy(entry.first, f);
+  }
+
+  const schedule::Schedule& s_;
+  Memory& m_;
+  std::vector<double> bytes_;  // one number for four bytes: the tests use f32 temps
+};
+
+}  // namespace
+
+Memory initial_memory(const loops::Program& p, uint32_t seed) {
+  Memory m;
+  std::mt19937 random(seed);
+  for (uint32_t b = 0; b < p.buffers.size(); ++b) {
+    const loops::Buffer& buffer = p.buffers[BufferId(b)];
+    if (buffer.kind == loops::Buffer::Kind::View) continue;
+    std::vector<double> data(loops::byte_extent(buffer.type).value() / ir::byte_size(buffer.type.dtype), kNan);
+    if (buffer.kind == loops::Buffer::Kind::Input || buffer.kind == loops::Buffer::Kind::Attribute) {
+      for (double& x : data) x = static_cast<double>(random() % 17) / 4 - 2;
+    }
+    m[BufferId(b)] = std::move(data);
+  }
+  return m;
+}
+
+void run(const loops::Program& p, Memory& m) {
+  for (const loops::Step& s : p.steps) {
+    if (const auto* l = std::get_if<loops::Loop>(&s)) LoopRunner(p, *l, m).run();
+    else run_extern(p, std::get<loops::ExternStep>(s), m);
+  }
+}
+
+void run(const Kernel& k, Memory& m) { KernelRunner(k, m).run(); }
+
+void run(const schedule::Schedule& s, Memory& m, bool arena) {
+  Arena shared(s, m);
+  for (const schedule::ScheduledStep& step : s.steps) {
+    if (arena) shared.load();
+    std::vector<BufferId> written;
+    if (const auto* k = std::get_if<schedule::KernelCall>(&step)) {
+      const Kernel& kernel = s.kernels[k->kernel];
+      run(kernel, m);
+      for (const schedule::KernelBuffer& b : kernel.buffers) {
+        if (b.kind == schedule::KernelBuffer::Kind::Write || b.kind == schedule::KernelBuffer::Kind::ReadWrite) {
+          written.push_back(b.buffer);
+        }
+      }
+    } else if (const auto* e = std::get_if<schedule::ExternCall>(&step)) {
+      run_extern(s.program, e->step, m);
+    }
+    if (arena) shared.save(written);
+  }
+}
+
+}  // namespace oxy::test

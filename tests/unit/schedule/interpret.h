@@ -1,0 +1,23 @@
+// What a program and a schedule compute, run straight from the data structures, in doubles. Kernels run their parallel
+// and vector iterations backwards and see NaN in memory that nobody has written, so that a dependence which fusion
+// overlooked shows.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "schedule/schedule.h"
+
+namespace oxy::test {
+
+using Memory = std::map<loops::BufferId, std::vector<double>>;
+
+// Memory of every buffer that is no View: inputs with small numbers that depend on `seed`, the rest NaN.
+Memory initial_memory(const loops::Program& p, uint32_t seed);
+
+void run(const loops::Program& p, Memory& m);
+// With `arena`, Temp buffers lie where the memory plan puts them, over each other.
+void run(const schedule::Schedule& s, Memory& m, bool arena);
+void run(const schedule::Kernel& k, Memory& m);
+
+}  // namespace oxy::test

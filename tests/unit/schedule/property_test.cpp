@@ -1,0 +1,89 @@
+// Random programs: what the schedule computes is what the program computes, and every text reads back.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "interpret.h"
+#include "random_program.h"
+#include "schedule/inline_loops.h"
+
+namespace oxy::test {
+
+namespace {
+
+void expect_equal(const loops::Program& p, const Memory& want, const Memory& got, const std::string& text) {
+  for (const auto& [b, data] : want) {
+    if (p.buffers[b].kind != loops::Buffer::Kind::Output) continue;
+    const std::vector<double>& other = got.at(b);
+    for (size_t i = 0; i < data.size(); ++i) {
+      bool same = std::abs(data[i] - other[i]) <= 1e-9 * (1 + std::abs(data[i]));
+      ASSERT_TRUE(same) << p.buffers[b].name << "[" << i << "]: " << data[i] << " became " << other[i] << "\n" << text;
+    }
+  }
+}
+
+void check(uint32_t seed, const RandomOptions& options) {
+  loops::Program p = random_program(seed, options);
+  loops::verify(p);
+  std::string text = loops::print(p);
+  // The order of a sum's terms follows the order in which a pool met its symbols: that of the text, from here on.
+  std::string again = loops::print(loops::parse(text));
+  ASSERT_EQ(loops::print(loops::parse(again)), again);
+  Memory want = initial_memory(p, seed);
+  run(p, want);
+
+  loops::Program inlined = p;
+  schedule::inline_loops(inlined);
+  loops::verify(inlined);
+  Memory got = initial_memory(p, seed);
+  run(inlined, got);
+  expect_equal(p, want, got, cat("seed ", seed, " after inlining\n", text, loops::print(inlined)));
+  if (testing::Test::HasFatalFailure()) return;
+
+  for (bool fusion : {true, false}) {
+    schedule::ScheduleOptions o;
+    o.fusion = fusion;
+    schedule::Schedule s = schedule::make_schedule(p, o);
+    std::string all = cat("seed ", seed, " fusion ", fusion, "\n", text, schedule::print(s));
+    for (const schedule::Kernel& k : s.kernels) {
+      ASSERT_NO_THROW(schedule::verify(k)) << all;
+      std::string kernel = schedule::print(k);
+      ASSERT_EQ(schedule::print(schedule::parse(kernel, *s.program.pool)), kernel);
+    }
+    for (bool arena : {false, true}) {
+      got = initial_memory(s.program, seed);
+      try {
+        run(s, got, arena);
+      } catch (const std::exception& e) {
+        FAIL() << e.what() << "\n" << all;
+      }
+      expect_equal(p, want, got, all);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// OXYFUEL_FUZZ=n: n times as many programs.
+uint32_t rounds() {
+  const char* n = std::getenv("OXYFUEL_FUZZ");
+  return n ? static_cast<uint32_t>(std::atoi(n)) : 1;
+}
+
+}  // namespace
+
+TEST(RandomPrograms, Small) {
+  for (uint32_t seed = 0; seed < 1500 * rounds() && !HasFatalFailure(); ++seed) check(seed, {});
+}
+
+// Sizes at which axes are cut, tiled and folded in parts.
+TEST(RandomPrograms, Large) {
+  RandomOptions o;
+  o.steps = 5;
+  o.sizes = {1, 3, 16, 70, 128, 700, 1500};
+  o.max_dims = 2;
+  o.max_elements = 1 << 17;
+  for (uint32_t seed = 0; seed < 40 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
+}
+
+}  // namespace oxy::test

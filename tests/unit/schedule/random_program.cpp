@@ -1,0 +1,256 @@
+#include "random_program.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "loops/body_writer.h"
+
+namespace oxy::test {
+
+using loops::Axis;
+using loops::Body;
+using loops::BodyWriter;
+using loops::Buffer;
+using loops::BufferId;
+using loops::Index;
+using loops::Inst;
+using loops::LoopOp;
+using ops::DType;
+using sym::Expr;
+
+namespace {
+
+class Generator {
+ public:
+  Generator(uint32_t seed, const RandomOptions& options) : random_(seed), options_(options) {
+    p_.pool = std::make_shared<sym::ExprPool>();
+    p_.variables = std::make_shared<loops::Variables>(p_.pool);
+  }
+
+  loops::Program run() {
+    for (int k = 0; k < 2; ++k) add_buffer(Buffer::Kind::Input, random_shape());
+    for (int k = 0; k < options_.steps; ++k) {
+      int what = below(10);
+      if (what < 6) add_elementwise();
+      else if (what < 9) add_reduction();
+      else add_extern();
+    }
+    mark_outputs();
+    return std::move(p_);
+  }
+
+ private:
+  int below(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
+  template <class T>
+  const T& one_of(const std::vector<T>& xs) { return xs[below(static_cast<int>(xs.size()))]; }
+
+  std::vector<int64_t> random_shape() {
+    while (true) {
+      std::vector<int64_t> s(below(options_.max_dims + 1));
+      int64_t n = 1;
+      for (int64_t& x : s) n *= x = one_of(options_.sizes);
+      if (n <= options_.max_elements) return s;
+    }
+  }
+  std::vector<int64_t> shape_of(BufferId b) const {
+    std::vector<int64_t> s;
+    for (Expr e : p_.buffers[b].type.sizes) s.push_back(e.value());
+    return s;
+  }
+  static int64_t elements(const std::vector<int64_t>& s) {
+    return std::accumulate(s.begin(), s.end(), int64_t{1}, std::multiplies<>());
+  }
+
+  BufferId add_buffer(Buffer::Kind kind, const std::vector<int64_t>& shape) {
+    Buffer b;
+    b.name = cat(kind == Buffer::Kind::Input ? "in" : "buf", p_.buffers.size());
+    b.kind = kind;
+    b.source = p_.buffers.size();
+    for (int64_t s : shape) b.type.sizes.push_back(s);
+    b.type.strides.assign(shape.size(), Expr(0));
+    std::vector<size_t> order(shape.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (below(3) == 0) std::shuffle(order.begin(), order.end(), random_);
+    int64_t stride = 1;
+    for (size_t k = order.size(); k-- > 0;) {
+      b.type.strides[order[k]] = stride;
+      stride *= shape[order[k]];
+    }
+    BufferId id = p_.buffers.add(std::move(b));
+    readable_.push_back(id);
+    return id;
+  }
+
+  // Another shape for the elements of a value, or one like it.
+  std::vector<int64_t> shape_from(const std::vector<int64_t>& s) {
+    std::vector<int64_t> out = s;
+    int64_t n = elements(s);
+    switch (below(6)) {
+      case 0: std::shuffle(out.begin(), out.end(), random_); return out;
+      case 1: return {n};
+      case 2:
+        for (int64_t d : {2, 3, 4}) {
+          if (n % d == 0) return {n / d, d};
+        }
+        return out;
+      case 3: return random_shape();
+      default: return out;
+    }
+  }
+
+  // Where a loop over `shape` reads the buffer: always within bounds.
+  Inst read(BodyWriter& w, BufferId b, const Index& index, const std::vector<int64_t>& shape) {
+    std::vector<int64_t> from = shape_of(b);
+    Inst load{.op = LoopOp::Load, .dtype = DType::F32, .buffer = b};
+    if (from == shape) {
+      load.index = index;
+      if (!shape.empty() && below(5) == 0) shift(w, load, shape);
+      return load;
+    }
+    if (elements(from) == elements(shape) && below(2)) {
+      Expr flat = 0;
+      for (size_t d = 0; d < shape.size(); ++d) flat = flat * shape[d] + index[d];
+      for (size_t d = from.size(); d-- > 0;) {
+        load.index.insert(load.index.begin(), sym::mod(flat, from[d]));
+        flat = sym::floordiv(flat, from[d]);
+      }
+      return load;
+    }
+    std::vector<bool> used(shape.size(), false);
+    for (int64_t size : from) {
+      Expr e = 0;
+      for (size_t d = shape.size(); d-- > 0;) {
+        if (used[d] || shape[d] != size) continue;
+        e = index[d];
+        used[d] = true;
+        break;
+      }
+      if (e.is_const() && size > 1 && !index.empty()) e = sym::mod(one_of(index), size);
+      load.index.push_back(e);
+    }
+    return load;
+  }
+
+  // Along one axis: flipped, or moved with zeros at the edge.
+  void shift(BodyWriter& w, Inst& load, const std::vector<int64_t>& shape) {
+    size_t d = below(static_cast<int>(shape.size()));
+    Expr var = load.index[d];
+    if (below(2)) {
+      load.index[d] = shape[d] - 1 - var;
+      return;
+    }
+    uint32_t at = w.emit(Inst{.op = LoopOp::Index, .dtype = DType::I64, .index = {var}});
+    uint32_t one = w.emit(Inst{.op = LoopOp::Const, .dtype = DType::I64, .integer = 1});
+    uint32_t inside = w.emit(Inst{.op = LoopOp::Ge, .dtype = DType::B8, .args = {at, one}});
+    load.args = {inside, w.emit_const(0.5, DType::F32)};
+    load.index[d] = var - 1;
+  }
+
+  uint32_t combine(BodyWriter& w, uint32_t a, uint32_t b) {
+    static const std::vector<LoopOp> kOps = {LoopOp::Add, LoopOp::Sub, LoopOp::Max, LoopOp::Min};
+    return w.emit(Inst{.op = one_of(kOps), .dtype = DType::F32, .args = {a, b}});
+  }
+  uint32_t finish(BodyWriter& w, uint32_t v) {
+    if (below(3) == 0) return w.emit(Inst{.op = LoopOp::Sin, .dtype = DType::F32, .args = {v}});
+    if (below(2)) return w.emit(Inst{.op = LoopOp::Mul, .dtype = DType::F32, .args = {v, w.emit_const(0.5, DType::F32)}});
+    return v;
+  }
+
+  uint32_t value(BodyWriter& w, const Index& index, const std::vector<int64_t>& shape, BufferId first) {
+    uint32_t v = w.emit(read(w, first, index, shape));
+    for (int k = below(3); k > 0; --k) v = combine(w, v, w.emit(read(w, recent(), index, shape)));
+    return finish(w, v);
+  }
+  BufferId recent() {
+    size_t n = readable_.size();
+    return below(3) ? readable_[n - 1 - below(static_cast<int>(std::min<size_t>(n, 3)))] : one_of(readable_);
+  }
+
+  Index axes(loops::Loop& l, const std::vector<int64_t>& shape, const std::vector<bool>& folded) {
+    loops::VariableScope scope(*p_.variables);
+    Index index;
+    std::vector<Axis> reductions;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (shape[d] == 1) {
+        index.push_back(0);
+        continue;
+      }
+      Axis a{scope.get(folded[d] ? 'r' : 'p', shape[d]), shape[d], folded[d]};
+      index.push_back(a.var);
+      (folded[d] ? reductions : l.axes).push_back(a);
+    }
+    l.axes.insert(l.axes.end(), reductions.begin(), reductions.end());
+    return index;
+  }
+
+  void store(loops::Loop& l, BodyWriter& w, uint32_t v, const Index& index, const std::vector<int64_t>& shape) {
+    BufferId b = add_buffer(Buffer::Kind::Temp, shape);
+    w.emit(Inst{.op = LoopOp::Store, .dtype = DType::F32, .args = {v}, .buffer = b, .index = index});
+    l.name = cat("op", p_.steps.size(), "_loop");
+    loops::remove_dead(l.body);
+    p_.steps.push_back(std::move(l));
+  }
+
+  void add_elementwise() {
+    BufferId from = recent();
+    std::vector<int64_t> shape = shape_from(shape_of(from));
+    loops::Loop l;
+    Index index = axes(l, shape, std::vector<bool>(shape.size(), false));
+    BodyWriter w(l.body);
+    uint32_t v = value(w, index, shape, from);
+    store(l, w, v, index, shape);
+  }
+
+  void add_reduction() {
+    BufferId from = recent();
+    std::vector<int64_t> shape = shape_of(from), out;
+    std::vector<bool> folded(shape.size());
+    for (size_t d = 0; d < shape.size(); ++d) folded[d] = below(2);
+    bool keep = below(2);
+    loops::Loop l;
+    Index index = axes(l, shape, folded), at;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (!folded[d]) {
+        out.push_back(shape[d]);
+        at.push_back(index[d]);
+      } else if (keep) {
+        out.push_back(1);
+        at.push_back(0);
+      }
+    }
+    BodyWriter w(l.body);
+    static const std::vector<ops::ReduceKind> kKinds = {ops::ReduceKind::Sum, ops::ReduceKind::Max, ops::ReduceKind::Min};
+    uint32_t v = value(w, index, shape, from);
+    v = w.emit(Inst{.op = LoopOp::Reduce, .dtype = DType::F32, .args = {v}, .reduce = one_of(kKinds)});
+    uint32_t scale = w.emit_const(0.125, DType::F32);
+    v = w.emit(Inst{.op = LoopOp::Mul, .dtype = DType::F32, .args = {v, scale}});
+    store(l, w, v, at, out);
+  }
+
+  void add_extern() {
+    loops::ExternStep e;
+    e.reads = {recent()};
+    e.writes = {add_buffer(Buffer::Kind::Extern, shape_of(e.reads[0]))};
+    p_.steps.push_back(std::move(e));
+  }
+
+  void mark_outputs() {
+    for (BufferId b : readable_) {
+      Buffer& buffer = p_.buffers[b];
+      bool last = b == readable_.back();
+      if (buffer.kind == Buffer::Kind::Temp && (last || below(4) == 0)) buffer.kind = Buffer::Kind::Output;
+    }
+  }
+
+  std::mt19937 random_;
+  const RandomOptions& options_;
+  loops::Program p_;
+  std::vector<BufferId> readable_;
+};
+
+}  // namespace
+
+loops::Program random_program(uint32_t seed, const RandomOptions& options) { return Generator(seed, options).run(); }
+
+}  // namespace oxy::test
