@@ -1,8 +1,8 @@
 // oxy-ops: what the op table knows, and what its rules mean.
 //
 //   oxy-ops                 the table: name, schema, traits, rules, separated by tabs
-//   oxy-ops --check < CASES runs cases by the rules: each an ATen graph, then a line `data NUMBERS` for each input, then
-//                           `end`. Prints for each op `shape TARGET known|unknown|differs TYPES`, then `out NUMBERS` for
+//   oxy-ops --check < CASES runs cases by the rules: each an ATen graph, then a line `data NUMBERS` for each input (or
+//                           `shapes`: nothing is evaluated), then `end`. Prints for each op `shape TARGET known|unknown|differs TYPES`, then `out NUMBERS` for
 //                           each output or `no REASON`, then `end`.
 #include <algorithm>
 #include <charconv>
@@ -56,9 +56,11 @@ std::string types_text(const std::vector<ir::Type>& types) {
   return join(types, "; ", [](std::string& out, const ir::Type& t) { out += ir::print(t); });
 }
 
-void print_shapes(const ir::Graph& g) {
+// Whether the rules give the recorded shapes, or do not know.
+bool print_shapes(const ir::Graph& g) {
   const std::function<const ir::Type&(ir::ValueId)> type_of =
       [&](ir::ValueId v) -> const ir::Type& { return g.value(v).type; };
+  bool agree = true;
   for (ir::NodeId id : g.order()) {
     const ir::Node& n = g.node(id);
     const ops::OpInfo* info = ops::find(n);
@@ -73,7 +75,9 @@ void print_shapes(const ir::Graph& g) {
                   : same ? "known"
                          : "differs")
               << ' ' << types_text(found) << '\n';
+    agree = agree && (same || !known);
   }
+  return agree;
 }
 
 ops::Number read_number(const std::string& word, ir::DType d) {
@@ -99,9 +103,9 @@ void print_elements(const ops::Elements& elements, ir::DType d) {
   std::cout << line << '\n';
 }
 
-void run_case(const std::string& text, const std::vector<std::string>& data) {
+void run_case(const std::string& text, const std::vector<std::string>& data, bool shapes_only) {
   ir::Graph g = ir::parse(text);
-  print_shapes(g);
+  if (!print_shapes(g) || shapes_only) return;
   std::vector<ops::Elements> inputs;
   for (size_t i = 0; i < g.inputs().size() && i < data.size(); ++i) {
     std::istringstream words(data[i]);
@@ -121,14 +125,17 @@ void run_case(const std::string& text, const std::vector<std::string>& data) {
 void check_cases() {
   std::string text, line;
   std::vector<std::string> data;
+  bool shapes_only = false;
   while (std::getline(std::cin, line)) {
     if (line.starts_with("data")) {
       data.push_back(line.substr(4));
+    } else if (line == "shapes") {
+      shapes_only = true;
     } else if (line != "end") {
       text += line + '\n';
     } else {
       try {
-        run_case(text, data);
+        run_case(text, data, shapes_only);
       } catch (const std::exception& e) {
         std::string reason = e.what();
         std::replace(reason.begin(), reason.end(), '\n', ' ');
@@ -137,6 +144,7 @@ void check_cases() {
       std::cout << "end\n";
       text.clear();
       data.clear();
+      shapes_only = false;
     }
   }
 }

@@ -134,7 +134,10 @@ Scalar lerp(Element& e) {
 #define none nullptr
 constexpr uint32_t kArith = Pointwise | Cheap;
 constexpr ShapeRule promoted = shape_elementwise<ResultDType::Promoted, 2>;
-constexpr ShapeRule ternary = shape_elementwise<ResultDType::Promoted, 3>;
+constexpr ShapeRule addcmul_shape = shape_elementwise<ResultDType::Promoted, 3, Needs::NotBool>;
+constexpr ShapeRule addcdiv_shape = shape_elementwise<ResultDType::Promoted, 3, Needs::AllFloating>;
+constexpr ShapeRule lerp_ends = shape_elementwise<ResultDType::Promoted, 2, Needs::SameFloating>;
+constexpr ShapeRule lerp_shape = shape_elementwise<ResultDType::Promoted, 3, Needs::SameFloating>;
 constexpr Applies real = applies_computable;
 
 constexpr OpInfo kRows[] = {

@@ -18,6 +18,16 @@ Scalar constant_of(LoopBuilder& b, double v, DType d) {
   return b.constant_int(static_cast<int64_t>(v), d);
 }
 
+// The shape rules refuse what eager refuses, so a loop must not take it either.
+bool shape_rule_accepts(const ir::Graph& g, const ir::Node& n) {
+  const OpInfo* info = find(n);
+  if (!info || !info->shape) return false;
+  const std::function<const ir::Type&(ir::ValueId)> type_of =
+      [&](ir::ValueId v) -> const ir::Type& { return g.value(v).type; };
+  std::vector<ir::Type> types;
+  return info->shape(ShapeContext{*g.pool, type_of}, n.args, types);
+}
+
 }  // namespace
 
 Index broadcast_index(const std::vector<Expr>& sizes, const Index& index) {
@@ -64,7 +74,7 @@ bool applies_computable(const ir::Graph& g, const ir::Node& n) {
     ok = ok && !a.get_if<std::complex<double>>();
   }
   for (ir::ValueId v : n.outputs) check_value(v);
-  return ok;
+  return ok && shape_rule_accepts(g, n);
 }
 
 bool applies_floating(const ir::Graph& g, const ir::Node& n) {

@@ -67,7 +67,8 @@ Scalar element_math(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index
   return e.finish(e.op(O, e.operand(0, e.compute())));
 }
 
-// Loop rules hold where every tensor has a dtype that loops compute with and every number is known.
+// Loop rules hold where every tensor has a dtype that loops compute with, every number is known, and the shape rule
+// accepts the call.
 bool applies_computable(const ir::Graph& g, const ir::Node& n);
 // The same, and the result is floating-point; the same, and it is not bool.
 bool applies_floating(const ir::Graph& g, const ir::Node& n);

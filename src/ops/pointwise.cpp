@@ -134,8 +134,9 @@ bool shape_div_mode(const ShapeContext& context, std::span<const ir::Arg> args,
                     std::vector<ir::Type>& out) {
   auto mode = Args(context, args).string(2, "");
   if (!mode) return false;
-  return mode->empty() ? shape_elementwise<ResultDType::Float, 2>(context, args, out)
-                       : shape_elementwise<ResultDType::Promoted, 2>(context, args, out);
+  return mode->empty()
+             ? shape_elementwise<ResultDType::Float, 2>(context, args, out)
+             : shape_elementwise<ResultDType::Promoted, 2, Needs::NotBool>(context, args, out);
 }
 
 // Shifting by the width or more gives 0 (right: the sign), by less than nothing as well.
@@ -262,8 +263,9 @@ Scalar signbit(Element& e) {
 
 Scalar copy(Element& e) { return e.operand(0, e.result()); }
 
+// Halves are rounded at each step, as in eager.
 Scalar logit(Element& e) {
-  const DType d = e.compute();
+  const DType d = e.result();
   Scalar x = e.operand(0, d);
   if (auto eps = e.args.number(1)) {
     x = e.op(LoopOp::Min, e.op(LoopOp::Max, x, e.c(*eps, d)), e.c(1.0 - *eps, d));
@@ -376,7 +378,7 @@ bool shape_pow_scalar(const ShapeContext& context, std::span<const ir::Arg> args
   Args a(context, args);
   auto dtype = common_dtype(a, kPair, false);
   auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
-  if (!dtype || !t) return false;
+  if (!dtype || !t || *dtype == DType::B8) return false;
   t->dtype = *dtype;
   out.push_back(ir::Type::of(std::move(*t)));
   return true;
@@ -389,10 +391,20 @@ bool shape_logical_not(const ShapeContext& context, std::span<const ir::Arg> arg
 
 #define E(f) element_rule<f>
 #define none nullptr
-constexpr ShapeRule unary = shape_elementwise<ResultDType::Promoted, 1>;
+constexpr ResultDType Promoted = ResultDType::Promoted;
+constexpr ShapeRule unary = shape_elementwise<Promoted, 1>;
+constexpr ShapeRule unary_number = shape_elementwise<Promoted, 1, Needs::NotBool>;
+constexpr ShapeRule unary_real = shape_elementwise<Promoted, 1, Needs::Floating>;
+constexpr ShapeRule unary_integer = shape_elementwise<Promoted, 1, Needs::Integers>;
 constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
 constexpr ShapeRule unary_bool = shape_elementwise<ResultDType::Bool, 1>;
-constexpr ShapeRule promoted = shape_elementwise<ResultDType::Promoted, 2>;
+constexpr ShapeRule promoted = shape_elementwise<Promoted, 2>;
+constexpr ShapeRule promoted_number = shape_elementwise<Promoted, 2, Needs::NotBool>;
+constexpr ShapeRule promoted_real = shape_elementwise<Promoted, 2, Needs::Floating>;
+constexpr ShapeRule without_bool = shape_elementwise<Promoted, 2, Needs::NoBool>;
+constexpr ShapeRule one_dtype = shape_elementwise<Promoted, 2, Needs::SameDType>;
+constexpr ShapeRule integers = shape_elementwise<Promoted, 2, Needs::Integers>;
+constexpr ShapeRule number_integers = shape_elementwise<Promoted, 2, Needs::NumberIntegers>;
 constexpr ShapeRule promoted_float = shape_elementwise<ResultDType::Float, 2>;
 constexpr ShapeRule comparison = shape_elementwise<ResultDType::Bool, 2>;
 constexpr Applies real = applies_computable;

@@ -69,7 +69,7 @@ std::optional<DType> fold_dtype(Fold f, DType in, std::optional<DType> asked) {
     case Fold::Truth:
       return in == DType::U8 ? DType::U8 : DType::B8;
     case Fold::Position:
-      return DType::I64;
+      return in == DType::B8 ? std::nullopt : std::optional(DType::I64);
   }
   return std::nullopt;
 }
@@ -138,7 +138,8 @@ bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   if (t.dim() != 0) return false;
   ValueId v = n.arg(0).value();
   if (result.dtype == DType::U8 && t.dtype == DType::U8) v = c.cast(v, DType::B8);
-  out.push_back(c.cast(v, result.dtype));
+  const ValueId cast = c.cast(v, result.dtype);
+  out.push_back(cast == n.arg(0).value() ? c.unary("aten.clone.default", cast) : cast);
   return true;
 }
 

@@ -216,6 +216,39 @@ std::optional<DType> common_dtype(const Args& args, std::span<const size_t> oper
   return d && to_float ? std::optional(to_floating(*d)) : d;
 }
 
+bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DType common) {
+  auto every_tensor = [&](auto&& holds) {
+    return std::all_of(operands.begin(), operands.end(), [&](size_t i) {
+      const TensorType* t = args.tensor(i);
+      return !t || holds(t->dtype);
+    });
+  };
+  auto floating = [](DType d) { return ir::is_floating(d); };
+  const TensorType* first = args.tensor(operands[0]);
+  auto like_first = [&](DType d) { return first && d == first->dtype; };
+  switch (needs) {
+    case Needs::Anything:
+      return true;
+    case Needs::NotBool:
+      return common != DType::B8;
+    case Needs::Floating:
+      return floating(common);
+    case Needs::Integers:
+      return ir::is_integral(common, true);
+    case Needs::NumberIntegers:
+      return ir::is_integral(common, false);
+    case Needs::NoBool:
+      return every_tensor([](DType d) { return d != DType::B8; });
+    case Needs::AllFloating:
+      return every_tensor(floating);
+    case Needs::SameDType:
+      return every_tensor(like_first);
+    case Needs::SameFloating:
+      return floating(common) && every_tensor(like_first);
+  }
+  return false;
+}
+
 std::optional<TensorType> elementwise_type(const Args& args, std::span<const size_t> operands,
                                            ResultDType rule) {
   auto dtype = common_dtype(args, operands, rule == ResultDType::Float);

@@ -43,6 +43,20 @@ enum class ResultDType : uint8_t {
   First,  // that of the first operand
 };
 
+// What eager asks of the dtypes, with an error otherwise.
+enum class Needs : uint8_t {
+  Anything,
+  NotBool,         // of the result
+  Floating,        // of the result
+  Integers,        // of the result, bool among them
+  NumberIntegers,  // of the result, without bool
+  NoBool,          // of each operand
+  AllFloating,     // each tensor
+  SameDType,       // tensors of one dtype
+  SameFloating,
+};
+bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DType common);
+
 // The type of an element-wise result of arguments `operands` (tensors and numbers).
 std::optional<ir::TensorType> elementwise_type(const Args& args, std::span<const size_t> operands,
                                                ResultDType rule);
@@ -55,14 +69,16 @@ std::optional<DType> common_dtype(const Args& args, std::span<const size_t> oper
 ir::TensorType row_major(DType dtype, ir::Device device, Sizes sizes);
 
 // The shape rule of an op whose first N arguments are its operands.
-template <ResultDType R, size_t N>
+template <ResultDType R, size_t N, Needs W = Needs::Anything>
 bool shape_elementwise(const ShapeContext& context, std::span<const ir::Arg> args,
                        std::vector<ir::Type>& out) {
   size_t operands[N];
   for (size_t i = 0; i < N; ++i) operands[i] = i;
-  auto t = elementwise_type(Args(context, args), operands, R);
-  if (t) out.push_back(ir::Type::of(std::move(*t)));
-  return t.has_value();
+  const Args a(context, args);
+  auto t = elementwise_type(a, operands, R);
+  if (!t || !meets(W, a, operands, t->dtype)) return false;
+  out.push_back(ir::Type::of(std::move(*t)));
+  return true;
 }
 
 }  // namespace oxy::ops
