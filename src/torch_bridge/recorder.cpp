@@ -30,6 +30,8 @@ struct OpFacts {
   std::vector<ArgKind> args;
   bool mutates = false;
   bool data_dependent = false;
+  bool dynamic_shape =
+      false;  // data-dependent for some arguments: torch's meta kernel knows and raises
   bool only_tensor_returns = true;
 };
 
@@ -51,9 +53,9 @@ OpFacts facts_of(const c10::OperatorHandle& op) {
     f.only_tensor_returns &=
         r.type()->kind() == c10::TypeKind::TensorType || is_tensor_list(r.type());
   }
-  f.data_dependent = op.hasTag(at::Tag::data_dependent_output) ||
-                     op.hasTag(at::Tag::dynamic_output_shape) ||
-                     (f.info && f.info->has(ops::DataDependent));
+  f.data_dependent =
+      op.hasTag(at::Tag::data_dependent_output) || (f.info && f.info->has(ops::DataDependent));
+  f.dynamic_shape = op.hasTag(at::Tag::dynamic_output_shape);
   return f;
 }
 
@@ -142,6 +144,7 @@ struct Recorder::Impl final : OpListener {
   std::shared_ptr<Mode> mode;
   std::optional<ThreadState> state;
   std::optional<SymbolicShapes> shapes;  // with Options::symbolic
+  size_t facts_applied = 0;
   std::vector<Source> inputs, attributes;
   std::vector<at::Tensor> attribute_tensors;
   std::unordered_map<const c10::TensorImpl*, ir::ValueId>
@@ -253,6 +256,7 @@ struct Recorder::Impl final : OpListener {
   }
 
   void record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
+    simplify_sizes();
     const OpFacts& f = facts_for(op);
     const size_t n = f.args.size(), base = s.size() - n;
     if (f.target == "aten.lift_fresh.default") return lift(s);
@@ -360,11 +364,21 @@ struct Recorder::Impl final : OpListener {
     if (any_list) node.returns = std::move(lengths);
   }
 
+  static std::vector<PredictedReturn> predict(const c10::OperatorHandle& op, const OpFacts& f,
+                                              c10::ArrayRef<c10::IValue> args) {
+    if (!f.dynamic_shape) return predict_on_meta(op, args);
+    try {
+      return predict_on_meta(op, args);
+    } catch (const std::exception&) {
+      throw Unsupported(
+          cat(f.target, ": the shape of its result depends on data (data-dependent)"));
+    }
+  }
+
   void finish_by_meta(const c10::OperatorHandle& op, const OpFacts& f, torch::jit::Stack& s,
                       size_t base, std::vector<ir::Arg> args,
                       const std::vector<at::Tensor>& tensors) {
-    auto predicted =
-        predict_on_meta(op, c10::ArrayRef<c10::IValue>(s.data() + base, s.size() - base));
+    auto predicted = predict(op, f, c10::ArrayRef<c10::IValue>(s.data() + base, s.size() - base));
     s.resize(base);
     std::vector<ir::Type> types;
     std::vector<int32_t> lengths;
@@ -415,11 +429,11 @@ struct Recorder::Impl final : OpListener {
 
   // ---- the end
 
-  // The facts as they are now may say more of a size than when it was recorded.
+  // New facts may say more of sizes recorded before.
   void simplify_sizes() {
-    if (!shapes) return;
-    ir::substitute_symbols(graph,
-                           [this](ir::Expr symbol) { return shapes->facts()->simplify(symbol); });
+    if (!shapes || shapes->facts()->facts().size() == facts_applied) return;
+    facts_applied = shapes->facts()->facts().size();
+    ir::map_exprs(graph, [this](ir::Expr e) { return shapes->facts()->simplify(e); });
   }
 
   void add_mutations() {
@@ -653,6 +667,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
   {
     // Rebuilding views runs ops on fakes; autograd has nothing to add there.
     c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    impl_->simplify_sizes();
     impl_->add_mutations();
     impl_->add_outputs(results);
     impl_->simplify_sizes();
