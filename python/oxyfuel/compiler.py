@@ -13,7 +13,7 @@ import torch
 
 from oxyfuel import _C, statistics
 from oxyfuel.logs import log
-from oxyfuel.options import make_settings
+from oxyfuel.options import is_on, make_settings
 
 _lock = threading.RLock()  # one compilation at a time
 _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
@@ -37,7 +37,7 @@ def compile_fx(
     del example_inputs  # sizes are taken from the first call, when the real tensors are there
     settings = make_settings(options)
     statistics.count("graphs")
-    if settings.get("disable") == "true":
+    if settings.get("disable") == "True":
         return gm
     return _Graph(gm, settings).callable
 
@@ -57,7 +57,7 @@ class _Graph:
     def __init__(self, gm: torch.fx.GraphModule, settings: _C.Settings) -> None:
         self._gm = gm
         self._settings = settings
-        self._strict = settings.get("strict") == "true"
+        self._strict = settings.get("strict") == "True"
         self._torch_graph: _C.TorchGraph | None = None
         self.callable = _C.CompiledGraph(gm, self.compile, self.report, _attribute_slots(gm))
         _graphs.add(self)
@@ -84,10 +84,10 @@ class _Graph:
             log("graph_code", "captured graph", self._gm.code)
             self._torch_graph = _C.TorchGraph.from_fx(self._gm)
         recording = _C.record(self._torch_graph, args)
-        log("aot_graphs", "ATen graph", recording.text())
-        plan = _C.make_plan(recording, args, self._settings)
+        plan = _C.make_plan(recording, self._torch_graph, args, self._settings)
         statistics.count("plans")
         statistics.count("kernels", plan.kernel_count())
+        statistics.count("kernel_calls", plan.kernel_calls())
         statistics.count("extern_calls", plan.extern_count())
         return plan
 

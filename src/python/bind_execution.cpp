@@ -1,12 +1,17 @@
 // Python's view of execution: plans, the callable of a compiled graph, the memory pool.
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 
 #include "python/bindings.h"
 #include "python/compiled_graph.h"
 #include "python/compiled_plan.h"
 #include "python/replay.h"
-#include "runtime/extern_plan.h"
+#include "ir/text.h"
+#include "pipeline/compilers.h"
+#include "pipeline/pipeline.h"
 #include "support/settings.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/tensor_meta.h"
@@ -27,16 +32,33 @@ std::vector<bridge::Input> inputs_of(const py::tuple& args) {
   return out;
 }
 
-int64_t count_extern_calls(const runtime::Plan& plan) {
-  return std::count_if(plan.steps.begin(), plan.steps.end(),
-                       [](const auto& s) { return std::holds_alternative<runtime::ExternStep>(s); });
+// The folder of this extension, where the Clang library lies too.
+std::string own_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&bind_execution), &info) == 0 || !info.dli_fname) return ".";
+  return std::filesystem::path(info.dli_fname).parent_path().string();
 }
 
-std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const py::tuple& args, const Settings& settings) {
+// The time of the recording belongs to the compilation too, but happened before its trace began.
+std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch_ir, const py::tuple& args,
+                                        const Settings& settings) {
   bridge::Executable::Options options;
   options.strict = settings.strict;
-  runtime::Plan plan = runtime::make_extern_plan(r.graph);
-  return std::make_shared<CompiledPlan>(std::move(plan), r.attributes, inputs_of(args), options, r.result);
+  auto inputs = inputs_of(args);
+  pipeline::Report report;
+  runtime::Plan plan;
+  {
+    py::gil_scoped_release released;
+    pipeline::Trace trace(settings, r.graph.name);
+    trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
+    std::string why;
+    auto compiler = pipeline::compiler_for(settings, own_folder(), why);
+    plan = pipeline::compile(r.graph, settings, compiler.get(), trace, report);
+    trace.finish();
+  }
+  auto compiled = std::make_shared<CompiledPlan>(std::move(plan), r.attributes, inputs, options, r.result);
+  compiled->report = report;
+  return compiled;
 }
 
 py::dict pool_stats() {
@@ -75,9 +97,10 @@ py::list threads_used(int64_t range, int64_t grain) {
 void bind_execution(py::module_& m) {
   py::class_<CompiledPlan, std::shared_ptr<CompiledPlan>>(m, "CompiledPlan", "Steps that a call runs natively.")
       .def("text", [](const CompiledPlan& p) { return runtime::print(p.executable.plan()); })
-      .def("extern_count", [](const CompiledPlan& p) { return count_extern_calls(p.executable.plan()); })
-      .def("kernel_count", [](const CompiledPlan& p) { return p.executable.plan().kernels.size(); });
-  m.def("make_plan", &make_plan, py::arg("recording"), py::arg("example_inputs"), py::arg("settings"),
+      .def("extern_count", [](const CompiledPlan& p) { return p.report.extern_calls; }, "Extern calls a call makes.")
+      .def("kernel_count", [](const CompiledPlan& p) { return p.report.kernels; }, "Distinct kernels.")
+      .def("kernel_calls", [](const CompiledPlan& p) { return p.report.kernel_calls; }, "Kernels a call runs.");
+  m.def("make_plan", &make_plan, py::arg("recording"), py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),
         "A plan for inputs like these.");
   m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
   m.def("pool_stats", &pool_stats, "The pool of large outputs: bytes cached and in use, hits, misses.");

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "pipeline/pipeline.h"
 #include "python/result_tree.h"
 #include "torch_bridge/execute.h"
 
@@ -21,6 +22,7 @@ struct CompiledPlan {
 
   bridge::Executable executable;
   ResultTree result;
+  pipeline::Report report;
   bool flat = false;  // a tuple or list of outputs: the usual case, built without the tree's help
 };
 
