@@ -1,3 +1,4 @@
+// Specialised graphs, and matching a graph's inputs against real sizes.
 #include "ir/specialize.h"
 
 #include "support/check.h"
@@ -7,12 +8,12 @@ namespace {
 
 using Replace = std::function<Expr(Expr)>;
 
-class Substituter {
+class Mapper {
  public:
-  explicit Substituter(const Replace& value_of) : value_of_(value_of) {}
+  explicit Mapper(const Replace& f) : f_(f) {}
 
   void operator()(Expr& e) const {
-    if (!e.is_const()) e = sym::substitute(e, value_of_);
+    if (!e.is_const()) e = f_(e);
   }
 
   void operator()(TensorType& t) const {
@@ -44,7 +45,7 @@ class Substituter {
   }
 
  private:
-  const Replace& value_of_;
+  const Replace& f_;
 };
 
 // Solves one equation `e == value` after another for the symbols in them.
@@ -115,25 +116,26 @@ bool match_strides(Matcher& m, const TensorType& t, const InputSizes& in) {
 
 }  // namespace
 
-void substitute_symbols(Graph& g, const Replace& value_of) {
-  const Substituter substitute(value_of);
-  for (uint32_t i = 0; i < g.value_count(); ++i) substitute(g.value(ValueId(i)).type);
+void map_exprs(Graph& g, const Replace& f) {
+  const Mapper map(f);
+  for (uint32_t i = 0; i < g.value_count(); ++i) map(g.value(ValueId(i)).type);
   for (NodeId id : g.order()) {
     Node& n = g.node(id);
-    for (Arg& a : n.args) substitute(a);
-    for (auto& [key, a] : n.kwargs) substitute(a);
+    for (Arg& a : n.args) map(a);
+    for (auto& [key, a] : n.kwargs) map(a);
   }
-  substitute(g.result);
-  for (OutputSpec& o : g.outputs) substitute(o.type);
+  map(g.result);
+  for (OutputSpec& o : g.outputs) map(o.type);
 }
 
 Graph specialize(const Graph& g, const std::function<std::optional<int64_t>(Expr)>& value_of) {
   Graph out = g;
-  substitute_symbols(out, [&](Expr symbol) -> Expr {
+  const Replace fill_in = [&](Expr symbol) -> Expr {
     auto v = value_of(symbol);
     if (!v) throw UserError(cat("no value for the symbol ", symbol.name()));
     return *v;
-  });
+  };
+  map_exprs(out, [&](Expr e) { return sym::substitute(e, fill_in); });
   return out;
 }
 

@@ -9,8 +9,8 @@
 
 namespace oxy::ir {
 
-// Replaces symbols everywhere: types, arguments, outputs. `value_of` gives a symbol's replacement, or the symbol.
-void substitute_symbols(Graph& g, const std::function<Expr(Expr symbol)>& value_of);
+// Replaces every expression of symbols, in types, arguments and outputs, by what `f` gives for it.
+void map_exprs(Graph& g, const std::function<Expr(Expr)>& f);
 
 // A copy with the value of every symbol filled in. UserError where `value_of` has none for a symbol that occurs.
 Graph specialize(const Graph& g,

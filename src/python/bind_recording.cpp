@@ -1,6 +1,7 @@
 // Python's view of recording: TorchGraph (Torch IR), AtenGraph (a recording), and the way between them.
 #include "python/bindings.h"
 
+#include "ir/specialize.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "python/fx_import.h"
@@ -112,6 +113,65 @@ void bind_torch_graph(py::module_& m) {
       });
 }
 
+using DynamicInputs = std::map<size_t, std::vector<int64_t>>;
+
+std::vector<std::string> facts_of(const Recording& r) {
+  return r.facts ? r.facts->text() : std::vector<std::string>();
+}
+
+std::vector<std::string> fact_positions(const Recording& r) {
+  std::vector<std::string> out;
+  if (!r.facts) return out;
+  for (const auto& f : r.facts->facts()) out.push_back(f.where);
+  return out;
+}
+
+using SymbolMap = std::map<std::string, int64_t>;
+
+std::optional<SymbolMap> match(const Recording& r, const std::vector<py::object>& inputs) {
+  std::vector<ir::InputSizes> sizes(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (THPVariable_Check(inputs[i].ptr())) {
+      const at::Tensor& t = THPVariable_Unpack(inputs[i].ptr());
+      sizes[i] = {t.sizes(), t.strides(), t.storage_offset(), 0};
+    } else if (PyLong_Check(inputs[i].ptr())) {
+      sizes[i].number = inputs[i].cast<int64_t>();
+    }
+  }
+  auto found = ir::match_inputs(r.graph, sizes);
+  if (!found) return std::nullopt;
+  auto value_of = [&](sym::Expr symbol) {
+    // A symbol that is in no input's type was replaced there by what a fact says it equals.
+    const sym::Expr e = found->find(symbol) || !r.facts ? symbol : r.facts->simplify(symbol);
+    return sym::evaluate(e, [&](sym::Expr s) {
+      auto v = found->find(s);
+      if (!v) throw UserError(cat("no input gives the symbol ", s.name()));
+      return *v;
+    });
+  };
+  if (r.facts && !r.facts->holds(value_of)) return std::nullopt;
+  SymbolMap out;
+  for (ir::ValueId v : r.graph.inputs()) {
+    std::vector<sym::Expr> symbols;
+    const ir::Type& type = r.graph.value(v).type;
+    for (sym::Expr e : type.tensor.sizes) sym::collect_symbols(e, symbols);
+    sym::collect_symbols(type.expr, symbols);
+    for (sym::Expr s : symbols) out[s.name()] = value_of(s);
+  }
+  return out;
+}
+
+std::shared_ptr<Recording> specialize(const Recording& r, const SymbolMap& values) {
+  auto value_of = [&](sym::Expr symbol) {
+    auto it = values.find(symbol.name());
+    return it == values.end() ? std::nullopt : std::optional(it->second);
+  };
+  auto out = std::make_shared<Recording>(r);
+  out->graph = ir::specialize(r.graph, value_of);
+  out->facts = nullptr;
+  return out;
+}
+
 void bind_aten_graph(py::module_& m) {
   py::class_<Recording, std::shared_ptr<Recording>>(m, "AtenGraph",
                                                     "What a call does, as ATen ops.")
@@ -130,6 +190,11 @@ void bind_aten_graph(py::module_& m) {
       .def("type_of",
            [](const Recording& r, uint32_t value) { return describe_type(r.graph, value); })
       .def_readonly("visible_outputs", &Recording::visible_outputs)
+      .def("facts", &facts_of, "What the recording relies on: conditions over its symbolic sizes.")
+      .def("fact_positions", &fact_positions, "For each fact the place in the user's code that asked.")
+      .def("match", &match, py::arg("inputs"),
+           "The values of the symbols for inputs like these, or None where the recording is not for them.")
+      .def("specialize", &specialize, py::arg("values"), "The recording for these values of its symbols.")
       .def(
           "build_result",
           [](const Recording& r, const std::vector<py::object>& outputs) {
@@ -147,11 +212,14 @@ void bind_recording(py::module_& m) {
   bind_aten_graph(m);
   m.def(
       "record",
-      [](TorchIr& ir, const py::object& args, bool shape_rules) {
-        return std::make_shared<Recording>(record(ir, args, {.shape_rules = shape_rules}));
+      [](TorchIr& ir, const py::object& args, bool shape_rules, DynamicInputs dynamic) {
+        return std::make_shared<Recording>(
+            record(ir, args, {.shape_rules = shape_rules, .dynamic = std::move(dynamic)}));
       },
       py::arg("graph"), py::arg("example_inputs"), py::arg("shape_rules") = true,
-      "Records one call as ATen ops. Raises Unsupported where that cannot be done.");
+      py::arg("dynamic") = DynamicInputs(),
+      "Records one call as ATen ops. Raises Unsupported where that cannot be done. `dynamic` maps "
+      "an input's position to its dimensions of symbolic size (a number's to an empty list).");
 }
 
 }  // namespace oxy::python

@@ -177,11 +177,18 @@ py::object mode_object() {
   return py::reinterpret_borrow<py::object>(type)();
 }
 
-py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::string& name) {
+// `dynamic`: the symbolic dimensions, or null where all is constant.
+py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::string& name,
+                      const std::vector<int64_t>* dynamic) {
   PyObject* p = real.ptr();
   if (THPVariable_Check(p)) {
-    return py::reinterpret_steal<py::object>(
-        THPVariable_Wrap(recorder.add_input(THPVariable_Unpack(p), name)));
+    std::span<const int64_t> dims;
+    if (dynamic) dims = *dynamic;
+    at::Tensor fake = recorder.add_input(THPVariable_Unpack(p), name, dims);
+    return py::reinterpret_steal<py::object>(THPVariable_Wrap(fake));
+  }
+  if (dynamic && PyLong_Check(p) && !PyBool_Check(p)) {
+    return py::cast(recorder.add_symbolic_number(real.cast<int64_t>(), name));
   }
   if (PyBool_Check(p) || p == Py_None || PyFloat_Check(p)) {
     recorder.add_number(0, name);
@@ -193,6 +200,28 @@ py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::st
     return number;
   }
   throw Unsupported(cat("an input of type ", Py_TYPE(p)->tp_name));
+}
+
+// torch puts a symbolic number that meets a tensor into a tensor of a made-up value, with the number as an attribute.
+std::optional<c10::Scalar> symbolic_number(const at::Tensor& t) {
+  py::gil_scoped_acquire gil;
+  auto held = py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
+  if (!py::hasattr(held, "_wrapped_number")) return std::nullopt;
+  py::object number = held.attr("_wrapped_number");
+  if (torch::is_symint(number)) return c10::Scalar(number.cast<c10::SymInt>());
+  if (torch::is_symfloat(number)) return c10::Scalar(number.cast<c10::SymFloat>());
+  throw Unsupported("a symbolic truth value that meets a tensor");
+}
+
+// The Torch IR takes over the recording's symbols for the types of its values, unless its own text has some.
+bool adopt_symbols(TorchIr& ir, const std::shared_ptr<sym::ExprPool>& pool) {
+  if (ir.graph.pool != ir.recorded_pool && ir.graph.pool->symbol_count() > 0) return false;
+  for (uint32_t i = 0; i < ir.graph.value_count(); ++i) {
+    ir::Type& type = ir.graph.value(ir::ValueId(i)).type;
+    if (type.is_tensor()) type = ir::Type::opaque();
+  }
+  ir.graph.pool = ir.recorded_pool = pool;
+  return true;
 }
 
 std::vector<py::object> as_vector(py::handle args) {
@@ -210,7 +239,11 @@ py::object replay(const TorchIr& ir, py::handle args) {
 
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   py::object mode = mode_object();
-  bridge::Recorder recorder({.shape_rules = options.shape_rules, .mode_object = mode.ptr()});
+  const bool symbolic = !options.dynamic.empty();
+  bridge::Recorder recorder({.shape_rules = options.shape_rules,
+                             .mode_object = mode.ptr(),
+                             .symbolic = symbolic,
+                             .symbolic_number = symbolic_number});
   const std::vector<py::object> real = as_vector(args);
   if (real.size() != ir.graph.inputs().size()) {
     throw UserError(
@@ -222,13 +255,18 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
     size_t same = 0;
     while (same < i && !(real[same].is(real[i]) && THPVariable_Check(real[i].ptr()))) ++same;
     if (same < i) throw Unsupported("the same tensor as two inputs");
-    fakes.push_back(fake_input(recorder, real[i], name));
+    auto dynamic = options.dynamic.find(i);
+    const bool fixed = dynamic == options.dynamic.end();
+    fakes.push_back(fake_input(recorder, real[i], name, fixed ? nullptr : &dynamic->second));
   }
+  // Arithmetic of symbolic numbers in Python.
+  if (symbolic) py::module_::import("torch.fx.experimental.sym_node");
+  ir::Graph* types = !symbolic || adopt_symbols(ir, recorder.pool()) ? &ir.graph : nullptr;
   const bool grad = c10::GradMode::is_enabled();
   Recording out;
   recorder.enter();
   try {
-    py::object result = Replayer(ir, &recorder, &ir.graph).run(fakes);
+    py::object result = Replayer(ir, &recorder, types).run(fakes);
     if (c10::GradMode::is_enabled() != grad)
       throw Unsupported("a graph that leaves another grad mode");
     std::vector<at::Tensor> tensors;
@@ -242,6 +280,7 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   }
   out.graph.name = ir.graph.name;
   out.attributes = recorder.attributes();
+  out.facts = recorder.facts();
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Runs Torch IR by calling the real torch functions: on real tensors that is eager; on a recorder's fakes it records.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -19,10 +20,13 @@ struct Recording {
   std::vector<at::Tensor> attributes;  // behind the graph's attribute nodes, in order
   ResultTree result;             // what to hand back: leaves are outputs of the graph, or constants
   uint32_t visible_outputs = 0;  // outputs beyond these are memory that others are views of
+  std::shared_ptr<const sym::ShapeFacts> facts;  // of a recording with symbolic sizes
 };
 
 struct RecordOptions {
   bool shape_rules = true;
+  // By input: the dimensions whose sizes are symbols; for a number an empty list, which makes it one.
+  std::map<size_t, std::vector<int64_t>> dynamic;
 };
 
 // Records one call with these example inputs (tensors, numbers, None). Notes the types of tensors in the Torch IR.

@@ -20,6 +20,8 @@ struct TorchIr {
   std::vector<py::object> bound;
   // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.
   std::vector<uint32_t> last_use;
+  // The symbols in the types of its values, where a recording put them there.
+  std::shared_ptr<sym::ExprPool> recorded_pool;
 
   py::object& bound_of(ir::NodeId id) {
     if (bound.size() <= id.index) bound.resize(id.index + 1);

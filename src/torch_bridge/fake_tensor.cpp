@@ -5,6 +5,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include "support/check.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::bridge {
 namespace {
@@ -54,9 +55,13 @@ ir::TensorType type_of(const at::Tensor& t) {
   ir::TensorType type;
   type.dtype = static_cast<ir::DType>(t.scalar_type());
   type.device = {static_cast<int8_t>(t.device().type()), static_cast<int8_t>(t.device().index())};
-  for (int64_t s : t.sizes()) type.sizes.emplace_back(s);
-  for (int64_t s : t.strides()) type.strides.emplace_back(s);
-  type.offset = t.storage_offset();
+  if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    read_symbolic_sizes(t, type);
+  } else {
+    for (int64_t s : t.sizes()) type.sizes.emplace_back(s);
+    for (int64_t s : t.strides()) type.strides.emplace_back(s);
+    type.offset = t.storage_offset();
+  }
   type.requires_grad = t.requires_grad();
   return type;
 }

@@ -60,7 +60,8 @@ class MetaArguments {
 
  private:
   at::Tensor convert(const at::Tensor& t) {
-    if (!t.defined()) {
+    // A wrapped number keeps its value: kernels in Python take it out.
+    if (!t.defined() || t.unsafeGetTensorImpl()->is_wrapped_number()) {
       metas_.emplace_back();
       return t;
     }

@@ -1,0 +1,273 @@
+#include "torch_bridge/sym_node.h"
+
+#include <c10/core/SymFloat.h>
+#include <c10/core/SymNodeImpl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <variant>
+
+#include "support/check.h"
+
+namespace oxy::bridge {
+namespace {
+
+using c10::SymNode;
+using sym::Condition;
+using sym::Expr;
+using Nodes = c10::ArrayRef<SymNode>;
+
+// Bounds such as the end of x[1:] are the largest int64, which no expression holds; beyond this all are alike.
+constexpr int64_t kNoBound = Expr::kMaxConst / 2;
+Expr clamped(int64_t v) { return std::clamp(v, -kNoBound, kNoBound); }
+bool is_no_bound(Expr e) { return e.is_const() && (e.value() >= kNoBound || e.value() <= -kNoBound); }
+
+class Node final : public c10::SymNodeImpl {
+ public:
+  using Value = std::variant<Expr, Condition, double>;
+  Node(Value value, std::shared_ptr<sym::ShapeFacts> facts) : value_(std::move(value)), facts_(std::move(facts)) {}
+
+  static const Node& of(const SymNode& n) { return of(*n); }
+  static const Node& of(const c10::SymNodeImpl& n) {
+    auto* ours = dynamic_cast<const Node*>(&n);
+    if (!ours) throw Unsupported("a symbolic size of another recording or of another compiler");
+    return *ours;
+  }
+
+  Expr expr() const {
+    if (auto* e = std::get_if<Expr>(&value_)) return facts_->simplify(*e);
+    throw Unsupported("a symbolic number that is not an integer");
+  }
+  const std::shared_ptr<sym::ShapeFacts>& facts() const { return facts_; }
+
+  bool is_int() override { return std::holds_alternative<Expr>(value_); }
+  bool is_bool() override { return std::holds_alternative<Condition>(value_); }
+  bool is_float() override { return std::holds_alternative<double>(value_); }
+  bool has_hint() override { return true; }
+  std::string str() override {
+    if (is_float()) return cat(std::get<double>(value_));
+    return is_int() ? sym::print(expr()) : sym::print(std::get<Condition>(value_));
+  }
+  SymNode clone() override { return SymNode::reclaim_copy(this); }
+  SymNode wrap_int(int64_t v) override { return make(clamped(v)); }
+  SymNode wrap_float(double v) override { return make(v); }
+  SymNode wrap_bool(bool v) override { return make(sym::constant_condition(v)); }
+
+  std::optional<int64_t> constant_int() override { return maybe_as_int(); }
+  std::optional<int64_t> maybe_as_int() override {
+    if (!is_int()) return std::nullopt;
+    Expr e = expr();
+    return e.is_const() ? std::optional(e.value()) : std::nullopt;
+  }
+  std::optional<bool> constant_bool() override {
+    return is_bool() ? facts_->known(condition()) : std::nullopt;
+  }
+  bool is_constant() override { return is_float() || constant_int() || constant_bool(); }
+  bool is_symbolic() override { return !is_constant(); }
+
+  SymNode add(const SymNode& o) override {
+    return arithmetic(o, [](Expr a, Expr b) { return a + b; }, [](double a, double b) { return a + b; });
+  }
+  SymNode sub(const SymNode& o) override {
+    return arithmetic(o, [](Expr a, Expr b) { return a - b; }, [](double a, double b) { return a - b; });
+  }
+  SymNode mul(const SymNode& o) override {
+    return arithmetic(o, [](Expr a, Expr b) { return a * b; }, [](double a, double b) { return a * b; });
+  }
+  SymNode floordiv(const SymNode& o) override {
+    return arithmetic(o, [this](Expr a, Expr b) { return sym::floordiv(a, divisor(b)); },
+                      [](double a, double b) { return std::floor(a / b); });
+  }
+  SymNode mod(const SymNode& o) override {
+    return arithmetic(o, [this](Expr a, Expr b) { return sym::mod(a, divisor(b)); },
+                      [](double a, double b) { return a - b * std::floor(a / b); });
+  }
+  SymNode sym_min(const SymNode& o) override {
+    return arithmetic(o, [](Expr a, Expr b) { return sym::min(a, b); },
+                      [](double a, double b) { return std::min(a, b); });
+  }
+  SymNode sym_max(const SymNode& o) override {
+    return arithmetic(o, [](Expr a, Expr b) { return sym::max(a, b); },
+                      [](double a, double b) { return std::max(a, b); });
+  }
+  SymNode neg() override { return is_float() ? make(-std::get<double>(value_)) : make(-expr()); }
+  SymNode truediv(const SymNode& o) override { return make(as_float() / of(o).as_float()); }
+  SymNode float_pow(const SymNode& o) override { return make(std::pow(as_float(), of(o).as_float())); }
+  SymNode pow_by_natural(const SymNode& o) override { return pow(o); }
+  SymNode pow(const SymNode& o) override {
+    const Node& exponent = of(o);
+    if (!is_int() || !exponent.is_expr()) return float_pow(o);
+    const int64_t n = exponent.facts_->pin(exponent.expr());
+    if (n < 0 || n > 16) return float_pow(o);
+    Expr power = 1;
+    for (int64_t i = 0; i < n; ++i) power = power * expr();
+    return make(power);
+  }
+  SymNode ceil() override { return is_float() ? make(clamped(rounded(std::ceil(as_float())))) : clone(); }
+  SymNode floor() override { return is_float() ? make(clamped(rounded(std::floor(as_float())))) : clone(); }
+  SymNode sym_float() override { return make(as_float()); }
+
+  SymNode eq(const SymNode& o) override {
+    return compare(o, [](Expr a, Expr b) { return sym::equal(a, b); }, [](double a, double b) { return a == b; });
+  }
+  SymNode ne(const SymNode& o) override { return of(eq(o)).inverted(); }
+  SymNode lt(const SymNode& o) override {
+    return compare(o, [](Expr a, Expr b) { return sym::less(a, b); }, [](double a, double b) { return a < b; });
+  }
+  SymNode le(const SymNode& o) override {
+    return compare(o, [](Expr a, Expr b) { return sym::at_most(a, b); }, [](double a, double b) { return a <= b; });
+  }
+  SymNode gt(const SymNode& o) override { return of(o).mutable_self().lt(clone()); }
+  SymNode ge(const SymNode& o) override { return of(o).mutable_self().le(clone()); }
+  SymNode sym_not() override { return inverted(); }
+  SymNode sym_and(const SymNode& o) override { return make(sym::both(condition(), of(o).condition())); }
+  SymNode sym_or(const SymNode& o) override { return make(sym::either(condition(), of(o).condition())); }
+  SymNode sym_ite(const SymNode& yes, const SymNode& no) override { return facts_->decide(condition()) ? yes : no; }
+
+  int64_t guard_int(const char*, int64_t) override { return facts_->pin(expr()); }
+  bool guard_bool(const char*, int64_t) override { return facts_->decide(condition()); }
+  double guard_float(const char*, int64_t) override { return as_float(); }
+  bool statically_known_true(const char*, int64_t) override { return facts_->known(condition()).value_or(false); }
+  int64_t int_() override { return facts_->pin(expr()); }
+  bool bool_() override { return facts_->decide(condition()); }
+
+  SymNode is_contiguous(Nodes sizes, Nodes strides) override {
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.rbegin(), order.rend(), 0);
+    return make(densely(sizes, strides, order));
+  }
+  SymNode is_channels_last_contiguous_2d(Nodes sizes, Nodes strides) override {
+    return make(sizes.size() == 4 ? densely(sizes, strides, {1, 3, 2, 0}) : sym::constant_condition(false));
+  }
+  SymNode is_channels_last_contiguous_3d(Nodes sizes, Nodes strides) override {
+    return make(sizes.size() == 5 ? densely(sizes, strides, {1, 4, 3, 2, 0}) : sym::constant_condition(false));
+  }
+  SymNode is_channels_last_strides_2d(Nodes sizes, Nodes strides) override {
+    return make(sizes.size() == 4 ? like_channels_last(sizes, strides, {1, 3, 2, 0}) : sym::constant_condition(false));
+  }
+  SymNode is_channels_last_strides_3d(Nodes sizes, Nodes strides) override {
+    return make(sizes.size() == 5 ? like_channels_last(sizes, strides, {1, 4, 3, 2, 0})
+                                  : sym::constant_condition(false));
+  }
+  SymNode is_non_overlapping_and_dense(Nodes sizes, Nodes strides) override {
+    return make(densely(sizes, strides, by_stride(sizes, strides), /*empty_is_dense=*/false));
+  }
+
+ private:
+  SymNode make(Value v) const { return c10::make_intrusive<Node>(std::move(v), facts_); }
+  SymNode inverted() const { return make(sym::negate(condition())); }
+  bool is_expr() const { return std::holds_alternative<Expr>(value_); }
+  // Methods of torch's interface are not const.
+  Node& mutable_self() const { return const_cast<Node&>(*this); }
+
+  const Condition& condition() const {
+    if (auto* c = std::get_if<Condition>(&value_)) return *c;
+    throw Unsupported("a symbolic number where a truth is wanted");
+  }
+
+  // Floats are not symbolic: the sizes in one become numbers.
+  double as_float() const {
+    if (auto* d = std::get_if<double>(&value_)) return *d;
+    return static_cast<double>(facts_->pin(expr()));
+  }
+
+  static int64_t rounded(double d) {
+    if (!(std::abs(d) < 9e15)) throw Unsupported("a size computed in floats that is not an integer");
+    return static_cast<int64_t>(d);
+  }
+
+  Expr divisor(Expr b) const {
+    if (facts_->decide(sym::equal(b, 0))) throw UserError("integer division or modulo by zero");
+    return b;
+  }
+
+  template <class OnExprs, class OnFloats>
+  SymNode arithmetic(const SymNode& other, OnExprs exprs, OnFloats floats) {
+    const Node& o = of(other);
+    if (is_expr() && o.is_expr()) return make(exprs(expr(), o.expr()));
+    return make(floats(as_float(), o.as_float()));
+  }
+
+  template <class OnExprs, class OnFloats>
+  SymNode compare(const SymNode& other, OnExprs exprs, OnFloats floats) {
+    const Node& o = of(other);
+    if (is_bool() && std::holds_alternative<Condition>(o.value_)) {
+      return make(sym::constant_condition(facts_->decide(condition()) == facts_->decide(o.condition())));
+    }
+    if (!is_expr() || !o.is_expr()) return make(sym::constant_condition(floats(as_float(), o.as_float())));
+    Expr a = expr(), b = o.expr();
+    // Every size is far from the ends.
+    if (is_no_bound(a) || is_no_bound(b)) {
+      auto place = [](Expr e) { return is_no_bound(e) ? (e.value() > 0 ? 1.0 : -1.0) : 0.0; };
+      return make(sym::constant_condition(floats(place(a), place(b))));
+    }
+    return make(exprs(a, b));
+  }
+
+  // Each dimension of `order`, from the innermost one, begins where the one before it ends.
+  static Condition densely(Nodes sizes, Nodes strides, const std::vector<size_t>& order, bool empty_is_dense = true) {
+    Condition dense = sym::constant_condition(true), empty = sym::constant_condition(false);
+    Expr expected = 1;
+    for (size_t d : order) {
+      Expr size = of(sizes[d]).expr();
+      Condition fits = sym::equal(of(strides[d]).expr(), expected);
+      Condition free = empty_is_dense ? sym::equal(size, 1) : sym::less(size, 2);
+      dense = sym::both(dense, sym::either(free, fits));
+      empty = sym::either(empty, sym::equal(size, 0));
+      expected = expected * size;
+    }
+    return empty_is_dense ? sym::either(empty, dense) : dense;
+  }
+
+  // Strides grow in this order, each beyond what the inner dimensions reach; a tensor of one pixel whose strides fit
+  // row-major order as well does not count.
+  static Condition like_channels_last(Nodes sizes, Nodes strides, const std::vector<size_t>& order) {
+    Condition like = sym::not_equal(of(strides[1]).expr(), 0);
+    Expr reach = 0;
+    for (size_t d : order) {
+      Expr size = of(sizes[d]).expr(), stride = of(strides[d]).expr();
+      like = sym::both(like, sym::both(sym::not_equal(size, 0), sym::at_most(reach, stride)));
+      if (d == 0) like = sym::both(like, sym::not_equal(reach, of(strides[1]).expr()));
+      reach = stride * sym::max(size, Expr(1));
+    }
+    return like;
+  }
+
+  // Dimensions by stride, those of less than two elements last. Where the order depends on the sizes it becomes a fact.
+  std::vector<size_t> by_stride(Nodes sizes, Nodes strides) const {
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<bool> small;
+    for (const SymNode& s : sizes) small.push_back(facts_->decide(sym::less(of(s).expr(), 2)));
+    auto before = [&](size_t a, size_t b) {
+      if (small[a] || small[b]) return !small[a] && small[b];
+      return facts_->decide(sym::less(of(strides[a]).expr(), of(strides[b]).expr()));
+    };
+    std::stable_sort(order.begin(), order.end(), before);
+    return order;
+  }
+
+  Value value_;
+  std::shared_ptr<sym::ShapeFacts> facts_;
+};
+
+}  // namespace
+
+c10::SymInt to_sym_int(Expr e, const std::shared_ptr<sym::ShapeFacts>& facts) {
+  if (e.is_const()) return e.value();
+  return c10::SymInt(SymNode(c10::make_intrusive<Node>(e, facts)));
+}
+
+Expr expr_of(const c10::SymInt& s) {
+  if (!s.is_heap_allocated()) return Expr(s.as_int_unchecked());
+  if (auto constant = s.maybe_as_int()) return Expr(*constant);
+  return Node::of(*s.toSymNodeImplUnowned()).expr();
+}
+
+int64_t hint_of(const c10::SymInt& s) {
+  if (auto constant = s.maybe_as_int()) return *constant;
+  return sym::hint(expr_of(s));
+}
+
+}  // namespace oxy::bridge

@@ -1,0 +1,219 @@
+#include "torch_bridge/symbolic_shapes.h"
+
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/core/impl/PythonDispatcherTLS.h>
+
+#include <algorithm>
+
+#include "support/check.h"
+#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/sym_node.h"
+
+namespace oxy::bridge {
+namespace {
+
+using sym::Expr;
+
+class SymbolicFake final : public c10::TensorImpl {
+ public:
+  using TensorImpl::TensorImpl;
+
+  c10::IntArrayRef sizes_custom() const override { return pinned(sym_sizes(), sizes_); }
+  c10::IntArrayRef strides_custom() const override { return pinned(sym_strides(), strides_); }
+  int64_t numel_custom() const override { return sym_numel().guard_int(__FILE__, __LINE__); }
+  int64_t storage_offset_custom() const override { return sym_storage_offset().guard_int(__FILE__, __LINE__); }
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                         bool allow_change) const override {
+    auto copy = c10::make_intrusive<SymbolicFake>(c10::Storage(storage()), key_set(), dtype());
+    copy_tensor_metadata(this, copy.get(), version, allow_change);
+    return copy;
+  }
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                         bool allow_change) const override {
+    return shallow_copy_and_detach(static_cast<const c10::VariableVersion&>(version), allow_change);
+  }
+
+ private:
+  // The sizes as numbers, kept here because the caller gets a reference.
+  static c10::IntArrayRef pinned(c10::SymIntArrayRef from, std::vector<int64_t>& to) {
+    std::vector<int64_t> values;
+    for (const c10::SymInt& s : from) values.push_back(s.guard_int(__FILE__, __LINE__));
+    if (values != to) to = std::move(values);
+    return to;
+  }
+
+  mutable std::vector<int64_t> sizes_, strides_;
+};
+
+std::vector<c10::SymInt> to_sym_ints(const std::vector<Expr>& exprs, const std::shared_ptr<sym::ShapeFacts>& facts) {
+  std::vector<c10::SymInt> out;
+  for (Expr e : exprs) out.push_back(to_sym_int(e, facts));
+  return out;
+}
+
+// Bytes from the start of the storage to its last element, whatever the sizes.
+Expr span_bytes(const ir::TensorType& t) {
+  Expr last = t.offset;
+  for (size_t i = 0; i < t.sizes.size(); ++i) last += (t.sizes[i] - Expr(1)) * t.strides[i];
+  return (last + Expr(1)) * Expr(ir::byte_size(t.dtype));
+}
+
+std::vector<int64_t> hints_of(c10::SymIntArrayRef s) {
+  std::vector<int64_t> out;
+  for (const c10::SymInt& x : s) out.push_back(hint_of(x));
+  return out;
+}
+
+bool is_symbolic_tensor(const at::Tensor& t) {
+  return t.defined() && t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
+// Calls `f` on every tensor and number in an argument and puts what it gives in their places.
+template <class OnTensor, class OnNumber>
+c10::IValue map_argument(const c10::IValue& v, OnTensor on_tensor, OnNumber on_number) {
+  if (v.isTensor()) return on_tensor(v.toTensor());
+  if (v.isSymInt()) return on_number(v.toSymInt());
+  if (v.isTensorList()) {
+    std::vector<at::Tensor> out;
+    for (const at::Tensor& t : v.toTensorVector()) out.push_back(on_tensor(t));
+    return out;
+  }
+  if (v.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> out;
+    for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
+      out.push_back(t ? std::optional(on_tensor(*t)) : t);
+    }
+    return out;
+  }
+  if (v.isList() && !v.isIntList()) {
+    auto items = v.toListRef();
+    if (std::none_of(items.begin(), items.end(), [](const c10::IValue& x) { return x.isSymInt(); })) return v;
+    std::vector<int64_t> out;
+    for (const c10::IValue& x : items) out.push_back(x.isSymInt() ? on_number(x.toSymInt()) : x.toInt());
+    return out;
+  }
+  return v;
+}
+
+at::Tensor on_hints(const at::Tensor& t) {
+  if (!is_symbolic_tensor(t)) return t;
+  return at::empty_strided(hints_of(t.sym_sizes()), hints_of(t.sym_strides()), t.options());
+}
+
+}  // namespace
+
+bool is_symbolic(const ir::TensorType& t) {
+  auto symbolic = [](Expr e) { return !e.is_const(); };
+  return std::any_of(t.sizes.begin(), t.sizes.end(), symbolic) ||
+         std::any_of(t.strides.begin(), t.strides.end(), symbolic) || symbolic(t.offset);
+}
+
+void read_symbolic_sizes(const at::Tensor& t, ir::TensorType& type) {
+  for (const c10::SymInt& s : t.sym_sizes()) type.sizes.push_back(expr_of(s));
+  for (const c10::SymInt& s : t.sym_strides()) type.strides.push_back(expr_of(s));
+  type.offset = expr_of(t.sym_storage_offset());
+}
+
+Expr SymbolicShapes::symbol_for(int64_t hint) {
+  if (hint < 2) return hint;
+  auto [it, is_new] = symbols_.try_emplace(hint);
+  if (is_new) {
+    it->second = facts_->pool().symbol(cat("s", symbols_.size() - 1), {2, INT64_MAX}, hint);
+  }
+  return it->second;
+}
+
+ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<const int64_t> dims) {
+  ir::TensorType type = type_of(real);
+  const int64_t rank = real.dim();
+  std::vector<bool> chosen(type.sizes.size());
+  for (int64_t d : dims) {
+    if (d < -rank || d >= rank) throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d));
+    chosen[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
+  }
+  for (size_t d = 0; d < chosen.size(); ++d) {
+    if (chosen[d]) type.sizes[d] = symbol_for(real.size(static_cast<int64_t>(d)));
+  }
+  // A stride that is where another dimension ends is that product; others are numbers.
+  std::vector<size_t> order(type.sizes.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
+  auto stride = [&](size_t d) { return real.stride(static_cast<int64_t>(d)); };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return stride(a) < stride(b); });
+  for (size_t i = 1; i < order.size(); ++i) {
+    for (size_t j = i; j-- > 0;) {
+      const size_t inner = order[j];
+      if (stride(order[i]) == 0 || stride(inner) * real.size(static_cast<int64_t>(inner)) != stride(order[i])) continue;
+      type.strides[order[i]] = type.strides[inner] * type.sizes[inner];
+      break;
+    }
+  }
+  return type;
+}
+
+at::Tensor SymbolicShapes::make_fake(const ir::TensorType& type, const c10::Storage* storage) const {
+  if (!is_symbolic(type)) return bridge::make_fake(type, storage);
+  // The keys, the device and a storage of its own as those of any fake.
+  ir::TensorType plain = type;
+  plain.sizes = plain.strides = {};
+  plain.offset = 0;
+  at::Tensor model = bridge::make_fake(plain);
+  c10::Storage own = model.storage();
+  if (storage) {
+    own = *storage;
+  } else {
+    own.unsafeGetStorageImpl()->set_nbytes(to_sym_int(span_bytes(type), facts_));
+  }
+  auto t = at::detail::make_tensor<SymbolicFake>(std::move(own), model.key_set(), model.dtype());
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(to_sym_ints(type.sizes, facts_), to_sym_ints(type.strides, facts_),
+                                                 to_sym_int(type.offset, facts_));
+  return t;
+}
+
+void SymbolicShapes::simplify(ir::TensorType& type) const {
+  for (Expr& e : type.sizes) e = facts_->simplify(e);
+  for (Expr& e : type.strides) e = facts_->simplify(e);
+  type.offset = facts_->simplify(type.offset);
+}
+
+bool has_symbolic_sizes(const torch::jit::Stack& stack, size_t arguments) {
+  bool found = false;
+  auto on_tensor = [&](const at::Tensor& t) {
+    found |= is_symbolic_tensor(t);
+    return t;
+  };
+  auto on_number = [&](const c10::SymInt& s) {
+    found |= !s.maybe_as_int();
+    return int64_t{0};
+  };
+  for (size_t i = stack.size() - arguments; i < stack.size(); ++i) map_argument(stack[i], on_tensor, on_number);
+  return found;
+}
+
+void run_on_hints(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& schema = op.schema();
+  const size_t n = schema.arguments().size(), base = stack.size() - n;
+  torch::jit::Stack original(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
+  for (size_t i = base; i < stack.size(); ++i) stack[i] = map_argument(stack[i], on_hints, hint_of);
+  {
+    c10::impl::DisablePythonDispatcher off;
+    op.callBoxed(&stack);
+  }
+  for (size_t r = 0; r < schema.returns().size(); ++r) {
+    const auto* alias = schema.returns()[r].alias_info();
+    if (!alias || !alias->isWrite()) continue;
+    for (size_t i = 0; i < n; ++i) {
+      const auto* from = schema.arguments()[i].alias_info();
+      if (from && from->beforeSets() == alias->beforeSets()) stack[base + r] = original[i];
+    }
+  }
+}
+
+c10::IValue with_numbers(const c10::IValue& v) {
+  return map_argument(v, [](const at::Tensor& t) { return t; },
+                      [](const c10::SymInt& s) { return s.guard_int(__FILE__, __LINE__); });
+}
+
+}  // namespace oxy::bridge
