@@ -58,7 +58,7 @@ const Table& table() {
 }
 
 // Whether the op gives one list of tensors, as split does.
-bool returns_list(const OpInfo& info) { return info.schema.ends_with("-> Tensor[]"); }
+bool returns_list(const OpInfo& info) { return info.schema.ends_with("[]"); }
 
 }  // namespace
 

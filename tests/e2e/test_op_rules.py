@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._prims  # noqa: F401 (registers prims.convert_element_type)
+import torch._prims
 
 sys.path.insert(0, str(Path(__file__).parent))
 
