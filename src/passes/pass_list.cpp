@@ -43,6 +43,8 @@ constexpr Pass kStandard[] = {
     {"remove_noops", remove_noops, "what the last four laid bare"},
     {"cse", cse, "equal by now: masks and casts of each layer"},
     {"use_onednn", use_onednn, "once it is settled which products there are"},
+    {"simplify_views", simplify_views, "weights that are transposed twice by now"},
+    {"remove_noops", remove_noops, "and so not at all"},
     {"dce", dce, "what all of them left behind"},
 };
 
