@@ -239,6 +239,7 @@ bool shape_cat(const ShapeContext& context, ArgSpan args, Types& out) {
   const TensorType& first = *parts[0].type;
   if (!(dim = wrap_dim(*dim, first.dim()))) return false;
   Sizes sizes = first.sizes;
+  sizes[*dim] = 0;
   bool row_major_somewhere = false;
   for (const Piece& p : parts) {
     const TensorType& t = *p.type;
@@ -246,7 +247,7 @@ bool shape_cat(const ShapeContext& context, ArgSpan args, Types& out) {
     for (int64_t d = 0; d < t.dim(); ++d) {
       if (d != *dim && !known_same({t.sizes[d]}, {sizes[d]})) return false;
     }
-    if (&t != &first) sizes[*dim] = sizes[*dim] + t.sizes[*dim];
+    sizes[*dim] = sizes[*dim] + t.sizes[*dim];
     // One piece that does not look like channels-last makes the result row-major.
     row_major_somewhere = row_major_somewhere || (t.dim() != 4 && t.dim() != 5) || is_row_major(t);
   }
