@@ -10,13 +10,8 @@
 //   VectorReduce  as Reduce, innermost and contiguous: an emitter keeps several partial accumulators
 // An Inst statement is a LoopOp of loop_ir.h on scalars (Reduce and Symbol excepted: Symbol binds index[0], Reduce does
 // not occur). Values are numbered in one space per kernel, each set once; a value set inside a For is visible there only.
-// Accumulators are declared by Init outside the loops that update them and read by Result after. One with lane_var set
-// is an array of `lanes` accumulators (a constant), all initialised by the Init: column reductions. Its Accumulate and
-// Result statements stand in Vector loops whose var is lane_var and touch the element [lane_var]; those loops (one in a
-// Reduce loop, one after it, siblings that share the var) run over at most `lanes` iterations, fewer in the last tile:
-//   acc @0 = sum f32 lanes 64 v0
-//   reduce r0: 100 { vector v0: min(64, 1000 - 64*p0) { %0 = load f32 in0[1000*r0 + 64*p0 + v0]  accumulate @0 %0 } }
-//   vector v0: min(64, 1000 - 64*p0) { %1 = result @0  store f32 buf0[64*p0 + v0] = %1 }
+// Accumulators are declared by Init outside the loops that update them and read by Result after; where the Init stands
+// in a Vector loop, each lane has its own.
 // A Local buffer belongs to one run of the innermost Parallel point (or the kernel, where there is none): a row that
 // stays in cache. Index expressions are flat offsets in elements from the start of the buffer's memory.
 #pragma once
@@ -66,8 +61,6 @@ struct Init {
   uint32_t acc = 0;
   ReduceKind kind = ReduceKind::Sum;
   DType dtype = DType::F32;  // of the folded values; of ArgMax and ArgMin too, whose result is i64
-  int64_t lanes = 1;         // an array of so many, indexed by lane_var, where lanes > 1
-  Expr lane_var = 0;         // the var of the Vector loops around its Accumulate and Result; 0: a single accumulator
 };
 // Folds `value` into the accumulator. ArgMax and ArgMin: `index` is the element's position; the first extreme wins and
 // NaN is the extreme, as ATen.

@@ -1,8 +1,7 @@
 // Reductions: how accumulators are kept, updated and combined.
 //
 // An accumulator of a VectorReduce loop is an array of vectors ("copies", so that one addition need not wait for the
-// last), combined pairwise by its Result. One with lane_var is a row of vectors in memory; its Reduce loop takes a few
-// rows at a time, folds them in a register and then into memory.
+// last), combined pairwise by its Result. One declared inside a vector loop is a vector: each lane has its own.
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
@@ -14,9 +13,6 @@ namespace oxy::codegen::cpp {
 using ops::ReduceKind;
 
 namespace {
-
-constexpr int kRowsAtATime = 4;
-constexpr int kRowsInABlock = 1024;
 
 bool is_arg(ReduceKind k) { return k == ReduceKind::ArgMax || k == ReduceKind::ArgMin; }
 
@@ -41,9 +37,11 @@ const For* vector_reduce_of(const Block& block, uint32_t acc) {
 // Whether a scalar loop updates it too.
 bool scalar_update(const Block& block, uint32_t acc, bool vectorised) {
   for (const Stmt& s : block) {
-    if (const Accumulate* a = std::get_if<Accumulate>(&s.v); a && a->acc == acc && !vectorised) return true;
+    if (const Accumulate* a = std::get_if<Accumulate>(&s.v); a && a->acc == acc && !vectorised)
+      return true;
     const For* loop = std::get_if<For>(&s.v);
-    if (loop && scalar_update(loop->body, acc, vectorised || loop->kind == ForKind::VectorReduce)) return true;
+    if (loop && scalar_update(loop->body, acc, vectorised || loop->kind == ForKind::VectorReduce))
+      return true;
   }
   return false;
 }
@@ -70,21 +68,30 @@ std::string KernelWriter::identity(const Init& init, int lanes) {
   const Scope scope{lanes, 0, "", "", "0"};
   OperatorText text = operators(scope);
   const bool f = ir::is_floating(init.dtype);
-  const auto number = [&](double v, int64_t i) { return text.splat(text.constant(v, i, init.dtype), init.dtype); };
+  const auto number = [&](double v, int64_t i) {
+    return text.splat(text.constant(v, i, init.dtype), init.dtype);
+  };
   const int bits = 8 * ir::byte_size(init.dtype);
   const bool is_unsigned = init.dtype == DType::B8 || ir::name(init.dtype)[0] == 'u';
   const int64_t most = is_unsigned ? (bits == 64 ? -1 : (int64_t{1} << bits) - 1)
                                    : static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1);
   const int64_t least = is_unsigned ? 0 : -most - 1;
   switch (init.kind) {
-    case ReduceKind::Sum: return number(0, 0);
-    case ReduceKind::Prod: return number(1, 1);
-    case ReduceKind::Max: return f ? number(-INFINITY, 0) : number(0, least);
-    case ReduceKind::Min: return f ? number(INFINITY, 0) : number(0, most);
-    case ReduceKind::Any: return number(0, 0);
-    case ReduceKind::All: return number(1, 1);
+    case ReduceKind::Sum:
+      return number(0, 0);
+    case ReduceKind::Prod:
+      return number(1, 1);
+    case ReduceKind::Max:
+      return f ? number(-INFINITY, 0) : number(0, least);
+    case ReduceKind::Min:
+      return f ? number(INFINITY, 0) : number(0, most);
+    case ReduceKind::Any:
+      return number(0, 0);
+    case ReduceKind::All:
+      return number(1, 1);
     case ReduceKind::ArgMax:
-    case ReduceKind::ArgMin: return number(0, 0);
+    case ReduceKind::ArgMin:
+      return number(0, 0);
   }
   OXY_FAIL("kind of a reduction");
 }
@@ -101,17 +108,14 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
   if (scope.vector()) {
     acc.form = Accumulator::Form::PerLane;
     lanes = scope.lanes;
-  } else if (!init.lane_var.is_const()) {
-    acc.form = Accumulator::Form::Array;
-    lanes = lanes_;
-    acc.copies = static_cast<int>((init.lanes + lanes_ - 1) / lanes_);
   } else if (const For* loop = vector_reduce_of(block, init.acc)) {
-    OXY_CHECK(!scalar_update(block, init.acc, false), "an accumulator of a vector loop and of a scalar one");
+    OXY_CHECK(!scalar_update(block, init.acc, false),
+              "an accumulator of a vector loop and of a scalar one");
     acc.form = Accumulator::Form::Copies;
     lanes = lanes_;
     acc.copies = copies_of(*loop);
   }
-  const bool array = acc.form == Accumulator::Form::Copies || acc.form == Accumulator::Form::Array;
+  const bool array = acc.form == Accumulator::Form::Copies;
   const std::string type = accumulator_type(init, lanes);
   const std::string at_type = value_type_name(DType::I64, lanes);
   const std::string none = operators(Scope{lanes, 0, "", "", "0"}).splat("(i64)-1", DType::I64);
@@ -122,40 +126,45 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
   }
   out_.line(type, ' ', acc.name, '[', acc.copies, "];");
   if (is_arg(init.kind)) out_.line(at_type, ' ', acc.name, "_at[", acc.copies, "];");
-  if (acc.form == Accumulator::Form::Copies) out_.line("OXY_UNROLL");
-  out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name, "[k] = ", identity(init, lanes), ';');
+  out_.line("OXY_UNROLL");
+  out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name,
+            "[k] = ", identity(init, lanes), ';');
   if (!is_arg(init.kind)) return;
   out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name, "_at[k] = ", none, ';');
 }
 
 std::string KernelWriter::element(const Accumulator& acc, const Scope& scope) const {
-  if (!acc.local.empty()) return acc.local;
-  switch (acc.form) {
-    case Accumulator::Form::Copies: return cat(acc.name, '[', scope.copy, ']');
-    case Accumulator::Form::Array:
-      return cat(acc.name, '[', lanes_ == 1 ? names_.at(acc.init.lane_var) : cat(scope.first, " / ", lanes_), ']');
-    default: return acc.name;
-  }
+  return acc.form == Accumulator::Form::Copies ? cat(acc.name, '[', scope.copy, ']') : acc.name;
 }
 
 // target = fold(target, value), with the positions of both for ArgMax and ArgMin.
-void KernelWriter::write_fold(const Accumulator& acc, const std::string& target, const std::string& target_at,
-                              const std::string& value, const std::string& at, int lanes) {
+void KernelWriter::write_fold(const Accumulator& acc, const std::string& target,
+                              const std::string& target_at, const std::string& value,
+                              const std::string& at, int lanes) {
   OperatorText text = operators(Scope{lanes, 0, "", "", "0"});
   const DType d = acc.init.dtype;
-  const auto simple = [&](LoopOp op) { out_.line(target, " = ", text.apply(op, d, {{target, d}, {value, d}}), ';'); };
+  const auto simple = [&](LoopOp op) {
+    out_.line(target, " = ", text.apply(op, d, {{target, d}, {value, d}}), ';');
+  };
   switch (acc.init.kind) {
-    case ReduceKind::Sum: return simple(LoopOp::Add);
-    case ReduceKind::Prod: return simple(LoopOp::Mul);
-    case ReduceKind::Max: return simple(LoopOp::Max);
-    case ReduceKind::Min: return simple(LoopOp::Min);
-    case ReduceKind::Any: return simple(LoopOp::Or);
-    case ReduceKind::All: return simple(LoopOp::And);
-    default: break;
+    case ReduceKind::Sum:
+      return simple(LoopOp::Add);
+    case ReduceKind::Prod:
+      return simple(LoopOp::Mul);
+    case ReduceKind::Max:
+      return simple(LoopOp::Max);
+    case ReduceKind::Min:
+      return simple(LoopOp::Min);
+    case ReduceKind::Any:
+      return simple(LoopOp::Or);
+    case ReduceKind::All:
+      return simple(LoopOp::And);
+    default:
+      break;
   }
   const char* piece = acc.init.kind == ReduceKind::ArgMax ? "beats_max" : "beats_min";
-  const std::string beats = cat(prelude_.fn(piece, memory_type(d), lanes), '(', target, ", ", target_at, ", ", value,
-                                ", ", at, ')');
+  const std::string beats = cat(prelude_.fn(piece, memory_type(d), lanes), '(', target, ", ",
+                                target_at, ", ", value, ", ", at, ')');
   out_.open("");
   out_.line("const auto wins = ", beats, ';');
   out_.line(target_at, " = ", text.select("wins", at, target_at, DType::I64), ';');
@@ -176,19 +185,20 @@ void KernelWriter::write_accumulate(const Accumulate& a, const Scope& scope) {
   const std::string target = element(acc, scope);
   std::string target_at, at;
   if (is_arg(init.kind)) {
-    target_at = acc.form == Accumulator::Form::Scalar || acc.form == Accumulator::Form::PerLane || !acc.local.empty()
-                    ? cat(target, "_at")
-                    : cat(acc.name, "_at", target.substr(acc.name.size()));
+    target_at = cat(acc.name, "_at", target.substr(acc.name.size()));
     const Access position = access_of(a.index, scope);
-    OXY_CHECK(position.kind != Access::Kind::Gather && position.kind != Access::Kind::Strided, "position of an element");
+    OXY_CHECK(position.kind != Access::Kind::Gather && position.kind != Access::Kind::Strided,
+              "position of an element");
     at = operators(scope).splat(cat("(i64)(", position.offset, ')'), DType::I64);
-    if (position.kind == Access::Kind::Contiguous) at = cat(at, " + ", prelude_.fn("iota", "i64", scope.lanes), "()");
+    if (position.kind == Access::Kind::Contiguous)
+      at = cat(at, " + ", prelude_.fn("iota", "i64", scope.lanes), "()");
   }
   if (scope.vector() && !scope.active.empty() && acc.form == Accumulator::Form::Copies) {
     const std::string first = cat(prelude_.fn("first", "i32", scope.lanes), '(', scope.active, ')');
     v = operators(scope).select(first, v, identity(init, scope.lanes), init.dtype);
     if (is_arg(init.kind)) {
-      at = operators(scope).select(first, at, operators(scope).splat("(i64)-1", DType::I64), DType::I64);
+      at = operators(scope).select(first, at, operators(scope).splat("(i64)-1", DType::I64),
+                                   DType::I64);
     }
   }
   write_fold(acc, target, target_at, v, at, scope.lanes);
@@ -199,16 +209,25 @@ std::string KernelWriter::folded(const Init& init, const std::string& vector) {
   if (lanes_ == 1) return vector;
   const bool f = ir::is_floating(init.dtype);
   const std::string element = init.dtype == DType::B8 ? "i32" : memory_type(init.dtype);
-  const auto call = [&](std::string_view piece) { return cat(prelude_.fn(piece, element, lanes_), '(', vector, ')'); };
+  const auto call = [&](std::string_view piece) {
+    return cat(prelude_.fn(piece, element, lanes_), '(', vector, ')');
+  };
   const bool b8 = init.dtype == DType::B8;
   switch (init.kind) {
-    case ReduceKind::Sum: return call(b8 ? "fold_or" : "fold_add");
-    case ReduceKind::Prod: return call(b8 ? "fold_and" : "fold_mul");
-    case ReduceKind::Max: return call(f ? "fold_max_nan" : b8 ? "fold_or" : "fold_max");
-    case ReduceKind::Min: return call(f ? "fold_min_nan" : b8 ? "fold_and" : "fold_min");
-    case ReduceKind::Any: return call("fold_or");
-    case ReduceKind::All: return call("fold_and");
-    default: OXY_FAIL("fold of an arg reduction");
+    case ReduceKind::Sum:
+      return call(b8 ? "fold_or" : "fold_add");
+    case ReduceKind::Prod:
+      return call(b8 ? "fold_and" : "fold_mul");
+    case ReduceKind::Max:
+      return call(f ? "fold_max_nan" : b8 ? "fold_or" : "fold_max");
+    case ReduceKind::Min:
+      return call(f ? "fold_min_nan" : b8 ? "fold_and" : "fold_min");
+    case ReduceKind::Any:
+      return call("fold_or");
+    case ReduceKind::All:
+      return call("fold_and");
+    default:
+      OXY_FAIL("fold of an arg reduction");
   }
 }
 
@@ -219,8 +238,8 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
   if (acc.form == Accumulator::Form::Copies) {
     for (int step = 1; step < acc.copies; step *= 2) {
       for (int k = 0; k + step < acc.copies; k += 2 * step) {
-        write_fold(acc, cat(acc.name, '[', k, ']'), cat(acc.name, "_at[", k, ']'), cat(acc.name, '[', k + step, ']'),
-                   cat(acc.name, "_at[", k + step, ']'), lanes_);
+        write_fold(acc, cat(acc.name, '[', k, ']'), cat(acc.name, "_at[", k, ']'),
+                   cat(acc.name, '[', k + step, ']'), cat(acc.name, "_at[", k + step, ']'), lanes_);
       }
     }
     const std::string vector = cat(acc.name, "[0]");
@@ -228,9 +247,10 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
     if (arg) {
       const std::string at = cat(acc.name, "_at[0]");
       const char* piece = acc.init.kind == ReduceKind::ArgMax ? "arg_max" : "arg_min";
-      const std::string best = lanes_ == 1 ? at
-                                           : cat(prelude_.fn(piece, memory_type(acc.init.dtype), lanes_), '(', vector,
-                                                 ", ", at, ')');
+      const std::string best = lanes_ == 1
+                                   ? at
+                                   : cat(prelude_.fn(piece, memory_type(acc.init.dtype), lanes_),
+                                         '(', vector, ", ", at, ')');
       out_.line("const i64 ", v.name, " = ", best, ';');
     } else {
       out_.line("const ", value_type(dtype, 1), ' ', v.name, " = ", folded(acc.init, vector), ';');
@@ -267,7 +287,7 @@ void KernelWriter::open_totals(const std::vector<uint32_t>& sums) {
 void KernelWriter::add_to_totals(const std::vector<uint32_t>& sums) {
   for (uint32_t id : sums) {
     const Accumulator& acc = accumulators_[id];
-    if (acc.form == Accumulator::Form::Copies) out_.line("OXY_UNROLL");
+    out_.line("OXY_UNROLL");
     out_.open("for (int k = 0; k < ", acc.copies, "; ++k) ");
     out_.line(acc.name, "_total[k] = ", acc.name, "_total[k] + ", acc.name, "[k];");
     out_.line(acc.name, "[k] = ", identity(acc.init, lanes_), ';');
@@ -278,87 +298,10 @@ void KernelWriter::add_to_totals(const std::vector<uint32_t>& sums) {
 void KernelWriter::close_totals(const std::vector<uint32_t>& sums) {
   for (uint32_t id : sums) {
     const Accumulator& acc = accumulators_[id];
-    if (acc.form == Accumulator::Form::Copies) out_.line("OXY_UNROLL");
-    out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name, "[k] = ", acc.name, "_total[k];");
+    out_.line("OXY_UNROLL");
+    out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name, "[k] = ", acc.name,
+              "_total[k];");
   }
-}
-
-// Reduce { Vector { .. Accumulate .. } } into an array: a few rows a pass over the array.
-bool KernelWriter::write_column_reduction(const For& loop) {
-  if (loop.kind != ForKind::Reduce || loop.body.size() != 1) return false;
-  const For* columns = std::get_if<For>(&loop.body[0].v);
-  if (!columns || columns->kind != ForKind::Vector || sym::contains(columns->size, loop.var)) return false;
-  std::vector<uint32_t> used;
-  for (const Stmt& s : columns->body) {
-    if (std::holds_alternative<Compute>(s.v)) continue;
-    const Accumulate* a = std::get_if<Accumulate>(&s.v);
-    if (!a || accumulators_.at(a->acc).form != Accumulator::Form::Array) return false;
-    used.push_back(a->acc);
-  }
-  if (used.empty()) return false;
-  const std::string row = new_loop_var();
-  const std::vector<uint32_t> sums = long_sums(columns->body, loop.size, 2 * kRowsInABlock);
-  if (sums.empty()) {
-    out_.line("const i64 ", row, "_end = ", index(loop.size), ';');
-    out_.open("for (i64 ", row, "_from = 0; ", row, "_from < ", row, "_end; ", row, "_from += ", kRowsAtATime, ") ");
-    write_rows(loop, *columns, used, row);
-    out_.close();
-    return true;
-  }
-  const std::string size = index(loop.size);
-  open_totals(sums);
-  out_.open("for (i64 ", row, "_block = 0; ", row, "_block < ", size, "; ", row, "_block += ", kRowsInABlock, ") ");
-  out_.line("const i64 ", row, "_next = ", row, "_block + ", kRowsInABlock, ';');
-  out_.line("const i64 ", row, "_end = ", row, "_next < ", size, " ? ", row, "_next : ", size, ';');
-  out_.open("for (i64 ", row, "_from = ", row, "_block; ", row, "_from < ", row, "_end; ", row, "_from += ",
-            kRowsAtATime, ") ");
-  write_rows(loop, *columns, used, row);
-  out_.close();
-  add_to_totals(sums);
-  out_.close();
-  close_totals(sums);
-  return true;
-}
-
-// Rows `row`_from up to `row`_end, a few, for all columns: the loop over them is the inner one.
-void KernelWriter::write_rows(const For& loop, const For& columns, const std::vector<uint32_t>& used,
-                              const std::string& row) {
-  out_.line("const i64 ", row, "_some = ", row, "_from + ", kRowsAtATime, ';');
-  out_.line("const i64 ", row, "_to = ", row, "_some < ", row, "_end ? ", row, "_some : ", row, "_end;");
-  const std::string var = new_loop_var();
-  const std::string to = index(columns.size);
-  const auto pass = [&](const std::string& active) {
-    const Scope scope{lanes_, columns.var, var, active, "0"};
-    for (uint32_t id : used) {
-      Accumulator& acc = accumulators_.at(id);
-      acc.local = cat(acc.name, "_rows");
-      out_.line(accumulator_type(acc.init, lanes_), ' ', acc.local, " = ", identity(acc.init, lanes_), ';');
-      if (!is_arg(acc.init.kind)) continue;
-      out_.line(value_type_name(DType::I64, lanes_), ' ', acc.local, "_at = ",
-                operators(scope).splat("(i64)-1", DType::I64), ';');
-    }
-    names_[loop.var] = row;
-    names_[columns.var] = var;
-    out_.open("for (i64 ", row, " = ", row, "_from; ", row, " < ", row, "_to; ++", row, ") ");
-    write_block(columns.body, scope);
-    out_.close();
-    for (uint32_t id : used) {
-      Accumulator& acc = accumulators_.at(id);
-      const std::string rows = acc.local;
-      acc.local.clear();
-      const std::string target = element(acc, scope);
-      write_fold(acc, target, cat(acc.name, "_at", target.substr(acc.name.size())), rows, cat(rows, "_at"), lanes_);
-    }
-  };
-  out_.line("i64 ", var, " = 0;");
-  out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
-  pass("");
-  out_.close();
-  if (sym::divisible(columns.size, lanes_)) return;
-  out_.line("const i64 ", var, "_left = ", to, " - ", var, ';');
-  out_.open("if (", var, "_left > 0) ");
-  pass(cat(var, "_left"));
-  out_.close();
 }
 
 }  // namespace oxy::codegen::cpp

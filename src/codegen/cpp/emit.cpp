@@ -10,8 +10,8 @@ Target host_target() {
   Target t{0, false};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     t.vector_bytes = 64;
     t.bf16_instructions = __builtin_cpu_supports("avx512bf16");
   } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -22,7 +22,8 @@ Target host_target() {
 }
 
 std::string emit(const schedule::Kernel& kernel, const Target& target) {
-  OXY_CHECK(target.vector_bytes == 0 || target.vector_bytes == 32 || target.vector_bytes == 64, "target");
+  OXY_CHECK(target.vector_bytes == 0 || target.vector_bytes == 32 || target.vector_bytes == 64,
+            "target");
   return KernelWriter(kernel, target).write();
 }
 

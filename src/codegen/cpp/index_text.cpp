@@ -20,8 +20,10 @@ std::string joined(Expr e, const char* sign, const Names& name) {
   std::vector<std::string> parts;
   std::string constant;
   for (Expr x : e.operands()) {
-    if (x.is_const()) constant = number(x.value());
-    else parts.push_back(index_text(x, name));
+    if (x.is_const())
+      constant = number(x.value());
+    else
+      parts.push_back(index_text(x, name));
   }
   std::sort(parts.begin(), parts.end(), [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
@@ -34,7 +36,8 @@ std::string joined(Expr e, const char* sign, const Names& name) {
 std::string quotient(Expr e, const Names& name, const char* op, const char* general) {
   const Expr a = e.operands()[0], b = e.operands()[1];
   const std::string x = index_text(a, name), y = index_text(b, name);
-  if (range_of(a).lo >= 0 && range_of(b).lo > 0) return cat("(i64)((u64)", x, ' ', op, " (u64)", y, ')');
+  if (range_of(a).lo >= 0 && range_of(b).lo > 0)
+    return cat("(i64)((u64)", x, ' ', op, " (u64)", y, ')');
   return cat(general, '(', x, ", ", y, ')');
 }
 
@@ -51,14 +54,22 @@ std::string choice(Expr e, const Names& name, const char* op) {
 
 std::string index_text(Expr e, const Names& name) {
   switch (e.kind()) {
-    case Kind::Const: return number(e.value());
-    case Kind::Symbol: return name(e);
-    case Kind::Add: return joined(e, " + ", name);
-    case Kind::Mul: return joined(e, " * ", name);
-    case Kind::FloorDiv: return quotient(e, name, "/", "floor_quotient");
-    case Kind::Mod: return quotient(e, name, "%", "floor_remainder");
-    case Kind::Min: return choice(e, name, "<");
-    case Kind::Max: return choice(e, name, ">");
+    case Kind::Const:
+      return number(e.value());
+    case Kind::Symbol:
+      return name(e);
+    case Kind::Add:
+      return joined(e, " + ", name);
+    case Kind::Mul:
+      return joined(e, " * ", name);
+    case Kind::FloorDiv:
+      return quotient(e, name, "/", "floor_quotient");
+    case Kind::Mod:
+      return quotient(e, name, "%", "floor_remainder");
+    case Kind::Min:
+      return choice(e, name, "<");
+    case Kind::Max:
+      return choice(e, name, ">");
   }
   OXY_FAIL("kind of an expression");
 }

@@ -14,7 +14,8 @@ namespace {
 constexpr int kStepsInABlock = 256;
 
 constexpr std::string_view kFloorHelpers =
-    "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != (b < 0))); }\n"
+    "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != "
+    "(b < 0))); }\n"
     "OXY_INLINE i64 floor_remainder(i64 a, i64 b) { return a - floor_quotient(a, b) * b; }\n";
 
 // Calls `f` on each statement of a tree.
@@ -45,14 +46,18 @@ int KernelWriter::lanes_of_kernel() const {
   walk(kernel_.body, [&](const Stmt& s) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op == LoopOp::Index || c->op == LoopOp::Symbol || c->op == LoopOp::Check) return;
-    if (ir::byte_size(c->dtype) == 8) wide = true;
-    else if (c->dtype != DType::B8) narrow = true;
+    if (ir::byte_size(c->dtype) == 8)
+      wide = true;
+    else if (c->dtype != DType::B8)
+      narrow = true;
   });
   return prelude_.target().vector_bytes / (wide && !narrow ? 8 : 4);
 }
 
 std::string KernelWriter::write() {
-  out_.open("extern \"C\" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) ");
+  out_.open(
+      "extern \"C\" int kernel(void* const* buffers, long begin, long end, void* scratch, void* "
+      "const* math) ");
   write_signature_buffers();
   out_.line("int status = 0;");
   const Scope scalar;
@@ -65,10 +70,12 @@ std::string KernelWriter::write() {
     write_block(kernel_.body, scalar);
     out_.close();
   } else {
-    OXY_CHECK(std::next(outer) == kernel_.body.end(), "statements after the parallel loop of ", kernel_.name);
+    OXY_CHECK(std::next(outer) == kernel_.body.end(), "statements after the parallel loop of ",
+              kernel_.name);
     for (auto it = kernel_.body.begin(); it != outer; ++it) {
       const Compute* c = std::get_if<Compute>(&it->v);
-      OXY_CHECK(c && c->op != LoopOp::Store, "a statement beside the parallel loop of ", kernel_.name);
+      OXY_CHECK(c && c->op != LoopOp::Store, "a statement beside the parallel loop of ",
+                kernel_.name);
       write_compute(*c, scalar);
     }
     write_parallel(std::get<For>(outer->v));
@@ -95,7 +102,8 @@ void KernelWriter::write_signature_buffers() {
       continue;
     }
     const char* constness = b.kind == schedule::KernelBuffer::Kind::Read ? "const " : "";
-    out_.line(constness, type, "* const ", name, " = (", constness, type, "*)buffers[", position++, "];");
+    out_.line(constness, type, "* const ", name, " = (", constness, type, "*)buffers[", position++,
+              "];");
   }
 }
 
@@ -178,8 +186,6 @@ void KernelWriter::write_for(const For& loop, const Scope& scope) {
     out_.line("const i64 ", var, "_rows = ", var, "_left < 64 ? ", var, "_left : 64;");
     write_tiled(loop, var, cat(var, " + ", var, "_rows"));
     out_.close();
-  } else if (!scope.vector() && write_column_reduction(loop)) {
-    return;
   } else {
     write_plain_loop(loop, scope);
   }
@@ -200,13 +206,14 @@ void KernelWriter::hoist_uniform(const For& loop) {
   for (const Stmt& s : loop.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || hoisted_.contains(c) || c->op == LoopOp::Store || c->op == LoopOp::StoreAdd) continue;
-    const bool known = std::all_of(c->args.begin(), c->args.end(), [&](uint32_t a) { return numbers_[a] >= 0; });
+    const bool known =
+        std::all_of(c->args.begin(), c->args.end(), [&](uint32_t a) { return numbers_[a] >= 0; });
     if (!known || varies(*c, scope)) continue;
     std::vector<Expr> symbols;
     sym::collect_symbols(c->index, symbols);
-    const bool named = c->op == LoopOp::Symbol || std::all_of(symbols.begin(), symbols.end(), [&](Expr e) {
-                         return names_.contains(e);
-                       });
+    const bool named =
+        c->op == LoopOp::Symbol ||
+        std::all_of(symbols.begin(), symbols.end(), [&](Expr e) { return names_.contains(e); });
     if (!named) continue;
     write_compute(*c, Scope{});
     hoisted_.insert(c);
@@ -214,7 +221,8 @@ void KernelWriter::hoist_uniform(const For& loop) {
 }
 
 // From `from` to `to`, both texts: vectors of all lanes, then what is left.
-void KernelWriter::write_vector_loop(const For& loop, const std::string& from, const std::string& to) {
+void KernelWriter::write_vector_loop(const For& loop, const std::string& from,
+                                     const std::string& to) {
   const bool constant = loop.size.is_const() && from == "0";
   const bool guard = !(constant && loop.size.value() > 0);
   const std::string var = new_loop_var();
@@ -301,13 +309,20 @@ void KernelWriter::write_remainder(const For& loop, const std::string& var, cons
 
 void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
   switch (c.op) {
-    case LoopOp::Load: return write_load(c, scope);
-    case LoopOp::Store: return write_store(c, scope);
-    case LoopOp::StoreAdd: return write_store_add(c, scope);
-    case LoopOp::Check: return write_check(c, scope);
-    case LoopOp::Symbol: return write_symbol(c, scope);
-    case LoopOp::Index: return write_index(c, scope);
-    default: break;
+    case LoopOp::Load:
+      return write_load(c, scope);
+    case LoopOp::Store:
+      return write_store(c, scope);
+    case LoopOp::StoreAdd:
+      return write_store_add(c, scope);
+    case LoopOp::Check:
+      return write_check(c, scope);
+    case LoopOp::Symbol:
+      return write_symbol(c, scope);
+    case LoopOp::Index:
+      return write_index(c, scope);
+    default:
+      break;
   }
   const bool vector = varies(c, scope);
   const Scope used = vector ? scope : Scope{};
@@ -333,7 +348,9 @@ std::string KernelWriter::index(Expr e) const {
   });
 }
 
-KernelWriter::Value& KernelWriter::define(const Compute& c, bool vector) { return define(c.value, c.dtype, vector); }
+KernelWriter::Value& KernelWriter::define(const Compute& c, bool vector) {
+  return define(c.value, c.dtype, vector);
+}
 
 KernelWriter::Value& KernelWriter::define(uint32_t id, DType dtype, bool vector) {
   OXY_CHECK(id < values_.size(), "value ", id);

@@ -58,12 +58,11 @@ class KernelWriter {
   };
   // How the partial results of an accumulator are kept.
   struct Accumulator {
-    enum class Form : uint8_t { Scalar, Copies, PerLane, Array };
+    enum class Form : uint8_t { Scalar, Copies, PerLane };
     Form form = Form::Scalar;
     Init init;
     std::string name;
-    int copies = 1;  // Copies: so many vectors; Array: lanes of the kernel a vector
-    std::string local;  // Array: the vector of this block of rows, while its loop is written
+    int copies = 1;  // Copies: so many vectors
   };
   // A tile of a buffer that has been transposed onto the stack.
   struct Tile {
@@ -96,8 +95,8 @@ class KernelWriter {
   void write_scalar_load(const Compute& c);
   void write_masked_load(const Compute& c, const Scope& scope);
   std::string vector_load(const Compute& c, const Access& a, const Scope& scope);
-  void write_gather(const Compute& c, const Access& a, const Scope& scope, const std::string& initial,
-                    const std::string& condition);
+  void write_gather(const Compute& c, const Access& a, const Scope& scope,
+                    const std::string& initial, const std::string& condition);
   void write_store(const Compute& c, const Scope& scope);
   void write_scalar_store(const Compute& c);
   void write_store_add(const Compute& c, const Scope& scope);
@@ -111,8 +110,6 @@ class KernelWriter {
   void write_result(const Result& r, const Scope& scope);
   void write_fold(const Accumulator& acc, const std::string& target, const std::string& target_at,
                   const std::string& value, const std::string& at, int lanes);
-  bool write_column_reduction(const For& loop);
-  void write_rows(const For& loop, const For& columns, const std::vector<uint32_t>& used, const std::string& row);
   std::vector<uint32_t> long_sums(const Block& body, Expr size, int64_t limit) const;
   void open_totals(const std::vector<uint32_t>& sums);
   void add_to_totals(const std::vector<uint32_t>& sums);
@@ -148,8 +145,9 @@ class KernelWriter {
   std::vector<Accumulator> accumulators_;
   int next_accumulator_ = 0;
   std::vector<std::string> buffers_;
-  std::unordered_map<Expr, std::string> names_;       // loop variables and uniform symbols
-  std::unordered_map<Expr, std::string> lane_names_;  // symbols that differ by lane: a vector of i64
+  std::unordered_map<Expr, std::string> names_;  // loop variables and uniform symbols
+  std::unordered_map<Expr, std::string>
+      lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
   std::unordered_map<const Compute*, Tile> tiles_;
   int next_loop_ = 0;

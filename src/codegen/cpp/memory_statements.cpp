@@ -51,7 +51,8 @@ void KernelWriter::write_load(const Compute& c, const Scope& scope) {
     return write_gather(c, a, scope, cat('(', value_type_name(c.dtype, scope.lanes), "){}"), "");
   }
   const Value& v = define(c, true);
-  out_.line("const ", value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ", vector_load(c, a, scope), ';');
+  out_.line("const ", value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ",
+            vector_load(c, a, scope), ';');
 }
 
 void KernelWriter::write_scalar_load(const Compute& c) {
@@ -59,8 +60,8 @@ void KernelWriter::write_scalar_load(const Compute& c) {
   const std::string loaded = c.dtype == DType::B8 ? cat(memory, " != 0") : memory;
   std::string text = loaded;
   if (!c.args.empty()) {
-    text = cat(value(c.args[0]).name, " ? ", c.dtype == DType::B8 ? cat('(', loaded, ')') : loaded, " : ",
-               value(c.args[1]).name);
+    text = cat(value(c.args[0]).name, " ? ", c.dtype == DType::B8 ? cat('(', loaded, ')') : loaded,
+               " : ", value(c.args[1]).name);
   }
   const Value& v = define(c, false);
   out_.line("const ", value_type_name(c.dtype, 1), ' ', v.name, " = ", text, ';');
@@ -83,11 +84,12 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   } else {
     text = cat(fn("load_strided"), '(', from, ", ", a.stride, ", ", scope.active_lanes(), ')');
   }
-  return c.dtype == DType::B8 ? cat(prelude_.fn("mask_of", "u8", scope.lanes), '(', text, ')') : text;
+  return c.dtype == DType::B8 ? cat(prelude_.fn("mask_of", "u8", scope.lanes), '(', text, ')')
+                              : text;
 }
 
-void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& scope, const std::string& initial,
-                                const std::string& condition) {
+void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& scope,
+                                const std::string& initial, const std::string& condition) {
   const Value& v = define(c, true);
   out_.line(value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ", initial, ';');
   out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
@@ -149,7 +151,8 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
   const std::string to = cat(buffer(c.buffer), " + ", a.offset);
   if (a.kind == Access::Kind::Strided) {
-    out_.line(fn("store_strided"), '(', to, ", ", a.stride, ", ", v, ", ", scope.active_lanes(), ");");
+    out_.line(fn("store_strided"), '(', to, ", ", a.stride, ", ", v, ", ", scope.active_lanes(),
+              ");");
   } else if (!scope.active.empty()) {
     out_.line(fn("store_part"), '(', to, ", ", v, ", ", scope.active, ");");
   } else if (c.streaming) {
@@ -169,7 +172,8 @@ void KernelWriter::write_store_add(const Compute& c, const Scope& scope) {
   if (vector && a.kind == Access::Kind::Strided) {
     out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
     const std::string there = cat(buffer(c.buffer), '[', lane_index(c.index, scope), ']');
-    const std::string sum = operators(Scope{}).apply(LoopOp::Add, c.dtype, {{there, c.dtype}, {lane, c.dtype}});
+    const std::string sum =
+        operators(Scope{}).apply(LoopOp::Add, c.dtype, {{there, c.dtype}, {lane, c.dtype}});
     out_.line(there, " = ", sum, ';');
     out_.close();
     return;
@@ -178,19 +182,22 @@ void KernelWriter::write_store_add(const Compute& c, const Scope& scope) {
     Compute load = c;
     load.args.clear();
     const Operand old{vector_load(load, a, scope), c.dtype};
-    const std::string sum = operators(scope).apply(LoopOp::Add, c.dtype, {old, operand(c.args[0], scope)});
+    const std::string sum =
+        operators(scope).apply(LoopOp::Add, c.dtype, {old, operand(c.args[0], scope)});
     const std::string element = memory_type(c.dtype);
     OXY_CHECK(c.dtype != DType::B8, "store_add of b8");
     const std::string to = cat(buffer(c.buffer), " + ", a.offset);
     if (scope.active.empty()) {
       out_.line(prelude_.fn("store", element, scope.lanes), '(', to, ", ", sum, ");");
     } else {
-      out_.line(prelude_.fn("store_part", element, scope.lanes), '(', to, ", ", sum, ", ", scope.active, ");");
+      out_.line(prelude_.fn("store_part", element, scope.lanes), '(', to, ", ", sum, ", ",
+                scope.active, ");");
     }
     return;
   }
   if (vector) out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
-  out_.line(at, " = ", operators(Scope{}).apply(LoopOp::Add, c.dtype, {{at, c.dtype}, {lane, c.dtype}}), ';');
+  out_.line(at, " = ",
+            operators(Scope{}).apply(LoopOp::Add, c.dtype, {{at, c.dtype}, {lane, c.dtype}}), ';');
   if (vector) out_.close();
 }
 
@@ -202,7 +209,8 @@ void KernelWriter::write_check(const Compute& c, const Scope& scope) {
     return;
   }
   out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
-  out_.line("if (", v.name, "[l] < 0 || ", v.name, "[l] >= ", lane_index(c.index, scope), ") ", wrong);
+  out_.line("if (", v.name, "[l] < 0 || ", v.name, "[l] >= ", lane_index(c.index, scope), ") ",
+            wrong);
   out_.close();
 }
 
@@ -227,7 +235,8 @@ void KernelWriter::write_index(const Compute& c, const Scope& scope) {
   } else {
     const std::string iota = cat(prelude_.fn("iota", "i64", scope.lanes), "()");
     const std::string splat = prelude_.fn("splat", "i64", scope.lanes);
-    const std::string step = a.stride.empty() ? iota : cat(iota, " * ", splat, "((i64)", a.stride, ')');
+    const std::string step =
+        a.stride.empty() ? iota : cat(iota, " * ", splat, "((i64)", a.stride, ')');
     out_.line("const ", type, ' ', v.name, " = ", splat, "((i64)", a.offset, ") + ", step, ';');
   }
 }

@@ -16,8 +16,8 @@ using ops::LoopOp;
 namespace {
 
 bool is_inlined(LoopOp op) {
-  return op == LoopOp::Exp || op == LoopOp::Log || op == LoopOp::Sin || op == LoopOp::Cos || op == LoopOp::Tanh ||
-         op == LoopOp::Erf;
+  return op == LoopOp::Exp || op == LoopOp::Log || op == LoopOp::Sin || op == LoopOp::Cos ||
+         op == LoopOp::Tanh || op == LoopOp::Erf;
 }
 
 bool is_compare(LoopOp op) { return op >= LoopOp::Eq && op <= LoopOp::Ge; }
@@ -26,30 +26,49 @@ bool is_math(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Lgamma; }
 
 std::string_view infix(LoopOp op) {
   switch (op) {
-    case LoopOp::Add: return " + ";
-    case LoopOp::Sub: return " - ";
-    case LoopOp::Mul: return " * ";
-    case LoopOp::Div: return " / ";
-    case LoopOp::Eq: return " == ";
-    case LoopOp::Ne: return " != ";
-    case LoopOp::Lt: return " < ";
-    case LoopOp::Le: return " <= ";
-    case LoopOp::Gt: return " > ";
-    case LoopOp::Ge: return " >= ";
-    case LoopOp::And: return " & ";
-    case LoopOp::Or: return " | ";
-    case LoopOp::Xor: return " ^ ";
-    default: OXY_FAIL(ops::name(op), " is not an infix operator");
+    case LoopOp::Add:
+      return " + ";
+    case LoopOp::Sub:
+      return " - ";
+    case LoopOp::Mul:
+      return " * ";
+    case LoopOp::Div:
+      return " / ";
+    case LoopOp::Eq:
+      return " == ";
+    case LoopOp::Ne:
+      return " != ";
+    case LoopOp::Lt:
+      return " < ";
+    case LoopOp::Le:
+      return " <= ";
+    case LoopOp::Gt:
+      return " > ";
+    case LoopOp::Ge:
+      return " >= ";
+    case LoopOp::And:
+      return " & ";
+    case LoopOp::Or:
+      return " | ";
+    case LoopOp::Xor:
+      return " ^ ";
+    default:
+      OXY_FAIL(ops::name(op), " is not an infix operator");
   }
 }
 
 std::string_view rounding_piece(LoopOp op) {
   switch (op) {
-    case LoopOp::Floor: return "floor";
-    case LoopOp::Ceil: return "ceil";
-    case LoopOp::Round: return "roundeven";
-    case LoopOp::Trunc: return "trunc";
-    default: return "";
+    case LoopOp::Floor:
+      return "floor";
+    case LoopOp::Ceil:
+      return "ceil";
+    case LoopOp::Round:
+      return "roundeven";
+    case LoopOp::Trunc:
+      return "trunc";
+    default:
+      return "";
   }
 }
 
@@ -58,7 +77,8 @@ std::string float_literal(double v, DType dtype) {
   if (std::isnan(v)) return f64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
   if (std::isinf(v)) return cat(v < 0 ? "-" : "", f64 ? "__builtin_inf()" : "__builtin_inff()");
   std::string s = f64 ? cat(v) : cat(static_cast<float>(v));
-  if (!f64 && std::isinf(static_cast<float>(v))) return float_literal(v < 0 ? -INFINITY : INFINITY, dtype);
+  if (!f64 && std::isinf(static_cast<float>(v)))
+    return float_literal(v < 0 ? -INFINITY : INFINITY, dtype);
   if (s.find_first_of(".e") == std::string::npos) s += ".0";
   return f64 ? s : s + 'f';
 }
@@ -95,7 +115,8 @@ std::string OperatorText::splat(const std::string& scalar, DType dtype) {
   return call("splat", dtype, scalar);
 }
 
-std::string OperatorText::select(const std::string& mask, const std::string& a, const std::string& b, DType dtype) {
+std::string OperatorText::select(const std::string& mask, const std::string& a,
+                                 const std::string& b, DType dtype) {
   return call("select", dtype, cat(mask, ", ", a, ", ", b));
 }
 
@@ -124,10 +145,12 @@ std::string OperatorText::apply(LoopOp op, DType result, const std::vector<Opera
     OXY_CHECK(ir::is_floating(result), "fma of integers");
     return call("fma", result, cat(args[0].text, ", ", args[1].text, ", ", args[2].text));
   }
-  return args.size() == 1 ? unary(op, result, args[0].text) : arithmetic(op, result, args[0].text, args[1].text);
+  return args.size() == 1 ? unary(op, result, args[0].text)
+                          : arithmetic(op, result, args[0].text, args[1].text);
 }
 
-std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& a, const std::string& b) {
+std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& a,
+                                     const std::string& b) {
   const std::string both = cat(a, ", ", b);
   if (dtype == DType::B8) {
     if (op == LoopOp::Add || op == LoopOp::Max) return cat(a, " | ", b);
@@ -138,7 +161,8 @@ std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& 
   if (ir::is_floating(dtype)) {
     if (op == LoopOp::Max) return call("max_nan", dtype, both);
     if (op == LoopOp::Min) return call("min_nan", dtype, both);
-    if (op == LoopOp::FloorDiv || op == LoopOp::Mod || op == LoopOp::Fmod) return float_division(op, dtype, a, b);
+    if (op == LoopOp::FloorDiv || op == LoopOp::Mod || op == LoopOp::Fmod)
+      return float_division(op, dtype, a, b);
     return cat(a, infix(op), b);
   }
   if (op == LoopOp::Max || op == LoopOp::Min) return call(ops::name(op), dtype, both);
@@ -149,8 +173,10 @@ std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& 
   return cat('(', type(dtype), ")((", u, ')', a, infix(op), '(', u, ')', b, ')');
 }
 
-std::string OperatorText::float_division(LoopOp op, DType dtype, const std::string& a, const std::string& b) {
-  const std::string r = cat(fn("call2", dtype), '(', a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype), ')');
+std::string OperatorText::float_division(LoopOp op, DType dtype, const std::string& a,
+                                         const std::string& b) {
+  const std::string r =
+      cat(fn("call2", dtype), '(', a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype), ')');
   if (op == LoopOp::Fmod) return r;
   return call(op == LoopOp::Mod ? "fmod_mod" : "fmod_floordiv", dtype, cat(a, ", ", b, ", ", r));
 }
@@ -173,26 +199,35 @@ std::string OperatorText::compare(LoopOp op, const Operand& a, const Operand& b)
   if (a.dtype == DType::B8) return bool_compare(op, a.text, b.text);
   const std::string plain = cat(a.text, infix(op), b.text);
   if (lanes_ == 1 || ir::byte_size(a.dtype) == 4) return plain;
-  const std::string_view wide = ir::byte_size(a.dtype) == 8 ? "i64" : ir::byte_size(a.dtype) == 2 ? "i16" : "i8";
+  const std::string_view wide = ir::byte_size(a.dtype) == 8   ? "i64"
+                                : ir::byte_size(a.dtype) == 2 ? "i16"
+                                                              : "i8";
   return cat(prelude_.fn("narrow", wide, lanes_), '(', plain, ')');
 }
 
 std::string OperatorText::bool_compare(LoopOp op, const std::string& a, const std::string& b) {
   if (lanes_ == 1) return cat(a, infix(op), b);
   switch (op) {
-    case LoopOp::Eq: return cat("~(", a, " ^ ", b, ')');
-    case LoopOp::Ne: return cat(a, " ^ ", b);
-    case LoopOp::Lt: return cat('~', a, " & ", b);
-    case LoopOp::Le: return cat('~', a, " | ", b);
-    case LoopOp::Gt: return cat(a, " & ~", b);
-    default: return cat(a, " | ~", b);
+    case LoopOp::Eq:
+      return cat("~(", a, " ^ ", b, ')');
+    case LoopOp::Ne:
+      return cat(a, " ^ ", b);
+    case LoopOp::Lt:
+      return cat('~', a, " & ", b);
+    case LoopOp::Le:
+      return cat('~', a, " | ", b);
+    case LoopOp::Gt:
+      return cat(a, " & ~", b);
+    default:
+      return cat(a, " | ~", b);
   }
 }
 
 std::string OperatorText::logic(LoopOp op, DType dtype, const std::vector<Operand>& args) {
   const std::string& a = args[0].text;
   if (op == LoopOp::Not) return cat(dtype == DType::B8 && lanes_ == 1 ? '!' : '~', a);
-  if (op == LoopOp::Shl || op == LoopOp::Shr) return call(ops::name(op), dtype, cat(a, ", ", args[1].text));
+  if (op == LoopOp::Shl || op == LoopOp::Shr)
+    return call(ops::name(op), dtype, cat(a, ", ", args[1].text));
   const std::string plain = cat(a, infix(op), args[1].text);
   return lanes_ == 1 ? cat('(', value_type(dtype, 1), ")(", plain, ')') : plain;
 }
@@ -207,11 +242,13 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
   const std::string& x = args[0].text;
   if (op == LoopOp::IsNan || op == LoopOp::IsInf) {
     if (!ir::is_floating(dtype)) return splat("false", DType::B8);
-    const std::string other = op == LoopOp::IsNan ? x : splat(float_literal(INFINITY, dtype), dtype);
+    const std::string other =
+        op == LoopOp::IsNan ? x : splat(float_literal(INFINITY, dtype), dtype);
     const std::string size = op == LoopOp::IsNan ? x : call("abs", dtype, x);
     return compare(op == LoopOp::IsNan ? LoopOp::Ne : LoopOp::Eq, {size, dtype}, {other, dtype});
   }
-  if (!rounding_piece(op).empty()) return ir::is_floating(dtype) ? call(rounding_piece(op), dtype, x) : x;
+  if (!rounding_piece(op).empty())
+    return ir::is_floating(dtype) ? call(rounding_piece(op), dtype, x) : x;
   OXY_CHECK(ir::is_floating(dtype), ops::name(op), " of ", ir::name(dtype));
   const std::string one = splat(float_literal(1, dtype), dtype);
   if (op == LoopOp::Sqrt) return call("sqrt", dtype, x);
@@ -227,8 +264,10 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
 }
 
 std::string OperatorText::truth(const Operand& x) {
-  const Operand zero{splat(ir::is_floating(x.dtype) ? float_literal(0, x.dtype) : int_literal(0, x.dtype), x.dtype),
-                     x.dtype};
+  const Operand zero{
+      splat(ir::is_floating(x.dtype) ? float_literal(0, x.dtype) : int_literal(0, x.dtype),
+            x.dtype),
+      x.dtype};
   return compare(LoopOp::Ne, x, zero);
 }
 
@@ -255,13 +294,15 @@ std::string OperatorText::cast(const Operand& x, DType to) {
     return convert(as_int, DType::I32, to);
   }
   if (ir::is_floating(x.dtype) && !ir::is_floating(to)) {
-    return cat(prelude_.fn(cat(memory_type(to), "_of"), memory_type(x.dtype), lanes_), '(', x.text, ')');
+    return cat(prelude_.fn(cat(memory_type(to), "_of"), memory_type(x.dtype), lanes_), '(', x.text,
+               ')');
   }
   return convert(x.text, x.dtype, to);
 }
 
 std::string OperatorText::bitcast(const Operand& x, DType to) {
-  OXY_CHECK(ir::byte_size(x.dtype) == ir::byte_size(to), "bitcast ", ir::name(x.dtype), " to ", ir::name(to));
+  OXY_CHECK(ir::byte_size(x.dtype) == ir::byte_size(to), "bitcast ", ir::name(x.dtype), " to ",
+            ir::name(to));
   OXY_CHECK(x.dtype != DType::B8 && to != DType::B8, "bitcast of b8");
   return cat("__builtin_bit_cast(", type(to), ", ", x.text, ')');
 }

@@ -24,14 +24,17 @@ class OperatorText {
   std::string cast(const Operand& x, ir::DType to);
   std::string constant(double number, int64_t integer, ir::DType dtype);
   std::string splat(const std::string& scalar, ir::DType dtype);
-  std::string select(const std::string& mask, const std::string& a, const std::string& b, ir::DType dtype);
+  std::string select(const std::string& mask, const std::string& a, const std::string& b,
+                     ir::DType dtype);
 
  private:
   std::string type(ir::DType dtype);
   std::string fn(std::string_view piece, ir::DType dtype);
   std::string call(std::string_view piece, ir::DType dtype, const std::string& args);
-  std::string arithmetic(ops::LoopOp op, ir::DType dtype, const std::string& a, const std::string& b);
-  std::string float_division(ops::LoopOp op, ir::DType dtype, const std::string& a, const std::string& b);
+  std::string arithmetic(ops::LoopOp op, ir::DType dtype, const std::string& a,
+                         const std::string& b);
+  std::string float_division(ops::LoopOp op, ir::DType dtype, const std::string& a,
+                             const std::string& b);
   std::string unary(ops::LoopOp op, ir::DType dtype, const std::string& x);
   std::string compare(ops::LoopOp op, const Operand& a, const Operand& b);
   std::string bool_compare(ops::LoopOp op, const std::string& a, const std::string& b);

@@ -11,16 +11,19 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
-bool fits(const Piece& p, std::string_view piece, std::string_view element, int lanes, const Target& target) {
+bool fits(const Piece& p, std::string_view piece, std::string_view element, int lanes,
+          const Target& target) {
   if (p.name != piece) return false;
   const int bytes = element_bytes(element);
   if (!p.element.empty() && p.element != element && p.element != cat(bytes)) return false;
   if (p.lanes == 1 && lanes != 1) return false;
   if (p.lanes == 2 && lanes == 1) return false;
-  return p.vector_bytes == 0 || (p.vector_bytes == lanes * bytes && target.vector_bytes >= p.vector_bytes);
+  return p.vector_bytes == 0 ||
+         (p.vector_bytes == lanes * bytes && target.vector_bytes >= p.vector_bytes);
 }
 
-const Piece& find_piece(std::string_view piece, std::string_view element, int lanes, const Target& target) {
+const Piece& find_piece(std::string_view piece, std::string_view element, int lanes,
+                        const Target& target) {
   for (auto table : {memory_pieces(), operator_pieces(), math_pieces()}) {
     for (const Piece& p : table) {
       if (fits(p, piece, element, lanes, target)) return p;
@@ -37,7 +40,9 @@ std::string list(int lanes, bool reversed) {
 
 std::string_view take_word(std::string_view text, size_t at) {
   size_t end = at;
-  while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
+  while (end < text.size() &&
+         (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
+    ++end;
   return text.substr(at, end - at);
 }
 
@@ -52,9 +57,10 @@ std::string Prelude::type(std::string_view element, int lanes) {
   if (!types_.insert(name).second) return name;
   if (lanes == 1) return name;
   const int bytes = lanes * element_bytes(element);
-  cat_to(type_text_, "typedef ", c_type(element), " ", name, " __attribute__((vector_size(", bytes, ")));\n");
-  cat_to(type_text_, "typedef ", c_type(element), " ", name, "_u __attribute__((vector_size(", bytes, "), aligned(",
-         element_bytes(element), "), may_alias));\n");
+  cat_to(type_text_, "typedef ", c_type(element), " ", name, " __attribute__((vector_size(", bytes,
+         ")));\n");
+  cat_to(type_text_, "typedef ", c_type(element), " ", name, "_u __attribute__((vector_size(",
+         bytes, "), aligned(", element_bytes(element), "), may_alias));\n");
   return name;
 }
 
@@ -67,25 +73,38 @@ std::string Prelude::fn(std::string_view piece, std::string_view element, int la
   return name;
 }
 
-std::string Prelude::expand(std::string_view text, std::string_view own, std::string_view element, int lanes) {
+std::string Prelude::expand(std::string_view text, std::string_view own, std::string_view element,
+                            int lanes) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '$') {
       const std::string_view word = take_word(text, i + 1);
       i += word.size();
-      if (word == "T") out += type(element, lanes);
-      else if (word == "T_u") out += type(element, lanes) + "_u";
-      else if (word == "t") out += type(element, 1);
-      else if (word == "S") out += type(signed_of_bytes(element_bytes(element)), lanes);
-      else if (word == "N") append(out, lanes);
-      else if (word == "R") append(out, lanes - 1);
-      else if (word == "B") append(out, lanes * element_bytes(element));
-      else if (word == "host") out += type(element, std::max(1, target_.vector_bytes / element_bytes(element)));
-      else if (word == "IOTA") out += list(lanes, false);
-      else if (word == "REV") out += list(lanes, true);
-      else if (word == "u") out += type(cat('u', signed_of_bytes(element_bytes(element)).substr(1)), lanes);
-      else out += type(word, lanes);
+      if (word == "T")
+        out += type(element, lanes);
+      else if (word == "T_u")
+        out += type(element, lanes) + "_u";
+      else if (word == "t")
+        out += type(element, 1);
+      else if (word == "S")
+        out += type(signed_of_bytes(element_bytes(element)), lanes);
+      else if (word == "N")
+        append(out, lanes);
+      else if (word == "R")
+        append(out, lanes - 1);
+      else if (word == "B")
+        append(out, lanes * element_bytes(element));
+      else if (word == "host")
+        out += type(element, std::max(1, target_.vector_bytes / element_bytes(element)));
+      else if (word == "IOTA")
+        out += list(lanes, false);
+      else if (word == "REV")
+        out += list(lanes, true);
+      else if (word == "u")
+        out += type(cat('u', signed_of_bytes(element_bytes(element)).substr(1)), lanes);
+      else
+        out += type(word, lanes);
     } else if (c == '@' && i + 1 < text.size() && text[i + 1] == '@') {
       out += own;
       ++i;
@@ -113,8 +132,9 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
 std::string Prelude::text() const {
   return cat("#if defined(__clang__)\n#pragma STDC FP_CONTRACT OFF\n",
              "#define OXY_UNROLL _Pragma(\"clang loop unroll(full)\")\n#else\n",
-             "#define OXY_UNROLL _Pragma(\"GCC unroll 16\")\n#endif\n", "#define OXY_INLINE static inline __attribute__((always_inline))\n", scalar_typedefs(), type_text_,
-             function_text_);
+             "#define OXY_UNROLL _Pragma(\"GCC unroll 16\")\n#endif\n",
+             "#define OXY_INLINE static inline __attribute__((always_inline))\n", scalar_typedefs(),
+             type_text_, function_text_);
 }
 
 }  // namespace oxy::codegen::cpp

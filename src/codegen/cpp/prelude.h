@@ -30,7 +30,8 @@ class Prelude {
   const Target& target() const { return target_; }
 
  private:
-  std::string expand(std::string_view text, std::string_view own, std::string_view element, int lanes);
+  std::string expand(std::string_view text, std::string_view own, std::string_view element,
+                     int lanes);
 
   Target target_;
   std::set<std::string> types_, functions_;

@@ -94,7 +94,8 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"f32_of_i32", "f32", 1, 0, "OXY_INLINE f32 @@(i32 x) { return (f32)x; }\n"},
-    {"f32_of_i32", "f32", 2, 0, "OXY_INLINE $f32 @@($i32 x) { return __builtin_convertvector(x, $f32); }\n"},
+    {"f32_of_i32", "f32", 2, 0,
+     "OXY_INLINE $f32 @@($i32 x) { return __builtin_convertvector(x, $f32); }\n"},
 
     // sin of r + n pi, |r| <= pi / 2: the sign of n's parity, then an odd polynomial. `turn` is n's parity in bit 31.
     {"sin_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $u32 turn) {

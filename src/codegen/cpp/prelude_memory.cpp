@@ -9,7 +9,8 @@ constexpr Piece kPieces[] = {
     {"splat", "", 1, 0, "OXY_INLINE $T @@($T x) { return x; }\n"},
     {"splat", "", 2, 0, "OXY_INLINE $T @@($t x) { return x - ($T){}; }\n"},
     {"iota", "", 2, 0, "OXY_INLINE $T @@() { return ($T){$IOTA}; }\n"},
-    {"reverse", "", 2, 0, "OXY_INLINE $T @@($T x) { return __builtin_shufflevector(x, x, $REV); }\n"},
+    {"reverse", "", 2, 0,
+     "OXY_INLINE $T @@($T x) { return __builtin_shufflevector(x, x, $REV); }\n"},
     // i32 mask of the first n lanes.
     {"first", "i32", 2, 0, "OXY_INLINE $T @@(i64 n) { return @iota() < @splat((i32)n); }\n"},
 
@@ -131,7 +132,8 @@ constexpr Piece kPieces[] = {
   }
 }
 )"},
-    {"transpose", "", 2, 0, R"(static void @@($t* tile, const $t* from, i64 stride, i64 rows, i64 columns) {
+    {"transpose", "", 2, 0,
+     R"(static void @@($t* tile, const $t* from, i64 stride, i64 rows, i64 columns) {
   i64 j = 0;
   for (; j + $N <= columns; j += $N) {
     i64 i = 0;
@@ -147,11 +149,14 @@ constexpr Piece kPieces[] = {
 )"},
 
     // b8: a byte of 0 or 1 in memory, an i32 of 0 or -1 in a lane.
-    {"mask_of", "u8", 2, 0, "OXY_INLINE $i32 @@($T v) { return __builtin_convertvector(v, $i32) != 0; }\n"},
-    {"bytes_of", "i32", 2, 0, "OXY_INLINE $u8 @@($T m) { return __builtin_convertvector(m & 1, $u8); }\n"},
+    {"mask_of", "u8", 2, 0,
+     "OXY_INLINE $i32 @@($T v) { return __builtin_convertvector(v, $i32) != 0; }\n"},
+    {"bytes_of", "i32", 2, 0,
+     "OXY_INLINE $u8 @@($T m) { return __builtin_convertvector(m & 1, $u8); }\n"},
 
     // True when a mask holds in some of its lanes, in all of them.
-    {"any", "i32", 2, 32, "OXY_INLINE b8 @@($T m) { return __builtin_ia32_movmskps256(($f32)m) != 0; }\n"},
+    {"any", "i32", 2, 32,
+     "OXY_INLINE b8 @@($T m) { return __builtin_ia32_movmskps256(($f32)m) != 0; }\n"},
     {"any", "i32", 2, 0, R"(OXY_INLINE b8 @@($T m) {
 #if defined(__clang__)
   return __builtin_reduce_or(m) != 0;

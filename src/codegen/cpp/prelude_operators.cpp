@@ -18,27 +18,31 @@ constexpr Piece kPieces[] = {
     {"narrow", "i32", 2, 0, "OXY_INLINE $i32 @@($T m) { return m; }\n"},
     {"narrow", "", 2, 0, "OXY_INLINE $i32 @@($T m) { return __builtin_convertvector(m, $i32); }\n"},
 
-#define ELEMENTWISE(name, gcc)                                                  \
-  {name, "f32", 0, 0,                                                           \
-   "#if defined(__clang__)\n"                                                   \
-   "OXY_INLINE $T @@($T x) { return __builtin_elementwise_" name "(x); }\n"     \
-   "#else\n"                                                                    \
-   "OXY_INLINE $T @@($T x) {\n"                                                 \
-   "  $T r;\n"                                                                  \
-   "  for (int l = 0; l < $N; ++l) ((f32*)&r)[l] = " gcc "f(((f32*)&x)[l]);\n"  \
-   "  return r;\n"                                                              \
-   "}\n"                                                                        \
-   "#endif\n"},                                                                 \
-  {name, "f64", 0, 0,                                                           \
-   "#if defined(__clang__)\n"                                                   \
-   "OXY_INLINE $T @@($T x) { return __builtin_elementwise_" name "(x); }\n"     \
-   "#else\n"                                                                    \
-   "OXY_INLINE $T @@($T x) {\n"                                                 \
-   "  $T r;\n"                                                                  \
-   "  for (int l = 0; l < $N; ++l) ((f64*)&r)[l] = " gcc "(((f64*)&x)[l]);\n"   \
-   "  return r;\n"                                                              \
-   "}\n"                                                                        \
-   "#endif\n"}
+#define ELEMENTWISE(name, gcc)                                       \
+  {name, "f32", 0, 0,                                                \
+   "#if defined(__clang__)\n"                                        \
+   "OXY_INLINE $T @@($T x) { return __builtin_elementwise_" name     \
+   "(x); }\n"                                                        \
+   "#else\n"                                                         \
+   "OXY_INLINE $T @@($T x) {\n"                                      \
+   "  $T r;\n"                                                       \
+   "  for (int l = 0; l < $N; ++l) ((f32*)&r)[l] = " gcc             \
+   "f(((f32*)&x)[l]);\n"                                             \
+   "  return r;\n"                                                   \
+   "}\n"                                                             \
+   "#endif\n"},                                                      \
+      {name, "f64", 0, 0,                                            \
+       "#if defined(__clang__)\n"                                    \
+       "OXY_INLINE $T @@($T x) { return __builtin_elementwise_" name \
+       "(x); }\n"                                                    \
+       "#else\n"                                                     \
+       "OXY_INLINE $T @@($T x) {\n"                                  \
+       "  $T r;\n"                                                   \
+       "  for (int l = 0; l < $N; ++l) ((f64*)&r)[l] = " gcc         \
+       "(((f64*)&x)[l]);\n"                                          \
+       "  return r;\n"                                               \
+       "}\n"                                                         \
+       "#endif\n"}
     ELEMENTWISE("floor", "__builtin_floor"),
     ELEMENTWISE("ceil", "__builtin_ceil"),
     ELEMENTWISE("trunc", "__builtin_trunc"),
@@ -87,9 +91,11 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 )"},
     // NaN wins, as in ATen.
     {"max_nan", "", 1, 0, "OXY_INLINE $T @@($T a, $T b) { return a >= b || a != a ? a : b; }\n"},
-    {"max_nan", "", 2, 0, "OXY_INLINE $T @@($T a, $T b) { return ((a >= b) | (a != a)) ? a : b; }\n"},
+    {"max_nan", "", 2, 0,
+     "OXY_INLINE $T @@($T a, $T b) { return ((a >= b) | (a != a)) ? a : b; }\n"},
     {"min_nan", "", 1, 0, "OXY_INLINE $T @@($T a, $T b) { return a <= b || a != a ? a : b; }\n"},
-    {"min_nan", "", 2, 0, "OXY_INLINE $T @@($T a, $T b) { return ((a <= b) | (a != a)) ? a : b; }\n"},
+    {"min_nan", "", 2, 0,
+     "OXY_INLINE $T @@($T a, $T b) { return ((a <= b) | (a != a)) ? a : b; }\n"},
     {"max", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a > b ? a : b; }\n"},
     {"min", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a < b ? a : b; }\n"},
     {"sign", "", 1, 0, "OXY_INLINE $T @@($T x) { return ($T)((x > 0) - (x < 0)); }\n"},
@@ -125,17 +131,19 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return r;
 }
 )"},
-    {"i32_of", "f32", 2, 32, "OXY_INLINE $i32 @@($T x) { return ($i32)__builtin_ia32_cvttps2dq256(x); }\n"},
+    {"i32_of", "f32", 2, 32,
+     "OXY_INLINE $i32 @@($T x) { return ($i32)__builtin_ia32_cvttps2dq256(x); }\n"},
     {"i32_of", "", 2, 0, R"(OXY_INLINE $i32 @@($T x) {
   $i32 r;
   for (int l = 0; l < $N; ++l) r[l] = @i32_of.1(x[l]);
   return r;
 }
 )"},
-#define CUT(to, wide)                                                                                \
-  {to "_of", "", 1, 0, "OXY_INLINE " to " @@($t x) { return (" to ")@" wide "_of(x); }\n"},           \
-  {to "_of", "", 2, 0,                                                                               \
-   "OXY_INLINE $" to " @@($T x) { return __builtin_convertvector(@" wide "_of(x), $" to "); }\n"}
+#define CUT(to, wide)                                                                       \
+  {to "_of", "", 1, 0, "OXY_INLINE " to " @@($t x) { return (" to ")@" wide "_of(x); }\n"}, \
+      {to "_of", "", 2, 0,                                                                  \
+       "OXY_INLINE $" to " @@($T x) { return __builtin_convertvector(@" wide "_of(x), $" to \
+       "); }\n"}
     CUT("i16", "i32"),
     CUT("i8", "i32"),
     CUT("u8", "i64"),
@@ -188,12 +196,13 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return ($T)(($u)a - ($u)q * ($u)b);
 }
 )"},
-#define EACH_LANE(name)                                                       \
-  {name, "", 2, 0,                                                            \
-   "OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {\n"                     \
-   "  $T r = {};\n"                                                           \
-   "  for (i64 l = 0; l < n; ++l) r[l] = @" name ".1(a[l], b[l], status, 1);\n" \
-   "  return r;\n"                                                            \
+#define EACH_LANE(name)                                   \
+  {name, "", 2, 0,                                        \
+   "OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {\n" \
+   "  $T r = {};\n"                                       \
+   "  for (i64 l = 0; l < n; ++l) r[l] = @" name          \
+   ".1(a[l], b[l], status, 1);\n"                         \
+   "  return r;\n"                                        \
    "}\n"}
     EACH_LANE("div"),
     EACH_LANE("floordiv"),
@@ -228,23 +237,43 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 }
 )"},
 
-    // One value of all lanes: halves together, then quarters.
-#define FOLD(name, statement)                                   \
-  {"fold_" name, "", 2, 0,                                      \
-   "OXY_INLINE $t @@($T v) {\n"                                 \
-   "  for (int half = $N / 2; half > 0; half /= 2) {\n"         \
-   "    for (int l = 0; l < half; ++l) v[l] = " statement ";\n" \
-   "  }\n"                                                      \
-   "  return v[0];\n"                                           \
+    // One value of all lanes: halves together, then quarters. Shuffles are written out, as kernels are compiled without
+    // the pass that would find them.
+    {"upper", "", 2, 0, R"(OXY_INLINE $T @@($T v, int half) {
+#if $N == 16
+  if (half == 8) return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+  if (half == 4) return __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
+  if (half == 2) return __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3);
+  return __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);
+#elif $N == 8
+  if (half == 4) return __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7);
+  if (half == 2) return __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3);
+  return __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1);
+#else
+  if (half == 2) return __builtin_shufflevector(v, v, 2, 3, 2, 3);
+  return __builtin_shufflevector(v, v, 1, 1, 1, 1);
+#endif
+}
+)"},
+#define FOLD(name, combined)                            \
+  {"fold_" name, "", 2, 0,                              \
+   "OXY_INLINE $t @@($T v) {\n"                         \
+   "  OXY_UNROLL\n"                                     \
+   "  for (int half = $N / 2; half > 0; half /= 2) {\n" \
+   "    $T w = @upper(v, half);\n"                      \
+   "    v = " combined                                  \
+   ";\n"                                                \
+   "  }\n"                                              \
+   "  return v[0];\n"                                   \
    "}\n"}
-    FOLD("add", "($t)(v[l] + v[l + half])"),
-    FOLD("mul", "($t)(v[l] * v[l + half])"),
-    FOLD("or", "v[l] | v[l + half]"),
-    FOLD("and", "v[l] & v[l + half]"),
-    FOLD("max", "@max.1(v[l], v[l + half])"),
-    FOLD("min", "@min.1(v[l], v[l + half])"),
-    FOLD("max_nan", "@max_nan.1(v[l], v[l + half])"),
-    FOLD("min_nan", "@min_nan.1(v[l], v[l + half])"),
+    FOLD("add", "v + w"),
+    FOLD("mul", "v * w"),
+    FOLD("or", "v | w"),
+    FOLD("and", "v & w"),
+    FOLD("max", "@max(v, w)"),
+    FOLD("min", "@min(v, w)"),
+    FOLD("max_nan", "@max_nan(v, w)"),
+    FOLD("min_nan", "@min_nan(v, w)"),
 #undef FOLD
 
     // Element b at index ib takes the place of element a at ia in an arg-max (arg-min): an extreme, or NaN, first wins.
@@ -265,17 +294,18 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return better || (same && ib < ia);
 }
 )"},
-#define BEATS(name, than)                                                  \
-  {"beats_" name, "", 2, 0,                                                \
-   "OXY_INLINE $i32 @@($T a, $i64 ia, $T b, $i64 ib) {\n"                  \
-   "  $S better = (b " than " a) | ((b != b) & (a == a));\n"               \
-   "  $S same = (b == a) | ((b != b) & (a != a));\n"                       \
-   "  $i32 less = __builtin_convertvector(ib < ia, $i32);\n"               \
-   "  $i32 first = __builtin_convertvector(ia < ($i64){}, $i32);\n"        \
-   "  $i32 none = __builtin_convertvector(ib < ($i64){}, $i32);\n"         \
-   "  $i32 wins = __builtin_convertvector(better, $i32);\n"                \
-   "  $i32 ties = __builtin_convertvector(same, $i32);\n"                  \
-   "  return (wins | (ties & less) | first) & ~none;\n"                    \
+#define BEATS(name, than)                                           \
+  {"beats_" name, "", 2, 0,                                         \
+   "OXY_INLINE $i32 @@($T a, $i64 ia, $T b, $i64 ib) {\n"           \
+   "  $S better = (b " than                                         \
+   " a) | ((b != b) & (a == a));\n"                                 \
+   "  $S same = (b == a) | ((b != b) & (a != a));\n"                \
+   "  $i32 less = __builtin_convertvector(ib < ia, $i32);\n"        \
+   "  $i32 first = __builtin_convertvector(ia < ($i64){}, $i32);\n" \
+   "  $i32 none = __builtin_convertvector(ib < ($i64){}, $i32);\n"  \
+   "  $i32 wins = __builtin_convertvector(better, $i32);\n"         \
+   "  $i32 ties = __builtin_convertvector(same, $i32);\n"           \
+   "  return (wins | (ties & less) | first) & ~none;\n"             \
    "}\n"}
     BEATS("max", ">"),
     BEATS("min", "<"),

@@ -35,7 +35,8 @@ bool is_transposed(const Compute& c, const For& outer, const For& inner) {
 }  // namespace
 
 bool KernelWriter::can_tile(const For& outer) const {
-  if (lanes_ == 1 || (outer.kind != ForKind::Serial && outer.kind != ForKind::Parallel)) return false;
+  if (lanes_ == 1 || (outer.kind != ForKind::Serial && outer.kind != ForKind::Parallel))
+    return false;
   const For* inner = tiled_inner(outer);
   if (!inner || sym::contains(inner->size, outer.var)) return false;
   return std::any_of(inner->body.begin(), inner->body.end(), [&](const Stmt& s) {
@@ -52,14 +53,16 @@ std::optional<std::string> KernelWriter::tile_load(const Compute& c, const Scope
 }
 
 // Rows `rows_from` .. `rows_to` - 1, at most 64, in squares along the columns. `rows_from` names a variable.
-void KernelWriter::write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to) {
+void KernelWriter::write_tiled(const For& outer, const std::string& rows_from,
+                               const std::string& rows_to) {
   const For& inner = *tiled_inner(outer);
   const std::string columns = index(inner.size);
   const std::string from = new_loop_var();
   const std::string row = new_loop_var();
   out_.open("for (i64 ", from, " = 0; ", from, " < ", columns, "; ", from, " += 64) ");
   out_.line("const i64 ", from, "_some = ", from, " + 64;");
-  out_.line("const i64 ", from, "_to = ", from, "_some < ", columns, " ? ", from, "_some : ", columns, ';');
+  out_.line("const i64 ", from, "_to = ", from, "_some < ", columns, " ? ", from,
+            "_some : ", columns, ';');
   for (const Stmt& s : inner.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || !is_transposed(*c, outer, inner)) continue;
@@ -71,8 +74,9 @@ void KernelWriter::write_tiled(const For& outer, const std::string& rows_from, c
     const Expr stride = sym::linear_in(by_row->second, inner.var)->first;
     prelude_.type(element, lanes_);
     out_.line("alignas(64) ", element, ' ', tile, "[64 * 64];");
-    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c->buffer), " + ", index(c->index),
-              ", ", index(stride), ", ", rows_to, " - ", rows_from, ", ", from, "_to - ", from, ");");
+    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c->buffer), " + ",
+              index(c->index), ", ", index(stride), ", ", rows_to, " - ", rows_from, ", ", from,
+              "_to - ", from, ");");
     tiles_[c] = Tile{tile, cat(row, " - ", rows_from), from};
   }
   out_.open("for (i64 ", row, " = ", rows_from, "; ", row, " < ", rows_to, "; ++", row, ") ");

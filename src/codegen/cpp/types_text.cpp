@@ -14,10 +14,10 @@ struct Scalar {
   int bytes;
 };
 constexpr Scalar kScalars[] = {
-    {"f32", "float", 4},        {"f64", "double", 8},        {"f16", "_Float16", 2},
-    {"i8", "signed char", 1},   {"u8", "unsigned char", 1},  {"i16", "short", 2},
-    {"u16", "unsigned short", 2}, {"i32", "int", 4},         {"u32", "unsigned", 4},
-    {"i64", "long", 8},         {"u64", "unsigned long", 8}, {"b8", "bool", 1},
+    {"f32", "float", 4},          {"f64", "double", 8},        {"f16", "_Float16", 2},
+    {"i8", "signed char", 1},     {"u8", "unsigned char", 1},  {"i16", "short", 2},
+    {"u16", "unsigned short", 2}, {"i32", "int", 4},           {"u32", "unsigned", 4},
+    {"i64", "long", 8},           {"u64", "unsigned long", 8}, {"b8", "bool", 1},
 };
 
 const Scalar& scalar(std::string_view name) {
@@ -46,7 +46,6 @@ std::string memory_type(DType dtype) {
 
 std::string_view c_type(std::string_view name) { return scalar(name).c; }
 int element_bytes(std::string_view name) { return scalar(name).bytes; }
-
 
 std::string scalar_typedefs() {
   std::string s;

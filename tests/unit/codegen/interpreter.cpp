@@ -62,15 +62,32 @@ uint16_t float_to_bf16(double v) {
 // Rounds to what the dtype holds.
 Number rounded(DType d, Number v) {
   switch (d) {
-    case DType::F32: v.f = static_cast<float>(v.f); break;
-    case DType::BF16: v.f = std::bit_cast<float>(static_cast<uint32_t>(float_to_bf16(v.f)) << 16); break;
-    case DType::F16: v.f = half_to_float(float_to_half(v.f)); break;
-    case DType::I32: v.i = static_cast<int32_t>(v.i); break;
-    case DType::I16: v.i = static_cast<int16_t>(v.i); break;
-    case DType::I8: v.i = static_cast<int8_t>(v.i); break;
-    case DType::U8: v.i = static_cast<uint8_t>(v.i); break;
-    case DType::B8: v.i = v.i != 0; break;
-    default: break;
+    case DType::F32:
+      v.f = static_cast<float>(v.f);
+      break;
+    case DType::BF16:
+      v.f = std::bit_cast<float>(static_cast<uint32_t>(float_to_bf16(v.f)) << 16);
+      break;
+    case DType::F16:
+      v.f = half_to_float(float_to_half(v.f));
+      break;
+    case DType::I32:
+      v.i = static_cast<int32_t>(v.i);
+      break;
+    case DType::I16:
+      v.i = static_cast<int16_t>(v.i);
+      break;
+    case DType::I8:
+      v.i = static_cast<int8_t>(v.i);
+      break;
+    case DType::U8:
+      v.i = static_cast<uint8_t>(v.i);
+      break;
+    case DType::B8:
+      v.i = v.i != 0;
+      break;
+    default:
+      break;
   }
   return v;
 }
@@ -78,21 +95,43 @@ Number rounded(DType d, Number v) {
 Number read(DType d, const void* memory, int64_t at) {
   Number v;
   const auto get = [&](auto zero) {
-    std::memcpy(&zero, static_cast<const char*>(memory) + at * static_cast<int64_t>(sizeof zero), sizeof zero);
+    std::memcpy(&zero, static_cast<const char*>(memory) + at * static_cast<int64_t>(sizeof zero),
+                sizeof zero);
     return zero;
   };
   switch (d) {
-    case DType::F32: v.f = get(0.0f); break;
-    case DType::F64: v.f = get(0.0); break;
-    case DType::F16: v.f = half_to_float(get(uint16_t{})); break;
-    case DType::BF16: v.f = std::bit_cast<float>(static_cast<uint32_t>(get(uint16_t{})) << 16); break;
-    case DType::I64: v.i = get(int64_t{}); break;
-    case DType::I32: v.i = get(int32_t{}); break;
-    case DType::I16: v.i = get(int16_t{}); break;
-    case DType::I8: v.i = get(int8_t{}); break;
-    case DType::U8: v.i = get(uint8_t{}); break;
-    case DType::B8: v.i = get(uint8_t{}) != 0; break;
-    default: OXY_FAIL("dtype of a test");
+    case DType::F32:
+      v.f = get(0.0f);
+      break;
+    case DType::F64:
+      v.f = get(0.0);
+      break;
+    case DType::F16:
+      v.f = half_to_float(get(uint16_t{}));
+      break;
+    case DType::BF16:
+      v.f = std::bit_cast<float>(static_cast<uint32_t>(get(uint16_t{})) << 16);
+      break;
+    case DType::I64:
+      v.i = get(int64_t{});
+      break;
+    case DType::I32:
+      v.i = get(int32_t{});
+      break;
+    case DType::I16:
+      v.i = get(int16_t{});
+      break;
+    case DType::I8:
+      v.i = get(int8_t{});
+      break;
+    case DType::U8:
+      v.i = get(uint8_t{});
+      break;
+    case DType::B8:
+      v.i = get(uint8_t{}) != 0;
+      break;
+    default:
+      OXY_FAIL("dtype of a test");
   }
   return v;
 }
@@ -102,48 +141,80 @@ void write(DType d, void* memory, int64_t at, Number v) {
     std::memcpy(static_cast<char*>(memory) + at * static_cast<int64_t>(sizeof x), &x, sizeof x);
   };
   switch (d) {
-    case DType::F32: return put(static_cast<float>(v.f));
-    case DType::F64: return put(v.f);
-    case DType::F16: return put(float_to_half(v.f));
-    case DType::BF16: return put(float_to_bf16(v.f));
-    case DType::I64: return put(v.i);
-    case DType::I32: return put(static_cast<int32_t>(v.i));
-    case DType::I16: return put(static_cast<int16_t>(v.i));
-    case DType::I8: return put(static_cast<int8_t>(v.i));
-    case DType::U8: return put(static_cast<uint8_t>(v.i));
-    case DType::B8: return put(static_cast<uint8_t>(v.i != 0));
-    default: OXY_FAIL("dtype of a test");
+    case DType::F32:
+      return put(static_cast<float>(v.f));
+    case DType::F64:
+      return put(v.f);
+    case DType::F16:
+      return put(float_to_half(v.f));
+    case DType::BF16:
+      return put(float_to_bf16(v.f));
+    case DType::I64:
+      return put(v.i);
+    case DType::I32:
+      return put(static_cast<int32_t>(v.i));
+    case DType::I16:
+      return put(static_cast<int16_t>(v.i));
+    case DType::I8:
+      return put(static_cast<int8_t>(v.i));
+    case DType::U8:
+      return put(static_cast<uint8_t>(v.i));
+    case DType::B8:
+      return put(static_cast<uint8_t>(v.i != 0));
+    default:
+      OXY_FAIL("dtype of a test");
   }
 }
 
 double float_op(LoopOp op, double a, double b, double c) {
   switch (op) {
-    case LoopOp::Add: return a + b;
-    case LoopOp::Sub: return a - b;
-    case LoopOp::Mul: return a * b;
-    case LoopOp::Div: return a / b;
-    case LoopOp::Fmod: return std::fmod(a, b);
+    case LoopOp::Add:
+      return a + b;
+    case LoopOp::Sub:
+      return a - b;
+    case LoopOp::Mul:
+      return a * b;
+    case LoopOp::Div:
+      return a / b;
+    case LoopOp::Fmod:
+      return std::fmod(a, b);
     case LoopOp::Mod: {
       const double r = std::fmod(a, b);
       return r != 0 && (r < 0) != (b < 0) ? r + b : r;
     }
-    case LoopOp::FloorDiv: return b == 0 ? a / b : std::floor(a / b);
-    case LoopOp::Max: return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
-    case LoopOp::Min: return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
-    case LoopOp::Neg: return -a;
-    case LoopOp::Abs: return std::fabs(a);
-    case LoopOp::Sign: return (a > 0) - (a < 0);
-    case LoopOp::Fma: return std::fma(a, b, c);
-    case LoopOp::Sqrt: return std::sqrt(a);
-    case LoopOp::Rsqrt: return 1 / std::sqrt(a);
-    case LoopOp::Reciprocal: return 1 / a;
-    case LoopOp::Floor: return std::floor(a);
-    case LoopOp::Ceil: return std::ceil(a);
-    case LoopOp::Round: return std::nearbyint(a);
-    case LoopOp::Trunc: return std::trunc(a);
-    case LoopOp::CopySign: return std::copysign(a, b);
+    case LoopOp::FloorDiv:
+      return b == 0 ? a / b : std::floor(a / b);
+    case LoopOp::Max:
+      return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
+    case LoopOp::Min:
+      return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
+    case LoopOp::Neg:
+      return -a;
+    case LoopOp::Abs:
+      return std::fabs(a);
+    case LoopOp::Sign:
+      return (a > 0) - (a < 0);
+    case LoopOp::Fma:
+      return std::fma(a, b, c);
+    case LoopOp::Sqrt:
+      return std::sqrt(a);
+    case LoopOp::Rsqrt:
+      return 1 / std::sqrt(a);
+    case LoopOp::Reciprocal:
+      return 1 / a;
+    case LoopOp::Floor:
+      return std::floor(a);
+    case LoopOp::Ceil:
+      return std::ceil(a);
+    case LoopOp::Round:
+      return std::nearbyint(a);
+    case LoopOp::Trunc:
+      return std::trunc(a);
+    case LoopOp::CopySign:
+      return std::copysign(a, b);
 #define MATH(op, f) \
-  case LoopOp::op: return std::f(a)
+  case LoopOp::op:  \
+    return std::f(a)
       MATH(Exp, exp);
       MATH(Exp2, exp2);
       MATH(Expm1, expm1);
@@ -168,10 +239,14 @@ double float_op(LoopOp op, double a, double b, double c) {
       MATH(Lgamma, lgamma);
 #undef MATH
 
-    case LoopOp::Atan2: return std::atan2(a, b);
-    case LoopOp::Pow: return std::pow(a, b);
-    case LoopOp::Hypot: return std::hypot(a, b);
-    default: OXY_FAIL(ops::name(op));
+    case LoopOp::Atan2:
+      return std::atan2(a, b);
+    case LoopOp::Pow:
+      return std::pow(a, b);
+    case LoopOp::Hypot:
+      return std::hypot(a, b);
+    default:
+      OXY_FAIL(ops::name(op));
   }
 }
 
@@ -181,21 +256,36 @@ int64_t int_op(LoopOp op, int64_t a, int64_t b, int bits, int& status) {
   const auto wrap = [](uint64_t v) { return static_cast<int64_t>(v); };
   const auto ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b);
   switch (op) {
-    case LoopOp::Add: return wrap(ua + ub);
-    case LoopOp::Sub: return wrap(ua - ub);
-    case LoopOp::Mul: return wrap(ua * ub);
-    case LoopOp::Max: return std::max(a, b);
-    case LoopOp::Min: return std::min(a, b);
-    case LoopOp::Neg: return wrap(0 - ua);
-    case LoopOp::Abs: return a < 0 ? wrap(0 - ua) : a;
-    case LoopOp::Sign: return (a > 0) - (a < 0);
-    case LoopOp::And: return a & b;
-    case LoopOp::Or: return a | b;
-    case LoopOp::Xor: return a ^ b;
-    case LoopOp::Not: return ~a;
-    case LoopOp::Shl: return b < 0 || b >= bits ? 0 : wrap(ua << b);
-    case LoopOp::Shr: return a >> (b < 0 || b >= bits ? bits - 1 : b);
-    default: break;
+    case LoopOp::Add:
+      return wrap(ua + ub);
+    case LoopOp::Sub:
+      return wrap(ua - ub);
+    case LoopOp::Mul:
+      return wrap(ua * ub);
+    case LoopOp::Max:
+      return std::max(a, b);
+    case LoopOp::Min:
+      return std::min(a, b);
+    case LoopOp::Neg:
+      return wrap(0 - ua);
+    case LoopOp::Abs:
+      return a < 0 ? wrap(0 - ua) : a;
+    case LoopOp::Sign:
+      return (a > 0) - (a < 0);
+    case LoopOp::And:
+      return a & b;
+    case LoopOp::Or:
+      return a | b;
+    case LoopOp::Xor:
+      return a ^ b;
+    case LoopOp::Not:
+      return ~a;
+    case LoopOp::Shl:
+      return b < 0 || b >= bits ? 0 : wrap(ua << b);
+    case LoopOp::Shr:
+      return a >> (b < 0 || b >= bits ? bits - 1 : b);
+    default:
+      break;
   }
   if (b == 0) {
     status |= 2;
@@ -203,30 +293,41 @@ int64_t int_op(LoopOp op, int64_t a, int64_t b, int bits, int& status) {
   }
   if (b == -1) return op == LoopOp::Div || op == LoopOp::FloorDiv ? wrap(0 - ua) : 0;
   switch (op) {
-    case LoopOp::Div: return a / b;
-    case LoopOp::FloorDiv: return floor_div(a, b);
-    case LoopOp::Fmod: return a % b;
-    case LoopOp::Mod: return a - floor_div(a, b) * b;
-    default: OXY_FAIL(ops::name(op));
+    case LoopOp::Div:
+      return a / b;
+    case LoopOp::FloorDiv:
+      return floor_div(a, b);
+    case LoopOp::Fmod:
+      return a % b;
+    case LoopOp::Mod:
+      return a - floor_div(a, b) * b;
+    default:
+      OXY_FAIL(ops::name(op));
   }
 }
 
 template <class T>
 bool compare(LoopOp op, T a, T b) {
   switch (op) {
-    case LoopOp::Eq: return a == b;
-    case LoopOp::Ne: return a != b;
-    case LoopOp::Lt: return a < b;
-    case LoopOp::Le: return a <= b;
-    case LoopOp::Gt: return a > b;
-    default: return a >= b;
+    case LoopOp::Eq:
+      return a == b;
+    case LoopOp::Ne:
+      return a != b;
+    case LoopOp::Lt:
+      return a < b;
+    case LoopOp::Le:
+      return a <= b;
+    case LoopOp::Gt:
+      return a > b;
+    default:
+      return a >= b;
   }
 }
 
 struct Accumulator {
   Init init;
-  std::vector<Number> value;
-  std::vector<int64_t> at;
+  Number value;
+  int64_t at = -1;
 };
 
 class Interpreter {
@@ -280,30 +381,42 @@ class Interpreter {
       const int64_t top = u ? 255 : static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1);
       first = {extreme, least ? (u ? 0 : -top - 1) : top};
     }
-    a.value.assign(static_cast<size_t>(init.lanes), first);
-    a.at.assign(static_cast<size_t>(init.lanes), -1);
+    a.value = first;
+    a.at = -1;
   }
-
-  size_t lane(const Init& init) { return init.lane_var.is_const() ? 0 : static_cast<size_t>(evaluate(init.lane_var)); }
 
   void statement(const Accumulate& s) {
     Accumulator& a = accumulators_[s.acc];
     const DType from = dtypes_[s.value];
     Number v = values_[s.value];
-    Number& to = a.value[lane(a.init)];
+    Number& to = a.value;
     const bool f = ir::is_floating(from);
     switch (a.init.kind) {
-      case ReduceKind::Sum: to.f += v.f, to.i += v.i; return;
-      case ReduceKind::Prod: to.f *= v.f, to.i *= v.i; return;
-      case ReduceKind::Max: to.f = float_op(LoopOp::Max, to.f, v.f, 0), to.i = std::max(to.i, v.i); return;
-      case ReduceKind::Min: to.f = float_op(LoopOp::Min, to.f, v.f, 0), to.i = std::min(to.i, v.i); return;
-      case ReduceKind::Any: to.i |= f ? v.f != 0 : v.i != 0; return;
-      case ReduceKind::All: to.i &= f ? v.f != 0 : v.i != 0; return;
-      default: break;
+      case ReduceKind::Sum:
+        to.f += v.f, to.i += v.i;
+        return;
+      case ReduceKind::Prod:
+        to.f *= v.f, to.i *= v.i;
+        return;
+      case ReduceKind::Max:
+        to.f = float_op(LoopOp::Max, to.f, v.f, 0), to.i = std::max(to.i, v.i);
+        return;
+      case ReduceKind::Min:
+        to.f = float_op(LoopOp::Min, to.f, v.f, 0), to.i = std::min(to.i, v.i);
+        return;
+      case ReduceKind::Any:
+        to.i |= f ? v.f != 0 : v.i != 0;
+        return;
+      case ReduceKind::All:
+        to.i &= f ? v.f != 0 : v.i != 0;
+        return;
+      default:
+        break;
     }
-    const double x = f ? v.f : static_cast<double>(v.i), best = f ? to.f : static_cast<double>(to.i);
+    const double x = f ? v.f : static_cast<double>(v.i),
+                 best = f ? to.f : static_cast<double>(to.i);
     const bool more = a.init.kind == ReduceKind::ArgMax ? x > best : x < best;
-    int64_t& at = a.at[lane(a.init)];
+    int64_t& at = a.at;
     if (at < 0 || more || (std::isnan(x) && !std::isnan(best))) {
       to = v;
       at = evaluate(s.index);
@@ -313,19 +426,21 @@ class Interpreter {
   void statement(const Result& r) {
     const Accumulator& a = accumulators_[r.acc];
     const bool arg = a.init.kind == ReduceKind::ArgMax || a.init.kind == ReduceKind::ArgMin;
-    const size_t l = lane(a.init);
-    set(r.value, arg ? DType::I64 : a.init.dtype, arg ? Number{0, a.at[l]} : a.value[l]);
+    set(r.value, arg ? DType::I64 : a.init.dtype, arg ? Number{0, a.at} : a.value);
   }
 
   void statement(const Compute& c) {
     const auto arg = [&](size_t i) { return values_[c.args[i]]; };
     switch (c.op) {
-      case LoopOp::Const: return set(c.value, c.dtype, {c.number, c.integer});
-      case LoopOp::Index: return set(c.value, DType::I64, {0, evaluate(c.index)});
+      case LoopOp::Const:
+        return set(c.value, c.dtype, {c.number, c.integer});
+      case LoopOp::Index:
+        return set(c.value, DType::I64, {0, evaluate(c.index)});
       case LoopOp::Load:
         if (!c.args.empty() && !arg(0).i) return set(c.value, c.dtype, arg(1));
         return set(c.value, c.dtype, read(c.dtype, memory_[c.buffer], evaluate(c.index)));
-      case LoopOp::Store: return write(c.dtype, memory_[c.buffer], evaluate(c.index), arg(0));
+      case LoopOp::Store:
+        return write(c.dtype, memory_[c.buffer], evaluate(c.index), arg(0));
       case LoopOp::StoreAdd: {
         const int64_t at = evaluate(c.index);
         Number sum = read(c.dtype, memory_[c.buffer], at);
@@ -336,15 +451,20 @@ class Interpreter {
       case LoopOp::Check:
         if (arg(0).i < 0 || arg(0).i >= evaluate(c.index)) status_ |= 1;
         return;
-      case LoopOp::Symbol: symbols_[c.index] = arg(0).i; return;
-      case LoopOp::Where: return set(c.value, c.dtype, arg(0).i ? arg(1) : arg(2));
-      case LoopOp::Cast: return set(c.value, c.dtype, cast(dtypes_[c.args[0]], c.dtype, arg(0)));
+      case LoopOp::Symbol:
+        symbols_[c.index] = arg(0).i;
+        return;
+      case LoopOp::Where:
+        return set(c.value, c.dtype, arg(0).i ? arg(1) : arg(2));
+      case LoopOp::Cast:
+        return set(c.value, c.dtype, cast(dtypes_[c.args[0]], c.dtype, arg(0)));
       case LoopOp::Bitcast: {
         int64_t bits = 0;
         write(dtypes_[c.args[0]], &bits, 0, arg(0));
         return set(c.value, c.dtype, read(c.dtype, &bits, 0));
       }
-      default: return set(c.value, c.dtype, compute(c));
+      default:
+        return set(c.value, c.dtype, compute(c));
     }
   }
 
@@ -361,7 +481,8 @@ class Interpreter {
     const Number b = c.args.size() > 1 ? values_[c.args[1]] : Number{};
     const Number third = c.args.size() > 2 ? values_[c.args[2]] : Number{};
     const bool f = ir::is_floating(d);
-    if (c.op >= LoopOp::Eq && c.op <= LoopOp::Ge) return {0, f ? compare(c.op, a.f, b.f) : compare(c.op, a.i, b.i)};
+    if (c.op >= LoopOp::Eq && c.op <= LoopOp::Ge)
+      return {0, f ? compare(c.op, a.f, b.f) : compare(c.op, a.i, b.i)};
     if (c.op == LoopOp::IsNan) return {0, f && std::isnan(a.f)};
     if (c.op == LoopOp::IsInf) return {0, f && std::isinf(a.f)};
     if (d == DType::B8 && c.op == LoopOp::Not) return {0, !a.i};

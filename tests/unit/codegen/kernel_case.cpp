@@ -11,16 +11,21 @@ namespace oxy::codegen::cpp::testing {
 namespace {
 
 double default_value(size_t buffer, int64_t at) {
-  const auto mixed = static_cast<uint64_t>(at + 1) * 0x9E3779B97F4A7C15ull + buffer * 0xBF58476D1CE4E5B9ull;
+  const auto mixed =
+      static_cast<uint64_t>(at + 1) * 0x9E3779B97F4A7C15ull + buffer * 0xBF58476D1CE4E5B9ull;
   return (static_cast<double>(mixed >> 40 & 1023) - 511.5) / 128;
 }
 
 double epsilon(DType d) {
   switch (d) {
-    case DType::BF16: return 1.0 / 128;
-    case DType::F16: return 1.0 / 1024;
-    case DType::F64: return 2.3e-16;
-    default: return 1.2e-7;
+    case DType::BF16:
+      return 1.0 / 128;
+    case DType::F16:
+      return 1.0 / 1024;
+    case DType::F64:
+      return 2.3e-16;
+    default:
+      return 1.2e-7;
   }
 }
 
@@ -28,11 +33,12 @@ constexpr int64_t kGuard = 16;  // elements behind each buffer that must not cha
 
 }  // namespace
 
-void CaseList::add(std::string name, const std::function<void(KernelMaker&)>& make, std::vector<int64_t> sizes,
-                   double tolerance, Fill fill, long points) {
+void CaseList::add(std::string name, const std::function<void(KernelMaker&)>& make,
+                   std::vector<int64_t> sizes, double tolerance, Fill fill, long points) {
   auto maker = std::make_unique<KernelMaker>();
   make(*maker);
-  cases_.push_back({std::move(name), std::move(maker), std::move(sizes), tolerance, std::move(fill), points});
+  cases_.push_back(
+      {std::move(name), std::move(maker), std::move(sizes), tolerance, std::move(fill), points});
 }
 
 void CaseList::check() {
@@ -45,7 +51,8 @@ void CaseList::check() {
     }
   }
   kernels.compile("-O1");
-  for (size_t k = 0; k < runs.size(); ++k) check_one(kernels, k, cases_[runs[k].first], runs[k].second);
+  for (size_t k = 0; k < runs.size(); ++k)
+    check_one(kernels, k, cases_[runs[k].first], runs[k].second);
 }
 
 void CaseList::check_one(CompiledKernels& kernels, size_t id, const Case& c, const Target& target) {
@@ -84,10 +91,12 @@ void CaseList::check_one(CompiledKernels& kernels, size_t id, const Case& c, con
       const double x = read_number(d, expected[i].data(), k), y = read_number(d, got[i].data(), k);
       if (std::isnan(x) && std::isnan(y)) continue;
       const double slack = ir::is_floating(d) && std::isfinite(x)
-                               ? c.tolerance * epsilon(d) * std::max(std::fabs(x), 1e-3) : 0;
+                               ? c.tolerance * epsilon(d) * std::max(std::fabs(x), 1e-3)
+                               : 0;
       const bool equal = x == y || std::fabs(x - y) <= slack;
-      ASSERT_TRUE(equal) << c.name << " width " << target.vector_bytes << ": buffer " << i << " at " << k << " is " << y
-                         << ", not " << x << '\n' << kernels.text(id);
+      ASSERT_TRUE(equal) << c.name << " width " << target.vector_bytes << ": buffer " << i << " at "
+                         << k << " is " << y << ", not " << x << '\n'
+                         << kernels.text(id);
     }
   }
 }

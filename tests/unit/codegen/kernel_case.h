@@ -14,8 +14,8 @@ class CaseList {
   // `make` writes the kernel; `sizes` gives the elements of each buffer but the Local ones; `fill` an element's value.
   // Where no `fill` is given: small numbers of both signs. `tolerance`: relative, in units of the dtype's epsilon.
   using Fill = std::function<double(size_t buffer, int64_t at)>;
-  void add(std::string name, const std::function<void(KernelMaker&)>& make, std::vector<int64_t> sizes,
-           double tolerance = 4, Fill fill = {}, long points = 1);
+  void add(std::string name, const std::function<void(KernelMaker&)>& make,
+           std::vector<int64_t> sizes, double tolerance = 4, Fill fill = {}, long points = 1);
   // Compiles all cases for all targets that run here and checks them.
   void check();
 

@@ -99,8 +99,8 @@ class KernelMaker {
     c.index = s;
     append(c);
   }
-  uint32_t init(ReduceKind kind, DType dtype, int64_t lanes = 1, Expr lane_var = 0) {
-    blocks_.back()->push_back({schedule::Init{kernel.acc_count, kind, dtype, lanes, lane_var}});
+  uint32_t init(ReduceKind kind, DType dtype) {
+    blocks_.back()->push_back({schedule::Init{kernel.acc_count, kind, dtype}});
     return kernel.acc_count++;
   }
   void accumulate(uint32_t acc, uint32_t value, Expr index = 0) {

@@ -81,12 +81,15 @@ TEST(Math, WithinAnUlpOfTheTrueValue) {
     float where = 0;
     Block block;
     // The usual way and the way of special values, each with lanes of its own.
-    for (float x : {0.0f, -0.0f, 1e-45f, -1e-45f, 1e-20f, 0.6f, -0.6f, 1.0f, 0.9f, 3.95f, 3.14159274f, 1.57079637f,
-                    10.0f, -10.0f, 86.9f, -86.9f}) {
+    for (float x : {0.0f, -0.0f, 1e-45f, -1e-45f, 1e-20f, 0.6f, -0.6f, 1.0f, 0.9f, 3.95f,
+                    3.14159274f, 1.57079637f, 10.0f, -10.0f, 86.9f, -86.9f}) {
       block.add(x);
     }
-    for (float x : {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 88.72284f, 88.7228317f, -87.33655f, -103.972084f, 1e-45f,
-                    1.17549435e-38f, 0.6f, -0.6f, 0.9f, 3.95f, 30000.0f, 1e30f, 1.0f, 3.14159274f, 1.57079637f}) {
+    for (float x : {0.0f,         -0.0f,     INFINITY,        -INFINITY,
+                    NAN,          88.72284f, 88.7228317f,     -87.33655f,
+                    -103.972084f, 1e-45f,    1.17549435e-38f, 0.6f,
+                    -0.6f,        0.9f,      3.95f,           30000.0f,
+                    1e30f,        1.0f,      3.14159274f,     1.57079637f}) {
       block.add(x);
     }
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += kStride) {
@@ -99,7 +102,8 @@ TEST(Math, WithinAnUlpOfTheTrueValue) {
       if (block.full()) block.run(kernels, k, f, worst, where);
     }
     block.run(kernels, k, f, worst, where);
-    std::printf("  %s: %.3f ulp at %.9g\n", std::string(ops::name(f.op)).c_str(), worst, static_cast<double>(where));
+    std::printf("  %s: %.3f ulp at %.9g\n", std::string(ops::name(f.op)).c_str(), worst,
+                static_cast<double>(where));
     EXPECT_LE(worst, f.max_ulp) << ops::name(f.op) << " at " << where;
   }
 }

@@ -8,13 +8,16 @@
 namespace oxy::codegen::cpp::testing {
 namespace {
 
-constexpr ReduceKind kKinds[] = {ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max,    ReduceKind::Min,
-                                 ReduceKind::Any, ReduceKind::All,  ReduceKind::ArgMax, ReduceKind::ArgMin};
+constexpr ReduceKind kKinds[] = {ReduceKind::Sum,    ReduceKind::Prod,  ReduceKind::Max,
+                                 ReduceKind::Min,    ReduceKind::Any,   ReduceKind::All,
+                                 ReduceKind::ArgMax, ReduceKind::ArgMin};
 
 bool is_arg(ReduceKind k) { return k == ReduceKind::ArgMax || k == ReduceKind::ArgMin; }
 bool is_logical(ReduceKind k) { return k == ReduceKind::Any || k == ReduceKind::All; }
 
-DType result_dtype(ReduceKind k, DType d) { return is_arg(k) ? DType::I64 : is_logical(k) ? DType::B8 : d; }
+DType result_dtype(ReduceKind k, DType d) {
+  return is_arg(k) ? DType::I64 : is_logical(k) ? DType::B8 : d;
+}
 
 // y[p] = fold over r of x[n p + r]
 void rows(KernelMaker& m, ReduceKind kind, DType d, int64_t n, int64_t count) {
@@ -30,29 +33,11 @@ void rows(KernelMaker& m, ReduceKind kind, DType d, int64_t n, int64_t count) {
   m.close();
 }
 
-// y[c] = fold over r of x[columns r + c], `lanes` columns a tile.
-void columns(KernelMaker& m, ReduceKind kind, DType d, int64_t count, int64_t width, int64_t lanes) {
-  const uint32_t x = m.in(d);
-  const uint32_t y = m.out(result_dtype(kind, d));
-  const Expr p = m.var("p0"), r = m.var("r0"), v = m.var("v0");
-  m.open(ForKind::Parallel, p, sym::ceildiv(width, lanes));
-  const Expr here = sym::min(lanes, Expr(width) - Expr(lanes) * p);
-  const Expr column = Expr(lanes) * p + v;
-  const uint32_t acc = m.init(kind, is_logical(kind) ? DType::B8 : d, lanes, v);
-  m.open(ForKind::Reduce, r, count);
-  m.open(ForKind::Vector, v, here);
-  m.accumulate(acc, m.load(d, x, Expr(width) * r + column), r);
-  m.close();
-  m.close();
-  m.open(ForKind::Vector, v, here);
-  m.store(result_dtype(kind, d), y, column, m.result(acc));
-  m.close();
-  m.close();
-}
-
 double small_integers(size_t, int64_t at) { return static_cast<double>((at * 7919 + 13) % 11) - 5; }
 double nearly_one(size_t, int64_t at) { return 1 + static_cast<double>((at * 31) % 7 - 3) / 64; }
-double with_nan(size_t, int64_t at) { return at % 37 == 20 ? NAN : static_cast<double>((at * 7919) % 101); }
+double with_nan(size_t, int64_t at) {
+  return at % 37 == 20 ? NAN : static_cast<double>((at * 7919) % 101);
+}
 
 TEST(Reductions, RowsOfEveryKind) {
   CaseList cases;
@@ -61,8 +46,9 @@ TEST(Reductions, RowsOfEveryKind) {
       for (int64_t n : {1, 7, 8, 37, 67}) {
         const auto fill = kind == ReduceKind::Prod ? nearly_one : small_integers;
         if (kind == ReduceKind::Prod && d == DType::U8) continue;
-        cases.add(cat("rows ", ops::name(kind), ' ', ir::name(d), ' ', n),
-                  [&](KernelMaker& m) { rows(m, kind, d, n, 3); }, {3 * n, 3}, 64, fill, 3);
+        cases.add(
+            cat("rows ", ops::name(kind), ' ', ir::name(d), ' ', n),
+            [&](KernelMaker& m) { rows(m, kind, d, n, 3); }, {3 * n, 3}, 64, fill, 3);
       }
     }
   }
@@ -71,26 +57,11 @@ TEST(Reductions, RowsOfEveryKind) {
 
 TEST(Reductions, NanIsTheExtreme) {
   CaseList cases;
-  for (ReduceKind kind : {ReduceKind::Max, ReduceKind::Min, ReduceKind::ArgMax, ReduceKind::ArgMin}) {
-    cases.add(cat("nan ", ops::name(kind)), [&](KernelMaker& m) { rows(m, kind, DType::F32, 75, 4); }, {300, 4}, 0,
-              with_nan, 4);
-    cases.add(cat("nan columns ", ops::name(kind)), [&](KernelMaker& m) { columns(m, kind, DType::F32, 20, 30, 16); },
-              {600, 30}, 0, with_nan, 2);
-  }
-  cases.check();
-}
-
-TEST(Reductions, Columns) {
-  CaseList cases;
-  for (ReduceKind kind : kKinds) {
-    for (DType d : {DType::F32, DType::F64, DType::I32}) {
-      for (int64_t width : {5, 16, 43}) {
-        const auto fill = kind == ReduceKind::Prod ? nearly_one : small_integers;
-        cases.add(cat("columns ", ops::name(kind), ' ', ir::name(d), ' ', width),
-                  [&](KernelMaker& m) { columns(m, kind, d, 13, width, 16); }, {13 * width, width}, 64, fill,
-                  (width + 15) / 16);
-      }
-    }
+  for (ReduceKind kind :
+       {ReduceKind::Max, ReduceKind::Min, ReduceKind::ArgMax, ReduceKind::ArgMin}) {
+    cases.add(
+        cat("nan ", ops::name(kind)), [&](KernelMaker& m) { rows(m, kind, DType::F32, 75, 4); },
+        {300, 4}, 0, with_nan, 4);
   }
   cases.check();
 }
@@ -98,10 +69,9 @@ TEST(Reductions, Columns) {
 TEST(Reductions, LongSumsAreAccurate) {
   CaseList cases;
   const int64_t n = 300'001;
-  cases.add("long sum", [&](KernelMaker& m) { rows(m, ReduceKind::Sum, DType::F32, n, 1); }, {n, 1}, 64,
-            [](size_t, int64_t at) { return 0.1 + static_cast<double>(at % 3) * 0.01; });
-  cases.add("long column", [&](KernelMaker& m) { columns(m, ReduceKind::Sum, DType::F32, 20'000, 16, 16); },
-            {320'000, 16}, 64, [](size_t, int64_t at) { return 0.1 + static_cast<double>(at % 3) * 0.01; });
+  cases.add(
+      "long sum", [&](KernelMaker& m) { rows(m, ReduceKind::Sum, DType::F32, n, 1); }, {n, 1}, 64,
+      [](size_t, int64_t at) { return 0.1 + static_cast<double>(at % 3) * 0.01; });
   cases.check();
 }
 
@@ -117,14 +87,16 @@ void softmax(KernelMaker& m, int64_t n, int64_t count) {
   const uint32_t most = m.result(top);
   const uint32_t total = m.init(ReduceKind::Sum, DType::F32);
   m.open(ForKind::VectorReduce, q, n);
-  const uint32_t shifted = m.op(LoopOp::Sub, DType::F32, {m.load(DType::F32, x, Expr(n) * p + q), most});
+  const uint32_t shifted =
+      m.op(LoopOp::Sub, DType::F32, {m.load(DType::F32, x, Expr(n) * p + q), most});
   const uint32_t e = m.op(LoopOp::Exp, DType::F32, {shifted});
   m.store(DType::F32, t, q, e);
   m.accumulate(total, e);
   m.close();
   const uint32_t sum = m.result(total);
   m.open(ForKind::Vector, v, n);
-  m.store(DType::F32, y, Expr(n) * p + v, m.op(LoopOp::Div, DType::F32, {m.load(DType::F32, t, v), sum}));
+  m.store(DType::F32, y, Expr(n) * p + v,
+          m.op(LoopOp::Div, DType::F32, {m.load(DType::F32, t, v), sum}));
   m.close();
   m.close();
 }
@@ -132,7 +104,8 @@ void softmax(KernelMaker& m, int64_t n, int64_t count) {
 TEST(Reductions, Softmax) {
   CaseList cases;
   for (int64_t n : {1, 9, 64, 101}) {
-    cases.add(cat("softmax ", n), [&](KernelMaker& m) { softmax(m, n, 3); }, {3 * n, 3 * n}, 16, {}, 3);
+    cases.add(
+        cat("softmax ", n), [&](KernelMaker& m) { softmax(m, n, 3); }, {3 * n, 3 * n}, 16, {}, 3);
   }
   cases.check();
 }

@@ -24,7 +24,9 @@ void apply(KernelMaker& m, LoopOp op, DType from, DType to, int operands) {
   m.close();
 }
 
-std::vector<int64_t> sizes_of(int operands) { return std::vector<int64_t>(static_cast<size_t>(operands) + 1, kSize); }
+std::vector<int64_t> sizes_of(int operands) {
+  return std::vector<int64_t>(static_cast<size_t>(operands) + 1, kSize);
+}
 
 double integers(size_t buffer, int64_t at) {
   const double v = static_cast<double>((at * 7919 + static_cast<int64_t>(buffer) * 131) % 100) - 50;
@@ -37,17 +39,21 @@ double positive(size_t buffer, int64_t at) {
 
 TEST(Statements, ArithmeticOfEveryDtype) {
   CaseList cases;
-  for (DType d : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::I16, DType::I8,
-                  DType::U8}) {
-    for (LoopOp op : {LoopOp::Add, LoopOp::Sub, LoopOp::Mul, LoopOp::Div, LoopOp::FloorDiv, LoopOp::Mod, LoopOp::Fmod,
-                      LoopOp::Max, LoopOp::Min, LoopOp::Neg, LoopOp::Abs, LoopOp::Sign}) {
+  for (DType d : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32,
+                  DType::I16, DType::I8, DType::U8}) {
+    for (LoopOp op :
+         {LoopOp::Add, LoopOp::Sub, LoopOp::Mul, LoopOp::Div, LoopOp::FloorDiv, LoopOp::Mod,
+          LoopOp::Fmod, LoopOp::Max, LoopOp::Min, LoopOp::Neg, LoopOp::Abs, LoopOp::Sign}) {
       const int n = ops::arity(op);
-      cases.add(cat(ops::name(op), ' ', ir::name(d)), [&](KernelMaker& m) { apply(m, op, d, d, n); }, sizes_of(n), 2,
-                integers);
+      cases.add(
+          cat(ops::name(op), ' ', ir::name(d)), [&](KernelMaker& m) { apply(m, op, d, d, n); },
+          sizes_of(n), 2, integers);
     }
     for (LoopOp op : {LoopOp::Eq, LoopOp::Ne, LoopOp::Lt, LoopOp::Le, LoopOp::Gt, LoopOp::Ge}) {
-      cases.add(cat(ops::name(op), ' ', ir::name(d)), [&](KernelMaker& m) { apply(m, op, d, DType::B8, 2); },
-                sizes_of(2), 0, [](size_t, int64_t at) { return static_cast<double>(at % 3); });
+      cases.add(
+          cat(ops::name(op), ' ', ir::name(d)),
+          [&](KernelMaker& m) { apply(m, op, d, DType::B8, 2); }, sizes_of(2), 0,
+          [](size_t, int64_t at) { return static_cast<double>(at % 3); });
     }
   }
   cases.check();
@@ -60,24 +66,33 @@ TEST(Statements, FloatingPoint) {
       const auto op = static_cast<LoopOp>(i);
       const bool test = op == LoopOp::IsNan || op == LoopOp::IsInf;
       const int n = ops::arity(op);
-      const auto shifted = [op](size_t buffer, int64_t at) { return positive(buffer, at) + (op == LoopOp::Acosh); };
-      cases.add(cat(ops::name(op), ' ', ir::name(d)),
-                [&](KernelMaker& m) { apply(m, op, d, test ? DType::B8 : d, n); }, sizes_of(n), 8, shifted);
+      const auto shifted = [op](size_t buffer, int64_t at) {
+        return positive(buffer, at) + (op == LoopOp::Acosh);
+      };
+      cases.add(
+          cat(ops::name(op), ' ', ir::name(d)),
+          [&](KernelMaker& m) { apply(m, op, d, test ? DType::B8 : d, n); }, sizes_of(n), 8,
+          shifted);
     }
-    cases.add(cat("fma ", ir::name(d)), [&](KernelMaker& m) { apply(m, LoopOp::Fma, d, d, 3); }, sizes_of(3), 2);
+    cases.add(
+        cat("fma ", ir::name(d)), [&](KernelMaker& m) { apply(m, LoopOp::Fma, d, d, 3); },
+        sizes_of(3), 2);
   }
   const auto special = [](size_t buffer, int64_t at) {
     constexpr double kValues[] = {NAN, INFINITY, -INFINITY, -0.0, 0, 1, -2.5};
     return kValues[(at / (buffer ? 7 : 1)) % 7];
   };
-  for (LoopOp op : {LoopOp::Max, LoopOp::Min, LoopOp::Add, LoopOp::CopySign, LoopOp::Round, LoopOp::Sign}) {
+  for (LoopOp op :
+       {LoopOp::Max, LoopOp::Min, LoopOp::Add, LoopOp::CopySign, LoopOp::Round, LoopOp::Sign}) {
     const int n = ops::arity(op);
-    cases.add(cat("special ", ops::name(op)), [&](KernelMaker& m) { apply(m, op, DType::F32, DType::F32, n); },
-              sizes_of(n), 0, special);
+    cases.add(
+        cat("special ", ops::name(op)),
+        [&](KernelMaker& m) { apply(m, op, DType::F32, DType::F32, n); }, sizes_of(n), 0, special);
   }
   for (LoopOp op : {LoopOp::IsNan, LoopOp::IsInf}) {
-    cases.add(cat("special ", ops::name(op)), [&](KernelMaker& m) { apply(m, op, DType::F32, DType::B8, 1); },
-              sizes_of(1), 0, special);
+    cases.add(
+        cat("special ", ops::name(op)),
+        [&](KernelMaker& m) { apply(m, op, DType::F32, DType::B8, 1); }, sizes_of(1), 0, special);
   }
   cases.check();
 }
@@ -85,18 +100,22 @@ TEST(Statements, FloatingPoint) {
 TEST(Statements, Logic) {
   CaseList cases;
   for (DType d : {DType::I64, DType::I32, DType::I16, DType::U8, DType::B8}) {
-    for (LoopOp op : {LoopOp::And, LoopOp::Or, LoopOp::Xor, LoopOp::Not, LoopOp::Shl, LoopOp::Shr}) {
+    for (LoopOp op :
+         {LoopOp::And, LoopOp::Or, LoopOp::Xor, LoopOp::Not, LoopOp::Shl, LoopOp::Shr}) {
       if (d == DType::B8 && (op == LoopOp::Shl || op == LoopOp::Shr)) continue;
       const int n = ops::arity(op);
       const auto fill = [](size_t buffer, int64_t at) {
         return buffer == 1 ? static_cast<double>(at % 70 - 2) : static_cast<double>(at * 3 % 128);
       };
-      cases.add(cat(ops::name(op), ' ', ir::name(d)), [&](KernelMaker& m) { apply(m, op, d, d, n); }, sizes_of(n), 0,
-                fill);
+      cases.add(
+          cat(ops::name(op), ' ', ir::name(d)), [&](KernelMaker& m) { apply(m, op, d, d, n); },
+          sizes_of(n), 0, fill);
     }
   }
   for (LoopOp op : {LoopOp::Eq, LoopOp::Ne, LoopOp::Lt, LoopOp::Le, LoopOp::Gt, LoopOp::Ge}) {
-    cases.add(cat(ops::name(op), " b8"), [&](KernelMaker& m) { apply(m, op, DType::B8, DType::B8, 2); }, sizes_of(2), 0);
+    cases.add(
+        cat(ops::name(op), " b8"), [&](KernelMaker& m) { apply(m, op, DType::B8, DType::B8, 2); },
+        sizes_of(2), 0);
   }
   cases.check();
 }
@@ -112,19 +131,26 @@ TEST(Statements, Casts) {
       const auto fill = [=](size_t, int64_t at) {
         return to_unsigned ? static_cast<double>(at) * 1.7 : static_cast<double>(at - 20) * 1.37;
       };
-      cases.add(cat(ir::name(from), " to ", ir::name(to)),
-                [&](KernelMaker& m) { apply(m, LoopOp::Cast, from, to, 1); }, sizes_of(1), 0, fill);
+      cases.add(
+          cat(ir::name(from), " to ", ir::name(to)),
+          [&](KernelMaker& m) { apply(m, LoopOp::Cast, from, to, 1); }, sizes_of(1), 0, fill);
     }
   }
   for (DType d : {DType::BF16, DType::F16}) {  // every exponent, ties, denormals, overflow
-    cases.add(cat("round to ", ir::name(d)), [&](KernelMaker& m) { apply(m, LoopOp::Cast, DType::F32, d, 1); },
-              sizes_of(1), 0, [](size_t, int64_t at) {
-                return std::ldexp(1 + 1.0 / 2048 + static_cast<double>(at % 5) / 256, static_cast<int>(at) - 26);
-              });
+    cases.add(
+        cat("round to ", ir::name(d)),
+        [&](KernelMaker& m) { apply(m, LoopOp::Cast, DType::F32, d, 1); }, sizes_of(1), 0,
+        [](size_t, int64_t at) {
+          return std::ldexp(1 + 1.0 / 2048 + static_cast<double>(at % 5) / 256,
+                            static_cast<int>(at) - 26);
+        });
   }
-  cases.add("bitcast", [&](KernelMaker& m) { apply(m, LoopOp::Bitcast, DType::F32, DType::I32, 1); }, sizes_of(1), 0);
-  cases.add("bitcast 64", [&](KernelMaker& m) { apply(m, LoopOp::Bitcast, DType::I64, DType::F64, 1); }, sizes_of(1),
-            0);
+  cases.add(
+      "bitcast", [&](KernelMaker& m) { apply(m, LoopOp::Bitcast, DType::F32, DType::I32, 1); },
+      sizes_of(1), 0);
+  cases.add(
+      "bitcast 64", [&](KernelMaker& m) { apply(m, LoopOp::Bitcast, DType::I64, DType::F64, 1); },
+      sizes_of(1), 0);
   cases.check();
 }
 
@@ -148,7 +174,8 @@ TEST(Statements, Indices) {
         m.close();
       };
       cases.add(cat("load ", what, ' ', ir::name(d)), load, {span, kSize}, 0);
-      if (std::string_view(what) != "uniform") cases.add(cat("store ", what, ' ', ir::name(d)), store, {kSize, span}, 0);
+      if (std::string_view(what) != "uniform")
+        cases.add(cat("store ", what, ' ', ir::name(d)), store, {kSize, span}, 0);
     };
     both("uniform", [](Expr) { return Expr(3); }, kSize);
     both("contiguous", [](Expr v) { return v + Expr(2); }, kSize + 2);
@@ -172,9 +199,8 @@ TEST(Statements, IndirectAndMasked) {
     m.store(DType::F32, y, v, m.load(DType::F32, x, Expr(2) * s + Expr(1)));
     m.close();
   };
-  cases.add("lookup", lookup, {kSize, 20, kSize}, 0, [](size_t b, int64_t at) {
-    return static_cast<double>(b == 0 ? at * 7 % 10 : at);
-  });
+  cases.add("lookup", lookup, {kSize, 20, kSize}, 0,
+            [](size_t b, int64_t at) { return static_cast<double>(b == 0 ? at * 7 % 10 : at); });
   cases.add("lookup out of range", lookup, {kSize, 20, kSize}, 0, [](size_t b, int64_t at) {
     return static_cast<double>(b == 0 ? (at == kSize - 1 ? 10 : 3) : at);
   });
@@ -190,9 +216,9 @@ TEST(Statements, IndirectAndMasked) {
     m.close();
     m.close();
   };
-  cases.add("rows", rows, {5, 10 * kSize, 5 * kSize}, 0, [](size_t b, int64_t at) {
-    return static_cast<double>(b == 0 ? at * 7 % 10 : at);
-  }, 5);
+  cases.add(
+      "rows", rows, {5, 10 * kSize, 5 * kSize}, 0,
+      [](size_t b, int64_t at) { return static_cast<double>(b == 0 ? at * 7 % 10 : at); }, 5);
   for (DType d : {DType::F32, DType::BF16, DType::I64, DType::B8}) {
     const auto padded = [&](KernelMaker& m) {
       const uint32_t x = m.in(d), y = m.out(d);
@@ -212,8 +238,9 @@ TEST(Statements, IndirectAndMasked) {
     const uint32_t c = m.in(DType::B8), x = m.in(DType::F64), y = m.out(DType::F64);
     const Expr v = m.var("v0");
     m.open(ForKind::Vector, v, kSize);
-    const uint32_t chosen = m.op(LoopOp::Where, DType::F64,
-                                 {m.load(DType::B8, c, v), m.load(DType::F64, x, v), m.constant(DType::F64, 7)});
+    const uint32_t chosen =
+        m.op(LoopOp::Where, DType::F64,
+             {m.load(DType::B8, c, v), m.load(DType::F64, x, v), m.constant(DType::F64, 7)});
     m.store(DType::F64, y, v, chosen);
     m.close();
   };
@@ -229,25 +256,30 @@ TEST(Statements, IndirectAndMasked) {
     m.store(DType::F32, y, s, m.load(DType::F32, x, v), false, LoopOp::StoreAdd);
     m.close();
   };
-  cases.add("scatter", scatter, {kSize, kSize, 10}, 0, [](size_t, int64_t at) { return static_cast<double>(at % 10); });
+  cases.add("scatter", scatter, {kSize, kSize, 10}, 0,
+            [](size_t, int64_t at) { return static_cast<double>(at % 10); });
   cases.check();
 }
 
 TEST(Statements, DivisionByZeroSetsTheStatus) {
   CaseList cases;
   for (LoopOp op : {LoopOp::Div, LoopOp::FloorDiv, LoopOp::Mod}) {
-    cases.add(cat(ops::name(op), " by zero"), [&](KernelMaker& m) { apply(m, op, DType::I64, DType::I64, 2); },
-              sizes_of(2), 0, [](size_t b, int64_t at) { return static_cast<double>(b ? at % 5 : at + 1); });
+    cases.add(
+        cat(ops::name(op), " by zero"),
+        [&](KernelMaker& m) { apply(m, op, DType::I64, DType::I64, 2); }, sizes_of(2), 0,
+        [](size_t b, int64_t at) { return static_cast<double>(b ? at % 5 : at + 1); });
   }
-  cases.add("smallest by -1", [&](KernelMaker& m) { apply(m, LoopOp::Div, DType::I32, DType::I32, 2); }, sizes_of(2), 0,
-            [](size_t b, int64_t) { return b ? -1.0 : -2147483648.0; });
+  cases.add(
+      "smallest by -1", [&](KernelMaker& m) { apply(m, LoopOp::Div, DType::I32, DType::I32, 2); },
+      sizes_of(2), 0, [](size_t b, int64_t) { return b ? -1.0 : -2147483648.0; });
   cases.check();
 }
 
 TEST(Statements, TransposedTiles) {
   CaseList cases;
   for (DType d : {DType::F32, DType::I32, DType::F64, DType::BF16}) {
-    for (auto [rows, columns] : {std::pair<int64_t, int64_t>{70, 131}, {5, 3}, {64, 64}, {129, 16}}) {
+    for (auto [rows, columns] :
+         {std::pair<int64_t, int64_t>{70, 131}, {5, 3}, {64, 64}, {129, 16}}) {
       for (ForKind outer : {ForKind::Parallel, ForKind::Serial}) {
         const auto make = [&, rows = rows, columns = columns](KernelMaker& m) {
           const uint32_t x = m.in(d), z = m.in(d), y = m.out(d);
@@ -261,7 +293,8 @@ TEST(Statements, TransposedTiles) {
           m.close();
         };
         cases.add(cat("tiles ", ir::name(d), ' ', rows, " x ", columns), make,
-                  {rows * columns, rows * columns, rows * columns}, 0, {}, outer == ForKind::Parallel ? rows : 1);
+                  {rows * columns, rows * columns, rows * columns}, 0, {},
+                  outer == ForKind::Parallel ? rows : 1);
       }
     }
   }

@@ -1,0 +1,71 @@
+// oxy-emit --target=avx512|avx2|plain FILE: the kernels of a text as C++.
+//
+// FILE (`-`: the standard input) has kernels as oxy-lower prints them; other lines are left out. Without --target: what
+// the machine has.
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include "codegen/cpp/emit.h"
+#include "support/check.h"
+
+namespace {
+
+using oxy::codegen::cpp::Target;
+
+std::string read(const std::string& path) {
+  const std::istreambuf_iterator<char> end;
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), end};
+  std::ifstream file(path);
+  if (!file) throw oxy::UserError("cannot read " + path);
+  return {std::istreambuf_iterator<char>(file), end};
+}
+
+Target target_named(const std::string& name) {
+  if (name == "avx512") return {64, false};
+  if (name == "avx2") return {32, false};
+  if (name == "plain") return {0, false};
+  throw oxy::UserError("--target is one of avx512, avx2, plain, not " + name);
+}
+
+// The texts from a line `kernel ..` to the line `}` that closes it.
+std::vector<std::string> kernels_of(const std::string& text) {
+  std::vector<std::string> kernels;
+  std::istringstream lines(text);
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("kernel ")) {
+      kernels.emplace_back();
+      inside = true;
+    }
+    if (inside) kernels.back() += line + '\n';
+    if (line == "}") inside = false;
+  }
+  return kernels;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Target target = oxy::codegen::cpp::host_target();
+    std::string path;
+    for (int i = 1; i < argc; ++i) {
+      const std::string a = argv[i];
+      if (a.starts_with("--target="))
+        target = target_named(a.substr(9));
+      else
+        path = a;
+    }
+    if (path.empty()) throw oxy::UserError("usage: oxy-emit --target=avx512|avx2|plain FILE");
+    for (const std::string& text : kernels_of(read(path))) {
+      oxy::sym::ExprPool pool;
+      std::cout << oxy::codegen::cpp::emit(oxy::schedule::parse(text, pool), target);
+    }
+    return 0;
+  } catch (const std::exception& e) {
+    std::cerr << e.what() << '\n';
+    return 1;
+  }
+}
