@@ -212,7 +212,7 @@ bool scalar_to_tensor(const Context& c, ir::Node& n) {
   if (!row || !row->has(ops::Pointwise)) return false;
   std::string base = n.target.substr(0, n.target.size() - scalar.size());
   // The two forms belong together when they have parameters of the same names.
-  for (std::string op : {base + ".Tensor", base + ".default"}) {
+  for (const std::string& op : {base + ".Tensor", base + ".default"}) {
     const ops::OpInfo* tensor_row = ops::find(op);
     if (tensor_row && same_names(params_of(row->schema), params_of(tensor_row->schema))) {
       return rewrite(c.g, n, op, n.args);
