@@ -63,7 +63,7 @@ Scalar Element::number(size_t i, DType d, double missing) {
   return args.missing(i) ? c(missing, d) : operand(i, d);
 }
 
-bool applies_computable(const ir::Graph& g, const ir::Node& n) {
+bool has_computable_types(const ir::Graph& g, const ir::Node& n) {
   bool ok = true;
   auto check_value = [&](ir::ValueId v) {
     const ir::Type& t = g.value(v).type;
@@ -74,7 +74,11 @@ bool applies_computable(const ir::Graph& g, const ir::Node& n) {
     ok = ok && !a.get_if<std::complex<double>>();
   }
   for (ir::ValueId v : n.outputs) check_value(v);
-  return ok && shape_rule_accepts(g, n);
+  return ok;
+}
+
+bool applies_computable(const ir::Graph& g, const ir::Node& n) {
+  return has_computable_types(g, n) && shape_rule_accepts(g, n);
 }
 
 bool applies_floating(const ir::Graph& g, const ir::Node& n) {
