@@ -23,6 +23,7 @@ using sym::Expr;
 namespace {
 
 constexpr int kCheap = 3;            // extra cost per element that is worth less than a trip through memory
+constexpr int kTwice = 8;            // cost per element of what is computed twice rather than stored and loaded
 constexpr size_t kMaxBody = 4096;    // instructions of one loop
 constexpr uint32_t kNone = UINT32_MAX;
 
@@ -147,8 +148,10 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
 bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
   if (c.body > kMaxBody) return false;
   if (c.loads == 0 && c.cost <= kCheap) return true;
-  bool broadcast = c.points > points(loop(s)->axes) * 3 / 2;
-  if (broadcast && !c.hoistable && c.cost > kCheap) return false;
+  int64_t own = points(loop(s)->axes);
+  bool broadcast = c.points > own * 3 / 2;
+  int bearable = c.points <= own * 2 ? kTwice : kCheap;
+  if (broadcast && !c.hoistable && c.cost > bearable) return false;
   if (c.repeats > 1 && c.cost * (c.repeats - 1) > 2 * kCheap) return false;
   if (c.roots.size() == 1) return true;
   return c.loads <= 1 && c.roots.size() <= 8 && c.extra + c.cost <= kCheap;
