@@ -1,9 +1,11 @@
 // oxy-ops: what the op table knows, and what its rules mean.
 //
 //   oxy-ops                 the table: name, schema, traits, rules, separated by tabs
-//   oxy-ops --check < CASES runs cases by the rules: each an ATen graph, then a line `data NUMBERS` for each input (or
-//                           `shapes`: nothing is evaluated), then `end`. Prints for each op `shape TARGET known|unknown|differs TYPES`, then `out NUMBERS` for
-//                           each output or `no REASON`, then `end`.
+//   oxy-ops --check < CASES runs cases by the rules
+//
+// A case is an ATen graph, then a line `data NUMBERS` for each input (or `shapes`: nothing is
+// evaluated), then `end`. The answer: for each op `shape TARGET known|unknown|differs TYPES`, then
+// `out NUMBERS` for each output or `no REASON`, then `end`.
 #include <algorithm>
 #include <charconv>
 #include <iostream>

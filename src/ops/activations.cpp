@@ -133,6 +133,64 @@ bool applies_known_numbers(const ir::Graph& g, const ir::Node& n) {
   return applies_floating(g, n);
 }
 
+// ---- log_sigmoid_forward: the result, and exp(-|x|) for the backward ----
+
+bool shape_log_sigmoid(const ShapeContext& context, std::span<const ir::Arg> args,
+                       std::vector<ir::Type>& out) {
+  if (!shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(context, args, out))
+    return false;
+  const ir::TensorType& t = out[0].tensor;
+  if (t.strides != ir::contiguous_strides(t.sizes)) return false;
+  const ir::Type same = out[0];
+  out.push_back(same);
+  return true;
+}
+
+Scalar log_sigmoid(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d);
+  const Scalar small = e.op(LoopOp::Exp, e.op(LoopOp::Neg, e.op(LoopOp::Abs, x)));
+  if (e.out == 1) return e.finish(small);
+  return e.finish(e.sub(e.op(LoopOp::Min, x, e.c(0, d)), e.op(LoopOp::Log1p, small)));
+}
+
+// ---- glu: the first half of a dimension, times the sigmoid of the second ----
+
+std::optional<int64_t> glu_dim(const Args& a) {
+  const ir::TensorType* t = a.tensor(0);
+  auto dim = a.integer(1, -1);
+  if (!t || !dim || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return std::nullopt;
+  const bool even = sym::divisible(t->sizes[*dim], 2);
+  return even ? dim : std::nullopt;
+}
+
+bool shape_glu(const ShapeContext& context, std::span<const ir::Arg> args,
+               std::vector<ir::Type>& out) {
+  Args a(context, args);
+  auto dim = glu_dim(a);
+  if (!dim || !ir::is_floating(a.tensor(0)->dtype)) return false;
+  ir::TensorType half = *a.tensor(0);
+  half.sizes[*dim] = sym::floordiv(half.sizes[*dim], 2);
+  const ir::TensorType* halves[] = {&half, &half};
+  auto strides = elementwise_strides(half.sizes, halves, false);
+  if (!strides) return false;
+  half.strides = std::move(*strides);
+  half.offset = 0;
+  half.requires_grad = false;
+  out.push_back(ir::Type::of(std::move(half)));
+  return true;
+}
+
+Scalar glu(Element& e) {
+  const DType d = e.compute();
+  const int64_t dim = *glu_dim(e.args);
+  Index second = e.index;
+  second[dim] = second[dim] + e.result_type().sizes[dim];
+  const Scalar x = e.cast(e.b.load(e.args[0].value(), e.index), d);
+  const Scalar gate = e.cast(e.b.load(e.args[0].value(), second), d);
+  return e.finish(e.mul(x, e.div(e.c(1, d), one_plus_exp_of_minus(e, gate))));
+}
+
 #define E(f) element_rule<f>
 #define none nullptr
 constexpr ShapeRule unary_number = shape_elementwise<ResultDType::Promoted, 1, Needs::NotBool>;

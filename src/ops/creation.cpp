@@ -114,6 +114,10 @@ bool shape_fill(const ShapeContext& context, ArgSpan args, Types& out) {
   return true;
 }
 
+bool shape_zero(const ShapeContext& context, ArgSpan args, Types& out) {
+  return shape_fill(context, args.first(1), out);
+}
+
 template <size_t ValueAt>
 Scalar filled(Element& e) {
   return e.operand(ValueAt, e.result());
@@ -164,7 +168,7 @@ bool shape_arange(const ShapeContext& context, ArgSpan args, Types& out) {
   auto length = range_length(a, r);
   const bool integers = a.expr(r.start) && a.expr(r.end) && a.expr(r.step);
   auto o = options(a, Bounds, integers ? DType::I64 : DType::F32, {});
-  if (!length || !o) return false;
+  if (!length || !o || (!integers && !ir::is_floating(o->dtype))) return false;
   out.push_back(ir::Type::of(row_major(o->dtype, o->device, {*length})));
   return true;
 }

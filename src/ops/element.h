@@ -67,11 +67,11 @@ Scalar element_math(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index
   return e.finish(e.op(O, e.operand(0, e.compute())));
 }
 
-// Loop rules hold where every tensor has a dtype that loops compute with, every number is known, and the shape rule
-// accepts the call.
-// The dtypes alone: for an op whose shape rule may not know the layout of a result that torch has made.
-bool has_computable_types(const ir::Graph& g, const ir::Node& n);
+// Loop rules hold where every tensor has a dtype that loops compute with, every number is known, and
+// the shape rule accepts the call.
 bool applies_computable(const ir::Graph& g, const ir::Node& n);
+// The dtypes alone: for an op whose shape rule may not know the layout of a result that torch made.
+bool has_computable_types(const ir::Graph& g, const ir::Node& n);
 // The same, and the result is floating-point; the same, and it is not bool.
 bool applies_floating(const ir::Graph& g, const ir::Node& n);
 bool applies_not_bool(const ir::Graph& g, const ir::Node& n);

@@ -1,5 +1,5 @@
-// Runs an ATen graph by the rules of the op table on numbers, one element at a time: the meaning of the rules, for
-// tests. Shapes are constants; an op without a rule is Unsupported.
+// Runs an ATen graph by the rules of the op table on numbers, one element at a time: the meaning of
+// the rules, for tests. Shapes are constants; an op without a rule is Unsupported.
 #pragma once
 
 #include <vector>

@@ -294,7 +294,7 @@ constexpr size_t kMostPieces = 8;
 
 bool applies_few_pieces(const ir::Graph& g, const ir::Node& n) {
   const auto* items = n.arg(0).items();
-  return items && items->size() <= kMostPieces && applies_computable(g, n) &&
+  return items && items->size() <= kMostPieces && has_computable_types(g, n) &&
          !g.tensor_type(n.outputs[0]).numel().is_const(0);
 }
 
@@ -377,6 +377,45 @@ Scalar pad(Element& e) {
     inside = inside ? e.op(LoopOp::And, *inside, here) : here;
   }
   return e.b.load_masked(e.args[0].value(), at, *inside, e.number(2, e.result(), 0));
+}
+
+// ---- upsample_nearest2d ----
+
+// By how much a dimension grows; nothing unless that is a power of two, where eager's float
+// arithmetic is exact.
+std::optional<int64_t> exact_growth(Expr from, Expr to, const ir::Arg& scale) {
+  if (!from.is_const() || !to.is_const() || from.value() <= 0) return std::nullopt;
+  const int64_t k = to.value() / from.value();
+  if (k * from.value() != to.value() || k <= 0 || (k & (k - 1)) != 0) return std::nullopt;
+  const auto* given = scale.get_if<double>();
+  if (!scale.is_none() && !(given && *given == static_cast<double>(k))) return std::nullopt;
+  return k;
+}
+
+// self, output_size, scales_h, scales_w
+bool shape_upsample(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes size;
+  if (!t || t->dim() != 4 || !is_row_major(*t) || t->sizes[1].is_const(1)) return false;
+  if (!a.exprs(1, size) || size.size() != 2 || t->numel().is_const(0)) return false;
+  out.push_back(fresh(*t, {t->sizes[0], t->sizes[1], size[0], size[1]}));
+  return true;
+}
+
+bool applies_exact_growth(const ir::Graph& g, const ir::Node& n) {
+  const TensorType &t = g.tensor_type(n.arg(0).value()), &r = g.tensor_type(n.outputs[0]);
+  return applies_computable(g, n) && exact_growth(t.sizes[2], r.sizes[2], n.arg(2)) &&
+         exact_growth(t.sizes[3], r.sizes[3], n.arg(3));
+}
+
+Scalar upsample(Element& e) {
+  const TensorType &t = *e.args.tensor(0), &r = e.result_type();
+  Index at = e.index;
+  for (size_t d : {2, 3}) {
+    at[d] = sym::floordiv(at[d], Expr(*exact_growth(t.sizes[d], r.sizes[d], ir::Arg())));
+  }
+  return e.b.load(e.args[0].value(), at);
 }
 
 #define E(f) element_rule<f>

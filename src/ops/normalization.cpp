@@ -171,16 +171,28 @@ bool decompose_group_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   return true;
 }
 
-// ---- batch norm with running statistics ----
+// ---- batch norm ----
+
+// The statistics are the running ones, or in training the batch's own where no running ones are
+// kept (eager writes those, which is not ours to do).
+bool uses_batch_statistics(const Args& a, size_t training) {
+  return training && a.missing(3) && a.missing(4) && a.boolean(training).value_or(false);
+}
+
+bool uses_running_statistics(const Args& a, size_t training) {
+  return !a.missing(3) && !a.missing(4) && !(training && a.boolean(training).value_or(true));
+}
 
 // input, weight, bias, running_mean, running_var, then (training,) momentum, eps
 bool shape_batch_norm(const ShapeContext& context, ArgSpan args, Types& out, size_t training) {
   Args a(context, args);
   const TensorType* t = a.tensor(0);
   if (!floating(t) || ir::is_half(t->dtype) || t->dim() < 2) return false;
-  if (training && a.boolean(training).value_or(true)) return false;
+  const bool own = uses_batch_statistics(a, training);
+  if (!own && !uses_running_statistics(a, training)) return false;
+  if (own && t->numel().is_const(0)) return false;
   for (size_t i = 1; i < 5; ++i) {
-    if (i < 3 && a.missing(i)) continue;
+    if (a.missing(i)) continue;
     if (!a.tensor(i) || a.tensor(i)->dtype != t->dtype) return false;
   }
   TensorType y = row_major(t->dtype, t->device, t->sizes);
@@ -189,14 +201,28 @@ bool shape_batch_norm(const ShapeContext& context, ArgSpan args, Types& out, siz
     y.strides = t->strides;
   }
   out.push_back(ir::Type::of(std::move(y)));
-  out.push_back(fresh(*t, t->dtype, {Expr(0)}));
-  out.push_back(fresh(*t, t->dtype, {Expr(0)}));
+  const Expr kept = own ? t->sizes[1] : Expr(0);
+  out.push_back(fresh(*t, t->dtype, {kept}));
+  out.push_back(fresh(*t, t->dtype, {kept}));
   return true;
 }
 
 template <size_t Training>
 bool shape_of_batch_norm(const ShapeContext& context, ArgSpan args, Types& out) {
   return shape_batch_norm(context, args, out, Training);
+}
+
+// Mean and 1 / sqrt(variance + eps) of each channel, dimension 1.
+Moments channel_moments(Compose& c, ValueId x, double eps) {
+  const TensorType t = c.type(x);
+  Dims dims;
+  Expr count = 1;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (d == 1) continue;
+    dims.push_back(d);
+    count = count * t.sizes[d];
+  }
+  return moments(c, x, dims, count, eps);
 }
 
 // As eager: alpha = weight / sqrt(var + eps) and beta = bias - mean * alpha a channel, then x *
@@ -208,12 +234,21 @@ bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   const TensorType result = r.type(n.outputs[0]);
   const Args a(r.graph(), n);
   auto eps = a.number(EpsAt);
-  if (!floating(&t) || !eps || (Training && a.boolean(Training).value_or(true))) return false;
-  if (a.missing(3) || a.missing(4)) return false;
-  const ValueId variance = c.widen(n.arg(4).value());
-  ValueId alpha = c.unary("aten.rsqrt.default", c.add(variance, *eps));
+  const bool own = uses_batch_statistics(a, Training);
+  if (!floating(&t) || !eps || (!own && !uses_running_statistics(a, Training))) return false;
+  ValueId mean, rstd;
+  if (own) {
+    if (t.numel().is_const(0) || ir::is_half(t.dtype)) return false;
+    const Moments m = channel_moments(c, n.arg(0).value(), *eps);
+    mean = c.view(m.mean, {t.sizes[1]});
+    rstd = c.view(m.rstd, {t.sizes[1]});
+  } else {
+    mean = c.widen(n.arg(3).value());
+    rstd = c.unary("aten.rsqrt.default", c.add(c.widen(n.arg(4).value()), *eps));
+  }
+  ValueId alpha = rstd;
   if (!a.missing(1)) alpha = c.mul(alpha, c.widen(n.arg(1).value()));
-  const ValueId moved = c.mul(c.widen(n.arg(3).value()), alpha);
+  const ValueId moved = c.mul(mean, alpha);
   const ValueId beta =
       a.missing(2) ? c.unary("aten.neg.default", moved) : c.sub(c.widen(n.arg(2).value()), moved);
   Sizes channels(t.sizes.size(), Expr(1));
@@ -223,6 +258,11 @@ bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   auto done = c.as(y, result);
   if (!done) return false;
   out.push_back(*done);
+  if (own) {
+    out.push_back(mean);
+    out.push_back(rstd);
+    return true;
+  }
   for (size_t i : {1, 2}) {
     const TensorType stats = r.type(n.outputs[i]);
     if (!stats.numel().is_const(0)) return false;

@@ -103,14 +103,38 @@ Scalar div(Element& e) {
   return e.finish(e.div(wide_operand(e, 0, d), wide_operand(e, 1, d)));
 }
 
+// ATen's div_floor with every step rounded to the dtype, which is what vectors of halves do.
+Scalar stepwise_floor_divide(Element& e, Scalar x, Scalar y) {
+  const DType d = x.dtype;
+  const Scalar zero = e.c(0, d), one = e.c(1, d);
+  const Scalar rest = e.op(LoopOp::Fmod, x, y), plain = e.div(x, y);
+  const Scalar opposite =
+      e.op(LoopOp::Xor, e.op(LoopOp::Lt, y, zero), e.op(LoopOp::Lt, rest, zero));
+  const Scalar down = e.op(LoopOp::And, e.op(LoopOp::Ne, rest, zero), opposite);
+  const Scalar exact = e.div(e.sub(x, rest), y);
+  const Scalar quotient = e.where(down, e.sub(exact, one), exact);
+  const Scalar floor = e.op(LoopOp::Floor, quotient);
+  const Scalar up = e.op(LoopOp::Gt, e.sub(quotient, floor), e.c(0.5, d));
+  const Scalar rounded = e.where(up, e.add(floor, one), floor);
+  const Scalar signed_zero = e.op(LoopOp::CopySign, zero, plain);
+  const Scalar result = e.where(e.op(LoopOp::Ne, quotient, zero), rounded, signed_zero);
+  return e.where(e.op(LoopOp::Eq, y, zero), plain, result);
+}
+
+// Halves divided by a tensor of more than one element are rounded at each step; by a single number,
+// once.
+bool is_stepwise(Element& e) { return ir::is_half(e.result()) && !is_single_element(e.args, 1); }
+
 Scalar floor_divide(Element& e) {
   const DType d = e.result();
+  if (is_stepwise(e)) return stepwise_floor_divide(e, e.operand(0, d), e.operand(1, d));
   return e.finish(e.op(LoopOp::FloorDiv, wide_operand(e, 0, d), wide_operand(e, 1, d)));
 }
 
 Scalar trunc_divide(Element& e) {
   const DType d = e.result();
-  const Scalar q = e.div(wide_operand(e, 0, d), wide_operand(e, 1, d));
+  Scalar q = e.div(wide_operand(e, 0, d), wide_operand(e, 1, d));
+  if (is_stepwise(e)) q = e.finish(q);
   return e.finish(ir::is_floating(d) ? e.op(LoopOp::Trunc, q) : q);
 }
 

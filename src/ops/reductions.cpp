@@ -195,7 +195,7 @@ bool split_value_and_position(Rewriter& r, const ir::Node& n, std::vector<ValueI
   Compose c(r);
   const Args a(r.graph(), n);
   const TensorType* t = a.tensor(0);
-  if (!t || t->dim() == 0 || !is_computable(t->dtype)) return false;
+  if (!t || t->dim() == 0 || !is_computable(t->dtype) || t->dtype == DType::B8) return false;
   const int64_t dim = *wrap_dim(*a.integer(1), t->dim());
   const bool keepdim = *a.boolean(2, false);
   const ValueId x = n.arg(0).value();
@@ -221,7 +221,8 @@ bool decompose_mean(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0);
   auto dims = folded_dims(a, t, DimAt);
-  if (!dims || dims->empty() || !is_computable(t.dtype)) return false;
+  if (!dims || !is_computable(t.dtype)) return false;
+  if (dims->empty()) return fold_of_scalar(r, n, out);
   const bool keepdim = *a.boolean(KeepAt, false);
   const ValueId x = c.widen(c.cast(n.arg(0).value(), result.dtype));
   const ValueId total = c.sum(x, *dims, keepdim);

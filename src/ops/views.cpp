@@ -563,10 +563,10 @@ Scalar element_repeat(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& 
 }
 
 bool applies_not_empty(const ir::Graph& g, const ir::Node& n) {
-  return !g.tensor_type(n.outputs[0]).numel().is_const(0);
+  return applies_computable(g, n) && !g.tensor_type(n.outputs[0]).numel().is_const(0);
 }
 
-// ---- the operand with a part replaced ----
+// ---- the operand with a part, or all of it, replaced ----
 
 // The copy has the layout of the operand, offset included.
 bool shape_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
@@ -581,6 +581,17 @@ bool applies_scatter(const ir::Graph& g, const ir::Node& n) {
   const TensorType& t = g.tensor_type(n.outputs[0]);
   return applies_computable(g, n) && t.offset.is_const(0) && !t.numel().is_const(0);
 }
+
+// copy: `self` after self.copy_(src), which keeps the layout of `self`.
+bool shape_copy(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *t = a.tensor(0), *source = a.tensor(1);
+  if (!t || !source || source->device != t->device || !t->is_dense()) return false;
+  auto sizes = broadcast(t->sizes, source->sizes);
+  return sizes && known_same(*sizes, t->sizes) && shape_same(context, args, out);
+}
+
+Scalar copied(Element& e) { return e.operand(1, e.result()); }
 
 Scalar in_range(LoopBuilder& b, Expr e, Expr begin, Expr end) {
   const Scalar i = b.index(e);

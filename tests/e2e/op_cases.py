@@ -175,6 +175,13 @@ def unary_cases() -> None:
             case(f"{name}.default", x)
         for to in (F32, BF16, torch.int64, torch.bool, torch.uint8):
             case("_to_copy.default", x, to)
+    for dtype in FLOATS:
+        case("log_sigmoid_forward.default", randn(7, 5, dtype=dtype))
+        case("glu.default", randn(7, 6, dtype=dtype))
+    for x in layouts():
+        case("log_sigmoid_forward.default", x)
+        case("glu.default", x, 0)
+        case("glu.default", x, -1)
     case("elu.default", randn(50), 0.7, 1.3, 0.9)
     case("softplus.default", randn(50) * 10, 2.0, 5.0)
     case("leaky_relu.default", randn(50), 0.2)
@@ -262,6 +269,9 @@ def binary_cases() -> None:
         for op in ("remainder.Scalar", "fmod.Scalar", "copysign.Scalar"):
             case(op, x, 0.3)
         case("floor_divide.default", x, 0.3)
+        for mode in ("floor", "trunc"):
+            case("div.Tensor_mode", x * 20, y, mode)
+            case("div.Tensor_mode", x[:1] * 20, y, mode)
         for mode in (None, "floor", "trunc"):
             case("div.Tensor_mode", x, y, mode)
             case("div.Tensor_mode", x, 0.3, mode)
@@ -390,6 +400,9 @@ def view_cases() -> None:
         if x.is_contiguous():
             case("view.default", x, [-1] if x.numel() else [0])
             case("roll.default", x, [3])
+        case("copy.default", x, torch.ones(()))
+        case("copy.default", x, ints(*x.shape))
+        case("zero.default", x)
     x = randn(4, 6, 10)
     case("view.default", x, [2, 2, 6, 5, -1])
     case("view.default", x, [24, 10])
@@ -450,6 +463,7 @@ def creation_cases() -> None:
     case("arange.default", 7)
     case("arange.default", 3.5)
     case("arange.default", 7, F32)
+    case("arange.default", 3.1, torch.int64)
     case("arange.start", 2, 9)
     case("arange.start_step", 2, 9, 3)
     case("arange.start_step", 9, 2, -3)
@@ -568,8 +582,17 @@ def normalization_cases() -> None:
         1e-5,
     )
 
+    for x in (randn(2, 6, 4, 5), randn(3, 6)):
+        case("native_batch_norm.default", x, randn(6), randn(6), None, None, True, 0.1, 1e-5)
+        case("native_batch_norm.default", x, None, None, None, None, True, 0.1, 1e-5)
+
 
 def indexing_cases() -> None:
+    image = randn(2, 3, 4, 5)
+    case("upsample_nearest2d.default", image, [8, 10], 2.0, 2.0)
+    case("upsample_nearest2d.default", image, [8, 20])
+    case("upsample_nearest2d.default", image, [7, 9])
+    case("upsample_nearest2d.default", image, [12, 10], 3.0, 2.0)
     table, x = randn(10, 4), randn(3, 4, 5, 2)
     case("embedding.default", table, ints(2, 3, low=0, high=10), 0)
     case("embedding.default", table.to(BF16), ints(3, low=0, high=10, dtype=torch.int32))

@@ -41,7 +41,8 @@ std::vector<int64_t> integer_result(const std::string& graph, const std::vector<
 }
 
 TEST(Evaluate, HalvesRoundOnce) {
-  // bf16 has eight bits: 1 + 1/256 rounds to 1. The product with a number that bf16 lacks is taken in f32.
+  // bf16 has eight bits: 1 + 1/256 rounds to 1. The product with a number that bf16 lacks is taken
+  // in f32.
   const std::string add =
       "graph aten(%x: bf16[1]) { %0: bf16[1] = aten.add.Tensor(%x, 0.00390625, 1) return %0 }";
   EXPECT_EQ(real_result(add, {reals({1.0})}), std::vector<double>{1.0});

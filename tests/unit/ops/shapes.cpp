@@ -1,5 +1,5 @@
-// Shape rules on symbolic sizes (constant ones are compared with torch by tests/e2e/test_op_rules.py) and the geometry
-// under them.
+// Shape rules on symbolic sizes (constant ones are compared with torch by
+// tests/e2e/test_op_rules.py) and the geometry under them.
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
