@@ -19,6 +19,14 @@ _lock = threading.RLock()  # one compilation at a time
 _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
 _said: set[str] = set()
 
+# What torch says where its own rules cannot trace an op, and what that means.
+_TORCH_CANNOT = (
+    ("there was no fake impl or Meta kernel", "an op without a shape rule in torch"),
+    ("data is not allocated yet", "an op that reads the data of its input to find its result's shape"),
+    ("data does not exist yet", "an op that reads the data of its input to find its result's shape"),
+    ("output has alias annotations", "an op in place that torch cannot functionalise"),
+)
+
 
 def compile_fx(
     gm: torch.fx.GraphModule,
@@ -38,7 +46,7 @@ def compile_fx(
     settings = make_settings(options)
     statistics.count("graphs")
     if settings.get("disable") == "True":
-        return gm
+        return gm.forward
     return _Graph(gm, settings).callable
 
 
@@ -59,7 +67,7 @@ class _Graph:
         self._settings = settings
         self._strict = settings.get("strict") == "True"
         self._torch_graph: _C.TorchGraph | None = None
-        self.callable = _C.CompiledGraph(gm, self.compile, self.report, _attribute_slots(gm))
+        self.callable = _C.CompiledGraph(gm.forward, self.compile, self.report, _attribute_slots(gm))
         _graphs.add(self)
 
     def forget(self) -> None:
@@ -69,14 +77,18 @@ class _Graph:
     def compile(self, args: tuple[Any, ...]) -> _C.CompiledPlan | tuple[str, str]:
         """A plan for inputs like these, or (kind, reason) where there is none."""
         start = time.perf_counter()
+        random_state = torch.get_rng_state()
         try:
             with _lock:
                 return self._make_plan(args)
         except _C.Unsupported as e:
             return "unsupported", str(e)
         except Exception as e:
-            return "failed", f"{type(e).__name__}: {e}"
+            text = f"{type(e).__name__}: {_first_line(e)}"
+            reason = next((why for words, why in _TORCH_CANNOT if words in text), None)
+            return ("unsupported", f"{reason} ({text})") if reason else ("failed", text)
         finally:
+            torch.set_rng_state(random_state)
             statistics.count("compile_seconds", time.perf_counter() - start)
 
     def _make_plan(self, args: tuple[Any, ...]) -> _C.CompiledPlan:
@@ -109,6 +121,10 @@ class _Graph:
             f"a graph runs in eager after an internal failure: {text}. OXYFUEL_STRICT=1 raises the error, "
             "OXYFUEL_LOGS shows the stages that were reached"
         )
+
+
+def _first_line(e: Exception) -> str:
+    return str(e).partition("\n")[0]
 
 
 def _warn_once(text: str) -> None:

@@ -55,6 +55,7 @@ struct Entry {
   std::vector<py::object> attributes;  // what the slots held
   std::shared_ptr<CompiledPlan> plan;
   std::unique_ptr<InputSignature> eager_for;
+  std::string kind, why;  // of there being no plan
 };
 
 struct Slot {
@@ -154,7 +155,9 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
   }
   py::object made = py::handle(self->compile)(args);
   if (py::isinstance<py::tuple>(made)) {
-    std::tie(kind, why) = made.cast<std::pair<std::string, std::string>>();
+    std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
+    kind = entry.kind;
+    why = entry.why;
     entry.eager_for = std::make_unique<InputSignature>(span(a.inputs), InputSignature::Options{});
   } else {
     entry.plan = made.cast<std::shared_ptr<CompiledPlan>>();
@@ -237,12 +240,18 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
   if (needs_grad) return run_eager(self, a, nullptr, "grad", "gradients are required");
   GlobalState state;
   if (Entry* e = find_entry(self, a, state)) {
-    if (!e->plan) return run_eager(self, a, nullptr, nullptr, "");
+    if (!e->plan) {
+      std::string kind = e->kind, why = e->why;  // copied: eager may call this graph again and move the entry
+      return run_eager(self, a, nullptr, kind.c_str(), why);
+    }
     return run_plan(self, a, e->plan);
   }
   if (self->entries->size() >= kMaxEntries) {
     const char* kind = std::exchange(self->full_said, true) ? nullptr : "unsupported";
     return run_eager(self, a, nullptr, kind, "more than 64 kinds of inputs");
+  }
+  for (const at::Tensor& t : a.held) {
+    if (const char* what = bridge::why_unsupported(t)) return run_eager(self, a, nullptr, "unsupported", what);
   }
   std::string kind, why;
   auto plan = compile_entry(self, a, state, kind, why);

@@ -1,11 +1,13 @@
 #include "torch_bridge/bound_call.h"
 
 #include <ATen/core/List.h>
+#include <ATen/ops/clone.h>
 
 #include <algorithm>
 
 #include "support/check.h"
 #include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/mutable_ops.h"
 
 namespace oxy::bridge {
 namespace {
@@ -28,6 +30,10 @@ BoundCall::BoundCall(const runtime::ExternStep& step) : name_(step.op), op_(find
     } else if (formal.default_value()) {
       template_[i] = *formal.default_value();
     }
+  }
+  for (size_t i : written_arguments(schema)) {
+    const bool given = std::any_of(tensors_.begin(), tensors_.end(), [&](auto& t) { return t.first == i; });
+    if (given) written_.push_back(static_cast<uint32_t>(i));
   }
   bind_results(step);
 }
@@ -63,7 +69,7 @@ void BoundCall::bind_tensor_list(const std::vector<ir::Arg>& items, uint32_t pos
 
 void BoundCall::bind_results(const runtime::ExternStep& step) {
   std::vector<int32_t> returns = step.returns;
-  if (returns.empty()) returns.assign(op_.schema().returns().size(), -1);
+  if (returns.empty()) returns.assign(op_.schema().returns().size() + written_.size(), -1);
   size_t k = 0;
   auto add = [&](uint32_t ret, int32_t item) {
     OXY_CHECK(k < step.outputs.size(), name_, " returns more than the plan says");
@@ -74,6 +80,10 @@ void BoundCall::bind_results(const runtime::ExternStep& step) {
     if (returns[r] < 0) add(r, -1);
     for (int32_t i = 0; i < returns[r]; i++) add(r, i);
   }
+}
+
+void BoundCall::keep_results(const std::vector<bool>& read) {
+  std::erase_if(results_, [&](const Result& r) { return !read[r.buffer]; });
 }
 
 void BoundCall::call(const std::vector<at::Tensor>& tensors, torch::jit::Stack& stack) const {
@@ -92,7 +102,14 @@ void BoundCall::call(const std::vector<at::Tensor>& tensors, torch::jit::Stack& 
     }
     stack[l.position] = l.optional ? IValue(std::move(optionals)) : IValue(std::move(list));
   }
+  if (written_.empty()) return op_.callBoxed(&stack);
+  std::vector<at::Tensor> copies;
+  for (uint32_t position : written_) {
+    copies.push_back(stack[position].toTensor().clone());
+    stack[position] = copies.back();
+  }
   op_.callBoxed(&stack);
+  for (at::Tensor& t : copies) stack.emplace_back(std::move(t));
 }
 
 at::Tensor BoundCall::take(torch::jit::Stack& stack, const Result& r) const {

@@ -27,7 +27,10 @@ class BoundCall {
     uint32_t buffer = 0;
   };
   const std::vector<Result>& results() const { return results_; }
+  // Forgets results that nobody reads; what they look like does not matter then.
+  void keep_results(const std::vector<bool>& read);
 
+  // An op that writes to arguments works on copies of them, which are results after its returns (mutable_ops.h).
   // `tensors` by buffer number; `stack` is emptied first and holds the returns afterwards. The caller has switched
   // autograd off. What the op throws passes through.
   void call(const std::vector<at::Tensor>& tensors, torch::jit::Stack& stack) const;
@@ -50,6 +53,7 @@ class BoundCall {
   torch::jit::Stack template_;
   std::vector<std::pair<uint32_t, uint32_t>> tensors_;  // position, buffer
   std::vector<ListArgument> lists_;
+  std::vector<uint32_t> written_;  // positions of arguments that the op writes
   std::vector<uint32_t> reads_;
   std::vector<Result> results_;
 };

@@ -143,6 +143,7 @@ void Executable::bind_steps() {
     }
   }
   bind_results(has_tensor);
+  forget_unread_results();
 }
 
 void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor) {
@@ -190,6 +191,18 @@ void Executable::bind_results(std::vector<bool>& has_tensor) {
   }
   std::erase_if(temporaries_,
                 [&](uint32_t b) { return std::find(results_.begin(), results_.end(), b) != results_.end(); });
+}
+
+void Executable::forget_unread_results() {
+  std::vector<bool> read(plan_.buffers.size(), false);
+  for (uint32_t b : results_) read[root(b)] = read[b] = true;
+  for (const BoundKernel& k : kernels_) {
+    for (uint32_t b : k.roots) read[b] = true;
+  }
+  for (const BoundCall& call : calls_) {
+    for (uint32_t b : call.reads()) read[root(b)] = read[b] = true;
+  }
+  for (BoundCall& call : calls_) call.keep_results(read);
 }
 
 // ---- entry ----

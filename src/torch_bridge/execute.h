@@ -60,6 +60,7 @@ class Executable {
   void bind_steps();
   void bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor);
   void bind_results(std::vector<bool>& has_tensor);
+  void forget_unread_results();
   void need_tensor(uint32_t buffer, std::vector<bool>& has_tensor);
   uint32_t root(uint32_t buffer) const;
   const runtime::PlanBuffer& buffer(uint32_t b) const { return plan_.buffers[b]; }

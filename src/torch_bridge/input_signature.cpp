@@ -9,8 +9,9 @@ namespace {
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 
-// Keys that say something of autograd's state, not of the data: an inference tensor lacks them.
-constexpr DispatchKeySet kAutograd = c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+// Keys of what lies above the data, autograd and autocast: an inference tensor lacks some of them.
+constexpr DispatchKeySet kAboveData =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 // Keys of storage-less or lazily transformed kinds, by the words of a user.
 constexpr std::pair<DispatchKey, const char*> kKinds[] = {
     {DispatchKey::Python, "a tensor subclass"},
@@ -22,7 +23,7 @@ constexpr std::pair<DispatchKey, const char*> kKinds[] = {
     {DispatchKey::FuncTorchGradWrapper, "a tensor under functorch's grad"},
 };
 
-DispatchKeySet data_keys(const c10::TensorImpl* t) { return t->key_set() - kAutograd; }
+DispatchKeySet data_keys(const c10::TensorImpl* t) { return t->key_set() - kAboveData; }
 
 // By linear search: plans that mutate have few inputs as a rule.
 int32_t first_sharing(std::span<const Input> inputs, size_t i) {
