@@ -180,15 +180,21 @@ void KernelWriter::write_for(const For& loop, const Scope& scope) {
   } else if (!scope.vector() && loop.kind == ForKind::VectorReduce) {
     write_vector_reduce(loop);
   } else if (!scope.vector() && can_tile(loop)) {
-    const std::string var = new_loop_var();
-    out_.open("for (i64 ", var, " = 0; ", var, " < ", index(loop.size), "; ", var, " += 64) ");
-    out_.line("const i64 ", var, "_left = ", index(loop.size), " - ", var, ';');
-    out_.line("const i64 ", var, "_rows = ", var, "_left < 64 ? ", var, "_left : 64;");
-    write_tiled(loop, var, cat(var, " + ", var, "_rows"));
-    out_.close();
+    write_tiled_rows(loop);
   } else {
     write_plain_loop(loop, scope);
   }
+}
+
+void KernelWriter::write_tiled_rows(const For& loop) {
+  const std::string size = index(loop.size);
+  if (loop.size.is_const() && loop.size.value() <= 64) return write_tiled(loop, "0", size);
+  const std::string var = new_loop_var();
+  out_.open("for (i64 ", var, " = 0; ", var, " < ", size, "; ", var, " += 64) ");
+  out_.line("const i64 ", var, "_some = ", var, " + 64;");
+  out_.line("const i64 ", var, "_to = ", var, "_some < ", size, " ? ", var, "_some : ", size, ';');
+  write_tiled(loop, var, cat(var, "_to"));
+  out_.close();
 }
 
 void KernelWriter::write_plain_loop(const For& loop, const Scope& scope) {

@@ -64,6 +64,9 @@ class KernelWriter {
     std::string name;
     int copies = 1;  // Copies: so many vectors
   };
+  struct Span {
+    std::string from, to;
+  };
   // A tile of a buffer that has been transposed onto the stack.
   struct Tile {
     std::string name;
@@ -75,6 +78,7 @@ class KernelWriter {
   void write_parallel(const For& outer);
   void write_block(const Block& block, const Scope& scope);
   void write_for(const For& loop, const Scope& scope);
+  void write_tiled_rows(const For& loop);
   void write_plain_loop(const For& loop, const Scope& scope);
   void write_vector_loop(const For& loop, const std::string& from, const std::string& to);
   void write_vector_reduce(const For& loop);
@@ -123,6 +127,7 @@ class KernelWriter {
   // transposed_tiles.cpp
   bool can_tile(const For& outer) const;
   void write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to);
+  void write_square(const For& outer, const Span& rows, const Span& columns);
   std::optional<std::string> tile_load(const Compute& c, const Scope& scope) const;
 
   // Values.

@@ -82,7 +82,8 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   } else if (a.stride == "(-1)" && scope.active.empty()) {
     text = cat(fn("reverse"), '(', fn("load"), '(', from, " - ", scope.lanes - 1, "))");
   } else {
-    text = cat(fn("load_strided"), '(', from, ", ", a.stride, ", ", scope.active_lanes(), ')');
+    text = scope.active.empty() ? cat(fn("load_strided"), '(', from, ", ", a.stride, ')')
+                                : cat(fn("load_strided_part"), '(', from, ", ", a.stride, ", ", scope.active, ')');
   }
   return c.dtype == DType::B8 ? cat(prelude_.fn("mask_of", "u8", scope.lanes), '(', text, ')')
                               : text;
@@ -92,6 +93,7 @@ void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& 
                                 const std::string& initial, const std::string& condition) {
   const Value& v = define(c, true);
   out_.line(value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ", initial, ';');
+  if (scope.active.empty()) out_.line("OXY_UNROLL");
   out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
   const std::string memory = cat(buffer(c.buffer), '[', a.offset, ']');
   const std::string loaded = c.dtype == DType::B8 ? cat(memory, " ? -1 : 0") : memory;
@@ -151,8 +153,8 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
   const std::string to = cat(buffer(c.buffer), " + ", a.offset);
   if (a.kind == Access::Kind::Strided) {
-    out_.line(fn("store_strided"), '(', to, ", ", a.stride, ", ", v, ", ", scope.active_lanes(),
-              ");");
+    if (scope.active.empty()) out_.line(fn("store_strided"), '(', to, ", ", a.stride, ", ", v, ");");
+    else out_.line(fn("store_strided_part"), '(', to, ", ", a.stride, ", ", v, ", ", scope.active, ");");
   } else if (!scope.active.empty()) {
     out_.line(fn("store_part"), '(', to, ", ", v, ", ", scope.active, ");");
   } else if (c.streaming) {

@@ -55,13 +55,25 @@ constexpr Piece kPieces[] = {
 }
 )"},
     // Lane l lies at p[s * l].
-    {"load_strided", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 s, i64 n) {
+    {"load_strided", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 s) {
+  $T v;
+  OXY_UNROLL
+  for (i64 l = 0; l < $N; ++l) v[l] = p[s * l];
+  return v;
+}
+)"},
+    {"load_strided_part", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 s, i64 n) {
   $T v = {};
   for (i64 l = 0; l < n; ++l) v[l] = p[s * l];
   return v;
 }
 )"},
-    {"store_strided", "", 2, 0, R"(OXY_INLINE void @@($t* p, i64 s, $T v, i64 n) {
+    {"store_strided", "", 2, 0, R"(OXY_INLINE void @@($t* p, i64 s, $T v) {
+  OXY_UNROLL
+  for (i64 l = 0; l < $N; ++l) p[s * l] = v[l];
+}
+)"},
+    {"store_strided_part", "", 2, 0, R"(OXY_INLINE void @@($t* p, i64 s, $T v, i64 n) {
   for (i64 l = 0; l < n; ++l) p[s * l] = v[l];
 }
 )"},

@@ -10,6 +10,8 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
+constexpr int kTile = 64;  // the side of a square; the transpose piece knows it too
+
 // The tiled Vector loop directly inside, or nothing.
 const For* tiled_inner(const For& outer) {
   const For* inner = nullptr;
@@ -49,45 +51,54 @@ std::optional<std::string> KernelWriter::tile_load(const Compute& c, const Scope
   const auto it = tiles_.find(&c);
   if (it == tiles_.end()) return std::nullopt;
   const Tile& t = it->second;
-  return cat(t.name, " + 64 * (", t.row, ") + (", scope.first, " - ", t.column, ')');
+  const std::string column = t.column == "0" ? scope.first : cat('(', scope.first, " - ", t.column, ')');
+  return cat(t.name, " + ", kTile, " * ", t.row, " + ", column);
 }
 
-// Rows `rows_from` .. `rows_to` - 1, at most 64, in squares along the columns. `rows_from` names a variable.
-void KernelWriter::write_tiled(const For& outer, const std::string& rows_from,
-                               const std::string& rows_to) {
+// Rows `rows_from` .. `rows_to` - 1, at most 64, in squares along the columns.
+void KernelWriter::write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to) {
   const For& inner = *tiled_inner(outer);
   const std::string columns = index(inner.size);
+  if (inner.size.is_const() && inner.size.value() <= kTile) {
+    out_.open("");
+    write_square(outer, {rows_from, rows_to}, {"0", columns});
+    out_.close();
+    return;
+  }
   const std::string from = new_loop_var();
+  out_.open("for (i64 ", from, " = 0; ", from, " < ", columns, "; ", from, " += ", kTile, ") ");
+  out_.line("const i64 ", from, "_some = ", from, " + ", kTile, ';');
+  out_.line("const i64 ", from, "_to = ", from, "_some < ", columns, " ? ", from, "_some : ", columns, ';');
+  write_square(outer, {rows_from, rows_to}, {from, cat(from, "_to")});
+  out_.close();
+}
+
+void KernelWriter::write_square(const For& outer, const Span& rows, const Span& columns) {
+  const For& inner = *tiled_inner(outer);
+  const auto size = [](const Span& s) { return s.from == "0" ? s.to : cat(s.to, " - ", s.from); };
   const std::string row = new_loop_var();
-  out_.open("for (i64 ", from, " = 0; ", from, " < ", columns, "; ", from, " += 64) ");
-  out_.line("const i64 ", from, "_some = ", from, " + 64;");
-  out_.line("const i64 ", from, "_to = ", from, "_some < ", columns, " ? ", from,
-            "_some : ", columns, ';');
   for (const Stmt& s : inner.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || !is_transposed(*c, outer, inner)) continue;
     const std::string element = memory_type(c->dtype);
     const std::string tile = cat("tile", tiles_.size());
-    names_[outer.var] = rows_from;
-    names_[inner.var] = from;
+    names_[outer.var] = rows.from;
+    names_[inner.var] = columns.from;
     const auto by_row = sym::linear_in(c->index, outer.var);
     const Expr stride = sym::linear_in(by_row->second, inner.var)->first;
-    prelude_.type(element, lanes_);
-    out_.line("alignas(64) ", element, ' ', tile, "[64 * 64];");
-    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c->buffer), " + ",
-              index(c->index), ", ", index(stride), ", ", rows_to, " - ", rows_from, ", ", from,
-              "_to - ", from, ");");
-    tiles_[c] = Tile{tile, cat(row, " - ", rows_from), from};
+    out_.line("alignas(64) ", element, ' ', tile, '[', kTile * kTile, "];");
+    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c->buffer), " + ", index(c->index),
+              ", ", index(stride), ", ", size(rows), ", ", size(columns), ");");
+    tiles_[c] = Tile{tile, rows.from == "0" ? row : cat('(', row, " - ", rows.from, ')'), columns.from};
   }
-  out_.open("for (i64 ", row, " = ", rows_from, "; ", row, " < ", rows_to, "; ++", row, ") ");
+  out_.open("for (i64 ", row, " = ", rows.from, "; ", row, " < ", rows.to, "; ++", row, ") ");
   names_[outer.var] = row;
   for (const Stmt& s : outer.body) {
     if (const Compute* c = std::get_if<Compute>(&s.v)) write_compute(*c, Scope{});
   }
-  write_vector_loop(inner, from, cat(from, "_to"));
+  write_vector_loop(inner, columns.from, columns.to);
   out_.close();
-  out_.close();
-  names_[outer.var] = rows_from;
+  names_[outer.var] = rows.from;
 }
 
 }  // namespace oxy::codegen::cpp
