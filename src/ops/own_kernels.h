@@ -1,4 +1,4 @@
-// Which products and convolutions run in our own kernels (codegen/cpp/matmul.h, conv2d.h) instead of torch's libraries:
+// Which products and convolutions run in our own kernels (codegen/cpp/product.h) instead of torch's libraries:
 // a matter of the operands' types alone. f32 on the CPU, rows of the left side contiguous, the right side contiguous
 // along one of its dimensions; convolutions with two spatial dimensions and one group, on channels-last activations.
 //

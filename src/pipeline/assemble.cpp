@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "codegen/cpp/conv2d.h"
-#include "codegen/cpp/matmul.h"
+#include "codegen/cpp/product.h"
 #include "ops/op_table.h"
 #include "runtime/extern_plan.h"
 #include "support/check.h"
@@ -11,6 +10,7 @@
 namespace oxy::pipeline {
 namespace {
 
+using codegen::cpp::Product;
 using loops::Buffer;
 using loops::BufferId;
 using runtime::PlanBuffer;
@@ -101,7 +101,8 @@ class Assembler {
   }
 
   uint32_t add_source(KernelSource source) {
-    plan().kernels.push_back({source.name, nullptr, source.range, source.grain, source.scratch_bytes});
+    plan().kernels.push_back({source.name, nullptr, source.range, source.grain, source.scratch_bytes,
+                              source.parameters});
     out_.sources.push_back(std::move(source));
     return static_cast<uint32_t>(out_.sources.size() - 1);
   }
@@ -165,93 +166,75 @@ class Assembler {
     const ir::Node& n = graph_.node(e.node);
     const size_t first = n.args.size() > 2 ? 1 : 0;
     BufferId a = buffer_of(n.arg(first).value()), b = buffer_of(n.arg(first + 1).value()), c = e.writes.at(0);
-    const PlanBuffer &pa = plan().buffers[a.index], &pb = plan().buffers[b.index], &pc = plan().buffers[c.index];
-    codegen::cpp::Matmul m;
-    size_t d = pa.meta.sizes.size() - 2;
-    auto batch = [&](const PlanBuffer& p) { return d ? p.meta.strides[0] : 0; };
-    m.batch = d ? pa.meta.sizes[0] : 1;
-    m.m = pa.meta.sizes[d];
-    m.k = pa.meta.sizes[d + 1];
-    m.n = pb.meta.sizes[d + 1];
-    m.a_row = pa.meta.strides[d];
-    m.b_k = pb.meta.strides[d];
-    m.b_n = pb.meta.strides[d + 1];
-    m.c_row = pc.meta.strides[d];
-    m.a_batch = batch(pa);
-    m.b_batch = batch(pb);
-    m.c_batch = batch(pc);
-    m.a_offset = view_offset(a);
-    m.b_offset = view_offset(b);
-    m.c_offset = view_offset(c);
+    const auto &ma = meta(a), &mb = meta(b), &mc = meta(c);
+    Product p;
+    const size_t d = ma.sizes.size() - 2;
+    p.batch = d ? ma.sizes[0] : 1;
+    p.m = ma.sizes[d];
+    p.n = mb.sizes[d + 1];
+    p.channels = ma.sizes[d + 1];
+    p.a_row = ma.strides[d];
+    p.b_k = mb.strides[d];
+    p.b_n = mb.strides[d + 1];
+    p.c_row = mc.strides[d];
+    if (d) p.a_batch = ma.strides[0], p.b_batch = mb.strides[0], p.c_batch = mc.strides[0];
     std::optional<BufferId> bias;
-    if (first) {
-      bias = buffer_of(n.arg(0).value());
-      m.bias = true;
-      m.bias_offset = view_offset(*bias);
-    }
-    uint32_t kernel = own_kernel(products_, m, "matmul", [&](KernelSource& k) {
-      k.text = codegen::cpp::emit_matmul(m, target_);
-      k.range = codegen::cpp::matmul_range(m, target_);
-      k.grain = grain_of_product(m.batch * m.m * m.n * m.k, k.range);
-      k.scratch_bytes = codegen::cpp::matmul_scratch_bytes(m, target_);
-    });
-    add_own_step(kernel, a, b, bias, c);
+    if (first) bias = buffer_of(n.arg(0).value());
+    add_own_kernel("product", p, a, b, c, bias);
   }
 
   // convolution(x, w, bias, stride, padding, dilation, ...) on channels-last x.
   void add_convolution(const loops::ExternStep& e) {
     const ir::Node& n = graph_.node(e.node);
     BufferId x = buffer_of(n.arg(0).value()), w = buffer_of(n.arg(1).value()), out = e.writes.at(0);
-    const auto &xs = plan().buffers[x.index].meta.sizes, &ws = plan().buffers[w.index].meta.sizes,
-               &os = plan().buffers[out.index].meta.sizes;
-    auto pair = [&](size_t i, size_t d) { return known((*n.arg(i).items())[d].get<ir::Expr>()); };
-    codegen::cpp::Conv2d c;
-    c.batch = xs[0], c.in_channels = xs[1], c.in_h = xs[2], c.in_w = xs[3];
-    c.out_channels = os[1], c.out_h = os[2], c.out_w = os[3];
-    c.kernel_h = ws[2], c.kernel_w = ws[3];
-    c.stride_h = pair(3, 0), c.stride_w = pair(3, 1);
-    c.pad_h = pair(4, 0), c.pad_w = pair(4, 1);
-    c.dilation_h = pair(5, 0), c.dilation_w = pair(5, 1);
-    c.x_offset = view_offset(x), c.w_offset = view_offset(w);
+    const auto &xs = meta(x).sizes, &ws = meta(w).sizes, &os = meta(out).sizes;
+    auto number = [&](size_t i, size_t d) { return known((*n.arg(i).items())[d].get<ir::Expr>()); };
+    Product p;
+    p.batch = xs[0], p.channels = xs[1], p.in_h = xs[2], p.in_w = xs[3];
+    p.n = os[1], p.m = os[2] * os[3], p.out_w = os[3];
+    p.kernel_h = ws[2], p.kernel_w = ws[3];
+    p.stride_h = number(3, 0), p.stride_w = number(3, 1);
+    p.pad_h = number(4, 0), p.pad_w = number(4, 1);
+    p.dilation_h = number(5, 0), p.dilation_w = number(5, 1);
+    p.a_row = p.channels, p.a_batch = p.in_h * p.in_w * p.channels;
+    p.b_k = 1, p.b_n = p.channels * p.taps();
+    p.c_row = p.n, p.c_batch = p.m * p.n;
     std::optional<BufferId> bias;
-    if (n.arg(2).is_value()) {
-      bias = buffer_of(n.arg(2).value());
-      c.bias = true;
-      c.bias_offset = view_offset(*bias);
+    if (n.arg(2).is_value()) bias = buffer_of(n.arg(2).value());
+    add_own_kernel("convolution", p, x, w, out, bias);
+  }
+
+  const runtime::TensorMeta& meta(BufferId b) const { return out_.plan.buffers[b.index].meta; }
+
+  void add_own_kernel(const char* name, Product p, BufferId a, BufferId b, BufferId c, std::optional<BufferId> bias) {
+    p.a_offset = view_offset(a);
+    p.b_offset = view_offset(b);
+    p.c_offset = view_offset(c);
+    runtime::KernelStep step{0, {a.index, b.index, c.index}};
+    if (bias) {
+      p.bias = true;
+      p.bias_offset = view_offset(*bias);
+      step.buffers.push_back(bias->index);
     }
-    uint32_t kernel = own_kernel(convolutions_, c, "conv2d", [&](KernelSource& k) {
-      k.text = codegen::cpp::emit_conv2d(c, target_);
-      k.range = codegen::cpp::conv2d_range(c, target_);
-      k.grain = grain_of_product(c.batch * c.out_h * c.out_w * c.out_channels * c.in_channels * c.taps(), k.range);
-      k.scratch_bytes = codegen::cpp::conv2d_scratch_bytes(c, target_);
-    });
-    add_own_step(kernel, x, w, bias, out);
-  }
-
-  // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
-  static int64_t grain_of_product(int64_t multiplications, int64_t range) {
-    return std::max<int64_t>(1, 16 * kWorkOfAThread / std::max<int64_t>(1, multiplications / range));
-  }
-
-  // The kernel of a shape, made on first use.
-  template <class Shape, class Make>
-  uint32_t own_kernel(std::vector<std::pair<Shape, uint32_t>>& known_shapes, const Shape& shape, const char* name,
-                      Make&& make) {
-    for (auto& [s, kernel] : known_shapes)
-      if (s == shape) return kernel;
-    KernelSource source;
-    source.name = cat(name, "_", known_shapes.size());
-    make(source);
-    uint32_t kernel = add_source(std::move(source));
-    known_shapes.emplace_back(shape, kernel);
-    return kernel;
-  }
-
-  void add_own_step(uint32_t kernel, BufferId a, BufferId b, std::optional<BufferId> bias, BufferId out) {
-    runtime::KernelStep step{kernel, {a.index, b.index}};
-    if (bias) step.buffers.push_back(bias->index);
-    step.buffers.push_back(out.index);
+    step.kernel = product_kernel(name, p);
     plan().steps.emplace_back(std::move(step));
+  }
+
+  // One kernel text for all; a plan kernel a shape.
+  uint32_t product_kernel(const char* name, const Product& p) {
+    for (auto& [shape, kernel] : products_)
+      if (shape == p) return kernel;
+    KernelSource source;
+    source.name = cat(name, "_", products_.size());
+    source.text = codegen::cpp::emit_product(target_);
+    source.range = codegen::cpp::product_range(p, target_);
+    source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, target_);
+    source.parameters = codegen::cpp::product_parameters(p, target_);
+    // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
+    source.grain = std::max<int64_t>(1, 16 * kWorkOfAThread / std::max<int64_t>(1, p.multiplications() / source.range));
+    uint32_t kernel = add_source(std::move(source));
+    products_.emplace_back(p, kernel);
+    return kernel;
   }
 
   // Elements between a view and the first element of its base, which is what a kernel gets.
@@ -287,8 +270,7 @@ class Assembler {
   const loops::Program& program_;
   const codegen::cpp::Target& target_;
   Assembly out_;
-  std::vector<std::pair<codegen::cpp::Matmul, uint32_t>> products_;
-  std::vector<std::pair<codegen::cpp::Conv2d, uint32_t>> convolutions_;
+  std::vector<std::pair<Product, uint32_t>> products_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The last step of a compilation: Schedule and compiled kernels to a Plan, with every size known.
 //
-// Buffers keep their numbers. An extern call of a product that our own kernels take (passes/choose_products.h) becomes a
+// Buffers keep their numbers. An extern call of a product that our own kernels take (ops/own_kernels.h) becomes a
 // kernel here, since it needs no loops.
 #pragma once
 
@@ -16,6 +16,7 @@ struct KernelSource {
   std::string name;
   std::string text;
   int64_t range = 1, grain = 1, scratch_bytes = 0;
+  std::vector<int64_t> parameters;
 };
 
 struct Assembly {

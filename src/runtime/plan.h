@@ -63,6 +63,8 @@ struct PlanKernel {
   int64_t range = 1;            // Parallel points
   int64_t grain = 1;            // at least so many a thread
   int64_t scratch_bytes = 0;    // a thread
+  // Sizes of a kernel that serves many shapes; where there are any, their address is its first buffer.
+  std::vector<int64_t> parameters;
 };
 
 struct PlanOutput {

@@ -341,6 +341,7 @@ void Executable::begin(Call& c) const {
 void Executable::run_kernel(Call& c, const BoundKernel& k) const {
   Lease& lease = c.lease;
   lease.arguments.clear();
+  if (!k.kernel->parameters.empty()) lease.arguments.push_back(const_cast<int64_t*>(k.kernel->parameters.data()));
   for (uint32_t b : k.roots) lease.arguments.push_back(lease.addresses[b]);
   int status = runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host());
   if (status != 0) [[unlikely]] OXY_FAIL("kernel ", k.kernel->name, " stopped with status ", status);

@@ -1,0 +1,267 @@
+// The emitted text, from the inside out: `tileR` (R rows of A times the packed panel, in registers), `pack` (a panel of
+// B), `pointers` (a block's rows), `kernel`. A parallel point is a block of up to 256 rows of one batch and a panel;
+// panels run innermost, so that a block's pointers are made once and its rows stay in the second-level cache.
+#include "codegen/cpp/product.h"
+
+#include <algorithm>
+
+#include "codegen/cpp/prelude.h"
+#include "support/check.h"
+
+namespace oxy::codegen::cpp {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How a product is cut.
+struct Blocking {
+  int64_t width, max_rows;
+  int64_t channels;  // a panel holds at a time
+  int64_t panels, row_blocks, rows_per_block;
+
+  Blocking(const Product& s, const Target& t) {
+    OXY_CHECK(t.vector_bytes >= 32, "products need vectors");
+    width = t.vector_bytes / 4 * 2;
+    max_rows = t.vector_bytes == 64 ? 12 : 6;
+    // About 256 values of k, in equal pieces of a multiple of 8.
+    channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), 288)), 8) * 8;
+    panels = ceil_div(s.n, width);
+    rows_per_block = ceil_div(s.m, ceil_div(s.m, 256));
+    row_blocks = ceil_div(s.m, rows_per_block);
+  }
+};
+
+// Where the parts of a thread's scratch begin, in bytes.
+struct Scratch {
+  int64_t pointers = 0, panel, start, zeros, edge, end;
+
+  Scratch(const Product& s, const Blocking& b) {
+    panel = ceil_div(b.rows_per_block * s.taps() * 8, 64) * 64;
+    start = panel + b.channels * s.taps() * b.width * 4;
+    zeros = start + b.width * 4;
+    edge = zeros + (s.in_h ? ceil_div(s.channels, 16) * 64 : 0);
+    end = edge + (s.n % b.width ? b.rows_per_block * b.width * 4 : 0);
+  }
+};
+
+class ProductEmitter {
+ public:
+  explicit ProductEmitter(const Target& t) : prelude_(t), lanes_(t.vector_bytes / 4), max_rows_(lanes_ == 16 ? 12 : 6) {
+    vec_ = prelude_.type("f32", lanes_);
+    load_ = prelude_.fn("load", "f32", lanes_);
+    store_ = prelude_.fn("store", "f32", lanes_);
+    fma_ = prelude_.fn("fma", "f32", lanes_);
+    splat_ = prelude_.fn("splat", "f32", lanes_);
+  }
+
+  std::string text() {
+    shape(body_);
+    transpose8(body_);
+    pack(body_);
+    for (int r = 1; r <= max_rows_; r++) tile(body_, r);
+    tiles(body_);
+    pointers(body_);
+    kernel(body_);
+    return cat("// C = A * B + bias, or a convolution; see Shape\n", prelude_.text(), body_);
+  }
+
+ private:
+  int width() const { return 2 * lanes_; }
+
+  // In the order of product_parameters.
+  static void shape(std::string& out) {
+    out += R"(struct Shape {
+  i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias;
+  i64 in_h, in_w, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  i64 panels, row_blocks, rows_per_block, channels_per_panel;
+  i64 panel_at, start_at, zeros_at, edge_at;
+};
+)";
+  }
+
+  // 8 rows of 8 values, transposed in three rounds of shuffles.
+  void transpose8(std::string& out) {
+    const std::string v8 = prelude_.type("f32", 8), load = prelude_.fn("load", "f32", 8),
+                      store = prelude_.fn("store", "f32", 8);
+    out += "OXY_INLINE void transpose8(const f32* b, i64 stride, f32* to) {\n";
+    for (int i = 0; i < 8; i++) cat_to(out, "  const ", v8, " r", i, " = ", load, "(b + ", i, " * stride);\n");
+    auto shuffle = [&](const std::string& to, const std::string& a, const std::string& b, const char* order) {
+      cat_to(out, "  const ", v8, " ", to, " = __builtin_shufflevector(", a, ", ", b, ", ", order, ");\n");
+    };
+    for (int i = 0; i < 4; i++) {
+      std::string a = cat("r", 2 * i), b = cat("r", 2 * i + 1);
+      shuffle(cat("s", 2 * i), a, b, "0, 8, 1, 9, 4, 12, 5, 13");
+      shuffle(cat("s", 2 * i + 1), a, b, "2, 10, 3, 11, 6, 14, 7, 15");
+    }
+    for (int half = 0; half < 2; half++) {
+      for (int i = 0; i < 2; i++) {
+        std::string a = cat("s", 4 * half + i), b = cat("s", 4 * half + 2 + i);
+        shuffle(cat("t", 4 * half + 2 * i), a, b, "0, 1, 8, 9, 4, 5, 12, 13");
+        shuffle(cat("t", 4 * half + 2 * i + 1), a, b, "2, 3, 10, 11, 6, 7, 14, 15");
+      }
+    }
+    for (int i = 0; i < 4; i++) {
+      std::string both = cat("(t", i, ", t", 4 + i, ", ");
+      cat_to(out, "  ", store, "(to + ", i * width(), ", __builtin_shufflevector", both, "0, 1, 2, 3, 8, 9, 10, 11));\n");
+      cat_to(out, "  ", store, "(to + ", (i + 4) * width(), ", __builtin_shufflevector", both, "4, 5, 6, 7, 12, 13, 14, 15));\n");
+    }
+    out += "}\n";
+  }
+
+  // pack: to[k][0..width) = B's panel; columns beyond `columns` are 0.
+  void pack(std::string& out) {
+    const int w = width();
+    cat_to(out, "static void pack(const Shape* s, const f32* b, f32* to, i64 count, i64 columns) {\n  i64 k = 0;\n",
+           "  if (columns == ", w, " && s->b_n == 1)\n    for (; k < count; ++k) {\n      ", store_, "(to + k * ", w, ", ", load_,
+           "(b + k * s->b_k));\n      ", store_, "(to + k * ", w, " + ", lanes_, ", ", load_, "(b + k * s->b_k + ", lanes_,
+           "));\n    }\n  else if (columns == ", w, ")\n    for (; k + 8 <= count; k += 8)\n      for (i64 n = 0; n < ", w,
+           "; n += 8) transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
+           "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
+           " + n] = n < columns ? b[n * s->b_n + k * s->b_k] : 0;\n}\n");
+  }
+
+  // tileR: `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the tile's own values.
+  void tile(std::string& out, int rows) {
+    cat_to(out, "static void tile", rows, "(const f32* const* rows, i64 taps, i64 channel, const f32* panel, f32* c, ",
+           "i64 c_row, i64 count, const f32* start) {\n  ", vec_);
+    for (int i = 0; i < rows; i++) cat_to(out, i ? ", " : " ", "x", i, ", y", i);
+    out += ";\n  if (start) {\n";
+    for (int i = 0; i < rows; i++) cat_to(out, "    x", i, " = ", load_, "(start);\n    y", i, " = ", load_, "(start + ", lanes_, ");\n");
+    out += "  } else {\n";
+    for (int i = 0; i < rows; i++)
+      cat_to(out, "    x", i, " = ", load_, "(c + ", i, " * c_row);\n    y", i, " = ", load_, "(c + ", i, " * c_row + ", lanes_, ");\n");
+    out += "  }\n  for (i64 t = 0; t < taps; ++t) {\n";
+    for (int i = 0; i < rows; i++) cat_to(out, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
+    cat_to(out, "    const f32* b = panel + t * ", width(), ";\n    for (i64 k = 0; k < count; ++k) {\n      const ", vec_, " p = ",
+           load_, "(b), q = ", load_, "(b + ", lanes_, ");\n");
+    for (int i = 0; i < rows; i++)
+      cat_to(out, "      const ", vec_, " v", i, " = ", splat_, "(r", i, "[k]);\n      x", i, " = ", fma_, "(v", i, ", p, x", i,
+             ");\n      y", i, " = ", fma_, "(v", i, ", q, y", i, ");\n");
+    cat_to(out, "      b += taps * ", width(), ";\n    }\n  }\n");
+    for (int i = 0; i < rows; i++)
+      cat_to(out, "  ", store_, "(c + ", i, " * c_row, x", i, ");\n  ", store_, "(c + ", i, " * c_row + ", lanes_, ", y", i, ");\n");
+    out += "}\n";
+  }
+
+  // tiles: a block of rows, cut into tiles whose sizes differ by one at most, prefetching the panel at `next` on the way.
+  void tiles(std::string& out) {
+    const int w = width();
+    cat_to(out, "static void tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const f32* panel, f32* c, i64 c_row, ",
+           "i64 count, const f32* start, const f32* next) {\n  const i64 tiles = (m + ", max_rows_ - 1, ") / ", max_rows_,
+           ", size = m / tiles, big = m % tiles, taps = s->taps;\n  const b8 wide = s->b_n == 1;\n  const i64 depth = s->channels_per_panel * taps, lines = wide ? depth * ",
+           w / 16, " : ", w, " * ((depth + 15) / 16), each = (lines + tiles - 1) / tiles;\n  i64 line = 0;\n",
+           "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n    if (next)\n      for (i64 j = 0; j < each && line < lines; ++j, ++line)\n",
+           "        __builtin_prefetch(next + (wide ? line / ", w / 16, " * s->b_k + line % ", w / 16, " * 16 : line % ", w,
+           " * s->b_n + line / ", w, " * 16), 0, 2);\n    switch (r) {\n");
+    for (int r = max_rows_; r >= 1; r--)
+      cat_to(out, r > 1 ? cat("      case ", r, ": ") : "      default: ", "tile", r, "(rows, taps, channel, panel, c, c_row, count, start); break;\n");
+    out += "    }\n    rows += r * taps;\n    c += r * c_row;\n  }\n}\n";
+  }
+
+  // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
+  void pointers(std::string& out) {
+    cat_to(out, R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at, const f32** to, i64 step) {
+  const i64 y = at / s->out_w * s->stride_h - s->pad_h, x = at % s->out_w * s->stride_w - s->pad_w;
+  for (i64 h = 0; h < s->kernel_h; ++h)
+    for (i64 w = 0; w < s->kernel_w; ++w) {
+      const i64 iy = y + h * s->dilation_h, ix = x + w * s->dilation_w;
+      const b8 inside = iy >= 0 && iy < s->in_h && ix >= 0 && ix < s->in_w;
+      to[(h * s->kernel_w + w) * step] = inside ? image + (iy * s->in_w + ix) * s->a_row : zeros;
+    }
+}
+static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m, const f32** rows) {
+  const i64 tiles = (m + )", max_rows_ - 1, ") / ", max_rows_, R"(, size = m / tiles, big = m % tiles;
+  for (i64 i = 0; i < tiles; ++i) {
+    const i64 r = size + (i < big);
+    for (i64 j = 0; j < r; ++j, ++first)
+      if (s->in_h)
+        pixel(s, a, zeros, first, rows + j, r);
+      else
+        rows[j] = a + first * s->a_row;
+    rows += r * s->taps;
+  }
+}
+)");
+  }
+
+  void kernel(std::string& out) {
+    const int w = width();
+    cat_to(out, R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+  (void)math;
+  const Shape* s = (const Shape*)buffers[0];
+  const f32* A = (const f32*)buffers[1] + s->a_offset;
+  const f32* B = (const f32*)buffers[2] + s->b_offset;
+  f32* C = (f32*)buffers[3] + s->c_offset;
+  const f32** rows = (const f32**)scratch;
+  f32* panel = (f32*)((char*)scratch + s->panel_at);
+  f32* start = (f32*)((char*)scratch + s->start_at);
+  f32* zeros = (f32*)((char*)scratch + s->zeros_at);
+  f32* edge = (f32*)((char*)scratch + s->edge_at);
+  if (s->in_h)
+    for (i64 i = 0; i < s->channels; ++i) zeros[i] = 0;
+  i64 known = -1, rest = 0;
+  for (i64 point = begin; point < end; ++point) {
+    const i64 p = point % s->panels, block = point / s->panels;
+    const i64 mb = block % s->row_blocks, batch = block / s->row_blocks, first = mb * s->rows_per_block;
+    const i64 m = s->m - first < s->rows_per_block ? s->m - first : s->rows_per_block;
+    if (block != known) {
+      known = block;
+      pointers(s, A + batch * s->a_batch, zeros, first, m, rows);
+    }
+)", "    rest = s->n - p * ", w, ";\n    const i64 columns = rest < ", w, " ? rest : ", w, ";\n    for (i64 n = 0; n < ", w,
+           "; ++n) start[n] = s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + p * ", w,
+           " + n] : 0;\n    const f32* b = B + batch * s->b_batch + p * ", w, " * s->b_n;\n    f32* whole = C + batch * s->c_batch + first * s->c_row + p * ",
+           w, ";\n    const b8 partial = columns != ", w, ";\n    f32* c = partial ? edge : whole;\n    const i64 c_row = partial ? ", w,
+           " : s->c_row;\n", R"(    for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
+      const i64 left = s->channels - channel, count = left < s->channels_per_panel ? left : s->channels_per_panel;
+      pack(s, b + channel * s->taps * s->b_k, panel, count * s->taps, columns);
+      const f32* next = left > count ? b + (channel + count) * s->taps * s->b_k
+                        : p + 1 < s->panels && point + 1 < end ? b + )", w, R"( * s->b_n : (const f32*)0;
+      tiles(s, m, rows, channel, panel, c, c_row, count, channel ? (const f32*)0 : start, next);
+    }
+    if (partial)
+      for (i64 i = 0; i < m; ++i)
+        for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = edge[i * )", w, R"( + n];
+  }
+  return 0;
+}
+)");
+  }
+
+  Prelude prelude_;
+  const int lanes_, max_rows_;
+  std::string vec_, load_, store_, fma_, splat_, body_;
+};
+
+}  // namespace
+
+std::string emit_product(const Target& target) { return ProductEmitter(target).text(); }
+
+std::vector<int64_t> product_parameters(const Product& s, const Target& target) {
+  OXY_CHECK(s.m > 0 && s.n > 0 && s.channels > 0 && (s.b_k == 1 || s.b_n == 1), print(s));
+  const Blocking b(s, target);
+  const Scratch at(s, b);
+  return {s.m, s.n, s.channels, s.taps(), s.a_batch, s.a_row, s.b_batch, s.b_k, s.b_n, s.c_batch, s.c_row, s.a_offset,
+          s.b_offset, s.c_offset, s.bias_offset, s.bias, s.in_h, s.in_w, s.out_w, s.kernel_h, s.kernel_w, s.stride_h,
+          s.stride_w, s.pad_h, s.pad_w, s.dilation_h, s.dilation_w, b.panels, b.row_blocks, b.rows_per_block, b.channels,
+          at.panel, at.start, at.zeros, at.edge};
+}
+
+int64_t product_range(const Product& shape, const Target& target) {
+  const Blocking b(shape, target);
+  return shape.batch * b.row_blocks * b.panels;
+}
+
+int64_t product_scratch_bytes(const Product& shape, const Target& target) {
+  return Scratch(shape, Blocking(shape, target)).end;
+}
+
+std::string print(const Product& s) {
+  if (s.in_h)
+    return cat("convolution of ", s.batch, " x ", s.in_h, " x ", s.in_w, " x ", s.channels, " to ", s.m, " pixels x ", s.n,
+               ", filter ", s.kernel_h, " x ", s.kernel_w, s.bias ? " + bias" : "");
+  return cat("product of ", s.batch, " x ", s.m, " x ", s.channels, " by ", s.channels, " x ", s.n,
+             s.b_n == 1 ? "" : " transposed", s.bias ? " + bias" : "");
+}
+
+}  // namespace oxy::codegen::cpp

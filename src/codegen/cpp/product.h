@@ -1,0 +1,52 @@
+// Matrix products and 2-D convolutions of f32 in one kernel of our own, whose shapes are parameters: it is compiled once
+// for a machine.
+//
+//   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
+//
+// The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", 2008) without packing
+// A, whose rows are read as broadcasts: for a block of values of k, a panel of B as wide as two vectors is packed into the
+// first-level cache, and tiles of up to six rows (twelve with AVX-512) of A times that panel stay in registers. While a
+// panel is worked on the next one is prefetched, so that weights arrive from memory at full speed without having been
+// packed before the call.
+//
+// A convolution is a product with one row an output pixel, one column an output channel, and k running over the input
+// channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm", 2019): each row has a pointer a tap, to
+// the input pixel or, outside the image, to zeros. Activations are channels-last, weights plain (out, in, kh, kw); k is
+// ordered (channel, tap) as in the weights' memory. A plain product has one tap.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codegen/cpp/emit.h"
+
+namespace oxy::codegen::cpp {
+
+struct Product {
+  int64_t batch = 1, m = 0, n = 0;
+  int64_t channels = 0;                    // k, or the input channels of a convolution
+  int64_t a_batch = 0, a_row = 0;          // strides of A in elements; along k it is 1
+  int64_t b_batch = 0, b_k = 0, b_n = 0;   // strides of B; one of b_k and b_n is 1
+  int64_t c_batch = 0, c_row = 0;          // strides of C; along n it is 1
+  // Of the first element, from the start of its buffer.
+  int64_t a_offset = 0, b_offset = 0, c_offset = 0, bias_offset = 0;
+  bool bias = false;                       // n values, contiguous
+  // A convolution: m counts output pixels; in_h is 0 otherwise.
+  int64_t in_h = 0, in_w = 0, out_w = 0;
+  int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
+
+  int64_t taps() const { return kernel_h * kernel_w; }
+  int64_t multiplications() const { return batch * m * n * channels * taps(); }
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+// The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B, C, and the bias where
+// there is one. `target` must have vectors.
+std::string emit_product(const Target& target);
+std::vector<int64_t> product_parameters(const Product& shape, const Target& target);
+int64_t product_range(const Product& shape, const Target& target);          // parallel points
+int64_t product_scratch_bytes(const Product& shape, const Target& target);  // a thread
+std::string print(const Product& shape);
+
+}  // namespace oxy::codegen::cpp
