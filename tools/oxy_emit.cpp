@@ -1,5 +1,6 @@
 // oxy-emit --target=avx512|avx2|plain FILE: the kernels of a text as C++.
 //
+// --body prints the kernel functions without the prelude that each text starts with.
 // FILE (`-`: the standard input) has kernels as oxy-lower prints them; other lines are left out. Without --target: what
 // the machine has.
 #include <fstream>
@@ -51,17 +52,20 @@ int main(int argc, char** argv) {
   try {
     Target target = oxy::codegen::cpp::host_target();
     std::string path;
+    bool body = false;
     for (int i = 1; i < argc; ++i) {
       const std::string a = argv[i];
       if (a.starts_with("--target="))
         target = target_named(a.substr(9));
+      else if (a == "--body") body = true;
       else
         path = a;
     }
-    if (path.empty()) throw oxy::UserError("usage: oxy-emit --target=avx512|avx2|plain FILE");
+    if (path.empty()) throw oxy::UserError("usage: oxy-emit --target=avx512|avx2|plain [--body] FILE");
     for (const std::string& text : kernels_of(read(path))) {
       oxy::sym::ExprPool pool;
-      std::cout << oxy::codegen::cpp::emit(oxy::schedule::parse(text, pool), target);
+      const std::string source = oxy::codegen::cpp::emit(oxy::schedule::parse(text, pool), target);
+      std::cout << (body ? source.substr(source.find("extern \"C\"")) : source);
     }
     return 0;
   } catch (const std::exception& e) {

@@ -219,6 +219,7 @@ void KernelWriter::write_check(const Compute& c, const Scope& scope) {
 void KernelWriter::write_symbol(const Compute& c, const Scope&) {
   const Value& v = value(c.args[0]);
   OXY_CHECK(v.dtype == DType::I64, "symbol of ", ir::name(v.dtype));
+  (v.vector ? names_ : lane_names_).erase(c.index);
   (v.vector ? lane_names_ : names_)[c.index] = v.name;
 }
 
