@@ -1,7 +1,7 @@
-// oxy-emit --target=avx512|avx2|plain FILE: the kernels of a text as C++.
+// oxy-emit --target=avx512|avx2|plain [--body] [FILE]: the kernels of a text as C++.
 //
 // --body prints the kernel functions without the prelude that each text starts with.
-// FILE (`-`: the standard input) has kernels as oxy-lower prints them; other lines are left out. Without --target: what
+// FILE (none: the standard input) has kernels as oxy-lower prints them; other lines are left out. Without --target: what
 // the machine has.
 #include <fstream>
 #include <iostream>
@@ -51,7 +51,7 @@ std::vector<std::string> kernels_of(const std::string& text) {
 int main(int argc, char** argv) {
   try {
     Target target = oxy::codegen::cpp::host_target();
-    std::string path;
+    std::string path = "-";
     bool body = false;
     for (int i = 1; i < argc; ++i) {
       const std::string a = argv[i];
@@ -61,7 +61,6 @@ int main(int argc, char** argv) {
       else
         path = a;
     }
-    if (path.empty()) throw oxy::UserError("usage: oxy-emit --target=avx512|avx2|plain [--body] FILE");
     for (const std::string& text : kernels_of(read(path))) {
       oxy::sym::ExprPool pool;
       const std::string source = oxy::codegen::cpp::emit(oxy::schedule::parse(text, pool), target);
