@@ -9,13 +9,13 @@ namespace {
 
 Scalar integer_constant(LoopBuilder& b, int64_t v, DType d) {
   if (ir::is_floating(d)) return b.constant(round_to(static_cast<double>(v), d), d);
-  return b.constant_int(d == DType::B8 ? v != 0 : v, d);
+  return b.constant_int(wrap_to(v, d), d);
 }
 
 Scalar constant_of(LoopBuilder& b, double v, DType d) {
   if (ir::is_floating(d)) return b.constant(round_to(v, d), d);
   if (d == DType::B8) return b.constant_int(v != 0, d);
-  return b.constant_int(static_cast<int64_t>(v), d);
+  return b.constant_int(wrap_to(static_cast<int64_t>(v), d), d);
 }
 
 // The shape rules refuse what eager refuses, so a loop must not take it either.

@@ -130,6 +130,10 @@ Scalar element_fold(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& in
   return b.cast(b.cast(x, result), opmath(result));
 }
 
+bool is_truth(std::string_view op) {
+  return op.starts_with("aten.any.") || op.starts_with("aten.all.");
+}
+
 // Folding a tensor without dimensions gives itself, in the result's dtype.
 bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   Compose c(r);
@@ -137,7 +141,7 @@ bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType result = r.type(n.outputs[0]);
   if (t.dim() != 0) return false;
   ValueId v = n.arg(0).value();
-  if (result.dtype == DType::U8 && t.dtype == DType::U8) v = c.cast(v, DType::B8);
+  if (is_truth(n.target)) v = c.cast(v, DType::B8);
   const ValueId cast = c.cast(v, result.dtype);
   out.push_back(cast == n.arg(0).value() ? c.unary("aten.clone.default", cast) : cast);
   return true;

@@ -446,6 +446,7 @@ def creation_cases() -> None:
     case("full.default", [2, 3], 7)
     case("full.default", [2, 3], 1.5)
     case("full.default", [], True)
+    case("full_like.default", ints(3, low=0, dtype=torch.uint8), -9)
     case("full.default", [2], 1, BF16)
     case("zeros.default", [2, 3])
     case("ones.default", [2], torch.int64)
@@ -523,6 +524,8 @@ def reduction_cases() -> None:
             case("norm.ScalarOpt_dim", y, 2, [0], True)
             case("logsumexp.default", y, [1])
     case("sum.dim_IntList", randn(6, 7), None, True)
+    for name in ("max", "min", "any", "all", "sum"):
+        case(f"{name}.default", torch.tensor(5, dtype=torch.uint8))
     case("sum.default", randn(6, 7), BF16)
     case("mean.dim", ints(4, 5), [1], False, F32)
     case("any.dims", randn(4, 5) > 1, [0, 1])
