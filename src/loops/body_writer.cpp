@@ -142,7 +142,25 @@ std::optional<uint32_t> BodyWriter::fold_constants(const Inst& inst) {
   return emit_const(r, inst.dtype);
 }
 
+// A comparison of index expressions that the ranges of the variables decide.
+std::optional<uint32_t> BodyWriter::fold_comparison(const Inst& inst) {
+  auto expr = [&](uint32_t id) -> std::optional<Expr> {
+    const Inst& i = body_[id];
+    if (i.op == LoopOp::Index) return i.index[0];
+    if (i.op == LoopOp::Const && i.dtype == DType::I64) return Expr(i.integer);
+    return std::nullopt;
+  };
+  auto a = expr(inst.args[0]), b = expr(inst.args[1]);
+  if (!a || !b) return std::nullopt;
+  bool swap = inst.op == LoopOp::Ge || inst.op == LoopOp::Lt;  // a >= b is not (a < b); a > b is b < a
+  std::optional<bool> less = swap ? sym::known_less(*a, *b) : sym::known_less(*b, *a);
+  if (!less) return std::nullopt;
+  bool negated = inst.op == LoopOp::Ge || inst.op == LoopOp::Le;
+  return emit_const(*less != negated, DType::B8);
+}
+
 std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
+  if (inst.op >= LoopOp::Lt && inst.op <= LoopOp::Ge) return fold_comparison(inst);
   if (inst.op == LoopOp::Cast) return fold_cast(inst);
   if (inst.op == LoopOp::Where) {
     if (inst.args[1] == inst.args[2] || is_const(inst.args[0], 1)) return inst.args[1];
@@ -152,8 +170,10 @@ std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
   if (inst.op == LoopOp::And && inst.dtype == DType::B8) {
     if (is_const(inst.args[0], 1) || inst.args[0] == inst.args[1]) return inst.args[1];
     if (is_const(inst.args[1], 1)) return inst.args[0];
+    if (is_const(inst.args[0], 0) || is_const(inst.args[1], 0)) return emit_const(0, DType::B8);
     return std::nullopt;
   }
+  if (inst.op == LoopOp::Load && inst.args.size() == 2) return simplify_masked_load(inst);
   if (!is_number_op(inst.op)) return std::nullopt;
   if (auto folded = fold_constants(inst)) return folded;
   bool unit = inst.op == LoopOp::Mul || inst.op == LoopOp::Div;
@@ -161,6 +181,20 @@ std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
   if (inst.op == LoopOp::Mul && is_const(inst.args[0], 1)) return inst.args[1];
   if (inst.op == LoopOp::Sub && is_const(inst.args[1], 0)) return inst.args[0];
   return std::nullopt;
+}
+
+std::optional<uint32_t> BodyWriter::simplify_masked_load(const Inst& inst) {
+  if (is_const(inst.args[0], 0)) return inst.args[1];
+  if (!is_const(inst.args[0], 1)) return std::nullopt;
+  Inst plain = inst;
+  plain.args.clear();
+  return emit(std::move(plain));
+}
+
+void remove_checks(Body& body, size_t end) {
+  for (size_t k = 0; k < end; ++k) {
+    if (body[k].op == LoopOp::Check) body[k] = Inst{.op = LoopOp::Const, .dtype = DType::I64};
+  }
 }
 
 void remove_dead(Body& body) {

@@ -92,6 +92,7 @@ class Aligner {
   void match_by_memory();
   void match_by_size();
   void rename();
+  void rename_loaded_indices(Substitution& subst);
   void bind(Expr from, Expr to) {
     to_a_.emplace(from, to);
     taken_.insert(to);
@@ -199,6 +200,30 @@ void Aligner::match_by_size() {
   }
 }
 
+// Symbols bound to loaded integers are names of one nest: no two nests of a group may share one.
+void Aligner::rename_loaded_indices(Substitution& subst) {
+  std::unordered_set<Expr> taken;
+  auto symbols = [](const Group& g, auto&& f) {
+    for (const Nest& n : g.nests) {
+      for (const Inst& i : n.body) {
+        if (i.op == LoopOp::Symbol) f(i.index[0]);
+      }
+    }
+  };
+  symbols(a_, [&](Expr s) { taken.insert(s); });
+  if (taken.empty()) return;
+  std::unordered_set<Expr> of_a = taken;
+  symbols(b_, [&](Expr s) { taken.insert(s); });
+  loops::VariableScope scope(*program_.variables);
+  symbols(b_, [&](Expr s) {
+    if (!of_a.contains(s)) return;
+    int64_t last = sym::range_of(s).hi;
+    Expr to = s;
+    while (!taken.insert(to).second) to = scope.get('i', last == INT64_MAX ? s : Expr(last + 1));
+    subst.emplace_back(s, to);
+  });
+}
+
 void Aligner::rename() {
   std::unordered_set<Expr> used;
   for (const Axis& x : all_axes(a_)) used.insert(x.var);
@@ -210,6 +235,7 @@ void Aligner::rename() {
     while (it == to_a_.end() && !used.insert(to).second) to = scope.get(x.reduction ? 'r' : 'p', x.size);
     if (!(to == x.var)) subst.emplace_back(x.var, to);
   }
+  rename_loaded_indices(subst);
   if (subst.empty()) return;
   auto rename_list = [&](std::vector<Axis>& axes) {
     for (Axis& x : axes) {

@@ -349,7 +349,9 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   init.body.push_back(store(0));
 
   Nest rows{n.name, with_parallel(kept), {}, n.origins};
-  bool unroll = folded.back().size.is_const() && folded.back().size.value() % kUnroll == 0 && at <= kUnrolledBody;
+  bool indirect = std::any_of(n.body.begin(), n.body.end(), [](const Inst& i) { return i.op == LoopOp::Symbol; });
+  bool divides = folded.back().size.is_const() && folded.back().size.value() % kUnroll == 0;
+  bool unroll = divides && !indirect && at <= kUnrolledBody;
   std::vector<uint32_t> values;
   if (unroll && folded.back().size.value() > kUnroll) {
     Axis last = folded.back();
@@ -379,6 +381,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   Nest use = n;
   use.axes = with_parallel(kept);
   use.body[at] = load();
+  loops::remove_checks(use.body, at);
   loops::remove_dead(use.body);
   loops::remove_dead(rows.body);
   expanded_.push_back(std::move(init));

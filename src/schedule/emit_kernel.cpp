@@ -79,6 +79,11 @@ class KernelEmitter {
   void finish_buffers();
   int64_t cost() const;
   bool is_written_here(BufferId b) const { return writers_.contains(b); }
+  // Set by one nest and updated by another one.
+  bool is_accumulator(BufferId b) const {
+    auto it = writers_.find(b);
+    return it != writers_.end() && it->second > 1;
+  }
 
   const loops::Program& program_;
   const Arrangement& arrangement_;
@@ -170,6 +175,9 @@ void KernelEmitter::place_nest(uint32_t n) {
     const Inst& i = nest.body[id];
     Item item{n, id, level_of(i, n), false};
     for (uint32_t a : i.args) item.after = item.after || is_after_[n][a];
+    // An accumulator changes with every iteration of the nest that updates it.
+    bool accumulator = i.op == LoopOp::Load && is_accumulator(i.buffer);
+    if (accumulator) item.level = depth;
     if (i.op == LoopOp::Reduce) {
       reductions_.push_back({n, id, next_acc_++, kept});
       item.level = kept;
@@ -284,7 +292,7 @@ void KernelEmitter::emit_load(Inst i, const Item& item, Block& out) {
   }
   // A buffer that this kernel writes holds other values in another phase.
   Key key{i, is_written_here(i.buffer) ? phase_ + 1 : 0};
-  bool accumulator = is_written_here(i.buffer) && writers_[i.buffer] > 1;
+  bool accumulator = is_accumulator(i.buffer);
   for (size_t k = scopes_.size(); k-- > 0 && !accumulator;) {
     if (auto it = scopes_[k].known.find(key); it != scopes_[k].known.end()) {
       value_[item.nest][item.inst] = it->second;

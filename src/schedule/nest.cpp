@@ -141,6 +141,18 @@ class Splitter {
   std::unordered_set<Expr> used_;
 };
 
+// What an ArgMax or ArgMin gives: the place among the folded elements, row by row.
+void set_positions(Nest& n) {
+  Expr position = 0;
+  for (const Axis& a : n.axes) {
+    if (a.reduction) position = position * a.size + a.var;
+  }
+  for (Inst& i : n.body) {
+    bool arg = i.op == LoopOp::Reduce && (i.reduce == ops::ReduceKind::ArgMax || i.reduce == ops::ReduceKind::ArgMin);
+    if (arg) i.index = {position};
+  }
+}
+
 }  // namespace
 
 Nest flatten(const loops::Program& p, const loops::Loop& l) {
@@ -158,6 +170,7 @@ Nest flatten(const loops::Program& p, const loops::Loop& l) {
     i.index = {flat_offset(p.buffers[i.buffer], i.index)};
     i.buffer = memory_of(p, i.buffer);
   }
+  set_positions(n);
   replace(n, ones);
   Splitter(n, *p.variables).run();
   return n;

@@ -22,7 +22,7 @@ using sym::Expr;
 struct Nest {
   std::string name;
   std::vector<Axis> axes;
-  Body body;  // Load, Store, StoreAdd: index[0] is the flat offset
+  Body body;  // Load, Store, StoreAdd: index[0] is the flat offset; Reduce to a position: index[0] is the position
   std::vector<ir::NodeId> origins;
   BufferId partial;  // written by the first loop of a reduction in two, read by the second one: never one kernel
 };

@@ -27,7 +27,9 @@ std::string_view op_of(std::string_view nest_name) {
 std::string_view op_of(const ir::Node& n) {
   std::string_view t = n.target;
   t.remove_prefix(std::min(t.size(), t.find('.') + 1));
-  return t.substr(0, t.find('.'));
+  t = t.substr(0, t.find('.'));
+  while (t.starts_with('_')) t.remove_prefix(1);
+  return t;
 }
 
 // fused_add_gelu_0: the ops that it came from, in order, each once.

@@ -167,6 +167,7 @@ std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Ne
     for (uint32_t& a : second.body[k].args) a += a >= at;
   }
   second.body[at + 1].args = {static_cast<uint32_t>(at)};
+  loops::remove_checks(second.body, at);
   loops::remove_dead(second.body);
   return out;
 }

@@ -213,11 +213,14 @@ class KernelRunner {
   void step(const schedule::For& f) {
     int64_t n = at(f.size, vars_);
     bool free = f.kind == ForKind::Parallel || f.kind == ForKind::Vector;
+    size_t outside = bound_.size();
     for (int64_t i = 0; i < n; ++i) {
       vars_[f.var] = free ? n - 1 - i : i;
       if (f.kind == ForKind::Parallel) fresh_locals();
       block(f.body);
+      for (; bound_.size() > outside; bound_.pop_back()) vars_.erase(bound_.back());
     }
+    vars_.erase(f.var);
   }
   void step(const schedule::Init& i) { acc_[i.acc] = Accumulator(i.kind); }
   void step(const schedule::Accumulate& a) { acc_[a.acc].fold(value_[a.value], at(a.index, vars_)); }
@@ -243,6 +246,7 @@ class KernelRunner {
       case LoopOp::Symbol:
         value_[c.value] = value_[c.args[0]];
         vars_[c.index] = static_cast<int64_t>(value_[c.value]);
+        bound_.push_back(c.index);
         return;
       default: break;
     }
@@ -257,6 +261,7 @@ class KernelRunner {
   std::vector<Accumulator> acc_;
   std::vector<std::vector<double>> locals_;
   Variables vars_;
+  std::vector<Expr> bound_;  // by Symbol statements of the loops that are open
 };
 
 // Elements of a strided tensor, row by row.
@@ -331,7 +336,8 @@ Memory initial_memory(const loops::Program& p, uint32_t seed) {
     if (buffer.kind == loops::Buffer::Kind::View) continue;
     std::vector<double> data(loops::byte_extent(buffer.type).value() / ir::byte_size(buffer.type.dtype), kNan);
     if (buffer.kind == loops::Buffer::Kind::Input || buffer.kind == loops::Buffer::Kind::Attribute) {
-      for (double& x : data) x = static_cast<double>(random() % 17) / 4 - 2;
+      bool position = buffer.type.dtype == DType::I64;
+      for (double& x : data) x = position ? random() % 2 : static_cast<double>(random() % 17) / 4 - 2;
     }
     m[BufferId(b)] = std::move(data);
   }

@@ -12,7 +12,8 @@ namespace oxy::test {
 
 using Memory = std::map<loops::BufferId, std::vector<double>>;
 
-// Memory of every buffer that is no View: inputs with small numbers that depend on `seed`, the rest NaN.
+// Memory of every buffer that is no View: inputs with small numbers that depend on `seed` (0 and 1
+// where they are integers), the rest NaN.
 Memory initial_memory(const loops::Program& p, uint32_t seed);
 
 void run(const loops::Program& p, Memory& m);

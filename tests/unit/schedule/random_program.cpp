@@ -30,6 +30,9 @@ class Generator {
 
   loops::Program run() {
     for (int k = 0; k < 2; ++k) add_buffer(Buffer::Kind::Input, random_shape());
+    positions_ = add_buffer(Buffer::Kind::Input, random_shape());
+    readable_.pop_back();
+    p_.buffers[positions_].type.dtype = DType::I64;
     for (int k = 0; k < options_.steps; ++k) {
       int what = below(10);
       if (what < 6) add_elementwise();
@@ -106,6 +109,7 @@ class Generator {
     if (from == shape) {
       load.index = index;
       if (!shape.empty() && below(5) == 0) shift(w, load, shape);
+      if (!shape.empty() && below(8) == 0) gather(w, load, index, shape);
       return load;
     }
     if (elements(from) == elements(shape) && below(2)) {
@@ -145,6 +149,26 @@ class Generator {
     uint32_t inside = w.emit(Inst{.op = LoopOp::Ge, .dtype = DType::B8, .args = {at, one}});
     load.args = {inside, w.emit_const(0.5, DType::F32)};
     load.index[d] = var - 1;
+  }
+
+  // Along one axis: at a position that is read from memory.
+  void gather(BodyWriter& w, Inst& load, const Index& index, const std::vector<int64_t>& shape) {
+    size_t d = below(static_cast<int>(shape.size()));
+    if (shape[d] < 2 || !load.args.empty()) return;
+    Inst from = read_any(positions_, index, shape);
+    uint32_t at = w.emit(std::move(from));
+    w.emit(Inst{.op = LoopOp::Check, .dtype = DType::I64, .args = {at}, .index = {shape[d]}});
+    Expr symbol = p_.variables->get('i', shape[d], next_symbol_++);
+    w.emit(Inst{.op = LoopOp::Symbol, .dtype = DType::I64, .args = {at}, .index = {symbol}});
+    load.index[d] = symbol;
+  }
+  Inst read_any(BufferId b, const Index& index, const std::vector<int64_t>& shape) {
+    Inst load{.op = LoopOp::Load, .dtype = p_.buffers[b].type.dtype, .buffer = b};
+    for (int64_t size : shape_of(b)) {
+      size_t d = below(static_cast<int>(shape.size()));
+      load.index.push_back(shape[d] <= size ? index[d] : sym::mod(index[d], size));
+    }
+    return load;
   }
 
   uint32_t combine(BodyWriter& w, uint32_t a, uint32_t b) {
@@ -197,6 +221,7 @@ class Generator {
     std::vector<int64_t> shape = shape_from(shape_of(from));
     loops::Loop l;
     Index index = axes(l, shape, std::vector<bool>(shape.size(), false));
+    next_symbol_ = 0;
     BodyWriter w(l.body);
     uint32_t v = value(w, index, shape, from);
     store(l, w, v, index, shape);
@@ -219,13 +244,29 @@ class Generator {
         at.push_back(0);
       }
     }
+    next_symbol_ = 0;
     BodyWriter w(l.body);
     static const std::vector<ops::ReduceKind> kKinds = {ops::ReduceKind::Sum, ops::ReduceKind::Max, ops::ReduceKind::Min};
     uint32_t v = value(w, index, shape, from);
+    if (below(8) == 0) return add_position(std::move(l), w, v, at, out);
     v = w.emit(Inst{.op = LoopOp::Reduce, .dtype = DType::F32, .args = {v}, .reduce = one_of(kKinds)});
     uint32_t scale = w.emit_const(0.125, DType::F32);
     v = w.emit(Inst{.op = LoopOp::Mul, .dtype = DType::F32, .args = {v, scale}});
     store(l, w, v, at, out);
+  }
+
+  // Where the largest element is: an output of its own, in i64.
+  void add_position(loops::Loop l, BodyWriter&, uint32_t v, const Index& at, const std::vector<int64_t>& out) {
+    BodyWriter w(l.body);
+    v = w.emit(Inst{.op = LoopOp::Reduce, .dtype = DType::I64, .args = {v}, .reduce = ops::ReduceKind::ArgMax});
+    store(l, w, v, at, out);
+    readable_.pop_back();
+    Buffer& b = p_.buffers[BufferId(p_.buffers.size() - 1)];
+    b.type.dtype = DType::I64;
+    b.kind = Buffer::Kind::Output;
+    for (Inst& i : std::get<loops::Loop>(p_.steps.back()).body) {
+      if (i.op == LoopOp::Store) i.dtype = DType::I64;
+    }
   }
 
   void add_extern() {
@@ -247,6 +288,8 @@ class Generator {
   const RandomOptions& options_;
   loops::Program p_;
   std::vector<BufferId> readable_;
+  BufferId positions_;  // an input of small integers
+  uint32_t next_symbol_ = 0;
 };
 
 }  // namespace
