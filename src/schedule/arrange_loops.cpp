@@ -1,12 +1,11 @@
 #include "schedule/arrange_loops.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <unordered_set>
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
+#include "schedule/fold.h"
 #include "schedule/local_buffers.h"
 #include "schedule/merge_axes.h"
 #include "schedule/phases.h"
@@ -204,7 +203,7 @@ void Arranger::arrange_elementwise() {
   auto at = std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
   std::rotate(at, at + 1, axes.end());
   const Axis vector = axes.back();
-  int64_t length = count_of(vector.size);
+  int64_t length = std::max<int64_t>(count_of(vector.size), 1);
   if (length > (axes.size() == 1 ? kChunk : kLongAxis)) {
     size_t place = 0;
     while (!(group_.nests[0].axes[place].var == vector.var)) ++place;
@@ -270,30 +269,6 @@ void Arranger::add_nest(Nest n, const Arrangement& out) {
   else expanded_.push_back(std::move(n));
 }
 
-struct Fold {
-  LoopOp op;
-  double number;
-  int64_t integer;
-};
-
-Fold fold_of(ops::ReduceKind kind, ops::DType d) {
-  bool b8 = d == ops::DType::B8;
-  double inf = std::numeric_limits<double>::infinity();
-  int64_t bits = ir::byte_size(d) * 8;
-  bool is_unsigned = d == ops::DType::U8;
-  int64_t top = is_unsigned ? 255 : static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1);
-  int64_t bottom = is_unsigned ? 0 : -top - 1;
-  switch (kind) {
-    case ops::ReduceKind::Sum: return {b8 ? LoopOp::Or : LoopOp::Add, 0, 0};
-    case ops::ReduceKind::Prod: return {b8 ? LoopOp::And : LoopOp::Mul, 1, 1};
-    case ops::ReduceKind::Max: return {b8 ? LoopOp::Or : LoopOp::Max, -inf, b8 ? 0 : bottom};
-    case ops::ReduceKind::Min: return {b8 ? LoopOp::And : LoopOp::Min, inf, b8 ? 1 : top};
-    case ops::ReduceKind::Any: return {LoopOp::Or, 0, 0};
-    case ops::ReduceKind::All: return {LoopOp::And, 1, 1};
-    default: OXY_FAIL("no such fold over columns");
-  }
-}
-
 // Copies `from`'s first `count` instructions under a substitution; returns where each went.
 std::vector<uint32_t> append_copy(Body& to, const Body& from, size_t count, const Substitution& subst) {
   std::vector<uint32_t> at(count);
@@ -311,7 +286,7 @@ std::vector<uint32_t> append_copy(Body& to, const Body& from, size_t count, cons
 void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   size_t at = static_cast<size_t>(find_reduce(n) - n.body.data());
   const Inst reduce = n.body[at];
-  Fold fold = fold_of(reduce.reduce, reduce.dtype);
+  LoopOp fold = fold_of(reduce.reduce, reduce.dtype);
   std::vector<Axis> kept, folded;
   for (const Axis& a : n.axes) {
     bool common = std::any_of(parallel.begin(), parallel.end(), [&](const Axis& g) { return g.var == a.var; });
@@ -343,10 +318,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   };
 
   Nest init{n.name + "_init", with_parallel(kept), {}, n.origins};
-  init.body.push_back(Inst{.op = LoopOp::Const, .dtype = reduce.dtype});
-  if (ir::is_floating(reduce.dtype)) init.body[0].number = fold.number;
-  else init.body[0].integer = fold.integer;
-  init.body.push_back(store(0));
+  init.body = {identity_of(reduce.reduce, reduce.dtype), store(0)};
 
   Nest rows{n.name, with_parallel(kept), {}, n.origins};
   bool indirect = std::any_of(n.body.begin(), n.body.end(), [](const Inst& i) { return i.op == LoopOp::Symbol; });
@@ -366,7 +338,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   for (Axis& a : folded) a.reduction = false;
   rows.axes.insert(rows.axes.end() - 1, folded.begin(), folded.end());
   auto combine = [&](uint32_t a, uint32_t b) {
-    rows.body.push_back(Inst{.op = fold.op, .dtype = reduce.dtype, .args = {a, b}});
+    rows.body.push_back(Inst{.op = fold, .dtype = reduce.dtype, .args = {a, b}});
     return static_cast<uint32_t>(rows.body.size() - 1);
   };
   while (values.size() > 1) {

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "loops/body_writer.h"
 #include "schedule/arrange_loops.h"
 #include "schedule/emit_kernel.h"
+#include "schedule/fold.h"
 #include "schedule/fuse_nests.h"
 #include "schedule/inline_loops.h"
 #include "schedule/nest.h"
@@ -47,6 +49,20 @@ std::string kernel_name(const loops::Program& p, const Group& g, size_t number) 
   return cat(name, "_", number);
 }
 
+bool is_empty(const loops::Loop& l, bool reduction) {
+  return std::any_of(l.axes.begin(), l.axes.end(),
+                     [&](const Axis& a) { return a.size.is_const(0) && a.reduction == reduction; });
+}
+
+// A reduction of nothing is a constant; what would be folded is never read.
+void fold_nothing(loops::Loop& l) {
+  for (Inst& i : l.body) {
+    if (i.op == LoopOp::Reduce) i = identity_of(i.reduce, i.dtype);
+  }
+  std::erase_if(l.axes, [](const Axis& a) { return a.reduction; });
+  loops::remove_dead(l.body);
+}
+
 std::vector<ScheduledUnit> make_units(loops::Program& p) {
   std::vector<ScheduledUnit> units;
   auto add = [&](Nest n) {
@@ -61,7 +77,10 @@ std::vector<ScheduledUnit> make_units(loops::Program& p) {
       units.push_back(std::move(u));
       continue;
     }
-    Nest n = flatten(p, std::get<loops::Loop>(s));
+    auto& l = std::get<loops::Loop>(s);
+    if (is_empty(l, false)) continue;  // writes nothing
+    if (is_empty(l, true)) fold_nothing(l);
+    Nest n = flatten(p, l);
     if (auto parts = split_reduction(p, n)) {
       add(std::move(parts->first));
       add(std::move(parts->second));

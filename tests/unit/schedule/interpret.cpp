@@ -128,6 +128,9 @@ class LoopRunner {
       for (size_t k = 0; k < l_.body.size(); ++k) step(k);
       return;
     }
+    for (size_t k = 0; k < l_.body.size(); ++k) {
+      if (l_.body[k].op == LoopOp::Const) step(k);  // even where nothing is folded
+    }
     acc_ = Accumulator(l_.body[*reduce_].reduce);
     position_ = 0;
     folded(0);

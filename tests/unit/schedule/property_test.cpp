@@ -17,7 +17,8 @@ void expect_equal(const loops::Program& p, const Memory& want, const Memory& got
     if (p.buffers[b].kind != loops::Buffer::Kind::Output) continue;
     const std::vector<double>& other = got.at(b);
     for (size_t i = 0; i < data.size(); ++i) {
-      bool same = std::abs(data[i] - other[i]) <= 1e-9 * (1 + std::abs(data[i]));
+      bool close = std::abs(data[i] - other[i]) <= 1e-9 * (1 + std::abs(data[i]));
+      bool same = close || data[i] == other[i] || (std::isnan(data[i]) && std::isnan(other[i]));
       ASSERT_TRUE(same) << p.buffers[b].name << "[" << i << "]: " << data[i] << " became " << other[i] << "\n" << text;
     }
   }
@@ -74,6 +75,12 @@ uint32_t rounds() {
 
 TEST(RandomPrograms, Small) {
   for (uint32_t seed = 0; seed < 1500 * rounds() && !HasFatalFailure(); ++seed) check(seed, {});
+}
+
+TEST(RandomPrograms, Empty) {
+  RandomOptions o;
+  o.sizes = {0, 1, 2, 4};
+  for (uint32_t seed = 0; seed < 300 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
 }
 
 // Sizes at which axes are cut, tiled and folded in parts.

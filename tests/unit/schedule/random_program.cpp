@@ -29,8 +29,9 @@ class Generator {
   }
 
   loops::Program run() {
-    for (int k = 0; k < 2; ++k) add_buffer(Buffer::Kind::Input, random_shape());
-    positions_ = add_buffer(Buffer::Kind::Input, random_shape());
+    add_buffer(Buffer::Kind::Input, below(2) ? some_shape() : std::vector<int64_t>{2, 1});
+    add_buffer(Buffer::Kind::Input, random_shape());
+    positions_ = add_buffer(Buffer::Kind::Input, some_shape());
     readable_.pop_back();
     p_.buffers[positions_].type.dtype = DType::I64;
     for (int k = 0; k < options_.steps; ++k) {
@@ -54,6 +55,12 @@ class Generator {
       int64_t n = 1;
       for (int64_t& x : s) n *= x = one_of(options_.sizes);
       if (n <= options_.max_elements) return s;
+    }
+  }
+  std::vector<int64_t> some_shape() {  // with elements
+    while (true) {
+      std::vector<int64_t> s = random_shape();
+      if (elements(s) > 0) return s;
     }
   }
   std::vector<int64_t> shape_of(BufferId b) const {
@@ -105,6 +112,10 @@ class Generator {
   // Where a loop over `shape` reads the buffer: always within bounds.
   Inst read(BodyWriter& w, BufferId b, const Index& index, const std::vector<int64_t>& shape) {
     std::vector<int64_t> from = shape_of(b);
+    if (elements(from) == 0 && elements(shape) != 0) {
+      b = BufferId(0);
+      from = shape_of(b);
+    }
     Inst load{.op = LoopOp::Load, .dtype = DType::F32, .buffer = b};
     if (from == shape) {
       load.index = index;
@@ -112,7 +123,7 @@ class Generator {
       if (!shape.empty() && below(8) == 0) gather(w, load, index, shape);
       return load;
     }
-    if (elements(from) == elements(shape) && below(2)) {
+    if (elements(from) == elements(shape) && elements(from) > 0 && below(2)) {
       Expr flat = 0;
       for (size_t d = 0; d < shape.size(); ++d) flat = flat * shape[d] + index[d];
       for (size_t d = from.size(); d-- > 0;) {
