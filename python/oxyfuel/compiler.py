@@ -22,8 +22,14 @@ _said: set[str] = set()
 # What torch says where its own rules cannot trace an op, and what that means.
 _TORCH_CANNOT = (
     ("there was no fake impl or Meta kernel", "an op without a shape rule in torch"),
-    ("data is not allocated yet", "an op that reads the data of its input to find its result's shape"),
-    ("data does not exist yet", "an op that reads the data of its input to find its result's shape"),
+    (
+        "data is not allocated yet",
+        "an op that reads the data of its input to find its result's shape",
+    ),
+    (
+        "data does not exist yet",
+        "an op that reads the data of its input to find its result's shape",
+    ),
     ("output has alias annotations", "an op in place that torch cannot functionalise"),
 )
 
@@ -66,8 +72,10 @@ class _Graph:
         self._gm = gm
         self._settings = settings
         self._strict = settings.get("strict") == "True"
-        self._torch_graph: _C.TorchGraph | None = None
-        self.callable = _C.CompiledGraph(gm.forward, self.compile, self.report, _attribute_slots(gm))
+        self._shown = False
+        self.callable = _C.CompiledGraph(
+            gm.forward, self.compile, self.report, _attribute_slots(gm)
+        )
         _graphs.add(self)
 
     def forget(self) -> None:
@@ -92,11 +100,14 @@ class _Graph:
             statistics.count("compile_seconds", time.perf_counter() - start)
 
     def _make_plan(self, args: tuple[Any, ...]) -> _C.CompiledPlan:
-        if self._torch_graph is None:
+        if not self._shown:
             log("graph_code", "captured graph", self._gm.code)
-            self._torch_graph = _C.TorchGraph.from_fx(self._gm)
-        recording = _C.record(self._torch_graph, args)
-        plan = _C.make_plan(recording, self._torch_graph, args, self._settings)
+            self._shown = True
+        torch_graph = _C.TorchGraph.from_fx(
+            self._gm
+        )  # anew: it holds the module's attributes of this moment
+        recording = _C.record(torch_graph, args)
+        plan = _C.make_plan(recording, torch_graph, args, self._settings)
         statistics.count("plans")
         statistics.count("kernels", plan.kernel_count())
         statistics.count("kernel_calls", plan.kernel_calls())
@@ -110,7 +121,9 @@ class _Graph:
             return _warn_once(text)
         if kind == "grad":
             statistics.count("grad_fallbacks")
-            return _warn_once("calls that need gradients run in eager: training is not compiled yet")
+            return _warn_once(
+                "calls that need gradients run in eager: training is not compiled yet"
+            )
         if kind == "unsupported":
             statistics.count("unsupported")
             return _warn_once(f"{text} is not compiled: such calls run in eager")

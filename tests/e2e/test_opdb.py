@@ -1,0 +1,14 @@
+"""Every entry of torch's operator database, one sample each; `./dev opdb --all` checks every sample."""
+
+import opdb
+import pytest
+
+
+@pytest.mark.parametrize("op", opdb.ENTRIES, ids=opdb.full_name)
+def test_entry(op):
+    assert not opdb.check_entry(op, every=False)
+
+
+def test_eager_entries_exist():
+    names = {opdb.full_name(op) for op in opdb.ENTRIES}
+    assert set(opdb.EAGER) <= names
