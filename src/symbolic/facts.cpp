@@ -26,9 +26,11 @@ void common_divisor(Expr e, Expr symbol, int64_t& multiple) {
   for (Expr op : e.operands()) common_divisor(op, symbol, multiple);
 }
 
-// Bounds of an expression with divisions: each symbol s in one is seen as k*q + r, which shows how s//k and s hang
-// together.
-Range range_with_divisions(Expr d, ExprPool& pool) {
+Range intersect(Range a, Range b) { return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)}; }
+
+// Bounds that show how the parts of an expression hang together: a symbol s in a division by k is seen as k*q + r (so
+// s//k is q), and every symbol as its least value and something on top (so s < s*s where s is at least 2).
+Range closer_range(Expr d, ExprPool& pool) {
   constexpr int64_t kMostParts = 4096;
   Range plain = range_of(d);
   std::vector<Expr> symbols;
@@ -43,8 +45,14 @@ Range range_with_divisions(Expr d, ExprPool& pool) {
     Expr q = pool.symbol(name + ".q", quotients), rest = pool.symbol(name + ".r", {0, k - 1});
     d = substitute(d, [&](Expr symbol) { return symbol == s ? Expr(k) * q + rest : symbol; });
   }
-  Range split = range_of(d);
-  return {std::max(plain.lo, split.lo), std::min(plain.hi, split.hi)};
+  Range bounds = intersect(plain, range_of(d));
+  d = substitute(d, [&](Expr s) {
+    const Range r = range_of(s);
+    if (r.lo == INT64_MIN || r.lo == 0) return s;
+    const int64_t room = r.hi == INT64_MAX ? INT64_MAX : r.hi - r.lo;
+    return pool.symbol(s.name() + ".more", {0, room}) + Expr(r.lo);
+  });
+  return intersect(bounds, range_of(d));
 }
 
 std::optional<int64_t> constant_difference(Expr a, Expr b) {
@@ -55,7 +63,7 @@ std::optional<int64_t> constant_difference(Expr a, Expr b) {
 }  // namespace
 
 bool ShapeFacts::known_at_most(Expr d) const {
-  if (range_with_divisions(d, *pool_).hi <= 0) return true;
+  if (closer_range(d, *pool_).hi <= 0) return true;
   for (const Fact& f : facts_) {
     const Condition& c = f.condition;
     if (c.kind != Form::AtMost && c.kind != Form::Equal) continue;
@@ -101,12 +109,26 @@ std::optional<bool> ShapeFacts::known(const Condition& condition) const {
 }
 
 bool ShapeFacts::decide(const Condition& condition) {
-  const Condition c = simplify(condition);
+  Condition c = simplify(condition);
+  if (auto k = known(c)) return *k;
+  c = map_differences(c, [this](Expr d) { return without_extrema(d); });
   if (auto k = known(c)) return *k;
   if (closed_) throw Unsupported(cat("a question about sizes after the recording: ", print(c)));
   const bool value = evaluate(c, [](Expr symbol) { return hint(symbol); });
   add(value ? c : negate(c));
   return value;
+}
+
+// Which operand a min or max is, is asked first: `s0 <= 64` says more than `s0 == min(64, s0)`.
+Expr ShapeFacts::without_extrema(Expr e) {
+  if (e.is_const()) return e;
+  for (Expr op : e.operands()) without_extrema(op);
+  if (e.kind() == Kind::Min || e.kind() == Kind::Max) {
+    Expr a = simplify(e.operands()[0]), b = simplify(e.operands()[1]);
+    if (a.is_const()) std::swap(a, b);
+    decide(at_most(a, b));
+  }
+  return simplify(e);
 }
 
 int64_t ShapeFacts::pin(Expr e) {

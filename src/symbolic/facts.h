@@ -81,6 +81,7 @@ class ShapeFacts {
 
  private:
   void add(const Condition& c);
+  Expr without_extrema(Expr e);
   void add_replacement(Expr difference);
   std::optional<bool> known_comparison(const Condition& c) const;
   bool known_at_most(Expr difference) const;

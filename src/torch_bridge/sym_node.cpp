@@ -21,12 +21,15 @@ using Nodes = c10::ArrayRef<SymNode>;
 // Bounds such as the end of x[1:] are the largest int64, which no expression holds; beyond this all are alike.
 constexpr int64_t kNoBound = Expr::kMaxConst / 2;
 Expr clamped(int64_t v) { return std::clamp(v, -kNoBound, kNoBound); }
-bool is_no_bound(Expr e) { return e.is_const() && (e.value() >= kNoBound || e.value() <= -kNoBound); }
+bool is_no_bound(Expr e) {
+  return e.is_const() && (e.value() >= kNoBound || e.value() <= -kNoBound);
+}
 
 class Node final : public c10::SymNodeImpl {
  public:
   using Value = std::variant<Expr, Condition, double>;
-  Node(Value value, std::shared_ptr<sym::ShapeFacts> facts) : value_(std::move(value)), facts_(std::move(facts)) {}
+  Node(Value value, std::shared_ptr<sym::ShapeFacts> facts)
+      : value_(std::move(value)), facts_(std::move(facts)) {}
 
   static const Node& of(const SymNode& n) { return of(*n); }
   static const Node& of(const c10::SymNodeImpl& n) {
@@ -63,37 +66,47 @@ class Node final : public c10::SymNodeImpl {
   std::optional<bool> constant_bool() override {
     return is_bool() ? facts_->known(condition()) : std::nullopt;
   }
-  bool is_constant() override { return is_float() || constant_int() || constant_bool(); }
-  bool is_symbolic() override { return !is_constant(); }
+  // torch's Python side wants to hear this of truth values alone.
+  bool is_constant() override { return constant_bool().has_value(); }
+  bool is_symbolic() override { return !constant_int() && !constant_bool(); }
 
   SymNode add(const SymNode& o) override {
-    return arithmetic(o, [](Expr a, Expr b) { return a + b; }, [](double a, double b) { return a + b; });
+    return arithmetic(
+        o, [](Expr a, Expr b) { return a + b; }, [](double a, double b) { return a + b; });
   }
   SymNode sub(const SymNode& o) override {
-    return arithmetic(o, [](Expr a, Expr b) { return a - b; }, [](double a, double b) { return a - b; });
+    return arithmetic(
+        o, [](Expr a, Expr b) { return a - b; }, [](double a, double b) { return a - b; });
   }
   SymNode mul(const SymNode& o) override {
-    return arithmetic(o, [](Expr a, Expr b) { return a * b; }, [](double a, double b) { return a * b; });
+    return arithmetic(
+        o, [](Expr a, Expr b) { return a * b; }, [](double a, double b) { return a * b; });
   }
   SymNode floordiv(const SymNode& o) override {
-    return arithmetic(o, [this](Expr a, Expr b) { return sym::floordiv(a, divisor(b)); },
-                      [](double a, double b) { return std::floor(a / b); });
+    return arithmetic(
+        o, [this](Expr a, Expr b) { return sym::floordiv(a, divisor(b)); },
+        [](double a, double b) { return std::floor(a / b); });
   }
   SymNode mod(const SymNode& o) override {
-    return arithmetic(o, [this](Expr a, Expr b) { return sym::mod(a, divisor(b)); },
-                      [](double a, double b) { return a - b * std::floor(a / b); });
+    return arithmetic(
+        o, [this](Expr a, Expr b) { return sym::mod(a, divisor(b)); },
+        [](double a, double b) { return a - b * std::floor(a / b); });
   }
   SymNode sym_min(const SymNode& o) override {
-    return arithmetic(o, [](Expr a, Expr b) { return sym::min(a, b); },
-                      [](double a, double b) { return std::min(a, b); });
+    return arithmetic(
+        o, [](Expr a, Expr b) { return sym::min(a, b); },
+        [](double a, double b) { return std::min(a, b); });
   }
   SymNode sym_max(const SymNode& o) override {
-    return arithmetic(o, [](Expr a, Expr b) { return sym::max(a, b); },
-                      [](double a, double b) { return std::max(a, b); });
+    return arithmetic(
+        o, [](Expr a, Expr b) { return sym::max(a, b); },
+        [](double a, double b) { return std::max(a, b); });
   }
   SymNode neg() override { return is_float() ? make(-std::get<double>(value_)) : make(-expr()); }
   SymNode truediv(const SymNode& o) override { return make(as_float() / of(o).as_float()); }
-  SymNode float_pow(const SymNode& o) override { return make(std::pow(as_float(), of(o).as_float())); }
+  SymNode float_pow(const SymNode& o) override {
+    return make(std::pow(as_float(), of(o).as_float()));
+  }
   SymNode pow_by_natural(const SymNode& o) override { return pow(o); }
   SymNode pow(const SymNode& o) override {
     const Node& exponent = of(o);
@@ -104,31 +117,49 @@ class Node final : public c10::SymNodeImpl {
     for (int64_t i = 0; i < n; ++i) power = power * expr();
     return make(power);
   }
-  SymNode ceil() override { return is_float() ? make(clamped(rounded(std::ceil(as_float())))) : clone(); }
-  SymNode floor() override { return is_float() ? make(clamped(rounded(std::floor(as_float())))) : clone(); }
+  SymNode ceil() override {
+    return is_float() ? make(clamped(rounded(std::ceil(as_float())))) : clone();
+  }
+  SymNode floor() override {
+    return is_float() ? make(clamped(rounded(std::floor(as_float())))) : clone();
+  }
   SymNode sym_float() override { return make(as_float()); }
 
   SymNode eq(const SymNode& o) override {
-    return compare(o, [](Expr a, Expr b) { return sym::equal(a, b); }, [](double a, double b) { return a == b; });
+    return compare(
+        o, [](Expr a, Expr b) { return sym::equal(a, b); },
+        [](double a, double b) { return a == b; });
   }
   SymNode ne(const SymNode& o) override { return of(eq(o)).inverted(); }
   SymNode lt(const SymNode& o) override {
-    return compare(o, [](Expr a, Expr b) { return sym::less(a, b); }, [](double a, double b) { return a < b; });
+    return compare(
+        o, [](Expr a, Expr b) { return sym::less(a, b); },
+        [](double a, double b) { return a < b; });
   }
   SymNode le(const SymNode& o) override {
-    return compare(o, [](Expr a, Expr b) { return sym::at_most(a, b); }, [](double a, double b) { return a <= b; });
+    return compare(
+        o, [](Expr a, Expr b) { return sym::at_most(a, b); },
+        [](double a, double b) { return a <= b; });
   }
   SymNode gt(const SymNode& o) override { return of(o).mutable_self().lt(clone()); }
   SymNode ge(const SymNode& o) override { return of(o).mutable_self().le(clone()); }
   SymNode sym_not() override { return inverted(); }
-  SymNode sym_and(const SymNode& o) override { return make(sym::both(condition(), of(o).condition())); }
-  SymNode sym_or(const SymNode& o) override { return make(sym::either(condition(), of(o).condition())); }
-  SymNode sym_ite(const SymNode& yes, const SymNode& no) override { return facts_->decide(condition()) ? yes : no; }
+  SymNode sym_and(const SymNode& o) override {
+    return make(sym::both(condition(), of(o).condition()));
+  }
+  SymNode sym_or(const SymNode& o) override {
+    return make(sym::either(condition(), of(o).condition()));
+  }
+  SymNode sym_ite(const SymNode& yes, const SymNode& no) override {
+    return facts_->decide(condition()) ? yes : no;
+  }
 
   int64_t guard_int(const char*, int64_t) override { return facts_->pin(expr()); }
   bool guard_bool(const char*, int64_t) override { return facts_->decide(condition()); }
   double guard_float(const char*, int64_t) override { return as_float(); }
-  bool statically_known_true(const char*, int64_t) override { return facts_->known(condition()).value_or(false); }
+  bool statically_known_true(const char*, int64_t) override {
+    return facts_->known(condition()).value_or(false);
+  }
   int64_t int_() override { return facts_->pin(expr()); }
   bool bool_() override { return facts_->decide(condition()); }
 
@@ -138,13 +169,16 @@ class Node final : public c10::SymNodeImpl {
     return make(densely(sizes, strides, order));
   }
   SymNode is_channels_last_contiguous_2d(Nodes sizes, Nodes strides) override {
-    return make(sizes.size() == 4 ? densely(sizes, strides, {1, 3, 2, 0}) : sym::constant_condition(false));
+    return make(sizes.size() == 4 ? densely(sizes, strides, {1, 3, 2, 0})
+                                  : sym::constant_condition(false));
   }
   SymNode is_channels_last_contiguous_3d(Nodes sizes, Nodes strides) override {
-    return make(sizes.size() == 5 ? densely(sizes, strides, {1, 4, 3, 2, 0}) : sym::constant_condition(false));
+    return make(sizes.size() == 5 ? densely(sizes, strides, {1, 4, 3, 2, 0})
+                                  : sym::constant_condition(false));
   }
   SymNode is_channels_last_strides_2d(Nodes sizes, Nodes strides) override {
-    return make(sizes.size() == 4 ? like_channels_last(sizes, strides, {1, 3, 2, 0}) : sym::constant_condition(false));
+    return make(sizes.size() == 4 ? like_channels_last(sizes, strides, {1, 3, 2, 0})
+                                  : sym::constant_condition(false));
   }
   SymNode is_channels_last_strides_3d(Nodes sizes, Nodes strides) override {
     return make(sizes.size() == 5 ? like_channels_last(sizes, strides, {1, 4, 3, 2, 0})
@@ -173,7 +207,8 @@ class Node final : public c10::SymNodeImpl {
   }
 
   static int64_t rounded(double d) {
-    if (!(std::abs(d) < 9e15)) throw Unsupported("a size computed in floats that is not an integer");
+    if (!(std::abs(d) < 9e15))
+      throw Unsupported("a size computed in floats that is not an integer");
     return static_cast<int64_t>(d);
   }
 
@@ -193,9 +228,11 @@ class Node final : public c10::SymNodeImpl {
   SymNode compare(const SymNode& other, OnExprs exprs, OnFloats floats) {
     const Node& o = of(other);
     if (is_bool() && std::holds_alternative<Condition>(o.value_)) {
-      return make(sym::constant_condition(facts_->decide(condition()) == facts_->decide(o.condition())));
+      return make(
+          sym::constant_condition(facts_->decide(condition()) == facts_->decide(o.condition())));
     }
-    if (!is_expr() || !o.is_expr()) return make(sym::constant_condition(floats(as_float(), o.as_float())));
+    if (!is_expr() || !o.is_expr())
+      return make(sym::constant_condition(floats(as_float(), o.as_float())));
     Expr a = expr(), b = o.expr();
     // Every size is far from the ends.
     if (is_no_bound(a) || is_no_bound(b)) {
@@ -206,7 +243,8 @@ class Node final : public c10::SymNodeImpl {
   }
 
   // Each dimension of `order`, from the innermost one, begins where the one before it ends.
-  static Condition densely(Nodes sizes, Nodes strides, const std::vector<size_t>& order, bool empty_is_dense = true) {
+  static Condition densely(Nodes sizes, Nodes strides, const std::vector<size_t>& order,
+                           bool empty_is_dense = true) {
     Condition dense = sym::constant_condition(true), empty = sym::constant_condition(false);
     Expr expected = 1;
     for (size_t d : order) {
@@ -222,7 +260,8 @@ class Node final : public c10::SymNodeImpl {
 
   // Strides grow in this order, each beyond what the inner dimensions reach; a tensor of one pixel whose strides fit
   // row-major order as well does not count.
-  static Condition like_channels_last(Nodes sizes, Nodes strides, const std::vector<size_t>& order) {
+  static Condition like_channels_last(Nodes sizes, Nodes strides,
+                                      const std::vector<size_t>& order) {
     Condition like = sym::not_equal(of(strides[1]).expr(), 0);
     Expr reach = 0;
     for (size_t d : order) {

@@ -23,7 +23,9 @@ class SymbolicFake final : public c10::TensorImpl {
   c10::IntArrayRef sizes_custom() const override { return pinned(sym_sizes(), sizes_); }
   c10::IntArrayRef strides_custom() const override { return pinned(sym_strides(), strides_); }
   int64_t numel_custom() const override { return sym_numel().guard_int(__FILE__, __LINE__); }
-  int64_t storage_offset_custom() const override { return sym_storage_offset().guard_int(__FILE__, __LINE__); }
+  int64_t storage_offset_custom() const override {
+    return sym_storage_offset().guard_int(__FILE__, __LINE__);
+  }
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
                                                          bool allow_change) const override {
@@ -48,7 +50,8 @@ class SymbolicFake final : public c10::TensorImpl {
   mutable std::vector<int64_t> sizes_, strides_;
 };
 
-std::vector<c10::SymInt> to_sym_ints(const std::vector<Expr>& exprs, const std::shared_ptr<sym::ShapeFacts>& facts) {
+std::vector<c10::SymInt> to_sym_ints(const std::vector<Expr>& exprs,
+                                     const std::shared_ptr<sym::ShapeFacts>& facts) {
   std::vector<c10::SymInt> out;
   for (Expr e : exprs) out.push_back(to_sym_int(e, facts));
   return out;
@@ -90,9 +93,11 @@ c10::IValue map_argument(const c10::IValue& v, OnTensor on_tensor, OnNumber on_n
   }
   if (v.isList() && !v.isIntList()) {
     auto items = v.toListRef();
-    if (std::none_of(items.begin(), items.end(), [](const c10::IValue& x) { return x.isSymInt(); })) return v;
+    if (std::none_of(items.begin(), items.end(), [](const c10::IValue& x) { return x.isSymInt(); }))
+      return v;
     std::vector<int64_t> out;
-    for (const c10::IValue& x : items) out.push_back(x.isSymInt() ? on_number(x.toSymInt()) : x.toInt());
+    for (const c10::IValue& x : items)
+      out.push_back(x.isSymInt() ? on_number(x.toSymInt()) : x.toInt());
     return out;
   }
   return v;
@@ -131,7 +136,8 @@ ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<cons
   const int64_t rank = real.dim();
   std::vector<bool> chosen(type.sizes.size());
   for (int64_t d : dims) {
-    if (d < -rank || d >= rank) throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d));
+    if (d < -rank || d >= rank)
+      throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d));
     chosen[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
   }
   for (size_t d = 0; d < chosen.size(); ++d) {
@@ -141,11 +147,14 @@ ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<cons
   std::vector<size_t> order(type.sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
   auto stride = [&](size_t d) { return real.stride(static_cast<int64_t>(d)); };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return stride(a) < stride(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return stride(a) < stride(b); });
   for (size_t i = 1; i < order.size(); ++i) {
     for (size_t j = i; j-- > 0;) {
       const size_t inner = order[j];
-      if (stride(order[i]) == 0 || stride(inner) * real.size(static_cast<int64_t>(inner)) != stride(order[i])) continue;
+      if (stride(order[i]) == 0 ||
+          stride(inner) * real.size(static_cast<int64_t>(inner)) != stride(order[i]))
+        continue;
       type.strides[order[i]] = type.strides[inner] * type.sizes[inner];
       break;
     }
@@ -153,7 +162,8 @@ ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<cons
   return type;
 }
 
-at::Tensor SymbolicShapes::make_fake(const ir::TensorType& type, const c10::Storage* storage) const {
+at::Tensor SymbolicShapes::make_fake(const ir::TensorType& type,
+                                     const c10::Storage* storage) const {
   if (!is_symbolic(type)) return bridge::make_fake(type, storage);
   // The keys, the device and a storage of its own as those of any fake.
   ir::TensorType plain = type;
@@ -167,7 +177,8 @@ at::Tensor SymbolicShapes::make_fake(const ir::TensorType& type, const c10::Stor
     own.unsafeGetStorageImpl()->set_nbytes(to_sym_int(span_bytes(type), facts_));
   }
   auto t = at::detail::make_tensor<SymbolicFake>(std::move(own), model.key_set(), model.dtype());
-  t.unsafeGetTensorImpl()->set_sizes_and_strides(to_sym_ints(type.sizes, facts_), to_sym_ints(type.strides, facts_),
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(to_sym_ints(type.sizes, facts_),
+                                                 to_sym_ints(type.strides, facts_),
                                                  to_sym_int(type.offset, facts_));
   return t;
 }
@@ -188,7 +199,8 @@ bool has_symbolic_sizes(const torch::jit::Stack& stack, size_t arguments) {
     found |= !s.maybe_as_int();
     return int64_t{0};
   };
-  for (size_t i = stack.size() - arguments; i < stack.size(); ++i) map_argument(stack[i], on_tensor, on_number);
+  for (size_t i = stack.size() - arguments; i < stack.size(); ++i)
+    map_argument(stack[i], on_tensor, on_number);
   return found;
 }
 
@@ -212,8 +224,9 @@ void run_on_hints(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 }
 
 c10::IValue with_numbers(const c10::IValue& v) {
-  return map_argument(v, [](const at::Tensor& t) { return t; },
-                      [](const c10::SymInt& s) { return s.guard_int(__FILE__, __LINE__); });
+  return map_argument(
+      v, [](const at::Tensor& t) { return t; },
+      [](const c10::SymInt& s) { return s.guard_int(__FILE__, __LINE__); });
 }
 
 }  // namespace oxy::bridge

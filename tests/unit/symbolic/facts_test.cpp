@@ -96,6 +96,8 @@ TEST_F(FactsTest, KnownOnesAreNotRecorded) {
   EXPECT_FALSE(facts.decide(equal(s0, 1)));
   EXPECT_TRUE(facts.decide(at_most(floordiv(s0, 2), s0)));
   EXPECT_FALSE(facts.decide(equal(floordiv(s0, 2), s0)));
+  EXPECT_TRUE(facts.decide(less(s0, s0 * s0)));
+  EXPECT_TRUE(facts.decide(at_most(s0 + s1, s0 * s1)));
   EXPECT_TRUE(facts.facts().empty());
   EXPECT_FALSE(facts.decide(less(s0, s1)));
   EXPECT_FALSE(facts.decide(less(s0, s1)));
@@ -132,6 +134,12 @@ TEST_F(FactsTest, MinAndMaxAreDecided) {
   facts.decide(less(s0, s1));
   EXPECT_EQ(facts.simplify(undecided), s1);
   EXPECT_EQ(facts.simplify(max(s0, s1)), s0);
+}
+
+TEST_F(FactsTest, WhichOperandAMinIsIsAskedFirst) {
+  EXPECT_TRUE(facts.decide(equal(min(s0, 64), s0)));
+  EXPECT_FALSE(facts.decide(less(max(s1, s2), s2 + Expr(1))));
+  EXPECT_EQ(facts.text(), (std::vector<std::string>{"s0 <= 64", "s2 < s1"}));
 }
 
 TEST_F(FactsTest, Holds) {
