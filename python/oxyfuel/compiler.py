@@ -13,7 +13,7 @@ import torch
 
 from oxyfuel import _C, statistics
 from oxyfuel.logs import log
-from oxyfuel.options import is_on, make_settings
+from oxyfuel.options import make_settings
 
 _lock = threading.RLock()  # one compilation at a time
 _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()

@@ -33,8 +33,3 @@ def make_settings(options: Mapping[str, Any] | None) -> _C.Settings:
     for name, value in (options or {}).items():
         settings.set(name, str(value))
     return settings
-
-
-def is_on(settings: _C.Settings, name: str) -> bool:
-    """The value of an option that is on or off."""
-    return settings.get(name) in ("1", "true")

@@ -28,6 +28,12 @@ def compiled(f, options=None):
     return oxyfuel.compile_fx(torch.fx.symbolic_trace(f), options=options)
 
 
+def close(a, b):
+    """For products, whose sums may be added in another order."""
+    assert a.dtype == b.dtype and a.stride() == b.stride()
+    torch.testing.assert_close(a, b)
+
+
 def same(a, b):
     assert a.dtype == b.dtype and a.stride() == b.stride()
     torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
@@ -192,13 +198,13 @@ def test_a_changed_tensor_is_read_again(options):
     linear = torch.fx.symbolic_trace(torch.nn.Linear(3, 2))
     f = oxyfuel.compile_fx(linear, options=options)
     x = torch.randn(4, 3)
-    same(f(x), linear(x))
+    close(f(x), linear(x))
     linear.weight.data = torch.randn(2, 3)
-    same(f(x), linear(x))
+    close(f(x), linear(x))
     linear.weight = torch.nn.Parameter(torch.randn(2, 3))
-    same(f(x), linear(x))
+    close(f(x), linear(x))
     linear.double()
-    same(f(x.double()), linear(x.double()))
+    close(f(x.double()), linear(x.double()))
 
 
 def test_a_new_module_of_the_graph_is_seen():
