@@ -57,7 +57,8 @@ int main(int argc, char** argv) {
       const std::string a = argv[i];
       if (a.starts_with("--target="))
         target = target_named(a.substr(9));
-      else if (a == "--body") body = true;
+      else if (a == "--body")
+        body = true;
       else
         path = a;
     }

@@ -262,8 +262,10 @@ void KernelWriter::write_vector_reduce(const For& loop) {
   const std::string to = index(loop.size);
   const std::string var = new_loop_var();
   names_.erase(loop.var);
-  if (constant && n > 0) out_.open("");
-  else out_.open("if (0 < ", to, ") ");
+  if (constant && n > 0)
+    out_.open("");
+  else
+    out_.open("if (0 < ", to, ") ");
   if (lanes_ > 1) hoist_uniform(loop);
   out_.line("i64 ", var, " = 0;");
   if (!constant || n >= step) {

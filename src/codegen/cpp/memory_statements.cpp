@@ -82,8 +82,9 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   } else if (a.stride == "(-1)" && scope.active.empty()) {
     text = cat(fn("reverse"), '(', fn("load"), '(', from, " - ", scope.lanes - 1, "))");
   } else {
-    text = scope.active.empty() ? cat(fn("load_strided"), '(', from, ", ", a.stride, ')')
-                                : cat(fn("load_strided_part"), '(', from, ", ", a.stride, ", ", scope.active, ')');
+    text = scope.active.empty()
+               ? cat(fn("load_strided"), '(', from, ", ", a.stride, ')')
+               : cat(fn("load_strided_part"), '(', from, ", ", a.stride, ", ", scope.active, ')');
   }
   return c.dtype == DType::B8 ? cat(prelude_.fn("mask_of", "u8", scope.lanes), '(', text, ')')
                               : text;
@@ -153,8 +154,11 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
   const std::string to = cat(buffer(c.buffer), " + ", a.offset);
   if (a.kind == Access::Kind::Strided) {
-    if (scope.active.empty()) out_.line(fn("store_strided"), '(', to, ", ", a.stride, ", ", v, ");");
-    else out_.line(fn("store_strided_part"), '(', to, ", ", a.stride, ", ", v, ", ", scope.active, ");");
+    if (scope.active.empty())
+      out_.line(fn("store_strided"), '(', to, ", ", a.stride, ", ", v, ");");
+    else
+      out_.line(fn("store_strided_part"), '(', to, ", ", a.stride, ", ", v, ", ", scope.active,
+                ");");
   } else if (!scope.active.empty()) {
     out_.line(fn("store_part"), '(', to, ", ", v, ", ", scope.active, ");");
   } else if (c.streaming) {

@@ -237,33 +237,41 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 }
 )"},
 
-    // One value of all lanes: halves together, then quarters. Written out, as kernels are compiled without the passes
-    // that unroll loops and find shuffles.
-#define FOLD(name, combined)                                                                                  \
-  {"fold_" name, "", 2, 0,                                                                                    \
-   "OXY_INLINE $t @@($T v) {\n"                                                                               \
-   "  $T w;\n"                                                                                                \
-   "#if $N == 16\n"                                                                                           \
-   "  w = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);\n"       \
-   "  v = " combined ";\n"                                                                                    \
-   "  w = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);\n"                   \
-   "  v = " combined ";\n"                                                                                    \
-   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3);\n"                   \
-   "  v = " combined ";\n"                                                                                    \
-   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);\n"                   \
-   "#elif $N == 8\n"                                                                                          \
-   "  w = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7);\n"                                           \
-   "  v = " combined ";\n"                                                                                    \
-   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3);\n"                                           \
-   "  v = " combined ";\n"                                                                                    \
-   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1);\n"                                           \
-   "#else\n"                                                                                                  \
-   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3);\n"                                                       \
-   "  v = " combined ";\n"                                                                                    \
-   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1);\n"                                                       \
-   "#endif\n"                                                                                                 \
-   "  v = " combined ";\n"                                                                                    \
-   "  return v[0];\n"                                                                                         \
+// One value of all lanes: halves together, then quarters. Written out, as kernels are compiled without the passes
+// that unroll loops and find shuffles.
+#define FOLD(name, combined)                                                                      \
+  {"fold_" name, "", 2, 0,                                                                        \
+   "OXY_INLINE $t @@($T v) {\n"                                                                   \
+   "  $T w;\n"                                                                                    \
+   "#if $N == 16\n"                                                                               \
+   "  w = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, " \
+   "15);\n"                                                                                       \
+   "  v = " combined                                                                              \
+   ";\n"                                                                                          \
+   "  w = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);\n"       \
+   "  v = " combined                                                                              \
+   ";\n"                                                                                          \
+   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3);\n"       \
+   "  v = " combined                                                                              \
+   ";\n"                                                                                          \
+   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);\n"       \
+   "#elif $N == 8\n"                                                                              \
+   "  w = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7);\n"                               \
+   "  v = " combined                                                                              \
+   ";\n"                                                                                          \
+   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3);\n"                               \
+   "  v = " combined                                                                              \
+   ";\n"                                                                                          \
+   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1);\n"                               \
+   "#else\n"                                                                                      \
+   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3);\n"                                           \
+   "  v = " combined                                                                              \
+   ";\n"                                                                                          \
+   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1);\n"                                           \
+   "#endif\n"                                                                                     \
+   "  v = " combined                                                                              \
+   ";\n"                                                                                          \
+   "  return v[0];\n"                                                                             \
    "}\n"}
     FOLD("add", "v + w"),
     FOLD("mul", "v * w"),

@@ -51,12 +51,14 @@ std::optional<std::string> KernelWriter::tile_load(const Compute& c, const Scope
   const auto it = tiles_.find(&c);
   if (it == tiles_.end()) return std::nullopt;
   const Tile& t = it->second;
-  const std::string column = t.column == "0" ? scope.first : cat('(', scope.first, " - ", t.column, ')');
+  const std::string column =
+      t.column == "0" ? scope.first : cat('(', scope.first, " - ", t.column, ')');
   return cat(t.name, " + ", kTile, " * ", t.row, " + ", column);
 }
 
 // Rows `rows_from` .. `rows_to` - 1, at most 64, in squares along the columns.
-void KernelWriter::write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to) {
+void KernelWriter::write_tiled(const For& outer, const std::string& rows_from,
+                               const std::string& rows_to) {
   const For& inner = *tiled_inner(outer);
   const std::string columns = index(inner.size);
   if (inner.size.is_const() && inner.size.value() <= kTile) {
@@ -68,7 +70,8 @@ void KernelWriter::write_tiled(const For& outer, const std::string& rows_from, c
   const std::string from = new_loop_var();
   out_.open("for (i64 ", from, " = 0; ", from, " < ", columns, "; ", from, " += ", kTile, ") ");
   out_.line("const i64 ", from, "_some = ", from, " + ", kTile, ';');
-  out_.line("const i64 ", from, "_to = ", from, "_some < ", columns, " ? ", from, "_some : ", columns, ';');
+  out_.line("const i64 ", from, "_to = ", from, "_some < ", columns, " ? ", from,
+            "_some : ", columns, ';');
   write_square(outer, {rows_from, rows_to}, {from, cat(from, "_to")});
   out_.close();
 }
@@ -87,9 +90,10 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
     const auto by_row = sym::linear_in(c->index, outer.var);
     const Expr stride = sym::linear_in(by_row->second, inner.var)->first;
     out_.line("alignas(64) ", element, ' ', tile, '[', kTile * kTile, "];");
-    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c->buffer), " + ", index(c->index),
-              ", ", index(stride), ", ", size(rows), ", ", size(columns), ");");
-    tiles_[c] = Tile{tile, rows.from == "0" ? row : cat('(', row, " - ", rows.from, ')'), columns.from};
+    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c->buffer), " + ",
+              index(c->index), ", ", index(stride), ", ", size(rows), ", ", size(columns), ");");
+    tiles_[c] =
+        Tile{tile, rows.from == "0" ? row : cat('(', row, " - ", rows.from, ')'), columns.from};
   }
   out_.open("for (i64 ", row, " = ", rows.from, "; ", row, " < ", rows.to, "; ++", row, ") ");
   names_[outer.var] = row;

@@ -41,6 +41,13 @@ void CaseList::add(std::string name, const std::function<void(KernelMaker&)>& ma
       {std::move(name), std::move(maker), std::move(sizes), tolerance, std::move(fill), points});
 }
 
+void CaseList::add_made(std::string name, const std::function<void(KernelMaker&)>& make,
+                        const std::vector<int64_t>& sizes, const long& points) {
+  auto maker = std::make_unique<KernelMaker>();
+  make(*maker);
+  cases_.push_back({std::move(name), std::move(maker), sizes, 0, {}, points});
+}
+
 void CaseList::check() {
   CompiledKernels kernels;
   std::vector<std::pair<size_t, Target>> runs;

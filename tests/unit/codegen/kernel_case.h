@@ -16,6 +16,9 @@ class CaseList {
   using Fill = std::function<double(size_t buffer, int64_t at)>;
   void add(std::string name, const std::function<void(KernelMaker&)>& make,
            std::vector<int64_t> sizes, double tolerance = 4, Fill fill = {}, long points = 1);
+  // The same where `make` sets `sizes` and `points`; results must be equal to the bit.
+  void add_made(std::string name, const std::function<void(KernelMaker&)>& make,
+                const std::vector<int64_t>& sizes, const long& points);
   // Compiles all cases for all targets that run here and checks them.
   void check();
 
