@@ -1,4 +1,5 @@
-// A graph of symbolic sizes for sizes that are known: what the stages want that compile for one shape.
+// A graph of symbolic sizes for sizes that are known: what the stages want that compile for one
+// shape.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,8 @@ namespace oxy::ir {
 // Replaces every expression of symbols, in types, arguments and outputs, by what `f` gives for it.
 void map_exprs(Graph& g, const std::function<Expr(Expr)>& f);
 
-// A copy with the value of every symbol filled in. UserError where `value_of` has none for a symbol that occurs.
+// A copy with the value of every symbol filled in. UserError where `value_of` has none for a symbol
+// that occurs.
 Graph specialize(const Graph& g,
                  const std::function<std::optional<int64_t>(Expr symbol)>& value_of);
 // The same at the symbols' hints.
@@ -24,10 +26,10 @@ struct InputSizes {
   int64_t offset = 0;
   int64_t number = 0;
 };
-// The values of the symbols in the types of the graph's inputs, by symbol index, so that every input has the sizes and
-// strides that its type says; nothing where there are none, or where one lies outside its symbol's range. The stride
-// of a dimension of one element, or of a tensor without elements, does not matter. Only as much of `inputs` is read as
-// an input's type needs.
+// The values of the symbols in the types of the graph's inputs, by symbol index, so that every
+// input has the sizes and strides that its type says; nothing where there are none, or where one
+// lies outside its symbol's range. The stride of a dimension of one element, or of a tensor without
+// elements, does not matter. Only as much of `inputs` is read as an input's type needs.
 class SymbolValues {
  public:
   std::optional<int64_t> find(Expr symbol) const;

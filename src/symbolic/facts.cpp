@@ -28,8 +28,9 @@ void common_divisor(Expr e, Expr symbol, int64_t& multiple) {
 
 Range intersect(Range a, Range b) { return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)}; }
 
-// Bounds that show how the parts of an expression hang together: a symbol s in a division by k is seen as k*q + r (so
-// s//k is q), and every symbol as its least value and something on top (so s < s*s where s is at least 2).
+// Bounds that show how the parts of an expression hang together: a symbol s in a division by k is
+// seen as k*q + r (so s//k is q), and every symbol as its least value and something on top (so s <
+// s*s where s is at least 2).
 Range closer_range(Expr d, ExprPool& pool) {
   constexpr int64_t kMostParts = 4096;
   Range plain = range_of(d);

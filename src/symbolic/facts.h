@@ -1,9 +1,9 @@
-// What a recording relied on: conditions over sizes, each true at the hints, which together say for which other sizes
-// the recording holds.
+// What a recording relied on: conditions over sizes, each true at the hints, which together say for
+// which other sizes the recording holds.
 //
-// A Condition is kept in a normal form: comparisons are `d == 0`, `d != 0` or `d <= 0` of one expression without a
-// common factor, negation is pushed down to them, and what ranges decide is folded. Text: `s0 == 16`, `s0 <= 2*s1`,
-// `s0 < s1`, `(s0 == 8 or s1 <= 3)`.
+// A Condition is kept in a normal form: comparisons are `d == 0`, `d != 0` or `d <= 0` of one
+// expression without a common factor, negation is pushed down to them, and what ranges decide is
+// folded. Text: `s0 == 16`, `s0 <= 2*s1`, `s0 < s1`, `(s0 == 8 or s1 <= 3)`.
 #pragma once
 
 #include <functional>
@@ -65,7 +65,8 @@ class ShapeFacts {
   int64_t pin(Expr e);
   // Certain from ranges and facts, or nothing. Adds no fact.
   std::optional<bool> known(const Condition& c) const;
-  // An equal expression under the facts: symbols with a known value or twin replaced, min and max that are decided.
+  // An equal expression under the facts: symbols with a known value or twin replaced, min and max
+  // that are decided.
   Expr simplify(Expr e) const;
   Condition simplify(const Condition& c) const;
 
@@ -93,8 +94,8 @@ class ShapeFacts {
   bool closed_ = false;
 };
 
-// While it lives, known_equal and known_less of the pool decide by the hints what they do not know, and that becomes a
-// fact.
+// While it lives, known_equal and known_less of the pool decide by the hints what they do not know,
+// and that becomes a fact.
 class DecideByHints final : public Decider {
  public:
   explicit DecideByHints(ShapeFacts& facts);

@@ -18,7 +18,8 @@ using sym::Condition;
 using sym::Expr;
 using Nodes = c10::ArrayRef<SymNode>;
 
-// Bounds such as the end of x[1:] are the largest int64, which no expression holds; beyond this all are alike.
+// Bounds such as the end of x[1:] are the largest int64, which no expression holds; beyond this all
+// are alike.
 constexpr int64_t kNoBound = Expr::kMaxConst / 2;
 Expr clamped(int64_t v) { return std::clamp(v, -kNoBound, kNoBound); }
 bool is_no_bound(Expr e) {
@@ -258,8 +259,8 @@ class Node final : public c10::SymNodeImpl {
     return empty_is_dense ? sym::either(empty, dense) : dense;
   }
 
-  // Strides grow in this order, each beyond what the inner dimensions reach; a tensor of one pixel whose strides fit
-  // row-major order as well does not count.
+  // Strides grow in this order, each beyond what the inner dimensions reach; a tensor of one pixel
+  // whose strides fit row-major order as well does not count.
   static Condition like_channels_last(Nodes sizes, Nodes strides,
                                       const std::vector<size_t>& order) {
     Condition like = sym::not_equal(of(strides[1]).expr(), 0);
@@ -273,7 +274,8 @@ class Node final : public c10::SymNodeImpl {
     return like;
   }
 
-  // Dimensions by stride, those of less than two elements last. Where the order depends on the sizes it becomes a fact.
+  // Dimensions by stride, those of less than two elements last. Where the order depends on the
+  // sizes it becomes a fact.
   std::vector<size_t> by_stride(Nodes sizes, Nodes strides) const {
     std::vector<size_t> order(sizes.size());
     std::iota(order.begin(), order.end(), 0);

@@ -1,8 +1,9 @@
-// The sizes of one recording that are symbols: which dimensions of the inputs have one, and fakes of symbolic sizes.
+// The sizes of one recording that are symbols: which dimensions of the inputs have one, and fakes
+// of symbolic sizes.
 //
-// Dimensions with the same hint share a symbol; sizes of 0 and 1 are always numbers. A fake of symbolic sizes answers
-// code that asks for numbers with its hints, and every size read so becomes a fact: code that knows nothing of symbols
-// gets right results, for these sizes only.
+// Dimensions with the same hint share a symbol; sizes of 0 and 1 are always numbers. A fake of
+// symbolic sizes answers code that asks for numbers with its hints, and every size read so becomes
+// a fact: code that knows nothing of symbols gets right results, for these sizes only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,8 +28,8 @@ class SymbolicShapes {
 
   // The symbol for a size or a number with this hint, or the number itself.
   sym::Expr symbol_for(int64_t hint);
-  // The type of an input of which these dimensions (negative ones count from the end) are symbolic. UserError for one
-  // that it does not have.
+  // The type of an input of which these dimensions (negative ones count from the end) are symbolic.
+  // UserError for one that it does not have.
   ir::TensorType input_type(const at::Tensor& real, std::span<const int64_t> dims);
   at::Tensor make_fake(const ir::TensorType& type, const c10::Storage* storage) const;
 
@@ -43,8 +44,8 @@ bool is_symbolic(const ir::TensorType& type);
 // The metadata of a tensor with symbolic sizes.
 void read_symbolic_sizes(const at::Tensor& t, ir::TensorType& type);
 
-// An op on meta tensors of symbolic sizes, run on tensors of their hints: for its errors. What it returns are its own
-// arguments where the schema says so, else tensors of the hints' sizes.
+// An op on meta tensors of symbolic sizes, run on tensors of their hints: for its errors. What it
+// returns are its own arguments where the schema says so, else tensors of the hints' sizes.
 bool has_symbolic_sizes(const torch::jit::Stack& stack, size_t arguments);
 void run_on_hints(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
