@@ -1,7 +1,8 @@
 // Reductions: how accumulators are kept, updated and combined.
 //
-// An accumulator of a VectorReduce loop is an array of vectors ("copies", so that one addition need not wait for the
-// last), combined pairwise by its Result. One declared inside a vector loop is a vector: each lane has its own.
+// An accumulator of a VectorReduce loop is an array of vectors ("copies", so that one addition need
+// not wait for the last), combined pairwise by its Result. One declared inside a vector loop is a
+// vector: each lane has its own.
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
@@ -263,8 +264,8 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
   out_.line("const ", value_type_name(dtype, scope.lanes), ' ', v.name, " = ", text, ';');
 }
 
-// Sums in floating point that a loop of more than `limit` steps updates: they are folded in blocks, so that an error
-// grows with a block's length and the number of blocks only.
+// Sums in floating point that a loop of more than `limit` steps updates: they are folded in blocks,
+// so that an error grows with a block's length and the number of blocks only.
 std::vector<uint32_t> KernelWriter::long_sums(const Block& body, Expr size, int64_t limit) const {
   std::vector<uint32_t> sums;
   if (size.is_const() && size.value() <= limit) return sums;

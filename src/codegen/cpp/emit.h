@@ -1,13 +1,15 @@
 // C++ for the CPU: a Kernel as one header-free translation unit.
 //
-// The text uses vector extension types of Clang and GCC, the prelude of prelude.h and nothing else; SSA statements,
-// never nested expressions. It defines
-//   extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math);
-// which runs the Parallel points begin .. end-1 (flattened, row-major) of the kernel and returns a status word: 0, or
-// kOutOfRange and kDivideByZero or-ed. `buffers` are in the order of Kernel::buffers without Local ones; `scratch` has
-// scratch_bytes(kernel) for this call alone, aligned to 64; `math` is the table of math.def: functions of the host
-// (Sleef). Equal kernels of repeated layers give equal texts: buffers and values are numbered anew and the function is
-// always named `kernel`. Compile it with -O2 or -O3, -ffp-contract=off and the machine's instruction set.
+// The text uses vector extension types of Clang and GCC, the prelude of prelude.h and nothing else;
+// SSA statements, never nested expressions. It defines
+//   extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+//                         void* const* math);
+// which runs the Parallel points begin .. end-1 (flattened, row-major) of the kernel and returns a
+// status word: 0, or kOutOfRange and kDivideByZero or-ed. `buffers` are in the order of
+// Kernel::buffers without Local ones; `scratch` has scratch_bytes(kernel) for this call alone,
+// aligned to 64; `math` is the table of math.def: functions of the host (Sleef). Equal kernels of
+// repeated layers give equal texts: buffers and values are numbered anew and the function is always
+// named `kernel`. Compile it with -O2 or -O3, -ffp-contract=off and the machine's instruction set.
 #pragma once
 
 #include <string>
@@ -28,7 +30,8 @@ inline constexpr int kDivideByZero = 2;
 
 std::string emit(const schedule::Kernel& kernel, const Target& target);
 int64_t scratch_bytes(const schedule::Kernel& kernel);
-// Symbols of the math table, in order, for a target ("Sleef_sinf16_u10avx512f", ...); the host looks them up.
+// Symbols of the math table, in order, for a target ("Sleef_sinf16_u10avx512f", ...); the host
+// looks them up.
 std::vector<std::string> math_symbols(const Target& target);
 
 }  // namespace oxy::codegen::cpp

@@ -107,7 +107,8 @@ void KernelWriter::write_signature_buffers() {
   }
 }
 
-// Points of the nested Parallel loops, flattened row-major; the outer indices step when an inner one wraps.
+// Points of the nested Parallel loops, flattened row-major; the outer indices step when an inner
+// one wraps.
 void KernelWriter::write_parallel(const For& outer) {
   std::vector<const For*> loops{&outer};
   while (loops.back()->body.size() == 1) {

@@ -1,9 +1,11 @@
-// Writes one kernel: walks the tree of statements and prints each as C++ for the scope that it stands in.
+// Writes one kernel: walks the tree of statements and prints each as C++ for the scope that it
+// stands in.
 //
-// A scope is either scalar (one value a statement) or several lanes of one Vector or VectorReduce variable. In a
-// vector scope a value that does not depend on that variable stays scalar ("uniform") and is computed before the loop
-// where it can be. All vectors of a kernel have the same number of lanes, whatever their element.
-// Split over files: kernel_writer.cpp (function, loops), memory_statements.cpp, accumulators.cpp, transposed_tiles.cpp.
+// A scope is either scalar (one value a statement) or several lanes of one Vector or VectorReduce
+// variable. In a vector scope a value that does not depend on that variable stays scalar
+// ("uniform") and is computed before the loop where it can be. All vectors of a kernel have the
+// same number of lanes, whatever their element. Split over files: kernel_writer.cpp (function,
+// loops), memory_statements.cpp, accumulators.cpp, transposed_tiles.cpp.
 #pragma once
 
 #include <unordered_map>

@@ -19,7 +19,8 @@ class OperatorText {
   OperatorText(Prelude& prelude, int lanes, std::string active)
       : prelude_(prelude), lanes_(lanes), active_(std::move(active)) {}
 
-  // Every op but leaves and effects. Half-precision operands are computed in f32 and the result is rounded.
+  // Every op but leaves and effects. Half-precision operands are computed in f32 and the result is
+  // rounded.
   std::string apply(ops::LoopOp op, ir::DType result, const std::vector<Operand>& args);
   std::string cast(const Operand& x, ir::DType to);
   std::string constant(double number, int64_t integer, ir::DType dtype);

@@ -1,12 +1,15 @@
-// The prelude of kernel texts: types and small inline functions, of which a kernel gets those that it uses.
+// The prelude of kernel texts: types and small inline functions. A kernel gets what it uses.
 //
-// A piece is known by its name, element type and lanes: fn("exp", "f32", 8) gives "exp_f32x8". Its text is a template:
-//   $T  the vector type (f32x8; f32 for one lane)   $t  its element (f32)    $N  lanes     $R  the last lane, N-1
-//   $i32 the vector of that element with the same lanes                      $B  bytes of $T
-//   $S  the signed integer vector as wide as $T (a mask for ?:)              $IOTA  0, 1, .. $REV  N-1, N-2, ..
-//   $u  the unsigned integer vector as wide as $T                            $host  the machine's vector of $t
-//   @@  the piece's own name   @load  another piece of this element and lanes   @load.i32 of another element
-//   @div.1  the piece of one lane. Scalar types (f32, i64, b8) are always there.
+// A piece is known by its name, element type and lanes: fn("exp", "f32", 8) gives "exp_f32x8". Its
+// text is a template:
+//   $T    the vector type (f32x8; f32 for one lane)      $t     its element (f32)
+//   $i32  the vector of that element, as many lanes      $B     bytes of $T
+//   $S    the signed integers as wide as $T (a mask)     $u     the unsigned ones
+//   $N    lanes                                          $host  the machine's vector of $t
+//   $IOTA 0, 1, .. N-1                                   $REV   N-1, .. 1, 0
+//   @@    the piece's own name
+//   @load another piece of this element and lanes; @load.i32 of another element; @div.1 of one lane
+// Scalar types (f32, i64, b8) are always there.
 #pragma once
 
 #include <set>

@@ -1,8 +1,10 @@
-// Vector polynomials for the functions of models, each within about 1 ulp of the true value, inlined into the loop.
+// Vector polynomials for the functions of models, each within about 1 ulp of the true value,
+// inlined into the loop.
 //
-// The coefficients are weighted minimax fits in double precision, rounded to f32. Arguments that the short way does
-// not serve (overflow, denormal results, large angles) take a second way, all lanes together, so that the usual vector
-// pays one compare. Functions that are not here are calls through the math table.
+// The coefficients are weighted minimax fits in double precision, rounded to f32. Arguments that
+// the short way does not serve (overflow, denormal results, large angles) take a second way, all
+// lanes together, so that the usual vector pays one compare. Functions that are not here are calls
+// through the math table.
 #include "codegen/cpp/prelude.h"
 
 namespace oxy::codegen::cpp {
@@ -10,7 +12,8 @@ namespace oxy::codegen::cpp {
 namespace {
 
 constexpr Piece kPieces[] = {
-    // e^x = 2^n e^r with n = round(x / ln 2); adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    // e^x = 2^n e^r with n = round(x / ln 2); adding 1.5 * 2^23 rounds to an integer and leaves it
+    // in the low bits.
     {"exp_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r) {
   $T q = @splat(0.00139507174f);
   q = @fma(q, r, @splat(0.00836902577f));
@@ -97,7 +100,8 @@ constexpr Piece kPieces[] = {
     {"f32_of_i32", "f32", 2, 0,
      "OXY_INLINE $f32 @@($i32 x) { return __builtin_convertvector(x, $f32); }\n"},
 
-    // sin of r + n pi, |r| <= pi / 2: the sign of n's parity, then an odd polynomial. `turn` is n's parity in bit 31.
+    // sin of r + n pi, |r| <= pi / 2: the sign of n's parity, then an odd polynomial. `turn` is n's
+    // parity in bit 31.
     {"sin_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $u32 turn) {
   $T s = r * r;
   $T p = @splat(-2.38865994e-08f);
@@ -110,7 +114,8 @@ constexpr Piece kPieces[] = {
   return __builtin_bit_cast($T, __builtin_bit_cast($u32, y) ^ turn);
 }
 )"},
-    // Three parts of pi: the first product is exact by fma, so r is right to an ulp up to the bound.
+    // Three parts of pi: the first product is exact by fma, so r is right to an ulp up to the
+    // bound.
     {"sin", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
   $T size = @abs(x);
   auto usual = size < @splat(30000.0f);
@@ -210,7 +215,8 @@ constexpr Piece kPieces[] = {
 }
 )"},
 
-    // A function of the math table, which takes vectors of the machine's width: `f` on each part of x.
+    // A function of the math table, which takes vectors of the machine's width: `f` on each part of
+    // x.
     {"call1", "", 0, 0, R"(OXY_INLINE $T @@($T x, void* f) {
   typedef $host part;
   $T r;

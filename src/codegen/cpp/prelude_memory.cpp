@@ -1,4 +1,5 @@
-// Pieces that move data between memory and registers: contiguous, partial, reversed, strided, by index, past the cache.
+// Pieces that move data between memory and registers: contiguous, partial, reversed, strided, by
+// index, past the cache.
 #include "codegen/cpp/prelude.h"
 
 namespace oxy::codegen::cpp {
@@ -98,7 +99,8 @@ constexpr Piece kPieces[] = {
   OXY_UNROLL
   for (int k = 0; k < 4; ++k) {
     @store(tile + 64 * k, __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11));
-    @store(tile + 64 * (k + 4), __builtin_shufflevector(u[k], u[k + 4], 4, 5, 6, 7, 12, 13, 14, 15));
+    @store(tile + 64 * (k + 4), __builtin_shufflevector(u[k], u[k + 4],
+        4, 5, 6, 7, 12, 13, 14, 15));
   }
 }
 )"},
@@ -108,8 +110,10 @@ constexpr Piece kPieces[] = {
   for (int k = 0; k < 16; ++k) r[k] = @load(from + stride * k);
   OXY_UNROLL
   for (int k = 0; k < 16; k += 2) {
-    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    t[k] = __builtin_shufflevector(r[k], r[k + 1],
+        0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1],
+        2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
   }
   OXY_UNROLL
   for (int k = 0; k < 16; k += 4) {
@@ -117,20 +121,28 @@ constexpr Piece kPieces[] = {
     for (int h = 0; h < 2; ++h) {
       $T a = t[k + h];
       $T b = t[k + h + 2];
-      u[k + 2 * h] = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-      u[k + 2 * h + 1] = __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+      u[k + 2 * h] = __builtin_shufflevector(a, b,
+          0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+      u[k + 2 * h + 1] = __builtin_shufflevector(a, b,
+          2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
     }
   }
   OXY_UNROLL
   for (int k = 0; k < 4; ++k) {
-    $T a = __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-    $T b = __builtin_shufflevector(u[k], u[k + 4], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-    $T c = __builtin_shufflevector(u[k + 8], u[k + 12], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-    $T d = __builtin_shufflevector(u[k + 8], u[k + 12], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    $T a = __builtin_shufflevector(u[k], u[k + 4],
+        0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    $T b = __builtin_shufflevector(u[k], u[k + 4],
+        4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    $T c = __builtin_shufflevector(u[k + 8], u[k + 12],
+        0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+    $T d = __builtin_shufflevector(u[k + 8], u[k + 12],
+        4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
     $T p = __builtin_shufflevector(a, c, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
     $T q = __builtin_shufflevector(b, d, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-    $T v = __builtin_shufflevector(a, c, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-    $T w = __builtin_shufflevector(b, d, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    $T v = __builtin_shufflevector(a, c,
+        4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    $T w = __builtin_shufflevector(b, d,
+        4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
     @store(tile + 64 * k, p);
     @store(tile + 64 * (k + 4), q);
     @store(tile + 64 * (k + 8), v);
@@ -149,7 +161,9 @@ constexpr Piece kPieces[] = {
   i64 j = 0;
   for (; j + $N <= columns; j += $N) {
     i64 i = 0;
-    for (; i + $N <= rows; i += $N) @transpose_squares(tile + 64 * i + j, from + i + stride * j, stride);
+    for (; i + $N <= rows; i += $N) {
+      @transpose_squares(tile + 64 * i + j, from + i + stride * j, stride);
+    }
     for (; i < rows; ++i) {
       for (i64 k = j; k < j + $N; ++k) tile[64 * i + k] = from[i + stride * k];
     }

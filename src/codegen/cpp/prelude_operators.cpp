@@ -1,4 +1,5 @@
-// Pieces for arithmetic that has no operator in C++ for scalars and vectors alike, and for conversions.
+// Pieces for arithmetic that has no operator in C++ for scalars and vectors alike, and for
+// conversions.
 #include "codegen/cpp/prelude.h"
 
 namespace oxy::codegen::cpp {
@@ -54,7 +55,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) { return __builtin_elementwise_fma(a, b, c); 
 #else
 OXY_INLINE $T @@($T a, $T b, $T c) {
   $T r;
-  for (int l = 0; l < $N; ++l) ((f32*)&r)[l] = __builtin_fmaf(((f32*)&a)[l], ((f32*)&b)[l], ((f32*)&c)[l]);
+  f32* x = (f32*)&a, *y = (f32*)&b, *z = (f32*)&c, *to = (f32*)&r;
+  for (int l = 0; l < $N; ++l) to[l] = __builtin_fmaf(x[l], y[l], z[l]);
   return r;
 }
 #endif
@@ -64,7 +66,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) { return __builtin_elementwise_fma(a, b, c); 
 #else
 OXY_INLINE $T @@($T a, $T b, $T c) {
   $T r;
-  for (int l = 0; l < $N; ++l) ((f64*)&r)[l] = __builtin_fma(((f64*)&a)[l], ((f64*)&b)[l], ((f64*)&c)[l]);
+  f64* x = (f64*)&a, *y = (f64*)&b, *z = (f64*)&c, *to = (f64*)&r;
+  for (int l = 0; l < $N; ++l) to[l] = __builtin_fma(x[l], y[l], z[l]);
   return r;
 }
 #endif
@@ -113,8 +116,9 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 )"},
     {"sign", "", 2, 0, "OXY_INLINE $T @@($T x) { return ($T)((x < ($T){}) - (x > ($T){})); }\n"},
 
-    // Floating point to integers, truncating. A number out of range gives what the machine's conversion to i32 or i64
-    // gives, cut to the type; `fits` keeps it out of the C++ conversion, which would be undefined.
+    // Floating point to integers, truncating. A number out of range gives what the machine's
+    // conversion to i32 or i64 gives, cut to the type; `fits` keeps it out of the C++ conversion,
+    // which would be undefined.
     {"i64_of", "", 1, 0, R"(OXY_INLINE i64 @@($t x) {
   b8 fits = x >= ($t)-9223372036854775808.0 && x < ($t)9223372036854775808.0;
   return fits ? (i64)x : (i64)0x8000000000000000;
@@ -169,7 +173,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 }
 )"},
 
-    // Integer division. A divisor of 0 sets the status and gives 0; the smallest number by -1 wraps. `n`: lanes in use.
+    // Integer division. A divisor of 0 sets the status and gives 0; the smallest number by -1
+    // wraps. `n`: lanes in use.
     {"div", "", 1, 0, R"(OXY_INLINE $T @@($T a, $T b, int* status, i64) {
   if (b == 0) {
     *status |= 2;
@@ -237,8 +242,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 }
 )"},
 
-// One value of all lanes: halves together, then quarters. Written out, as kernels are compiled without the passes
-// that unroll loops and find shuffles.
+// One value of all lanes: halves together, then quarters. Written out, as kernels are compiled
+// without the passes that unroll loops and find shuffles.
 #define FOLD(name, combined)                                                                      \
   {"fold_" name, "", 2, 0,                                                                        \
    "OXY_INLINE $t @@($T v) {\n"                                                                   \
@@ -283,8 +288,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     FOLD("min_nan", "@min_nan(v, w)"),
 #undef FOLD
 
-    // Element b at index ib takes the place of element a at ia in an arg-max (arg-min): an extreme, or NaN, first wins.
-    // An index below 0 says that there is no element yet.
+    // Element b at index ib takes the place of element a at ia in an arg-max (arg-min): an extreme,
+    // or NaN, first wins. An index below 0 says that there is no element yet.
     {"beats_max", "", 1, 0, R"(OXY_INLINE b8 @@($T a, i64 ia, $T b, i64 ib) {
   if (ib < 0) return false;
   if (ia < 0) return true;
@@ -371,7 +376,9 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     {"f32_of_f16", "u16", 1, 0, R"(OXY_INLINE f32 @@(u16 x) {
   u32 sign = (u32)(x & 0x8000) << 16;
   u32 magnitude = x & 0x7fff;
-  if (magnitude >= 0x7c00) return __builtin_bit_cast(f32, sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+  if (magnitude >= 0x7c00) {
+    return __builtin_bit_cast(f32, sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+  }
   f32 scaled = __builtin_bit_cast(f32, magnitude << 13) * 0x1p112f;
   return __builtin_bit_cast(f32, sign | __builtin_bit_cast(u32, scaled));
 }

@@ -1,5 +1,5 @@
-// Tiled pairs of loops: loads that are contiguous in the outer variable are transposed, 64 x 64 elements at a time,
-// onto the stack; the rest of the body then runs on rows as ever.
+// Tiled pairs of loops: loads that are contiguous in the outer variable are transposed, 64 x 64
+// elements at a time, onto the stack; the rest of the body then runs on rows as ever.
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"

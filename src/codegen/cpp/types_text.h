@@ -7,7 +7,8 @@
 
 namespace oxy::codegen::cpp {
 
-// The type that a value of `dtype` has in registers. bf16 is u16 (its bits); b8 in vectors is an i32 of 0 or -1 a lane.
+// The type that a value of `dtype` has in registers. bf16 is u16 (its bits); b8 in vectors is an
+// i32 of 0 or -1 a lane.
 std::string value_type(ir::DType dtype, int lanes);
 // The type in memory, of one element.
 std::string memory_type(ir::DType dtype);
