@@ -18,11 +18,19 @@ py::object argument(const ir::Arg& a, const std::vector<py::object>& objects,
   return arg_to_python(a, objects, [&](ir::ValueId v) { return reference(v.index); });
 }
 
+// The callable or the attribute behind a node of Torch IR.
+py::object held_by(const TorchIr& ir, const ir::Node& n) {
+  if (n.kind == ir::NodeKind::Attribute) return ir.module ? ir.attribute(n) : py::none();
+  const bool bound = n.id.index < ir.bound.size() && ir.bound[n.id.index];
+  return bound ? ir.bound[n.id.index] : py::none();
+}
+
 // One tuple a node: (kind, target, callable or attribute, args, kwargs, output value numbers, returns, name, stack).
 // `reference(i)` gives the object that stands for value i inside arguments.
-py::list describe(const ir::Graph& g, const std::vector<py::object>& objects,
-                  const std::vector<py::object>& bound, const py::object& reference) {
+py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const py::object& reference) {
   static constexpr const char* kKinds[] = {"input", "attribute", "function", "method", "op"};
+  static const std::vector<py::object> kNoObjects;
+  const auto& objects = torch_ir ? torch_ir->objects : kNoObjects;
   py::list out;
   for (ir::NodeId id : g.order()) {
     const ir::Node& n = g.node(id);
@@ -40,7 +48,7 @@ py::list describe(const ir::Graph& g, const std::vector<py::object>& objects,
                f.code, "\n");
       }
     }
-    py::object held = id.index < bound.size() && bound[id.index] ? bound[id.index] : py::none();
+    py::object held = torch_ir ? held_by(*torch_ir, n) : py::none();
     out.append(py::make_tuple(kKinds[static_cast<int>(n.kind)], n.target, held, args, kwargs,
                               outputs, returns, n.name, stack));
   }
@@ -96,7 +104,8 @@ void bind_torch_graph(py::module_& m) {
             auto ir = std::make_shared<TorchIr>();
             ir->graph = ir::parse(text);
             if (ir->graph.stage != ir::Stage::Torch) throw UserError("this text is not Torch IR");
-            ir->seal(module);
+            if (!module.is_none()) ir->module = module;
+            ir->seal();
             return ir;
           },
           py::arg("text"), py::arg("module") = py::none(),
@@ -108,7 +117,7 @@ void bind_torch_graph(py::module_& m) {
       .def("replay", &replay, py::arg("args"),
            "Calls every function of the graph, in order, on these arguments.")
       .def("describe", [](const TorchIr& ir, const py::object& reference) {
-        return py::make_tuple(describe(ir.graph, ir.objects, ir.bound, reference),
+        return py::make_tuple(describe(ir.graph, &ir, reference),
                               argument(ir.graph.result, ir.objects, reference));
       });
 }
@@ -183,7 +192,7 @@ void bind_aten_graph(py::module_& m) {
       .def("verify", [](const Recording& r) { ir::verify(r.graph); })
       .def("describe",
            [](const Recording& r, const py::object& reference) {
-             return describe(r.graph, {}, {}, reference);
+             return describe(r.graph, nullptr, reference);
            })
       .def("outputs", [](const Recording& r) { return describe_outputs(r.graph); })
       .def("mutations", [](const Recording& r) { return describe_mutations(r.graph); })
@@ -191,10 +200,13 @@ void bind_aten_graph(py::module_& m) {
            [](const Recording& r, uint32_t value) { return describe_type(r.graph, value); })
       .def_readonly("visible_outputs", &Recording::visible_outputs)
       .def("facts", &facts_of, "What the recording relies on: conditions over its symbolic sizes.")
-      .def("fact_positions", &fact_positions, "For each fact the place in the user's code that asked.")
+      .def("fact_positions", &fact_positions,
+           "For each fact the place in the user's code that asked.")
       .def("match", &match, py::arg("inputs"),
-           "The values of the symbols for inputs like these, or None where the recording is not for them.")
-      .def("specialize", &specialize, py::arg("values"), "The recording for these values of its symbols.")
+           "The values of the symbols for inputs like these, or None where the recording is not "
+           "for them.")
+      .def("specialize", &specialize, py::arg("values"),
+           "The recording for these values of its symbols.")
       .def(
           "build_result",
           [](const Recording& r, const std::vector<py::object>& outputs) {

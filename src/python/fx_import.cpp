@@ -22,6 +22,7 @@ class FxImporter {
     const py::list nodes(graph.attr(
         "nodes"));  // its own iterator starts again after the end, which pybind11 trips over
     for (py::handle node : nodes) import_node(node);
+    out_->module = module_;
     out_->seal();
     return std::move(out_);
   }
@@ -66,11 +67,7 @@ class FxImporter {
 
   void import_attribute(py::handle node, const std::string& path) {
     auto [it, is_new] = attributes_.try_emplace(path);
-    if (is_new) {
-      py::object value = py::module_::import("operator").attr("attrgetter")(path)(module_);
-      it->second = out_->graph.add_attribute(path, ir::Type::opaque());
-      out_->bound_of(out_->graph.value(it->second).def) = value;
-    }
+    if (is_new) it->second = out_->graph.add_attribute(path, ir::Type::opaque());
     define(node, it->second);
   }
 

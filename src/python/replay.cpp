@@ -56,6 +56,7 @@ class Replayer {
         throw Unsupported(cat("Tensor.", n.target, ": it hands out memory"));
       }
       recorder_->set_position(frames_of(n), n.id);
+      expect_op(n);
     }
     py::object result = call(n);
     if (recorder_) examine(result);
@@ -66,6 +67,20 @@ class Replayer {
     };
     ir::for_each_value(n, release);
     for (ir::ValueId v : n.outputs) release(v);
+  }
+
+  // "torch.ops.mylib.foo" or "torch.ops.mylib.foo.default".
+  void expect_op(const ir::Node& n) {
+    constexpr std::string_view kOps = "torch.ops.", kAten = "torch.ops.aten.";
+    std::string_view target = n.target;
+    if (n.kind != ir::NodeKind::CallFunction || !target.starts_with(kOps) ||
+        target.starts_with(kAten))
+      return;
+    target.remove_prefix(kOps.size());
+    const size_t dot = target.find('.');
+    if (dot == std::string_view::npos) return;
+    const std::string_view name = target.substr(dot + 1, target.find('.', dot + 1) - dot - 1);
+    recorder_->expect_op(cat(target.substr(0, dot), "::", name));
   }
 
   void set(const ir::Node& n, py::object o) {
@@ -81,10 +96,7 @@ class Replayer {
   }
 
   py::object attribute(const ir::Node& n) {
-    const py::object& o = ir_.bound[n.id.index];
-    if (!o)
-      throw UserError(
-          cat("the graph reads the attribute ", n.target, " of a module that is not there"));
+    py::object o = ir_.attribute(n);
     if (!recorder_ || !THPVariable_Check(o.ptr())) return o;
     return wrap(recorder_->add_attribute(THPVariable_Unpack(o.ptr()), n.target));
   }

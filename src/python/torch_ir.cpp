@@ -144,7 +144,7 @@ uint32_t TorchIr::add_object(const py::object& o) {
   return static_cast<uint32_t>(objects.size() - 1);
 }
 
-void TorchIr::seal(const py::object& module) {
+void TorchIr::seal() {
   bound.resize(graph.node_count());
   last_use.assign(graph.value_count(), 0);
   const auto& order = graph.order();
@@ -155,11 +155,15 @@ void TorchIr::seal(const py::object& module) {
     py::object& b = bound[n.id.index];
     if (b) continue;
     if (n.kind == ir::NodeKind::CallFunction) b = resolve_name(n.target);
-    if (n.kind == ir::NodeKind::Attribute && !module.is_none()) {
-      b = py::module_::import("operator").attr("attrgetter")(n.target)(module);
-    }
   }
   ir::for_each_value(graph.result, [&](ir::ValueId v) { last_use[v.index] = UINT32_MAX; });
+}
+
+py::object TorchIr::attribute(const ir::Node& n) const {
+  if (!module)
+    throw UserError(
+        cat("the graph reads the attribute ", n.target, " of a module that is not there"));
+  return py::module_::import("operator").attr("attrgetter")(n.target)(module);
 }
 
 std::string qualified_name(py::handle callable) {

@@ -16,8 +16,10 @@ namespace py = pybind11;
 struct TorchIr {
   ir::Graph graph{ir::Stage::Torch};
   std::vector<py::object> objects;  // of Graph::objects
-  // By node index: what a CallFunction calls, what an Attribute is; null for the rest.
+  // By node index: what a CallFunction calls; null for the rest.
   std::vector<py::object> bound;
+  // Whose attributes the graph reads, or null. They are read anew each time: training replaces them.
+  py::object module;
   // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.
   std::vector<uint32_t> last_use;
   // The symbols in the types of its values, where a recording put them there.
@@ -28,9 +30,10 @@ struct TorchIr {
     return bound[id.index];
   }
   uint32_t add_object(const py::object& o);
-  // Computes last_use and the callables that are named only; call after the graph is complete. `module` gives the
-  // attributes of a parsed graph (None: a graph with attributes cannot be run).
-  void seal(const py::object& module = py::none());
+  // Computes last_use and the callables that are named only; call after the graph is complete.
+  void seal();
+  // What an Attribute node reads now; UserError without a module.
+  py::object attribute(const ir::Node& n) const;
 };
 
 // A name that finds this callable again ("torch.nn.functional.relu"), or nothing.

@@ -14,7 +14,9 @@ namespace {
 
 using c10::IValue;
 
-at::Tensor no_tensor(ir::ValueId) { throw Unsupported("a number computed in the graph as an argument"); }
+at::Tensor no_tensor(ir::ValueId) {
+  throw Unsupported("a number computed in the graph as an argument");
+}
 
 }  // namespace
 
@@ -32,7 +34,8 @@ BoundCall::BoundCall(const runtime::ExternStep& step) : name_(step.op), op_(find
     }
   }
   for (size_t i : written_arguments(schema)) {
-    const bool given = std::any_of(tensors_.begin(), tensors_.end(), [&](auto& t) { return t.first == i; });
+    const bool given =
+        std::any_of(tensors_.begin(), tensors_.end(), [&](auto& t) { return t.first == i; });
     if (given) written_.push_back(static_cast<uint32_t>(i));
   }
   bind_results(step);
@@ -48,20 +51,24 @@ void BoundCall::bind_argument(const ir::Arg& a, const c10::Argument& formal, uin
   ArgKind kind = kind_of(formal.real_type());
   if (a.is_value() && kind == ArgKind::Tensor) {
     tensors_.emplace_back(position, read(a));
-  } else if (a.items() != nullptr && (kind == ArgKind::TensorList || kind == ArgKind::OptionalTensorList)) {
+  } else if (a.items() != nullptr &&
+             (kind == ArgKind::TensorList || kind == ArgKind::OptionalTensorList)) {
     bind_tensor_list(*a.items(), position, kind == ArgKind::OptionalTensorList);
   } else {
     template_[position] = to_ivalue(a, kind, no_tensor);
   }
 }
 
-void BoundCall::bind_tensor_list(const std::vector<ir::Arg>& items, uint32_t position, bool optional) {
+void BoundCall::bind_tensor_list(const std::vector<ir::Arg>& items, uint32_t position,
+                                 bool optional) {
   ListArgument list{position, optional, {}};
   for (const ir::Arg& item : items) {
     if (item.is_value()) {
       list.items.push_back({static_cast<int64_t>(read(item)), {}});
     } else {
-      list.items.push_back({-1, item.is_none() ? at::Tensor() : to_ivalue(item, ArgKind::Tensor, no_tensor).toTensor()});
+      list.items.push_back({-1, item.is_none()
+                                    ? at::Tensor()
+                                    : to_ivalue(item, ArgKind::Tensor, no_tensor).toTensor()});
     }
   }
   lists_.push_back(std::move(list));

@@ -39,8 +39,9 @@ class BoundCall {
  private:
   struct ListArgument {
     uint32_t position = 0;
-    bool optional = false;          // Tensor?[]
-    std::vector<std::pair<int64_t, at::Tensor>> items;  // a buffer, or -1 and a constant (undefined: None)
+    bool optional = false;  // Tensor?[]
+    std::vector<std::pair<int64_t, at::Tensor>>
+        items;  // a buffer, or -1 and a constant (undefined: None)
   };
   void bind_argument(const ir::Arg& a, const c10::Argument& formal, uint32_t position);
   void bind_tensor_list(const std::vector<ir::Arg>& items, uint32_t position, bool optional);

@@ -4,6 +4,9 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/PythonDispatcherTLS.h>
 
+#include <atomic>
+#include <mutex>
+
 #include "support/check.h"
 #include "torch_bridge/compat.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -12,15 +15,33 @@ namespace oxy::bridge {
 namespace {
 
 using c10::TensorImpl;
-using c10::impl::PyInterpreter;
 using c10::impl::PyInterpreterVTable;
 using c10::impl::TorchDispatchModeTLS;
 
 struct ListeningMode : Mode {
-  ListeningMode(PyObject* object, PyInterpreter* tag, OpListener* l)
-      : Mode(object, tag), listener(l) {}
+  ListeningMode(PyObject* object, OpListener* l)
+      : Mode(object, &compat::torch_interpreter()), listener(l) {}
   OpListener* listener;
 };
+// Its type tells our modes from others.
+struct ListeningDeleter {
+  void operator()(Mode* m) const { delete static_cast<ListeningMode*>(m); }
+};
+
+// torch's own vtable, while ours stands in its place.
+const PyInterpreterVTable* torch_vtable_found = nullptr;
+int installed = 0;
+std::mutex install_mutex;
+
+const PyInterpreterVTable& torch_vtable() { return *torch_vtable_found; }
+
+// The mode on top of the stack, if it is one of ours.
+ListeningMode* listening_on_top() {
+  const int64_t depth = TorchDispatchModeTLS::stack_len();
+  if (depth == 0) return nullptr;
+  const auto& top = TorchDispatchModeTLS::get_stack_at(depth - 1);
+  return std::get_deleter<ListeningDeleter>(top) ? static_cast<ListeningMode*>(top.get()) : nullptr;
+}
 
 // The handler of a mode runs without that mode.
 class ModeOff {
@@ -30,33 +51,32 @@ class ModeOff {
   ModeOff(const ModeOff&) = delete;
   ModeOff& operator=(const ModeOff&) = delete;
 
-  // Only our modes carry our tag, and torch asks the tag of the mode on top.
-  OpListener& listener() const {
-    auto* listener = static_cast<ListeningMode&>(*mode_).listener;
-    if (!listener) throw Unsupported("an op ran under a recording that has ended");
-    return *listener;
-  }
-
  private:
   std::shared_ptr<Mode> mode_;
 };
 
-const PyInterpreterVTable& torch_vtable() { return *compat::torch_interpreter(); }
-
-struct RecordingVTable final : PyInterpreterVTable {
+struct RecordingVTable : PyInterpreterVTable {
   void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
+    ListeningMode* mode = listening_on_top();
+    if (!mode) return torch_vtable().dispatch(op, stack);
     ModeOff off;
-    off.listener().on_op(op, *stack);
+    listener_of(*mode).on_op(op, *stack);
   }
   c10::intrusive_ptr<TensorImpl> detach(const TensorImpl* self) const override {
+    ListeningMode* mode = listening_on_top();
+    if (!mode) return torch_vtable().detach(self);
     ModeOff off;  // with the mode on this would call itself
     auto copy =
         self->shallow_copy_and_detach(/*version_counter=*/0, /*allow_tensor_metadata_change=*/true);
-    off.listener().on_copy(*self, copy);
+    listener_of(*mode).on_copy(*self, copy);
     return copy;
   }
+  static OpListener& listener_of(ListeningMode& mode) {
+    if (!mode.listener) throw Unsupported("an op ran under a recording that has ended");
+    return *mode.listener;
+  }
 
-  std::string name() const override { return "oxyfuel"; }
+  std::string name() const override { return torch_vtable().name(); }
   void incref(PyObject* o) const override { torch_vtable().incref(o); }
   void decref(PyObject* o) const override { torch_vtable().decref(o); }
   bool try_incref(const c10::impl::PyObjectSlot& s) const override {
@@ -77,11 +97,7 @@ struct RecordingVTable final : PyInterpreterVTable {
   }
   void python_dispatcher(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                          torch::jit::Stack* stack) const override {
-    if (keys.highestPriorityTypeId() == c10::DispatchKey::Meta &&
-        has_symbolic_sizes(*stack, op.schema().arguments().size())) {
-      return run_on_hints(op, *stack);
-    }
-    op.redispatchBoxed(keys, stack);
+    torch_vtable().python_dispatcher(op, keys, stack);
   }
 
   bool is_contiguous(const TensorImpl* t, at::MemoryFormat f) const override {
@@ -148,20 +164,51 @@ struct RecordingVTable final : PyInterpreterVTable {
   }
 };
 
-// Leaked on purpose, as torch leaks its own: a mode kept by a saved thread state may die after static destructors.
-PyInterpreter& recording_interpreter() {
-  static auto* interpreter = new PyInterpreter(new RecordingVTable());
-  return *interpreter;
+// For a tag of our own, which hears every op on a thread (hear_meta_tensors).
+struct SymbolicVTable final : RecordingVTable {
+  void python_dispatcher(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                         torch::jit::Stack* stack) const override {
+    if (keys.highestPriorityTypeId() == c10::DispatchKey::Meta &&
+        has_symbolic_sizes(*stack, op.schema().arguments().size())) {
+      return run_on_hints(op, *stack);
+    }
+    op.redispatchBoxed(keys, stack);
+  }
+};
+
+// Leaked on purpose, as torch leaks its own: another thread may be inside when the process ends.
+const PyInterpreterVTable& recording_vtable() {
+  static auto* vtable = new RecordingVTable();
+  return *vtable;
+}
+
+std::atomic_ref<const PyInterpreterVTable*> vtable_slot() {
+  return std::atomic_ref<const PyInterpreterVTable*>(compat::torch_interpreter().vtable_);
 }
 
 }  // namespace
 
-std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener) {
-  torch_vtable().incref(python_object);  // the mode takes over one reference
-  return std::make_shared<ListeningMode>(python_object, &recording_interpreter(), &listener);
+VtableGuard::VtableGuard() {
+  std::lock_guard lock(install_mutex);
+  if (installed++ > 0) return;
+  torch_vtable_found = vtable_slot().load();
+  vtable_slot().store(&recording_vtable());
 }
 
-void hear_meta_tensors() { c10::impl::PythonDispatcherTLS::set_state(&recording_interpreter()); }
+VtableGuard::~VtableGuard() {
+  std::lock_guard lock(install_mutex);
+  if (--installed == 0) vtable_slot().store(torch_vtable_found);
+}
+
+std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener) {
+  compat::torch_interpreter()->incref(python_object);  // the mode takes over one reference
+  return std::shared_ptr<Mode>(new ListeningMode(python_object, &listener), ListeningDeleter());
+}
+
+void hear_meta_tensors() {
+  static auto* tag = new c10::impl::PyInterpreter(new SymbolicVTable());
+  c10::impl::PythonDispatcherTLS::set_state(tag);
+}
 
 void silence(Mode& mode) { static_cast<ListeningMode&>(mode).listener = nullptr; }
 

@@ -1,9 +1,10 @@
 // A dispatch mode written in C++: what a torch.utils._python_dispatch.TorchDispatchMode is, without Python per op.
 //
-// torch finds a mode's handler through the interpreter tag of the mode object. Our tag has a vtable of its own whose
-// `dispatch` and `detach` go to the listener; every other method is torch's own, because Python kernels of custom ops
-// (python_op_registration_trampoline) and Python code that reads the mode stack arrive there as well. The mode carries
-// a real Python object, so reading the stack from Python is safe.
+// torch finds a mode's handler through the interpreter tag of the mode object, and insists that all tags are its own.
+// So while a recording runs, torch's tag has our vtable: `dispatch` and `detach` go to the listener if the mode on top
+// of the stack is ours, and to torch otherwise; every other method is torch's own, because Python kernels of custom ops
+// (python_op_registration_trampoline) arrive there as well. The mode carries a real Python object, so Python code may
+// read the stack.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -25,6 +26,15 @@ class OpListener {
 };
 
 using Mode = c10::impl::PyObject_TorchDispatchMode;
+
+// Has our vtable in place while it lives; guards nest, on any threads.
+class VtableGuard {
+ public:
+  VtableGuard();
+  ~VtableGuard();
+  VtableGuard(const VtableGuard&) = delete;
+  VtableGuard& operator=(const VtableGuard&) = delete;
+};
 
 // A mode for the stack. `python_object`: what Python sees of it (a reference is taken). The mode can outlive the
 // listener: call `silence` when the listener goes.

@@ -4,6 +4,7 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "support/check.h"
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/mutable_ops.h"
 #include "torch_bridge/shape_fallback.h"
 #include "torch_bridge/sym_node.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -29,6 +31,7 @@ struct OpFacts {
   const ops::OpInfo* info = nullptr;
   std::vector<ArgKind> args;
   bool mutates = false;
+  std::vector<size_t> written;  // with `mutates`: the arguments, where we can model it
   bool data_dependent = false;
   bool dynamic_shape =
       false;  // data-dependent for some arguments: torch's meta kernel knows and raises
@@ -49,6 +52,7 @@ OpFacts facts_of(const c10::OperatorHandle& op) {
     f.args.push_back(kind_of(a.real_type()));
     f.mutates |= a.alias_info() && a.alias_info()->isWrite();
   }
+  if (f.mutates) f.written = written_arguments(schema);
   for (const auto& r : schema.returns()) {
     f.only_tensor_returns &=
         r.type()->kind() == c10::TypeKind::TensorType || is_tensor_list(r.type());
@@ -77,6 +81,11 @@ class AutocastCacheOff {
 class ThreadState {
  public:
   ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic) : saved_(at::ThreadLocalState()) {
+    // An inference graph is the same without inference mode; its fakes are normal tensors.
+    if (c10::InferenceMode::is_enabled()) {
+      no_inference_.emplace(false);
+      c10::GradMode::set_enabled(false);
+    }
     c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Functionalize, true);
     functional::setFunctionalizationReapplyViewsTLS(true);
     c10::impl::TorchDispatchModeTLS::push_non_infra_mode_onto_stack(mode);
@@ -84,7 +93,9 @@ class ThreadState {
   }
 
  private:
+  VtableGuard vtable_;
   at::ThreadLocalStateGuard saved_;
+  std::optional<c10::InferenceMode> no_inference_;
   AutocastCacheOff autocast_;
 };
 
@@ -156,6 +167,8 @@ struct Recorder::Impl final : OpListener {
   ir::StackId stack;
   ir::NodeId parent;
   std::optional<std::string> failure;
+  const bool inference = c10::InferenceMode::is_enabled();  // of the caller
+  std::unordered_map<std::string, std::optional<MutableOpSupport>> mutable_ops;
   const std::function<const ir::Type&(ir::ValueId)> type_of_value =
       [this](ir::ValueId v) -> const ir::Type& { return graph.value(v).type; };
 
@@ -186,8 +199,8 @@ struct Recorder::Impl final : OpListener {
         dynamic_dims.empty() ? type_of(real) : shapes.value().input_type(real, dynamic_dims);
     Source s;
     s.real = real;
-    // Inference tensors have no autograd keys, and code inside torch asks for that.
-    c10::InferenceMode guard(real.is_inference());
+    // Under inference mode functionalisation cannot make views of normal tensors, and both kinds may meet.
+    c10::InferenceMode off(false);
     at::Tensor fake = new_fake(type);
     s.value = is_input ? graph.add_input(name, ir::Type::of(type))
                        : graph.add_attribute(name, ir::Type::of(type));
@@ -308,7 +321,7 @@ struct Recorder::Impl final : OpListener {
   void refuse(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
     if (f.data_dependent)
       throw Unsupported(cat(f.target, ": its result depends on data (data-dependent)"));
-    if (f.mutates)
+    if (f.mutates && f.written.empty())
       throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
     if (f.target == "aten._conj.default" || f.target == "aten._neg_view.default")
       throw Unsupported(cat(f.target, ": a lazily changed view"));
@@ -379,10 +392,17 @@ struct Recorder::Impl final : OpListener {
                       size_t base, std::vector<ir::Arg> args,
                       const std::vector<at::Tensor>& tensors) {
     auto predicted = predict(op, f, c10::ArrayRef<c10::IValue>(s.data() + base, s.size() - base));
+    std::vector<at::Tensor> written;
+    for (size_t i : f.written) {
+      if (s[base + i].isTensor() && s[base + i].toTensor().defined())
+        written.push_back(s[base + i].toTensor());
+    }
+    if (predicted.empty() && written.empty() && !(f.info && f.info->has(ops::Effect)))
+      throw Unsupported(cat(f.target, ": an op that gives nothing back"));
     s.resize(base);
     std::vector<ir::Type> types;
     std::vector<int32_t> lengths;
-    bool any_list = false, any_tensor = predicted.empty();
+    bool any_list = !written.empty(), any_tensor = predicted.empty() || !written.empty();
     for (const PredictedReturn& r : predicted) {
       any_list |= r.is_list;
       any_tensor |= r.is_tensor;
@@ -394,6 +414,10 @@ struct Recorder::Impl final : OpListener {
     if (!any_tensor) {  // it told something about metadata, which is constant
       for (PredictedReturn& r : predicted) s.push_back(std::move(r.data));
       return;
+    }
+    for (const at::Tensor& t : written) {
+      types.push_back(type_after_write(t));
+      lengths.push_back(-1);
     }
     ir::Node& node = add_node(f, std::move(args), std::move(types));
     if (any_list) node.returns = std::move(lengths);
@@ -409,6 +433,15 @@ struct Recorder::Impl final : OpListener {
       else
         s.emplace_back(std::move(list[0]));
     }
+    // From here on the written fakes stand for what the op left in them.
+    for (const at::Tensor& t : written) bind(t, node.outputs[next++]);
+  }
+
+  ir::Type type_after_write(const at::Tensor& fake) const {
+    ir::Type type = graph.value(value_of(fake)).type;
+    type.tensor.offset = 0;
+    type.tensor.requires_grad = false;
+    return type;
   }
 
   ir::Type type_of_data(const c10::IValue& v) const {
@@ -448,7 +481,7 @@ struct Recorder::Impl final : OpListener {
       functional::sync(s.wrapper);
       if (value_of(w->value()) == s.value) continue;
       check_alone(i);
-      if (s.real.is_inference() && !c10::InferenceMode::is_enabled()) {
+      if (s.real.is_inference() && !inference) {
         throw Unsupported("an inference tensor changes in place outside inference mode");
       }
       graph.mutations.push_back(
@@ -643,6 +676,11 @@ at::Tensor Recorder::add_attribute(const at::Tensor& real, const std::string& na
 void Recorder::enter() {
   OXY_CHECK(!impl_->state, "a recording is entered twice");
   impl_->state.emplace(impl_->mode, impl_->shapes.has_value());
+}
+
+void Recorder::expect_op(const std::string& name) {
+  auto [it, is_new] = impl_->mutable_ops.try_emplace(name);
+  if (is_new) it->second.emplace(name);
 }
 
 void Recorder::leave() { impl_->state.reset(); }

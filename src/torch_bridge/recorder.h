@@ -53,6 +53,9 @@ class Recorder {
   // A tensor that is no input (a module's attribute): lifted as an attribute; the same tensor gives the same fake.
   at::Tensor add_attribute(const at::Tensor& real, const std::string& name);
 
+  // The recording will meet this op ("mylib::foo"): if it writes to its arguments, it is made functional.
+  void expect_op(const std::string& name);
+
   void enter();
   void leave();  // a second call does nothing
 

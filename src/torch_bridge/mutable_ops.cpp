@@ -1,0 +1,112 @@
+#include "torch_bridge/mutable_ops.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/boxing/KernelFunction.h>
+
+#include "support/check.h"
+
+namespace oxy::bridge {
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+struct Written {
+  at::Tensor wrapper, fake;
+};
+
+c10::IValue unwrapped(const c10::IValue& v) {
+  if (v.isTensor() && functional::isFunctionalTensor(v.toTensor())) {
+    functional::sync(v.toTensor());
+    return functional::from_functional_tensor(v.toTensor());
+  }
+  if (v.isTensorList() && functional::isFunctionalTensor(v.toTensorList())) {
+    functional::sync(v.toTensorList());
+    return functional::from_functional_tensor(v.toTensorList());
+  }
+  if (v.isOptionalTensorList() && functional::isFunctionalTensor(v.toOptionalTensorList())) {
+    functional::sync(v.toOptionalTensorList());
+    return functional::from_functional_tensor(v.toOptionalTensorList());
+  }
+  return v;
+}
+
+c10::IValue wrapped(const c10::IValue& v) {
+  if (v.isTensor() && v.toTensor().defined()) return functional::to_functional_tensor(v.toTensor());
+  if (v.isTensorList()) return functional::to_functional_tensor(v.toTensorList());
+  return v;
+}
+
+// A second name for the same value: the recorder gives it the value that the op leaves there.
+at::Tensor another_name(const at::Tensor& fake) {
+  return at::Tensor(fake.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      /*version_counter=*/0, /*allow_tensor_metadata_change=*/true));
+}
+
+void run_functionalized(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                        torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  const size_t base = stack->size() - schema.arguments().size();
+  std::vector<Written> written;
+  for (size_t i : written_arguments(schema)) {
+    const c10::IValue& v = (*stack)[base + i];
+    if (!v.isTensor() || !v.toTensor().defined()) continue;
+    if (!functional::isFunctionalTensor(v.toTensor()))
+      throw Unsupported("an op that writes to a constant");
+    written.push_back({v.toTensor(), {}});
+  }
+  for (size_t i = base; i < stack->size(); ++i) (*stack)[i] = unwrapped((*stack)[i]);
+  size_t next = 0;
+  {
+    at::AutoDispatchSkipFunctionalize below;
+    for (size_t i : written_arguments(schema)) {
+      c10::IValue& v = (*stack)[base + i];
+      if (!v.isTensor() || !v.toTensor().defined()) continue;
+      written[next].fake = another_name(v.toTensor());
+      v = written[next++].fake;
+    }
+    op.callBoxed(stack);
+  }
+  for (Written& w : written) {
+    functional::replace_(w.wrapper, w.fake);
+    functional::commit_update(w.wrapper);
+    functional::sync(w.wrapper);
+  }
+  for (size_t i = base; i < stack->size(); ++i) (*stack)[i] = wrapped((*stack)[i]);
+}
+
+}  // namespace
+
+std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
+  std::vector<size_t> out;
+  const std::string& name = schema.name();
+  if (name.starts_with("aten::") || name.starts_with("prim::") || name.starts_with("prims::"))
+    return out;
+  for (const auto& r : schema.returns()) {
+    if (r.alias_info()) return out;
+  }
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto& a = schema.arguments()[i];
+    if (!a.alias_info() || !a.alias_info()->isWrite()) continue;
+    if (!a.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) return {};
+    out.push_back(i);
+  }
+  return out;
+}
+
+MutableOpSupport::MutableOpSupport(std::string_view name) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& candidate : dispatcher.getAllOpNames()) {
+    if (candidate.name != name) continue;
+    auto op = dispatcher.findSchema(candidate);
+    if (!op || written_arguments(op->schema()).empty() ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::Functionalize))
+      continue;
+    handles_.push_back(
+        dispatcher.registerImpl(candidate, c10::DispatchKey::Functionalize,
+                                c10::KernelFunction::makeFromBoxedFunction<&run_functionalized>(),
+                                std::nullopt, nullptr, "oxyfuel, while recording"));
+  }
+}
+
+}  // namespace oxy::bridge
