@@ -7,9 +7,10 @@ import operator
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
 from oxyfuel import _C
 from oxyfuel.fx import aten_graph_to_fx, torch_graph_to_fx
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 
 def record(fn, *args, mode=torch.no_grad, **options):
