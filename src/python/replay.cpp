@@ -264,9 +264,6 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   std::vector<py::object> fakes;
   for (size_t i = 0; i < real.size(); ++i) {
     const std::string& name = ir.graph.def(ir.graph.inputs()[i]).target;
-    size_t same = 0;
-    while (same < i && !(real[same].is(real[i]) && THPVariable_Check(real[i].ptr()))) ++same;
-    if (same < i) throw Unsupported("the same tensor as two inputs");
     auto dynamic = options.dynamic.find(i);
     const bool fixed = dynamic == options.dynamic.end();
     fakes.push_back(fake_input(recorder, real[i], name, fixed ? nullptr : &dynamic->second));

@@ -167,6 +167,7 @@ struct Recorder::Impl final : OpListener {
   ir::StackId stack;
   ir::NodeId parent;
   std::optional<std::string> failure;
+  bool grad_mode_seen = false;
   const bool inference = c10::InferenceMode::is_enabled();  // of the caller
   std::unordered_map<std::string, std::optional<MutableOpSupport>> mutable_ops;
   const std::function<const ir::Type&(ir::ValueId)> type_of_value =
@@ -269,6 +270,7 @@ struct Recorder::Impl final : OpListener {
   }
 
   void record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
+    grad_mode_seen |= c10::GradMode::is_enabled();
     simplify_sizes();
     const OpFacts& f = facts_for(op);
     const size_t n = f.args.size(), base = s.size() - n;
@@ -507,12 +509,9 @@ struct Recorder::Impl final : OpListener {
     }
     if (std::any_of(attributes.begin(), attributes.end(), meets))
       throw Unsupported("an input that changes shares memory with an attribute");
-    auto [low, high] = bytes_touched(inputs[input].real);
-    if ((high - low) > static_cast<int64_t>(inputs[input].real.nbytes()) &&
-        !inputs[input].real.is_non_overlapping_and_dense())
-      return;  // gaps are fine: no element is named twice unless a stride is 0
-    for (int64_t i = 0; i < inputs[input].real.dim(); ++i) {
-      if (inputs[input].real.stride(i) == 0 && inputs[input].real.size(i) > 1)
+    const at::Tensor& t = inputs[input].real;
+    for (int64_t d = 0; d < t.dim(); ++d) {
+      if (t.stride(d) == 0 && t.size(d) > 1)
         throw Unsupported("an input that changes overlaps itself");
     }
   }
@@ -555,6 +554,10 @@ struct Recorder::Impl final : OpListener {
     return std::nullopt;
   }
 
+  [[noreturn]] static void refuse_gradients() {
+    throw Unsupported("a result that requires gradients");
+  }
+
   void add_outputs(const std::vector<at::Tensor>& results) {
     for (const at::Tensor& t : results) {
       if (t.defined()) functional::sync(t);
@@ -569,14 +572,18 @@ struct Recorder::Impl final : OpListener {
       }
       auto* w = wrapper_of(t);
       if (!w) throw Unsupported("a result that the recording did not make");
-      if (t.requires_grad()) throw Unsupported("a result that requires gradients");
+      // Views of an input that requires gradients say so too, where in eager no_grad hides it.
+      const bool needs_grad = t.requires_grad() && grad_mode_seen;
       if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
       const c10::StorageImpl* storage = storage_of(t);
       out.type = type_of(t);
+      out.type.requires_grad = false;
       if (auto input = input_with_storage(storage)) {
         describe_input_alias(out, t, *input);
+        if (needs_grad && out.kind != ir::OutputSpec::Kind::Input) refuse_gradients();
         continue;
       }
+      if (needs_grad) refuse_gradients();
       for (const Source& a : attributes) {
         if (!a.fresh && storage_of(a.wrapper) == storage)
           throw Unsupported("an attribute of the module is returned");

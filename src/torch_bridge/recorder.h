@@ -41,7 +41,8 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // A fake that stands for a real input: same metadata and requires_grad. The same tensor may come only once.
+  // A fake that stands for a real input: same metadata and requires_grad. A tensor that comes twice is two inputs that share
+  // memory.
   // Unsupported for what cannot be recorded (sparse, quantized, a subclass).
   // `dynamic_dims`: the dimensions whose sizes are symbols.
   at::Tensor add_input(const at::Tensor& real, const std::string& name,

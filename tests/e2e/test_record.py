@@ -274,6 +274,31 @@ def test_a_graph_that_leaves_another_grad_mode():
     assert torch.is_grad_enabled()
 
 
+def test_the_same_tensor_as_two_inputs():
+    recording = record(lambda x, y: (x + y, y), x23, x23)
+    got = aten_graph_to_fx(recording)(x23, x23)
+    assert torch.equal(got[0], x23 + x23) and got[1] is x23
+    with pytest.raises(_C.Unsupported, match="shares memory"):
+        record(lambda x, y: x.add_(y), x23, x23)
+
+
+def test_autocast():
+    def fn(x):
+        return F.linear(x, x) + F.linear(x, x)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        recording = record(fn, x23)
+        got, wanted = aten_graph_to_fx(recording)(x23), fn(x23)
+    assert got.dtype == wanted.dtype == torch.bfloat16 and torch.equal(got, wanted)
+
+
+def test_inputs_that_require_gradients():
+    weight = torch.nn.Parameter(torch.randn(4, 3))
+    check(lambda x, w: (F.linear(x, w), w.t()), x23, weight.detach().requires_grad_())
+    with pytest.raises(_C.Unsupported, match="requires gradients"):
+        record(lambda x, w: F.linear(x, w), x23, weight, mode=torch.enable_grad)
+
+
 def test_inputs_with_offset_and_strides():
     base = torch.randn(6, 7)
     view = base[1:4, ::2]
