@@ -1,14 +1,17 @@
-// oxy-lower --to=loops|fused|schedule FILE: an ATen graph as text through the lowering, to the stage named.
+// oxy-lower --to=loops|fused|schedule FILE: an ATen graph as text through the lowering, to the
+// stage named.
 //   loops     the program before scheduling (the ir_pre_fusion log)
 //   fused     the program after inlining
 //   schedule  kernels, memory plan and the reasons why loops were not fused
-// FILE may be `-`. --no-kernels makes every op an extern step, --no-fusion a kernel of every loop.
+// No FILE, or `-`: standard input. --standard runs the graph passes first, --no-kernels makes every
+// op an extern step, --no-fusion a kernel of every loop.
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "ir/text.h"
 #include "loops/build.h"
+#include "passes/pass_list.h"
 #include "schedule/inline_loops.h"
 #include "schedule/schedule.h"
 #include "support/check.h"
@@ -23,10 +26,26 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), end};
 }
 
-std::string lower(const std::string& text, const std::string& stage, const oxy::loops::BuildOptions& build,
-                  const oxy::schedule::ScheduleOptions& options) {
+struct Options {
+  std::string stage = "schedule", path = "-";
+  bool standard = false;
+  oxy::loops::BuildOptions build;
+  oxy::schedule::ScheduleOptions schedule;
+};
+
+// The passes that every CPU runs: not those that choose a library for products.
+void run_passes(oxy::ir::Graph& graph) {
+  for (const oxy::passes::Pass& pass : oxy::passes::standard_passes()) {
+    if (pass.name != "use_onednn" && pass.name != "choose_layouts") pass.run(graph);
+  }
+  graph.compact();
+}
+
+std::string lower(const std::string& text, const Options& options) {
+  const std::string& stage = options.stage;
   oxy::ir::Graph graph = oxy::ir::parse(text);
-  oxy::loops::Program program = oxy::loops::build_program(graph, build);
+  if (options.standard) run_passes(graph);
+  oxy::loops::Program program = oxy::loops::build_program(graph, options.build);
   oxy::loops::verify(program);
   if (stage == "loops") return oxy::loops::print(program);
   if (stage == "fused") {
@@ -35,7 +54,7 @@ std::string lower(const std::string& text, const std::string& stage, const oxy::
     return oxy::loops::print(program);
   }
   if (stage != "schedule") throw oxy::UserError("--to is one of loops, fused, schedule");
-  oxy::schedule::Schedule s = oxy::schedule::make_schedule(std::move(program), options);
+  oxy::schedule::Schedule s = oxy::schedule::make_schedule(std::move(program), options.schedule);
   for (const oxy::schedule::Kernel& k : s.kernels) oxy::schedule::verify(k);
   return oxy::schedule::print(s);
 }
@@ -43,22 +62,27 @@ std::string lower(const std::string& text, const std::string& stage, const oxy::
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string stage = "schedule", path;
-  oxy::loops::BuildOptions build;
-  oxy::schedule::ScheduleOptions options;
+  Options options;
   for (int i = 1; i < argc; ++i) {
     std::string a = argv[i];
-    if (a.rfind("--to=", 0) == 0) stage = a.substr(5);
-    else if (a == "--no-kernels") build.kernels = false;
-    else if (a == "--no-fusion") options.fusion = false;
-    else path = a;
-  }
-  if (path.empty()) {
-    std::cerr << "usage: oxy-lower --to=loops|fused|schedule [--no-kernels] [--no-fusion] FILE\n";
-    return 2;
+    if (a.rfind("--to=", 0) == 0)
+      options.stage = a.substr(5);
+    else if (a == "--standard")
+      options.standard = true;
+    else if (a == "--no-kernels")
+      options.build.kernels = false;
+    else if (a == "--no-fusion")
+      options.schedule.fusion = false;
+    else if (a.rfind("--", 0) != 0)
+      options.path = a;
+    else {
+      std::cerr << "usage: oxy-lower --to=loops|fused|schedule [--standard] [--no-kernels] "
+                   "[--no-fusion] [FILE]\n";
+      return 2;
+    }
   }
   try {
-    std::cout << lower(read(path), stage, build, options);
+    std::cout << lower(read(options.path), options);
     return 0;
   } catch (const std::exception& e) {
     std::cerr << "oxy-lower: " << e.what() << "\n";
