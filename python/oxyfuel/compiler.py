@@ -101,13 +101,12 @@ class _Graph:
 
     def _make_plan(self, args: tuple[Any, ...]) -> _C.CompiledPlan:
         if not self._shown:
-            log("graph_code", "captured graph", self._gm.code)
+            if _C.log_enabled("graph_code"):
+                log("graph_code", "captured graph", self._gm.print_readable(print_output=False))
             self._shown = True
-        torch_graph = _C.TorchGraph.from_fx(
-            self._gm
-        )  # anew: it holds the module's attributes of this moment
-        recording = _C.record(torch_graph, args)
-        plan = _C.make_plan(recording, torch_graph, args, self._settings)
+        # Anew: it holds the module's attributes of this moment.
+        torch_graph = _C.TorchGraph.from_fx(self._gm)
+        plan = _C.compile(torch_graph, args, self._settings)
         statistics.count("plans")
         statistics.count("kernels", plan.kernel_count())
         statistics.count("kernel_calls", plan.kernel_calls())

@@ -67,8 +67,9 @@ class PythonPrinter {
   }
 
   std::string fresh(std::string base) {
-    static const std::unordered_set<std::string> reserved = {"abs", "all", "any", "max", "min", "pow", "round",
-                                                             "sum", "torch", "self", "is", "not", "and", "or"};
+    static const std::unordered_set<std::string> reserved = {
+        "abs",   "all",  "and",  "any", "complex", "float", "hash", "is",   "max",  "min",
+        "not",   "or",   "pow",  "round", "self",  "set",   "slice", "sum", "torch"};
     int& n = used_[base];
     std::string name = n == 0 && !reserved.contains(base) ? base : cat(base, "_", n == 0 ? 1 : n);
     n = n == 0 && reserved.contains(base) ? 2 : n + 1;

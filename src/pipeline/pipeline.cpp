@@ -91,8 +91,10 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
   trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
   trace.show(std::nullopt, "fx_graph_runnable.py", [&] { return ir::python_program(aten); });
   if (!compiler || !settings.kernels) {
-    trace.show(Artifact::aot_graphs, "", [&] { return ir::print(aten); });
+    trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
+    trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
     runtime::Plan plan = runtime::make_extern_plan(aten);
+    trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(plan); });
     count_steps(plan, report);
     return plan;
   }

@@ -13,6 +13,8 @@
 #include "pipeline/compilers.h"
 #include "pipeline/pipeline.h"
 #include "support/settings.h"
+#include "support/text.h"
+#include "support/timing.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/tensor_meta.h"
 
@@ -39,9 +41,8 @@ std::string own_folder() {
   return std::filesystem::path(info.dli_fname).parent_path().string();
 }
 
-// The time of the recording belongs to the compilation too, but happened before its trace began.
-std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch_ir, const py::tuple& args,
-                                        const Settings& settings) {
+std::shared_ptr<CompiledPlan> plan_of(const Recording& r, const py::tuple& args,
+                                      const Settings& settings, pipeline::Trace& trace) {
   bridge::Executable::Options options;
   options.strict = settings.strict;
   auto inputs = inputs_of(args);
@@ -49,16 +50,46 @@ std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch
   runtime::Plan plan;
   {
     py::gil_scoped_release released;
-    pipeline::Trace trace(settings, r.graph.name);
-    trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
     std::string why;
     auto compiler = pipeline::compiler_for(settings, own_folder(), why);
     plan = pipeline::compile(r.graph, settings, compiler.get(), trace, report);
-    trace.finish();
   }
   auto compiled = std::make_shared<CompiledPlan>(std::move(plan), r.attributes, inputs, options, r.result);
   compiled->report = report;
   return compiled;
+}
+
+void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
+  trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
+}
+
+std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch_ir, const py::tuple& args,
+                                        const Settings& settings) {
+  pipeline::Trace trace(settings, r.graph.name);
+  show_torch_graph(trace, torch_ir);
+  auto compiled = plan_of(r, args, settings, trace);
+  trace.finish();
+  return compiled;
+}
+
+// Records and plans under one trace. What was reached before a failure stays in the folder, with the reason.
+std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args, const Settings& settings) {
+  pipeline::Trace trace(settings, torch_ir.graph.name);
+  try {
+    Recording recording;
+    {
+      Phase phase(trace.timeline(), "record");
+      recording = record(torch_ir, args);
+    }
+    show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
+    auto compiled = plan_of(recording, args, settings, trace);
+    trace.finish();
+    return compiled;
+  } catch (const std::exception& e) {
+    trace.write("error.txt", cat(e.what(), "\n"));
+    trace.finish();
+    throw;
+  }
 }
 
 py::dict pool_stats() {
@@ -102,6 +133,8 @@ void bind_execution(py::module_& m) {
       .def("kernel_calls", [](const CompiledPlan& p) { return p.report.kernel_calls; }, "Kernels a call runs.");
   m.def("make_plan", &make_plan, py::arg("recording"), py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),
         "A plan for inputs like these.");
+  m.def("compile", &compile, py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),
+        "Records a call with inputs like these, and plans it.");
   m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
   m.def("pool_stats", &pool_stats, "The pool of large outputs: bytes cached and in use, hits, misses.");
   m.def("trim_pool", [] { bridge::output_pool().trim(); }, "Gives the pool's idle memory back.");
