@@ -30,6 +30,10 @@ _TORCH_CANNOT = (
         "data does not exist yet",
         "an op that reads the data of its input to find its result's shape",
     ),
+    (
+        "a tensor being mutated that has internal overlap",
+        "a write to a tensor that overlaps itself",
+    ),
     ("output has alias annotations", "an op in place that torch cannot functionalise"),
 )
 
