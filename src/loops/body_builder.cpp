@@ -26,7 +26,9 @@ Scalar BodyBuilder::emit(Inst inst) {
   return {id, writer_.inst(id).dtype};
 }
 
-Scalar BodyBuilder::constant(double v, DType dtype) { return {writer_.emit_const(v, dtype), dtype}; }
+Scalar BodyBuilder::constant(double v, DType dtype) {
+  return {writer_.emit_const(v, dtype), dtype};
+}
 
 Scalar BodyBuilder::constant_int(int64_t v, DType dtype) {
   if (ir::is_floating(dtype)) return constant(static_cast<double>(v), dtype);
@@ -65,7 +67,8 @@ Scalar BodyBuilder::load_view(ir::ValueId value, const Index& index) {
   return ops::find(def)->element(*this, def, graph_.value(value).index, index);
 }
 
-// v where the mask holds, else `otherwise`. A load that has just been made under this mask takes the other value itself.
+// v where the mask holds, else `otherwise`. A load that has just been made under this mask takes
+// the other value itself.
 Scalar BodyBuilder::masked(Scalar v, Scalar otherwise) {
   Inst last = writer_.inst(v.id);
   if (last.op == LoopOp::Load && last.args.size() == 2 && last.args[0] == mask_->id) {

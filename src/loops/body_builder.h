@@ -45,7 +45,8 @@ class BodyBuilder final : public ops::LoopBuilder {
   VariableScope& variables_;
   BodyWriter writer_;
   std::optional<ops::Scalar> mask_;  // holds wherever what is being built is used
-  std::map<std::tuple<uint32_t, uint64_t, bool, uint32_t>, Expr> indirect_;  // value, size, wrap, mask
+  std::map<std::tuple<uint32_t, uint64_t, bool, uint32_t>, Expr>
+      indirect_;  // value, size, wrap, mask
 };
 
 }  // namespace oxy::loops

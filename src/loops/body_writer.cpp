@@ -39,10 +39,14 @@ bool is_number_op(LoopOp op) {
 
 double round_to(double v, DType dtype) {
   switch (dtype) {
-    case DType::F32: return static_cast<float>(v);
-    case DType::BF16: return round_bf16(v);
-    case DType::F16: return round_f16(v);
-    default: return v;
+    case DType::F32:
+      return static_cast<float>(v);
+    case DType::BF16:
+      return round_bf16(v);
+    case DType::F16:
+      return round_f16(v);
+    default:
+      return v;
   }
 }
 
@@ -99,14 +103,20 @@ bool BodyWriter::is_const(uint32_t id, double value) const {
 bool BodyWriter::exact_in(uint32_t id, DType half) const {
   const Inst& i = body_[id];
   switch (i.op) {
-    case LoopOp::Cast: return body_[i.args[0]].dtype == half;
-    case LoopOp::Const: return round_to(i.number, half) == i.number;
+    case LoopOp::Cast:
+      return body_[i.args[0]].dtype == half;
+    case LoopOp::Const:
+      return round_to(i.number, half) == i.number;
     case LoopOp::Neg:
-    case LoopOp::Abs: return exact_in(i.args[0], half);
+    case LoopOp::Abs:
+      return exact_in(i.args[0], half);
     case LoopOp::Max:
-    case LoopOp::Min: return exact_in(i.args[0], half) && exact_in(i.args[1], half);
-    case LoopOp::Where: return exact_in(i.args[1], half) && exact_in(i.args[2], half);
-    default: return false;
+    case LoopOp::Min:
+      return exact_in(i.args[0], half) && exact_in(i.args[1], half);
+    case LoopOp::Where:
+      return exact_in(i.args[1], half) && exact_in(i.args[2], half);
+    default:
+      return false;
   }
 }
 
@@ -134,10 +144,18 @@ std::optional<uint32_t> BodyWriter::fold_constants(const Inst& inst) {
   // Doubles round f32 results correctly: 53 >= 2 * 24 + 2.
   double r = 0;
   switch (inst.op) {
-    case LoopOp::Add: r = a.number + b.number; break;
-    case LoopOp::Sub: r = a.number - b.number; break;
-    case LoopOp::Mul: r = a.number * b.number; break;
-    default: r = a.number / b.number; break;
+    case LoopOp::Add:
+      r = a.number + b.number;
+      break;
+    case LoopOp::Sub:
+      r = a.number - b.number;
+      break;
+    case LoopOp::Mul:
+      r = a.number * b.number;
+      break;
+    default:
+      r = a.number / b.number;
+      break;
   }
   return emit_const(r, inst.dtype);
 }
@@ -152,7 +170,8 @@ std::optional<uint32_t> BodyWriter::fold_comparison(const Inst& inst) {
   };
   auto a = expr(inst.args[0]), b = expr(inst.args[1]);
   if (!a || !b) return std::nullopt;
-  bool swap = inst.op == LoopOp::Ge || inst.op == LoopOp::Lt;  // a >= b is not (a < b); a > b is b < a
+  bool swap =
+      inst.op == LoopOp::Ge || inst.op == LoopOp::Lt;  // a >= b is not (a < b); a > b is b < a
   std::optional<bool> less = swap ? sym::known_less(*a, *b) : sym::known_less(*b, *a);
   if (!less) return std::nullopt;
   bool negated = inst.op == LoopOp::Ge || inst.op == LoopOp::Le;

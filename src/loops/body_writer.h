@@ -1,7 +1,8 @@
-// Appends instructions to a loop body: equal instructions are one, constants fold, identities vanish.
+// Appends instructions to a loop body: equal instructions are one, constants fold, identities
+// vanish.
 //
-// Every rule keeps the value bit for bit: x*1, x/1 and x-0 are x, but x+0 stays (it turns -0 into 0), and a rounding
-// f32 -> bf16 -> f32 stays unless the value is known to be representable.
+// Every rule keeps the value bit for bit: x*1, x/1 and x-0 are x, but x+0 stays (it turns -0 into
+// 0), and a rounding f32 -> bf16 -> f32 stays unless the value is known to be representable.
 #pragma once
 
 #include "loops/loop_ir.h"

@@ -22,8 +22,10 @@ bool is_supported(DType d) {
     case DType::BF16:
     case DType::F32:
     case DType::F64:
-    case DType::B8: return true;
-    default: return false;
+    case DType::B8:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -108,7 +110,8 @@ void ProgramBuilder::add_sources() {
     if (node.dead || node.kind != ir::NodeKind::Attribute) continue;
     uint32_t source = count++;
     if (!graph_.value(node.outputs[0]).type.is_tensor()) continue;
-    BufferId id = add_buffer(Buffer::Kind::Attribute, node.outputs[0], "", graph_.tensor_type(node.outputs[0]));
+    BufferId id = add_buffer(Buffer::Kind::Attribute, node.outputs[0], "",
+                             graph_.tensor_type(node.outputs[0]));
     program_.buffers[id].name = cat("attr", source);
     program_.buffers[id].source = source;
     program_.buffer_of[node.outputs[0]] = id;
@@ -171,8 +174,8 @@ BufferId ProgramBuilder::result_buffer(ir::ValueId v) {
   type.requires_grad = false;
   bool escapes = escapes_[v.index];
   if (!escapes && !type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
-  BufferId b = add_buffer(escapes ? Buffer::Kind::Output : Buffer::Kind::Temp, v, "buf",
-                          std::move(type));
+  BufferId b =
+      add_buffer(escapes ? Buffer::Kind::Output : Buffer::Kind::Temp, v, "buf", std::move(type));
   program_.buffer_of[v] = b;
   return b;
 }
@@ -207,7 +210,8 @@ void ProgramBuilder::add_reduction(const ir::Node& n) {
   for (size_t d = 0; d < in.sizes.size(); ++d) {
     bool reduced = std::binary_search(spec.dims.begin(), spec.dims.end(), static_cast<int64_t>(d));
     if (!in.sizes[d].is_const(1)) index[d] = scope.get(reduced ? 'r' : 'p', in.sizes[d]);
-    if (!index[d].is_const()) (reduced ? folded : loop.axes).push_back({index[d], in.sizes[d], reduced});
+    if (!index[d].is_const())
+      (reduced ? folded : loop.axes).push_back({index[d], in.sizes[d], reduced});
     if (!reduced) out.push_back(index[d]);
     if (reduced && spec.keepdim) out.push_back(0);
   }
@@ -220,7 +224,8 @@ void ProgramBuilder::add_reduction(const ir::Node& n) {
   program_.steps.push_back(std::move(loop));
 }
 
-// A result that lies in an argument's memory keeps that memory alive for longer than a planned arena knows.
+// A result that lies in an argument's memory keeps that memory alive for longer than a planned
+// arena knows.
 void ProgramBuilder::may_alias(const ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
   if (info && !info->has(ops::View)) return;
@@ -279,7 +284,8 @@ std::optional<Buffer> ProgramBuilder::strided_alias(ir::ValueId v) {
   BodyBuilder builder(graph_, *this, scope, body);
   ops::Scalar r = builder.load(v, index);
   const Inst& load = body[r.id];
-  if (load.op != LoopOp::Load || !load.args.empty() || load.dtype != type.dtype) return std::nullopt;
+  if (load.op != LoopOp::Load || !load.args.empty() || load.dtype != type.dtype)
+    return std::nullopt;
   const Buffer& root = program_.buffers[load.buffer];
   if (root.type.dtype != type.dtype) return std::nullopt;
   Buffer alias;
@@ -309,7 +315,8 @@ BufferId ProgramBuilder::copy(ir::ValueId v, Buffer::Kind kind) {
   VariableScope scope(*program_.variables);
   Index index;
   loop.axes = axes_of(type.sizes, scope, index);
-  // Elements that share a place (an expanded view) are written once each: an extern op gets them spread out.
+  // Elements that share a place (an expanded view) are written once each: an extern op gets them
+  // spread out.
   if (!type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
   BodyBuilder body(graph_, *this, scope, loop.body);
   ops::Scalar r = body.load(v, index);
@@ -347,7 +354,8 @@ void ProgramBuilder::add_node(const ir::Node& n) {
   }
 }
 
-// A view that the caller gets as a tensor of its own takes over its source's memory where nobody else has it.
+// A view that the caller gets as a tensor of its own takes over its source's memory where nobody
+// else has it.
 void ProgramBuilder::finish_outputs() {
   std::unordered_map<BufferId, bool> taken;
   for (const ir::OutputSpec& o : graph_.outputs) {
@@ -361,7 +369,8 @@ void ProgramBuilder::finish_outputs() {
     BufferId b = in_memory(o.value);
     BufferId base = memory_of(program_, b);
     Buffer::Kind kind = program_.buffers[base].kind;
-    bool ours = kind == Buffer::Kind::Temp || kind == Buffer::Kind::Extern || kind == Buffer::Kind::Output;
+    bool ours =
+        kind == Buffer::Kind::Temp || kind == Buffer::Kind::Extern || kind == Buffer::Kind::Output;
     if (!ours || taken[base]) {
       program_.buffer_of[o.value] = base = copy(o.value, Buffer::Kind::Output);
     } else if (kind == Buffer::Kind::Temp) {
@@ -371,7 +380,8 @@ void ProgramBuilder::finish_outputs() {
   }
 }
 
-// The new value of an input is read after the last step, when other inputs may have changed already.
+// The new value of an input is read after the last step, when other inputs may have changed
+// already.
 void ProgramBuilder::finish_mutations() {
   for (const ir::Mutation& m : graph_.mutations) {
     if (!graph_.value(m.value).type.is_tensor()) continue;

@@ -8,7 +8,8 @@
 namespace oxy::loops {
 
 bool Loop::has_reduction() const {
-  return std::any_of(body.begin(), body.end(), [](const Inst& i) { return i.op == LoopOp::Reduce; });
+  return std::any_of(body.begin(), body.end(),
+                     [](const Inst& i) { return i.op == LoopOp::Reduce; });
 }
 
 Expr flat_offset(const Buffer& b, const Index& index) {

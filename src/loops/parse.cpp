@@ -1,6 +1,6 @@
 // Reads the text of a program.
-#include "loops/read_expr.h"
 #include "loops/loop_ir.h"
+#include "loops/read_expr.h"
 #include "support/check.h"
 
 namespace oxy::loops {
@@ -16,10 +16,14 @@ class Parser {
 
   Program run() {
     while (!lexer_.at_end()) {
-      if (lexer_.accept("buffer")) buffer();
-      else if (lexer_.accept("loop")) loop();
-      else if (lexer_.accept("extern")) extern_step();
-      else lexer_.fail("expected buffer, loop or extern");
+      if (lexer_.accept("buffer"))
+        buffer();
+      else if (lexer_.accept("loop"))
+        loop();
+      else if (lexer_.accept("extern"))
+        extern_step();
+      else
+        lexer_.fail("expected buffer, loop or extern");
     }
     return std::move(program_);
   }
@@ -128,7 +132,9 @@ void Parser::axes(Loop& loop, bool reduction) {
   lexer_.expect(")");
 }
 
-uint32_t Parser::arg() { return static_cast<uint32_t>(std::stoul(lexer_.expect(TokenKind::Percent).text)); }
+uint32_t Parser::arg() {
+  return static_cast<uint32_t>(std::stoul(lexer_.expect(TokenKind::Percent).text));
+}
 
 void Parser::statement(Loop& loop) {
   if (lexer_.is(TokenKind::Percent)) return value(loop);
@@ -165,10 +171,14 @@ Inst Parser::value_inst(LoopOp op) {
   i.dtype = dtype();
   switch (op) {
     case LoopOp::Const:
-      if (ir::is_floating(i.dtype)) i.number = lexer_.number();
-      else i.integer = lexer_.integer();
+      if (ir::is_floating(i.dtype))
+        i.number = lexer_.number();
+      else
+        i.integer = lexer_.integer();
       break;
-    case LoopOp::Index: i.index = {expr()}; break;
+    case LoopOp::Index:
+      i.index = {expr()};
+      break;
     case LoopOp::Symbol: {
       std::string name = lexer_.identifier();
       auto known = program_.pool->find_symbol(name);

@@ -10,12 +10,18 @@ namespace {
 
 std::string_view kind_name(Buffer::Kind k) {
   switch (k) {
-    case Buffer::Kind::Input: return "input";
-    case Buffer::Kind::Attribute: return "attribute";
-    case Buffer::Kind::Temp: return "temp";
-    case Buffer::Kind::Extern: return "extern";
-    case Buffer::Kind::Output: return "output";
-    case Buffer::Kind::View: return "view";
+    case Buffer::Kind::Input:
+      return "input";
+    case Buffer::Kind::Attribute:
+      return "attribute";
+    case Buffer::Kind::Temp:
+      return "temp";
+    case Buffer::Kind::Extern:
+      return "extern";
+    case Buffer::Kind::Output:
+      return "output";
+    case Buffer::Kind::View:
+      return "view";
   }
   return "";
 }
@@ -45,10 +51,18 @@ void print_inst(std::string& out, const Program& p, const Loop& loop, uint32_t i
   }
   cat_to(out, "%", id, " = ", ops::name(i.op), " ", ir::name(i.dtype));
   switch (i.op) {
-    case LoopOp::Const: cat_to(out, " ", const_text(i)); break;
-    case LoopOp::Index: cat_to(out, " ", i.index[0]); break;
-    case LoopOp::Symbol: cat_to(out, " ", i.index[0], " ", arg(0)); break;
-    case LoopOp::Reduce: cat_to(out, " ", ops::name(i.reduce), " ", arg(0)); break;
+    case LoopOp::Const:
+      cat_to(out, " ", const_text(i));
+      break;
+    case LoopOp::Index:
+      cat_to(out, " ", i.index[0]);
+      break;
+    case LoopOp::Symbol:
+      cat_to(out, " ", i.index[0], " ", arg(0));
+      break;
+    case LoopOp::Reduce:
+      cat_to(out, " ", ops::name(i.reduce), " ", arg(0));
+      break;
     case LoopOp::Load:
       cat_to(out, " ", index_text(p, i));
       if (!i.args.empty()) cat_to(out, " if ", arg(0), " else ", arg(1));
@@ -100,15 +114,17 @@ std::string print_extern(const Program& p, const ExternStep& e, size_t at) {
     });
   };
   bool known = p.graph && e.node.valid();
-  std::string out = cat("extern op", at, ": ", known ? std::string_view(p.graph->node(e.node).target) : "op",
-                        "(", names(e.reads), ") -> ", names(e.writes));
+  std::string out =
+      cat("extern op", at, ": ", known ? std::string_view(p.graph->node(e.node).target) : "op", "(",
+          names(e.reads), ") -> ", names(e.writes));
   if (known) append(out, origin_comment(p, e.node));
   return out + "\n";
 }
 
 std::string print_buffer(const Program& p, const Buffer& b) {
   std::string out = cat("buffer ", b.name, ": ", kind_name(b.kind));
-  if (b.kind == Buffer::Kind::Input || b.kind == Buffer::Kind::Attribute) cat_to(out, " ", b.source);
+  if (b.kind == Buffer::Kind::Input || b.kind == Buffer::Kind::Attribute)
+    cat_to(out, " ", b.source);
   if (b.kind == Buffer::Kind::View) cat_to(out, " of ", p.buffers[b.base].name);
   ir::TensorType type = b.type;
   type.requires_grad = false;
@@ -128,8 +144,10 @@ std::string print(const Program& p) {
   std::string out;
   for (const Buffer& b : p.buffers) append(out, print_buffer(p, b));
   for (size_t i = 0; i < p.steps.size(); ++i) {
-    if (const auto* l = std::get_if<Loop>(&p.steps[i])) append(out, print_loop(p, *l));
-    else append(out, print_extern(p, std::get<ExternStep>(p.steps[i]), i));
+    if (const auto* l = std::get_if<Loop>(&p.steps[i]))
+      append(out, print_loop(p, *l));
+    else
+      append(out, print_extern(p, std::get<ExternStep>(p.steps[i]), i));
   }
   return out;
 }

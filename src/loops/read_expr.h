@@ -6,8 +6,8 @@
 
 namespace oxy::loops {
 
-// The expression up to the next `,` `)` `]` `}` `:` `=` `{` or the end of the line. Unknown names become symbols that
-// are at least 0: the sizes of a text that stands alone.
+// The expression up to the next `,` `)` `]` `}` `:` `=` `{` or the end of the line. Unknown names
+// become symbols that are at least 0: the sizes of a text that stands alone.
 sym::Expr read_expr(Lexer& lexer, sym::ExprPool& pool);
 
 }  // namespace oxy::loops

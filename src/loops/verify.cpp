@@ -8,7 +8,9 @@ namespace oxy::loops {
 
 namespace {
 
-bool reads_memory(LoopOp op) { return op == LoopOp::Load || op == LoopOp::Store || op == LoopOp::StoreAdd; }
+bool reads_memory(LoopOp op) {
+  return op == LoopOp::Load || op == LoopOp::Store || op == LoopOp::StoreAdd;
+}
 
 bool takes_args(const Inst& i) {
   if (i.op == LoopOp::Load) return i.args.empty() || i.args.size() == 2;
@@ -28,7 +30,8 @@ void verify_buffers(const Program& p) {
 void verify_loop(const Program& p, const Loop& l) {
   std::unordered_set<Expr> known;
   std::vector<Expr> used;
-  for (const Axis& a : l.axes) OXY_CHECK(known.insert(a.var).second, l.name, ": axis ", a.var, " twice");
+  for (const Axis& a : l.axes)
+    OXY_CHECK(known.insert(a.var).second, l.name, ": axis ", a.var, " twice");
   std::vector<BufferId> stored;
   for (uint32_t k = 0; k < l.body.size(); ++k) {
     const Inst& i = l.body[k];
@@ -46,14 +49,16 @@ void verify_loop(const Program& p, const Loop& l) {
     for (Expr e : i.index) sym::collect_symbols(e, used);
     bool size_only = i.op == LoopOp::Check;
     for (Expr s : used) {
-      bool variable = !s.name().empty() && (s.name()[0] == 'p' || s.name()[0] == 'r' || s.name()[0] == 'i');
+      bool variable =
+          !s.name().empty() && (s.name()[0] == 'p' || s.name()[0] == 'r' || s.name()[0] == 'i');
       OXY_CHECK(size_only || !variable || known.contains(s), l.name, ": free variable ", s);
     }
   }
   for (const Inst& i : l.body) {
     if (i.op != LoopOp::Load) continue;
     for (BufferId b : stored) {
-      OXY_CHECK(memory_of(p, b) != memory_of(p, i.buffer), l.name, " reads what it writes: ", p.buffers[b].name);
+      OXY_CHECK(memory_of(p, b) != memory_of(p, i.buffer), l.name,
+                " reads what it writes: ", p.buffers[b].name);
     }
   }
 }
@@ -63,7 +68,9 @@ void verify_loop(const Program& p, const Loop& l) {
 void verify(const Program& p) {
   verify_buffers(p);
   std::unordered_set<BufferId> made;
-  auto make = [&](BufferId b) { OXY_CHECK(made.insert(b).second, p.buffers[b].name, " is written twice"); };
+  auto make = [&](BufferId b) {
+    OXY_CHECK(made.insert(b).second, p.buffers[b].name, " is written twice");
+  };
   auto read = [&](BufferId b) {
     const Buffer& m = p.buffers[memory_of(p, b)];
     bool given = m.kind == Buffer::Kind::Input || m.kind == Buffer::Kind::Attribute;

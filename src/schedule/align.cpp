@@ -78,8 +78,7 @@ class Aligner {
   Aligner(loops::Program& p, Group& a, Group& b) : program_(p), a_(a), b_(b) {}
 
   void run() {
-    for (int round = 0; round < 8 && split_once(); ++round) {
-    }
+    for (int round = 0; round < 8 && split_once(); ++round) {}
     match_by_memory();
     match_by_size();
     rename();
@@ -149,15 +148,18 @@ void Aligner::split(Group& g, Expr var, int64_t inner) {
   split_list(g.parallel);
 }
 
-// A digit (stride s, size n) of `coarse` is two digits (s, m) and (s*m, n/m) of `fine`: split it there.
-bool Aligner::split_against(const std::vector<Digit>& coarse, const std::vector<Digit>& fine, Group& g) {
+// A digit (stride s, size n) of `coarse` is two digits (s, m) and (s*m, n/m) of `fine`: split it
+// there.
+bool Aligner::split_against(const std::vector<Digit>& coarse, const std::vector<Digit>& fine,
+                            Group& g) {
   for (const Digit& c : coarse) {
     if (!c.size.is_const()) continue;
     for (const Digit& f : fine) {
       if (!(f.stride == c.stride) || !f.size.is_const()) continue;
       int64_t m = f.size.value(), n = c.size.value();
       if (m <= 1 || m >= n || n % m != 0) continue;
-      bool next = std::any_of(fine.begin(), fine.end(), [&](const Digit& d) { return d.stride == f.stride * m; });
+      bool next = std::any_of(fine.begin(), fine.end(),
+                              [&](const Digit& d) { return d.stride == f.stride * m; });
       if (!next) continue;
       split(g, c.var, m);
       return true;
@@ -167,10 +169,11 @@ bool Aligner::split_against(const std::vector<Digit>& coarse, const std::vector<
 }
 
 bool Aligner::split_once() {
-  return for_each_pair(a_, b_, false, [&](const Nest& na, const Inst& ia, const Nest& nb, const Inst& ib) {
-    std::vector<Digit> da = digits(na, ia), db = digits(nb, ib);
-    return split_against(da, db, a_) || split_against(db, da, b_);
-  });
+  return for_each_pair(a_, b_, false,
+                       [&](const Nest& na, const Inst& ia, const Nest& nb, const Inst& ib) {
+                         std::vector<Digit> da = digits(na, ia), db = digits(nb, ib);
+                         return split_against(da, db, a_) || split_against(db, da, b_);
+                       });
 }
 
 void Aligner::match_by_memory() {
@@ -232,7 +235,8 @@ void Aligner::rename() {
   for (const Axis& x : all_axes(b_)) {
     auto it = to_a_.find(x.var);
     Expr to = it != to_a_.end() ? it->second : x.var;
-    while (it == to_a_.end() && !used.insert(to).second) to = scope.get(x.reduction ? 'r' : 'p', x.size);
+    while (it == to_a_.end() && !used.insert(to).second)
+      to = scope.get(x.reduction ? 'r' : 'p', x.size);
     if (!(to == x.var)) subst.emplace_back(x.var, to);
   }
   rename_loaded_indices(subst);
@@ -274,8 +278,8 @@ Private private_part(const Nest& n, const Inst& i, const std::vector<Axis>& para
 }
 
 // Whether the private parts of a read stay within what the writer wrote at the same point.
-bool reads_own_point(const Private& write, const Private& read, const Nest& writer, const Inst& store,
-                     const std::vector<Axis>& parallel) {
+bool reads_own_point(const Private& write, const Private& read, const Nest& writer,
+                     const Inst& store, const std::vector<Axis>& parallel) {
   bool exact = read.constant == write.constant;
   std::vector<bool> used(write.digits.size(), false);
   for (const Digit& d : read.digits) {
@@ -289,7 +293,8 @@ bool reads_own_point(const Private& write, const Private& read, const Nest& writ
     exact &= found;
   }
   if (exact) return true;
-  // The writer's private elements of one point are one block, and the points' blocks do not overlap.
+  // The writer's private elements of one point are one block, and the points' blocks do not
+  // overlap.
   Expr span = 1;
   for (const Digit& w : write.digits) span = span + w.stride * (w.size - 1);
   if (!span.is_const()) return false;
@@ -322,10 +327,12 @@ bool is_common_axis(const Group& a, const Group& b, Expr var) {
 
 void align_groups(loops::Program& p, Group& a, Group& b) { Aligner(p, a, b).run(); }
 
-std::optional<std::vector<Axis>> common_parallel_axes(const Group& a, const Group& b, std::string& why) {
+std::optional<std::vector<Axis>> common_parallel_axes(const Group& a, const Group& b,
+                                                      std::string& why) {
   std::vector<Axis> common;
   for (const Axis& x : a.parallel) {
-    bool in_b = std::any_of(b.parallel.begin(), b.parallel.end(), [&](const Axis& y) { return y.var == x.var; });
+    bool in_b = std::any_of(b.parallel.begin(), b.parallel.end(),
+                            [&](const Axis& y) { return y.var == x.var; });
     if (in_b && is_common_axis(a, b, x.var)) common.push_back(x);
   }
   for_each_pair(a, b, false, [&](const Nest&, const Inst& ia, const Nest&, const Inst& ib) {
@@ -335,11 +342,13 @@ std::optional<std::vector<Axis>> common_parallel_axes(const Group& a, const Grou
     });
     return false;
   });
-  bool bad = for_each_pair(a, b, false, [&](const Nest& na, const Inst& ia, const Nest& nb, const Inst& ib) {
-    bool a_writes = ia.op != LoopOp::Load;
-    Private pa = private_part(na, ia, common), pb = private_part(nb, ib, common);
-    return a_writes ? !reads_own_point(pa, pb, na, ia, common) : !reads_own_point(pb, pa, nb, ib, common);
-  });
+  bool bad = for_each_pair(
+      a, b, false, [&](const Nest& na, const Inst& ia, const Nest& nb, const Inst& ib) {
+        bool a_writes = ia.op != LoopOp::Load;
+        Private pa = private_part(na, ia, common), pb = private_part(nb, ib, common);
+        return a_writes ? !reads_own_point(pa, pb, na, ia, common)
+                        : !reads_own_point(pb, pa, nb, ib, common);
+      });
   if (bad) {
     why = "an element is read at another point than where it is written";
     return std::nullopt;

@@ -16,20 +16,26 @@ namespace oxy::schedule {
 
 namespace {
 
-constexpr int64_t kChunk = 4096;       // elements of one parallel point of an elementwise kernel
-constexpr int64_t kLongAxis = 8192;    // an axis longer than this is cut even where others are parallel
+constexpr int64_t kChunk = 4096;  // elements of one parallel point of an elementwise kernel
+constexpr int64_t kLongAxis =
+    8192;  // an axis longer than this is cut even where others are parallel
 constexpr int64_t kWholeVectors = 64;  // elements that are whole vectors on any machine
 constexpr int64_t kTile = 64;          // side of a tile of a transposition
 constexpr int64_t kMinTileAxis = 16;
 constexpr int64_t kWantedPoints = 32;
 constexpr int64_t kMaxColumns = 1024, kMinColumns = 64;
-constexpr size_t kUnrolledBody = 48;   // instructions of a column reduction that is still unrolled
+constexpr size_t kUnrolledBody = 48;  // instructions of a column reduction that is still unrolled
 constexpr int64_t kUnroll = 4;
 
 class Arranger {
  public:
-  Arranger(loops::Program& p, Group g, const std::vector<bool>& needed, const ScheduleOptions& options)
-      : program_(p), group_(std::move(g)), needed_(needed), options_(options), scope_(*p.variables) {
+  Arranger(loops::Program& p, Group g, const std::vector<bool>& needed,
+           const ScheduleOptions& options)
+      : program_(p),
+        group_(std::move(g)),
+        needed_(needed),
+        options_(options),
+        scope_(*p.variables) {
     for (const Nest& n : group_.nests) {
       for (const Axis& a : n.axes) used_.insert(a.var);
     }
@@ -41,8 +47,10 @@ class Arranger {
     });
     sort_by_stride(group_.parallel, nests());
     merge_parallel();
-    if (elementwise) arrange_elementwise();
-    else cut_columns();
+    if (elementwise)
+      arrange_elementwise();
+    else
+      cut_columns();
     std::vector<Nest> list = std::move(group_.nests);
     Arrangement out;
     out.parallel = std::move(group_.parallel);
@@ -71,7 +79,8 @@ class Arranger {
   bool tile_transposed();
   void make_serial(size_t axis);
   void cut_columns();
-  // Cuts a parallel axis into pieces: the pieces stay parallel, what is inside belongs to the nests.
+  // Cuts a parallel axis into pieces: the pieces stay parallel, what is inside belongs to the
+  // nests.
   void cut(size_t axis, int64_t piece);
   void add_nest(Nest n, const Arrangement& out);
   bool walks_columns(const Nest& n, const Arrangement& out) const;
@@ -155,8 +164,9 @@ bool Arranger::tile_transposed() {
   std::vector<Axis>& axes = group_.parallel;
   Expr vector = innermost_;
   auto at = [&](Expr var) {
-    return static_cast<size_t>(std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == var; }) -
-                               axes.begin());
+    return static_cast<size_t>(
+        std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == var; }) -
+        axes.begin());
   };
   if (at(vector) == axes.size()) return false;
   for (const Nest& n : group_.nests) {
@@ -168,7 +178,8 @@ bool Arranger::tile_transposed() {
         auto c = coefficient(i.index[0], axes[other].var);
         if (axes[other].var == vector || !c || !c->is_const(1)) continue;
         size_t v = at(vector);
-        if (count_of(axes[other].size) < kMinTileAxis || count_of(axes[v].size) < kMinTileAxis) continue;
+        if (count_of(axes[other].size) < kMinTileAxis || count_of(axes[v].size) < kMinTileAxis)
+          continue;
         auto inside = [&](size_t axis) {
           if (count_of(axes[axis].size) <= kTile) {
             Expr var = axes[axis].var;
@@ -200,7 +211,8 @@ void Arranger::arrange_elementwise() {
   innermost_ = common_contiguous(group_.nests, axes);
   if (innermost_.is_const()) innermost_ = axes.back().var;
   if (tile_transposed()) return;
-  auto at = std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
+  auto at =
+      std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
   std::rotate(at, at + 1, axes.end());
   const Axis vector = axes.back();
   int64_t length = std::max<int64_t>(count_of(vector.size), 1);
@@ -256,21 +268,29 @@ void Arranger::cut_columns() {
 
 bool Arranger::walks_columns(const Nest& n, const Arrangement& out) const {
   const Inst* reduce = find_reduce(n);
-  if (!reduce || reduce->reduce == ops::ReduceKind::ArgMax || reduce->reduce == ops::ReduceKind::ArgMin) return false;
+  if (!reduce || reduce->reduce == ops::ReduceKind::ArgMax ||
+      reduce->reduce == ops::ReduceKind::ArgMin)
+    return false;
   if (innermost_.is_const() || is_reduction_axis(n, innermost_)) return false;
-  bool own = std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == innermost_; });
-  bool parallel = std::any_of(out.parallel.begin(), out.parallel.end(), [&](const Axis& a) { return a.var == innermost_; });
-  bool reduces = std::any_of(n.axes.begin(), n.axes.end(), [](const Axis& a) { return a.reduction; });
+  bool own =
+      std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == innermost_; });
+  bool parallel = std::any_of(out.parallel.begin(), out.parallel.end(),
+                              [&](const Axis& a) { return a.var == innermost_; });
+  bool reduces =
+      std::any_of(n.axes.begin(), n.axes.end(), [](const Axis& a) { return a.reduction; });
   return own && !parallel && reduces;
 }
 
 void Arranger::add_nest(Nest n, const Arrangement& out) {
-  if (walks_columns(n, out)) expand_columns(std::move(n), out.parallel);
-  else expanded_.push_back(std::move(n));
+  if (walks_columns(n, out))
+    expand_columns(std::move(n), out.parallel);
+  else
+    expanded_.push_back(std::move(n));
 }
 
 // Copies `from`'s first `count` instructions under a substitution; returns where each went.
-std::vector<uint32_t> append_copy(Body& to, const Body& from, size_t count, const Substitution& subst) {
+std::vector<uint32_t> append_copy(Body& to, const Body& from, size_t count,
+                                  const Substitution& subst) {
   std::vector<uint32_t> at(count);
   for (size_t k = 0; k < count; ++k) {
     Inst i = from[k];
@@ -289,12 +309,16 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   LoopOp fold = fold_of(reduce.reduce, reduce.dtype);
   std::vector<Axis> kept, folded;
   for (const Axis& a : n.axes) {
-    bool common = std::any_of(parallel.begin(), parallel.end(), [&](const Axis& g) { return g.var == a.var; });
-    if (a.reduction) folded.push_back(a);
-    else if (!common) kept.push_back(a);
+    bool common = std::any_of(parallel.begin(), parallel.end(),
+                              [&](const Axis& g) { return g.var == a.var; });
+    if (a.reduction)
+      folded.push_back(a);
+    else if (!common)
+      kept.push_back(a);
   }
   // The tile's axis innermost.
-  std::stable_partition(kept.begin(), kept.end(), [&](const Axis& a) { return !(a.var == innermost_); });
+  std::stable_partition(kept.begin(), kept.end(),
+                        [&](const Axis& a) { return !(a.var == innermost_); });
   Expr offset = 0, stride = 1;
   for (size_t k = kept.size(); k-- > 0;) {
     offset = offset + kept[k].var * stride;
@@ -312,16 +336,23 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
     axes.insert(axes.begin(), parallel.begin(), parallel.end());
     return axes;
   };
-  auto load = [&] { return Inst{.op = LoopOp::Load, .dtype = reduce.dtype, .buffer = buffer, .index = {offset}}; };
+  auto load = [&] {
+    return Inst{.op = LoopOp::Load, .dtype = reduce.dtype, .buffer = buffer, .index = {offset}};
+  };
   auto store = [&](size_t v) {
-    return Inst{.op = LoopOp::Store, .dtype = reduce.dtype, .args = {static_cast<uint32_t>(v)}, .buffer = buffer, .index = {offset}};
+    return Inst{.op = LoopOp::Store,
+                .dtype = reduce.dtype,
+                .args = {static_cast<uint32_t>(v)},
+                .buffer = buffer,
+                .index = {offset}};
   };
 
   Nest init{n.name + "_init", with_parallel(kept), {}, n.origins};
   init.body = {identity_of(reduce.reduce, reduce.dtype), store(0)};
 
   Nest rows{n.name, with_parallel(kept), {}, n.origins};
-  bool indirect = std::any_of(n.body.begin(), n.body.end(), [](const Inst& i) { return i.op == LoopOp::Symbol; });
+  bool indirect = std::any_of(n.body.begin(), n.body.end(),
+                              [](const Inst& i) { return i.op == LoopOp::Symbol; });
   bool divides = folded.back().size.is_const() && folded.back().size.value() % kUnroll == 0;
   bool unroll = divides && !indirect && at <= kUnrolledBody;
   std::vector<uint32_t> values;
@@ -330,7 +361,8 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
     Expr quarter = fresh('r', last.size.value() / kUnroll);
     folded.back() = {quarter, last.size.value() / kUnroll, false};
     for (int64_t u = 0; u < kUnroll; ++u) {
-      values.push_back(append_copy(rows.body, n.body, at, {{last.var, quarter * kUnroll + u}})[reduce.args[0]]);
+      values.push_back(
+          append_copy(rows.body, n.body, at, {{last.var, quarter * kUnroll + u}})[reduce.args[0]]);
     }
   } else {
     values.push_back(append_copy(rows.body, n.body, at, {})[reduce.args[0]]);
@@ -343,7 +375,8 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   };
   while (values.size() > 1) {
     std::vector<uint32_t> half;
-    for (size_t k = 0; k + 1 < values.size(); k += 2) half.push_back(combine(values[k], values[k + 1]));
+    for (size_t k = 0; k + 1 < values.size(); k += 2)
+      half.push_back(combine(values[k], values[k + 1]));
     values = std::move(half);
   }
   rows.body.push_back(load());
@@ -374,14 +407,17 @@ void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept)
   for (size_t k = 0; k < order.size(); ++k) {
     PhaseAxis a{order[k].var, order[k].size, ForKind::Serial, false};
     bool last = k + 1 == order.size(), folded = reduces && k >= kept;
-    if (folded) a.kind = last && !positions ? ForKind::VectorReduce : ForKind::Reduce;
-    else if (last && !indirect) a.kind = ForKind::Vector;
+    if (folded)
+      a.kind = last && !positions ? ForKind::VectorReduce : ForKind::Reduce;
+    else if (last && !indirect)
+      a.kind = ForKind::Vector;
     a.tiled = a.kind == ForKind::Vector && !tiled_.is_const() && a.var == tiled_;
     ph.axes.push_back(a);
   }
 }
 
-// The axes that a reduction keeps come first, since it folds at each of their points; else the largest stride first.
+// The axes that a reduction keeps come first, since it folds at each of their points; else the
+// largest stride first.
 void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
   std::vector<Axis> kept, folded;
   std::unordered_set<Expr> reduced;
@@ -391,7 +427,8 @@ void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
     }
   }
   for (const Axis& a : ph.nests[0].axes) {
-    bool common = std::any_of(parallel.begin(), parallel.end(), [&](const Axis& g) { return g.var == a.var; });
+    bool common = std::any_of(parallel.begin(), parallel.end(),
+                              [&](const Axis& g) { return g.var == a.var; });
     if (!common) (reduced.contains(a.var) ? folded : kept).push_back(a);
   }
   std::vector<Nest*> all;
@@ -399,7 +436,8 @@ void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
   sort_by_stride(kept, all);
   sort_by_stride(folded, all);
   auto fix_innermost = [&](std::vector<Axis>& axes) {
-    auto at = std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
+    auto at =
+        std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
     if (at == axes.end()) return;
     std::rotate(at, at + 1, axes.end());
   };
@@ -426,7 +464,8 @@ void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
 
 }  // namespace
 
-Arrangement arrange_loops(loops::Program& p, Group g, const std::vector<bool>& needed, const ScheduleOptions& options) {
+Arrangement arrange_loops(loops::Program& p, Group g, const std::vector<bool>& needed,
+                          const ScheduleOptions& options) {
   return Arranger(p, std::move(g), needed, options).run();
 }
 

@@ -1,11 +1,13 @@
-// The loops of a kernel: which axes are parallel, which each phase of a point walks by itself, in which order, and
-// where axes are merged or cut. After fusion (the group is final) and before emission (which places statements).
+// The loops of a kernel: which axes are parallel, which each phase of a point walks by itself, in
+// which order, and where axes are merged or cut. After fusion (the group is final) and before
+// emission (which places statements).
 //
-// Elementwise groups: contiguous axes merge; a long axis is cut into chunks, so that a kernel has few parallel points
-// with substantial work; memory walked in two directions is walked in square tiles.
-// Groups with rows: the parallel axes stay, each nest walks its own axes inside the point.
-// Groups with columns: the contiguous parallel axis is cut into tiles; a reduction keeps one accumulator a column in a
-// local buffer and walks its rows around the loop over the tile, so that memory is read as it lies.
+// Elementwise groups: contiguous axes merge; a long axis is cut into chunks, so that a kernel has
+// few parallel points with substantial work; memory walked in two directions is walked in square
+// tiles. Groups with rows: the parallel axes stay, each nest walks its own axes inside the point.
+// Groups with columns: the contiguous parallel axis is cut into tiles; a reduction keeps one
+// accumulator a column in a local buffer and walks its rows around the loop over the tile, so that
+// memory is read as it lies.
 #pragma once
 
 #include "schedule/fuse_nests.h"
@@ -30,7 +32,9 @@ struct Arrangement {
   std::unordered_map<BufferId, Expr> locals;  // buffers of one point and their elements
 };
 
-// `needed` says which buffers must be in memory after the kernel. Adds local buffers to the program.
-Arrangement arrange_loops(loops::Program& p, Group g, const std::vector<bool>& needed, const ScheduleOptions& options);
+// `needed` says which buffers must be in memory after the kernel. Adds local buffers to the
+// program.
+Arrangement arrange_loops(loops::Program& p, Group g, const std::vector<bool>& needed,
+                          const ScheduleOptions& options);
 
 }  // namespace oxy::schedule

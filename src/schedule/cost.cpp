@@ -16,19 +16,24 @@ int cost_of(LoopOp op, ops::DType) {
     case LoopOp::Symbol:
     case LoopOp::Check:
     case LoopOp::Reduce:
-    case LoopOp::Bitcast: return 0;
+    case LoopOp::Bitcast:
+      return 0;
     case LoopOp::Div:
     case LoopOp::Sqrt:
-    case LoopOp::Reciprocal: return 4;
+    case LoopOp::Reciprocal:
+      return 4;
     case LoopOp::FloorDiv:
     case LoopOp::Mod:
     case LoopOp::Fmod:
-    case LoopOp::Rsqrt: return 8;
-    default: break;
+    case LoopOp::Rsqrt:
+      return 8;
+    default:
+      break;
   }
   bool math = op >= LoopOp::Exp && op <= LoopOp::Lgamma;
-  bool simple = op == LoopOp::Floor || op == LoopOp::Ceil || op == LoopOp::Round || op == LoopOp::Trunc ||
-                op == LoopOp::IsNan || op == LoopOp::IsInf || op == LoopOp::CopySign;
+  bool simple = op == LoopOp::Floor || op == LoopOp::Ceil || op == LoopOp::Round ||
+                op == LoopOp::Trunc || op == LoopOp::IsNan || op == LoopOp::IsInf ||
+                op == LoopOp::CopySign;
   return math && !simple ? 16 : 1;
 }
 

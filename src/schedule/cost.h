@@ -1,4 +1,5 @@
-// What things cost, in the units of one simple vector operation per element. Rough on purpose: it only ranks choices.
+// What things cost, in the units of one simple vector operation per element. Rough on purpose: it
+// only ranks choices.
 #pragma once
 
 #include "loops/loop_ir.h"

@@ -19,8 +19,8 @@ constexpr uint32_t kNone = UINT32_MAX;
 // One instruction of a phase: where it goes.
 struct Item {
   uint32_t nest = 0, inst = 0;
-  uint32_t level = 0;   // 0: at the parallel point; k: inside the k-th loop of the phase
-  bool after = false;   // after the loop inside its level: it needs the result of a reduction
+  uint32_t level = 0;  // 0: at the parallel point; k: inside the k-th loop of the phase
+  bool after = false;  // after the loop inside its level: it needs the result of a reduction
 };
 
 class KernelEmitter {
@@ -94,8 +94,8 @@ class KernelEmitter {
   std::vector<Scope> scopes_;
   std::map<BufferId, uint32_t> writers_;  // how many nests store it
   std::map<BufferId, uint32_t> entry_;
-  std::set<BufferId> loaded_, stored_;    // by emitted statements
-  std::set<BufferId> unforwarded_;        // some load must find it in memory
+  std::set<BufferId> loaded_, stored_;  // by emitted statements
+  std::set<BufferId> unforwarded_;      // some load must find it in memory
   uint32_t next_value_ = 0, next_acc_ = 0;
 
   // Of the phase being emitted.
@@ -115,7 +115,8 @@ bool KernelEmitter::Key::operator<(const Key& o) const {
   // Equal hashes of different instructions: any fixed order does.
   if (inst.args != o.inst.args) return inst.args < o.inst.args;
   if (inst.op != o.inst.op) return inst.op < o.inst.op;
-  uint64_t e = inst.index.empty() ? 0 : inst.index[0].bits(), eo = o.inst.index.empty() ? 0 : o.inst.index[0].bits();
+  uint64_t e = inst.index.empty() ? 0 : inst.index[0].bits(),
+           eo = o.inst.index.empty() ? 0 : o.inst.index[0].bits();
   if (e != eo) return e < eo;
   return std::tie(inst.number, inst.integer, inst.buffer, inst.dtype) <
          std::tie(o.inst.number, o.inst.integer, o.inst.buffer, o.inst.dtype);
@@ -142,7 +143,8 @@ void KernelEmitter::collect_traffic() {
       for (const Inst& i : n.body) {
         if (i.op != LoopOp::Load || !writers_.contains(i.buffer)) continue;
         auto [at, s] = store[i.buffer];
-        bool same = s->index[0] == i.index[0] && writers_[i.buffer] == 1 && (at == k || in_no_loop[i.buffer]);
+        bool same = s->index[0] == i.index[0] && writers_[i.buffer] == 1 &&
+                    (at == k || in_no_loop[i.buffer]);
         if (!same) unforwarded_.insert(i.buffer);
       }
     }
@@ -159,7 +161,8 @@ uint32_t KernelEmitter::level_of(const Inst& i, uint32_t nest) const {
     for (uint32_t k = 0; k < phase().axes.size(); ++k) {
       if (phase().axes[k].var == s) level = std::max(level, k + 1);
     }
-    if (auto it = symbol_level_.find(s); it != symbol_level_.end()) level = std::max(level, it->second);
+    if (auto it = symbol_level_.find(s); it != symbol_level_.end())
+      level = std::max(level, it->second);
   }
   return level;
 }
@@ -238,7 +241,8 @@ void KernelEmitter::emit_level(uint32_t level, Block& out) {
   if (level == phase().axes.size()) {
     for (const Reduction& r : reductions_) {
       const Inst& i = phase().nests[r.nest].body[r.inst];
-      out.push_back(Stmt{Accumulate{r.acc, value_[r.nest][i.args[0]], i.index.empty() ? Expr(0) : i.index[0]}});
+      out.push_back(Stmt{
+          Accumulate{r.acc, value_[r.nest][i.args[0]], i.index.empty() ? Expr(0) : i.index[0]}});
     }
   }
   for (const Item& i : after_[level]) emit_item(i, out);
@@ -309,7 +313,8 @@ void KernelEmitter::emit_store(const Inst& i, Block& out) {
     scopes_.back().stored[{i.buffer, i.index[0].bits()}] = i.args[0];
   }
   bool local = arrangement_.locals.contains(i.buffer);
-  bool dead = !local && !needed_[i.buffer.index] && !unforwarded_.contains(i.buffer) && i.op == LoopOp::Store;
+  bool dead = !local && !needed_[i.buffer.index] && !unforwarded_.contains(i.buffer) &&
+              i.op == LoopOp::Store;
   if (!dead) add_compute(i, kNone, out);
 }
 
@@ -330,10 +335,14 @@ void KernelEmitter::emit_item(const Item& item, Block& out) {
   }
   switch (i.op) {
     case LoopOp::Store:
-    case LoopOp::StoreAdd: return emit_store(i, out);
-    case LoopOp::Check: return add_compute(std::move(i), kNone, out);
-    case LoopOp::Load: return emit_load(std::move(i), item, out);
-    default: break;
+    case LoopOp::StoreAdd:
+      return emit_store(i, out);
+    case LoopOp::Check:
+      return add_compute(std::move(i), kNone, out);
+    case LoopOp::Load:
+      return emit_load(std::move(i), item, out);
+    default:
+      break;
   }
   Key key{i, 0};
   for (size_t k = scopes_.size(); k-- > 0;) {
@@ -367,9 +376,13 @@ void KernelEmitter::finish_buffers() {
     KernelBuffer& b = kernel_.buffers[k];
     if (b.kind == KernelBuffer::Kind::Local) continue;
     bool loaded = loaded_.contains(b.buffer), stored = stored_.contains(b.buffer);
-    b.kind = !stored ? KernelBuffer::Kind::Read : loaded ? KernelBuffer::Kind::ReadWrite : KernelBuffer::Kind::Write;
-    b.elements = sym::floordiv(loops::byte_extent(program_.buffers[b.buffer].type), ir::byte_size(b.dtype));
-    streaming[k] = stored && !loaded && is_large(program_.buffers[b.buffer], options_.last_level_bytes);
+    b.kind = !stored  ? KernelBuffer::Kind::Read
+             : loaded ? KernelBuffer::Kind::ReadWrite
+                      : KernelBuffer::Kind::Write;
+    b.elements =
+        sym::floordiv(loops::byte_extent(program_.buffers[b.buffer].type), ir::byte_size(b.dtype));
+    streaming[k] =
+        stored && !loaded && is_large(program_.buffers[b.buffer], options_.last_level_bytes);
     any = any || streaming[k];
   }
   if (any) mark_streaming(kernel_.body, streaming);
@@ -379,7 +392,8 @@ int64_t cost_of_block(const Block& body, int64_t times) {
   int64_t sum = 0;
   for (const Stmt& s : body) {
     if (const auto* f = std::get_if<For>(&s.v)) {
-      sum += cost_of_block(f->body, f->kind == ForKind::Parallel ? times : times * count_of(f->size));
+      sum +=
+          cost_of_block(f->body, f->kind == ForKind::Parallel ? times : times * count_of(f->size));
     } else if (const auto* c = std::get_if<Compute>(&s.v)) {
       int one = touches_memory(c->op) ? ir::byte_size(c->dtype) : cost_of(c->op, c->dtype);
       sum += times * one;
@@ -398,7 +412,8 @@ Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vec
                    const ScheduleOptions& options, std::string name) {
   Kernel k = KernelEmitter(p, a, needed, options).run(std::move(name));
   for (const Phase& ph : a.phases) {
-    for (const Nest& n : ph.nests) k.origins.insert(k.origins.end(), n.origins.begin(), n.origins.end());
+    for (const Nest& n : ph.nests)
+      k.origins.insert(k.origins.end(), n.origins.begin(), n.origins.end());
   }
   std::sort(k.origins.begin(), k.origins.end());
   k.origins.erase(std::unique(k.origins.begin(), k.origins.end()), k.origins.end());

@@ -1,5 +1,5 @@
-// An arrangement to a Kernel: statements at the outermost loop that knows their operands, equal ones once, stored
-// values handed to the loads of the same element.
+// An arrangement to a Kernel: statements at the outermost loop that knows their operands, equal
+// ones once, stored values handed to the loads of the same element.
 #pragma once
 
 #include "schedule/arrange_loops.h"

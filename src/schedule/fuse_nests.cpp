@@ -16,12 +16,12 @@ namespace {
 
 constexpr size_t kMaxInstructions = 4096;  // of one kernel
 constexpr size_t kMaxBuffers = 64;
-constexpr int64_t kFewPoints = 16;         // below this a merge must not cost parallelism
-constexpr int64_t kSmallWork = 1 << 15;    // elements that one thread does while another one starts
-constexpr size_t kSiblings = 4;            // readers of a buffer that are tried
+constexpr int64_t kFewPoints = 16;       // below this a merge must not cost parallelism
+constexpr int64_t kSmallWork = 1 << 15;  // elements that one thread does while another one starts
+constexpr size_t kSiblings = 4;          // readers of a buffer that are tried
 
-// Which way the nests that have axes of their own walk memory: along their own axes (rows) or along a parallel axis
-// (columns).
+// Which way the nests that have axes of their own walk memory: along their own axes (rows) or along
+// a parallel axis (columns).
 enum class Walk : uint8_t { Any, Rows, Columns, Mixed };
 
 Walk join(Walk a, Walk b) {
@@ -36,7 +36,8 @@ bool is_parallel(const std::vector<Axis>& parallel, Expr var) {
 Walk walk_of(const Group& g, const std::vector<Axis>& parallel) {
   Walk w = Walk::Any;
   for (const Nest& n : g.nests) {
-    bool own = std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return !is_parallel(parallel, a.var); });
+    bool own = std::any_of(n.axes.begin(), n.axes.end(),
+                           [&](const Axis& a) { return !is_parallel(parallel, a.var); });
     Expr inner = contiguous_axis(n);
     if (!own || inner.is_const()) continue;
     w = join(w, is_parallel(parallel, inner) ? Walk::Columns : Walk::Rows);
@@ -45,7 +46,8 @@ Walk walk_of(const Group& g, const std::vector<Axis>& parallel) {
 }
 
 bool has_reduction(const Group& g) {
-  return std::any_of(g.nests.begin(), g.nests.end(), [](const Nest& n) { return find_reduce(n) != nullptr; });
+  return std::any_of(g.nests.begin(), g.nests.end(),
+                     [](const Nest& n) { return find_reduce(n) != nullptr; });
 }
 
 bool all_parallel(const Group& g, const std::vector<Axis>& parallel) {
@@ -87,10 +89,10 @@ bool folds_parts(const Group& a, const Group& b) {
 
 struct Unit {
   ScheduledUnit unit;
-  uint32_t position = 0;              // of its last nest or step
-  std::vector<uint32_t> positions;    // of each nest
-  std::vector<uint64_t> ancestors;    // bit set of units
-  std::vector<uint32_t> predecessors; // direct; ids as they were, see find()
+  uint32_t position = 0;               // of its last nest or step
+  std::vector<uint32_t> positions;     // of each nest
+  std::vector<uint64_t> ancestors;     // bit set of units
+  std::vector<uint32_t> predecessors;  // direct; ids as they were, see find()
   bool alive = true;
   bool is_group() const { return !unit.group.empty(); }
   Group& group() { return unit.group[0]; }
@@ -129,13 +131,16 @@ class Fuser {
     while (owner_[id] != id) id = owner_[id];
     return id;
   }
-  bool ancestor(uint32_t of, uint32_t id) const { return units_[of].ancestors[id / 64] >> (id % 64) & 1; }
+  bool ancestor(uint32_t of, uint32_t id) const {
+    return units_[of].ancestors[id / 64] >> (id % 64) & 1;
+  }
   void connect(uint32_t id);
   void add_predecessor(uint32_t id, uint32_t pred);
   void fuse(uint32_t id);
   bool try_merge(uint32_t a, uint32_t b, bool siblings);
   bool path_between(uint32_t a, uint32_t b) const;
-  bool pays(const Group& a, const Group& b, const std::vector<Axis>& parallel, bool siblings, std::string& why) const;
+  bool pays(const Group& a, const Group& b, const std::vector<Axis>& parallel, bool siblings,
+            std::string& why) const;
   void merge(uint32_t a, uint32_t b, Group ga, Group gb, std::vector<Axis> parallel);
   void note(const Group& a, const Group& b, std::string why);
   std::vector<ScheduledUnit> in_order();
@@ -175,7 +180,8 @@ void Fuser::connect(uint32_t id) {
     for (BufferId b : e.writes) {
       if (b.valid()) writer_[b.index] = static_cast<int32_t>(id);
     }
-    const ops::OpInfo* info = program_.graph && e.node.valid() ? ops::find(program_.graph->node(e.node)) : nullptr;
+    const ops::OpInfo* info =
+        program_.graph && e.node.valid() ? ops::find(program_.graph->node(e.node)) : nullptr;
     if (info && !info->has(ops::Random) && !info->has(ops::Effect)) return;
     // Random numbers and effects keep their order.
     if (last_effect_ >= 0) add_predecessor(id, static_cast<uint32_t>(last_effect_));
@@ -186,7 +192,8 @@ void Fuser::connect(uint32_t id) {
     if (i.op == LoopOp::Load || i.op == LoopOp::StoreAdd) reads(i.buffer);
   }
   for (const Inst& i : u.group().nests[0].body) {
-    if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd) writer_[i.buffer.index] = static_cast<int32_t>(id);
+    if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd)
+      writer_[i.buffer.index] = static_cast<int32_t>(id);
   }
 }
 
@@ -309,7 +316,8 @@ void Fuser::merge(uint32_t a, uint32_t b, Group ga, Group gb, std::vector<Axis> 
   std::vector<uint32_t> positions;
   size_t i = 0, j = 0;
   while (i < ga.nests.size() || j < gb.nests.size()) {
-    bool first = j == gb.nests.size() || (i < ga.nests.size() && into.positions[i] < from.positions[j]);
+    bool first =
+        j == gb.nests.size() || (i < ga.nests.size() && into.positions[i] < from.positions[j]);
     positions.push_back(first ? into.positions[i] : from.positions[j]);
     merged.nests.push_back(std::move(first ? ga.nests[i++] : gb.nests[j++]));
   }
@@ -322,7 +330,8 @@ void Fuser::merge(uint32_t a, uint32_t b, Group ga, Group gb, std::vector<Axis> 
   for (const Unit* u : {&into, &from}) {
     for (uint32_t p : u->predecessors) {
       p = find(p);
-      if (p != a && std::find(predecessors.begin(), predecessors.end(), p) == predecessors.end()) predecessors.push_back(p);
+      if (p != a && std::find(predecessors.begin(), predecessors.end(), p) == predecessors.end())
+        predecessors.push_back(p);
     }
   }
   into.predecessors = std::move(predecessors);
@@ -376,7 +385,8 @@ std::vector<ScheduledUnit> Fuser::in_order() {
 
 Group group_of(Nest n) {
   Group g;
-  bool scatter = std::any_of(n.body.begin(), n.body.end(), [](const Inst& i) { return i.op == LoopOp::StoreAdd; });
+  bool scatter = std::any_of(n.body.begin(), n.body.end(),
+                             [](const Inst& i) { return i.op == LoopOp::StoreAdd; });
   for (const Axis& a : n.axes) {
     if (!a.reduction && !scatter) g.parallel.push_back(a);
   }
@@ -385,7 +395,8 @@ Group group_of(Nest n) {
 }
 
 std::vector<ScheduledUnit> fuse_nests(const loops::Program& p, std::vector<ScheduledUnit> units,
-                                      const ScheduleOptions& options, std::vector<FusionNote>& notes) {
+                                      const ScheduleOptions& options,
+                                      std::vector<FusionNote>& notes) {
   return Fuser(p, std::move(units), options, notes).run();
 }
 

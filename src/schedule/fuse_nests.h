@@ -1,10 +1,11 @@
 // Which loops become one kernel.
 //
-// A group is a list of nests that run together at each point of common parallel axes; what is not common (the columns
-// of a row that one nest folds and the next one rescales) each nest walks by itself inside the point. Two groups merge
-// where that is right (no step between them must run in the middle; at a parallel point each reads only what the other
-// wrote at the same point) and pays (they share memory traffic, enough parallel points remain, and they walk memory in
-// the same direction). Only neighbours are tried: producer and consumer, and readers of one buffer.
+// A group is a list of nests that run together at each point of common parallel axes; what is not
+// common (the columns of a row that one nest folds and the next one rescales) each nest walks by
+// itself inside the point. Two groups merge where that is right (no step between them must run in
+// the middle; at a parallel point each reads only what the other wrote at the same point) and pays
+// (they share memory traffic, enough parallel points remain, and they walk memory in the same
+// direction). Only neighbours are tried: producer and consumer, and readers of one buffer.
 #pragma once
 
 #include "schedule/nest.h"
@@ -13,18 +14,20 @@
 namespace oxy::schedule {
 
 struct Group {
-  std::vector<Nest> nests;     // in an order that respects their dependences
-  std::vector<Axis> parallel;  // axes that every nest has; equal variables are the same axis throughout the group
+  std::vector<Nest> nests;  // in an order that respects their dependences
+  std::vector<Axis>
+      parallel;  // axes that every nest has; equal variables are the same axis throughout the group
 };
 
 struct ScheduledUnit {
-  std::vector<Group> group;                // one, or none for an extern step
-  std::vector<loops::ExternStep> external; // the other way round
+  std::vector<Group> group;                 // one, or none for an extern step
+  std::vector<loops::ExternStep> external;  // the other way round
 };
 
 // A unit of the input: one nest or one extern step, in program order.
 std::vector<ScheduledUnit> fuse_nests(const loops::Program& p, std::vector<ScheduledUnit> units,
-                                      const ScheduleOptions& options, std::vector<FusionNote>& notes);
+                                      const ScheduleOptions& options,
+                                      std::vector<FusionNote>& notes);
 
 // All axes that are not reductions: the parallel axes of a nest alone.
 Group group_of(Nest n);

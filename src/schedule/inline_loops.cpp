@@ -22,21 +22,22 @@ using sym::Expr;
 
 namespace {
 
-constexpr int kCheap = 3;            // extra cost per element that is worth less than a trip through memory
-constexpr int kTwice = 8;            // cost per element of what is computed twice rather than stored and loaded
-constexpr size_t kMaxBody = 4096;    // instructions of one loop
+constexpr int kCheap = 3;  // extra cost per element that is worth less than a trip through memory
+constexpr int kTwice =
+    8;  // cost per element of what is computed twice rather than stored and loaded
+constexpr size_t kMaxBody = 4096;  // instructions of one loop
 constexpr uint32_t kNone = UINT32_MAX;
 
 // What is known of a loop that may be inlined, and where it ends up.
 struct Candidate {
-  bool simple = false;      // elementwise, one store, at its own axes
+  bool simple = false;  // elementwise, one store, at its own axes
   bool inlined = false;
   std::vector<uint32_t> roots;  // loops that it ends up in; itself, where it stays
-  int repeats = 1;          // how often its value is computed in a root
-  int extra = 0;            // cost that is computed in more than one place
-  int64_t points = 0;       // of the largest root
-  bool hoistable = true;    // its value does not change along the innermost axes of the root
-  size_t body = 0;          // instructions in the root, about
+  int repeats = 1;              // how often its value is computed in a root
+  int extra = 0;                // cost that is computed in more than one place
+  int64_t points = 0;           // of the largest root
+  bool hoistable = true;        // its value does not change along the innermost axes of the root
+  size_t body = 0;              // instructions in the root, about
   int loads = 0;
   int cost = 0;
 };
@@ -51,7 +52,8 @@ Access access_of(const Loop& consumer, const Inst& load) {
   Access a;
   std::vector<Expr> used;
   for (Expr e : load.index) {
-    bool axis = std::any_of(consumer.axes.begin(), consumer.axes.end(), [&](const Axis& x) { return x.var == e; });
+    bool axis = std::any_of(consumer.axes.begin(), consumer.axes.end(),
+                            [&](const Axis& x) { return x.var == e; });
     a.plain &= axis || e.is_const(0);
     sym::collect_symbols(e, used);
   }
@@ -88,7 +90,8 @@ class Inliner {
 };
 
 const Inst& store_of(const Loop& l) {
-  return *std::find_if(l.body.begin(), l.body.end(), [](const Inst& i) { return i.op == LoopOp::Store; });
+  return *std::find_if(l.body.begin(), l.body.end(),
+                       [](const Inst& i) { return i.op == LoopOp::Store; });
 }
 
 bool stores_at_own_axes(const Loop& l, const Inst& store) {
@@ -209,7 +212,7 @@ class Splicer {
   struct Key {
     BufferId buffer;
     Index index;
-    uint32_t mask;             // all that must hold
+    uint32_t mask;               // all that must hold
     uint32_t chosen, otherwise;  // the load's own mask, which the value has been chosen by
     bool operator<(const Key& o) const {
       auto bits = [](const Index& x) {
@@ -225,8 +228,8 @@ class Splicer {
     }
   };
 
-  // Copies a body under a substitution of its variables; with a mask, nothing is read or checked where it does not
-  // hold. Returns the stored value when the store itself is left out.
+  // Copies a body under a substitution of its variables; with a mask, nothing is read or checked
+  // where it does not hold. Returns the stored value when the store itself is left out.
   uint32_t copy(const Loop& l, Substitution subst, std::optional<Mask> mask);
   uint32_t load(Inst i, std::optional<Mask> mask);
   Expr fresh_symbol(Expr old);
@@ -282,7 +285,8 @@ uint32_t Splicer::load(Inst i, std::optional<Mask> mask) {
     Inst both{.op = LoopOp::And, .dtype = ops::DType::B8, .args = {mask->holds, own->holds}};
     inner->holds = writer_->emit(std::move(both));
   }
-  Key key{i.buffer, i.index, inner ? inner->holds : kNone, own ? own->holds : kNone, own ? own->otherwise : kNone};
+  Key key{i.buffer, i.index, inner ? inner->holds : kNone, own ? own->holds : kNone,
+          own ? own->otherwise : kNone};
   if (auto it = memo_.find(key); it != memo_.end()) return it->second;
   const Loop& producer = std::get<Loop>(program_.steps[w]);
   Substitution subst;
@@ -328,7 +332,8 @@ uint32_t Splicer::copy(const Loop& l, Substitution subst, std::optional<Mask> ma
     if ((i.op == LoopOp::Check || i.op == LoopOp::Symbol) && mask) {
       Inst zero{.op = LoopOp::Const, .dtype = ops::DType::I64};
       uint32_t none = writer_->emit(std::move(zero));
-      Inst safe{.op = LoopOp::Where, .dtype = ops::DType::I64, .args = {mask->holds, i.args[0], none}};
+      Inst safe{
+          .op = LoopOp::Where, .dtype = ops::DType::I64, .args = {mask->holds, i.args[0], none}};
       i.args[0] = writer_->emit(std::move(safe));
     }
     if (i.op == LoopOp::Index && i.index[0].is_const()) {

@@ -44,7 +44,8 @@ PrivateIndex private_index(const Place& at, const std::vector<Axis>& parallel) {
   out.linear = l.has_value();
   if (!l) return out;
   for (auto [var, stride] : l->terms) {
-    auto axis = std::find_if(at.nest->axes.begin(), at.nest->axes.end(), [&](const Axis& a) { return a.var == var; });
+    auto axis = std::find_if(at.nest->axes.begin(), at.nest->axes.end(),
+                             [&](const Axis& a) { return a.var == var; });
     out.digits.push_back({var, stride, 0, upper(axis->size)});
   }
   out.constant = l->rest;
@@ -53,7 +54,8 @@ PrivateIndex private_index(const Place& at, const std::vector<Axis>& parallel) {
 
 class Localiser {
  public:
-  Localiser(const loops::Program& p, Arrangement& a, const std::vector<bool>& needed, int64_t cache_bytes)
+  Localiser(const loops::Program& p, Arrangement& a, const std::vector<bool>& needed,
+            int64_t cache_bytes)
       : program_(p), arrangement_(a), needed_(needed), left_(cache_bytes) {}
 
   void run() {
@@ -66,7 +68,8 @@ class Localiser {
       }
     }
     for (auto& [buffer, t] : traffic_) {
-      if (t.stores.size() != 1 || arrangement_.locals.contains(buffer) || needed_[buffer.index]) continue;
+      if (t.stores.size() != 1 || arrangement_.locals.contains(buffer) || needed_[buffer.index])
+        continue;
       if (!forwarded(t)) localise(buffer, t);
     }
   }
@@ -87,7 +90,8 @@ class Localiser {
     PrivateIndex w = private_index(t.stores[0], arrangement_.parallel);
     if (!w.linear) return;
     std::sort(w.digits.begin(), w.digits.end(), [](const Digit& a, const Digit& b) {
-      return a.stride.is_const() && b.stride.is_const() ? a.stride.value() > b.stride.value() : b.stride < a.stride;
+      return a.stride.is_const() && b.stride.is_const() ? a.stride.value() > b.stride.value()
+                                                        : b.stride < a.stride;
     });
     int64_t elements = 1;
     Expr span = 1;
@@ -106,7 +110,8 @@ class Localiser {
     if (!exact) {
       if (!span.is_const(elements)) return;
       indices.clear();
-      for (const Place& r : t.loads) indices.push_back(private_index(r, arrangement_.parallel).rest - w.constant);
+      for (const Place& r : t.loads)
+        indices.push_back(private_index(r, arrangement_.parallel).rest - w.constant);
     }
     Expr store = 0;
     for (const Digit& d : w.digits) store = store + d.var * d.local;
@@ -123,7 +128,8 @@ class Localiser {
     if (!r.linear || !(r.constant == w.constant)) return false;
     Expr index = 0;
     for (const Digit& d : r.digits) {
-      auto same = std::find_if(w.digits.begin(), w.digits.end(), [&](const Digit& x) { return x.stride == d.stride; });
+      auto same = std::find_if(w.digits.begin(), w.digits.end(),
+                               [&](const Digit& x) { return x.stride == d.stride; });
       if (same == w.digits.end()) return false;
       index = index + d.var * same->local;
     }
@@ -140,7 +146,8 @@ class Localiser {
 
 }  // namespace
 
-void localise_buffers(const loops::Program& p, Arrangement& a, const std::vector<bool>& needed, int64_t cache_bytes) {
+void localise_buffers(const loops::Program& p, Arrangement& a, const std::vector<bool>& needed,
+                      int64_t cache_bytes) {
   Localiser(p, a, needed, cache_bytes).run();
 }
 

@@ -9,7 +9,9 @@ namespace oxy::schedule {
 namespace {
 
 // Sizes of checks and names of symbols are no places in memory.
-bool has_place(const Inst& i) { return !i.index.empty() && i.op != LoopOp::Check && i.op != LoopOp::Symbol; }
+bool has_place(const Inst& i) {
+  return !i.index.empty() && i.op != LoopOp::Check && i.op != LoopOp::Symbol;
+}
 
 int64_t stride_of(Expr var, const std::vector<Nest*>& nests) {
   int64_t largest = 0;
@@ -48,7 +50,8 @@ bool mergeable(const std::vector<Nest*>& nests, Expr outer, Expr inner, Expr inn
 void merge_axes(const std::vector<Nest*>& nests, Expr outer, Expr inner, Expr merged) {
   for (Nest* n : nests) {
     replace(*n, {{outer, 0}, {inner, merged}});
-    auto at = std::find_if(n->axes.begin(), n->axes.end(), [&](const Axis& a) { return a.var == outer; });
+    auto at =
+        std::find_if(n->axes.begin(), n->axes.end(), [&](const Axis& a) { return a.var == outer; });
     if (at == n->axes.end()) continue;
     Expr outer_size = at->size;
     n->axes.erase(at);
@@ -63,7 +66,8 @@ void sort_by_stride(std::vector<Axis>& axes, const std::vector<Nest*>& nests) {
   for (const Axis& a : axes) keyed.emplace_back(stride_of(a.var, nests), a);
   // The sort keeps the order of equal strides; the lists are short.
   for (size_t i = 1; i < keyed.size(); ++i) {
-    for (size_t j = i; j > 0 && keyed[j - 1].first < keyed[j].first; --j) std::swap(keyed[j - 1], keyed[j]);
+    for (size_t j = i; j > 0 && keyed[j - 1].first < keyed[j].first; --j)
+      std::swap(keyed[j - 1], keyed[j]);
   }
   for (size_t i = 0; i < axes.size(); ++i) axes[i] = keyed[i].second;
 }

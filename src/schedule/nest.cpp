@@ -93,12 +93,15 @@ class SplitFinder {
     return std::nullopt;
   }
 
-  // (c*v + rest) // k or % k: splitting v at k/c frees the part that k decides, whatever the rest is.
+  // (c*v + rest) // k or % k: splitting v at k/c frees the part that k decides, whatever the rest
+  // is.
   std::optional<Wanted> wanted(Expr dividend, Expr var, int64_t k) {
-    auto axis = std::find_if(nest_.axes.begin(), nest_.axes.end(), [&](const Axis& a) { return a.var == var; });
+    auto axis = std::find_if(nest_.axes.begin(), nest_.axes.end(),
+                             [&](const Axis& a) { return a.var == var; });
     if (axis == nest_.axes.end() || !axis->size.is_const()) return std::nullopt;
     auto l = sym::linear_in(dividend, var);
-    if (!l || !l->first.is_const() || l->first.value() <= 0 || k % l->first.value() != 0) return std::nullopt;
+    if (!l || !l->first.is_const() || l->first.value() <= 0 || k % l->first.value() != 0)
+      return std::nullopt;
     int64_t at = k / l->first.value();
     if (at <= 1 || at >= axis->size.value() || axis->size.value() % at != 0) return std::nullopt;
     return Wanted{var, at};
@@ -148,7 +151,8 @@ void set_positions(Nest& n) {
     if (a.reduction) position = position * a.size + a.var;
   }
   for (Inst& i : n.body) {
-    bool arg = i.op == LoopOp::Reduce && (i.reduce == ops::ReduceKind::ArgMax || i.reduce == ops::ReduceKind::ArgMin);
+    bool arg = i.op == LoopOp::Reduce &&
+               (i.reduce == ops::ReduceKind::ArgMax || i.reduce == ops::ReduceKind::ArgMin);
     if (arg) i.index = {position};
   }
 }
@@ -162,8 +166,10 @@ Nest flatten(const loops::Program& p, const loops::Loop& l) {
   n.body = l.body;
   Substitution ones;
   for (const Axis& a : l.axes) {
-    if (a.size.is_const(1)) ones.emplace_back(a.var, 0);
-    else n.axes.push_back(a);
+    if (a.size.is_const(1))
+      ones.emplace_back(a.var, 0);
+    else
+      n.axes.push_back(a);
   }
   for (Inst& i : n.body) {
     if (!touches_memory(i.op)) continue;

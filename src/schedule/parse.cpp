@@ -61,11 +61,16 @@ void Parser::buffer() {
   b.name = lexer_.identifier();
   lexer_.expect(":");
   std::string kind = lexer_.identifier();
-  if (kind == "read") b.kind = KernelBuffer::Kind::Read;
-  else if (kind == "write") b.kind = KernelBuffer::Kind::Write;
-  else if (kind == "read_write") b.kind = KernelBuffer::Kind::ReadWrite;
-  else if (kind == "local") b.kind = KernelBuffer::Kind::Local;
-  else lexer_.fail(cat("no kind of buffer: ", kind));
+  if (kind == "read")
+    b.kind = KernelBuffer::Kind::Read;
+  else if (kind == "write")
+    b.kind = KernelBuffer::Kind::Write;
+  else if (kind == "read_write")
+    b.kind = KernelBuffer::Kind::ReadWrite;
+  else if (kind == "local")
+    b.kind = KernelBuffer::Kind::Local;
+  else
+    lexer_.fail(cat("no kind of buffer: ", kind));
   b.dtype = dtype();
   lexer_.expect("[");
   b.elements = expr();
@@ -174,10 +179,14 @@ Stmt Parser::assignment() {
 void Parser::operands(Compute& c) {
   switch (c.op) {
     case LoopOp::Const:
-      if (ir::is_floating(c.dtype)) c.number = lexer_.number();
-      else c.integer = lexer_.integer();
+      if (ir::is_floating(c.dtype))
+        c.number = lexer_.number();
+      else
+        c.integer = lexer_.integer();
       return;
-    case LoopOp::Index: c.index = expr(); return;
+    case LoopOp::Index:
+      c.index = expr();
+      return;
     case LoopOp::Symbol: {
       std::string name = lexer_.identifier();
       auto known = pool_.find_symbol(name);

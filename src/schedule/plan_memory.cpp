@@ -69,7 +69,8 @@ struct Placed {
 int64_t best_gap(const std::vector<Placed>& placed, const Life& life, int64_t bytes) {
   std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end of what is alive at the same time
   for (const Placed& p : placed) {
-    if (p.life.first <= life.last && life.first <= p.life.last) taken.emplace_back(p.offset, p.offset + p.bytes);
+    if (p.life.first <= life.last && life.first <= p.life.last)
+      taken.emplace_back(p.offset, p.offset + p.bytes);
   }
   std::sort(taken.begin(), taken.end());
   int64_t end = 0, best = -1, best_size = INT64_MAX;
@@ -99,11 +100,14 @@ MemoryPlan plan_memory(const Schedule& s) {
   for (const auto& [b, life] : lifetimes(s)) {
     if (s.program.buffers[b].kind != Buffer::Kind::Temp) continue;
     Expr bytes = loops::byte_extent(s.program.buffers[b].type);
-    if (bytes.is_const()) requests.push_back({b, life, (bytes.value() + kAlign - 1) / kAlign * kAlign});
-    else symbolic.push_back(b);
+    if (bytes.is_const())
+      requests.push_back({b, life, (bytes.value() + kAlign - 1) / kAlign * kAlign});
+    else
+      symbolic.push_back(b);
   }
   // The largest first: small ones fit between them.
-  std::stable_sort(requests.begin(), requests.end(), [](const Request& a, const Request& b) { return a.bytes > b.bytes; });
+  std::stable_sort(requests.begin(), requests.end(),
+                   [](const Request& a, const Request& b) { return a.bytes > b.bytes; });
   std::vector<Placed> placed;
   int64_t end = 0;
   for (const Request& r : requests) {
@@ -116,7 +120,8 @@ MemoryPlan plan_memory(const Schedule& s) {
   symbolic_end = end;
   for (BufferId b : symbolic) {
     plan.offset[b] = symbolic_end;
-    symbolic_end = symbolic_end + sym::ceildiv(loops::byte_extent(s.program.buffers[b].type), kAlign) * kAlign;
+    symbolic_end =
+        symbolic_end + sym::ceildiv(loops::byte_extent(s.program.buffers[b].type), kAlign) * kAlign;
   }
   plan.arena_bytes = symbolic_end;
   return plan;
@@ -125,7 +130,8 @@ MemoryPlan plan_memory(const Schedule& s) {
 void insert_frees(Schedule& s) {
   std::map<size_t, std::vector<BufferId>> after;
   for (const auto& [b, life] : lifetimes(s)) {
-    if (s.program.buffers[b].kind == Buffer::Kind::Extern && life.last != SIZE_MAX) after[life.last].push_back(b);
+    if (s.program.buffers[b].kind == Buffer::Kind::Extern && life.last != SIZE_MAX)
+      after[life.last].push_back(b);
   }
   std::vector<ScheduledStep> steps;
   for (size_t i = 0; i < s.steps.size(); ++i) {

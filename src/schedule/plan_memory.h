@@ -1,13 +1,13 @@
-// Where the Temp buffers lie in the arena, and when Extern buffers are freed. Last part of the scheduler: the order of
-// the steps is final.
+// Where the Temp buffers lie in the arena, and when Extern buffers are freed. Last part of the
+// scheduler: the order of the steps is final.
 #pragma once
 
 #include "schedule/schedule.h"
 
 namespace oxy::schedule {
 
-// Best fit by lifetime: a buffer takes the smallest gap among the buffers alive with it. Temps that no step touches get
-// no place.
+// Best fit by lifetime: a buffer takes the smallest gap among the buffers alive with it. Temps that
+// no step touches get no place.
 MemoryPlan plan_memory(const Schedule& s);
 
 // Puts a Free after the last use of each Extern buffer that does not escape.

@@ -9,21 +9,30 @@ namespace {
 
 std::string_view name_of(ForKind k) {
   switch (k) {
-    case ForKind::Parallel: return "parallel";
-    case ForKind::Serial: return "serial";
-    case ForKind::Vector: return "vector";
-    case ForKind::Reduce: return "reduce";
-    case ForKind::VectorReduce: return "vector_reduce";
+    case ForKind::Parallel:
+      return "parallel";
+    case ForKind::Serial:
+      return "serial";
+    case ForKind::Vector:
+      return "vector";
+    case ForKind::Reduce:
+      return "reduce";
+    case ForKind::VectorReduce:
+      return "vector_reduce";
   }
   return "";
 }
 
 std::string_view name_of(KernelBuffer::Kind k) {
   switch (k) {
-    case KernelBuffer::Kind::Read: return "read";
-    case KernelBuffer::Kind::Write: return "write";
-    case KernelBuffer::Kind::ReadWrite: return "read_write";
-    case KernelBuffer::Kind::Local: return "local";
+    case KernelBuffer::Kind::Read:
+      return "read";
+    case KernelBuffer::Kind::Write:
+      return "write";
+    case KernelBuffer::Kind::ReadWrite:
+      return "read_write";
+    case KernelBuffer::Kind::Local:
+      return "local";
   }
   return "";
 }
@@ -36,7 +45,8 @@ class Printer {
     cat_to(out_, "kernel ", k_.name, "(");
     for (size_t i = 0; i < k_.buffers.size(); ++i) {
       const KernelBuffer& b = k_.buffers[i];
-      cat_to(out_, i ? ", " : "", b.name, ": ", name_of(b.kind), " ", ir::name(b.dtype), "[", b.elements, "]");
+      cat_to(out_, i ? ", " : "", b.name, ": ", name_of(b.kind), " ", ir::name(b.dtype), "[",
+             b.elements, "]");
     }
     cat_to(out_, ") cost ", k_.cost, " {\n");
     block(k_.body, 1);
@@ -58,7 +68,9 @@ class Printer {
     out_.append(2 * depth, ' ');
     append(out_, "}");
   }
-  void statement(const Init& i, int) { cat_to(out_, "acc @", i.acc, " = ", ops::name(i.kind), " ", ir::name(i.dtype)); }
+  void statement(const Init& i, int) {
+    cat_to(out_, "acc @", i.acc, " = ", ops::name(i.kind), " ", ir::name(i.dtype));
+  }
   void statement(const Accumulate& a, int) {
     cat_to(out_, "accumulate @", a.acc, " %", a.value);
     if (!a.index.is_const(0)) cat_to(out_, " at ", a.index);
@@ -76,10 +88,14 @@ void Printer::statement(const Compute& c, int) {
   switch (c.op) {
     case LoopOp::Store:
     case LoopOp::StoreAdd:
-      cat_to(out_, ops::name(c.op), c.streaming ? " streaming " : " ", ir::name(c.dtype), " ", place(), " = ", arg(0));
+      cat_to(out_, ops::name(c.op), c.streaming ? " streaming " : " ", ir::name(c.dtype), " ",
+             place(), " = ", arg(0));
       return;
-    case LoopOp::Check: cat_to(out_, "check ", arg(0), " in ", c.index); return;
-    default: break;
+    case LoopOp::Check:
+      cat_to(out_, "check ", arg(0), " in ", c.index);
+      return;
+    default:
+      break;
   }
   cat_to(out_, "%", c.value, " = ", ops::name(c.op), " ", ir::name(c.dtype));
   switch (c.op) {
@@ -87,8 +103,12 @@ void Printer::statement(const Compute& c, int) {
       append(out_, " ");
       append(out_, ir::is_floating(c.dtype) ? print_float(c.number) : cat(c.integer));
       break;
-    case LoopOp::Index: cat_to(out_, " ", c.index); break;
-    case LoopOp::Symbol: cat_to(out_, " ", c.index, " ", arg(0)); break;
+    case LoopOp::Index:
+      cat_to(out_, " ", c.index);
+      break;
+    case LoopOp::Symbol:
+      cat_to(out_, " ", c.index, " ", arg(0));
+      break;
     case LoopOp::Load:
       cat_to(out_, " ", place());
       if (!c.args.empty()) cat_to(out_, " if ", arg(0), " else ", arg(1));
@@ -116,8 +136,8 @@ std::string print(const Schedule& s) {
       append(out, print(s.kernels[k->kernel]));
     } else if (const auto* e = std::get_if<ExternCall>(&step)) {
       bool known = p.graph && e->step.node.valid();
-      cat_to(out, "extern ", known ? std::string_view(p.graph->node(e->step.node).target) : "op", "(",
-             names(p, e->step.reads), ") -> ", names(p, e->step.writes), "\n");
+      cat_to(out, "extern ", known ? std::string_view(p.graph->node(e->step.node).target) : "op",
+             "(", names(p, e->step.reads), ") -> ", names(p, e->step.writes), "\n");
     } else {
       cat_to(out, "free ", p.buffers[std::get<Free>(step).buffer].name, "\n");
     }
@@ -125,11 +145,13 @@ std::string print(const Schedule& s) {
   for (uint32_t b = 0; b < p.buffers.size(); ++b) {
     auto it = s.memory.offset.find(loops::BufferId(b));
     if (it != s.memory.offset.end()) {
-      cat_to(out, "temp ", p.buffers[it->first].name, ": ", ir::print(p.buffers[it->first].type), " at ", it->second, "\n");
+      cat_to(out, "temp ", p.buffers[it->first].name, ": ", ir::print(p.buffers[it->first].type),
+             " at ", it->second, "\n");
     }
   }
   cat_to(out, "arena ", s.memory.arena_bytes, " bytes\n");
-  for (const FusionNote& n : s.notes) cat_to(out, "not fused: ", n.first, ", ", n.second, ": ", n.reason, "\n");
+  for (const FusionNote& n : s.notes)
+    cat_to(out, "not fused: ", n.first, ", ", n.second, ": ", n.reason, "\n");
   return out;
 }
 

@@ -38,11 +38,14 @@ std::string_view op_of(const ir::Node& n) {
 std::string kernel_name(const loops::Program& p, const Group& g, size_t number) {
   std::vector<std::string_view> ops;
   auto add = [&](std::string_view op) {
-    if (std::find(ops.begin(), ops.end(), op) == ops.end() && ops.size() < kNamedOps) ops.push_back(op);
+    if (std::find(ops.begin(), ops.end(), op) == ops.end() && ops.size() < kNamedOps)
+      ops.push_back(op);
   };
   for (const Nest& n : g.nests) {
-    if (!p.graph) add(op_of(n.name));
-    else for (ir::NodeId id : n.origins) add(op_of(p.graph->node(id)));
+    if (!p.graph)
+      add(op_of(n.name));
+    else
+      for (ir::NodeId id : n.origins) add(op_of(p.graph->node(id)));
   }
   std::string name = "fused";
   for (std::string_view op : ops) cat_to(name, "_", op);
@@ -92,7 +95,8 @@ std::vector<ScheduledUnit> make_units(loops::Program& p) {
 }
 
 // Buffers that something outside of the unit reads.
-std::vector<std::vector<uint32_t>> readers_of(const loops::Program& p, const std::vector<ScheduledUnit>& units) {
+std::vector<std::vector<uint32_t>> readers_of(const loops::Program& p,
+                                              const std::vector<ScheduledUnit>& units) {
   std::vector<std::vector<uint32_t>> readers(p.buffers.size());
   for (uint32_t u = 0; u < units.size(); ++u) {
     for (const Group& g : units[u].group) {
@@ -115,8 +119,10 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
   Schedule s;
   s.program = std::move(program);
   loops::Program& p = s.program;
-  if (options.fusion) inline_loops(p);
-  else remove_dead_loops(p);
+  if (options.fusion)
+    inline_loops(p);
+  else
+    remove_dead_loops(p);
   std::vector<ScheduledUnit> units = fuse_nests(p, make_units(p), options, s.notes);
   std::vector<std::vector<uint32_t>> readers = readers_of(p, units);
   std::vector<bool> pinned = buffer_uses(p).pinned;

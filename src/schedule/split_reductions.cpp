@@ -9,13 +9,15 @@ namespace oxy::schedule {
 
 namespace {
 
-constexpr int64_t kEnoughPoints = 32;    // parallel points that keep any machine busy
+constexpr int64_t kEnoughPoints = 32;  // parallel points that keep any machine busy
 constexpr int64_t kWantedPoints = 64;
-constexpr int64_t kSmall = 1 << 16;      // elements that one thread folds soon enough
-constexpr int64_t kPieceElements = 4096; // a part is at least so much work
-constexpr int64_t kColumns = 512;        // columns that one point of a column reduction takes
+constexpr int64_t kSmall = 1 << 16;       // elements that one thread folds soon enough
+constexpr int64_t kPieceElements = 4096;  // a part is at least so much work
+constexpr int64_t kColumns = 512;         // columns that one point of a column reduction takes
 
-bool is_arg(ops::ReduceKind k) { return k == ops::ReduceKind::ArgMax || k == ops::ReduceKind::ArgMin; }
+bool is_arg(ops::ReduceKind k) {
+  return k == ops::ReduceKind::ArgMax || k == ops::ReduceKind::ArgMin;
+}
 
 int64_t parts_for(int64_t size, int64_t wanted) {
   wanted = std::min(wanted, size);
@@ -41,10 +43,12 @@ std::optional<Cut> choose_cut(const Nest& n) {
   bool column = !inner.is_const() && !is_reduction_axis(n, inner);
   int64_t points = results;
   for (const Axis& a : n.axes) {
-    if (column && a.var == inner) points = results / a.size.value() * ((a.size.value() + kColumns - 1) / kColumns);
+    if (column && a.var == inner)
+      points = results / a.size.value() * ((a.size.value() + kColumns - 1) / kColumns);
   }
   if (points >= kEnoughPoints) return std::nullopt;
-  int64_t wanted = std::min((kWantedPoints + points - 1) / points, results * folded / (kPieceElements * points));
+  int64_t wanted =
+      std::min((kWantedPoints + points - 1) / points, results * folded / (kPieceElements * points));
   for (size_t i = 0; i < n.axes.size(); ++i) {
     int64_t size = n.axes[i].size.value();
     if (!n.axes[i].reduction || wanted < 2 || size < std::min<int64_t>(wanted, 8)) continue;
@@ -61,11 +65,13 @@ Expr fresh_var(loops::Program& p, const Nest& n, char prefix, Expr size) {
   loops::VariableScope scope(*p.variables);
   while (true) {
     Expr v = scope.get(prefix, size);
-    if (std::none_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == v; })) return v;
+    if (std::none_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == v; }))
+      return v;
   }
 }
 
-// Where the result of each kept axis stands in the store: results keep that order in the partial buffer.
+// Where the result of each kept axis stands in the store: results keep that order in the partial
+// buffer.
 std::vector<Axis> kept_axes(const Nest& n) {
   std::vector<Axis> kept;
   Expr at = 0;
@@ -79,7 +85,8 @@ std::vector<Axis> kept_axes(const Nest& n) {
     auto c = coefficient(at, a.var);
     return c && c->is_const() ? c->value() : int64_t{0};
   };
-  std::stable_sort(kept.begin(), kept.end(), [&](const Axis& a, const Axis& b) { return stride(a) > stride(b); });
+  std::stable_sort(kept.begin(), kept.end(),
+                   [&](const Axis& a, const Axis& b) { return stride(a) > stride(b); });
   return kept;
 }
 
@@ -93,7 +100,8 @@ const Inst* find_reduce(const Nest& n) {
 }
 
 bool is_reduction_axis(const Nest& n, Expr var) {
-  return std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == var && a.reduction; });
+  return std::any_of(n.axes.begin(), n.axes.end(),
+                     [&](const Axis& a) { return a.var == var && a.reduction; });
 }
 
 Expr contiguous_axis(const Nest& n) {
@@ -151,8 +159,11 @@ std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Ne
   first.partial = second.partial = buffer;
   size_t at = static_cast<size_t>(reduce - n.body.data());
   first.body.resize(at + 1);
-  first.body.push_back(Inst{.op = LoopOp::Store, .dtype = reduce->dtype, .args = {static_cast<uint32_t>(at)},
-                            .buffer = buffer, .index = {offset}});
+  first.body.push_back(Inst{.op = LoopOp::Store,
+                            .dtype = reduce->dtype,
+                            .args = {static_cast<uint32_t>(at)},
+                            .buffer = buffer,
+                            .index = {offset}});
   first.axes[cut->axis] = {inner, piece_size, true};
   first.axes.insert(first.axes.begin(), {part, cut->parts, false});
   replace(first, {{whole.var, part * cut->piece + inner}});

@@ -49,7 +49,8 @@ void remove_dead_loops(loops::Program& p) {
     if (!l) continue;
     keep[s] = false;
     for (const Inst& i : l->body) {
-      if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd) keep[s] = keep[s] || needed[memory_of(p, i.buffer).index];
+      if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd)
+        keep[s] = keep[s] || needed[memory_of(p, i.buffer).index];
     }
     if (!keep[s]) continue;
     for (const Inst& i : l->body) {

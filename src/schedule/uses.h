@@ -1,4 +1,5 @@
-// Who writes and reads each buffer of a program, and which buffers somebody besides its loops needs in memory.
+// Who writes and reads each buffer of a program, and which buffers somebody besides its loops needs
+// in memory.
 #pragma once
 
 #include "loops/loop_ir.h"
@@ -8,9 +9,11 @@ namespace oxy::schedule {
 using loops::BufferId;
 
 struct BufferUses {
-  std::vector<int32_t> writer;                // by buffer: the step, or -1
-  std::vector<std::vector<uint32_t>> readers; // by buffer: loop steps that load it, in order, each once
-  std::vector<bool> pinned;                   // read by an extern step, the caller, or a mutation; not made by a loop
+  std::vector<int32_t> writer;  // by buffer: the step, or -1
+  std::vector<std::vector<uint32_t>>
+      readers;  // by buffer: loop steps that load it, in order, each once
+  std::vector<bool>
+      pinned;  // read by an extern step, the caller, or a mutation; not made by a loop
 };
 
 BufferUses buffer_uses(const loops::Program& p);

@@ -10,7 +10,8 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Kernel& k) : k_(k), set_(k.value_count, false), visible_(k.value_count, false) {}
+  explicit Verifier(const Kernel& k)
+      : k_(k), set_(k.value_count, false), visible_(k.value_count, false) {}
 
   void run() { block(k_.body, Place{true, false}); }
 
@@ -56,7 +57,9 @@ class Verifier {
     if (c.op != LoopOp::Store && c.op != LoopOp::StoreAdd && c.op != LoopOp::Check) make(c.value);
   }
 
-  void statement(const Init& i, Place) { OXY_CHECK(accumulators_.insert(i.acc).second, k_.name, ": @", i.acc); }
+  void statement(const Init& i, Place) {
+    OXY_CHECK(accumulators_.insert(i.acc).second, k_.name, ": @", i.acc);
+  }
   void statement(const Accumulate& a, Place) {
     OXY_CHECK(accumulators_.contains(a.acc), k_.name, ": @", a.acc);
     use(a.value);
@@ -66,7 +69,9 @@ class Verifier {
     make(r.value);
   }
 
-  void use(uint32_t v) { OXY_CHECK(v < visible_.size() && visible_[v], k_.name, ": %", v, " is not visible"); }
+  void use(uint32_t v) {
+    OXY_CHECK(v < visible_.size() && visible_[v], k_.name, ": %", v, " is not visible");
+  }
   void make(uint32_t v) {
     OXY_CHECK(v < set_.size() && !set_[v], k_.name, ": %", v, " is set twice");
     set_[v] = visible_[v] = true;

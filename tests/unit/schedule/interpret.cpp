@@ -34,27 +34,47 @@ int64_t at(Expr e, const Variables& v) {
   });
 }
 
-double pick_max(double a, double b) { return std::isnan(a) || std::isnan(b) ? kNan : std::max(a, b); }
-double pick_min(double a, double b) { return std::isnan(a) || std::isnan(b) ? kNan : std::min(a, b); }
+double pick_max(double a, double b) {
+  return std::isnan(a) || std::isnan(b) ? kNan : std::max(a, b);
+}
+double pick_min(double a, double b) {
+  return std::isnan(a) || std::isnan(b) ? kNan : std::min(a, b);
+}
 
 double apply(LoopOp op, const double* a) {
   switch (op) {
-    case LoopOp::Add: return a[0] + a[1];
-    case LoopOp::Sub: return a[0] - a[1];
-    case LoopOp::Mul: return a[0] * a[1];
-    case LoopOp::Div: return a[0] / a[1];
-    case LoopOp::Max: return pick_max(a[0], a[1]);
-    case LoopOp::Min: return pick_min(a[0], a[1]);
-    case LoopOp::Neg: return -a[0];
-    case LoopOp::Sin: return std::sin(a[0]);
-    case LoopOp::Exp: return std::exp(a[0]);
-    case LoopOp::Lt: return a[0] < a[1];
-    case LoopOp::Ge: return a[0] >= a[1];
-    case LoopOp::And: return a[0] != 0 && a[1] != 0;
-    case LoopOp::Or: return a[0] != 0 || a[1] != 0;
-    case LoopOp::Where: return a[0] != 0 ? a[1] : a[2];
-    case LoopOp::Cast: return a[0];
-    default: OXY_FAIL("the interpreter has no ", ops::name(op));
+    case LoopOp::Add:
+      return a[0] + a[1];
+    case LoopOp::Sub:
+      return a[0] - a[1];
+    case LoopOp::Mul:
+      return a[0] * a[1];
+    case LoopOp::Div:
+      return a[0] / a[1];
+    case LoopOp::Max:
+      return pick_max(a[0], a[1]);
+    case LoopOp::Min:
+      return pick_min(a[0], a[1]);
+    case LoopOp::Neg:
+      return -a[0];
+    case LoopOp::Sin:
+      return std::sin(a[0]);
+    case LoopOp::Exp:
+      return std::exp(a[0]);
+    case LoopOp::Lt:
+      return a[0] < a[1];
+    case LoopOp::Ge:
+      return a[0] >= a[1];
+    case LoopOp::And:
+      return a[0] != 0 && a[1] != 0;
+    case LoopOp::Or:
+      return a[0] != 0 || a[1] != 0;
+    case LoopOp::Where:
+      return a[0] != 0 ? a[1] : a[2];
+    case LoopOp::Cast:
+      return a[0];
+    default:
+      OXY_FAIL("the interpreter has no ", ops::name(op));
   }
 }
 
@@ -71,14 +91,28 @@ struct Accumulator {
   }
   void fold(double v, int64_t index) {
     switch (kind) {
-      case ReduceKind::Sum: value += v; break;
-      case ReduceKind::Prod: value *= v; break;
-      case ReduceKind::Max: value = pick_max(value, v); break;
-      case ReduceKind::Min: value = pick_min(value, v); break;
-      case ReduceKind::Any: value = value != 0 || v != 0; break;
-      case ReduceKind::All: value = value != 0 && v != 0; break;
+      case ReduceKind::Sum:
+        value += v;
+        break;
+      case ReduceKind::Prod:
+        value *= v;
+        break;
+      case ReduceKind::Max:
+        value = pick_max(value, v);
+        break;
+      case ReduceKind::Min:
+        value = pick_min(value, v);
+        break;
+      case ReduceKind::Any:
+        value = value != 0 || v != 0;
+        break;
+      case ReduceKind::All:
+        value = value != 0 && v != 0;
+        break;
       case ReduceKind::ArgMax:
-      case ReduceKind::ArgMin: fold_position(v, index); break;
+      case ReduceKind::ArgMin:
+        fold_position(v, index);
+        break;
     }
     empty = false;
   }
@@ -90,19 +124,22 @@ struct Accumulator {
     }
   }
   double result() const {
-    return kind == ReduceKind::ArgMax || kind == ReduceKind::ArgMin ? static_cast<double>(position) : value;
+    return kind == ReduceKind::ArgMax || kind == ReduceKind::ArgMin ? static_cast<double>(position)
+                                                                    : value;
   }
 };
 
 double& element(Memory& m, BufferId b, int64_t offset, const std::string& name) {
   std::vector<double>& data = m.at(b);
-  OXY_CHECK(offset >= 0 && offset < static_cast<int64_t>(data.size()), "offset ", offset, " of ", name);
+  OXY_CHECK(offset >= 0 && offset < static_cast<int64_t>(data.size()), "offset ", offset, " of ",
+            name);
   return data[offset];
 }
 
 class LoopRunner {
  public:
-  LoopRunner(const loops::Program& p, const loops::Loop& l, Memory& m) : p_(p), l_(l), m_(m), value_(l.body.size()) {
+  LoopRunner(const loops::Program& p, const loops::Loop& l, Memory& m)
+      : p_(p), l_(l), m_(m), value_(l.body.size()) {
     after_.assign(l.body.size(), false);
     for (size_t k = 0; k < l.body.size(); ++k) {
       const Inst& i = l.body[k];
@@ -161,12 +198,18 @@ class LoopRunner {
       return element(m_, b, offset(), p_.buffers[b].name);
     };
     switch (i.op) {
-      case LoopOp::Const: value_[k] = ir::is_floating(i.dtype) ? i.number : static_cast<double>(i.integer); return;
-      case LoopOp::Index: value_[k] = static_cast<double>(at(i.index[0], vars_)); return;
+      case LoopOp::Const:
+        value_[k] = ir::is_floating(i.dtype) ? i.number : static_cast<double>(i.integer);
+        return;
+      case LoopOp::Index:
+        value_[k] = static_cast<double>(at(i.index[0], vars_));
+        return;
       case LoopOp::Load:
         value_[k] = !i.args.empty() && value_[i.args[0]] == 0 ? value_[i.args[1]] : memory();
         return;
-      case LoopOp::Store: memory() = value_[i.args[0]]; return;
+      case LoopOp::Store:
+        memory() = value_[i.args[0]];
+        return;
       case LoopOp::Check:
         OXY_CHECK(value_[i.args[0]] >= 0 && value_[i.args[0]] < at(i.index[0], vars_), "check");
         return;
@@ -174,7 +217,8 @@ class LoopRunner {
         value_[k] = value_[i.args[0]];
         vars_[i.index[0]] = static_cast<int64_t>(value_[k]);
         return;
-      default: break;
+      default:
+        break;
     }
     double a[3] = {};
     for (size_t j = 0; j < i.args.size(); ++j) a[j] = value_[i.args[j]];
@@ -194,7 +238,8 @@ class LoopRunner {
 
 class KernelRunner {
  public:
-  KernelRunner(const Kernel& k, Memory& m) : k_(k), m_(m), value_(k.value_count, kNan), acc_(k.acc_count) {
+  KernelRunner(const Kernel& k, Memory& m)
+      : k_(k), m_(m), value_(k.value_count, kNan), acc_(k.acc_count) {
     locals_.resize(k.buffers.size());
   }
   void run() {
@@ -226,23 +271,32 @@ class KernelRunner {
     vars_.erase(f.var);
   }
   void step(const schedule::Init& i) { acc_[i.acc] = Accumulator(i.kind); }
-  void step(const schedule::Accumulate& a) { acc_[a.acc].fold(value_[a.value], at(a.index, vars_)); }
+  void step(const schedule::Accumulate& a) {
+    acc_[a.acc].fold(value_[a.value], at(a.index, vars_));
+  }
   void step(const schedule::Result& r) { value_[r.value] = acc_[r.acc].result(); }
   double& memory(const schedule::Compute& c) {
     const schedule::KernelBuffer& b = k_.buffers[c.buffer];
     int64_t offset = at(c.index, vars_);
     if (b.kind != schedule::KernelBuffer::Kind::Local) return element(m_, b.buffer, offset, b.name);
-    OXY_CHECK(offset >= 0 && offset < static_cast<int64_t>(locals_[c.buffer].size()), "offset ", offset, " of local ", b.name);
+    OXY_CHECK(offset >= 0 && offset < static_cast<int64_t>(locals_[c.buffer].size()), "offset ",
+              offset, " of local ", b.name);
     return locals_[c.buffer][offset];
   }
   void step(const schedule::Compute& c) {
     switch (c.op) {
-      case LoopOp::Const: value_[c.value] = ir::is_floating(c.dtype) ? c.number : static_cast<double>(c.integer); return;
-      case LoopOp::Index: value_[c.value] = static_cast<double>(at(c.index, vars_)); return;
+      case LoopOp::Const:
+        value_[c.value] = ir::is_floating(c.dtype) ? c.number : static_cast<double>(c.integer);
+        return;
+      case LoopOp::Index:
+        value_[c.value] = static_cast<double>(at(c.index, vars_));
+        return;
       case LoopOp::Load:
         value_[c.value] = !c.args.empty() && value_[c.args[0]] == 0 ? value_[c.args[1]] : memory(c);
         return;
-      case LoopOp::Store: memory(c) = value_[c.args[0]]; return;
+      case LoopOp::Store:
+        memory(c) = value_[c.args[0]];
+        return;
       case LoopOp::Check:
         OXY_CHECK(value_[c.args[0]] >= 0 && value_[c.args[0]] < at(c.index, vars_), "check");
         return;
@@ -251,7 +305,8 @@ class KernelRunner {
         vars_[c.index] = static_cast<int64_t>(value_[c.value]);
         bound_.push_back(c.index);
         return;
-      default: break;
+      default:
+        break;
     }
     double a[3] = {};
     for (size_t j = 0; j < c.args.size(); ++j) a[j] = value_[c.args[j]];
@@ -297,15 +352,21 @@ void run_extern(const loops::Program& p, const loops::ExternStep& e, Memory& m) 
   for (BufferId b : e.writes) {
     if (!b.valid()) continue;
     double k = 0;
-    for_each_offset(p.buffers[b], [&](int64_t o) { element(m, b, o, p.buffers[b].name) = seen + std::sin(k += 1); });
+    for_each_offset(p.buffers[b], [&](int64_t o) {
+      element(m, b, o, p.buffers[b].name) = seen + std::sin(k += 1);
+    });
   }
 }
 
-// Temps share an arena: before a kernel runs, its temps are cut out of it, and written back afterwards.
+// Temps share an arena: before a kernel runs, its temps are cut out of it, and written back
+// afterwards.
 class Arena {
  public:
-  Arena(const schedule::Schedule& s, Memory& m) : s_(s), m_(m), bytes_(s.memory.arena_bytes.value() / 4 + 1, kNan) {}
-  void load() { each([&](double& own, double& shared) { own = shared; }); }
+  Arena(const schedule::Schedule& s, Memory& m)
+      : s_(s), m_(m), bytes_(s.memory.arena_bytes.value() / 4 + 1, kNan) {}
+  void load() {
+    each([&](double& own, double& shared) { own = shared; });
+  }
   void save(const std::vector<BufferId>& written) {
     for (BufferId b : written) copy(b, [](double& own, double& shared) { shared = own; });
   }
@@ -317,7 +378,8 @@ class Arena {
     if (it == s_.memory.offset.end()) return;
     std::vector<double>& own = m_.at(b);
     int64_t bytes = ir::byte_size(s_.program.buffers[b].type.dtype);
-    for (size_t i = 0; i < own.size(); ++i) f(own[i], bytes_.at((it->second.value() + i * bytes) / 4));
+    for (size_t i = 0; i < own.size(); ++i)
+      f(own[i], bytes_.at((it->second.value() + i * bytes) / 4));
   }
   template <class Fn>
   void each(Fn&& f) {
@@ -337,10 +399,13 @@ Memory initial_memory(const loops::Program& p, uint32_t seed) {
   for (uint32_t b = 0; b < p.buffers.size(); ++b) {
     const loops::Buffer& buffer = p.buffers[BufferId(b)];
     if (buffer.kind == loops::Buffer::Kind::View) continue;
-    std::vector<double> data(loops::byte_extent(buffer.type).value() / ir::byte_size(buffer.type.dtype), kNan);
-    if (buffer.kind == loops::Buffer::Kind::Input || buffer.kind == loops::Buffer::Kind::Attribute) {
+    std::vector<double> data(
+        loops::byte_extent(buffer.type).value() / ir::byte_size(buffer.type.dtype), kNan);
+    if (buffer.kind == loops::Buffer::Kind::Input ||
+        buffer.kind == loops::Buffer::Kind::Attribute) {
       bool position = buffer.type.dtype == DType::I64;
-      for (double& x : data) x = position ? random() % 2 : static_cast<double>(random() % 17) / 4 - 2;
+      for (double& x : data)
+        x = position ? random() % 2 : static_cast<double>(random() % 17) / 4 - 2;
     }
     m[BufferId(b)] = std::move(data);
   }
@@ -349,8 +414,10 @@ Memory initial_memory(const loops::Program& p, uint32_t seed) {
 
 void run(const loops::Program& p, Memory& m) {
   for (const loops::Step& s : p.steps) {
-    if (const auto* l = std::get_if<loops::Loop>(&s)) LoopRunner(p, *l, m).run();
-    else run_extern(p, std::get<loops::ExternStep>(s), m);
+    if (const auto* l = std::get_if<loops::Loop>(&s))
+      LoopRunner(p, *l, m).run();
+    else
+      run_extern(p, std::get<loops::ExternStep>(s), m);
   }
 }
 
@@ -365,7 +432,8 @@ void run(const schedule::Schedule& s, Memory& m, bool arena) {
       const Kernel& kernel = s.kernels[k->kernel];
       run(kernel, m);
       for (const schedule::KernelBuffer& b : kernel.buffers) {
-        if (b.kind == schedule::KernelBuffer::Kind::Write || b.kind == schedule::KernelBuffer::Kind::ReadWrite) {
+        if (b.kind == schedule::KernelBuffer::Kind::Write ||
+            b.kind == schedule::KernelBuffer::Kind::ReadWrite) {
           written.push_back(b.buffer);
         }
       }

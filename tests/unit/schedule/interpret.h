@@ -1,6 +1,6 @@
-// What a program and a schedule compute, run straight from the data structures, in doubles. Kernels run their parallel
-// and vector iterations backwards and see NaN in memory that nobody has written, so that a dependence which fusion
-// overlooked shows.
+// What a program and a schedule compute, run straight from the data structures, in doubles. Kernels
+// run their parallel and vector iterations backwards and see NaN in memory that nobody has written,
+// so that a dependence which fusion overlooked shows.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// Random programs: what the schedule computes is what the program computes, and every text reads back.
+// Random programs: what the schedule computes is what the program computes, and every text reads
+// back.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,14 +13,17 @@ namespace oxy::test {
 
 namespace {
 
-void expect_equal(const loops::Program& p, const Memory& want, const Memory& got, const std::string& text) {
+void expect_equal(const loops::Program& p, const Memory& want, const Memory& got,
+                  const std::string& text) {
   for (const auto& [b, data] : want) {
     if (p.buffers[b].kind != loops::Buffer::Kind::Output) continue;
     const std::vector<double>& other = got.at(b);
     for (size_t i = 0; i < data.size(); ++i) {
       bool close = std::abs(data[i] - other[i]) <= 1e-9 * (1 + std::abs(data[i]));
       bool same = close || data[i] == other[i] || (std::isnan(data[i]) && std::isnan(other[i]));
-      ASSERT_TRUE(same) << p.buffers[b].name << "[" << i << "]: " << data[i] << " became " << other[i] << "\n" << text;
+      ASSERT_TRUE(same) << p.buffers[b].name << "[" << i << "]: " << data[i] << " became "
+                        << other[i] << "\n"
+                        << text;
     }
   }
 }
@@ -28,7 +32,8 @@ void check(uint32_t seed, const RandomOptions& options) {
   loops::Program p = random_program(seed, options);
   loops::verify(p);
   std::string text = loops::print(p);
-  // The order of a sum's terms follows the order in which a pool met its symbols: that of the text, from here on.
+  // The order of a sum's terms follows the order in which a pool met its symbols: that of the text,
+  // from here on.
   std::string again = loops::print(loops::parse(text));
   ASSERT_EQ(loops::print(loops::parse(again)), again);
   Memory want = initial_memory(p, seed);

@@ -36,9 +36,12 @@ class Generator {
     p_.buffers[positions_].type.dtype = DType::I64;
     for (int k = 0; k < options_.steps; ++k) {
       int what = below(10);
-      if (what < 6) add_elementwise();
-      else if (what < 9) add_reduction();
-      else add_extern();
+      if (what < 6)
+        add_elementwise();
+      else if (what < 9)
+        add_reduction();
+      else
+        add_extern();
     }
     mark_outputs();
     return std::move(p_);
@@ -47,7 +50,9 @@ class Generator {
  private:
   int below(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
   template <class T>
-  const T& one_of(const std::vector<T>& xs) { return xs[below(static_cast<int>(xs.size()))]; }
+  const T& one_of(const std::vector<T>& xs) {
+    return xs[below(static_cast<int>(xs.size()))];
+  }
 
   std::vector<int64_t> random_shape() {
     while (true) {
@@ -97,15 +102,20 @@ class Generator {
     std::vector<int64_t> out = s;
     int64_t n = elements(s);
     switch (below(6)) {
-      case 0: std::shuffle(out.begin(), out.end(), random_); return out;
-      case 1: return {n};
+      case 0:
+        std::shuffle(out.begin(), out.end(), random_);
+        return out;
+      case 1:
+        return {n};
       case 2:
         for (int64_t d : {2, 3, 4}) {
           if (n % d == 0) return {n / d, d};
         }
         return out;
-      case 3: return random_shape();
-      default: return out;
+      case 3:
+        return random_shape();
+      default:
+        return out;
     }
   }
 
@@ -188,18 +198,22 @@ class Generator {
   }
   uint32_t finish(BodyWriter& w, uint32_t v) {
     if (below(3) == 0) return w.emit(Inst{.op = LoopOp::Sin, .dtype = DType::F32, .args = {v}});
-    if (below(2)) return w.emit(Inst{.op = LoopOp::Mul, .dtype = DType::F32, .args = {v, w.emit_const(0.5, DType::F32)}});
+    if (below(2))
+      return w.emit(
+          Inst{.op = LoopOp::Mul, .dtype = DType::F32, .args = {v, w.emit_const(0.5, DType::F32)}});
     return v;
   }
 
-  uint32_t value(BodyWriter& w, const Index& index, const std::vector<int64_t>& shape, BufferId first) {
+  uint32_t value(BodyWriter& w, const Index& index, const std::vector<int64_t>& shape,
+                 BufferId first) {
     uint32_t v = w.emit(read(w, first, index, shape));
     for (int k = below(3); k > 0; --k) v = combine(w, v, w.emit(read(w, recent(), index, shape)));
     return finish(w, v);
   }
   BufferId recent() {
     size_t n = readable_.size();
-    return below(3) ? readable_[n - 1 - below(static_cast<int>(std::min<size_t>(n, 3)))] : one_of(readable_);
+    return below(3) ? readable_[n - 1 - below(static_cast<int>(std::min<size_t>(n, 3)))]
+                    : one_of(readable_);
   }
 
   Index axes(loops::Loop& l, const std::vector<int64_t>& shape, const std::vector<bool>& folded) {
@@ -219,9 +233,11 @@ class Generator {
     return index;
   }
 
-  void store(loops::Loop& l, BodyWriter& w, uint32_t v, const Index& index, const std::vector<int64_t>& shape) {
+  void store(loops::Loop& l, BodyWriter& w, uint32_t v, const Index& index,
+             const std::vector<int64_t>& shape) {
     BufferId b = add_buffer(Buffer::Kind::Temp, shape);
-    w.emit(Inst{.op = LoopOp::Store, .dtype = DType::F32, .args = {v}, .buffer = b, .index = index});
+    w.emit(
+        Inst{.op = LoopOp::Store, .dtype = DType::F32, .args = {v}, .buffer = b, .index = index});
     l.name = cat("op", p_.steps.size(), "_loop");
     loops::remove_dead(l.body);
     p_.steps.push_back(std::move(l));
@@ -257,19 +273,23 @@ class Generator {
     }
     next_symbol_ = 0;
     BodyWriter w(l.body);
-    static const std::vector<ops::ReduceKind> kKinds = {ops::ReduceKind::Sum, ops::ReduceKind::Max, ops::ReduceKind::Min};
+    static const std::vector<ops::ReduceKind> kKinds = {ops::ReduceKind::Sum, ops::ReduceKind::Max,
+                                                        ops::ReduceKind::Min};
     uint32_t v = value(w, index, shape, from);
     if (below(8) == 0) return add_position(std::move(l), w, v, at, out);
-    v = w.emit(Inst{.op = LoopOp::Reduce, .dtype = DType::F32, .args = {v}, .reduce = one_of(kKinds)});
+    v = w.emit(
+        Inst{.op = LoopOp::Reduce, .dtype = DType::F32, .args = {v}, .reduce = one_of(kKinds)});
     uint32_t scale = w.emit_const(0.125, DType::F32);
     v = w.emit(Inst{.op = LoopOp::Mul, .dtype = DType::F32, .args = {v, scale}});
     store(l, w, v, at, out);
   }
 
   // Where the largest element is: an output of its own, in i64.
-  void add_position(loops::Loop l, BodyWriter&, uint32_t v, const Index& at, const std::vector<int64_t>& out) {
+  void add_position(loops::Loop l, BodyWriter&, uint32_t v, const Index& at,
+                    const std::vector<int64_t>& out) {
     BodyWriter w(l.body);
-    v = w.emit(Inst{.op = LoopOp::Reduce, .dtype = DType::I64, .args = {v}, .reduce = ops::ReduceKind::ArgMax});
+    v = w.emit(Inst{
+        .op = LoopOp::Reduce, .dtype = DType::I64, .args = {v}, .reduce = ops::ReduceKind::ArgMax});
     store(l, w, v, at, out);
     readable_.pop_back();
     Buffer& b = p_.buffers[BufferId(p_.buffers.size() - 1)];
@@ -291,7 +311,8 @@ class Generator {
     for (BufferId b : readable_) {
       Buffer& buffer = p_.buffers[b];
       bool last = b == readable_.back();
-      if (buffer.kind == Buffer::Kind::Temp && (last || below(4) == 0)) buffer.kind = Buffer::Kind::Output;
+      if (buffer.kind == Buffer::Kind::Temp && (last || below(4) == 0))
+        buffer.kind = Buffer::Kind::Output;
     }
   }
 
@@ -305,6 +326,8 @@ class Generator {
 
 }  // namespace
 
-loops::Program random_program(uint32_t seed, const RandomOptions& options) { return Generator(seed, options).run(); }
+loops::Program random_program(uint32_t seed, const RandomOptions& options) {
+  return Generator(seed, options).run();
+}
 
 }  // namespace oxy::test

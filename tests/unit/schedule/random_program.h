@@ -1,4 +1,5 @@
-// Small random programs: elementwise loops, reductions, reshapes, transposes, broadcasts, shifts, layouts, extern steps.
+// Small random programs: elementwise loops, reductions, reshapes, transposes, broadcasts, shifts,
+// layouts, extern steps.
 #pragma once
 
 #include "loops/loop_ir.h"
