@@ -19,6 +19,11 @@ py::object ResultTree::build(const std::vector<py::object>& outputs) const {
       for (size_t i = 0; i < items.size(); ++i) out[i] = items[i].build(outputs);
       return out;
     }
+    case Kind::NamedTuple: {
+      py::tuple out(items.size());
+      for (size_t i = 0; i < items.size(); ++i) out[i] = items[i].build(outputs);
+      return constant(out);
+    }
     case Kind::List: {
       py::list out(items.size());
       for (size_t i = 0; i < items.size(); ++i) out[i] = items[i].build(outputs);
@@ -55,7 +60,13 @@ ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
       tree.items.push_back(take_apart(value, tensors));
     }
   } else if (PyTuple_Check(p)) {
-    throw Unsupported("a graph that returns a named tuple");
+    // A collections.namedtuple, or one written in C (torch.return_types, torch.Size).
+    py::object type = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(p)));
+    tree.kind = ResultTree::Kind::NamedTuple;
+    tree.constant = py::hasattr(type, "_make") ? py::object(type.attr("_make")) : type;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); ++i) {
+      tree.items.push_back(take_apart(PyTuple_GET_ITEM(p, i), tensors));
+    }
   } else {
     tree.constant = py::reinterpret_borrow<py::object>(result);
   }

@@ -8,10 +8,10 @@
 namespace oxy::python {
 
 struct ResultTree {
-  enum class Kind : uint8_t { Output, Constant, Tuple, List, Dict };
+  enum class Kind : uint8_t { Output, Constant, Tuple, List, Dict, NamedTuple };
   Kind kind = Kind::Constant;
   uint32_t output = 0;                 // Output: position among the flat outputs
-  pybind11::object constant;           // Constant
+  pybind11::object constant;           // Constant; NamedTuple: what makes one of a tuple
   std::vector<ResultTree> items;       // of containers
   std::vector<pybind11::object> keys;  // Dict
 
