@@ -98,14 +98,14 @@ std::string KernelWriter::identity(const Init& init, int lanes) {
 }
 
 void KernelWriter::write_init(const Init& init, const Block& block, const Scope& scope) {
-  OXY_CHECK(!ir::is_half(init.dtype), "an accumulator of half precision");
   Accumulator& acc = accumulators_.at(init.acc);
   if (acc.name.empty()) acc.name = cat('a', next_accumulator_++);
   acc.init = init;
+  if (ir::is_half(init.dtype)) acc.init.dtype = DType::F32;  // rounded by Result
+  acc.result = is_arg(init.kind) ? DType::I64 : init.dtype;
   acc.copies = 1;
   acc.form = Accumulator::Form::Scalar;
   int lanes = 1;
-  std::string count;
   if (scope.vector()) {
     acc.form = Accumulator::Form::PerLane;
     lanes = scope.lanes;
@@ -117,11 +117,11 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
     acc.copies = copies_of(*loop);
   }
   const bool array = acc.form == Accumulator::Form::Copies;
-  const std::string type = accumulator_type(init, lanes);
+  const std::string type = accumulator_type(acc.init, lanes);
   const std::string at_type = value_type_name(DType::I64, lanes);
   const std::string none = operators(Scope{lanes, 0, "", "", "0"}).splat("(i64)-1", DType::I64);
   if (!array) {
-    out_.line(type, ' ', acc.name, " = ", identity(init, lanes), ';');
+    out_.line(type, ' ', acc.name, " = ", identity(acc.init, lanes), ';');
     if (is_arg(init.kind)) out_.line(at_type, ' ', acc.name, "_at = ", none, ';');
     return;
   }
@@ -129,7 +129,7 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
   if (is_arg(init.kind)) out_.line(at_type, ' ', acc.name, "_at[", acc.copies, "];");
   out_.line("OXY_UNROLL");
   out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name,
-            "[k] = ", identity(init, lanes), ';');
+            "[k] = ", identity(acc.init, lanes), ';');
   if (!is_arg(init.kind)) return;
   out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name, "_at[k] = ", none, ';');
 }
@@ -178,11 +178,7 @@ void KernelWriter::write_accumulate(const Accumulate& a, const Scope& scope) {
   const Init& init = acc.init;
   std::string v = operand(a.value, scope).text;
   const DType from = value(a.value).dtype;
-  const bool logical = init.kind == ReduceKind::Any || init.kind == ReduceKind::All;
-  if (from != init.dtype) {
-    OXY_CHECK(logical || is_arg(init.kind) == false, "dtype of a folded value");
-    v = operators(scope).cast({v, from}, init.dtype);
-  }
+  if (from != init.dtype) v = operators(scope).cast({v, from}, init.dtype);
   const std::string target = element(acc, scope);
   std::string target_at, at;
   if (is_arg(init.kind)) {
@@ -235,7 +231,9 @@ std::string KernelWriter::folded(const Init& init, const std::string& vector) {
 void KernelWriter::write_result(const Result& r, const Scope& scope) {
   const Accumulator& acc = accumulators_.at(r.acc);
   const bool arg = is_arg(acc.init.kind);
-  const DType dtype = arg ? DType::I64 : acc.init.dtype;
+  const auto rounded = [&](const std::string& x, const Scope& at) {
+    return operators(at).cast({x, acc.init.dtype}, acc.result);
+  };
   if (acc.form == Accumulator::Form::Copies) {
     for (int step = 1; step < acc.copies; step *= 2) {
       for (int k = 0; k + step < acc.copies; k += 2 * step) {
@@ -243,25 +241,22 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
                    cat(acc.name, '[', k + step, ']'), cat(acc.name, "_at[", k + step, ']'), lanes_);
       }
     }
-    const std::string vector = cat(acc.name, "[0]");
-    const Value& v = define(r.value, dtype, false);
-    if (arg) {
-      const std::string at = cat(acc.name, "_at[0]");
+    std::string text = cat(acc.name, "[0]");
+    if (arg && lanes_ > 1) {
       const char* piece = acc.init.kind == ReduceKind::ArgMax ? "arg_max" : "arg_min";
-      const std::string best = lanes_ == 1
-                                   ? at
-                                   : cat(prelude_.fn(piece, memory_type(acc.init.dtype), lanes_),
-                                         '(', vector, ", ", at, ')');
-      out_.line("const i64 ", v.name, " = ", best, ';');
+      const std::string element = memory_type(acc.init.dtype);
+      text = cat(prelude_.fn(piece, element, lanes_), '(', text, ", ", acc.name, "_at[0])");
     } else {
-      out_.line("const ", value_type(dtype, 1), ' ', v.name, " = ", folded(acc.init, vector), ';');
+      text = arg ? cat(acc.name, "_at[0]") : rounded(folded(acc.init, text), Scope{});
     }
+    const Value& v = define(r.value, acc.result, false);
+    out_.line("const ", value_type(acc.result, 1), ' ', v.name, " = ", text, ';');
     return;
   }
   std::string text = element(acc, scope);
-  if (arg) text = cat(acc.name, "_at", text.substr(acc.name.size()));
-  const Value& v = define(r.value, dtype, scope.vector());
-  out_.line("const ", value_type_name(dtype, scope.lanes), ' ', v.name, " = ", text, ';');
+  text = arg ? cat(acc.name, "_at", text.substr(acc.name.size())) : rounded(text, scope);
+  const Value& v = define(r.value, acc.result, scope.vector());
+  out_.line("const ", value_type_name(acc.result, scope.lanes), ' ', v.name, " = ", text, ';');
 }
 
 // Sums in floating point that a loop of more than `limit` steps updates: they are folded in blocks,

@@ -62,7 +62,8 @@ class KernelWriter {
   struct Accumulator {
     enum class Form : uint8_t { Scalar, Copies, PerLane };
     Form form = Form::Scalar;
-    Init init;
+    Init init;  // its dtype is the one it is kept in
+    DType result = DType::F32;
     std::string name;
     int copies = 1;  // Copies: so many vectors
   };

@@ -55,6 +55,18 @@ TEST(Reductions, RowsOfEveryKind) {
   cases.check();
 }
 
+TEST(Reductions, RowsOfHalfPrecision) {
+  CaseList cases;
+  for (ReduceKind kind : {ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::ArgMax}) {
+    for (DType d : {DType::BF16, DType::F16}) {
+      cases.add(
+          cat("rows ", ops::name(kind), ' ', ir::name(d)),
+          [&](KernelMaker& m) { rows(m, kind, d, 43, 3); }, {129, 3}, 0, small_integers, 3);
+    }
+  }
+  cases.check();
+}
+
 TEST(Reductions, NanIsTheExtreme) {
   CaseList cases;
   for (ReduceKind kind :
