@@ -616,8 +616,25 @@ struct Recorder::Impl final : OpListener {
       return;
     }
     out.kind = ir::OutputSpec::Kind::ViewOfInput;
+    if (wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(s, t);
     if (out.type.dtype != static_cast<ir::DType>(s.real.scalar_type()))
       throw Unsupported("a result that views an input as another dtype");
+  }
+
+  // The layout that a view of a written input has in eager: the same views of the input as it came. The view itself was
+  // rebuilt on the written value, which has strides and an offset of its own.
+  ir::TensorType layout_of_view(const Source& input, const at::Tensor& view) {
+    at::AutoDispatchSkipFunctionalize below;
+    at::Tensor fake = new_fake(graph.tensor_type(input.value));
+    bind(fake, input.value);
+    try {
+      for (const auto& step : wrapper_of(view)->view_metas()) fake = step->forward(fake);
+    } catch (const c10::Error&) {  // a reshape, which is a view only of the written value
+      throw Unsupported("a view of a written input where eager has a copy");
+    }
+    ir::TensorType type = graph.tensor_type(value_of(fake));
+    type.requires_grad = false;
+    return type;
   }
 
   ir::OutputSpec base_of(const at::Tensor& t) {

@@ -93,7 +93,8 @@ void KernelWriter::write_signature_buffers() {
   int64_t scratch = 0;
   for (const schedule::KernelBuffer& b : kernel_.buffers) {
     const std::string type = memory_type(b.dtype);
-    const std::string name = cat('b', buffers_.size());
+    std::string name = cat('b', buffers_.size());
+    if (name == "b8") name = "b8_";  // b8 is a type
     buffers_.push_back(name);
     if (b.kind == schedule::KernelBuffer::Kind::Local) {
       OXY_CHECK(b.elements.is_const(), "symbolic size of a local buffer");

@@ -1,0 +1,66 @@
+"""What random programs found once, by hand and small."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    with torch.no_grad():
+        yield
+
+
+def compiled(f):
+    return oxyfuel.compile_fx(torch.fx.symbolic_trace(f))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x[1:], lambda x: x.t(), lambda x: x.unsqueeze(0), lambda x: x.diagonal()],
+    ids=["slice", "transpose", "unsqueeze", "diagonal"],
+)
+def test_view_of_a_written_input_with_gaps_and_an_offset(view):
+    """Rebuilt on the written value, the view had that value's strides and no offset."""
+
+    def f(x):
+        x.neg_()
+        return view(x)
+
+    a, b = torch.arange(40.0), torch.arange(40.0)
+    expected, result = f(a.as_strided((4, 4), (8, 2), 3)), compiled(f)(b.as_strided((4, 4), (8, 2), 3))
+    assert torch.equal(result, expected) and torch.equal(a, b)
+    assert result.stride() == expected.stride()
+    assert result.storage_offset() == expected.storage_offset()
+
+
+def test_reshape_of_a_written_input_that_eager_copies():
+    def f(x):
+        return x.neg_().flatten()
+
+    a, b = torch.arange(12.0).view(3, 4)[:, :3], torch.arange(12.0).view(3, 4)[:, :3]
+    expected, result = f(a), compiled(f)(b)
+    assert torch.equal(result, expected) and torch.equal(a, b)
+    assert result.data_ptr() != b.data_ptr()
+
+
+def test_write_through_a_view_that_overlaps_itself():
+    def f(x):
+        x.unfold(0, 2, 1).zero_()
+        return x * 2
+
+    assert torch.equal(compiled(f)(torch.ones(4)), torch.zeros(4))
+
+
+def test_a_kernel_with_nine_buffers_and_booleans():
+    """The ninth buffer was called b8, as the type of booleans."""
+
+    def f(x):
+        a = [x + i for i in range(9)]
+        return (*a, x > 0, torch.where(x > 0, x, 1.0), x.amax(-1), (x > 1).any(-1), x.argmax(-1))
+
+    x = torch.randn(5, 19)
+    for ours, eager in zip(compiled(f)(x), f(x), strict=True):
+        assert torch.equal(ours, eager)
