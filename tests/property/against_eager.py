@@ -18,11 +18,15 @@ def check(program: Program, inference: bool = False, options: dict | None = None
     with torch.inference_mode() if inference else torch.no_grad():
         for seed in (1, 2):
             with contextlib.ExitStack() as stack:
-                if inference and seed == 2:  # inputs that are inference tensors, and inputs that are not
+                if (
+                    inference and seed == 2
+                ):  # inputs that are inference tensors, and inputs that are not
                     stack.enter_context(torch.inference_mode(False))
                     stack.enter_context(torch.no_grad())
                 expected, ours, wide = (
-                    program.make_inputs(seed), program.make_inputs(seed), program.make_inputs(seed, wide=True),
+                    program.make_inputs(seed),
+                    program.make_inputs(seed),
+                    program.make_inputs(seed, wide=True),
                 )
             try:
                 expected_results = gm.forward(*expected)
@@ -54,7 +58,9 @@ def _compare_all(program, inputs, results) -> None:
 def _compare(name, expected, ours, wide, program, index) -> None:
     assert ours.dtype == expected.dtype, f"{name}: dtype {ours.dtype}, eager {expected.dtype}"
     assert ours.shape == expected.shape, f"{name}: shape {ours.shape}, eager {expected.shape}"
-    assert ours.stride() == expected.stride(), f"{name}: strides {ours.stride()}, eager {expected.stride()}"
+    assert ours.stride() == expected.stride(), (
+        f"{name}: strides {ours.stride()}, eager {expected.stride()}"
+    )
     if expected.dtype not in FLOATS or program.exact[index]:
         same = (ours == expected) | ((ours != ours) & (expected != expected))
         assert bool(same.all()), f"{name}: values\n{_first_difference(expected, ours, ~same)}"
@@ -64,7 +70,9 @@ def _compare(name, expected, ours, wide, program, index) -> None:
     odd = ~finite & ~((a == b) | (a.isnan() & b.isnan()))
     largest = torch.finfo(expected.dtype).max
     odd &= ~((a.abs() > largest * 0.9) & (b.abs() > largest * 0.9) & (a.sign() == b.sign()))
-    assert not bool(odd.any()), f"{name}: not finite where eager is, or the reverse\n{_first_difference(a, b, odd)}"
+    assert not bool(odd.any()), (
+        f"{name}: not finite where eager is, or the reverse\n{_first_difference(a, b, odd)}"
+    )
     if not bool(finite.any()):
         return
     zero = torch.zeros((), dtype=torch.float64)
@@ -72,13 +80,19 @@ def _compare(name, expected, ours, wide, program, index) -> None:
     scale = torch.where(finite, c.abs(), zero).max()
     bound = 4 * eager_error + 8 * program.eps[index] * scale
     wrong = finite & ((b - c).abs() > bound)
-    assert not bool(wrong.any()), f"{name}: off by more than {bound.item():.2e}\n{_first_difference(a, b, wrong, c)}"
+    assert not bool(wrong.any()), (
+        f"{name}: off by more than {bound.item():.2e}\n{_first_difference(a, b, wrong, c)}"
+    )
 
 
 def _first_difference(expected, ours, where, wide=None) -> str:
     at = tuple(where.nonzero()[0].tolist())
     text = f"{int(where.sum())} of {where.numel()} differ, first at {at}: eager {expected[at].item()!r}, "
-    return text + f"ours {ours[at].item()!r}" + ("" if wide is None else f", in float64 {wide[at].item()!r}")
+    return (
+        text
+        + f"ours {ours[at].item()!r}"
+        + ("" if wide is None else f", in float64 {wide[at].item()!r}")
+    )
 
 
 def _compare_sharing(expected, ours) -> None:
@@ -118,7 +132,9 @@ def reduce(program: Program, fails) -> Program:
 def _smaller(program: Program):
     if len(program.results) > 1:
         for r in range(len(program.results)):
-            yield dataclasses.replace(program, results=program.results[:r] + program.results[r + 1 :])
+            yield dataclasses.replace(
+                program, results=program.results[:r] + program.results[r + 1 :]
+            )
     first = len(program.inputs)
     for s in reversed(range(len(program.steps))):
         for stand_in in (None, *references(program.steps[s].args)):

@@ -95,11 +95,15 @@ class Program:
         return [values[i] for i in self.results]
 
     def text(self) -> str:
-        lines = [f"base{i}: {d}, {n} elements{', special' * s}" for i, (d, n, s) in enumerate(self.bases)]
+        lines = [
+            f"base{i}: {d}, {n} elements{', special' * s}" for i, (d, n, s) in enumerate(self.bases)
+        ]
         for i, x in enumerate(self.inputs):
             lines.append(f"v{i} = base{x.base}.as_strided({x.size}, {x.stride}, {x.offset})")
         for i, s in enumerate(self.steps, len(self.inputs)):
-            name = s.target if isinstance(s.target, str) else getattr(s.target, "__name__", s.target)
+            name = (
+                s.target if isinstance(s.target, str) else getattr(s.target, "__name__", s.target)
+            )
             arguments = [repr(a) for a in s.args] + [f"{k}={v!r}" for k, v in s.kwargs.items()]
             lines.append(f"v{i} = {name}({', '.join(arguments)})")
         lines.append(f"return {', '.join(f'v{i}' for i in self.results)}")
@@ -160,12 +164,35 @@ def _values(dtype: torch.dtype, n: int, special: bool, generator: torch.Generato
 # Operations of which all correct implementations have the same bits.
 UNARY = (torch.neg, torch.abs, torch.relu, torch.square, torch.clone, "contiguous", torch.positive)
 UNARY_ROUNDED = (
-    torch.sin, torch.cos, torch.exp, torch.tanh, torch.sigmoid, torch.erf, torch.log1p, torch.expm1, torch.atan,
-    F.silu, F.gelu, F.softplus, F.elu, F.leaky_relu, F.hardtanh, F.mish, F.hardswish, F.logsigmoid,
+    torch.sin,
+    torch.cos,
+    torch.exp,
+    torch.tanh,
+    torch.sigmoid,
+    torch.erf,
+    torch.log1p,
+    torch.expm1,
+    torch.atan,
+    F.silu,
+    F.gelu,
+    F.softplus,
+    F.elu,
+    F.leaky_relu,
+    F.hardtanh,
+    F.mish,
+    F.hardswish,
+    F.logsigmoid,
 )
 UNARY_POSITIVE = (torch.sqrt, torch.rsqrt, torch.log, torch.log2, torch.reciprocal)
 UNARY_JUMPS = (
-    torch.sign, torch.floor, torch.ceil, torch.round, torch.trunc, torch.isnan, torch.logical_not, torch.isfinite,
+    torch.sign,
+    torch.floor,
+    torch.ceil,
+    torch.round,
+    torch.trunc,
+    torch.isnan,
+    torch.logical_not,
+    torch.isfinite,
     torch.frac,
 )
 BINARY = (operator.add, operator.sub, operator.mul, torch.maximum, torch.minimum, operator.truediv)
@@ -202,7 +229,9 @@ class Maker:
 
     def _make_inputs(self) -> None:
         rng = self.rng
-        sizes = [rng.choice(SIZES) if rng.random() < 0.95 else rng.randint(1000, 1500) for _ in range(4)]
+        sizes = [
+            rng.choice(SIZES) if rng.random() < 0.95 else rng.randint(1000, 1500) for _ in range(4)
+        ]
         sizes = [s or (0 if rng.random() < 0.3 else 6) for s in sizes]
         for _ in range(rng.randint(1, 4)):
             size = tuple(rng.choice(sizes) for _ in range(rng.choice((0, 1, 2, 2, 2, 3, 3, 4))))
@@ -243,9 +272,21 @@ class Maker:
 
     def _step(self) -> None:
         kinds = (
-            (self._unary, 5), (self._rounded, 3), (self._jump, 2), (self._binary, 6), (self._compare, 2),
-            (self._where, 2), (self._cast, 3), (self._reduce, 5), (self._normalise, 2), (self._view, 9),
-            (self._join, 3), (self._index, 2), (self._product, 2), (self._convolution, 1), (self._inplace, 5),
+            (self._unary, 5),
+            (self._rounded, 3),
+            (self._jump, 2),
+            (self._binary, 6),
+            (self._compare, 2),
+            (self._where, 2),
+            (self._cast, 3),
+            (self._reduce, 5),
+            (self._normalise, 2),
+            (self._view, 9),
+            (self._join, 3),
+            (self._index, 2),
+            (self._product, 2),
+            (self._convolution, 1),
+            (self._inplace, 5),
             (self._assign, 2),
         )
         maker = self.rng.choices([k for k, _ in kinds], [w for _, w in kinds])[0]
@@ -262,7 +303,13 @@ class Maker:
         return _storage(x) not in self.inexact
 
     def _add(
-        self, target: Any, *args: Any, rounded: bool = False, jumps: bool = False, writes: bool = False, **kwargs: Any
+        self,
+        target: Any,
+        *args: Any,
+        rounded: bool = False,
+        jumps: bool = False,
+        writes: bool = False,
+        **kwargs: Any,
     ) -> int | None:
         """Runs a step and keeps it, if eager can; returns its value."""
         if any(a is None for a in args):
@@ -297,7 +344,9 @@ class Maker:
             return
         s = _storage(x)
         own = torch.finfo(x.dtype).eps if x.dtype in FLOATS else 0.0
-        self.eps[s] = max([own, self.eps.get(s, 0.0)] + [self.eps.get(_storage(u), 0.0) for u in used])
+        self.eps[s] = max(
+            [own, self.eps.get(s, 0.0)] + [self.eps.get(_storage(u), 0.0) for u in used]
+        )
         if x.dtype in FLOATS and (rounded or any(not self._is_exact(u) for u in used)):
             self.inexact.add(s)
 
@@ -314,7 +363,12 @@ class Maker:
     def _unary(self) -> None:
         kind = self.rng.choice(UNARY + (torch.clamp,))
         if kind is torch.clamp:
-            self._add(kind, self._ref(), min=self.rng.choice((-1, 0, -0.5)), max=self.rng.choice((1, 2, 0.7)))
+            self._add(
+                kind,
+                self._ref(),
+                min=self.rng.choice((-1, 0, -0.5)),
+                max=self.rng.choice((1, 2, 0.7)),
+            )
         else:
             self._add(kind, self._ref())
 
@@ -370,7 +424,9 @@ class Maker:
         self._add(self.rng.choice(BINARY), a, b)
 
     def _compare(self) -> None:
-        kind = self.rng.choice((*COMPARE, torch.logical_and, torch.logical_or, operator.and_, operator.xor))
+        kind = self.rng.choice(
+            (*COMPARE, torch.logical_and, torch.logical_or, operator.and_, operator.xor)
+        )
         self._add(kind, *self._pair(), jumps=True)
 
     def _where(self) -> None:
@@ -391,7 +447,9 @@ class Maker:
         to = self.rng.choice(DTYPES)
         x = self._pick()
         jumps = to not in FLOATS
-        if jumps and self.values[x].dtype in FLOATS:  # what NaN and large numbers become is not defined
+        if (
+            jumps and self.values[x].dtype in FLOATS
+        ):  # what NaN and large numbers become is not defined
             x = self._add(torch.clamp, Ref(x), min=0, max=100)
             x = None if x is None else self._add(torch.nan_to_num, Ref(x))
             if x is None:
@@ -409,19 +467,38 @@ class Maker:
         dims, keep = self._dims(x), self.rng.random() < 0.4
         one = dims[0] if dims else None
         if one is None or self.rng.random() < 0.12:
-            kind = self.rng.choice((torch.sum, torch.amax, torch.all, torch.any, torch.argmax, torch.mean))
+            kind = self.rng.choice(
+                (torch.sum, torch.amax, torch.all, torch.any, torch.argmax, torch.mean)
+            )
             self._add(kind, Ref(x), rounded=kind in (torch.sum, torch.mean), jumps=kind in _JUMPING)
             return
         kind = self.rng.choice(
-            (torch.sum, torch.sum, torch.mean, torch.amax, torch.amin, torch.argmax, torch.argmin, torch.var, "std",
-             torch.any, torch.all, torch.prod, torch.cumsum, torch.logsumexp, "max")
+            (
+                torch.sum,
+                torch.sum,
+                torch.mean,
+                torch.amax,
+                torch.amin,
+                torch.argmax,
+                torch.argmin,
+                torch.var,
+                "std",
+                torch.any,
+                torch.all,
+                torch.prod,
+                torch.cumsum,
+                torch.logsumexp,
+                "max",
+            )
         )
         if kind in (torch.cumsum,):
             self._add(kind, Ref(x), one, rounded=True)
         elif kind in (torch.argmax, torch.argmin, torch.prod, torch.any, torch.all):
             self._add(kind, Ref(x), one, keep, rounded=kind is torch.prod, jumps=kind in _JUMPING)
         elif kind in (torch.var, "std"):
-            self._add(kind, Ref(x), dims, keepdim=keep, correction=self.rng.choice((0, 1)), rounded=True)
+            self._add(
+                kind, Ref(x), dims, keepdim=keep, correction=self.rng.choice((0, 1)), rounded=True
+            )
         elif kind == "max":
             i = self._add("max", Ref(x), one, keep, jumps=True)
             if i is not None:
@@ -450,18 +527,48 @@ class Maker:
         d = rng.randrange(rank) if rank else 0
         n = v.shape[d] if rank else 0
         kind = rng.choice(
-            ("permute", "transpose", "slice", "slice", "select", "unsqueeze", "squeeze", "flip", "roll", "reshape",
-             "reshape", "view", "expand", "flatten", "chunk", "narrow", "t", "unfold", "diagonal", "movedim")
+            (
+                "permute",
+                "transpose",
+                "slice",
+                "slice",
+                "select",
+                "unsqueeze",
+                "squeeze",
+                "flip",
+                "roll",
+                "reshape",
+                "reshape",
+                "view",
+                "expand",
+                "flatten",
+                "chunk",
+                "narrow",
+                "t",
+                "unfold",
+                "diagonal",
+                "movedim",
+            )
         )
         low, step = rng.randint(-n, n), rng.choice((1, 1, 2, 3))
         window = (slice(None),) * d + (slice(low, rng.choice((None, n - 1, -1, low + 5)), step),)
         permuted = rng.sample(range(rank), rank)
         arguments: dict[str, tuple[Any, ...]] = {
-            "permute": (permuted,), "transpose": (d, rng.randrange(max(rank, 1))), "select": (d, rng.randint(-n, n)),
-            "unsqueeze": (rng.randint(0, rank),), "squeeze": (d,), "flip": ((d,),), "roll": (rng.randint(-n, n), d),
-            "reshape": (self._shape_for(v),), "view": (self._shape_for(v),), "flatten": (d,),
+            "permute": (permuted,),
+            "transpose": (d, rng.randrange(max(rank, 1))),
+            "select": (d, rng.randint(-n, n)),
+            "unsqueeze": (rng.randint(0, rank),),
+            "squeeze": (d,),
+            "flip": ((d,),),
+            "roll": (rng.randint(-n, n), d),
+            "reshape": (self._shape_for(v),),
+            "view": (self._shape_for(v),),
+            "flatten": (d,),
             "expand": ((rng.choice((1, 2, 3, 17)), *(7 if s == 1 else -1 for s in v.shape)),),
-            "narrow": (d, max(low, 0), max(n // 2, 0)), "t": (), "unfold": (d, min(2, n), 1), "diagonal": (),
+            "narrow": (d, max(low, 0), max(n // 2, 0)),
+            "t": (),
+            "unfold": (d, min(2, n), 1),
+            "diagonal": (),
             "movedim": (d, 0),
         }
         if kind == "slice":
@@ -501,7 +608,9 @@ class Maker:
         d = rng.randrange(len(shape))
 
         def fits(y: torch.Tensor) -> bool:
-            return y.dim() == len(shape) and all(i == d or a == b for i, (a, b) in enumerate(zip(y.shape, shape)))
+            return y.dim() == len(shape) and all(
+                i == d or a == b for i, (a, b) in enumerate(zip(y.shape, shape))
+            )
 
         pieces = [Ref(x)] + [self._ref(fits) for _ in range(rng.randint(0, 2))]
         self._add(torch.cat if kind == "cat" else torch.stack, pieces, d)
@@ -541,7 +650,9 @@ class Maker:
             return
         w = self.values[y]
         if v.dim() == 2 and w.dim() == 2 and v.shape[1] == w.shape[1] and rng.random() < 0.6:
-            bias = self._ref(lambda b: b.dim() == 1 and b.shape == (w.shape[0],) and b.dtype == v.dtype)
+            bias = self._ref(
+                lambda b: b.dim() == 1 and b.shape == (w.shape[0],) and b.dtype == v.dtype
+            )
             self._add(F.linear, Ref(x), Ref(y), *([bias] if bias else []), rounded=True)
         elif v.shape[-1] != w.shape[-2]:
             i = self._add("transpose", Ref(y), -1, -2)
@@ -550,7 +661,15 @@ class Maker:
         elif v.dim() == 2 and w.dim() == 2 and rng.random() < 0.4:
             shape = (v.shape[0], w.shape[1])
             c = self._ref(lambda c: c.dtype == v.dtype and c.dim() < 3 and _expands(c.shape, shape))
-            self._add(torch.addmm, c, Ref(x), Ref(y), beta=rng.choice((1, 0.5)), alpha=rng.choice((1, 2)), rounded=True)
+            self._add(
+                torch.addmm,
+                c,
+                Ref(x),
+                Ref(y),
+                beta=rng.choice((1, 0.5)),
+                alpha=rng.choice((1, 2)),
+                rounded=True,
+            )
         else:
             self._add(operator.matmul, Ref(x), Ref(y), rounded=True)
 
@@ -564,10 +683,16 @@ class Maker:
         if y is None:
             return
         if self.values[y].shape[1] != v.shape[1]:
-            y = self._add("repeat", Ref(y), 1, v.shape[1], 1, 1) if self.values[y].shape[1] == 1 else None
+            y = (
+                self._add("repeat", Ref(y), 1, v.shape[1], 1, 1)
+                if self.values[y].shape[1] == 1
+                else None
+            )
         if y is not None:
             padding = rng.randint(0, 3)
-            self._add(F.conv2d, Ref(x), Ref(y), stride=rng.choice((1, 2)), padding=padding, rounded=True)
+            self._add(
+                F.conv2d, Ref(x), Ref(y), stride=rng.choice((1, 2)), padding=padding, rounded=True
+            )
 
     def _inplace(self) -> None:
         rng = self.rng
@@ -579,7 +704,11 @@ class Maker:
             self._write(kind, x, rng.choice((0, 1, 0.5)))
         else:
             shape = self.values[x].shape
-            y = self._ref(lambda y: _expands(y.shape, shape)) if rng.random() < 0.7 else self._scalar()
+            y = (
+                self._ref(lambda y: _expands(y.shape, shape))
+                if rng.random() < 0.7
+                else self._scalar()
+            )
             if kind == "copy_" and not isinstance(y, Ref):
                 kind = "add_"
             self._write(kind, x, y)
@@ -598,12 +727,18 @@ class Maker:
             return
         v = self.values[x]
         n = v.shape[0]
-        key = rng.choice((0, slice(1, None), slice(None, None, 2), slice(-2, None), (Ellipsis, 0), slice(None)))
+        key = rng.choice(
+            (0, slice(1, None), slice(None, None, 2), slice(-2, None), (Ellipsis, 0), slice(None))
+        )
         try:
             shape = v[key].shape
         except IndexError:
             return
-        value = self._ref(lambda y: _expands(y.shape, shape)) if rng.random() < 0.6 else rng.choice((0, 1, 2))
+        value = (
+            self._ref(lambda y: _expands(y.shape, shape))
+            if rng.random() < 0.6
+            else rng.choice((0, 1, 2))
+        )
         if n:
             self._write(operator.setitem, x, key, value)
 

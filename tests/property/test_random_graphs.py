@@ -45,7 +45,9 @@ def test_as_in_eager(group, monkeypatch):
         alike = str(error)[:8]
         smallest = reduce(program, lambda p: str(error_of(p, seed) or "")[:8] == alike)
         error = error_of(smallest, seed) or error
-        pytest.fail(f"seed {seed}: {error}\n{smallest.text()}\n\n{torch_ir(smallest)}", pytrace=False)
+        pytest.fail(
+            f"seed {seed}: {error}\n{smallest.text()}\n\n{torch_ir(smallest)}", pytrace=False
+        )
 
 
 def test_most_programs_are_compiled(monkeypatch):

@@ -30,7 +30,10 @@ def test_view_of_a_written_input_with_gaps_and_an_offset(view):
         return view(x)
 
     a, b = torch.arange(40.0), torch.arange(40.0)
-    expected, result = f(a.as_strided((4, 4), (8, 2), 3)), compiled(f)(b.as_strided((4, 4), (8, 2), 3))
+    expected, result = (
+        f(a.as_strided((4, 4), (8, 2), 3)),
+        compiled(f)(b.as_strided((4, 4), (8, 2), 3)),
+    )
     assert torch.equal(result, expected) and torch.equal(a, b)
     assert result.stride() == expected.stride()
     assert result.storage_offset() == expected.storage_offset()
