@@ -1,0 +1,244 @@
+"""What a user sees of a compilation: the log artefacts and the trace folder."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch._dynamo
+
+import oxyfuel
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    torch._dynamo.reset()
+    oxyfuel.reset()
+    with torch.no_grad():
+        yield
+    oxyfuel.set_logs()
+
+
+def attention(x, w, mask):
+    q, k = (x @ w).chunk(2, -1)
+    scores = (q @ k.transpose(-1, -2)).masked_fill(mask, float("-inf"))
+    return torch.nn.functional.layer_norm(scores.softmax(-1) @ x, x.shape[-1:]).sin()
+
+
+def attention_inputs():
+    mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    return torch.randn(2, 6, 16), torch.randn(16, 32), mask
+
+
+def compile_and_run(f, inputs, **options):
+    return torch.compile(f, backend="oxyfuel", options=options)(*inputs)
+
+
+# What each artefact of a compilation of `attention` says somewhere.
+SAID = {
+    "graph_code": 'l_x_.matmul|"f32[2, 6, 16]',
+    "aot_graphs": "graph aten(",
+    "ir_pre_fusion": "loop op",
+    "ir_post_fusion": "kernel fused_",
+    "fusion": "graph",  # the header: nothing here was refused
+    "schedule": "arena",
+    "output_code": "plan arena=",
+    "kernel_code": 'extern "C"',
+    "perf": "compile kernels",
+}
+
+
+def artifact_texts(text):
+    """The text below each header of a log."""
+    found = {}
+    for part in text.split("[oxyfuel ")[1:]:
+        name, _, body = part.partition("]")
+        found.setdefault(name, "")
+        found[name] += body
+    return found
+
+
+def test_all_artefacts(capfd):
+    oxyfuel.set_logs("all")
+    compile_and_run(attention, attention_inputs())
+    found = artifact_texts(capfd.readouterr().err)
+    assert set(found) == set(SAID)
+    for name, words in SAID.items():
+        assert any(w in found[name] for w in words.split("|")), f"{name}: {found[name][:500]}"
+    assert "test_logs_and_trace.py" in found["graph_code"]  # where the user's line stands
+    assert "record" in found["perf"]
+
+
+@pytest.mark.parametrize("name", ["graph_code", "schedule"])
+def test_one_artefact(name, capfd):
+    oxyfuel.set_logs(**{name: True})
+    compile_and_run(lambda x: x.sin() + 1, (torch.ones(4),))
+    assert set(artifact_texts(capfd.readouterr().err)) == {name}
+    oxyfuel.set_logs()
+    compile_and_run(lambda x: x.cos() + 1, (torch.ones(4),))
+    assert capfd.readouterr().err == ""
+
+
+def test_an_unknown_artefact_is_an_error_that_names_the_known():
+    with pytest.raises(ValueError, match="fusoin") as e:
+        oxyfuel.set_logs("fusoin")
+    assert all(name in str(e.value) for name in SAID)
+
+
+def test_logs_from_the_environment():
+    program = "import torch, oxyfuel; torch.compile(torch.sin, backend='oxyfuel')(torch.ones(3))"
+    environment = {**os.environ, "OXYFUEL_LOGS": "output_code", "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(artifact_texts(done.stderr)) == {"output_code"}
+
+
+FILES = """fx_graph_readable.py fx_graph_runnable.py fx_graph_transformed.py torch_graph.txt aten_graph.txt
+aten_graph_transformed.txt ir_pre_fusion.txt ir_post_fusion.txt fusion.txt schedule.txt output_code.txt
+compile_time.json compile_time.txt graph_diagram.dot""".split()
+
+
+def only_folder(parent):
+    (folder,) = parent.iterdir()
+    return folder
+
+
+def run_alone(program):
+    """With plain Python: nothing of this checkout can be found."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_folder(folder, results):
+    for name in FILES:
+        assert (folder / name).is_file(), name
+    for name in ("fx_graph_readable.py", "fx_graph_transformed.py", "fx_graph_runnable.py"):
+        ast.parse((folder / name).read_text())
+    events = json.loads((folder / "compile_time.json").read_text())["traceEvents"]
+    assert {"record", "passes", "schedule", "compile kernels"} <= {e["name"] for e in events}
+    assert len(run_alone(folder / "fx_graph_runnable.py").splitlines()) == results
+
+
+def test_trace_folder(tmp_path):
+    compile_and_run(attention, attention_inputs(), trace=str(tmp_path))
+    folder = only_folder(tmp_path)
+    check_folder(folder, results=1)
+    assert "layer_norm" in (folder / "torch_graph.txt").read_text()
+    if shutil.which("dot"):
+        assert "<svg" in (folder / "graph_diagram.svg").read_text()
+
+
+def test_one_folder_a_compilation(tmp_path, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_TRACE", str(tmp_path))
+    f = oxyfuel.compile_fx(torch.fx.symbolic_trace(lambda x: x.sin()))
+    f(torch.ones(3))
+    f(torch.ones(3))
+    f(torch.ones(4))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_kernels_of_the_folder_compile(tmp_path):
+    compiler = shutil.which("clang++-19") or shutil.which("g++")
+    if not compiler:
+        pytest.skip("no C++ compiler")
+    compile_and_run(lambda x: x.softmax(-1).tanh(), (torch.randn(4, 40),), trace=str(tmp_path))
+    kernels = list((only_folder(tmp_path) / "kernels").glob("*.cpp"))
+    assert kernels
+    for k in kernels:
+        subprocess.run([compiler, "-march=native", "-fsyntax-only", "-Wno-psabi", k], check=True)
+
+
+def mixed(x, y, mask, n):
+    """Many kinds of arguments: dtypes, infinities, optional ones, lists, views, mutation, several results."""
+    y.add_(x.to(torch.float64).sum(0))
+    parts = torch.split(x, [1, 2, 1])
+    top, where = x.topk(2, -1)
+    filled = x.masked_fill(mask, -float("inf"))
+    bounded = torch.clamp(x, min=None, max=0.5).to(torch.bfloat16)
+    added = x[:, n]
+    return parts[1], top, where, filled, bounded, added, x[:, 1:], torch.full((2,), 3, device="cpu")
+
+
+def test_runnable_of_many_kinds_of_arguments(tmp_path):
+    inputs = (
+        torch.randn(4, 5),
+        torch.zeros(5, dtype=torch.float64),
+        torch.rand(4, 5) < 0.5,
+        torch.tensor([0, 3]),
+    )
+    compile_and_run(mixed, inputs, trace=str(tmp_path))
+    check_folder(only_folder(tmp_path), results=8)
+
+
+def test_without_kernels_there_is_a_folder_too(tmp_path):
+    compile_and_run(torch.sin, (torch.ones(3),), trace=str(tmp_path), kernels=False)
+    folder = only_folder(tmp_path)
+    assert "aten.sin" in (folder / "output_code.txt").read_text()
+    run_alone(folder / "fx_graph_runnable.py")
+
+
+def test_a_folder_that_cannot_be_made_is_left_out(tmp_path):
+    (tmp_path / "file").write_text("")
+    x = torch.ones(3)
+    assert torch.allclose(compile_and_run(torch.sin, (x,), trace=str(tmp_path / "file")), x.sin())
+
+
+def test_bert(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=64,
+        vocab_size=50,
+    )
+    model = transformers.BertModel(config).eval()
+    compile_and_run(model, (torch.randint(0, 50, (2, 8)),), trace=str(tmp_path))
+    for folder in tmp_path.iterdir():
+        check_folder(folder, results=2)
+
+
+def tool(name):
+    found = sorted(ROOT.glob(f"build/*/{name}"), key=lambda p: p.stat().st_mtime)
+    if not found:
+        pytest.skip(f"{name} is not built")
+    return found[-1]
+
+
+def parse_back(program, file, *options):
+    done = subprocess.run([program, *options], stdin=file.open(), capture_output=True, text=True)
+    assert done.returncode == 0, f"{file.name}: {done.stderr}"
+    return done.stdout
+
+
+def test_graphs_parse_back(tmp_path):
+    compile_and_run(attention, attention_inputs(), trace=str(tmp_path))
+    folder = only_folder(tmp_path)
+    for name in ("torch_graph.txt", "aten_graph.txt", "aten_graph_transformed.txt"):
+        text = parse_back(tool("oxy-opt"), folder / name)
+        assert text.strip() == (folder / name).read_text().strip()
+
+
+def test_the_transformed_graph_lowers_to_the_loops_that_were_shown(tmp_path):
+    compile_and_run(
+        lambda x: (x.softmax(-1).sin() + 1).sum(0), (torch.randn(8, 16),), trace=str(tmp_path)
+    )
+    folder = only_folder(tmp_path)
+    loops = parse_back(tool("oxy-lower"), folder / "aten_graph_transformed.txt", "--to=loops")
+    assert loops.strip() == (folder / "ir_pre_fusion.txt").read_text().strip()
+    kernels = parse_back(tool("oxy-lower"), folder / "aten_graph_transformed.txt", "--to=schedule")
+    assert kernels.startswith((folder / "schedule.txt").read_text().split("\n")[0])
