@@ -4,6 +4,7 @@
 #include "jit/cache/directory.h"
 #include "jit/cache/tombstone.h"
 #include "jit/clang/api.h"
+#include "jit/idle_memory.h"
 #include "jit/shared_compiler.h"
 #include "support/check.h"
 
@@ -40,6 +41,9 @@ class ClangCompiler : public SharedCompiler {
     api_.free_error(error);
     OXY_FAIL("the kernel does not compile: ", message);
   }
+
+  // The library is large, and a model compiles once.
+  void finished() override { release_idle_memory(reinterpret_cast<const void*>(api_.compile)); }
 
  private:
   // A text that was being compiled when an earlier process died.

@@ -44,6 +44,7 @@ std::vector<std::shared_ptr<Code>> SharedCompiler::compile(const std::vector<std
     if (!code) mine.code = code = build(sources[first[n]]);
     result[first[n]] = std::move(code);
   });
+  if (!first.empty()) finished();
   for (size_t i = 0; i < sources.size(); i++)
     if (!result[i]) result[i] = slots[i]->code.lock();  // held by the first with this text
   return result;

@@ -16,6 +16,8 @@ class SharedCompiler : public Compiler {
  protected:
   // Compiles one text; called from several threads at once.
   virtual std::shared_ptr<Code> build(const std::string& source) = 0;
+  // Called after the last of a batch.
+  virtual void finished() {}
 
  private:
   // One text. Whoever holds the mutex is compiling it; others with the same text wait and find the code.
