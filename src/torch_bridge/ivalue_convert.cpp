@@ -45,8 +45,11 @@ ArgKind list_kind(const c10::Type& element) {
   switch (element.kind()) {
     case c10::TypeKind::TensorType:
       return ArgKind::TensorList;
-    case c10::TypeKind::OptionalType:
-      return ArgKind::OptionalTensorList;
+    case c10::TypeKind::OptionalType: {
+      const auto& inner = *element.castRaw<c10::OptionalType>()->getElementType();
+      const bool number = inner.kind() == c10::TypeKind::NumberType;
+      return number ? ArgKind::OptionalScalarList : ArgKind::OptionalTensorList;
+    }
     case c10::TypeKind::IntType:
     case c10::TypeKind::SymIntType:
       return ArgKind::IntList;
@@ -204,6 +207,10 @@ ir::Arg to_arg(const c10::IValue& v, ArgKind kind,
       return to_arg(v.toScalar());
     case ArgKind::ScalarList:
       return list_arg(v.toListRef(), [](const c10::IValue& s) { return to_arg(s.toScalar()); });
+    case ArgKind::OptionalScalarList:
+      return list_arg(v.toListRef(), [](const c10::IValue& s) {
+        return s.isNone() ? ir::Arg() : to_arg(s.toScalar());
+      });
     case ArgKind::String:
       return ir::Str{v.toStringRef()};
     case ArgKind::Device: {
@@ -268,6 +275,13 @@ c10::IValue to_ivalue(const ir::Arg& a, ArgKind kind,
     case ArgKind::ScalarList: {
       c10::List<c10::Scalar> out;
       for (const ir::Arg& x : items_of(a)) out.push_back(to_scalar(x));
+      return c10::IValue(out);
+    }
+    case ArgKind::OptionalScalarList: {
+      c10::List<std::optional<c10::Scalar>> out;
+      for (const ir::Arg& x : items_of(a)) {
+        out.push_back(x.is_none() ? std::nullopt : std::optional(to_scalar(x)));
+      }
       return c10::IValue(out);
     }
     case ArgKind::String:

@@ -29,6 +29,7 @@ enum class ArgKind : uint8_t {
   BoolList,
   Scalar,
   ScalarList,
+  OptionalScalarList,
   String,
   Device,
   DType,

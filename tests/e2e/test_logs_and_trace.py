@@ -103,9 +103,22 @@ def test_logs_from_the_environment():
     assert set(artifact_texts(done.stderr)) == {"output_code"}
 
 
-FILES = """fx_graph_readable.py fx_graph_runnable.py fx_graph_transformed.py torch_graph.txt aten_graph.txt
-aten_graph_transformed.txt ir_pre_fusion.txt ir_post_fusion.txt fusion.txt schedule.txt output_code.txt
-compile_time.json compile_time.txt graph_diagram.dot""".split()
+FILES = [
+    "fx_graph_readable.py",
+    "fx_graph_runnable.py",
+    "fx_graph_transformed.py",
+    "torch_graph.txt",
+    "aten_graph.txt",
+    "aten_graph_transformed.txt",
+    "ir_pre_fusion.txt",
+    "ir_post_fusion.txt",
+    "fusion.txt",
+    "schedule.txt",
+    "output_code.txt",
+    "compile_time.json",
+    "compile_time.txt",
+    "graph_diagram.dot",
+]
 
 
 def only_folder(parent):
