@@ -92,6 +92,12 @@ Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, s
                        Options options)
     : plan_(std::move(plan)), attributes_(std::move(attributes)), options_(options) {
   OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(), " inputs got ", example.size());
+  for (const runtime::PlanMutation& m : plan_.mutations) {
+    // out= tensors are resized where they do not fit.
+    if (buffer(m.buffer).meta.sizes != plan_.inputs[m.input].sizes) {
+      throw Unsupported("an input whose shape changes in place");
+    }
+  }
   bind_steps();
   signature_ = std::make_unique<InputSignature>(example, signature_options());
   std::vector<Input> attribute_inputs;

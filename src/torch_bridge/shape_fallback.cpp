@@ -4,7 +4,9 @@
 #include <ATen/core/jit_type.h>
 
 #include "support/check.h"
+#include "torch_bridge/cpu_layouts.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::bridge {
@@ -114,6 +116,7 @@ std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
       r.data = v;
     }
   }
+  correct_cpu_layouts(target_of(op.operator_name()), out);
   return out;
 }
 

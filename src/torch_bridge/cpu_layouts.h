@@ -1,0 +1,13 @@
+// Where torch's shape rules, which speak of no device, differ from what its CPU kernels give.
+#pragma once
+
+#include <string>
+
+#include "torch_bridge/shape_fallback.h"
+
+namespace oxy::bridge {
+
+// Corrects the predicted strides of an op's results for the CPU.
+void correct_cpu_layouts(const std::string& target, std::vector<PredictedReturn>& returns);
+
+}  // namespace oxy::bridge
