@@ -139,8 +139,8 @@ bool shape_log_sigmoid(const ShapeContext& context, std::span<const ir::Arg> arg
                        std::vector<ir::Type>& out) {
   if (!shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(context, args, out))
     return false;
-  const ir::TensorType& t = out[0].tensor;
-  if (t.strides != ir::contiguous_strides(t.sizes)) return false;
+  ir::TensorType& t = out[0].tensor;
+  t.strides = ir::contiguous_strides(t.sizes);  // whatever the layout of the input
   const ir::Type same = out[0];
   out.push_back(same);
   return true;

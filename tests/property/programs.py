@@ -513,8 +513,9 @@ class Maker:
             return
         d = self.rng.randrange(self.values[x].dim())
         kind = self.rng.choice((F.softmax, F.log_softmax, F.layer_norm, F.normalize))
-        if kind is F.layer_norm:
-            self._add(kind, Ref(x), tuple(self.values[x].shape[d:]), rounded=True)
+        if kind is F.layer_norm:  # eps: with the usual one, equal elements give noise
+            shape = tuple(self.values[x].shape[d:])
+            self._add(kind, Ref(x), shape, eps=0.5, rounded=True)
         else:
             self._add(kind, Ref(x), dim=d, rounded=True)
 

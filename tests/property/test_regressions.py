@@ -67,3 +67,11 @@ def test_a_kernel_with_nine_buffers_and_booleans():
     x = torch.randn(5, 19)
     for ours, eager in zip(compiled(f)(x), f(x), strict=True):
         assert torch.equal(ours, eager)
+
+
+def test_log_sigmoid_of_a_transposed_tensor_is_contiguous():
+    x = torch.randn(6, 7).t()
+    ours = compiled(lambda x: torch.nn.functional.logsigmoid(x))(x)
+    eager = torch.nn.functional.logsigmoid(x)
+    assert ours.stride() == eager.stride()
+    torch.testing.assert_close(ours, eager)
