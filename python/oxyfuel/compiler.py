@@ -34,6 +34,10 @@ _TORCH_CANNOT = (
         "a tensor being mutated that has internal overlap",
         "a write to a tensor that overlaps itself",
     ),
+    (
+        "attribute '__dynamo_disable'",
+        "an op whose rule in Python torch's own decorator cannot call",
+    ),
     ("output has alias annotations", "an op in place that torch cannot functionalise"),
 )
 
