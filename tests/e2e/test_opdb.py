@@ -1,7 +1,12 @@
 """Every entry of torch's operator database, one sample each; `./dev opdb --all` checks every sample."""
 
-import opdb
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import opdb  # noqa: E402
 
 
 @pytest.mark.parametrize("op", opdb.ENTRIES, ids=opdb.full_name)
