@@ -11,8 +11,9 @@ import os
 import resource
 import time
 
-import cases
 import torch
+
+import cases
 
 MODES = ("eager", "inductor", "oxyfuel")
 
@@ -38,7 +39,11 @@ def oxyfuel_facts():
     stats = oxyfuel.stats()
     if stats["fallbacks"] or stats["unsupported"]:
         raise RuntimeError(f"Oxyfuel ran in eager: {stats}")
-    return {"oxyfuel_backend_s": stats["compile_seconds"], "kernels": stats["kernels"], "extern_calls": stats["extern_calls"]}
+    return {
+        "oxyfuel_backend_s": stats["compile_seconds"],
+        "kernels": stats["kernels"],
+        "extern_calls": stats["extern_calls"],
+    }
 
 
 def resident_mb():
@@ -82,7 +87,9 @@ def run(name, budget):
     reference = cases.tensor_of(results["eager"]).float()
     for mode in MODES:
         row[f"{mode}_ms"] = median(times[mode]) * 1e3
-        row[f"{mode}_error"] = float((cases.tensor_of(results[mode]).float() - reference).abs().max())
+        row[f"{mode}_error"] = float(
+            (cases.tensor_of(results[mode]).float() - reference).abs().max()
+        )
     return row
 
 
@@ -110,7 +117,11 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("THREADS", "2")))
     with torch.no_grad():
-        row = memory(options.case, options.memory) if options.memory else run(options.case, options.budget)
+        row = (
+            memory(options.case, options.memory)
+            if options.memory
+            else run(options.case, options.budget)
+        )
     print(json.dumps(row), flush=True)
 
 

@@ -21,9 +21,16 @@ MODELS = ("mlp", "bert", "gpt2", "llama", "resnet50", "vit")
 
 def one(*arguments):
     with tempfile.TemporaryDirectory() as cache:
-        env = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=f"{cache}/inductor", OXYFUEL_CACHE_DIR=f"{cache}/oxyfuel")
+        env = dict(
+            os.environ,
+            TORCHINDUCTOR_CACHE_DIR=f"{cache}/inductor",
+            OXYFUEL_CACHE_DIR=f"{cache}/oxyfuel",
+        )
         done = subprocess.run(
-            [sys.executable, str(HERE / "one.py"), *arguments], env=env, capture_output=True, text=True
+            [sys.executable, str(HERE / "one.py"), *arguments],
+            env=env,
+            capture_output=True,
+            text=True,
         )
     if done.returncode:
         print(done.stderr[-2000:], file=sys.stderr)
@@ -48,7 +55,9 @@ def geometric_mean(values):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="bench_results.jsonl")
-    parser.add_argument("--memory", action="store_true", help="memory added after 20 calls instead of times")
+    parser.add_argument(
+        "--memory", action="store_true", help="memory added after 20 calls instead of times"
+    )
     parser.add_argument("cases", nargs="*", default=None)
     options = parser.parse_args()
     if options.memory:
@@ -58,9 +67,15 @@ def main():
                 row = one(name, "--memory", mode)
                 added[mode] = row["after_mb"] - row["before_mb"]
                 pool = row.get("pool_mb", 0)
-            print(f"| {name} | " + " | ".join(f"{m} {v:.0f} MB" for m, v in added.items()) + f" | pool {pool:.0f} MB |")
+            print(
+                f"| {name} | "
+                + " | ".join(f"{m} {v:.0f} MB" for m, v in added.items())
+                + f" | pool {pool:.0f} MB |"
+            )
         return
-    print("| case | eager ms | Inductor ms | Oxyfuel ms | / Inductor | / best | Inductor compiler s | ours s | times faster | max diff |")
+    print(
+        "| case | eager ms | Inductor ms | Oxyfuel ms | / Inductor | / best | Inductor compiler s | ours s | times faster | max diff |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     rows = []
     with open(options.out, "a") as out:
@@ -72,9 +87,13 @@ def main():
             rows.append(row)
             out.write(json.dumps(row) + "\n")
             print(line(row), flush=True)
-    ratios = [r["oxyfuel_ms"] / min(r["eager_ms"], r["inductor_ms"]) for r in rows if r["case"] in MODELS]
+    ratios = [
+        r["oxyfuel_ms"] / min(r["eager_ms"], r["inductor_ms"]) for r in rows if r["case"] in MODELS
+    ]
     if ratios:
-        print(f"\nmodels, geometric mean against the better of eager and Inductor: {geometric_mean(ratios):.3f}")
+        print(
+            f"\nmodels, geometric mean against the better of eager and Inductor: {geometric_mean(ratios):.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -15,12 +15,27 @@ import oxyfuel
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "bench"))
 import cases  # noqa: E402
 
-HEADER = ("case", "eager ms", "compiled ms", "speed-up", "first call s", "in compiler s", "kernels", "extern", "max diff")
+HEADER = (
+    "case",
+    "eager ms",
+    "compiled ms",
+    "speed-up",
+    "first call s",
+    "in compiler s",
+    "kernels",
+    "extern",
+    "max diff",
+)
 WIDTHS = (12, 9, 11, 8, 12, 13, 8, 7, 9)
 
 
 def row(*cells):
-    print("  ".join(str(c).rjust(w) if i else str(c).ljust(w) for i, (c, w) in enumerate(zip(cells, WIDTHS))), flush=True)
+    print(
+        "  ".join(
+            str(c).rjust(w) if i else str(c).ljust(w) for i, (c, w) in enumerate(zip(cells, WIDTHS))
+        ),
+        flush=True,
+    )
 
 
 def progress(text):
@@ -54,7 +69,9 @@ def measure(name):
     result = cases.tensor_of(compiled(*args, **kwargs))
     first = time.perf_counter() - start
     progress(f"{name}: timing")
-    eager_ms, compiled_ms = median_ms([lambda: fn(*args, **kwargs), lambda: compiled(*args, **kwargs)])
+    eager_ms, compiled_ms = median_ms(
+        [lambda: fn(*args, **kwargs), lambda: compiled(*args, **kwargs)]
+    )
     stats = oxyfuel.stats()
     difference = float((result.float() - expected.float()).abs().max())
     progress("")
@@ -85,12 +102,14 @@ def trace(folder):
 def main():
     folder = os.environ.get("OXYFUEL_TRACE", "oxyfuel_trace")
     threads = torch.get_num_threads()
-    print(f"Oxyfuel {oxyfuel.__version__} on torch {torch.__version__}, {threads} threads, inference, float32\n")
+    print(
+        f"Oxyfuel {oxyfuel.__version__} on torch {torch.__version__}, {threads} threads, inference, float32\n"
+    )
     row(*HEADER)
     with torch.no_grad():
         good = [measure(name) for name in sys.argv[1:] or cases.DEMO]
         trace(folder)
-    print(f"\n'first call' includes torch's capture; 'in compiler' is Oxyfuel's own time.")
+    print("\n'first call' includes torch's capture; 'in compiler' is Oxyfuel's own time.")
     print(f"Every stage of one softmax, from Torch IR to kernel, is in {folder}/.")
     return 0 if all(good) else 1
 

@@ -34,21 +34,36 @@ using ValueId = Id<ValueTag>;
 using StackId = Id<StackTag>;
 
 struct Arg;
-struct List { std::vector<Arg> items; };    // [a, b]
-struct Tuple { std::vector<Arg> items; };   // (a, b)
-struct Dict { std::vector<std::pair<std::string, Arg>> items; };  // {"k": a}, in order
-struct Slice;                               // slice(a, b, c)
+struct List {
+  std::vector<Arg> items;
+};  // [a, b]
+struct Tuple {
+  std::vector<Arg> items;
+};  // (a, b)
+struct Dict {
+  std::vector<std::pair<std::string, Arg>> items;
+};             // {"k": a}, in order
+struct Slice;  // slice(a, b, c)
 struct Ellipsis {};
 struct None {};
-struct Str { std::string value; };
-struct Layout { int8_t value; };            // a c10::Layout
-struct MemoryFormat { int8_t value; };      // a c10::MemoryFormat
-struct Object { uint32_t index; };          // entry of Graph::objects: something only the host knows
+struct Str {
+  std::string value;
+};
+struct Layout {
+  int8_t value;
+};  // a c10::Layout
+struct MemoryFormat {
+  int8_t value;
+};  // a c10::MemoryFormat
+struct Object {
+  uint32_t index;
+};  // entry of Graph::objects: something only the host knows
 
 // An argument: a value of the graph, or data known when the graph was made.
 struct Arg {
-  using Storage = std::variant<None, ValueId, bool, Expr, double, std::complex<double>, Str, DType, Device, Layout,
-                               MemoryFormat, List, Tuple, Dict, std::shared_ptr<const Slice>, Ellipsis, Object>;
+  using Storage = std::variant<None, ValueId, bool, Expr, double, std::complex<double>, Str, DType,
+                               Device, Layout, MemoryFormat, List, Tuple, Dict,
+                               std::shared_ptr<const Slice>, Ellipsis, Object>;
   Storage v;
 
   Arg() = default;
@@ -59,15 +74,23 @@ struct Arg {
   Arg(int x) : v(Expr(x)) {}             // NOLINT
   Arg(const char* s) : v(Str{s}) {}      // NOLINT
 
-  template <class T> const T* get_if() const { return std::get_if<T>(&v); }
-  template <class T> const T& get() const { return std::get<T>(v); }
+  template <class T>
+  const T* get_if() const {
+    return std::get_if<T>(&v);
+  }
+  template <class T>
+  const T& get() const {
+    return std::get<T>(v);
+  }
   bool is_none() const { return std::holds_alternative<None>(v); }
   bool is_value() const { return std::holds_alternative<ValueId>(v); }
   ValueId value() const { return std::get<ValueId>(v); }
   // A list or tuple's items.
   const std::vector<Arg>* items() const;
 };
-struct Slice { Arg start, stop, step; };
+struct Slice {
+  Arg start, stop, step;
+};
 
 // Every value inside an argument, nested ones too.
 void for_each_value(const Arg& a, const std::function<void(ValueId)>& f);
@@ -78,11 +101,11 @@ bool operator==(const Arg& a, const Arg& b);
 size_t hash_of(const Arg& a);
 
 enum class NodeKind : uint8_t {
-  Input,         // target: its name
-  Attribute,     // get_attr of the Torch stage, a lifted constant tensor of the ATen stage; target: its name
+  Input,  // target: its name
+  Attribute,  // get_attr of the Torch stage, a lifted constant tensor of the ATen stage; target: its name
   CallFunction,  // target: qualified Python name, or "@objN" for a callable that only the host knows (objects[N])
-  CallMethod,    // target: method name; args[0] is self
-  CallOp,        // target: "namespace.op.overload"
+  CallMethod,  // target: method name; args[0] is self
+  CallOp,      // target: "namespace.op.overload"
 };
 
 struct Node {
@@ -95,10 +118,10 @@ struct Node {
   // One entry per return of the schema: -1 a single value, n >= 0 a list of n values. Empty means one single value
   // each. The Torch stage has one output: the call's result, with `is_tuple` results indexed by operator.getitem.
   std::vector<int32_t> returns;
-  StackId stack;       // the user's stack
-  NodeId parent;       // ATen: the node of the Torch graph that it came from
-  std::string name;    // Torch stage: the name that torch.fx gave it, kept for the round trip
-  bool dead = false;   // removed; skipped by iteration, swept by Graph::compact
+  StackId stack;      // the user's stack
+  NodeId parent;      // ATen: the node of the Torch graph that it came from
+  std::string name;   // Torch stage: the name that torch.fx gave it, kept for the round trip
+  bool dead = false;  // removed; skipped by iteration, swept by Graph::compact
 
   const Arg& arg(size_t i) const;  // None where it was left out
 };
@@ -124,7 +147,7 @@ struct OutputSpec {
     Value,        // a tensor of its own, or a number: `value`
     Input,        // the very object passed as input `index`
     ViewOfInput,  // a new view of input `index`, with the metadata of `type` (dtype equal)
-    ViewOfOutput, // a new view of the memory that output `index` (a Value) has, with the metadata of `type`
+    ViewOfOutput,  // a new view of the memory that output `index` (a Value) has, with the metadata of `type`
     None,
   };
   Kind kind = Kind::Value;
@@ -145,7 +168,8 @@ enum class Stage : uint8_t { Torch, Aten };
 
 class Graph {
  public:
-  explicit Graph(Stage stage, std::shared_ptr<sym::ExprPool> pool = std::make_shared<sym::ExprPool>());
+  explicit Graph(Stage stage,
+                 std::shared_ptr<sym::ExprPool> pool = std::make_shared<sym::ExprPool>());
 
   Stage stage;
   std::string name = "graph";
@@ -155,9 +179,11 @@ class Graph {
   ValueId add_input(std::string name, Type type);
   ValueId add_attribute(std::string name, Type type);
   // Appends a call; its outputs get the given types. References to nodes and values stay valid while others are added.
-  Node& add_call(NodeKind kind, std::string target, std::vector<Arg> args, std::vector<Type> output_types);
+  Node& add_call(NodeKind kind, std::string target, std::vector<Arg> args,
+                 std::vector<Type> output_types);
   // The same, before `before` in the order.
-  Node& insert_call(NodeId before, NodeKind kind, std::string target, std::vector<Arg> args, std::vector<Type> types);
+  Node& insert_call(NodeId before, NodeKind kind, std::string target, std::vector<Arg> args,
+                    std::vector<Type> types);
 
   Node& node(NodeId id) { return nodes_[id.index]; }
   const Node& node(NodeId id) const { return nodes_[id.index]; }
@@ -188,13 +214,15 @@ class Graph {
   // Readers of every value: how often each is read by live nodes, outputs and mutations.
   std::vector<uint32_t> use_counts() const;
   void replace_uses(ValueId from, ValueId to);  // in live nodes, result, outputs and mutations
-  void replace_uses(const std::function<ValueId(ValueId)>& f);  // the same for many values in one walk
+  void replace_uses(
+      const std::function<ValueId(ValueId)>& f);  // the same for many values in one walk
   void kill(NodeId id) { node(id).dead = true; }
   void compact();  // drops dead nodes from the order
   void set_order(std::vector<NodeId> order) { order_ = std::move(order); }
 
  private:
-  Node& make_node(NodeKind kind, std::string target, std::vector<Arg> args, std::vector<Type> types);
+  Node& make_node(NodeKind kind, std::string target, std::vector<Arg> args,
+                  std::vector<Type> types);
 
   std::deque<Node> nodes_;  // deques, so that a reference survives the making of other nodes
   std::deque<Value> values_;

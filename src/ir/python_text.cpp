@@ -18,7 +18,8 @@ class PythonPrinter {
     for (NodeId id : graph_.order()) {
       const Node& n = graph_.node(id);
       if (n.dead || !is_parameter(n)) continue;
-      cat_to(out, ", ", name_of(n.outputs[0]), ": \"", print(graph_.value(n.outputs[0]).type), "\"");
+      cat_to(out, ", ", name_of(n.outputs[0]), ": \"", print(graph_.value(n.outputs[0]).type),
+             "\"");
     }
     out += "):\n";
     StackId last;
@@ -68,8 +69,8 @@ class PythonPrinter {
 
   std::string fresh(std::string base) {
     static const std::unordered_set<std::string> reserved = {
-        "abs",   "all",  "and",  "any", "complex", "float", "hash", "is",   "max",  "min",
-        "not",   "or",   "pow",  "round", "self",  "set",   "slice", "sum", "torch"};
+        "abs", "all", "and", "any",   "complex", "float", "hash",  "is",  "max",  "min",
+        "not", "or",  "pow", "round", "self",    "set",   "slice", "sum", "torch"};
     int& n = used_[base];
     std::string name = n == 0 && !reserved.contains(base) ? base : cat(base, "_", n == 0 ? 1 : n);
     n = n == 0 && reserved.contains(base) ? 2 : n + 1;
@@ -79,7 +80,8 @@ class PythonPrinter {
   static void stack_comment(std::string& out, const std::vector<Frame>& frames) {
     if (frames.empty()) return;
     const Frame& f = frames.back();
-    cat_to(out, "        # File: ", f.file, ":", f.line, " in ", f.function, ", code: ", f.code, "\n");
+    cat_to(out, "        # File: ", f.file, ":", f.line, " in ", f.function, ", code: ", f.code,
+           "\n");
   }
 
   void call(std::string& out, const Node& n) {
@@ -110,7 +112,8 @@ class PythonPrinter {
         continue;
       }
       out += "[";
-      for (int32_t i = 0; i < returns[r]; i++) cat_to(out, i ? ", " : "", name_of(n.outputs[next++]));
+      for (int32_t i = 0; i < returns[r]; i++)
+        cat_to(out, i ? ", " : "", name_of(n.outputs[next++]));
       out += "]";
     }
   }
@@ -124,7 +127,8 @@ class PythonPrinter {
     }
   }
 
-  void sequence(std::string& out, const std::vector<Arg>& items, const char* open, const char* close) {
+  void sequence(std::string& out, const std::vector<Arg>& items, const char* open,
+                const char* close) {
     out += open;
     for (size_t i = 0; i < items.size(); i++) {
       if (i) out += ", ";
@@ -147,40 +151,64 @@ class PythonPrinter {
 
   void argument(std::string& out, const Arg& a) {
     static constexpr const char* kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "_mkldnn"};
-    static constexpr const char* kFormats[] = {"contiguous_format", "preserve_format", "channels_last",
-                                               "channels_last_3d"};
-    if (a.is_none() || a.get_if<Object>() || a.get_if<Dict>()) out += "None";
-    else if (a.is_value()) out += name_of(a.value());
-    else if (auto* b = a.get_if<bool>()) append(out, *b);
-    else if (auto* e = a.get_if<Expr>()) append(out, *e);
-    else if (auto* d = a.get_if<double>()) number(out, *d);
-    else if (auto* c = a.get_if<std::complex<double>>()) cat_to(out, "complex(", c->real(), ", ", c->imag(), ")");
-    else if (auto* s = a.get_if<Str>()) cat_to(out, "'", s->value, "'");
-    else if (auto* t = a.get_if<DType>()) cat_to(out, "torch.", torch_name(*t));
-    else if (auto* dev = a.get_if<Device>()) cat_to(out, "torch.device('", print(*dev), "')");
-    else if (auto* l = a.get_if<Layout>()) cat_to(out, "torch.", kLayouts[l->value & 3]);
-    else if (auto* m = a.get_if<MemoryFormat>()) cat_to(out, "torch.", kFormats[m->value & 3]);
-    else if (auto* items = a.items()) sequence(out, *items, "[", "]");
+    static constexpr const char* kFormats[] = {"contiguous_format", "preserve_format",
+                                               "channels_last", "channels_last_3d"};
+    if (a.is_none() || a.get_if<Object>() || a.get_if<Dict>())
+      out += "None";
+    else if (a.is_value())
+      out += name_of(a.value());
+    else if (auto* b = a.get_if<bool>())
+      append(out, *b);
+    else if (auto* e = a.get_if<Expr>())
+      append(out, *e);
+    else if (auto* d = a.get_if<double>())
+      number(out, *d);
+    else if (auto* c = a.get_if<std::complex<double>>())
+      cat_to(out, "complex(", c->real(), ", ", c->imag(), ")");
+    else if (auto* s = a.get_if<Str>())
+      cat_to(out, "'", s->value, "'");
+    else if (auto* t = a.get_if<DType>())
+      cat_to(out, "torch.", torch_name(*t));
+    else if (auto* dev = a.get_if<Device>())
+      cat_to(out, "torch.device('", print(*dev), "')");
+    else if (auto* l = a.get_if<Layout>())
+      cat_to(out, "torch.", kLayouts[l->value & 3]);
+    else if (auto* m = a.get_if<MemoryFormat>())
+      cat_to(out, "torch.", kFormats[m->value & 3]);
+    else if (auto* items = a.items())
+      sequence(out, *items, "[", "]");
     else if (auto* sl = a.get_if<std::shared_ptr<const Slice>>())
       sequence(out, {(*sl)->start, (*sl)->stop, (*sl)->step}, "slice(", ")");
-    else out += "...";
+    else
+      out += "...";
   }
 
   void strided(std::string& out, const std::string& base, const TensorType& t) {
     auto list = [&](const std::vector<Expr>& xs) {
       return join(xs, ", ", [](std::string& s, Expr e) { append(s, e); });
     };
-    cat_to(out, "torch.as_strided(", base, ", [", list(t.sizes), "], [", list(t.strides), "], ", t.offset, ")");
+    cat_to(out, "torch.as_strided(", base, ", [", list(t.sizes), "], [", list(t.strides), "], ",
+           t.offset, ")");
   }
 
   void output(std::string& out, size_t i) {
     const OutputSpec& o = graph_.outputs[i];
     switch (o.kind) {
-      case OutputSpec::Kind::Value: out += name_of(o.value); break;
-      case OutputSpec::Kind::Input: out += name_of(graph_.inputs()[o.index]); break;
-      case OutputSpec::Kind::ViewOfInput: strided(out, name_of(graph_.inputs()[o.index]), o.type); break;
-      case OutputSpec::Kind::ViewOfOutput: strided(out, name_of(graph_.outputs[o.index].value), o.type); break;
-      case OutputSpec::Kind::None: out += "None"; break;
+      case OutputSpec::Kind::Value:
+        out += name_of(o.value);
+        break;
+      case OutputSpec::Kind::Input:
+        out += name_of(graph_.inputs()[o.index]);
+        break;
+      case OutputSpec::Kind::ViewOfInput:
+        strided(out, name_of(graph_.inputs()[o.index]), o.type);
+        break;
+      case OutputSpec::Kind::ViewOfOutput:
+        strided(out, name_of(graph_.outputs[o.index].value), o.type);
+        break;
+      case OutputSpec::Kind::None:
+        out += "None";
+        break;
     }
   }
 
@@ -199,8 +227,8 @@ void input_line(std::string& out, const Type& type) {
     return join(xs, ", ", [](std::string& s, Expr e) { append(s, sym::hint(e)); });
   };
   const TensorType& t = type.tensor;
-  cat_to(out, "    make([", list(t.sizes), "], [", list(t.strides), "], ", sym::hint(t.offset), ", torch.",
-         torch_name(t.dtype), "),\n");
+  cat_to(out, "    make([", list(t.sizes), "], [", list(t.strides), "], ", sym::hint(t.offset),
+         ", torch.", torch_name(t.dtype), "),\n");
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ enum class DType : int8_t {
   None = -1
 };
 
-std::string_view name(DType d);        // "f32"
-std::string_view torch_name(DType d);  // "float32"
+std::string_view name(DType d);                            // "f32"
+std::string_view torch_name(DType d);                      // "float32"
 std::optional<DType> dtype_from_name(std::string_view s);  // either name
 int byte_size(DType d);
 bool is_floating(DType d);  // f16 bf16 f32 f64 and the f8 kinds
@@ -33,7 +33,7 @@ inline bool is_half(DType d) { return d == DType::F16 || d == DType::BF16; }
 enum class DeviceKind : int8_t { CPU = 0, CUDA = 1, Meta = 14 };  // numbered as c10::DeviceType
 
 struct Device {
-  int8_t kind = 0;    // a c10::DeviceType
+  int8_t kind = 0;  // a c10::DeviceType
   int8_t index = -1;
   friend bool operator==(const Device&, const Device&) = default;
   bool is_cpu() const { return kind == 0; }

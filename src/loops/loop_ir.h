@@ -33,41 +33,41 @@ struct Buffer {
   enum class Kind : uint8_t {
     Input,      // memory of graph input `source`
     Attribute,  // memory of a lifted constant tensor, `source` counts them
-    Temp,       // lives between steps of one call, in the arena (or nowhere, when fusion removes it)
-    Extern,     // allocated by the extern step that makes it
-    Output,     // escapes to the caller: from the output pool
-    View,       // a strided view of `base`'s memory: type gives sizes, strides and offset; the offset counts from
-                // the base's first element, and the base is never itself a View
+    Temp,    // lives between steps of one call, in the arena (or nowhere, when fusion removes it)
+    Extern,  // allocated by the extern step that makes it
+    Output,  // escapes to the caller: from the output pool
+    View,  // a strided view of `base`'s memory: type gives sizes, strides and offset; the offset counts from
+    // the base's first element, and the base is never itself a View
   };
   std::string name;  // "in0", "buf3": unique
   Kind kind = Kind::Temp;
   ir::TensorType type;
   uint32_t source = 0;
-  BufferId base;        // View
-  ir::ValueId value;    // the graph value that it holds
+  BufferId base;      // View
+  ir::ValueId value;  // the graph value that it holds
 };
 
 struct Axis {
-  Expr var;   // a symbol with range [0, size)
+  Expr var;  // a symbol with range [0, size)
   Expr size;
   bool reduction = false;
 };
 
 struct Inst {
   LoopOp op = LoopOp::Const;
-  DType dtype = DType::F32;      // of the result; of the stored value for Store
-  std::vector<uint32_t> args;    // earlier instructions of the body
-  BufferId buffer;               // Load, Store, StoreAdd
-  Index index;                   // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol: index[0]
-  double number = 0;             // Const of floating dtype
-  int64_t integer = 0;           // Const of other dtypes
+  DType dtype = DType::F32;    // of the result; of the stored value for Store
+  std::vector<uint32_t> args;  // earlier instructions of the body
+  BufferId buffer;             // Load, Store, StoreAdd
+  Index index;          // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol: index[0]
+  double number = 0;    // Const of floating dtype
+  int64_t integer = 0;  // Const of other dtypes
   ReduceKind reduce = ReduceKind::Sum;
 };
 using Body = std::vector<Inst>;
 
 struct Loop {
-  std::string name;              // "op3_add"
-  std::vector<Axis> axes;        // logical order of the result's dimensions, then the reduction axes
+  std::string name;        // "op3_add"
+  std::vector<Axis> axes;  // logical order of the result's dimensions, then the reduction axes
   Body body;
   std::vector<ir::NodeId> origins;  // nodes of the ATen graph
 
@@ -78,7 +78,8 @@ struct Loop {
 struct ExternStep {
   ir::NodeId node;
   std::vector<BufferId> reads;
-  std::vector<BufferId> writes;  // one an output value of the node that is a tensor; invalid where it is not
+  std::vector<BufferId>
+      writes;  // one an output value of the node that is a tensor; invalid where it is not
 };
 
 using Step = std::variant<Loop, ExternStep>;

@@ -30,7 +30,9 @@ class Variables {
 class VariableScope {
  public:
   explicit VariableScope(Variables& all) : all_(all) {}
-  Expr get(char prefix, Expr size) { return all_.get(prefix, size, used_[{prefix, size.bits()}]++); }
+  Expr get(char prefix, Expr size) {
+    return all_.get(prefix, size, used_[{prefix, size.bits()}]++);
+  }
 
  private:
   Variables& all_;

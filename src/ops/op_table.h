@@ -16,15 +16,18 @@
 namespace oxy::ops {
 
 enum Trait : uint32_t {
-  Pure = 0,                // same arguments, same result; nothing else happens; may be removed, merged, repeated
-  Random = 1 << 0,         // draws from a generator: keeps its order among its kind, is never merged or removed
-  Effect = 1 << 1,         // something visible happens (an assertion, a print): order kept, never removed
-  View = 1 << 2,           // the result can alias args[0]; the loop rule is a change of index only
-  Pointwise = 1 << 3,      // element by element of broadcast operands
-  Reduction = 1 << 4,      // has a reduction rule
-  Cheap = 1 << 5,          // recomputing costs less than a load from memory
-  MetadataOnly = 1 << 6,   // reads no tensor data: safe to run on fakes (size queries, choice of an sdpa kernel)
-  Creation = 1 << 7,       // fills a new tensor without reading one (full, arange, zeros_like)
+  Pure = 0,  // same arguments, same result; nothing else happens; may be removed, merged, repeated
+  Random =
+      1 << 0,  // draws from a generator: keeps its order among its kind, is never merged or removed
+  Effect = 1 << 1,  // something visible happens (an assertion, a print): order kept, never removed
+  View = 1 << 2,    // the result can alias args[0]; the loop rule is a change of index only
+  Pointwise = 1 << 3,  // element by element of broadcast operands
+  Reduction = 1 << 4,  // has a reduction rule
+  Cheap = 1 << 5,      // recomputing costs less than a load from memory
+  MetadataOnly =
+      1
+      << 6,  // reads no tensor data: safe to run on fakes (size queries, choice of an sdpa kernel)
+  Creation = 1 << 7,  // fills a new tensor without reading one (full, arange, zeros_like)
   Commutative = 1 << 8,
   DataDependent = 1 << 9,  // the result's shape depends on data (nonzero)
 };
@@ -36,7 +39,8 @@ struct ShapeContext {
   // The type of an argument that is a value.
   const std::function<const ir::Type&(ir::ValueId)>& type_of;
 };
-using ShapeRule = bool (*)(const ShapeContext&, std::span<const ir::Arg> args, std::vector<ir::Type>& out);
+using ShapeRule = bool (*)(const ShapeContext&, std::span<const ir::Arg> args,
+                           std::vector<ir::Type>& out);
 
 // Loop rule of a pointwise op, view or creation op: the element of output `out` at `index`.
 using ElementRule = Scalar (*)(LoopBuilder&, const ir::Node&, uint32_t out, const Index& index);
@@ -44,10 +48,10 @@ using ElementRule = Scalar (*)(LoopBuilder&, const ir::Node&, uint32_t out, cons
 // Reduction rule: which dimensions of args[0] are folded, how, and the value folded.
 struct ReductionSpec {
   ReduceKind kind = ReduceKind::Sum;
-  std::vector<int64_t> dims;     // sorted, non-negative; of args[0]
+  std::vector<int64_t> dims;  // sorted, non-negative; of args[0]
   bool keepdim = false;
-  DType accumulate = DType::F32; // dtype of the accumulator
-  DType result = DType::F32;     // cast after the loop
+  DType accumulate = DType::F32;  // dtype of the accumulator
+  DType result = DType::F32;      // cast after the loop
 };
 using ReductionRule = bool (*)(const ir::Graph&, const ir::Node&, ReductionSpec&);
 
@@ -65,7 +69,8 @@ struct OpInfo {
   uint32_t traits = Pure;
   ShapeRule shape = nullptr;
   ElementRule element = nullptr;
-  ReductionRule reduction = nullptr;  // with it, `element` gives the value folded, at an index of args[0]
+  ReductionRule reduction =
+      nullptr;  // with it, `element` gives the value folded, at an index of args[0]
   Decomposition decomposition = nullptr;
   Applies applies = nullptr;
 

@@ -21,8 +21,10 @@ class LayoutChooser {
     for (ir::NodeId id : order) {
       ir::Node& n = graph_.node(id);
       if (n.dead || n.kind != ir::NodeKind::CallOp) continue;
-      if (ops::is_plain_conv2d(graph_, n)) convert(n);
-      else if (reads_changed(n)) propagate(n);
+      if (ops::is_plain_conv2d(graph_, n))
+        convert(n);
+      else if (reads_changed(n))
+        propagate(n);
     }
     if (!old_type_.empty()) restore_results();
     return !old_type_.empty();
@@ -34,7 +36,8 @@ class LayoutChooser {
     type.strides = std::move(strides);
     type.offset = 0;
     ir::Node& c = graph_.insert_call(before, ir::NodeKind::CallOp, "aten.clone.default",
-                                     {ir::Arg(v), ir::Arg(ir::MemoryFormat{format})}, {ir::Type::of(std::move(type))});
+                                     {ir::Arg(v), ir::Arg(ir::MemoryFormat{format})},
+                                     {ir::Type::of(std::move(type))});
     c.stack = graph_.node(before).stack;
     c.parent = graph_.node(before).parent;
     return c.outputs[0];
@@ -63,7 +66,8 @@ class LayoutChooser {
 
   bool reads_changed(const ir::Node& n) const {
     bool any = false;
-    for (const ir::Arg& a : n.args) ir::for_each_value(a, [&](ir::ValueId v) { any |= old_type_.contains(v); });
+    for (const ir::Arg& a : n.args)
+      ir::for_each_value(a, [&](ir::ValueId v) { any |= old_type_.contains(v); });
     return any;
   }
 
@@ -71,13 +75,14 @@ class LayoutChooser {
   void propagate(ir::Node& n) {
     const ops::OpInfo* info = ops::find(n);
     std::vector<ir::Type> types;
-    const std::function<const ir::Type&(ir::ValueId)> type_of = [&](ir::ValueId v) -> const ir::Type& {
-      return graph_.value(v).type;
-    };
+    const std::function<const ir::Type&(ir::ValueId)> type_of =
+        [&](ir::ValueId v) -> const ir::Type& { return graph_.value(v).type; };
     bool known = info && info->shape && info->element && !n.outputs.empty() &&
-                 info->shape(ops::ShapeContext{*graph_.pool, type_of}, n.args, types) && types.size() == n.outputs.size();
+                 info->shape(ops::ShapeContext{*graph_.pool, type_of}, n.args, types) &&
+                 types.size() == n.outputs.size();
     for (size_t i = 0; known && i < types.size(); i++)
-      known = types[i].is_tensor() && types[i].tensor.sizes == graph_.tensor_type(n.outputs[i]).sizes;
+      known =
+          types[i].is_tensor() && types[i].tensor.sizes == graph_.tensor_type(n.outputs[i]).sizes;
     if (!known) {
       restore_operands(n);
       return;
@@ -95,7 +100,8 @@ class LayoutChooser {
   }
 
   void restore_operands(ir::Node& n) {
-    for (ir::Arg& a : n.args) a = ir::map_values(a, [&](ir::ValueId v) { return restored(v, n.id); });
+    for (ir::Arg& a : n.args)
+      a = ir::map_values(a, [&](ir::ValueId v) { return restored(v, n.id); });
   }
 
   void restore_results() {
@@ -107,7 +113,8 @@ class LayoutChooser {
       if (fresh) {
         ir::TensorType type = it->second;
         ir::Node& c = graph_.add_call(ir::NodeKind::CallOp, "aten.clone.default",
-                                      {ir::Arg(v), ir::Arg(ir::MemoryFormat{kContiguous})}, {ir::Type::of(type)});
+                                      {ir::Arg(v), ir::Arg(ir::MemoryFormat{kContiguous})},
+                                      {ir::Type::of(type)});
         c.stack = graph_.node(last).stack;
         kept->second = c.outputs[0];
       }
@@ -133,8 +140,6 @@ bool all_nameable(const ir::Graph& g) {
 
 }  // namespace
 
-bool choose_layouts(ir::Graph& g) {
-  return all_nameable(g) && LayoutChooser(g).run();
-}
+bool choose_layouts(ir::Graph& g) { return all_nameable(g) && LayoutChooser(g).run(); }
 
 }  // namespace oxy::passes

@@ -22,12 +22,18 @@ int64_t known(sym::Expr e) {
 
 PlanBuffer::Kind kind_of(Buffer::Kind k) {
   switch (k) {
-    case Buffer::Kind::Input: return PlanBuffer::Kind::Input;
-    case Buffer::Kind::Attribute: return PlanBuffer::Kind::Attribute;
-    case Buffer::Kind::Temp: return PlanBuffer::Kind::Arena;
-    case Buffer::Kind::Extern: return PlanBuffer::Kind::Extern;
-    case Buffer::Kind::Output: return PlanBuffer::Kind::Output;
-    case Buffer::Kind::View: return PlanBuffer::Kind::View;
+    case Buffer::Kind::Input:
+      return PlanBuffer::Kind::Input;
+    case Buffer::Kind::Attribute:
+      return PlanBuffer::Kind::Attribute;
+    case Buffer::Kind::Temp:
+      return PlanBuffer::Kind::Arena;
+    case Buffer::Kind::Extern:
+      return PlanBuffer::Kind::Extern;
+    case Buffer::Kind::Output:
+      return PlanBuffer::Kind::Output;
+    case Buffer::Kind::View:
+      return PlanBuffer::Kind::View;
   }
   OXY_FAIL("buffer kind");
 }
@@ -81,7 +87,8 @@ class Assembler {
       p.source = b.source;
       if (b.kind == Buffer::Kind::View) {
         p.source = b.base.index;
-        p.meta.offset += known(program_.buffers[b.base].type.offset);  // from the start of the storage, as torch counts
+        p.meta.offset += known(program_.buffers[b.base]
+                                   .type.offset);  // from the start of the storage, as torch counts
       }
       p.bytes = runtime::span_bytes(p.meta);
       if (auto it = schedule_.memory.offset.find(BufferId(i)); it != schedule_.memory.offset.end())
@@ -101,8 +108,8 @@ class Assembler {
   }
 
   uint32_t add_source(KernelSource source) {
-    plan().kernels.push_back({source.name, nullptr, source.range, source.grain, source.scratch_bytes,
-                              source.parameters});
+    plan().kernels.push_back({source.name, nullptr, source.range, source.grain,
+                              source.scratch_bytes, source.parameters});
     out_.sources.push_back(std::move(source));
     return static_cast<uint32_t>(out_.sources.size() - 1);
   }
@@ -117,9 +124,12 @@ class Assembler {
       plan().steps.emplace_back(runtime::FreeStep{free->buffer.index});
     } else {
       const loops::ExternStep& e = std::get<schedule::ExternCall>(step).step;
-      if (!is_own_kernel(e)) add_extern(e);
-      else if (graph_.node(e.node).target == "aten.convolution.default") add_convolution(e);
-      else add_product(e);
+      if (!is_own_kernel(e))
+        add_extern(e);
+      else if (graph_.node(e.node).target == "aten.convolution.default")
+        add_convolution(e);
+      else
+        add_product(e);
     }
   }
 
@@ -145,7 +155,8 @@ class Assembler {
 
   // Building the program gave such a step memory of the plan to write to.
   bool is_own_kernel(const loops::ExternStep& e) const {
-    return e.writes.size() == 1 && e.writes[0].valid() && program_.buffers[e.writes[0]].kind != Buffer::Kind::Extern;
+    return e.writes.size() == 1 && e.writes[0].valid() &&
+           program_.buffers[e.writes[0]].kind != Buffer::Kind::Extern;
   }
 
   void add_extern(const loops::ExternStep& e) {
@@ -155,7 +166,8 @@ class Assembler {
     step.op = n.target;
     for (const ir::Arg& a : n.args) step.args.push_back(argument(a));
     step.returns = n.returns;
-    for (BufferId b : e.writes) step.outputs.push_back(b.valid() ? static_cast<int64_t>(b.index) : -1);
+    for (BufferId b : e.writes)
+      step.outputs.push_back(b.valid() ? static_cast<int64_t>(b.index) : -1);
     step.random = info && info->has(ops::Random);
     step.origin = n.id.index;
     plan().steps.emplace_back(std::move(step));
@@ -165,7 +177,8 @@ class Assembler {
   void add_product(const loops::ExternStep& e) {
     const ir::Node& n = graph_.node(e.node);
     const size_t first = n.args.size() > 2 ? 1 : 0;
-    BufferId a = buffer_of(n.arg(first).value()), b = buffer_of(n.arg(first + 1).value()), c = e.writes.at(0);
+    BufferId a = buffer_of(n.arg(first).value()), b = buffer_of(n.arg(first + 1).value()),
+             c = e.writes.at(0);
     const auto &ma = meta(a), &mb = meta(b), &mc = meta(c);
     Product p;
     const size_t d = ma.sizes.size() - 2;
@@ -206,7 +219,8 @@ class Assembler {
 
   const runtime::TensorMeta& meta(BufferId b) const { return out_.plan.buffers[b.index].meta; }
 
-  void add_own_kernel(const char* name, Product p, BufferId a, BufferId b, BufferId c, std::optional<BufferId> bias) {
+  void add_own_kernel(const char* name, Product p, BufferId a, BufferId b, BufferId c,
+                      std::optional<BufferId> bias) {
     p.a_offset = view_offset(a);
     p.b_offset = view_offset(b);
     p.c_offset = view_offset(c);
@@ -231,7 +245,8 @@ class Assembler {
     source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, target_);
     source.parameters = codegen::cpp::product_parameters(p, target_);
     // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
-    source.grain = std::max<int64_t>(1, 16 * kWorkOfAThread / std::max<int64_t>(1, p.multiplications() / source.range));
+    source.grain = std::max<int64_t>(
+        1, 16 * kWorkOfAThread / std::max<int64_t>(1, p.multiplications() / source.range));
     uint32_t kernel = add_source(std::move(source));
     products_.emplace_back(p, kernel);
     return kernel;
@@ -250,9 +265,12 @@ class Assembler {
       o.index = spec.index;
       if (spec.kind == ir::OutputSpec::Kind::Value) {
         const ir::Type& type = graph_.value(spec.value).type;
-        if (type.kind == ir::Type::Kind::Int) o.number = known(type.expr);
-        else o.buffer = buffer_of(spec.value).index;
-      } else if (spec.kind != ir::OutputSpec::Kind::None && spec.kind != ir::OutputSpec::Kind::Input) {
+        if (type.kind == ir::Type::Kind::Int)
+          o.number = known(type.expr);
+        else
+          o.buffer = buffer_of(spec.value).index;
+      } else if (spec.kind != ir::OutputSpec::Kind::None &&
+                 spec.kind != ir::OutputSpec::Kind::Input) {
         o.meta = runtime::meta_of(spec.type);
       }
       plan().outputs.push_back(std::move(o));
@@ -275,7 +293,8 @@ class Assembler {
 
 }  // namespace
 
-Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule, const codegen::cpp::Target& target) {
+Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
+                  const codegen::cpp::Target& target) {
   return Assembler(graph, schedule, target).run();
 }
 

@@ -20,9 +20,10 @@ struct KernelSource {
 };
 
 struct Assembly {
-  runtime::Plan plan;                  // its kernels lack their code
-  std::vector<KernelSource> sources;   // one a plan kernel
+  runtime::Plan plan;                 // its kernels lack their code
+  std::vector<KernelSource> sources;  // one a plan kernel
 };
-Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule, const codegen::cpp::Target& target);
+Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
+                  const codegen::cpp::Target& target);
 
 }  // namespace oxy::pipeline

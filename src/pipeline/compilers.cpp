@@ -31,7 +31,8 @@ Choice choose(const Settings& settings, const std::string& folder) {
 
 }  // namespace
 
-std::shared_ptr<jit::Compiler> compiler_for(const Settings& settings, const std::string& folder, std::string& why) {
+std::shared_ptr<jit::Compiler> compiler_for(const Settings& settings, const std::string& folder,
+                                            std::string& why) {
   static std::mutex mutex;
   static std::map<std::string, Choice> choices;
   std::lock_guard lock(mutex);

@@ -9,11 +9,15 @@ class Diagram {
       : graph_(graph), schedule_(s), writer_(s.program.buffers.size()) {}
 
   std::string run() {
-    out_ = "digraph schedule {\n  rankdir=TB;\n  node [fontname=monospace, fontsize=10];\n  edge [fontname=monospace, fontsize=8];\n";
+    out_ =
+        "digraph schedule {\n  rankdir=TB;\n  node [fontname=monospace, fontsize=10];\n  edge "
+        "[fontname=monospace, fontsize=8];\n";
     for (size_t i = 0; i < writer_.size(); i++) add_source(loops::BufferId(i));
     for (const schedule::ScheduledStep& step : schedule_.steps) {
-      if (auto* k = std::get_if<schedule::KernelCall>(&step)) add_kernel(schedule_.kernels[k->kernel]);
-      else if (auto* e = std::get_if<schedule::ExternCall>(&step)) add_extern(e->step);
+      if (auto* k = std::get_if<schedule::KernelCall>(&step))
+        add_kernel(schedule_.kernels[k->kernel]);
+      else if (auto* e = std::get_if<schedule::ExternCall>(&step))
+        add_extern(e->step);
     }
     for (const ir::OutputSpec& o : graph_.outputs) {
       if (o.kind != ir::OutputSpec::Kind::Value) continue;
@@ -37,7 +41,8 @@ class Diagram {
   void edge(loops::BufferId b, const std::string& to) {
     loops::BufferId m = memory(b);
     if (writer_[m.index].empty()) return;
-    cat_to(out_, "  ", writer_[m.index], " -> ", to, " [label=\"", buffer(b).name, " ", ir::print(buffer(b).type), "\"];\n");
+    cat_to(out_, "  ", writer_[m.index], " -> ", to, " [label=\"", buffer(b).name, " ",
+           ir::print(buffer(b).type), "\"];\n");
   }
 
   std::string add_node(const std::string& label, const char* style) {

@@ -18,7 +18,8 @@ namespace {
 
 codegen::cpp::Target target_of(const Settings& settings) {
   codegen::cpp::Target target = codegen::cpp::host_target();
-  if (settings.vector_bytes >= 0) target.vector_bytes = std::min(target.vector_bytes, settings.vector_bytes);
+  if (settings.vector_bytes >= 0)
+    target.vector_bytes = std::min(target.vector_bytes, settings.vector_bytes);
   return target;
 }
 
@@ -30,7 +31,8 @@ int threads_of(const Settings& settings) {
 // What runs products and convolutions, with `auto` decided.
 std::string products_of(const Settings& settings, const codegen::cpp::Target& target) {
   std::string choice = settings.products;
-  if (choice == "auto") choice = target.vector_bytes == 32 ? "own" : target.vector_bytes == 64 ? "onednn" : "aten";
+  if (choice == "auto")
+    choice = target.vector_bytes == 32 ? "own" : target.vector_bytes == 64 ? "onednn" : "aten";
   if (choice == "own" && target.vector_bytes == 0) choice = "aten";
   return choice;
 }
@@ -43,7 +45,8 @@ bool is_wanted(const passes::Pass& pass, const Settings& settings, const std::st
   return true;
 }
 
-void run_passes(ir::Graph& graph, const Settings& settings, const std::string& products, Trace& trace) {
+void run_passes(ir::Graph& graph, const Settings& settings, const std::string& products,
+                Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
   for (const passes::Pass& pass : passes::standard_passes()) {
@@ -57,15 +60,18 @@ void run_passes(ir::Graph& graph, const Settings& settings, const std::string& p
 
 std::string fusion_text(const schedule::Schedule& s) {
   std::string out;
-  for (const schedule::FusionNote& n : s.notes) cat_to(out, n.first, " | ", n.second, ": ", n.reason, "\n");
+  for (const schedule::FusionNote& n : s.notes)
+    cat_to(out, n.first, " | ", n.second, ": ", n.reason, "\n");
   return out;
 }
 
-void compile_kernels(Assembly& assembly, jit::Compiler& compiler, const Settings& settings, Trace& trace, Report& report) {
+void compile_kernels(Assembly& assembly, jit::Compiler& compiler, const Settings& settings,
+                     Trace& trace, Report& report) {
   std::vector<std::string> texts;
   std::unordered_set<std::string> distinct;
   for (const KernelSource& k : assembly.sources) {
-    trace.show(Artifact::kernel_code, cat("kernels/", k.name, ".cpp").c_str(), [&] { return k.text; });
+    trace.show(Artifact::kernel_code, cat("kernels/", k.name, ".cpp").c_str(),
+               [&] { return k.text; });
     texts.push_back(k.text);
     distinct.insert(k.text);
   }
@@ -85,7 +91,8 @@ void count_steps(const runtime::Plan& plan, Report& report) {
 
 }  // namespace
 
-runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace, Report& report) {
+runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler,
+                      Trace& trace, Report& report) {
   Phase all(trace.timeline(), "compile");
   trace.show(std::nullopt, "aten_graph.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
@@ -124,7 +131,8 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
       for (const schedule::Kernel& k : schedule.kernels) schedule::verify(k);
   }
   trace.show(Artifact::ir_post_fusion, "ir_post_fusion.txt", [&] {
-    return join(schedule.kernels, "\n", [](std::string& out, const schedule::Kernel& k) { out += schedule::print(k); });
+    return join(schedule.kernels, "\n",
+                [](std::string& out, const schedule::Kernel& k) { out += schedule::print(k); });
   });
   trace.show(Artifact::fusion, "fusion.txt", [&] { return fusion_text(schedule); });
   trace.show(Artifact::schedule, "schedule.txt", [&] { return schedule::print(schedule); });
@@ -136,7 +144,8 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
     assembly = assemble(aten, schedule, target);
   }
   compile_kernels(assembly, *compiler, settings, trace, report);
-  trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(assembly.plan); });
+  trace.show(Artifact::output_code, "output_code.txt",
+             [&] { return runtime::print(assembly.plan); });
   count_steps(assembly.plan, report);
   return std::move(assembly.plan);
 }

@@ -16,6 +16,7 @@ struct Report {
 };
 
 // `compiler` may be null: then every op is an extern call. Throws InternalError or Unsupported.
-runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace, Report& report);
+runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler,
+                      Trace& trace, Report& report);
 
 }  // namespace oxy::pipeline

@@ -31,7 +31,8 @@ bool run_dot(const std::string& from, const std::string& to) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child = 0;
-  bool started = posix_spawnp(&child, "dot", &actions, nullptr, const_cast<char**>(arguments), environ) == 0;
+  bool started =
+      posix_spawnp(&child, "dot", &actions, nullptr, const_cast<char**>(arguments), environ) == 0;
   posix_spawn_file_actions_destroy(&actions);
   int status = 0;
   return started && waitpid(child, &status, 0) == child && status == 0;
@@ -43,7 +44,8 @@ Trace::Trace(const Settings& settings, std::string name) : name_(std::move(name)
   if (!settings.trace.empty()) folder_ = make_folder(settings.trace, name_);
 }
 
-void Trace::emit(std::optional<Artifact> artifact, const std::string& file, const std::string& text) {
+void Trace::emit(std::optional<Artifact> artifact, const std::string& file,
+                 const std::string& text) {
   if (artifact) log(*artifact, name_, text);
   if (!file.empty()) write(file, text);
 }

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <mutex>
 
+#include "ir/text.h"
+#include "pipeline/compilers.h"
+#include "pipeline/pipeline.h"
 #include "python/bindings.h"
 #include "python/compiled_graph.h"
 #include "python/compiled_plan.h"
 #include "python/replay.h"
-#include "ir/text.h"
-#include "pipeline/compilers.h"
-#include "pipeline/pipeline.h"
 #include "support/settings.h"
 #include "support/text.h"
 #include "support/timing.h"
@@ -54,7 +54,8 @@ std::shared_ptr<CompiledPlan> plan_of(const Recording& r, const py::tuple& args,
     auto compiler = pipeline::compiler_for(settings, own_folder(), why);
     plan = pipeline::compile(r.graph, settings, compiler.get(), trace, report);
   }
-  auto compiled = std::make_shared<CompiledPlan>(std::move(plan), r.attributes, inputs, options, r.result);
+  auto compiled =
+      std::make_shared<CompiledPlan>(std::move(plan), r.attributes, inputs, options, r.result);
   compiled->report = report;
   return compiled;
 }
@@ -63,8 +64,8 @@ void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
   trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
 }
 
-std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch_ir, const py::tuple& args,
-                                        const Settings& settings) {
+std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch_ir,
+                                        const py::tuple& args, const Settings& settings) {
   pipeline::Trace trace(settings, r.graph.name);
   show_torch_graph(trace, torch_ir);
   auto compiled = plan_of(r, args, settings, trace);
@@ -73,7 +74,8 @@ std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch
 }
 
 // Records and plans under one trace. What was reached before a failure stays in the folder, with the reason.
-std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args, const Settings& settings) {
+std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args,
+                                      const Settings& settings) {
   pipeline::Trace trace(settings, torch_ir.graph.name);
   try {
     Recording recording;
@@ -126,17 +128,25 @@ py::list threads_used(int64_t range, int64_t grain) {
 }  // namespace
 
 void bind_execution(py::module_& m) {
-  py::class_<CompiledPlan, std::shared_ptr<CompiledPlan>>(m, "CompiledPlan", "Steps that a call runs natively.")
+  py::class_<CompiledPlan, std::shared_ptr<CompiledPlan>>(m, "CompiledPlan",
+                                                          "Steps that a call runs natively.")
       .def("text", [](const CompiledPlan& p) { return runtime::print(p.executable.plan()); })
-      .def("extern_count", [](const CompiledPlan& p) { return p.report.extern_calls; }, "Extern calls a call makes.")
-      .def("kernel_count", [](const CompiledPlan& p) { return p.report.kernels; }, "Distinct kernels.")
-      .def("kernel_calls", [](const CompiledPlan& p) { return p.report.kernel_calls; }, "Kernels a call runs.");
-  m.def("make_plan", &make_plan, py::arg("recording"), py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),
-        "A plan for inputs like these.");
+      .def(
+          "extern_count", [](const CompiledPlan& p) { return p.report.extern_calls; },
+          "Extern calls a call makes.")
+      .def(
+          "kernel_count", [](const CompiledPlan& p) { return p.report.kernels; },
+          "Distinct kernels.")
+      .def(
+          "kernel_calls", [](const CompiledPlan& p) { return p.report.kernel_calls; },
+          "Kernels a call runs.");
+  m.def("make_plan", &make_plan, py::arg("recording"), py::arg("torch_graph"),
+        py::arg("example_inputs"), py::arg("settings"), "A plan for inputs like these.");
   m.def("compile", &compile, py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),
         "Records a call with inputs like these, and plans it.");
   m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
-  m.def("pool_stats", &pool_stats, "The pool of large outputs: bytes cached and in use, hits, misses.");
+  m.def("pool_stats", &pool_stats,
+        "The pool of large outputs: bytes cached and in use, hits, misses.");
   m.def("trim_pool", [] { bridge::output_pool().trim(); }, "Gives the pool's idle memory back.");
   m.def("threads_used", &threads_used, py::arg("range"), py::arg("grain"),
         "(thread number, points) of each share of a parallel region.");

@@ -11,7 +11,8 @@ py::list setting_rows() {
   static constexpr const char* kTypes[] = {"bool", "int", "text"};
   py::list rows;
   for (const SettingInfo& s : setting_table()) {
-    rows.append(py::make_tuple(s.name, kTypes[static_cast<int>(s.type)], s.default_text, s.env, s.choices, s.help));
+    rows.append(py::make_tuple(s.name, kTypes[static_cast<int>(s.type)], s.default_text, s.env,
+                               s.choices, s.help));
   }
   return rows;
 }
@@ -29,11 +30,14 @@ void bind_settings(py::module_& m) {
   py::register_exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
   py::class_<Settings>(m, "Settings", "The settings of a compilation.")
       .def_static("from_env", &Settings::from_env, "The defaults, changed by the environment.")
-      .def("set", [](Settings& s, const std::string& name, const std::string& text) { s.set(name, text); })
+      .def("set",
+           [](Settings& s, const std::string& name, const std::string& text) { s.set(name, text); })
       .def("get", [](const Settings& s, const std::string& name) { return s.get(name); })
       .def("__str__", &Settings::print);
-  m.def("setting_table", &setting_rows, "(name, type, default, environment variable, choices, help) of each setting.");
-  m.def("set_logs", [](const std::string& text) { Logs::instance().configure(LogSet::parse(text)); });
+  m.def("setting_table", &setting_rows,
+        "(name, type, default, environment variable, choices, help) of each setting.");
+  m.def("set_logs",
+        [](const std::string& text) { Logs::instance().configure(LogSet::parse(text)); });
   m.def("log", [](const std::string& name, const std::string& header, const std::string& text) {
     log(artifact(name), header, text);
   });

@@ -42,10 +42,11 @@ struct GlobalState {
 
 // Something listens to every op or transforms it: only the ops themselves can tell it what happens.
 bool is_observed() {
-  constexpr c10::DispatchKeySet transforms({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-                                            c10::DispatchKey::Functionalize, c10::DispatchKey::PreDispatch,
-                                            c10::DispatchKey::PythonDispatcher});
-  return c10::impl::TorchDispatchModeTLS::any_modes_set() || at::impl::torch_function_mode_enabled() ||
+  constexpr c10::DispatchKeySet transforms(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Functionalize,
+       c10::DispatchKey::PreDispatch, c10::DispatchKey::PythonDispatcher});
+  return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
+         at::impl::torch_function_mode_enabled() ||
          !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
 }
 
@@ -63,8 +64,7 @@ struct Slot {
 };
 
 struct CompiledGraph {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject *eager, *compile, *report;
   std::vector<Slot>* slots;
   std::vector<Entry>* entries;  // most recently used first
@@ -113,7 +113,8 @@ std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), input
 // Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception and is not reported.
 PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
                     const std::string& why) {
-  PyObject* result = PyObject_Vectorcall(self->eager, a.objects, static_cast<size_t>(a.count), kwnames);
+  PyObject* result =
+      PyObject_Vectorcall(self->eager, a.objects, static_cast<size_t>(a.count), kwnames);
   if (result == nullptr || kind == nullptr) return result;
   PyObject* said = PyObject_CallFunction(self->report, "ss", kind, why.c_str());
   if (said == nullptr) Py_CLEAR(result);
@@ -133,7 +134,8 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
   std::vector<Entry>& entries = *self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
     Entry& e = entries[i];
-    bool match = e.plan ? e.plan->executable.accepts(span(a.inputs)) : e.eager_for->matches(span(a.inputs));
+    bool match =
+        e.plan ? e.plan->executable.accepts(span(a.inputs)) : e.eager_for->matches(span(a.inputs));
     if (!match || !(e.state == state) || !attributes_match(self, e)) continue;
     auto found = entries.begin() + static_cast<ptrdiff_t>(i);
     std::rotate(entries.begin(), found, found + 1);
@@ -143,8 +145,9 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
 }
 
 // Asks for a plan. An entry without one is made where there is none; `kind` and `why` say so.
-std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState& state,
-                                            std::string& kind, std::string& why) {
+std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments& a,
+                                            const GlobalState& state, std::string& kind,
+                                            std::string& why) {
   py::tuple args(static_cast<size_t>(a.count));
   for (Py_ssize_t i = 0; i < a.count; i++) args[static_cast<size_t>(i)] = py::handle(a.objects[i]);
   Entry entry;
@@ -241,7 +244,8 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
   GlobalState state;
   if (Entry* e = find_entry(self, a, state)) {
     if (!e->plan) {
-      std::string kind = e->kind, why = e->why;  // copied: eager may call this graph again and move the entry
+      std::string kind = e->kind,
+                  why = e->why;  // copied: eager may call this graph again and move the entry
       return run_eager(self, a, nullptr, kind.c_str(), why);
     }
     return run_plan(self, a, e->plan);
@@ -251,7 +255,8 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
     return run_eager(self, a, nullptr, kind, "more than 64 kinds of inputs");
   }
   for (const at::Tensor& t : a.held) {
-    if (const char* what = bridge::why_unsupported(t)) return run_eager(self, a, nullptr, "unsupported", what);
+    if (const char* what = bridge::why_unsupported(t))
+      return run_eager(self, a, nullptr, "unsupported", what);
   }
   std::string kind, why;
   auto plan = compile_entry(self, a, state, kind, why);
@@ -273,7 +278,8 @@ PyObject* call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* k
 
 PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *eager, *compile, *report, *slots;
-  if (!PyArg_ParseTuple(args, "OOOO!", &eager, &compile, &report, &PyList_Type, &slots)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OOOO!", &eager, &compile, &report, &PyList_Type, &slots))
+    return nullptr;
   auto* self = reinterpret_cast<CompiledGraph*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->vectorcall = call;
@@ -288,7 +294,8 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
       Py_DECREF(self);
       return nullptr;
     }
-    self->slots->push_back({py::reinterpret_borrow<py::object>(dict), py::reinterpret_borrow<py::object>(key)});
+    self->slots->push_back(
+        {py::reinterpret_borrow<py::object>(dict), py::reinterpret_borrow<py::object>(key)});
   }
   return reinterpret_cast<PyObject*>(self);
 }
@@ -336,9 +343,10 @@ PyObject* plans(PyObject* o, PyObject*) {
   return out.release().ptr();
 }
 
-PyMethodDef methods[] = {{"reset", forget, METH_NOARGS, "Forgets every plan."},
-                         {"plans", plans, METH_NOARGS, "The CompiledPlans made so far, most recently used first."},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {
+    {"reset", forget, METH_NOARGS, "Forgets every plan."},
+    {"plans", plans, METH_NOARGS, "The CompiledPlans made so far, most recently used first."},
+    {nullptr, nullptr, 0, nullptr}};
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledGraph, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
@@ -346,7 +354,8 @@ PyMemberDef members[] = {
 }  // namespace
 
 PyObject* make_compiled_graph_type() {
-  static const char doc[] = "A graph compiled by Oxyfuel: called as the torch.fx.GraphModule that it came from.";
+  static const char doc[] =
+      "A graph compiled by Oxyfuel: called as the torch.fx.GraphModule that it came from.";
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
                                 {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
@@ -357,7 +366,8 @@ PyObject* make_compiled_graph_type() {
                                 {Py_tp_doc, const_cast<char*>(doc)},
                                 {0, nullptr}};
   static PyType_Spec spec = {"oxyfuel._C.CompiledGraph", sizeof(CompiledGraph), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+                             slots};
   return PyType_FromSpec(&spec);
 }
 

@@ -106,10 +106,12 @@ class ExternPlanner {
         if (type.is_tensor()) {
           out.buffer = buffer(spec.value);
         } else {
-          OXY_CHECK(type.kind == ir::Type::Kind::Int && type.expr.is_const(), "a result that is ", ir::print(type));
+          OXY_CHECK(type.kind == ir::Type::Kind::Int && type.expr.is_const(), "a result that is ",
+                    ir::print(type));
           out.number = type.expr.value();
         }
-      } else if (spec.kind == ir::OutputSpec::Kind::ViewOfInput || spec.kind == ir::OutputSpec::Kind::ViewOfOutput) {
+      } else if (spec.kind == ir::OutputSpec::Kind::ViewOfInput ||
+                 spec.kind == ir::OutputSpec::Kind::ViewOfOutput) {
         out.meta = meta_of(spec.type);
       }
       plan_.outputs.push_back(std::move(out));
@@ -143,7 +145,8 @@ class ExternPlanner {
       }
       reversed.push_back(std::move(*it));
     }
-    plan_.steps.assign(std::make_move_iterator(reversed.rbegin()), std::make_move_iterator(reversed.rend()));
+    plan_.steps.assign(std::make_move_iterator(reversed.rbegin()),
+                       std::make_move_iterator(reversed.rend()));
   }
 
   const ir::Graph& g_;

@@ -24,7 +24,9 @@ void run_piece(void* context, int64_t begin, int64_t end, int thread) {
   if (status != 0) region.status.store(status, std::memory_order_relaxed);
 }
 
-void serial_parallel(int64_t range, int64_t, PieceFn fn, void* context) { fn(context, 0, range, 0); }
+void serial_parallel(int64_t range, int64_t, PieceFn fn, void* context) {
+  fn(context, 0, range, 0);
+}
 
 }  // namespace
 

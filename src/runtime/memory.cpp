@@ -23,7 +23,9 @@ AlignedBlock::AlignedBlock(size_t bytes) : size_(bytes) {
   size_t alignment = huge ? kHugePage : kAlignment;
   data_ = static_cast<char*>(std::aligned_alloc(alignment, round_up(bytes, alignment)));
   if (data_ == nullptr) throw std::bad_alloc();
-  if (huge) madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: its failure changes nothing
+  if (huge)
+    madvise(data_, bytes / kHugePage * kHugePage,
+            MADV_HUGEPAGE);  // a wish: its failure changes nothing
 }
 
 AlignedBlock::~AlignedBlock() { std::free(data_); }

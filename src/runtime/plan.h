@@ -31,61 +31,64 @@ struct PlanBuffer {
   enum class Kind : uint8_t { Input, Attribute, Arena, Extern, Output, View };
   Kind kind = Kind::Arena;
   TensorMeta meta;
-  uint32_t source = 0;        // Input, Attribute: which; View: the buffer it lies in
-  int64_t arena_offset = 0;   // Arena: bytes
-  int64_t bytes = 0;          // of memory it spans
+  uint32_t source = 0;       // Input, Attribute: which; View: the buffer it lies in
+  int64_t arena_offset = 0;  // Arena: bytes
+  int64_t bytes = 0;         // of memory it spans
   std::string name;
 };
 
 // A kernel gets, for each buffer, the address of the buffer's first element: its index expressions count from there,
 // whatever the storage offset is. Of a View it gets the first element of the buffer that it lies in.
 struct KernelStep {
-  uint32_t kernel = 0;             // entry of Plan::kernels
-  std::vector<uint32_t> buffers;   // in the kernel's order
+  uint32_t kernel = 0;            // entry of Plan::kernels
+  std::vector<uint32_t> buffers;  // in the kernel's order
 };
 
 // An argument of an extern call.
 struct ExternStep {
-  std::string op;                       // "aten.mm.default"
-  std::vector<ir::Arg> args;            // ValueId means buffer number
-  std::vector<int32_t> returns;         // as ir::Node::returns
-  std::vector<int64_t> outputs;         // buffer number per output value; -1: not a tensor or not used
+  std::string op;                // "aten.mm.default"
+  std::vector<ir::Arg> args;     // ValueId means buffer number
+  std::vector<int32_t> returns;  // as ir::Node::returns
+  std::vector<int64_t> outputs;  // buffer number per output value; -1: not a tensor or not used
   bool random = false;
-  uint32_t origin = 0;                  // node of the ATen graph, for messages
+  uint32_t origin = 0;  // node of the ATen graph, for messages
 };
 
-struct FreeStep { uint32_t buffer = 0; };
+struct FreeStep {
+  uint32_t buffer = 0;
+};
 using PlanStep = std::variant<KernelStep, ExternStep, FreeStep>;
 
 struct PlanKernel {
   std::string name;
   std::shared_ptr<jit::Code> code;
-  int64_t range = 1;            // Parallel points
-  int64_t grain = 1;            // at least so many a thread
-  int64_t scratch_bytes = 0;    // a thread
+  int64_t range = 1;          // Parallel points
+  int64_t grain = 1;          // at least so many a thread
+  int64_t scratch_bytes = 0;  // a thread
   // Sizes of a kernel that serves many shapes; where there are any, their address is its first buffer.
   std::vector<int64_t> parameters;
 };
 
 struct PlanOutput {
   ir::OutputSpec::Kind kind = ir::OutputSpec::Kind::Value;
-  int64_t buffer = -1;          // Value: a buffer; ViewOfOutput: unused
-  uint32_t index = 0;           // Input, ViewOfInput: the input; ViewOfOutput: the output
-  TensorMeta meta;              // views
-  std::optional<int64_t> number; // Value that is a size
+  int64_t buffer = -1;            // Value: a buffer; ViewOfOutput: unused
+  uint32_t index = 0;             // Input, ViewOfInput: the input; ViewOfOutput: the output
+  TensorMeta meta;                // views
+  std::optional<int64_t> number;  // Value that is a size
 };
 
 struct PlanMutation {
   uint32_t input = 0;
   uint32_t buffer = 0;
-  bool in_place = false;        // a kernel has written it already: only the version is bumped
+  bool in_place = false;  // a kernel has written it already: only the version is bumped
 };
 
 struct Plan {
   // Metadata the plan was made for. An input that is a number has dtype None and its value in `offset`: another number
   // needs another plan. The storage offset of a tensor may differ at run time: addresses and views are shifted by it.
   std::vector<TensorMeta> inputs;
-  std::vector<std::vector<uint32_t>> aliases;  // groups of inputs that must share storage (others must not, where mutated)
+  std::vector<std::vector<uint32_t>>
+      aliases;  // groups of inputs that must share storage (others must not, where mutated)
   std::vector<PlanBuffer> buffers;
   std::vector<PlanKernel> kernels;
   std::vector<PlanStep> steps;

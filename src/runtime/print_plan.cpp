@@ -30,7 +30,8 @@ class PlanPrinter {
       append(out_, '\n');
     }
     for (const PlanMutation& m : p_.mutations) {
-      cat_to(out_, "  mutate input ", m.input, m.in_place ? " in place: " : " <- ", name(m.buffer), "\n");
+      cat_to(out_, "  mutate input ", m.input, m.in_place ? " in place: " : " <- ", name(m.buffer),
+             "\n");
     }
     for (const PlanOutput& o : p_.outputs) print_output(o);
     append(out_, "}\n");
@@ -51,15 +52,17 @@ class PlanPrinter {
 
   void print_step(const KernelStep& s) {
     const PlanKernel& k = p_.kernels[s.kernel];
-    cat_to(out_, k.name, "(", join(s.buffers, ", ", [&](std::string& o, uint32_t b) { append(o, name(b)); }), ") over ",
-           k.range, " grain ", k.grain);
+    cat_to(out_, k.name, "(",
+           join(s.buffers, ", ", [&](std::string& o, uint32_t b) { append(o, name(b)); }),
+           ") over ", k.range, " grain ", k.grain);
   }
 
   void print_step(const ExternStep& s) {
     std::string results = join(s.outputs, ", ", [&](std::string& o, int64_t b) {
       append(o, b < 0 ? "_" : name(static_cast<size_t>(b)));
     });
-    std::string arguments = join(s.args, ", ", [&](std::string& o, const ir::Arg& a) { print_argument(o, a); });
+    std::string arguments =
+        join(s.args, ", ", [&](std::string& o, const ir::Arg& a) { print_argument(o, a); });
     cat_to(out_, results, " = extern ", s.op, "(", arguments, ")", s.random ? " random" : "");
   }
 
@@ -69,7 +72,10 @@ class PlanPrinter {
     if (a.is_value()) {
       append(o, name(a.value().index));
     } else if (const auto* items = a.items()) {
-      cat_to(o, "[", join(*items, ", ", [&](std::string& i, const ir::Arg& item) { print_argument(i, item); }), "]");
+      cat_to(
+          o, "[",
+          join(*items, ", ", [&](std::string& i, const ir::Arg& item) { print_argument(i, item); }),
+          "]");
     } else {
       append(o, ir::print(data_, a));
     }
@@ -86,10 +92,18 @@ class PlanPrinter {
           append(out_, o.buffer < 0 ? "None" : name(static_cast<size_t>(o.buffer)));
         }
         break;
-      case Kind::Input: cat_to(out_, "input ", o.index); break;
-      case Kind::ViewOfInput: cat_to(out_, "view of input ", o.index, ": ", print(o.meta)); break;
-      case Kind::ViewOfOutput: cat_to(out_, "view of output ", o.index, ": ", print(o.meta)); break;
-      case Kind::None: append(out_, "None"); break;
+      case Kind::Input:
+        cat_to(out_, "input ", o.index);
+        break;
+      case Kind::ViewOfInput:
+        cat_to(out_, "view of input ", o.index, ": ", print(o.meta));
+        break;
+      case Kind::ViewOfOutput:
+        cat_to(out_, "view of output ", o.index, ": ", print(o.meta));
+        break;
+      case Kind::None:
+        append(out_, "None");
+        break;
     }
     append(out_, '\n');
   }

@@ -50,11 +50,12 @@ struct Compute {       // value = op(args)
   LoopOp op = LoopOp::Const;
   DType dtype = DType::F32;
   std::vector<uint32_t> args;
-  uint32_t buffer = 0;    // Load, Store, StoreAdd: entry of Kernel::buffers
-  Expr index = 0;         // Load, Store, StoreAdd: flat offset; Index, Check, Symbol: the expression
+  uint32_t buffer = 0;  // Load, Store, StoreAdd: entry of Kernel::buffers
+  Expr index = 0;       // Load, Store, StoreAdd: flat offset; Index, Check, Symbol: the expression
   double number = 0;
   int64_t integer = 0;
-  bool streaming = false; // Store: large and not read again soon, so an emitter may go past the cache
+  bool streaming =
+      false;  // Store: large and not read again soon, so an emitter may go past the cache
 };
 
 struct Init {
@@ -64,8 +65,15 @@ struct Init {
 };
 // Folds `value` into the accumulator. ArgMax and ArgMin: `index` is the element's position; the first extreme wins and
 // NaN is the extreme, as ATen.
-struct Accumulate { uint32_t acc = 0; uint32_t value = 0; Expr index = 0; };
-struct Result { uint32_t value = 0; uint32_t acc = 0; };  // dtype of the accumulator; i64 for ArgMax and ArgMin
+struct Accumulate {
+  uint32_t acc = 0;
+  uint32_t value = 0;
+  Expr index = 0;
+};
+struct Result {
+  uint32_t value = 0;
+  uint32_t acc = 0;
+};  // dtype of the accumulator; i64 for ArgMax and ArgMin
 
 struct Stmt {
   std::variant<For, Compute, Init, Accumulate, Result> v;
@@ -73,24 +81,25 @@ struct Stmt {
 
 struct KernelBuffer {
   enum class Kind : uint8_t { Read, Write, ReadWrite, Local };
-  std::string name;      // as in the program; kernels are compared with names made canonical
+  std::string name;  // as in the program; kernels are compared with names made canonical
   Kind kind = Kind::Read;
   DType dtype = DType::F32;
-  Expr elements = 0;     // Local: how many; else how many the buffer's memory spans
-  loops::BufferId buffer; // Read, Write, ReadWrite: which; invalid for Local
+  Expr elements = 0;       // Local: how many; else how many the buffer's memory spans
+  loops::BufferId buffer;  // Read, Write, ReadWrite: which; invalid for Local
 };
 
 struct Kernel {
-  std::string name;                   // "fused_add_gelu_0"
+  std::string name;  // "fused_add_gelu_0"
   std::vector<KernelBuffer> buffers;
   Block body;
-  uint32_t value_count = 0;           // values and accumulators are numbered below this
+  uint32_t value_count = 0;  // values and accumulators are numbered below this
   uint32_t acc_count = 0;
   std::vector<ir::NodeId> origins;
   // Two-stage reduction of everything: the Parallel range is cut in `parts` fixed pieces, each writing its own partial
   // result; 0 where there is none. Fixed for a thread count, so that results are stable.
   // (The schedule expresses both stages as kernels; this is only for the launcher's grain.)
-  int64_t cost = 0;                   // about how many bytes and flops one Parallel point costs: the launcher's grain
+  int64_t cost =
+      0;  // about how many bytes and flops one Parallel point costs: the launcher's grain
 };
 
 // Text, parsed back. See docs/ir.md.

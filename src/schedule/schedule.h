@@ -5,9 +5,15 @@
 
 namespace oxy::schedule {
 
-struct KernelCall { uint32_t kernel = 0; };            // entry of Schedule::kernels
-struct ExternCall { loops::ExternStep step; };
-struct Free { loops::BufferId buffer; };               // an Extern buffer's last use is over
+struct KernelCall {
+  uint32_t kernel = 0;
+};  // entry of Schedule::kernels
+struct ExternCall {
+  loops::ExternStep step;
+};
+struct Free {
+  loops::BufferId buffer;
+};  // an Extern buffer's last use is over
 using ScheduledStep = std::variant<KernelCall, ExternCall, Free>;
 
 // Where a Temp buffer lies in the arena (bytes), and the arena's size. Offsets are multiples of 64.
@@ -22,19 +28,21 @@ struct FusionNote {
 };
 
 struct Schedule {
-  loops::Program program;         // buffers; its steps are what was not fused into kernels yet (pre-fusion text kept)
+  loops::Program
+      program;  // buffers; its steps are what was not fused into kernels yet (pre-fusion text kept)
   std::vector<Kernel> kernels;
   std::vector<ScheduledStep> steps;
   MemoryPlan memory;
   std::vector<FusionNote> notes;
   // Writes of a mutated input that a kernel may make in place, since the old value is dead and nothing after it raises.
-  std::vector<std::pair<uint32_t, loops::BufferId>> in_place;  // input, the buffer that holds its new value
+  std::vector<std::pair<uint32_t, loops::BufferId>>
+      in_place;  // input, the buffer that holds its new value
 };
 
 struct ScheduleOptions {
   bool fusion = true;
-  int64_t cache_bytes = 512 * 1024;        // of one core: what a Local row may take
-  int64_t last_level_bytes = 16 << 20;     // stores larger than this stream
+  int64_t cache_bytes = 512 * 1024;     // of one core: what a Local row may take
+  int64_t last_level_bytes = 16 << 20;  // stores larger than this stream
 };
 
 // Loops to kernels: inlining, fusion, loop order, memory plan. Each part has its own header beside this one.

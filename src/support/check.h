@@ -30,9 +30,10 @@ class Unsupported : public std::runtime_error {
 }  // namespace oxy
 
 // An invariant of ours. The message is built only when the check fails.
-#define OXY_CHECK(cond, ...)                                                             \
-  do {                                                                                   \
-    if (!(cond)) [[unlikely]]                                                            \
-      ::oxy::internal_error(__FILE__, __LINE__, ::oxy::cat("check failed: " #cond " ", ##__VA_ARGS__)); \
+#define OXY_CHECK(cond, ...)                                                        \
+  do {                                                                              \
+    if (!(cond)) [[unlikely]]                                                       \
+      ::oxy::internal_error(__FILE__, __LINE__,                                     \
+                            ::oxy::cat("check failed: " #cond " ", ##__VA_ARGS__)); \
   } while (0)
 #define OXY_FAIL(...) ::oxy::internal_error(__FILE__, __LINE__, ::oxy::cat(__VA_ARGS__))

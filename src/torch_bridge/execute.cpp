@@ -72,12 +72,13 @@ class RandomState {
 
 // The working memory of one call at a time.
 struct Executable::Lease {
-  std::shared_ptr<runtime::AlignedBlock> arena;  // shared with the tensors over it, which an op might keep
+  std::shared_ptr<runtime::AlignedBlock>
+      arena;  // shared with the tensors over it, which an op might keep
   runtime::AlignedBlock scratch;
-  int threads = 0;                   // that scratch was made for
-  std::vector<at::Tensor> tensors;   // by buffer
-  std::vector<void*> addresses;      // by buffer
-  std::vector<void*> arguments;      // of the kernel being launched
+  int threads = 0;                  // that scratch was made for
+  std::vector<at::Tensor> tensors;  // by buffer
+  std::vector<void*> addresses;     // by buffer
+  std::vector<void*> arguments;     // of the kernel being launched
   torch::jit::Stack stack;
 };
 
@@ -88,10 +89,11 @@ struct Executable::Call {
   std::vector<at::Tensor> writes;  // new values of mutated inputs, by mutation
 };
 
-Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, std::span<const Input> example,
-                       Options options)
+Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes,
+                       std::span<const Input> example, Options options)
     : plan_(std::move(plan)), attributes_(std::move(attributes)), options_(options) {
-  OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(), " inputs got ", example.size());
+  OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(),
+            " inputs got ", example.size());
   for (const runtime::PlanMutation& m : plan_.mutations) {
     // out= tensors are resized where they do not fit.
     if (buffer(m.buffer).meta.sizes != plan_.inputs[m.input].sizes) {
@@ -102,7 +104,8 @@ Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, s
   signature_ = std::make_unique<InputSignature>(example, signature_options());
   std::vector<Input> attribute_inputs;
   for (const at::Tensor& t : attributes_) attribute_inputs.push_back({&t, 0});
-  attribute_signature_ = std::make_unique<InputSignature>(attribute_inputs, InputSignature::Options{});
+  attribute_signature_ =
+      std::make_unique<InputSignature>(attribute_inputs, InputSignature::Options{});
 }
 
 Executable::~Executable() = default;
@@ -156,7 +159,8 @@ void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& h
   BoundCall call(step);
   for (uint32_t b : call.reads()) need_tensor(b, has_tensor);
   for (const BoundCall::Result& r : call.results()) {
-    OXY_CHECK(buffer(r.buffer).kind == BufferKind::Extern, call.name(), " makes ", buffer(r.buffer).name);
+    OXY_CHECK(buffer(r.buffer).kind == BufferKind::Extern, call.name(), " makes ",
+              buffer(r.buffer).name);
     has_tensor[r.buffer] = true;
     temporaries_.push_back(r.buffer);
   }
@@ -195,8 +199,9 @@ void Executable::bind_results(std::vector<bool>& has_tensor) {
     BufferKind kind = buffer(b).kind;
     if (kind == BufferKind::Input || kind == BufferKind::Output) temporaries_.push_back(b);
   }
-  std::erase_if(temporaries_,
-                [&](uint32_t b) { return std::find(results_.begin(), results_.end(), b) != results_.end(); });
+  std::erase_if(temporaries_, [&](uint32_t b) {
+    return std::find(results_.begin(), results_.end(), b) != results_.end();
+  });
 }
 
 void Executable::forget_unread_results() {
@@ -222,7 +227,8 @@ bool Executable::accepts(std::span<const Input> inputs) const noexcept {
 }
 
 bool Executable::attributes_require_grad() const noexcept {
-  return std::any_of(attributes_.begin(), attributes_.end(), [](const at::Tensor& t) { return t.requires_grad(); });
+  return std::any_of(attributes_.begin(), attributes_.end(),
+                     [](const at::Tensor& t) { return t.requires_grad(); });
 }
 
 bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason) {
@@ -291,15 +297,18 @@ std::unique_ptr<Executable::Lease> Executable::make_lease() const {
       continue;
     }
     auto* owner = new std::shared_ptr<runtime::AlignedBlock>(lease->arena);
-    c10::DataPtr data(lease->addresses[b], owner,
-                      [](void* o) { delete static_cast<std::shared_ptr<runtime::AlignedBlock>*>(o); },
-                      c10::Device(c10::kCPU));
-    c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(p.bytes), std::move(data), nullptr,
+    c10::DataPtr data(
+        lease->addresses[b], owner,
+        [](void* o) { delete static_cast<std::shared_ptr<runtime::AlignedBlock>*>(o); },
+        c10::Device(c10::kCPU));
+    c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(p.bytes),
+                         std::move(data), nullptr,
                          /*resizable=*/false);
     lease->tensors[b] = at::detail::make_tensor<c10::TensorImpl>(
         std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
         c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(p.meta.dtype)));
-    lease->tensors[b].unsafeGetTensorImpl()->set_sizes_and_strides(p.meta.sizes, p.meta.strides, p.meta.offset);
+    lease->tensors[b].unsafeGetTensorImpl()->set_sizes_and_strides(p.meta.sizes, p.meta.strides,
+                                                                   p.meta.offset);
   }
   return lease;
 }
@@ -310,10 +319,18 @@ void Executable::execute(Call& c) {
     begin(c);
     for (const Step& s : steps_) {
       switch (s.kind) {
-        case StepKind::Kernel: run_kernel(c, kernels_[s.index]); break;
-        case StepKind::Extern: run_extern(c, calls_[s.index]); break;
-        case StepKind::Free: c.lease.tensors[s.index].reset(); break;
-        case StepKind::View: make_view(c.lease, s.index); break;
+        case StepKind::Kernel:
+          run_kernel(c, kernels_[s.index]);
+          break;
+        case StepKind::Extern:
+          run_extern(c, calls_[s.index]);
+          break;
+        case StepKind::Free:
+          c.lease.tensors[s.index].reset();
+          break;
+        case StepKind::View:
+          make_view(c.lease, s.index);
+          break;
       }
     }
     drop_temporaries(c.lease);
@@ -329,10 +346,16 @@ void Executable::begin(Call& c) const {
   for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
     const PlanBuffer& p = buffer(b);
     switch (p.kind) {
-      case BufferKind::Input: lease.tensors[b] = *c.inputs[p.source].tensor; break;
-      case BufferKind::Output: lease.tensors[b] = allocate(p.meta, p.bytes); break;
-      case BufferKind::Attribute: break;
-      default: continue;
+      case BufferKind::Input:
+        lease.tensors[b] = *c.inputs[p.source].tensor;
+        break;
+      case BufferKind::Output:
+        lease.tensors[b] = allocate(p.meta, p.bytes);
+        break;
+      case BufferKind::Attribute:
+        break;
+      default:
+        continue;
     }
     bool written = p.kind == BufferKind::Output || (p.kind == BufferKind::Input && is_reused(b));
     lease.addresses[b] = first_element(lease.tensors[b], written);
@@ -347,10 +370,13 @@ void Executable::begin(Call& c) const {
 void Executable::run_kernel(Call& c, const BoundKernel& k) const {
   Lease& lease = c.lease;
   lease.arguments.clear();
-  if (!k.kernel->parameters.empty()) lease.arguments.push_back(const_cast<int64_t*>(k.kernel->parameters.data()));
+  if (!k.kernel->parameters.empty())
+    lease.arguments.push_back(const_cast<int64_t*>(k.kernel->parameters.data()));
   for (uint32_t b : k.roots) lease.arguments.push_back(lease.addresses[b]);
-  int status = runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host());
-  if (status != 0) [[unlikely]] OXY_FAIL("kernel ", k.kernel->name, " stopped with status ", status);
+  int status =
+      runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host());
+  if (status != 0) [[unlikely]]
+    OXY_FAIL("kernel ", k.kernel->name, " stopped with status ", status);
 }
 
 void Executable::run_extern(Call& c, const BoundCall& call) {
@@ -368,7 +394,8 @@ at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor 
   const runtime::TensorMeta& predicted = buffer(b).meta;
   OXY_CHECK(t.defined(), call.name(), " returned an undefined tensor");
   if (!same_layout(t, predicted)) [[unlikely]] {
-    std::string text = cat(call.name(), " returned ", print(meta_of(t)), ", predicted was ", print(predicted));
+    std::string text =
+        cat(call.name(), " returned ", print(meta_of(t)), ", predicted was ", print(predicted));
     if (options_.strict || t.sizes() != c10::IntArrayRef(predicted.sizes)) OXY_FAIL(text);
     note(std::move(text));
     return copy_as(t, predicted);
@@ -384,8 +411,10 @@ void Executable::make_view(Lease& lease, uint32_t b) const {
   uint32_t r = root(b);
   const at::Tensor& base = lease.tensors[r];
   int64_t shift = base.storage_offset() - buffer(r).meta.offset;
-  int64_t ratio_in = ir::byte_size(buffer(r).meta.dtype), ratio_out = ir::byte_size(buffer(b).meta.dtype);
-  lease.tensors[b] = alias_of(base, buffer(b).meta, buffer(b).meta.offset + shift * ratio_in / ratio_out);
+  int64_t ratio_in = ir::byte_size(buffer(r).meta.dtype),
+          ratio_out = ir::byte_size(buffer(b).meta.dtype);
+  lease.tensors[b] =
+      alias_of(base, buffer(b).meta, buffer(b).meta.offset + shift * ratio_in / ratio_out);
 }
 
 void Executable::drop_temporaries(Lease& lease) const {
@@ -398,7 +427,8 @@ void Executable::prepare_values(Call& c) const {
   c.outputs.resize(plan_.outputs.size());
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
-    if (o.kind == OutputKind::Value && o.buffer >= 0) c.outputs[i] = own_value(c, static_cast<uint32_t>(o.buffer));
+    if (o.kind == OutputKind::Value && o.buffer >= 0)
+      c.outputs[i] = own_value(c, static_cast<uint32_t>(o.buffer));
   }
 }
 
@@ -413,17 +443,21 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   auto shares = [&](const at::Tensor& other) {
     return other.defined() && !other.is_same(t) && same_storage(t, other);
   };
-  bool shared = memory == BufferKind::Input || std::any_of(c.outputs.begin(), c.outputs.end(), shares) ||
+  bool shared = memory == BufferKind::Input ||
+                std::any_of(c.outputs.begin(), c.outputs.end(), shares) ||
                 std::any_of(attributes_.begin(), attributes_.end(), shares);
-  for (const Input& in : c.inputs) shared = shared || (in.tensor != nullptr && same_storage(t, *in.tensor));
-  if (shared) t = copy_as(t, p.meta);  // kept, so that the same value returned twice is the same tensor
+  for (const Input& in : c.inputs)
+    shared = shared || (in.tensor != nullptr && same_storage(t, *in.tensor));
+  if (shared)
+    t = copy_as(t, p.meta);  // kept, so that the same value returned twice is the same tensor
   return t;
 }
 
 void Executable::prepare_writes(Call& c) const {
   for (const runtime::PlanMutation& m : plan_.mutations) {
     const at::Tensor& input = *c.inputs[m.input].tensor;
-    OXY_CHECK(!input.is_inference() || c10::InferenceMode::is_enabled(), "an inference tensor is written");
+    OXY_CHECK(!input.is_inference() || c10::InferenceMode::is_enabled(),
+              "an inference tensor is written");
     OXY_CHECK(!overlaps_itself(input), "a tensor whose elements share memory is written");
     if (m.in_place) {
       c.writes.emplace_back();
@@ -449,7 +483,8 @@ void Executable::make_views(Call& c) const {
       c.outputs[i] = real_view(*c.inputs[o.index].tensor, o.meta, plan_.inputs[o.index].offset);
     } else if (o.kind == OutputKind::ViewOfOutput) {
       int64_t b = plan_.outputs[o.index].buffer;
-      c.outputs[i] = real_view(c.outputs[o.index], o.meta, buffer(static_cast<uint32_t>(b)).meta.offset);
+      c.outputs[i] =
+          real_view(c.outputs[o.index], o.meta, buffer(static_cast<uint32_t>(b)).meta.offset);
     }
   }
 }

@@ -27,7 +27,8 @@ class Executable {
   };
   // `example`: inputs the plan was recorded with; those of later calls must look the same. Throws InternalError or
   // Unsupported where the plan cannot be run.
-  Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, std::span<const Input> example, Options options);
+  Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, std::span<const Input> example,
+             Options options);
   ~Executable();
 
   // Whether the plan was made for inputs like these.
@@ -90,9 +91,10 @@ class Executable {
   std::vector<BoundCall> calls_;
   std::vector<BoundKernel> kernels_;
   std::vector<Step> steps_;
-  std::vector<uint32_t> arena_tensors_;  // arena buffers, and views of them, that need a tensor: made once a lease
-  std::vector<uint32_t> temporaries_;    // buffers whose tensors last until the steps are done
-  std::vector<uint32_t> results_;        // those whose tensors are needed after that
+  std::vector<uint32_t>
+      arena_tensors_;  // arena buffers, and views of them, that need a tensor: made once a lease
+  std::vector<uint32_t> temporaries_;  // buffers whose tensors last until the steps are done
+  std::vector<uint32_t> results_;      // those whose tensors are needed after that
   int64_t scratch_bytes_ = 0;
   bool random_ = false;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;

@@ -30,7 +30,8 @@ int32_t first_sharing(std::span<const Input> inputs, size_t i) {
   const auto* storage = inputs[i].tensor->storage().unsafeGetStorageImpl();
   for (size_t j = 0; j < i; j++) {
     const at::Tensor* t = inputs[j].tensor;
-    if (t != nullptr && t->storage().unsafeGetStorageImpl() == storage) return static_cast<int32_t>(j);
+    if (t != nullptr && t->storage().unsafeGetStorageImpl() == storage)
+      return static_cast<int32_t>(j);
   }
   return -1;
 }
@@ -41,15 +42,18 @@ const char* why_unsupported(const at::Tensor& t) {
   for (auto [key, words] : kKinds) {
     if (t.key_set().has(key)) return words;
   }
-  if (t.layout() != c10::kStrided) return t.is_sparse() ? "a sparse tensor" : "a tensor that is not strided";
+  if (t.layout() != c10::kStrided)
+    return t.is_sparse() ? "a sparse tensor" : "a tensor that is not strided";
   if (t.is_quantized()) return "a quantised tensor";
   if (t.is_nested()) return "a nested tensor";
   if (!t.has_storage()) return "a tensor without storage";
-  if (data_keys(t.unsafeGetTensorImpl()) != DispatchKeySet(DispatchKey::CPU)) return "a tensor that is not on the CPU";
+  if (data_keys(t.unsafeGetTensorImpl()) != DispatchKeySet(DispatchKey::CPU))
+    return "a tensor that is not on the CPU";
   return nullptr;
 }
 
-InputSignature::InputSignature(std::span<const Input> example, Options options) : options_(options) {
+InputSignature::InputSignature(std::span<const Input> example, Options options)
+    : options_(options) {
   for (size_t i = 0; i < example.size(); i++) {
     Item item;
     if (const at::Tensor* t = example[i].tensor) {

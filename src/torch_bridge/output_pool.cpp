@@ -15,13 +15,15 @@ void give_back(void* context) {
 }
 
 at::Tensor pooled(const runtime::TensorMeta& m, int64_t bytes) {
-  auto block = std::make_unique<runtime::AlignedBlock>(output_pool().acquire(static_cast<size_t>(bytes)));
+  auto block =
+      std::make_unique<runtime::AlignedBlock>(output_pool().acquire(static_cast<size_t>(bytes)));
   void* data = block->data();
   c10::DataPtr pointer(data, block.release(), &give_back, c10::Device(c10::kCPU));
-  c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes), std::move(pointer),
-                       c10::GetCPUAllocator(), /*resizable=*/true);
-  auto t = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                    c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(m.dtype)));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes),
+                       std::move(pointer), c10::GetCPUAllocator(), /*resizable=*/true);
+  auto t = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(m.dtype)));
   t.unsafeGetTensorImpl()->set_sizes_and_strides(m.sizes, m.strides, m.offset);
   return t;
 }

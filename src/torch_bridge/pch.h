@@ -1,7 +1,7 @@
 // The narrow precompiled header of the extension (building.md of torch headers: they are slow, keep this short).
 #pragma once
-#include <torch/csrc/autograd/python_variable.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <string>
 #include <vector>

@@ -18,25 +18,27 @@ runtime::TensorMeta meta_of(const at::Tensor& t) {
 
 std::string print(const runtime::TensorMeta& m) {
   auto number = [](std::string& out, int64_t n) { append(out, n); };
-  return cat(ir::torch_name(m.dtype), "[", join(m.sizes, ", ", number), "] strides=[", join(m.strides, ", ", number),
-             "] offset=", m.offset, " ", ir::print(m.device));
+  return cat(ir::torch_name(m.dtype), "[", join(m.sizes, ", ", number), "] strides=[",
+             join(m.strides, ", ", number), "] offset=", m.offset, " ", ir::print(m.device));
 }
 
 bool same_layout(const at::Tensor& t, const runtime::TensorMeta& m) {
   return static_cast<int8_t>(t.scalar_type()) == static_cast<int8_t>(m.dtype) &&
-         static_cast<int8_t>(t.device().type()) == m.device.kind && t.sizes() == c10::IntArrayRef(m.sizes) &&
-         t.strides() == c10::IntArrayRef(m.strides);
+         static_cast<int8_t>(t.device().type()) == m.device.kind &&
+         t.sizes() == c10::IntArrayRef(m.sizes) && t.strides() == c10::IntArrayRef(m.strides);
 }
 
 at::Tensor alias_of(const at::Tensor& base, const runtime::TensorMeta& m, int64_t offset) {
-  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(base.storage()), base.key_set(),
-                                                    c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(m.dtype)));
+  auto t = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(base.storage()), base.key_set(),
+      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(m.dtype)));
   t.unsafeGetTensorImpl()->set_sizes_and_strides(m.sizes, m.strides, offset);
   return t;
 }
 
 at::Tensor copy_as(const at::Tensor& t, const runtime::TensorMeta& m) {
-  at::Tensor copy = at::empty_strided(m.sizes, m.strides, t.options().dtype(static_cast<c10::ScalarType>(m.dtype)));
+  at::Tensor copy = at::empty_strided(m.sizes, m.strides,
+                                      t.options().dtype(static_cast<c10::ScalarType>(m.dtype)));
   copy.copy_(t);
   return copy;
 }

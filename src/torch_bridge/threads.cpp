@@ -49,7 +49,8 @@ struct Region {
 void run_share(void* p) {
   const auto& region = *static_cast<const Region*>(p);
   int thread = openmp().thread_num();
-  int64_t threads = std::min<int64_t>(openmp().num_threads(), (region.range + region.grain - 1) / region.grain);
+  int64_t threads =
+      std::min<int64_t>(openmp().num_threads(), (region.range + region.grain - 1) / region.grain);
   int64_t chunk = (region.range + threads - 1) / threads;
   int64_t begin = thread * chunk;
   if (begin >= region.range) return;
@@ -59,7 +60,8 @@ void run_share(void* p) {
 
 void parallel(int64_t range, int64_t grain, runtime::PieceFn fn, void* context) {
   grain = std::max<int64_t>(grain, 1);
-  bool alone = range <= grain || at::get_num_threads() == 1 || openmp().parallel == nullptr || openmp().in_parallel();
+  bool alone = range <= grain || at::get_num_threads() == 1 || openmp().parallel == nullptr ||
+               openmp().in_parallel();
   if (alone) return fn(context, 0, range, 0);
   Region region{range, grain, fn, context};
   // 0: the team size that torch's own regions have; another size would make libgomp rebuild its pool each time.

@@ -46,7 +46,8 @@ struct Scratch {
 
 class ProductEmitter {
  public:
-  explicit ProductEmitter(const Target& t) : prelude_(t), lanes_(t.vector_bytes / 4), max_rows_(lanes_ == 16 ? 12 : 6) {
+  explicit ProductEmitter(const Target& t)
+      : prelude_(t), lanes_(t.vector_bytes / 4), max_rows_(lanes_ == 16 ? 12 : 6) {
     vec_ = prelude_.type("f32", lanes_);
     load_ = prelude_.fn("load", "f32", lanes_);
     store_ = prelude_.fn("store", "f32", lanes_);
@@ -84,9 +85,12 @@ class ProductEmitter {
     const std::string v8 = prelude_.type("f32", 8), load = prelude_.fn("load", "f32", 8),
                       store = prelude_.fn("store", "f32", 8);
     out += "OXY_INLINE void transpose8(const f32* b, i64 stride, f32* to) {\n";
-    for (int i = 0; i < 8; i++) cat_to(out, "  const ", v8, " r", i, " = ", load, "(b + ", i, " * stride);\n");
-    auto shuffle = [&](const std::string& to, const std::string& a, const std::string& b, const char* order) {
-      cat_to(out, "  const ", v8, " ", to, " = __builtin_shufflevector(", a, ", ", b, ", ", order, ");\n");
+    for (int i = 0; i < 8; i++)
+      cat_to(out, "  const ", v8, " r", i, " = ", load, "(b + ", i, " * stride);\n");
+    auto shuffle = [&](const std::string& to, const std::string& a, const std::string& b,
+                       const char* order) {
+      cat_to(out, "  const ", v8, " ", to, " = __builtin_shufflevector(", a, ", ", b, ", ", order,
+             ");\n");
     };
     for (int i = 0; i < 4; i++) {
       std::string a = cat("r", 2 * i), b = cat("r", 2 * i + 1);
@@ -102,8 +106,10 @@ class ProductEmitter {
     }
     for (int i = 0; i < 4; i++) {
       std::string both = cat("(t", i, ", t", 4 + i, ", ");
-      cat_to(out, "  ", store, "(to + ", i * width(), ", __builtin_shufflevector", both, "0, 1, 2, 3, 8, 9, 10, 11));\n");
-      cat_to(out, "  ", store, "(to + ", (i + 4) * width(), ", __builtin_shufflevector", both, "4, 5, 6, 7, 12, 13, 14, 15));\n");
+      cat_to(out, "  ", store, "(to + ", i * width(), ", __builtin_shufflevector", both,
+             "0, 1, 2, 3, 8, 9, 10, 11));\n");
+      cat_to(out, "  ", store, "(to + ", (i + 4) * width(), ", __builtin_shufflevector", both,
+             "4, 5, 6, 7, 12, 13, 14, 15));\n");
     }
     out += "}\n";
   }
@@ -111,10 +117,14 @@ class ProductEmitter {
   // pack: to[k][0..width) = B's panel; columns beyond `columns` are 0.
   void pack(std::string& out) {
     const int w = width();
-    cat_to(out, "static void pack(const Shape* s, const f32* b, f32* to, i64 count, i64 columns) {\n  i64 k = 0;\n",
-           "  if (columns == ", w, " && s->b_n == 1)\n    for (; k < count; ++k) {\n      ", store_, "(to + k * ", w, ", ", load_,
-           "(b + k * s->b_k));\n      ", store_, "(to + k * ", w, " + ", lanes_, ", ", load_, "(b + k * s->b_k + ", lanes_,
-           "));\n    }\n  else if (columns == ", w, ")\n    for (; k + 8 <= count; k += 8)\n      for (i64 n = 0; n < ", w,
+    cat_to(out,
+           "static void pack(const Shape* s, const f32* b, f32* to, i64 count, i64 columns) {\n  "
+           "i64 k = 0;\n",
+           "  if (columns == ", w, " && s->b_n == 1)\n    for (; k < count; ++k) {\n      ", store_,
+           "(to + k * ", w, ", ", load_, "(b + k * s->b_k));\n      ", store_, "(to + k * ", w,
+           " + ", lanes_, ", ", load_, "(b + k * s->b_k + ", lanes_,
+           "));\n    }\n  else if (columns == ", w,
+           ")\n    for (; k + 8 <= count; k += 8)\n      for (i64 n = 0; n < ", w,
            "; n += 8) transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
            "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
            " + n] = n < columns ? b[n * s->b_n + k * s->b_k] : 0;\n}\n");
@@ -122,45 +132,63 @@ class ProductEmitter {
 
   // tileR: `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the tile's own values.
   void tile(std::string& out, int rows) {
-    cat_to(out, "static void tile", rows, "(const f32* const* rows, i64 taps, i64 channel, const f32* panel, f32* c, ",
+    cat_to(out, "static void tile", rows,
+           "(const f32* const* rows, i64 taps, i64 channel, const f32* panel, f32* c, ",
            "i64 c_row, i64 count, const f32* start) {\n  ", vec_);
     for (int i = 0; i < rows; i++) cat_to(out, i ? ", " : " ", "x", i, ", y", i);
     out += ";\n  if (start) {\n";
-    for (int i = 0; i < rows; i++) cat_to(out, "    x", i, " = ", load_, "(start);\n    y", i, " = ", load_, "(start + ", lanes_, ");\n");
+    for (int i = 0; i < rows; i++)
+      cat_to(out, "    x", i, " = ", load_, "(start);\n    y", i, " = ", load_, "(start + ", lanes_,
+             ");\n");
     out += "  } else {\n";
     for (int i = 0; i < rows; i++)
-      cat_to(out, "    x", i, " = ", load_, "(c + ", i, " * c_row);\n    y", i, " = ", load_, "(c + ", i, " * c_row + ", lanes_, ");\n");
+      cat_to(out, "    x", i, " = ", load_, "(c + ", i, " * c_row);\n    y", i, " = ", load_,
+             "(c + ", i, " * c_row + ", lanes_, ");\n");
     out += "  }\n  for (i64 t = 0; t < taps; ++t) {\n";
-    for (int i = 0; i < rows; i++) cat_to(out, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
-    cat_to(out, "    const f32* b = panel + t * ", width(), ";\n    for (i64 k = 0; k < count; ++k) {\n      const ", vec_, " p = ",
-           load_, "(b), q = ", load_, "(b + ", lanes_, ");\n");
     for (int i = 0; i < rows; i++)
-      cat_to(out, "      const ", vec_, " v", i, " = ", splat_, "(r", i, "[k]);\n      x", i, " = ", fma_, "(v", i, ", p, x", i,
-             ");\n      y", i, " = ", fma_, "(v", i, ", q, y", i, ");\n");
+      cat_to(out, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
+    cat_to(out, "    const f32* b = panel + t * ", width(),
+           ";\n    for (i64 k = 0; k < count; ++k) {\n      const ", vec_, " p = ", load_,
+           "(b), q = ", load_, "(b + ", lanes_, ");\n");
+    for (int i = 0; i < rows; i++)
+      cat_to(out, "      const ", vec_, " v", i, " = ", splat_, "(r", i, "[k]);\n      x", i, " = ",
+             fma_, "(v", i, ", p, x", i, ");\n      y", i, " = ", fma_, "(v", i, ", q, y", i,
+             ");\n");
     cat_to(out, "      b += taps * ", width(), ";\n    }\n  }\n");
     for (int i = 0; i < rows; i++)
-      cat_to(out, "  ", store_, "(c + ", i, " * c_row, x", i, ");\n  ", store_, "(c + ", i, " * c_row + ", lanes_, ", y", i, ");\n");
+      cat_to(out, "  ", store_, "(c + ", i, " * c_row, x", i, ");\n  ", store_, "(c + ", i,
+             " * c_row + ", lanes_, ", y", i, ");\n");
     out += "}\n";
   }
 
   // tiles: a block of rows, cut into tiles whose sizes differ by one at most, prefetching the panel at `next` on the way.
   void tiles(std::string& out) {
     const int w = width();
-    cat_to(out, "static void tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const f32* panel, f32* c, i64 c_row, ",
-           "i64 count, const f32* start, const f32* next) {\n  const i64 tiles = (m + ", max_rows_ - 1, ") / ", max_rows_,
-           ", size = m / tiles, big = m % tiles, taps = s->taps;\n  const b8 wide = s->b_n == 1;\n  const i64 depth = s->channels_per_panel * taps, lines = wide ? depth * ",
-           w / 16, " : ", w, " * ((depth + 15) / 16), each = (lines + tiles - 1) / tiles;\n  i64 line = 0;\n",
-           "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n    if (next)\n      for (i64 j = 0; j < each && line < lines; ++j, ++line)\n",
-           "        __builtin_prefetch(next + (wide ? line / ", w / 16, " * s->b_k + line % ", w / 16, " * 16 : line % ", w,
-           " * s->b_n + line / ", w, " * 16), 0, 2);\n    switch (r) {\n");
+    cat_to(out,
+           "static void tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const "
+           "f32* panel, f32* c, i64 c_row, ",
+           "i64 count, const f32* start, const f32* next) {\n  const i64 tiles = (m + ",
+           max_rows_ - 1, ") / ", max_rows_,
+           ", size = m / tiles, big = m % tiles, taps = s->taps;\n  const b8 wide = s->b_n == 1;\n "
+           " const i64 depth = s->channels_per_panel * taps, lines = wide ? depth * ",
+           w / 16, " : ", w,
+           " * ((depth + 15) / 16), each = (lines + tiles - 1) / tiles;\n  i64 line = 0;\n",
+           "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n    if "
+           "(next)\n      for (i64 j = 0; j < each && line < lines; ++j, ++line)\n",
+           "        __builtin_prefetch(next + (wide ? line / ", w / 16, " * s->b_k + line % ",
+           w / 16, " * 16 : line % ", w, " * s->b_n + line / ", w,
+           " * 16), 0, 2);\n    switch (r) {\n");
     for (int r = max_rows_; r >= 1; r--)
-      cat_to(out, r > 1 ? cat("      case ", r, ": ") : "      default: ", "tile", r, "(rows, taps, channel, panel, c, c_row, count, start); break;\n");
+      cat_to(out, r > 1 ? cat("      case ", r, ": ") : "      default: ", "tile", r,
+             "(rows, taps, channel, panel, c, c_row, count, start); break;\n");
     out += "    }\n    rows += r * taps;\n    c += r * c_row;\n  }\n}\n";
   }
 
   // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
   void pointers(std::string& out) {
-    cat_to(out, R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at, const f32** to, i64 step) {
+    cat_to(
+        out,
+        R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at, const f32** to, i64 step) {
   const i64 y = at / s->out_w * s->stride_h - s->pad_h, x = at % s->out_w * s->stride_w - s->pad_w;
   for (i64 h = 0; h < s->kernel_h; ++h)
     for (i64 w = 0; w < s->kernel_w; ++w) {
@@ -170,7 +198,8 @@ class ProductEmitter {
     }
 }
 static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m, const f32** rows) {
-  const i64 tiles = (m + )", max_rows_ - 1, ") / ", max_rows_, R"(, size = m / tiles, big = m % tiles;
+  const i64 tiles = (m + )",
+        max_rows_ - 1, ") / ", max_rows_, R"(, size = m / tiles, big = m % tiles;
   for (i64 i = 0; i < tiles; ++i) {
     const i64 r = size + (i < big);
     for (i64 j = 0; j < r; ++j, ++first)
@@ -186,7 +215,9 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 
   void kernel(std::string& out) {
     const int w = width();
-    cat_to(out, R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    cat_to(
+        out,
+        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
   (void)math;
   const Shape* s = (const Shape*)buffers[0];
   const f32* A = (const f32*)buffers[1] + s->a_offset;
@@ -208,20 +239,27 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
       known = block;
       pointers(s, A + batch * s->a_batch, zeros, first, m, rows);
     }
-)", "    rest = s->n - p * ", w, ";\n    const i64 columns = rest < ", w, " ? rest : ", w, ";\n    for (i64 n = 0; n < ", w,
-           "; ++n) start[n] = s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + p * ", w,
-           " + n] : 0;\n    const f32* b = B + batch * s->b_batch + p * ", w, " * s->b_n;\n    f32* whole = C + batch * s->c_batch + first * s->c_row + p * ",
-           w, ";\n    const b8 partial = columns != ", w, ";\n    f32* c = partial ? edge : whole;\n    const i64 c_row = partial ? ", w,
-           " : s->c_row;\n", R"(    for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
+)",
+        "    rest = s->n - p * ", w, ";\n    const i64 columns = rest < ", w, " ? rest : ", w,
+        ";\n    for (i64 n = 0; n < ", w,
+        "; ++n) start[n] = s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + p * ",
+        w, " + n] : 0;\n    const f32* b = B + batch * s->b_batch + p * ", w,
+        " * s->b_n;\n    f32* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
+        ";\n    const b8 partial = columns != ", w,
+        ";\n    f32* c = partial ? edge : whole;\n    const i64 c_row = partial ? ", w,
+        " : s->c_row;\n",
+        R"(    for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
       const i64 left = s->channels - channel, count = left < s->channels_per_panel ? left : s->channels_per_panel;
       pack(s, b + channel * s->taps * s->b_k, panel, count * s->taps, columns);
       const f32* next = left > count ? b + (channel + count) * s->taps * s->b_k
-                        : p + 1 < s->panels && point + 1 < end ? b + )", w, R"( * s->b_n : (const f32*)0;
+                        : p + 1 < s->panels && point + 1 < end ? b + )",
+        w, R"( * s->b_n : (const f32*)0;
       tiles(s, m, rows, channel, panel, c, c_row, count, channel ? (const f32*)0 : start, next);
     }
     if (partial)
       for (i64 i = 0; i < m; ++i)
-        for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = edge[i * )", w, R"( + n];
+        for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = edge[i * )",
+        w, R"( + n];
   }
   return 0;
 }
@@ -241,10 +279,12 @@ std::vector<int64_t> product_parameters(const Product& s, const Target& target) 
   OXY_CHECK(s.m > 0 && s.n > 0 && s.channels > 0 && (s.b_k == 1 || s.b_n == 1), print(s));
   const Blocking b(s, target);
   const Scratch at(s, b);
-  return {s.m, s.n, s.channels, s.taps(), s.a_batch, s.a_row, s.b_batch, s.b_k, s.b_n, s.c_batch, s.c_row, s.a_offset,
-          s.b_offset, s.c_offset, s.bias_offset, s.bias, s.in_h, s.in_w, s.out_w, s.kernel_h, s.kernel_w, s.stride_h,
-          s.stride_w, s.pad_h, s.pad_w, s.dilation_h, s.dilation_w, b.panels, b.row_blocks, b.rows_per_block, b.channels,
-          at.panel, at.start, at.zeros, at.edge};
+  return {s.m,        s.n,          s.channels,    s.taps(),   s.a_batch,    s.a_row,
+          s.b_batch,  s.b_k,        s.b_n,         s.c_batch,  s.c_row,      s.a_offset,
+          s.b_offset, s.c_offset,   s.bias_offset, s.bias,     s.in_h,       s.in_w,
+          s.out_w,    s.kernel_h,   s.kernel_w,    s.stride_h, s.stride_w,   s.pad_h,
+          s.pad_w,    s.dilation_h, s.dilation_w,  b.panels,   b.row_blocks, b.rows_per_block,
+          b.channels, at.panel,     at.start,      at.zeros,   at.edge};
 }
 
 int64_t product_range(const Product& shape, const Target& target) {
@@ -258,8 +298,9 @@ int64_t product_scratch_bytes(const Product& shape, const Target& target) {
 
 std::string print(const Product& s) {
   if (s.in_h)
-    return cat("convolution of ", s.batch, " x ", s.in_h, " x ", s.in_w, " x ", s.channels, " to ", s.m, " pixels x ", s.n,
-               ", filter ", s.kernel_h, " x ", s.kernel_w, s.bias ? " + bias" : "");
+    return cat("convolution of ", s.batch, " x ", s.in_h, " x ", s.in_w, " x ", s.channels, " to ",
+               s.m, " pixels x ", s.n, ", filter ", s.kernel_h, " x ", s.kernel_w,
+               s.bias ? " + bias" : "");
   return cat("product of ", s.batch, " x ", s.m, " x ", s.channels, " by ", s.channels, " x ", s.n,
              s.b_n == 1 ? "" : " transposed", s.bias ? " + bias" : "");
 }

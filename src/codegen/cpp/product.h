@@ -25,16 +25,17 @@ namespace oxy::codegen::cpp {
 
 struct Product {
   int64_t batch = 1, m = 0, n = 0;
-  int64_t channels = 0;                    // k, or the input channels of a convolution
-  int64_t a_batch = 0, a_row = 0;          // strides of A in elements; along k it is 1
-  int64_t b_batch = 0, b_k = 0, b_n = 0;   // strides of B; one of b_k and b_n is 1
-  int64_t c_batch = 0, c_row = 0;          // strides of C; along n it is 1
+  int64_t channels = 0;                   // k, or the input channels of a convolution
+  int64_t a_batch = 0, a_row = 0;         // strides of A in elements; along k it is 1
+  int64_t b_batch = 0, b_k = 0, b_n = 0;  // strides of B; one of b_k and b_n is 1
+  int64_t c_batch = 0, c_row = 0;         // strides of C; along n it is 1
   // Of the first element, from the start of its buffer.
   int64_t a_offset = 0, b_offset = 0, c_offset = 0, bias_offset = 0;
-  bool bias = false;                       // n values, contiguous
+  bool bias = false;  // n values, contiguous
   // A convolution: m counts output pixels; in_h is 0 otherwise.
   int64_t in_h = 0, in_w = 0, out_w = 0;
-  int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
+  int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0,
+          dilation_h = 1, dilation_w = 1;
 
   int64_t taps() const { return kernel_h * kernel_w; }
   int64_t multiplications() const { return batch * m * n * channels * taps(); }

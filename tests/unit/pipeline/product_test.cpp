@@ -40,9 +40,12 @@ class ProductTest : public ::testing::Test {
   }
 
   void fill(Memory& m) {
-    for (size_t i = 0; i < m.size; i++) m.begin()[i] = std::uniform_real_distribution<float>(-1, 1)(random_);
+    for (size_t i = 0; i < m.size; i++)
+      m.begin()[i] = std::uniform_real_distribution<float>(-1, 1)(random_);
   }
-  int64_t pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+  int64_t pick(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
 
   // Runs all points in two pieces, as two threads would.
   void run(const Product& p, Memory& a, Memory& b, Memory& bias, Memory& c) {
@@ -52,18 +55,20 @@ class ProductTest : public ::testing::Test {
     void* buffers[] = {parameters.data(), a.begin(), b.begin(), c.begin(), bias.begin()};
     for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, range / 2}, {range / 2, range}}) {
       const size_t whole = (bytes + 127) / 64 * 64;
-      std::unique_ptr<char, decltype(&std::free)> scratch(static_cast<char*>(std::aligned_alloc(64, whole)), &std::free);
+      std::unique_ptr<char, decltype(&std::free)> scratch(
+          static_cast<char*>(std::aligned_alloc(64, whole)), &std::free);
       std::fill_n(scratch.get(), whole, 0x5a);
       ASSERT_EQ(code_->entry()(buffers, begin, end, scratch.get(), nullptr), 0);
-      for (size_t i = bytes; i < whole; i++) ASSERT_EQ(scratch.get()[i], 0x5a) << "scratch overrun, " << print(p);
+      for (size_t i = bytes; i < whole; i++)
+        ASSERT_EQ(scratch.get()[i], 0x5a) << "scratch overrun, " << print(p);
     }
     EXPECT_TRUE(c.margins_intact()) << print(p);
   }
 
   void check_product(Product p) {
     Memory a(static_cast<size_t>(p.batch * p.a_batch + p.m * p.a_row + p.channels)),
-        b(static_cast<size_t>(p.batch * p.b_batch + p.channels * p.b_k + p.n * p.b_n)), bias(static_cast<size_t>(p.n)),
-        c(static_cast<size_t>(p.batch * p.m * p.n));
+        b(static_cast<size_t>(p.batch * p.b_batch + p.channels * p.b_k + p.n * p.b_n)),
+        bias(static_cast<size_t>(p.n)), c(static_cast<size_t>(p.batch * p.m * p.n));
     fill(a), fill(b), fill(bias);
     run(p, a, b, bias, c);
     for (int64_t i = 0; i < p.batch * p.m * p.n; i++) {
@@ -72,7 +77,8 @@ class ProductTest : public ::testing::Test {
       for (int64_t k = 0; k < p.channels; k++)
         sum += static_cast<double>(a.begin()[at * p.a_batch + m * p.a_row + k]) *
                b.begin()[at * p.b_batch + k * p.b_k + n * p.b_n];
-      ASSERT_NEAR(c.begin()[i], sum, 1e-6 * static_cast<double>(p.channels + 4)) << print(p) << " at " << i;
+      ASSERT_NEAR(c.begin()[i], sum, 1e-6 * static_cast<double>(p.channels + 4))
+          << print(p) << " at " << i;
     }
   }
 
@@ -90,8 +96,8 @@ class ProductTest : public ::testing::Test {
     p.a_row = p.channels, p.a_batch = p.in_h * p.in_w * p.channels;
     p.b_k = 1, p.b_n = p.channels * p.taps();
     p.m = out_h * p.out_w, p.c_row = p.n, p.c_batch = p.m * p.n;
-    Memory x(static_cast<size_t>(p.batch * p.a_batch)), w(static_cast<size_t>(p.n * p.b_n)), bias(static_cast<size_t>(p.n)),
-        y(static_cast<size_t>(p.batch * p.c_batch));
+    Memory x(static_cast<size_t>(p.batch * p.a_batch)), w(static_cast<size_t>(p.n * p.b_n)),
+        bias(static_cast<size_t>(p.n)), y(static_cast<size_t>(p.batch * p.c_batch));
     fill(x), fill(w), fill(bias);
     run(p, x, w, bias, y);
     for (int64_t i = 0; i < p.batch * p.c_batch; i++) {
@@ -103,11 +109,13 @@ class ProductTest : public ::testing::Test {
           const int64_t ix = pixel % p.out_w * p.stride_w - p.pad_w + v * p.dilation_w;
           if (iy < 0 || iy >= p.in_h || ix < 0 || ix >= p.in_w) continue;
           for (int64_t k = 0; k < p.channels; k++)
-            sum += static_cast<double>(x.begin()[image * p.a_batch + (iy * p.in_w + ix) * p.channels + k]) *
+            sum += static_cast<double>(
+                       x.begin()[image * p.a_batch + (iy * p.in_w + ix) * p.channels + k]) *
                    w.begin()[((n * p.channels + k) * p.kernel_h + h) * p.kernel_w + v];
         }
       }
-      ASSERT_NEAR(y.begin()[i], sum, 1e-6 * static_cast<double>(p.channels * p.taps() + 4)) << print(p) << " at " << i;
+      ASSERT_NEAR(y.begin()[i], sum, 1e-6 * static_cast<double>(p.channels * p.taps() + 4))
+          << print(p) << " at " << i;
     }
   }
 
@@ -119,26 +127,32 @@ class ProductTest : public ::testing::Test {
 TEST_F(ProductTest, Products) {
   for (int64_t m : {1, 5, 6, 7, 13, 256, 257}) check_product(product(1, m, 33, 19, true, true));
   for (int64_t n : {1, 15, 16, 17, 32, 100}) check_product(product(1, 9, n, 300, false, true));
-  for (int64_t k : {1, 7, 8, 255, 288, 289, 577, 1000}) check_product(product(1, 8, 40, k, true, false));
+  for (int64_t k : {1, 7, 8, 255, 288, 289, 577, 1000})
+    check_product(product(1, 8, 40, k, true, false));
   for (int i = 0; i < 60; i++)
-    check_product(product(pick(1, 3), pick(1, 40), pick(1, 70), pick(1, 400), pick(0, 1) != 0, pick(0, 1) != 0));
+    check_product(product(pick(1, 3), pick(1, 40), pick(1, 70), pick(1, 400), pick(0, 1) != 0,
+                          pick(0, 1) != 0));
 }
 
 TEST_F(ProductTest, Convolutions) {
   for (int i = 0; i < 60; i++) {
     Product p;
     p.batch = pick(1, 2), p.channels = pick(1, 40), p.n = pick(1, 40), p.bias = pick(0, 1) != 0;
-    p.kernel_h = pick(1, 4), p.kernel_w = pick(1, 4), p.stride_h = pick(1, 3), p.stride_w = pick(1, 3);
+    p.kernel_h = pick(1, 4), p.kernel_w = pick(1, 4), p.stride_h = pick(1, 3),
+    p.stride_w = pick(1, 3);
     p.pad_h = pick(0, p.kernel_h / 2), p.pad_w = pick(0, p.kernel_w / 2);
     p.dilation_h = pick(1, 2), p.dilation_w = pick(1, 2);
-    const int64_t reach_h = (p.kernel_h - 1) * p.dilation_h + 1, reach_w = (p.kernel_w - 1) * p.dilation_w + 1;
+    const int64_t reach_h = (p.kernel_h - 1) * p.dilation_h + 1,
+                  reach_w = (p.kernel_w - 1) * p.dilation_w + 1;
     p.in_h = reach_h + pick(0, 9), p.in_w = reach_w + pick(0, 9);
     p.out_w = (p.in_w + 2 * p.pad_w - reach_w) / p.stride_w + 1;
     check_convolution(p, (p.in_h + 2 * p.pad_h - reach_h) / p.stride_h + 1);
   }
 }
 
-TEST_F(ProductTest, OneTextForAllShapes) { EXPECT_EQ(emit_product(target_), emit_product(target_)); }
+TEST_F(ProductTest, OneTextForAllShapes) {
+  EXPECT_EQ(emit_product(target_), emit_product(target_));
+}
 
 }  // namespace
 }  // namespace oxy::codegen::cpp
