@@ -142,7 +142,7 @@ CHOICES = [
     {"products": "aten"},
     {"decompose": False},
     {"verify": True},
-    {"streaming_stores": False, "output_pool": False},
+    {"streaming_stores": False},
 ]
 
 

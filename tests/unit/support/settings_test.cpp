@@ -56,12 +56,12 @@ TEST(Settings, EveryRowIsWellFormed) {
 TEST(Settings, SetsByNameWithEitherDash) {
   Settings s;
   s.set("compile-threads", "3");
-  s.set("fast_math", "True");
+  s.set("verify", "True");
   s.set("fusion", "off");
   s.set("compiler", "external");
   s.set("vector_bytes", "32");
   EXPECT_EQ(s.compile_threads, 3);
-  EXPECT_TRUE(s.fast_math);
+  EXPECT_TRUE(s.verify);
   EXPECT_FALSE(s.fusion);
   EXPECT_EQ(s.compiler, "external");
   EXPECT_EQ(s.get("vector-bytes"), "32");
@@ -90,11 +90,11 @@ TEST(Settings, BadValuesSayWhatIsAllowed) {
 TEST(Settings, TheEnvironmentChangesDefaults) {
   Environment strict("OXYFUEL_STRICT", "1");
   Environment threads("OXYFUEL_COMPILE_THREADS", "5");
-  Environment logs("OXYFUEL_LOGS", "");
+  Environment trace("OXYFUEL_TRACE", "");
   Settings s = Settings::from_env();
   EXPECT_TRUE(s.strict);
   EXPECT_EQ(s.compile_threads, 5);
-  EXPECT_EQ(s.logs, "");
+  EXPECT_EQ(s.trace, "");
 }
 
 TEST(Settings, ABadVariableIsNamed) {
