@@ -42,7 +42,7 @@ struct Tuple {
 };  // (a, b)
 struct Dict {
   std::vector<std::pair<std::string, Arg>> items;
-};             // {"k": a}, in order
+};  // {"k": a}, in order
 struct Slice;  // slice(a, b, c)
 struct Ellipsis {};
 struct None {};
