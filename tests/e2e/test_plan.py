@@ -149,8 +149,8 @@ def test_outputs_do_not_share_memory_between_calls(options):
 @pytest.mark.parametrize("shape", [(0,), (2, 0, 3), ()], ids=str)
 def test_empty_and_zero_dimensional(options, shape):
     x = torch.randn(shape)
-    y, total = compiled(lambda x: ((x + 1).sin(), x.sum()), options)(x)
-    same(y, (x + 1).sin())
+    y, total = compiled(lambda x: ((x + 1).abs(), x.sum()), options)(x)
+    same(y, (x + 1).abs())
     same(total, x.sum())
 
 
