@@ -5,32 +5,15 @@
 #include "ir/text.h"
 #include "loops/body_builder.h"
 #include "ops/own_kernels.h"
+#include "ops/promote.h"
 #include "support/check.h"
 
 namespace oxy::loops {
 
 namespace {
 
-bool is_supported(DType d) {
-  switch (d) {
-    case DType::U8:
-    case DType::I8:
-    case DType::I16:
-    case DType::I32:
-    case DType::I64:
-    case DType::F16:
-    case DType::BF16:
-    case DType::F32:
-    case DType::F64:
-    case DType::B8:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool is_supported(const ir::Type& t) {
-  return !t.is_tensor() || (t.tensor.device.is_cpu() && is_supported(t.tensor.dtype));
+  return !t.is_tensor() || (t.tensor.device.is_cpu() && ops::is_computable(t.tensor.dtype));
 }
 
 class ProgramBuilder final : public ValueHome {
