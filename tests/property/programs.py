@@ -83,8 +83,14 @@ class Program:
             bases.append(base.double() if wide and dtype in FLOATS else base)
         return [bases[i.base].as_strided(i.size, i.stride, i.offset) for i in self.inputs]
 
-    def run(self, inputs: list[torch.Tensor], wide: bool = False) -> list[Any]:
+    def run(
+        self, inputs: list[torch.Tensor], wide: bool = False, largest: list[float] | None = None
+    ) -> list[Any]:
+        """``largest`` gets the largest magnitude that went into each value: what its rounding errors scale with,
+        however small a difference of large numbers is."""
         values = list(inputs)
+        if largest is not None:
+            largest[:] = [_magnitude(v) for v in values]
         for step in self.steps:
             args, kwargs = resolve((step.args, step.kwargs), values)
             if wide:
@@ -92,6 +98,9 @@ class Program:
                 if step.target == "to":
                     kwargs = {"copy": True}
             values.append(call(step.target, args, kwargs))
+            if largest is not None:
+                used = [largest[i] for i in references((step.args, step.kwargs))]
+                largest.append(max([_magnitude(values[-1]), *used]))
         return [values[i] for i in self.results]
 
     def text(self) -> str:
@@ -108,6 +117,13 @@ class Program:
             lines.append(f"v{i} = {name}({', '.join(arguments)})")
         lines.append(f"return {', '.join(f'v{i}' for i in self.results)}")
         return "\n".join(lines)
+
+
+def _magnitude(x: Any) -> float:
+    """The largest finite magnitude."""
+    if not isinstance(x, torch.Tensor) or x.numel() == 0:
+        return 0.0
+    return x.double().nan_to_num(0.0, 0.0, 0.0).abs().max().item()
 
 
 def call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
