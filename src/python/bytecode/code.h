@@ -1,0 +1,57 @@
+// A code object taken apart, and put together again.
+//
+// Instructions stand in order without caches and EXTENDED_ARG; jumps and exception ranges name instructions by index, so
+// that code can be inserted and removed. `assemble` computes offsets, caches, EXTENDED_ARG, the exception table, the
+// line table and the stack size. What depends on the version of CPython (opcode numbers, caches, which opcodes jump and
+// how, stack effects) is behind opcodes.h.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace oxy::python {
+
+struct Location {
+  int32_t line = -1, end_line = -1, column = -1, end_column = -1;  // -1: none
+  friend bool operator==(const Location&, const Location&) = default;
+};
+
+struct Instruction {
+  uint8_t op = 0;
+  uint32_t arg = 0;     // of a jump: meaningless, see target
+  int32_t target = -1;  // of a jump: the index of the instruction that it goes to
+  int32_t offset = -1;  // in bytes, where the code came from; -1 for one that was made
+  Location location;
+};
+
+// Instructions [start, end) raise to `target` with the stack cut to `depth`.
+struct ExceptionRange {
+  int32_t start = 0, end = 0, target = 0;
+  int32_t depth = 0;
+  bool push_lasti = false;
+  friend bool operator==(const ExceptionRange&, const ExceptionRange&) = default;
+};
+
+struct Bytecode {
+  std::vector<Instruction> instructions;
+  std::vector<ExceptionRange> ranges;  // as CPython keeps them: disjoint, ascending
+};
+
+// Takes the bytecode of a code object apart. Never fails on code that CPython made.
+Bytecode disassemble(PyCodeObject* code);
+
+// A code object like `like` (names, constants, locals, flags ...) with this bytecode; a new reference, nullptr with an
+// exception set.
+PyCodeObject* assemble(const Bytecode& bytecode, PyCodeObject* like);
+
+// As dis.dis prints it, a line an instruction, jump targets marked; what the artefact "bytecode" shows.
+std::string to_text(const Bytecode& bytecode, PyCodeObject* code);
+
+// For each instruction the locals (indices into localsplus) that may be read from there on before they are written,
+// along jumps and exception edges. Cells are always live.
+std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObject* code);
+
+}  // namespace oxy::python

@@ -1,0 +1,69 @@
+// Where capture found an object: a path from an argument of the captured function, or from an object that stays what it is.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/ids.h"
+
+namespace oxy::python {
+
+namespace py = pybind11;
+
+struct SourceTag;
+using SourceId = Id<SourceTag>;
+
+enum class SourceKind : uint8_t {
+  Local,          // an argument of the captured function: `index` in its bound arguments, `key` its name
+  Pinned,         // the object `key` itself: held, and reached through what other guards keep fixed (a module's globals, a
+                  // type, a function guarded by identity)
+  InstanceDict,   // base.__dict__, the real dict (made if it was not there)
+  TypeAttribute,  // what _PyType_Lookup finds for the name `key` on the type `base`
+  Attribute,      // getattr(base, key) by a descriptor written in C (a slot, a member)
+  DictItem,       // base[key] of a dict or a subclass, by dict's own lookup
+  Item,           // base[index] of a list or tuple, by their own storage
+  CellContents,   // base is a cell
+  Closure,        // base is a function: the cell `index` of its closure
+  Default,        // base is a function: __defaults__[index]
+  KwDefault,      // base is a function: __kwdefaults__[key]
+};
+
+struct Source {
+  SourceKind kind;
+  SourceId base;  // none for Local and Pinned
+  py::object key;
+  int64_t index = 0;
+};
+
+// Equal sources get one id. Keys are str, int and other hashable constants; those of Pinned compare by identity.
+class SourceTable {
+ public:
+  SourceId local(int64_t index, const std::string& name);
+  SourceId pinned(py::handle object, const std::string& name);  // the name is for printing: "G", "torch", "Linear"
+  SourceId instance_dict(SourceId base);
+  SourceId type_attribute(SourceId base, py::handle name);
+  SourceId attribute(SourceId base, py::handle name);
+  SourceId dict_item(SourceId base, py::handle key);
+  SourceId item(SourceId base, int64_t index);
+  SourceId cell_contents(SourceId base);
+  SourceId closure(SourceId base, int64_t index);
+  SourceId default_(SourceId base, int64_t index);
+  SourceId kw_default(SourceId base, py::handle name);
+
+  const Source& operator[](SourceId id) const { return sources_[id]; }
+  size_t size() const { return sources_.size(); }
+  // As torch.compile prints it where it can: L['self'].layers[0].weight, G['torch'].
+  std::string text(SourceId id) const;
+
+ private:
+  SourceId add(SourceKind kind, SourceId base, py::object key, int64_t index);
+
+  IdMap<SourceId, Source> sources_;
+  std::multimap<size_t, SourceId> by_hash_;
+  std::map<uint32_t, std::string> names_;  // of pinned objects
+};
+
+}  // namespace oxy::python
