@@ -1,0 +1,146 @@
+// Python's view of guards: for tests and for looking at them.
+#include <chrono>
+
+#include "python/bindings.h"
+#include "python/guards/guard_program.h"
+
+namespace oxy::python {
+namespace {
+
+SourceId source_id(uint32_t index) { return index == UINT32_MAX ? SourceId() : SourceId(index); }
+
+// (file, line, function, code) an entry.
+std::vector<ir::Frame> frames_of(const py::list& stack) {
+  std::vector<ir::Frame> out;
+  for (py::handle h : stack) {
+    auto t = h.cast<py::tuple>();
+    out.push_back({t[0].cast<std::string>(), t[1].cast<int32_t>(), t[2].cast<std::string>(),
+                   t[3].cast<std::string>()});
+  }
+  return out;
+}
+
+std::vector<PyObject*> pointers(const py::sequence& locals) {
+  std::vector<PyObject*> out;
+  for (size_t i = 0; i < locals.size(); ++i) {
+    out.push_back(PySequence_Fast_GET_ITEM(locals.ptr(), static_cast<Py_ssize_t>(i)));
+  }
+  return out;
+}
+
+py::object result_of(bool ok, const GuardProgram::Fetched& fetched) {
+  if (!ok) return py::none();
+  py::list out;
+  for (const py::object& o : fetched) out.append(o);
+  return out;
+}
+
+// Nanoseconds of one check, over `rounds`; before each, `written` gets a new value where it is a dict.
+double nanoseconds(GuardProgram& program, const py::tuple& locals, int64_t rounds,
+                   const py::object& written) {
+  std::vector<PyObject*> roots = pointers(locals);
+  GuardProgram::Fetched fetched;
+  py::str key("written");
+  auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < rounds; ++i) {
+    if (!written.is_none()) PyDict_SetItem(written.ptr(), key.ptr(), i % 2 ? Py_True : Py_False);
+    if (!program.check(roots.data(), fetched)) throw py::value_error("a guard does not hold");
+  }
+  std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
+  return spent.count() / static_cast<double>(rounds);
+}
+
+template <class... A>
+auto numbered(SourceId (SourceTable::*make)(SourceId, A...)) {
+  return [make](SourceTable& t, uint32_t base, A... a) {
+    return (t.*make)(source_id(base), a...).index;
+  };
+}
+
+void bind_sources(py::module_& m) {
+  py::class_<SourceTable>(m, "SourceTable")
+      .def(py::init<>())
+      .def("local", [](SourceTable& t, int64_t i,
+                       const std::string& name) { return t.local(i, name).index; })
+      .def("pinned", [](SourceTable& t, py::handle o,
+                        const std::string& name) { return t.pinned(o, name).index; })
+      .def("instance_dict", numbered(&SourceTable::instance_dict))
+      .def("type_attribute", numbered(&SourceTable::type_attribute))
+      .def("attribute", numbered(&SourceTable::attribute))
+      .def("dict_item", numbered(&SourceTable::dict_item))
+      .def("item", numbered(&SourceTable::item))
+      .def("cell_contents", numbered(&SourceTable::cell_contents))
+      .def("closure", numbered(&SourceTable::closure))
+      .def("default", numbered(&SourceTable::default_))
+      .def("kw_default", numbered(&SourceTable::kw_default))
+      .def("text", [](const SourceTable& t, uint32_t id) { return t.text(source_id(id)); })
+      .def("__len__", &SourceTable::size);
+}
+
+void bind_set(py::module_& m) {
+  py::enum_<GuardKind>(m, "GuardKind")
+      .value("TypeIs", GuardKind::TypeIs)
+      .value("IdIs", GuardKind::IdIs)
+      .value("Equals", GuardKind::Equals)
+      .value("Length", GuardKind::Length)
+      .value("HasKey", GuardKind::HasKey)
+      .value("LacksKey", GuardKind::LacksKey)
+      .value("Keys", GuardKind::Keys)
+      .value("Tensor", GuardKind::Tensor)
+      .value("Missing", GuardKind::Missing)
+      .value("SameAs", GuardKind::SameAs)
+      .value("NotSameAs", GuardKind::NotSameAs);
+  auto add = [](GuardSet& set, GuardKind kind, uint32_t source, py::object expected, int64_t number,
+                uint32_t other, const py::list& stack) {
+    set.add(
+        {kind, source_id(source), std::move(expected), number, source_id(other), frames_of(stack)});
+  };
+  py::class_<GuardSet>(m, "GuardSet")
+      .def(py::init<>())
+      .def("add", add, py::arg("kind"), py::arg("source"), py::arg("expected") = py::none(),
+           py::arg("number") = 0, py::arg("other") = UINT32_MAX, py::arg("stack") = py::list())
+      .def("__len__", [](const GuardSet& set) { return set.guards().size(); });
+}
+
+void bind_program(py::module_& m) {
+  auto make = [](const SourceTable& sources, const GuardSet& guards,
+                 const std::vector<uint32_t>& fetch) {
+    std::vector<SourceId> ids;
+    for (uint32_t id : fetch) ids.push_back(source_id(id));
+    return std::make_unique<GuardProgram>(sources, guards, ids);
+  };
+  auto check = [](GuardProgram& p, const py::tuple& locals) {
+    GuardProgram::Fetched fetched;
+    bool ok = p.check(pointers(locals).data(), fetched);
+    return result_of(ok, fetched);
+  };
+  auto check_fully = [](GuardProgram& p, const py::tuple& locals) {
+    GuardProgram::Fetched fetched;
+    bool ok = p.check_fully(pointers(locals).data(), fetched);
+    return result_of(ok, fetched);
+  };
+  auto why_not = [](const GuardProgram& p, const py::tuple& locals) -> py::object {
+    auto failure = p.why_not(pointers(locals).data());
+    if (!failure) return py::none();
+    return py::make_tuple(failure->guard, failure->text);
+  };
+  py::class_<GuardProgram>(m, "GuardProgram")
+      .def(py::init(make), py::arg("sources"), py::arg("guards"),
+           py::arg("fetch") = std::vector<uint32_t>())
+      .def("check", check)
+      .def("check_fully", check_fully)
+      .def("why_not", why_not)
+      .def("nanoseconds", nanoseconds, py::arg("locals"), py::arg("rounds"),
+           py::arg("written") = py::none())
+      .def("text", &GuardProgram::text);
+}
+
+}  // namespace
+
+void bind_guards(py::module_& m) {
+  bind_sources(m);
+  bind_set(m);
+  bind_program(m);
+}
+
+}  // namespace oxy::python

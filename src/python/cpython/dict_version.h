@@ -1,0 +1,45 @@
+// What guards know of the insides of CPython 3.11's dicts and types: versions that tell of every write.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+static_assert(PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000,
+              "dict and type versions are looked up as in CPython 3.11");
+
+namespace oxy::python {
+
+// Changes with every write to the dict, and is never given out twice in a process.
+inline uint64_t dict_version(PyObject* dict) {
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+}
+
+// Changes when an attribute of the type or of a base changes; 0 while nobody has looked anything up since.
+inline uint32_t type_version(PyTypeObject* type) {
+  bool valid = type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG;
+  return valid ? type->tp_version_tag : 0;
+}
+
+// The dict's own lookup with a hash that is known; borrowed, nullptr without an exception where there is none.
+inline PyObject* dict_lookup(PyObject* dict, PyObject* key, Py_hash_t hash) {
+  PyObject* value = _PyDict_GetItem_KnownHash(dict, key, hash);
+  if (!value && PyErr_Occurred()) PyErr_Clear();
+  return value;
+}
+
+// Where an object holds its __dict__; the dict is made if it was not there. nullptr for objects that have none.
+inline PyObject** instance_dict_slot(PyObject* object) {
+  PyObject** slot = _PyObject_GetDictPtr(object);
+  if (!slot) return nullptr;
+  if (!*slot) {
+    // A collection may run Python code.
+    int collecting = PyGC_Disable();
+    Py_XDECREF(PyObject_GenericGetDict(object, nullptr));
+    if (collecting) PyGC_Enable();
+    PyErr_Clear();
+  }
+  return *slot ? slot : nullptr;
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,176 @@
+// Sources and guards on real objects.
+#include "python/guards/evaluate.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "python/cpython/dict_version.h"
+#include "python/guards/constants.h"
+#include "support/check.h"
+
+namespace oxy::python {
+namespace {
+
+PyObject* item_of(PyObject* base, int64_t index) {
+  if (PyTuple_Check(base)) {
+    return index < PyTuple_GET_SIZE(base) ? PyTuple_GET_ITEM(base, index) : nullptr;
+  }
+  if (!PyList_Check(base)) return nullptr;
+  return index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, index) : nullptr;
+}
+
+PyObject* item_of_tuple(PyObject* tuple, int64_t index) {
+  return tuple && index < PyTuple_GET_SIZE(tuple) ? PyTuple_GET_ITEM(tuple, index) : nullptr;
+}
+
+// Only descriptors written in C are asked; others would run Python code.
+PyObject* attribute_of(PyObject* base, PyObject* name, Temporaries& made) {
+  PyTypeObject* type = Py_TYPE(base);
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (!descriptor) return nullptr;
+  bool native =
+      Py_IS_TYPE(descriptor, &PyMemberDescr_Type) || Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
+  if (!native) return nullptr;
+  int collecting = PyGC_Disable();  // a collection may run Python code
+  PyObject* value =
+      Py_TYPE(descriptor)->tp_descr_get(descriptor, base, reinterpret_cast<PyObject*>(type));
+  if (collecting) PyGC_Enable();
+  if (!value) PyErr_Clear();
+  made.push_back(py::reinterpret_steal<py::object>(value));
+  return value;
+}
+
+PyObject* of_function(const SourceStep& step, PyObject* base) {
+  if (!PyFunction_Check(base)) return nullptr;
+  auto* f = reinterpret_cast<PyFunctionObject*>(base);
+  if (step.kind == SourceKind::Closure) return item_of_tuple(f->func_closure, step.index);
+  if (step.kind == SourceKind::Default) return item_of_tuple(f->func_defaults, step.index);
+  return f->func_kwdefaults ? dict_lookup(f->func_kwdefaults, step.key, step.hash) : nullptr;
+}
+
+// An OrderedDict has an order of its own beside the dict's.
+bool same_ordered_keys(PyObject* dict, PyObject* expected) {
+  int collecting = PyGC_Disable();
+  auto it = py::reinterpret_steal<py::object>(PyODict_Type.tp_iter(dict));
+  if (collecting) PyGC_Enable();
+  bool same = static_cast<bool>(it);
+  for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(expected); ++i) {
+    auto key = py::reinterpret_steal<py::object>(Py_TYPE(it.ptr())->tp_iternext(it.ptr()));
+    same = key && same_constant(key.ptr(), PyTuple_GET_ITEM(expected, i));
+  }
+  PyErr_Clear();
+  return same;
+}
+
+bool same_keys(PyObject* dict, PyObject* expected) {
+  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
+  if (PyODict_Check(dict)) return same_ordered_keys(dict, expected);
+  Py_ssize_t pos = 0, i = 0;
+  PyObject *key = nullptr, *value = nullptr;
+  while (PyDict_Next(dict, &pos, &key, &value)) {
+    if (!same_constant(key, PyTuple_GET_ITEM(expected, i++))) return false;
+  }
+  return true;
+}
+
+bool has_key(const Guard& guard, PyObject* dict) {
+  return dict_lookup(dict, guard.expected.ptr(), static_cast<Py_hash_t>(guard.number));
+}
+
+bool same_tensor_kind(const Guard& guard, PyObject* value) {
+  return reinterpret_cast<PyObject*>(Py_TYPE(value)) == guard.expected.ptr() &&
+         THPVariable_Unpack(value).requires_grad() == (guard.number != 0);
+}
+
+}  // namespace
+
+SourceStep step_of(const Source& source) {
+  SourceStep step{source.kind, source.base, source.key.ptr(), 0, source.index};
+  if (source.kind == SourceKind::DictItem || source.kind == SourceKind::KwDefault) {
+    step.hash = static_cast<Py_hash_t>(constant_hash(step.key));
+  }
+  return step;
+}
+
+Guard prepared(Guard guard) {
+  PyObject* expected = guard.expected.ptr();
+  if (guard.kind == GuardKind::HasKey || guard.kind == GuardKind::LacksKey) {
+    guard.number = static_cast<int64_t>(constant_hash(expected));
+  } else if (guard.kind == GuardKind::Tensor) {
+    OXY_CHECK(THPVariable_Check(expected), "a Tensor guard without a tensor");
+    guard.number = THPVariable_Unpack(expected).requires_grad();
+    guard.expected = py::type::of(guard.expected);
+  } else if (guard.kind == GuardKind::Keys) {
+    OXY_CHECK(PyTuple_Check(expected), "a Keys guard without a tuple");
+  }
+  return guard;
+}
+
+PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* locals,
+                   Temporaries& made) {
+  switch (step.kind) {
+    case SourceKind::Local:
+      return locals[step.index];
+    case SourceKind::Pinned:
+      return step.key;
+    case SourceKind::InstanceDict: {
+      PyObject** slot = instance_dict_slot(base);
+      return slot ? *slot : nullptr;
+    }
+    case SourceKind::TypeAttribute:
+      if (!PyType_Check(base)) return nullptr;
+      return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(base), step.key);
+    case SourceKind::Attribute:
+      return attribute_of(base, step.key, made);
+    case SourceKind::DictItem:
+      return PyDict_Check(base) ? dict_lookup(base, step.key, step.hash) : nullptr;
+    case SourceKind::Item:
+      return item_of(base, step.index);
+    case SourceKind::CellContents:
+      return PyCell_Check(base) ? PyCell_GET(base) : nullptr;
+    case SourceKind::Closure:
+    case SourceKind::Default:
+    case SourceKind::KwDefault:
+      return of_function(step, base);
+  }
+  OXY_FAIL("source kind");
+}
+
+int64_t length_of(PyObject* value) {
+  if (PyList_Check(value)) return PyList_GET_SIZE(value);
+  if (PyTuple_Check(value)) return PyTuple_GET_SIZE(value);
+  if (PyDict_Check(value)) return PyDict_GET_SIZE(value);
+  if (PyAnySet_Check(value)) return PySet_GET_SIZE(value);
+  return -1;
+}
+
+bool holds(const Guard& guard, PyObject* value, PyObject* other) {
+  if (guard.kind == GuardKind::Missing) return !value;
+  if (!value) return false;
+  switch (guard.kind) {
+    case GuardKind::TypeIs:
+      return reinterpret_cast<PyObject*>(Py_TYPE(value)) == guard.expected.ptr();
+    case GuardKind::IdIs:
+      return value == guard.expected.ptr();
+    case GuardKind::Equals:
+      return same_constant(value, guard.expected.ptr());
+    case GuardKind::Length:
+      return length_of(value) == guard.number;
+    case GuardKind::HasKey:
+      return PyDict_Check(value) && has_key(guard, value);
+    case GuardKind::LacksKey:
+      return PyDict_Check(value) && !has_key(guard, value);
+    case GuardKind::Keys:
+      return same_keys(value, guard.expected.ptr());
+    case GuardKind::Tensor:
+      return same_tensor_kind(guard, value);
+    case GuardKind::SameAs:
+      return value == other;
+    case GuardKind::NotSameAs:
+      return value != other;
+    case GuardKind::Missing:
+      break;
+  }
+  OXY_FAIL("guard kind");
+}
+
+}  // namespace oxy::python

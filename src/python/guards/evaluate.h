@@ -1,0 +1,38 @@
+// One step of a source, and one guard, on real objects. No Python code runs, no exception is left behind.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include "python/guards/guard.h"
+
+namespace oxy::python {
+
+// A source as checks want it.
+struct SourceStep {
+  SourceKind kind;
+  SourceId base;
+  PyObject* key = nullptr;  // borrowed from the table or its copy
+  Py_hash_t hash = 0;       // of the key of a DictItem or KwDefault
+  int64_t index = 0;
+};
+
+// Objects that descriptors made for a walk.
+using Temporaries = c10::SmallVector<py::object, 4>;
+
+SourceStep step_of(const Source& source);
+
+// The object that `step` finds from `base`, borrowed (`made` holds what nobody else does); nullptr if there is none.
+PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* locals,
+                   Temporaries& made);
+
+// A guard as checks want it: `expected` of a Tensor guard becomes its type, `number` its requires_grad; `number` of HasKey
+// and LacksKey becomes the hash of the key.
+Guard prepared(Guard guard);
+
+// Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs and NotSameAs.
+bool holds(const Guard& guard, PyObject* value, PyObject* other);
+
+// The length of a list, tuple, dict or set; -1 for other objects.
+int64_t length_of(PyObject* value);
+
+}  // namespace oxy::python

@@ -1,0 +1,174 @@
+// Guards for people. Values print by their repr only where that is C: exact builtins.
+#include "python/guards/guard_text.h"
+
+#include "python/guards/evaluate.h"
+#include "support/check.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr size_t kLongest = 120;  // characters of a value that are shown
+
+std::string type_name(PyObject* type) { return reinterpret_cast<PyTypeObject*>(type)->tp_name; }
+
+// tp_name of a builtin has its module, that of a class has not.
+std::string short_name(PyObject* type) {
+  std::string name = type_name(type);
+  size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(dot + 1);
+}
+
+std::string with_article(const std::string& noun) {
+  bool vowel =
+      std::string_view("aeiouAEIOU").find(noun.empty() ? 'x' : noun[0]) != std::string::npos;
+  return cat(vowel ? "an " : "a ", noun);
+}
+
+bool prints_natively(PyObject* value) {
+  if (PyTuple_CheckExact(value)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+      if (!prints_natively(PyTuple_GET_ITEM(value, i))) return false;
+    }
+    return true;
+  }
+  return value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) ||
+         PyFloat_CheckExact(value) || PyComplex_CheckExact(value) || PyUnicode_CheckExact(value) ||
+         PyBytes_CheckExact(value);
+}
+
+std::string value_text(PyObject* value) {
+  if (PyType_Check(value)) return type_name(value);
+  bool torch_constant = std::string_view(Py_TYPE(value)->tp_name).starts_with("torch.") &&
+                        !(Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+  if (!prints_natively(value) && !torch_constant) {
+    return cat("<", short_name(reinterpret_cast<PyObject*>(Py_TYPE(value))), " object>");
+  }
+  py::object repr = py::reinterpret_steal<py::object>(PyObject_Repr(value));
+  if (!repr) {
+    PyErr_Clear();
+    return "<?>";
+  }
+  std::string s = py::cast<std::string>(repr);
+  return s.size() <= kLongest ? s : cat(s.substr(0, kLongest), "...");
+}
+
+std::string type_of(PyObject* value) {
+  return short_name(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+}
+
+// Of the keys of a dict, or the items of a tuple.
+std::string items_text(PyObject* values) {
+  auto list = py::reinterpret_steal<py::object>(PySequence_List(values));
+  if (!list) {
+    PyErr_Clear();
+    return "...";
+  }
+  return join(list, ", ", [](std::string& out, py::handle k) { out += value_text(k.ptr()); });
+}
+
+const char* grad_text(bool requires_grad) {
+  return requires_grad ? "requires grad" : "does not require grad";
+}
+
+std::string tensor_failure(const std::string& name, const Guard& guard, PyObject* value) {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != guard.expected.ptr()) {
+    return cat(name, " is ", with_article(type_of(value)), ", was ",
+               with_article(short_name(guard.expected.ptr())));
+  }
+  return cat(name, " ", grad_text(!guard.number), ", which was different");
+}
+
+std::string keys_failure(const std::string& name, const Guard& guard, PyObject* value) {
+  if (!PyDict_Check(value)) return cat(name, " is ", with_article(type_of(value)), ", was a dict");
+  return cat(name, " has the keys [", items_text(value), "], had [",
+             items_text(guard.expected.ptr()), "]");
+}
+
+std::string equals_failure(const std::string& name, const Guard& guard, PyObject* value) {
+  PyObject* expected = guard.expected.ptr();
+  std::string now = value_text(value), was = value_text(expected);
+  if (Py_TYPE(value) != Py_TYPE(expected)) {
+    return cat(name, " is ", now, " (", type_of(value), "), was ", was, " (", type_of(expected),
+               ")");
+  }
+  return cat(name, " is ", now, ", was ", was);
+}
+
+std::string length_failure(const std::string& name, const Guard& guard, PyObject* value) {
+  int64_t length = length_of(value);
+  if (length < 0) return cat(name, " is ", with_article(type_of(value)), ", which has no length");
+  return cat(name, " has length ", length, ", had ", guard.number);
+}
+
+std::string missing_text(const SourceTable& sources, const Guard& guard) {
+  const Source& s = sources[guard.source];
+  return cat(sources.text(s.base), " has no attribute ", py::cast<std::string>(py::str(s.key)));
+}
+
+}  // namespace
+
+std::string guard_text(const SourceTable& sources, const Guard& guard) {
+  std::string name = sources.text(guard.source);
+  PyObject* expected = guard.expected.ptr();
+  switch (guard.kind) {
+    case GuardKind::TypeIs:
+      return cat("type(", name, ") is ", type_name(expected));
+    case GuardKind::IdIs:
+      return cat(name, " is ", value_text(expected));
+    case GuardKind::Equals:
+      return cat(name, " == ", value_text(expected));
+    case GuardKind::Length:
+      return cat("len(", name, ") == ", guard.number);
+    case GuardKind::HasKey:
+      return cat(value_text(expected), " in ", name);
+    case GuardKind::LacksKey:
+      return cat(value_text(expected), " not in ", name);
+    case GuardKind::Keys:
+      return cat("list(", name, ") == [", items_text(guard.expected.ptr()), "]");
+    case GuardKind::Tensor:
+      return cat(name, " is ", with_article(short_name(expected)), " that ",
+                 grad_text(guard.number != 0));
+    case GuardKind::Missing:
+      return missing_text(sources, guard);
+    case GuardKind::SameAs:
+      return cat(name, " is ", sources.text(guard.other));
+    case GuardKind::NotSameAs:
+      return cat(name, " is not ", sources.text(guard.other));
+  }
+  OXY_FAIL("guard kind");
+}
+
+std::string failure_text(const SourceTable& sources, const Guard& guard, PyObject* value) {
+  std::string name = sources.text(guard.source);
+  PyObject* expected = guard.expected.ptr();
+  if (!value) return cat(name, " is gone");
+  switch (guard.kind) {
+    case GuardKind::TypeIs:
+      return cat(name, " is ", with_article(type_of(value)), ", was ",
+                 with_article(short_name(expected)));
+    case GuardKind::IdIs:
+      return cat(name, " is another object: ", value_text(value), ", was ", value_text(expected));
+    case GuardKind::Equals:
+      return equals_failure(name, guard, value);
+    case GuardKind::Length:
+      return length_failure(name, guard, value);
+    case GuardKind::HasKey:
+      return cat(name, " has no key ", value_text(expected), ", had one");
+    case GuardKind::LacksKey:
+      return cat(name, " has the key ", value_text(expected), ", had not");
+    case GuardKind::Keys:
+      return keys_failure(name, guard, value);
+    case GuardKind::Tensor:
+      return tensor_failure(name, guard, value);
+    case GuardKind::Missing:
+      return cat(name, " is there, was not");
+    case GuardKind::SameAs:
+      return cat(name, " is no longer ", sources.text(guard.other));
+    case GuardKind::NotSameAs:
+      return cat(name, " is now ", sources.text(guard.other));
+  }
+  OXY_FAIL("guard kind");
+}
+
+}  // namespace oxy::python

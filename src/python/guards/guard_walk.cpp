@@ -1,0 +1,68 @@
+// The full walk.
+#include "python/guards/guard_walk.h"
+
+#include <algorithm>
+
+#include "support/check.h"
+
+namespace oxy::python {
+
+GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
+                     std::span<const SourceId> fetch)
+    : sources_(sources), fetch_(fetch.begin(), fetch.end()) {
+  std::vector<std::vector<uint32_t>> by_source(sources.size());
+  for (const Guard& g : guards.guards()) {
+    OXY_CHECK(g.source.index < sources.size(), "source of a guard");
+    OXY_CHECK(!g.other || g.other.index < sources.size(), "other source of a guard");
+    // A guard on two sources is checked at the later one.
+    uint32_t at = g.other ? std::max(g.source.index, g.other.index) : g.source.index;
+    by_source[at].push_back(static_cast<uint32_t>(guards_.size()));
+    guards_.push_back(prepared(g));
+  }
+  place_guards(by_source);
+}
+
+std::vector<bool> GuardWalk::needed() const {
+  std::vector<bool> out(sources_.size());
+  for (const Guard& g : guards_) {
+    out[g.source.index] = true;
+    if (g.other) out[g.other.index] = true;
+  }
+  for (SourceId id : fetch_) out[id.index] = true;
+  for (size_t i = out.size(); i-- > 0;) {
+    SourceId base = sources_[SourceId(i)].base;
+    if (out[i] && base) out[base.index] = true;
+  }
+  return out;
+}
+
+void GuardWalk::place_guards(const std::vector<std::vector<uint32_t>>& by_source) {
+  std::vector<bool> use = needed();
+  for (size_t i = 0; i < use.size(); ++i) {
+    if (!use[i]) continue;
+    WalkNode node{SourceId(i), step_of(sources_[SourceId(i)])};
+    node.first_guard = static_cast<uint32_t>(order_.size());
+    order_.insert(order_.end(), by_source[i].begin(), by_source[i].end());
+    node.last_guard = static_cast<uint32_t>(order_.size());
+    for (uint32_t g : by_source[i]) node.may_miss |= guards_[g].kind == GuardKind::Missing;
+    nodes_.push_back(node);
+  }
+}
+
+bool GuardWalk::run(PyObject* const* locals, Values& values, Temporaries& made) const {
+  for (const WalkNode& node : nodes_) {
+    PyObject* value = evaluate_node(node, locals, values, made);
+    values[node.id.index] = value;
+    if (!value && !node.may_miss) return false;
+    if (!guards_hold(node, values)) return false;
+  }
+  return true;
+}
+
+void GuardWalk::evaluate_all(PyObject* const* locals, Values& values, Temporaries& made) const {
+  for (const WalkNode& node : nodes_) {
+    values[node.id.index] = evaluate_node(node, locals, values, made);
+  }
+}
+
+}  // namespace oxy::python

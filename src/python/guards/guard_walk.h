@@ -1,0 +1,64 @@
+// Guards and sources in the order of one full walk: each source once, parent before child, the guards on it at once.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "python/guards/evaluate.h"
+
+namespace oxy::python {
+
+struct WalkNode {
+  SourceId id;
+  SourceStep step;
+  uint32_t first_guard = 0, last_guard = 0;  // in GuardWalk::order
+  bool may_miss = false;                     // a Missing guard wants that nothing is found
+};
+
+class GuardWalk {
+ public:
+  GuardWalk(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch);
+
+  // Objects by source, borrowed; those that no guard needs stay nullptr.
+  using Values = std::vector<PyObject*>;
+
+  // Whether all holds. On true `values` has the objects of all needed sources.
+  bool run(PyObject* const* locals, Values& values, Temporaries& made) const;
+  // Evaluates what can be, whatever the guards say.
+  void evaluate_all(PyObject* const* locals, Values& values, Temporaries& made) const;
+
+  PyObject* evaluate_node(const WalkNode& node, PyObject* const* locals, const Values& values,
+                          Temporaries& made) const {
+    PyObject* base = node.step.base ? values[node.step.base.index] : nullptr;
+    if (node.step.base && !base) return nullptr;
+    return evaluate(node.step, base, locals, made);
+  }
+  bool guard_holds(size_t guard, const Values& values) const {
+    const Guard& g = guards_[guard];
+    return holds(g, values[g.source.index], g.other ? values[g.other.index] : nullptr);
+  }
+  bool guards_hold(const WalkNode& node, const Values& values) const {
+    for (uint32_t i = node.first_guard; i < node.last_guard; ++i) {
+      if (!guard_holds(order_[i], values)) return false;
+    }
+    return true;
+  }
+
+  const SourceTable& sources() const { return sources_; }
+  const std::vector<WalkNode>& nodes() const { return nodes_; }
+  const std::vector<Guard>& guards() const { return guards_; }  // prepared
+  const std::vector<uint32_t>& order() const { return order_; }
+  const std::vector<SourceId>& fetch() const { return fetch_; }
+
+ private:
+  std::vector<bool> needed() const;
+  void place_guards(const std::vector<std::vector<uint32_t>>& by_source);
+
+  SourceTable sources_;
+  std::vector<Guard> guards_;
+  std::vector<SourceId> fetch_;
+  std::vector<WalkNode> nodes_;
+  std::vector<uint32_t> order_;  // positions in guards_, by node
+};
+
+}  // namespace oxy::python
