@@ -8,6 +8,7 @@ Environment: ``OXYFUEL_STRICT=1`` raises internal failures, ``OXYFUEL_DISABLE=1`
 """
 
 from oxyfuel import _C
+from oxyfuel.api import GraphBreak, compile, disable, is_compiling, list_backends
 from oxyfuel.backend import oxyfuel_backend, register
 from oxyfuel.compiler import compile_fx, reset
 from oxyfuel.logs import set_logs
@@ -19,11 +20,16 @@ Unsupported = _C.Unsupported
 UserError = _C.UserError
 
 __all__ = [
+    "GraphBreak",
     "InternalError",
     "Unsupported",
     "UserError",
+    "compile",
     "compile_fx",
+    "disable",
+    "is_compiling",
     "known_options",
+    "list_backends",
     "oxyfuel_backend",
     "reset",
     "set_logs",

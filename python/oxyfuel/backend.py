@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from oxyfuel.compiler import compile_fx
+from oxyfuel.options import MODES
 
 _GROUP = "torch_dynamo_backends"
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 def oxyfuel_backend(
@@ -27,8 +27,8 @@ def oxyfuel_backend(
     ``mode`` is checked against torch's names and changes nothing on the CPU. ``options`` are those of
     :func:`oxyfuel.compile_fx`.
     """
-    if mode is not None and mode not in _MODES:
-        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(_MODES)}")
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
     return compile_fx(gm, example_inputs, options=options)
 
 

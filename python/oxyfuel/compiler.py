@@ -17,6 +17,7 @@ from oxyfuel.options import make_settings
 
 _lock = threading.RLock()  # one compilation at a time
 _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
+captured_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 _said: set[str] = set()
 
 # What torch says where its own rules cannot trace an op, and what that means.
@@ -61,13 +62,15 @@ def compile_fx(
     statistics.count("graphs")
     if settings.get("disable") == "True":
         return gm.forward
-    return _Graph(gm, settings).callable
+    return _FxGraph(gm, settings).callable
 
 
 def reset() -> None:
-    """Forgets every compiled plan, counter and warning, and gives idle memory back."""
+    """Forgets every capture, compiled plan, counter and warning, and gives idle memory back."""
     for graph in list(_graphs):
         graph.forget()
+    for function in list(captured_functions):
+        function.reset()
     statistics.clear()
     _said.clear()
     _C.trim_pool()
@@ -76,15 +79,20 @@ def reset() -> None:
 class _Graph:
     """One graph and the plans made of it. Lives as long as its callable, which holds its methods."""
 
-    def __init__(self, gm: torch.fx.GraphModule, settings: _C.Settings) -> None:
-        self._gm = gm
+    def __init__(
+        self,
+        eager: Callable[..., Any],
+        settings: _C.Settings,
+        slots: list[tuple[dict[str, Any], str]],
+    ) -> None:
         self._settings = settings
         self._strict = settings.get("strict") == "True"
-        self._shown = False
-        self.callable = _C.CompiledGraph(
-            gm.forward, self.compile, self.report, _attribute_slots(gm)
-        )
+        self.callable = _C.CompiledGraph(eager, self.compile, self.report, slots)
         _graphs.add(self)
+
+    def torch_graph(self) -> _C.TorchGraph:
+        """What is compiled."""
+        raise NotImplementedError
 
     def forget(self) -> None:
         """Drops the plans; the next call compiles anew."""
@@ -108,13 +116,7 @@ class _Graph:
             statistics.count("compile_seconds", time.perf_counter() - start)
 
     def _make_plan(self, args: tuple[Any, ...]) -> _C.CompiledPlan:
-        if not self._shown:
-            if _C.log_enabled("graph_code"):
-                log("graph_code", "captured graph", self._gm.print_readable(print_output=False))
-            self._shown = True
-        # Anew: it holds the module's attributes of this moment.
-        torch_graph = _C.TorchGraph.from_fx(self._gm)
-        plan = _C.compile(torch_graph, args, self._settings)
+        plan = _C.compile(self.torch_graph(), args, self._settings)
         statistics.count("plans")
         statistics.count("kernels", plan.kernel_count())
         statistics.count("kernel_calls", plan.kernel_calls())
@@ -125,29 +127,55 @@ class _Graph:
         """Told by the callable after eager has taken a call over, or of a plan that ran (kind "note")."""
         if kind == "note":
             statistics.count("layout_copies")
-            return _warn_once(text)
+            return warn_once(text)
         if kind == "grad":
             statistics.count("grad_fallbacks")
-            return _warn_once(
-                "calls that need gradients run in eager: training is not compiled yet"
-            )
+            return warn_once("calls that need gradients run in eager: training is not compiled yet")
         if kind == "unsupported":
             statistics.count("unsupported")
-            return _warn_once(f"{text} is not compiled: such calls run in eager")
+            return warn_once(f"{text} is not compiled: such calls run in eager")
         statistics.count("fallbacks")
         if self._strict:
             raise _C.InternalError(text)
-        return _warn_once(
+        return warn_once(
             f"a graph runs in eager after an internal failure: {text}. OXYFUEL_STRICT=1 raises the error, "
             "OXYFUEL_LOGS shows the stages that were reached"
         )
+
+
+class _FxGraph(_Graph):
+    """A graph that came as a torch.fx.GraphModule."""
+
+    def __init__(self, gm: torch.fx.GraphModule, settings: _C.Settings) -> None:
+        super().__init__(gm.forward, settings, _attribute_slots(gm))
+        self._gm = gm
+        self._shown = False
+
+    def torch_graph(self) -> _C.TorchGraph:
+        if not self._shown and _C.log_enabled("graph_code"):
+            log("graph_code", "captured graph", self._gm.print_readable(print_output=False))
+        self._shown = True
+        # Anew: it holds the module's attributes of this moment.
+        return _C.TorchGraph.from_fx(self._gm)
+
+
+class CapturedGraph(_Graph):
+    """A graph of Oxyfuel's own capture: whatever it reads is an input."""
+
+    def __init__(self, graph: _C.TorchGraph, settings: _C.Settings) -> None:
+        super().__init__(lambda *inputs: graph.replay(inputs), settings, [])
+        self._graph = graph
+
+    def torch_graph(self) -> _C.TorchGraph:
+        return self._graph
 
 
 def _first_line(e: Exception) -> str:
     return str(e).partition("\n")[0]
 
 
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Warns, unless the same was said since the last reset."""
     if text not in _said:
         _said.add(text)
         warnings.warn(f"oxyfuel: {text}", stacklevel=2)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from oxyfuel import _C
 
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
 
 class Option(NamedTuple):
     """A row of the settings table."""

@@ -1,13 +1,7 @@
 // Entry and exit of a compiled graph: arguments to inputs, the choice of a plan, results to Python objects.
 #include "python/compiled_graph.h"
 
-#include <ATen/Context.h>
-#include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/autocast_mode.h>
-#include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/util/SmallVector.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -17,6 +11,7 @@
 #include <utility>
 
 #include "python/compiled_plan.h"
+#include "python/global_state.h"
 
 namespace oxy::python {
 namespace {
@@ -27,28 +22,6 @@ using bridge::InputSignature;
 
 // Plans per graph; more different inputs than that run in eager.
 constexpr size_t kMaxEntries = 64;
-
-// Settings of torch that the recording may have read; a plan holds for one state of them.
-struct GlobalState {
-  bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
-  at::ScalarType autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
-  caffe2::TypeMeta default_dtype = c10::get_default_dtype();
-  bool grad_mode = c10::GradMode::is_enabled();
-  bool deterministic = at::globalContext().deterministicAlgorithms();
-  bool flash = at::globalContext().userEnabledFlashSDP();
-  bool math = at::globalContext().userEnabledMathSDP();
-  friend bool operator==(const GlobalState&, const GlobalState&) = default;
-};
-
-// Something listens to every op or transforms it: only the ops themselves can tell it what happens.
-bool is_observed() {
-  constexpr c10::DispatchKeySet transforms(
-      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Functionalize,
-       c10::DispatchKey::PreDispatch, c10::DispatchKey::PythonDispatcher});
-  return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
-         at::impl::torch_function_mode_enabled() ||
-         !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
-}
 
 // One plan, or the knowledge that there is none for inputs like these.
 struct Entry {

@@ -249,13 +249,18 @@ py::object replay(const TorchIr& ir, py::handle args) {
   return Replayer(ir, nullptr, nullptr).run(as_vector(args));
 }
 
+bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic) {
+  // One for the life of the process: what Python code sees of any recording.
+  static PyObject* mode = mode_object().release().ptr();
+  return {.shape_rules = shape_rules,
+          .mode_object = mode,
+          .symbolic = symbolic,
+          .symbolic_number = symbolic_number};
+}
+
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
-  py::object mode = mode_object();
   const bool symbolic = !options.dynamic.empty();
-  bridge::Recorder recorder({.shape_rules = options.shape_rules,
-                             .mode_object = mode.ptr(),
-                             .symbolic = symbolic,
-                             .symbolic_number = symbolic_number});
+  bridge::Recorder recorder(recorder_options(options.shape_rules, symbolic));
   const std::vector<py::object> real = as_vector(args);
   if (real.size() != ir.graph.inputs().size()) {
     throw UserError(

@@ -29,6 +29,9 @@ struct RecordOptions {
   std::map<size_t, std::vector<int64_t>> dynamic;
 };
 
+// How a recording at the command of Python code is set up.
+bridge::Recorder::Options recorder_options(bool shape_rules = true, bool symbolic = false);
+
 // Records one call with these example inputs (tensors, numbers, None). Notes the types of tensors in the Torch IR.
 // Unsupported where the computation cannot be recorded; any other exception is one that the computation raised.
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options = {});

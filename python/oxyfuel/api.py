@@ -1,0 +1,212 @@
+"""oxyfuel.compile: a function or module captured by Oxyfuel's own front end."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from oxyfuel import _C, statistics
+from oxyfuel.compiler import CapturedGraph, captured_functions, warn_once
+from oxyfuel.fx import torch_graph_to_fx
+from oxyfuel.logs import log
+from oxyfuel.options import MODES, make_settings
+
+_BACKENDS = ("aot_eager", "eager", "native")
+RECOMPILE_LIMIT = 8
+
+
+class GraphBreak(RuntimeError):
+    """What ``fullgraph=True`` raises where a function cannot be captured as one graph."""
+
+
+def list_backends() -> list[str]:
+    """The names that ``compile(backend=...)`` takes."""
+    return list(_BACKENDS)
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] = "native",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+    name: str | None = None,
+) -> Any:
+    """A callable that does what ``model`` does, faster; also a decorator, with and without arguments.
+
+    ``model``: a Python function or a ``torch.nn.Module``. A module's counterpart has its class as a base and its
+    attributes, state and hooks.
+
+    - ``fullgraph``: raise :class:`GraphBreak` where the function cannot be one graph, instead of running it in eager
+    - ``dynamic``: accepted for torch.compile's sake; each combination of sizes has its own plan
+    - ``backend``: "native"; "eager" runs the captured Torch IR in torch; "aot_eager" runs the ATen graph op by op; or
+      a callable that takes ``(torch.fx.GraphModule, example_inputs)`` and returns what is called with the inputs
+    - ``mode``, ``options``: torch.compile's modes; the options of :func:`oxyfuel.known_options`
+    - ``disable``: give ``model`` back; ``name``: for logs
+
+    Raises TypeError for what cannot be called, ValueError for an unknown backend, mode or option.
+    """
+    if model is None:
+        return functools.partial(
+            compile,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+            name=name,
+        )
+    if not callable(model):
+        raise TypeError(
+            f"oxyfuel.compile takes a function or a module, not a {type(model).__name__}"
+        )
+    if dynamic not in (None, True, False):
+        raise TypeError("dynamic is None, True or False")
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
+    if mode is not None and options:
+        raise ValueError("mode and options cannot be given together")
+    if not callable(backend) and backend not in _BACKENDS:
+        raise ValueError(
+            f"unknown backend {backend!r}; known: {', '.join(_BACKENDS)}, or a callable"
+        )
+    settings = make_settings(options)
+    if disable or settings.get("disable") == "True":
+        return model
+    if backend == "aot_eager":
+        settings.set("kernels", "False")
+    compiler = _Compiler(backend, settings, fullgraph, name or getattr(model, "__name__", None))
+    if isinstance(model, torch.nn.Module):
+        return _compiled_module(model, compiler)
+    if inspect.isfunction(model):
+        return compiler.function(model)
+    if inspect.ismethod(model):
+        return compiler.function(model.__func__).__get__(model.__self__)
+    if isinstance(model, _C.CompiledFunction):
+        return compiler.function(model.__wrapped__)
+    return compiler.function(_calling(model))
+
+
+def disable(fn: Callable[..., Any] | None = None) -> Any:
+    """``fn`` as it is, never captured and never inlined; also a decorator."""
+    if fn is None:
+        return disable
+
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    run._oxyfuel_disable = True
+    return run
+
+
+def is_compiling() -> bool:
+    """True inside code that Oxyfuel is capturing, as ``torch.compiler.is_compiling`` is."""
+    return False
+
+
+def _calling(target: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(target, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    return call
+
+
+def _compiled_module(module: torch.nn.Module, compiler: _Compiler) -> torch.nn.Module:
+    """An object of a subclass of the module's class that shares the module's attributes."""
+    cls = type(module)
+    compiled = compiler.function(cls.__call__)
+
+    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return compiled(module, *args, **kwargs)
+
+    def reduce(self: torch.nn.Module, protocol: int) -> Any:
+        return module.__reduce_ex__(protocol)
+
+    members = {
+        "__call__": call,
+        "__reduce_ex__": reduce,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "_oxyfuel_compiled": compiled,
+    }
+    wrapper = type(cls.__name__, (cls,), members)
+    result = wrapper.__new__(wrapper)
+    object.__setattr__(result, "__dict__", module.__dict__)
+    return result
+
+
+class _Compiler:
+    """One call of compile: how graphs become callables, and what is said on the way."""
+
+    def __init__(
+        self, backend: Any, settings: _C.Settings, fullgraph: bool, name: str | None
+    ) -> None:
+        self._backend = backend
+        self._settings = settings
+        self._fullgraph = fullgraph
+        self._name = name or "function"
+        self._strict = settings.get("strict") == "True"
+
+    def function(self, fn: Callable[..., Any]) -> Any:
+        made = _C.CompiledFunction(fn, self.compile, self.report, self._fullgraph, RECOMPILE_LIMIT)
+        captured_functions.add(made)
+        return made
+
+    def compile(self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
+        """The captured graph as a callable by the chosen backend."""
+        statistics.count("graphs")
+        if _C.log_enabled("graph_code"):
+            readable = torch_graph_to_fx(graph).print_readable(print_output=False)
+            log("graph_code", f"captured graph of {self._name}", readable)
+        if self._backend == "eager":
+            return lambda *inputs: graph.replay(inputs)
+        if callable(self._backend):
+            start = time.perf_counter()
+            made = self._backend(torch_graph_to_fx(graph), list(example_inputs))
+            statistics.count("compile_seconds", time.perf_counter() - start)
+            if not callable(made):
+                raise TypeError(f"the backend returned a {type(made).__name__}, not a callable")
+            return made
+        return CapturedGraph(graph, self._settings).callable
+
+    def report(self, kind: str, text: str, stack: Any = ()) -> None:
+        """Told by the callable what happened; what this raises, the call raises."""
+        where = "".join(f'\n  File "{file}", line {line}, in {name}' for file, line, name in stack)
+        if kind == "break":
+            statistics.count("graph_breaks")
+            log("graph_breaks", f"{self._name} is not captured", text + where)
+            if self._fullgraph:
+                raise GraphBreak(f"{text}{where}")
+        elif kind == "recompile":
+            statistics.count("recompiles")
+            log("recompiles", f"{self._name} is captured again", text)
+        elif kind == "limit":
+            warn_once(
+                f"{self._name} has {RECOMPILE_LIMIT} captures; other calls run in eager. The last guard "
+                f"that failed: {text}"
+            )
+        elif kind == "grad":
+            statistics.count("grad_fallbacks")
+            warn_once("calls that need gradients run in eager: training is not compiled yet")
+        elif kind == "failed":
+            statistics.count("fallbacks")
+            if self._strict:
+                raise _C.InternalError(text)
+            warnings.warn(
+                f"oxyfuel: {self._name} runs in eager after an internal failure: {text}. "
+                "OXYFUEL_STRICT=1 raises the error",
+                stacklevel=2,
+            )

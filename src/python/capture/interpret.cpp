@@ -1,0 +1,622 @@
+// The instructions of CPython 3.11.
+#include <opcode.h>
+
+#include <array>
+
+#include "python/capture/tracer.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr size_t kMaxSteps = 2'000'000;
+
+py::object steal(PyObject* o) {
+  if (o == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(o);
+}
+
+py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
+
+py::object pop(TracedFrame& f) {
+  py::object o = std::move(f.stack.back());
+  f.stack.pop_back();
+  return o;
+}
+
+Arguments pop_many(TracedFrame& f, size_t n) {
+  Arguments out(std::make_move_iterator(f.stack.end() - static_cast<ptrdiff_t>(n)),
+                std::make_move_iterator(f.stack.end()));
+  f.stack.resize(f.stack.size() - n);
+  return out;
+}
+
+py::object& peek(TracedFrame& f, size_t n) { return f.stack[f.stack.size() - n]; }
+
+py::object operator_named(const char* name) {
+  static const py::object& module = *new py::object(py::module_::import("operator"));
+  return module.attr(name);
+}
+
+const py::object& binary_operator(uint32_t arg) {
+  static const auto& table = *[] {
+    auto* t = new std::array<py::object, 26>();
+    constexpr const char* kNames[] = {
+        "add",  "and_",      "floordiv", "lshift",   "matmul",  "mul",  "mod",
+        "or_",  "pow",       "rshift",   "sub",      "truediv", "xor",  "iadd",
+        "iand", "ifloordiv", "ilshift",  "imatmul",  "imul",    "imod", "ior",
+        "ipow", "irshift",   "isub",     "itruediv", "ixor"};
+    for (size_t i = 0; i < 26; i++) (*t)[i] = operator_named(kNames[i]);
+    return t;
+  }();
+  return table.at(arg);
+}
+
+py::handle name_at(const TracedFrame& f, uint32_t i) {
+  return PyTuple_GET_ITEM(f.code->co_names, i);
+}
+
+[[noreturn]] void raise_value(py::handle value) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
+  throw py::error_already_set();
+}
+
+py::object instance_of(py::handle exception) {
+  return PyType_Check(exception.ptr()) ? py::object(exception()) : borrow(exception.ptr());
+}
+
+[[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
+  PyErr_Format(PyExc_UnboundLocalError,
+               "cannot access local variable '%U' where it is not associated with a value",
+               PyTuple_GET_ITEM(f.code->co_localsplusnames, slot));
+  throw py::error_already_set();
+}
+
+}  // namespace
+
+std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
+  static auto& kept = *new std::unordered_map<PyCodeObject*, std::shared_ptr<const Bytecode>>();
+  auto& entry = kept[code];
+  if (!entry) {
+    entry = std::make_shared<const Bytecode>(disassemble(code));
+    Py_INCREF(code);  // its address stays its own
+  }
+  return entry;
+}
+
+// Pushes the frame, runs it to its return or its next yield, and pops it.
+py::object Tracer::interpret(TracedFrame& frame) {
+  struct Scope {
+    std::vector<TracedFrame*>& frames;
+    ~Scope() { frames.pop_back(); }
+  };
+  frames_.push_back(&frame);
+  Scope scope{frames_};
+  if (frame.yielded) frame.stack.push_back(py::none());  // what next() sends
+  frame.yielded = false;
+  py::object result;
+  while (true) {
+    const size_t at = frame.next;
+    try {
+      if (step(frame, result)) return result;
+    } catch (py::error_already_set& e) {
+      py::object value = e.value();
+      if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
+      frame.kwnames = py::object();
+      const auto& ranges = frame.bytecode->ranges;
+      bool handled = false;
+      for (const auto& r : ranges) {
+        if (static_cast<int32_t>(at) < r.start || static_cast<int32_t>(at) >= r.end) continue;
+        frame.stack.resize(static_cast<size_t>(r.depth));
+        if (r.push_lasti) frame.stack.push_back(py::int_(at));
+        frame.stack.push_back(value);
+        frame.next = static_cast<size_t>(r.target);
+        handled = true;
+        break;
+      }
+      if (!handled) throw;
+    } catch (Break& b) {
+      if (b.stack.empty()) b.stack = user_stack();
+      throw;
+    }
+  }
+}
+
+py::object Tracer::load_global(TracedFrame& f, py::handle name) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  auto source_of_dict = [&](PyObject* dict) {
+    return sources.pinned(dict, dict == function->func_globals ? "G" : "builtins");
+  };
+  if (PyObject* found = PyDict_GetItemWithError(function->func_globals, name.ptr()))
+    return wrap(found, sources.dict_item(source_of_dict(function->func_globals), name));
+  guard(GuardKind::LacksKey, source_of_dict(function->func_globals), name);
+  if (PyObject* found = PyDict_GetItemWithError(function->func_builtins, name.ptr()))
+    return wrap(found, sources.dict_item(source_of_dict(function->func_builtins), name));
+  PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
+  throw py::error_already_set();
+}
+
+py::object Tracer::import_name(TracedFrame& f, py::handle name, py::handle level, py::handle from) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  const std::string text = name.cast<std::string>();
+  if (level.cast<int>() == 0 &&
+      !py::dict(py::module_::import("sys").attr("modules")).contains(name))
+    throw Break(BreakId::side_effect, cat("the first import of ", text));
+  return steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
+                                                from.ptr(), level.cast<int>()));
+}
+
+void Tracer::make_function(TracedFrame& f, uint32_t flags) {
+  py::object code = pop(f);
+  auto* outer = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  py::object made = steal(PyFunction_New(code.ptr(), outer->func_globals));
+  auto set = [&](uint32_t bit, int (*setter)(PyObject*, PyObject*)) {
+    if (flags & bit) setter(made.ptr(), pop(f).ptr());
+  };
+  set(8, PyFunction_SetClosure);
+  if (flags & 4) {
+    py::object annotations = pop(f);
+    if (PyTuple_Check(annotations.ptr())) {
+      py::dict d;
+      for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(annotations.ptr()); i += 2)
+        d[py::handle(PyTuple_GET_ITEM(annotations.ptr(), i))] =
+            py::handle(PyTuple_GET_ITEM(annotations.ptr(), i + 1));
+      annotations = d;
+    }
+    PyFunction_SetAnnotations(made.ptr(), annotations.ptr());
+  }
+  set(2, PyFunction_SetKwDefaults);
+  set(1, PyFunction_SetDefaults);
+  known_[made.ptr()];  // made here: its defaults and cells have no source
+  held_.push_back(made);
+  f.stack.push_back(made);
+}
+
+void Tracer::call_instruction(TracedFrame& f, uint32_t count) {
+  Arguments args = pop_many(f, count);
+  Keywords kwargs;
+  if (f.kwnames) {
+    const auto n = static_cast<size_t>(PyTuple_GET_SIZE(f.kwnames.ptr()));
+    for (size_t i = 0; i < n; i++)
+      kwargs.emplace_back(borrow(PyTuple_GET_ITEM(f.kwnames.ptr(), i)), args[args.size() - n + i]);
+    args.resize(args.size() - n);
+    f.kwnames = py::object();
+  }
+  py::object callable = pop(f), first = pop(f);
+  if (first) {  // a method and self, under the arguments
+    args.insert(args.begin(), callable);
+    callable = first;
+  }
+  f.stack.push_back(call(callable, std::move(args), std::move(kwargs)));
+}
+
+void Tracer::call_function_ex(TracedFrame& f, bool keywords) {
+  Keywords kwargs;
+  if (keywords) {
+    py::object held = pop(f);
+    for (auto item : py::reinterpret_borrow<py::dict>(contents(held)))
+      kwargs.emplace_back(borrow(item.first.ptr()), borrow(item.second.ptr()));
+  }
+  py::object list = list_of(pop(f));
+  Arguments args;
+  for (py::handle a : list) args.push_back(borrow(a.ptr()));
+  py::object callable = pop(f);
+  pop(f);  // the null below
+  f.stack.push_back(call(callable, std::move(args), std::move(kwargs)));
+}
+
+void Tracer::unpack(TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
+  py::object list = list_of(pop(f));
+  const auto n = static_cast<size_t>(PyList_GET_SIZE(list.ptr()));
+  if (n < before + after || (!rest && n > before)) {
+    PyErr_SetString(PyExc_ValueError,
+                    n < before + after
+                        ? cat("not enough values to unpack (expected ", rest ? "at least " : "",
+                              before + after, ", got ", n, ")")
+                              .c_str()
+                        : cat("too many values to unpack (expected ", before, ")").c_str());
+    throw py::error_already_set();
+  }
+  auto item = [&](size_t i) { return borrow(PyList_GET_ITEM(list.ptr(), i)); };
+  for (size_t i = 0; i < after; i++) f.stack.push_back(item(n - 1 - i));
+  if (rest) f.stack.push_back(list[py::slice(before, static_cast<ssize_t>(n - after), 1)]);
+  for (size_t i = before; i-- > 0;) f.stack.push_back(item(i));
+}
+
+// One instruction; true when the frame returned or yielded `result`.
+bool Tracer::step(TracedFrame& f, py::object& result) {
+  if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");
+  const Instruction& i = f.bytecode->instructions[f.next++];
+  auto push = [&](py::object o) { f.stack.push_back(std::move(o)); };
+  auto jump = [&] { f.next = static_cast<size_t>(i.target); };
+  auto& fast = f.fast;
+  switch (i.op) {
+    case NOP:
+    case RESUME:
+    case PRECALL:
+    case CACHE:
+    case COPY_FREE_VARS:
+      if (i.op == COPY_FREE_VARS) {
+        auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+        const bool fresh = known(f.function) && !known(f.function)->source.valid();
+        const size_t first = fast.size() - i.arg;
+        for (size_t k = 0; k < i.arg; k++) {
+          PyObject* cell = PyTuple_GET_ITEM(function->func_closure, k);
+          fast[first + k] = borrow(cell);
+          if (fresh) continue;
+          Known& known_cell = known_[cell];
+          if (!known_cell.source.valid())
+            known_cell.source =
+                sources.closure(sources.pinned(f.function, "F"), static_cast<int64_t>(k));
+          held_.push_back(borrow(cell));
+        }
+      }
+      return false;
+    case POP_TOP:
+      pop(f);
+      return false;
+    case PUSH_NULL:
+      push({});
+      return false;
+    case COPY:
+      push(peek(f, i.arg));
+      return false;
+    case SWAP:
+      std::swap(peek(f, 1), peek(f, i.arg));
+      return false;
+    case LOAD_CONST:
+      push(borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg)));
+      return false;
+    case LOAD_FAST:
+      if (!fast[i.arg]) unbound(f, i.arg);
+      push(fast[i.arg]);
+      return false;
+    case LOAD_CLOSURE:
+      push(fast[i.arg]);
+      return false;
+    case STORE_FAST:
+      fast[i.arg] = pop(f);
+      return false;
+    case DELETE_FAST:
+      if (!fast[i.arg]) unbound(f, i.arg);
+      fast[i.arg] = py::object();
+      return false;
+    case MAKE_CELL:
+      fast[i.arg] = steal(PyCell_New(fast[i.arg].ptr()));
+      held_.push_back(fast[i.arg]);
+      return false;
+    case LOAD_DEREF:
+    case LOAD_CLASSDEREF: {
+      PyObject* value = PyCell_GET(fast[i.arg].ptr());
+      if (value == nullptr) {
+        PyErr_Format(PyExc_NameError, "cannot access free variable '%U'",
+                     PyTuple_GET_ITEM(f.code->co_localsplusnames, i.arg));
+        throw py::error_already_set();
+      }
+      push(exists(fast[i.arg]) ? wrap(value, sources.cell_contents(source_of(fast[i.arg])))
+                               : borrow(value));
+      return false;
+    }
+    case STORE_DEREF:
+    case DELETE_DEREF:
+      if (exists(fast[i.arg]))
+        throw Break(BreakId::side_effect, "assignment to a variable of an outer function");
+      PyCell_Set(fast[i.arg].ptr(), i.op == STORE_DEREF ? pop(f).ptr() : nullptr);
+      return false;
+    case LOAD_GLOBAL:
+      if (i.arg & 1) push({});
+      push(load_global(f, name_at(f, i.arg >> 1)));
+      return false;
+    case STORE_GLOBAL:
+    case DELETE_GLOBAL:
+      throw Break(BreakId::side_effect,
+                  cat("assignment to the global ", name_at(f, i.arg).cast<std::string>()));
+    case LOAD_ATTR: {
+      py::object o = pop(f);
+      push(load_attr(o, name_at(f, i.arg)));
+      return false;
+    }
+    case LOAD_METHOD: {
+      py::object o = pop(f);
+      push({});
+      push(load_attr(o, name_at(f, i.arg)));
+      return false;
+    }
+    case STORE_ATTR: {
+      py::object o = pop(f), v = pop(f);
+      store_attr(o, name_at(f, i.arg), v);
+      return false;
+    }
+    case BINARY_SUBSCR: {
+      py::object k = pop(f), o = pop(f);
+      push(subscript(o, k));
+      return false;
+    }
+    case STORE_SUBSCR: {
+      py::object k = pop(f), o = pop(f), v = pop(f);
+      store_subscript(o, k, v);
+      return false;
+    }
+    case DELETE_SUBSCR: {
+      py::object k = pop(f), o = pop(f);
+      if (exists(o)) throw Break(BreakId::side_effect, "del of an item");
+      if (PyObject_DelItem(o.ptr(), k.ptr()) != 0) throw py::error_already_set();
+      return false;
+    }
+    case BINARY_OP: {
+      py::object b = pop(f), a = pop(f);
+      push(operate(binary_operator(i.arg), {a, b}));
+      return false;
+    }
+    case UNARY_NEGATIVE: {
+      py::object a = pop(f);
+      push(operate(operator_named("neg"), {a}));
+      return false;
+    }
+    case UNARY_POSITIVE: {
+      py::object a = pop(f);
+      push(operate(operator_named("pos"), {a}));
+      return false;
+    }
+    case UNARY_INVERT: {
+      py::object a = pop(f);
+      push(operate(operator_named("invert"), {a}));
+      return false;
+    }
+    case UNARY_NOT: {
+      py::object a = pop(f);
+      push(py::bool_(!truth(a)));
+      return false;
+    }
+    case COMPARE_OP: {
+      py::object b = pop(f), a = pop(f);
+      push(compare(a, b, static_cast<int>(i.arg)));
+      return false;
+    }
+    case IS_OP: {
+      py::object b = pop(f), a = pop(f);
+      push(py::bool_(a.is(b) != (i.arg == 1)));
+      return false;
+    }
+    case CONTAINS_OP: {
+      py::object b = pop(f), a = pop(f);
+      const bool in = contains(b, a).ptr() == Py_True;
+      push(py::bool_(in != (i.arg == 1)));
+      return false;
+    }
+    case JUMP_FORWARD:
+    case JUMP_BACKWARD:
+    case JUMP_BACKWARD_NO_INTERRUPT:
+      jump();
+      return false;
+    case POP_JUMP_FORWARD_IF_TRUE:
+    case POP_JUMP_BACKWARD_IF_TRUE:
+      if (truth(pop(f))) jump();
+      return false;
+    case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_BACKWARD_IF_FALSE:
+      if (!truth(pop(f))) jump();
+      return false;
+    case POP_JUMP_FORWARD_IF_NONE:
+    case POP_JUMP_BACKWARD_IF_NONE:
+      if (pop(f).is_none()) jump();
+      return false;
+    case POP_JUMP_FORWARD_IF_NOT_NONE:
+    case POP_JUMP_BACKWARD_IF_NOT_NONE:
+      if (!pop(f).is_none()) jump();
+      return false;
+    case JUMP_IF_TRUE_OR_POP:
+      if (truth(peek(f, 1)))
+        jump();
+      else
+        pop(f);
+      return false;
+    case JUMP_IF_FALSE_OR_POP:
+      if (!truth(peek(f, 1)))
+        jump();
+      else
+        pop(f);
+      return false;
+    case GET_ITER:
+    case GET_YIELD_FROM_ITER: {
+      py::object o = pop(f);
+      push(iterate(o));
+      return false;
+    }
+    case FOR_ITER: {
+      py::object item = iter_next(peek(f, 1));
+      if (item) {
+        push(item);
+      } else {
+        pop(f);
+        jump();
+      }
+      return false;
+    }
+    case SEND: {
+      pop(f);
+      py::object item = iter_next(peek(f, 1));
+      if (item) {
+        push(item);
+      } else {
+        pop(f);
+        push(py::none());
+        jump();
+      }
+      return false;
+    }
+    case RETURN_GENERATOR:
+      push(py::none());
+      return false;  // the caller made the generator
+    case YIELD_VALUE:
+      result = pop(f);
+      f.yielded = true;
+      return true;
+    case RETURN_VALUE:
+      result = pop(f);
+      return true;
+    case BUILD_TUPLE:
+    case BUILD_LIST:
+    case BUILD_SET: {
+      Arguments items = pop_many(f, i.arg);
+      py::list list;
+      for (auto& o : items) list.append(o);
+      push(i.op == BUILD_LIST    ? py::object(list)
+           : i.op == BUILD_TUPLE ? py::object(py::tuple(list))
+                                 : py::object(py::set(list)));
+      return false;
+    }
+    case BUILD_MAP: {
+      Arguments items = pop_many(f, 2 * i.arg);
+      py::dict d;
+      for (size_t k = 0; k < items.size(); k += 2) d[items[k]] = items[k + 1];
+      push(d);
+      return false;
+    }
+    case BUILD_CONST_KEY_MAP: {
+      py::object keys = pop(f);
+      Arguments items = pop_many(f, i.arg);
+      py::dict d;
+      for (size_t k = 0; k < items.size(); k++)
+        d[py::handle(PyTuple_GET_ITEM(keys.ptr(), k))] = items[k];
+      push(d);
+      return false;
+    }
+    case BUILD_SLICE: {
+      Arguments items = pop_many(f, i.arg);
+      push(steal(
+          PySlice_New(items[0].ptr(), items[1].ptr(), i.arg == 3 ? items[2].ptr() : nullptr)));
+      return false;
+    }
+    case BUILD_STRING: {
+      Arguments items = pop_many(f, i.arg);
+      py::list list;
+      for (auto& o : items) list.append(o);
+      push(py::str("").attr("join")(list));
+      return false;
+    }
+    case FORMAT_VALUE: {
+      py::object spec = i.arg & 4 ? pop(f) : py::str(""), o = pop(f);
+      require_plain(o, operator_named("eq"));
+      if ((i.arg & 3) == 1) o = py::str(o);
+      if ((i.arg & 3) == 2) o = py::repr(o);
+      if ((i.arg & 3) == 3) o = steal(PyObject_ASCII(o.ptr()));
+      push(steal(PyObject_Format(o.ptr(), spec.ptr())));
+      return false;
+    }
+    case LIST_TO_TUPLE: {
+      py::object o = pop(f);
+      push(py::tuple(o));
+      return false;
+    }
+    case LIST_APPEND: {
+      py::object o = pop(f);
+      PyList_Append(peek(f, i.arg).ptr(), o.ptr());
+      return false;
+    }
+    case SET_ADD: {
+      py::object o = pop(f);
+      if (PySet_Add(peek(f, i.arg).ptr(), o.ptr()) != 0) throw py::error_already_set();
+      return false;
+    }
+    case MAP_ADD: {
+      py::object v = pop(f), k = pop(f);
+      if (PyDict_SetItem(peek(f, i.arg).ptr(), k.ptr(), v.ptr()) != 0)
+        throw py::error_already_set();
+      return false;
+    }
+    case LIST_EXTEND: {
+      py::object o = list_of(pop(f));
+      peek(f, i.arg).attr("extend")(o);
+      return false;
+    }
+    case SET_UPDATE: {
+      py::object o = list_of(pop(f));
+      peek(f, i.arg).attr("update")(o);
+      return false;
+    }
+    case DICT_UPDATE:
+    case DICT_MERGE: {
+      py::object o = contents(pop(f));
+      if (!PyDict_Check(o.ptr()))
+        throw Break(BreakId::instruction, "** of a mapping that is no dict");
+      if (PyDict_Merge(peek(f, i.arg).ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
+      return false;
+    }
+    case UNPACK_SEQUENCE:
+      unpack(f, i.arg, false, 0);
+      return false;
+    case UNPACK_EX:
+      unpack(f, i.arg & 0xff, true, i.arg >> 8);
+      return false;
+    case KW_NAMES:
+      f.kwnames = borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
+      return false;
+    case CALL:
+      call_instruction(f, i.arg);
+      return false;
+    case CALL_FUNCTION_EX:
+      call_function_ex(f, i.arg & 1);
+      return false;
+    case MAKE_FUNCTION:
+      make_function(f, i.arg);
+      return false;
+    case IMPORT_NAME: {
+      py::object from = pop(f), level = pop(f);
+      push(import_name(f, name_at(f, i.arg), level, from));
+      return false;
+    }
+    case IMPORT_FROM:
+      push(load_attr(peek(f, 1), name_at(f, i.arg)));
+      return false;
+    case LOAD_ASSERTION_ERROR:
+      push(borrow(PyExc_AssertionError));
+      return false;
+    case BEFORE_WITH: {
+      py::object manager = pop(f);
+      py::object exit = load_attr(manager, py::str("__exit__")),
+                 enter = load_attr(manager, py::str("__enter__"));
+      push(exit);
+      push(call(enter, {}));
+      return false;
+    }
+    case WITH_EXCEPT_START: {
+      py::object value = peek(f, 1);
+      push(call(peek(f, 4), {borrow((PyObject*)Py_TYPE(value.ptr())), value, py::none()}));
+      return false;
+    }
+    case PUSH_EXC_INFO: {
+      py::object value = pop(f);
+      push(f.handled.empty() ? py::none() : f.handled.back());
+      f.handled.push_back(value);
+      push(value);
+      return false;
+    }
+    case CHECK_EXC_MATCH: {
+      py::object type = pop(f);
+      push(py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
+      return false;
+    }
+    case POP_EXCEPT:
+      pop(f);
+      if (!f.handled.empty()) f.handled.pop_back();
+      return false;
+    case RERAISE:
+      raise_value(pop(f));
+    case RAISE_VARARGS: {
+      if (i.arg == 0 && !f.handled.empty()) raise_value(f.handled.back());
+      if (i.arg == 0) throw Break(BreakId::instruction, "raise without an exception");
+      py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(pop(f));
+      if (!PyExceptionInstance_Check(value.ptr()))
+        throw Break(BreakId::instruction, "raise of what is no exception");
+      if (cause)
+        PyException_SetCause(value.ptr(),
+                             cause.is_none() ? nullptr : instance_of(cause).release().ptr());
+      raise_value(value);
+    }
+    default:
+      throw Break(BreakId::instruction, cat("opcode ", static_cast<int>(i.op)));
+  }
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,474 @@
+// Objects as the captured code sees them: wrapping what was there before, attributes, containers, truth.
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "python/capture/tracer.h"
+#include "support/check.h"
+#include "support/text.h"
+#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/input_signature.h"
+
+namespace oxy::python {
+namespace {
+
+py::object steal(PyObject* o) {
+  if (o == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(o);
+}
+
+py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
+
+py::object type_object(py::handle o) {
+  return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
+}
+
+bool is_constant(PyObject* p) {
+  return p == Py_None || p == Py_Ellipsis || p == Py_NotImplemented || PyBool_Check(p) ||
+         PyLong_CheckExact(p) || PyFloat_CheckExact(p) || PyUnicode_CheckExact(p) ||
+         PyBytes_CheckExact(p) || PyComplex_CheckExact(p) || THPDtype_Check(p) ||
+         THPDevice_Check(p) || THPLayout_Check(p) || THPMemoryFormat_Check(p);
+}
+
+bool is_callable_constant(PyObject* p) {
+  return PyFunction_Check(p) || PyType_Check(p) || PyCFunction_Check(p) || PyModule_Check(p) ||
+         Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type ||
+         Py_TYPE(p) == &PyGetSetDescr_Type || Py_TYPE(p) == &PyMemberDescr_Type;
+}
+
+// Enum members, ops of torch and the like: one object for the life of the process.
+bool is_singleton(py::handle o) {
+  static const py::object& enum_type = *new py::object(py::module_::import("enum").attr("Enum"));
+  const std::string type = Py_TYPE(o.ptr())->tp_name;
+  return type == "OpOverload" || type == "OpOverloadPacket" ||
+         PyObject_IsInstance(o.ptr(), enum_type.ptr()) == 1;
+}
+
+[[noreturn]] void raise(PyObject* type, const std::string& text) {
+  PyErr_SetString(type, text.c_str());
+  throw py::error_already_set();
+}
+
+std::string str(py::handle o) { return py::str(o).cast<std::string>(); }
+
+}  // namespace
+
+void Tracer::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
+  guards.add({kind, source, borrow(expected.ptr()), number, {}, user_stack()});
+}
+
+Tracer::Known* Tracer::known(py::handle o) {
+  auto it = known_.find(o.ptr());
+  return it == known_.end() ? nullptr : &it->second;
+}
+
+bool Tracer::is_tensor(py::handle o) {
+  if (!THPVariable_Check(o.ptr())) return false;
+  Known* k = known(o);
+  return k != nullptr && k->value.has_value();
+}
+
+bool Tracer::exists(py::handle o) {
+  Known* k = known(o);
+  return k != nullptr && k->source.valid() && !k->value && !PyTuple_Check(o.ptr());
+}
+
+SourceId Tracer::source_of(py::handle existing) {
+  Known* k = known(existing);
+  if (k != nullptr && k->source.valid()) return k->source;
+  return sources.pinned(existing, "");
+}
+
+py::object Tracer::wrap(py::handle real, SourceId source) {
+  if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
+  PyObject* p = real.ptr();
+  py::object out = borrow(p);
+  if (THPVariable_Check(p)) {
+    out = wrap_tensor(real, source);
+  } else if (is_constant(p)) {
+    guard(GuardKind::Equals, source, real);
+  } else if (is_callable_constant(p) || is_singleton(real)) {
+    guard(GuardKind::IdIs, source, real);
+  } else if (PyTuple_Check(p)) {
+    out = wrap_tuple(real, source);
+  } else if (PySlice_Check(p) || PyRange_Check(p) || PyFrozenSet_CheckExact(p)) {
+    guard(GuardKind::IdIs, source, real);
+  } else {
+    guard(GuardKind::TypeIs, source, type_object(real));
+    Known& k = known_[p];
+    if (!k.source.valid()) k.source = source;
+    held_.push_back(out);
+  }
+  by_source_.emplace(source, out);
+  return out;
+}
+
+py::object Tracer::wrap_tensor(py::handle real, SourceId source) {
+  if (auto it = fake_of_.find(real.ptr()); it != fake_of_.end()) {
+    guards.add({GuardKind::SameAs, source, {}, 0, known(it->second)->source, user_stack()});
+    return it->second;
+  }
+  const at::Tensor& t = THPVariable_Unpack(real.ptr());
+  static const py::object& parameter =
+      *new py::object(py::module_::import("torch.nn").attr("Parameter"));
+  if (!THPVariable_CheckExact(real.ptr()) && Py_TYPE(real.ptr()) != (PyTypeObject*)parameter.ptr())
+    throw Break(BreakId::input_kind, cat("a ", Py_TYPE(real.ptr())->tp_name));
+  if (const char* what = bridge::why_unsupported(t)) throw Break(BreakId::input_kind, what);
+  guard(GuardKind::Tensor, source, real);
+  std::string name;
+  for (char c : sources.text(source)) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  py::object fake;
+  try {
+    fake = steal(THPVariable_Wrap(recorder_->add_input(t, name)));
+  } catch (const Unsupported& e) {
+    throw Break(BreakId::input_kind, e.what());
+  }
+  Known k;
+  k.source = source;
+  k.original = borrow(real.ptr());
+  k.value = ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
+  known_[fake.ptr()] = std::move(k);
+  held_.push_back(fake);
+  fake_of_.emplace(real.ptr(), fake);
+  fetch.push_back(source);
+  example_inputs.push_back(borrow(real.ptr()));
+  return fake;
+}
+
+py::object Tracer::wrap_tuple(py::handle real, SourceId source) {
+  guard(GuardKind::TypeIs, source, type_object(real));
+  guard(GuardKind::Length, source, {}, PyTuple_GET_SIZE(real.ptr()));
+  const auto n = static_cast<size_t>(PyTuple_GET_SIZE(real.ptr()));
+  py::tuple items(n);
+  bool same = true;
+  for (size_t i = 0; i < n; i++) {
+    PyObject* item = PyTuple_GET_ITEM(real.ptr(), i);
+    py::object w = wrap(item, sources.item(source, static_cast<int64_t>(i)));
+    same &= w.ptr() == item;
+    items[i] = std::move(w);
+  }
+  py::object out = borrow(real.ptr());
+  if (!same) {
+    out =
+        PyTuple_CheckExact(real.ptr())
+            ? py::object(items)
+            : steal(PyTuple_Type.tp_new(Py_TYPE(real.ptr()), py::make_tuple(items).ptr(), nullptr));
+  }
+  Known& k = known_[out.ptr()];
+  if (!k.source.valid()) k.source = source;
+  k.original = borrow(real.ptr());
+  held_.push_back(out);
+  return out;
+}
+
+// A list, dict or set that was there before, with its items wrapped; guards its keys or its length.
+py::object Tracer::contents(py::handle o) {
+  PyObject* p = o.ptr();
+  if (!exists(o)) return borrow(p);
+  if (known(o)->shadow) return known(o)->shadow;
+  const SourceId source = known(o)->source;
+  py::object shadow;
+  if (PyList_Check(p)) {
+    guard(GuardKind::Length, source, {}, PyList_GET_SIZE(p));
+    py::list items;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(p); i++)
+      items.append(wrap(PyList_GET_ITEM(p, i), sources.item(source, i)));
+    shadow = std::move(items);
+  } else if (PyDict_Check(p)) {
+    py::tuple keys = py::tuple(py::list(borrow(p).attr("keys")()));
+    guard(GuardKind::Keys, source, keys);
+    py::dict items;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.ptr()); i++) {
+      const py::handle key = PyTuple_GET_ITEM(keys.ptr(), i);
+      if (!is_constant(key.ptr()) && !is_callable_constant(key.ptr()) && !is_singleton(key))
+        throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
+      items[key] = wrap(PyDict_GetItemWithError(p, key.ptr()), sources.dict_item(source, key));
+    }
+    shadow = std::move(items);
+  } else {
+    throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name));
+  }
+  known(o)->shadow = shadow;
+  return shadow;
+}
+
+py::object Tracer::dict_get(py::handle dict, py::handle key) {
+  if (!exists(dict) || known(dict)->shadow) {
+    PyObject* found = PyDict_GetItemWithError(contents(dict).ptr(), key.ptr());
+    if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
+    return found ? borrow(found) : py::object();
+  }
+  const SourceId source = known(dict)->source;
+  PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
+  if (found == nullptr) {
+    if (PyErr_Occurred()) throw py::error_already_set();
+    guard(GuardKind::LacksKey, source, key);
+    return {};
+  }
+  return wrap(found, sources.dict_item(source, key));
+}
+
+py::object Tracer::type_of(py::handle o) {
+  Known* k = known(o);
+  return type_object(k && k->original && k->value ? k->original : py::handle(o));
+}
+
+// ---------------------------------------------------------------------------------------------------- attributes
+
+py::object Tracer::load_attr(py::handle o, py::handle name) {
+  PyObject* p = o.ptr();
+  if (is_tensor(o)) return tensor_attr(o, name);
+  if (PyModule_Check(p)) return module_member(o, name);
+  if (PyType_Check(p)) return load_type_attr(o, name);
+  if (PyFunction_Check(p) || is_constant(p) || Py_TYPE(p) == &PySuper_Type || PyMethod_Check(p) ||
+      PyCFunction_Check(p))
+    return steal(PyObject_GetAttr(p, name.ptr()));
+  return load_instance_attr(o, name);
+}
+
+py::object Tracer::module_member(py::handle module, py::handle name) {
+  SourceId dict = sources.instance_dict(sources.pinned(module, str(module.attr("__name__"))));
+  py::dict members = module.attr("__dict__");
+  if (PyObject* found = PyDict_GetItemWithError(members.ptr(), name.ptr()))
+    return wrap(found, sources.dict_item(dict, name));
+  py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
+  if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
+    throw Break(BreakId::attribute_protocol, cat("the module attribute ", str(name)));
+  return found;
+}
+
+py::object Tracer::load_type_attr(py::handle type, py::handle name) {
+  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  PyObject* raw = _PyType_Lookup(t, name.ptr());
+  if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  const SourceId source = sources.type_attribute(sources.pinned(type, t->tp_name), name);
+  const std::string kind = Py_TYPE(raw)->tp_name;
+  if (kind == "staticmethod" || kind == "classmethod") {
+    guard(GuardKind::IdIs, source, raw);
+    return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  }
+  if (PyFunction_Check(raw) || Py_TYPE(raw)->tp_descr_get == nullptr) return wrap(raw, source);
+  return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+}
+
+py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
+  PyObject* p = d.ptr();
+  const std::string kind = Py_TYPE(p)->tp_name;
+  if (kind == "staticmethod") return py::object(d.attr("__func__"));
+  if (kind == "classmethod")
+    return steal(PyMethod_New(py::object(d.attr("__func__")).ptr(), (PyObject*)type));
+  if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
+  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
+    return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
+  if (Py_TYPE(p)->tp_descr_get == nullptr) return borrow(p);
+  throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+}
+
+py::object Tracer::load_instance_attr(py::handle o, py::handle name) {
+  PyObject* p = o.ptr();
+  PyTypeObject* type = Py_TYPE(p);
+  const bool old = exists(o);
+  if (PyObject* own = _PyType_Lookup(type, py::str("__getattribute__").ptr());
+      own != nullptr && PyFunction_Check(own))
+    throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".__getattribute__"));
+  const std::string text = str(name);
+  if (text == "__class__") return type_object(o);
+  if (!old && type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
+  SourceId source = old ? known(o)->source : SourceId();
+  py::object pinned = type_object(o);
+  const SourceId on_type = sources.type_attribute(sources.pinned(pinned, type->tp_name), name);
+  PyObject* descriptor = _PyType_Lookup(type, name.ptr());
+  if (descriptor != nullptr) {
+    if (!is_constant(descriptor)) guard(GuardKind::IdIs, on_type, descriptor);
+    if (Py_TYPE(descriptor) == &PyProperty_Type) {
+      py::object getter = py::handle(descriptor).attr("fget");
+      return call(getter, {borrow(p)});
+    }
+    if (Py_TYPE(descriptor)->tp_descr_set != nullptr) {
+      if (text == "__dict__" && old) {
+        py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
+        return wrap(dict, sources.instance_dict(source));
+      }
+      if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
+        throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", text));
+      py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
+      return old ? wrap(value, sources.attribute(source, name)) : value;
+    }
+  } else {
+    guard(GuardKind::Missing, on_type);
+  }
+  if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+    py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
+    if (old) {
+      Known& k = known_[dict.ptr()];
+      if (!k.source.valid()) {
+        k.source = sources.instance_dict(source);
+        held_.push_back(dict);
+      }
+    }
+    if (py::object found = dict_get(dict, name)) return found;
+  }
+  if (descriptor != nullptr) {
+    if (is_constant(descriptor)) return wrap(descriptor, on_type);
+    if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return wrap(descriptor, on_type);
+    return bind(descriptor, o, type, name);
+  }
+  PyObject* fallback = _PyType_Lookup(type, py::str("__getattr__").ptr());
+  if (fallback != nullptr && PyFunction_Check(fallback)) {
+    guard(GuardKind::IdIs,
+          sources.type_attribute(sources.pinned(pinned, type->tp_name), py::str("__getattr__")),
+          fallback);
+    return call(fallback, {borrow(p), borrow(name.ptr())});
+  }
+  raise(PyExc_AttributeError, cat("'", type->tp_name, "' object has no attribute '", text, "'"));
+}
+
+void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
+  if (exists(o) || PyType_Check(o.ptr()) || PyModule_Check(o.ptr()))
+    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+  PyObject* setter = _PyType_Lookup(type, py::str("__setattr__").ptr());
+  if (setter != nullptr && PyFunction_Check(setter)) {
+    call(setter, {borrow(o.ptr()), borrow(name.ptr()), borrow(value.ptr())});
+    return;
+  }
+  PyObject* descriptor = _PyType_Lookup(type, name.ptr());
+  if (descriptor != nullptr && Py_TYPE(descriptor) == &PyProperty_Type) {
+    py::object fset = py::handle(descriptor).attr("fset");
+    if (fset.is_none()) raise(PyExc_AttributeError, cat("can't set attribute ", str(name)));
+    call(fset, {borrow(o.ptr()), borrow(value.ptr())});
+    return;
+  }
+  if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), value.ptr()) != 0) throw py::error_already_set();
+}
+
+// ---------------------------------------------------------------------------------------------------- protocols
+
+bool Tracer::truth(py::handle o) {
+  PyObject* p = o.ptr();
+  if (is_tensor(o)) throw Break(BreakId::data_dependent, "the truth of a tensor");
+  if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
+  if (exists(o) && PyDict_Check(p)) return PyDict_Size(contents(o).ptr()) > 0;
+  if (exists(o) && PyList_Check(p)) return PyList_Size(contents(o).ptr()) > 0;
+  for (const char* method : {"__bool__", "__len__"}) {
+    PyObject* found = _PyType_Lookup(Py_TYPE(p), py::str(method).ptr());
+    if (found == nullptr) continue;
+    if (PyFunction_Check(found)) return truth(call(found, {borrow(p)}));
+    if (exists(o))
+      throw Break(BreakId::builtin_on_existing, cat("the truth of a ", Py_TYPE(p)->tp_name));
+    const int yes = PyObject_IsTrue(p);
+    if (yes < 0) throw py::error_already_set();
+    return yes == 1;
+  }
+  return true;
+}
+
+py::object Tracer::subscript(py::handle o, py::handle key) {
+  PyObject* p = o.ptr();
+  static const py::object& getitem =
+      *new py::object(py::module_::import("operator").attr("getitem"));
+  if (is_tensor(o)) return operate(getitem, {borrow(p), borrow(key.ptr())});
+  if (is_tensor(key)) throw Break(BreakId::data_dependent, "a tensor as an index");
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__getitem__").ptr());
+  if (own != nullptr && PyFunction_Check(own)) return call(own, {borrow(p), borrow(key.ptr())});
+  if (exists(o) && PyDict_Check(p)) {
+    if (py::object found = dict_get(o, key)) return found;
+    if (!PyDict_CheckExact(p))
+      throw Break(BreakId::builtin_on_existing, "a dict that may have a default");
+    PyErr_SetObject(PyExc_KeyError, key.ptr());
+    throw py::error_already_set();
+  }
+  return steal(PyObject_GetItem(contents(o).ptr(), key.ptr()));
+}
+
+void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
+  static const py::object& setitem =
+      *new py::object(py::module_::import("operator").attr("setitem"));
+  if (is_tensor(o)) {
+    operate(setitem, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
+    return;
+  }
+  PyObject* own = _PyType_Lookup(Py_TYPE(o.ptr()), py::str("__setitem__").ptr());
+  if (own != nullptr && PyFunction_Check(own)) {
+    call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
+    return;
+  }
+  if (exists(o))
+    throw Break(BreakId::side_effect,
+                cat("assignment to an item of a ", Py_TYPE(o.ptr())->tp_name));
+  if (PyObject_SetItem(o.ptr(), key.ptr(), value.ptr()) != 0) throw py::error_already_set();
+}
+
+py::object Tracer::contains(py::handle container, py::handle item) {
+  PyObject* own = _PyType_Lookup(Py_TYPE(container.ptr()), py::str("__contains__").ptr());
+  if (own != nullptr && PyFunction_Check(own))
+    return py::bool_(truth(call(own, {borrow(container.ptr()), borrow(item.ptr())})));
+  if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
+  if (exists(container) && PyDict_Check(container.ptr()))
+    return py::bool_(static_cast<bool>(dict_get(container, item)));
+  py::object inside = contents(container);
+  if (mentions_tensor(item) || (!PyDict_Check(inside.ptr()) && mentions_tensor(inside)))
+    throw Break(BreakId::data_dependent, "a test of membership among tensors");
+  const int found = PySequence_Contains(inside.ptr(), item.ptr());
+  if (found < 0) throw py::error_already_set();
+  return py::bool_(found == 1);
+}
+
+py::object Tracer::compare(py::handle a, py::handle b, int op) {
+  static constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+  static const py::object& module = *new py::object(py::module_::import("operator"));
+  return operate(module.attr(kNames[op]), {borrow(a.ptr()), borrow(b.ptr())});
+}
+
+py::object Tracer::iterate(py::handle o) {
+  PyObject* p = o.ptr();
+  if (generators_.contains(p)) return borrow(p);
+  if (is_tensor(o)) {
+    const at::Tensor& t = THPVariable_Unpack(p);
+    if (t.dim() == 0) raise(PyExc_TypeError, "iteration over a 0-d tensor");
+    py::list items;
+    for (int64_t i = 0; i < t.size(0); i++) items.append(subscript(o, py::int_(i)));
+    return steal(PyObject_GetIter(items.ptr()));
+  }
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__iter__").ptr());
+  if (own != nullptr && PyFunction_Check(own)) return iterate(call(own, {borrow(p)}));
+  return steal(PyObject_GetIter(contents(o).ptr()));
+}
+
+py::object Tracer::iter_next(py::handle iterator) {
+  PyObject* p = iterator.ptr();
+  if (auto it = generators_.find(p); it != generators_.end()) {
+    if (it->second.is_none()) return {};
+    auto* frame = static_cast<TracedFrame*>(PyCapsule_GetPointer(it->second.ptr(), nullptr));
+    py::object value = interpret(*frame);
+    if (frame->yielded) return value;
+    generators_[p] = py::none();
+    return {};
+  }
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__next__").ptr());
+  if (own != nullptr && PyFunction_Check(own)) {
+    try {
+      return call(own, {borrow(p)});
+    } catch (py::error_already_set& e) {
+      if (e.matches(PyExc_StopIteration)) return {};
+      throw;
+    }
+  }
+  if (exists(iterator)) throw Break(BreakId::side_effect, "an iterator that was there before");
+  PyObject* next = PyIter_Next(p);
+  if (next == nullptr && PyErr_Occurred()) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(next);
+}
+
+py::object Tracer::list_of(py::handle iterable) {
+  py::list out;
+  py::object iterator = iterate(iterable);
+  while (py::object item = iter_next(iterator)) out.append(item);
+  return std::move(out);
+}
+
+}  // namespace oxy::python

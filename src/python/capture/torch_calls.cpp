@@ -1,0 +1,292 @@
+// Calls of torch: run on the fakes under the recorder, and kept as nodes of the Torch IR.
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <set>
+
+#include "python/capture/tracer.h"
+#include "support/text.h"
+#include "torch_bridge/fake_tensor.h"
+
+namespace oxy::python {
+namespace {
+
+py::object steal(PyObject* o) {
+  if (o == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(o);
+}
+
+py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
+
+std::string text(py::handle o) { return py::str(o).cast<std::string>(); }
+
+using Names = std::set<std::string>;
+
+// Attributes that the guards on a tensor's metadata keep fixed.
+const Names& constant_attributes() {
+  static const Names names = {
+      "shape",     "dtype",     "device",   "ndim",   "requires_grad", "layout",  "is_cuda",
+      "is_cpu",    "is_leaf",   "itemsize", "nbytes", "is_quantized",  "is_meta", "is_sparse",
+      "is_nested", "is_mkldnn", "is_mps",   "is_xpu", "is_sparse_csr"};
+  return names;
+}
+
+const Names& view_attributes() {
+  static const Names names = {"T", "mT", "H", "mH", "real", "imag"};
+  return names;
+}
+
+const Names& constant_methods() {
+  static const Names names = {"size",       "dim",          "numel",          "ndimension",
+                              "stride",     "element_size", "is_contiguous",  "is_floating_point",
+                              "is_complex", "is_signed",    "storage_offset", "get_device",
+                              "nelement",   "__len__",      "is_inference",   "is_conj",
+                              "is_neg"};
+  return names;
+}
+
+const Names& value_methods() {
+  static const Names names = {"item",      "tolist",       "__bool__", "__int__", "__float__",
+                              "__index__", "__contains__", "equal",    "allclose"};
+  return names;
+}
+
+const Names& forbidden_methods() {
+  static const Names names = {"numpy",           "__array__",     "data_ptr",       "storage",
+                              "untyped_storage", "__dlpack__",    "_typed_storage", "share_memory_",
+                              "is_shared",       "pin_memory",    "set_",           "backward",
+                              "register_hook",   "retain_grad",   "requires_grad_", "resize_",
+                              "__setstate__",    "__reduce_ex__", "detach_",        "swap_tensors"};
+  return names;
+}
+
+// Functions whose result depends on types and the global state that is guarded as a whole.
+const Names& constant_functions() {
+  static const Names names = {"torch.is_grad_enabled",
+                              "torch.get_default_dtype",
+                              "torch.is_inference_mode_enabled",
+                              "torch.is_autocast_enabled",
+                              "torch.get_autocast_dtype",
+                              "torch.is_autocast_cpu_enabled",
+                              "torch.is_autocast_cache_enabled",
+                              "torch._C._get_tracing_state",
+                              "torch._C._is_torch_function_mode_enabled",
+                              "torch._C._is_torch_function_enabled",
+                              "torch.promote_types",
+                              "torch.can_cast",
+                              "torch.result_type",
+                              "torch.is_floating_point",
+                              "torch.is_complex",
+                              "torch.numel"};
+  return names;
+}
+
+bool is_leaf_module(const std::string& module) {
+  return module == "torch.nn.functional" || module == "torch.functional" ||
+         module == "torch._tensor";
+}
+
+std::string module_name(py::handle callable) {
+  PyObject* m = PyObject_GetAttrString(callable.ptr(), "__module__");
+  if (m == nullptr) PyErr_Clear();
+  py::object held = py::reinterpret_steal<py::object>(m);
+  return held && py::isinstance<py::str>(held) ? text(held) : std::string();
+}
+
+// The name in torch of a function that is called as a whole; empty for all else.
+const std::string& torch_name(py::handle callable) {
+  static auto& names = *new std::unordered_map<PyObject*, std::string>();
+  auto it = names.find(callable.ptr());
+  if (it != names.end()) return it->second;
+  std::string name;
+  const std::string type = Py_TYPE(callable.ptr())->tp_name;
+  const bool function = PyFunction_Check(callable.ptr()) && is_leaf_module(module_name(callable));
+  if (function || PyCFunction_Check(callable.ptr()) || type == "OpOverload" ||
+      type == "OpOverloadPacket") {
+    name = qualified_name(callable);
+    if (!name.starts_with("torch.")) name = function ? "torch.?" : "";
+  }
+  if (!name.empty()) callable.inc_ref();  // kept, so that its address stays its own
+  static const std::string& none = *new std::string();
+  return name.empty() ? none : names.emplace(callable.ptr(), name).first->second;
+}
+
+}  // namespace
+
+py::object Tracer::tensor_attr(py::handle tensor, py::handle name) {
+  const std::string n = text(name);
+  if (n == "__class__") return type_of(tensor);
+  if (constant_attributes().contains(n)) return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
+  if (view_attributes().contains(n)) {
+    static const py::object& get = *new py::object(py::module_::import("builtins").attr("getattr"));
+    return record(ir::NodeKind::CallFunction, "builtins.getattr", get,
+                  {borrow(tensor.ptr()), borrow(name.ptr())}, {});
+  }
+  PyObject* found = _PyType_Lookup(Py_TYPE(tensor.ptr()), name.ptr());
+  if (found != nullptr && (PyFunction_Check(found) || Py_TYPE(found) == &PyMethodDescr_Type ||
+                           Py_TYPE(found) == &PyWrapperDescr_Type))
+    return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
+  if (found == nullptr) {
+    PyErr_Format(PyExc_AttributeError, "'Tensor' object has no attribute '%U'", name.ptr());
+    throw py::error_already_set();
+  }
+  throw Break(BreakId::tensor_attribute, cat("Tensor.", n));
+}
+
+std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& args,
+                                             Keywords& kwargs) {
+  PyObject* p = callable.ptr();
+  if (PyCFunction_Check(p) || Py_TYPE(p) == &_PyMethodWrapper_Type) {
+    py::object self = steal(PyObject_GetAttrString(p, "__self__"));
+    if (is_tensor(self)) return call_method(self, text(callable.attr("__name__")), args, kwargs);
+  }
+  if (PyFunction_Check(p) && !args.empty() && is_tensor(args[0]) &&
+      module_name(callable) == "torch._tensor") {
+    py::object self = args[0];
+    return call_method(self, text(callable.attr("__name__")), {args.begin() + 1, args.end()},
+                       kwargs);
+  }
+  const std::string& name = torch_name(callable);
+  if (name.empty()) return std::nullopt;
+  if (constant_functions().contains(name)) return call_real(callable, args, kwargs);
+  if (name == "torch._C._set_grad_enabled" || !name.starts_with("torch._C._") ||
+      name.starts_with("torch._C._nn") || name.starts_with("torch._C._fft") ||
+      name.starts_with("torch._C._linalg") || name.starts_with("torch._C._special"))
+    return record(ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable, args,
+                  kwargs);
+  throw Break(BreakId::torch_call, name);
+}
+
+py::object Tracer::call_method(py::handle tensor, const std::string& name, const Arguments& args,
+                               const Keywords& kwargs) {
+  if (value_methods().contains(name)) throw Break(BreakId::data_dependent, cat("Tensor.", name));
+  if (forbidden_methods().contains(name)) throw Break(BreakId::torch_call, cat("Tensor.", name));
+  if (constant_methods().contains(name)) return call_real(tensor.attr(name.c_str()), args, kwargs);
+  Arguments all = args;
+  all.insert(all.begin(), borrow(tensor.ptr()));
+  return record(ir::NodeKind::CallMethod, name, {}, all, kwargs);
+}
+
+py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::handle callable,
+                          const Arguments& args, const Keywords& kwargs) {
+  auto value = [this](py::handle o) -> std::optional<ir::ValueId> {
+    Known* k = known(o);
+    return k ? k->value : std::nullopt;
+  };
+  std::vector<ir::Arg> ir_args;
+  Arguments seen;
+  for (const auto& a : args) {
+    seen.push_back(exists(a) ? contents(a) : generators_.contains(a.ptr()) ? list_of(a) : a);
+    ir_args.push_back(arg_from_python(*ir, seen.back(), value));
+  }
+  std::string name = target;
+  if (kind == ir::NodeKind::CallFunction && name.empty())
+    name = cat("@obj", ir->add_object(borrow(callable.ptr())));
+  ir::Node& node = ir->graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
+  py::dict named;
+  for (const auto& [key, a] : kwargs) {
+    py::object seen_value = exists(a) ? contents(a) : a;
+    node.kwargs.emplace_back(text(key), arg_from_python(*ir, seen_value, value));
+    named[key] = seen_value;
+  }
+  std::vector<ir::Frame> stack = user_stack();
+  node.stack = ir->graph.add_stack(stack);
+  if (kind == ir::NodeKind::CallFunction) ir->bound_of(node.id) = borrow(callable.ptr());
+  const ir::NodeId id = node.id;
+  recorder_->set_position(std::move(stack), id);
+  if (name.starts_with("torch.ops.") && !name.starts_with("torch.ops.aten.")) {
+    const size_t dot = name.find('.', 10);
+    if (dot != std::string::npos)
+      recorder_->expect_op(cat(name.substr(10, dot - 10),
+                               "::", name.substr(dot + 1, name.find('.', dot + 1) - dot - 1)));
+  }
+  py::tuple positional(seen.size());
+  for (size_t i = 0; i < seen.size(); i++) positional[i] = seen[i];
+  py::object function = borrow(callable.ptr());
+  if (kind == ir::NodeKind::CallMethod) {
+    function = steal(PyObject_GetAttrString(seen[0].ptr(), target.c_str()));
+    positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
+  }
+  recorder_->enter();
+  py::object result = py::reinterpret_steal<py::object>(
+      PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
+  std::optional<py::error_already_set> error;
+  if (!result) error.emplace();
+  recorder_->leave();
+  if (error) {
+    ir->graph.kill(id);
+    if (recorder_->failure()) throw Break(BreakId::torch_call, *recorder_->failure());
+    if (error->matches(PyExc_NotImplementedError)) throw Break(BreakId::torch_call, error->what());
+    throw *error;
+  }
+  // Leaving a recording restores the grad mode; here the captured code has just set it.
+  if (name == "torch._C._set_grad_enabled") c10::GradMode::set_enabled(truth(args.at(0)));
+  note_results(result, ir->graph.node(id).outputs[0]);
+  return result;
+}
+
+// Every tensor that comes back must be the recording's own.
+void Tracer::note_results(py::handle result, ir::ValueId value) {
+  PyObject* p = result.ptr();
+  held_.push_back(borrow(p));
+  if (THPVariable_Check(p)) {
+    const at::Tensor& t = THPVariable_Unpack(p);
+    if (!recorder_->owns(t))
+      throw Break(BreakId::torch_call, "it returns a tensor that the recording did not make");
+    recorder_->seal(t);
+    ir->graph.value(value).type = ir::Type::of(bridge::type_of(t));
+    Known& k = known_[p];
+    if (!k.value) k.value = value;
+  } else if (PyTuple_Check(p) || PyList_Check(p)) {
+    static const py::object& getitem =
+        *new py::object(py::module_::import("operator").attr("getitem"));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++) {
+      ir::Node& item = ir->graph.add_call(ir::NodeKind::CallFunction, "operator.getitem",
+                                          {value, static_cast<int64_t>(i)}, {ir::Type::opaque()});
+      item.stack = ir->graph.def(value).stack;
+      ir->bound_of(item.id) = getitem;
+      note_results(PySequence_Fast_GET_ITEM(p, i), item.outputs[0]);
+    }
+  } else if (p != Py_None) {
+    throw Break(BreakId::torch_call, cat("it returns a ", Py_TYPE(p)->tp_name));
+  }
+}
+
+py::object Tracer::operate(py::handle function, const Arguments& args) {
+  const std::string name = text(function.attr("__name__"));
+  for (const auto& a : args) {
+    if (mentions_tensor(a) && !PyList_Check(a.ptr()) && !PyTuple_Check(a.ptr()))
+      return record(ir::NodeKind::CallFunction, cat("operator.", name), function, args, {});
+  }
+  std::string base = name;
+  while (base.ends_with("_")) base.pop_back();
+  auto method = [&](size_t i, const std::string& dunder) -> PyObject* {
+    PyObject* m = _PyType_Lookup(Py_TYPE(args[i].ptr()), py::str(dunder).ptr());
+    return m != nullptr && PyFunction_Check(m) ? m : nullptr;
+  };
+  if (PyObject* m = method(0, cat("__", base, "__"))) {
+    py::object out = call(m, args);
+    if (out.ptr() != Py_NotImplemented) return out;
+  }
+  if (name.starts_with("i") && name.size() > 2 && exists(args[0]) && PyList_Check(args[0].ptr()))
+    throw Break(BreakId::side_effect, cat("operator.", name));
+  if (args.size() == 2 && name.starts_with("i"))
+    if (PyObject* m = method(0, cat("__", base.substr(1), "__"))) return call(m, args);
+  if (args.size() == 2)
+    if (PyObject* m = method(1, cat("__r", base, "__"))) return call(m, {args[1], args[0]});
+  const bool comparison =
+      name == "eq" || name == "ne" || name == "lt" || name == "le" || name == "gt" || name == "ge";
+  Arguments plain;
+  for (const auto& a : args) {
+    const bool container = PyList_Check(a.ptr()) || PyDict_Check(a.ptr());
+    plain.push_back(container ? contents(a) : a);
+    if (exists(a) && !container &&
+        Py_TYPE(a.ptr())->tp_richcompare != PyBaseObject_Type.tp_richcompare)
+      throw Break(BreakId::builtin_on_existing, cat("operator.", name));
+    if (comparison && mentions_tensor(a))
+      throw Break(BreakId::data_dependent, "a comparison of containers of tensors");
+  }
+  return call_real(function, plain, {});
+}
+
+}  // namespace oxy::python

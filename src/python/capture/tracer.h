@@ -1,0 +1,157 @@
+// One capture: a function is interpreted on the real objects that it meets, tensors apart, which are fakes.
+//
+// Whatever the code makes (lists, dicts, objects, closures) is really made, with fakes in the place of tensors, so that
+// CPython's own types give it its meaning. What was there before the call (found through a source) is never changed and
+// never handed to code that the interpreter does not see: reading from it leaves a guard. Calls of torch run on the fakes
+// and become nodes of the Torch IR. A Break ends the capture; an exception of the captured code unwinds its frames as in
+// CPython and, when nobody handles it, comes out of `run` as it is.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "python/bytecode/code.h"
+#include "python/capture/rebuild.h"
+#include "python/guards/guard.h"
+#include "python/torch_ir.h"
+#include "torch_bridge/recorder.h"
+
+namespace oxy::python {
+
+enum class BreakId : uint8_t {
+#define OXY_BREAK(id, message, hint) id,
+#include "python/capture/breaks.def"
+#undef OXY_BREAK
+};
+
+// Capture cannot go on. what(): message, detail and hint; the user's stack with it.
+class Break : public std::runtime_error {
+ public:
+  Break(BreakId id, std::string detail);
+  BreakId id;
+  std::vector<ir::Frame> stack;
+};
+
+// A function being interpreted. localsplus as in CPython: locals, cells, free variables.
+struct TracedFrame {
+  py::object function;
+  PyCodeObject* code = nullptr;
+  std::shared_ptr<const Bytecode> bytecode;
+  std::vector<py::object> fast, stack;
+  size_t next = 0;     // instruction
+  py::object kwnames;  // of the call that follows
+  bool yielded = false;
+  std::vector<py::object> handled;  // exceptions that the frame's handlers have put aside
+};
+
+using Arguments = std::vector<py::object>;
+using Keywords = std::vector<std::pair<py::object, py::object>>;
+
+class Tracer {
+ public:
+  Tracer();
+  ~Tracer();
+
+  // Interprets `function` on its bound arguments (localsplus order, arguments first).
+  void run(py::handle function, std::span<const py::object> bound);
+
+  // After `run`.
+  SourceTable sources;
+  GuardSet guards;
+  std::shared_ptr<TorchIr> ir = std::make_shared<TorchIr>();  // its result: a tuple of tensors
+  std::vector<SourceId> fetch;  // of a hit: the graph's inputs, then what the result refers to
+  size_t input_count = 0;
+  std::vector<py::object> example_inputs;
+  Rebuild result;
+  bool result_requires_grad = false;
+  std::vector<ir::Frame> user_stack() const;
+
+ private:
+  struct Known {
+    SourceId source;      // of what was there before
+    py::object original;  // the real tensor behind a fake; the tuple behind a wrapped one
+    py::object shadow;    // a list, dict or set with its items wrapped
+    std::optional<ir::ValueId> value;  // of tensors
+  };
+
+  // interpret.cpp
+  py::object interpret(TracedFrame& frame);
+  bool step(TracedFrame& frame, py::object& result);
+  void call_instruction(TracedFrame& frame, uint32_t count);
+  void call_function_ex(TracedFrame& frame, bool keywords);
+  void unpack(TracedFrame& frame, uint32_t before, bool rest, uint32_t after);
+  void make_function(TracedFrame& frame, uint32_t flags);
+  py::object load_global(TracedFrame& frame, py::handle name);
+  py::object import_name(TracedFrame& frame, py::handle name, py::handle level, py::handle from);
+
+  // objects.cpp
+  py::object wrap(py::handle real, SourceId source);
+  py::object wrap_tensor(py::handle real, SourceId source);
+  py::object wrap_tuple(py::handle real, SourceId source);
+  Known* known(py::handle o);
+  bool is_tensor(py::handle o);
+  bool exists(py::handle o);  // it was there before, and is not a constant
+  SourceId source_of(py::handle existing);
+  py::object contents(py::handle o);  // what to read instead of an existing container
+  py::object load_attr(py::handle o, py::handle name);
+  py::object load_instance_attr(py::handle o, py::handle name);
+  py::object load_type_attr(py::handle type, py::handle name);
+  py::object bind(py::handle descriptor, py::handle o, PyTypeObject* type, py::handle name);
+  py::object module_member(py::handle module, py::handle name);
+  py::object dict_get(py::handle dict, py::handle key);  // null where it is not there
+  void store_attr(py::handle o, py::handle name, py::handle value);
+  bool truth(py::handle o);
+  py::object type_of(py::handle o);
+  py::object subscript(py::handle o, py::handle key);
+  void store_subscript(py::handle o, py::handle key, py::handle value);
+  py::object contains(py::handle container, py::handle item);
+  py::object compare(py::handle a, py::handle b, int op);
+  py::object iterate(py::handle o);
+  py::object iter_next(py::handle iterator);  // null at the end
+  py::object list_of(py::handle iterable);
+  void guard(GuardKind kind, SourceId source, py::handle expected = {}, int64_t number = 0);
+
+  // calls.cpp
+  py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
+  py::object call_function(py::handle function, Arguments args, Keywords kwargs);
+  py::object call_type(py::handle type, Arguments args, Keywords kwargs);
+  py::object call_native(py::handle callable, Arguments args, Keywords kwargs);
+  std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
+  py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
+  void require_plain(py::handle o, py::handle callable);
+  bool mentions_tensor(py::handle o, int depth = 0);
+  bool mentions_tensor(const Arguments& args, const Keywords& kwargs);
+
+  // torch_calls.cpp
+  py::object tensor_attr(py::handle tensor, py::handle name);
+  std::optional<py::object> call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
+  py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
+                         const Keywords& kwargs);
+  py::object record(ir::NodeKind kind, const std::string& target, py::handle callable,
+                    const Arguments& args, const Keywords& kwargs);
+  py::object operate(py::handle function,
+                     const Arguments& args);  // an operator on tensors, or on constants
+  void note_results(py::handle result, ir::ValueId value);
+
+  // rebuild_plan.cpp
+  Rebuild plan_rebuild(py::handle o, std::vector<ir::Arg>& outputs, int depth = 0);
+  uint32_t fetched(SourceId source);
+  void finish(py::handle returned);
+
+  std::vector<TracedFrame*> frames_;
+  std::unordered_map<PyObject*, Known> known_;
+  std::unordered_map<PyObject*, py::object> generators_;
+  std::unordered_map<SourceId, py::object> by_source_;
+  std::unordered_map<PyObject*, py::object> fake_of_;  // by real tensor
+  std::vector<py::object> held_;
+  std::unordered_map<PyObject*, uint32_t> output_of_;
+  std::unique_ptr<bridge::Recorder> recorder_;
+  size_t steps_ = 0;
+};
+
+// The bytecode of a code object, kept for as long as the process lives.
+std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
+
+}  // namespace oxy::python

@@ -1,0 +1,15 @@
+// The callable that oxyfuel.compile returns for a function: guards, then the captured graph, all natively.
+#pragma once
+
+#include <Python.h>
+
+namespace oxy::python {
+
+// The type `CompiledFunction(function, compile, report, fullgraph, limit)`, a new reference; nullptr with an exception set.
+//   compile(torch_graph, example_inputs) -> callable that takes the inputs and returns a tuple of the outputs
+//   report(kind, text, stack)  "break", "recompile", "limit", "grad", "failed", "captured"; what it raises, the call raises
+//   fullgraph                  a break is an error, raised by report
+//   limit                      captures kept; more different calls than that run in eager
+PyObject* make_compiled_function_type();
+
+}  // namespace oxy::python

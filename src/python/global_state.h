@@ -1,0 +1,36 @@
+// The state of torch that no argument shows and that compiled code depends on.
+#pragma once
+
+#include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+namespace oxy::python {
+
+// Settings of torch that the recording may have read; a plan holds for one state of them.
+struct GlobalState {
+  bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  at::ScalarType autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  caffe2::TypeMeta default_dtype = c10::get_default_dtype();
+  bool grad_mode = c10::GradMode::is_enabled();
+  bool deterministic = at::globalContext().deterministicAlgorithms();
+  bool flash = at::globalContext().userEnabledFlashSDP();
+  bool math = at::globalContext().userEnabledMathSDP();
+  friend bool operator==(const GlobalState&, const GlobalState&) = default;
+};
+
+// Something listens to every op or transforms it: only the ops themselves can tell it what happens.
+inline bool is_observed() {
+  constexpr c10::DispatchKeySet transforms(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Functionalize,
+       c10::DispatchKey::PreDispatch, c10::DispatchKey::PythonDispatcher});
+  return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
+         at::impl::torch_function_mode_enabled() ||
+         !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
+}
+
+}  // namespace oxy::python
