@@ -1,0 +1,73 @@
+"""Every entry of the corpus: compiled, it does what it does in eager; captured, it is the graph TorchDynamo captures."""
+
+import functools
+
+import oracle
+import pytest
+import torch
+import torch._dynamo
+from corpus import ENTRIES, FAMILIES
+
+import oxyfuel
+
+# Why a graph of `oxyfuel.compile` differs from TorchDynamo's, by the entry's id: differences that are meant to stay.
+MEANT_DIFFERENCES: dict[str, str] = {}
+
+# Where TorchDynamo itself does not give eager's result.
+DYNAMO_FAULTS = {
+    "exceptions-shape_error": "an error under fake tensors has a class and a text of its own"
+}
+
+# An extension built without the front end leaves only the backend of torch.compile to test.
+HAS_FRONT_END = hasattr(oxyfuel, "compile") and hasattr(oxyfuel._C, "CompiledFunction")
+needs_front_end = pytest.mark.skipif(not HAS_FRONT_END, reason="built without the front end")
+every_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.id)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    torch._dynamo.reset()
+    oxyfuel.reset()
+
+
+@every_entry
+def test_values_through_dynamo(entry):
+    if entry.id in DYNAMO_FAULTS:
+        pytest.skip(DYNAMO_FAULTS[entry.id])
+    compiler = functools.partial(torch.compile, backend="oxyfuel", dynamic=False)
+    found = oracle.value_differences(entry, compiler)
+    assert not found, "\n".join(found)
+
+
+@needs_front_end
+@every_entry
+def test_values(entry):
+    found = oracle.value_differences(entry, oxyfuel.compile)
+    assert not found, "\n".join(found)
+
+
+@needs_front_end
+@every_entry
+def test_graphs(entry):
+    if entry.beyond_dynamo:
+        pytest.skip("TorchDynamo captures no full graph")
+    if entry.id in MEANT_DIFFERENCES:
+        pytest.xfail(MEANT_DIFFERENCES[entry.id])
+    ours = oracle.collected(entry, lambda f, backend: oxyfuel.compile(f, backend=backend))
+    found = oracle.graph_differences(entry, oracle.dynamo_graphs(entry), ours)
+    assert not found, found
+
+
+def test_the_corpus_is_whole():
+    ids = [e.id for e in ENTRIES]
+    assert len(ids) == len(set(ids)) >= 220
+    assert all(family.entries for family in FAMILIES)
+
+
+@every_entry
+def test_entries_are_fresh_and_equal(entry):
+    """Eager against eager: two makings give equal calls that share nothing."""
+    assert not oracle.value_differences(entry, lambda function: function)
