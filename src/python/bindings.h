@@ -11,5 +11,6 @@ void bind_settings(pybind11::module_& m);
 void bind_recording(pybind11::module_& m);
 void bind_execution(pybind11::module_& m);
 void bind_guards(pybind11::module_& m);
+void bind_bytecode(pybind11::module_& m);
 
 }  // namespace oxy::python

@@ -7,4 +7,5 @@ PYBIND11_MODULE(_C, m) {
   oxy::python::bind_recording(m);
   oxy::python::bind_execution(m);
   oxy::python::bind_guards(m);
+  oxy::python::bind_bytecode(m);
 }

@@ -1,0 +1,86 @@
+// Instructions to bytes and tables, and the code object around them.
+#include "python/bytecode/flow.h"
+#include "python/bytecode/layout.h"
+#include "python/bytecode/make_code.h"
+#include "python/bytecode/tables.h"
+#include "python/cpython/opcodes.h"
+#include "python/cpython/reference.h"
+#include "support/check.h"
+
+namespace oxy::python {
+
+namespace {
+
+std::string bytes_of(const Layout& layout) {
+  std::string bytes;
+  auto unit = [&](int op, uint32_t arg) {
+    bytes.push_back(static_cast<char>(op));
+    bytes.push_back(static_cast<char>(arg & 255));
+  };
+  for (size_t i = 0; i < layout.ops.size(); ++i) {
+    for (int left = layout.prefixes[i]; left > 0; --left)
+      unit(EXTENDED_ARG, layout.args[i] >> 8 * left);
+    unit(layout.ops[i], layout.args[i]);
+    bytes.append(2 * opcode_info(layout.ops[i]).caches, '\0');
+  }
+  return bytes;
+}
+
+std::string locations_of(const Bytecode& bytecode, const Layout& layout, int first_line) {
+  std::vector<LocatedUnits> entries;
+  for (size_t i = 0; i < bytecode.instructions.size(); ++i)
+    entries.push_back({layout.start[i + 1] - layout.start[i], bytecode.instructions[i].location});
+  return write_locations(entries, first_line);
+}
+
+std::string ranges_of(const Bytecode& bytecode, const Layout& layout) {
+  std::vector<ExceptionRange> ranges = bytecode.ranges;
+  for (ExceptionRange& range : ranges) {
+    range.start = layout.start[range.start];
+    range.end = layout.start[range.end];
+    range.target = layout.start[range.target];
+  }
+  return write_ranges(ranges);
+}
+
+Reference to_python(const std::string& bytes) {
+  return Reference(PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size())));
+}
+
+}  // namespace
+
+PyCodeObject* make_code(const Bytecode& bytecode, const CodeShape& shape, PyCodeObject* like) {
+  Layout layout = lay_out(bytecode);
+  Reference bytes = to_python(bytes_of(layout));
+  Reference locations = to_python(locations_of(bytecode, layout, like->co_firstlineno));
+  Reference ranges = to_python(ranges_of(bytecode, layout));
+  if (!bytes || !locations || !ranges) return nullptr;
+  return PyCode_NewWithPosOnlyArgs(
+      shape.arguments, shape.positional_only, shape.keyword_only,
+      static_cast<int>(PyTuple_GET_SIZE(shape.variables)), stack_depths(bytecode, shape.flags).most,
+      shape.flags, bytes.get(), shape.constants, shape.names, shape.variables, shape.free_variables,
+      shape.cell_variables, like->co_filename, shape.name, shape.qualified_name,
+      like->co_firstlineno, locations.get(), ranges.get());
+}
+
+PyCodeObject* assemble(const Bytecode& bytecode, PyCodeObject* like) {
+  Reference variables(PyCode_GetVarnames(like));
+  Reference cells(PyCode_GetCellvars(like));
+  Reference frees(PyCode_GetFreevars(like));
+  if (!variables || !cells || !frees) return nullptr;
+  CodeShape shape;
+  shape.arguments = like->co_argcount;
+  shape.positional_only = like->co_posonlyargcount;
+  shape.keyword_only = like->co_kwonlyargcount;
+  shape.flags = like->co_flags;
+  shape.constants = like->co_consts;
+  shape.names = like->co_names;
+  shape.variables = variables.get();
+  shape.cell_variables = cells.get();
+  shape.free_variables = frees.get();
+  shape.name = like->co_name;
+  shape.qualified_name = like->co_qualname;
+  return make_code(bytecode, shape, like);
+}
+
+}  // namespace oxy::python

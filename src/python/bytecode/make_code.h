@@ -1,0 +1,24 @@
+// A new code object from instructions and everything else that a code object has.
+#pragma once
+
+#include "python/bytecode/code.h"
+
+namespace oxy::python {
+
+// Borrowed references; the tuples are what code.replace calls them.
+struct CodeShape {
+  int arguments = 0, positional_only = 0, keyword_only = 0;
+  int flags = 0;
+  PyObject* constants = nullptr;
+  PyObject* names = nullptr;
+  PyObject* variables = nullptr;
+  PyObject* cell_variables = nullptr;
+  PyObject* free_variables = nullptr;
+  PyObject* name = nullptr;
+  PyObject* qualified_name = nullptr;
+};
+
+// File name and first line are `like`'s. A new reference, nullptr with an exception set.
+PyCodeObject* make_code(const Bytecode& bytecode, const CodeShape& shape, PyCodeObject* like);
+
+}  // namespace oxy::python
