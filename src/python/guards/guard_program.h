@@ -31,7 +31,7 @@ class GuardProgram {
   // Whether every guard holds; on true, `fetched` is filled. Runs no Python code, never raises. Needs the GIL.
   bool check(PyObject* const* locals, Fetched& fetched);
   // The same without what was kept from earlier checks: the reference for tests.
-  bool check_fully(PyObject* const* locals, Fetched& fetched);
+  bool check_fully(PyObject* const* locals, Fetched& fetched) const;
 
   struct Failure {
     size_t guard;      // position in the set

@@ -20,6 +20,7 @@ GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
     guards_.push_back(prepared(g));
   }
   place_guards(by_source);
+  link_nodes();
 }
 
 std::vector<bool> GuardWalk::needed() const {
@@ -46,6 +47,20 @@ void GuardWalk::place_guards(const std::vector<std::vector<uint32_t>>& by_source
     node.last_guard = static_cast<uint32_t>(order_.size());
     for (uint32_t g : by_source[i]) node.may_miss |= guards_[g].kind == GuardKind::Missing;
     nodes_.push_back(node);
+  }
+}
+
+void GuardWalk::link_nodes() {
+  std::vector<uint32_t> position(sources_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    position[nodes_[i].id.index] = static_cast<uint32_t>(i);
+    SourceId base = nodes_[i].step.base;
+    if (base) nodes_[position[base.index]].children.push_back(static_cast<uint32_t>(i));
+  }
+  for (const Guard& g : guards_) {
+    if (!g.other) continue;
+    nodes_[position[g.source.index]].compared = true;
+    nodes_[position[g.other.index]].compared = true;
   }
 }
 

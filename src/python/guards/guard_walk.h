@@ -13,6 +13,8 @@ struct WalkNode {
   SourceStep step;
   uint32_t first_guard = 0, last_guard = 0;  // in GuardWalk::order
   bool may_miss = false;                     // a Missing guard wants that nothing is found
+  bool compared = false;                     // in a SameAs or NotSameAs
+  std::vector<uint32_t> children;            // positions in GuardWalk::nodes
 };
 
 class GuardWalk {
@@ -53,6 +55,7 @@ class GuardWalk {
  private:
   std::vector<bool> needed() const;
   void place_guards(const std::vector<std::vector<uint32_t>>& by_source);
+  void link_nodes();
 
   SourceTable sources_;
   std::vector<Guard> guards_;

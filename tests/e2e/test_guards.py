@@ -1,0 +1,463 @@
+"""Guards: every kind, and every way to change what they look at, with what was cached compared to the full walk."""
+
+import collections
+import gc
+import sys
+import types
+import weakref
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from oxyfuel._C import GuardKind as K
+from oxyfuel._C import GuardProgram, GuardSet, SourceTable
+
+
+def one(kind, value, expected=None, number=0):
+    """A program with one guard on its only argument, which holds for `value`."""
+    t, g = SourceTable(), GuardSet()
+    g.add(kind, t.local(0, "x"), expected, number)
+    p = GuardProgram(t, g, [0])
+    assert p.why_not((value,)) is None and p.check((value,)) == [value]
+    return p
+
+
+def agree(p, *locals_):
+    """The cached check, the full one and the explanation say the same; returns whether all holds."""
+    full, cached = p.check_fully(locals_), p.check(locals_)
+    assert (full is None) == (cached is None) == (p.why_not(locals_) is not None)
+    if full is not None:
+        assert all(a is b for a, b in zip(full, cached, strict=True))
+    return full is not None
+
+
+def attr(t, base, name):
+    return t.dict_item(t.instance_dict(base), name)
+
+
+CONSTANTS = [None, True, 1, 1.0, 0.0, -0.0, float("nan"), 1j, "a", b"a", (), (1, "a"), (1.0, "a")]
+CONSTANTS += [frozenset({1, 2}), frozenset({1.0, 2}), slice(1, None, 2), slice(1, None, 3)]
+CONSTANTS += [torch.float32, torch.int64, torch.strided, torch.device("cpu"), torch.device("meta")]
+CONSTANTS += [torch.preserve_format, torch.Size([1, 2]), 2**80, -(2**80), "a" * 300, (1, (2, (3,)))]
+
+
+def test_constants_equal_only_themselves():
+    for i, a in enumerate(CONSTANTS):
+        p = one(K.Equals, a, a)
+        assert [agree(p, b) for b in CONSTANTS] == [i == j for j in range(len(CONSTANTS))], a
+
+
+def test_equal_constants_that_are_other_objects():
+    for text in ["2**80 + x", "1.5 + x", "'ab' * (x + 9)", "(x, (x, 'a'))", "slice(x, x + 300)"]:
+        first, second = (eval(text, {"x": int("0")}) for _ in range(2))
+        assert agree(one(K.Equals, first, first), second)
+    assert agree(one(K.Equals, torch.device("cpu"), torch.device("cpu")), torch.device("cpu"))
+
+
+W = torch.nn.Parameter(torch.ones(2))
+KINDS = [
+    (K.TypeIs, 1, int, 0, 1.0, "L['x'] is a float, was an int"),
+    (K.IdIs, W, W, 0, 3, "L['x'] is another object: 3, was <Parameter object>"),
+    (K.Equals, 3, 3, 0, 4, "L['x'] is 4, was 3"),
+    (K.Equals, 3, 3, 0, "3", "L['x'] is '3' (str), was 3 (int)"),
+    (K.Length, [1], None, 1, [], "L['x'] has length 0, had 1"),
+    (K.Length, {1}, None, 1, 7, "L['x'] is an int, which has no length"),
+    (K.HasKey, {"a": 1}, "a", 0, {}, "L['x'] has no key 'a', had one"),
+    (K.LacksKey, {}, "a", 0, {"a": 1}, "L['x'] has the key 'a', had not"),
+    (
+        K.Keys,
+        {"a": 1, "b": 2},
+        ("a", "b"),
+        0,
+        {"b": 1, "a": 2},
+        "L['x'] has the keys ['b', 'a'], had ['a', 'b']",
+    ),
+    (K.Keys, {}, (), 0, 5, "L['x'] is an int, was a dict"),
+    (K.Tensor, W, W, 0, torch.ones(1), "L['x'] is a Tensor, was a Parameter"),
+    (K.Tensor, W.detach(), W.detach(), 0, W * 1, "L['x'] requires grad, which was different"),
+]
+
+
+@pytest.mark.parametrize(("kind", "good", "expected", "number", "bad", "text"), KINDS)
+def test_each_kind_says_why(kind, good, expected, number, bad, text):
+    p = one(kind, good, expected, number)
+    assert not agree(p, bad)
+    assert p.why_not((bad,)) == (0, text)
+    assert agree(p, good)
+
+
+def test_missing_and_identities():
+    class A:
+        pass
+
+    t, g = SourceTable(), GuardSet()
+    x, y = t.local(0, "x"), t.local(1, "y")
+    g.add(K.Missing, t.type_attribute(t.pinned(A, "A"), "f"))
+    g.add(K.SameAs, x, other=y)
+    p = GuardProgram(t, g)
+    a, b = [], []
+    assert agree(p, a, a) and not agree(p, a, b)
+    assert p.why_not((a, b)) == (1, "L['x'] is no longer L['y']")
+    A.f = 1
+    assert not agree(p, a, a) and p.why_not((a, a)) == (0, "A.f is there, was not")
+    del A.f
+    assert agree(p, a, a)
+    g = GuardSet()
+    g.add(K.NotSameAs, x, other=y)
+    p = GuardProgram(t, g)
+    assert agree(p, a, b) and not agree(p, a, a)
+    assert p.why_not((a, a))[1] == "L['x'] is now L['y']"
+
+
+def test_text_and_sets():
+    t, g = SourceTable(), GuardSet()
+    d = attr(t, t.local(0, "self"), "_modules")
+    w = t.dict_item(
+        attr(t, t.dict_item(attr(t, t.dict_item(d, "layers"), "_modules"), "0"), "_parameters"), "w"
+    )
+    assert t.text(w) == "L['self'].layers[0].w"
+    assert t.text(t.item(t.closure(t.pinned(agree, "agree"), 0), 1)) == "agree.__closure__[0][1]"
+    assert (
+        t.dict_item(d, "layers")
+        == t.dict_item(d, "layers")
+        != t.dict_item(d, 1)
+        != t.dict_item(d, True)
+    )
+    for line in (3, 4):
+        g.add(K.Equals, w, 1.5, stack=[("a/model.py", line, "forward", "h = x @ self.w")])
+    assert len(g) == 1
+    assert (
+        GuardProgram(t, g).text() == "L['self'].layers[0].w == 1.5  # model.py:3  h = x @ self.w\n"
+    )
+
+
+class Plain:
+    kind = "plain"
+
+
+class Other(Plain):
+    pass
+
+
+class Slots:
+    __slots__ = ("s",)
+
+
+def make_function():
+    cell = 1
+
+    def f(a=2, *, b=3):
+        return cell + a + b
+
+    return f
+
+
+class World:
+    """Objects of every sort that sources go through, and one program that guards them all."""
+
+    def __init__(self):
+        self.model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        self.o = Plain()
+        self.o.scale, self.o.items, self.o.pair, self.o.od = 1.5, [1, Plain()], (1, (2, 3)), None
+        self.o.od = collections.OrderedDict(a=1, b=2)
+        self.o.items[1].depth = 7
+        self.slots = Slots()
+        self.slots.s = 5
+        self.f = make_function()
+        self.table = {"a": 1, 2: "two"}
+        self.program = self.make()
+
+    def locals(self):
+        return self.model, self.o, self.slots, self.f, self.table
+
+    def make(self):
+        t, g = SourceTable(), GuardSet()
+        model, o, slots, f, table = (
+            t.local(i, n) for i, n in enumerate(["model", "o", "slots", "f", "table"])
+        )
+        modules = attr(t, model, "_modules")
+        g.add(K.TypeIs, model, torch.nn.Sequential)
+        g.add(K.Keys, modules, ("0", "1"))
+        fetch = []
+        for name in "01":
+            layer = t.dict_item(modules, name)
+            g.add(K.TypeIs, layer, torch.nn.Linear)
+            g.add(K.LacksKey, t.instance_dict(layer), "forward")
+            weight = t.dict_item(attr(t, layer, "_parameters"), "weight")
+            g.add(K.Tensor, weight, self.model[int(name)].weight)
+            fetch.append(weight)
+        g.add(K.TypeIs, o, Plain)
+        g.add(K.LacksKey, t.instance_dict(o), "extra")
+        g.add(K.Equals, attr(t, o, "scale"), 1.5)
+        items = attr(t, o, "items")
+        g.add(K.Length, items, None, 2)
+        g.add(K.Equals, t.item(items, 0), 1)
+        g.add(K.Equals, attr(t, t.item(items, 1), "depth"), 7)
+        g.add(K.TypeIs, t.item(items, 1), Plain)
+        pair = attr(t, o, "pair")
+        g.add(K.Equals, t.item(t.item(pair, 1), 0), 2)
+        g.add(K.Keys, attr(t, o, "od"), ("a", "b"))
+        cls = t.pinned(Plain, "Plain")
+        g.add(K.Equals, t.type_attribute(cls, "kind"), "plain")
+        g.add(K.Missing, t.type_attribute(cls, "late"))
+        g.add(K.Equals, t.attribute(slots, "s"), 5)
+        g.add(K.Equals, t.cell_contents(t.closure(f, 0)), 1)
+        g.add(K.Equals, t.default(f, 0), 2)
+        g.add(K.Equals, t.kw_default(f, "b"), 3)
+        g.add(K.IdIs, t.attribute(f, "__code__"), self.f.__code__)
+        g.add(K.Equals, t.dict_item(table, "a"), 1)
+        g.add(K.Equals, t.dict_item(table, 2), "two")
+        pinned = t.pinned(GLOBALS, "G")
+        g.add(K.Equals, t.dict_item(pinned, "flag"), "on")
+        g.add(K.NotSameAs, fetch[0], other=fetch[1])
+        return GuardProgram(t, g, [*fetch, items, t.attribute(slots, "s")])
+
+    def agree(self):
+        return agree(self.program, *self.locals())
+
+
+GLOBALS = {"flag": "on"}
+
+
+def other_parameter(w):
+    w.model[0].weight = torch.nn.Parameter(torch.ones(2, 2))
+
+
+def new_dict(w):
+    w.o.__dict__ = {**w.o.__dict__, "scale": 2.5}
+
+
+def same_dict(w):
+    w.o.__dict__ = dict(w.o.__dict__)
+
+
+def swap_items(w):
+    w.o.items[1] = Plain()
+
+
+def write_many(w):
+    for i in range(100):  # specialised stores
+        w.o.noise = i
+
+
+def shared_dict(w):
+    w.o.__dict__ = w.o.items[1].__dict__
+
+
+CHANGES = {  # what it does, whether the guards then hold, how it is undone
+    "setattr": (lambda w: setattr(w.o, "scale", 2.5), False, lambda w: setattr(w.o, "scale", 1.5)),
+    "setattr of an equal value": (lambda w: setattr(w.o, "scale", float("1.5")), True, None),
+    "setattr of another type": (lambda w: setattr(w.o, "scale", 1), False, None),
+    "delattr": (lambda w: delattr(w.o, "scale"), False, lambda w: setattr(w.o, "scale", 1.5)),
+    "new attribute": (lambda w: setattr(w.o, "extra", 1), False, lambda w: delattr(w.o, "extra")),
+    "attribute nobody looks at": (write_many, True, None),
+    "new __dict__": (new_dict, False, lambda w: setattr(w.o, "scale", 1.5)),
+    "copied __dict__": (same_dict, True, None),
+    "__dict__ of another object": (shared_dict, False, None),
+    "__class__": (
+        lambda w: setattr(w.o, "__class__", Other),
+        False,
+        lambda w: setattr(w.o, "__class__", Plain),
+    ),
+    "__class__ below a list": (lambda w: setattr(w.o.items[1], "__class__", Other), False, None),
+    "new parameter": (other_parameter, True, None),
+    "frozen parameter": (
+        lambda w: w.model[1].weight.requires_grad_(False),
+        False,
+        lambda w: w.model[1].weight.requires_grad_(True),
+    ),
+    "plain tensor as parameter": (
+        lambda w: w.model[1]._parameters.__setitem__("weight", torch.ones(2, 2)),
+        False,
+        None,
+    ),
+    "tied": (lambda w: setattr(w.model[1], "weight", w.model[0].weight), False, None),
+    "new layer": (lambda w: w.model.append(torch.nn.ReLU()), False, lambda w: w.model.pop(2)),
+    "replaced layer": (lambda w: w.model.__setitem__(1, torch.nn.Linear(2, 2)), True, None),
+    "layer of another class": (lambda w: w.model.__setitem__(1, torch.nn.ReLU()), False, None),
+    "forward on the layer": (
+        lambda w: setattr(w.model[0], "forward", abs),
+        False,
+        lambda w: delattr(w.model[0], "forward"),
+    ),
+    "class of a layer": (
+        lambda w: setattr(w.model[1], "__class__", torch.nn.Bilinear),
+        False,
+        None,
+    ),
+    "list append": (lambda w: w.o.items.append(1), False, lambda w: w.o.items.pop()),
+    "list item": (
+        lambda w: w.o.items.__setitem__(0, 2),
+        False,
+        lambda w: w.o.items.__setitem__(0, 1),
+    ),
+    "object in a list": (swap_items, False, lambda w: setattr(w.o.items[1], "depth", 7)),
+    "equal tuple": (lambda w: setattr(w.o, "pair", (9, (2, 4))), True, None),
+    "other tuple": (lambda w: setattr(w.o, "pair", (9, (3, 4))), False, None),
+    "order of an OrderedDict": (
+        lambda w: w.o.od.move_to_end("a"),
+        False,
+        lambda w: w.o.od.move_to_end("b"),
+    ),
+    "slot": (lambda w: setattr(w.slots, "s", 6), False, lambda w: setattr(w.slots, "s", 5)),
+    "empty slot": (lambda w: delattr(w.slots, "s"), False, lambda w: setattr(w.slots, "s", 5)),
+    "cell": (lambda w: setattr(w.f.__closure__[0], "cell_contents", 2), False, None),
+    "defaults": (lambda w: setattr(w.f, "__defaults__", (3,)), False, None),
+    "no defaults": (lambda w: setattr(w.f, "__defaults__", None), False, None),
+    "keyword defaults": (lambda w: w.f.__kwdefaults__.update(b=4), False, None),
+    "code": (lambda w: setattr(w.f, "__code__", w.f.__code__.replace(co_name="g")), False, None),
+    "another function": (lambda w: setattr(w, "f", make_function()), True, None),
+    "dict item": (lambda w: w.table.update(a=2), False, lambda w: w.table.update(a=1)),
+    "dict clear": (lambda w: w.table.clear(), False, lambda w: w.table.update({"a": 1, 2: "two"})),
+    "another dict": (lambda w: setattr(w, "table", {"a": 1, 2: "two"}), True, None),
+    "type attribute": (
+        lambda w: setattr(Plain, "kind", "odd"),
+        False,
+        lambda w: setattr(Plain, "kind", "plain"),
+    ),
+    "type attribute appears": (
+        lambda w: setattr(Plain, "late", 1),
+        False,
+        lambda w: delattr(Plain, "late"),
+    ),
+    "another type attribute": (lambda w: setattr(Plain, "noise", 1), True, None),
+    "global": (lambda w: GLOBALS.update(flag="off"), False, lambda w: GLOBALS.update(flag="on")),
+    "another global": (lambda w: GLOBALS.update(noise=object()), True, None),
+    "another object": (lambda w: setattr(w, "o", Plain()), False, None),
+    "the same in other objects": (
+        lambda w: w.__dict__.update(World().__dict__ | {"program": w.program}),
+        True,
+        None,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    yield
+    GLOBALS.clear()
+    GLOBALS["flag"] = "on"
+    Plain.kind = "plain"
+    if "late" in Plain.__dict__:
+        del Plain.late
+
+
+@pytest.mark.parametrize(
+    "warm", [0, 1, 3]
+)  # nothing cached; versions cached; nothing written since
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes(name, warm):
+    change, stays, undo = CHANGES[name]
+    w = World()
+    for _ in range(warm):
+        assert w.agree()
+    change(w)
+    for _ in range(3):
+        assert w.agree() == stays
+    if undo:
+        undo(w)
+        for _ in range(3):
+            assert w.agree()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(CHANGES)), st.booleans(), st.integers(0, 2)), max_size=12
+    )
+)
+def test_random_changes(steps):
+    w = World()
+    w.agree()
+    for name, undone, checks in steps:
+        change, _, undo = CHANGES[name]
+        for act in (change, undo if undone else None):
+            try:
+                if act:
+                    act(w)
+            except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+                pass  # an earlier change took away what this one wants
+            for _ in range(checks):
+                w.agree()
+    GLOBALS["flag"], Plain.kind = "on", "plain"
+    if "late" in Plain.__dict__:
+        del Plain.late
+    w.agree()
+
+
+def test_fresh_arguments_and_reused_addresses():
+    """Arguments made anew for each call, often where the last one lay."""
+    t, g = SourceTable(), GuardSet()
+    x, y = t.local(0, "x"), t.local(1, "y")
+    g.add(K.Equals, attr(t, x, "scale"), 1.5)
+    g.add(K.Equals, t.item(y, 0), 2.5)
+    p = GuardProgram(t, g)
+    for i in range(200):
+        o = Plain()
+        o.scale = 1.5 if i % 3 else 2.0
+        agree(p, o, (2.5 if i % 5 else float(i),))
+
+
+def test_no_python_code_runs():
+    class Loud:
+        def __getattribute__(self, name):
+            raise AssertionError(name)
+
+        def __eq__(self, other):
+            raise AssertionError("eq")
+
+        def __hash__(self):
+            raise AssertionError("hash")
+
+    t, g = SourceTable(), GuardSet()
+    x = t.local(0, "x")
+    g.add(K.Equals, x, 1)
+    g.add(K.HasKey, t.instance_dict(x), "a")
+    g.add(K.Length, x, None, 1)
+    g.add(K.Equals, t.attribute(x, "y"), 1)
+    p = GuardProgram(t, g)
+    assert p.check((Loud(),)) is None and p.why_not((Loud(),))[0] == 0
+
+
+def test_reference_counts():
+    w = World()
+    watched = [
+        w.model,
+        w.model[0].weight,
+        w.o,
+        w.o.items,
+        w.f,
+        w.table,
+        w.slots,
+        w.o.__dict__,
+        Plain,
+    ]
+    w.agree()
+    before = [sys.getrefcount(x) for x in watched]
+    for _ in range(50):
+        w.agree()
+        w.o.scale = 1.0
+        w.agree()
+        w.o.scale = 1.5
+    assert [sys.getrefcount(x) for x in watched] == before
+    dead = [weakref.ref(w.model), weakref.ref(w.model[0].weight), weakref.ref(w.o)]
+    program = w.program
+    del w, watched
+    gc.collect()
+    assert [r() for r in dead] == [None] * 3
+    assert program.check(World().locals()) is not None
+
+
+def test_a_program_lets_go_of_what_it_pins():
+    module = types.ModuleType("pinned")
+    ref = weakref.ref(module)
+    t, g = SourceTable(), GuardSet()
+    g.add(K.LacksKey, t.instance_dict(t.pinned(module, "pinned")), "a")
+    p = GuardProgram(t, g)
+    assert agree(p)
+    module.a = 1
+    assert not agree(p)
+    del module, t, g, p
+    gc.collect()
+    assert ref() is None
