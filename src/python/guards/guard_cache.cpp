@@ -1,6 +1,8 @@
 // Building and checking the cached form of a walk.
 #include "python/guards/guard_cache.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include "python/cpython/dict_version.h"
 #include "support/check.h"
 
@@ -64,7 +66,7 @@ bool GuardCache::has_child(const WalkNode& node, SourceKind kind) const {
 // Whether the steps see everything that could make the guard fail.
 bool GuardCache::covered(const Guard& guard) const {
   if (guard.other) return stable(guard.source) && stable(guard.other);
-  if (guard.kind == GuardKind::Tensor || !stable(guard.source)) return false;
+  if (!stable(guard.source)) return false;
   PyObject* object = value(guard.source);
   // An OrderedDict changes its order without a new version.
   if (guard.kind == GuardKind::Keys && PyODict_Check(object)) return false;
@@ -76,21 +78,27 @@ void GuardCache::keep(GuardWalk::Values& values, Temporaries& made) {
   values_.swap(values);
   steps_.clear();
   live_guards_.clear();
+  tensor_guards_.clear();
   for (py::object& type : types_) made.push_back(std::move(type));
   types_.clear();
   for (const WalkNode& node : walk_.nodes()) stable_[node.id.index] = find_stable(node);
   for (uint32_t i = 0; i < walk_.nodes().size(); ++i) add_steps(i);
-  for (const WalkNode& node : walk_.nodes()) {
-    // A step below looks at the class as well.
-    bool classed = has_child(node, SourceKind::InstanceDict);
-    for (uint32_t i = node.first_guard; i < node.last_guard; ++i) {
-      uint32_t guard = walk_.order()[i];
-      const Guard& g = walk_.guards()[guard];
-      bool seen = classed && g.kind == GuardKind::TypeIs && stable(node.id);
-      if (!seen && !covered(g)) live_guards_.push_back(guard);
+  for (const WalkNode& node : walk_.nodes()) add_live_guards(node);
+  kept_ = true;
+}
+
+void GuardCache::add_live_guards(const WalkNode& node) {
+  // A step below looks at the class as well.
+  bool classed = stable(node.id) && has_child(node, SourceKind::InstanceDict);
+  for (uint32_t i = node.first_guard; i < node.last_guard; ++i) {
+    uint32_t guard = walk_.order()[i];
+    const Guard& g = walk_.guards()[guard];
+    if (g.kind == GuardKind::Tensor) {
+      tensor_guards_.push_back({g.source.index, g.number != 0, g.expected.ptr()});
+    } else if (!(classed && g.kind == GuardKind::TypeIs) && !covered(g)) {
+      live_guards_.push_back(guard);
     }
   }
-  kept_ = true;
 }
 
 void GuardCache::add_step(Step step) {
@@ -186,6 +194,18 @@ bool GuardCache::same_as_before(const WalkNode& node, Temporaries& made) {
   return true;
 }
 
+bool GuardCache::live_guards_hold() const {
+  for (const TensorGuard& g : tensor_guards_) {
+    PyObject* tensor = values_[g.source];
+    if (!tensor || reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != g.type) return false;
+    if (THPVariable_Unpack(tensor).requires_grad() != g.requires_grad) return false;
+  }
+  for (uint32_t guard : live_guards_) {
+    if (!walk_.guard_holds(guard, values_)) return false;
+  }
+  return true;
+}
+
 GuardCache::Verdict GuardCache::check(PyObject* const* locals, bool quiet, Temporaries& made) {
   for (Step& step : steps_) {
     if (step.kind == StepKind::Live) {
@@ -195,10 +215,7 @@ GuardCache::Verdict GuardCache::check(PyObject* const* locals, bool quiet, Tempo
       return Verdict::Stale;
     }
   }
-  for (uint32_t guard : live_guards_) {
-    if (!walk_.guard_holds(guard, values_)) return Verdict::Fails;
-  }
-  return Verdict::Holds;
+  return live_guards_hold() ? Verdict::Holds : Verdict::Fails;
 }
 
 }  // namespace oxy::python

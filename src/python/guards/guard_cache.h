@@ -45,14 +45,23 @@ class GuardCache {
     PyTypeObject* type;  // of `object`
   };
 
+  // A Tensor guard apart: there may be hundreds.
+  struct TensorGuard {
+    uint32_t source;
+    bool requires_grad;
+    PyObject* type;
+  };
+
   PyObject* value(SourceId id) const { return values_[id.index]; }
   bool stable(SourceId id) const { return stable_[id.index]; }
   bool find_stable(const WalkNode& node) const;
   bool has_child(const WalkNode& node, SourceKind kind) const;
   bool covered(const Guard& guard) const;
+  void add_live_guards(const WalkNode& node);
   void add_steps(uint32_t index);
   void add_step(Step step);
 
+  bool live_guards_hold() const;
   Verdict check_live(const Step& step, PyObject* const* locals, Temporaries& made);
   bool stands(Step& step, bool quiet, Temporaries& made);
   bool renew(Step& step, Temporaries& made);
@@ -63,6 +72,7 @@ class GuardCache {
   GuardWalk::Values values_;
   std::vector<Step> steps_;
   std::vector<uint32_t> live_guards_;
+  std::vector<TensorGuard> tensor_guards_;
   std::vector<bool> stable_;    // by source
   std::vector<bool> in_step_;   // by source: a step has its address
   std::vector<uint8_t> moves_;  // by source: how often a live one was another object than before
