@@ -386,6 +386,41 @@ def test_random_changes(steps):
     w.agree()
 
 
+def test_changes_that_write_no_dict():
+    """Between these checks no dict of the process is made or written, so that no version is looked at."""
+    w, other, odd = World(), Plain(), Plain()
+    other.scale = 2.5
+    p, roots = w.program, w.locals()
+    o, own, second, cell, slots = w.o, w.o.__dict__, w.o.items[1], w.f.__closure__[0], w.slots
+    odd_dict, second_dict = odd.__dict__, second.__dict__
+    items, found = o.items, []
+    for _ in range(3):
+        found.append(p.check(roots) is not None)
+    for name, value, before in (
+        ("__dict__", other.__dict__, own),
+        ("__class__", Other, Plain),
+    ):
+        setattr(o, name, value)
+        found.append(p.check(roots) is not None)
+        setattr(o, name, before)
+        found.append(p.check(roots) is not None)
+        found.append(p.check(roots) is not None)
+    second.__dict__ = odd_dict
+    found.append(p.check(roots) is not None)
+    second.__dict__ = second_dict
+    found.append(p.check(roots) is not None)
+    for holder, name, value, before in ((cell, "cell_contents", 2, 1), (slots, "s", 6, 5)):
+        setattr(holder, name, value)
+        found.append(p.check(roots) is not None)
+        setattr(holder, name, before)
+        found.append(p.check(roots) is not None)
+    items[0] = 2
+    found.append(p.check(roots) is not None)
+    items[0] = 1
+    found.append(p.check(roots) is not None)
+    assert found == [True] * 3 + [False, True, True] * 2 + [False, True] * 4
+
+
 def test_fresh_arguments_and_reused_addresses():
     """Arguments made anew for each call, often where the last one lay."""
     t, g = SourceTable(), GuardSet()
