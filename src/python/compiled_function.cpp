@@ -28,6 +28,7 @@ struct Entry {
   py::object graph;
   bool calls_graph = true;  // false: nothing but Python's own work, done by `result`
   Rebuild result;
+  std::vector<Tracer::Effect> effects;
   bool grad = false;  // runs in eager because gradients are needed
 };
 
@@ -143,12 +144,21 @@ PyObject* run_entry(CompiledFunction* self, const Entry& e, const GuardProgram::
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
       outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
   }
-  return e.result.build(outputs, std::span(fetched.data(), fetched.size())).release().ptr();
+  const std::span objects(fetched.data(), fetched.size());
+  py::object result = e.result.build(outputs, objects);
+  std::vector<py::object> values;
+  for (const auto& effect : e.effects) values.push_back(effect.value.build(outputs, objects));
+  for (size_t i = 0; i < values.size(); i++) {
+    const auto& effect = e.effects[i];
+    if (PyDict_SetItem(objects[effect.dict].ptr(), effect.key.ptr(), values[i].ptr()) != 0)
+      return nullptr;
+  }
+  return result.release().ptr();
 }
 
-// Captures the call; null where the call itself raises (eager then says so). What the capture has learned before a
+// Captures the call; null where the captured code raises (`raised` says what; eager then raises it). What the capture has learned before a
 // break tells calls like this one apart from others.
-std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound) {
+std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, std::string& raised) {
   auto entry = std::make_shared<Entry>();
   Tracer tracer;
   std::vector<py::object> locals;
@@ -165,6 +175,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound) {
     if (!needs_grad) {
       entry->input_count = tracer.input_count;
       entry->result = std::move(tracer.result);
+      entry->effects = std::move(tracer.effects);
       const auto& order = tracer.ir->graph.order();
       entry->calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
         return tracer.ir->graph.node(n).kind != ir::NodeKind::Input;
@@ -179,6 +190,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound) {
     say(self, "break", b.what(), b.stack);
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_Exception)) throw;
+    raised = e.what();
     return nullptr;
   }
   if (!entry->graph) tracer.fetch.resize(tracer.example_inputs.size());
@@ -227,8 +239,13 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
     auto why = entries.front()->guards->why_not(bound.locals.data());
     say(self, "recompile", why ? why->text : "the metadata of a tensor or the global state");
   }
-  std::shared_ptr<Entry> entry = make_entry(self, bound);
-  if (!entry) return eager();
+  std::string raised;
+  std::shared_ptr<Entry> entry = make_entry(self, bound, raised);
+  if (!entry) {
+    auto result = py::reinterpret_steal<py::object>(eager());
+    if (result) say(self, "failed", cat("captured code raised what eager does not: ", raised));
+    return result.release().ptr();
+  }
   if (entry->grad) say(self, "grad", "");
   if (!holds(*entry, state)) throw InternalError("the guards of a new capture do not hold");
   return run_entry(self, *entry, fetched, args, nargsf, kwnames);

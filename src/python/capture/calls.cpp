@@ -119,6 +119,23 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       Py_TYPE(p) == &PyWrapperDescr_Type || Py_TYPE(p) == &_PyMethodWrapper_Type ||
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));
+  static const py::object& partial =
+      *new py::object(py::module_::import("functools").attr("partial"));
+  if (partial.is(py::type::of(callable))) {
+    if (exists(callable)) {
+      guard(GuardKind::IdIs, source_of(callable), callable);
+      if (mentions_tensor(callable.attr("args")) || mentions_tensor(callable.attr("keywords")))
+        throw Break(BreakId::builtin_on_existing, "a partial with tensors");
+    }
+    Arguments all;
+    for (py::handle a : py::tuple(callable.attr("args"))) all.push_back(borrow(a.ptr()));
+    all.insert(all.end(), args.begin(), args.end());
+    py::dict named = callable.attr("keywords").attr("copy")();
+    for (const auto& [key, value] : kwargs) named[key] = value;
+    Keywords all_named;
+    for (auto [key, value] : named) all_named.emplace_back(borrow(key.ptr()), borrow(value.ptr()));
+    return call(callable.attr("func"), std::move(all), std::move(all_named));
+  }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__call__").ptr());
   if (own != nullptr && PyFunction_Check(own)) {
     guard(GuardKind::IdIs,
@@ -239,12 +256,18 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   const std::string module = module_of(type);
   if (!heap || module == "builtins" || module == "collections" || module == "itertools" ||
-      exception || py::isinstance(type, py::module_::import("enum").attr("EnumMeta"))) {
-    for (auto& a : args) a = exists(a) ? contents(a) : a;
+      module == "functools" || exception ||
+      py::isinstance(type, py::module_::import("enum").attr("EnumMeta"))) {
+    for (auto& a : args) {
+      if (!exists(a) || t == &PySuper_Type || t == &PyStaticMethod_Type) continue;
+      PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), py::str("__iter__").ptr());
+      a = own != nullptr && PyFunction_Check(own) ? list_of(a) : contents(a);
+    }
     const bool container = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type ||
                            t == &PyEnum_Type || t == &PyZip_Type || t == &PyReversed_Type ||
                            t == &PySlice_Type || t == &PyBaseObject_Type || t == &PySuper_Type ||
-                           t == &PyStaticMethod_Type || module == "collections";
+                           t == &PyStaticMethod_Type || module == "collections" ||
+                           module == "functools" || t == &PyDictProxy_Type;
     if (!container) {
       for (const auto& a : args) require_plain(a, type);
       for (const auto& [key, a] : kwargs) require_plain(a, type);
@@ -313,11 +336,11 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     return call_real(callable, args, kwargs);
   }
   if (name == "__init__" && args.empty()) return py::none();
+  if (name == "__getattribute__" && args.size() == 1)
+    return load_instance_attr(self, args[0], true);
   if (name == "__setattr__" && args.size() == 2) {
-    if (exists(self))
-      throw Break(BreakId::side_effect,
-                  cat("assignment to an attribute of a ", Py_TYPE(self.ptr())->tp_name));
-    return call_real(callable, args, kwargs);
+    store_generic_attr(self, args[0], args[1]);
+    return py::none();
   }
   py::object target = borrow(p);
   if (exists(self)) {
@@ -373,6 +396,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     Int,
     Float,
     Super,
+    Callable,
+    Signature,
     True_,
     False_
   };
@@ -385,6 +410,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     add(builtin("any"), Any), add(builtin("all"), All), add(builtin("sum"), Sum);
     add(builtin("map"), Map), add(builtin("filter"), Filter), add(builtin("bool"), Bool);
     add(builtin("int"), Int), add(builtin("float"), Float), add(builtin("super"), Super);
+    add(builtin("callable"), Callable);
+    add(py::module_::import("inspect").attr("signature"), Signature);
     py::module_ torch = py::module_::import("torch");
     add(torch.attr("compiler").attr("is_compiling"), True_);
     add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
@@ -495,6 +522,12 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
         if (truth(args[0].is_none() ? item : call(args[0], {item}))) out.append(item);
       return steal(PyObject_GetIter(out.ptr()));
     }
+    case Callable:
+      return py::bool_(PyCallable_Check(args.at(0).ptr()) != 0);
+    case Signature:  // of a function or method: its code and defaults, which are guarded by identity
+      if (args.size() != 1 || !(PyFunction_Check(args[0].ptr()) || PyMethod_Check(args[0].ptr())))
+        return std::nullopt;
+      return call_real(callable, args, kwargs);
     case Bool:
       return py::bool_(!args.empty() && truth(args[0]));
     case Int:

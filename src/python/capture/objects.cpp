@@ -186,6 +186,7 @@ py::object Tracer::contents(py::handle o) {
         throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
       items[key] = wrap(PyDict_GetItemWithError(p, key.ptr()), sources.dict_item(source, key));
     }
+    if (known(o)->writes) PyDict_Update(items.ptr(), known(o)->writes.ptr());
     shadow = std::move(items);
   } else {
     throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name));
@@ -194,11 +195,27 @@ py::object Tracer::contents(py::handle o) {
   return shadow;
 }
 
+void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
+  if (!PyUnicode_CheckExact(key.ptr()) && !PyLong_CheckExact(key.ptr()))
+    throw Break(BreakId::side_effect, "an item of a dict under a key that is no string");
+  Known& k = *known(dict);
+  if (!k.writes) {
+    k.writes = py::dict();
+    written_.push_back(borrow(dict.ptr()));
+  }
+  if (PyDict_SetItem(k.writes.ptr(), key.ptr(), value.ptr()) != 0) throw py::error_already_set();
+  if (k.shadow) PyDict_SetItem(k.shadow.ptr(), key.ptr(), value.ptr());
+}
+
 py::object Tracer::dict_get(py::handle dict, py::handle key) {
   if (!exists(dict) || known(dict)->shadow) {
     PyObject* found = PyDict_GetItemWithError(contents(dict).ptr(), key.ptr());
     if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
     return found ? borrow(found) : py::object();
+  }
+  if (py::object writes = known(dict)->writes) {
+    if (PyObject* written = PyDict_GetItemWithError(writes.ptr(), key.ptr()))
+      return borrow(written);
   }
   const SourceId source = known(dict)->source;
   PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
@@ -266,13 +283,26 @@ py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::hand
   throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
 }
 
-py::object Tracer::load_instance_attr(py::handle o, py::handle name) {
+// The __dict__ of an object that may have been there before.
+py::object Tracer::instance_dict(py::handle o) {
+  py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
+  if (exists(o)) {
+    Known& k = known_[dict.ptr()];
+    if (!k.source.valid()) {
+      k.source = sources.instance_dict(known(o)->source);
+      held_.push_back(dict);
+    }
+  }
+  return dict;
+}
+
+py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generic) {
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   const bool old = exists(o);
   if (PyObject* own = _PyType_Lookup(type, py::str("__getattribute__").ptr());
-      own != nullptr && PyFunction_Check(own))
-    throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".__getattribute__"));
+      !generic && own != nullptr && PyFunction_Check(own))
+    return call(own, {borrow(p), borrow(name.ptr())});
   const std::string text = str(name);
   if (text == "__class__") return type_object(o);
   if (!old && type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
@@ -301,14 +331,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name) {
     guard(GuardKind::Missing, on_type);
   }
   if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
-    py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
-    if (old) {
-      Known& k = known_[dict.ptr()];
-      if (!k.source.valid()) {
-        k.source = sources.instance_dict(source);
-        held_.push_back(dict);
-      }
-    }
+    py::object dict = instance_dict(o);
     if (py::object found = dict_get(dict, name)) return found;
   }
   if (descriptor != nullptr) {
@@ -326,16 +349,9 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name) {
   raise(PyExc_AttributeError, cat("'", type->tp_name, "' object has no attribute '", text, "'"));
 }
 
-void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
+// As object.__setattr__.
+void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
-  if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
-  if (exists(o) || PyType_Check(o.ptr()) || PyModule_Check(o.ptr()))
-    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
-  PyObject* setter = _PyType_Lookup(type, py::str("__setattr__").ptr());
-  if (setter != nullptr && PyFunction_Check(setter)) {
-    call(setter, {borrow(o.ptr()), borrow(name.ptr()), borrow(value.ptr())});
-    return;
-  }
   PyObject* descriptor = _PyType_Lookup(type, name.ptr());
   if (descriptor != nullptr && Py_TYPE(descriptor) == &PyProperty_Type) {
     py::object fset = py::handle(descriptor).attr("fset");
@@ -343,7 +359,27 @@ void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
     call(fset, {borrow(o.ptr()), borrow(value.ptr())});
     return;
   }
+  const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
+  if (exists(o)) {
+    if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)))
+      throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+    dict_write(instance_dict(o), name, value);
+    return;
+  }
   if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), value.ptr()) != 0) throw py::error_already_set();
+}
+
+void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
+  if (PyType_Check(o.ptr()) || PyModule_Check(o.ptr()) || PyFunction_Check(o.ptr()))
+    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+  PyObject* setter = _PyType_Lookup(type, py::str("__setattr__").ptr());
+  if (setter != nullptr && PyFunction_Check(setter)) {
+    call(setter, {borrow(o.ptr()), borrow(name.ptr()), borrow(value.ptr())});
+    return;
+  }
+  store_generic_attr(o, name, value);
 }
 
 // ---------------------------------------------------------------------------------------------------- protocols
@@ -397,6 +433,7 @@ void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
     call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
     return;
   }
+  if (exists(o) && PyDict_CheckExact(o.ptr())) return dict_write(o, key, value);
   if (exists(o))
     throw Break(BreakId::side_effect,
                 cat("assignment to an item of a ", Py_TYPE(o.ptr())->tp_name));

@@ -110,6 +110,11 @@ Rebuild Tracer::plan_rebuild(py::handle o, std::vector<ir::Arg>& outputs, int de
     r.index = fetched(k->source);
     return r;
   }
+  // An object that can be changed is made once; two places that hold it would each get their own.
+  const bool changeable =
+      PyList_Check(p) || PyDict_Check(p) || PyAnySet_Check(p) ||
+      ((Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !PyType_Check(p) && !PyTuple_Check(p));
+  if (changeable && !planned_.insert(p).second) refuse();
   auto instance = [&](py::object content) {
     r.kind = Rebuild::Kind::Instance;
     r.object = borrow(reinterpret_cast<PyObject*>(Py_TYPE(p)));
@@ -174,10 +179,29 @@ Rebuild Tracer::plan_rebuild(py::handle o, std::vector<ir::Arg>& outputs, int de
   return r;
 }
 
+void Tracer::plan_effects(std::vector<ir::Arg>& outputs) {
+  for (const py::object& dict : written_) {
+    const SourceId source = known(dict)->source;
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(known(dict)->writes)) {
+      const SourceId item = sources.dict_item(source, key);
+      if (PyObject* before = PyDict_GetItemWithError(dict.ptr(), key.ptr()))
+        if (wrap(before, item).ptr() == value.ptr()) continue;  // as before, and guarded to be so
+      effects.push_back({fetched(source), borrow(key.ptr()), plan_rebuild(value, outputs)});
+    }
+  }
+}
+
 void Tracer::finish(py::handle returned) {
-  input_count = fetch.size();
   std::vector<ir::Arg> outputs;
+  // Before the result: reading what was there may add inputs, which come first in `fetch`.
+  const std::vector<py::object> written = written_;
+  for (const py::object& dict : written)
+    for (auto item : py::reinterpret_borrow<py::dict>(known(dict)->writes))
+      if (PyObject* before = PyDict_GetItemWithError(dict.ptr(), item.first.ptr()))
+        wrap(before, sources.dict_item(known(dict)->source, item.first));
+  input_count = fetch.size();
   result = plan_rebuild(returned, outputs);
+  plan_effects(outputs);
   ir->graph.result = ir::Tuple{std::move(outputs)};
   // Parts of results that nobody took.
   std::vector<uint32_t> uses = ir->graph.use_counts();

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "python/bytecode/code.h"
 #include "python/capture/rebuild.h"
@@ -64,6 +65,14 @@ class Tracer {
   size_t input_count = 0;
   std::vector<py::object> example_inputs;
   Rebuild result;
+  // What the captured code wrote to dicts that were there before (attributes of objects among them), last value each;
+  // done once the graph has run.
+  struct Effect {
+    uint32_t dict;  // position in `fetch`
+    py::object key;
+    Rebuild value;
+  };
+  std::vector<Effect> effects;
   bool result_requires_grad = false;
   std::vector<ir::Frame> user_stack() const;
 
@@ -72,6 +81,7 @@ class Tracer {
     SourceId source;      // of what was there before
     py::object original;  // the real tensor behind a fake; the tuple behind a wrapped one
     py::object shadow;    // a list, dict or set with its items wrapped
+    py::object writes;    // to a dict: a dict of the new items, or null
     std::optional<ir::ValueId> value;  // of tensors
   };
 
@@ -95,11 +105,15 @@ class Tracer {
   SourceId source_of(py::handle existing);
   py::object contents(py::handle o);  // what to read instead of an existing container
   py::object load_attr(py::handle o, py::handle name);
-  py::object load_instance_attr(py::handle o, py::handle name);
+  // `generic`: as object.__getattribute__, whatever the class says.
+  py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
   py::object load_type_attr(py::handle type, py::handle name);
   py::object bind(py::handle descriptor, py::handle o, PyTypeObject* type, py::handle name);
   py::object module_member(py::handle module, py::handle name);
   py::object dict_get(py::handle dict, py::handle key);  // null where it is not there
+  void dict_write(py::handle dict, py::handle key, py::handle value);
+  py::object instance_dict(py::handle o);
+  void store_generic_attr(py::handle o, py::handle name, py::handle value);
   void store_attr(py::handle o, py::handle name, py::handle value);
   bool truth(py::handle o);
   py::object type_of(py::handle o);
@@ -138,6 +152,7 @@ class Tracer {
   // rebuild_plan.cpp
   Rebuild plan_rebuild(py::handle o, std::vector<ir::Arg>& outputs, int depth = 0);
   uint32_t fetched(SourceId source);
+  void plan_effects(std::vector<ir::Arg>& outputs);
   void finish(py::handle returned);
 
   std::vector<TracedFrame*> frames_;
@@ -147,6 +162,8 @@ class Tracer {
   std::unordered_map<PyObject*, py::object> fake_of_;  // by real tensor
   std::vector<py::object> held_;
   std::unordered_map<PyObject*, uint32_t> output_of_;
+  std::unordered_set<PyObject*> planned_;  // objects that plan_rebuild has met
+  std::vector<py::object> written_;        // dicts with writes, in the order of the first
   std::unique_ptr<bridge::Recorder> recorder_;
   size_t steps_ = 0;
 };
