@@ -1,6 +1,8 @@
 // The bytecode layer for its tests.
 #include "python/bindings.h"
 #include "python/bytecode/code.h"
+#include "python/bytecode/flow.h"
+#include "python/bytecode/resume.h"
 
 namespace oxy::python {
 
@@ -37,12 +39,69 @@ py::list live(const py::object& object) {
   return result;
 }
 
+int index_at(const Bytecode& bytecode, int offset) {
+  for (size_t i = 0; i < bytecode.instructions.size(); ++i)
+    if (bytecode.instructions[i].offset == offset) return static_cast<int>(i);
+  throw py::value_error("no instruction there");
+}
+
+using State = std::pair<std::vector<bool>, std::vector<int>>;
+
+// A function that goes on in front of the instruction at `offset`.
+py::object resume(const py::object& object, int offset, const State& state,
+                  const py::dict& globals) {
+  Bytecode bytecode = disassemble(code_of(object));
+  PyCodeObject* made = make_resume_code(code_of(object), bytecode, index_at(bytecode, offset),
+                                        FrameState{state.first, state.second}, 0);
+  if (!made) throw py::error_already_set();
+  auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
+  PyObject* function = make_function(made, globals.ptr());
+  if (!function) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(function);
+}
+
+// Code that calls `compiled` with the slots `inputs`, executes the instruction at `offset` and goes
+// on in `next` or `target` (None for none).
+py::object break_at(const py::object& object, int offset, const py::object& compiled,
+                    const std::vector<int>& inputs, const State& before, const py::object& next,
+                    const State& after_next, const py::object& target, const State& after_jump) {
+  Bytecode bytecode = disassemble(code_of(object));
+  GraphBreak graph_break{index_at(bytecode, offset),
+                         compiled.ptr(),
+                         inputs,
+                         {before.first, before.second},
+                         next.is_none() ? nullptr : next.ptr(),
+                         {after_next.first, after_next.second},
+                         target.is_none() ? nullptr : target.ptr(),
+                         {after_jump.first, after_jump.second}};
+  PyCodeObject* made = make_break_code(code_of(object), bytecode, graph_break);
+  if (!made) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
+}
+
+// (offset, depth of the stack in front of it) of every instruction that can be reached.
+std::vector<std::pair<int, int>> depths(const py::object& object) {
+  Bytecode bytecode = disassemble(code_of(object));
+  StackDepths depths = stack_depths(bytecode, code_of(object)->co_flags);
+  std::vector<std::pair<int, int>> result;
+  for (size_t i = 0; i < depths.before.size(); ++i)
+    if (depths.before[i] >= 0)
+      result.emplace_back(bytecode.instructions[i].offset, depths.before[i]);
+  return result;
+}
+
 }  // namespace
 
 void bind_bytecode(pybind11::module_& m) {
   m.def("bytecode_round_trip", &round_trip, py::arg("code"));
   m.def("bytecode_text", &text, py::arg("code"));
   m.def("bytecode_live", &live, py::arg("code"));
+  m.def("bytecode_depths", &depths, py::arg("code"));
+  m.def("bytecode_resume", &resume, py::arg("code"), py::arg("offset"), py::arg("state"),
+        py::arg("globals"));
+  m.def("bytecode_break", &break_at, py::arg("code"), py::arg("offset"), py::arg("compiled"),
+        py::arg("inputs"), py::arg("before"), py::arg("next"), py::arg("after_next"),
+        py::arg("target"), py::arg("after_jump"));
 }
 
 }  // namespace oxy::python

@@ -1,9 +1,11 @@
 """Code objects taken apart and put together: the standard library, executed functions, liveness."""
 
 import contextlib
+import copy
 import dis
 import io
 import pathlib
+import sys
 import sysconfig
 import types
 import warnings
@@ -261,3 +263,120 @@ def test_a_deletion_reads():
 
     assert live_at(f, "DELETE_FAST", "a") == {"a"}
     assert live_at(f, "LOAD_CONST", 1) == set()
+
+
+def states(function, arguments):
+    """{offset: (live slots, their values)} where the stack is empty, at each first visit."""
+    code = function.__code__
+    names = [*code.co_varnames, *code.co_cellvars, *code.co_freevars]
+    depths, live = dict(_C.bytecode_depths(code)), dict(_C.bytecode_live(code))
+    closure = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    found = {}
+
+    def trace(frame, event, _):
+        if frame.f_code is not code:
+            return None
+        frame.f_trace_opcodes = True
+        at = frame.f_lasti
+        if event == "opcode" and depths.get(at) == 0 and at not in found:
+            values = {
+                n: copy.deepcopy(frame.f_locals[n])
+                for n in code.co_varnames
+                if n in live[at] and n in frame.f_locals
+            } | closure
+            found[at] = [names.index(n) for n in values], list(values.values())
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(None)
+    return found
+
+
+def tries(a, b):
+    result = a
+    try:
+        result = a // b
+        result += a[0]
+    except ZeroDivisionError:
+        result = -1
+    except TypeError as error:
+        result = result, str(error)
+    finally:
+        b = 0
+    return result, b
+
+
+RESUMED = [
+    (fibonacci, (9,)),
+    (tries, (3, 0)),
+    (tries, (3, 2)),
+    (handled, ([1, 0, 2],)),
+    (calls, (1, 2, 3)),
+    (loops, (9,)),
+    (matched, ({"a": [1, 2, 3]},)),
+    (Derived.method, (Derived(), 3)),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments"), RESUMED)
+def test_resuming_with_the_live_locals_only(function, arguments):
+    expected = function(*arguments)
+    found = states(function, arguments)
+    resume = next(i.offset for i in dis.get_instructions(function) if i.opname == "RESUME")
+    for offset, (slots, values) in found.items():
+        if offset > resume:
+            state = ([], slots)
+            made = _C.bytecode_resume(function.__code__, offset, state, function.__globals__)
+            assert made.__name__ == f"__resume_at_{offset}_0"
+            assert made(*values) == expected, offset
+
+
+def product(c, k):
+    if k < 0:
+        raise ValueError
+    return c * k
+
+
+def broken(a, b):
+    c = a + b
+    try:
+        d = product(c, k=a)
+    except ValueError:
+        d = -1
+
+    def h():
+        return c
+
+    return d * 2 + h()
+
+
+def test_a_break_in_a_call_under_a_handler():
+    code = broken.__code__
+    operations = [(i.offset, i.opname) for i in dis.get_instructions(broken)]
+    call = next(at for at, name in operations if name == "PRECALL")
+    behind = next(at for at, name in operations if at > call and name == "STORE_FAST")
+    a, b = 0, 1
+    c = len(code.co_varnames)
+    after = ([False], [c])
+    resume = _C.bytecode_resume(code, behind, after, globals())
+    assert resume(6, types.CellType(5)) == 17
+
+    def compiled(a, b, c):
+        c.cell_contents = a + b
+        return product, a + b, a, c
+
+    before = ([True, False, False, False], [c])
+    made = _C.bytecode_break(code, call, compiled, [a, b, c], before, resume, after, None, ([], []))
+    function = types.FunctionType(made, globals())
+    assert function(2, 3) == broken(2, 3)
+    assert function(-2, 3) == broken(-2, 3)
+
+
+def test_super_after_a_resume_with_a_value_on_the_stack():
+    code = Derived.method.__code__
+    store = next(i.offset for i in dis.get_instructions(code) if i.opname == "STORE_FAST")
+    resume = _C.bytecode_resume(code, store, ([False], [0, 3]), globals())
+    assert resume(7, Derived(), Derived.method.__closure__[0]) == 16
