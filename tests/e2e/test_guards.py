@@ -387,7 +387,7 @@ def test_random_changes(steps):
 
 
 def test_changes_that_write_no_dict():
-    """Between these checks no dict of the process is made or written, so that no version is looked at."""
+    """What no version of a dict tells of."""
     w, other, odd = World(), Plain(), Plain()
     other.scale = 2.5
     p, roots = w.program, w.locals()
