@@ -8,7 +8,6 @@ results that the caller gets, sorted.
 
 from __future__ import annotations
 
-import inspect
 import operator
 import types
 from collections.abc import Callable, Iterable
@@ -136,10 +135,9 @@ def function_name(function: Callable[..., Any]) -> str:
         return str(function)
     module = getattr(function, "__module__", None) or ""
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
-    owner = getattr(function, "__self__", None)
     if name is None:
         return f"{module}.{type(function).__qualname__}"
-    if inspect.isclass(owner) and "VariableFunctions" in owner.__name__:  # torch.add and its like
+    if name and "_VariableFunctionsClass." in name:  # torch.add and its like
         return f"torch.{function.__name__}"
     if (
         "<locals>" in name

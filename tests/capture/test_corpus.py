@@ -1,6 +1,7 @@
 """Every entry of the corpus: compiled, it does what it does in eager; captured, it is the graph TorchDynamo captures."""
 
 import functools
+from pathlib import Path
 
 import oracle
 import pytest
@@ -11,7 +12,21 @@ from corpus import ENTRIES, FAMILIES
 import oxyfuel
 
 # Why a graph of `oxyfuel.compile` differs from TorchDynamo's, by the entry's id: differences that are meant to stay.
-MEANT_DIFFERENCES: dict[str, str] = {}
+MEANT_DIFFERENCES = dict.fromkeys(
+    (
+        "arithmetic-dtype_change",
+        "functional-dropout_off",
+        "layers-dropout_evaluation",
+        "layers-encoder_layer",
+    ),
+    "a call that returns its argument is that argument",
+)
+# What the front end does not do yet: lines of "values" or "graphs" and an entry's id.
+GAPS = {
+    tuple(line.split())
+    for line in Path(__file__).with_name("front_end_gaps.txt").read_text().splitlines()
+    if not line.startswith("#")
+}
 
 # Where TorchDynamo itself does not give eager's result.
 DYNAMO_FAULTS = {
@@ -46,7 +61,7 @@ def test_values_through_dynamo(entry):
 @every_entry
 def test_values(entry):
     found = oracle.value_differences(entry, oxyfuel.compile)
-    assert not found, "\n".join(found)
+    expect_none("values", entry, "\n".join(found))
 
 
 @needs_front_end
@@ -56,8 +71,17 @@ def test_graphs(entry):
         pytest.skip("TorchDynamo captures no full graph")
     if entry.id in MEANT_DIFFERENCES:
         pytest.xfail(MEANT_DIFFERENCES[entry.id])
-    ours = oracle.collected(entry, lambda f, backend: oxyfuel.compile(f, backend=backend))
+    try:
+        ours = oracle.collected(entry, lambda f, backend: oxyfuel.compile(f, backend=backend))
+    except oxyfuel.InternalError as e:
+        return expect_none("graphs", entry, str(e))
     found = oracle.graph_differences(entry, oracle.dynamo_graphs(entry), ours)
+    expect_none("graphs", entry, found)
+
+
+def expect_none(what, entry, found):
+    if found and (what, entry.id) in GAPS:
+        pytest.xfail(found)
     assert not found, found
 
 
