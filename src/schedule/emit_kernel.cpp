@@ -408,6 +408,8 @@ int64_t KernelEmitter::cost() const { return cost_of_block(kernel_.body, 1); }
 
 }  // namespace
 
+int64_t point_cost(const Kernel& k) { return cost_of_block(k.body, 1); }
+
 Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
                    const ScheduleOptions& options, std::string name) {
   Kernel k = KernelEmitter(p, a, needed, options).run(std::move(name));

@@ -9,4 +9,7 @@ namespace oxy::schedule {
 Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
                    const ScheduleOptions& options, std::string name);
 
+// Kernel::cost of its loops as they are.
+int64_t point_cost(const Kernel& k);
+
 }  // namespace oxy::schedule

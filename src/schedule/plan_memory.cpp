@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "schedule/kernel_access.h"
+
 namespace oxy::schedule {
 
 using loops::Buffer;
@@ -66,6 +68,38 @@ struct Placed {
   int64_t offset, bytes;
 };
 
+// Temps that take over the memory of one that their kernel reads for the last time: heir to predecessor.
+std::map<BufferId, BufferId> inheritances(const Schedule& s,
+                                          const std::map<BufferId, Life>& lives) {
+  std::map<BufferId, BufferId> from;
+  std::set<BufferId> taken;
+  for (size_t i = 0; i < s.steps.size(); ++i) {
+    const auto* call = std::get_if<KernelCall>(&s.steps[i]);
+    if (!call) continue;
+    const Kernel& k = s.kernels[call->kernel];
+    auto temp = [&](const KernelBuffer& b, KernelBuffer::Kind kind) {
+      return b.kind == kind && s.program.buffers[b.buffer].kind == Buffer::Kind::Temp;
+    };
+    auto type = [&](const KernelBuffer& b) { return s.program.buffers[b.buffer].type; };
+    for (uint32_t w = 0; w < k.buffers.size(); ++w) {
+      const KernelBuffer& heir = k.buffers[w];
+      if (!temp(heir, KernelBuffer::Kind::Write) || lives.at(heir.buffer).first != i) continue;
+      for (uint32_t r = 0; r < k.buffers.size(); ++r) {
+        const KernelBuffer& old = k.buffers[r];
+        bool dies = temp(old, KernelBuffer::Kind::Read) && lives.at(old.buffer).last == i;
+        if (!dies || taken.contains(old.buffer) || old.dtype != heir.dtype) continue;
+        Expr bytes = loops::byte_extent(type(old));
+        if (!bytes.is_const() || !(bytes == loops::byte_extent(type(heir)))) continue;
+        if (!may_overwrite(k, static_cast<int32_t>(r), w)) continue;
+        from[heir.buffer] = old.buffer;
+        taken.insert(old.buffer);
+        break;
+      }
+    }
+  }
+  return from;
+}
+
 int64_t best_gap(const std::vector<Placed>& placed, const Life& life, int64_t bytes) {
   std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end of what is alive at the same time
   for (const Placed& p : placed) {
@@ -97,8 +131,19 @@ MemoryPlan plan_memory(const Schedule& s) {
   std::vector<Request> requests;
   Expr symbolic_end = 0;
   std::vector<BufferId> symbolic;
-  for (const auto& [b, life] : lifetimes(s)) {
-    if (s.program.buffers[b].kind != Buffer::Kind::Temp) continue;
+  std::map<BufferId, Life> lives = lifetimes(s);
+  const std::map<BufferId, BufferId> predecessor = inheritances(s, lives);
+  auto founder = [&](BufferId b) {
+    for (auto it = predecessor.find(b); it != predecessor.end(); it = predecessor.find(b))
+      b = it->second;
+    return b;
+  };
+  for (const auto& [heir, old] : predecessor) {
+    Life& whole = lives.at(founder(heir));
+    whole.last = std::max(whole.last, lives.at(heir).last);
+  }
+  for (const auto& [b, life] : lives) {
+    if (s.program.buffers[b].kind != Buffer::Kind::Temp || predecessor.contains(b)) continue;
     Expr bytes = loops::byte_extent(s.program.buffers[b].type);
     if (bytes.is_const())
       requests.push_back({b, life, (bytes.value() + kAlign - 1) / kAlign * kAlign});
@@ -116,6 +161,7 @@ MemoryPlan plan_memory(const Schedule& s) {
     plan.offset[r.buffer] = at;
     end = std::max(end, at + r.bytes);
   }
+  for (const auto& [heir, old] : predecessor) plan.offset[heir] = plan.offset.at(founder(heir));
   // Sizes that are not known yet cannot be compared: those buffers share nothing.
   symbolic_end = end;
   for (BufferId b : symbolic) {

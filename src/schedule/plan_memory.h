@@ -6,8 +6,9 @@
 
 namespace oxy::schedule {
 
-// Best fit by lifetime: a buffer takes the smallest gap among the buffers alive with it. Temps that
-// no step touches get no place.
+// Best fit by lifetime: a buffer takes the smallest gap among the buffers alive with it. One whose
+// kernel reads another of its size for the last time, each element before it writes it, takes that
+// one's place. Temps that no step touches get no place.
 MemoryPlan plan_memory(const Schedule& s);
 
 // Puts a Free after the last use of each Extern buffer that does not escape.

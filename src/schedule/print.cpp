@@ -149,6 +149,8 @@ std::string print(const Schedule& s) {
              " at ", it->second, "\n");
     }
   }
+  for (auto [input, buffer] : s.in_place)
+    cat_to(out, "input ", input, " in place: ", p.buffers[buffer].name, "\n");
   cat_to(out, "arena ", s.memory.arena_bytes, " bytes\n");
   for (const FusionNote& n : s.notes)
     cat_to(out, "not fused: ", n.first, ", ", n.second, ": ", n.reason, "\n");

@@ -5,9 +5,11 @@
 
 #include "loops/body_writer.h"
 #include "schedule/arrange_loops.h"
+#include "schedule/copy_loops.h"
 #include "schedule/emit_kernel.h"
 #include "schedule/fold.h"
 #include "schedule/fuse_nests.h"
+#include "schedule/in_place.h"
 #include "schedule/inline_loops.h"
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
@@ -119,6 +121,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
   Schedule s;
   s.program = std::move(program);
   loops::Program& p = s.program;
+  copies_to_loops(p);
   if (options.fusion)
     inline_loops(p);
   else
@@ -150,6 +153,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     pinned.resize(p.buffers.size(), false);
     readers.resize(p.buffers.size());
   }
+  write_in_place(s);
   s.memory = plan_memory(s);
   insert_frees(s);
   return s;

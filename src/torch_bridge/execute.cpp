@@ -101,7 +101,7 @@ Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes,
     }
   }
   bind_steps();
-  signature_ = std::make_unique<InputSignature>(example, signature_options());
+  signature_ = std::make_unique<InputSignature>(example, signature_options(example));
   std::vector<Input> attribute_inputs;
   for (const at::Tensor& t : attributes_) attribute_inputs.push_back({&t, 0});
   attribute_signature_ =
@@ -125,10 +125,16 @@ bool Executable::is_reused(uint32_t b) const {
                      [&](const auto& m) { return m.in_place && m.input == r.source; });
 }
 
-InputSignature::Options Executable::signature_options() const {
+InputSignature::Options Executable::signature_options(std::span<const Input> example) const {
   InputSignature::Options o;
   o.sharing = !plan_.mutations.empty();
-  o.offsets = o.sharing && !plan_.aliases.empty();
+  // Inputs in one storage were found apart from each other: elsewhere in it they might meet.
+  for (size_t i = 0; i < example.size() && o.sharing; i++) {
+    for (size_t j = 0; j < i; j++) {
+      const at::Tensor *a = example[i].tensor, *b = example[j].tensor;
+      o.offsets = o.offsets || (a != nullptr && b != nullptr && same_storage(*a, *b));
+    }
+  }
   for (const BoundCall& call : calls_) {
     // These name places in the storage by absolute numbers.
     if (call.name().find("as_strided") != std::string::npos) o.offsets = true;
@@ -316,6 +322,7 @@ std::unique_ptr<Executable::Lease> Executable::make_lease() const {
 void Executable::execute(Call& c) {
   {
     c10::impl::ExcludeDispatchKeyGuard below(kRecordedAbove);
+    check_writable(c);
     begin(c);
     for (const Step& s : steps_) {
       switch (s.kind) {
@@ -453,12 +460,18 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   return t;
 }
 
-void Executable::prepare_writes(Call& c) const {
+// Before the first step: a kernel may write in place.
+void Executable::check_writable(const Call& c) const {
   for (const runtime::PlanMutation& m : plan_.mutations) {
     const at::Tensor& input = *c.inputs[m.input].tensor;
     OXY_CHECK(!input.is_inference() || c10::InferenceMode::is_enabled(),
               "an inference tensor is written");
     OXY_CHECK(!overlaps_itself(input), "a tensor whose elements share memory is written");
+  }
+}
+
+void Executable::prepare_writes(Call& c) const {
+  for (const runtime::PlanMutation& m : plan_.mutations) {
     if (m.in_place) {
       c.writes.emplace_back();
       continue;

@@ -67,7 +67,7 @@ class Executable {
   const runtime::PlanBuffer& buffer(uint32_t b) const { return plan_.buffers[b]; }
   // Memory that is used again within the call, so that nothing which aliases it may outlive the op that made it.
   bool is_reused(uint32_t b) const;
-  InputSignature::Options signature_options() const;
+  InputSignature::Options signature_options(std::span<const Input> example) const;
 
   // Running, many times.
   std::unique_ptr<Lease> make_lease() const;
@@ -80,6 +80,7 @@ class Executable {
   void drop_temporaries(Lease& lease) const;
   void prepare_values(Call& c) const;
   at::Tensor own_value(Call& c, uint32_t b) const;
+  void check_writable(const Call& c) const;
   void prepare_writes(Call& c) const;
   void make_views(Call& c) const;
   void commit(Call& c) const;

@@ -1,0 +1,214 @@
+#include "schedule/in_place.h"
+
+#include <algorithm>
+
+#include "schedule/changed_part.h"
+#include "schedule/index_copy.h"
+#include "schedule/kernel_access.h"
+#include "schedule/step_uses.h"
+
+namespace oxy::schedule {
+
+using loops::Buffer;
+using loops::BufferId;
+
+namespace {
+
+// Elements have places of their own: each stride steps over all that the smaller ones reach.
+bool is_injective(const ir::TensorType& t) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    if (!t.sizes[d].is_const() || !t.strides[d].is_const()) return false;
+    if (t.sizes[d].value() > 1) dims.emplace_back(t.strides[d].value(), t.sizes[d].value());
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;
+  for (auto [stride, size] : dims) {
+    if (stride <= reach) return false;
+    reach += stride * (size - 1);
+  }
+  return true;
+}
+
+bool lies_alike(const ir::TensorType& a, const ir::TensorType& b) {
+  if (a.dtype != b.dtype || a.sizes != b.sizes) return false;
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    if (!a.sizes[d].is_const(1) && !(a.strides[d] == b.strides[d])) return false;
+  }
+  return true;
+}
+
+class InPlace {
+ public:
+  explicit InPlace(Schedule& s) : s_(s), graph_(*s.program.graph) {}
+
+  void run() {
+    for (const ir::Mutation& m : graph_.mutations) {
+      std::optional<BufferId> input = home(graph_.inputs()[m.input]), value = home(m.value);
+      if (m.metadata || !input || !value || !is_candidate(m, *input, *value)) continue;
+      if (!write(*input, *value)) continue;
+      become(*value, *input);
+      s_.in_place.emplace_back(m.input, *input);
+    }
+    drop_unused_kernels();
+  }
+
+ private:
+  std::optional<BufferId> home(ir::ValueId v) const {
+    auto it = s_.program.buffer_of.find(v);
+    if (it == s_.program.buffer_of.end()) return std::nullopt;
+    return it->second;
+  }
+  const Buffer& buffer(BufferId b) const { return s_.program.buffers[b]; }
+  bool is_in(std::optional<BufferId> b, BufferId memory) const {
+    return b && memory_of(s_.program, *b) == memory;
+  }
+
+  bool is_candidate(const ir::Mutation& m, BufferId input, BufferId value) const {
+    Buffer::Kind kind = buffer(value).kind;
+    if (buffer(input).kind != Buffer::Kind::Input) return false;
+    if (kind != Buffer::Kind::Temp && kind != Buffer::Kind::Extern) return false;
+    if (!lies_alike(buffer(input).type, buffer(value).type) || !is_injective(buffer(input).type))
+      return false;
+    // The old value goes to the caller, or into another input.
+    for (const ir::OutputSpec& o : graph_.outputs) {
+      if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid() && is_in(home(o.value), input))
+        return false;
+    }
+    return std::none_of(graph_.mutations.begin(), graph_.mutations.end(), [&](const auto& other) {
+      std::optional<BufferId> b = home(other.value);
+      return other.input != m.input && (is_in(b, input) || is_in(b, value));
+    });
+  }
+
+  // Has a kernel write the input, as a part of its own where that pays. False: nothing has changed.
+  bool write(BufferId input, BufferId value) {
+    std::optional<size_t> at = writer_of(value);
+    if (!at) return false;
+    const auto* call = std::get_if<KernelCall>(&s_.steps[*at]);
+    if (!call) return write_rows(*at, input);
+    const Kernel& k = s_.kernels[call->kernel];
+    int32_t old = entry_of(k, input), written = entry_of(k, value);
+    if (old >= 0) {
+      auto cut = changed_part(k, static_cast<uint32_t>(old), static_cast<uint32_t>(written));
+      if (cut && may_overwrite(cut->part, entry_of(cut->part, input),
+                               static_cast<uint32_t>(entry_of(cut->part, value)))) {
+        std::vector<Kernel> halves;
+        if (cut->rest) halves.push_back(std::move(*cut->rest));
+        halves.push_back(std::move(cut->part));
+        return divide(*at, std::move(halves), input);
+      }
+    }
+    if (has_check(k) || !may_overwrite(k, old, static_cast<uint32_t>(written))) return false;
+    return sink(*at, input);
+  }
+
+  bool write_rows(size_t at, BufferId input) {
+    const loops::ExternStep& e = std::get<ExternCall>(s_.steps[at]).step;
+    auto kernels = index_copy(s_.program, e);
+    if (!kernels || e.reads[0] != input) return false;
+    if (is_in(e.reads[1], input) || is_in(e.reads[2], input)) return false;
+    std::vector<Kernel> both;
+    both.push_back(std::move(kernels->check));
+    both.push_back(std::move(kernels->write));
+    return divide(at, std::move(both), input);
+  }
+
+  // The step that alone writes the buffer.
+  std::optional<size_t> writer_of(BufferId b) const {
+    std::optional<size_t> at;
+    for (size_t i = 0; i < s_.steps.size(); ++i) {
+      if (!writes(uses_of(s_, s_.steps[i]), b)) continue;
+      if (at) return std::nullopt;
+      at = i;
+    }
+    return at;
+  }
+
+  // These kernels in a step's place, if the last of them may write the input.
+  bool divide(size_t at, std::vector<Kernel> kernels, BufferId input) {
+    std::vector<ScheduledStep> steps = s_.steps;
+    const size_t before = s_.kernels.size(), count = kernels.size();
+    std::vector<ScheduledStep> calls;
+    for (size_t i = 0; i < count; ++i)
+      calls.emplace_back(KernelCall{static_cast<uint32_t>(before + i)});
+    std::move(kernels.begin(), kernels.end(), std::back_inserter(s_.kernels));
+    auto place = s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(at));
+    s_.steps.insert(place, calls.begin(), calls.end());
+    if (sink(at + count - 1, input)) return true;
+    s_.steps = std::move(steps);
+    s_.kernels.erase(s_.kernels.begin() + static_cast<std::ptrdiff_t>(before), s_.kernels.end());
+    return false;
+  }
+
+  // Moves a step, and those that need it, behind the last step that may raise or reads the old value.
+  bool sink(size_t at, BufferId input) {
+    std::vector<StepUses> uses;
+    size_t last = at;
+    for (size_t i = 0; i < s_.steps.size(); ++i) {
+      uses.push_back(uses_of(s_, s_.steps[i]));
+      if (i > at && (uses[i].raises || reads(uses[i], input))) last = i;
+    }
+    std::vector<bool> moves(s_.steps.size(), false);
+    moves[at] = true;
+    for (size_t i = at + 1; i <= last; ++i) {
+      for (size_t j = at; j < i && !moves[i]; ++j)
+        moves[i] = moves[j] && conflict(uses[i], uses[j]);
+      if (moves[i] && (uses[i].raises || reads(uses[i], input))) return false;
+    }
+    std::vector<ScheduledStep> order;
+    auto take = [&](size_t i) { order.push_back(std::move(s_.steps[i])); };
+    for (size_t i = 0; i <= last; ++i) {
+      if (!moves[i]) take(i);
+    }
+    for (size_t i = at; i <= last; ++i) {
+      if (moves[i]) take(i);
+    }
+    for (size_t i = last + 1; i < s_.steps.size(); ++i) take(i);
+    s_.steps = std::move(order);
+    return true;
+  }
+
+  // Kernels that have been divided are called no more; the others are numbered in the order of their calls.
+  void drop_unused_kernels() {
+    std::vector<Kernel> kernels;
+    for (ScheduledStep& step : s_.steps) {
+      auto* call = std::get_if<KernelCall>(&step);
+      if (!call) continue;
+      kernels.push_back(std::move(s_.kernels[call->kernel]));
+      call->kernel = static_cast<uint32_t>(kernels.size() - 1);
+    }
+    s_.kernels = std::move(kernels);
+  }
+
+  // From now on the value is what the input's memory holds.
+  void become(BufferId value, BufferId input) {
+    const std::string name = buffer(input).name;
+    for (Kernel& k : s_.kernels) {
+      int32_t entry = entry_of(k, value);
+      if (entry >= 0)
+        merge_entries(k, entry_of(k, input), static_cast<uint32_t>(entry), input, name);
+    }
+    for (ScheduledStep& step : s_.steps) {
+      if (auto* e = std::get_if<ExternCall>(&step))
+        std::replace(e->step.reads.begin(), e->step.reads.end(), value, input);
+    }
+    for (Buffer& b : s_.program.buffers) {
+      if (b.kind == Buffer::Kind::View && b.base == value) b.base = input;
+    }
+    for (auto& [v, b] : s_.program.buffer_of) {
+      if (b == value) b = input;
+    }
+  }
+
+  Schedule& s_;
+  const ir::Graph& graph_;
+};
+
+}  // namespace
+
+void write_in_place(Schedule& s) {
+  if (s.program.graph && !s.program.graph->mutations.empty()) InPlace(s).run();
+}
+
+}  // namespace oxy::schedule

@@ -1,0 +1,252 @@
+"""Mutated inputs that kernels write where they lie: eager's result, no copy, and none written too early."""
+
+import pytest
+import torch
+import torch._dynamo
+
+import oxyfuel
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    monkeypatch.setenv("OXYFUEL_TRACE", str(tmp_path))
+    torch._dynamo.reset()
+    oxyfuel.reset()
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """The text of the plan that was compiled last."""
+
+    def read():
+        texts = sorted(tmp_path.glob("**/output_code.txt"), key=lambda p: p.stat().st_mtime_ns)
+        return texts[-1].read_text()
+
+    return read
+
+
+def check(f, *args):
+    """Runs compiled and eager code on equal arguments: results, arguments and versions are equal. Twice."""
+    compiled = torch.compile(f, backend="oxyfuel")
+    for _ in range(2):
+        ours, theirs = ([a.clone() for a in args] for _ in range(2))
+        before = [a._version for a in ours]
+        torch.testing.assert_close(compiled(*ours), f(*theirs))
+        for a, b, version in zip(ours, theirs, before, strict=True):
+            torch.testing.assert_close(a, b)
+            assert (a._version > version) == (b._version > 0)
+    assert oxyfuel.stats()["fallbacks"] == 0 and oxyfuel.stats()["unsupported"] == 0
+
+
+def cache():
+    return torch.randn(2, 4, 16, 8)
+
+
+def token(n=1):
+    return torch.randn(2, 4, n, 8)
+
+
+def test_elementwise(plan):
+    def f(x, y):
+        x.add_(y)
+        return x * 2
+
+    check(f, torch.randn(100), torch.randn(100))
+    assert "mutate input 0 in place" in plan() and "arena=0" in plan()
+
+
+def test_a_row_that_is_read_before_it_is_written(plan):
+    def f(x):
+        x.copy_(torch.softmax(x, -1))
+
+    check(f, torch.randn(64, 300))
+    assert "in place" in plan()
+
+
+def test_a_value_read_elsewhere_than_it_is_written_is_copied(plan):
+    def f(x):
+        x.copy_(x.flip(0))
+
+    check(f, torch.randn(50))
+    assert "mutate input 0 <-" in plan()
+
+
+def test_a_transposed_input_is_copied(plan):
+    def f(x):
+        x.copy_(x.t() + 1)
+
+    check(f, torch.randn(32, 32))
+    assert "mutate input 0 <-" in plan()
+
+
+def test_a_slice_is_all_that_is_written(plan):
+    def f(c, k):
+        c[:, :, 5:6] = k
+        return c.sum()
+
+    check(f, cache(), token())
+    assert "in place" in plan() and "= extern" not in plan() and "arena=0" in plan()
+
+
+def test_a_selected_index(plan):
+    def f(c, k):
+        c[:, 3].copy_(k)
+
+    check(f, cache(), torch.randn(2, 16, 8))
+    assert "in place" in plan() and "= extern" not in plan()
+
+
+def test_updates_of_a_slice_in_a_row(plan):
+    def f(c, k):
+        c[:, :, 4:6].mul_(2.0).add_(k)
+        return c * 3
+
+    check(f, cache(), token(2))
+    assert "in place" in plan()
+
+
+def test_a_strided_slice(plan):
+    def f(c, k):
+        c[:, :, 1:9:2] = k
+
+    check(f, cache(), token(4))
+    assert "in place" in plan()
+
+
+@pytest.mark.parametrize("positions", [[3], [0, 5, 15], [2, 2, 7, 2]])
+def test_index_copy(plan, positions):
+    def f(c, i, k):
+        c.index_copy_(2, i, k)
+        return c + 1
+
+    check(f, cache(), torch.tensor(positions), token(len(positions)))
+    assert "in place" in plan() and "= extern" not in plan()
+
+
+def test_index_copy_of_two_caches(plan):
+    def f(a, b, i, k):
+        a.index_copy_(2, i, k)
+        b.index_copy_(2, i, k * 2)
+        return a @ b.transpose(-1, -2)
+
+    check(f, cache(), cache(), torch.tensor([4]), token())
+    assert "index_copy." not in plan()
+
+
+def test_an_index_that_is_out_of_range_leaves_the_input_alone(plan):
+    def f(c, i, k):
+        c.index_copy_(2, i, k)
+
+    compiled = torch.compile(f, backend="oxyfuel")
+    c, k = cache(), token()
+    compiled(c, torch.tensor([1]), k)
+    before = c.clone()
+    with pytest.raises(IndexError):
+        compiled(c, torch.tensor([16]), k)
+    assert torch.equal(c, before)
+
+
+def test_an_op_that_may_raise_after_the_write(plan):
+    """cholesky raises: the rerun in eager must find the input as it was."""
+
+    def f(x, a):
+        x.add_(1)
+        return torch.linalg.cholesky(x.sum() * a)
+
+    good, bad = torch.eye(3), -torch.eye(3)
+    check(f, torch.rand(5), good)
+    assert "mutate input 0 <-" in plan()
+    compiled = torch.compile(f, backend="oxyfuel")
+    x = torch.rand(5)
+    compiled(x, good)
+    before = x.clone()
+    with pytest.raises(torch.linalg.LinAlgError):
+        compiled(x, bad)
+    assert torch.equal(x, before + 1)  # once, as in eager
+
+
+def test_a_write_moves_behind_an_op_that_does_not_need_it(plan):
+    def f(x, a):
+        x.add_(1)
+        return torch.linalg.cholesky(a), x * 2
+
+    check(f, torch.rand(5), torch.eye(3))
+    assert "mutate input 0 in place" in plan()
+    compiled = torch.compile(f, backend="oxyfuel")
+    x = torch.zeros(5)
+    compiled(x, torch.eye(3))
+    with pytest.raises(torch.linalg.LinAlgError):
+        compiled(x, -torch.eye(3))
+    assert torch.equal(x, torch.full((5,), 2.0))
+
+
+def test_the_old_value_is_returned(plan):
+    def f(x):
+        old = x.clone()
+        x.add_(1)
+        return old
+
+    check(f, torch.randn(10))
+
+
+def test_two_inputs_change_places(plan):
+    def f(x, y):
+        old = x.clone()
+        x.copy_(y)
+        y.copy_(old)
+
+    check(f, torch.randn(10), torch.randn(10))
+
+
+def test_a_later_reader_of_the_old_value(plan):
+    def f(x, y):
+        s = x.sum()
+        m = x.flip(0) * y
+        x.mul_(2)
+        return m, s, x.mean()
+
+    check(f, torch.randn(40), torch.randn(40))
+
+
+def test_a_view_of_what_is_written():
+    def f(x):
+        x.mul_(2)
+        return x[1:]
+
+    compiled = torch.compile(f, backend="oxyfuel")
+    x = torch.ones(4)
+    for factor in (2, 4):
+        y = compiled(x)
+        assert y._base is x and y._version == x._version
+        assert torch.equal(y, torch.full((3,), float(factor)))
+
+
+def test_a_slice_of_the_users_memory():
+    def f(x, y):
+        x.add_(y)
+        return x + 1
+
+    compiled = torch.compile(f, backend="oxyfuel")
+    for stride in (1, 2):
+        memory, other = torch.randn(2, 40)
+        expected = memory.clone()
+        f(expected[4:24:stride], other[: 20 // stride])
+        compiled(memory[4:24:stride], other[: 20 // stride])
+        assert torch.equal(memory, expected)
+
+
+def test_inputs_apart_in_one_memory_that_meet_later():
+    def f(x, y):
+        x.add_(1)
+        return y * 2 + x.sum()
+
+    compiled = torch.compile(f, backend="oxyfuel")
+    for start in (8, 4, 0):
+        ours, theirs = torch.arange(16.0), torch.arange(16.0)
+        a = compiled(ours[:8], ours[start : start + 8])
+        b = f(theirs[:8], theirs[start : start + 8])
+        torch.testing.assert_close(a, b)
+        assert torch.equal(ours, theirs)
