@@ -9,17 +9,17 @@
 namespace oxy::python {
 
 enum class GuardKind : uint8_t {
-  TypeIs,    // type(source) is expected
-  IdIs,      // source is expected
-  Equals,    // same type and equal to expected: a constant (None, bool, int, float by its bits, str, bytes, complex, torch
-             // constants, tuples, frozensets and slices of such)
-  Length,    // len(source) == number: list, tuple, dict, set
-  HasKey,    // expected in source, a dict
+  TypeIs,  // type(source) is expected
+  IdIs,    // source is expected
+  Equals,  // same type and equal to expected: a constant (None, bool, int, float by its bits, str, bytes, complex, torch
+           // constants, tuples, frozensets and slices of such)
+  Length,  // len(source) == number: list, tuple, dict, set
+  HasKey,  // expected in source, a dict
   LacksKey,  // expected not in source, a dict
   Keys,      // list(source) == list(expected), a tuple: the keys of a dict in order
-  Tensor,    // the type and requires_grad of `expected`, a tensor; its metadata is the business of InputSignature
-  Missing,   // `_PyType_Lookup(type, key)` finds nothing; source is a TypeAttribute
-  SameAs,    // source is other
+  Tensor,  // the type and requires_grad of `expected`, a tensor; its metadata is the business of InputSignature
+  Missing,  // `_PyType_Lookup(type, key)` finds nothing; source is a TypeAttribute
+  SameAs,   // source is other
   NotSameAs,
 };
 

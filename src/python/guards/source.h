@@ -17,9 +17,9 @@ struct SourceTag;
 using SourceId = Id<SourceTag>;
 
 enum class SourceKind : uint8_t {
-  Local,          // an argument of the captured function: `index` in its bound arguments, `key` its name
-  Pinned,         // the object `key` itself: held, and reached through what other guards keep fixed (a module's globals, a
-                  // type, a function guarded by identity)
+  Local,   // an argument of the captured function: `index` in its bound arguments, `key` its name
+  Pinned,  // the object `key` itself: held, and reached through what other guards keep fixed (a module's globals, a
+           // type, a function guarded by identity)
   InstanceDict,   // base.__dict__, the real dict (made if it was not there)
   TypeAttribute,  // what _PyType_Lookup finds for the name `key` on the type `base`
   Attribute,      // getattr(base, key) by a descriptor written in C (a slot, a member)
@@ -42,7 +42,8 @@ struct Source {
 class SourceTable {
  public:
   SourceId local(int64_t index, const std::string& name);
-  SourceId pinned(py::handle object, const std::string& name);  // the name is for printing: "G", "torch", "Linear"
+  SourceId pinned(py::handle object,
+                  const std::string& name);  // the name is for printing: "G", "torch", "Linear"
   SourceId instance_dict(SourceId base);
   SourceId type_attribute(SourceId base, py::handle name);
   SourceId attribute(SourceId base, py::handle name);
