@@ -8,7 +8,7 @@ Environment: ``OXYFUEL_STRICT=1`` raises internal failures, ``OXYFUEL_DISABLE=1`
 """
 
 from oxyfuel import _C
-from oxyfuel.api import GraphBreak, compile, disable, is_compiling, list_backends
+from oxyfuel.api import GraphBreak, compile, disable, graph_break, is_compiling, list_backends
 from oxyfuel.backend import oxyfuel_backend, register
 from oxyfuel.compiler import compile_fx, reset
 from oxyfuel.logs import set_logs
@@ -27,6 +27,7 @@ __all__ = [
     "compile",
     "compile_fx",
     "disable",
+    "graph_break",
     "is_compiling",
     "known_options",
     "list_backends",

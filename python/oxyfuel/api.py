@@ -110,6 +110,10 @@ def disable(fn: Callable[..., Any] | None = None) -> Any:
     return run
 
 
+def graph_break() -> None:
+    """Ends the graph where it is captured; does nothing else."""
+
+
 def is_compiling() -> bool:
     """True inside code that Oxyfuel is capturing, as ``torch.compiler.is_compiling`` is."""
     return False
@@ -161,7 +165,14 @@ class _Compiler:
         self._strict = settings.get("strict") == "True"
 
     def function(self, fn: Callable[..., Any]) -> Any:
-        made = _C.CompiledFunction(fn, self.compile, self.report, self._fullgraph, RECOMPILE_LIMIT)
+        made = _C.CompiledFunction(
+            fn,
+            self.compile,
+            self.report,
+            self._fullgraph,
+            RECOMPILE_LIMIT,
+            int(self._settings.get("break_at")),
+        )
         captured_functions.add(made)
         return made
 
@@ -187,9 +198,11 @@ class _Compiler:
         where = "".join(f'\n  File "{file}", line {line}, in {name}' for file, line, name in stack)
         if kind == "break":
             statistics.count("graph_breaks")
-            log("graph_breaks", f"{self._name} is not captured", text + where)
+            log("graph_breaks", f"graph break in {self._name}", text + where)
             if self._fullgraph:
                 raise GraphBreak(f"{text}{where}")
+        elif kind == "bytecode":
+            log("bytecode", self._name, text)
         elif kind == "recompile":
             statistics.count("recompiles")
             log("recompiles", f"{self._name} is captured again", text)

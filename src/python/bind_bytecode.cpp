@@ -13,10 +13,13 @@ PyCodeObject* code_of(const py::object& object) {
   return reinterpret_cast<PyCodeObject*>(object.ptr());
 }
 
-py::object round_trip(const py::object& object) {
-  PyCodeObject* made = assemble(disassemble(code_of(object)), code_of(object));
+py::object own(PyCodeObject* made) {
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
+}
+
+py::object round_trip(const py::object& object) {
+  return own(assemble(disassemble(code_of(object)), code_of(object)));
 }
 
 std::string text(const py::object& object) {
@@ -47,36 +50,60 @@ int index_at(const Bytecode& bytecode, int offset) {
 
 using State = std::pair<std::vector<bool>, std::vector<int>>;
 
-// A function that goes on in front of the instruction at `offset`.
-py::object resume(const py::object& object, int offset, const State& state,
-                  const py::dict& globals) {
-  Bytecode bytecode = disassemble(code_of(object));
-  PyCodeObject* made = make_resume_code(code_of(object), bytecode, index_at(bytecode, offset),
-                                        FrameState{state.first, state.second}, 0);
-  if (!made) throw py::error_already_set();
-  auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
-  PyObject* function = make_function(made, globals.ptr());
+py::object function_of(const py::object& code, const py::dict& globals) {
+  PyObject* function = make_function(code_of(code), globals.ptr());
   if (!function) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(function);
 }
 
-// Code that calls `compiled` with the slots `inputs`, executes the instruction at `offset` and goes
-// on in `next` or `target` (None for none).
-py::object break_at(const py::object& object, int offset, const py::object& compiled,
-                    const std::vector<int>& inputs, const State& before, const py::object& next,
-                    const State& after_next, const py::object& target, const State& after_jump) {
+// A function that goes on in front of the instruction at `offset`.
+py::object resume(const py::object& object, int offset, const State& state,
+                  const py::dict& globals) {
   Bytecode bytecode = disassemble(code_of(object));
-  GraphBreak graph_break{index_at(bytecode, offset),
-                         compiled.ptr(),
-                         inputs,
-                         {before.first, before.second},
-                         next.is_none() ? nullptr : next.ptr(),
-                         {after_next.first, after_next.second},
-                         target.is_none() ? nullptr : target.ptr(),
-                         {after_jump.first, after_jump.second}};
-  PyCodeObject* made = make_break_code(code_of(object), bytecode, graph_break);
-  if (!made) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
+  ResumeCode made = make_resume_code(code_of(object), bytecode, index_at(bytecode, offset),
+                                     FrameState{state.first, state.second}, 0);
+  return function_of(own(made.code), globals);
+}
+
+GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const State& before,
+                    const py::object& next, const std::vector<int>& after_next,
+                    const py::object& target, const std::vector<int>& after_jump) {
+  GraphBreak out;
+  out.index = index_at(bytecode, offset);
+  out.calls_top = calls_top;
+  out.before = {before.first, before.second};
+  out.next = next.is_none() ? nullptr : next.ptr();
+  out.target = target.is_none() ? nullptr : target.ptr();
+  std::vector<bool> called(before.first.begin(), before.first.end() - (calls_top ? 1 : 0));
+  if (calls_top) called.back() = false;
+  if (out.next)
+    out.after_next = {calls_top ? called : nulls_after(bytecode, out.index, before.first, false),
+                      after_next};
+  if (out.target)
+    out.after_jump = {nulls_after(bytecode, out.index, before.first, true), after_jump};
+  return out;
+}
+
+// Code that calls `compiled`, executes the instruction at `offset` and goes on in `next` or `target`
+// (None for none), which take the stack and these slots.
+py::object break_at(const py::object& object, int offset, const py::object& compiled,
+                    const State& before, const py::object& next, const std::vector<int>& after_next,
+                    const py::object& target, const std::vector<int>& after_jump) {
+  Bytecode bytecode = disassemble(code_of(object));
+  GraphBreak graph_break =
+      break_of(bytecode, offset, false, before, next, after_next, target, after_jump);
+  return own(make_break_code(code_of(object), bytecode, graph_break, compiled.ptr()));
+}
+
+// A function that is entered at the break, and calls what is on top of the stack instead of the
+// instruction if `calls_top`.
+py::object inner_break_at(const py::object& object, int offset, bool calls_top, const State& before,
+                          const py::object& next, const std::vector<int>& after_next,
+                          const py::dict& globals) {
+  Bytecode bytecode = disassemble(code_of(object));
+  GraphBreak graph_break =
+      break_of(bytecode, offset, calls_top, before, next, after_next, py::none(), {});
+  return function_of(own(make_inner_break_code(code_of(object), bytecode, graph_break)), globals);
 }
 
 // (offset, depth of the stack in front of it) of every instruction that can be reached.
@@ -100,8 +127,11 @@ void bind_bytecode(pybind11::module_& m) {
   m.def("bytecode_resume", &resume, py::arg("code"), py::arg("offset"), py::arg("state"),
         py::arg("globals"));
   m.def("bytecode_break", &break_at, py::arg("code"), py::arg("offset"), py::arg("compiled"),
-        py::arg("inputs"), py::arg("before"), py::arg("next"), py::arg("after_next"),
-        py::arg("target"), py::arg("after_jump"));
+        py::arg("before"), py::arg("next"), py::arg("after_next"), py::arg("target"),
+        py::arg("after_jump"));
+  m.def("bytecode_inner_break", &inner_break_at, py::arg("code"), py::arg("offset"),
+        py::arg("calls_top"), py::arg("before"), py::arg("next"), py::arg("after_next"),
+        py::arg("globals"));
 }
 
 }  // namespace oxy::python

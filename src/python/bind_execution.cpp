@@ -145,7 +145,7 @@ void bind_execution(py::module_& m) {
         py::arg("example_inputs"), py::arg("settings"), "A plan for inputs like these.");
   m.def("compile", &compile, py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),
         "Records a call with inputs like these, and plans it.");
-  m.attr("CompiledFunction") = py::reinterpret_steal<py::object>(make_compiled_function_type());
+  m.attr("CompiledFunction") = py::handle(reinterpret_cast<PyObject*>(compiled_function_type()));
   m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
   m.def("pool_stats", &pool_stats,
         "The pool of large outputs: bytes cached and in use, hits, misses.");

@@ -1,5 +1,6 @@
 #include "python/compiled_function.h"
 
+#include <c10/core/GradMode.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -7,10 +8,11 @@
 #include <algorithm>
 #include <memory>
 
-#include "python/capture/tracer.h"
+#include "python/broken_call.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
 #include "support/check.h"
+#include "support/text.h"
 #include "torch_bridge/input_signature.h"
 
 namespace oxy::python {
@@ -27,18 +29,26 @@ struct Entry {
   size_t input_count = 0;
   py::object graph;
   bool calls_graph = true;  // false: nothing but Python's own work, done by `result`
-  Rebuild result;
+  std::vector<Rebuild> results;
   std::vector<Tracer::Effect> effects;
-  bool grad = false;  // runs in eager because gradients are needed
+  bool grad_mode_after = false;
+  std::optional<BrokenCall> broken;  // for this the results are
+  bool grad = false;                 // runs in eager because gradients are needed
 };
 
 struct CompiledFunction {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject *function, *compile, *report, *weakrefs;
   bool fullgraph, limit_said;
-  size_t limit;
+  size_t limit, break_at;
   std::vector<std::shared_ptr<Entry>>* entries;  // most recently used first
+  // The table is owned by the function that the user compiled, and known to its resume functions.
+  std::shared_ptr<ResumeTable>* own_table;
+  std::weak_ptr<ResumeTable>* table;
 };
+
+PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject* compile,
+                                PyObject* report, bool fullgraph, size_t limit, size_t break_at);
 
 // The arguments in the order of localsplus, bound as CPython binds them.
 struct Bound {
@@ -128,75 +138,202 @@ void say(CompiledFunction* self, const char* kind, const std::string& text,
   py::handle(self->report)(kind, text, frames);
 }
 
-PyObject* run_entry(CompiledFunction* self, const Entry& e, const GuardProgram::Fetched& fetched,
-                    PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  if (!e.graph) return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+// The values of a hit, its effects done; nullopt with an exception set. Until `done` is set nothing has happened that a user
+// could see.
+std::optional<std::vector<py::object>> run_graph(const Entry& e,
+                                                 std::span<const py::object> fetched, bool& done) {
   std::vector<py::object> outputs;
   if (e.calls_graph) {
     c10::SmallVector<PyObject*, 16> inputs;
     for (size_t i = 0; i < e.input_count; i++) inputs.push_back(fetched[i].ptr());
     PyObject* made = PyObject_Vectorcall(e.graph.ptr(), inputs.data(), inputs.size(), nullptr);
-    if (made == nullptr) return nullptr;
+    if (made == nullptr) return std::nullopt;
     auto results = py::reinterpret_steal<py::object>(made);
     PyObject* fast = PySequence_Fast(made, "a backend's callable must return a tuple or a list");
-    if (fast == nullptr) return nullptr;
+    if (fast == nullptr) return std::nullopt;
     auto held = py::reinterpret_steal<py::object>(fast);
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
       outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
   }
-  const std::span objects(fetched.data(), fetched.size());
-  py::object result = e.result.build(outputs, objects);
-  std::vector<py::object> values;
-  for (const auto& effect : e.effects) values.push_back(effect.value.build(outputs, objects));
+  std::vector<py::object> results, values;
+  for (const Rebuild& r : e.results) results.push_back(r.build(outputs, fetched));
+  for (const auto& effect : e.effects) values.push_back(effect.value.build(outputs, fetched));
+  done = true;
   for (size_t i = 0; i < values.size(); i++) {
     const auto& effect = e.effects[i];
-    if (PyDict_SetItem(objects[effect.dict].ptr(), effect.key.ptr(), values[i].ptr()) != 0)
-      return nullptr;
+    if (PyDict_SetItem(fetched[effect.dict].ptr(), effect.key.ptr(), values[i].ptr()) != 0)
+      return std::nullopt;
   }
+  if (c10::GradMode::is_enabled() != e.grad_mode_after)
+    c10::GradMode::set_enabled(e.grad_mode_after);
+  return results;
+}
+
+// What a broken frame's call of its graph needs to know of the hit.
+struct Pending {
+  const Entry& entry;
+  std::span<const py::object> fetched;
+  bool done = false;
+};
+
+constexpr const char* kPending = "oxyfuel.inputs";
+
+PyObject* run_pending(PyObject*, PyObject* capsule) {
+  auto* pending = static_cast<Pending*>(PyCapsule_GetPointer(capsule, kPending));
+  if (pending == nullptr) return nullptr;
+  try {
+    auto values = run_graph(pending->entry, pending->fetched, pending->done);
+    if (!values) return nullptr;
+    return pending->entry.broken->arguments(std::move(*values)).release().ptr();
+  } catch (py::error_already_set& e) {
+    e.restore();
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+  return nullptr;
+}
+
+// `__compiled_fn_<number>`.
+py::object compiled_part(int number) {
+  struct Part {
+    std::string name;
+    PyMethodDef method;
+  };
+  auto part = std::make_unique<Part>();
+  part->name = cat("__compiled_fn_", number);
+  part->method = {part->name.c_str(), run_pending, METH_O, nullptr};
+  PyMethodDef* method = &part->method;
+  PyObject* self = PyCapsule_New(part.release(), nullptr, [](PyObject* c) {
+    delete static_cast<Part*>(PyCapsule_GetPointer(c, nullptr));
+  });
+  auto held = py::reinterpret_steal<py::object>(self);
+  return py::reinterpret_steal<py::object>(PyCFunction_New(method, self));
+}
+
+// The graph raised, and nothing else has happened: eager says what and where. An exception that only the graph has is
+// reported.
+PyObject* run_after_failure(CompiledFunction* self, PyObject* const* args, size_t nargsf,
+                            PyObject* kwnames) {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+  const py::error_already_set error;
+  auto result =
+      py::reinterpret_steal<py::object>(PyObject_Vectorcall(self->function, args, nargsf, kwnames));
+  if (result) say(self, "failed", cat("a graph raised what eager does not: ", error.what()));
   return result.release().ptr();
+}
+
+PyObject* run_entry(CompiledFunction* self, const Entry& e, const GuardProgram::Fetched& fetched,
+                    const Bound& bound, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  if (!e.graph) return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+  Pending pending{e, {fetched.data(), fetched.size()}};
+  if (!e.broken) {
+    auto results = run_graph(e, pending.fetched, pending.done);
+    if (results) return results->front().release().ptr();
+  } else {
+    auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(&pending, kPending, nullptr));
+    if (!capsule) return nullptr;
+    auto locals = bound.locals;
+    locals.push_back(capsule.ptr());
+    PyObject* result =
+        PyObject_Vectorcall(e.broken->function.ptr(), locals.data(), locals.size(), nullptr);
+    PyCapsule_SetName(capsule.ptr(), "oxyfuel.inputs of a call that is over");
+    if (result != nullptr) return result;
+  }
+  return pending.done ? nullptr : run_after_failure(self, args, nargsf, kwnames);
+}
+
+std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
+  auto table = self->table->lock();
+  if (table) return table;
+  *self->own_table = std::make_shared<ResumeTable>([self](py::handle function) {
+    PyObject* made =
+        new_compiled_function(Py_TYPE(self), function.ptr(), self->compile, self->report,
+                              self->fullgraph, self->limit, self->break_at);
+    if (made == nullptr) throw py::error_already_set();
+    *reinterpret_cast<CompiledFunction*>(made)->table = *self->table;
+    return py::reinterpret_steal<py::object>(made);
+  });
+  *self->table = *self->own_table;
+  return *self->own_table;
+}
+
+// Captures up to the latest place in front of a break where the frames can be left; null where there is none.
+std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const py::object> locals,
+                                         const Break& found) {
+  for (size_t step : found.steps) {
+    auto tracer = std::make_unique<Tracer>();
+    try {
+      tracer->run(self->function, locals, step);
+      if (!tracer->left.empty()) return tracer;
+    } catch (const Break&) {  // a value that cannot be had there
+    } catch (py::error_already_set& e) {
+      if (!e.matches(PyExc_Exception)) throw;
+    }
+  }
+  return nullptr;
+}
+
+void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
+  entry.results = std::move(tracer.results);
+  entry.effects = std::move(tracer.effects);
+  entry.grad_mode_after = tracer.grad_mode;
+  const auto& order = tracer.ir->graph.order();
+  entry.calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
+    return tracer.ir->graph.node(n).kind != ir::NodeKind::Input;
+  });
+  py::tuple examples(tracer.example_inputs.size());
+  for (size_t i = 0; i < tracer.example_inputs.size(); i++) examples[i] = tracer.example_inputs[i];
+  py::object graph = py::none();
+  if (entry.calls_graph) graph = py::handle(self->compile)(tracer.ir, examples);
+  if (!tracer.left.empty()) {
+    auto table = table_of(self);
+    entry.broken = make_broken_call(*table, tracer.left, compiled_part(table->next_number()));
+    say(self, "bytecode",
+        cat("ORIGINAL BYTECODE\n", entry.broken->original_text, "\nMODIFIED BYTECODE\n",
+            entry.broken->modified_text));
+  }
+  entry.graph = std::move(graph);
 }
 
 // Captures the call; null where the captured code raises (`raised` says what; eager then raises it). What the capture has learned before a
 // break tells calls like this one apart from others.
 std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, std::string& raised) {
   auto entry = std::make_shared<Entry>();
-  Tracer tracer;
+  auto tracer = std::make_unique<Tracer>();
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
+  bool captured = true;
+  if (self->break_at != SIZE_MAX) {
+    auto table = self->table->lock();
+    tracer->break_at = self->break_at + (table ? table->prologue_of(self->function) : 0);
+  }
   try {
-    tracer.run(self->function, locals);
-    const bool needs_grad = entry->state.grad_mode &&
-                            (tracer.result_requires_grad ||
-                             std::any_of(tracer.example_inputs.begin(), tracer.example_inputs.end(),
-                                         [](const py::object& o) {
-                                           return THPVariable_Unpack(o.ptr()).requires_grad();
-                                         }));
-    entry->grad = needs_grad;
-    if (!needs_grad) {
-      entry->input_count = tracer.input_count;
-      entry->result = std::move(tracer.result);
-      entry->effects = std::move(tracer.effects);
-      const auto& order = tracer.ir->graph.order();
-      entry->calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
-        return tracer.ir->graph.node(n).kind != ir::NodeKind::Input;
-      });
-      py::tuple examples(tracer.example_inputs.size());
-      for (size_t i = 0; i < tracer.example_inputs.size(); i++)
-        examples[i] = tracer.example_inputs[i];
-      entry->graph =
-          entry->calls_graph ? py::handle(self->compile)(tracer.ir, examples) : py::none();
-    }
+    tracer->run(self->function, locals);
   } catch (const Break& b) {
-    say(self, "break", b.what(), b.stack);
+    if (self->fullgraph) say(self, "break", b.what(), b.stack);
+    auto in_front = capture_in_front(self, locals, b);
+    captured = in_front != nullptr;
+    if (captured) tracer = std::move(in_front);
+    if (!self->fullgraph)
+      say(self, "break",
+          cat(b.what(), captured ? "" : "\nThe frame cannot be left there: it runs in eager."),
+          b.stack);
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_Exception)) throw;
     raised = e.what();
     return nullptr;
   }
-  if (!entry->graph) tracer.fetch.resize(tracer.example_inputs.size());
-  entry->guards = std::make_unique<GuardProgram>(tracer.sources, tracer.guards, tracer.fetch);
-  entry->input_count = tracer.example_inputs.size();
-  Inputs inputs = inputs_of(tracer.example_inputs);
+  entry->grad = captured && entry->state.grad_mode &&
+                (tracer->result_requires_grad ||
+                 std::any_of(tracer->example_inputs.begin(), tracer->example_inputs.end(),
+                             [](const py::object& o) {
+                               return THPVariable_Unpack(o.ptr()).requires_grad();
+                             }));
+  if (captured && !entry->grad) fill_entry(self, *entry, *tracer);
+  if (!entry->graph) tracer->fetch.resize(tracer->example_inputs.size());
+  entry->guards = std::make_unique<GuardProgram>(tracer->sources, tracer->guards, tracer->fetch);
+  entry->input_count = tracer->example_inputs.size();
+  Inputs inputs = inputs_of(tracer->example_inputs);
   entry->inputs = std::make_unique<InputSignature>(
       span(inputs), InputSignature::Options{.offsets = true, .sharing = true});
   self->entries->insert(self->entries->begin(), entry);
@@ -226,7 +363,7 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
     std::rotate(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(i),
                 entries.begin() + static_cast<ptrdiff_t>(i) + 1);
     if (e->grad) say(self, "grad", "");
-    return run_entry(self, *e, fetched, args, nargsf, kwnames);
+    return run_entry(self, *e, fetched, bound, args, nargsf, kwnames);
   }
   if (entries.size() >= self->limit) {
     if (!std::exchange(self->limit_said, true)) {
@@ -248,10 +385,10 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
   }
   if (entry->grad) say(self, "grad", "");
   if (!holds(*entry, state)) throw InternalError("the guards of a new capture do not hold");
-  return run_entry(self, *entry, fetched, args, nargsf, kwnames);
+  return run_entry(self, *entry, fetched, bound, args, nargsf, kwnames);
 }
 
-PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   std::string failure;
   try {
@@ -270,23 +407,40 @@ PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwna
   return result;
 }
 
-PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject *function, *compile, *report;
-  int fullgraph;
-  Py_ssize_t limit;
-  if (!PyArg_ParseTuple(args, "O!OOpn", &PyFunction_Type, &function, &compile, &report, &fullgraph,
-                        &limit))
-    return nullptr;
+PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  PyObject* result = call_once(o, args, nargsf, kwnames);
+  if (result == nullptr || tail_of(result) == nullptr) return result;
+  // Whatever is called on the way belongs to this table.
+  std::shared_ptr<ResumeTable> table = reinterpret_cast<CompiledFunction*>(o)->table->lock();
+  return follow_tails(result);
+}
+
+PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject* compile,
+                                PyObject* report, bool fullgraph, size_t limit, size_t break_at) {
   auto* self = reinterpret_cast<CompiledFunction*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->vectorcall = call;
   self->function = Py_NewRef(function);
   self->compile = Py_NewRef(compile);
   self->report = Py_NewRef(report);
-  self->fullgraph = fullgraph != 0;
-  self->limit = static_cast<size_t>(limit);
+  self->fullgraph = fullgraph;
+  self->limit = limit;
+  self->break_at = break_at;
   self->entries = new std::vector<std::shared_ptr<Entry>>();
+  self->own_table = new std::shared_ptr<ResumeTable>();
+  self->table = new std::weak_ptr<ResumeTable>();
   return reinterpret_cast<PyObject*>(self);
+}
+
+PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject *function, *compile, *report;
+  int fullgraph;
+  Py_ssize_t limit, break_at;
+  if (!PyArg_ParseTuple(args, "O!OOpnn", &PyFunction_Type, &function, &compile, &report, &fullgraph,
+                        &limit, &break_at))
+    return nullptr;
+  return new_compiled_function(type, function, compile, report, fullgraph != 0,
+                               static_cast<size_t>(limit), static_cast<size_t>(break_at));
 }
 
 int traverse(PyObject* o, visitproc visit, void* arg) {
@@ -304,6 +458,8 @@ int clear(PyObject* o) {
   Py_CLEAR(self->compile);
   Py_CLEAR(self->report);
   delete std::exchange(self->entries, nullptr);
+  delete std::exchange(self->own_table, nullptr);
+  delete std::exchange(self->table, nullptr);
   return 0;
 }
 
@@ -319,6 +475,7 @@ void dealloc(PyObject* o) {
 PyObject* forget(PyObject* o, PyObject*) {
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   self->entries->clear();
+  self->own_table->reset();
   self->limit_said = false;
   Py_RETURN_NONE;
 }
@@ -355,7 +512,19 @@ PyObject* get_attribute(PyObject* o, PyObject* name) {
 
 }  // namespace
 
-PyObject* make_compiled_function_type() {
+PyObject* follow_tails(PyObject* returned) {
+  while (returned != nullptr) {
+    Tail* tail = tail_of(returned);
+    if (tail == nullptr) break;
+    auto held = py::reinterpret_steal<py::object>(returned);
+    c10::SmallVector<PyObject*, 16> arguments;
+    for (const py::object& o : tail->arguments) arguments.push_back(o.ptr());
+    returned = call_once(tail->target.ptr(), arguments.data(), arguments.size(), nullptr);
+  }
+  return returned;
+}
+
+PyTypeObject* compiled_function_type() {
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
                                 {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
@@ -369,7 +538,8 @@ PyObject* make_compiled_function_type() {
   static PyType_Spec spec = {"oxyfuel._C.CompiledFunction", sizeof(CompiledFunction), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
                              slots};
-  return PyType_FromSpec(&spec);
+  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return type;
 }
 
 }  // namespace oxy::python

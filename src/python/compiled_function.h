@@ -5,11 +5,12 @@
 
 namespace oxy::python {
 
-// The type `CompiledFunction(function, compile, report, fullgraph, limit)`, a new reference; nullptr with an exception set.
+// The type `CompiledFunction(function, compile, report, fullgraph, limit, break_at)`; nullptr with an exception set.
 //   compile(torch_graph, example_inputs) -> callable that takes the inputs and returns a tuple of the outputs
-//   report(kind, text, stack)  "break", "recompile", "limit", "grad", "failed", "captured"; what it raises, the call raises
+//   report(kind, text, stack)  "break", "bytecode", "recompile", "limit", "grad", "failed"; what it raises, the call raises
 //   fullgraph                  a break is an error, raised by report
 //   limit                      captures kept; more different calls than that run in eager
-PyObject* make_compiled_function_type();
+//   break_at                   a step at which every capture breaks, for tests; -1 for none
+PyTypeObject* compiled_function_type();
 
 }  // namespace oxy::python

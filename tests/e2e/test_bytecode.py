@@ -358,21 +358,27 @@ def test_a_break_in_a_call_under_a_handler():
     operations = [(i.offset, i.opname) for i in dis.get_instructions(broken)]
     call = next(at for at, name in operations if name == "PRECALL")
     behind = next(at for at, name in operations if at > call and name == "STORE_FAST")
-    a, b = 0, 1
     c = len(code.co_varnames)
-    after = ([False], [c])
-    resume = _C.bytecode_resume(code, behind, after, globals())
+    resume = _C.bytecode_resume(code, behind, ([False], [c]), globals())
     assert resume(6, types.CellType(5)) == 17
 
-    def compiled(a, b, c):
-        c.cell_contents = a + b
-        return product, a + b, a, c
+    def compiled(inputs):
+        a, b = inputs
+        return product, a + b, a, types.CellType(a + b)
 
     before = ([True, False, False, False], [c])
-    made = _C.bytecode_break(code, call, compiled, [a, b, c], before, resume, after, None, ([], []))
+    made = _C.bytecode_break(code, call, compiled, before, resume, [c], None, [])
+    assert made.co_varnames[:3] == ("a", "b", "___inputs")
     function = types.FunctionType(made, globals())
-    assert function(2, 3) == broken(2, 3)
-    assert function(-2, 3) == broken(-2, 3)
+    assert function(None, None, (2, 3)) == broken(2, 3)
+    assert function(None, None, (-2, 3)) == broken(-2, 3)
+
+    inner = _C.bytecode_inner_break(code, call, False, before, resume, [c], globals())
+    assert inner(product, 5, 2, types.CellType(5)) == broken(2, 3)
+    assert inner(product, 1, -2, types.CellType(1)) == broken(-2, 3)
+    outer = _C.bytecode_inner_break(code, call, True, ([True, False], [c]), resume, [c], globals())
+    assert outer(lambda: 10, types.CellType(5)) == 25
+    assert outer(lambda: product(1, -1), types.CellType(5)) == 3
 
 
 def test_super_after_a_resume_with_a_value_on_the_stack():

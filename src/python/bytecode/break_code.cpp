@@ -1,143 +1,172 @@
-// The break code's slots: the original's locals, then temporaries for the stack, then the cells.
+// Both kinds of break code: what leads to the break, the break, and the original for its handlers.
 #include <algorithm>
 
-#include "python/bytecode/code_builder.h"
 #include "python/bytecode/flow.h"
 #include "python/bytecode/make_code.h"
-#include "python/bytecode/resume.h"
+#include "python/bytecode/resume_layout.h"
 #include "python/cpython/locals.h"
 #include "python/cpython/reference.h"
 #include "support/check.h"
+#include "support/text.h"
 
 namespace oxy::python {
 
 namespace {
 
-class BreakCode {
+size_t temporaries_of(const GraphBreak& b) {
+  return std::max({b.before.null_on_stack.size(), b.after_next.null_on_stack.size(),
+                   b.after_jump.null_on_stack.size()});
+}
+
+// The break itself: the instruction (or the call of what is on top), then the resume functions.
+class BreakWriter {
  public:
-  BreakCode(PyCodeObject* code, const Bytecode& bytecode, const GraphBreak& graph_break)
-      : code_(code),
+  BreakWriter(PyCodeObject* code, const Bytecode& bytecode, const GraphBreak& graph_break,
+              const std::vector<int>& moved, int first_temporary)
+      : builder(bytecode.instructions[graph_break.index].location),
+        code_(code),
         bytecode_(bytecode),
         break_(graph_break),
-        group_(group_of(bytecode, graph_break.index)),
-        variables_(PyCode_GetVarnames(code)),
-        builder_(bytecode.instructions[graph_break.index].location) {
-    temporaries_ = static_cast<int>(
-        std::max({break_.before.null_on_stack.size(), break_.after_next.null_on_stack.size(),
-                  break_.after_jump.null_on_stack.size()}));
-    int locals = static_cast<int>(PyTuple_GET_SIZE(variables_.get()));
-    for (int slot = 0; slot < code->co_nlocalsplus; ++slot)
-      moved_.push_back(slot < locals ? slot : slot + temporaries_);
-    first_temporary_ = locals;
-  }
-
-  PyCodeObject* make() {
-    entry();
-    run_compiled();
-    int begin = builder_.size();
-    for (int at = group_.first; at <= group_.last; ++at)
-      builder_.copy(bytecode_.instructions[at], moved_);
-    int end = builder_.size();
-    if (break_.next) resume(break_.next, break_.after_next);
-    if (break_.target) {
-      builder_.code.instructions[end - 1].target = builder_.size();
-      resume(break_.target, break_.after_jump);
-    }
-    append_original(begin, end);
-    return finish();
-  }
-
- private:
-  // Cells are made and arguments are in place behind RESUME.
-  void entry() {
-    for (const Instruction& in : bytecode_.instructions) {
-      builder_.copy(in, moved_);
-      if (in.op == RESUME) return;
-    }
-  }
+        moved_(moved),
+        first_temporary_(first_temporary) {}
 
   void load_constant(PyObject* object) {
     constants_.push_back(object);
-    builder_.add(LOAD_CONST,
-                 static_cast<uint32_t>(PyTuple_GET_SIZE(code_->co_consts) + constants_.size() - 1));
+    builder.add(LOAD_CONST,
+                static_cast<uint32_t>(PyTuple_GET_SIZE(code_->co_consts) + constants_.size() - 1));
   }
 
-  void run_compiled() {
-    builder_.add(PUSH_NULL);
-    load_constant(break_.compiled);
-    for (int slot : break_.inputs) builder_.add(LOAD_FAST, moved_[slot]);
-    builder_.call(static_cast<int>(break_.inputs.size()));
-    const std::vector<bool>& nulls = break_.before.null_on_stack;
-    size_t values = std::count(nulls.begin(), nulls.end(), false) + break_.before.locals.size();
-    builder_.add(UNPACK_SEQUENCE, static_cast<uint32_t>(values));
-    for (size_t i = 0; i < nulls.size(); ++i)
-      if (!nulls[i]) builder_.add(STORE_FAST, temporary(i));
-    for (int slot : break_.before.locals) builder_.add(STORE_FAST, moved_[slot]);
-    for (size_t i = 0; i < nulls.size(); ++i) {
-      if (nulls[i])
-        builder_.add(PUSH_NULL);
-      else
-        builder_.take(temporary(i));
+  int temporary(size_t i) const { return first_temporary_ + static_cast<int>(i); }
+
+  // With the frame's state in place.
+  void write() {
+    int begin = builder.size();
+    if (break_.calls_top)
+      builder.call(0);
+    else
+      copy_instruction();
+    int end = builder.size();
+    int index = group_of(bytecode_, break_.index).last, go_on = -1;
+    if (break_.next)
+      resume(break_.next, break_.after_next);
+    else if (falls_through(bytecode_.instructions[index].op))
+      go_on = builder.add(JUMP_FORWARD);
+    int& target = builder.code.instructions[end - 1].target;
+    const bool jumps = target >= 0;
+    if (jumps && break_.target) {
+      target = builder.size();
+      resume(break_.target, break_.after_jump);
+    }
+    const bool goes_on = go_on >= 0 || (jumps && !break_.target);
+    int original = append_original(begin, end, goes_on);
+    if (go_on >= 0) builder.code.instructions[go_on].target = original + index + 1;
+    if (jumps && !break_.target) builder.code.instructions[end - 1].target += original;
+  }
+
+  Reference constants() const {
+    Reference added(PyTuple_New(static_cast<Py_ssize_t>(constants_.size())));
+    for (size_t i = 0; added && i < constants_.size(); ++i)
+      PyTuple_SET_ITEM(added.get(), static_cast<Py_ssize_t>(i), Py_NewRef(constants_[i]));
+    return added ? Reference(PySequence_Concat(code_->co_consts, added.get())) : Reference();
+  }
+
+  CodeBuilder builder;
+
+ private:
+  void copy_instruction() {
+    InstructionGroup group = group_of(bytecode_, break_.index);
+    for (int at = group.first; at <= group.last; ++at) {
+      const Instruction& in = bytecode_.instructions[at];
+      builder.copy(in, moved_);
+      if (in.op != LOAD_METHOD) continue;
+      // Of its two results the one that is the same on every path.
+      builder.code.instructions.back().op = LOAD_ATTR;
+      builder.add(PUSH_NULL);
+      builder.add(SWAP, 2);
     }
   }
 
   // STORE_FAST of a NULL is how a NULL leaves the stack: the slot is unbound then.
   void resume(PyObject* function, const FrameState& state) {
     const std::vector<bool>& nulls = state.null_on_stack;
-    for (size_t i = nulls.size(); i-- > 0;) builder_.add(STORE_FAST, temporary(i));
-    builder_.add(PUSH_NULL);
+    for (size_t i = nulls.size(); i-- > 0;) builder.add(STORE_FAST, temporary(i));
+    builder.add(PUSH_NULL);
     load_constant(function);
     for (size_t i = 0; i < nulls.size(); ++i)
-      if (!nulls[i]) builder_.take(temporary(i));
-    for (int slot : state.locals) builder_.add(LOAD_FAST, moved_[slot]);
-    builder_.call(
-        static_cast<int>(std::count(nulls.begin(), nulls.end(), false) + state.locals.size()));
-    builder_.add(RETURN_VALUE);
+      if (!nulls[i]) builder.take(temporary(i));
+    for (int slot : state.locals) builder.add(LOAD_FAST, moved_[slot]);
+    builder.call(static_cast<int>(state.value_count()));
+    builder.add(RETURN_VALUE);
   }
 
-  // The original behind everything, for its handlers; the broken instruction raises to them.
-  void append_original(int begin, int end) {
-    int range = covering_ranges(bytecode_)[group_.first];
-    if (range < 0) {
-      builder_.copy_all(bytecode_, moved_);
-      return;
+  // The original behind everything, where it is needed: the broken instruction raises to its handlers.
+  int append_original(int begin, int end, bool needed) {
+    int range = covering_ranges(bytecode_)[break_.index];
+    if (range < 0 && !needed) return -1;
+    if (range >= 0) {
+      ExceptionRange covered = bytecode_.ranges[range];
+      covered.target += builder.size();
+      covered.start = begin;
+      covered.end = end;
+      builder.code.ranges.push_back(covered);
     }
-    ExceptionRange covered = bytecode_.ranges[range];
-    covered.target += builder_.size();
-    covered.start = begin;
-    covered.end = end;
-    builder_.code.ranges.push_back(covered);
-    builder_.copy_all(bytecode_, moved_);
+    return builder.copy_all(bytecode_, moved_);
   }
 
-  Reference with_temporaries() {
-    Reference names(PyTuple_New(temporaries_));
-    for (int i = 0; names && i < temporaries_; ++i) {
-      PyObject* name = PyUnicode_FromFormat("___temporary%d", i);
-      if (!name) return {};
-      PyTuple_SET_ITEM(names.get(), i, name);
+  PyCodeObject* code_;
+  const Bytecode& bytecode_;
+  const GraphBreak& break_;
+  const std::vector<int>& moved_;
+  int first_temporary_;
+  std::vector<PyObject*> constants_;  // borrowed
+};
+
+// The slots: parameters, ___inputs, the original's other locals, temporaries for the stack, the cells.
+class BreakCode {
+ public:
+  BreakCode(PyCodeObject* code, const GraphBreak& graph_break)
+      : code_(code),
+        break_(graph_break),
+        variables_(PyCode_GetVarnames(code)),
+        temporaries_(static_cast<int>(temporaries_of(graph_break))) {
+    parameters_ = code->co_argcount + code->co_kwonlyargcount +
+                  ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
+    int locals = static_cast<int>(PyTuple_GET_SIZE(variables_.get()));
+    for (int slot = 0; slot < code->co_nlocalsplus; ++slot)
+      moved.push_back(slot + (slot >= parameters_) + (slot >= locals ? temporaries_ : 0));
+    first_temporary = locals + 1;
+  }
+
+  void run_compiled(BreakWriter& out, const Bytecode& bytecode, PyObject* compiled) const {
+    // Cells are made and arguments are in place behind RESUME.
+    for (const Instruction& in : bytecode.instructions) {
+      out.builder.copy(in, moved);
+      if (in.op == RESUME) break;
     }
-    return names ? Reference(PySequence_Concat(variables_.get(), names.get())) : Reference();
-  }
-
-  Reference with_constants() {
-    Reference added(PyTuple_New(static_cast<Py_ssize_t>(constants_.size())));
-    for (size_t i = 0; added && i < constants_.size(); ++i) {
-      Py_INCREF(constants_[i]);
-      PyTuple_SET_ITEM(added.get(), static_cast<Py_ssize_t>(i), constants_[i]);
+    out.builder.add(PUSH_NULL);
+    out.load_constant(compiled);
+    out.builder.take(parameters_);
+    out.builder.call(1);
+    const std::vector<bool>& nulls = break_.before.null_on_stack;
+    out.builder.add(UNPACK_SEQUENCE, static_cast<uint32_t>(break_.before.value_count()));
+    for (size_t i = 0; i < nulls.size(); ++i)
+      if (!nulls[i]) out.builder.add(STORE_FAST, out.temporary(i));
+    for (int slot : break_.before.locals) out.builder.add(STORE_FAST, moved[slot]);
+    for (size_t i = 0; i < nulls.size(); ++i) {
+      if (nulls[i])
+        out.builder.add(PUSH_NULL);
+      else
+        out.builder.take(out.temporary(i));
     }
-    return added ? Reference(PySequence_Concat(code_->co_consts, added.get())) : Reference();
   }
 
-  PyCodeObject* finish() {
-    Reference variables = with_temporaries(), constants = with_constants();
+  PyCodeObject* make(const BreakWriter& writer) const {
+    Reference variables = all_variables(), constants = writer.constants();
     Reference cells(PyCode_GetCellvars(code_)), frees(PyCode_GetFreevars(code_));
     if (!variables || !constants || !cells || !frees) return nullptr;
     CodeShape shape;
-    shape.arguments = code_->co_argcount;
-    shape.positional_only = code_->co_posonlyargcount;
-    shape.keyword_only = code_->co_kwonlyargcount;
-    shape.flags = code_->co_flags;
+    shape.arguments = parameters_ + 1;
+    shape.flags = code_->co_flags & ~(CO_VARARGS | CO_VARKEYWORDS);
     shape.constants = constants.get();
     shape.names = code_->co_names;
     shape.variables = variables.get();
@@ -145,28 +174,77 @@ class BreakCode {
     shape.free_variables = frees.get();
     shape.name = code_->co_name;
     shape.qualified_name = code_->co_qualname;
-    return make_code(builder_.code, shape, code_);
+    return make_code(writer.builder.code, shape, code_);
   }
 
-  int temporary(size_t i) const { return first_temporary_ + static_cast<int>(i); }
+  std::vector<int> moved;
+  int first_temporary = 0;
+
+ private:
+  Reference all_variables() const {
+    Reference names(PyList_New(0));
+    auto add = [&](Reference name) { return name && PyList_Append(names.get(), name.get()) == 0; };
+    bool good = static_cast<bool>(names);
+    for (Py_ssize_t i = 0; good && i <= PyTuple_GET_SIZE(variables_.get()); ++i) {
+      if (i == parameters_) good = add(Reference(PyUnicode_FromString("___inputs")));
+      if (good && i < PyTuple_GET_SIZE(variables_.get()))
+        good = add(Reference(Py_NewRef(PyTuple_GET_ITEM(variables_.get(), i))));
+    }
+    for (int i = 0; good && i < temporaries_; ++i)
+      good = add(Reference(PyUnicode_FromFormat("___temporary%d", i)));
+    return good ? Reference(PyList_AsTuple(names.get())) : Reference();
+  }
 
   PyCodeObject* code_;
-  const Bytecode& bytecode_;
   const GraphBreak& break_;
-  InstructionGroup group_;
   Reference variables_;
-  std::vector<int> moved_;
-  int temporaries_ = 0, first_temporary_ = 0;
-  std::vector<PyObject*> constants_;  // borrowed
-  CodeBuilder builder_;
+  int temporaries_ = 0, parameters_ = 0;
 };
+
+int effect_of(const Bytecode& bytecode, InstructionGroup group, bool jumps) {
+  int effect = 0;
+  for (int at = group.first; at <= group.last; ++at) {
+    const Instruction& in = bytecode.instructions[at];
+    effect += stack_effect(in.op, in.arg, jumps && at == group.last);
+  }
+  return effect;
+}
 
 }  // namespace
 
+std::vector<bool> nulls_after(const Bytecode& bytecode, int index, std::vector<bool> before,
+                              bool jumps) {
+  InstructionGroup group = group_of(bytecode, index);
+  const Instruction& in = bytecode.instructions[group.last];
+  size_t depth = before.size() + static_cast<size_t>(effect_of(bytecode, group, jumps));
+  // The NULLs that it takes away.
+  size_t taken = in.op == CALL ? in.arg + 2 : in.op == CALL_FUNCTION_EX ? 3 + (in.arg & 1) : 0;
+  before.resize(before.size() - taken);
+  before.resize(depth, false);
+  if (in.op == LOAD_METHOD || (in.op == LOAD_GLOBAL && (in.arg & 1))) before[depth - 2] = true;
+  return before;
+}
+
 PyCodeObject* make_break_code(PyCodeObject* code, const Bytecode& bytecode,
-                              const GraphBreak& graph_break) {
+                              const GraphBreak& graph_break, PyObject* compiled) {
   OXY_CHECK((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);
-  return BreakCode(code, bytecode, graph_break).make();
+  BreakCode frame(code, graph_break);
+  BreakWriter writer(code, bytecode, graph_break, frame.moved, frame.first_temporary);
+  frame.run_compiled(writer, bytecode, compiled);
+  writer.write();
+  return frame.make(writer);
+}
+
+PyCodeObject* make_inner_break_code(PyCodeObject* code, const Bytecode& bytecode,
+                                    const GraphBreak& graph_break) {
+  ResumeLayout layout(code, graph_break.before, static_cast<int>(temporaries_of(graph_break)));
+  BreakWriter writer(code, bytecode, graph_break, layout.moved(), layout.first_temporary());
+  layout.restore_state(writer.builder);
+  writer.write();
+  Reference constants = writer.constants();
+  if (!constants) return nullptr;
+  std::string name = PyUnicode_AsUTF8(code->co_name);
+  return layout.make(writer.builder.code, name, constants.get());
 }
 
 }  // namespace oxy::python

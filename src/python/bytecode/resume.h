@@ -16,30 +16,48 @@ namespace oxy::python {
 struct FrameState {
   std::vector<bool> null_on_stack;  // an entry for each place of the stack, bottom first
   std::vector<int> locals;          // slots that are live and bound; every cell is among them
+  size_t value_count() const;       // of the stack and the locals
+  friend auto operator<=>(const FrameState&, const FrameState&) = default;
+};
+
+// A code object that goes on in the middle of another one, and where the other's parts are in it.
+struct ResumeCode {
+  PyCodeObject* code = nullptr;  // a new reference, nullptr with an exception set
+  int start = 0;                 // the original's first instruction
+  std::vector<int> slots;        // of the original's slots
 };
 
 // `__resume_at_<offset>_<number>`. Its positional arguments: the values on the stack that are not
 // NULL, then the locals, cells as cell objects. Its cells are free variables: make_function.
-PyCodeObject* make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int index,
-                               const FrameState& state, int number);
+ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int index,
+                            const FrameState& state, int number);
 
 // A function of the code, its closure empty cells (a resume code brings its own).
 PyObject* make_function(PyCodeObject* code, PyObject* globals);
 
 struct GraphBreak {
-  int index = 0;                 // the instruction that breaks
-  PyObject* compiled = nullptr;  // called with `inputs`; gives a tuple like a resume's arguments
-  std::vector<int> inputs;       // slots; cells as cell objects
-  FrameState before;             // what the tuple holds
-  PyObject* next = nullptr;      // the resume function behind the instruction
+  int index = 0;             // the instruction that breaks
+  bool calls_top = false;    // instead of it: a call of what is on top of the stack, over a NULL
+  FrameState before;         // what the frame has in front of it
+  PyObject* next = nullptr;  // the resume function behind the instruction; nullptr: goes on here
   FrameState after_next;
-  PyObject* target = nullptr;  // the one where it jumps to
+  PyObject* target = nullptr;  // the same where it jumps to
   FrameState after_jump;
 };
 
-// Code with the original's signature that does all this. What the instruction raises goes to the
-// original's handlers, which stand behind the new code.
+// Code of a frame that is entered by a call. Its positional arguments: the slots of the original's
+// parameters (* and ** among them), then `___inputs`, with which `compiled` is called; that gives a
+// tuple like a resume's arguments. What the instruction raises goes to the original's handlers,
+// which stand behind the new code.
 PyCodeObject* make_break_code(PyCodeObject* code, const Bytecode& bytecode,
-                              const GraphBreak& graph_break);
+                              const GraphBreak& graph_break, PyObject* compiled);
+
+// The same for a frame that is entered at the break: its arguments are a resume's.
+PyCodeObject* make_inner_break_code(PyCodeObject* code, const Bytecode& bytecode,
+                                    const GraphBreak& graph_break);
+
+// What an instruction leaves on the stack on each way, from what was there.
+std::vector<bool> nulls_after(const Bytecode& bytecode, int index, std::vector<bool> before,
+                              bool jumps);
 
 }  // namespace oxy::python

@@ -24,6 +24,7 @@ std::string padded_right(std::string text, size_t width) {
 std::string item_text(PyObject* tuple, uint32_t index, bool repr) {
   if (index >= static_cast<size_t>(PyTuple_GET_SIZE(tuple))) return "?";
   PyObject* item = PyTuple_GET_ITEM(tuple, index);
+  if (PyCFunction_Check(item)) return reinterpret_cast<PyCFunctionObject*>(item)->m_ml->ml_name;
   Reference text(repr ? PyObject_Repr(item) : PyObject_Str(item));
   const char* chars = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   if (chars) return chars;

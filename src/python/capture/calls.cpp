@@ -4,6 +4,7 @@
 #include <set>
 
 #include "python/capture/tracer.h"
+#include "python/compiled_function.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -45,6 +46,20 @@ bool is_pure(const std::string& module, const std::string& name) {
       "abs",    "min", "max", "round", "divmod", "pow",        "ord",   "chr",     "hash",
       "format", "bin", "hex", "oct",   "repr",   "issubclass", "ascii", "callable"};
   return modules.contains(module) || (module == "builtins" && builtins.contains(name));
+}
+
+bool reads_frame(const std::string& module, const std::string& name) {
+  static const std::set<std::string> builtins = {"locals", "vars", "dir", "eval", "exec"};
+  return (module == "builtins" && builtins.contains(name)) ||
+         (module == "sys" && name == "_getframe");
+}
+
+// oxyfuel.graph_break, and torch's own.
+bool asks_for_break(PyFunctionObject* f) {
+  return PyUnicode_CompareWithASCIIString(f->func_name, "graph_break") == 0 &&
+         f->func_module != nullptr &&
+         (PyUnicode_CompareWithASCIIString(f->func_module, "oxyfuel.api") == 0 ||
+          PyUnicode_CompareWithASCIIString(f->func_module, "torch._dynamo.decorators") == 0);
 }
 
 }  // namespace
@@ -107,18 +122,28 @@ py::object Tracer::call_real(py::handle callable, const Arguments& args, const K
 
 py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
   PyObject* p = callable.ptr();
+  const bool direct = std::exchange(direct_, false);
   if (PyMethod_Check(p)) {
     args.insert(args.begin(), borrow(PyMethod_GET_SELF(p)));
+    direct_ = direct;
     return call(PyMethod_GET_FUNCTION(p), std::move(args), std::move(kwargs));
   }
   if (auto done = call_special(callable, args, kwargs)) return *done;
   if (auto done = call_torch(callable, args, kwargs)) return *done;
-  if (PyFunction_Check(p)) return call_function(callable, std::move(args), std::move(kwargs));
+  if (PyFunction_Check(p)) {
+    direct_ = direct;
+    return call_function(callable, std::move(args), std::move(kwargs));
+  }
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
   if (PyCFunction_Check(p) || Py_TYPE(p) == &PyMethodDescr_Type ||
       Py_TYPE(p) == &PyWrapperDescr_Type || Py_TYPE(p) == &_PyMethodWrapper_Type ||
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));
+  if (Py_TYPE(p) == compiled_function_type()) {
+    guard(GuardKind::IdIs, source_of(callable), callable);
+    direct_ = direct;
+    return call(callable.attr("__wrapped__"), std::move(args), std::move(kwargs));
+  }
   static const py::object& partial =
       *new py::object(py::module_::import("functools").attr("partial"));
   if (partial.is(py::type::of(callable))) {
@@ -134,6 +159,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     for (const auto& [key, value] : kwargs) named[key] = value;
     Keywords all_named;
     for (auto [key, value] : named) all_named.emplace_back(borrow(key.ptr()), borrow(value.ptr()));
+    direct_ = direct;
     return call(callable.attr("func"), std::move(all), std::move(all_named));
   }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__call__").ptr());
@@ -144,6 +170,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
               py::str("__call__")),
           own);
     args.insert(args.begin(), borrow(p));
+    direct_ = direct;
     return call(own, std::move(args), std::move(kwargs));
   }
   if (own == nullptr) type_error(cat("'", Py_TYPE(p)->tp_name, "' object is not callable"));
@@ -193,7 +220,7 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
     }
   }
   if (code->co_flags & CO_VARKEYWORDS) fast[slot] = extra;
-  const SourceId source = sources.pinned(function, name);
+  const SourceId source = function_source(function, name);
   const Py_ssize_t defaults = f->func_defaults ? PyTuple_GET_SIZE(f->func_defaults) : 0;
   for (size_t i = 0; i < named; i++) {
     if (fast[i]) continue;
@@ -224,10 +251,12 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
   if (frames_.size() > kMaxDepth) throw Break(BreakId::deep_inlining, name_of(function));
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
+  if (asks_for_break(f)) throw Break(BreakId::asked, "");
   if (f->func_dict != nullptr &&
       (PyDict_GetItemString(f->func_dict, "_oxyfuel_disable") != nullptr ||
        PyDict_GetItemString(f->func_dict, "_torchdynamo_disable") != nullptr))
     throw Break(BreakId::disabled, name_of(function));
+  const bool direct = std::exchange(direct_, false);
   auto frame = std::make_unique<TracedFrame>();
   frame->function = borrow(function.ptr());
   frame->code = code;
@@ -243,6 +272,7 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
     generators_[stand_in.ptr()] = capsule;
     return stand_in;
   }
+  direct_ = direct;
   return interpret(*frame);
 }
 
@@ -323,6 +353,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   if (PyModule_Check(self.ptr()) || self.is_none()) {
     const std::string module = module_of(callable);
     if (module == "_operator" && mentions_tensor(args, kwargs)) return operate(callable, args);
+    if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
     if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
     for (auto& a : args) {
       if (exists(a)) a = contents(a);

@@ -92,12 +92,16 @@ py::object Tracer::interpret(TracedFrame& frame) {
   };
   frames_.push_back(&frame);
   Scope scope{frames_};
+  frame.direct = std::exchange(direct_, false);
   if (frame.yielded) frame.stack.push_back(py::none());  // what next() sends
   frame.yielded = false;
   py::object result;
   while (true) {
     const size_t at = frame.next;
+    frame.step = steps_;
+    if (steps_ == stop_at_) stop();
     try {
+      if (steps_ == break_at) throw Break(BreakId::asked, "");
       if (step(frame, result)) return result;
     } catch (py::error_already_set& e) {
       py::object value = e.value();
@@ -116,7 +120,10 @@ py::object Tracer::interpret(TracedFrame& frame) {
       }
       if (!handled) throw;
     } catch (Break& b) {
-      if (b.stack.empty()) b.stack = user_stack();
+      if (b.stack.empty()) {
+        b.stack = user_stack();
+        if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
+      }
       throw;
     }
   }
@@ -187,6 +194,7 @@ void Tracer::call_instruction(TracedFrame& f, uint32_t count) {
     args.insert(args.begin(), callable);
     callable = first;
   }
+  direct_ = true;
   f.stack.push_back(call(callable, std::move(args), std::move(kwargs)));
 }
 
@@ -202,6 +210,7 @@ void Tracer::call_function_ex(TracedFrame& f, bool keywords) {
   for (py::handle a : list) args.push_back(borrow(a.ptr()));
   py::object callable = pop(f);
   pop(f);  // the null below
+  direct_ = true;
   f.stack.push_back(call(callable, std::move(args), std::move(kwargs)));
 }
 
@@ -247,7 +256,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
           Known& known_cell = known_[cell];
           if (!known_cell.source.valid())
             known_cell.source =
-                sources.closure(sources.pinned(f.function, "F"), static_cast<int64_t>(k));
+                sources.closure(function_source(f.function, "F"), static_cast<int64_t>(k));
           held_.push_back(borrow(cell));
         }
       }

@@ -38,6 +38,15 @@ bool is_callable_constant(PyObject* p) {
          Py_TYPE(p) == &PyGetSetDescr_Type || Py_TYPE(p) == &PyMemberDescr_Type;
 }
 
+// A method of an object that is no module.
+bool is_bound(PyObject* p) {
+  if (PyMethod_Check(p) || Py_TYPE(p) == &_PyMethodWrapper_Type) return true;
+  if (!PyCFunction_Check(p)) return false;
+  PyObject* self = PyCFunction_GET_SELF(p);
+  return self != nullptr && self != Py_None && !PyModule_Check(self) && !PyType_Check(self) &&
+         !PyCapsule_CheckExact(self);
+}
+
 // Enum members, ops of torch and the like: one object for the life of the process.
 bool is_singleton(py::handle o) {
   static const py::object& enum_type = *new py::object(py::module_::import("enum").attr("Enum"));
@@ -89,6 +98,10 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     out = wrap_tensor(real, source);
   } else if (is_constant(p)) {
     guard(GuardKind::Equals, source, real);
+  } else if (is_bound(p)) {
+    out = wrap_bound(real, source);
+  } else if (PyFunction_Check(p) && is_made_anew(real, source)) {
+    wrap_function(real, source);
   } else if (is_callable_constant(p) || is_singleton(real)) {
     guard(GuardKind::IdIs, source, real);
   } else if (PyTuple_Check(p)) {
@@ -103,6 +116,56 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
   }
   by_source_.emplace(source, out);
   return out;
+}
+
+// A method with its object: another one with the wrapped object.
+py::object Tracer::wrap_bound(py::handle real, SourceId source) {
+  auto part = [&](const char* name) {
+    const py::str key(name);
+    return wrap(steal(PyObject_GetAttr(real.ptr(), key.ptr())), sources.attribute(source, key));
+  };
+  guard(GuardKind::TypeIs, source, type_object(real));
+  py::object self = part("__self__");
+  py::object out = PyMethod_Check(real.ptr())
+                       ? steal(PyMethod_New(part("__func__").ptr(), self.ptr()))
+                       : steal(PyObject_GetAttr(self.ptr(), part("__name__").ptr()));
+  Known& k = known_[out.ptr()];
+  k.source = source;
+  k.original = borrow(real.ptr());
+  held_.push_back(out);
+  return out;
+}
+
+// A closure that comes with the call may be another one at each call, of the same code.
+bool Tracer::is_made_anew(py::handle function, SourceId source) const {
+  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  if (f->func_closure == nullptr || f->func_dict != nullptr) return false;
+  while (sources[source].base.valid()) source = sources[source].base;
+  return sources[source].kind == SourceKind::Local;
+}
+
+void Tracer::wrap_function(py::handle real, SourceId source) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(real.ptr());
+  guard(GuardKind::TypeIs, source, type_object(real));
+  guard(GuardKind::IdIs, sources.attribute(source, py::str("__code__")), f->func_code);
+  guard(GuardKind::IdIs, sources.attribute(source, py::str("__globals__")), f->func_globals);
+  for (const auto& [name, held] : {std::pair("__defaults__", f->func_defaults),
+                                   std::pair("__kwdefaults__", f->func_kwdefaults)}) {
+    const SourceId member = sources.attribute(source, py::str(name));
+    if (held == nullptr)
+      guard(GuardKind::IdIs, member, Py_None);
+    else
+      guard(GuardKind::Length, member, {}, PyObject_Length(held));
+  }
+  Known& k = known_[real.ptr()];
+  if (!k.source.valid()) k.source = source;
+  held_.push_back(borrow(real.ptr()));
+}
+
+// What reaches the parts of a function that was there before.
+SourceId Tracer::function_source(py::handle function, const std::string& name) {
+  Known* k = known(function);
+  return k && k->source.valid() ? k->source : sources.pinned(function, name);
 }
 
 py::object Tracer::wrap_tensor(py::handle real, SourceId source) {

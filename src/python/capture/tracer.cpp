@@ -51,7 +51,8 @@ std::vector<ir::Frame> Tracer::user_stack() const {
   return out;
 }
 
-void Tracer::run(py::handle function, std::span<const py::object> bound) {
+void Tracer::run(py::handle function, std::span<const py::object> bound, size_t stop_at) {
+  stop_at_ = stop_at;
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
@@ -71,10 +72,9 @@ void Tracer::run(py::handle function, std::span<const py::object> bound) {
     const auto name = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i)).cast<std::string>();
     frame.fast[i] = wrap(bound[i], sources.local(static_cast<int64_t>(i), name));
   }
-  py::object returned = interpret(frame);
-  if (c10::GradMode::is_enabled() != grad)
-    throw Break(BreakId::side_effect, "the grad mode is another afterwards");
-  finish(returned);
+  try {
+    finish({{interpret(frame)}});
+  } catch (const Stopped&) {}
 }
 
 uint32_t Tracer::fetched(SourceId source) {
@@ -191,7 +191,8 @@ void Tracer::plan_effects(std::vector<ir::Arg>& outputs) {
   }
 }
 
-void Tracer::finish(py::handle returned) {
+void Tracer::finish(std::span<const py::object> values) {
+  grad_mode = c10::GradMode::is_enabled();
   std::vector<ir::Arg> outputs;
   // Before the result: reading what was there may add inputs, which come first in `fetch`.
   const std::vector<py::object> written = written_;
@@ -200,7 +201,7 @@ void Tracer::finish(py::handle returned) {
       if (PyObject* before = PyDict_GetItemWithError(dict.ptr(), item.first.ptr()))
         wrap(before, sources.dict_item(known(dict)->source, item.first));
   input_count = fetch.size();
-  result = plan_rebuild(returned, outputs);
+  for (const py::object& value : values) results.push_back(plan_rebuild(value, outputs));
   plan_effects(outputs);
   ir->graph.result = ir::Tuple{std::move(outputs)};
   // Parts of results that nobody took.

@@ -5,6 +5,9 @@
 // never handed to code that the interpreter does not see: reading from it leaves a guard. Calls of torch run on the fakes
 // and become nodes of the Torch IR. A Break ends the capture; an exception of the captured code unwinds its frames as in
 // CPython and, when nobody handles it, comes out of `run` as it is.
+//
+// Instructions are counted, and the same function on the same arguments takes the same steps. So what could be captured in
+// front of a break is had by a second capture that stops at the step which the Break names (graph_break.cpp).
 #pragma once
 
 #include <memory>
@@ -12,7 +15,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "python/bytecode/code.h"
+#include "python/bytecode/resume.h"
 #include "python/capture/rebuild.h"
 #include "python/guards/guard.h"
 #include "python/torch_ir.h"
@@ -32,6 +35,7 @@ class Break : public std::runtime_error {
   Break(BreakId id, std::string detail);
   BreakId id;
   std::vector<ir::Frame> stack;
+  std::vector<size_t> steps;  // where a capture may stop instead, the latest first
 };
 
 // A function being interpreted. localsplus as in CPython: locals, cells, free variables.
@@ -40,8 +44,10 @@ struct TracedFrame {
   PyCodeObject* code = nullptr;
   std::shared_ptr<const Bytecode> bytecode;
   std::vector<py::object> fast, stack;
-  size_t next = 0;     // instruction
-  py::object kwnames;  // of the call that follows
+  size_t next = 0;      // instruction
+  size_t step = 0;      // the count of instructions in front of the current one
+  bool direct = false;  // what it returns is what the caller's call instruction gives
+  py::object kwnames;   // of the call that follows
   bool yielded = false;
   std::vector<py::object> handled;  // exceptions that the frame's handlers have put aside
 };
@@ -54,8 +60,10 @@ class Tracer {
   Tracer();
   ~Tracer();
 
-  // Interprets `function` on its bound arguments (localsplus order, arguments first).
-  void run(py::handle function, std::span<const py::object> bound);
+  // Interprets `function` on its bound arguments (localsplus order, arguments first), up to its return or to
+  // step `stop_at`.
+  void run(py::handle function, std::span<const py::object> bound, size_t stop_at = SIZE_MAX);
+  size_t break_at = SIZE_MAX;  // a step that breaks, for tests
 
   // After `run`.
   SourceTable sources;
@@ -64,7 +72,18 @@ class Tracer {
   std::vector<SourceId> fetch;  // of a hit: the graph's inputs, then what the result refers to
   size_t input_count = 0;
   std::vector<py::object> example_inputs;
-  Rebuild result;
+  // A frame that was left, in front of an instruction or in the middle of its call of the next frame.
+  struct LeftFrame {
+    py::object function;
+    PyCodeObject* code = nullptr;
+    std::shared_ptr<const Bytecode> bytecode;
+    int index = 0;
+    FrameState state;  // of an outer frame: without what the call takes from the stack
+  };
+  std::vector<LeftFrame> left;  // outermost first; empty: the function returned
+  std::vector<Rebuild>
+      results;  // what it returned, or the values of the frames' states behind each other
+  bool grad_mode = false;  // at the end
   // What the captured code wrote to dicts that were there before (attributes of objects among them), last value each;
   // done once the graph has run.
   struct Effect {
@@ -99,6 +118,10 @@ class Tracer {
   py::object wrap(py::handle real, SourceId source);
   py::object wrap_tensor(py::handle real, SourceId source);
   py::object wrap_tuple(py::handle real, SourceId source);
+  py::object wrap_bound(py::handle real, SourceId source);
+  void wrap_function(py::handle real, SourceId source);
+  bool is_made_anew(py::handle function, SourceId source) const;
+  SourceId function_source(py::handle function, const std::string& name);
   Known* known(py::handle o);
   bool is_tensor(py::handle o);
   bool exists(py::handle o);  // it was there before, and is not a constant
@@ -153,7 +176,12 @@ class Tracer {
   Rebuild plan_rebuild(py::handle o, std::vector<ir::Arg>& outputs, int depth = 0);
   uint32_t fetched(SourceId source);
   void plan_effects(std::vector<ir::Arg>& outputs);
-  void finish(py::handle returned);
+  void finish(std::span<const py::object> values);
+
+  // graph_break.cpp
+  struct Stopped {};
+  std::vector<size_t> places_to_stop() const;
+  [[noreturn]] void stop();
 
   std::vector<TracedFrame*> frames_;
   std::unordered_map<PyObject*, Known> known_;
@@ -165,7 +193,8 @@ class Tracer {
   std::unordered_set<PyObject*> planned_;  // objects that plan_rebuild has met
   std::vector<py::object> written_;        // dicts with writes, in the order of the first
   std::unique_ptr<bridge::Recorder> recorder_;
-  size_t steps_ = 0;
+  size_t steps_ = 0, stop_at_ = SIZE_MAX;
+  bool direct_ = false;  // of the frame that comes next
 };
 
 // The bytecode of a code object, kept for as long as the process lives.

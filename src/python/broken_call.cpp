@@ -1,0 +1,229 @@
+#include "python/broken_call.h"
+
+#include <algorithm>
+
+#include "python/bytecode/code_builder.h"
+#include "support/check.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr const char* kTail = "oxyfuel.tail";
+
+py::object steal(PyObject* o) {
+  if (o == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(o);
+}
+
+py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
+
+struct Target {
+  PyMethodDef method;
+  std::string name;
+  PyObject* compiled;  // the table's
+  std::weak_ptr<ResumeTable> table;
+};
+
+PyObject* hand_back(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+  auto* target = static_cast<Target*>(PyCapsule_GetPointer(self, nullptr));
+  if (target->table.expired()) {
+    PyErr_SetString(PyExc_RuntimeError, "the compiled function of this frame is gone");
+    return nullptr;
+  }
+  auto tail = std::make_unique<Tail>();
+  tail->target = borrow(target->compiled);
+  for (Py_ssize_t i = 0; i < n; i++) tail->arguments.push_back(borrow(arguments[i]));
+  return PyCapsule_New(tail.release(), kTail, [](PyObject* c) {
+    delete static_cast<Tail*>(PyCapsule_GetPointer(c, kTail));
+  });
+}
+
+// Of an inner frame: a tuple of its function and its arguments.
+PyObject* go_on(PyObject* self, PyObject*) {
+  PyObject** items = reinterpret_cast<PyTupleObject*>(self)->ob_item;
+  return follow_tails(PyObject_Vectorcall(
+      items[0], items + 1, static_cast<size_t>(PyTuple_GET_SIZE(self) - 1), nullptr));
+}
+
+py::object globals_of(py::handle function) {
+  return borrow(reinterpret_cast<PyFunctionObject*>(function.ptr())->func_globals);
+}
+
+py::object own(PyCodeObject* code) { return steal(reinterpret_cast<PyObject*>(code)); }
+
+// Nothing is left to do there but to return.
+bool only_returns(const Bytecode& bytecode, int index) {
+  for (size_t at = static_cast<size_t>(index); at < bytecode.instructions.size(); at++) {
+    switch (bytecode.instructions[at].op) {
+      case RETURN_VALUE:
+        return true;
+      case NOP:
+      case POP_TOP:
+      case LOAD_CONST:
+      case LOAD_FAST:
+      case STORE_FAST:
+        continue;
+      default:
+        return false;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Tail* tail_of(PyObject* returned) {
+  if (!PyCapsule_CheckExact(returned) || !PyCapsule_IsValid(returned, kTail)) return nullptr;
+  return static_cast<Tail*>(PyCapsule_GetPointer(returned, kTail));
+}
+
+py::object ResumeTable::make_target(py::handle compiled, const std::string& name) {
+  auto target = std::make_unique<Target>();
+  target->name = name;
+  target->compiled = compiled.ptr();
+  target->table = weak_from_this();
+  target->method = {target->name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hand_back)), METH_FASTCALL,
+                    nullptr};
+  PyMethodDef* method = &target->method;
+  py::object self = steal(PyCapsule_New(target.release(), nullptr, [](PyObject* c) {
+    delete static_cast<Target*>(PyCapsule_GetPointer(c, nullptr));
+  }));
+  return steal(PyCFunction_New(method, self.ptr()));
+}
+
+ResumeTable::Resume ResumeTable::resume(const Tracer::LeftFrame& frame, int index,
+                                        FrameState state) {
+  PyCodeObject* code = frame.code;
+  std::shared_ptr<const Bytecode> bytecode = frame.bytecode;
+  // (slot of the code that it is made from, slot of the frame)
+  std::vector<std::pair<int, int>> slots;
+  if (auto it = origins_.find(reinterpret_cast<PyObject*>(code)); it != origins_.end()) {
+    const Origin& origin = it->second;
+    code = reinterpret_cast<PyCodeObject*>(origin.code.ptr());
+    bytecode = origin.bytecode;
+    index -= origin.start;
+    for (int slot : state.locals) {
+      auto at = std::find(origin.slots.begin(), origin.slots.end(), slot);
+      OXY_CHECK(index >= 0 && at != origin.slots.end(), "a break in front of the original");
+      slots.emplace_back(static_cast<int>(at - origin.slots.begin()), slot);
+    }
+  } else {
+    for (int slot : state.locals) slots.emplace_back(slot, slot);
+  }
+  std::sort(slots.begin(), slots.end());
+  Resume out;
+  state.locals.clear();
+  for (auto [slot, here] : slots) {
+    state.locals.push_back(slot);
+    out.slots.push_back(here);
+  }
+  py::object globals = globals_of(frame.function);
+  const Key key{code, globals.ptr(), index, state};
+  auto found = made_.find(key);
+  if (found == made_.end()) {
+    ResumeCode made = make_resume_code(code, *bytecode, index, state, next_number());
+    py::object made_code = own(made.code);
+    origins_[made_code.ptr()] = {borrow(reinterpret_cast<PyObject*>(code)), bytecode, made.start,
+                                 made.slots};
+    py::object function = steal(make_function(made.code, globals.ptr()));
+    py::object compiled = make_compiled_(function);
+    py::object target = make_target(compiled, py::str(function.attr("__name__")));
+    found = made_.emplace(key, Made{made_code, compiled, target}).first;
+  }
+  out.target = found->second.target;
+  return out;
+}
+
+size_t ResumeTable::prologue_of(py::handle function) const {
+  auto it = origins_.find(reinterpret_cast<PyFunctionObject*>(function.ptr())->func_code);
+  return it == origins_.end() ? 0 : static_cast<size_t>(it->second.start);
+}
+
+BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFrame> left,
+                            py::handle compiled) {
+  BrokenCall out;
+  for (size_t i = 0; i < left.size(); i++) {
+    const Tracer::LeftFrame& frame = left[i];
+    const Bytecode& bytecode = *frame.bytecode;
+    const bool is_last = i + 1 == left.size();
+    const InstructionGroup group = group_of(bytecode, frame.index);
+    const Instruction& last = bytecode.instructions[static_cast<size_t>(group.last)];
+    const auto live = live_locals(bytecode, frame.code);
+    GraphBreak graph_break;
+    graph_break.index = frame.index;
+    graph_break.calls_top = !is_last;
+    graph_break.before = frame.state;
+    size_t continuation = SIZE_MAX;
+    if (!is_last) {
+      continuation = frame.state.value_count() - frame.state.locals.size();
+      graph_break.before.null_on_stack.insert(graph_break.before.null_on_stack.end(),
+                                              {true, false});
+    }
+    std::vector<py::object> kept;
+    auto go_on_at = [&](int index, bool jumps, PyObject*& function, FrameState& after) {
+      if (only_returns(bytecode, index)) return;
+      if (is_last) {
+        after.null_on_stack = nulls_after(bytecode, frame.index, frame.state.null_on_stack, jumps);
+      } else {
+        after.null_on_stack = frame.state.null_on_stack;
+        after.null_on_stack.push_back(false);  // the call's result
+      }
+      std::vector<int> bound = frame.state.locals;
+      if (is_last && (last.op == STORE_FAST || last.op == DELETE_FAST))
+        std::erase(bound, static_cast<int>(last.arg));
+      if (is_last && last.op == STORE_FAST) bound.push_back(static_cast<int>(last.arg));
+      for (int slot : bound)
+        if (live[static_cast<size_t>(index)][static_cast<size_t>(slot)])
+          after.locals.push_back(slot);
+      ResumeTable::Resume resume = table.resume(frame, index, after);
+      after.locals = resume.slots;
+      kept.push_back(resume.target);
+      function = resume.target.ptr();
+    };
+    if (falls_through(last.op))
+      go_on_at(group.last + 1, false, graph_break.next, graph_break.after_next);
+    if (last.target >= 0) go_on_at(last.target, true, graph_break.target, graph_break.after_jump);
+
+    py::object globals = globals_of(frame.function);
+    if (i == 0) {
+      py::object code = own(make_break_code(frame.code, bytecode, graph_break, compiled.ptr()));
+      out.function = steal(PyFunction_New(code.ptr(), globals.ptr()));
+      auto* function = reinterpret_cast<PyFunctionObject*>(frame.function.ptr());
+      if (function->func_closure) PyFunction_SetClosure(out.function.ptr(), function->func_closure);
+      auto* made = reinterpret_cast<PyCodeObject*>(code.ptr());
+      out.original_text = to_text(bytecode, frame.code);
+      out.modified_text = to_text(disassemble(made), made);
+      out.frames.push_back({{}, frame.state.value_count(), continuation});
+    } else {
+      py::object code = own(make_inner_break_code(frame.code, bytecode, graph_break));
+      py::object function =
+          steal(make_function(reinterpret_cast<PyCodeObject*>(code.ptr()), globals.ptr()));
+      out.frames.push_back({function, frame.state.value_count(), continuation});
+    }
+  }
+  return out;
+}
+
+py::object BrokenCall::arguments(std::vector<py::object> values) const {
+  static PyMethodDef method = {"continuation", go_on, METH_NOARGS, nullptr};
+  py::object continuation;
+  size_t end = values.size();
+  for (size_t i = frames.size(); i-- > 0;) {
+    const Inner& frame = frames[i];
+    std::vector<py::object> items(
+        std::make_move_iterator(values.begin() + static_cast<ptrdiff_t>(end - frame.values)),
+        std::make_move_iterator(values.begin() + static_cast<ptrdiff_t>(end)));
+    end -= frame.values;
+    if (continuation)
+      items.insert(items.begin() + static_cast<ptrdiff_t>(frame.continuation), continuation);
+    if (frame.function) items.insert(items.begin(), frame.function);
+    py::tuple tuple(items.size());
+    for (size_t k = 0; k < items.size(); k++) tuple[k] = std::move(items[k]);
+    if (i == 0) return std::move(tuple);
+    continuation = steal(PyCFunction_New(&method, tuple.ptr()));
+  }
+  OXY_FAIL("a broken call without a frame");
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,87 @@
+// A capture that stopped at a graph break, as Python functions: the frame that calls the compiled graph and executes what
+// broke, the frames that it stood in, and the resume functions behind them, which are compiled in their turn.
+//
+// No call grows the stack: a resume function is not called by the frame in front of it but handed back to whoever
+// called that frame (`Tail`), so that a loop with a break in it runs as deep as it does in eager.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include "python/capture/tracer.h"
+
+namespace oxy::python {
+
+// What to call next, with which arguments; held by the object that a frame returns in the place of its result.
+struct Tail {
+  py::object target;
+  std::vector<py::object> arguments;
+};
+// Null where the object is a result.
+Tail* tail_of(PyObject* returned);
+
+// The resume functions of one compiled function, each made once however often the break is met.
+class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
+ public:
+  using MakeCompiled = std::function<py::object(py::handle function)>;
+  explicit ResumeTable(MakeCompiled make_compiled) : make_compiled_(std::move(make_compiled)) {}
+
+  struct Resume {
+    py::object target;       // called by break code; gives a Tail
+    std::vector<int> slots;  // of the frame that was left, in the order of the arguments
+  };
+  // Goes on in front of instruction `index` of a frame that has these slots and this stack.
+  Resume resume(const Tracer::LeftFrame& frame, int index, FrameState state);
+  // How many instructions of a resume function are in front of the original's; 0 for all else.
+  size_t prologue_of(py::handle function) const;
+  int next_number() { return ++number_; }
+
+ private:
+  struct Origin {  // of a resume code
+    py::object code;
+    std::shared_ptr<const Bytecode> bytecode;
+    int start;
+    std::vector<int> slots;
+  };
+  struct Key {
+    PyCodeObject* code;
+    PyObject* globals;
+    int index;
+    FrameState state;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  struct Made {
+    py::object code, compiled, target;
+  };
+  py::object make_target(py::handle compiled, const std::string& name);
+
+  MakeCompiled make_compiled_;
+  std::unordered_map<PyObject*, Origin> origins_;
+  std::map<Key, Made> made_;
+  int number_ = 0;
+};
+
+// How a hit goes on once the values of the left frames are there.
+struct BrokenCall {
+  struct Inner {
+    py::object function;
+    size_t values;        // how many of its arguments are among the values
+    size_t continuation;  // the position of the next frame's; SIZE_MAX in the last
+  };
+  py::object function;  // takes the bound arguments and the object that `compiled` is called with
+  std::vector<Inner> frames;  // `function` of the first is null
+  std::string original_text, modified_text;
+
+  // What `compiled` returns to `function`.
+  py::object arguments(std::vector<py::object> values) const;
+};
+
+BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFrame> left,
+                            py::handle compiled);
+
+// Calls on while what came back is a Tail. Defined where compiled functions are.
+PyObject* follow_tails(PyObject* returned);
+
+}  // namespace oxy::python

@@ -1,0 +1,43 @@
+// Where a capture may stop, and what is left then.
+#include "python/bytecode/code_builder.h"
+#include "python/capture/tracer.h"
+#include "python/cpython/locals.h"
+
+namespace oxy::python {
+
+// A frame can be left where no exception is being handled, and its callers as well, if the frame's result is just what
+// their call gives.
+std::vector<size_t> Tracer::places_to_stop() const {
+  std::vector<size_t> out;
+  for (const TracedFrame* f : frames_) {
+    if (!out.empty() && !f->direct) break;
+    if (!f->handled.empty() || (f->code->co_flags & CO_GENERATOR)) break;
+    out.insert(out.begin(), f->step);
+  }
+  return out;
+}
+
+void Tracer::stop() {
+  std::vector<py::object> values;
+  for (const TracedFrame* f : frames_) {
+    LeftFrame frame{f->function, f->code, f->bytecode, static_cast<int>(f->next), {}};
+    if (f != frames_.back()) frame.index--;  // it is in its call
+    const int first = group_of(*f->bytecode, frame.index).first;
+    const std::vector<bool> live = live_locals(*f->bytecode, f->code)[static_cast<size_t>(first)];
+    for (const py::object& o : f->stack) {
+      frame.state.null_on_stack.push_back(!o);
+      if (o) values.push_back(o);
+    }
+    for (int slot = 0; slot < f->code->co_nlocalsplus; slot++) {
+      const py::object& o = f->fast[static_cast<size_t>(slot)];
+      if (!o || !(live[static_cast<size_t>(slot)] || is_cell(f->code, slot))) continue;
+      frame.state.locals.push_back(slot);
+      values.push_back(o);
+    }
+    left.push_back(std::move(frame));
+  }
+  finish(values);
+  throw Stopped();
+}
+
+}  // namespace oxy::python
