@@ -26,9 +26,8 @@ struct Entry {
   std::unique_ptr<InputSignature> inputs;
   size_t input_count = 0;
   py::object graph;
-  bool calls_graph = true;  // false: nothing but Python's own work, done by `result`
-  Rebuild result;
-  std::vector<Tracer::Effect> effects;
+  bool calls_graph = true;  // false: nothing but Python's own work, done by `rebuild`
+  Rebuild rebuild;
   bool grad = false;  // runs in eager because gradients are needed
 };
 
@@ -145,15 +144,9 @@ PyObject* run_entry(CompiledFunction* self, const Entry& e, const GuardProgram::
       outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
   }
   const std::span objects(fetched.data(), fetched.size());
-  py::object result = e.result.build(outputs, objects);
-  std::vector<py::object> values;
-  for (const auto& effect : e.effects) values.push_back(effect.value.build(outputs, objects));
-  for (size_t i = 0; i < values.size(); i++) {
-    const auto& effect = e.effects[i];
-    if (PyDict_SetItem(objects[effect.dict].ptr(), effect.key.ptr(), values[i].ptr()) != 0)
-      return nullptr;
-  }
-  return result.release().ptr();
+  const std::vector<py::object> built = e.rebuild.build(outputs, objects);
+  e.rebuild.apply(built);
+  return Py_NewRef(built[e.rebuild.roots[0]].ptr());
 }
 
 // Captures the call; null where the captured code raises (`raised` says what; eager then raises it). What the capture has learned before a
@@ -174,8 +167,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
     entry->grad = needs_grad;
     if (!needs_grad) {
       entry->input_count = tracer.input_count;
-      entry->result = std::move(tracer.result);
-      entry->effects = std::move(tracer.effects);
+      entry->rebuild = std::move(tracer.rebuild);
       const auto& order = tracer.ir->graph.order();
       entry->calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
         return tracer.ir->graph.node(n).kind != ir::NodeKind::Input;

@@ -61,22 +61,16 @@ class Tracer {
   SourceTable sources;
   GuardSet guards;
   std::shared_ptr<TorchIr> ir = std::make_shared<TorchIr>();  // its result: a tuple of tensors
-  std::vector<SourceId> fetch;  // of a hit: the graph's inputs, then what the result refers to
+  std::vector<SourceId> fetch;  // of a hit: the graph's inputs, then what `rebuild` refers to
   size_t input_count = 0;
   std::vector<py::object> example_inputs;
-  Rebuild result;
-  // What the captured code wrote to dicts that were there before (attributes of objects among them), last value each;
-  // done once the graph has run.
-  struct Effect {
-    uint32_t dict;  // position in `fetch`
-    py::object key;
-    Rebuild value;
-  };
-  std::vector<Effect> effects;
+  Rebuild rebuild;  // its one root: the result
   bool result_requires_grad = false;
   std::vector<ir::Frame> user_stack() const;
 
  private:
+  friend class RebuildPlan;
+
   struct Known {
     SourceId source;      // of what was there before
     py::object original;  // the real tensor behind a fake; the tuple behind a wrapped one
@@ -149,11 +143,11 @@ class Tracer {
                      const Arguments& args);  // an operator on tensors, or on constants
   void note_results(py::handle result, ir::ValueId value);
 
-  // rebuild_plan.cpp
-  Rebuild plan_rebuild(py::handle o, std::vector<ir::Arg>& outputs, int depth = 0);
-  uint32_t fetched(SourceId source);
-  void plan_effects(std::vector<ir::Arg>& outputs);
-  void finish(py::handle returned);
+  // plan_rebuild.cpp
+  // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the values.
+  void finish(std::span<const py::object> values);
+  uint32_t fetched(SourceId source);  // position behind the graph's inputs
+  void drop_unused_items();
 
   std::vector<TracedFrame*> frames_;
   std::unordered_map<PyObject*, Known> known_;
@@ -161,9 +155,8 @@ class Tracer {
   std::unordered_map<SourceId, py::object> by_source_;
   std::unordered_map<PyObject*, py::object> fake_of_;  // by real tensor
   std::vector<py::object> held_;
-  std::unordered_map<PyObject*, uint32_t> output_of_;
-  std::unordered_set<PyObject*> planned_;  // objects that plan_rebuild has met
-  std::vector<py::object> written_;        // dicts with writes, in the order of the first
+  std::unordered_map<SourceId, uint32_t> fetched_;
+  std::vector<py::object> written_;  // dicts with writes, in the order of the first
   std::unique_ptr<bridge::Recorder> recorder_;
   size_t steps_ = 0;
 };
