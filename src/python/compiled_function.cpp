@@ -28,11 +28,10 @@ struct Entry {
   std::unique_ptr<InputSignature> inputs;
   size_t input_count = 0;
   py::object graph;
-  bool calls_graph = true;  // false: nothing but Python's own work, done by `result`
-  std::vector<Rebuild> results;
-  std::vector<Tracer::Effect> effects;
+  bool calls_graph = true;  // false: nothing but Python's own work, done by `rebuild`
+  Rebuild rebuild;
   bool grad_mode_after = false;
-  std::optional<BrokenCall> broken;  // for this the results are
+  std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
   bool grad = false;                 // runs in eager because gradients are needed
 };
 
@@ -155,17 +154,13 @@ std::optional<std::vector<py::object>> run_graph(const Entry& e,
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
       outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
   }
-  std::vector<py::object> results, values;
-  for (const Rebuild& r : e.results) results.push_back(r.build(outputs, fetched));
-  for (const auto& effect : e.effects) values.push_back(effect.value.build(outputs, fetched));
+  const std::vector<py::object> built = e.rebuild.build(outputs, fetched);
   done = true;
-  for (size_t i = 0; i < values.size(); i++) {
-    const auto& effect = e.effects[i];
-    if (PyDict_SetItem(fetched[effect.dict].ptr(), effect.key.ptr(), values[i].ptr()) != 0)
-      return std::nullopt;
-  }
+  e.rebuild.apply(built);
   if (c10::GradMode::is_enabled() != e.grad_mode_after)
     c10::GradMode::set_enabled(e.grad_mode_after);
+  std::vector<py::object> results;
+  for (uint32_t root : e.rebuild.roots) results.push_back(built[root]);
   return results;
 }
 
@@ -274,8 +269,7 @@ std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const
 }
 
 void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
-  entry.results = std::move(tracer.results);
-  entry.effects = std::move(tracer.effects);
+  entry.rebuild = std::move(tracer.rebuild);
   entry.grad_mode_after = tracer.grad_mode;
   const auto& order = tracer.ir->graph.order();
   entry.calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {

@@ -1,3 +1,4 @@
+// Carrying out a rebuild.
 #include "python/capture/rebuild.h"
 
 #include "support/check.h"
@@ -5,79 +6,99 @@
 namespace oxy::python {
 namespace {
 
+using Objects = std::span<const py::object>;
+
 py::object steal(PyObject* o) {
   if (o == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(o);
 }
 
-// What the class's own code would have made: the content of its builtin base, then its attributes.
-py::object build_instance(const Rebuild& r, std::span<const py::object> outputs,
-                          std::span<const py::object> fetched) {
-  auto* type = reinterpret_cast<PyTypeObject*>(r.object.ptr());
-  py::object content = r.items[0].build(outputs, fetched);
-  py::object made;
-  if (PyTuple_Check(content.ptr())) {
-    made = steal(PyTuple_Type.tp_new(type, py::make_tuple(content).ptr(), nullptr));
-  } else {
-    made = steal(type->tp_new(type, py::tuple().ptr(), nullptr));
-  }
-  if (PyDict_Check(content.ptr())) {
-    // OrderedDict keeps its order apart: its own __setitem__.
-    auto* base = type;
-    while (base->tp_flags & Py_TPFLAGS_HEAPTYPE) base = base->tp_base;
-    for (auto [key, value] : py::reinterpret_borrow<py::dict>(content)) {
-      if (base->tp_as_mapping->mp_ass_subscript(made.ptr(), key.ptr(), value.ptr()) != 0)
-        throw py::error_already_set();
+void check(int status) {
+  if (status != 0) throw py::error_already_set();
+}
+
+py::tuple tuple_of(const std::vector<uint32_t>& parts, Objects built) {
+  py::tuple out(parts.size());
+  for (size_t i = 0; i < parts.size(); i++) out[i] = built[parts[i]];
+  return out;
+}
+
+py::object make_instance(const RebuildStep& s, Objects built) {
+  auto* type = reinterpret_cast<PyTypeObject*>(s.object.ptr());
+  PyTypeObject* base = type;
+  while (base->tp_flags & Py_TPFLAGS_HEAPTYPE) base = base->tp_base;
+  return steal(base->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
+}
+
+py::object make(const RebuildStep& s, Objects outputs, Objects fetched, Objects built) {
+  switch (s.kind) {
+    case RebuildStep::Kind::Constant:
+      return s.object;
+    case RebuildStep::Kind::Output:
+      return outputs[s.index];
+    case RebuildStep::Kind::Fetched:
+      return fetched[s.index];
+    case RebuildStep::Kind::Tuple: {
+      py::tuple items = tuple_of(s.parts, built);
+      auto* type = reinterpret_cast<PyTypeObject*>(s.object.ptr());
+      if (type == &PyTuple_Type) return std::move(items);
+      return steal(PyTuple_Type.tp_new(type, py::make_tuple(items).ptr(), nullptr));
     }
-  } else if (PyList_Check(content.ptr())) {
-    steal(PyObject_CallMethod(made.ptr(), "extend", "O", content.ptr()));
+    case RebuildStep::Kind::Call:
+      return steal(PyObject_CallObject(s.object.ptr(), tuple_of(s.parts, built).ptr()));
+    case RebuildStep::Kind::List:
+      return py::list();
+    case RebuildStep::Kind::Set:
+      return py::set();
+    case RebuildStep::Kind::Dict:
+      return py::dict();
+    case RebuildStep::Kind::Instance:
+      return make_instance(s, built);
+    case RebuildStep::Kind::DictOf:
+      return steal(PyObject_GenericGetDict(built[s.parts[0]].ptr(), nullptr));
   }
-  if (r.items[1].kind == Rebuild::Kind::Dict && !r.items[1].items.empty()) {
-    py::object attributes = r.items[1].build(outputs, fetched);
-    py::object dict = steal(PyObject_GenericGetDict(made.ptr(), nullptr));
-    if (PyDict_Update(dict.ptr(), attributes.ptr()) != 0) throw py::error_already_set();
+  OXY_FAIL("a rebuild step of unknown kind");
+}
+
+// OrderedDict keeps its order apart: its own item assignment.
+int set_item(PyObject* dict, PyObject* key, PyObject* value) {
+  if (PyODict_Check(dict))
+    return value ? PyODict_SetItem(dict, key, value) : PyODict_DelItem(dict, key);
+  return value ? PyDict_SetItem(dict, key, value) : PyDict_DelItem(dict, key);
+}
+
+void write(const RebuildWrite& w, Objects built) {
+  PyObject* target = built[w.target].ptr();
+  auto part = [&](size_t i) { return built[w.parts[i]].ptr(); };
+  switch (w.kind) {
+    case RebuildWrite::Kind::ListExtend:
+      for (size_t i = 0; i < w.parts.size(); i++) check(PyList_Append(target, part(i)));
+      return;
+    case RebuildWrite::Kind::SetAdd:
+      for (size_t i = 0; i < w.parts.size(); i++) check(PySet_Add(target, part(i)));
+      return;
+    case RebuildWrite::Kind::DictSet:
+      for (size_t i = 0; i < w.parts.size(); i += 2) check(set_item(target, part(i), part(i + 1)));
+      return;
+    case RebuildWrite::Kind::DictDelete:
+      for (size_t i = 0; i < w.parts.size(); i++) check(set_item(target, part(i), nullptr));
+      return;
   }
-  return made;
+  OXY_FAIL("a rebuild write of unknown kind");
 }
 
 }  // namespace
 
-py::object Rebuild::build(std::span<const py::object> outputs,
-                          std::span<const py::object> fetched) const {
-  auto item = [&](size_t i) { return items[i].build(outputs, fetched); };
-  switch (kind) {
-    case Kind::Constant:
-      return object;
-    case Kind::Output:
-      return outputs[index];
-    case Kind::Fetched:
-      return fetched[index];
-    case Kind::Tuple: {
-      py::tuple out(items.size());
-      for (size_t i = 0; i < items.size(); i++) out[i] = item(i);
-      return std::move(out);
-    }
-    case Kind::List: {
-      py::list out(items.size());
-      for (size_t i = 0; i < items.size(); i++) out[i] = item(i);
-      return std::move(out);
-    }
-    case Kind::Set: {
-      py::set out;
-      for (size_t i = 0; i < items.size(); i++) out.add(item(i));
-      return std::move(out);
-    }
-    case Kind::Dict: {
-      py::dict out;
-      for (size_t i = 0; i < items.size(); i += 2) out[item(i)] = item(i + 1);
-      return std::move(out);
-    }
-    case Kind::Instance:
-      return build_instance(*this, outputs, fetched);
-    case Kind::Method:
-      return steal(PyMethod_New(item(0).ptr(), item(1).ptr()));
-  }
-  OXY_FAIL("a result of unknown kind");
+std::vector<py::object> Rebuild::build(Objects outputs, Objects fetched) const {
+  std::vector<py::object> built;
+  built.reserve(steps.size());
+  for (const RebuildStep& s : steps) built.push_back(make(s, outputs, fetched, built));
+  for (const RebuildWrite& w : fills) write(w, built);
+  return built;
+}
+
+void Rebuild::apply(Objects built) const {
+  for (const RebuildWrite& w : effects) write(w, built);
 }
 
 }  // namespace oxy::python

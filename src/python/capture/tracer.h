@@ -69,7 +69,7 @@ class Tracer {
   SourceTable sources;
   GuardSet guards;
   std::shared_ptr<TorchIr> ir = std::make_shared<TorchIr>();  // its result: a tuple of tensors
-  std::vector<SourceId> fetch;  // of a hit: the graph's inputs, then what the result refers to
+  std::vector<SourceId> fetch;  // of a hit: the graph's inputs, then what `rebuild` refers to
   size_t input_count = 0;
   std::vector<py::object> example_inputs;
   // A frame that was left, in front of an instruction or in the middle of its call of the next frame.
@@ -81,21 +81,14 @@ class Tracer {
     FrameState state;  // of an outer frame: without what the call takes from the stack
   };
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
-  std::vector<Rebuild>
-      results;  // what it returned, or the values of the frames' states behind each other
-  bool grad_mode = false;  // at the end
-  // What the captured code wrote to dicts that were there before (attributes of objects among them), last value each;
-  // done once the graph has run.
-  struct Effect {
-    uint32_t dict;  // position in `fetch`
-    py::object key;
-    Rebuild value;
-  };
-  std::vector<Effect> effects;
+  Rebuild rebuild;              // its roots: the result, or the values of the left frames' states behind each other
+  bool grad_mode = false;       // at the end
   bool result_requires_grad = false;
   std::vector<ir::Frame> user_stack() const;
 
  private:
+  friend class RebuildPlan;
+
   struct Known {
     SourceId source;      // of what was there before
     py::object original;  // the real tensor behind a fake; the tuple behind a wrapped one
@@ -172,11 +165,11 @@ class Tracer {
                      const Arguments& args);  // an operator on tensors, or on constants
   void note_results(py::handle result, ir::ValueId value);
 
-  // rebuild_plan.cpp
-  Rebuild plan_rebuild(py::handle o, std::vector<ir::Arg>& outputs, int depth = 0);
-  uint32_t fetched(SourceId source);
-  void plan_effects(std::vector<ir::Arg>& outputs);
+  // plan_rebuild.cpp
+  // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the values.
   void finish(std::span<const py::object> values);
+  uint32_t fetched(SourceId source);  // position behind the graph's inputs
+  void drop_unused_items();
 
   // graph_break.cpp
   struct Stopped {};
@@ -189,9 +182,8 @@ class Tracer {
   std::unordered_map<SourceId, py::object> by_source_;
   std::unordered_map<PyObject*, py::object> fake_of_;  // by real tensor
   std::vector<py::object> held_;
-  std::unordered_map<PyObject*, uint32_t> output_of_;
-  std::unordered_set<PyObject*> planned_;  // objects that plan_rebuild has met
-  std::vector<py::object> written_;        // dicts with writes, in the order of the first
+  std::unordered_map<SourceId, uint32_t> fetched_;
+  std::vector<py::object> written_;  // dicts with writes, in the order of the first
   std::unique_ptr<bridge::Recorder> recorder_;
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   bool direct_ = false;  // of the frame that comes next

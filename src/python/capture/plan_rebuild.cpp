@@ -1,0 +1,264 @@
+// Values: which step makes which object.
+#include "python/capture/plan_rebuild.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+namespace oxy::python {
+namespace {
+
+constexpr int kMaxDepth = 500;  // of objects that cannot change, in each other
+
+py::object steal(PyObject* o) {
+  if (o == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(o);
+}
+
+py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
+
+py::object type_object(PyObject* o) { return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o))); }
+
+bool is_heap(PyTypeObject* type) { return type->tp_flags & Py_TPFLAGS_HEAPTYPE; }
+
+PyTypeObject* builtin_base(PyTypeObject* type) {
+  while (is_heap(type)) type = type->tp_base;
+  return type;
+}
+
+// The content of a list, dict or tuple as its builtin base has it.
+py::list plain_list(py::handle o) {
+  return py::reinterpret_steal<py::list>(PySequence_List(o.ptr()));
+}
+
+}  // namespace
+
+RebuildPlan::RebuildPlan(Tracer& tracer) : tracer_(tracer) {
+  for (const py::object& o : tracer.held_) made_.insert(o.ptr());
+}
+
+void RebuildPlan::refuse(py::handle o) {
+  throw Break(BreakId::result_kind, Py_TYPE(o.ptr())->tp_name);
+}
+
+void RebuildPlan::add_root(py::handle value) {
+  rebuild.roots.push_back(place(value));
+  fill_all();
+}
+
+bool RebuildPlan::made_here(py::handle o) { return made_.contains(o.ptr()); }
+
+uint32_t RebuildPlan::add(py::handle o, RebuildStep step) {
+  const auto at = static_cast<uint32_t>(rebuild.steps.size());
+  rebuild.steps.push_back(std::move(step));
+  step_of_[o.ptr()] = at;
+  kept_.push_back(borrow(o.ptr()));
+  return at;
+}
+
+uint32_t RebuildPlan::add_unfilled(py::handle o, RebuildStep step) {
+  const uint32_t at = add(o, std::move(step));
+  unfilled_.emplace_back(borrow(o.ptr()), at);
+  return at;
+}
+
+uint32_t RebuildPlan::constant(py::handle o) {
+  return add(o, {Kind::Constant, 0, borrow(o.ptr()), {}});
+}
+
+std::vector<uint32_t> RebuildPlan::place_all(py::handle iterable) {
+  std::vector<uint32_t> out;
+  for (py::handle item : iterable) out.push_back(place(item));
+  return out;
+}
+
+uint32_t RebuildPlan::place(py::handle o) {
+  if (auto it = step_of_.find(o.ptr()); it != step_of_.end()) return it->second;
+  if (++depth_ > kMaxDepth) refuse(o);
+  struct Leave {
+    int& depth;
+    ~Leave() { depth--; }
+  } leave{depth_};
+  Tracer::Known* k = tracer_.known(o);
+  if (k && k->value) return place_tensor(o);
+  if (THPVariable_Check(o.ptr()) || tracer_.generators_.contains(o.ptr())) refuse(o);
+  if (k && k->source.valid()) return place_existing(o, k->source);
+  if (auto it = owner_.find(o.ptr()); it != owner_.end())
+    return add(o, {Kind::DictOf, 0, {}, {it->second}});
+  return place_made(o);
+}
+
+uint32_t RebuildPlan::place_tensor(py::handle o) {
+  Tracer::Known& k = *tracer_.known(o);
+  requires_grad |= THPVariable_Unpack(o.ptr()).requires_grad();
+  if (k.source.valid()) return place_existing(o, k.source);
+  outputs.push_back(*k.value);
+  return add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
+}
+
+uint32_t RebuildPlan::place_existing(py::handle o, SourceId source) {
+  if (tracer_.sources[source].kind == SourceKind::Pinned)
+    return add(o, {Kind::Constant, 0, tracer_.sources[source].key, {}});
+  return add(o, {Kind::Fetched, tracer_.fetched(source), {}, {}});
+}
+
+// An object that the captured code has made, or one that is the same for every call.
+uint32_t RebuildPlan::place_made(py::handle o) {
+  PyObject* p = o.ptr();
+  PyTypeObject* type = Py_TYPE(p);
+  if (PyTuple_Check(p)) return place_tuple(o);
+  if (PyList_CheckExact(p)) return add_unfilled(o, {Kind::List, 0, {}, {}});
+  if (PyDict_CheckExact(p)) return add_unfilled(o, {Kind::Dict, 0, {}, {}});
+  if (PySet_CheckExact(p)) return add_unfilled(o, {Kind::Set, 0, {}, {}});
+  if (PyMethod_Check(p))
+    return add(o, {Kind::Call,
+                   0,
+                   borrow(reinterpret_cast<PyObject*>(&PyMethod_Type)),
+                   {place(PyMethod_GET_FUNCTION(p)), place(PyMethod_GET_SELF(p))}});
+  if (PyList_Check(p) || PyDict_Check(p)) return place_instance(o, py::tuple());
+  const bool made_function = PyFunction_Check(p) && tracer_.known(o);
+  if (made_function || PyIter_Check(p) || PyCell_Check(p)) refuse(o);
+  if (is_heap(type) && !PyType_Check(p) && made_here(o)) {
+    if (builtin_base(type) != &PyBaseObject_Type) refuse(o);
+    return place_instance(o, py::tuple());
+  }
+  return constant(o);
+}
+
+uint32_t RebuildPlan::place_tuple(py::handle o) {
+  RebuildStep step{Kind::Tuple, 0, type_object(o.ptr()), {}};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o.ptr()); i++)
+    step.parts.push_back(place(PyTuple_GET_ITEM(o.ptr(), i)));
+  return add_instance(o, std::move(step));
+}
+
+uint32_t RebuildPlan::place_instance(py::handle o, py::tuple arguments) {
+  PyObject* slots = _PyType_Lookup(Py_TYPE(o.ptr()), py::str("__slots__").ptr());
+  if (slots != nullptr && Py_SIZE(slots) > 0) refuse(o);
+  return add_instance(o, {Kind::Instance, 0, type_object(o.ptr()), place_all(arguments)});
+}
+
+void RebuildPlan::fill_all() {
+  while (!unfilled_.empty()) {
+    auto [o, step] = std::move(unfilled_.back());
+    unfilled_.pop_back();
+    fill(o, step);
+  }
+}
+
+void RebuildPlan::fill(py::handle o, uint32_t step) {
+  PyObject* p = o.ptr();
+  if (PyList_Check(p)) {
+    if (PyList_GET_SIZE(p) > 0)
+      rebuild.fills.push_back({Write::ListExtend, step, place_all(plain_list(o))});
+  } else if (PyDict_Check(p)) {
+    fill_dict(step, o);
+  } else if (PyAnySet_Check(p)) {
+    for (py::handle item : plain_list(o)) require_plain_hash(item);
+    rebuild.fills.push_back({Write::SetAdd, step, place_all(plain_list(o))});
+  }
+  py::object attributes = attributes_of(o);
+  if (attributes && PyDict_GET_SIZE(attributes.ptr()) > 0) fill_dict(place(attributes), attributes);
+}
+
+void RebuildPlan::fill_dict(uint32_t target, py::handle dict) {
+  RebuildWrite write{Write::DictSet, target, {}};
+  py::object items = borrow(dict.ptr());
+  if (PyODict_Check(dict.ptr())) {
+    items = py::dict();
+    py::object iterator = steal(PyODict_Type.tp_iter(dict.ptr()));
+    while (py::object key = py::reinterpret_steal<py::object>(PyIter_Next(iterator.ptr())))
+      items[key] = py::handle(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
+  }
+  for (auto [key, value] : py::reinterpret_borrow<py::dict>(items)) {
+    require_plain_hash(key);
+    write.parts.push_back(place(key));
+    write.parts.push_back(place(value));
+  }
+  if (!write.parts.empty()) rebuild.fills.push_back(std::move(write));
+}
+
+// The __dict__ of an instance of a class written in Python, or null.
+py::object RebuildPlan::attributes_of(py::handle o) {
+  if (!is_heap(Py_TYPE(o.ptr())) || _PyObject_GetDictPtr(o.ptr()) == nullptr) return {};
+  return steal(PyObject_GenericGetDict(o.ptr(), nullptr));
+}
+
+uint32_t RebuildPlan::add_instance(py::handle o, RebuildStep step) {
+  const uint32_t at = add_unfilled(o, std::move(step));
+  if (py::object dict = attributes_of(o)) {
+    if (step_of_.contains(dict.ptr())) refuse(o);  // met before its owner
+    owner_[dict.ptr()] = at;
+    kept_.push_back(dict);
+  }
+  return at;
+}
+
+// Keys are hashed while objects are half filled, and no Python code may run then.
+void RebuildPlan::require_plain_hash(py::handle key) {
+  PyObject* p = key.ptr();
+  if (PyTuple_Check(p)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++) require_plain_hash(PyTuple_GET_ITEM(p, i));
+    return;
+  }
+  if (THPVariable_Check(p)) return;  // by its address
+  if (!made_here(key) && !tracer_.exists(key)) return;
+  PyObject* hash = _PyType_Lookup(Py_TYPE(p), py::str("__hash__").ptr());
+  if (hash != nullptr && PyFunction_Check(hash)) refuse(key);
+}
+
+// ------------------------------------------------------------------------------------------------------------ effects
+
+void RebuildPlan::add_effects() {
+  for (const py::object& dict : tracer_.written_) {
+    Tracer::Known& k = *tracer_.known(dict);
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(k.writes)) {
+      const SourceId item = tracer_.sources.dict_item(k.source, key);
+      if (PyObject* before = PyDict_GetItemWithError(dict.ptr(), key.ptr()))
+        if (tracer_.wrap(before, item).ptr() == value.ptr()) continue;  // as before, and guarded
+      rebuild.effects.push_back({Write::DictSet, place(dict), {place(key), place(value)}});
+      fill_all();
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------- the end of a capture
+
+uint32_t Tracer::fetched(SourceId source) {
+  auto [it, is_new] = fetched_.try_emplace(source, static_cast<uint32_t>(fetched_.size()));
+  return it->second;
+}
+
+void Tracer::finish(std::span<const py::object> values) {
+  RebuildPlan plan(*this);
+  for (const py::object& value : values) plan.add_root(value);
+  plan.add_effects();
+  input_count = fetch.size();
+  for (const auto& [source, index] : fetched_)
+    fetch.resize(std::max(fetch.size(), input_count + index + 1));
+  for (const auto& [source, index] : fetched_) fetch[input_count + index] = source;
+  for (RebuildStep& s : plan.rebuild.steps)
+    if (s.kind == RebuildStep::Kind::Fetched) s.index += static_cast<uint32_t>(input_count);
+  rebuild = std::move(plan.rebuild);
+  result_requires_grad = plan.requires_grad;
+  ir->graph.result = ir::Tuple{std::move(plan.outputs)};
+  drop_unused_items();
+  ir->graph.compact();
+  ir->seal();
+}
+
+// Parts of results that nobody took.
+void Tracer::drop_unused_items() {
+  std::vector<uint32_t> uses = ir->graph.use_counts();
+  const auto& order = ir->graph.order();
+  for (size_t i = order.size(); i-- > 0;) {
+    ir::Node& n = ir->graph.node(order[i]);
+    if (n.dead || n.target != "operator.getitem" || !n.args[0].is_value()) continue;
+    if (uses[n.outputs[0].index] > 0 || ir->graph.value(n.args[0].value()).type.is_tensor())
+      continue;
+    ir->graph.kill(n.id);
+    uses[n.args[0].value().index]--;
+  }
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,56 @@
+// Plans how to make again what captured code leaves behind: the values that are asked for and what it wrote.
+#pragma once
+
+#include "python/capture/tracer.h"
+
+namespace oxy::python {
+
+// One plan for all that is rebuilt together, so that an object is one object wherever it is met. What cannot be made again
+// is a Break.
+class RebuildPlan {
+ public:
+  explicit RebuildPlan(Tracer& tracer);
+
+  void add_root(py::handle value);
+  void add_effects();
+
+  Rebuild rebuild;
+  std::vector<ir::Arg> outputs;  // of the graph
+  bool requires_grad = false;    // of some tensor in it
+
+ private:
+  using Kind = RebuildStep::Kind;
+  using Write = RebuildWrite::Kind;
+
+  uint32_t place(py::handle o);
+  uint32_t place_tensor(py::handle o);
+  uint32_t place_existing(py::handle o, SourceId source);
+  uint32_t place_made(py::handle o);
+  uint32_t place_tuple(py::handle o);
+  uint32_t place_instance(py::handle o, py::tuple arguments);
+  uint32_t constant(py::handle o);
+  std::vector<uint32_t> place_all(py::handle iterable);
+
+  // A step for `o`; of one that can change, filled later.
+  uint32_t add(py::handle o, RebuildStep step);
+  uint32_t add_unfilled(py::handle o, RebuildStep step);
+  uint32_t add_instance(py::handle o, RebuildStep step);
+  void fill_all();
+  void fill(py::handle o, uint32_t step);
+  void fill_dict(uint32_t target, py::handle dict);
+  void require_plain_hash(py::handle key);
+
+  py::object attributes_of(py::handle o);
+  bool made_here(py::handle o);
+  [[noreturn]] void refuse(py::handle o);
+
+  Tracer& tracer_;
+  std::unordered_map<PyObject*, uint32_t> step_of_;
+  std::unordered_map<PyObject*, uint32_t> owner_;  // of a __dict__: the step of its object
+  std::vector<std::pair<py::object, uint32_t>> unfilled_;
+  std::unordered_set<PyObject*> made_;
+  std::vector<py::object> kept_;  // addresses in the maps stay their own
+  int depth_ = 0;
+};
+
+}  // namespace oxy::python
