@@ -100,7 +100,10 @@ Rebuild Tracer::plan_rebuild(py::handle o, std::vector<ir::Arg>& outputs, int de
     }
     r.kind = Rebuild::Kind::Output;
     auto [it, is_new] = output_of_.try_emplace(p, static_cast<uint32_t>(outputs.size()));
-    if (is_new) outputs.push_back(*k->value);
+    if (is_new) {
+      outputs.push_back(*k->value);
+      output_tensors_.push_back(THPVariable_Unpack(p));
+    }
     r.index = it->second;
     return r;
   }
@@ -216,6 +219,31 @@ void Tracer::finish(py::handle returned) {
   }
   ir->graph.compact();
   ir->seal();
+  finish_recording();
+}
+
+// The ops heard underneath become the ATen graph of `ir`. Where that cannot be, replay will say why.
+void Tracer::finish_recording() {
+  if (!recorded_all_) return;
+  auto captured = std::make_shared<CapturedRecording>();
+  Recording& r = captured->recording;
+  try {
+    r.graph = recorder_->finish(output_tensors_);
+  } catch (const std::exception&) {
+    recorder_->leave();
+    return;
+  }
+  r.graph.name = ir->graph.name;
+  r.attributes = recorder_->attributes();
+  r.visible_outputs = static_cast<uint32_t>(output_tensors_.size());
+  r.result.kind = ResultTree::Kind::Tuple;
+  for (uint32_t i = 0; i < r.visible_outputs; i++) {
+    ResultTree& leaf = r.result.items.emplace_back();
+    leaf.kind = ResultTree::Kind::Output;
+    leaf.output = i;
+  }
+  captured->inputs = example_inputs;
+  ir->captured = std::move(captured);
 }
 
 }  // namespace oxy::python

@@ -154,6 +154,7 @@ class Tracer {
   uint32_t fetched(SourceId source);
   void plan_effects(std::vector<ir::Arg>& outputs);
   void finish(py::handle returned);
+  void finish_recording();
 
   std::vector<TracedFrame*> frames_;
   std::unordered_map<PyObject*, Known> known_;
@@ -162,9 +163,11 @@ class Tracer {
   std::unordered_map<PyObject*, py::object> fake_of_;  // by real tensor
   std::vector<py::object> held_;
   std::unordered_map<PyObject*, uint32_t> output_of_;
+  std::vector<at::Tensor> output_tensors_;
   std::unordered_set<PyObject*> planned_;  // objects that plan_rebuild has met
   std::vector<py::object> written_;        // dicts with writes, in the order of the first
   std::unique_ptr<bridge::Recorder> recorder_;
+  bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
   size_t steps_ = 0;
 };
 
