@@ -182,16 +182,17 @@ class _Compiler:
         if _C.log_enabled("graph_code"):
             readable = torch_graph_to_fx(graph).print_readable(print_output=False)
             log("graph_code", f"captured graph of {self._name}", readable)
+        if self._backend in ("native", "aot_eager"):
+            return CapturedGraph(graph, self._settings).callable
+        graph.forget_recording()
         if self._backend == "eager":
             return lambda *inputs: graph.replay(inputs)
-        if callable(self._backend):
-            start = time.perf_counter()
-            made = self._backend(torch_graph_to_fx(graph), list(example_inputs))
-            statistics.count("compile_seconds", time.perf_counter() - start)
-            if not callable(made):
-                raise TypeError(f"the backend returned a {type(made).__name__}, not a callable")
-            return made
-        return CapturedGraph(graph, self._settings).callable
+        start = time.perf_counter()
+        made = self._backend(torch_graph_to_fx(graph), list(example_inputs))
+        statistics.count("compile_seconds", time.perf_counter() - start)
+        if not callable(made):
+            raise TypeError(f"the backend returned a {type(made).__name__}, not a callable")
+        return made
 
     def report(self, kind: str, text: str, stack: Any = ()) -> None:
         """Told by the callable what happened; what this raises, the call raises."""

@@ -79,13 +79,13 @@ std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args,
                                       const Settings& settings) {
   pipeline::Trace trace(settings, torch_ir.graph.name);
   try {
-    Recording recording;
-    {
+    std::optional<Recording> recording = take_captured(torch_ir, args);
+    if (!recording) {
       Phase phase(trace.timeline(), "record");
       recording = record(torch_ir, args);
     }
     show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
-    auto compiled = plan_of(recording, args, settings, trace);
+    auto compiled = plan_of(*recording, args, settings, trace);
     trace.finish();
     return compiled;
   } catch (const std::exception& e) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "support/check.h"
 
@@ -247,6 +248,15 @@ std::vector<py::object> as_vector(py::handle args) {
 
 py::object replay(const TorchIr& ir, py::handle args) {
   return Replayer(ir, nullptr, nullptr).run(as_vector(args));
+}
+
+std::optional<Recording> take_captured(TorchIr& ir, py::handle args) {
+  const auto captured = std::exchange(ir.captured, nullptr);
+  if (!captured || !(captured->state == GlobalState())) return std::nullopt;
+  const std::vector<py::object> given = as_vector(args);
+  auto same = [](const py::object& a, const py::object& b) { return a.is(b); };
+  if (!std::ranges::equal(given, captured->inputs, same)) return std::nullopt;
+  return std::move(captured->recording);
 }
 
 bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic) {

@@ -3,8 +3,10 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "python/global_state.h"
 #include "python/result_tree.h"
 #include "python/torch_ir.h"
 #include "torch_bridge/recorder.h"
@@ -22,6 +24,16 @@ struct Recording {
   uint32_t visible_outputs = 0;  // outputs beyond these are memory that others are views of
   std::shared_ptr<const sym::ShapeFacts> facts;  // of a recording with symbolic sizes
 };
+
+// A capture's own recording: good for one compilation, for the inputs and the state of torch that the capture saw.
+struct CapturedRecording {
+  Recording recording;
+  std::vector<py::object> inputs;
+  GlobalState state;
+};
+
+// That recording where it fits `args` and the state of this moment; in any case `ir` keeps it no longer.
+std::optional<Recording> take_captured(TorchIr& ir, py::handle args);
 
 struct RecordOptions {
   bool shape_rules = true;

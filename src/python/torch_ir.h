@@ -13,6 +13,8 @@ namespace oxy::python {
 
 namespace py = pybind11;
 
+struct CapturedRecording;  // replay.h
+
 struct TorchIr {
   ir::Graph graph{ir::Stage::Torch};
   std::vector<py::object> objects;  // of Graph::objects
@@ -24,6 +26,8 @@ struct TorchIr {
   std::vector<uint32_t> last_use;
   // The symbols in the types of its values, where a recording put them there.
   std::shared_ptr<sym::ExprPool> recorded_pool;
+  // What the capture that made the graph recorded underneath, until somebody takes it; or null.
+  std::shared_ptr<CapturedRecording> captured;
 
   py::object& bound_of(ir::NodeId id) {
     if (bound.size() <= id.index) bound.resize(id.index + 1);

@@ -1,6 +1,7 @@
 // Values: which step makes which object.
 #include "python/capture/plan_rebuild.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -93,6 +94,7 @@ uint32_t RebuildPlan::place_tensor(py::handle o) {
   requires_grad |= THPVariable_Unpack(o.ptr()).requires_grad();
   if (k.source.valid()) return place_existing(o, k.source);
   outputs.push_back(*k.value);
+  output_tensors.push_back(THPVariable_Unpack(o.ptr()));
   return add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
 }
 
@@ -230,6 +232,13 @@ uint32_t Tracer::fetched(SourceId source) {
 }
 
 void Tracer::finish(std::span<const py::object> values) {
+  grad_mode = c10::GradMode::is_enabled();
+  if (grad_mode != grad_mode_before_) {  // it is the caller that gets the other mode, not the graph
+    static const py::object& set =
+        *new py::object(py::module_::import("torch._C").attr("_set_grad_enabled"));
+    record(ir::NodeKind::CallFunction, "torch._C._set_grad_enabled", set,
+           {py::bool_(grad_mode_before_)}, {});
+  }
   RebuildPlan plan(*this);
   for (const py::object& value : values) plan.add_root(value);
   plan.add_effects();
@@ -245,6 +254,7 @@ void Tracer::finish(std::span<const py::object> values) {
   drop_unused_items();
   ir->graph.compact();
   ir->seal();
+  finish_recording(plan.output_tensors);
 }
 
 // Parts of results that nobody took.

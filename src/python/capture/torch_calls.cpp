@@ -215,6 +215,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   if (!result) error.emplace();
   recorder_->leave();
   if (error) {
+    recorded_all_ = false;
     ir->graph.kill(id);
     if (recorder_->failure()) throw Break(BreakId::torch_call, *recorder_->failure());
     if (error->matches(PyExc_NotImplementedError)) throw Break(BreakId::torch_call, error->what());

@@ -54,11 +54,11 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, "the compiled function is a generator");
-  const bool grad = c10::GradMode::is_enabled();
+  grad_mode_before_ = c10::GradMode::is_enabled();
   struct Restore {
     bool grad;
     ~Restore() { c10::GradMode::set_enabled(grad); }
-  } restore{grad};
+  } restore{grad_mode_before_};
   TracedFrame frame;
   frame.function = borrow(function.ptr());
   frame.code = code;
@@ -74,6 +74,30 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
     finish({&returned, 1});
   } catch (const Stopped&) {
   }
+}
+
+// The ops heard underneath become the ATen graph of `ir`. Where that cannot be, replay will say why.
+void Tracer::finish_recording(const std::vector<at::Tensor>& outputs) {
+  if (!recorded_all_) return;
+  auto captured = std::make_shared<CapturedRecording>();
+  Recording& r = captured->recording;
+  try {
+    r.graph = recorder_->finish(outputs);
+  } catch (const std::exception&) {
+    recorder_->leave();
+    return;
+  }
+  r.graph.name = ir->graph.name;
+  r.attributes = recorder_->attributes();
+  r.visible_outputs = static_cast<uint32_t>(outputs.size());
+  r.result.kind = ResultTree::Kind::Tuple;
+  for (uint32_t i = 0; i < r.visible_outputs; i++) {
+    ResultTree& leaf = r.result.items.emplace_back();
+    leaf.kind = ResultTree::Kind::Output;
+    leaf.output = i;
+  }
+  captured->inputs = example_inputs;
+  ir->captured = std::move(captured);
 }
 
 }  // namespace oxy::python

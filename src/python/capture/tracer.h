@@ -170,6 +170,7 @@ class Tracer {
   void finish(std::span<const py::object> values);
   uint32_t fetched(SourceId source);  // position behind the graph's inputs
   void drop_unused_items();
+  void finish_recording(const std::vector<at::Tensor>& outputs);
 
   // graph_break.cpp
   struct Stopped {};
@@ -185,6 +186,8 @@ class Tracer {
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::vector<py::object> written_;  // dicts with writes, in the order of the first
   std::unique_ptr<bridge::Recorder> recorder_;
+  bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
+  bool grad_mode_before_ = false;
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   bool direct_ = false;  // of the frame that comes next
 };
