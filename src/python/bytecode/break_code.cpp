@@ -219,8 +219,16 @@ std::vector<bool> nulls_after(const Bytecode& bytecode, int index, std::vector<b
   size_t depth = before.size() + static_cast<size_t>(effect_of(bytecode, group, jumps));
   // The NULLs that it takes away.
   size_t taken = in.op == CALL ? in.arg + 2 : in.op == CALL_FUNCTION_EX ? 3 + (in.arg & 1) : 0;
+  if (in.op == SWAP) {
+    const bool top = before.back(), other = before[depth - in.arg];
+    before.back() = other;
+    before[depth - in.arg] = top;
+  }
+  const bool pushes_null =
+      in.op == PUSH_NULL || (in.op == COPY && before[before.size() - in.arg]);
   before.resize(before.size() - taken);
   before.resize(depth, false);
+  if (pushes_null) before.back() = true;
   if (in.op == LOAD_METHOD || (in.op == LOAD_GLOBAL && (in.arg & 1))) before[depth - 2] = true;
   return before;
 }
