@@ -38,6 +38,20 @@ std::string module_of(py::handle callable) {
 
 py::object builtin(const char* name) { return py::module_::import("builtins").attr(name); }
 
+bool has_python_init(PyTypeObject* type) {
+  PyObject* init = _PyType_Lookup(type, py::str("__init__").ptr());
+  return init != nullptr && PyFunction_Check(init);
+}
+
+// Iterators written in C that take what they are given apart, and call nothing.
+bool takes_iterables(PyTypeObject* type) {
+  static const std::set<std::string> names = {
+      "chain",        "islice",       "cycle",       "repeat",   "product",
+      "permutations", "combinations", "zip_longest", "pairwise", "combinations_with_replacement"};
+  const std::string name = type->tp_name;
+  return name.starts_with("itertools.") && names.contains(name.substr(10));
+}
+
 // What a function of these names and modules does depends on its arguments alone.
 bool is_pure(const std::string& module, const std::string& name) {
   static const std::set<std::string> modules = {"math", "_operator", "cmath", "itertools",
@@ -285,19 +299,24 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   const bool heap = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   const std::string module = module_of(type);
+  const bool exception_of_python = exception && has_python_init(t);
   if (!heap || module == "builtins" || module == "collections" || module == "itertools" ||
-      module == "functools" || exception ||
+      module == "functools" || (exception && !exception_of_python) ||
       py::isinstance(type, py::module_::import("enum").attr("EnumMeta"))) {
     for (auto& a : args) {
-      if (!exists(a) || t == &PySuper_Type || t == &PyStaticMethod_Type) continue;
+      if (t == &PySuper_Type || t == &PyStaticMethod_Type || exception) continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), py::str("__iter__").ptr());
-      a = own != nullptr && PyFunction_Check(own) ? list_of(a) : contents(a);
+      if (own != nullptr && PyFunction_Check(own) && !is_tensor(a) && !PyType_Check(a.ptr()))
+        a = list_of(a);
+      else if (exists(a))
+        a = contents(a);
     }
     const bool container = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type ||
                            t == &PyEnum_Type || t == &PyZip_Type || t == &PyReversed_Type ||
                            t == &PySlice_Type || t == &PyBaseObject_Type || t == &PySuper_Type ||
                            t == &PyStaticMethod_Type || module == "collections" ||
-                           module == "functools" || t == &PyDictProxy_Type;
+                           module == "functools" || t == &PyDictProxy_Type || exception ||
+                           takes_iterables(t) || std::string(t->tp_name) == "types.SimpleNamespace";
     if (!container) {
       for (const auto& a : args) require_plain(a, type);
       for (const auto& [key, a] : kwargs) require_plain(a, type);
@@ -314,7 +333,9 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
     with_type.insert(with_type.begin(), borrow(type.ptr()));
     made = call(creator.attr("__func__"), with_type, kwargs);
   } else {
-    made = steal(t->tp_new(t, py::tuple().ptr(), nullptr));
+    py::tuple given(exception ? args.size() : 0);
+    for (size_t i = 0; i < given.size(); i++) given[i] = args[i];
+    made = steal(t->tp_new(t, given.ptr(), nullptr));
   }
   held_.push_back(made);
   if (!PyType_IsSubtype(Py_TYPE(made.ptr()), t)) return made;
@@ -401,7 +422,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
                           PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr()) ||
-                          module_of((PyObject*)Py_TYPE(self.ptr())) == "collections";
+                          module_of((PyObject*)Py_TYPE(self.ptr())) == "collections" ||
+                          (PyExceptionInstance_Check(self.ptr()) && name == "__init__");
   if (!known_self) throw Break(BreakId::builtin_call, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
   return call_real(target, args, kwargs);
 }

@@ -106,6 +106,8 @@ py::object Tracer::interpret(TracedFrame& frame) {
     } catch (py::error_already_set& e) {
       py::object value = e.value();
       if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
+      raised_.insert(value.ptr());
+      held_.push_back(value);
       frame.kwnames = py::object();
       const auto& ranges = frame.bytecode->ranges;
       bool handled = false;

@@ -25,6 +25,15 @@ py::object type_object(py::handle o) {
   return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
 }
 
+[[noreturn]] void raise(PyObject* type, const std::string& text) {
+  PyErr_SetString(type, text.c_str());
+  throw py::error_already_set();
+}
+
+std::string str(py::handle o) { return py::str(o).cast<std::string>(); }
+
+}  // namespace
+
 bool is_constant(PyObject* p) {
   return p == Py_None || p == Py_Ellipsis || p == Py_NotImplemented || PyBool_Check(p) ||
          PyLong_CheckExact(p) || PyFloat_CheckExact(p) || PyUnicode_CheckExact(p) ||
@@ -54,15 +63,6 @@ bool is_singleton(py::handle o) {
   return type == "OpOverload" || type == "OpOverloadPacket" ||
          PyObject_IsInstance(o.ptr(), enum_type.ptr()) == 1;
 }
-
-[[noreturn]] void raise(PyObject* type, const std::string& text) {
-  PyErr_SetString(type, text.c_str());
-  throw py::error_already_set();
-}
-
-std::string str(py::handle o) { return py::str(o).cast<std::string>(); }
-
-}  // namespace
 
 void Tracer::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
   guards.add({kind, source, borrow(expected.ptr()), number, {}, user_stack()});
@@ -108,6 +108,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     out = wrap_tuple(real, source);
   } else if (PySlice_Check(p) || PyRange_Check(p) || PyFrozenSet_CheckExact(p)) {
     guard(GuardKind::IdIs, source, real);
+    fixed_.insert(p);
   } else {
     guard(GuardKind::TypeIs, source, type_object(real));
     Known& k = known_[p];
@@ -255,6 +256,7 @@ py::object Tracer::contents(py::handle o) {
     throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name));
   }
   known(o)->shadow = shadow;
+  shadowed_[shadow.ptr()] = p;
   return shadow;
 }
 
@@ -435,6 +437,10 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
 void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
   if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
+  if (PyFunction_Check(o.ptr()) && known(o) && !known(o)->source.valid()) {  // made here
+    if (PyObject_SetAttr(o.ptr(), name.ptr(), value.ptr()) != 0) throw py::error_already_set();
+    return;
+  }
   if (PyType_Check(o.ptr()) || PyModule_Check(o.ptr()) || PyFunction_Check(o.ptr()))
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
   PyObject* setter = _PyType_Lookup(type, py::str("__setattr__").ptr());

@@ -20,6 +20,19 @@ py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
 
 py::object type_object(PyObject* o) { return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o))); }
 
+// The content of a list, dict or tuple as its builtin base has it.
+py::list plain_list(py::handle o) {
+  return py::reinterpret_steal<py::list>(PySequence_List(o.ptr()));
+}
+
+bool is_namespace(PyTypeObject* type) {
+  static const py::object& found =
+      *new py::object(py::module_::import("types").attr("SimpleNamespace"));
+  return reinterpret_cast<PyObject*>(type) == found.ptr();
+}
+
+}  // namespace
+
 bool is_heap(PyTypeObject* type) { return type->tp_flags & Py_TPFLAGS_HEAPTYPE; }
 
 PyTypeObject* builtin_base(PyTypeObject* type) {
@@ -27,12 +40,9 @@ PyTypeObject* builtin_base(PyTypeObject* type) {
   return type;
 }
 
-// The content of a list, dict or tuple as its builtin base has it.
-py::list plain_list(py::handle o) {
-  return py::reinterpret_steal<py::list>(PySequence_List(o.ptr()));
+bool is_deque(py::handle o) {
+  return std::string(builtin_base(Py_TYPE(o.ptr()))->tp_name) == "collections.deque";
 }
-
-}  // namespace
 
 RebuildPlan::RebuildPlan(Tracer& tracer) : tracer_(tracer) {
   for (const py::object& o : tracer.held_) made_.insert(o.ptr());
@@ -51,6 +61,7 @@ bool RebuildPlan::made_here(py::handle o) { return made_.contains(o.ptr()); }
 
 uint32_t RebuildPlan::add(py::handle o, RebuildStep step) {
   const auto at = static_cast<uint32_t>(rebuild.steps.size());
+  for (uint32_t part : step.parts) step.late |= rebuild.steps[part].late;
   rebuild.steps.push_back(std::move(step));
   step_of_[o.ptr()] = at;
   kept_.push_back(borrow(o.ptr()));
@@ -84,6 +95,8 @@ uint32_t RebuildPlan::place(py::handle o) {
   if (k && k->value) return place_tensor(o);
   if (THPVariable_Check(o.ptr()) || tracer_.generators_.contains(o.ptr())) refuse(o);
   if (k && k->source.valid()) return place_existing(o, k->source);
+  if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end())
+    return place(it->second);
   if (auto it = owner_.find(o.ptr()); it != owner_.end())
     return add(o, {Kind::DictOf, 0, {}, {it->second}});
   return place_made(o);
@@ -112,32 +125,26 @@ uint32_t RebuildPlan::place_made(py::handle o) {
   if (PyList_CheckExact(p)) return add_unfilled(o, {Kind::List, 0, {}, {}});
   if (PyDict_CheckExact(p)) return add_unfilled(o, {Kind::Dict, 0, {}, {}});
   if (PySet_CheckExact(p)) return add_unfilled(o, {Kind::Set, 0, {}, {}});
-  if (PyMethod_Check(p))
-    return add(o, {Kind::Call,
-                   0,
-                   borrow(reinterpret_cast<PyObject*>(&PyMethod_Type)),
-                   {place(PyMethod_GET_FUNCTION(p)), place(PyMethod_GET_SELF(p))}});
-  if (PyList_Check(p) || PyDict_Check(p)) return place_instance(o, py::tuple());
-  const bool made_function = PyFunction_Check(p) && tracer_.known(o);
-  if (made_function || PyIter_Check(p) || PyCell_Check(p)) refuse(o);
-  if (is_heap(type) && !PyType_Check(p) && made_here(o)) {
-    if (builtin_base(type) != &PyBaseObject_Type) refuse(o);
-    return place_instance(o, py::tuple());
-  }
-  return constant(o);
+  if (auto step = place_special(o)) return *step;
+  if (PyList_Check(p) || PyDict_Check(p) || PySet_Check(p)) return place_instance(o);
+  if (!made_here(o) || is_constant(p) || is_callable_constant(p) || is_singleton(o) ||
+      PyCode_Check(p) || PyRange_Check(p))
+    return constant(o);
+  if (builtin_base(type) != &PyBaseObject_Type && !is_namespace(type)) refuse(o);
+  return place_instance(o);
 }
 
 uint32_t RebuildPlan::place_tuple(py::handle o) {
+  if (py::hasattr(type_object(o.ptr()), "n_sequence_fields"))  // torch.return_types
+    return place_call(o, type_object(o.ptr()), {py::tuple(plain_list(o))});
   RebuildStep step{Kind::Tuple, 0, type_object(o.ptr()), {}};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o.ptr()); i++)
     step.parts.push_back(place(PyTuple_GET_ITEM(o.ptr(), i)));
   return add_instance(o, std::move(step));
 }
 
-uint32_t RebuildPlan::place_instance(py::handle o, py::tuple arguments) {
-  PyObject* slots = _PyType_Lookup(Py_TYPE(o.ptr()), py::str("__slots__").ptr());
-  if (slots != nullptr && Py_SIZE(slots) > 0) refuse(o);
-  return add_instance(o, {Kind::Instance, 0, type_object(o.ptr()), place_all(arguments)});
+uint32_t RebuildPlan::place_instance(py::handle o) {
+  return add_instance(o, {Kind::Instance, 0, type_object(o.ptr()), {}});
 }
 
 void RebuildPlan::fill_all() {
@@ -148,23 +155,37 @@ void RebuildPlan::fill_all() {
   }
 }
 
+void RebuildPlan::write(Write kind, uint32_t target, std::vector<uint32_t> parts) {
+  if (parts.empty()) return;
+  bool late = rebuild.steps[target].late || kind == Write::State;
+  for (uint32_t part : parts) late |= rebuild.steps[part].late;
+  (late ? rebuild.late : rebuild.fills).push_back({kind, target, std::move(parts)});
+}
+
 void RebuildPlan::fill(py::handle o, uint32_t step) {
   PyObject* p = o.ptr();
   if (PyList_Check(p)) {
-    if (PyList_GET_SIZE(p) > 0)
-      rebuild.fills.push_back({Write::ListExtend, step, place_all(plain_list(o))});
+    write(Write::ListExtend, step, place_all(plain_list(o)));
   } else if (PyDict_Check(p)) {
     fill_dict(step, o);
   } else if (PyAnySet_Check(p)) {
-    for (py::handle item : plain_list(o)) require_plain_hash(item);
-    rebuild.fills.push_back({Write::SetAdd, step, place_all(plain_list(o))});
+    if (!is_simple_set(o)) refuse(o);
+    write(Write::SetAdd, step, place_all(plain_list(o)));
+  } else if (PyCell_Check(p)) {
+    if (PyCell_GET(p) != nullptr) write(Write::CellSet, step, {place(PyCell_GET(p))});
+  } else if (is_deque(o)) {
+    write(Write::Extend, step, place_all(plain_list(o)));
+  } else if (PyFunction_Check(p)) {
+    return fill_function(o, step);
   }
-  py::object attributes = attributes_of(o);
-  if (attributes && PyDict_GET_SIZE(attributes.ptr()) > 0) fill_dict(place(attributes), attributes);
+  if (py::object attributes = attributes_of(o)) {
+    if (PyDict_GET_SIZE(attributes.ptr()) > 0) fill_dict(place(attributes), attributes);
+  }
+  if (is_heap(Py_TYPE(p))) fill_slots(o, step);
 }
 
 void RebuildPlan::fill_dict(uint32_t target, py::handle dict) {
-  RebuildWrite write{Write::DictSet, target, {}};
+  std::vector<uint32_t> parts;
   py::object items = borrow(dict.ptr());
   if (PyODict_Check(dict.ptr())) {
     items = py::dict();
@@ -174,15 +195,19 @@ void RebuildPlan::fill_dict(uint32_t target, py::handle dict) {
   }
   for (auto [key, value] : py::reinterpret_borrow<py::dict>(items)) {
     require_plain_hash(key);
-    write.parts.push_back(place(key));
-    write.parts.push_back(place(value));
+    parts.push_back(place(key));
+    parts.push_back(place(value));
   }
-  if (!write.parts.empty()) rebuild.fills.push_back(std::move(write));
+  for (uint32_t part : parts)
+    if (rebuild.steps[part].late && iterated_.contains(target)) refuse(dict);
+  write(Write::DictSet, target, std::move(parts));
 }
 
 // The __dict__ of an instance of a class written in Python, or null.
 py::object RebuildPlan::attributes_of(py::handle o) {
-  if (!is_heap(Py_TYPE(o.ptr())) || _PyObject_GetDictPtr(o.ptr()) == nullptr) return {};
+  const bool has = is_heap(Py_TYPE(o.ptr())) || is_namespace(Py_TYPE(o.ptr())) ||
+                   PyExceptionInstance_Check(o.ptr());
+  if (!has || _PyObject_GetDictPtr(o.ptr()) == nullptr) return {};
   return steal(PyObject_GenericGetDict(o.ptr(), nullptr));
 }
 

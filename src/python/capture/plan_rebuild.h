@@ -1,6 +1,8 @@
 // Plans how to make again what captured code leaves behind: the values that are asked for and what it wrote.
 #pragma once
 
+#include <optional>
+
 #include "python/capture/tracer.h"
 
 namespace oxy::python {
@@ -28,9 +30,22 @@ class RebuildPlan {
   uint32_t place_existing(py::handle o, SourceId source);
   uint32_t place_made(py::handle o);
   uint32_t place_tuple(py::handle o);
-  uint32_t place_instance(py::handle o, py::tuple arguments);
+  uint32_t place_instance(py::handle o);
   uint32_t constant(py::handle o);
   std::vector<uint32_t> place_all(py::handle iterable);
+
+  // plan_objects.cpp: what is neither a list, a tuple, a dict, a set nor a plain object
+  std::optional<uint32_t> place_special(py::handle o);
+  uint32_t place_function(py::handle o);
+  uint32_t place_call(py::handle o, py::handle callable, const std::vector<py::object>& arguments);
+  uint32_t place_iterator(py::handle o);
+  uint32_t place_dict_iterator(py::handle o, py::handle dict, const char* view);
+  uint32_t place_reduced(py::handle o);
+  uint32_t place_deque(py::handle o);
+  uint32_t place_exception(py::handle o);
+  void fill_function(py::handle o, uint32_t step);
+  void fill_slots(py::handle o, uint32_t step);
+  bool is_simple_set(py::handle set);
 
   // A step for `o`; of one that can change, filled later.
   uint32_t add(py::handle o, RebuildStep step);
@@ -38,6 +53,7 @@ class RebuildPlan {
   uint32_t add_instance(py::handle o, RebuildStep step);
   void fill_all();
   void fill(py::handle o, uint32_t step);
+  void write(Write kind, uint32_t target, std::vector<uint32_t> parts);
   void fill_dict(uint32_t target, py::handle dict);
   void require_plain_hash(py::handle key);
 
@@ -50,8 +66,13 @@ class RebuildPlan {
   std::unordered_map<PyObject*, uint32_t> owner_;  // of a __dict__: the step of its object
   std::vector<std::pair<py::object, uint32_t>> unfilled_;
   std::unordered_set<PyObject*> made_;
-  std::vector<py::object> kept_;  // addresses in the maps stay their own
+  std::unordered_set<uint32_t> iterated_;  // steps of dicts that have an iterator
+  std::vector<py::object> kept_;           // addresses in the maps stay their own
   int depth_ = 0;
 };
+
+bool is_heap(PyTypeObject* type);
+PyTypeObject* builtin_base(PyTypeObject* type);  // the nearest class that is written in C
+bool is_deque(py::handle o);
 
 }  // namespace oxy::python

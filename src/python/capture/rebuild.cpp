@@ -52,10 +52,17 @@ py::object make(const RebuildStep& s, Objects outputs, Objects fetched, Objects 
       return py::set();
     case RebuildStep::Kind::Dict:
       return py::dict();
+    case RebuildStep::Kind::Cell:
+      return steal(PyCell_New(nullptr));
     case RebuildStep::Kind::Instance:
       return make_instance(s, built);
     case RebuildStep::Kind::DictOf:
       return steal(PyObject_GenericGetDict(built[s.parts[0]].ptr(), nullptr));
+    case RebuildStep::Kind::Iterator: {
+      py::object iterator = steal(PyObject_GetIter(built[s.parts[0]].ptr()));
+      for (uint32_t i = 0; i < s.index; i++) steal(PyIter_Next(iterator.ptr()));
+      return iterator;
+    }
   }
   OXY_FAIL("a rebuild step of unknown kind");
 }
@@ -77,11 +84,25 @@ void write(const RebuildWrite& w, Objects built) {
     case RebuildWrite::Kind::SetAdd:
       for (size_t i = 0; i < w.parts.size(); i++) check(PySet_Add(target, part(i)));
       return;
+    case RebuildWrite::Kind::Extend:
+      steal(PyObject_CallMethod(target, "extend", "(O)", tuple_of(w.parts, built).ptr()));
+      return;
+    case RebuildWrite::Kind::CellSet:
+      return check(PyCell_Set(target, part(0)));
     case RebuildWrite::Kind::DictSet:
       for (size_t i = 0; i < w.parts.size(); i += 2) check(set_item(target, part(i), part(i + 1)));
       return;
     case RebuildWrite::Kind::DictDelete:
       for (size_t i = 0; i < w.parts.size(); i++) check(set_item(target, part(i), nullptr));
+      return;
+    case RebuildWrite::Kind::AttributeSet:
+      return check(PyObject_GenericSetAttr(target, part(0), part(1)));
+    case RebuildWrite::Kind::State:
+      steal(PyObject_CallMethod(target, "__setstate__", "(O)", part(0)));
+      return;
+    case RebuildWrite::Kind::Exception:
+      if (part(0) != Py_None) PyException_SetCause(target, Py_NewRef(part(0)));
+      if (part(1) != Py_None) PyException_SetContext(target, Py_NewRef(part(1)));
       return;
   }
   OXY_FAIL("a rebuild write of unknown kind");
@@ -92,8 +113,15 @@ void write(const RebuildWrite& w, Objects built) {
 std::vector<py::object> Rebuild::build(Objects outputs, Objects fetched) const {
   std::vector<py::object> built;
   built.reserve(steps.size());
-  for (const RebuildStep& s : steps) built.push_back(make(s, outputs, fetched, built));
+  bool late_ones = false;
+  for (const RebuildStep& s : steps) {
+    late_ones |= s.late;
+    built.push_back(s.late ? py::object() : make(s, outputs, fetched, built));
+  }
   for (const RebuildWrite& w : fills) write(w, built);
+  for (size_t i = 0; late_ones && i < steps.size(); i++)
+    if (steps[i].late) built[i] = make(steps[i], outputs, fetched, built);
+  for (const RebuildWrite& w : late) write(w, built);
   return built;
 }
 

@@ -2,8 +2,9 @@
 // is written to objects that were there before.
 //
 // Objects that cannot change are made whole, from parts that stand earlier in the table. Those that can are made empty and
-// filled once every step is made; their parts may stand anywhere, so that cycles are no matter. An object that captured code
-// reaches in two ways has one step, and is one object again.
+// filled once every step is made; their parts may stand anywhere, so that cycles are no matter. What looks at the content of
+// its parts (an iterator over a dict) is late: made after that. An object that captured code reaches in two ways has one
+// step, and is one object again.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -25,21 +26,29 @@ struct RebuildStep {
     List,      // made empty
     Set,
     Dict,
+    Cell,
     Instance,  // of the class `object`, made by the `__new__` of its builtin base; parts: its arguments
-    DictOf,  // the __dict__ of the part
+    DictOf,    // the __dict__ of the part
+    Iterator,  // of the part, `index` items taken; late
   };
   Kind kind = Kind::Constant;
   uint32_t index = 0;
   py::object object;
   std::vector<uint32_t> parts;  // steps
+  bool late = false;
 };
 
 struct RebuildWrite {
   enum class Kind : uint8_t {
-    ListExtend,  // parts: items
-    SetAdd,      // parts: items
-    DictSet,     // parts: key, value, key, value ...; of dict itself, whatever a class says
-    DictDelete,  // parts: keys
+    ListExtend,    // parts: items
+    SetAdd,        // parts: items
+    Extend,        // parts: items; of a deque
+    CellSet,       // parts: content
+    DictSet,       // parts: key, value, key, value ...; of dict itself, whatever a class says
+    DictDelete,    // parts: keys
+    AttributeSet,  // parts: name, value; as object.__setattr__
+    State,         // parts: what __setstate__ takes
+    Exception,     // parts: __cause__, __context__ (None for none)
   };
   Kind kind;
   uint32_t target;  // a step
@@ -49,6 +58,7 @@ struct RebuildWrite {
 struct Rebuild {
   std::vector<RebuildStep> steps;
   std::vector<RebuildWrite> fills;    // of what the steps make
+  std::vector<RebuildWrite> late;     // fills of what is late, or with it
   std::vector<RebuildWrite> effects;  // on what was there before
   std::vector<uint32_t> roots;        // steps of the values that were asked for, in order
 

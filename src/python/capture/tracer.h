@@ -184,6 +184,9 @@ class Tracer {
   std::unordered_map<PyObject*, py::object> fake_of_;  // by real tensor
   std::vector<py::object> held_;
   std::unordered_map<SourceId, uint32_t> fetched_;
+  std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
+  std::unordered_set<PyObject*> fixed_;                // guarded by identity
+  std::unordered_set<PyObject*> raised_;               // exceptions
   std::vector<py::object> written_;  // dicts with writes, in the order of the first
   std::unique_ptr<bridge::Recorder> recorder_;
   bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
@@ -191,6 +194,11 @@ class Tracer {
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   bool direct_ = false;  // of the frame that comes next
 };
+
+// One object for all calls: numbers, strings, dtypes; functions, classes, modules; enum members, ops.
+bool is_constant(PyObject* p);
+bool is_callable_constant(PyObject* p);
+bool is_singleton(py::handle o);
 
 // The bytecode of a code object, kept for as long as the process lives.
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);

@@ -1,0 +1,228 @@
+// Rebuilding functions, iterators, exceptions and what else has an inside of its own.
+#include <set>
+
+#include "python/capture/plan_rebuild.h"
+
+namespace oxy::python {
+namespace {
+
+py::object steal(PyObject* o) {
+  if (o == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(o);
+}
+
+py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
+
+py::object type_object(PyTypeObject* type) { return borrow(reinterpret_cast<PyObject*>(type)); }
+
+// Iterators written in C whose __reduce__ says all of them.
+bool is_reducible(PyTypeObject* type) {
+  static const std::set<std::string> names = {"list_iterator",
+                                              "list_reverseiterator",
+                                              "tuple_iterator",
+                                              "str_iterator",
+                                              "str_ascii_iterator",
+                                              "bytes_iterator",
+                                              "range_iterator",
+                                              "longrange_iterator",
+                                              "enumerate",
+                                              "reversed",
+                                              "zip",
+                                              "map",
+                                              "filter",
+                                              "callable_iterator",
+                                              "iterator"};
+  const std::string name = type->tp_name;
+  return names.contains(name) || (name.starts_with("itertools.") && name != "itertools.pairwise");
+}
+
+// The view that an iterator over a dict, or a view, belongs to; nullptr for all else.
+const char* view_method(PyTypeObject* type) {
+  if (type == &PyDictIterKey_Type || type == &PyDictKeys_Type) return "keys";
+  if (type == &PyDictIterValue_Type || type == &PyDictValues_Type) return "values";
+  if (type == &PyDictIterItem_Type || type == &PyDictItems_Type) return "items";
+  return nullptr;
+}
+
+// The dict that `o`, a view or an iterator, holds; null where there is none any more.
+py::object dict_inside(py::handle o) {
+  PyObject* found = nullptr;
+  Py_TYPE(o.ptr())->tp_traverse(
+      o.ptr(),
+      [](PyObject* inner, void* out) {
+        if (PyDict_Check(inner)) *static_cast<PyObject**>(out) = inner;
+        return 0;
+      },
+      &found);
+  return borrow(found);
+}
+
+}  // namespace
+
+uint32_t RebuildPlan::place_call(py::handle o, py::handle callable,
+                                 const std::vector<py::object>& arguments) {
+  RebuildStep step{Kind::Call, 0, borrow(callable.ptr()), {}};
+  for (const py::object& a : arguments) step.parts.push_back(place(a));
+  kept_.insert(kept_.end(), arguments.begin(), arguments.end());
+  return add(o, std::move(step));
+}
+
+std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
+  PyObject* p = o.ptr();
+  PyTypeObject* type = Py_TYPE(p);
+  const std::string name = type->tp_name;
+  if (PyMethod_Check(p))
+    return place_call(o, type_object(type),
+                      {borrow(PyMethod_GET_FUNCTION(p)), borrow(PyMethod_GET_SELF(p))});
+  if (PyCell_Check(p)) return add_unfilled(o, {Kind::Cell, 0, {}, {}});
+  if (PyFunction_Check(p)) return tracer_.known(o) ? place_function(o) : constant(o);
+  if (PySlice_Check(p) && !tracer_.fixed_.contains(p)) {
+    auto* s = reinterpret_cast<PySliceObject*>(p);
+    return place_call(o, type_object(type), {borrow(s->start), borrow(s->stop), borrow(s->step)});
+  }
+  if (PyFrozenSet_CheckExact(p) && made_here(o)) {
+    if (!is_simple_set(o)) refuse(o);
+    return place_call(o, type_object(type), {py::tuple(py::list(borrow(p)))});
+  }
+  if (type == &PySuper_Type)
+    return place_call(o, type_object(type), {o.attr("__thisclass__"), o.attr("__self__")});
+  if (type == &PyDictProxy_Type) return place_call(o, type_object(type), {dict_inside(o)});
+  if (name == "functools.partial") return place_reduced(o);
+  if ((PyCFunction_Check(p) || type == &_PyMethodWrapper_Type)) {
+    py::object self = steal(PyObject_GetAttrString(p, "__self__"));
+    if (self.is_none() || PyModule_Check(self.ptr()) || PyType_Check(self.ptr()))
+      return constant(o);
+    static const py::object& get = *new py::object(py::module_::import("builtins").attr("getattr"));
+    return place_call(o, get, {self, o.attr("__name__")});
+  }
+  if (PyExceptionInstance_Check(p)) return place_exception(o);
+  if (name == "collections.defaultdict") {
+    RebuildStep step{Kind::Call, 0, type_object(type), {place(o.attr("default_factory"))}};
+    return add_unfilled(o, std::move(step));
+  }
+  if (is_deque(o)) return place_deque(o);
+  if (PyIter_Check(p) || view_method(type) != nullptr) return place_iterator(o);
+  return std::nullopt;
+}
+
+// ---------------------------------------------------------------------------------------------------------- functions
+
+uint32_t RebuildPlan::place_function(py::handle o) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(o.ptr());
+  auto or_none = [](PyObject* part) { return part ? borrow(part) : py::none(); };
+  RebuildStep step{Kind::Call, 0, type_object(&PyFunction_Type), {}};
+  for (const py::object& part :
+       {borrow(f->func_code), borrow(f->func_globals), borrow(f->func_name),
+        or_none(f->func_defaults), or_none(f->func_closure)})
+    step.parts.push_back(place(part));
+  return add_unfilled(o, std::move(step));
+}
+
+void RebuildPlan::fill_function(py::handle o, uint32_t step) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(o.ptr());
+  auto set = [&](const char* name, PyObject* value) {
+    if (value == nullptr) return;
+    py::str key(name);
+    kept_.push_back(key);
+    write(Write::AttributeSet, step, {place(key), place(value)});
+  };
+  set("__qualname__", f->func_qualname);
+  set("__module__", f->func_module);
+  set("__doc__", f->func_doc);
+  set("__kwdefaults__", f->func_kwdefaults);
+  set("__annotations__", f->func_annotations);
+  if (f->func_dict != nullptr && PyDict_GET_SIZE(f->func_dict) > 0) set("__dict__", f->func_dict);
+}
+
+// ---------------------------------------------------------------------------------------------------------- iterators
+
+uint32_t RebuildPlan::place_iterator(py::handle o) {
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  if (const char* view = view_method(type)) {
+    py::object dict = dict_inside(o);
+    static const py::object& iter = *new py::object(py::module_::import("builtins").attr("iter"));
+    if (!dict) return place_call(o, iter, {py::list()});  // at its end
+    return place_dict_iterator(o, dict, view);
+  }
+  if (!is_reducible(type)) refuse(o);
+  return place_reduced(o);
+}
+
+uint32_t RebuildPlan::place_dict_iterator(py::handle o, py::handle dict, const char* view) {
+  py::object method = steal(
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(dict.ptr()))), view));
+  if (!PyIter_Check(o.ptr())) return place_call(o, method, {borrow(dict.ptr())});
+  const Py_ssize_t left = PyObject_LengthHint(o.ptr(), 0);
+  const Py_ssize_t taken = PyDict_GET_SIZE(dict.ptr()) - left;
+  if (left < 0 || taken < 0) refuse(o);
+  const uint32_t base = place(dict);
+  iterated_.insert(base);
+  py::object view_of = method(dict);
+  kept_.push_back(view_of);
+  RebuildStep step{Kind::Iterator, static_cast<uint32_t>(taken), {}, {place(view_of)}, true};
+  return add(o, std::move(step));
+}
+
+// By its own __reduce__: a function, its arguments, and perhaps a state.
+uint32_t RebuildPlan::place_reduced(py::handle o) {
+  py::tuple reduced = o.attr("__reduce__")();
+  kept_.push_back(reduced);
+  RebuildStep step{Kind::Call, 0, reduced[0], place_all(reduced[1])};
+  const uint32_t at = add(o, std::move(step));
+  if (reduced.size() > 2 && !py::object(reduced[2]).is_none())
+    write(Write::State, at, {place(reduced[2])});
+  return at;
+}
+
+// -------------------------------------------------------------------------------------------------------- other classes
+
+uint32_t RebuildPlan::place_deque(py::handle o) {
+  py::object limit = o.attr("maxlen");
+  if (is_heap(Py_TYPE(o.ptr())) && limit.is_none()) return place_instance(o);
+  if (is_heap(Py_TYPE(o.ptr()))) refuse(o);
+  RebuildStep step{
+      Kind::Call, 0, type_object(Py_TYPE(o.ptr())), {constant(py::tuple()), place(limit)}};
+  return add_unfilled(o, std::move(step));
+}
+
+// One that was raised has a traceback, of frames that are no more.
+uint32_t RebuildPlan::place_exception(py::handle o) {
+  PyTypeObject* base = builtin_base(Py_TYPE(o.ptr()));
+  const auto* plain = reinterpret_cast<PyTypeObject*>(PyExc_Exception);
+  if (tracer_.raised_.contains(o.ptr()) || base->tp_basicsize != plain->tp_basicsize) refuse(o);
+  RebuildStep step{Kind::Instance, 0, py::type::of(o), place_all(o.attr("args"))};
+  const uint32_t at = add_instance(o, std::move(step));
+  py::object cause = o.attr("__cause__"), context = o.attr("__context__");
+  if (!cause.is_none() || !context.is_none())
+    write(Write::Exception, at, {place(cause), place(context)});
+  return at;
+}
+
+void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
+  py::tuple bases = py::type::of(o).attr("__mro__");
+  for (py::handle base : bases) {
+    if (!is_heap(reinterpret_cast<PyTypeObject*>(base.ptr()))) continue;
+    for (auto [name, descriptor] : py::dict(base.attr("__dict__"))) {
+      if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type) continue;
+      PyObject* value = PyObject_GenericGetAttr(o.ptr(), name.ptr());
+      if (value == nullptr) {
+        PyErr_Clear();
+        continue;
+      }
+      kept_.push_back(py::reinterpret_steal<py::object>(value));
+      write(Write::AttributeSet, step, {place(name), place(value)});
+    }
+  }
+}
+
+// Whether the set can be filled by its items in order: they are hashed by C code, and lie as they do in the original.
+bool RebuildPlan::is_simple_set(py::handle set) {
+  py::list items(borrow(set.ptr()));
+  for (py::handle item : items) require_plain_hash(item);
+  py::list again{py::set(items)};
+  for (size_t i = 0; i < items.size(); i++)
+    if (is_constant(items[i].ptr()) && !items[i].is(again[i])) return false;
+  return true;
+}
+
+}  // namespace oxy::python
