@@ -72,6 +72,12 @@ py::object instance_of(py::handle exception) {
   throw py::error_already_set();
 }
 
+// The frame's cells are made.
+bool is_behind_entry(const TracedFrame& f) {
+  const uint8_t op = f.bytecode->instructions[f.next].op;
+  return op != MAKE_CELL && op != COPY_FREE_VARS && op != RETURN_GENERATOR && op != RESUME;
+}
+
 }  // namespace
 
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
@@ -101,7 +107,7 @@ py::object Tracer::interpret(TracedFrame& frame) {
     frame.step = steps_;
     if (steps_ == stop_at_) stop();
     try {
-      if (steps_ == break_at) throw Break(BreakId::asked, "");
+      if (steps_ >= break_at && is_behind_entry(frame)) throw Break(BreakId::asked, "");
       if (step(frame, result)) return result;
     } catch (py::error_already_set& e) {
       py::object value = e.value();
@@ -153,6 +159,13 @@ py::object Tracer::import_name(TracedFrame& f, py::handle name, py::handle level
     throw Break(BreakId::side_effect, cat("the first import of ", text));
   return steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
                                                 from.ptr(), level.cast<int>()));
+}
+
+// What a display or comprehension is being put into; behind a break it was there before.
+py::object Tracer::own_container(TracedFrame& f, uint32_t depth) {
+  py::object o = peek(f, depth);
+  if (exists(o)) throw Break(BreakId::side_effect, "a display that was begun in front of a break");
+  return o;
 }
 
 void Tracer::make_function(TracedFrame& f, uint32_t flags) {
@@ -522,28 +535,28 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case LIST_APPEND: {
       py::object o = pop(f);
-      PyList_Append(peek(f, i.arg).ptr(), o.ptr());
+      PyList_Append(own_container(f, i.arg).ptr(), o.ptr());
       return false;
     }
     case SET_ADD: {
       py::object o = pop(f);
-      if (PySet_Add(peek(f, i.arg).ptr(), o.ptr()) != 0) throw py::error_already_set();
+      if (PySet_Add(own_container(f, i.arg).ptr(), o.ptr()) != 0) throw py::error_already_set();
       return false;
     }
     case MAP_ADD: {
       py::object v = pop(f), k = pop(f);
-      if (PyDict_SetItem(peek(f, i.arg).ptr(), k.ptr(), v.ptr()) != 0)
+      if (PyDict_SetItem(own_container(f, i.arg).ptr(), k.ptr(), v.ptr()) != 0)
         throw py::error_already_set();
       return false;
     }
     case LIST_EXTEND: {
       py::object o = list_of(pop(f));
-      peek(f, i.arg).attr("extend")(o);
+      own_container(f, i.arg).attr("extend")(o);
       return false;
     }
     case SET_UPDATE: {
       py::object o = list_of(pop(f));
-      peek(f, i.arg).attr("update")(o);
+      own_container(f, i.arg).attr("update")(o);
       return false;
     }
     case DICT_UPDATE:
@@ -551,7 +564,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       py::object o = contents(pop(f));
       if (!PyDict_Check(o.ptr()))
         throw Break(BreakId::instruction, "** of a mapping that is no dict");
-      if (PyDict_Merge(peek(f, i.arg).ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
+      if (PyDict_Merge(own_container(f, i.arg).ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
       return false;
     }
     case UNPACK_SEQUENCE:

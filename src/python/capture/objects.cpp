@@ -47,15 +47,6 @@ bool is_callable_constant(PyObject* p) {
          Py_TYPE(p) == &PyGetSetDescr_Type || Py_TYPE(p) == &PyMemberDescr_Type;
 }
 
-// A method of an object that is no module.
-bool is_bound(PyObject* p) {
-  if (PyMethod_Check(p) || Py_TYPE(p) == &_PyMethodWrapper_Type) return true;
-  if (!PyCFunction_Check(p)) return false;
-  PyObject* self = PyCFunction_GET_SELF(p);
-  return self != nullptr && self != Py_None && !PyModule_Check(self) && !PyType_Check(self) &&
-         !PyCapsule_CheckExact(self);
-}
-
 // Enum members, ops of torch and the like: one object for the life of the process.
 bool is_singleton(py::handle o) {
   static const py::object& enum_type = *new py::object(py::module_::import("enum").attr("Enum"));
@@ -98,7 +89,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     out = wrap_tensor(real, source);
   } else if (is_constant(p)) {
     guard(GuardKind::Equals, source, real);
-  } else if (is_bound(p)) {
+  } else if (is_bound_method(p)) {
     out = wrap_bound(real, source);
   } else if (PyFunction_Check(p) && is_made_anew(real, source)) {
     wrap_function(real, source);

@@ -88,10 +88,9 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return place_call(o, type_object(type), {o.attr("__thisclass__"), o.attr("__self__")});
   if (type == &PyDictProxy_Type) return place_call(o, type_object(type), {dict_inside(o)});
   if (name == "functools.partial") return place_reduced(o);
-  if ((PyCFunction_Check(p) || type == &_PyMethodWrapper_Type)) {
+  if (PyCFunction_Check(p) || type == &_PyMethodWrapper_Type) {
+    if (!is_bound_method(p)) return constant(o);
     py::object self = steal(PyObject_GetAttrString(p, "__self__"));
-    if (self.is_none() || PyModule_Check(self.ptr()) || PyType_Check(self.ptr()))
-      return constant(o);
     static const py::object& get = *new py::object(py::module_::import("builtins").attr("getattr"));
     return place_call(o, get, {self, o.attr("__name__")});
   }

@@ -30,6 +30,14 @@ std::string break_text(BreakId id, const std::string& detail) {
 
 }  // namespace
 
+bool is_bound_method(PyObject* o) {
+  if (PyMethod_Check(o) || Py_TYPE(o) == &_PyMethodWrapper_Type) return true;
+  if (!PyCFunction_Check(o) || PyCFunction_GET_SELF(o) == nullptr) return false;
+  const py::str name(reinterpret_cast<PyCFunctionObject*>(o)->m_ml->ml_name);
+  PyObject* found = _PyType_Lookup(Py_TYPE(PyCFunction_GET_SELF(o)), name.ptr());
+  return found != nullptr && Py_TYPE(found) == &PyMethodDescr_Type;
+}
+
 Break::Break(BreakId id, std::string detail) : std::runtime_error(break_text(id, detail)), id(id) {}
 
 Tracer::Tracer() : recorder_(std::make_unique<bridge::Recorder>(recorder_options())) {}

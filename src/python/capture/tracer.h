@@ -103,6 +103,7 @@ class Tracer {
   void call_instruction(TracedFrame& frame, uint32_t count);
   void call_function_ex(TracedFrame& frame, bool keywords);
   void unpack(TracedFrame& frame, uint32_t before, bool rest, uint32_t after);
+  py::object own_container(TracedFrame& frame, uint32_t depth);
   void make_function(TracedFrame& frame, uint32_t flags);
   py::object load_global(TracedFrame& frame, py::handle name);
   py::object import_name(TracedFrame& frame, py::handle name, py::handle level, py::handle from);
@@ -199,6 +200,9 @@ class Tracer {
 bool is_constant(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
+
+// A method with the object that it was found on. Of functions written in C: one that its object's type has.
+bool is_bound_method(PyObject* o);
 
 // The bytecode of a code object, kept for as long as the process lives.
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
