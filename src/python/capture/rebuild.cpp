@@ -12,7 +12,7 @@ py::object steal(PyObject* o) {
 
 // What the class's own code would have made: the content of its builtin base, then its attributes.
 py::object build_instance(const Rebuild& r, std::span<const py::object> outputs,
-                          std::span<const py::object> fetched) {
+                          std::span<PyObject* const> fetched) {
   auto* type = reinterpret_cast<PyTypeObject*>(r.object.ptr());
   py::object content = r.items[0].build(outputs, fetched);
   py::object made;
@@ -43,7 +43,7 @@ py::object build_instance(const Rebuild& r, std::span<const py::object> outputs,
 }  // namespace
 
 py::object Rebuild::build(std::span<const py::object> outputs,
-                          std::span<const py::object> fetched) const {
+                          std::span<PyObject* const> fetched) const {
   auto item = [&](size_t i) { return items[i].build(outputs, fetched); };
   switch (kind) {
     case Kind::Constant:
@@ -51,7 +51,7 @@ py::object Rebuild::build(std::span<const py::object> outputs,
     case Kind::Output:
       return outputs[index];
     case Kind::Fetched:
-      return fetched[index];
+      return py::reinterpret_borrow<py::object>(fetched[index]);
     case Kind::Tuple: {
       py::tuple out(items.size());
       for (size_t i = 0; i < items.size(); i++) out[i] = item(i);

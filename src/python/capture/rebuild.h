@@ -27,7 +27,7 @@ struct Rebuild {
   py::object object;
   std::vector<Rebuild> items;
 
-  py::object build(std::span<const py::object> outputs, std::span<const py::object> fetched) const;
+  py::object build(std::span<const py::object> outputs, std::span<PyObject* const> fetched) const;
 };
 
 }  // namespace oxy::python
