@@ -28,23 +28,25 @@ std::vector<PyObject*> pointers(const py::sequence& locals) {
   return out;
 }
 
-py::object result_of(bool ok, const GuardProgram::Fetched& fetched) {
+py::object result_of(bool ok, const Fetched& fetched) {
   if (!ok) return py::none();
   py::list out;
-  for (const py::object& o : fetched) out.append(o);
+  for (PyObject* o : fetched.objects()) out.append(py::handle(o));
   return out;
 }
 
 // Nanoseconds of one check, over `rounds`; before each, `written` gets a new value where it is a dict.
 double nanoseconds(GuardProgram& program, const py::tuple& locals, int64_t rounds,
-                   const py::object& written) {
+                   const py::object& written, bool tensors) {
   std::vector<PyObject*> roots = pointers(locals);
-  GuardProgram::Fetched fetched;
   py::str key("written");
   auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < rounds; ++i) {
+    Fetched fetched;
     if (!written.is_none()) PyDict_SetItem(written.ptr(), key.ptr(), i % 2 ? Py_True : Py_False);
-    if (!program.check(roots.data(), fetched)) throw py::value_error("a guard does not hold");
+    bool holds =
+        tensors ? program.check(roots.data(), fetched) : program.check_structure(roots.data());
+    if (!holds) throw py::value_error("a guard does not hold");
   }
   std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
   return spent.count() / static_cast<double>(rounds);
@@ -107,15 +109,15 @@ void bind_program(py::module_& m) {
                  const std::vector<uint32_t>& fetch) {
     std::vector<SourceId> ids;
     for (uint32_t id : fetch) ids.push_back(source_id(id));
-    return std::make_unique<GuardProgram>(sources, guards, ids);
+    return std::make_shared<GuardProgram>(sources, guards, ids);
   };
   auto check = [](GuardProgram& p, const py::tuple& locals) {
-    GuardProgram::Fetched fetched;
+    Fetched fetched;
     bool ok = p.check(pointers(locals).data(), fetched);
     return result_of(ok, fetched);
   };
   auto check_fully = [](GuardProgram& p, const py::tuple& locals) {
-    GuardProgram::Fetched fetched;
+    Fetched fetched;
     bool ok = p.check_fully(pointers(locals).data(), fetched);
     return result_of(ok, fetched);
   };
@@ -124,14 +126,20 @@ void bind_program(py::module_& m) {
     if (!failure) return py::none();
     return py::make_tuple(failure->guard, failure->text);
   };
-  py::class_<GuardProgram>(m, "GuardProgram")
+  py::enum_<GuardProgram::Level>(m, "GuardLevel")
+      .value("NothingWritten", GuardProgram::Level::NothingWritten)
+      .value("DictsWritten", GuardProgram::Level::DictsWritten)
+      .value("ObjectsChanged", GuardProgram::Level::ObjectsChanged)
+      .value("Walk", GuardProgram::Level::Walk);
+  py::class_<GuardProgram, std::shared_ptr<GuardProgram>>(m, "GuardProgram")
       .def(py::init(make), py::arg("sources"), py::arg("guards"),
            py::arg("fetch") = std::vector<uint32_t>())
       .def("check", check)
       .def("check_fully", check_fully)
       .def("why_not", why_not)
       .def("nanoseconds", nanoseconds, py::arg("locals"), py::arg("rounds"),
-           py::arg("written") = py::none())
+           py::arg("written") = py::none(), py::arg("tensors") = true)
+      .def_property_readonly("last_level", &GuardProgram::last_level)
       .def("text", &GuardProgram::text);
 }
 

@@ -83,8 +83,9 @@ py::object ResumeTable::make_target(py::handle compiled, const std::string& name
   target->name = name;
   target->compiled = compiled.ptr();
   target->table = weak_from_this();
-  target->method = {target->name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hand_back)), METH_FASTCALL,
-                    nullptr};
+  target->method = {target->name.c_str(),
+                    reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hand_back)),
+                    METH_FASTCALL, nullptr};
   PyMethodDef* method = &target->method;
   py::object self = steal(PyCapsule_New(target.release(), nullptr, [](PyObject* c) {
     delete static_cast<Target*>(PyCapsule_GetPointer(c, nullptr));

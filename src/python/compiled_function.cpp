@@ -9,23 +9,19 @@
 #include <memory>
 
 #include "python/broken_call.h"
+#include "python/cpython/dict_version.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
 #include "support/check.h"
 #include "support/text.h"
-#include "torch_bridge/input_signature.h"
 
 namespace oxy::python {
 namespace {
 
-using bridge::Input;
-using bridge::InputSignature;
-
 // A capture, or the knowledge that there is none for calls like these (`graph` is null).
 struct Entry {
   GlobalState state;
-  std::unique_ptr<GuardProgram> guards;
-  std::unique_ptr<InputSignature> inputs;
+  std::shared_ptr<GuardProgram> guards;
   size_t input_count = 0;
   py::object graph;
   bool calls_graph = true;  // false: nothing but Python's own work, done by `rebuild`
@@ -68,7 +64,9 @@ struct Bound {
       for (size_t i = positional; i < n; i++) t[i - positional] = py::handle(args[i]);
       locals[named] = keep(std::move(t));
     }
-    py::dict others;
+    py::object others;
+    if (extra) others = py::reinterpret_steal<py::object>(uncounted_dict());
+    if (extra && !others) throw py::error_already_set();
     if (kwnames != nullptr && !bind_keywords(code, args + n, kwnames, named, extra, others)) return;
     if (extra) locals[named + rest] = keep(std::move(others));
     valid = bind_defaults(f, code, positional, named);
@@ -81,7 +79,7 @@ struct Bound {
   }
 
   bool bind_keywords(PyCodeObject* code, PyObject* const* values, PyObject* kwnames, size_t named,
-                     bool extra, py::dict& others) {
+                     bool extra, py::object& others) {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
       PyObject* name = PyTuple_GET_ITEM(kwnames, k);
       size_t at = static_cast<size_t>(code->co_posonlyargcount);
@@ -120,16 +118,6 @@ struct Bound {
   }
 };
 
-using Inputs = c10::SmallVector<Input, 16>;
-
-Inputs inputs_of(std::span<const py::object> objects) {
-  Inputs out;
-  for (const py::object& o : objects) out.push_back({&THPVariable_Unpack(o.ptr()), 0});
-  return out;
-}
-
-std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), inputs.size()}; }
-
 void say(CompiledFunction* self, const char* kind, const std::string& text,
          const std::vector<ir::Frame>& stack = {}) {
   py::list frames;
@@ -139,13 +127,11 @@ void say(CompiledFunction* self, const char* kind, const std::string& text,
 
 // The values of a hit, its effects done; nullopt with an exception set. Until `done` is set nothing has happened that a user
 // could see.
-std::optional<std::vector<py::object>> run_graph(const Entry& e,
-                                                 std::span<const py::object> fetched, bool& done) {
+std::optional<std::vector<py::object>> run_graph(const Entry& e, std::span<PyObject* const> fetched,
+                                                 bool& done) {
   std::vector<py::object> outputs;
   if (e.calls_graph) {
-    c10::SmallVector<PyObject*, 16> inputs;
-    for (size_t i = 0; i < e.input_count; i++) inputs.push_back(fetched[i].ptr());
-    PyObject* made = PyObject_Vectorcall(e.graph.ptr(), inputs.data(), inputs.size(), nullptr);
+    PyObject* made = PyObject_Vectorcall(e.graph.ptr(), fetched.data(), e.input_count, nullptr);
     if (made == nullptr) return std::nullopt;
     auto results = py::reinterpret_steal<py::object>(made);
     PyObject* fast = PySequence_Fast(made, "a backend's callable must return a tuple or a list");
@@ -167,7 +153,7 @@ std::optional<std::vector<py::object>> run_graph(const Entry& e,
 // What a broken frame's call of its graph needs to know of the hit.
 struct Pending {
   const Entry& entry;
-  std::span<const py::object> fetched;
+  std::span<PyObject* const> fetched;
   bool done = false;
 };
 
@@ -217,10 +203,10 @@ PyObject* run_after_failure(CompiledFunction* self, PyObject* const* args, size_
   return result.release().ptr();
 }
 
-PyObject* run_entry(CompiledFunction* self, const Entry& e, const GuardProgram::Fetched& fetched,
+PyObject* run_entry(CompiledFunction* self, const Entry& e, const Fetched& fetched,
                     const Bound& bound, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   if (!e.graph) return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
-  Pending pending{e, {fetched.data(), fetched.size()}};
+  Pending pending{e, fetched.objects()};
   if (!e.broken) {
     auto results = run_graph(e, pending.fetched, pending.done);
     if (results) return results->front().release().ptr();
@@ -325,11 +311,8 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
                              }));
   if (captured && !entry->grad) fill_entry(self, *entry, *tracer);
   if (!entry->graph) tracer->fetch.resize(tracer->example_inputs.size());
-  entry->guards = std::make_unique<GuardProgram>(tracer->sources, tracer->guards, tracer->fetch);
+  entry->guards = std::make_shared<GuardProgram>(tracer->sources, tracer->guards, tracer->fetch);
   entry->input_count = tracer->example_inputs.size();
-  Inputs inputs = inputs_of(tracer->example_inputs);
-  entry->inputs = std::make_unique<InputSignature>(
-      span(inputs), InputSignature::Options{.offsets = true, .sharing = true});
   self->entries->insert(self->entries->begin(), entry);
   return entry;
 }
@@ -341,13 +324,10 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
   const Bound bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
                     static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
   if (!bound.valid) return eager();
-  GuardProgram::Fetched fetched;
+  Fetched fetched;
   auto holds = [&](Entry& e, const GlobalState& state) {
     if (!(e.state == state)) return false;
-    fetched.clear();
-    if (!e.guards->check(bound.locals.data(), fetched)) return false;
-    Inputs inputs = inputs_of(std::span(fetched.data(), e.input_count));
-    return e.inputs->matches(span(inputs));
+    return e.guards->check(bound.locals.data(), fetched);
   };
   const GlobalState state;
   auto& entries = *self->entries;
@@ -481,6 +461,12 @@ PyObject* guards(PyObject* o, PyObject*) {
   return out.release().ptr();
 }
 
+PyObject* guard_programs(PyObject* o, PyObject*) {
+  py::list out;
+  for (const auto& e : *reinterpret_cast<CompiledFunction*>(o)->entries) out.append(e->guards);
+  return out.release().ptr();
+}
+
 // As a function's: a compiled function in a class is a method.
 PyObject* descriptor_get(PyObject* self, PyObject* object, PyObject*) {
   return object == nullptr || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
@@ -489,6 +475,8 @@ PyObject* descriptor_get(PyObject* self, PyObject* object, PyObject*) {
 PyMethodDef methods[] = {{"reset", forget, METH_NOARGS, "Forgets every capture."},
                          {"guards", guards, METH_NOARGS,
                           "The guards of each capture, as text, most recently used first."},
+                         {"guard_programs", guard_programs, METH_NOARGS,
+                          "The same as GuardPrograms, for tests and measurements."},
                          {nullptr, nullptr, 0, nullptr}};
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledFunction, vectorcall), READONLY, nullptr},

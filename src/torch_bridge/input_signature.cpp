@@ -1,17 +1,21 @@
 #include "torch_bridge/input_signature.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <algorithm>
-#include <cstring>
+#include <bit>
+
+#include "support/text.h"
 
 namespace oxy::bridge {
 namespace {
 
 using c10::DispatchKey;
 using c10::DispatchKeySet;
+using Storages = StorageSharing::Storages;
 
-// Keys of what lies above the data, autograd and autocast: an inference tensor lacks some of them.
-constexpr DispatchKeySet kAboveData =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+constexpr size_t kFew = 8;
+
 // Keys of storage-less or lazily transformed kinds, by the words of a user.
 constexpr std::pair<DispatchKey, const char*> kKinds[] = {
     {DispatchKey::Python, "a tensor subclass"},
@@ -23,17 +27,39 @@ constexpr std::pair<DispatchKey, const char*> kKinds[] = {
     {DispatchKey::FuncTorchGradWrapper, "a tensor under functorch's grad"},
 };
 
-DispatchKeySet data_keys(const c10::TensorImpl* t) { return t->key_set() - kAboveData; }
-
-// By linear search: plans that mutate have few inputs as a rule.
-int32_t first_sharing(std::span<const Input> inputs, size_t i) {
-  const auto* storage = inputs[i].tensor->storage().unsafeGetStorageImpl();
-  for (size_t j = 0; j < i; j++) {
-    const at::Tensor* t = inputs[j].tensor;
-    if (t != nullptr && t->storage().unsafeGetStorageImpl() == storage)
-      return static_cast<int32_t>(j);
+// By tensor: the first one in the same storage. A table with open addressing: there may be hundreds.
+std::vector<uint32_t> first_in_storage(Storages storages) {
+  constexpr uint32_t kNone = UINT32_MAX;
+  const size_t mask = std::bit_ceil(2 * storages.size() + 1) - 1;
+  std::vector<uint32_t> table(mask + 1, kNone), out(storages.size());
+  for (uint32_t i = 0; i < storages.size(); i++) {
+    size_t at = (reinterpret_cast<uintptr_t>(storages[i]) * 0x9e3779b97f4a7c15ull) >> 32;
+    while (table[at & mask] != kNone && storages[table[at & mask]] != storages[i]) at++;
+    if (table[at & mask] == kNone) table[at & mask] = i;
+    out[i] = table[at & mask];
   }
-  return -1;
+  return out;
+}
+
+std::vector<const void*> storages_of(std::span<const Input> inputs) {
+  std::vector<const void*> out;
+  for (const Input& input : inputs) {
+    // A number is in a storage of its own.
+    out.push_back(input.tensor ? storage_of(*input.tensor->unsafeGetTensorImpl()) : &input);
+  }
+  return out;
+}
+
+std::string list_text(c10::IntArrayRef values) {
+  return cat("[", join(values, ", ", [](std::string& out, int64_t v) { cat_to(out, v); }), "]");
+}
+
+std::string dtype_text(caffe2::TypeMeta dtype) {
+  return std::string(c10::getDtypeNames(c10::typeMetaToScalarType(dtype)).first);
+}
+
+std::string change(const std::string& now, const std::string& before) {
+  return cat("has ", now, ", had ", before);
 }
 
 }  // namespace
@@ -47,55 +73,138 @@ const char* why_unsupported(const at::Tensor& t) {
   if (t.is_quantized()) return "a quantised tensor";
   if (t.is_nested()) return "a nested tensor";
   if (!t.has_storage()) return "a tensor without storage";
-  if (data_keys(t.unsafeGetTensorImpl()) != DispatchKeySet(DispatchKey::CPU))
+  if (data_keys(*t.unsafeGetTensorImpl()) != DispatchKeySet(DispatchKey::CPU))
     return "a tensor that is not on the CPU";
   return nullptr;
 }
 
-InputSignature::InputSignature(std::span<const Input> example, Options options)
-    : options_(options) {
-  for (size_t i = 0; i < example.size(); i++) {
-    Item item;
-    if (const at::Tensor* t = example[i].tensor) {
-      item.dtype = t->dtype();
-      item.keys = data_keys(t->unsafeGetTensorImpl());
-      item.number = t->storage_offset();
-      item.dims = static_cast<uint32_t>(dims_.size());
-      item.rank = static_cast<int32_t>(t->dim());
-      if (options.sharing) item.shares_with = first_sharing(example, i);
-      dims_.insert(dims_.end(), t->sizes().begin(), t->sizes().end());
-      dims_.insert(dims_.end(), t->strides().begin(), t->strides().end());
-    } else {
-      item.number = example[i].number;
-    }
-    items_.push_back(item);
+// ---- sharing ----
+
+StorageSharing::StorageSharing(Storages storages)
+    : first_(first_in_storage(storages)), alone_(storages.size(), true) {
+  for (uint32_t i = 0; i < first_.size(); i++) {
+    if (first_[i] != i) alone_[i] = alone_[first_[i]] = false;
   }
 }
 
-bool InputSignature::matches(const Item& item, const Input& input) const noexcept {
-  if (input.tensor == nullptr) return item.rank < 0 && item.number == input.number;
-  const c10::TensorImpl* t = input.tensor->unsafeGetTensorImpl();
-  if (data_keys(t) != item.keys || t->dtype() != item.dtype || t->dim() != item.rank) return false;
-  size_t bytes = static_cast<size_t>(item.rank) * sizeof(int64_t);
-  const int64_t* dims = dims_.data() + item.dims;
-  if (std::memcmp(t->sizes().data(), dims, bytes) != 0) return false;
-  if (std::memcmp(t->strides().data(), dims + item.rank, bytes) != 0) return false;
-  return !options_.offsets || t->storage_offset() == item.number;
+bool StorageSharing::matches(Storages storages) const {
+  return first_in_storage(storages) == first_;
 }
 
-bool InputSignature::matches(std::span<const Input> inputs) const noexcept {
-  if (inputs.size() != items_.size()) return false;
-  for (size_t i = 0; i < items_.size(); i++) {
-    if (!matches(items_[i], inputs[i])) return false;
-  }
-  return !options_.sharing || sharing_matches(inputs);
+bool StorageSharing::is_alone(size_t i, Storages storages) const {
+  size_t found = 0;
+  for (const void* s : storages) found += s == storages[i];
+  return found == 1;
 }
 
-bool InputSignature::sharing_matches(std::span<const Input> inputs) const noexcept {
-  for (size_t i = 0; i < items_.size(); i++) {
-    if (items_[i].rank >= 0 && first_sharing(inputs, i) != items_[i].shares_with) return false;
+// Whether the only storages that are others than the last time belong to tensors that are and were alone in theirs.
+bool StorageSharing::moved_apart(Storages storages) const {
+  size_t moved = 0;
+  for (size_t i = 0; i < storages.size(); i++) {
+    if (storages[i] == last_[i]) continue;
+    if (++moved > kFew || !alone_[i] || !is_alone(i, storages)) return false;
   }
   return true;
+}
+
+bool StorageSharing::matches_again(Storages storages) {
+  if (last_.size() == storages.size()) {
+    if (std::equal(last_.begin(), last_.end(), storages.begin())) return true;
+    if (moved_apart(storages)) {
+      std::copy(storages.begin(), storages.end(), last_.begin());
+      return true;
+    }
+  }
+  if (!matches(storages)) return false;
+  last_.assign(storages.begin(), storages.end());
+  return true;
+}
+
+std::pair<size_t, size_t> StorageSharing::mismatch(Storages storages) const {
+  const std::vector<uint32_t> now = first_in_storage(storages);
+  for (size_t i = 0; i < now.size(); i++) {
+    if (now[i] != first_[i]) return {now[i] == i ? first_[i] : now[i], i};
+  }
+  return {0, 0};
+}
+
+// ---- signature ----
+
+InputSignature::InputSignature(std::span<const Input> example, Options options)
+    : options_(options) {
+  for (const Input& input : example) add(input);
+  if (options.sharing) sharing_ = StorageSharing(storages_of(example));
+}
+
+void InputSignature::add(const Input& input) {
+  Item& item = items_.emplace_back();
+  if (input.tensor == nullptr) {
+    item.number = input.number;
+    return;
+  }
+  const at::Tensor& t = *input.tensor;
+  item.dtype = t.dtype();
+  item.keys = data_keys(*t.unsafeGetTensorImpl());
+  item.number = t.storage_offset();
+  item.dims = static_cast<uint32_t>(dims_.size());
+  item.rank = static_cast<int32_t>(t.dim());
+  item.requires_grad = t.requires_grad();
+  dims_.insert(dims_.end(), t.sizes().begin(), t.sizes().end());
+  dims_.insert(dims_.end(), t.strides().begin(), t.strides().end());
+}
+
+bool InputSignature::matches(std::span<const Input> inputs) const {
+  if (inputs.size() != items_.size()) return false;
+  for (size_t i = 0; i < items_.size(); i++) {
+    const Item& item = items_[i];
+    const at::Tensor* t = inputs[i].tensor;
+    if ((t == nullptr) != (item.rank < 0)) return false;
+    if (t != nullptr ? !matches(i, *t->unsafeGetTensorImpl()) : item.number != inputs[i].number) {
+      return false;
+    }
+  }
+  return !options_.sharing || sharing_.matches(storages_of(inputs));
+}
+
+c10::IntArrayRef InputSignature::sizes(const Item& item) const {
+  return {dims_.data() + item.dims, static_cast<size_t>(item.rank)};
+}
+
+c10::IntArrayRef InputSignature::strides(const Item& item) const {
+  return {dims_.data() + item.dims + item.rank, static_cast<size_t>(item.rank)};
+}
+
+std::string InputSignature::difference(size_t i, const at::Tensor& t) const {
+  const Item& item = items_[i];
+  DispatchKeySet keys = data_keys(*t.unsafeGetTensorImpl());
+  if (keys != item.keys) return change(c10::toString(keys), c10::toString(item.keys));
+  if (t.dtype() != item.dtype) {
+    return cat("is ", dtype_text(t.dtype()), ", was ", dtype_text(item.dtype));
+  }
+  if (t.sizes() != sizes(item)) {
+    return change(cat("the sizes ", list_text(t.sizes())), list_text(sizes(item)));
+  }
+  if (t.strides() != strides(item)) {
+    return change(cat("the strides ", list_text(t.strides())), list_text(strides(item)));
+  }
+  if (options_.offsets && t.storage_offset() != item.number) {
+    return cat("begins at element ", t.storage_offset(), " of its storage, began at ", item.number);
+  }
+  if (options_.requires_grad && t.requires_grad() != item.requires_grad) {
+    return item.requires_grad ? "does not require grad, did" : "requires grad, did not";
+  }
+  return "";
+}
+
+std::string InputSignature::text(size_t i) const {
+  const Item& item = items_[i];
+  std::string out =
+      cat(dtype_text(item.dtype), list_text(sizes(item)), ", strides ", list_text(strides(item)));
+  if (options_.offsets && item.number != 0) cat_to(out, ", offset ", item.number);
+  if (options_.requires_grad) {
+    cat_to(out, item.requires_grad ? ", requires grad" : ", does not require grad");
+  }
+  return out;
 }
 
 }  // namespace oxy::bridge

@@ -1,8 +1,9 @@
-// What a plan was made for, compared with the tensors of a call: dtype, device, layout, key set, sizes and strides of
-// every one, read again on every call, since nothing else notices `p.data = ...` or a shrunk tensor.
+// What a plan or a guard was made for, compared with the tensors of a call: dtype, device, layout, key set, sizes and
+// strides of every one, read again on every call, since nothing else notices `p.data = ...` or a shrunk tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <span>
 #include <string>
@@ -19,31 +20,99 @@ struct Input {
 // Why a plan cannot take this tensor at all ("sparse", "a tensor subclass", ...); nullptr where it can.
 const char* why_unsupported(const at::Tensor& t);
 
+// Which of some tensors lie in one storage. Storages are told apart by their addresses.
+class StorageSharing {
+ public:
+  using Storages = std::span<const void* const>;
+
+  StorageSharing() = default;
+  explicit StorageSharing(Storages storages);
+  bool matches(Storages storages) const;
+  // The same for a caller that asks again and again: quick while few storages are others than the last time.
+  bool matches_again(Storages storages);
+  // A pair that shares now and did not, or the other way round; the same index twice where there is none.
+  std::pair<size_t, size_t> mismatch(Storages storages) const;
+  bool shared(size_t i, size_t j) const { return first_[i] == first_[j]; }
+
+ private:
+  bool is_alone(size_t i, Storages storages) const;
+  bool moved_apart(Storages storages) const;
+
+  std::vector<uint32_t> first_;    // by tensor: the first one in the same storage
+  std::vector<bool> alone_;        // by tensor: no other is in its storage
+  std::vector<const void*> last_;  // where matches_again last found no difference
+};
+
+inline const void* storage_of(const c10::TensorImpl& t) {
+  return t.unsafe_storage().unsafeGetStorageImpl();
+}
+
+// Without the keys of what lies above the data, autograd and autocast: an inference tensor lacks some of them.
+inline c10::DispatchKeySet data_keys(const c10::TensorImpl& t) {
+  return t.key_set() -
+         (c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+}
+
+inline const torch::autograd::AutogradMeta* autograd_meta(const c10::TensorImpl& t) {
+  return static_cast<const torch::autograd::AutogradMeta*>(t.autograd_meta());
+}
+
+// As TensorImpl::requires_grad, without its virtual call where that can be.
+inline bool requires_grad(const torch::autograd::AutogradMeta* meta) {
+  if (meta == nullptr) return false;
+  return meta->requires_grad_ || meta->grad_fn_ || (meta->is_view_ && meta->requires_grad());
+}
+
 class InputSignature {
  public:
   struct Options {
     bool offsets = false;  // the storage offset matters
     bool sharing = false;  // so does which inputs share storage (where one of them is mutated)
+    bool requires_grad = false;  // and who requires gradients
   };
+  InputSignature() = default;
   InputSignature(std::span<const Input> example, Options options);
-  bool matches(std::span<const Input> inputs) const noexcept;
   size_t size() const { return items_.size(); }
+
+  bool matches(std::span<const Input> inputs) const;
+  // One input that was a tensor, sharing apart.
+  [[gnu::always_inline]] bool matches(size_t i, const c10::TensorImpl& t) const noexcept;
+  // What of that tensor is not as it was, both ways: "has the sizes [1, 4], had [4, 4]"; "" where all is.
+  std::string difference(size_t i, const at::Tensor& t) const;
+  // What it was: "float32[4, 4], requires grad".
+  std::string text(size_t i) const;
+  const StorageSharing& sharing() const { return sharing_; }
 
  private:
   struct Item {
     caffe2::TypeMeta dtype;
-    c10::DispatchKeySet keys;  // without autograd's
+    c10::DispatchKeySet keys;  // data_keys
     int64_t number = 0;        // a number's value; the storage offset of a tensor
     uint32_t dims = 0;         // where its sizes, then its strides begin
     int32_t rank = -1;         // -1: a number
-    int32_t shares_with = -1;  // the first earlier input in the same storage
+    bool requires_grad = false;
   };
-  bool matches(const Item& item, const Input& input) const noexcept;
-  bool sharing_matches(std::span<const Input> inputs) const noexcept;
+  void add(const Input& input);
+  c10::IntArrayRef sizes(const Item& item) const;
+  c10::IntArrayRef strides(const Item& item) const;
 
   Options options_;
   std::vector<Item> items_;
   std::vector<int64_t> dims_;
+  StorageSharing sharing_;
 };
+
+inline bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept {
+  const Item& item = items_[i];
+  if (data_keys(t) != item.keys || t.dtype() != item.dtype || t.dim() != item.rank) return false;
+  const int64_t *sizes = t.sizes().data(), *strides = t.strides().data();
+  const int64_t* dims = dims_.data() + item.dims;
+  int64_t differs = options_.offsets ? t.storage_offset() ^ item.number : 0;
+  for (int32_t d = 0; d < item.rank; d++) {
+    differs |= (sizes[d] ^ dims[d]) | (strides[d] ^ dims[item.rank + d]);
+  }
+  if (differs != 0) return false;
+  return !options_.requires_grad || requires_grad(autograd_meta(t)) == item.requires_grad;
+}
 
 }  // namespace oxy::bridge

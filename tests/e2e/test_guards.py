@@ -75,7 +75,7 @@ KINDS = [
     ),
     (K.Keys, {}, (), 0, 5, "L['x'] is an int, was a dict"),
     (K.Tensor, W, W, 0, torch.ones(1), "L['x'] is a Tensor, was a Parameter"),
-    (K.Tensor, W.detach(), W.detach(), 0, W * 1, "L['x'] requires grad, which was different"),
+    (K.Tensor, W.detach(), W.detach(), 0, W * 1, "L['x'] requires grad, did not"),
 ]
 
 

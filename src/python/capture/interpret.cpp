@@ -564,7 +564,8 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       py::object o = contents(pop(f));
       if (!PyDict_Check(o.ptr()))
         throw Break(BreakId::instruction, "** of a mapping that is no dict");
-      if (PyDict_Merge(own_container(f, i.arg).ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
+      if (PyDict_Merge(own_container(f, i.arg).ptr(), o.ptr(), 1) != 0)
+        throw py::error_already_set();
       return false;
     }
     case UNPACK_SEQUENCE:

@@ -19,7 +19,7 @@ class RebuildPlan {
   Rebuild rebuild;
   std::vector<ir::Arg> outputs;  // of the graph
   std::vector<at::Tensor> output_tensors;
-  bool requires_grad = false;    // of some tensor in it
+  bool requires_grad = false;  // of some tensor in it
 
  private:
   using Kind = RebuildStep::Kind;

@@ -30,14 +30,15 @@ py::object make_instance(const RebuildStep& s, Objects built) {
   return steal(base->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
 }
 
-py::object make(const RebuildStep& s, Objects outputs, Objects fetched, Objects built) {
+py::object make(const RebuildStep& s, Objects outputs, std::span<PyObject* const> fetched,
+                Objects built) {
   switch (s.kind) {
     case RebuildStep::Kind::Constant:
       return s.object;
     case RebuildStep::Kind::Output:
       return outputs[s.index];
     case RebuildStep::Kind::Fetched:
-      return fetched[s.index];
+      return py::reinterpret_borrow<py::object>(fetched[s.index]);
     case RebuildStep::Kind::Tuple: {
       py::tuple items = tuple_of(s.parts, built);
       auto* type = reinterpret_cast<PyTypeObject*>(s.object.ptr());
@@ -110,7 +111,7 @@ void write(const RebuildWrite& w, Objects built) {
 
 }  // namespace
 
-std::vector<py::object> Rebuild::build(Objects outputs, Objects fetched) const {
+std::vector<py::object> Rebuild::build(Objects outputs, std::span<PyObject* const> fetched) const {
   std::vector<py::object> built;
   built.reserve(steps.size());
   bool late_ones = false;

@@ -64,7 +64,7 @@ struct Rebuild {
 
   // The objects of all steps, filled. Nothing that was there before is written.
   std::vector<py::object> build(std::span<const py::object> outputs,
-                                std::span<const py::object> fetched) const;
+                                std::span<PyObject* const> fetched) const;
   // Carries out the effects, with the objects of `build`.
   void apply(std::span<const py::object> built) const;
 };

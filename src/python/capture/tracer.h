@@ -81,8 +81,9 @@ class Tracer {
     FrameState state;  // of an outer frame: without what the call takes from the stack
   };
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
-  Rebuild rebuild;              // its roots: the result, or the values of the left frames' states behind each other
-  bool grad_mode = false;       // at the end
+  Rebuild
+      rebuild;  // its roots: the result, or the values of the left frames' states behind each other
+  bool grad_mode = false;  // at the end
   bool result_requires_grad = false;
   std::vector<ir::Frame> user_stack() const;
 

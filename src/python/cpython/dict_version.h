@@ -21,17 +21,25 @@ inline uint32_t type_version(PyTypeObject* type) {
   return valid ? type->tp_version_tag : 0;
 }
 
-// How often dicts were written in this process, our own writes here not counted. All dicts draw their versions from one
-// counter; writing a dict of ours shows where it stands.
+inline uint64_t own_dict_writes = 0;
+
+// How often dicts were written or made in this process, our own writes here not counted. All dicts draw their versions
+// from one counter; writing a dict of ours shows where it stands.
 inline uint64_t dict_writes() {
   static PyObject* probe = PyDict_New();
   static PyObject* key = PyUnicode_InternFromString("probe");
   static const Py_hash_t hash = PyObject_Hash(key);
-  static uint64_t ours = 0;
-  PyObject* value =
-      ++ours % 2 ? Py_True : Py_False;  // the value that is there already would not count
-  _PyDict_SetItem_KnownHash(probe, key, value, hash);
-  return dict_version(probe) - ours;
+  // The value that is there already would not count.
+  PyObject* value = ++own_dict_writes % 2 ? Py_True : Py_False;
+  if (_PyDict_SetItem_KnownHash(probe, key, value, hash) != 0) PyErr_Clear();
+  return dict_version(probe) - own_dict_writes;
+}
+
+// A new dict that dict_writes() does not count. A new reference.
+inline PyObject* uncounted_dict() {
+  PyObject* dict = PyDict_New();
+  if (dict) ++own_dict_writes;
+  return dict;
 }
 
 // The dict's own lookup with a hash that is known; borrowed, nullptr without an exception where there is none.

@@ -1,8 +1,6 @@
 // Sources and guards on real objects.
 #include "python/guards/evaluate.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include "python/cpython/dict_version.h"
 #include "python/guards/constants.h"
 #include "support/check.h"
@@ -76,11 +74,6 @@ bool has_key(const Guard& guard, PyObject* dict) {
   return dict_lookup(dict, guard.expected.ptr(), static_cast<Py_hash_t>(guard.number));
 }
 
-bool same_tensor_kind(const Guard& guard, PyObject* value) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(value)) == guard.expected.ptr() &&
-         THPVariable_Unpack(value).requires_grad() == (guard.number != 0);
-}
-
 }  // namespace
 
 SourceStep step_of(const Source& source) {
@@ -95,10 +88,6 @@ Guard prepared(Guard guard) {
   PyObject* expected = guard.expected.ptr();
   if (guard.kind == GuardKind::HasKey || guard.kind == GuardKind::LacksKey) {
     guard.number = static_cast<int64_t>(constant_hash(expected));
-  } else if (guard.kind == GuardKind::Tensor) {
-    OXY_CHECK(THPVariable_Check(expected), "a Tensor guard without a tensor");
-    guard.number = THPVariable_Unpack(expected).requires_grad();
-    guard.expected = py::type::of(guard.expected);
   } else if (guard.kind == GuardKind::Keys) {
     OXY_CHECK(PyTuple_Check(expected), "a Keys guard without a tuple");
   }
@@ -148,6 +137,7 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
   if (!value) return false;
   switch (guard.kind) {
     case GuardKind::TypeIs:
+    case GuardKind::Tensor:
       return reinterpret_cast<PyObject*>(Py_TYPE(value)) == guard.expected.ptr();
     case GuardKind::IdIs:
       return value == guard.expected.ptr();
@@ -161,8 +151,6 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
       return PyDict_Check(value) && !has_key(guard, value);
     case GuardKind::Keys:
       return same_keys(value, guard.expected.ptr());
-    case GuardKind::Tensor:
-      return same_tensor_kind(guard, value);
     case GuardKind::SameAs:
       return value == other;
     case GuardKind::NotSameAs:

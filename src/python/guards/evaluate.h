@@ -25,11 +25,11 @@ SourceStep step_of(const Source& source);
 PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* locals,
                    Temporaries& made);
 
-// A guard as checks want it: `expected` of a Tensor guard becomes its type, `number` its requires_grad; `number` of HasKey
-// and LacksKey becomes the hash of the key.
+// A guard as checks want it: `number` of HasKey and LacksKey becomes the hash of the key.
 Guard prepared(Guard guard);
 
-// Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs and NotSameAs.
+// Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs and NotSameAs. Of a Tensor
+// guard, whose `expected` is the type by then, only the type is looked at.
 bool holds(const Guard& guard, PyObject* value, PyObject* other);
 
 // The length of a list, tuple, dict or set; -1 for other objects.

@@ -1,6 +1,9 @@
 // What a captured graph relies on, as a list; guard_program.h makes a program of it.
 #pragma once
 
+#include <c10/util/SmallVector.h>
+
+#include <span>
 #include <vector>
 
 #include "ir/graph.h"
@@ -17,7 +20,8 @@ enum class GuardKind : uint8_t {
   HasKey,  // expected in source, a dict
   LacksKey,  // expected not in source, a dict
   Keys,      // list(source) == list(expected), a tuple: the keys of a dict in order
-  Tensor,  // the type and requires_grad of `expected`, a tensor; its metadata is the business of InputSignature
+  Tensor,  // the type of `expected`, a tensor, and all that torch_bridge/input_signature.h looks at. The tensors of all
+           // such guards share storages as the expected ones did.
   Missing,  // `_PyType_Lookup(type, key)` finds nothing; source is a TypeAttribute
   SameAs,   // source is other
   NotSameAs,
@@ -30,6 +34,26 @@ struct Guard {
   int64_t number = 0;
   SourceId other;
   std::vector<ir::Frame> stack;  // the user's, innermost last
+};
+
+// New references to what a hit hands over. Raw ones: there may be hundreds, on every call.
+class Fetched {
+ public:
+  Fetched() = default;
+  Fetched(const Fetched&) = delete;
+  Fetched& operator=(const Fetched&) = delete;
+  ~Fetched() { clear(); }
+
+  void reserve(size_t n) { objects_.reserve(n); }
+  void add(PyObject* o) { objects_.push_back(Py_XNewRef(o)); }
+  void clear() {
+    for (PyObject* o : objects_) Py_XDECREF(o);
+    objects_.clear();
+  }
+  std::span<PyObject* const> objects() const { return {objects_.data(), objects_.size()}; }
+
+ private:
+  c10::SmallVector<PyObject*, 16> objects_;
 };
 
 // Equal guards are kept once, the first one's stack with them; in the order of addition.

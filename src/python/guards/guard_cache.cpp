@@ -3,7 +3,11 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "python/cpython/dict_version.h"
+#include "python/cpython/object_changes.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -31,9 +35,22 @@ bool is_type_with_version(PyObject* value) {
 
 GuardCache::GuardCache(const GuardWalk& walk)
     : walk_(walk),
+      sharing_(walk.tensors().sharing()),
       stable_(walk.sources().size()),
-      in_step_(walk.sources().size()),
-      moves_(walk.sources().size()) {}
+      node_(walk.sources().size()),
+      moves_(walk.sources().size()) {
+  count_object_changes();
+  for (uint32_t i = 0; i < walk.nodes().size(); ++i) node_[walk.nodes()[i].id.index] = i;
+  for (uint32_t g : walk.tensor_guards()) {
+    const Guard& guard = walk.guards()[g];
+    tensor_guards_.push_back({guard.source.index, guard.expected.ptr()});
+  }
+  storages_.resize(tensor_guards_.size());
+  while (fetched_tensors_ < std::min(walk.fetch().size(), tensor_guards_.size()) &&
+         walk.fetch()[fetched_tensors_].index == tensor_guards_[fetched_tensors_].source) {
+    ++fetched_tensors_;
+  }
+}
 
 bool GuardCache::find_stable(const WalkNode& node) const {
   SourceId base = node.step.base;
@@ -63,42 +80,55 @@ bool GuardCache::has_child(const WalkNode& node, SourceKind kind) const {
   return false;
 }
 
-// Whether the steps see everything that could make the guard fail.
+// Whether the steps see everything that could make the guard fail; of a TypeIs guard, all but a new __class__.
 bool GuardCache::covered(const Guard& guard) const {
   if (guard.other) return stable(guard.source) && stable(guard.other);
   if (!stable(guard.source)) return false;
   PyObject* object = value(guard.source);
   // An OrderedDict changes its order without a new version.
-  if (guard.kind == GuardKind::Keys && PyODict_Check(object)) return false;
-  if (is_dict_guard(guard.kind)) return PyDict_Check(object);
-  return guard.kind != GuardKind::TypeIs || keeps_its_class(object);
+  if (guard.kind == GuardKind::Keys && PyODict_Check(object)) {
+    return PyTuple_GET_SIZE(guard.expected.ptr()) <= 1;
+  }
+  if (guard.kind == GuardKind::Length && PyTuple_Check(object)) return true;
+  return !is_dict_guard(guard.kind) || PyDict_Check(object);
 }
 
 void GuardCache::keep(GuardWalk::Values& values, Temporaries& made) {
   values_.swap(values);
   steps_.clear();
+  first_step_.clear();
+  tags_.clear();
+  tag_steps_.clear();
+  anchors_.clear();
   live_guards_.clear();
-  tensor_guards_.clear();
+  class_guards_.clear();
   for (py::object& type : types_) made.push_back(std::move(type));
   types_.clear();
   for (const WalkNode& node : walk_.nodes()) stable_[node.id.index] = find_stable(node);
   for (uint32_t i = 0; i < walk_.nodes().size(); ++i) add_steps(i);
+  first_step_.push_back(static_cast<uint32_t>(steps_.size()));
   for (const WalkNode& node : walk_.nodes()) add_live_guards(node);
   kept_ = true;
 }
 
 void GuardCache::add_live_guards(const WalkNode& node) {
-  // A step below looks at the class as well.
-  bool classed = stable(node.id) && has_child(node, SourceKind::InstanceDict);
   for (uint32_t i = node.first_guard; i < node.last_guard; ++i) {
     uint32_t guard = walk_.order()[i];
     const Guard& g = walk_.guards()[guard];
-    if (g.kind == GuardKind::Tensor) {
-      tensor_guards_.push_back({g.source.index, g.number != 0, g.expected.ptr()});
-    } else if (!(classed && g.kind == GuardKind::TypeIs) && !covered(g)) {
+    if (g.kind == GuardKind::Tensor) continue;
+    if (!covered(g)) {
       live_guards_.push_back(guard);
+    } else if (g.kind == GuardKind::TypeIs && !keeps_its_class(value(g.source))) {
+      class_guards_.push_back(guard);
     }
   }
+}
+
+// Whether the version alone tells of every change, as long as no object has got another __class__ or __dict__.
+bool GuardCache::is_tag(const Step& step) const {
+  if (step.kind == StepKind::Dict) return true;
+  if (step.kind != StepKind::InstanceDict) return false;
+  return stable(walk_.nodes()[step.node].step.base) && counts_dict_changes(step.type);
 }
 
 void GuardCache::add_step(Step step) {
@@ -106,22 +136,27 @@ void GuardCache::add_step(Step step) {
     step.type = Py_TYPE(step.object);
     types_.push_back(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(step.type)));
   }
-  in_step_[walk_.nodes()[step.node].id.index] = true;
+  auto index = static_cast<uint32_t>(steps_.size());
+  if (is_tag(step)) {
+    tags_.push_back({step.dict, step.version});
+    tag_steps_.push_back(index);
+  } else {
+    anchors_.push_back({index, static_cast<uint32_t>(tags_.size())});
+  }
   steps_.push_back(step);
 }
 
 void GuardCache::add_steps(uint32_t index) {
   const WalkNode& node = walk_.nodes()[index];
   PyObject* object = value(node.id);
-  in_step_[node.id.index] = false;
   bool looked_up = has_child(node, SourceKind::TypeAttribute);
+  first_step_.push_back(static_cast<uint32_t>(steps_.size()));
   if (!stable(node.id)) {
     bool matters = looked_up || has_child(node, SourceKind::InstanceDict);
     add_step({StepKind::Live, index, matters ? object : nullptr});
   } else if (node.step.kind == SourceKind::InstanceDict) {
     PyObject* owner = value(node.step.base);
-    PyObject** slot = instance_dict_slot(owner);
-    add_step({StepKind::InstanceDict, index, owner, slot, object, dict_version(object)});
+    add_step({StepKind::InstanceDict, index, owner, nullptr, object, dict_version(object)});
   } else if (object && PyDict_Check(object)) {
     add_step({StepKind::Dict, index, object, nullptr, object, dict_version(object)});
   }
@@ -143,19 +178,20 @@ GuardCache::Verdict GuardCache::check_live(const Step& step, PyObject* const* lo
   return Verdict::Stale;
 }
 
-bool GuardCache::stands(Step& step, bool quiet, Temporaries& made) {
-  if (step.kind == StepKind::Dict) {
-    if (quiet) return true;
-    if (Py_TYPE(step.object) != step.type) return false;
-    return dict_version(step.dict) == step.version || renew(step, made);
-  }
+// Whether what the step touches is of the kind that it was, and its dict the same.
+bool GuardCache::same_shape(const Step& step) const {
   if (Py_TYPE(step.object) != step.type) return false;
-  if (step.kind == StepKind::Type) {
-    auto* type = reinterpret_cast<PyTypeObject*>(step.object);
-    return type_version(type) == step.version || renew(step, made);
-  }
-  if (*step.slot != step.dict) return false;
-  return quiet || dict_version(step.dict) == step.version || renew(step, made);
+  if (step.kind != StepKind::InstanceDict) return true;
+  PyObject** slot = instance_dict_slot(step.object);
+  return slot && *slot == step.dict;
+}
+
+bool GuardCache::stands(Step& step, Temporaries& made) {
+  if (!same_shape(step)) return false;
+  uint64_t version = step.kind == StepKind::Type
+                         ? type_version(reinterpret_cast<PyTypeObject*>(step.object))
+                         : dict_version(step.dict);
+  return version == step.version || renew(step, made);
 }
 
 // Looks up again what is used of a dict or type that was written.
@@ -175,17 +211,33 @@ bool GuardCache::renew(Step& step, Temporaries& made) {
   return true;
 }
 
+// What the steps of a node and of its __dict__ rely on, their versions apart: these are never given out twice.
+bool GuardCache::same_steps(const WalkNode& node) const {
+  uint32_t index = node_[node.id.index];
+  for (uint32_t i = first_step_[index]; i < first_step_[index + 1]; ++i) {
+    if (!same_shape(steps_[i])) return false;
+  }
+  for (uint32_t child : node.children) {
+    const WalkNode& c = walk_.nodes()[child];
+    if (c.step.kind != SourceKind::InstanceDict || !stable(c.id)) continue;
+    if (!same_shape(steps_[first_step_[child]])) return false;
+  }
+  return true;
+}
+
 // An equal address may be a new object: its guards are checked, and what no version of its own protects.
 bool GuardCache::same_as_before(const WalkNode& node, Temporaries& made) {
   PyObject* now = walk_.evaluate_node(node, nullptr, values_, made);
   PyObject*& before = values_[node.id.index];
+  uint32_t index = node_[node.id.index];
   if (now != before) {
-    bool leaf = node.children.empty() && !node.compared && !in_step_[node.id.index];
+    bool has_step = first_step_[index] != first_step_[index + 1];
+    bool leaf = node.children.empty() && !node.compared && !has_step;
     if (!leaf || (now && PyDict_Check(now))) return false;
     before = now;
   }
-  if (!now && !node.may_miss) return false;
-  if (!walk_.guards_hold(node, values_)) return false;
+  if (!now) return node.may_miss && walk_.guards_hold(node, values_);
+  if (!same_steps(node) || !walk_.guards_hold(node, values_)) return false;
   for (uint32_t child : node.children) {
     const WalkNode& c = walk_.nodes()[child];
     bool unprotected = c.step.kind == SourceKind::Item || c.step.kind == SourceKind::Closure;
@@ -194,28 +246,95 @@ bool GuardCache::same_as_before(const WalkNode& node, Temporaries& made) {
   return true;
 }
 
-bool GuardCache::live_guards_hold() const {
-  for (const TensorGuard& g : tensor_guards_) {
-    PyObject* tensor = values_[g.source];
-    if (!tensor || reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != g.type) return false;
-    if (THPVariable_Unpack(tensor).requires_grad() != g.requires_grad) return false;
+bool GuardCache::tags_stand(uint32_t first, uint32_t last, Temporaries& made) {
+  for (Tag *tag = tags_.data() + first, *end = tags_.data() + last; tag != end; ++tag) {
+    if (dict_version(tag->dict) == tag->version) [[likely]]
+      continue;
+    Step& step = steps_[tag_steps_[static_cast<size_t>(tag - tags_.data())]];
+    if (!renew(step, made)) return false;
+    tag->version = step.version;
   }
+  return true;
+}
+
+GuardCache::Verdict GuardCache::check_anchor(Step& step, PyObject* const* locals,
+                                             Temporaries& made) {
+  if (step.kind == StepKind::Live) return check_live(step, locals, made);
+  return stands(step, made) ? Verdict::Holds : Verdict::Stale;
+}
+
+// The whole way, looking at every type and every __dict__.
+GuardCache::Verdict GuardCache::check_everything(PyObject* const* locals, Temporaries& made) {
+  for (Step& step : steps_) {
+    Verdict verdict = check_anchor(step, locals, made);
+    if (verdict != Verdict::Holds) return verdict;
+  }
+  for (size_t i = 0; i < tags_.size(); ++i) tags_[i].version = steps_[tag_steps_[i]].version;
+  for (uint32_t guard : class_guards_) {
+    if (!walk_.guard_holds(guard, values_)) return Verdict::Fails;
+  }
+  return Verdict::Holds;
+}
+
+GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Since since,
+                                                Temporaries& made) {
+  if (since == Since::ObjectsChanged) {
+    Verdict verdict = check_everything(locals, made);
+    if (verdict != Verdict::Holds) return verdict;
+  } else {
+    bool written = since == Since::DictsWritten;
+    uint32_t tags = 0;
+    for (const Anchor& anchor : anchors_) {
+      if (written && !tags_stand(std::exchange(tags, anchor.tags), anchor.tags, made)) {
+        return Verdict::Stale;
+      }
+      Verdict verdict = check_anchor(steps_[anchor.step], locals, made);
+      if (verdict != Verdict::Holds) return verdict;
+    }
+    auto all = static_cast<uint32_t>(tags_.size());
+    if (written && !tags_stand(tags, all, made)) return Verdict::Stale;
+  }
+  return live_guards_hold() ? Verdict::Holds : Verdict::Fails;
+}
+
+bool GuardCache::live_guards_hold() const {
   for (uint32_t guard : live_guards_) {
     if (!walk_.guard_holds(guard, values_)) return false;
   }
   return true;
 }
 
-GuardCache::Verdict GuardCache::check(PyObject* const* locals, bool quiet, Temporaries& made) {
-  for (Step& step : steps_) {
-    if (step.kind == StepKind::Live) {
-      Verdict verdict = check_live(step, locals, made);
-      if (verdict != Verdict::Holds) return verdict;
-    } else if (!stands(step, quiet, made)) {
-      return Verdict::Stale;
-    }
+// A tensor is half a dozen cache lines in three places, and a model has hundreds: waiting for them is what takes the time.
+void GuardCache::prefetch(size_t tensor) const {
+  if (tensor >= tensor_guards_.size()) return;
+  const TensorGuard& g = tensor_guards_[tensor];
+  __builtin_prefetch(g.object, 1);
+  const char* impl = reinterpret_cast<const char*>(g.impl);
+  for (size_t line = 0; line < sizeof(c10::TensorImpl); line += 64) __builtin_prefetch(impl + line);
+  __builtin_prefetch(&g.meta->requires_grad_);
+}
+
+bool GuardCache::check_tensors(Fetched& fetched) {
+  constexpr size_t kAhead = 8;
+  const bridge::InputSignature& expected = walk_.tensors();
+  fetched.reserve(walk_.fetch().size());
+  for (size_t i = 0; i < tensor_guards_.size(); ++i) {
+    prefetch(i + kAhead);
+    TensorGuard& g = tensor_guards_[i];
+    PyObject* tensor = values_[g.source];
+    if (!tensor || reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != g.type) return false;
+    const c10::TensorImpl& impl = *THPVariable_Unpack(tensor).unsafeGetTensorImpl();
+    if (!expected.matches(i, impl)) return false;
+    storages_[i] = bridge::storage_of(impl);
+    g.object = tensor;
+    g.impl = &impl;
+    g.meta = bridge::autograd_meta(impl);
+    if (i < fetched_tensors_) fetched.add(tensor);
   }
-  return live_guards_hold() ? Verdict::Holds : Verdict::Fails;
+  for (size_t i = fetched_tensors_; i < walk_.fetch().size(); ++i) {
+    fetched.add(value(walk_.fetch()[i]));
+  }
+  return sharing_.matches_again(storages_);
 }
 
 }  // namespace oxy::python

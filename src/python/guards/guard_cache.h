@@ -1,9 +1,11 @@
 // What a full check found, and how to see cheaply that it still stands.
 //
-// A source is *stable* where a version tells of every change of it: items of a dict reached through stable sources,
-// attributes of types, items of tuples and closures below those, what is pinned. The others are *live* and looked up on
-// every check; so are the guards that no version covers. The steps stand in the order of the sources, so that an object
-// is only touched after everything that keeps it alive was seen to be unchanged.
+// A source is *stable* where something tells of every change of it: items of a dict reached through stable sources and
+// attributes of types have versions, tuples, closures and what is pinned do not change, and assignments of __class__
+// and __dict__ are counted. The others are *live* and looked up on every check; so are the guards that nothing covers.
+// The steps stand in the order of the sources, so that an object is only touched after everything that keeps it alive
+// was seen to be unchanged. Most are dicts below stable sources, which a model has many of: these have a compact list of
+// their own, and where no dict of the process was written they are passed over. The other steps are *anchors*.
 //
 // A version that moved is no reason to start anew: the items that are used are looked up again, and where they are what
 // they were, the version is renewed (a module that counts its calls, globals that a loop at module level writes).
@@ -20,6 +22,8 @@ class GuardCache {
     Fails,  // for sure: what was looked at was the real state
     Stale,  // only a full walk can tell
   };
+  // What has happened in the process since check_structure() last found that all holds.
+  enum class Since : uint8_t { Nothing, DictsWritten, ObjectsChanged };
 
   explicit GuardCache(const GuardWalk& walk);
 
@@ -27,8 +31,10 @@ class GuardCache {
   void keep(GuardWalk::Values& values, Temporaries& made);
   bool kept() const { return kept_; }
 
-  // `quiet`: no dict of the process was written since the last time that all held.
-  Verdict check(PyObject* const* locals, bool quiet, Temporaries& made);
+  // All but the tensors; these after it.
+  Verdict check_structure(PyObject* const* locals, Since since, Temporaries& made);
+  // New references to what is fetched go to `fetched`, whatever the answer.
+  bool check_tensors(Fetched& fetched);
 
   const GuardWalk::Values& values() const { return values_; }
 
@@ -39,19 +45,28 @@ class GuardCache {
     uint32_t node;  // in GuardWalk::nodes
     PyObject*
         object;  // what has the dict or the version; Live: what it has to be, where that matters
-    PyObject** slot;  // InstanceDict: where `object` has its dict
+    PyTypeObject* type;  // of `object`
     PyObject* dict;
     uint64_t version;
-    PyTypeObject* type;  // of `object`
   };
-
-  // A Tensor guard apart: there may be hundreds.
+  struct Tag {
+    PyObject* dict;
+    uint64_t version;
+  };
+  struct Anchor {
+    uint32_t step;
+    uint32_t tags;  // those before it
+  };
   struct TensorGuard {
     uint32_t source;
-    bool requires_grad;
     PyObject* type;
+    // Where things lay the last time: only ever prefetched.
+    PyObject* object = nullptr;
+    const c10::TensorImpl* impl = nullptr;
+    const torch::autograd::AutogradMeta* meta = nullptr;
   };
 
+  // Building.
   PyObject* value(SourceId id) const { return values_[id.index]; }
   bool stable(SourceId id) const { return stable_[id.index]; }
   bool find_stable(const WalkNode& node) const;
@@ -60,24 +75,41 @@ class GuardCache {
   void add_live_guards(const WalkNode& node);
   void add_steps(uint32_t index);
   void add_step(Step step);
+  bool is_tag(const Step& step) const;
 
+  // Checking.
   bool live_guards_hold() const;
+  void prefetch(size_t tensor) const;
   Verdict check_live(const Step& step, PyObject* const* locals, Temporaries& made);
-  bool stands(Step& step, bool quiet, Temporaries& made);
+  Verdict check_anchor(Step& step, PyObject* const* locals, Temporaries& made);
+  Verdict check_everything(PyObject* const* locals, Temporaries& made);
+  bool tags_stand(uint32_t first, uint32_t last, Temporaries& made);
+  bool same_shape(const Step& step) const;
+  bool stands(Step& step, Temporaries& made);
   bool renew(Step& step, Temporaries& made);
   bool same_as_before(const WalkNode& node, Temporaries& made);
+  bool same_steps(const WalkNode& node) const;
 
   const GuardWalk& walk_;
   bool kept_ = false;
   GuardWalk::Values values_;
   std::vector<Step> steps_;
+  std::vector<uint32_t> first_step_;  // by node, and the end
+  std::vector<Tag> tags_;
+  std::vector<uint32_t> tag_steps_;
+  std::vector<Anchor> anchors_;
   std::vector<uint32_t> live_guards_;
+  std::vector<uint32_t> class_guards_;  // covered by the count of assignments to __class__
   std::vector<TensorGuard> tensor_guards_;
+  size_t fetched_tensors_ =
+      0;  // how many of fetch() are, in order, the sources of the first Tensor guards
+  std::vector<const void*> storages_;
+  bridge::StorageSharing sharing_;
   std::vector<bool> stable_;    // by source
-  std::vector<bool> in_step_;   // by source: a step has its address
+  std::vector<uint32_t> node_;  // by source
   std::vector<uint8_t> moves_;  // by source: how often a live one was another object than before
-  std::vector<py::object>
-      types_;  // of what steps touch, held so that none is freed and another made in its place
+  // Of what steps touch, held so that none is freed and another made in its place.
+  std::vector<py::object> types_;
 };
 
 }  // namespace oxy::python

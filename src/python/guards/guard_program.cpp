@@ -2,9 +2,11 @@
 #include "python/guards/guard_program.h"
 
 #include "python/cpython/dict_version.h"
+#include "python/cpython/object_changes.h"
 #include "python/guards/guard_cache.h"
 #include "python/guards/guard_text.h"
 #include "python/guards/guard_walk.h"
+#include "support/check.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -17,45 +19,71 @@ std::string line_text(const std::vector<ir::Frame>& stack) {
   return cat("  # ", f.file.substr(f.file.rfind('/') + 1), ":", f.line, "  ", f.code);
 }
 
+GuardProgram::Failure sharing_failure(const GuardWalk& walk, const GuardWalk::Values& values) {
+  const bridge::StorageSharing& sharing = walk.tensors().sharing();
+  auto [i, j] = sharing.mismatch(walk.storages(values));
+  uint32_t a = walk.tensor_guards()[i], b = walk.tensor_guards()[j];
+  auto name = [&](uint32_t g) { return walk.sources().text(walk.guards()[g].source); };
+  const char* what = sharing.shared(i, j) ? " share no memory, did" : " share memory, did not";
+  return {b, cat(name(a), " and ", name(b), what)};
+}
+
 }  // namespace
 
 struct GuardProgram::Impl {
   Impl(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch)
       : walk(sources, guards, fetch), cache(walk) {}
 
-  // The objects of all sources where everything holds, nullptr otherwise.
-  const GuardWalk::Values* check(PyObject* const* locals, Temporaries& made) {
-    uint64_t writes = dict_writes();
-    if (!cache.kept()) return check_fully(locals, made);
-    switch (cache.check(locals, writes == last_writes, made)) {
-      case GuardCache::Verdict::Holds:
-        last_writes = writes;
-        return &cache.values();
-      case GuardCache::Verdict::Fails:
-        return nullptr;
-      case GuardCache::Verdict::Stale:
-        break;
-    }
-    return check_fully(locals, made);
+  using Since = GuardCache::Since;
+  using Verdict = GuardCache::Verdict;
+
+  Verdict check_structure(PyObject* const* locals, Temporaries& made) {
+    uint64_t writes = dict_writes(), changes = object_changes();
+    if (!cache.kept()) return Verdict::Stale;
+    Since since = changes != last_changes ? Since::ObjectsChanged
+                  : writes != last_writes ? Since::DictsWritten
+                                          : Since::Nothing;
+    level = static_cast<Level>(since);
+    Verdict verdict = cache.check_structure(locals, since, made);
+    if (verdict != Verdict::Holds) return verdict;
+    last_writes = writes;
+    last_changes = changes;
+    return verdict;
   }
 
-  const GuardWalk::Values* check_fully(PyObject* const* locals, Temporaries& made) {
+  bool check(PyObject* const* locals, Fetched& fetched, Temporaries& made) {
+    switch (check_structure(locals, made)) {
+      case Verdict::Holds:
+        return cache.check_tensors(fetched);
+      case Verdict::Fails:
+        return false;
+      case Verdict::Stale:
+        return start_anew(locals, made) && cache.check_tensors(fetched);
+    }
+    OXY_FAIL("verdict");
+  }
+
+  bool start_anew(PyObject* const* locals, Temporaries& made) {
+    level = Level::Walk;
     GuardWalk::Values values(walk.sources().size());
-    if (!walk.run(locals, values, made)) return nullptr;
+    if (!walk.run(locals, values, made)) return false;
     cache.keep(values, made);
     last_writes = dict_writes();  // after the dicts that the walk may have made
-    return &cache.values();
+    last_changes = object_changes();
+    return true;
   }
 
   static void hand_over(const GuardWalk& walk, const GuardWalk::Values& values, Fetched& fetched) {
+    fetched.reserve(walk.fetch().size());
     for (SourceId id : walk.fetch()) {
-      fetched.push_back(py::reinterpret_borrow<py::object>(values[id.index]));
+      fetched.add(values[id.index]);
     }
   }
 
   GuardWalk walk;
   GuardCache cache;
-  uint64_t last_writes = 0;
+  uint64_t last_writes = 0, last_changes = 0;  // when the structure was last seen to hold
+  Level level = Level::Walk;
 };
 
 GuardProgram::GuardProgram(const SourceTable& sources, const GuardSet& guards,
@@ -68,10 +96,15 @@ GuardProgram::~GuardProgram() = default;
 bool GuardProgram::check(PyObject* const* locals, Fetched& fetched) {
   fetched.clear();
   Temporaries made;
-  const GuardWalk::Values* values = impl_->check(locals, made);
-  if (values) Impl::hand_over(impl_->walk, *values, fetched);
-  return values;
+  return impl_->check(locals, fetched, made);
 }
+
+bool GuardProgram::check_structure(PyObject* const* locals) {
+  Temporaries made;
+  return impl_->check_structure(locals, made) == GuardCache::Verdict::Holds;
+}
+
+GuardProgram::Level GuardProgram::last_level() const { return impl_->level; }
 
 bool GuardProgram::check_fully(PyObject* const* locals, Fetched& fetched) const {
   fetched.clear();
@@ -88,21 +121,21 @@ std::optional<GuardProgram::Failure> GuardProgram::why_not(PyObject* const* loca
   Temporaries made;
   walk.evaluate_all(locals, values, made);
   for (size_t i = 0; i < walk.guards().size(); ++i) {
-    if (walk.guard_holds(i, values)) continue;
-    const Guard& guard = walk.guards()[i];
-    return Failure{i, failure_text(walk.sources(), guard, values[guard.source.index])};
+    if (!walk.guard_holds(i, values)) return Failure{i, failure_text(walk, i, values)};
   }
   for (const WalkNode& node : walk.nodes()) {
     if (values[node.id.index] || node.may_miss) continue;
     return Failure{walk.guards().size(), cat(walk.sources().text(node.id), " is gone")};
   }
+  if (!walk.sharing_holds(values)) return sharing_failure(walk, values);
   return std::nullopt;
 }
 
 std::string GuardProgram::text() const {
   std::string out;
-  for (const Guard& guard : impl_->walk.guards()) {
-    cat_to(out, guard_text(impl_->walk.sources(), guard), line_text(guard.stack), "\n");
+  const GuardWalk& walk = impl_->walk;
+  for (size_t i = 0; i < walk.guards().size(); ++i) {
+    cat_to(out, guard_text(walk, i), line_text(walk.guards()[i].stack), "\n");
   }
   return out;
 }

@@ -2,13 +2,11 @@
 //
 // Most of what a frame relies on hangs on dicts (module attributes, globals). Every dict has a version (CPython 3.11:
 // ma_version_tag) that changes with every write. After a full check the versions of all dicts on the way are kept; while
-// the roots are the same objects and the versions stand, everything behind them does. Where no dict of the process changed
-// at all since the last success (the global counter that gives out versions, read through a dict of our own), not even
-// these are compared. What no version covers (arguments, items of lists, cells, slots, the class of an object) is
-// looked at every time. A tensor's metadata is not: see torch_bridge/input_signature.h.
+// the roots are the same objects and the versions stand, everything behind them does. Where no dict of the process
+// changed at all since the last success (the global counter that gives out versions, read through a dict of our own),
+// not even these are compared, and a model of any depth costs the same. What no version covers (arguments, items of
+// lists, cells, slots) is looked at every time, and so is every tensor: nothing tells of `p.data = ...`.
 #pragma once
-
-#include <c10/util/SmallVector.h>
 
 #include <memory>
 #include <optional>
@@ -25,13 +23,21 @@ class GuardProgram {
   GuardProgram(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch);
   ~GuardProgram();
 
-  // New references to the objects of `fetch`, in order.
-  using Fetched = c10::SmallVector<py::object, 16>;
-
-  // Whether every guard holds; on true, `fetched` is filled. Runs no Python code, never raises. Needs the GIL.
+  // Whether every guard holds; on true `fetched` has the objects of `fetch`, in order. Runs no Python code, never raises. Needs the GIL.
   bool check(PyObject* const* locals, Fetched& fetched);
   // The same without what was kept from earlier checks: the reference for tests.
   bool check_fully(PyObject* const* locals, Fetched& fetched) const;
+
+  // What the last check() took to find that the Python structure is as it was.
+  enum class Level : uint8_t {
+    NothingWritten,  // no dict of the process was written since
+    DictsWritten,    // the versions of the dicts
+    ObjectsChanged,  // these, the __class__ and the __dict__ of every object
+    Walk,            // all from the start
+  };
+  Level last_level() const;
+  // check() without the tensors, for measuring.
+  bool check_structure(PyObject* const* locals);
 
   struct Failure {
     size_t guard;      // position in the set

@@ -1,7 +1,8 @@
 // Guards for people. Values print by their repr only where that is C: exact builtins.
 #include "python/guards/guard_text.h"
 
-#include "python/guards/evaluate.h"
+#include <torch/csrc/autograd/python_variable.h>
+
 #include "support/check.h"
 #include "support/text.h"
 
@@ -67,16 +68,14 @@ std::string items_text(PyObject* values) {
   return join(list, ", ", [](std::string& out, py::handle k) { out += value_text(k.ptr()); });
 }
 
-const char* grad_text(bool requires_grad) {
-  return requires_grad ? "requires grad" : "does not require grad";
-}
-
-std::string tensor_failure(const std::string& name, const Guard& guard, PyObject* value) {
+std::string tensor_failure(const std::string& name, const Guard& guard, PyObject* value,
+                           const bridge::InputSignature& tensors) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != guard.expected.ptr()) {
     return cat(name, " is ", with_article(type_of(value)), ", was ",
                with_article(short_name(guard.expected.ptr())));
   }
-  return cat(name, " ", grad_text(!guard.number), ", which was different");
+  return cat(name, " ",
+             tensors.difference(static_cast<size_t>(guard.number), THPVariable_Unpack(value)));
 }
 
 std::string keys_failure(const std::string& name, const Guard& guard, PyObject* value) {
@@ -108,7 +107,9 @@ std::string missing_text(const SourceTable& sources, const Guard& guard) {
 
 }  // namespace
 
-std::string guard_text(const SourceTable& sources, const Guard& guard) {
+std::string guard_text(const GuardWalk& walk, size_t index) {
+  const SourceTable& sources = walk.sources();
+  const Guard& guard = walk.guards()[index];
   std::string name = sources.text(guard.source);
   PyObject* expected = guard.expected.ptr();
   switch (guard.kind) {
@@ -127,8 +128,8 @@ std::string guard_text(const SourceTable& sources, const Guard& guard) {
     case GuardKind::Keys:
       return cat("list(", name, ") == [", items_text(guard.expected.ptr()), "]");
     case GuardKind::Tensor:
-      return cat(name, " is ", with_article(short_name(expected)), " that ",
-                 grad_text(guard.number != 0));
+      return cat(name, " is ", with_article(short_name(expected)), ", ",
+                 walk.tensors().text(static_cast<size_t>(guard.number)));
     case GuardKind::Missing:
       return missing_text(sources, guard);
     case GuardKind::SameAs:
@@ -139,7 +140,10 @@ std::string guard_text(const SourceTable& sources, const Guard& guard) {
   OXY_FAIL("guard kind");
 }
 
-std::string failure_text(const SourceTable& sources, const Guard& guard, PyObject* value) {
+std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::Values& values) {
+  const SourceTable& sources = walk.sources();
+  const Guard& guard = walk.guards()[index];
+  PyObject* value = values[guard.source.index];
   std::string name = sources.text(guard.source);
   PyObject* expected = guard.expected.ptr();
   if (!value) return cat(name, " is gone");
@@ -160,7 +164,7 @@ std::string failure_text(const SourceTable& sources, const Guard& guard, PyObjec
     case GuardKind::Keys:
       return keys_failure(name, guard, value);
     case GuardKind::Tensor:
-      return tensor_failure(name, guard, value);
+      return tensor_failure(name, guard, value, walk.tensors());
     case GuardKind::Missing:
       return cat(name, " is there, was not");
     case GuardKind::SameAs:

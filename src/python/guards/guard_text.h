@@ -3,14 +3,14 @@
 
 #include <string>
 
-#include "python/guards/guard.h"
+#include "python/guards/guard_walk.h"
 
 namespace oxy::python {
 
-// "type(L['x']) is int"; the guard is prepared (evaluate.h).
-std::string guard_text(const SourceTable& sources, const Guard& guard);
+// "type(L['x']) is int": guard `index` of the walk.
+std::string guard_text(const GuardWalk& walk, size_t index);
 
-// "L['x'] is a float, was an int": `value` was found (nullptr: nothing), and the guard does not hold.
-std::string failure_text(const SourceTable& sources, const Guard& guard, PyObject* value);
+// "L['x'] is a float, was an int": the guard does not hold for these objects (nullptr: nothing was found).
+std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::Values& values);
 
 }  // namespace oxy::python

@@ -1,7 +1,10 @@
 // The full walk.
 #include "python/guards/guard_walk.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "support/check.h"
 
@@ -19,8 +22,45 @@ GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
     by_source[at].push_back(static_cast<uint32_t>(guards_.size()));
     guards_.push_back(prepared(g));
   }
+  take_tensors();
   place_guards(by_source);
   link_nodes();
+}
+
+// What is kept of a tensor does not keep it alive.
+void GuardWalk::take_tensors() {
+  std::vector<py::object> expected;
+  std::vector<bridge::Input> inputs;
+  for (uint32_t i = 0; i < guards_.size(); ++i) {
+    Guard& g = guards_[i];
+    if (g.kind != GuardKind::Tensor) continue;
+    OXY_CHECK(THPVariable_Check(g.expected.ptr()), "a Tensor guard without a tensor");
+    g.number = static_cast<int64_t>(tensor_guards_.size());
+    tensor_guards_.push_back(i);
+    inputs.push_back({&THPVariable_Unpack(g.expected.ptr()), 0});
+    expected.push_back(std::exchange(g.expected, py::type::of(g.expected)));
+  }
+  constexpr bridge::InputSignature::Options kAll{
+      .offsets = true, .sharing = true, .requires_grad = true};
+  tensors_ = bridge::InputSignature(inputs, kAll);
+}
+
+bool GuardWalk::tensor_holds(const Guard& guard, PyObject* value) const {
+  return tensors_.matches(static_cast<size_t>(guard.number),
+                          *THPVariable_Unpack(value).unsafeGetTensorImpl());
+}
+
+std::vector<const void*> GuardWalk::storages(const Values& values) const {
+  std::vector<const void*> out;
+  for (uint32_t g : tensor_guards_) {
+    PyObject* tensor = values[guards_[g].source.index];
+    out.push_back(bridge::storage_of(*THPVariable_Unpack(tensor).unsafeGetTensorImpl()));
+  }
+  return out;
+}
+
+bool GuardWalk::sharing_holds(const Values& values) const {
+  return tensor_guards_.empty() || tensors_.sharing().matches(storages(values));
 }
 
 std::vector<bool> GuardWalk::needed() const {
@@ -71,7 +111,7 @@ bool GuardWalk::run(PyObject* const* locals, Values& values, Temporaries& made) 
     if (!value && !node.may_miss) return false;
     if (!guards_hold(node, values)) return false;
   }
-  return true;
+  return sharing_holds(values);
 }
 
 void GuardWalk::evaluate_all(PyObject* const* locals, Values& values, Temporaries& made) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "python/guards/evaluate.h"
+#include "torch_bridge/input_signature.h"
 
 namespace oxy::python {
 
@@ -37,7 +38,9 @@ class GuardWalk {
   }
   bool guard_holds(size_t guard, const Values& values) const {
     const Guard& g = guards_[guard];
-    return holds(g, values[g.source.index], g.other ? values[g.other.index] : nullptr);
+    PyObject* value = values[g.source.index];
+    if (!holds(g, value, g.other ? values[g.other.index] : nullptr)) return false;
+    return g.kind != GuardKind::Tensor || tensor_holds(g, value);
   }
   bool guards_hold(const WalkNode& node, const Values& values) const {
     for (uint32_t i = node.first_guard; i < node.last_guard; ++i) {
@@ -46,13 +49,22 @@ class GuardWalk {
     return true;
   }
 
+  // The storages of the tensors of the Tensor guards; whether they are shared as they were.
+  std::vector<const void*> storages(const Values& values) const;
+  bool sharing_holds(const Values& values) const;
+
   const SourceTable& sources() const { return sources_; }
   const std::vector<WalkNode>& nodes() const { return nodes_; }
   const std::vector<Guard>& guards() const { return guards_; }  // prepared
   const std::vector<uint32_t>& order() const { return order_; }
   const std::vector<SourceId>& fetch() const { return fetch_; }
+  // The Tensor guards, and what their tensors were; `number` of such a guard is its position in both.
+  const std::vector<uint32_t>& tensor_guards() const { return tensor_guards_; }
+  const bridge::InputSignature& tensors() const { return tensors_; }
 
  private:
+  void take_tensors();
+  bool tensor_holds(const Guard& guard, PyObject* value) const;
   std::vector<bool> needed() const;
   void place_guards(const std::vector<std::vector<uint32_t>>& by_source);
   void link_nodes();
@@ -62,6 +74,8 @@ class GuardWalk {
   std::vector<SourceId> fetch_;
   std::vector<WalkNode> nodes_;
   std::vector<uint32_t> order_;  // positions in guards_, by node
+  std::vector<uint32_t> tensor_guards_;
+  bridge::InputSignature tensors_;
 };
 
 }  // namespace oxy::python

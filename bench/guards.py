@@ -1,0 +1,92 @@
+"""What it costs to find that a captured model is still the model that was captured.
+
+usage: guards.py [--layers 3 12 48] [--seconds S]
+A layer is a block of LayerNorm and Linear with a residual: four parameters, three modules. Each figure is the least of
+many rounds, in nanoseconds a check:
+  quiet      Python structure (modules, their attributes and dicts, types, globals); no dict of the process was written
+             since the last check
+  written    the same where some dict was: the version of every dict of the model is compared
+  tensors    all that is looked at of the parameters and the argument, and holding them (all - quiet)
+  all        the whole check, quiet; per parameter beside it
+  call       a call of the compiled model whose graph does nothing: guards, binding of arguments, result
+"""
+
+import argparse
+import time
+
+import torch
+
+import oxyfuel
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(width)
+        self.linear = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.relu(self.linear(self.norm(x)))
+
+
+def run(model, x):
+    return model(x)
+
+
+def least(measure, seconds):
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        best = min(best, measure())
+    return best
+
+
+def time_of_call(call, rounds):
+    start = time.perf_counter()
+    for _ in range(rounds):
+        call()
+    return (time.perf_counter() - start) / rounds * 1e9
+
+
+def figures(layers, seconds):
+    model = torch.nn.Sequential(*(Block(8) for _ in range(layers))).eval()
+    x = torch.randn(2, 8)
+    compiled = oxyfuel.compile(run, backend=lambda gm, inputs: lambda *tensors: tensors[:1])
+    compiled(model, x)
+    (program,) = compiled.guard_programs()
+    written, rounds = {}, 20000 // layers
+
+    def check(**options):
+        return least(lambda: program.nanoseconds((model, x), rounds, **options), seconds)
+
+    every = check()
+    quiet = check(tensors=False)
+    return {
+        "layers": layers,
+        "parameters": sum(1 for _ in model.parameters()),
+        "quiet": quiet,
+        "written": check(tensors=False, written=written),
+        "tensors": every - quiet,
+        "all": every,
+        "call": least(lambda: time_of_call(lambda: compiled(model, x), rounds), seconds),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--layers", type=int, nargs="+", default=[3, 12, 48])
+    parser.add_argument("--seconds", type=float, default=0.5, help="spent on each figure")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    names = ["layers", "parameters", "quiet", "written", "tensors", "all", "call"]
+    print("".join(f"{name:>12}" for name in [*names, "ns/param"]))
+    with torch.no_grad():
+        for layers in options.layers:
+            row = figures(layers, options.seconds)
+            per_parameter = row["all"] / row["parameters"]
+            print("".join(f"{row[name]:12.0f}" for name in names) + f"{per_parameter:12.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+#include "python/cpython/object_changes.h"
+
+#include <utility>
+
+#include "support/check.h"
+
+namespace oxy::python {
+namespace {
+
+uint64_t changes = 0;
+setter set_class = nullptr, set_dict = nullptr;
+
+int counted_set_class(PyObject* object, PyObject* value, void* closure) {
+  ++changes;
+  return set_class(object, value, closure);
+}
+
+int counted_set_dict(PyObject* object, PyObject* value, void* closure) {
+  ++changes;
+  return set_dict(object, value, closure);
+}
+
+// The getter and setter that stand under `name` in the type's own dict; nullptr where something else does.
+PyGetSetDef* own_getset(PyTypeObject* type, const char* name) {
+  PyObject* found = type->tp_dict ? PyDict_GetItemString(type->tp_dict, name) : nullptr;
+  if (!found || !Py_IS_TYPE(found, &PyGetSetDescr_Type)) return nullptr;
+  return reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
+}
+
+PyTypeObject* plain_class() {
+  PyObject* type =
+      PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "Plain");
+  OXY_CHECK(type, "a class cannot be made");
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+// CPython has several tables with the same setter.
+bool is_counted(PyGetSetDef* getset) {
+  if (getset && getset->set == set_dict) getset->set = counted_set_dict;
+  return getset && getset->set == counted_set_dict;
+}
+
+}  // namespace
+
+void count_object_changes() {
+  if (set_class) return;
+  PyTypeObject* type = plain_class();
+  PyGetSetDef* of_class = own_getset(&PyBaseObject_Type, "__class__");
+  PyGetSetDef* of_dict = own_getset(type, "__dict__");
+  OXY_CHECK(of_class && of_class->set && of_dict && of_dict->set, "__class__ and __dict__");
+  set_dict = std::exchange(of_dict->set, counted_set_dict);
+  set_class = std::exchange(of_class->set, counted_set_class);
+  Py_DECREF(type);
+}
+
+uint64_t object_changes() { return changes; }
+
+bool counts_dict_changes(PyTypeObject* type) {
+  count_object_changes();
+  if (!PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT) || !type->tp_mro) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    bool has_one = base->tp_dict && PyDict_GetItemString(base->tp_dict, "__dict__");
+    if (has_one && !is_counted(own_getset(base, "__dict__"))) return false;
+  }
+  return true;
+}
+
+}  // namespace oxy::python
