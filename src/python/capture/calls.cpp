@@ -294,8 +294,10 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
 
 py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  const bool iterates = t == &PyEnum_Type || t == &PyZip_Type || t == &PyList_Type ||
+                        t == &PyTuple_Type || t == &PySet_Type;
   for (auto& a : args)
-    if (generators_.contains(a.ptr())) a = list_of(a);
+    if (generators_.contains(a.ptr()) || (iterates && is_tensor(a))) a = list_of(a);
   const bool heap = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   const std::string module = module_of(type);
@@ -369,6 +371,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     if (generators_.contains(a.ptr())) a = list_of(a);
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
+    for (size_t i = 1; i < args.size(); i++)
+      if (exists(args[i])) args[i] = contents(args[i]);
     return call_real(callable, args, kwargs);
   }
   if (PyModule_Check(self.ptr()) || self.is_none()) {
