@@ -90,6 +90,39 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
   return entry;
 }
 
+py::object Tracer::unread_argument(py::handle real, SourceId source) {
+  static const py::object& object = *new py::object(py::module_::import("builtins").attr("object"));
+  py::object out = object();
+  known_[out.ptr()].source = source;
+  unread_[out.ptr()] = {borrow(real.ptr()), source};
+  held_.push_back(out);
+  return out;
+}
+
+// An instruction that does more than move values about gets the arguments themselves.
+void Tracer::read_arguments(TracedFrame& f) {
+  auto read = [&](py::object& o) {
+    auto it = o ? unread_.find(o.ptr()) : unread_.end();
+    if (it != unread_.end()) o = wrap(it->second.first, it->second.second);
+  };
+  const Instruction& i = f.bytecode->instructions[f.next];
+  switch (i.op) {
+    case LOAD_FAST:
+    case STORE_FAST:
+    case DELETE_FAST:
+    case POP_TOP:
+    case PUSH_NULL:
+    case JUMP_FORWARD:
+    case RESUME:
+    case NOP:
+      return;
+    case MAKE_CELL:
+      return read(f.fast[i.arg]);
+    default:
+      for (py::object& o : f.stack) read(o);
+  }
+}
+
 // Pushes the frame, runs it to its return or its next yield, and pops it.
 py::object Tracer::interpret(TracedFrame& frame) {
   struct Scope {
@@ -108,6 +141,7 @@ py::object Tracer::interpret(TracedFrame& frame) {
     if (steps_ == stop_at_) stop();
     try {
       if (steps_ >= break_at && is_behind_entry(frame)) throw Break(BreakId::asked, "");
+      if (!unread_.empty()) read_arguments(frame);
       if (step(frame, result)) return result;
     } catch (py::error_already_set& e) {
       py::object value = e.value();

@@ -34,13 +34,6 @@ std::string str(py::handle o) { return py::str(o).cast<std::string>(); }
 
 }  // namespace
 
-bool is_constant(PyObject* p) {
-  return p == Py_None || p == Py_Ellipsis || p == Py_NotImplemented || PyBool_Check(p) ||
-         PyLong_CheckExact(p) || PyFloat_CheckExact(p) || PyUnicode_CheckExact(p) ||
-         PyBytes_CheckExact(p) || PyComplex_CheckExact(p) || THPDtype_Check(p) ||
-         THPDevice_Check(p) || THPLayout_Check(p) || THPMemoryFormat_Check(p);
-}
-
 bool is_callable_constant(PyObject* p) {
   return PyFunction_Check(p) || PyType_Check(p) || PyCFunction_Check(p) || PyModule_Check(p) ||
          Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type ||
@@ -53,6 +46,13 @@ bool is_singleton(py::handle o) {
   const std::string type = Py_TYPE(o.ptr())->tp_name;
   return type == "OpOverload" || type == "OpOverloadPacket" ||
          PyObject_IsInstance(o.ptr(), enum_type.ptr()) == 1;
+}
+
+bool is_constant(PyObject* p) {
+  return p == Py_None || p == Py_Ellipsis || p == Py_NotImplemented || PyBool_Check(p) ||
+         PyLong_CheckExact(p) || PyFloat_CheckExact(p) || PyUnicode_CheckExact(p) ||
+         PyBytes_CheckExact(p) || PyComplex_CheckExact(p) || THPDtype_Check(p) ||
+         THPDevice_Check(p) || THPLayout_Check(p) || THPMemoryFormat_Check(p);
 }
 
 void Tracer::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {

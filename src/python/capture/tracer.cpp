@@ -75,7 +75,9 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   for (size_t i = 0; i < bound.size(); i++) {
     if (!bound[i]) continue;
     const auto name = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i)).cast<std::string>();
-    frame.fast[i] = wrap(bound[i], sources.local(static_cast<int64_t>(i), name));
+    const SourceId source = sources.local(static_cast<int64_t>(i), name);
+    frame.fast[i] =
+        is_constant(bound[i].ptr()) ? unread_argument(bound[i], source) : wrap(bound[i], source);
   }
   try {
     const py::object returned = interpret(frame);

@@ -100,6 +100,8 @@ class Tracer {
 
   // interpret.cpp
   py::object interpret(TracedFrame& frame);
+  py::object unread_argument(py::handle real, SourceId source);
+  void read_arguments(TracedFrame& frame);
   bool step(TracedFrame& frame, py::object& result);
   void call_instruction(TracedFrame& frame, uint32_t count);
   void call_function_ex(TracedFrame& frame, bool keywords);
@@ -185,6 +187,8 @@ class Tracer {
   std::unordered_map<SourceId, py::object> by_source_;
   std::unordered_map<PyObject*, py::object> fake_of_;  // by real tensor
   std::vector<py::object> held_;
+  // Arguments that are constants and that nothing has looked at yet, by what stands for them; they have no guard.
+  std::unordered_map<PyObject*, std::pair<py::object, SourceId>> unread_;
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
@@ -201,6 +205,9 @@ class Tracer {
 bool is_constant(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
+
+// A number, a string, None and the like, a dtype, a device.
+bool is_constant(PyObject* o);
 
 // A method with the object that it was found on. Of functions written in C: one that its object's type has.
 bool is_bound_method(PyObject* o);
