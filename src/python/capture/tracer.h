@@ -150,6 +150,7 @@ class Tracer {
   std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
+  py::object sort(py::handle list, const Keywords& kwargs);
   void require_plain(py::handle o, py::handle callable);
   bool mentions_tensor(py::handle o, int depth = 0);
   bool mentions_tensor(const Arguments& args, const Keywords& kwargs);
@@ -157,6 +158,7 @@ class Tracer {
   // torch_calls.cpp
   py::object tensor_attr(py::handle tensor, py::handle name);
   std::optional<py::object> call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
+  bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);
   py::object record(ir::NodeKind kind, const std::string& target, py::handle callable,
