@@ -83,8 +83,9 @@ py::object ResumeTable::make_target(py::handle compiled, const std::string& name
   target->name = name;
   target->compiled = compiled.ptr();
   target->table = weak_from_this();
-  target->method = {target->name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hand_back)), METH_FASTCALL,
-                    nullptr};
+  target->method = {target->name.c_str(),
+                    reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hand_back)),
+                    METH_FASTCALL, nullptr};
   PyMethodDef* method = &target->method;
   py::object self = steal(PyCapsule_New(target.release(), nullptr, [](PyObject* c) {
     delete static_cast<Target*>(PyCapsule_GetPointer(c, nullptr));
@@ -203,6 +204,22 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFram
     }
   }
   return out;
+}
+
+int ResumeTable::traverse(visitproc visit, void* arg) const {
+  for (const auto& [key, made] : made_) {
+    Py_VISIT(made.code.ptr());
+    Py_VISIT(made.compiled.ptr());
+    Py_VISIT(made.target.ptr());
+  }
+  for (const auto& [code, origin] : origins_) Py_VISIT(origin.code.ptr());
+  return 0;
+}
+
+int BrokenCall::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(function.ptr());
+  for (const Inner& frame : frames) Py_VISIT(frame.function.ptr());
+  return 0;
 }
 
 py::object BrokenCall::arguments(std::vector<py::object> values) const {

@@ -296,9 +296,8 @@ def check(
     stats = oxyfuel.stats()
     if stats["unsupported"]:
         return "eager: " + "; ".join(str(w.message) for w in said if "oxyfuel" in str(w.message))
-    if isinstance(expected, Exception) or stats["plans"] or isinstance(case, FxCase):
-        return None
-    return "eager: " + why_no_graph(case) if stats["graph_breaks"] else None
+    broken = stats["graph_breaks"] and not isinstance(expected, Exception)
+    return "eager: " + why_no_graph(case) if broken else None
 
 
 def why_no_graph(case: CapturedCase) -> str:

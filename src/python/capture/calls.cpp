@@ -5,6 +5,7 @@
 
 #include "python/capture/tracer.h"
 #include "python/compiled_function.h"
+#include "python/cpython/thread_state.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -262,7 +263,8 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
 py::object Tracer::call_function(py::handle function, Arguments args, Keywords kwargs) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
-  if (frames_.size() > kMaxDepth) throw Break(BreakId::deep_inlining, name_of(function));
+  if (frames_.size() > kMaxDepth || static_cast<int>(frames_.size()) >= recursion_left())
+    throw Break(BreakId::deep_inlining, name_of(function));
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");

@@ -4,12 +4,14 @@
 #include <array>
 
 #include "python/capture/tracer.h"
+#include "python/cpython/code_extra.h"
 #include "support/text.h"
 
 namespace oxy::python {
 namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;
+constexpr size_t kStepsBetweenSignals = 1024;
 
 py::object steal(PyObject* o) {
   if (o == nullptr) throw py::error_already_set();
@@ -75,13 +77,13 @@ py::object instance_of(py::handle exception) {
 }  // namespace
 
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
-  static auto& kept = *new std::unordered_map<PyCodeObject*, std::shared_ptr<const Bytecode>>();
-  auto& entry = kept[code];
-  if (!entry) {
-    entry = std::make_shared<const Bytecode>(disassemble(code));
-    Py_INCREF(code);  // its address stays its own
-  }
-  return entry;
+  using Kept = std::shared_ptr<const Bytecode>;
+  static const CodeExtra extra([](void* kept) { delete static_cast<Kept*>(kept); });
+  if (void* found = extra.get(code)) return *static_cast<Kept*>(found);
+  auto kept = std::make_unique<Kept>(std::make_shared<const Bytecode>(disassemble(code)));
+  Kept out = *kept;
+  if (extra.set(code, kept.get())) kept.release();
+  return out;
 }
 
 // Pushes the frame, runs it to its return or its next yield, and pops it.
@@ -104,6 +106,7 @@ py::object Tracer::interpret(TracedFrame& frame) {
       if (steps_ == break_at) throw Break(BreakId::asked, "");
       if (step(frame, result)) return result;
     } catch (py::error_already_set& e) {
+      if (e.matches(PyExc_KeyboardInterrupt)) throw;  // of the capture, not of the code
       py::object value = e.value();
       if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
       raised_.insert(value.ptr());
@@ -237,6 +240,7 @@ void Tracer::unpack(TracedFrame& f, uint32_t before, bool rest, uint32_t after) 
 // One instruction; true when the frame returned or yielded `result`.
 bool Tracer::step(TracedFrame& f, py::object& result) {
   if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");
+  if (steps_ % kStepsBetweenSignals == 0 && PyErr_CheckSignals() != 0) throw Interrupted();
   const Instruction& i = f.bytecode->instructions[f.next++];
   auto push = [&](py::object o) { f.stack.push_back(std::move(o)); };
   auto jump = [&] { f.next = static_cast<size_t>(i.target); };
@@ -620,6 +624,8 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(pop(f));
       if (!PyExceptionInstance_Check(value.ptr()))
         throw Break(BreakId::instruction, "raise of what is no exception");
+      if (PyErr_GivenExceptionMatches(value.ptr(), PyExc_KeyboardInterrupt))
+        throw Break(BreakId::instruction, "raise of KeyboardInterrupt");
       if (cause)
         PyException_SetCause(value.ptr(),
                              cause.is_none() ? nullptr : instance_of(cause).release().ptr());

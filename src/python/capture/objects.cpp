@@ -52,8 +52,11 @@ bool is_bound(PyObject* p) {
   if (PyMethod_Check(p) || Py_TYPE(p) == &_PyMethodWrapper_Type) return true;
   if (!PyCFunction_Check(p)) return false;
   PyObject* self = PyCFunction_GET_SELF(p);
-  return self != nullptr && self != Py_None && !PyModule_Check(self) && !PyType_Check(self) &&
-         !PyCapsule_CheckExact(self);
+  if (self == nullptr || self == Py_None || PyModule_Check(self) || PyType_Check(self))
+    return false;
+  // pybind11 keeps a record of its own in the place of self.
+  const char* name = reinterpret_cast<PyCFunctionObject*>(p)->m_ml->ml_name;
+  return name != nullptr && _PyType_Lookup(Py_TYPE(self), py::str(name).ptr()) != nullptr;
 }
 
 // Enum members, ops of torch and the like: one object for the life of the process.

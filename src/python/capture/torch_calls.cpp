@@ -175,6 +175,8 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
   const std::string name = torch_name(callable);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
+  for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
+    if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
   if (constant_functions().contains(name)) return call_real(callable, args, kwargs);
   if (name == "torch._C._set_grad_enabled" || !name.starts_with("torch._C._") ||
       name.starts_with("torch._C._nn") || name.starts_with("torch._C._fft") ||

@@ -38,6 +38,11 @@ class Break : public std::runtime_error {
   std::vector<size_t> steps;  // where a capture may stop instead, the latest first
 };
 
+// A signal handler has raised. The captured code does not get to handle that.
+struct Interrupted {
+  py::error_already_set error;
+};
+
 // A function being interpreted. localsplus as in CPython: locals, cells, free variables.
 struct TracedFrame {
   py::object function;
@@ -81,8 +86,9 @@ class Tracer {
     FrameState state;  // of an outer frame: without what the call takes from the stack
   };
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
-  Rebuild rebuild;              // its roots: the result, or the values of the left frames' states behind each other
-  bool grad_mode = false;       // at the end
+  Rebuild
+      rebuild;  // its roots: the result, or the values of the left frames' states behind each other
+  bool grad_mode = false;  // at the end
   bool result_requires_grad = false;
   std::vector<ir::Frame> user_stack() const;
 
@@ -202,7 +208,7 @@ bool is_constant(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
 
-// The bytecode of a code object, kept for as long as the process lives.
+// The bytecode of a code object, kept with it.
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
 
 }  // namespace oxy::python

@@ -35,6 +35,11 @@ GuardCache::GuardCache(const GuardWalk& walk)
       in_step_(walk.sources().size()),
       moves_(walk.sources().size()) {}
 
+int GuardCache::traverse(visitproc visit, void* arg) const {
+  for (const py::object& type : types_) Py_VISIT(type.ptr());
+  return 0;
+}
+
 bool GuardCache::find_stable(const WalkNode& node) const {
   SourceId base = node.step.base;
   bool steady = base && (stable(base) || moves_[base.index] < kRestless);

@@ -30,6 +30,8 @@ class GuardCache {
   // `quiet`: no dict of the process was written since the last time that all held.
   Verdict check(PyObject* const* locals, bool quiet, Temporaries& made);
 
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+
   const GuardWalk::Values& values() const { return values_; }
 
  private:

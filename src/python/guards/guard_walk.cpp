@@ -23,6 +23,11 @@ GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
   link_nodes();
 }
 
+int GuardWalk::traverse(visitproc visit, void* arg) const {
+  for (const Guard& g : guards_) Py_VISIT(g.expected.ptr());
+  return sources_.traverse(visit, arg);
+}
+
 std::vector<bool> GuardWalk::needed() const {
   std::vector<bool> out(sources_.size());
   for (const Guard& g : guards_) {

@@ -46,6 +46,8 @@ class GuardWalk {
     return true;
   }
 
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+
   const SourceTable& sources() const { return sources_; }
   const std::vector<WalkNode>& nodes() const { return nodes_; }
   const std::vector<Guard>& guards() const { return guards_; }  // prepared
