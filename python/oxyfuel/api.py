@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from oxyfuel import _C, statistics
+from oxyfuel.compiled_module import compiled_module
 from oxyfuel.compiler import CapturedGraph, captured_functions, warn_once
 from oxyfuel.fx import torch_graph_to_fx
 from oxyfuel.logs import log
@@ -81,20 +82,16 @@ def compile(
             f"unknown backend {backend!r}; known: {', '.join(_BACKENDS)}, or a callable"
         )
     settings = make_settings(options)
-    if disable or settings.get("disable") == "True":
+    if disable or settings.get("disable") == "True" or _is_disabled(model):
         return model
     if backend == "aot_eager":
         settings.set("kernels", "False")
     compiler = _Compiler(backend, settings, fullgraph, name or getattr(model, "__name__", None))
     if isinstance(model, torch.nn.Module):
-        return _compiled_module(model, compiler)
-    if inspect.isfunction(model):
-        return compiler.function(model)
+        return compiled_module(model, compiler.function(_plain_function(type(model).__call__)))
     if inspect.ismethod(model):
-        return compiler.function(model.__func__).__get__(model.__self__)
-    if isinstance(model, _C.CompiledFunction):
-        return compiler.function(model.__wrapped__)
-    return compiler.function(_calling(model))
+        return compiler.function(_plain_function(model.__func__)).__get__(model.__self__)
+    return compiler.function(_plain_function(model))
 
 
 def disable(fn: Callable[..., Any] | None = None) -> Any:
@@ -119,37 +116,24 @@ def is_compiling() -> bool:
     return False
 
 
-def _calling(target: Callable[..., Any]) -> Callable[..., Any]:
+def _is_disabled(model: Callable[..., Any]) -> bool:
+    """Whether `oxyfuel.disable` or `torch.compiler.disable` has marked it."""
+    marks = ("_oxyfuel_disable", "_torchdynamo_disable")
+    return any(getattr(model, mark, False) is True for mark in marks)
+
+
+def _plain_function(target: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of Python that does what ``target`` does."""
+    if isinstance(target, _C.CompiledFunction):
+        return target.__wrapped__
+    if inspect.isfunction(target):
+        return target
+
     @functools.wraps(target, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
 
     return call
-
-
-def _compiled_module(module: torch.nn.Module, compiler: _Compiler) -> torch.nn.Module:
-    """An object of a subclass of the module's class that shares the module's attributes."""
-    cls = type(module)
-    compiled = compiler.function(cls.__call__)
-
-    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return compiled(module, *args, **kwargs)
-
-    def reduce(self: torch.nn.Module, protocol: int) -> Any:
-        return module.__reduce_ex__(protocol)
-
-    members = {
-        "__call__": call,
-        "__reduce_ex__": reduce,
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__,
-        "_oxyfuel_compiled": compiled,
-    }
-    wrapper = type(cls.__name__, (cls,), members)
-    result = wrapper.__new__(wrapper)
-    object.__setattr__(result, "__dict__", module.__dict__)
-    return result
 
 
 class _Compiler:

@@ -20,28 +20,6 @@ _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
 captured_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 _said: set[str] = set()
 
-# What torch says where its own rules cannot trace an op, and what that means.
-_TORCH_CANNOT = (
-    ("there was no fake impl or Meta kernel", "an op without a shape rule in torch"),
-    (
-        "data is not allocated yet",
-        "an op that reads the data of its input to find its result's shape",
-    ),
-    (
-        "data does not exist yet",
-        "an op that reads the data of its input to find its result's shape",
-    ),
-    (
-        "a tensor being mutated that has internal overlap",
-        "a write to a tensor that overlaps itself",
-    ),
-    (
-        "attribute '__dynamo_disable'",
-        "an op whose rule in Python torch's own decorator cannot call",
-    ),
-    ("output has alias annotations", "an op in place that torch cannot functionalise"),
-)
-
 
 def compile_fx(
     gm: torch.fx.GraphModule,
@@ -109,7 +87,7 @@ class _Graph:
             return "unsupported", str(e)
         except Exception as e:
             text = f"{type(e).__name__}: {_first_line(e)}"
-            reason = next((why for words, why in _TORCH_CANNOT if words in text), None)
+            reason = _C.torch_limit(text)
             return ("unsupported", f"{reason} ({text})") if reason else ("failed", text)
         finally:
             torch.set_rng_state(random_state)

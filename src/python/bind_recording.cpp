@@ -7,6 +7,7 @@
 #include "python/fx_import.h"
 #include "python/replay.h"
 #include "support/check.h"
+#include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
 namespace {
@@ -232,6 +233,13 @@ void bind_aten_graph(py::module_& m) {
 void bind_recording(py::module_& m) {
   py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
   py::register_exception<UserError>(m, "UserError", PyExc_ValueError);
+  m.def(
+      "torch_limit",
+      [](const std::string& message) -> std::optional<std::string> {
+        const char* limit = bridge::torch_limit(message);
+        return limit ? std::optional<std::string>(limit) : std::nullopt;
+      },
+      py::arg("message"), "What an error of torch's on a tensor without data means, or None.");
   bind_torch_graph(m);
   bind_aten_graph(m);
   m.def(

@@ -206,6 +206,22 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFram
   return out;
 }
 
+int ResumeTable::traverse(visitproc visit, void* arg) const {
+  for (const auto& [key, made] : made_) {
+    Py_VISIT(made.code.ptr());
+    Py_VISIT(made.compiled.ptr());
+    Py_VISIT(made.target.ptr());
+  }
+  for (const auto& [code, origin] : origins_) Py_VISIT(origin.code.ptr());
+  return 0;
+}
+
+int BrokenCall::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(function.ptr());
+  for (const Inner& frame : frames) Py_VISIT(frame.function.ptr());
+  return 0;
+}
+
 py::object BrokenCall::arguments(std::vector<py::object> values) const {
   static PyMethodDef method = {"continuation", go_on, METH_NOARGS, nullptr};
   py::object continuation;

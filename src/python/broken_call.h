@@ -37,6 +37,7 @@ class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
   // How many instructions of a resume function are in front of the original's; 0 for all else.
   size_t prologue_of(py::handle function) const;
   int next_number() { return ++number_; }
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
  private:
   struct Origin {  // of a resume code
@@ -74,6 +75,7 @@ struct BrokenCall {
   std::vector<Inner> frames;  // `function` of the first is null
   std::string original_text, modified_text;
 
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
   // What `compiled` returns to `function`.
   py::object arguments(std::vector<py::object> values) const;
 };

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 
 #include "python/broken_call.h"
 #include "python/cpython/dict_version.h"
+#include "python/cpython/thread_state.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
 #include "support/check.h"
@@ -29,6 +31,14 @@ struct Entry {
   bool grad_mode_after = false;
   std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
   bool grad = false;                 // runs in eager because gradients are needed
+
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(graph.ptr());
+    if (int stop = guards->traverse(visit, arg)) return stop;
+    if (broken)
+      if (int stop = broken->traverse(visit, arg)) return stop;
+    return rebuild.traverse(visit, arg);
+  }
 };
 
 struct CompiledFunction {
@@ -299,7 +309,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
           cat(b.what(), captured ? "" : "\nThe frame cannot be left there: it runs in eager."),
           b.stack);
   } catch (py::error_already_set& e) {
-    if (!e.matches(PyExc_Exception)) throw;
+    if (e.matches(PyExc_KeyboardInterrupt)) throw;
     raised = e.what();
     return nullptr;
   }
@@ -317,48 +327,94 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
   return entry;
 }
 
+// Functions are captured one at a time. A thread that waits for another lets go of the GIL.
+class CaptureLock {
+ public:
+  CaptureLock() {
+    if (mutex().try_lock()) return;
+    waited_ = true;
+    py::gil_scoped_release released;
+    mutex().lock();
+  }
+  ~CaptureLock() { mutex().unlock(); }
+  CaptureLock(const CaptureLock&) = delete;
+  CaptureLock& operator=(const CaptureLock&) = delete;
+  bool waited() const { return waited_; }
+
+ private:
+  // A backend of the user's may call a compiled function.
+  static std::recursive_mutex& mutex() {
+    static auto& m = *new std::recursive_mutex();
+    return m;
+  }
+  bool waited_ = false;
+};
+
+// `fetched` is filled where the entry fits.
+bool holds(const Entry& e, const GlobalState& state, const Bound& bound, Fetched& fetched) {
+  return e.state == state && e.guards->check(bound.locals.data(), fetched);
+}
+
+// What a check lets go of may run Python code, and that code, or another thread, may change the list.
+std::shared_ptr<Entry> find_entry(CompiledFunction* self, const GlobalState& state,
+                                  const Bound& bound, Fetched& fetched) {
+  auto& entries = *self->entries;
+  for (size_t i = 0; i < entries.size(); i++) {
+    std::shared_ptr<Entry> e = entries[i];
+    if (!holds(*e, state, bound, fetched)) continue;
+    if (i > 0 && i < entries.size() && entries[i] == e)
+      std::rotate(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(i),
+                  entries.begin() + static_cast<ptrdiff_t>(i) + 1);
+    return e;
+  }
+  return nullptr;
+}
+
+// Why the capture that was used last does not fit.
+std::string why_not(const CompiledFunction* self, const Bound& bound) {
+  const std::shared_ptr<Entry> e = self->entries->front();
+  auto why = e->guards->why_not(bound.locals.data());
+  return why ? why->text : "the metadata of a tensor or the global state";
+}
+
+// A new entry, or another thread's; null where there is none: `raised` says why, and is empty at the limit.
+std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state, const Bound& bound,
+                               Fetched& fetched, std::string& raised) {
+  const CaptureLock lock;
+  if (lock.waited())
+    if (auto e = find_entry(self, state, bound, fetched)) return e;
+  if (self->entries->size() >= self->limit) {
+    if (!std::exchange(self->limit_said, true)) say(self, "limit", why_not(self, bound));
+    return nullptr;
+  }
+  if (!self->entries->empty()) say(self, "recompile", why_not(self, bound));
+  std::shared_ptr<Entry> e = make_entry(self, bound, raised);
+  if (e && !holds(*e, state, bound, fetched))
+    throw InternalError("the guards of a new capture do not hold");
+  return e;
+}
+
 PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nargsf,
                        PyObject* kwnames) {
   auto eager = [&] { return PyObject_Vectorcall(self->function, args, nargsf, kwnames); };
-  if (is_observed()) return eager();
+  if (is_observed() || is_traced()) return eager();
   const Bound bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
                     static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
   if (!bound.valid) return eager();
   Fetched fetched;
-  auto holds = [&](Entry& e, const GlobalState& state) {
-    if (!(e.state == state)) return false;
-    return e.guards->check(bound.locals.data(), fetched);
-  };
   const GlobalState state;
-  auto& entries = *self->entries;
-  for (size_t i = 0; i < entries.size(); i++) {
-    if (!holds(*entries[i], state)) continue;
-    std::shared_ptr<Entry> e = entries[i];
-    std::rotate(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(i),
-                entries.begin() + static_cast<ptrdiff_t>(i) + 1);
-    if (e->grad) say(self, "grad", "");
-    return run_entry(self, *e, fetched, bound, args, nargsf, kwnames);
-  }
-  if (entries.size() >= self->limit) {
-    if (!std::exchange(self->limit_said, true)) {
-      auto why = entries.front()->guards->why_not(bound.locals.data());
-      say(self, "limit", why ? why->text : "the metadata of a tensor or the global state");
-    }
-    return eager();
-  }
-  if (!entries.empty()) {
-    auto why = entries.front()->guards->why_not(bound.locals.data());
-    say(self, "recompile", why ? why->text : "the metadata of a tensor or the global state");
-  }
-  std::string raised;
-  std::shared_ptr<Entry> entry = make_entry(self, bound, raised);
+  std::shared_ptr<Entry> entry = find_entry(self, state, bound, fetched);
   if (!entry) {
-    auto result = py::reinterpret_steal<py::object>(eager());
-    if (result) say(self, "failed", cat("captured code raised what eager does not: ", raised));
-    return result.release().ptr();
+    std::string raised;
+    entry = capture(self, state, bound, fetched, raised);
+    if (!entry) {
+      auto result = py::reinterpret_steal<py::object>(eager());
+      if (result && !raised.empty())
+        say(self, "failed", cat("captured code raised what eager does not: ", raised));
+      return result.release().ptr();
+    }
   }
   if (entry->grad) say(self, "grad", "");
-  if (!holds(*entry, state)) throw InternalError("the guards of a new capture do not hold");
   return run_entry(self, *entry, fetched, bound, args, nargsf, kwnames);
 }
 
@@ -369,6 +425,9 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
     return call_checked(self, args, nargsf, kwnames);
   } catch (py::error_already_set& e) {
     e.restore();
+    return nullptr;
+  } catch (Interrupted& e) {
+    e.error.restore();
     return nullptr;
   } catch (const std::exception& e) {
     failure = e.what();
@@ -382,7 +441,9 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
 }
 
 PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  if (Py_EnterRecursiveCall(" in a compiled function") != 0) return nullptr;
   PyObject* result = call_once(o, args, nargsf, kwnames);
+  Py_LeaveRecursiveCall();
   if (result == nullptr || tail_of(result) == nullptr) return result;
   // Whatever is called on the way belongs to this table.
   std::shared_ptr<ResumeTable> table = reinterpret_cast<CompiledFunction*>(o)->table->lock();
@@ -423,6 +484,12 @@ int traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(self->function);
   Py_VISIT(self->compile);
   Py_VISIT(self->report);
+  if (self->entries != nullptr) {
+    for (const auto& e : *self->entries)
+      if (int stop = e->traverse(visit, arg)) return stop;
+  }
+  if (self->own_table != nullptr && *self->own_table)
+    return (*self->own_table)->traverse(visit, arg);
   return 0;
 }
 

@@ -167,6 +167,7 @@ struct Recorder::Impl final : OpListener {
   ir::StackId stack;
   ir::NodeId parent;
   std::optional<std::string> failure;
+  bool out_given = false;  // see expect_out
   bool grad_mode_seen = false;
   const bool inference = c10::InferenceMode::is_enabled();  // of the caller
   std::unordered_map<std::string, std::optional<MutableOpSupport>> mutable_ops;
@@ -276,6 +277,8 @@ struct Recorder::Impl final : OpListener {
     const size_t n = f.args.size(), base = s.size() - n;
     if (f.target == "aten.lift_fresh.default") return lift(s);
     if (f.info && f.info->has(ops::MetadataOnly)) return run_on_metadata(op, s);
+    if (out_given && f.target == "aten._to_copy.default")
+      throw Unsupported("out= is a tensor of another dtype");
     refuse(f, s, base);
 
     std::vector<ir::Arg> args;
@@ -706,6 +709,8 @@ void Recorder::expect_op(const std::string& name) {
   auto [it, is_new] = impl_->mutable_ops.try_emplace(name);
   if (is_new) it->second.emplace(name);
 }
+
+void Recorder::expect_out(bool given) { impl_->out_given = given; }
 
 void Recorder::leave() { impl_->state.reset(); }
 

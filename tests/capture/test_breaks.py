@@ -140,7 +140,9 @@ def test_exceptions_behind_a_break_have_eagers_lines():
             function(torch.ones(2, 3), torch.ones(2, 3))
         except RuntimeError as e:
             mine = [
-                entry.lineno for entry in traceback.extract_tb(e.__traceback__) if entry.filename == __file__
+                entry.lineno
+                for entry in traceback.extract_tb(e.__traceback__)
+                if entry.filename == __file__
             ]
             return str(e), mine[1:]
         raise AssertionError("it does not fail")

@@ -5,6 +5,7 @@
 
 #include "python/capture/tracer.h"
 #include "python/compiled_function.h"
+#include "python/cpython/thread_state.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -262,7 +263,8 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
 py::object Tracer::call_function(py::handle function, Arguments args, Keywords kwargs) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
-  if (frames_.size() > kMaxDepth) throw Break(BreakId::deep_inlining, name_of(function));
+  if (frames_.size() > kMaxDepth || static_cast<int>(frames_.size()) >= recursion_left())
+    throw Break(BreakId::deep_inlining, name_of(function));
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");
@@ -413,8 +415,14 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     if (name == "__getitem__" && args.size() == 1) return subscript(self, args[0]);
     target = contents(self).attr(name.c_str());
   }
-  static const std::set<std::string> comparing = {"index",  "count",  "remove", "sort",
-                                                  "__eq__", "__ne__", "__lt__", "__contains__"};
+  if (name == "sort" && PyList_Check(self.ptr()) && args.empty()) {
+    py::object sorted = sort(self, kwargs);
+    if (PyList_SetSlice(self.ptr(), 0, PyList_GET_SIZE(self.ptr()), sorted.ptr()) != 0)
+      throw py::error_already_set();
+    return py::none();
+  }
+  static const std::set<std::string> comparing = {"index",  "count",  "remove",      "__eq__",
+                                                  "__ne__", "__lt__", "__contains__"};
   if (comparing.contains(name) && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
@@ -432,6 +440,31 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   return call_real(target, args, kwargs);
 }
 
+// As sorted(): the positions are what is really sorted, by keys that are plain values.
+py::object Tracer::sort(py::handle list, const Keywords& kwargs) {
+  py::object key = py::none();
+  py::dict order;
+  for (const auto& [name, value] : kwargs) {
+    const auto text = name.cast<std::string>();
+    if (text == "key") {
+      key = value;
+    } else if (text == "reverse") {
+      order[name] = py::bool_(truth(value));
+    } else {
+      type_error(cat("sort() got an unexpected keyword argument '", text, "'"));
+    }
+  }
+  py::list keys, out;
+  for (py::handle item : list)
+    keys.append(key.is_none() ? borrow(item.ptr()) : call(key, {borrow(item.ptr())}));
+  if (mentions_tensor(keys)) throw Break(BreakId::data_dependent, "a comparison of tensors");
+  require_plain(keys, builtin("sorted"));
+  order["key"] = keys.attr("__getitem__");
+  for (py::handle i : builtin("sorted")(builtin("range")(keys.size()), **order))
+    out.append(list[i]);
+  return std::move(out);
+}
+
 // What has a meaning of its own for the interpreter.
 std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& args,
                                                Keywords& kwargs) {
@@ -447,6 +480,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     Any,
     All,
     Sum,
+    Sorted,
     Map,
     Filter,
     Bool,
@@ -465,6 +499,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     add(builtin("getattr"), GetAttr), add(builtin("hasattr"), HasAttr);
     add(builtin("setattr"), SetAttr), add(builtin("iter"), Iter), add(builtin("next"), Next);
     add(builtin("any"), Any), add(builtin("all"), All), add(builtin("sum"), Sum);
+    add(builtin("sorted"), Sorted);
     add(builtin("map"), Map), add(builtin("filter"), Filter), add(builtin("bool"), Bool);
     add(builtin("int"), Int), add(builtin("float"), Float), add(builtin("super"), Super);
     add(builtin("callable"), Callable);
@@ -556,6 +591,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       while (py::object item = iter_next(iterator)) total = operate(add, {total, item});
       return total;
     }
+    case Sorted:
+      return args.size() == 1 ? sort(list_of(args[0]), kwargs) : std::optional<py::object>();
     case Map: {
       std::vector<py::object> iterators;
       for (size_t i = 1; i < args.size(); i++) iterators.push_back(iterate(args[i]));

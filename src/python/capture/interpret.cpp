@@ -4,12 +4,14 @@
 #include <array>
 
 #include "python/capture/tracer.h"
+#include "python/cpython/code_extra.h"
 #include "support/text.h"
 
 namespace oxy::python {
 namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;
+constexpr size_t kStepsBetweenSignals = 1024;
 
 py::object steal(PyObject* o) {
   if (o == nullptr) throw py::error_already_set();
@@ -81,13 +83,13 @@ bool is_behind_entry(const TracedFrame& f) {
 }  // namespace
 
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
-  static auto& kept = *new std::unordered_map<PyCodeObject*, std::shared_ptr<const Bytecode>>();
-  auto& entry = kept[code];
-  if (!entry) {
-    entry = std::make_shared<const Bytecode>(disassemble(code));
-    Py_INCREF(code);  // its address stays its own
-  }
-  return entry;
+  using Kept = std::shared_ptr<const Bytecode>;
+  static const CodeExtra extra([](void* kept) { delete static_cast<Kept*>(kept); });
+  if (void* found = extra.get(code)) return *static_cast<Kept*>(found);
+  auto kept = std::make_unique<Kept>(std::make_shared<const Bytecode>(disassemble(code)));
+  Kept out = *kept;
+  if (extra.set(code, kept.get())) kept.release();
+  return out;
 }
 
 py::object Tracer::unread_argument(py::handle real, SourceId source) {
@@ -144,6 +146,7 @@ py::object Tracer::interpret(TracedFrame& frame) {
       if (!unread_.empty()) read_arguments(frame);
       if (step(frame, result)) return result;
     } catch (py::error_already_set& e) {
+      if (e.matches(PyExc_KeyboardInterrupt)) throw;  // of the capture, not of the code
       py::object value = e.value();
       if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
       raised_.insert(value.ptr());
@@ -284,6 +287,7 @@ void Tracer::unpack(TracedFrame& f, uint32_t before, bool rest, uint32_t after) 
 // One instruction; true when the frame returned or yielded `result`.
 bool Tracer::step(TracedFrame& f, py::object& result) {
   if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");
+  if (steps_ % kStepsBetweenSignals == 0 && PyErr_CheckSignals() != 0) throw Interrupted();
   const Instruction& i = f.bytecode->instructions[f.next++];
   auto push = [&](py::object o) { f.stack.push_back(std::move(o)); };
   auto jump = [&] { f.next = static_cast<size_t>(i.target); };
@@ -668,6 +672,8 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(pop(f));
       if (!PyExceptionInstance_Check(value.ptr()))
         throw Break(BreakId::instruction, "raise of what is no exception");
+      if (PyErr_GivenExceptionMatches(value.ptr(), PyExc_KeyboardInterrupt))
+        throw Break(BreakId::instruction, "raise of KeyboardInterrupt");
       if (cause)
         PyException_SetCause(value.ptr(),
                              cause.is_none() ? nullptr : instance_of(cause).release().ptr());

@@ -130,4 +130,9 @@ void Rebuild::apply(Objects built) const {
   for (const RebuildWrite& w : effects) write(w, built);
 }
 
+int Rebuild::traverse(visitproc visit, void* arg) const {
+  for (const RebuildStep& s : steps) Py_VISIT(s.object.ptr());
+  return 0;
+}
+
 }  // namespace oxy::python

@@ -62,6 +62,7 @@ struct Rebuild {
   std::vector<RebuildWrite> effects;  // on what was there before
   std::vector<uint32_t> roots;        // steps of the values that were asked for, in order
 
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
   // The objects of all steps, filled. Nothing that was there before is written.
   std::vector<py::object> build(std::span<const py::object> outputs,
                                 std::span<PyObject* const> fetched) const;

@@ -2,11 +2,13 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <set>
 
 #include "python/capture/tracer.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
 namespace {
@@ -86,6 +88,11 @@ bool is_leaf_module(const std::string& module) {
          module == "torch._tensor";
 }
 
+std::string text_at(py::handle dict, const char* key) {
+  PyObject* found = PyDict_GetItemString(dict.ptr(), key);
+  return found != nullptr && PyUnicode_Check(found) ? text(found) : std::string();
+}
+
 std::string module_name(py::handle callable) {
   PyObject* m = PyObject_GetAttrString(callable.ptr(), "__module__");
   if (m == nullptr) PyErr_Clear();
@@ -93,22 +100,29 @@ std::string module_name(py::handle callable) {
   return held && py::isinstance<py::str>(held) ? text(held) : std::string();
 }
 
-// The name in torch of a function that is called as a whole; empty for all else.
-const std::string& torch_name(py::handle callable) {
-  static auto& names = *new std::unordered_map<PyObject*, std::string>();
-  auto it = names.find(callable.ptr());
-  if (it != names.end()) return it->second;
-  std::string name;
+// The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found by a name; empty
+// for all else. What a user's decorator made of a function of torch bears its name, but is not found there.
+std::string find_torch_name(py::handle callable) {
   const std::string type = Py_TYPE(callable.ptr())->tp_name;
   const bool function = PyFunction_Check(callable.ptr()) && is_leaf_module(module_name(callable));
-  if (function || PyCFunction_Check(callable.ptr()) || type == "OpOverload" ||
-      type == "OpOverloadPacket") {
-    name = qualified_name(callable);
-    if (!name.starts_with("torch.")) name = function ? "torch.?" : "";
-  }
-  if (!name.empty()) callable.inc_ref();  // kept, so that its address stays its own
-  static const std::string& none = *new std::string();
-  return name.empty() ? none : names.emplace(callable.ptr(), name).first->second;
+  if (!function && !PyCFunction_Check(callable.ptr()) && type != "OpOverload" &&
+      type != "OpOverloadPacket")
+    return {};
+  std::string name = qualified_name(callable);
+  if (name.starts_with("torch.")) return name;
+  return function && is_leaf_module(text_at(PyFunction_GetGlobals(callable.ptr()), "__name__"))
+             ? "torch.?"
+             : "";
+}
+
+std::string torch_name(py::handle callable) {
+  // What torch itself holds by a name lives as long as the process.
+  static auto& names = *new std::unordered_map<PyObject*, std::string>();
+  if (auto it = names.find(callable.ptr()); it != names.end()) return it->second;
+  std::string name = find_torch_name(callable);
+  if (!name.empty() && name != "torch.?")
+    names.emplace(callable.inc_ref().ptr(), name);  // even if torch should let it go
+  return name;
 }
 
 }  // namespace
@@ -133,6 +147,18 @@ py::object Tracer::tensor_attr(py::handle tensor, py::handle name) {
   throw Break(BreakId::tensor_attribute, cat("Tensor.", n));
 }
 
+// A function of torch written in Python that is given an object or a function: it may run code of the user's.
+bool Tracer::reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  auto object = [this](const py::object& o) {
+    const bool container = PyList_Check(o.ptr()) || PyDict_Check(o.ptr());
+    return PyFunction_Check(o.ptr()) || PyMethod_Check(o.ptr()) || (exists(o) && !container);
+  };
+  return PyFunction_Check(callable.ptr()) &&
+         (std::any_of(args.begin(), args.end(), object) ||
+          std::any_of(kwargs.begin(), kwargs.end(),
+                      [&](auto& item) { return object(item.second); }));
+}
+
 std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& args,
                                              Keywords& kwargs) {
   PyObject* p = callable.ptr();
@@ -146,9 +172,11 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
     return call_method(self, text(callable.attr("__name__")), {args.begin() + 1, args.end()},
                        kwargs);
   }
-  const std::string& name = torch_name(callable);
-  if (name.empty()) return std::nullopt;
+  const std::string name = torch_name(callable);
+  if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
+  for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
+    if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
   if (constant_functions().contains(name)) return call_real(callable, args, kwargs);
   if (name == "torch._C._set_grad_enabled" || !name.starts_with("torch._C._") ||
       name.starts_with("torch._C._nn") || name.starts_with("torch._C._fft") ||
@@ -195,6 +223,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   if (kind == ir::NodeKind::CallFunction) ir->bound_of(node.id) = borrow(callable.ptr());
   const ir::NodeId id = node.id;
   recorder_->set_position(std::move(stack), id);
+  recorder_->expect_out(named.contains("out"));
   if (name.starts_with("torch.ops.") && !name.starts_with("torch.ops.aten.")) {
     const size_t dot = name.find('.', 10);
     if (dot != std::string::npos)
@@ -218,7 +247,9 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     recorded_all_ = false;
     ir->graph.kill(id);
     if (recorder_->failure()) throw Break(BreakId::torch_call, *recorder_->failure());
-    if (error->matches(PyExc_NotImplementedError)) throw Break(BreakId::torch_call, error->what());
+    const char* limit = bridge::torch_limit(error->what());
+    if (limit || error->matches(PyExc_NotImplementedError))
+      throw Break(BreakId::torch_call, limit ? limit : error->what());
     throw *error;
   }
   // Leaving a recording restores the grad mode; here the captured code has just set it.

@@ -38,6 +38,11 @@ class Break : public std::runtime_error {
   std::vector<size_t> steps;  // where a capture may stop instead, the latest first
 };
 
+// A signal handler has raised. The captured code does not get to handle that.
+struct Interrupted {
+  py::error_already_set error;
+};
+
 // A function being interpreted. localsplus as in CPython: locals, cells, free variables.
 struct TracedFrame {
   py::object function;
@@ -154,6 +159,7 @@ class Tracer {
   std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
+  py::object sort(py::handle list, const Keywords& kwargs);
   void require_plain(py::handle o, py::handle callable);
   bool mentions_tensor(py::handle o, int depth = 0);
   bool mentions_tensor(const Arguments& args, const Keywords& kwargs);
@@ -161,6 +167,7 @@ class Tracer {
   // torch_calls.cpp
   py::object tensor_attr(py::handle tensor, py::handle name);
   std::optional<py::object> call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
+  bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);
   py::object record(ir::NodeKind kind, const std::string& target, py::handle callable,
@@ -206,13 +213,10 @@ bool is_constant(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
 
-// A number, a string, None and the like, a dtype, a device.
-bool is_constant(PyObject* o);
-
 // A method with the object that it was found on. Of functions written in C: one that its object's type has.
 bool is_bound_method(PyObject* o);
 
-// The bytecode of a code object, kept for as long as the process lives.
+// The bytecode of a code object, kept with it.
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
 
 }  // namespace oxy::python

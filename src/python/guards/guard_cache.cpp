@@ -52,6 +52,11 @@ GuardCache::GuardCache(const GuardWalk& walk)
   }
 }
 
+int GuardCache::traverse(visitproc visit, void* arg) const {
+  for (const py::object& type : types_) Py_VISIT(type.ptr());
+  return 0;
+}
+
 bool GuardCache::find_stable(const WalkNode& node) const {
   SourceId base = node.step.base;
   bool steady = base && (stable(base) || moves_[base.index] < kRestless);

@@ -36,6 +36,8 @@ class GuardCache {
   // New references to what is fetched go to `fetched`, whatever the answer.
   bool check_tensors(Fetched& fetched);
 
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+
   const GuardWalk::Values& values() const { return values_; }
 
  private:

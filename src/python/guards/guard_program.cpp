@@ -131,6 +131,11 @@ std::optional<GuardProgram::Failure> GuardProgram::why_not(PyObject* const* loca
   return std::nullopt;
 }
 
+int GuardProgram::traverse(visitproc visit, void* arg) const {
+  if (int stop = impl_->walk.traverse(visit, arg)) return stop;
+  return impl_->cache.traverse(visit, arg);
+}
+
 std::string GuardProgram::text() const {
   std::string out;
   const GuardWalk& walk = impl_->walk;

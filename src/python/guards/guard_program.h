@@ -46,6 +46,8 @@ class GuardProgram {
   // The first guard that does not hold, for a human. Nothing if all do.
   std::optional<Failure> why_not(PyObject* const* locals) const;
 
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+
   std::string text() const;  // a guard a line, with the user's line that asked for it
 
  private:

@@ -63,6 +63,11 @@ bool GuardWalk::sharing_holds(const Values& values) const {
   return tensor_guards_.empty() || tensors_.sharing().matches(storages(values));
 }
 
+int GuardWalk::traverse(visitproc visit, void* arg) const {
+  for (const Guard& g : guards_) Py_VISIT(g.expected.ptr());
+  return sources_.traverse(visit, arg);
+}
+
 std::vector<bool> GuardWalk::needed() const {
   std::vector<bool> out(sources_.size());
   for (const Guard& g : guards_) {

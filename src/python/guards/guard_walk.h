@@ -52,6 +52,7 @@ class GuardWalk {
   // The storages of the tensors of the Tensor guards; whether they are shared as they were.
   std::vector<const void*> storages(const Values& values) const;
   bool sharing_holds(const Values& values) const;
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
   const SourceTable& sources() const { return sources_; }
   const std::vector<WalkNode>& nodes() const { return nodes_; }

@@ -122,6 +122,11 @@ SourceId SourceTable::kw_default(SourceId base, py::handle name) {
   return add(SourceKind::KwDefault, base, py::reinterpret_borrow<py::object>(name), 0);
 }
 
+int SourceTable::traverse(visitproc visit, void* arg) const {
+  for (const Source& s : sources_) Py_VISIT(s.key.ptr());
+  return 0;
+}
+
 std::string SourceTable::text(SourceId id) const {
   const Source& s = sources_[id];
   switch (s.kind) {

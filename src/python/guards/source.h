@@ -56,6 +56,7 @@ class SourceTable {
 
   const Source& operator[](SourceId id) const { return sources_[id]; }
   size_t size() const { return sources_.size(); }
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
   // As torch.compile prints it where it can: L['self'].layers[0].weight, G['torch'].
   std::string text(SourceId id) const;
 

@@ -1,0 +1,30 @@
+#include "torch_bridge/torch_limits.h"
+
+#include <utility>
+
+namespace oxy::bridge {
+namespace {
+
+constexpr const char* kReadsData =
+    "an op that reads the data of its input to find its result's shape";
+
+constexpr std::pair<std::string_view, const char*> kLimits[] = {
+    {"there was no fake impl or Meta kernel", "an op without a shape rule in torch"},
+    {"data is not allocated yet", kReadsData},
+    {"data does not exist yet", kReadsData},
+    {"a tensor being mutated that has internal overlap",
+     "a write to a tensor that overlaps itself"},
+    {"attribute '__dynamo_disable'",
+     "an op whose rule in Python torch's own decorator cannot call"},
+    {"output has alias annotations", "an op in place that torch cannot functionalise"},
+};
+
+}  // namespace
+
+const char* torch_limit(std::string_view message) {
+  for (const auto& [words, meaning] : kLimits)
+    if (message.find(words) != std::string_view::npos) return meaning;
+  return nullptr;
+}
+
+}  // namespace oxy::bridge
