@@ -304,7 +304,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
       module == "functools" || (exception && !exception_of_python) ||
       py::isinstance(type, py::module_::import("enum").attr("EnumMeta"))) {
     for (auto& a : args) {
-      if (t == &PySuper_Type || t == &PyStaticMethod_Type || exception) continue;
+      if (t == &PySuper_Type || t == &PyStaticMethod_Type || exception || module == "functools")
+        continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), py::str("__iter__").ptr());
       if (own != nullptr && PyFunction_Check(own) && !is_tensor(a) && !PyType_Check(a.ptr()))
         a = list_of(a);
@@ -394,15 +395,21 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     store_generic_attr(self, args[0], args[1]);
     return py::none();
   }
+  if (name == "__delattr__" && args.size() == 1) {
+    store_generic_attr(self, args[0], {});
+    return py::none();
+  }
   py::object target = borrow(p);
   if (exists(self)) {
-    static const std::set<std::string> reads = {"keys",         "values",     "items",   "copy",
-                                                "index",        "count",      "__len__", "__iter__",
-                                                "__contains__", "__getitem__"};
-    if (PyDict_Check(self.ptr()) && name == "get" && !args.empty() && kwargs.empty()) {
-      py::object found = dict_get(self, args[0]);
-      return found ? found : args.size() > 1 ? args[1] : py::none();
-    }
+    static const std::set<std::string> reads = {
+        "keys",         "values",     "items",        "copy",         "index",
+        "count",        "__len__",    "__iter__",     "__contains__", "__getitem__",
+        "__reversed__", "union",      "intersection", "difference",   "symmetric_difference",
+        "issubset",     "issuperset", "isdisjoint"};
+    if (auto done = change_existing(self, name, args, kwargs)) return *done;
+    if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
+        Py_TYPE(self.ptr()) != &PyODict_Type)
+      throw Break(BreakId::builtin_on_existing, cat(Py_TYPE(self.ptr())->tp_name, ".copy"));
     if (!reads.contains(name))
       throw Break(BreakId::side_effect, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
     if (name == "__contains__" && args.size() == 1) return contains(self, args[0]);
@@ -411,13 +418,15 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   static const std::set<std::string> comparing = {"index",  "count",  "remove", "sort",
                                                   "__eq__", "__ne__", "__lt__", "__contains__"};
+  if (name == "sort" && PyList_Check(self.ptr())) return sort(self, kwargs), py::none();
   if (comparing.contains(name) && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());
+  static const std::set<std::string> keeping = {
+      "append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__"};
   for (auto& a : args) {
-    if (exists(a) && (PyDict_Check(a.ptr()) || PyList_Check(a.ptr())) && name != "append")
-      a = contents(a);
+    if (!keeping.contains(name)) a = deep_contents(a);
     if (text) require_plain(a, callable);
   }
   const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
@@ -438,6 +447,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     GetAttr,
     HasAttr,
     SetAttr,
+    DelAttr,
+    Sorted,
     Iter,
     Next,
     Any,
@@ -459,6 +470,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     auto add = [&](const py::object& o, Special s) { m->emplace(o.inc_ref().ptr(), s); };
     add(builtin("isinstance"), IsInstance), add(builtin("type"), Type), add(builtin("len"), Len);
     add(builtin("getattr"), GetAttr), add(builtin("hasattr"), HasAttr);
+    add(builtin("delattr"), DelAttr), add(builtin("sorted"), Sorted);
     add(builtin("setattr"), SetAttr), add(builtin("iter"), Iter), add(builtin("next"), Next);
     add(builtin("any"), Any), add(builtin("all"), All), add(builtin("sum"), Sum);
     add(builtin("map"), Map), add(builtin("filter"), Filter), add(builtin("bool"), Bool);
@@ -500,6 +512,10 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
       PyObject* own = _PyType_Lookup(Py_TYPE(args[0].ptr()), py::str("__len__").ptr());
       if (own != nullptr && PyFunction_Check(own)) return call(own, {args[0]});
+      if (exists(args[0]) && PyDict_Check(args[0].ptr()) && !known(args[0])->writes) {
+        guard(GuardKind::Length, known(args[0])->source, {}, PyDict_Size(args[0].ptr()));
+        return py::int_(PyDict_Size(args[0].ptr()));
+      }
       return call_real(callable, {contents(args[0])}, {});
     }
     case GetAttr:
@@ -526,6 +542,16 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (args.size() != 3) type_error("setattr expected 3 arguments");
       store_attr(args[0], args[1], args[2]);
       return py::none();
+    case DelAttr:
+      if (args.size() != 2) type_error("delattr expected 2 arguments");
+      store_attr(args[0], args[1], {});
+      return py::none();
+    case Sorted: {
+      if (args.size() != 1) type_error("sorted expected 1 argument");
+      py::object list = list_of(args[0]);
+      sort(list, kwargs);
+      return list;
+    }
     case Iter:
       if (args.size() != 1) return std::nullopt;
       return iterate(args[0]);

@@ -131,16 +131,17 @@ py::object Tracer::interpret(TracedFrame& frame) {
   }
 }
 
+py::object Tracer::globals_of(const TracedFrame& f) {
+  PyObject* globals = reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_globals;
+  return existing_dict(globals, sources.pinned(globals, "G"));
+}
+
 py::object Tracer::load_global(TracedFrame& f, py::handle name) {
   auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  auto source_of_dict = [&](PyObject* dict) {
-    return sources.pinned(dict, dict == function->func_globals ? "G" : "builtins");
-  };
-  if (PyObject* found = PyDict_GetItemWithError(function->func_globals, name.ptr()))
-    return wrap(found, sources.dict_item(source_of_dict(function->func_globals), name));
-  guard(GuardKind::LacksKey, source_of_dict(function->func_globals), name);
+  if (py::object found = dict_get(globals_of(f), name)) return found;
   if (PyObject* found = PyDict_GetItemWithError(function->func_builtins, name.ptr()))
-    return wrap(found, sources.dict_item(source_of_dict(function->func_builtins), name));
+    return wrap(found,
+                sources.dict_item(sources.pinned(function->func_builtins, "builtins"), name));
   PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
   throw py::error_already_set();
 }
@@ -298,30 +299,33 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case LOAD_DEREF:
     case LOAD_CLASSDEREF: {
-      PyObject* value = PyCell_GET(fast[i.arg].ptr());
-      if (value == nullptr) {
+      py::object value = read_cell(fast[i.arg]);
+      if (!value) {
         PyErr_Format(PyExc_NameError, "cannot access free variable '%U'",
                      PyTuple_GET_ITEM(f.code->co_localsplusnames, i.arg));
         throw py::error_already_set();
       }
-      push(exists(fast[i.arg]) ? wrap(value, sources.cell_contents(source_of(fast[i.arg])))
-                               : borrow(value));
+      push(value);
       return false;
     }
     case STORE_DEREF:
+      write_cell(fast[i.arg], pop(f));
+      return false;
     case DELETE_DEREF:
-      if (exists(fast[i.arg]))
-        throw Break(BreakId::side_effect, "assignment to a variable of an outer function");
-      PyCell_Set(fast[i.arg].ptr(), i.op == STORE_DEREF ? pop(f).ptr() : nullptr);
+      write_cell(fast[i.arg], {});
       return false;
     case LOAD_GLOBAL:
       if (i.arg & 1) push({});
       push(load_global(f, name_at(f, i.arg >> 1)));
       return false;
     case STORE_GLOBAL:
+      dict_write(globals_of(f), name_at(f, i.arg), pop(f));
+      return false;
     case DELETE_GLOBAL:
-      throw Break(BreakId::side_effect,
-                  cat("assignment to the global ", name_at(f, i.arg).cast<std::string>()));
+      if (!dict_has(globals_of(f), name_at(f, i.arg)))
+        throw Break(BreakId::side_effect, "del of a global that is not there");
+      dict_delete(globals_of(f), name_at(f, i.arg));
+      return false;
     case LOAD_ATTR: {
       py::object o = pop(f);
       push(load_attr(o, name_at(f, i.arg)));
@@ -338,6 +342,11 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       store_attr(o, name_at(f, i.arg), v);
       return false;
     }
+    case DELETE_ATTR: {
+      py::object o = pop(f);
+      store_attr(o, name_at(f, i.arg), {});
+      return false;
+    }
     case BINARY_SUBSCR: {
       py::object k = pop(f), o = pop(f);
       push(subscript(o, k));
@@ -350,8 +359,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case DELETE_SUBSCR: {
       py::object k = pop(f), o = pop(f);
-      if (exists(o)) throw Break(BreakId::side_effect, "del of an item");
-      if (PyObject_DelItem(o.ptr(), k.ptr()) != 0) throw py::error_already_set();
+      delete_subscript(o, k);
       return false;
     }
     case BINARY_OP: {
@@ -386,6 +394,8 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case IS_OP: {
       py::object b = pop(f), a = pop(f);
+      if (!a.is(b) && exists(a) && exists(b) && Py_TYPE(a.ptr()) == Py_TYPE(b.ptr()))
+        guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), user_stack()});
       push(py::bool_(a.is(b) != (i.arg == 1)));
       return false;
     }

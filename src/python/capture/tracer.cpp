@@ -72,8 +72,7 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   try {
     const py::object returned = interpret(frame);
     finish({&returned, 1});
-  } catch (const Stopped&) {
-  }
+  } catch (const Stopped&) {}
 }
 
 // The ops heard underneath become the ATen graph of `ir`. Where that cannot be, replay will say why.

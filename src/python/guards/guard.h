@@ -13,10 +13,10 @@ enum class GuardKind : uint8_t {
   IdIs,    // source is expected
   Equals,  // same type and equal to expected: a constant (None, bool, int, float by its bits, str, bytes, complex, torch
            // constants, tuples, frozensets and slices of such)
-  Length,  // len(source) == number: list, tuple, dict, set
+  Length,  // len(source) == number: list, tuple, dict, set, deque
   HasKey,  // expected in source, a dict
   LacksKey,  // expected not in source, a dict
-  Keys,      // list(source) == list(expected), a tuple: the keys of a dict in order
+  Keys,  // list(source) == list(expected), a tuple: the keys of a dict, or the items of a set, in order
   Tensor,  // the type and requires_grad of `expected`, a tensor; its metadata is the business of InputSignature
   Missing,  // `_PyType_Lookup(type, key)` finds nothing; source is a TypeAttribute
   SameAs,   // source is other
