@@ -20,6 +20,9 @@ MEANT_DIFFERENCES = dict.fromkeys(
         "layers-encoder_layer",
     ),
     "a call that returns its argument is that argument",
+) | dict.fromkeys(
+    ("breaks-break_in_loop", "breaks-in_try"),
+    "TorchDynamo leaves a frame with such a break to eager",
 )
 # What the front end does not do yet: lines of "values" or "graphs" and an entry's id.
 GAPS = {

@@ -230,7 +230,8 @@ def a_function_that_calls_itself(x):
         return y if n == 0 else f(n - 1)
 
     f.note, f.me = "kept", f
-    return f, lambda: (f.note, f.me is f, f.__name__, f.__qualname__, f.__defaults__)
+    about = f.__name__, f.__qualname__, f.__defaults__
+    return f, lambda: (f.note, f.me is f, *about, f.__globals__ is globals())
 
 
 @on(after=calls)
@@ -461,6 +462,359 @@ def a_raised_exception_in_a_result():
     return f, [tensor()]
 
 
+# ------------------------------------------------------------------------------------- what was there before: containers
+
+
+def numbers():
+    return [3, 1, 2]
+
+
+def letters():
+    return {"a": 1, "b": 2, "c": 3}
+
+
+@on(tensor, list)
+def list_appended(x, rows):
+    rows.append(x + 1)
+    return x
+
+
+@on(tensor, lambda: [tensor(), 2])
+def list_appended_and_read(x, rows):
+    rows.append(x + 1)
+    rows.append(rows)
+    return len(rows), rows[-2] + rows[0], [x is y for y in rows]
+
+
+@on(tensor, numbers)
+def list_many_ways(x, rows):
+    rows.remove(1)
+    rows.extend([x, 4])
+    rows.insert(1, "in")
+    rows[0] = x + 1
+    last = rows.pop()
+    del rows[1]
+    rows += [last, x]
+    rows.reverse()
+    seen = list(rows)
+    rows[:] = [1, 2, 3]
+    return seen[0] + 1, seen
+
+
+@on(tensor, numbers)
+def list_sliced(x, rows):
+    rows[1:2] = [x, x + 1]
+    del rows[:1]
+    rows[::2] = ["a", "b"] if len(rows) == 3 else rows[::2]
+    rows *= 2
+    return x
+
+
+@on(tensor, numbers)
+def list_sorted(x, rows):
+    rows.sort(key=lambda n: -n, reverse=True)
+    first = sorted(rows, reverse=True)
+    rows.sort()
+    return x * rows[0], first
+
+
+@on(tensor, numbers, numbers)
+def list_cleared_and_filled(x, rows, others):
+    rows.clear()
+    rows.append(x + 1)
+    others.append(9)
+    others.clear()
+    return rows, len(others)
+
+
+@on(tensor, lambda: [[1], [2]])
+def list_in_a_list(x, rows):
+    rows[0].append(x)
+    rows.append(rows.pop(0))
+    return rows[-1][1] + 1
+
+
+@on(tensor, lambda: [numbers()] * 2)
+def one_list_by_two_ways(x, rows):
+    rows[0].append(x + 1)
+    return len(rows[1]), rows[1][-1] * 2
+
+
+@on(tensor, letters)
+def dict_many_ways(x, d):
+    d["new"] = x + 1
+    d["a"] = 5
+    gone = d.pop("b")
+    d["b"] = gone
+    del d["c"]
+    none = d.pop("absent", None), d.setdefault("a", 7), d.setdefault("z", x)
+    d.update({"u": x}, v=2)
+    d |= {"w": 3}
+    return list(d), none, "c" in d, d["new"] * 2
+
+
+@on(tensor, letters, letters)
+def dict_cleared(x, d, e):
+    d.clear()
+    d["b"] = x
+    e["first"] = x + 1
+    key, value = e.popitem()
+    return len(d), key, value, e.get("c"), d.get("a", "none")
+
+
+@on(tensor, letters)
+def dict_keys_that_are_no_strings(x, d):
+    d[1], d[(1, "a")], d[None], d[torch.float32] = x, x + 1, 2, "dtype"
+    return d[1] + d[1, "a"]
+
+
+@on(tensor, lambda: {})
+def dict_with_a_made_key(x, d):
+    n = Node(x + 1)
+    d[n] = x
+    return len({"k": d}), n
+
+
+@on(tensor, lambda: collections.OrderedDict(letters()), lambda: collections.defaultdict(list))
+def other_dicts(x, d, e):
+    d.move_to_end("a")
+    d["b"] = x
+    e["k"].append(x + 1)
+    e["k"].append(2)
+    return list(d), e["k"][0] + 1, d == collections.OrderedDict(letters())
+
+
+@on(tensor, lambda: collections.Counter("abc"), lambda: Named(letters()), lambda: Items([1]))
+def subclasses_that_exist(x, c, d, rows):
+    c["a"] += 2
+    c["z"] += 1
+    d["n"] = x
+    d.flag = rows
+    rows.append(x + 1)
+    return c["a"], rows[1] * 2
+
+
+@on(tensor, lambda: {1, 2, 3}, after=lambda out: (out[0], out[1], sorted(out[2])))
+def sets_that_exist(x, s):
+    s.add(4)
+    s.add(1)
+    s.discard(2)
+    s |= {7, 8}
+    s.remove(3)
+    s -= {8}
+    s.add(3)
+    return x + 1, (4 in s, 2 in s, len(s)), s
+
+
+@on(tensor, lambda: set())
+def set_that_is_not_read(x, s):
+    s.add("a")
+    s.update(["b", "a"])
+    return x + 1
+
+
+@on(tensor, lambda: collections.deque([1, 2, 3], maxlen=4))
+def deques_that_exist(x, d):
+    d.append(x + 1)
+    d.appendleft("left")
+    d.rotate(1)
+    last = d.pop()
+    d.extend([x, 5])
+    return len(d), d[0], last, list(d), d.maxlen
+
+
+# ------------------------------------------------------------------------------------- what was there before: attributes
+
+
+class Settings:
+    count = 0
+    last = None
+
+    def __init__(self):
+        self.mode, self.kept = "a", [1]
+
+    @property
+    def loud(self):
+        return self.mode.upper()
+
+    @loud.setter
+    def loud(self, value):
+        self.mode = value.lower()
+
+    @loud.deleter
+    def loud(self):
+        del self.mode
+
+
+@on(tensor, Settings)
+def attributes_written(x, s):
+    s.mode, s.value = "b", x + 1
+    s.value = s.value * 2
+    s.kept.append(s)
+    s.loud = "LOUD"
+    setattr(s, "na" + "me", "n")
+    return s.value + 1, s.loud, s.name, s.mode
+
+
+@on(tensor, Settings)
+def attributes_deleted(x, s):
+    s.extra = x
+    del s.extra
+    s.mode = "again"
+    del s.loud
+    s.loud = "x"
+    delattr(s, "kept")
+    s.kept = x + 1
+    return hasattr(s, "extra"), s.mode, getattr(s, "extra", None), list(s.__dict__)
+
+
+@on(tensor, lambda: Slotted(1, 2))
+def slots_written(x, s):
+    s.a = x + 1
+    s.never = s.b
+    del s.b
+    t = s.a, hasattr(s, "b"), s.never
+    s.b = "b"
+    del s.never
+    return t
+
+
+@case
+def class_attributes():
+    class Own(Settings):
+        pass
+
+    def f(x, s, Own=Own):
+        Own.count = Own.count + 1
+        s.count += 10
+        Own.last = x * s.count
+        Own.helper = lambda self: self.last + 1
+        type(s).flag = True
+        return s.helper(), Own.count, s.last, s.flag, Own.__base__.count
+
+    return f, [tensor(), Own()]
+
+
+def fresh_state():
+    global COUNT, LAST
+    _module.flag, _module.value = False, None
+    noted.__dict__.clear()
+    noted.calls = COUNT = 0
+    KEPT.clear()
+    LAST = None
+    return tensor()
+
+
+@on(fresh_state, after=lambda out: (out, dict(_module.__dict__)))
+def module_attributes(x):
+    _module.gone = 1
+    _module.flag = not _module.flag
+    _module.value = x + 1
+    del _module.gone
+    return _module.value * 2, _module.flag
+
+
+@on(fresh_state, after=lambda out: (out, noted.__dict__))
+def function_attributes(x):
+    noted.calls = noted.calls + 1
+    noted.last = x + 1
+    return noted(x), noted.calls, noted.last * 2
+
+
+def noted(x):
+    return x * noted.calls
+
+
+_module = types.ModuleType("a_module")
+COUNT, KEPT, LAST = 0, [], None
+
+
+@on(fresh_state, after=lambda out: (out, COUNT, list(KEPT), LAST))
+def globals_written(x):
+    global COUNT, LAST, PASSING
+    COUNT += 1
+    LAST = x * COUNT
+    PASSING = 1
+    del PASSING
+    KEPT.append(COUNT)
+    return LAST + 1, COUNT
+
+
+@case
+def variables_of_outer_functions():
+    count, last, passing = 0, None, 1
+
+    def f(x):
+        nonlocal count, last, passing
+        count = count + 1
+        last = x * count
+        passing = last
+
+        def inner():
+            nonlocal count
+            count += 1
+            return count
+
+        return inner() + count, last + 1, inner
+
+    return f, [tensor()]
+
+
+variables_of_outer_functions.after = lambda out: (out[0], out[1], out[2](), out[2]())
+
+
+@case
+def a_closure_is_written_by_two():
+    def make():
+        total = []
+        n = 0
+
+        def add(x):
+            nonlocal n
+            n += 1
+            total.append(x * n)
+
+        def read():
+            return sum(total), n
+
+        return add, read
+
+    add, read = make()
+
+    def f(x):
+        add(x)
+        add(x + 1)
+        return read()
+
+    return f, [tensor()]
+
+
+@on(lambda: torch.tensor([0, 7]), list, Settings)
+def a_step_that_raises(i, rows, s):
+    rows.append(1)
+    s.mode = "half"
+    y = tensor()[:, i]
+    s.mode = "done"
+    return y
+
+
+@on(tensor, list)
+def an_exception_in_python(x, rows):
+    rows.append(x + 1)
+    rows.missing = 3
+    return rows
+
+
+@on(tensor, list)
+def an_exception_that_is_caught(x, rows):
+    try:
+        rows.append(1)
+        rows.index(x.shape[0] + 5)
+    except ValueError:
+        rows.append("caught")
+    return rows
+
+
 @pytest.mark.parametrize("make", CASES, ids=lambda m: m.__name__)
 def test_case(make):
     stats = check(make, functools.partial(oxyfuel.compile, fullgraph=True))
@@ -470,3 +824,62 @@ def test_case(make):
 @pytest.mark.parametrize("make", BREAKS, ids=lambda m: m.__name__)
 def test_break(make):
     assert check(make, oxyfuel.compile)["graph_breaks"] >= 1
+
+
+# ------------------------------------------------------------------------------------------------- aliases and failures
+
+
+def test_aliases_are_seen():
+    """A capture for two lists is no capture for one list twice, nor the other way round."""
+
+    def f(x, a, b):
+        a.append(x + 1)
+        b.append(len(a))
+        return a is b, len(b)
+
+    g = oxyfuel.compile(f, fullgraph=True)
+    for shared in (False, True, False, True):
+        results = []
+        for run in (f, g):
+            a = [1]
+            b = a if shared else [1]
+            results.append(outcome(run, f, (tensor(), a, b), {}))
+        assert not outcome_differences(*results)
+
+
+def test_aliases_of_objects_are_seen():
+    def f(x, a, b):
+        a.value = x + 1
+        b.value = x + 2
+        return a.value, a is b
+
+    g = oxyfuel.compile(f, fullgraph=True)
+    for shared in (True, False, True, False):
+        results = []
+        for run in (f, g):
+            a = Node(0)
+            results.append(outcome(run, f, (tensor(), a, a if shared else Node(0)), {}))
+        assert not outcome_differences(*results)
+
+
+def test_read_through_two_names():
+    def f(x, a, b):
+        return x + a[0] + b[0]
+
+    g = oxyfuel.compile(f)
+    one, two = [1], [20]
+    for a, b in ((one, one), (one, two), (two, one), (two, two)):
+        assert torch.equal(g(tensor(), a, b), f(tensor(), a, b))
+
+
+def test_a_list_that_is_appended_to_needs_one_capture():
+    rows = []
+
+    def f(x):
+        rows.append(x + 1)
+        return x
+
+    g = oxyfuel.compile(f, fullgraph=True)
+    for _ in range(5):
+        g(tensor())
+    assert len(rows) == 5 and oxyfuel.stats()["graphs"] == 1

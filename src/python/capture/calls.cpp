@@ -308,7 +308,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
       module == "functools" || (exception && !exception_of_python) ||
       py::isinstance(type, py::module_::import("enum").attr("EnumMeta"))) {
     for (auto& a : args) {
-      if (t == &PySuper_Type || t == &PyStaticMethod_Type || exception) continue;
+      if (t == &PySuper_Type || t == &PyStaticMethod_Type || exception || module == "functools")
+        continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), py::str("__iter__").ptr());
       if (own != nullptr && PyFunction_Check(own) && !is_tensor(a) && !PyType_Check(a.ptr()))
         a = list_of(a);
@@ -400,36 +401,39 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     store_generic_attr(self, args[0], args[1]);
     return py::none();
   }
+  if (name == "__delattr__" && args.size() == 1) {
+    store_generic_attr(self, args[0], {});
+    return py::none();
+  }
   py::object target = borrow(p);
   if (exists(self)) {
-    static const std::set<std::string> reads = {"keys",         "values",     "items",   "copy",
-                                                "index",        "count",      "__len__", "__iter__",
-                                                "__contains__", "__getitem__"};
-    if (PyDict_Check(self.ptr()) && name == "get" && !args.empty() && kwargs.empty()) {
-      py::object found = dict_get(self, args[0]);
-      return found ? found : args.size() > 1 ? args[1] : py::none();
-    }
+    static const std::set<std::string> reads = {
+        "keys",         "values",     "items",        "copy",         "index",
+        "count",        "__len__",    "__iter__",     "__contains__", "__getitem__",
+        "__reversed__", "union",      "intersection", "difference",   "symmetric_difference",
+        "issubset",     "issuperset", "isdisjoint"};
+    if (auto done = change_existing(self, name, args, kwargs)) return *done;
+    if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
+        Py_TYPE(self.ptr()) != &PyODict_Type)
+      throw Break(BreakId::builtin_on_existing, cat(Py_TYPE(self.ptr())->tp_name, ".copy"));
     if (!reads.contains(name))
       throw Break(BreakId::side_effect, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
     if (name == "__contains__" && args.size() == 1) return contains(self, args[0]);
     if (name == "__getitem__" && args.size() == 1) return subscript(self, args[0]);
     target = contents(self).attr(name.c_str());
   }
-  if (name == "sort" && PyList_Check(self.ptr()) && args.empty()) {
-    py::object sorted = sort(self, kwargs);
-    if (PyList_SetSlice(self.ptr(), 0, PyList_GET_SIZE(self.ptr()), sorted.ptr()) != 0)
-      throw py::error_already_set();
-    return py::none();
-  }
+  if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
+    return sort(self, kwargs), py::none();
   static const std::set<std::string> comparing = {"index",  "count",  "remove",      "__eq__",
                                                   "__ne__", "__lt__", "__contains__"};
   if (comparing.contains(name) && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());
+  static const std::set<std::string> keeping = {
+      "append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__"};
   for (auto& a : args) {
-    if (exists(a) && (PyDict_Check(a.ptr()) || PyList_Check(a.ptr())) && name != "append")
-      a = contents(a);
+    if (!keeping.contains(name)) a = deep_contents(a);
     if (text) require_plain(a, callable);
   }
   const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
@@ -438,31 +442,6 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
                           (PyExceptionInstance_Check(self.ptr()) && name == "__init__");
   if (!known_self) throw Break(BreakId::builtin_call, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
   return call_real(target, args, kwargs);
-}
-
-// As sorted(): the positions are what is really sorted, by keys that are plain values.
-py::object Tracer::sort(py::handle list, const Keywords& kwargs) {
-  py::object key = py::none();
-  py::dict order;
-  for (const auto& [name, value] : kwargs) {
-    const auto text = name.cast<std::string>();
-    if (text == "key") {
-      key = value;
-    } else if (text == "reverse") {
-      order[name] = py::bool_(truth(value));
-    } else {
-      type_error(cat("sort() got an unexpected keyword argument '", text, "'"));
-    }
-  }
-  py::list keys, out;
-  for (py::handle item : list)
-    keys.append(key.is_none() ? borrow(item.ptr()) : call(key, {borrow(item.ptr())}));
-  if (mentions_tensor(keys)) throw Break(BreakId::data_dependent, "a comparison of tensors");
-  require_plain(keys, builtin("sorted"));
-  order["key"] = keys.attr("__getitem__");
-  for (py::handle i : builtin("sorted")(builtin("range")(keys.size()), **order))
-    out.append(list[i]);
-  return std::move(out);
 }
 
 // What has a meaning of its own for the interpreter.
@@ -475,12 +454,13 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     GetAttr,
     HasAttr,
     SetAttr,
+    DelAttr,
+    Sorted,
     Iter,
     Next,
     Any,
     All,
     Sum,
-    Sorted,
     Map,
     Filter,
     Bool,
@@ -497,9 +477,9 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     auto add = [&](const py::object& o, Special s) { m->emplace(o.inc_ref().ptr(), s); };
     add(builtin("isinstance"), IsInstance), add(builtin("type"), Type), add(builtin("len"), Len);
     add(builtin("getattr"), GetAttr), add(builtin("hasattr"), HasAttr);
+    add(builtin("delattr"), DelAttr), add(builtin("sorted"), Sorted);
     add(builtin("setattr"), SetAttr), add(builtin("iter"), Iter), add(builtin("next"), Next);
     add(builtin("any"), Any), add(builtin("all"), All), add(builtin("sum"), Sum);
-    add(builtin("sorted"), Sorted);
     add(builtin("map"), Map), add(builtin("filter"), Filter), add(builtin("bool"), Bool);
     add(builtin("int"), Int), add(builtin("float"), Float), add(builtin("super"), Super);
     add(builtin("callable"), Callable);
@@ -539,6 +519,10 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
       PyObject* own = _PyType_Lookup(Py_TYPE(args[0].ptr()), py::str("__len__").ptr());
       if (own != nullptr && PyFunction_Check(own)) return call(own, {args[0]});
+      if (exists(args[0]) && PyDict_Check(args[0].ptr()) && !known(args[0])->writes) {
+        guard(GuardKind::Length, known(args[0])->source, {}, PyDict_Size(args[0].ptr()));
+        return py::int_(PyDict_Size(args[0].ptr()));
+      }
       return call_real(callable, {contents(args[0])}, {});
     }
     case GetAttr:
@@ -565,6 +549,16 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (args.size() != 3) type_error("setattr expected 3 arguments");
       store_attr(args[0], args[1], args[2]);
       return py::none();
+    case DelAttr:
+      if (args.size() != 2) type_error("delattr expected 2 arguments");
+      store_attr(args[0], args[1], {});
+      return py::none();
+    case Sorted: {
+      if (args.size() != 1) type_error("sorted expected 1 argument");
+      py::object list = list_of(args[0]);
+      sort(list, kwargs);
+      return list;
+    }
     case Iter:
       if (args.size() != 1) return std::nullopt;
       return iterate(args[0]);
@@ -591,8 +585,6 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       while (py::object item = iter_next(iterator)) total = operate(add, {total, item});
       return total;
     }
-    case Sorted:
-      return args.size() == 1 ? sort(list_of(args[0]), kwargs) : std::optional<py::object>();
     case Map: {
       std::vector<py::object> iterators;
       for (size_t i = 1; i < args.size(); i++) iterators.push_back(iterate(args[i]));

@@ -174,16 +174,17 @@ py::object Tracer::interpret(TracedFrame& frame) {
   }
 }
 
+py::object Tracer::globals_of(const TracedFrame& f) {
+  PyObject* globals = reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_globals;
+  return existing_dict(globals, sources.pinned(globals, "G"));
+}
+
 py::object Tracer::load_global(TracedFrame& f, py::handle name) {
   auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  auto source_of_dict = [&](PyObject* dict) {
-    return sources.pinned(dict, dict == function->func_globals ? "G" : "builtins");
-  };
-  if (PyObject* found = PyDict_GetItemWithError(function->func_globals, name.ptr()))
-    return wrap(found, sources.dict_item(source_of_dict(function->func_globals), name));
-  guard(GuardKind::LacksKey, source_of_dict(function->func_globals), name);
+  if (py::object found = dict_get(globals_of(f), name)) return found;
   if (PyObject* found = PyDict_GetItemWithError(function->func_builtins, name.ptr()))
-    return wrap(found, sources.dict_item(source_of_dict(function->func_builtins), name));
+    return wrap(found,
+                sources.dict_item(sources.pinned(function->func_builtins, "builtins"), name));
   PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
   throw py::error_already_set();
 }
@@ -196,13 +197,6 @@ py::object Tracer::import_name(TracedFrame& f, py::handle name, py::handle level
     throw Break(BreakId::side_effect, cat("the first import of ", text));
   return steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
                                                 from.ptr(), level.cast<int>()));
-}
-
-// What a display or comprehension is being put into; behind a break it was there before.
-py::object Tracer::own_container(TracedFrame& f, uint32_t depth) {
-  py::object o = peek(f, depth);
-  if (exists(o)) throw Break(BreakId::side_effect, "a display that was begun in front of a break");
-  return o;
 }
 
 void Tracer::make_function(TracedFrame& f, uint32_t flags) {
@@ -349,30 +343,33 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case LOAD_DEREF:
     case LOAD_CLASSDEREF: {
-      PyObject* value = PyCell_GET(fast[i.arg].ptr());
-      if (value == nullptr) {
+      py::object value = read_cell(fast[i.arg]);
+      if (!value) {
         PyErr_Format(PyExc_NameError, "cannot access free variable '%U'",
                      PyTuple_GET_ITEM(f.code->co_localsplusnames, i.arg));
         throw py::error_already_set();
       }
-      push(exists(fast[i.arg]) ? wrap(value, sources.cell_contents(source_of(fast[i.arg])))
-                               : borrow(value));
+      push(value);
       return false;
     }
     case STORE_DEREF:
+      write_cell(fast[i.arg], pop(f));
+      return false;
     case DELETE_DEREF:
-      if (exists(fast[i.arg]))
-        throw Break(BreakId::side_effect, "assignment to a variable of an outer function");
-      PyCell_Set(fast[i.arg].ptr(), i.op == STORE_DEREF ? pop(f).ptr() : nullptr);
+      write_cell(fast[i.arg], {});
       return false;
     case LOAD_GLOBAL:
       if (i.arg & 1) push({});
       push(load_global(f, name_at(f, i.arg >> 1)));
       return false;
     case STORE_GLOBAL:
+      dict_write(globals_of(f), name_at(f, i.arg), pop(f));
+      return false;
     case DELETE_GLOBAL:
-      throw Break(BreakId::side_effect,
-                  cat("assignment to the global ", name_at(f, i.arg).cast<std::string>()));
+      if (!dict_has(globals_of(f), name_at(f, i.arg)))
+        throw Break(BreakId::side_effect, "del of a global that is not there");
+      dict_delete(globals_of(f), name_at(f, i.arg));
+      return false;
     case LOAD_ATTR: {
       py::object o = pop(f);
       push(load_attr(o, name_at(f, i.arg)));
@@ -389,6 +386,11 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       store_attr(o, name_at(f, i.arg), v);
       return false;
     }
+    case DELETE_ATTR: {
+      py::object o = pop(f);
+      store_attr(o, name_at(f, i.arg), {});
+      return false;
+    }
     case BINARY_SUBSCR: {
       py::object k = pop(f), o = pop(f);
       push(subscript(o, k));
@@ -401,8 +403,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case DELETE_SUBSCR: {
       py::object k = pop(f), o = pop(f);
-      if (exists(o)) throw Break(BreakId::side_effect, "del of an item");
-      if (PyObject_DelItem(o.ptr(), k.ptr()) != 0) throw py::error_already_set();
+      delete_subscript(o, k);
       return false;
     }
     case BINARY_OP: {
@@ -437,6 +438,8 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case IS_OP: {
       py::object b = pop(f), a = pop(f);
+      if (!a.is(b) && exists(a) && exists(b) && Py_TYPE(a.ptr()) == Py_TYPE(b.ptr()))
+        guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), user_stack()});
       push(py::bool_(a.is(b) != (i.arg == 1)));
       return false;
     }
@@ -572,29 +575,33 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     }
     case LIST_APPEND: {
-      py::object o = pop(f);
-      PyList_Append(own_container(f, i.arg).ptr(), o.ptr());
+      py::object o = pop(f), list = peek(f, i.arg);
+      if (exists(list)) list = sequence_to_write(list);  // begun in front of a break
+      PyList_Append(list.ptr(), o.ptr());
       return false;
     }
     case SET_ADD: {
-      py::object o = pop(f);
-      if (PySet_Add(own_container(f, i.arg).ptr(), o.ptr()) != 0) throw py::error_already_set();
+      py::object o = pop(f), set = peek(f, i.arg);
+      if (exists(set)) return set_put(set, o, true), false;
+      if (PySet_Add(set.ptr(), o.ptr()) != 0) throw py::error_already_set();
       return false;
     }
     case MAP_ADD: {
-      py::object v = pop(f), k = pop(f);
-      if (PyDict_SetItem(own_container(f, i.arg).ptr(), k.ptr(), v.ptr()) != 0)
-        throw py::error_already_set();
+      py::object v = pop(f), k = pop(f), dict = peek(f, i.arg);
+      if (exists(dict)) return dict_write(dict, k, v), false;
+      if (PyDict_SetItem(dict.ptr(), k.ptr(), v.ptr()) != 0) throw py::error_already_set();
       return false;
     }
     case LIST_EXTEND: {
-      py::object o = list_of(pop(f));
-      own_container(f, i.arg).attr("extend")(o);
+      py::object o = list_of(pop(f)), list = peek(f, i.arg);
+      if (exists(list)) list = sequence_to_write(list);
+      list.attr("extend")(o);
       return false;
     }
     case SET_UPDATE: {
-      py::object o = list_of(pop(f));
-      own_container(f, i.arg).attr("update")(o);
+      py::object o = list_of(pop(f)), set = peek(f, i.arg);
+      if (!exists(set)) return set.attr("update")(o), false;
+      for (py::handle item : o) set_put(set, item, true);
       return false;
     }
     case DICT_UPDATE:
@@ -602,8 +609,9 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       py::object o = contents(pop(f));
       if (!PyDict_Check(o.ptr()))
         throw Break(BreakId::instruction, "** of a mapping that is no dict");
-      if (PyDict_Merge(own_container(f, i.arg).ptr(), o.ptr(), 1) != 0)
-        throw py::error_already_set();
+      py::object dict = peek(f, i.arg);
+      if (exists(dict)) return dict_update(dict, {o}, {}), false;
+      if (PyDict_Merge(dict.ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
       return false;
     }
     case UNPACK_SEQUENCE:

@@ -5,7 +5,7 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "python/capture/tracer.h"
+#include "python/capture/plan_rebuild.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
@@ -103,7 +103,12 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
   } else {
     guard(GuardKind::TypeIs, source, type_object(real));
     Known& k = known_[p];
-    if (!k.source.valid()) k.source = source;
+    if (!k.source.valid()) {
+      k.source = source;
+      existing_.push_back(out);
+    } else {
+      guards.add({GuardKind::SameAs, source, {}, 0, k.source, user_stack()});
+    }
     held_.push_back(out);
   }
   by_source_.emplace(source, out);
@@ -218,69 +223,111 @@ py::object Tracer::wrap_tuple(py::handle real, SourceId source) {
   return out;
 }
 
+// The items of a list or deque.
+py::list Tracer::items_of(py::handle o) {
+  const SourceId source = known(o)->source;
+  const py::list real(borrow(o.ptr()));
+  guard(GuardKind::Length, source, {}, static_cast<int64_t>(real.size()));
+  py::list items;
+  for (size_t i = 0; i < real.size(); i++)
+    items.append(wrap(real[i], sources.item(source, static_cast<int64_t>(i))));
+  Writes* w = known(o)->writes.get();
+  if (w && w->added) {
+    w->before = py::tuple(items);
+    items.attr("extend")(w->added);
+  }
+  return items;
+}
+
+py::object Tracer::dict_items(py::handle o) {
+  const SourceId source = known(o)->source;
+  const Writes* w = known(o)->writes.get();
+  py::object items = py::dict();
+  if (PyODict_Check(o.ptr())) items = steal(PyODict_New());
+  if (!w || !w->cleared) {
+    py::tuple keys = py::tuple(py::list(borrow(o.ptr()).attr("keys")()));
+    guard(GuardKind::Keys, source, keys);
+    for (py::handle key : keys) {
+      if (!is_constant(key.ptr()) && !is_callable_constant(key.ptr()) && !is_singleton(key))
+        throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
+      items[key] =
+          wrap(PyDict_GetItemWithError(o.ptr(), key.ptr()), sources.dict_item(source, key));
+    }
+  }
+  if (!w) return items;
+  for (auto [key, value] : w->items)
+    if ((value.is(missing()) || w->moved.contains(key)) && items.contains(key))
+      items.attr("pop")(key);
+  for (auto [key, value] : w->items)
+    if (!value.is(missing())) items[key] = value;
+  return items;
+}
+
+// A set of constants, whose order is guarded: a copy lies in the same order, or it cannot stand for the set.
+py::object Tracer::set_items(py::handle o) {
+  const py::list items(borrow(o.ptr()));
+  py::set copy(items);
+  Py_ssize_t i = 0;
+  for (py::handle item : copy)
+    if (!is_constant(item.ptr()) || PyList_GET_ITEM(items.ptr(), i++) != item.ptr())
+      throw Break(BreakId::builtin_on_existing,
+                  "a set of objects, or one that lies in an order of its own");
+  guard(GuardKind::Keys, known(o)->source, py::tuple(items));
+  if (const Writes* w = known(o)->writes.get())
+    for (py::handle put : w->done) {
+      auto [in, item] = put.cast<std::pair<bool, py::object>>();
+      in ? PySet_Add(copy.ptr(), item.ptr()) : PySet_Discard(copy.ptr(), item.ptr());
+    }
+  return std::move(copy);
+}
+
+// `o` with `contents` for what was there before, at any depth.
+py::object Tracer::deep_contents(py::handle o, int depth) {
+  PyObject* p = o.ptr();
+  const bool sequence = PyTuple_Check(p) || PyList_Check(p);
+  if (is_tensor(o)) return borrow(p);
+  if (PySet_Check(p) || is_deque(o)) return contents(o);
+  if (!sequence && !PyDict_Check(p)) return borrow(p);
+  if (depth > 20)
+    throw Break(BreakId::builtin_on_existing, "containers in containers, without end");
+  py::object inside = contents(o);
+  bool same = true;
+  py::list items;
+  for (py::handle item : PyDict_Check(p) ? py::list(inside.attr("values")()) : py::list(inside)) {
+    py::object now = deep_contents(item, depth + 1);
+    same &= now.is(item);
+    items.append(now);
+  }
+  if (same) return inside;
+  if (PyList_Check(p)) return std::move(items);
+  if (PyTuple_CheckExact(p)) return py::tuple(items);
+  if (PyTuple_Check(p))
+    return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
+  py::dict out;
+  size_t i = 0;
+  for (py::handle key : py::list(inside)) out[key] = items[i++];
+  return std::move(out);
+}
+
 // A list, dict or set that was there before, with its items wrapped; guards its keys or its length.
 py::object Tracer::contents(py::handle o) {
   PyObject* p = o.ptr();
   if (!exists(o)) return borrow(p);
   if (known(o)->shadow) return known(o)->shadow;
-  const SourceId source = known(o)->source;
   py::object shadow;
-  if (PyList_Check(p)) {
-    guard(GuardKind::Length, source, {}, PyList_GET_SIZE(p));
-    py::list items;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(p); i++)
-      items.append(wrap(PyList_GET_ITEM(p, i), sources.item(source, i)));
-    shadow = std::move(items);
-  } else if (PyDict_Check(p)) {
-    py::tuple keys = py::tuple(py::list(borrow(p).attr("keys")()));
-    guard(GuardKind::Keys, source, keys);
-    py::dict items;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.ptr()); i++) {
-      const py::handle key = PyTuple_GET_ITEM(keys.ptr(), i);
-      if (!is_constant(key.ptr()) && !is_callable_constant(key.ptr()) && !is_singleton(key))
-        throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
-      items[key] = wrap(PyDict_GetItemWithError(p, key.ptr()), sources.dict_item(source, key));
-    }
-    if (known(o)->writes) PyDict_Update(items.ptr(), known(o)->writes.ptr());
-    shadow = std::move(items);
-  } else {
+  if (PyList_Check(p))
+    shadow = items_of(o);
+  else if (PyDict_Check(p))
+    shadow = dict_items(o);
+  else if (PySet_Check(p))
+    shadow = set_items(o);
+  else if (is_deque(o))
+    shadow = py::type::of(o)(items_of(o), load_attr(o, py::str("maxlen")));
+  else
     throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name));
-  }
   known(o)->shadow = shadow;
   shadowed_[shadow.ptr()] = p;
   return shadow;
-}
-
-void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
-  if (!PyUnicode_CheckExact(key.ptr()) && !PyLong_CheckExact(key.ptr()))
-    throw Break(BreakId::side_effect, "an item of a dict under a key that is no string");
-  Known& k = *known(dict);
-  if (!k.writes) {
-    k.writes = py::dict();
-    written_.push_back(borrow(dict.ptr()));
-  }
-  if (PyDict_SetItem(k.writes.ptr(), key.ptr(), value.ptr()) != 0) throw py::error_already_set();
-  if (k.shadow) PyDict_SetItem(k.shadow.ptr(), key.ptr(), value.ptr());
-}
-
-py::object Tracer::dict_get(py::handle dict, py::handle key) {
-  if (!exists(dict) || known(dict)->shadow) {
-    PyObject* found = PyDict_GetItemWithError(contents(dict).ptr(), key.ptr());
-    if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
-    return found ? borrow(found) : py::object();
-  }
-  if (py::object writes = known(dict)->writes) {
-    if (PyObject* written = PyDict_GetItemWithError(writes.ptr(), key.ptr()))
-      return borrow(written);
-  }
-  const SourceId source = known(dict)->source;
-  PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
-  if (found == nullptr) {
-    if (PyErr_Occurred()) throw py::error_already_set();
-    guard(GuardKind::LacksKey, source, key);
-    return {};
-  }
-  return wrap(found, sources.dict_item(source, key));
 }
 
 py::object Tracer::type_of(py::handle o) {
@@ -295,17 +342,34 @@ py::object Tracer::load_attr(py::handle o, py::handle name) {
   if (is_tensor(o)) return tensor_attr(o, name);
   if (PyModule_Check(p)) return module_member(o, name);
   if (PyType_Check(p)) return load_type_attr(o, name);
-  if (PyFunction_Check(p) || is_constant(p) || Py_TYPE(p) == &PySuper_Type || PyMethod_Check(p) ||
-      PyCFunction_Check(p))
+  if (PyFunction_Check(p)) return function_attr(o, name);
+  if (is_constant(p) || Py_TYPE(p) == &PySuper_Type || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));
   return load_instance_attr(o, name);
 }
 
+py::object Tracer::function_attr(py::handle function, py::handle name) {
+  const bool made_here = known(function) && !known(function)->source.valid();
+  const bool own =
+      _PyType_Lookup(&PyFunction_Type, name.ptr()) == nullptr || str(name) == "__dict__";
+  if (made_here || !own) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
+  py::object dict = existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
+                                  sources.instance_dict(function_source(function, "F")));
+  if (str(name) == "__dict__") return dict;
+  if (py::object found = dict_get(dict, name)) return found;
+  raise(PyExc_AttributeError, cat("'function' object has no attribute '", str(name), "'"));
+}
+
+py::object Tracer::module_dict(py::handle module) {
+  return existing_dict(module.attr("__dict__"),
+                       sources.instance_dict(sources.pinned(module, str(module.attr("__name__")))));
+}
+
 py::object Tracer::module_member(py::handle module, py::handle name) {
-  SourceId dict = sources.instance_dict(sources.pinned(module, str(module.attr("__name__"))));
-  py::dict members = module.attr("__dict__");
-  if (PyObject* found = PyDict_GetItemWithError(members.ptr(), name.ptr()))
-    return wrap(found, sources.dict_item(dict, name));
+  py::object members = module_dict(module);
+  if (py::object o = written(members, name); o && !o.is(missing())) return o;
+  if (PyDict_Contains(members.ptr(), name.ptr()) == 1)
+    if (py::object found = dict_get(members, name)) return found;
   py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
     throw Break(BreakId::attribute_protocol, cat("the module attribute ", str(name)));
@@ -314,7 +378,11 @@ py::object Tracer::module_member(py::handle module, py::handle name) {
 
 py::object Tracer::load_type_attr(py::handle type, py::handle name) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
-  PyObject* raw = _PyType_Lookup(t, name.ptr());
+  PyObject* raw = lookup(t, name);
+  if (raw != nullptr && is_written_on(t, name)) {
+    if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw)) return borrow(raw);
+    throw Break(BreakId::attribute_protocol, cat(t->tp_name, ".", str(name)));
+  }
   if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
   const SourceId source = sources.type_attribute(sources.pinned(type, t->tp_name), name);
   const std::string kind = Py_TYPE(raw)->tp_name;
@@ -342,14 +410,16 @@ py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::hand
 // The __dict__ of an object that may have been there before.
 py::object Tracer::instance_dict(py::handle o) {
   py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
-  if (exists(o)) {
-    Known& k = known_[dict.ptr()];
-    if (!k.source.valid()) {
-      k.source = sources.instance_dict(known(o)->source);
-      held_.push_back(dict);
-    }
+  return exists(o) ? existing_dict(dict, sources.instance_dict(known(o)->source)) : dict;
+}
+
+py::object Tracer::existing_dict(py::handle dict, SourceId source) {
+  Known& k = known_[dict.ptr()];
+  if (!k.source.valid()) {
+    k.source = source;
+    held_.push_back(borrow(dict.ptr()));
   }
-  return dict;
+  return borrow(dict.ptr());
 }
 
 py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generic) {
@@ -366,9 +436,10 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   SourceId source = old ? known(o)->source : SourceId();
   py::object pinned = type_object(o);
   const SourceId on_type = sources.type_attribute(sources.pinned(pinned, type->tp_name), name);
-  PyObject* descriptor = _PyType_Lookup(type, name.ptr());
+  PyObject* descriptor = lookup(type, name);
+  const bool written_on_type = is_written_on(type, name);
   if (descriptor != nullptr) {
-    if (!is_constant(descriptor)) guard(GuardKind::IdIs, on_type, descriptor);
+    if (!is_constant(descriptor) && !written_on_type) guard(GuardKind::IdIs, on_type, descriptor);
     if (Py_TYPE(descriptor) == &PyProperty_Type) {
       py::object getter = py::handle(descriptor).attr("fget");
       return call(getter, {borrow(p)});
@@ -380,10 +451,14 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
       }
       if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
         throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", text));
+      if (py::object o = old ? written(py::handle(p), name) : py::object()) {
+        if (!o.is(missing())) return o;
+        raise(PyExc_AttributeError, text);
+      }
       py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
       return old ? wrap(value, sources.attribute(source, name)) : value;
     }
-  } else {
+  } else if (!written_on_type) {
     guard(GuardKind::Missing, on_type);
   }
   if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
@@ -391,6 +466,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
     if (py::object found = dict_get(dict, name)) return found;
   }
   if (descriptor != nullptr) {
+    if (written_on_type && Py_TYPE(descriptor)->tp_descr_get == nullptr) return borrow(descriptor);
     if (is_constant(descriptor)) return wrap(descriptor, on_type);
     if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return wrap(descriptor, on_type);
     return bind(descriptor, o, type, name);
@@ -405,38 +481,63 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   raise(PyExc_AttributeError, cat("'", type->tp_name, "' object has no attribute '", text, "'"));
 }
 
-// As object.__setattr__.
+// As object.__setattr__ and object.__delattr__.
 void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
-  PyObject* descriptor = _PyType_Lookup(type, name.ptr());
+  PyObject* descriptor = lookup(type, name);
   if (descriptor != nullptr && Py_TYPE(descriptor) == &PyProperty_Type) {
-    py::object fset = py::handle(descriptor).attr("fset");
-    if (fset.is_none()) raise(PyExc_AttributeError, cat("can't set attribute ", str(name)));
-    call(fset, {borrow(o.ptr()), borrow(value.ptr())});
+    py::object setter = py::handle(descriptor).attr(value ? "fset" : "fdel");
+    if (setter.is_none()) raise(PyExc_AttributeError, cat("can't set attribute ", str(name)));
+    Arguments args{borrow(o.ptr())};
+    if (value) args.push_back(borrow(value.ptr()));
+    call(setter, args);
     return;
   }
   const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
-  if (exists(o)) {
-    if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)))
-      throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+  if (!exists(o)) {
+    if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), value.ptr()) != 0)
+      throw py::error_already_set();
+  } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_heap(type)) {
+    if (!value) load_attr(o, name);
+    write_attribute(o, name, value);
+  } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
+    if (descriptor == nullptr)
+      raise(PyExc_AttributeError,
+            cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
+    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+  } else if (value) {
     dict_write(instance_dict(o), name, value);
-    return;
+  } else {
+    delete_member(instance_dict(o), name);
   }
-  if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), value.ptr()) != 0) throw py::error_already_set();
+}
+
+void Tracer::delete_member(py::handle dict, py::handle name) {
+  if (!dict_has(dict, name)) raise(PyExc_AttributeError, str(name));
+  dict_delete(dict, name);
 }
 
 void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
-  PyTypeObject* type = Py_TYPE(o.ptr());
+  PyObject* p = o.ptr();
+  PyTypeObject* type = Py_TYPE(p);
   if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
-  if (PyFunction_Check(o.ptr()) && known(o) && !known(o)->source.valid()) {  // made here
-    if (PyObject_SetAttr(o.ptr(), name.ptr(), value.ptr()) != 0) throw py::error_already_set();
+  if (PyType_Check(p)) return write_type(o, name, value);
+  const bool made_function = PyFunction_Check(p) && known(o) && !known(o)->source.valid();
+  if (made_function) {
+    if (PyObject_SetAttr(p, name.ptr(), value.ptr()) != 0) throw py::error_already_set();
     return;
   }
-  if (PyType_Check(o.ptr()) || PyModule_Check(o.ptr()) || PyFunction_Check(o.ptr()))
-    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
-  PyObject* setter = _PyType_Lookup(type, py::str("__setattr__").ptr());
+  if (PyFunction_Check(p) || PyModule_CheckExact(p)) {
+    if (_PyType_Lookup(type, name.ptr()) != nullptr)
+      throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+    py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
+    return value ? dict_write(dict, name, value) : delete_member(dict, name);
+  }
+  PyObject* setter = _PyType_Lookup(type, py::str(value ? "__setattr__" : "__delattr__").ptr());
   if (setter != nullptr && PyFunction_Check(setter)) {
-    call(setter, {borrow(o.ptr()), borrow(name.ptr()), borrow(value.ptr())});
+    Arguments args{borrow(p), borrow(name.ptr())};
+    if (value) args.push_back(borrow(value.ptr()));
+    call(setter, args);
     return;
   }
   store_generic_attr(o, name, value);
@@ -449,7 +550,8 @@ bool Tracer::truth(py::handle o) {
   if (is_tensor(o)) throw Break(BreakId::data_dependent, "the truth of a tensor");
   if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
   if (exists(o) && PyDict_Check(p)) return PyDict_Size(contents(o).ptr()) > 0;
-  if (exists(o) && PyList_Check(p)) return PyList_Size(contents(o).ptr()) > 0;
+  if (exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))
+    return PyObject_Length(contents(o).ptr()) > 0;
   for (const char* method : {"__bool__", "__len__"}) {
     PyObject* found = _PyType_Lookup(Py_TYPE(p), py::str(method).ptr());
     if (found == nullptr) continue;
@@ -473,8 +575,15 @@ py::object Tracer::subscript(py::handle o, py::handle key) {
   if (own != nullptr && PyFunction_Check(own)) return call(own, {borrow(p), borrow(key.ptr())});
   if (exists(o) && PyDict_Check(p)) {
     if (py::object found = dict_get(o, key)) return found;
-    if (!PyDict_CheckExact(p))
-      throw Break(BreakId::builtin_on_existing, "a dict that may have a default");
+    if (PyObject* other = _PyType_Lookup(Py_TYPE(p), py::str("__missing__").ptr())) {
+      if (PyFunction_Check(other)) return call(other, {borrow(p), borrow(key.ptr())});
+      py::object factory = load_attr(o, py::str("default_factory"));
+      if (!factory.is_none()) {
+        py::object value = call(factory, {});
+        dict_write(o, key, value);
+        return value;
+      }
+    }
     PyErr_SetObject(PyExc_KeyError, key.ptr());
     throw py::error_already_set();
   }
@@ -493,11 +602,30 @@ void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
     call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
     return;
   }
-  if (exists(o) && PyDict_CheckExact(o.ptr())) return dict_write(o, key, value);
-  if (exists(o))
+  if (exists(o)) {
+    Arguments args{borrow(key.ptr()), borrow(value.ptr())};
+    Keywords none;
+    if (change_existing(o, "__setitem__", args, none)) return;
     throw Break(BreakId::side_effect,
                 cat("assignment to an item of a ", Py_TYPE(o.ptr())->tp_name));
-  if (PyObject_SetItem(o.ptr(), key.ptr(), value.ptr()) != 0) throw py::error_already_set();
+  }
+  py::object items = borrow(value.ptr());
+  if (PySlice_Check(key.ptr()) && PyList_Check(o.ptr())) items = list_of(value);
+  if (PyObject_SetItem(o.ptr(), key.ptr(), items.ptr()) != 0) throw py::error_already_set();
+}
+
+void Tracer::delete_subscript(py::handle o, py::handle key) {
+  PyObject* own = _PyType_Lookup(Py_TYPE(o.ptr()), py::str("__delitem__").ptr());
+  if (own != nullptr && PyFunction_Check(own)) {
+    call(own, {borrow(o.ptr()), borrow(key.ptr())});
+  } else if (exists(o)) {
+    Arguments args{borrow(key.ptr())};
+    Keywords none;
+    if (!change_existing(o, "__delitem__", args, none))
+      throw Break(BreakId::side_effect, cat("del of an item of a ", Py_TYPE(o.ptr())->tp_name));
+  } else if (PyObject_DelItem(o.ptr(), key.ptr()) != 0) {
+    throw py::error_already_set();
+  }
 }
 
 py::object Tracer::contains(py::handle container, py::handle item) {
@@ -506,8 +634,8 @@ py::object Tracer::contains(py::handle container, py::handle item) {
     return py::bool_(truth(call(own, {borrow(container.ptr()), borrow(item.ptr())})));
   if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
   if (exists(container) && PyDict_Check(container.ptr()))
-    return py::bool_(static_cast<bool>(dict_get(container, item)));
-  py::object inside = contents(container);
+    return py::bool_(dict_has(container, item));
+  py::object inside = deep_contents(container);
   if (mentions_tensor(item) || (!PyDict_Check(inside.ptr()) && mentions_tensor(inside)))
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
   const int found = PySequence_Contains(inside.ptr(), item.ptr());

@@ -110,6 +110,7 @@ uint32_t RebuildPlan::place_function(py::handle o) {
   auto* f = reinterpret_cast<PyFunctionObject*>(o.ptr());
   auto or_none = [](PyObject* part) { return part ? borrow(part) : py::none(); };
   RebuildStep step{Kind::Call, 0, type_object(&PyFunction_Type), {}};
+  tracer_.existing_dict(f->func_globals, tracer_.sources.pinned(f->func_globals, "G"));
   for (const py::object& part :
        {borrow(f->func_code), borrow(f->func_globals), borrow(f->func_name),
         or_none(f->func_defaults), or_none(f->func_closure)})

@@ -234,21 +234,6 @@ void RebuildPlan::require_plain_hash(py::handle key) {
   if (hash != nullptr && PyFunction_Check(hash)) refuse(key);
 }
 
-// ------------------------------------------------------------------------------------------------------------ effects
-
-void RebuildPlan::add_effects() {
-  for (const py::object& dict : tracer_.written_) {
-    Tracer::Known& k = *tracer_.known(dict);
-    for (auto [key, value] : py::reinterpret_borrow<py::dict>(k.writes)) {
-      const SourceId item = tracer_.sources.dict_item(k.source, key);
-      if (PyObject* before = PyDict_GetItemWithError(dict.ptr(), key.ptr()))
-        if (tracer_.wrap(before, item).ptr() == value.ptr()) continue;  // as before, and guarded
-      rebuild.effects.push_back({Write::DictSet, place(dict), {place(key), place(value)}});
-      fill_all();
-    }
-  }
-}
-
 // ------------------------------------------------------------------------------------------------- the end of a capture
 
 uint32_t Tracer::fetched(SourceId source) {
@@ -265,6 +250,7 @@ void Tracer::finish(std::span<const py::object> values) {
            {py::bool_(grad_mode_before_)}, {});
   }
   RebuildPlan plan(*this);
+  guard_distinct();
   for (const py::object& value : values) plan.add_root(value);
   plan.add_effects();
   input_count = fetch.size();

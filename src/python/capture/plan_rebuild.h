@@ -47,6 +47,12 @@ class RebuildPlan {
   void fill_slots(py::handle o, uint32_t step);
   bool is_simple_set(py::handle set);
 
+  // plan_effects.cpp
+  void add_effect(RebuildWrite write);
+  void add_dict_effects(py::handle dict);
+  void add_attribute_effects(py::handle o, const py::dict& items);
+  void add_list_effects(py::handle list);
+
   // A step for `o`; of one that can change, filled later.
   uint32_t add(py::handle o, RebuildStep step);
   uint32_t add_unfilled(py::handle o, RebuildStep step);

@@ -75,6 +75,11 @@ int set_item(PyObject* dict, PyObject* key, PyObject* value) {
   return value ? PyDict_SetItem(dict, key, value) : PyDict_DelItem(dict, key);
 }
 
+int set_attribute(PyObject* o, PyObject* name, PyObject* value) {
+  return PyType_Check(o) ? PyType_Type.tp_setattro(o, name, value)
+                         : PyObject_GenericSetAttr(o, name, value);
+}
+
 void write(const RebuildWrite& w, Objects built) {
   PyObject* target = built[w.target].ptr();
   auto part = [&](size_t i) { return built[w.parts[i]].ptr(); };
@@ -82,14 +87,23 @@ void write(const RebuildWrite& w, Objects built) {
     case RebuildWrite::Kind::ListExtend:
       for (size_t i = 0; i < w.parts.size(); i++) check(PyList_Append(target, part(i)));
       return;
+    case RebuildWrite::Kind::ListSplice:
+      return check(PyList_SetSlice(target, w.from, w.to, py::list(tuple_of(w.parts, built)).ptr()));
     case RebuildWrite::Kind::SetAdd:
       for (size_t i = 0; i < w.parts.size(); i++) check(PySet_Add(target, part(i)));
       return;
+    case RebuildWrite::Kind::SetDiscard:
+      for (size_t i = 0; i < w.parts.size(); i++)
+        if (PySet_Discard(target, part(i)) < 0) throw py::error_already_set();
+      return;
+    case RebuildWrite::Kind::DequeAssign:
+      steal(PyObject_CallMethod(target, "clear", nullptr));
+      [[fallthrough]];
     case RebuildWrite::Kind::Extend:
       steal(PyObject_CallMethod(target, "extend", "(O)", tuple_of(w.parts, built).ptr()));
       return;
     case RebuildWrite::Kind::CellSet:
-      return check(PyCell_Set(target, part(0)));
+      return check(PyCell_Set(target, w.parts.empty() ? nullptr : part(0)));
     case RebuildWrite::Kind::DictSet:
       for (size_t i = 0; i < w.parts.size(); i += 2) check(set_item(target, part(i), part(i + 1)));
       return;
@@ -97,7 +111,15 @@ void write(const RebuildWrite& w, Objects built) {
       for (size_t i = 0; i < w.parts.size(); i++) check(set_item(target, part(i), nullptr));
       return;
     case RebuildWrite::Kind::AttributeSet:
-      return check(PyObject_GenericSetAttr(target, part(0), part(1)));
+      return check(set_attribute(target, part(0), part(1)));
+    case RebuildWrite::Kind::AttributeDelete:
+      if (set_attribute(target, part(0), nullptr) == 0) return;
+      if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw py::error_already_set();
+      PyErr_Clear();  // it had been written and deleted
+      return;
+    case RebuildWrite::Kind::DictClear:
+      steal(PyObject_CallMethod(target, "clear", nullptr));
+      return;
     case RebuildWrite::Kind::State:
       steal(PyObject_CallMethod(target, "__setstate__", "(O)", part(0)));
       return;

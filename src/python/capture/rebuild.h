@@ -40,19 +40,25 @@ struct RebuildStep {
 
 struct RebuildWrite {
   enum class Kind : uint8_t {
-    ListExtend,    // parts: items
-    SetAdd,        // parts: items
-    Extend,        // parts: items; of a deque
-    CellSet,       // parts: content
-    DictSet,       // parts: key, value, key, value ...; of dict itself, whatever a class says
-    DictDelete,    // parts: keys
-    AttributeSet,  // parts: name, value; as object.__setattr__
-    State,         // parts: what __setstate__ takes
-    Exception,     // parts: __cause__, __context__ (None for none)
+    ListExtend,       // parts: items
+    ListSplice,       // parts: items in the place of those from `from` up to `to`
+    SetAdd,           // parts: items
+    SetDiscard,       // parts: items
+    Extend,           // parts: items; of a deque
+    DequeAssign,      // parts: items in the place of all
+    CellSet,          // parts: content, or none to empty it
+    DictSet,          // parts: key, value, key, value ...; of dict itself, whatever a class says
+    DictDelete,       // parts: keys
+    DictClear,        // no parts
+    AttributeSet,     // parts: name, value; as object.__setattr__, or type.__setattr__
+    AttributeDelete,  // parts: name
+    State,            // parts: what __setstate__ takes
+    Exception,        // parts: __cause__, __context__ (None for none)
   };
   Kind kind;
   uint32_t target;  // a step
   std::vector<uint32_t> parts;
+  Py_ssize_t from = 0, to = 0;
 };
 
 struct Rebuild {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "python/capture/tracer.h"
+#include "python/capture/plan_rebuild.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/torch_limits.h"
@@ -205,7 +205,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   std::vector<ir::Arg> ir_args;
   Arguments seen;
   for (const auto& a : args) {
-    seen.push_back(exists(a) ? contents(a) : generators_.contains(a.ptr()) ? list_of(a) : a);
+    seen.push_back(generators_.contains(a.ptr()) ? list_of(a) : deep_contents(a));
     ir_args.push_back(arg_from_python(*ir, seen.back(), value));
   }
   std::string name = target;
@@ -214,7 +214,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   ir::Node& node = ir->graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
   py::dict named;
   for (const auto& [key, a] : kwargs) {
-    py::object seen_value = exists(a) ? contents(a) : a;
+    py::object seen_value = deep_contents(a);
     node.kwargs.emplace_back(text(key), arg_from_python(*ir, seen_value, value));
     named[key] = seen_value;
   }
@@ -301,8 +301,16 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
     py::object out = call(m, args);
     if (out.ptr() != Py_NotImplemented) return out;
   }
-  if (name.starts_with("i") && name.size() > 2 && exists(args[0]) && PyList_Check(args[0].ptr()))
-    throw Break(BreakId::side_effect, cat("operator.", name));
+  if (name.starts_with("i") && name.size() > 2 && args.size() == 2) {
+    Arguments rest{args[1]};
+    Keywords none;
+    if (exists(args[0]))
+      if (auto done = change_existing(args[0], cat("__", base, "__"), rest, none)) return *done;
+    if (PyList_Check(args[0].ptr()) && !exists(args[0]) && base == "iadd") {
+      args[0].attr("extend")(list_of(args[1]));
+      return args[0];
+    }
+  }
   if (args.size() == 2 && name.starts_with("i"))
     if (PyObject* m = method(0, cat("__", base.substr(1), "__"))) return call(m, args);
   if (args.size() == 2)
@@ -312,8 +320,8 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
   Arguments plain;
   for (const auto& a : args) {
     const bool container = PyList_Check(a.ptr()) || PyDict_Check(a.ptr());
-    plain.push_back(container ? contents(a) : a);
-    if (exists(a) && !container &&
+    plain.push_back(PyAnySet_Check(a.ptr()) || is_deque(a) ? contents(a) : deep_contents(a));
+    if (exists(a) && !container && !PyAnySet_Check(a.ptr()) && !is_deque(a) &&
         Py_TYPE(a.ptr())->tp_richcompare != PyBaseObject_Type.tp_richcompare)
       throw Break(BreakId::builtin_on_existing, cat("operator.", name));
     if (comparison && mentions_tensor(a))

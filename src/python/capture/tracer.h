@@ -95,11 +95,21 @@ class Tracer {
  private:
   friend class RebuildPlan;
 
+  // What captured code wrote to something that was there before, to be done once the graph has run.
+  struct Writes {
+    py::dict items;        // of a dict by key, or attributes by name; missing() where deleted
+    py::set moved;         // keys that were deleted and written again: they go to the end
+    bool cleared = false;  // nothing of the old content is left
+    py::object added;      // to a list of which nothing was read, or null
+    py::object before;     // of a list or deque: its items when it was first written, a tuple
+    py::list done;         // to a set: (whether it is put in, item), in order
+  };
+
   struct Known {
     SourceId source;      // of what was there before
     py::object original;  // the real tensor behind a fake; the tuple behind a wrapped one
-    py::object shadow;    // a list, dict or set with its items wrapped
-    py::object writes;    // to a dict: a dict of the new items, or null
+    py::object shadow;    // a list, dict, set or deque with its items wrapped, as it is by now
+    std::unique_ptr<Writes> writes;
     std::optional<ir::ValueId> value;  // of tensors
   };
 
@@ -111,8 +121,8 @@ class Tracer {
   void call_instruction(TracedFrame& frame, uint32_t count);
   void call_function_ex(TracedFrame& frame, bool keywords);
   void unpack(TracedFrame& frame, uint32_t before, bool rest, uint32_t after);
-  py::object own_container(TracedFrame& frame, uint32_t depth);
   void make_function(TracedFrame& frame, uint32_t flags);
+  py::object globals_of(const TracedFrame& frame);
   py::object load_global(TracedFrame& frame, py::handle name);
   py::object import_name(TracedFrame& frame, py::handle name, py::handle level, py::handle from);
 
@@ -135,9 +145,12 @@ class Tracer {
   py::object load_type_attr(py::handle type, py::handle name);
   py::object bind(py::handle descriptor, py::handle o, PyTypeObject* type, py::handle name);
   py::object module_member(py::handle module, py::handle name);
-  py::object dict_get(py::handle dict, py::handle key);  // null where it is not there
-  void dict_write(py::handle dict, py::handle key, py::handle value);
   py::object instance_dict(py::handle o);
+  py::object existing_dict(py::handle dict, SourceId source);
+  void delete_member(py::handle dict, py::handle name);
+  py::object module_dict(py::handle module);
+  py::object function_attr(py::handle function, py::handle name);
+  // `value` is null where the attribute is deleted.
   void store_generic_attr(py::handle o, py::handle name, py::handle value);
   void store_attr(py::handle o, py::handle name, py::handle value);
   bool truth(py::handle o);
@@ -151,6 +164,43 @@ class Tracer {
   py::object list_of(py::handle iterable);
   void guard(GuardKind kind, SourceId source, py::handle expected = {}, int64_t number = 0);
 
+  void delete_subscript(py::handle o, py::handle key);
+  py::list items_of(py::handle o);
+  py::object dict_items(py::handle o);
+  py::object set_items(py::handle o);
+  py::object deep_contents(py::handle o, int depth = 0);
+
+  // effects.cpp
+  Writes& writes_of(py::handle o);
+  bool check_key(py::handle key);
+  py::object written(py::handle dict, py::handle key);
+  py::object dict_get(py::handle dict, py::handle key);  // null where it is not there
+  bool dict_has(py::handle dict, py::handle key);
+  void dict_write(py::handle dict, py::handle key, py::handle value);
+  void dict_delete(py::handle dict, py::handle key);
+  void dict_clear(py::handle dict);
+  void dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs);
+  std::optional<py::object> dict_method(py::handle dict, const std::string& name, Arguments& args,
+                                        Keywords& kwargs);
+  py::object sequence_to_write(py::handle o);
+  std::optional<py::object> list_method(py::handle list, const std::string& name, Arguments& args,
+                                        Keywords& kwargs);
+  std::optional<py::object> deque_method(py::handle deque, const std::string& name, Arguments& args,
+                                         Keywords& kwargs);
+  void sort(py::object list, const Keywords& kwargs);
+  void set_put(py::handle set, py::handle item, bool in);
+  std::optional<py::object> set_method(py::handle set, const std::string& name, Arguments& args,
+                                       Keywords& kwargs);
+  std::optional<py::object> change_existing(py::handle self, const std::string& name,
+                                            Arguments& args, Keywords& kwargs);
+  py::object read_cell(py::handle cell);
+  void write_cell(py::handle cell, py::handle value);
+  void write_attribute(py::handle o, py::handle name, py::handle value);
+  PyObject* lookup(PyTypeObject* type, py::handle name);
+  bool is_written_on(PyTypeObject* type, py::handle name);
+  void write_type(py::handle type, py::handle name, py::handle value);
+  void guard_distinct();
+
   // calls.cpp
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
@@ -159,7 +209,6 @@ class Tracer {
   std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
-  py::object sort(py::handle list, const Keywords& kwargs);
   void require_plain(py::handle o, py::handle callable);
   bool mentions_tensor(py::handle o, int depth = 0);
   bool mentions_tensor(const Arguments& args, const Keywords& kwargs);
@@ -200,7 +249,10 @@ class Tracer {
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
   std::unordered_set<PyObject*> raised_;               // exceptions
-  std::vector<py::object> written_;  // dicts with writes, in the order of the first
+  std::vector<py::object> written_;  // what has `Writes`, in the order of the first
+  std::vector<py::object>
+      existing_;  // what was there before, apart from what is guarded by identity
+  std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;
   std::unique_ptr<bridge::Recorder> recorder_;
   bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
   bool grad_mode_before_ = false;
@@ -212,6 +264,9 @@ class Tracer {
 bool is_constant(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
+
+// Stands for what was deleted.
+py::object missing();
 
 // A method with the object that it was found on. Of functions written in C: one that its object's type has.
 bool is_bound_method(PyObject* o);

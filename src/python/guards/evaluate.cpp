@@ -8,9 +8,19 @@
 namespace oxy::python {
 namespace {
 
+bool is_deque(PyObject* o) {
+  static const py::object& type = *new py::object(py::module_::import("collections").attr("deque"));
+  return reinterpret_cast<PyObject*>(Py_TYPE(o)) == type.ptr();
+}
+
 PyObject* item_of(PyObject* base, int64_t index) {
   if (PyTuple_Check(base)) {
     return index < PyTuple_GET_SIZE(base) ? PyTuple_GET_ITEM(base, index) : nullptr;
+  }
+  if (is_deque(base)) {  // the deque holds what it gives
+    PyObject* item = index < PyObject_Length(base) ? PySequence_GetItem(base, index) : nullptr;
+    Py_XDECREF(item);
+    return item;
   }
   if (!PyList_Check(base)) return nullptr;
   return index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, index) : nullptr;
@@ -59,7 +69,18 @@ bool same_ordered_keys(PyObject* dict, PyObject* expected) {
   return same;
 }
 
+bool same_members(PyObject* set, PyObject* expected) {
+  if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(expected)) return false;
+  Py_ssize_t pos = 0, i = 0;
+  PyObject* item = nullptr;
+  Py_hash_t hash = 0;
+  while (_PySet_NextEntry(set, &pos, &item, &hash))
+    if (!same_constant(item, PyTuple_GET_ITEM(expected, i++))) return false;
+  return true;
+}
+
 bool same_keys(PyObject* dict, PyObject* expected) {
+  if (PyAnySet_Check(dict)) return same_members(dict, expected);
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
   if (PyODict_Check(dict)) return same_ordered_keys(dict, expected);
   Py_ssize_t pos = 0, i = 0;
@@ -129,6 +150,7 @@ int64_t length_of(PyObject* value) {
   if (PyTuple_Check(value)) return PyTuple_GET_SIZE(value);
   if (PyDict_Check(value)) return PyDict_GET_SIZE(value);
   if (PyAnySet_Check(value)) return PySet_GET_SIZE(value);
+  if (is_deque(value)) return PyObject_Length(value);
   return -1;
 }
 

@@ -24,7 +24,7 @@ enum class SourceKind : uint8_t {
   TypeAttribute,  // what _PyType_Lookup finds for the name `key` on the type `base`
   Attribute,      // getattr(base, key) by a descriptor written in C (a slot, a member)
   DictItem,       // base[key] of a dict or a subclass, by dict's own lookup
-  Item,           // base[index] of a list or tuple, by their own storage
+  Item,           // base[index] of a list, tuple or deque, by their own storage
   CellContents,   // base is a cell
   Closure,        // base is a function: the cell `index` of its closure
   Default,        // base is a function: __defaults__[index]

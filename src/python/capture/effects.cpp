@@ -1,0 +1,445 @@
+// Writing to what was there before the call. Nothing is done to it while its code is captured: what is written goes into
+// `Writes`, reading looks there first, and once the graph has run it is done to the real objects (plan_effects.cpp).
+#include <set>
+
+#include "python/capture/plan_rebuild.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
+
+void check(int status) {
+  if (status < 0) throw py::error_already_set();
+}
+
+[[noreturn]] void key_error(py::handle key) {
+  PyErr_SetObject(PyExc_KeyError, key.ptr());
+  throw py::error_already_set();
+}
+
+// Hashed and compared by what it is, without Python code, and the same for every call.
+bool is_plain_key(PyObject* p) {
+  if (!PyTuple_CheckExact(p))
+    return is_constant(p) || is_callable_constant(p) || is_singleton(py::handle(p));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
+    if (!is_plain_key(PyTuple_GET_ITEM(p, i))) return false;
+  return true;
+}
+
+bool has_item(const py::object& dict, py::handle key) {
+  const int found = PyDict_Contains(dict.ptr(), key.ptr());
+  check(found);
+  return found == 1;
+}
+
+}  // namespace
+
+py::object missing() {
+  static const py::object& o = *new py::object(py::module_::import("builtins").attr("object")());
+  return o;
+}
+
+Tracer::Writes& Tracer::writes_of(py::handle o) {
+  const bool by_identity = PyType_Check(o.ptr());
+  std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : known(o)->writes;
+  if (!writes) {
+    writes = std::make_unique<Writes>();
+    written_.push_back(borrow(o.ptr()));
+  }
+  return *writes;
+}
+
+// A key for a dict that was there before. True where it can be in that dict at all.
+bool Tracer::check_key(py::handle key) {
+  PyObject* p = key.ptr();
+  if (is_plain_key(p)) return true;
+  const bool by_identity = Py_TYPE(p)->tp_hash == PyBaseObject_Type.tp_hash && !is_tensor(key);
+  if (by_identity && exists(key)) {
+    guard(GuardKind::IdIs, known(key)->source, key);
+    return true;
+  }
+  if (!by_identity || known(key) != nullptr)
+    throw Break(BreakId::builtin_on_existing,
+                cat("a dict or set with a key of type ", Py_TYPE(p)->tp_name));
+  return false;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- dicts
+
+// What was written under a key, `missing()` where it was deleted; null where nothing was.
+py::object Tracer::written(py::handle dict, py::handle key) {
+  const Writes* w = known(dict)->writes.get();
+  if (w == nullptr) return {};
+  PyObject* found = PyDict_GetItemWithError(w->items.ptr(), key.ptr());
+  if (found != nullptr) return borrow(found);
+  if (PyErr_Occurred()) throw py::error_already_set();
+  return w->cleared ? missing() : py::object();
+}
+
+py::object Tracer::dict_get(py::handle dict, py::handle key) {
+  if (!exists(dict) || known(dict)->shadow) {
+    PyObject* found = PyDict_GetItemWithError(contents(dict).ptr(), key.ptr());
+    if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
+    return found ? borrow(found) : py::object();
+  }
+  if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
+  if (!check_key(key)) return {};
+  const SourceId source = known(dict)->source;
+  PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
+  if (found != nullptr) return wrap(found, sources.dict_item(source, key));
+  if (PyErr_Occurred()) throw py::error_already_set();
+  guard(GuardKind::LacksKey, source, key);
+  return {};
+}
+
+bool Tracer::dict_has(py::handle dict, py::handle key) {
+  if (!exists(dict) || known(dict)->shadow) return has_item(contents(dict), key);
+  if (py::object o = written(dict, key)) return !o.is(missing());
+  if (!check_key(key)) return false;
+  const bool found = has_item(borrow(dict.ptr()), key);
+  guard(found ? GuardKind::HasKey : GuardKind::LacksKey, known(dict)->source, key);
+  return found;
+}
+
+void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
+  check_key(key);
+  Writes& w = writes_of(dict);
+  PyObject* before = PyDict_GetItemWithError(w.items.ptr(), key.ptr());
+  if (before == missing().ptr()) {  // deleted: it comes last now
+    check(PyDict_DelItem(w.items.ptr(), key.ptr()));
+    w.moved.add(key);
+  }
+  check(PyDict_SetItem(w.items.ptr(), key.ptr(), value.ptr()));
+  if (known(dict)->shadow)
+    check(PyObject_SetItem(known(dict)->shadow.ptr(), key.ptr(), value.ptr()));
+}
+
+// Of a key that is there.
+void Tracer::dict_delete(py::handle dict, py::handle key) {
+  Writes& w = writes_of(dict);
+  if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
+  if (!w.cleared && check_key(key)) {
+    const bool before = has_item(borrow(dict.ptr()), key);
+    guard(before ? GuardKind::HasKey : GuardKind::LacksKey, known(dict)->source, key);
+    if (before) check(PyDict_SetItem(w.items.ptr(), key.ptr(), missing().ptr()));
+  }
+  if (known(dict)->shadow) check(PyObject_DelItem(known(dict)->shadow.ptr(), key.ptr()));
+}
+
+void Tracer::dict_clear(py::handle dict) {
+  Writes& w = writes_of(dict);
+  w.items = py::dict();
+  w.moved = py::set();
+  w.cleared = true;
+  if (known(dict)->shadow) known(dict)->shadow.attr("clear")();
+}
+
+void Tracer::dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs) {
+  if (!args.empty()) {
+    PyObject* own = _PyType_Lookup(Py_TYPE(args[0].ptr()), py::str("keys").ptr());
+    if (PyDict_Check(args[0].ptr())) {
+      for (auto [key, value] : py::dict(contents(args[0]))) dict_write(dict, key, value);
+    } else if (own != nullptr) {
+      throw Break(BreakId::side_effect, cat("an update with a ", Py_TYPE(args[0].ptr())->tp_name));
+    } else {
+      for (py::handle pair : list_of(args[0])) {
+        py::list both = list_of(pair);
+        if (both.size() != 2) throw Break(BreakId::side_effect, "an update with what is no pair");
+        dict_write(dict, both[0], both[1]);
+      }
+    }
+  }
+  for (const auto& [key, value] : kwargs) dict_write(dict, key, value);
+}
+
+std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string& name,
+                                              Arguments& args, Keywords& kwargs) {
+  auto arg = [&](size_t i) { return i < args.size() ? args[i] : py::none(); };
+  const size_t n = args.size();
+  if (name == "get" && n > 0 && kwargs.empty()) {
+    py::object found = dict_get(dict, args[0]);
+    return found ? found : arg(1);
+  }
+  if (name == "__setitem__" && n == 2) return dict_write(dict, args[0], args[1]), py::none();
+  if (name == "clear" && n == 0) return dict_clear(dict), py::none();
+  if (name == "update" || name == "__ior__") {
+    dict_update(dict, args, kwargs);
+    return name == "update" ? py::none() : borrow(dict.ptr());
+  }
+  if (name == "setdefault" && n > 0) {
+    if (!dict_has(dict, args[0])) dict_write(dict, args[0], arg(1));
+    return dict_get(dict, args[0]);
+  }
+  if ((name == "pop" && n > 0 && kwargs.empty()) || (name == "__delitem__" && n == 1)) {
+    py::object found = name == "pop"
+                           ? dict_get(dict, args[0])
+                           : py::object(dict_has(dict, args[0]) ? py::none() : py::object());
+    if (!found && n == 1) key_error(args[0]);
+    if (found) dict_delete(dict, args[0]);
+    return found ? found : args[1];
+  }
+  if (name == "popitem") {
+    bool last = arg(0).is_none() || truth(arg(0));
+    for (const auto& [key, value] : kwargs) last = truth(value);
+    py::list keys(contents(dict));
+    if (keys.empty()) key_error(py::str("popitem(): dictionary is empty"));
+    py::object key = keys[last ? keys.size() - 1 : 0], value = dict_get(dict, key);
+    dict_delete(dict, key);
+    return py::make_tuple(key, value);
+  }
+  if (name == "move_to_end" && n == 1 && kwargs.empty()) {
+    py::object value = dict_get(dict, args[0]);
+    if (!value) key_error(args[0]);
+    dict_delete(dict, args[0]);
+    dict_write(dict, args[0], value);
+    return py::none();
+  }
+  return std::nullopt;
+}
+
+// ------------------------------------------------------------------------------------------------------ lists and deques
+
+// A copy with its items known, to be changed.
+py::object Tracer::sequence_to_write(py::handle o) {
+  py::object shadow = contents(o);
+  Writes& w = writes_of(o);
+  if (!w.before) w.before = py::tuple(py::list(shadow));
+  return shadow;
+}
+
+std::optional<py::object> Tracer::list_method(py::handle list, const std::string& name,
+                                              Arguments& args, Keywords& kwargs) {
+  static const std::set<std::string> changing = {"insert",  "pop",         "remove",
+                                                 "reverse", "__delitem__", "__imul__"};
+  Known& k = *known(list);
+  auto same_or_none = [&](const char* in_place) {
+    return name == in_place ? borrow(list.ptr()) : py::none();
+  };
+  if (name == "append" || name == "extend" || name == "__iadd__") {
+    py::list items;
+    if (name == "append")
+      items.append(args.at(0));
+    else
+      items = list_of(args.at(0));
+    if (k.shadow) {
+      sequence_to_write(list).attr("extend")(items);
+    } else {
+      Writes& w = writes_of(list);
+      if (!w.added) w.added = py::list();
+      w.added.attr("extend")(items);
+    }
+    return same_or_none("__iadd__");
+  }
+  if (name == "clear") {
+    Writes& w = writes_of(list);
+    if (!k.shadow) {
+      w.cleared = true;
+      w.added = py::object();
+      k.shadow = py::list();
+      shadowed_[k.shadow.ptr()] = list.ptr();
+    }
+    if (!w.before) w.before = py::tuple(k.shadow);
+    k.shadow.attr("clear")();
+    return py::none();
+  }
+  if (name == "sort") return sort(sequence_to_write(list), kwargs), py::none();
+  if (name == "__setitem__" && args.size() == 2) {
+    py::object value = PySlice_Check(args[0].ptr()) ? list_of(args[1]) : args[1];
+    check(PyObject_SetItem(sequence_to_write(list).ptr(), args[0].ptr(), value.ptr()));
+    return py::none();
+  }
+  if (!changing.contains(name)) return std::nullopt;
+  if (name == "remove" && (mentions_tensor(contents(list)) || mentions_tensor(args, kwargs)))
+    throw Break(BreakId::data_dependent, "remove compares tensors");
+  py::object out = call_real(sequence_to_write(list).attr(name.c_str()), args, kwargs);
+  return name == "__imul__" ? borrow(list.ptr()) : out;
+}
+
+std::optional<py::object> Tracer::deque_method(py::handle deque, const std::string& name,
+                                               Arguments& args, Keywords& kwargs) {
+  static const std::set<std::string> changing = {"append",      "appendleft", "pop",    "popleft",
+                                                 "rotate",      "clear",      "insert", "reverse",
+                                                 "__setitem__", "__delitem__"};
+  static const std::set<std::string> extending = {"extend", "extendleft", "__iadd__"};
+  if (extending.contains(name)) {
+    py::object shadow = sequence_to_write(deque);
+    shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(list_of(args.at(0)));
+    return name == "__iadd__" ? borrow(deque.ptr()) : py::none();
+  }
+  if (!changing.contains(name)) return std::nullopt;
+  return call_real(sequence_to_write(deque).attr(name.c_str()), args, kwargs);
+}
+
+// As list.sort, on a list that the capture may change. The keys decide, and must not hang on tensors.
+void Tracer::sort(py::object list, const Keywords& kwargs) {
+  py::object key = py::none(), reverse = py::bool_(false);
+  for (const auto& [name, value] : kwargs) {
+    if (name.cast<std::string>() == "key") key = value;
+    if (name.cast<std::string>() == "reverse") reverse = py::bool_(truth(value));
+  }
+  static const py::object& sorted = *new py::object(py::module_::import("builtins").attr("sorted"));
+  py::list items(list), keys;
+  for (py::handle item : items) {
+    keys.append(key.is_none() ? borrow(item.ptr()) : call(key, {borrow(item.ptr())}));
+    require_plain(keys[keys.size() - 1], sorted);
+  }
+  py::object order =
+      sorted(py::module_::import("builtins").attr("range")(items.size()),
+             py::arg("key") = keys.attr("__getitem__"), py::arg("reverse") = reverse);
+  py::list out;
+  for (py::handle i : order) out.append(items[i.cast<size_t>()]);
+  check(PyList_SetSlice(list.ptr(), 0, PY_SSIZE_T_MAX, out.ptr()));
+}
+
+// ---------------------------------------------------------------------------------------------------------------- sets
+
+void Tracer::set_put(py::handle set, py::handle item, bool in) {
+  if (!is_plain_key(item.ptr()))
+    throw Break(BreakId::side_effect,
+                cat("a set with an item of type ", Py_TYPE(item.ptr())->tp_name));
+  writes_of(set).done.append(py::make_tuple(in, item));
+  const py::object& shadow = known(set)->shadow;
+  if (shadow)
+    check(in ? PySet_Add(shadow.ptr(), item.ptr()) : PySet_Discard(shadow.ptr(), item.ptr()));
+}
+
+std::optional<py::object> Tracer::set_method(py::handle set, const std::string& name,
+                                             Arguments& args, Keywords&) {
+  static const std::set<std::string> changing = {"clear",
+                                                 "difference_update",
+                                                 "intersection_update",
+                                                 "symmetric_difference_update",
+                                                 "__iand__",
+                                                 "__isub__",
+                                                 "__ixor__"};
+  if ((name == "add" || name == "discard") && args.size() == 1)
+    return set_put(set, args[0], name == "add"), py::none();
+  if (name == "update" || name == "__ior__") {
+    for (const auto& a : args)
+      for (py::handle item : list_of(a)) set_put(set, item, true);
+    return name == "update" ? py::none() : borrow(set.ptr());
+  }
+  if (name == "remove" && args.size() == 1) {
+    if (PySet_Contains(contents(set).ptr(), args[0].ptr()) != 1) key_error(args[0]);
+    return set_put(set, args[0], false), py::none();
+  }
+  if (!changing.contains(name)) return std::nullopt;
+  py::set after{py::list(contents(set))};
+  Arguments given;
+  for (const auto& a : args) given.push_back(PyAnySet_Check(a.ptr()) ? contents(a) : list_of(a));
+  call_real(after.attr(name.c_str()), given, {});
+  for (py::handle item : py::list(contents(set)))
+    if (!after.contains(item)) set_put(set, item, false);
+  for (py::handle item : after)
+    if (PySet_Contains(contents(set).ptr(), item.ptr()) != 1) set_put(set, item, true);
+  return name.starts_with("__") ? borrow(set.ptr()) : py::none();
+}
+
+// A method that changes a list, dict, set or deque that was there before (or dict.get, which need not read it all).
+std::optional<py::object> Tracer::change_existing(py::handle self, const std::string& name,
+                                                  Arguments& args, Keywords& kwargs) {
+  PyObject* p = self.ptr();
+  if (PyDict_Check(p)) return dict_method(self, name, args, kwargs);
+  if (PyList_Check(p)) return list_method(self, name, args, kwargs);
+  if (PySet_Check(p)) return set_method(self, name, args, kwargs);
+  if (is_deque(self)) return deque_method(self, name, args, kwargs);
+  return std::nullopt;
+}
+
+// ------------------------------------------------------------------------------------------------- cells and attributes
+
+// Null where the cell is empty.
+py::object Tracer::read_cell(py::handle cell) {
+  PyObject* value = PyCell_GET(cell.ptr());
+  if (!exists(cell)) return borrow(value);
+  if (py::object o = written(cell, py::str("cell_contents")))
+    return o.is(missing()) ? py::object() : o;
+  if (value == nullptr)
+    throw Break(BreakId::side_effect, "a variable of an outer function without a value");
+  return wrap(value, sources.cell_contents(source_of(cell)));
+}
+
+void Tracer::write_cell(py::handle cell, py::handle value) {
+  if (!exists(cell))
+    check(PyCell_Set(cell.ptr(), value.ptr()));
+  else
+    write_attribute(cell, py::str("cell_contents"), value);
+}
+
+// `value` is null where the attribute is deleted. Of slots, and of classes.
+void Tracer::write_attribute(py::handle o, py::handle name, py::handle value) {
+  Writes& w = writes_of(o);
+  check(PyDict_SetItem(w.items.ptr(), name.ptr(), value ? value.ptr() : missing().ptr()));
+}
+
+// As _PyType_Lookup, but sees what was written to classes. Borrowed; null where there is none.
+PyObject* Tracer::lookup(PyTypeObject* type, py::handle name) {
+  if (type_writes_.empty()) return _PyType_Lookup(type, name.ptr());
+  for (py::handle base : py::reinterpret_borrow<py::tuple>(type->tp_mro)) {
+    auto it = type_writes_.find(base.ptr());
+    if (it != type_writes_.end()) {
+      PyObject* found = PyDict_GetItemWithError(it->second->items.ptr(), name.ptr());
+      if (found == missing().ptr()) continue;
+      if (found != nullptr) return found;
+    }
+    PyObject* dict = reinterpret_cast<PyTypeObject*>(base.ptr())->tp_dict;
+    if (PyObject* found = PyDict_GetItemWithError(dict, name.ptr())) return found;
+  }
+  return nullptr;
+}
+
+// Whether what `lookup` finds was written by the captured code.
+bool Tracer::is_written_on(PyTypeObject* type, py::handle name) {
+  return !type_writes_.empty() && lookup(type, name) != _PyType_Lookup(type, name.ptr());
+}
+
+void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
+  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  const std::string text = name.cast<std::string>();
+  PyObject* setter =
+      _PyType_Lookup(Py_TYPE(type.ptr()), py::str(value ? "__setattr__" : "__delattr__").ptr());
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(type.ptr()), name.ptr());
+  if (text.starts_with("__") || PyFunction_Check(setter) || !is_heap(t) ||
+      (descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr))
+    throw Break(BreakId::side_effect, cat("assignment to ", t->tp_name, ".", text));
+  if (!value) {
+    auto it = type_writes_.find(type.ptr());
+    PyObject* own = it == type_writes_.end()
+                        ? nullptr
+                        : PyDict_GetItemWithError(it->second->items.ptr(), name.ptr());
+    if (own == nullptr) own = PyDict_GetItemWithError(t->tp_dict, name.ptr());
+    if (own == nullptr || own == missing().ptr()) {
+      PyErr_SetObject(PyExc_AttributeError, name.ptr());
+      throw py::error_already_set();
+    }
+  }
+  if (PyObject* own = PyDict_GetItemWithError(t->tp_dict, name.ptr()))
+    guard(GuardKind::IdIs, sources.type_attribute(sources.pinned(type, t->tp_name), name), own);
+  write_attribute(type, name, value);
+}
+
+// ---------------------------------------------------------------------------------------------------------- identities
+
+// What was written through one source must not be what was read through another.
+void Tracer::guard_distinct() {
+  auto owner = [&](const py::object& o) {
+    const Source& s = sources[known(o)->source];
+    if (s.kind != SourceKind::InstanceDict) return o;
+    auto it = by_source_.find(s.base);
+    return it == by_source_.end() ? o : it->second;
+  };
+  for (const py::object& w : written_) {
+    if (PyType_Check(w.ptr()) || PyCell_Check(w.ptr())) continue;
+    const py::object mine = owner(w);
+    if (!exists(mine) || sources[known(mine)->source].kind == SourceKind::Pinned) continue;
+    for (const py::object& other : existing_) {
+      if (other.is(mine) || Py_TYPE(other.ptr()) != Py_TYPE(mine.ptr())) continue;
+      guards.add(
+          {GuardKind::NotSameAs, known(other)->source, {}, 0, known(mine)->source, user_stack()});
+    }
+  }
+}
+
+}  // namespace oxy::python
