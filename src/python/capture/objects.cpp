@@ -5,6 +5,9 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <array>
+
+#include "python/capture/names.h"
 #include "python/capture/tracer.h"
 #include "support/check.h"
 #include "support/text.h"
@@ -43,9 +46,9 @@ bool is_callable_constant(PyObject* p) {
 // Enum members, ops of torch and the like: one object for the life of the process.
 bool is_singleton(py::handle o) {
   static const py::object& enum_type = *new py::object(py::module_::import("enum").attr("Enum"));
-  const std::string type = Py_TYPE(o.ptr())->tp_name;
+  const std::string_view type = Py_TYPE(o.ptr())->tp_name;
   return type == "OpOverload" || type == "OpOverloadPacket" ||
-         PyObject_IsInstance(o.ptr(), enum_type.ptr()) == 1;
+         PyObject_TypeCheck(o.ptr(), reinterpret_cast<PyTypeObject*>(enum_type.ptr()));
 }
 
 bool is_constant(PyObject* p) {
@@ -65,7 +68,7 @@ Tracer::Known* Tracer::known(py::handle o) {
 }
 
 bool Tracer::is_tensor(py::handle o) {
-  if (!THPVariable_Check(o.ptr())) return false;
+  if (!is_tensor_object(o.ptr())) return false;
   Known* k = known(o);
   return k != nullptr && k->value.has_value();
 }
@@ -85,7 +88,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
   py::object out = borrow(p);
-  if (THPVariable_Check(p)) {
+  if (is_tensor_object(p)) {
     out = wrap_tensor(real, source);
   } else if (is_constant(p)) {
     guard(GuardKind::Equals, source, real);
@@ -302,8 +305,10 @@ py::object Tracer::load_attr(py::handle o, py::handle name) {
 }
 
 py::object Tracer::module_member(py::handle module, py::handle name) {
-  SourceId dict = sources.instance_dict(sources.pinned(module, str(module.attr("__name__"))));
-  py::dict members = module.attr("__dict__");
+  auto pinned = sources.find_pinned(module);
+  if (!pinned) pinned = sources.pinned(module, str(module.attr("__name__")));
+  const SourceId dict = sources.instance_dict(*pinned);
+  py::handle members = PyModule_GetDict(module.ptr());
   if (PyObject* found = PyDict_GetItemWithError(members.ptr(), name.ptr()))
     return wrap(found, sources.dict_item(dict, name));
   py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
@@ -317,8 +322,7 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
   PyObject* raw = _PyType_Lookup(t, name.ptr());
   if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
   const SourceId source = sources.type_attribute(sources.pinned(type, t->tp_name), name);
-  const std::string kind = Py_TYPE(raw)->tp_name;
-  if (kind == "staticmethod" || kind == "classmethod") {
+  if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
     guard(GuardKind::IdIs, source, raw);
     return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
   }
@@ -328,9 +332,8 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
 
 py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
   PyObject* p = d.ptr();
-  const std::string kind = Py_TYPE(p)->tp_name;
-  if (kind == "staticmethod") return py::object(d.attr("__func__"));
-  if (kind == "classmethod")
+  if (Py_TYPE(p) == &PyStaticMethod_Type) return py::object(d.attr("__func__"));
+  if (Py_TYPE(p) == &PyClassMethod_Type)
     return steal(PyMethod_New(py::object(d.attr("__func__")).ptr(), (PyObject*)type));
   if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
   if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
@@ -356,11 +359,9 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   const bool old = exists(o);
-  if (PyObject* own = _PyType_Lookup(type, py::str("__getattribute__").ptr());
-      !generic && own != nullptr && PyFunction_Check(own))
+  if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
-  const std::string text = str(name);
-  if (text == "__class__") return type_object(o);
+  if (is_name(name, names().class_)) return type_object(o);
   if (!old && type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
     return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
   SourceId source = old ? known(o)->source : SourceId();
@@ -374,12 +375,12 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
       return call(getter, {borrow(p)});
     }
     if (Py_TYPE(descriptor)->tp_descr_set != nullptr) {
-      if (text == "__dict__" && old) {
+      if (old && is_name(name, names().dict_)) {
         py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
         return wrap(dict, sources.instance_dict(source));
       }
       if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
-        throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", text));
+        throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
       py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
       return old ? wrap(value, sources.attribute(source, name)) : value;
     }
@@ -395,14 +396,15 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
     if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return wrap(descriptor, on_type);
     return bind(descriptor, o, type, name);
   }
-  PyObject* fallback = _PyType_Lookup(type, py::str("__getattr__").ptr());
+  PyObject* fallback = _PyType_Lookup(type, names().getattr_);
   if (fallback != nullptr && PyFunction_Check(fallback)) {
     guard(GuardKind::IdIs,
-          sources.type_attribute(sources.pinned(pinned, type->tp_name), py::str("__getattr__")),
+          sources.type_attribute(sources.pinned(pinned, type->tp_name), names().getattr_),
           fallback);
     return call(fallback, {borrow(p), borrow(name.ptr())});
   }
-  raise(PyExc_AttributeError, cat("'", type->tp_name, "' object has no attribute '", text, "'"));
+  raise(PyExc_AttributeError,
+        cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
 }
 
 // As object.__setattr__.
@@ -434,7 +436,7 @@ void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
   }
   if (PyType_Check(o.ptr()) || PyModule_Check(o.ptr()) || PyFunction_Check(o.ptr()))
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
-  PyObject* setter = _PyType_Lookup(type, py::str("__setattr__").ptr());
+  PyObject* setter = _PyType_Lookup(type, names().setattr_);
   if (setter != nullptr && PyFunction_Check(setter)) {
     call(setter, {borrow(o.ptr()), borrow(name.ptr()), borrow(value.ptr())});
     return;
@@ -450,8 +452,8 @@ bool Tracer::truth(py::handle o) {
   if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
   if (exists(o) && PyDict_Check(p)) return PyDict_Size(contents(o).ptr()) > 0;
   if (exists(o) && PyList_Check(p)) return PyList_Size(contents(o).ptr()) > 0;
-  for (const char* method : {"__bool__", "__len__"}) {
-    PyObject* found = _PyType_Lookup(Py_TYPE(p), py::str(method).ptr());
+  for (PyObject* method : {names().bool_, names().len_}) {
+    PyObject* found = _PyType_Lookup(Py_TYPE(p), method);
     if (found == nullptr) continue;
     if (PyFunction_Check(found)) return truth(call(found, {borrow(p)}));
     if (exists(o))
@@ -469,7 +471,7 @@ py::object Tracer::subscript(py::handle o, py::handle key) {
       *new py::object(py::module_::import("operator").attr("getitem"));
   if (is_tensor(o)) return operate(getitem, {borrow(p), borrow(key.ptr())});
   if (is_tensor(key)) throw Break(BreakId::data_dependent, "a tensor as an index");
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__getitem__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().getitem_);
   if (own != nullptr && PyFunction_Check(own)) return call(own, {borrow(p), borrow(key.ptr())});
   if (exists(o) && PyDict_Check(p)) {
     if (py::object found = dict_get(o, key)) return found;
@@ -488,7 +490,7 @@ void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
     operate(setitem, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
     return;
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(o.ptr()), py::str("__setitem__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(o.ptr()), names().setitem_);
   if (own != nullptr && PyFunction_Check(own)) {
     call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
     return;
@@ -501,7 +503,7 @@ void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
 }
 
 py::object Tracer::contains(py::handle container, py::handle item) {
-  PyObject* own = _PyType_Lookup(Py_TYPE(container.ptr()), py::str("__contains__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(container.ptr()), names().contains_);
   if (own != nullptr && PyFunction_Check(own))
     return py::bool_(truth(call(own, {borrow(container.ptr()), borrow(item.ptr())})));
   if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
@@ -516,9 +518,12 @@ py::object Tracer::contains(py::handle container, py::handle item) {
 }
 
 py::object Tracer::compare(py::handle a, py::handle b, int op) {
-  static constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
-  static const py::object& module = *new py::object(py::module_::import("operator"));
-  return operate(module.attr(kNames[op]), {borrow(a.ptr()), borrow(b.ptr())});
+  static const auto& functions = *[] {
+    const py::module_ module = py::module_::import("operator");
+    return new std::array<py::object, 6>{module.attr("lt"), module.attr("le"), module.attr("eq"),
+                                         module.attr("ne"), module.attr("gt"), module.attr("ge")};
+  }();
+  return operate(functions.at(static_cast<size_t>(op)), {borrow(a.ptr()), borrow(b.ptr())});
 }
 
 py::object Tracer::iterate(py::handle o) {
@@ -531,7 +536,7 @@ py::object Tracer::iterate(py::handle o) {
     for (int64_t i = 0; i < t.size(0); i++) items.append(subscript(o, py::int_(i)));
     return steal(PyObject_GetIter(items.ptr()));
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__iter__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().iter_);
   if (own != nullptr && PyFunction_Check(own)) return iterate(call(own, {borrow(p)}));
   return steal(PyObject_GetIter(contents(o).ptr()));
 }
@@ -546,7 +551,7 @@ py::object Tracer::iter_next(py::handle iterator) {
     generators_[p] = py::none();
     return {};
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__next__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().next_);
   if (own != nullptr && PyFunction_Check(own)) {
     try {
       return call(own, {borrow(p)});
