@@ -196,13 +196,23 @@ const TensorType& Graph::tensor_type(ValueId id) const {
 }
 
 StackId Graph::add_stack(std::vector<Frame> frames) {
-  std::string key;
-  for (const Frame& f : frames) {
-    cat_to(key, f.file, '\0', f.line, '\0', f.function, '\0', f.code, '\0');
-  }
+  StackId id;
+  for (Frame& f : frames) id = add_frame(id, std::move(f));
+  return id;
+}
+
+StackId Graph::add_frame(StackId caller, Frame f) {
+  std::string key = cat(caller.index, '\0', f.file, '\0', f.line, '\0', f.function, '\0', f.code);
   auto [it, fresh] = stack_by_text_.try_emplace(std::move(key));
-  if (fresh) it->second = stacks_.add(std::move(frames));
+  if (fresh) it->second = stacks_.add({caller, std::move(f)});
   return it->second;
+}
+
+std::vector<Frame> Graph::stack(StackId id) const {
+  std::vector<Frame> out;
+  for (; id.valid(); id = stacks_[id].caller) out.push_back(stacks_[id].frame);
+  std::reverse(out.begin(), out.end());
+  return out;
 }
 
 std::vector<uint32_t> Graph::use_counts() const {

@@ -207,8 +207,11 @@ class Graph {
   // Things only the host knows, by number; the graph holds a printable name each.
   std::vector<std::string> objects;
 
-  StackId add_stack(std::vector<Frame> frames);  // innermost last; equal stacks share an id
-  const std::vector<Frame>& stack(StackId id) const { return stacks_[id]; }
+  // Equal stacks share an id.
+  StackId add_stack(std::vector<Frame> frames);        // innermost last
+  StackId add_frame(StackId caller, Frame innermost);  // onto a stack, or onto nothing
+  std::vector<Frame> stack(StackId id) const;          // innermost last
+  const Frame& innermost(StackId id) const { return stacks_[id].frame; }
   bool has_stack(StackId id) const { return id.valid(); }
 
   // Readers of every value: how often each is read by live nodes, outputs and mutations.
@@ -226,7 +229,11 @@ class Graph {
 
   std::deque<Node> nodes_;  // deques, so that a reference survives the making of other nodes
   std::deque<Value> values_;
-  IdMap<StackId, std::vector<Frame>> stacks_;
+  struct StackNode {
+    StackId caller;
+    Frame frame;
+  };
+  IdMap<StackId, StackNode> stacks_;
   std::unordered_map<std::string, StackId> stack_by_text_;
   std::vector<NodeId> order_;
   std::vector<ValueId> inputs_;

@@ -230,9 +230,9 @@ class Printer {
   }
 
   void stack(const Node& n) {
-    if (!n.stack.valid() || n.stack == last_stack_ || g_.stack(n.stack).empty()) return;
+    if (!n.stack.valid() || n.stack == last_stack_) return;
     last_stack_ = n.stack;
-    const Frame& f = g_.stack(n.stack).back();
+    const Frame& f = g_.innermost(n.stack);
     std::string s =
         cat(f.file, ':', f.line, " in ", f.function, f.code.empty() ? "" : ": ", f.code);
     std::replace(s.begin(), s.end(), '\n', ' ');

@@ -84,8 +84,8 @@ std::string axis_list(const std::vector<Axis>& axes, bool reduction) {
 std::string origin_comment(const Program& p, ir::NodeId node) {
   if (!p.graph || !node.valid()) return "";
   const ir::Node& n = p.graph->node(node);
-  if (!p.graph->has_stack(n.stack) || p.graph->stack(n.stack).empty()) return "";
-  const ir::Frame& f = p.graph->stack(n.stack).back();
+  if (!p.graph->has_stack(n.stack)) return "";
+  const ir::Frame& f = p.graph->innermost(n.stack);
   size_t slash = f.file.rfind('/');
   std::string_view file(f.file);
   if (slash != std::string::npos) file.remove_prefix(slash + 1);

@@ -94,8 +94,8 @@ void bind_set(py::module_& m) {
       .value("NotSameAs", GuardKind::NotSameAs);
   auto add = [](GuardSet& set, GuardKind kind, uint32_t source, py::object expected, int64_t number,
                 uint32_t other, const py::list& stack) {
-    set.add(
-        {kind, source_id(source), std::move(expected), number, source_id(other), frames_of(stack)});
+    set.add({kind, source_id(source), std::move(expected), number, source_id(other),
+             UserStack(frames_of(stack))});
   };
   py::class_<GuardSet>(m, "GuardSet")
       .def(py::init<>())

@@ -1,6 +1,7 @@
 // Torch IR as Python owns it: the graph, and the Python objects that stand behind its names.
 #pragma once
 
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <string>
@@ -12,6 +13,11 @@
 namespace oxy::python {
 
 namespace py = pybind11;
+
+// As THPVariable_Check, but never asks the object, whose class may answer with Python code.
+inline bool is_tensor_object(PyObject* o) {
+  return PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(THPVariableClass));
+}
 
 struct CapturedRecording;  // replay.h
 

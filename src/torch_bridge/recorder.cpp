@@ -715,8 +715,16 @@ void Recorder::expect_out(bool given) { impl_->out_given = given; }
 void Recorder::leave() { impl_->state.reset(); }
 
 void Recorder::set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node) {
-  impl_->stack = stack.empty() ? ir::StackId() : impl_->graph.add_stack(std::move(stack));
+  set_position(impl_->graph.add_stack(std::move(stack)), torch_node);
+}
+
+void Recorder::set_position(ir::StackId stack, ir::NodeId torch_node) {
+  impl_->stack = stack;
   impl_->parent = torch_node;
+}
+
+ir::StackId Recorder::add_frame(ir::StackId caller, ir::Frame innermost) {
+  return impl_->graph.add_frame(caller, std::move(innermost));
 }
 
 bool Recorder::owns(const at::Tensor& t) const {

@@ -66,6 +66,8 @@ class Recorder {
 
   // Position of what runs next: its stack and the Torch node it comes from.
   void set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node);
+  void set_position(ir::StackId stack, ir::NodeId torch_node);  // of add_frame
+  ir::StackId add_frame(ir::StackId caller, ir::Frame innermost);
 
   // Whether the recording made this tensor (or it is undefined). Anything else came from code that it did not hear.
   bool owns(const at::Tensor& t) const;

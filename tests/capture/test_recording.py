@@ -3,7 +3,6 @@
 import contextlib
 import io
 
-import oracle
 import pytest
 import torch
 from corpus import ENTRIES

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "python/capture/names.h"
 #include "python/capture/tracer.h"
 #include "python/compiled_function.h"
 #include "python/cpython/thread_state.h"
@@ -26,6 +27,10 @@ py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
 }
 
 std::string name_of(py::handle callable) {
+  PyObject* p = callable.ptr();
+  if (PyCFunction_Check(p)) return reinterpret_cast<PyCFunctionObject*>(p)->m_ml->ml_name;
+  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
+    return py::handle(PyDescr_NAME(p)).cast<std::string>();
   return py::hasattr(callable, "__name__") ? py::str(callable.attr("__name__")).cast<std::string>()
                                            : std::string(Py_TYPE(callable.ptr())->tp_name);
 }
@@ -40,7 +45,7 @@ std::string module_of(py::handle callable) {
 py::object builtin(const char* name) { return py::module_::import("builtins").attr(name); }
 
 bool has_python_init(PyTypeObject* type) {
-  PyObject* init = _PyType_Lookup(type, py::str("__init__").ptr());
+  PyObject* init = _PyType_Lookup(type, names().init_);
   return init != nullptr && PyFunction_Check(init);
 }
 
@@ -81,7 +86,7 @@ bool asks_for_break(PyFunctionObject* f) {
 
 bool Tracer::mentions_tensor(py::handle o, int depth) {
   PyObject* p = o.ptr();
-  if (THPVariable_Check(p)) return true;
+  if (is_tensor_object(p)) return true;
   if (depth > 4) return true;
   if (PyTuple_Check(p) || PyList_Check(p)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
@@ -111,7 +116,7 @@ void Tracer::require_plain(py::handle o, py::handle callable) {
     throw Break(BreakId::builtin_on_existing,
                 cat(name_of(callable), " with a ", Py_TYPE(p)->tp_name));
   };
-  if (exists(o) || THPVariable_Check(p) || generators_.contains(p)) refuse();
+  if (exists(o) || is_tensor_object(p) || generators_.contains(p)) refuse();
   if (PyTuple_Check(p) || PyList_Check(p)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
       require_plain(PySequence_Fast_GET_ITEM(p, i), callable);
@@ -129,7 +134,7 @@ py::object Tracer::call_real(py::handle callable, const Arguments& args, const K
   for (const auto& [key, value] : kwargs) named[key] = value;
   py::object out = steal(
       PyObject_Call(callable.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
-  if (THPVariable_Check(out.ptr()) && !is_tensor(out))
+  if (is_tensor_object(out.ptr()) && !is_tensor(out))
     throw Break(BreakId::torch_call, cat(name_of(callable), " returns a tensor"));
   held_.push_back(out);
   return out;
@@ -161,7 +166,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   static const py::object& partial =
       *new py::object(py::module_::import("functools").attr("partial"));
-  if (partial.is(py::type::of(callable))) {
+  if (partial.ptr() == reinterpret_cast<PyObject*>(Py_TYPE(p))) {
     if (exists(callable)) {
       guard(GuardKind::IdIs, source_of(callable), callable);
       if (mentions_tensor(callable.attr("args")) || mentions_tensor(callable.attr("keywords")))
@@ -177,12 +182,12 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     direct_ = direct;
     return call(callable.attr("func"), std::move(all), std::move(all_named));
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__call__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
     guard(GuardKind::IdIs,
           sources.type_attribute(
               sources.pinned(reinterpret_cast<PyObject*>(Py_TYPE(p)), Py_TYPE(p)->tp_name),
-              py::str("__call__")),
+              names().call_),
           own);
     args.insert(args.begin(), borrow(p));
     direct_ = direct;
@@ -198,44 +203,40 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
                                                Keywords kwargs) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
-  const std::string name = py::str(f->func_qualname).cast<std::string>();
+  auto name = [&] { return py::handle(f->func_qualname).cast<std::string>(); };
   const auto positional = static_cast<size_t>(code->co_argcount);
   const auto named = positional + static_cast<size_t>(code->co_kwonlyargcount);
   const bool fresh = known(function) && !known(function)->source.valid();
   std::vector<py::object> fast(static_cast<size_t>(code->co_nlocalsplus));
-  py::list rest;
-  for (size_t i = 0; i < args.size(); i++) {
-    if (i < positional) {
-      fast[i] = std::move(args[i]);
-    } else {
-      rest.append(args[i]);
-    }
-  }
+  const size_t taken = std::min(args.size(), positional);
+  for (size_t i = 0; i < taken; i++) fast[i] = std::move(args[i]);
   size_t slot = named;
   if (code->co_flags & CO_VARARGS) {
-    fast[slot++] = py::tuple(rest);
-  } else if (!rest.empty()) {
-    type_error(cat(name, "() takes ", positional, " positional arguments but ", args.size(),
+    py::tuple rest(args.size() - taken);
+    for (size_t i = taken; i < args.size(); i++) rest[i - taken] = args[i];
+    fast[slot++] = std::move(rest);
+  } else if (taken < args.size()) {
+    type_error(cat(name(), "() takes ", positional, " positional arguments but ", args.size(),
                    " were given"));
   }
-  py::dict extra;
+  py::object extra;
+  if (code->co_flags & CO_VARKEYWORDS) extra = py::dict();
   for (auto& [key, value] : kwargs) {
     size_t at = named;
     for (size_t i = static_cast<size_t>(code->co_posonlyargcount); i < named; i++)
       if (PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, i), key.ptr()) == 0) at = i;
-    const std::string text = py::str(key).cast<std::string>();
+    auto text = [&] { return py::str(key).cast<std::string>(); };
     if (at == named) {
-      if (!(code->co_flags & CO_VARKEYWORDS))
-        type_error(cat(name, "() got an unexpected keyword argument '", text, "'"));
+      if (!extra) type_error(cat(name(), "() got an unexpected keyword argument '", text(), "'"));
       extra[key] = value;
     } else if (fast[at]) {
-      type_error(cat(name, "() got multiple values for argument '", text, "'"));
+      type_error(cat(name(), "() got multiple values for argument '", text(), "'"));
     } else {
       fast[at] = std::move(value);
     }
   }
   if (code->co_flags & CO_VARKEYWORDS) fast[slot] = extra;
-  const SourceId source = function_source(function, name);
+  auto source = [&] { return function_source(function, name()); };
   const Py_ssize_t defaults = f->func_defaults ? PyTuple_GET_SIZE(f->func_defaults) : 0;
   for (size_t i = 0; i < named; i++) {
     if (fast[i]) continue;
@@ -245,17 +246,17 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
           static_cast<Py_ssize_t>(i) - (static_cast<Py_ssize_t>(positional) - defaults);
       if (d >= 0) {
         PyObject* value = PyTuple_GET_ITEM(f->func_defaults, d);
-        fast[i] = fresh ? borrow(value) : wrap(value, sources.default_(source, d));
+        fast[i] = fresh ? borrow(value) : wrap(value, sources.default_(source(), d));
         continue;
       }
     } else if (f->func_kwdefaults) {
       if (PyObject* value = PyDict_GetItemWithError(f->func_kwdefaults, key.ptr())) {
-        fast[i] = fresh ? borrow(value) : wrap(value, sources.kw_default(source, key));
+        fast[i] = fresh ? borrow(value) : wrap(value, sources.kw_default(source(), key));
         continue;
       }
     }
     type_error(
-        cat(name, "() missing a required argument: '", py::str(key).cast<std::string>(), "'"));
+        cat(name(), "() missing a required argument: '", py::str(key).cast<std::string>(), "'"));
   }
   return fast;
 }
@@ -304,13 +305,15 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   const std::string module = module_of(type);
   const bool exception_of_python = exception && has_python_init(t);
+  static const py::object& enum_meta =
+      *new py::object(py::module_::import("enum").attr("EnumMeta"));
   if (!heap || module == "builtins" || module == "collections" || module == "itertools" ||
       module == "functools" || (exception && !exception_of_python) ||
-      py::isinstance(type, py::module_::import("enum").attr("EnumMeta"))) {
+      py::isinstance(type, enum_meta)) {
     for (auto& a : args) {
       if (t == &PySuper_Type || t == &PyStaticMethod_Type || exception || module == "functools")
         continue;
-      PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), py::str("__iter__").ptr());
+      PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
       if (own != nullptr && PyFunction_Check(own) && !is_tensor(a) && !PyType_Check(a.ptr()))
         a = list_of(a);
       else if (exists(a))
@@ -328,11 +331,11 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
     }
     return call_real(type, args, kwargs);
   }
-  PyObject* metacall = _PyType_Lookup(Py_TYPE(type.ptr()), py::str("__call__").ptr());
+  PyObject* metacall = _PyType_Lookup(Py_TYPE(type.ptr()), names().call_);
   if (metacall != nullptr && PyFunction_Check(metacall))
     throw Break(BreakId::object_construction, cat(t->tp_name, ": its metaclass has __call__"));
   py::object made;
-  py::object creator = borrow(_PyType_Lookup(t, py::str("__new__").ptr()));
+  py::object creator = borrow(_PyType_Lookup(t, names().new_));
   if (Py_TYPE(creator.ptr()) == &PyStaticMethod_Type) {
     Arguments with_type = args;
     with_type.insert(with_type.begin(), borrow(type.ptr()));
@@ -344,13 +347,13 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   }
   held_.push_back(made);
   if (!PyType_IsSubtype(Py_TYPE(made.ptr()), t)) return made;
-  PyObject* init = _PyType_Lookup(t, py::str("__init__").ptr());
+  PyObject* init = _PyType_Lookup(t, names().init_);
   if (init != nullptr && PyFunction_Check(init)) {
     args.insert(args.begin(), made);
     call(init, std::move(args), std::move(kwargs));
   } else if (t->tp_init != PyBaseObject_Type.tp_init) {
     for (auto& a : args) a = contents(a);
-    call_real(steal(PyObject_GetAttrString(made.ptr(), "__init__")), args, kwargs);
+    call_real(steal(PyObject_GetAttr(made.ptr(), names().init_)), args, kwargs);
   }
   return made;
 }
@@ -369,7 +372,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     return call_native(steal(Py_TYPE(p)->tp_descr_get(p, self.ptr(), type)), std::move(args),
                        std::move(kwargs));
   }
-  py::object self = callable.attr("__self__");
+  py::object self = steal(PyObject_GetAttr(p, names().self_));
   for (auto& a : args)
     if (generators_.contains(a.ptr())) a = list_of(a);
   if (name == "__new__" && PyType_Check(self.ptr())) {
@@ -517,7 +520,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     case Len: {
       if (args.size() != 1) return std::nullopt;
       if (is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
-      PyObject* own = _PyType_Lookup(Py_TYPE(args[0].ptr()), py::str("__len__").ptr());
+      PyObject* own = _PyType_Lookup(Py_TYPE(args[0].ptr()), names().len_);
       if (own != nullptr && PyFunction_Check(own)) return call(own, {args[0]});
       if (exists(args[0]) && PyDict_Check(args[0].ptr()) && !known(args[0])->writes) {
         guard(GuardKind::Length, known(args[0])->source, {}, PyDict_Size(args[0].ptr()));
@@ -625,8 +628,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (!args.empty() || frames_.empty()) return std::nullopt;
       TracedFrame& f = *frames_.back();
       for (int i = 0; i < f.code->co_nlocalsplus; i++) {
-        py::handle name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
-        if (name.cast<std::string>() != "__class__" || !PyCell_Check(f.fast[i].ptr())) continue;
+        PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
+        if (!is_name(name, names().class_) || !PyCell_Check(f.fast[i].ptr())) continue;
         py::object self = f.fast[0];
         if (PyCell_Check(self.ptr())) self = borrow(PyCell_GET(self.ptr()));
         return call_real(callable, {borrow(PyCell_GET(f.fast[i].ptr())), self}, {});

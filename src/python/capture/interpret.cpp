@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "python/capture/names.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/code_extra.h"
 #include "support/text.h"
@@ -131,6 +132,8 @@ py::object Tracer::interpret(TracedFrame& frame) {
     std::vector<TracedFrame*>& frames;
     ~Scope() { frames.pop_back(); }
   };
+  frame.caller = user_stack();
+  frame.placed = SIZE_MAX;
   frames_.push_back(&frame);
   Scope scope{frames_};
   frame.direct = std::exchange(direct_, false);
@@ -166,7 +169,7 @@ py::object Tracer::interpret(TracedFrame& frame) {
       if (!handled) throw;
     } catch (Break& b) {
       if (b.stack.empty()) {
-        b.stack = user_stack();
+        b.stack = user_stack().frames();
         if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
       }
       throw;
@@ -645,8 +648,8 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case BEFORE_WITH: {
       py::object manager = pop(f);
-      py::object exit = load_attr(manager, py::str("__exit__")),
-                 enter = load_attr(manager, py::str("__enter__"));
+      py::object exit = load_attr(manager, names().exit_),
+                 enter = load_attr(manager, names().enter_);
       push(exit);
       push(call(enter, {}));
       return false;

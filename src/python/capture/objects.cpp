@@ -5,6 +5,9 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <array>
+
+#include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "support/check.h"
 #include "support/text.h"
@@ -43,9 +46,9 @@ bool is_callable_constant(PyObject* p) {
 // Enum members, ops of torch and the like: one object for the life of the process.
 bool is_singleton(py::handle o) {
   static const py::object& enum_type = *new py::object(py::module_::import("enum").attr("Enum"));
-  const std::string type = Py_TYPE(o.ptr())->tp_name;
+  const std::string_view type = Py_TYPE(o.ptr())->tp_name;
   return type == "OpOverload" || type == "OpOverloadPacket" ||
-         PyObject_IsInstance(o.ptr(), enum_type.ptr()) == 1;
+         PyObject_TypeCheck(o.ptr(), reinterpret_cast<PyTypeObject*>(enum_type.ptr()));
 }
 
 bool is_constant(PyObject* p) {
@@ -65,7 +68,7 @@ Tracer::Known* Tracer::known(py::handle o) {
 }
 
 bool Tracer::is_tensor(py::handle o) {
-  if (!THPVariable_Check(o.ptr())) return false;
+  if (!is_tensor_object(o.ptr())) return false;
   Known* k = known(o);
   return k != nullptr && k->value.has_value();
 }
@@ -85,7 +88,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
   py::object out = borrow(p);
-  if (THPVariable_Check(p)) {
+  if (is_tensor_object(p)) {
     out = wrap_tensor(real, source);
   } else if (is_constant(p)) {
     guard(GuardKind::Equals, source, real);
@@ -361,8 +364,9 @@ py::object Tracer::function_attr(py::handle function, py::handle name) {
 }
 
 py::object Tracer::module_dict(py::handle module) {
-  return existing_dict(module.attr("__dict__"),
-                       sources.instance_dict(sources.pinned(module, str(module.attr("__name__")))));
+  auto pinned = sources.find_pinned(module);
+  if (!pinned) pinned = sources.pinned(module, str(module.attr("__name__")));
+  return existing_dict(module.attr("__dict__"), sources.instance_dict(*pinned));
 }
 
 py::object Tracer::module_member(py::handle module, py::handle name) {
@@ -385,8 +389,7 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
   }
   if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
   const SourceId source = sources.type_attribute(sources.pinned(type, t->tp_name), name);
-  const std::string kind = Py_TYPE(raw)->tp_name;
-  if (kind == "staticmethod" || kind == "classmethod") {
+  if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
     guard(GuardKind::IdIs, source, raw);
     return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
   }
@@ -396,9 +399,8 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
 
 py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
   PyObject* p = d.ptr();
-  const std::string kind = Py_TYPE(p)->tp_name;
-  if (kind == "staticmethod") return py::object(d.attr("__func__"));
-  if (kind == "classmethod")
+  if (Py_TYPE(p) == &PyStaticMethod_Type) return py::object(d.attr("__func__"));
+  if (Py_TYPE(p) == &PyClassMethod_Type)
     return steal(PyMethod_New(py::object(d.attr("__func__")).ptr(), (PyObject*)type));
   if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
   if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
@@ -426,11 +428,9 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   const bool old = exists(o);
-  if (PyObject* own = _PyType_Lookup(type, py::str("__getattribute__").ptr());
-      !generic && own != nullptr && PyFunction_Check(own))
+  if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
-  const std::string text = str(name);
-  if (text == "__class__") return type_object(o);
+  if (is_name(name, names().class_)) return type_object(o);
   if (!old && type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
     return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
   SourceId source = old ? known(o)->source : SourceId();
@@ -445,15 +445,15 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
       return call(getter, {borrow(p)});
     }
     if (Py_TYPE(descriptor)->tp_descr_set != nullptr) {
-      if (text == "__dict__" && old) {
+      if (old && is_name(name, names().dict_)) {
         py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
         return wrap(dict, sources.instance_dict(source));
       }
       if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
-        throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", text));
+        throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
       if (py::object o = old ? written(py::handle(p), name) : py::object()) {
         if (!o.is(missing())) return o;
-        raise(PyExc_AttributeError, text);
+        raise(PyExc_AttributeError, str(name));
       }
       py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
       return old ? wrap(value, sources.attribute(source, name)) : value;
@@ -471,14 +471,15 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
     if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return wrap(descriptor, on_type);
     return bind(descriptor, o, type, name);
   }
-  PyObject* fallback = _PyType_Lookup(type, py::str("__getattr__").ptr());
+  PyObject* fallback = _PyType_Lookup(type, names().getattr_);
   if (fallback != nullptr && PyFunction_Check(fallback)) {
     guard(GuardKind::IdIs,
-          sources.type_attribute(sources.pinned(pinned, type->tp_name), py::str("__getattr__")),
+          sources.type_attribute(sources.pinned(pinned, type->tp_name), names().getattr_),
           fallback);
     return call(fallback, {borrow(p), borrow(name.ptr())});
   }
-  raise(PyExc_AttributeError, cat("'", type->tp_name, "' object has no attribute '", text, "'"));
+  raise(PyExc_AttributeError,
+        cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
 }
 
 // As object.__setattr__ and object.__delattr__.
@@ -533,7 +534,8 @@ void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
     py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
     return value ? dict_write(dict, name, value) : delete_member(dict, name);
   }
-  PyObject* setter = _PyType_Lookup(type, py::str(value ? "__setattr__" : "__delattr__").ptr());
+  static const py::str& deleter = *new py::str("__delattr__");
+  PyObject* setter = _PyType_Lookup(type, value ? names().setattr_ : deleter.ptr());
   if (setter != nullptr && PyFunction_Check(setter)) {
     Arguments args{borrow(p), borrow(name.ptr())};
     if (value) args.push_back(borrow(value.ptr()));
@@ -552,8 +554,8 @@ bool Tracer::truth(py::handle o) {
   if (exists(o) && PyDict_Check(p)) return PyDict_Size(contents(o).ptr()) > 0;
   if (exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))
     return PyObject_Length(contents(o).ptr()) > 0;
-  for (const char* method : {"__bool__", "__len__"}) {
-    PyObject* found = _PyType_Lookup(Py_TYPE(p), py::str(method).ptr());
+  for (PyObject* method : {names().bool_, names().len_}) {
+    PyObject* found = _PyType_Lookup(Py_TYPE(p), method);
     if (found == nullptr) continue;
     if (PyFunction_Check(found)) return truth(call(found, {borrow(p)}));
     if (exists(o))
@@ -571,7 +573,7 @@ py::object Tracer::subscript(py::handle o, py::handle key) {
       *new py::object(py::module_::import("operator").attr("getitem"));
   if (is_tensor(o)) return operate(getitem, {borrow(p), borrow(key.ptr())});
   if (is_tensor(key)) throw Break(BreakId::data_dependent, "a tensor as an index");
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__getitem__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().getitem_);
   if (own != nullptr && PyFunction_Check(own)) return call(own, {borrow(p), borrow(key.ptr())});
   if (exists(o) && PyDict_Check(p)) {
     if (py::object found = dict_get(o, key)) return found;
@@ -597,7 +599,7 @@ void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
     operate(setitem, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
     return;
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(o.ptr()), py::str("__setitem__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(o.ptr()), names().setitem_);
   if (own != nullptr && PyFunction_Check(own)) {
     call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
     return;
@@ -629,7 +631,7 @@ void Tracer::delete_subscript(py::handle o, py::handle key) {
 }
 
 py::object Tracer::contains(py::handle container, py::handle item) {
-  PyObject* own = _PyType_Lookup(Py_TYPE(container.ptr()), py::str("__contains__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(container.ptr()), names().contains_);
   if (own != nullptr && PyFunction_Check(own))
     return py::bool_(truth(call(own, {borrow(container.ptr()), borrow(item.ptr())})));
   if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
@@ -644,9 +646,12 @@ py::object Tracer::contains(py::handle container, py::handle item) {
 }
 
 py::object Tracer::compare(py::handle a, py::handle b, int op) {
-  static constexpr const char* kNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
-  static const py::object& module = *new py::object(py::module_::import("operator"));
-  return operate(module.attr(kNames[op]), {borrow(a.ptr()), borrow(b.ptr())});
+  static const auto& functions = *[] {
+    const py::module_ module = py::module_::import("operator");
+    return new std::array<py::object, 6>{module.attr("lt"), module.attr("le"), module.attr("eq"),
+                                         module.attr("ne"), module.attr("gt"), module.attr("ge")};
+  }();
+  return operate(functions.at(static_cast<size_t>(op)), {borrow(a.ptr()), borrow(b.ptr())});
 }
 
 py::object Tracer::iterate(py::handle o) {
@@ -659,7 +664,7 @@ py::object Tracer::iterate(py::handle o) {
     for (int64_t i = 0; i < t.size(0); i++) items.append(subscript(o, py::int_(i)));
     return steal(PyObject_GetIter(items.ptr()));
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__iter__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().iter_);
   if (own != nullptr && PyFunction_Check(own)) return iterate(call(own, {borrow(p)}));
   return steal(PyObject_GetIter(contents(o).ptr()));
 }
@@ -674,7 +679,7 @@ py::object Tracer::iter_next(py::handle iterator) {
     generators_[p] = py::none();
     return {};
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), py::str("__next__").ptr());
+  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().next_);
   if (own != nullptr && PyFunction_Check(own)) {
     try {
       return call(own, {borrow(p)});

@@ -93,7 +93,7 @@ uint32_t RebuildPlan::place(py::handle o) {
   } leave{depth_};
   Tracer::Known* k = tracer_.known(o);
   if (k && k->value) return place_tensor(o);
-  if (THPVariable_Check(o.ptr()) || tracer_.generators_.contains(o.ptr())) refuse(o);
+  if (is_tensor_object(o.ptr()) || tracer_.generators_.contains(o.ptr())) refuse(o);
   if (k && k->source.valid()) return place_existing(o, k->source);
   if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end())
     return place(it->second);
@@ -228,7 +228,7 @@ void RebuildPlan::require_plain_hash(py::handle key) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++) require_plain_hash(PyTuple_GET_ITEM(p, i));
     return;
   }
-  if (THPVariable_Check(p)) return;  // by its address
+  if (is_tensor_object(p)) return;  // by its address
   if (!made_here(key) && !tracer_.exists(key)) return;
   PyObject* hash = _PyType_Lookup(Py_TYPE(p), py::str("__hash__").ptr());
   if (hash != nullptr && PyFunction_Check(hash)) refuse(key);

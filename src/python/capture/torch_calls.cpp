@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
@@ -83,44 +84,56 @@ const Names& constant_functions() {
   return names;
 }
 
-bool is_leaf_module(const std::string& module) {
+// Functions that are called as a whole, although they are written in Python.
+bool is_leaf_module(std::string_view module) {
   return module == "torch.nn.functional" || module == "torch.functional" ||
          module == "torch._tensor";
 }
 
-std::string text_at(py::handle dict, const char* key) {
-  PyObject* found = PyDict_GetItemString(dict.ptr(), key);
-  return found != nullptr && PyUnicode_Check(found) ? text(found) : std::string();
+std::string_view view_of(PyObject* text) {
+  if (text == nullptr || !PyUnicode_Check(text)) return {};
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(text, &size);
+  if (data == nullptr) throw py::error_already_set();
+  return {data, static_cast<size_t>(size)};
 }
 
-std::string module_name(py::handle callable) {
-  PyObject* m = PyObject_GetAttrString(callable.ptr(), "__module__");
-  if (m == nullptr) PyErr_Clear();
-  py::object held = py::reinterpret_steal<py::object>(m);
-  return held && py::isinstance<py::str>(held) ? text(held) : std::string();
+std::string_view module_name(PyObject* function) {
+  return view_of(reinterpret_cast<PyFunctionObject*>(function)->func_module);
+}
+
+// A method of an object that is no module: no function of torch.
+bool is_method_of_object(PyObject* function) {
+  PyObject* self = PyCFunction_GET_SELF(function);
+  return self != nullptr && !(Py_TYPE(self)->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
+         !PyModule_Check(self) && !PyType_Check(self) && !PyCapsule_CheckExact(self);
+}
+
+// Whether there is anything to look for: quick, since it is asked of every callee.
+bool may_be_of_torch(PyObject* p) {
+  if (PyFunction_Check(p)) return is_leaf_module(module_name(p));
+  if (PyCFunction_Check(p)) return !is_method_of_object(p);
+  const std::string_view type = Py_TYPE(p)->tp_name;
+  return type == "OpOverload" || type == "OpOverloadPacket";
 }
 
 // The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found by a name; empty
 // for all else. What a user's decorator made of a function of torch bears its name, but is not found there.
-std::string find_torch_name(py::handle callable) {
-  const std::string type = Py_TYPE(callable.ptr())->tp_name;
-  const bool function = PyFunction_Check(callable.ptr()) && is_leaf_module(module_name(callable));
-  if (!function && !PyCFunction_Check(callable.ptr()) && type != "OpOverload" &&
-      type != "OpOverloadPacket")
-    return {};
-  std::string name = qualified_name(callable);
-  if (name.starts_with("torch.")) return name;
-  return function && is_leaf_module(text_at(PyFunction_GetGlobals(callable.ptr()), "__name__"))
-             ? "torch.?"
-             : "";
-}
-
 std::string torch_name(py::handle callable) {
-  // What torch itself holds by a name lives as long as the process.
+  PyObject* p = callable.ptr();
+  if (!may_be_of_torch(p)) return {};
+  // What torch itself holds by a name lives as long as the process, and so do functions of modules written in C.
   static auto& names = *new std::unordered_map<PyObject*, std::string>();
-  if (auto it = names.find(callable.ptr()); it != names.end()) return it->second;
-  std::string name = find_torch_name(callable);
-  if (!name.empty() && name != "torch.?")
+  if (auto it = names.find(p); it != names.end()) return it->second;
+  std::string name = qualified_name(callable);
+  const bool of_torch = name.starts_with("torch.");
+  if (!of_torch && PyFunction_Check(p)) {
+    PyObject* home = PyDict_GetItemString(PyFunction_GetGlobals(p), "__name__");
+    return is_leaf_module(view_of(home)) ? "torch.?" : "";
+  }
+  if (!of_torch) name.clear();
+  PyObject* self = PyCFunction_Check(p) ? PyCFunction_GET_SELF(p) : nullptr;
+  if (of_torch || (self != nullptr && PyModule_Check(self)))
     names.emplace(callable.inc_ref().ptr(), name);  // even if torch should let it go
   return name;
 }
@@ -163,11 +176,13 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
                                              Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (PyCFunction_Check(p) || Py_TYPE(p) == &_PyMethodWrapper_Type) {
-    py::object self = steal(PyObject_GetAttrString(p, "__self__"));
-    if (is_tensor(self)) return call_method(self, text(callable.attr("__name__")), args, kwargs);
+    py::object self = PyCFunction_Check(p) ? borrow(PyCFunction_GET_SELF(p))
+                                           : steal(PyObject_GetAttr(p, names().self_));
+    if (self && is_tensor(self))
+      return call_method(self, text(callable.attr("__name__")), args, kwargs);
   }
   if (PyFunction_Check(p) && !args.empty() && is_tensor(args[0]) &&
-      module_name(callable) == "torch._tensor") {
+      module_name(p) == "torch._tensor") {
     py::object self = args[0];
     return call_method(self, text(callable.attr("__name__")), {args.begin() + 1, args.end()},
                        kwargs);
@@ -218,11 +233,11 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     node.kwargs.emplace_back(text(key), arg_from_python(*ir, seen_value, value));
     named[key] = seen_value;
   }
-  std::vector<ir::Frame> stack = user_stack();
-  node.stack = ir->graph.add_stack(stack);
+  const StackIds stack = stack_ids(user_stack());
+  node.stack = stack.torch;
   if (kind == ir::NodeKind::CallFunction) ir->bound_of(node.id) = borrow(callable.ptr());
   const ir::NodeId id = node.id;
-  recorder_->set_position(std::move(stack), id);
+  recorder_->set_position(stack.aten, id);
   recorder_->expect_out(named.contains("out"));
   if (name.starts_with("torch.ops.") && !name.starts_with("torch.ops.aten.")) {
     const size_t dot = name.find('.', 10);
@@ -258,11 +273,23 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   return result;
 }
 
+// The stack's numbers in the graphs.
+Tracer::StackIds Tracer::stack_ids(const UserStack& stack) {
+  if (stack.empty()) return {};
+  auto it = stack_ids_.find(stack.id());
+  if (it != stack_ids_.end()) return it->second;
+  const StackIds caller = stack_ids(stack.caller());
+  ir::Frame frame = stack.innermost();
+  StackIds ids{stack, ir->graph.add_frame(caller.torch, frame), {}};
+  ids.aten = recorder_->add_frame(caller.aten, std::move(frame));
+  return stack_ids_.emplace(stack.id(), ids).first->second;
+}
+
 // Every tensor that comes back must be the recording's own.
 void Tracer::note_results(py::handle result, ir::ValueId value) {
   PyObject* p = result.ptr();
   held_.push_back(borrow(p));
-  if (THPVariable_Check(p)) {
+  if (is_tensor_object(p)) {
     const at::Tensor& t = THPVariable_Unpack(p);
     if (!recorder_->owns(t))
       throw Break(BreakId::torch_call, "it returns a tensor that the recording did not make");

@@ -3,6 +3,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include "python/capture/names.h"
 #include "python/replay.h"
 #include "support/text.h"
 
@@ -43,17 +44,15 @@ Break::Break(BreakId id, std::string detail) : std::runtime_error(break_text(id,
 Tracer::Tracer() : recorder_(std::make_unique<bridge::Recorder>(recorder_options())) {}
 Tracer::~Tracer() = default;
 
-std::vector<ir::Frame> Tracer::user_stack() const {
-  std::vector<ir::Frame> out;
-  for (const TracedFrame* f : frames_) {
-    ir::Frame frame;
-    frame.file = py::handle(f->code->co_filename).cast<std::string>();
-    frame.function = py::handle(f->code->co_name).cast<std::string>();
-    const size_t at = f->next > 0 ? f->next - 1 : 0;
-    frame.line = f->bytecode->instructions[at].location.line;
-    out.push_back(std::move(frame));
+UserStack Tracer::user_stack() const {
+  if (frames_.empty()) return {};
+  TracedFrame& f = *frames_.back();
+  if (f.placed != f.next) {
+    const size_t at = f.next > 0 ? f.next - 1 : 0;
+    f.place = UserStack(f.caller, f.code, f.bytecode->instructions[at].location.line);
+    f.placed = f.next;
   }
-  return out;
+  return f.place;
 }
 
 void Tracer::run(py::handle function, std::span<const py::object> bound, size_t stop_at) {
@@ -106,6 +105,7 @@ void Tracer::finish_recording(const std::vector<at::Tensor>& outputs) {
     leaf.output = i;
   }
   captured->inputs = example_inputs;
+  captured->state = state_;
   ir->captured = std::move(captured);
 }
 

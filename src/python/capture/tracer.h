@@ -17,6 +17,7 @@
 
 #include "python/bytecode/resume.h"
 #include "python/capture/rebuild.h"
+#include "python/global_state.h"
 #include "python/guards/guard.h"
 #include "python/torch_ir.h"
 #include "torch_bridge/recorder.h"
@@ -49,7 +50,9 @@ struct TracedFrame {
   PyCodeObject* code = nullptr;
   std::shared_ptr<const Bytecode> bytecode;
   std::vector<py::object> fast, stack;
-  size_t next = 0;      // instruction
+  size_t next = 0;          // instruction
+  UserStack caller, place;  // where the caller stands; where this one stood at `placed`
+  size_t placed = SIZE_MAX;
   size_t step = 0;      // the count of instructions in front of the current one
   bool direct = false;  // what it returns is what the caller's call instruction gives
   py::object kwnames;   // of the call that follows
@@ -90,7 +93,7 @@ class Tracer {
       rebuild;  // its roots: the result, or the values of the left frames' states behind each other
   bool grad_mode = false;  // at the end
   bool result_requires_grad = false;
-  std::vector<ir::Frame> user_stack() const;
+  UserStack user_stack() const;
 
  private:
   friend class RebuildPlan;
@@ -111,6 +114,12 @@ class Tracer {
     py::object shadow;    // a list, dict, set or deque with its items wrapped, as it is by now
     std::unique_ptr<Writes> writes;
     std::optional<ir::ValueId> value;  // of tensors
+  };
+
+  // A user's stack by its numbers in both graphs.
+  struct StackIds {
+    UserStack stack;
+    ir::StackId torch, aten;
   };
 
   // interpret.cpp
@@ -224,6 +233,7 @@ class Tracer {
   py::object operate(py::handle function,
                      const Arguments& args);  // an operator on tensors, or on constants
   void note_results(py::handle result, ir::ValueId value);
+  StackIds stack_ids(const UserStack& stack);
 
   // plan_rebuild.cpp
   // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the values.
@@ -241,7 +251,8 @@ class Tracer {
   std::unordered_map<PyObject*, Known> known_;
   std::unordered_map<PyObject*, py::object> generators_;
   std::unordered_map<SourceId, py::object> by_source_;
-  std::unordered_map<PyObject*, py::object> fake_of_;  // by real tensor
+  std::unordered_map<PyObject*, py::object> fake_of_;    // by real tensor
+  std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
   std::vector<py::object> held_;
   // Arguments that are constants and that nothing has looked at yet, by what stands for them; they have no guard.
   std::unordered_map<PyObject*, std::pair<py::object, SourceId>> unread_;
@@ -254,6 +265,7 @@ class Tracer {
       existing_;  // what was there before, apart from what is guarded by identity
   std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;
   std::unique_ptr<bridge::Recorder> recorder_;
+  const GlobalState state_;   // in front
   bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
   bool grad_mode_before_ = false;
   size_t steps_ = 0, stop_at_ = SIZE_MAX;

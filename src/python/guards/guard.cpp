@@ -14,7 +14,8 @@ bool by_value(GuardKind kind) {
 size_t hash_of(const Guard& g) {
   size_t h = static_cast<size_t>(g.kind) * 31 + g.source.index;
   h = h * 31 + g.other.index;
-  return h * 31 + static_cast<size_t>(g.number);
+  h = h * 31 + static_cast<size_t>(g.number);
+  return h * 0x9e3779b97f4a7c15ull;
 }
 
 bool same_guard(const Guard& a, const Guard& b) {

@@ -4,10 +4,11 @@
 #include <c10/util/SmallVector.h>
 
 #include <span>
+#include <unordered_map>
 #include <vector>
 
-#include "ir/graph.h"
 #include "python/guards/source.h"
+#include "python/guards/user_stack.h"
 
 namespace oxy::python {
 
@@ -33,7 +34,7 @@ struct Guard {
   py::object expected;
   int64_t number = 0;
   SourceId other;
-  std::vector<ir::Frame> stack;  // the user's, innermost last
+  UserStack stack;
 };
 
 // New references to what a hit hands over. Raw ones: there may be hundreds, on every call.
@@ -64,7 +65,7 @@ class GuardSet {
 
  private:
   std::vector<Guard> guards_;
-  std::multimap<size_t, size_t> by_hash_;
+  std::unordered_multimap<size_t, size_t> by_hash_;
 };
 
 }  // namespace oxy::python

@@ -13,9 +13,9 @@ namespace oxy::python {
 namespace {
 
 // "  # model.py:12  h = x", from the innermost frame.
-std::string line_text(const std::vector<ir::Frame>& stack) {
+std::string line_text(const UserStack& stack) {
   if (stack.empty()) return "";
-  const ir::Frame& f = stack.back();
+  const ir::Frame f = stack.innermost();
   return cat("  # ", f.file.substr(f.file.rfind('/') + 1), ":", f.line, "  ", f.code);
 }
 

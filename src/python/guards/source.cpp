@@ -80,10 +80,18 @@ SourceId SourceTable::local(int64_t index, const std::string& name) {
   return add(SourceKind::Local, {}, py::str(name), index);
 }
 
-SourceId SourceTable::pinned(py::handle object, const std::string& name) {
-  SourceId id = add(SourceKind::Pinned, {}, py::reinterpret_borrow<py::object>(object), 0);
-  names_.emplace(id.index, name);
+SourceId SourceTable::pinned(py::handle object, std::string_view name) {
+  SourceId& id = pinned_[object.ptr()];
+  if (!id.valid()) {
+    id = add(SourceKind::Pinned, {}, py::reinterpret_borrow<py::object>(object), 0);
+    names_.emplace(id.index, name);
+  }
   return id;
+}
+
+std::optional<SourceId> SourceTable::find_pinned(py::handle object) const {
+  auto it = pinned_.find(object.ptr());
+  return it == pinned_.end() ? std::nullopt : std::optional(it->second);
 }
 
 SourceId SourceTable::instance_dict(SourceId base) {

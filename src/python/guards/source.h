@@ -4,7 +4,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "support/ids.h"
@@ -42,8 +45,9 @@ struct Source {
 class SourceTable {
  public:
   SourceId local(int64_t index, const std::string& name);
-  SourceId pinned(py::handle object,
-                  const std::string& name);  // the name is for printing: "G", "torch", "Linear"
+  // The name is for printing: "G", "torch", "Linear".
+  SourceId pinned(py::handle object, std::string_view name);
+  std::optional<SourceId> find_pinned(py::handle object) const;
   SourceId instance_dict(SourceId base);
   SourceId type_attribute(SourceId base, py::handle name);
   SourceId attribute(SourceId base, py::handle name);
@@ -64,7 +68,8 @@ class SourceTable {
   SourceId add(SourceKind kind, SourceId base, py::object key, int64_t index);
 
   IdMap<SourceId, Source> sources_;
-  std::multimap<size_t, SourceId> by_hash_;
+  std::unordered_multimap<size_t, SourceId> by_hash_;
+  std::unordered_map<PyObject*, SourceId> pinned_;
   std::map<uint32_t, std::string> names_;  // of pinned objects
 };
 
