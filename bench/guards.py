@@ -52,7 +52,7 @@ def figures(layers, seconds):
     x = torch.randn(2, 8)
     compiled = oxyfuel.compile(run, backend=lambda gm, inputs: lambda *tensors: tensors[:1])
     compiled(model, x)
-    (program,) = compiled.guard_programs()
+    (program,) = compiled.guards()
     written, rounds = {}, 20000 // layers
 
     def check(**options):

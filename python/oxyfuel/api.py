@@ -188,6 +188,8 @@ class _Compiler:
                 raise GraphBreak(f"{text}{where}")
         elif kind == "bytecode":
             log("bytecode", self._name, text)
+        elif kind == "guards":
+            log("guards", f"guards of {self._name}", text)
         elif kind == "recompile":
             statistics.count("recompiles")
             log("recompiles", f"{self._name} is captured again", text)

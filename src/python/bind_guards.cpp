@@ -140,6 +140,7 @@ void bind_program(py::module_& m) {
       .def("nanoseconds", nanoseconds, py::arg("locals"), py::arg("rounds"),
            py::arg("written") = py::none(), py::arg("tensors") = true)
       .def_property_readonly("last_level", &GuardProgram::last_level)
+      .def("log_text", &GuardProgram::log_text)
       .def("text", &GuardProgram::text);
 }
 

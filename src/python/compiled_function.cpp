@@ -15,6 +15,7 @@
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
 #include "support/check.h"
+#include "support/log.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -323,6 +324,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
   if (!entry->graph) tracer->fetch.resize(tracer->example_inputs.size());
   entry->guards = std::make_shared<GuardProgram>(tracer->sources, tracer->guards, tracer->fetch);
   entry->input_count = tracer->example_inputs.size();
+  if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries->insert(self->entries->begin(), entry);
   return entry;
 }
@@ -370,11 +372,23 @@ std::shared_ptr<Entry> find_entry(CompiledFunction* self, const GlobalState& sta
   return nullptr;
 }
 
-// Why the capture that was used last does not fit.
-std::string why_not(const CompiledFunction* self, const Bound& bound) {
-  const std::shared_ptr<Entry> e = self->entries->front();
-  auto why = e->guards->why_not(bound.locals.data());
-  return why ? why->text : "the metadata of a tensor or the global state";
+// Why no capture serves this call: which guard of each fails, most recently used first, and who asked for it.
+std::string why_another(const CompiledFunction* self, const GlobalState& state,
+                        const Bound& bound) {
+  std::string out;
+  for (const auto& e : std::vector(*self->entries)) {
+    if (!out.empty()) out += '\n';
+    std::string changed = difference(state, e->state);
+    if (!changed.empty()) {
+      out += changed;
+    } else if (auto why = e->guards->why_not(bound.locals.data())) {
+      cat_to(out, why->text, why->stack.empty() ? "" : "\n", why->stack);
+      if (!why->stack.empty()) out.pop_back();  // the end of the last line
+    } else {
+      out += "nothing that can be named";
+    }
+  }
+  return out;
 }
 
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at the limit.
@@ -384,10 +398,10 @@ std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
   if (lock.waited())
     if (auto e = find_entry(self, state, bound, fetched)) return e;
   if (self->entries->size() >= self->limit) {
-    if (!std::exchange(self->limit_said, true)) say(self, "limit", why_not(self, bound));
+    if (!std::exchange(self->limit_said, true)) say(self, "limit", why_another(self, state, bound));
     return nullptr;
   }
-  if (!self->entries->empty()) say(self, "recompile", why_not(self, bound));
+  if (!self->entries->empty()) say(self, "recompile", why_another(self, state, bound));
   std::shared_ptr<Entry> e = make_entry(self, bound, raised);
   if (e && !holds(*e, state, bound, fetched))
     throw InternalError("the guards of a new capture do not hold");
@@ -523,13 +537,6 @@ PyObject* forget(PyObject* o, PyObject*) {
 
 PyObject* guards(PyObject* o, PyObject*) {
   py::list out;
-  for (const auto& e : *reinterpret_cast<CompiledFunction*>(o)->entries)
-    out.append(e->guards->text());
-  return out.release().ptr();
-}
-
-PyObject* guard_programs(PyObject* o, PyObject*) {
-  py::list out;
   for (const auto& e : *reinterpret_cast<CompiledFunction*>(o)->entries) out.append(e->guards);
   return out.release().ptr();
 }
@@ -539,12 +546,10 @@ PyObject* descriptor_get(PyObject* self, PyObject* object, PyObject*) {
   return object == nullptr || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
 }
 
-PyMethodDef methods[] = {{"reset", forget, METH_NOARGS, "Forgets every capture."},
-                         {"guards", guards, METH_NOARGS,
-                          "The guards of each capture, as text, most recently used first."},
-                         {"guard_programs", guard_programs, METH_NOARGS,
-                          "The same as GuardPrograms, for tests and measurements."},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {
+    {"reset", forget, METH_NOARGS, "Forgets every capture."},
+    {"guards", guards, METH_NOARGS, "The GuardProgram of each capture, most recently used first."},
+    {nullptr, nullptr, 0, nullptr}};
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledFunction, vectorcall), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledFunction, weakrefs), READONLY, nullptr},

@@ -9,6 +9,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#include <string>
+
 namespace oxy::python {
 
 // Settings of torch that the recording may have read; a plan holds for one state of them.
@@ -22,6 +24,9 @@ struct GlobalState {
   bool math = at::globalContext().userEnabledMathSDP();
   friend bool operator==(const GlobalState&, const GlobalState&) = default;
 };
+
+// What is not as it was: "grad mode is on, was off"; "" where all is.
+std::string difference(const GlobalState& now, const GlobalState& before);
 
 // Something listens to every op or transforms it: only the ops themselves can tell it what happens.
 inline bool is_observed() {

@@ -153,6 +153,19 @@ void InputSignature::add(const Input& input) {
   dims_.insert(dims_.end(), t.strides().begin(), t.strides().end());
 }
 
+bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept {
+  const Item& item = items_[i];
+  if (data_keys(t) != item.keys || t.dtype() != item.dtype || t.dim() != item.rank) return false;
+  const int64_t *sizes = t.sizes().data(), *strides = t.strides().data();
+  const int64_t* dims = dims_.data() + item.dims;
+  int64_t differs = options_.offsets ? t.storage_offset() ^ item.number : 0;
+  for (int32_t d = 0; d < item.rank; d++) {
+    differs |= (sizes[d] ^ dims[d]) | (strides[d] ^ dims[item.rank + d]);
+  }
+  if (differs != 0) return false;
+  return !options_.requires_grad || t.requires_grad() == item.requires_grad;
+}
+
 bool InputSignature::matches(std::span<const Input> inputs) const {
   if (inputs.size() != items_.size()) return false;
   for (size_t i = 0; i < items_.size(); i++) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <span>
 #include <string>
@@ -53,16 +52,6 @@ inline c10::DispatchKeySet data_keys(const c10::TensorImpl& t) {
          (c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
 }
 
-inline const torch::autograd::AutogradMeta* autograd_meta(const c10::TensorImpl& t) {
-  return static_cast<const torch::autograd::AutogradMeta*>(t.autograd_meta());
-}
-
-// As TensorImpl::requires_grad, without its virtual call where that can be.
-inline bool requires_grad(const torch::autograd::AutogradMeta* meta) {
-  if (meta == nullptr) return false;
-  return meta->requires_grad_ || meta->grad_fn_ || (meta->is_view_ && meta->requires_grad());
-}
-
 class InputSignature {
  public:
   struct Options {
@@ -76,7 +65,7 @@ class InputSignature {
 
   bool matches(std::span<const Input> inputs) const;
   // One input that was a tensor, sharing apart.
-  [[gnu::always_inline]] bool matches(size_t i, const c10::TensorImpl& t) const noexcept;
+  bool matches(size_t i, const c10::TensorImpl& t) const noexcept;
   // What of that tensor is not as it was, both ways: "has the sizes [1, 4], had [4, 4]"; "" where all is.
   std::string difference(size_t i, const at::Tensor& t) const;
   // What it was: "float32[4, 4], requires grad".
@@ -101,18 +90,5 @@ class InputSignature {
   std::vector<int64_t> dims_;
   StorageSharing sharing_;
 };
-
-inline bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept {
-  const Item& item = items_[i];
-  if (data_keys(t) != item.keys || t.dtype() != item.dtype || t.dim() != item.rank) return false;
-  const int64_t *sizes = t.sizes().data(), *strides = t.strides().data();
-  const int64_t* dims = dims_.data() + item.dims;
-  int64_t differs = options_.offsets ? t.storage_offset() ^ item.number : 0;
-  for (int32_t d = 0; d < item.rank; d++) {
-    differs |= (sizes[d] ^ dims[d]) | (strides[d] ^ dims[item.rank + d]);
-  }
-  if (differs != 0) return false;
-  return !options_.requires_grad || requires_grad(autograd_meta(t)) == item.requires_grad;
-}
 
 }  // namespace oxy::bridge

@@ -11,7 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from oxyfuel._C import GuardKind as K
+from oxyfuel._C import GuardLevel as Level
 from oxyfuel._C import GuardProgram, GuardSet, SourceTable
+
+import oxyfuel
 
 
 def one(kind, value, expected=None, number=0):
@@ -56,6 +59,8 @@ def test_equal_constants_that_are_other_objects():
 
 
 W = torch.nn.Parameter(torch.ones(2))
+PLAIN, STRIDED, DEEP = torch.ones(2, 3), torch.ones(2, 6)[:, :3], torch.ones(1, 2, 1, 3)
+DEEPEST = torch.ones(1, 1, 1, 1, 1, 2, 2)
 KINDS = [
     (K.TypeIs, 1, int, 0, 1.0, "L['x'] is a float, was an int"),
     (K.IdIs, W, W, 0, 3, "L['x'] is another object: 3, was <Parameter object>"),
@@ -76,6 +81,34 @@ KINDS = [
     (K.Keys, {}, (), 0, 5, "L['x'] is an int, was a dict"),
     (K.Tensor, W, W, 0, torch.ones(1), "L['x'] is a Tensor, was a Parameter"),
     (K.Tensor, W.detach(), W.detach(), 0, W * 1, "L['x'] requires grad, did not"),
+    (K.Tensor, PLAIN, PLAIN, 0, PLAIN.double(), "L['x'] is float64, was float32"),
+    (K.Tensor, PLAIN, PLAIN, 0, PLAIN[:1], "L['x'] has the sizes [1, 3], had [2, 3]"),
+    (K.Tensor, PLAIN, PLAIN, 0, PLAIN[0], "L['x'] has the sizes [3], had [2, 3]"),
+    (K.Tensor, PLAIN, PLAIN, 0, STRIDED, "L['x'] has the strides [6, 1], had [3, 1]"),
+    (
+        K.Tensor,
+        PLAIN,
+        PLAIN,
+        0,
+        torch.ones(3, 3)[1:],
+        "L['x'] begins at element 3 of its storage, began at 0",
+    ),
+    (
+        K.Tensor,
+        DEEP,
+        DEEP,
+        0,
+        DEEP[:, :, :, :1],
+        "L['x'] has the sizes [1, 2, 1, 1], had [1, 2, 1, 3]",
+    ),
+    (
+        K.Tensor,
+        DEEPEST,
+        DEEPEST,
+        0,
+        DEEPEST.mT,
+        "L['x'] has the strides [4, 4, 4, 4, 4, 1, 2], had [4, 4, 4, 4, 4, 2, 1]",
+    ),
 ]
 
 
@@ -220,6 +253,43 @@ class World:
 GLOBALS = {"flag": "on"}
 
 
+def share_storage(w):
+    w.model[1].weight.data = w.model[0].weight.data
+
+
+def swap_data(w):
+    a, b = w.model[0].weight, w.model[1].weight
+    a.data, b.data = b.data, a.data
+
+
+def in_place(method, *args):
+    def change(w):
+        with torch.no_grad():
+            getattr(w.model[0].weight, method)(*args)
+
+    return change
+
+
+def new_data(make):
+    def change(w):
+        w.model[0].weight.data = make(w.model[0].weight.data)
+
+    return change
+
+
+def swap_tensors(w):
+    torch.utils.swap_tensors(w.model[0].weight, torch.nn.Parameter(torch.ones(3, 2)))
+
+
+def resize(w):
+    w.model[0].weight.requires_grad_(False).resize_(1, 2).requires_grad_()
+
+
+def reorder_modules(w):
+    modules = w.model._modules
+    modules["0"] = modules.pop("0")
+
+
 def other_parameter(w):
     w.model[0].weight = torch.nn.Parameter(torch.ones(2, 2))
 
@@ -270,6 +340,47 @@ CHANGES = {  # what it does, whether the guards then hold, how it is undone
     "plain tensor as parameter": (
         lambda w: w.model[1]._parameters.__setitem__("weight", torch.ones(2, 2)),
         False,
+        None,
+    ),
+    "parameters replaced": (
+        lambda w: w.model[1]._parameters.__setitem__(
+            "weight", torch.nn.Parameter(torch.ones(2, 2))
+        ),
+        True,
+        None,
+    ),
+    "parameter of another shape": (
+        lambda w: w.model[1]._parameters.__setitem__(
+            "weight", torch.nn.Parameter(torch.ones(2, 3))
+        ),
+        False,
+        None,
+    ),
+    "deleted parameter": (lambda w: w.model[1].__delattr__("weight"), False, None),
+    "no parameter": (lambda w: setattr(w.model[1], "weight", None), False, None),
+    "data": (new_data(torch.clone), True, None),
+    "data of another dtype": (new_data(torch.Tensor.double), False, None),
+    "data of another shape": (new_data(lambda t: t[:1]), False, None),
+    "transposed data": (new_data(torch.t), False, None),
+    "data with an offset": (new_data(lambda t: torch.ones(3, 2)[1:]), False, None),
+    "swapped data": (swap_data, True, None),
+    "shared data": (share_storage, False, None),
+    "resize_": (resize, False, None),
+    "set_": (in_place("set_", torch.ones(2, 2)), True, None),
+    "set_ of another shape": (in_place("set_", torch.ones(4)), False, None),
+    "t_": (in_place("t_"), False, in_place("t_")),
+    "written": (in_place("zero_"), True, None),
+    "swap_tensors": (swap_tensors, False, None),
+    "module.double": (lambda w: w.model.double(), False, lambda w: w.model.float()),
+    "order of the modules": (reorder_modules, False, None),
+    "a name that shadows a submodule": (
+        lambda w: w.model[0].__dict__.__setitem__("forward", abs),
+        False,
+        lambda w: w.model[0].__dict__.pop("forward"),
+    ),
+    "_parameters": (
+        lambda w: setattr(w.model[1], "_parameters", dict(w.model[1]._parameters)),
+        True,
         None,
     ),
     "tied": (lambda w: setattr(w.model[1], "weight", w.model[0].weight), False, None),
@@ -376,7 +487,7 @@ def test_random_changes(steps):
             try:
                 if act:
                     act(w)
-            except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+            except (AttributeError, KeyError, IndexError, RuntimeError, TypeError, ValueError):
                 pass  # an earlier change took away what this one wants
             for _ in range(checks):
                 w.agree()
@@ -419,6 +530,171 @@ def test_changes_that_write_no_dict():
     items[0] = 1
     found.append(p.check(roots) is not None)
     assert found == [True] * 3 + [False, True, True] * 2 + [False, True] * 4
+
+
+def twice(p, *locals_):
+    """Whether all holds, and what the second of two checks needed to see that; writes no dict in between."""
+    p.check(locals_)
+    found = p.check(locals_)
+    return found is not None, p.last_level
+
+
+def test_levels():
+    w, noise = World(), {}
+    p, roots = w.program, w.locals()
+    assert twice(p, *roots) == (True, Level.NothingWritten)
+    for change, level in (
+        (lambda: noise.update(a=object()), Level.DictsWritten),
+        (lambda: setattr(w.o, "noise", 1), Level.DictsWritten),
+        (lambda: setattr(w.model[0], "noise", 1), Level.DictsWritten),
+        (lambda: setattr(Plain(), "__class__", Other), Level.ObjectsChanged),
+        (lambda: setattr(Plain(), "__dict__", {}), Level.ObjectsChanged),
+        (lambda: setattr(w, "o", Plain()) or setattr(w, "o", roots[1]), Level.DictsWritten),
+    ):
+        change()
+        assert p.check(roots) is not None and p.last_level == level
+        assert twice(p, *roots) == (True, Level.NothingWritten)
+    w.o.__dict__ = dict(w.o.__dict__)  # another dict: what hung on the old one is looked up again
+    assert p.check(roots) is not None and p.last_level == Level.Walk
+    assert twice(p, *roots) == (True, Level.NothingWritten)
+
+
+def test_levels_of_a_deep_model():
+    """However many layers: nothing but the argument is looked at where no dict was written."""
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.linear = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.linear(self.norm(x))
+
+    def run(model, x):
+        return model(x)
+
+    model, x = torch.nn.Sequential(*(Block() for _ in range(4))), torch.randn(2, 4)
+    compiled = oxyfuel.compile(run, backend="eager")
+    with torch.no_grad():
+        compiled(model, x)
+        (p,) = compiled.guards()
+        for change in (
+            lambda: None,
+            lambda: torch.ones(1),
+            lambda: model(x),
+            lambda: compiled(model, x),
+        ):
+            change()
+            assert twice(p, model, x) == (True, Level.NothingWritten)
+    model[2].norm.eps = 1e-3
+    assert not agree(p, model, x)
+
+
+class Raising(torch.nn.Module, Exception):
+    """Its __dict__ can be set through Exception's setter as well as through Module's."""
+
+
+class WithSlot:
+    __slots__ = ("__dict__",)
+
+
+@pytest.mark.parametrize("cls", [torch.nn.Module, Raising, WithSlot, Plain, RuntimeError])
+def test_another_dict_or_class_deep_inside(cls):
+    """No version tells of it, and nothing else happens in between."""
+
+    class Sub(cls):
+        __slots__ = ()
+
+    holder, other = Plain(), cls()
+    holder.one = cls()
+    holder.one.depth, other.depth = 1, 2
+    one, wrong, right = holder.one, other.__dict__, holder.one.__dict__
+    t, g = SourceTable(), GuardSet()
+    source = attr(t, t.local(0, "x"), "one")
+    g.add(K.TypeIs, source, cls)
+    g.add(K.Equals, attr(t, source, "depth"), 1)
+    p = GuardProgram(t, g)
+    roots, found, can_change_class = (holder,), [], cls is not RuntimeError
+    setters = [
+        base.__dict__["__dict__"].__set__ for base in cls.__mro__ if "__dict__" in vars(base)
+    ]
+    assert len(setters) == 1 + (cls is Raising)
+    for setter in setters:
+        for value in (right, wrong, wrong, right, right):
+            setter(one, value)
+            found.append(p.check(roots) is not None)
+    assert found == [True, False, False, True, True] * len(setters)
+    if can_change_class:
+        found = []
+        for value in (Sub, Sub, cls, cls):
+            object.__setattr__(one, "__class__", value)
+            found.append(p.check(roots) is not None)
+        assert found == [False, False, True, True]
+
+
+def test_modules_at_the_addresses_of_others():
+    """A layer dies and another is made where it lay."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    t, g = SourceTable(), GuardSet()
+    modules = attr(t, t.local(0, "model"), "_modules")
+    for name in "01":
+        layer = t.dict_item(modules, name)
+        g.add(K.LacksKey, t.instance_dict(layer), "mark")
+        g.add(K.Equals, attr(t, layer, "in_features"), 2)
+        weight = t.dict_item(attr(t, layer, "_parameters"), "weight")
+        g.add(K.Tensor, weight, model[int(name)].weight)
+    p = GuardProgram(t, g)
+    found = set()
+    for i in range(300):
+        assert agree(p, model)
+        model[1] = torch.nn.Linear(2 + (i % 7 == 3), 2)
+        if i % 5 == 2:
+            model[1].mark = i
+        if i % 11 == 4:
+            model[1].weight.data = torch.ones(3, 3)
+        found.add(agree(p, model))
+        model[1] = torch.nn.Linear(2, 2)
+    assert found == {True, False}
+
+
+def test_storages_that_meet():
+    t, g = SourceTable(), GuardSet()
+    tensors = [torch.ones(4) for _ in range(20)]
+    for i, x in enumerate(tensors):
+        g.add(K.Tensor, t.item(t.local(0, "x"), i), x)
+    tensors[3] = tensors[2].view(4)
+    assert not agree(GuardProgram(t, g), tensors)
+    p = GuardProgram(t, g)
+    for i in range(20):
+        tensors[i] = torch.ones(4)
+        if i >= 3:
+            assert agree(p, tensors)  # one storage is another than the last time
+    kept = list(tensors)
+    for i, j in ((0, 19), (7, 8), (19, 0)):
+        tensors[i] = kept[j].view(4)
+        assert not agree(p, tensors) and not agree(p, tensors)
+        low, high = sorted((i, j))
+        text = f"L['x'][{low}] and L['x'][{high}] share memory, did not"
+        assert p.why_not((tensors,)) == (high, text)
+        tensors[i] = kept[i]
+        assert agree(p, tensors)
+    tensors[:] = [x.clone() for x in kept]  # all of them are others
+    assert agree(p, tensors)
+
+
+def test_storages_that_part():
+    base = torch.ones(4)
+    t, g = SourceTable(), GuardSet()
+    for i, name in enumerate("xyz"):
+        g.add(K.Tensor, t.local(i, name), [base, base.view(4), torch.ones(4)][i])
+    p = GuardProgram(t, g)
+    apart, both = torch.ones(4), torch.ones(4)
+    for _ in range(3):
+        assert agree(p, base, base.view(4), torch.ones(4))
+        assert agree(p, both, both.view(4), apart)
+        assert not agree(p, base, apart, torch.ones(4))
+        assert p.why_not((base, apart, both))[1] == "L['x'] and L['y'] share no memory, did"
+        assert not agree(p, base, base.view(4), base)
 
 
 def test_fresh_arguments_and_reused_addresses():

@@ -262,3 +262,88 @@ def test_the_transformed_graph_lowers_to_the_loops_that_were_shown(tmp_path):
     assert without_comments(loops) == without_comments(shown)
     kernels = parse_back(tool("oxy-lower"), folder / "aten_graph_transformed.txt", "--to=schedule")
     assert kernels.startswith((folder / "schedule.txt").read_text().split("\n")[0])
+
+
+def test_guards_are_shown_with_who_asked(capfd):
+    scale = torch.nn.Linear(3, 3)
+
+    def f(x, options):
+        y = scale(x)
+        return y * 2 if options["double"] else y
+
+    oxyfuel.set_logs("guards")
+    oxyfuel.compile(f)(torch.ones(2, 3), {"double": True})
+    text = artifact_texts(capfd.readouterr().err)["guards"]
+    groups = [part.split("\n      ") for part in re.split(r"\n(?=  File)", text)]
+    asked = {guard: group[0] for group in groups for guard in group[1:]}
+    mine = f'File "{__file__}", line {f.__code__.co_firstlineno + 2}, in f'
+    assert mine in asked["Equals    L['options']['double'] == True"]
+    weight = next(g for g in asked if g.startswith("Tensor    ") and "weight" in g)
+    assert weight.endswith("is a Parameter, float32[3, 3], strides [3, 1], requires grad")
+    assert "in f" in asked[weight] and "in forward" in asked[weight]
+
+
+RECOMPILATIONS = [  # what is different in the second call, and what is said of it
+    (lambda x: x[:1], "L['x'] has the sizes [1, 3], had [2, 3]"),
+    (lambda x: x.double(), "L['x'] is float64, was float32"),
+    (lambda x: torch.ones(3, 2).t(), "L['x'] has the strides [1, 2], had [3, 1]"),
+    (lambda x: torch.ones(3, 3)[1:], "L['x'] begins at element 3 of its storage, began at 0"),
+    (lambda x: x.clone().requires_grad_(), "L['x'] requires grad, did not"),
+    (torch.nn.Parameter, "L['x'] is a Parameter, was a Tensor"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), RECOMPILATIONS, ids=[r[1] for r in RECOMPILATIONS])
+def test_a_recompilation_says_which_tensor_and_what_of_it(change, said, capfd):
+    def f(x):
+        return x + 1
+
+    compiled, x = oxyfuel.compile(f), torch.ones(2, 3)
+    oxyfuel.set_logs("recompiles")
+    compiled(x)
+    compiled(change(x))
+    text = artifact_texts(capfd.readouterr().err)["recompiles"]
+    assert said in text.splitlines()
+    assert f'  File "{__file__}", line {f.__code__.co_firstlineno + 1}, in f' in text.splitlines()
+
+
+def test_a_recompilation_says_what_of_the_global_state(capfd):
+    compiled, x = oxyfuel.compile(lambda x: x + 1), torch.ones(2, 3)
+    oxyfuel.set_logs("recompiles")
+    compiled(x)
+    with torch.autocast("cpu", dtype=torch.float16):
+        compiled(x)
+    with torch.enable_grad():
+        compiled(x)
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.set_default_dtype(torch.float64)
+        compiled(x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_default_dtype(torch.float32)
+    first, second, third = capfd.readouterr().err.split("[oxyfuel recompiles]")[1:]
+    assert (
+        "autocast on the CPU is on, was off; autocast's dtype on the CPU is float16, was bfloat16"
+        in first
+    )
+    assert second.splitlines()[1] == "autocast on the CPU is off, was on; " + (
+        "autocast's dtype on the CPU is bfloat16, was float16; grad mode is on, was off"
+    )
+    assert "grad mode is on, was off" in second.splitlines()
+    assert (
+        "the default dtype is float64, was float32; use_deterministic_algorithms is on, was off"
+        in third
+    )
+
+
+def test_a_recompilation_speaks_of_every_capture(capfd):
+    compiled = oxyfuel.compile(lambda x, y: x + y)
+    oxyfuel.set_logs("recompiles")
+    a, b = torch.ones(2), torch.ones(3)
+    compiled(a, a.clone())
+    compiled(b, b.clone())
+    compiled(a, a)
+    last = capfd.readouterr().err.split("[oxyfuel recompiles]")[-1].splitlines()
+    said = [line for line in last if line.startswith("L[")]
+    assert said == ["L['x'] has the sizes [2], had [3]", "L['y'] is L['x']"]

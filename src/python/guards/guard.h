@@ -46,9 +46,9 @@ class Fetched {
   ~Fetched() { clear(); }
 
   void reserve(size_t n) { objects_.reserve(n); }
-  void add(PyObject* o) { objects_.push_back(Py_XNewRef(o)); }
+  void add(PyObject* o) { objects_.push_back(Py_NewRef(o)); }
   void clear() {
-    for (PyObject* o : objects_) Py_XDECREF(o);
+    for (PyObject* o : objects_) Py_DECREF(o);
     objects_.clear();
   }
   std::span<PyObject* const> objects() const { return {objects_.data(), objects_.size()}; }

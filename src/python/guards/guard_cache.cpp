@@ -35,21 +35,12 @@ bool is_type_with_version(PyObject* value) {
 
 GuardCache::GuardCache(const GuardWalk& walk)
     : walk_(walk),
-      sharing_(walk.tensors().sharing()),
+      tensors_(walk),
       stable_(walk.sources().size()),
       node_(walk.sources().size()),
       moves_(walk.sources().size()) {
   count_object_changes();
   for (uint32_t i = 0; i < walk.nodes().size(); ++i) node_[walk.nodes()[i].id.index] = i;
-  for (uint32_t g : walk.tensor_guards()) {
-    const Guard& guard = walk.guards()[g];
-    tensor_guards_.push_back({guard.source.index, guard.expected.ptr()});
-  }
-  storages_.resize(tensor_guards_.size());
-  while (fetched_tensors_ < std::min(walk.fetch().size(), tensor_guards_.size()) &&
-         walk.fetch()[fetched_tensors_].index == tensor_guards_[fetched_tensors_].source) {
-    ++fetched_tensors_;
-  }
 }
 
 int GuardCache::traverse(visitproc visit, void* arg) const {
@@ -113,7 +104,7 @@ void GuardCache::keep(GuardWalk::Values& values, Temporaries& made) {
   for (uint32_t i = 0; i < walk_.nodes().size(); ++i) add_steps(i);
   first_step_.push_back(static_cast<uint32_t>(steps_.size()));
   for (const WalkNode& node : walk_.nodes()) add_live_guards(node);
-  kept_ = true;
+  kept_ = values_moved_ = true;
 }
 
 void GuardCache::add_live_guards(const WalkNode& node) {
@@ -240,6 +231,7 @@ bool GuardCache::same_as_before(const WalkNode& node, Temporaries& made) {
     bool leaf = node.children.empty() && !node.compared && !has_step;
     if (!leaf || (now && PyDict_Check(now))) return false;
     before = now;
+    values_moved_ = true;
   }
   if (!now) return node.may_miss && walk_.guards_hold(node, values_);
   if (!same_steps(node) || !walk_.guards_hold(node, values_)) return false;
@@ -309,37 +301,9 @@ bool GuardCache::live_guards_hold() const {
   return true;
 }
 
-// A tensor is half a dozen cache lines in three places, and a model has hundreds: waiting for them is what takes the time.
-void GuardCache::prefetch(size_t tensor) const {
-  if (tensor >= tensor_guards_.size()) return;
-  const TensorGuard& g = tensor_guards_[tensor];
-  __builtin_prefetch(g.object, 1);
-  const char* impl = reinterpret_cast<const char*>(g.impl);
-  for (size_t line = 0; line < sizeof(c10::TensorImpl); line += 64) __builtin_prefetch(impl + line);
-  __builtin_prefetch(&g.meta->requires_grad_);
-}
-
 bool GuardCache::check_tensors(Fetched& fetched) {
-  constexpr size_t kAhead = 8;
-  const bridge::InputSignature& expected = walk_.tensors();
-  fetched.reserve(walk_.fetch().size());
-  for (size_t i = 0; i < tensor_guards_.size(); ++i) {
-    prefetch(i + kAhead);
-    TensorGuard& g = tensor_guards_[i];
-    PyObject* tensor = values_[g.source];
-    if (!tensor || reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != g.type) return false;
-    const c10::TensorImpl& impl = *THPVariable_Unpack(tensor).unsafeGetTensorImpl();
-    if (!expected.matches(i, impl)) return false;
-    storages_[i] = bridge::storage_of(impl);
-    g.object = tensor;
-    g.impl = &impl;
-    g.meta = bridge::autograd_meta(impl);
-    if (i < fetched_tensors_) fetched.add(tensor);
-  }
-  for (size_t i = fetched_tensors_; i < walk_.fetch().size(); ++i) {
-    fetched.add(value(walk_.fetch()[i]));
-  }
-  return sharing_.matches_again(storages_);
+  if (std::exchange(values_moved_, false)) tensors_.keep(values_, stable_);
+  return tensors_.check(values_, fetched);
 }
 
 }  // namespace oxy::python

@@ -11,7 +11,7 @@
 // they were, the version is renewed (a module that counts its calls, globals that a loop at module level writes).
 #pragma once
 
-#include "python/guards/guard_walk.h"
+#include "python/guards/tensor_checks.h"
 
 namespace oxy::python {
 
@@ -59,15 +59,6 @@ class GuardCache {
     uint32_t step;
     uint32_t tags;  // those before it
   };
-  struct TensorGuard {
-    uint32_t source;
-    PyObject* type;
-    // Where things lay the last time: only ever prefetched.
-    PyObject* object = nullptr;
-    const c10::TensorImpl* impl = nullptr;
-    const torch::autograd::AutogradMeta* meta = nullptr;
-  };
-
   // Building.
   PyObject* value(SourceId id) const { return values_[id.index]; }
   bool stable(SourceId id) const { return stable_[id.index]; }
@@ -81,7 +72,6 @@ class GuardCache {
 
   // Checking.
   bool live_guards_hold() const;
-  void prefetch(size_t tensor) const;
   Verdict check_live(const Step& step, PyObject* const* locals, Temporaries& made);
   Verdict check_anchor(Step& step, PyObject* const* locals, Temporaries& made);
   Verdict check_everything(PyObject* const* locals, Temporaries& made);
@@ -102,11 +92,8 @@ class GuardCache {
   std::vector<Anchor> anchors_;
   std::vector<uint32_t> live_guards_;
   std::vector<uint32_t> class_guards_;  // covered by the count of assignments to __class__
-  std::vector<TensorGuard> tensor_guards_;
-  size_t fetched_tensors_ =
-      0;  // how many of fetch() are, in order, the sources of the first Tensor guards
-  std::vector<const void*> storages_;
-  bridge::StorageSharing sharing_;
+  TensorChecks tensors_;
+  bool values_moved_ = false;   // a stable source has got another value
   std::vector<bool> stable_;    // by source
   std::vector<uint32_t> node_;  // by source
   std::vector<uint8_t> moves_;  // by source: how often a live one was another object than before

@@ -25,7 +25,7 @@ GuardProgram::Failure sharing_failure(const GuardWalk& walk, const GuardWalk::Va
   uint32_t a = walk.tensor_guards()[i], b = walk.tensor_guards()[j];
   auto name = [&](uint32_t g) { return walk.sources().text(walk.guards()[g].source); };
   const char* what = sharing.shared(i, j) ? " share no memory, did" : " share memory, did not";
-  return {b, cat(name(a), " and ", name(b), what)};
+  return {b, cat(name(a), " and ", name(b), what), stack_text(walk.guards()[b].stack)};
 }
 
 }  // namespace
@@ -121,11 +121,12 @@ std::optional<GuardProgram::Failure> GuardProgram::why_not(PyObject* const* loca
   Temporaries made;
   walk.evaluate_all(locals, values, made);
   for (size_t i = 0; i < walk.guards().size(); ++i) {
-    if (!walk.guard_holds(i, values)) return Failure{i, failure_text(walk, i, values)};
+    if (walk.guard_holds(i, values)) continue;
+    return Failure{i, failure_text(walk, i, values), stack_text(walk.guards()[i].stack)};
   }
   for (const WalkNode& node : walk.nodes()) {
     if (values[node.id.index] || node.may_miss) continue;
-    return Failure{walk.guards().size(), cat(walk.sources().text(node.id), " is gone")};
+    return Failure{walk.guards().size(), cat(walk.sources().text(node.id), " is gone"), ""};
   }
   if (!walk.sharing_holds(values)) return sharing_failure(walk, values);
   return std::nullopt;
@@ -135,6 +136,8 @@ int GuardProgram::traverse(visitproc visit, void* arg) const {
   if (int stop = impl_->walk.traverse(visit, arg)) return stop;
   return impl_->cache.traverse(visit, arg);
 }
+
+std::string GuardProgram::log_text() const { return guard_log(impl_->walk); }
 
 std::string GuardProgram::text() const {
   std::string out;

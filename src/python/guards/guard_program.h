@@ -40,15 +40,17 @@ class GuardProgram {
   bool check_structure(PyObject* const* locals);
 
   struct Failure {
-    size_t guard;      // position in the set
-    std::string text;  // "L['x'] is a float, was an int", with both values
+    size_t guard;       // position in the set
+    std::string text;   // "L['x'] is a float, was an int", with both values
+    std::string stack;  // of the user, that asked for the guard: a line a frame
   };
   // The first guard that does not hold, for a human. Nothing if all do.
   std::optional<Failure> why_not(PyObject* const* locals) const;
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
-  std::string text() const;  // a guard a line, with the user's line that asked for it
+  std::string log_text() const;  // all guards with their kinds and the user's stack
+  std::string text() const;      // a guard a line, with the user's line that asked for it
 
  private:
   struct Impl;

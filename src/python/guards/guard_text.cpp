@@ -3,6 +3,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "support/check.h"
 #include "support/text.h"
 
@@ -100,6 +102,34 @@ std::string length_failure(const std::string& name, const Guard& guard, PyObject
   return cat(name, " has length ", length, ", had ", guard.number);
 }
 
+const char* kind_name(GuardKind kind) {
+  switch (kind) {
+    case GuardKind::TypeIs:
+      return "TypeIs";
+    case GuardKind::IdIs:
+      return "IdIs";
+    case GuardKind::Equals:
+      return "Equals";
+    case GuardKind::Length:
+      return "Length";
+    case GuardKind::HasKey:
+      return "HasKey";
+    case GuardKind::LacksKey:
+      return "LacksKey";
+    case GuardKind::Keys:
+      return "Keys";
+    case GuardKind::Tensor:
+      return "Tensor";
+    case GuardKind::Missing:
+      return "Missing";
+    case GuardKind::SameAs:
+      return "SameAs";
+    case GuardKind::NotSameAs:
+      return "NotSameAs";
+  }
+  OXY_FAIL("guard kind");
+}
+
 std::string missing_text(const SourceTable& sources, const Guard& guard) {
   const Source& s = sources[guard.source];
   return cat(sources.text(s.base), " has no attribute ", py::cast<std::string>(py::str(s.key)));
@@ -173,6 +203,29 @@ std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::V
       return cat(name, " is now ", sources.text(guard.other));
   }
   OXY_FAIL("guard kind");
+}
+
+std::string stack_text(const std::vector<ir::Frame>& stack) {
+  std::string out;
+  for (const ir::Frame& f : stack) {
+    cat_to(out, "  File \"", f.file, "\", line ", f.line, ", in ", f.function, "\n");
+    if (!f.code.empty()) cat_to(out, "    ", f.code, "\n");
+  }
+  return out;
+}
+
+std::string guard_log(const GuardWalk& walk) {
+  constexpr size_t kWidth = 10;
+  std::string out, last;
+  for (size_t i = 0; i < walk.guards().size(); ++i) {
+    const Guard& guard = walk.guards()[i];
+    std::string stack = stack_text(guard.stack), kind = kind_name(guard.kind);
+    if (stack != last) out += stack;
+    kind.resize(std::max(kind.size(), kWidth), ' ');
+    cat_to(out, "      ", kind, guard_text(walk, i), "\n");
+    last = std::move(stack);
+  }
+  return out;
 }
 
 }  // namespace oxy::python
