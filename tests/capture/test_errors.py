@@ -1,0 +1,525 @@
+"""Bad input, errors, interrupts and threads: a compiled function does what Python does."""
+
+import contextlib
+import signal
+import sys
+import threading
+import traceback
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import oxyfuel
+
+X = torch.ones(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    with torch.no_grad():
+        yield
+
+
+def raised_by(call):
+    """(class, message, the lines of this file in the traceback) of what a call raises."""
+    with pytest.raises(BaseException) as caught:
+        call()
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    here = [(f.name, f.line) for f in frames if f.filename == __file__]
+    return (
+        type(caught.value),
+        str(caught.value),
+        [f for f in here if f[0] in f[1] or f[0] != "call"],
+    )
+
+
+def state_of_torch():
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_cache_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.get_rng_state().tolist(),
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._len_torch_function_stack(),
+        torch.is_anomaly_enabled(),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ compile's arguments
+
+
+@pytest.mark.parametrize("model", [3, "text", [], torch.ones(2)], ids=lambda m: type(m).__name__)
+def test_not_callable(model):
+    with pytest.raises(
+        TypeError, match=f"takes a function or a module, not a {type(model).__name__}"
+    ):
+        oxyfuel.compile(model)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, names",
+    [
+        ({"backend": "inductor"}, ValueError, "aot_eager, eager, native"),
+        ({"backend": 3}, ValueError, "aot_eager, eager, native"),
+        ({"mode": "fast"}, ValueError, "default, reduce-overhead, max-autotune"),
+        ({"options": {"no_such": 1}}, ValueError, "threads"),
+        ({"options": {"threads": "many"}}, ValueError, "threads"),
+        ({"options": 3}, TypeError, "options"),
+        ({"dynamic": 3}, TypeError, "None, True or False"),
+        ({"fullgraph": "yes"}, TypeError, "fullgraph"),
+        ({"mode": "default", "options": {"strict": True}}, ValueError, "mode and options"),
+        ({"no_such": 3}, TypeError, "no_such"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_name_the_good_ones(arguments, error, names):
+    with pytest.raises(error, match=names):
+        oxyfuel.compile(len, **arguments)
+
+
+def test_a_backend_that_fails_says_so():
+    def broken(gm, inputs):
+        raise ZeroDivisionError("the backend's own")
+
+    with pytest.raises(ZeroDivisionError, match="the backend's own"):
+        oxyfuel.compile(lambda x: x + 1, backend=broken)(X)
+    with pytest.raises(TypeError, match="backend returned a int, not a callable"):
+        oxyfuel.compile(lambda x: x + 1, backend=lambda gm, inputs: 3)(X)
+
+
+def test_fullgraph_says_reason_place_and_hint():
+    def inner(x):
+        return x + 1 if x.sum() > 0 else x
+
+    def f(x):
+        return inner(x * 2)
+
+    with pytest.raises(oxyfuel.GraphBreak) as e:
+        oxyfuel.compile(f, fullgraph=True)(X)
+    text = str(e.value)
+    assert "the truth of a tensor" in text and "hint: " in text
+    line = inner.__code__.co_firstlineno + 1
+    assert f'File "{__file__}", line {line}, in inner' in text and "in f\n" in text
+
+
+# ------------------------------------------------------------------------------------------------- the user's errors
+
+
+def wrong_shapes(x):
+    y = x + 1
+    return y @ x
+
+
+def wrong_dtypes(x):
+    return torch.bitwise_and(x, x)
+
+
+def wrong_devices(x):
+    return x + torch.ones(2, 3, device="meta")
+
+
+def wrong_attribute(x):
+    return x.no_such_attribute
+
+
+def wrong_argument(x):
+    return torch.softmax(x, dim=7)
+
+
+def wrong_index(x):
+    return x[5]
+
+
+def wrong_unpacking(x):
+    a, b, c, d = x.unbind(1)
+    return a
+
+
+def unknown_name(x):
+    return x + no_such_name  # noqa: F821
+
+
+def unbound(x):
+    if x.dim() == 7:
+        y = x
+    return y
+
+
+def fails_in_except(x):
+    try:
+        return x @ x
+    except RuntimeError as e:
+        raise ValueError("from the handler") from e
+
+
+def fails_in_with(x):
+    with torch.no_grad(), contextlib.suppress(KeyError):
+        y = x.view(7)
+    return y
+
+
+def fails_in_finally(x):
+    try:
+        y = x + 1
+    finally:
+        x.view(7)
+    return y
+
+
+def fails_after_a_break(x):
+    if x.sum() > 100:
+        return x
+    return x.view(7)
+
+
+def leaves(x):
+    raise SystemExit(3)
+
+
+def asserts(x):
+    assert x.dim() == 3, f"dimension {x.dim()}"
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        wrong_shapes,
+        wrong_dtypes,
+        wrong_devices,
+        wrong_attribute,
+        wrong_argument,
+        wrong_index,
+        wrong_unpacking,
+        unknown_name,
+        unbound,
+        fails_in_except,
+        fails_in_with,
+        fails_in_finally,
+        fails_after_a_break,
+        leaves,
+        asserts,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_the_user_s_error_is_eager_s(function):
+    before = state_of_torch()
+    compiled = oxyfuel.compile(function)
+    expected = raised_by(lambda: function(X))
+    for _ in range(2):
+        assert raised_by(lambda: compiled(X)) == expected
+        assert state_of_torch() == before
+    assert oxyfuel.stats()["fallbacks"] == 0
+
+
+def test_wrong_arguments_are_the_function_s_own_error():
+    def f(a, b, *, c=1):
+        return a
+
+    compiled = oxyfuel.compile(f)
+    for args, kwargs in [((X,), {}), ((X, X, X), {}), ((X, X), {"d": 1}), ((X,), {"a": X})]:
+        assert (
+            raised_by(lambda: compiled(*args, **kwargs))[:2]
+            == raised_by(lambda: f(*args, **kwargs))[:2]
+        )
+
+
+def test_caught_errors():
+    def f(x, n):
+        try:
+            y = x.view(n)
+        except RuntimeError as e:
+            y = x * 0
+            said = str(e)
+        else:
+            said = "fine"
+        finally:
+            y = y + 1
+        return y, said
+
+    compiled = oxyfuel.compile(f)
+    for n in (7, 6, 7):
+        (y, said), (expected, text) = compiled(X, n), f(X, n)
+        assert torch.equal(y, expected) and said == text
+
+
+# --------------------------------------------------------------------------------------------------------- recursion
+
+
+def depth_of(x, n):
+    return x if n == 0 else depth_of(x, n - 1) + 1
+
+
+def for_ever(x):
+    return for_ever(x + 1)
+
+
+def test_a_deep_chain_works():
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(3000)
+    try:
+        compiled = oxyfuel.compile(depth_of)
+        for _ in range(2):
+            assert torch.equal(compiled(X, 1000), X + 1000)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_endless_recursion_raises_as_in_eager():
+    compiled = oxyfuel.compile(for_ever)
+    for _ in range(2):
+        with pytest.raises(RecursionError):
+            compiled(X)
+    calls_itself = oxyfuel.compile(lambda x: calls_itself(x + 1))
+    with pytest.raises(RecursionError):
+        calls_itself(X)
+    assert torch.equal(oxyfuel.compile(lambda x: x + 1)(X), X + 1)
+
+
+# --------------------------------------------------------------------------------------------------------- interrupts
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Interrupted])
+def test_an_interrupt_ends_a_capture_and_changes_nothing(error):
+    class Counted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x, n):
+            self.calls += 1
+            with torch.enable_grad():
+                try:
+                    while n > 0:
+                        n = n - 1
+                except (KeyboardInterrupt, Interrupted):
+                    n = -1
+            return x + n
+
+    def interrupt(*_):
+        raise error
+
+    module = Counted()
+    compiled = oxyfuel.compile(module)
+    before = state_of_torch()
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(error):
+            compiled(X, 1_000_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert module.calls == 0 and state_of_torch() == before
+    assert torch.equal(compiled(X, 3), X) and module.calls == 1
+
+
+def test_the_user_s_own_keyboard_interrupt():
+    def f(x):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            return x + 1
+
+    assert torch.equal(oxyfuel.compile(f)(X), X + 1)
+
+
+# ------------------------------------------------------------------------------------------------------------ threads
+
+
+def test_threads_capture_and_call_one_function():
+    def f(x, scale):
+        y = x
+        for _ in range(20):
+            y = torch.nn.functional.gelu(y * scale) + x
+        return {"y": y, "n": x.shape[0]}
+
+    sizes = (2, 3, 4, 5)
+    inputs = {n: torch.randn(n, 8) for n in sizes}
+    expected = {n: f(inputs[n], 0.5)["y"] for n in sizes}
+    for _ in range(3):
+        compiled = oxyfuel.compile(f)
+        oxyfuel.reset()
+        start, errors = threading.Barrier(16), []
+
+        def work(k):
+            try:
+                with torch.no_grad():
+                    start.wait()
+                    for i in range(40):
+                        n = sizes[(i + k) % 4]
+                        out = compiled(inputs[n], 0.5)
+                        assert out["n"] == n
+                        torch.testing.assert_close(out["y"], expected[n])
+            except BaseException as e:
+                errors.append(e)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(16)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not errors, errors[0]
+        assert oxyfuel.stats()["graphs"] == 4
+
+
+def test_reset_while_others_call():
+    compiled = oxyfuel.compile(lambda x: torch.relu(x) + 1)
+    stop, errors = threading.Event(), []
+
+    def work():
+        try:
+            with torch.no_grad():
+                while not stop.is_set():
+                    assert torch.equal(compiled(X), X + 1)
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for _ in range(50):
+        compiled.reset()
+    stop.set()
+    for t in threads:
+        t.join()
+    assert not errors, errors[0]
+
+
+# --------------------------------------------------------------------------------------------------- the state of torch
+
+
+def breaks_in_no_grad(x):
+    with torch.enable_grad():
+        with torch.no_grad():
+            y = x + 1
+            if y.sum() > 0:
+                y = y * 2
+    return y
+
+
+def breaks_in_autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.T
+        y.tolist()
+        z = y @ y
+    return z
+
+
+def autocast_without_a_break(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.T
+    return y, x @ x.T
+
+
+def changes_threads(x):
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    y = x + torch.get_num_threads()
+    torch.set_num_threads(before)
+    return y
+
+
+def changes_default_dtype(x):
+    torch.set_default_dtype(torch.float64)
+    try:
+        return torch.ones(2, 3) + x
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def seeds(x):
+    noise = torch.rand(2, 3)
+    torch.manual_seed(5)
+    return x + noise + torch.rand(2, 3)
+
+
+def in_inference_mode(x):
+    with torch.inference_mode():
+        y = x + 1
+    return y.is_inference(), y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        breaks_in_no_grad,
+        breaks_in_autocast,
+        autocast_without_a_break,
+        changes_threads,
+        changes_default_dtype,
+        seeds,
+        in_inference_mode,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_the_state_of_torch_is_as_after_eager(function):
+    compiled = oxyfuel.compile(function)
+    for _ in range(2):
+        torch.manual_seed(1)
+        expected = function(X)
+        after = state_of_torch()
+        torch.manual_seed(1)
+        result = compiled(X)
+        assert state_of_torch() == after
+        torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
+def test_a_tracer_or_profiler_sees_eager():
+    def f(x):
+        y = x + 1
+        return y
+
+    compiled = oxyfuel.compile(f)
+    compiled(X)
+    for install in (sys.settrace, sys.setprofile):
+        seen = []
+
+        def watch(frame, event, argument):
+            seen.append(frame.f_code)
+            return watch
+
+        install(watch)
+        try:
+            result = compiled(X)
+        finally:
+            install(None)
+        assert torch.equal(result, X + 1) and f.__code__ in seen
+    assert oxyfuel.stats()["graphs"] == 1
+
+
+def test_a_mode_sees_every_op():
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    class Ops(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    compiled = oxyfuel.compile(lambda x: (x + 1).sin())
+    for first in (True, False):
+        for mode in (Functions, Ops):
+            seen = []
+            with mode():
+                assert torch.equal(compiled(X), (X + 1).sin())
+            assert len(seen) >= 2
+        if first:
+            assert oxyfuel.stats()["graphs"] == 0
+        compiled(X)
+    with torch.device("meta"):
+        assert oxyfuel.compile(lambda: torch.ones(2))().device.type == "meta"
