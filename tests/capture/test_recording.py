@@ -3,6 +3,7 @@
 import contextlib
 import io
 
+import oracle
 import pytest
 import torch
 from corpus import ENTRIES

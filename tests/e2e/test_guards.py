@@ -549,7 +549,7 @@ def test_levels():
         (lambda: setattr(w.model[0], "noise", 1), Level.DictsWritten),
         (lambda: setattr(Plain(), "__class__", Other), Level.ObjectsChanged),
         (lambda: setattr(Plain(), "__dict__", {}), Level.ObjectsChanged),
-        (lambda: setattr(w, "o", Plain()) or setattr(w, "o", roots[1]), Level.DictsWritten),
+        (lambda: vars(w).update(o=Plain()) or vars(w).update(o=roots[1]), Level.DictsWritten),
     ):
         change()
         assert p.check(roots) is not None and p.last_level == level

@@ -30,7 +30,9 @@ inline uint64_t dict_writes() {
   static PyObject* key = PyUnicode_InternFromString("probe");
   static const Py_hash_t hash = PyObject_Hash(key);
   // The value that is there already would not count.
-  PyObject* value = ++own_dict_writes % 2 ? Py_True : Py_False;
+  static PyObject* value = Py_False;
+  value = value == Py_True ? Py_False : Py_True;
+  ++own_dict_writes;
   if (_PyDict_SetItem_KnownHash(probe, key, value, hash) != 0) PyErr_Clear();
   return dict_version(probe) - own_dict_writes;
 }

@@ -205,9 +205,9 @@ std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::V
   OXY_FAIL("guard kind");
 }
 
-std::string stack_text(const std::vector<ir::Frame>& stack) {
+std::string stack_text(const UserStack& stack) {
   std::string out;
-  for (const ir::Frame& f : stack) {
+  for (const ir::Frame& f : stack.frames()) {
     cat_to(out, "  File \"", f.file, "\", line ", f.line, ", in ", f.function, "\n");
     if (!f.code.empty()) cat_to(out, "    ", f.code, "\n");
   }
