@@ -573,7 +573,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     }
     case LIST_TO_TUPLE: {
-      py::object o = pop(f);
+      py::object o = contents(pop(f));
       push(py::tuple(o));
       return false;
     }
