@@ -11,6 +11,7 @@ from oxyfuel import _C
 from oxyfuel.api import GraphBreak, compile, disable, graph_break, is_compiling, list_backends
 from oxyfuel.backend import oxyfuel_backend, register
 from oxyfuel.compiler import compile_fx, reset
+from oxyfuel.explain import explain
 from oxyfuel.logs import set_logs
 from oxyfuel.options import known_options
 from oxyfuel.statistics import stats
@@ -27,6 +28,7 @@ __all__ = [
     "compile",
     "compile_fx",
     "disable",
+    "explain",
     "graph_break",
     "is_compiling",
     "known_options",

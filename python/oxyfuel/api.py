@@ -86,12 +86,7 @@ def compile(
         return model
     if backend == "aot_eager":
         settings.set("kernels", "False")
-    compiler = _Compiler(backend, settings, fullgraph, name or getattr(model, "__name__", None))
-    if isinstance(model, torch.nn.Module):
-        return compiled_module(model, compiler.function(_plain_function(type(model).__call__)))
-    if inspect.ismethod(model):
-        return compiler.function(_plain_function(model.__func__)).__get__(model.__self__)
-    return compiler.function(_plain_function(model))
+    return Compiler(backend, settings, fullgraph, name or _name_of(model)).compiled(model)
 
 
 def disable(fn: Callable[..., Any] | None = None) -> Any:
@@ -116,6 +111,10 @@ def is_compiling() -> bool:
     return False
 
 
+def _name_of(model: Callable[..., Any]) -> str:
+    return getattr(model, "__name__", None) or type(model).__name__
+
+
 def _is_disabled(model: Callable[..., Any]) -> bool:
     """Whether `oxyfuel.disable` or `torch.compiler.disable` has marked it."""
     marks = ("_oxyfuel_disable", "_torchdynamo_disable")
@@ -136,17 +135,23 @@ def _plain_function(target: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class _Compiler:
+class Compiler:
     """One call of compile: how graphs become callables, and what is said on the way."""
 
-    def __init__(
-        self, backend: Any, settings: _C.Settings, fullgraph: bool, name: str | None
-    ) -> None:
+    def __init__(self, backend: Any, settings: _C.Settings, fullgraph: bool, name: str) -> None:
         self._backend = backend
         self._settings = settings
         self._fullgraph = fullgraph
-        self._name = name or "function"
+        self._name = name
         self._strict = settings.get("strict") == "True"
+
+    def compiled(self, model: Callable[..., Any]) -> Any:
+        """What `compile` returns for a function, a method, a module or any other callable."""
+        if isinstance(model, torch.nn.Module):
+            return compiled_module(model, self.function(_plain_function(type(model).__call__)))
+        if inspect.ismethod(model):
+            return self.function(_plain_function(model.__func__)).__get__(model.__self__)
+        return self.function(_plain_function(model))
 
     def function(self, fn: Callable[..., Any]) -> Any:
         made = _C.CompiledFunction(

@@ -141,6 +141,12 @@ size_t ResumeTable::prologue_of(py::handle function) const {
   return it == origins_.end() ? 0 : static_cast<size_t>(it->second.start);
 }
 
+std::vector<py::object> ResumeTable::functions() const {
+  std::vector<py::object> out;
+  for (const auto& [key, made] : made_) out.push_back(made.compiled);
+  return out;
+}
+
 BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFrame> left,
                             py::handle compiled) {
   BrokenCall out;

@@ -36,6 +36,7 @@ class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
   Resume resume(const Tracer::LeftFrame& frame, int index, FrameState state);
   // How many instructions of a resume function are in front of the original's; 0 for all else.
   size_t prologue_of(py::handle function) const;
+  std::vector<py::object> functions() const;  // that it has made
   int next_number() { return ++number_; }
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 

@@ -541,6 +541,13 @@ PyObject* guards(PyObject* o, PyObject*) {
   return out.release().ptr();
 }
 
+PyObject* resumed(PyObject* o, PyObject*) {
+  py::list out;
+  if (auto table = reinterpret_cast<CompiledFunction*>(o)->table->lock())
+    for (const py::object& function : table->functions()) out.append(function);
+  return out.release().ptr();
+}
+
 // As a function's: a compiled function in a class is a method.
 PyObject* descriptor_get(PyObject* self, PyObject* object, PyObject*) {
   return object == nullptr || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
@@ -548,6 +555,7 @@ PyObject* descriptor_get(PyObject* self, PyObject* object, PyObject*) {
 
 PyMethodDef methods[] = {
     {"reset", forget, METH_NOARGS, "Forgets every capture."},
+    {"resumed", resumed, METH_NOARGS, "The functions behind graph breaks, compiled."},
     {"guards", guards, METH_NOARGS, "The GuardProgram of each capture, most recently used first."},
     {nullptr, nullptr, 0, nullptr}};
 PyMemberDef members[] = {

@@ -139,7 +139,7 @@ def wrong_index(x):
 
 
 def wrong_unpacking(x):
-    a, b, c, d = x.unbind(1)
+    a, _b, _c, _d = x.unbind(1)
     return a
 
 
