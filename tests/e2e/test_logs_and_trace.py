@@ -264,6 +264,19 @@ def test_the_transformed_graph_lowers_to_the_loops_that_were_shown(tmp_path):
     assert kernels.startswith((folder / "schedule.txt").read_text().split("\n")[0])
 
 
+def guards_and_stacks(text):
+    """The lines of guards, each with the lines of the stack above it."""
+    found, stack, in_stack = {}, "", False
+    for line in text.splitlines()[1:]:
+        is_guard = line.startswith(" " * 6)
+        if is_guard:
+            found[line.strip()] = stack
+        else:
+            stack = stack + line if in_stack else line
+        in_stack = not is_guard
+    return found
+
+
 def test_guards_are_shown_with_who_asked(capfd):
     scale = torch.nn.Linear(3, 3)
 
@@ -273,9 +286,7 @@ def test_guards_are_shown_with_who_asked(capfd):
 
     oxyfuel.set_logs("guards")
     oxyfuel.compile(f)(torch.ones(2, 3), {"double": True})
-    text = artifact_texts(capfd.readouterr().err)["guards"]
-    groups = [part.split("\n      ") for part in re.split(r"\n(?=  File)", text)]
-    asked = {guard: group[0] for group in groups for guard in group[1:]}
+    asked = guards_and_stacks(artifact_texts(capfd.readouterr().err)["guards"])
     mine = f'File "{__file__}", line {f.__code__.co_firstlineno + 2}, in f'
     assert mine in asked["Equals    L['options']['double'] == True"]
     weight = next(g for g in asked if g.startswith("Tensor    ") and "weight" in g)
@@ -304,7 +315,20 @@ def test_a_recompilation_says_which_tensor_and_what_of_it(change, said, capfd):
     compiled(change(x))
     text = artifact_texts(capfd.readouterr().err)["recompiles"]
     assert said in text.splitlines()
-    assert f'  File "{__file__}", line {f.__code__.co_firstlineno + 1}, in f' in text.splitlines()
+
+
+def test_a_recompilation_says_who_asked_for_the_guard(capfd):
+    def f(x, options):
+        y = x + 1
+        return y * options["scale"]
+
+    compiled, x = oxyfuel.compile(f), torch.ones(2, 3)
+    oxyfuel.set_logs("recompiles")
+    compiled(x, {"scale": 2})
+    compiled(x, {"scale": 3})
+    lines = artifact_texts(capfd.readouterr().err)["recompiles"].splitlines()
+    at = lines.index("L['options']['scale'] is 3, was 2")
+    assert lines[at + 1] == f'  File "{__file__}", line {f.__code__.co_firstlineno + 2}, in f'
 
 
 def test_a_recompilation_says_what_of_the_global_state(capfd):
@@ -346,4 +370,4 @@ def test_a_recompilation_speaks_of_every_capture(capfd):
     compiled(a, a)
     last = capfd.readouterr().err.split("[oxyfuel recompiles]")[-1].splitlines()
     said = [line for line in last if line.startswith("L[")]
-    assert said == ["L['x'] has the sizes [2], had [3]", "L['y'] is L['x']"]
+    assert said == ["L['x'] has the sizes [2], had [3]", "L['x'] and L['y'] share memory, did not"]

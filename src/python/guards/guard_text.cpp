@@ -219,7 +219,8 @@ std::string guard_log(const GuardWalk& walk) {
   std::string out, last;
   for (size_t i = 0; i < walk.guards().size(); ++i) {
     const Guard& guard = walk.guards()[i];
-    std::string stack = stack_text(guard.stack), kind = kind_name(guard.kind);
+    std::string kind = kind_name(guard.kind);
+    std::string stack = guard.stack.empty() ? "  for the arguments\n" : stack_text(guard.stack);
     if (stack != last) out += stack;
     kind.resize(std::max(kind.size(), kWidth), ' ');
     cat_to(out, "      ", kind, guard_text(walk, i), "\n");
