@@ -31,6 +31,7 @@ def compiled_module(module: torch.nn.Module, compiled: Callable[..., Any]) -> to
 
     members = {
         "__call__": call,
+        "__class__": property(lambda self: cls),  # what pickle compares with the module's
         "__copy__": shallow_copy,
         "__deepcopy__": deep_copy,
         "__doc__": cls.__doc__,

@@ -29,9 +29,14 @@ def known_options() -> list[Option]:
 def make_settings(options: Mapping[str, Any] | None) -> _C.Settings:
     """The defaults, changed by the environment, then by ``options``.
 
-    Raises UserError (a ValueError) for an unknown name, naming the known ones, and for a bad value.
+    Raises UserError (a ValueError) for an unknown name, naming the known ones, and for a bad value; TypeError for what
+    is no mapping.
     """
     settings = _C.Settings.from_env()
+    if not isinstance(options, Mapping | None):
+        raise TypeError(
+            f"options is a mapping from names to values, not a {type(options).__name__}"
+        )
     for name, value in (options or {}).items():
         settings.set(name, str(value))
     return settings

@@ -411,7 +411,7 @@ std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
 PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nargsf,
                        PyObject* kwnames) {
   auto eager = [&] { return PyObject_Vectorcall(self->function, args, nargsf, kwnames); };
-  if (is_observed() || is_traced()) return eager();
+  if (is_observed() || is_traced() || !is_recordable()) return eager();
   const Bound bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
                     static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
   if (!bound.valid) return eager();

@@ -272,6 +272,9 @@ struct Recorder::Impl final : OpListener {
 
   void record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     grad_mode_seen |= c10::GradMode::is_enabled();
+    // Shape rules and kernels take it for what new tensors of floats are made of.
+    if (c10::get_default_dtype() != caffe2::TypeMeta::Make<float>())
+      throw Unsupported("the default dtype is not float32");
     simplify_sizes();
     const OpFacts& f = facts_for(op);
     const size_t n = f.args.size(), base = s.size() - n;

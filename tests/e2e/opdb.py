@@ -314,8 +314,11 @@ def check_entry(op: OpInfo, every: bool, way: str) -> list[str]:
         for i, (args, kwargs) in enumerate(samples_of(op) if function else ()):
             if i > 0 and not every:
                 break
-            wrong = check(way, op, function, args, kwargs)
-            if wrong and not (eager and wrong.startswith("eager: ")):
+            wrong = check(way, op, function, args, kwargs) or ""
+            allowed = (eager and wrong.startswith("eager: ")) or (
+                full_name(op) in MISPREDICTED and "predicted was" in wrong
+            )
+            if wrong and not allowed:
                 failures.append(f"{full_name(op)} sample {i}: {kind}{wrong}")
     return failures + check_errors(op, every, way)
 

@@ -12,7 +12,6 @@ namespace oxy::python {
 namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;
-constexpr size_t kStepsBetweenSignals = 1024;
 
 py::object steal(PyObject* o) {
   if (o == nullptr) throw py::error_already_set();
@@ -284,7 +283,7 @@ void Tracer::unpack(TracedFrame& f, uint32_t before, bool rest, uint32_t after) 
 // One instruction; true when the frame returned or yielded `result`.
 bool Tracer::step(TracedFrame& f, py::object& result) {
   if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");
-  if (steps_ % kStepsBetweenSignals == 0 && PyErr_CheckSignals() != 0) throw Interrupted();
+  if (PyErr_CheckSignals() != 0) throw Interrupted();
   const Instruction& i = f.bytecode->instructions[f.next++];
   auto push = [&](py::object o) { f.stack.push_back(std::move(o)); };
   auto jump = [&] { f.next = static_cast<size_t>(i.target); };

@@ -33,7 +33,10 @@ py::object type_object(py::handle o) {
   throw py::error_already_set();
 }
 
-std::string str(py::handle o) { return py::str(o).cast<std::string>(); }
+std::string str(py::handle o) {
+  // PyObject_Str would run the handlers of signals.
+  return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
+}
 
 }  // namespace
 

@@ -21,7 +21,10 @@ py::object steal(PyObject* o) {
 
 py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
 
-std::string text(py::handle o) { return py::str(o).cast<std::string>(); }
+std::string text(py::handle o) {
+  // PyObject_Str would run the handlers of signals.
+  return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
+}
 
 using Names = std::set<std::string>;
 
@@ -43,8 +46,7 @@ const Names& constant_methods() {
   static const Names names = {"size",       "dim",          "numel",          "ndimension",
                               "stride",     "element_size", "is_contiguous",  "is_floating_point",
                               "is_complex", "is_signed",    "storage_offset", "get_device",
-                              "nelement",   "__len__",      "is_inference",   "is_conj",
-                              "is_neg"};
+                              "nelement",   "__len__",      "is_conj",        "is_neg"};
   return names;
 }
 
