@@ -43,7 +43,7 @@ def stats() -> dict[str, Any]:
     - ``fallbacks``: calls that ran in eager after a failure of Oxyfuel's own; ``unsupported`` and
       ``grad_fallbacks``: calls that ran in eager because of their inputs, or because gradients are needed
     - ``layout_copies``: results of ops that were not laid out as predicted
-    - ``graph_breaks``: functions that could not be captured; ``recompiles``: captured again for other arguments
+    - ``graph_breaks``: places where a graph ended early; ``recompiles``: captured again for other arguments
     - ``pool_bytes``, ``pool_live_bytes``: memory for large outputs, idle and in use
     """
     with _lock:

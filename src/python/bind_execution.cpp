@@ -9,6 +9,7 @@
 #include "pipeline/compilers.h"
 #include "pipeline/pipeline.h"
 #include "python/bindings.h"
+#include "python/bytecode/code.h"
 #include "python/compiled_function.h"
 #include "python/compiled_graph.h"
 #include "python/compiled_plan.h"
@@ -62,6 +63,10 @@ std::shared_ptr<CompiledPlan> plan_of(const Recording& r, const py::tuple& args,
 }
 
 void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
+  if (torch_ir.code) {
+    auto* code = reinterpret_cast<PyCodeObject*>(torch_ir.code.ptr());
+    trace.show(std::nullopt, "bytecode.txt", [&] { return to_text(disassemble(code), code); });
+  }
   trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
 }
 

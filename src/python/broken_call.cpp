@@ -125,6 +125,7 @@ ResumeTable::Resume ResumeTable::resume(const Tracer::LeftFrame& frame, int inde
   if (found == made_.end()) {
     ResumeCode made = make_resume_code(code, *bytecode, index, state, next_number());
     py::object made_code = own(made.code);
+    add_code(made_code);
     origins_[made_code.ptr()] = {borrow(reinterpret_cast<PyObject*>(code)), bytecode, made.start,
                                  made.slots};
     py::object function = steal(make_function(made.code, globals.ptr()));
@@ -141,8 +142,16 @@ size_t ResumeTable::prologue_of(py::handle function) const {
   return it == origins_.end() ? 0 : static_cast<size_t>(it->second.start);
 }
 
+py::object ResumeTable::inner(py::handle function) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  py::object& compiled = inner_[{f->func_code, f->func_globals}];
+  if (!compiled) compiled = make_compiled_(function);
+  return compiled;
+}
+
 std::vector<py::object> ResumeTable::functions() const {
   std::vector<py::object> out;
+  for (const auto& [key, compiled] : inner_) out.push_back(compiled);
   for (const auto& [key, made] : made_) out.push_back(made.compiled);
   return out;
 }
@@ -195,15 +204,14 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFram
     py::object globals = globals_of(frame.function);
     if (i == 0) {
       py::object code = own(make_break_code(frame.code, bytecode, graph_break, compiled.ptr()));
+      table.add_code(code);
       out.function = steal(PyFunction_New(code.ptr(), globals.ptr()));
       auto* function = reinterpret_cast<PyFunctionObject*>(frame.function.ptr());
       if (function->func_closure) PyFunction_SetClosure(out.function.ptr(), function->func_closure);
-      auto* made = reinterpret_cast<PyCodeObject*>(code.ptr());
-      out.original_text = to_text(bytecode, frame.code);
-      out.modified_text = to_text(disassemble(made), made);
       out.frames.push_back({{}, frame.state.value_count(), continuation});
     } else {
       py::object code = own(make_inner_break_code(frame.code, bytecode, graph_break));
+      table.add_code(code);
       py::object function =
           steal(make_function(reinterpret_cast<PyCodeObject*>(code.ptr()), globals.ptr()));
       out.frames.push_back({function, frame.state.value_count(), continuation});

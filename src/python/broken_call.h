@@ -36,6 +36,10 @@ class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
   Resume resume(const Tracer::LeftFrame& frame, int index, FrameState state);
   // How many instructions of a resume function are in front of the original's; 0 for all else.
   size_t prologue_of(py::handle function) const;
+  // The compiled counterpart of a function that a broken frame calls; one for each code and globals.
+  py::object inner(py::handle function);
+  bool has_made(PyObject* code) const { return codes_.contains(code); }
+  void add_code(py::object code) { codes_.emplace(code.ptr(), code); }
   std::vector<py::object> functions() const;  // that it has made
   int next_number() { return ++number_; }
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
@@ -62,6 +66,8 @@ class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
   MakeCompiled make_compiled_;
   std::unordered_map<PyObject*, Origin> origins_;
   std::map<Key, Made> made_;
+  std::map<std::pair<PyObject*, PyObject*>, py::object> inner_;
+  std::unordered_map<PyObject*, py::object> codes_;  // of break and resume functions
   int number_ = 0;
 };
 
@@ -74,7 +80,6 @@ struct BrokenCall {
   };
   py::object function;  // takes the bound arguments and the object that `compiled` is called with
   std::vector<Inner> frames;  // `function` of the first is null
-  std::string original_text, modified_text;
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
   // What `compiled` returns to `function`.

@@ -14,6 +14,7 @@
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
+#include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/text.h"
@@ -32,6 +33,7 @@ struct Entry {
   bool grad_mode_after = false;
   std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
   bool grad = false;                 // runs in eager because gradients are needed
+  bool left_to_eager = false;        // because of a break; what it calls is compiled
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(graph.ptr());
@@ -173,6 +175,7 @@ constexpr const char* kPending = "oxyfuel.inputs";
 PyObject* run_pending(PyObject*, PyObject* capsule) {
   auto* pending = static_cast<Pending*>(PyCapsule_GetPointer(capsule, kPending));
   if (pending == nullptr) return nullptr;
+  const InnerFrames none(nullptr);
   try {
     auto values = run_graph(pending->entry, pending->fetched, pending->done);
     if (!values) return nullptr;
@@ -202,21 +205,32 @@ py::object compiled_part(int number) {
   return py::reinterpret_steal<py::object>(PyCFunction_New(method, self));
 }
 
+PyObject* run_eager(CompiledFunction* self, PyObject* const* args, size_t nargsf,
+                    PyObject* kwnames) {
+  leave_next_frame(PyFunction_GET_CODE(self->function));
+  return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+}
+
+std::shared_ptr<ResumeTable> table_of(CompiledFunction* self);
+
 // The graph raised, and nothing else has happened: eager says what and where. An exception that only the graph has is
 // reported.
 PyObject* run_after_failure(CompiledFunction* self, PyObject* const* args, size_t nargsf,
                             PyObject* kwnames) {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
   const py::error_already_set error;
-  auto result =
-      py::reinterpret_steal<py::object>(PyObject_Vectorcall(self->function, args, nargsf, kwnames));
+  auto result = py::reinterpret_steal<py::object>(run_eager(self, args, nargsf, kwnames));
   if (result) say(self, "failed", cat("a graph raised what eager does not: ", error.what()));
   return result.release().ptr();
 }
 
 PyObject* run_entry(CompiledFunction* self, const Entry& e, const Fetched& fetched,
                     const Bound& bound, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  if (!e.graph) return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+  if (!e.graph) {
+    std::optional<InnerFrames> compiled;
+    if (e.left_to_eager) compiled.emplace(table_of(self));
+    return run_eager(self, args, nargsf, kwnames);
+  }
   Pending pending{e, fetched.objects()};
   if (!e.broken) {
     auto results = run_graph(e, pending.fetched, pending.done);
@@ -226,6 +240,7 @@ PyObject* run_entry(CompiledFunction* self, const Entry& e, const Fetched& fetch
     if (!capsule) return nullptr;
     auto locals = bound.locals;
     locals.push_back(capsule.ptr());
+    const InnerFrames compiled(table_of(self));
     PyObject* result =
         PyObject_Vectorcall(e.broken->function.ptr(), locals.data(), locals.size(), nullptr);
     PyCapsule_SetName(capsule.ptr(), "oxyfuel.inputs of a call that is over");
@@ -265,6 +280,16 @@ std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const
   return nullptr;
 }
 
+void say_bytecode(CompiledFunction* self, const Entry& entry) {
+  auto text = [](PyObject* function) {
+    auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+    return to_text(disassemble(code), code);
+  };
+  say(self, "bytecode",
+      cat("ORIGINAL BYTECODE\n", text(self->function), "\nMODIFIED BYTECODE\n",
+          entry.broken ? text(entry.broken->function.ptr()) : "none: the call is one graph\n"));
+}
+
 void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   entry.rebuild = std::move(tracer.rebuild);
   entry.grad_mode_after = tracer.grad_mode;
@@ -279,16 +304,15 @@ void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   if (!tracer.left.empty()) {
     auto table = table_of(self);
     entry.broken = make_broken_call(*table, tracer.left, compiled_part(table->next_number()));
-    say(self, "bytecode",
-        cat("ORIGINAL BYTECODE\n", entry.broken->original_text, "\nMODIFIED BYTECODE\n",
-            entry.broken->modified_text));
   }
+  if (log_enabled(Artifact::bytecode)) say_bytecode(self, entry);
   entry.graph = std::move(graph);
 }
 
 // Captures the call; null where the captured code raises (`raised` says what; eager then raises it). What the capture has learned before a
 // break tells calls like this one apart from others.
 std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, std::string& raised) {
+  const InnerFrames none(nullptr);
   auto entry = std::make_shared<Entry>();
   auto tracer = std::make_unique<Tracer>();
   std::vector<py::object> locals;
@@ -304,6 +328,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
     if (self->fullgraph) say(self, "break", b.what(), b.stack);
     auto in_front = capture_in_front(self, locals, b);
     captured = in_front != nullptr;
+    entry->left_to_eager = !captured;
     if (captured) tracer = std::move(in_front);
     if (!self->fullgraph)
       say(self, "break",
@@ -410,7 +435,7 @@ std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
 
 PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nargsf,
                        PyObject* kwnames) {
-  auto eager = [&] { return PyObject_Vectorcall(self->function, args, nargsf, kwnames); };
+  auto eager = [&] { return run_eager(self, args, nargsf, kwnames); };
   if (is_observed() || is_traced() || !is_recordable()) return eager();
   const Bound bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
                     static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
@@ -446,7 +471,7 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
   } catch (const std::exception& e) {
     failure = e.what();
   }
-  PyObject* result = PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+  PyObject* result = run_eager(self, args, nargsf, kwnames);
   if (result == nullptr) return nullptr;
   PyObject* said = PyObject_CallFunction(self->report, "ss()", "failed", failure.c_str());
   if (said == nullptr) Py_CLEAR(result);

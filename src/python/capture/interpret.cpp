@@ -6,6 +6,7 @@
 #include "python/capture/names.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/code_extra.h"
+#include "support/log.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -151,6 +152,7 @@ py::object Tracer::interpret(TracedFrame& frame) {
     try {
       if (steps_ >= break_at && is_behind_entry(frame)) throw Break(BreakId::asked, "");
       if (!unread_.empty()) read_arguments(frame);
+      if (traces_source_) trace_source(frame);
       if (step(frame, result)) return result;
     } catch (py::error_already_set& e) {
       if (e.matches(PyExc_KeyboardInterrupt)) throw;  // of the capture, not of the code
@@ -179,6 +181,18 @@ py::object Tracer::interpret(TracedFrame& frame) {
       throw;
     }
   }
+}
+
+// The artefact trace_source: each line as capture comes to it.
+void Tracer::trace_source(TracedFrame& f) {
+  const int32_t line = f.bytecode->instructions[f.next].location.line;
+  if (line <= 0 || line == f.traced_line) return;
+  f.traced_line = line;
+  py::handle file = f.code->co_filename;
+  log(Artifact::trace_source,
+      cat(file.cast<std::string>(), ":", line, " in ",
+          py::handle(f.code->co_name).cast<std::string>()),
+      py::module_::import("linecache").attr("getline")(file, line).cast<std::string>());
 }
 
 py::object Tracer::globals_of(const TracedFrame& f) {

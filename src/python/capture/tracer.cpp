@@ -5,6 +5,7 @@
 
 #include "python/capture/names.h"
 #include "python/replay.h"
+#include "support/log.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -57,6 +58,7 @@ UserStack Tracer::user_stack() const {
 
 void Tracer::run(py::handle function, std::span<const py::object> bound, size_t stop_at) {
   stop_at_ = stop_at;
+  traces_source_ = log_enabled(Artifact::trace_source);
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
@@ -70,6 +72,7 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   frame.function = borrow(function.ptr());
   frame.code = code;
   frame.bytecode = bytecode_of(code);
+  ir->code = borrow(f->func_code);
   frame.fast.resize(static_cast<size_t>(code->co_nlocalsplus));
   for (size_t i = 0; i < bound.size(); i++) {
     if (!bound[i]) continue;

@@ -46,6 +46,7 @@ struct Interrupted {
 
 // A function being interpreted. localsplus as in CPython: locals, cells, free variables.
 struct TracedFrame {
+  int32_t traced_line = -1;  // by the artefact trace_source
   py::object function;
   PyCodeObject* code = nullptr;
   std::shared_ptr<const Bytecode> bytecode;
@@ -126,6 +127,7 @@ class Tracer {
   py::object interpret(TracedFrame& frame);
   py::object unread_argument(py::handle real, SourceId source);
   void read_arguments(TracedFrame& frame);
+  void trace_source(TracedFrame& frame);
   bool step(TracedFrame& frame, py::object& result);
   void call_instruction(TracedFrame& frame, uint32_t count);
   void call_function_ex(TracedFrame& frame, bool keywords);
@@ -270,6 +272,7 @@ class Tracer {
   bool grad_mode_before_ = false;
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   bool direct_ = false;  // of the frame that comes next
+  bool traces_source_ = false;
 };
 
 // One object for all calls: numbers, strings, dtypes; functions, classes, modules; enum members, ops.

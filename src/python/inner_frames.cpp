@@ -1,0 +1,127 @@
+#include "python/inner_frames.h"
+
+#include <mutex>
+#include <unordered_map>
+
+#include "python/cpython/frame_hook.h"
+
+namespace oxy::python {
+namespace {
+
+thread_local std::shared_ptr<ResumeTable> active;
+thread_local PyObject* left_alone = nullptr;  // a code object
+
+// Where the code of the standard library and of torch lies, and ours.
+const std::vector<std::string>& foreign_folders() {
+  static const auto& folders = *[] {
+    auto* out = new std::vector<std::string>();
+    py::module_ os_path = py::module_::import("os.path");
+    for (const char* module : {"os", "torch", "oxyfuel"}) {
+      py::object file = py::module_::import(module).attr("__file__");
+      out->push_back(os_path.attr("dirname")(file).cast<std::string>() + "/");
+    }
+    return out;
+  }();
+  return folders;
+}
+
+// The standard library's folder has the packages of others in it.
+bool is_foreign(const std::string& file) {
+  if (file.starts_with("<")) return true;
+  const auto& folders = foreign_folders();
+  for (const std::string& folder : folders) {
+    if (!file.starts_with(folder)) continue;
+    return &folder != &folders[0] || file.find("/site-packages/") == std::string::npos;
+  }
+  return false;
+}
+
+bool is_foreign_file(PyObject* file) {
+  static auto& known = *new std::unordered_map<PyObject*, bool>();  // holds the names
+  auto it = known.find(file);
+  if (it == known.end())
+    it = known.emplace(Py_NewRef(file), is_foreign(py::handle(file).cast<std::string>())).first;
+  return it->second;
+}
+
+bool is_disabled(PyFunctionObject* function) {
+  if (function->func_dict == nullptr) return false;
+  for (const char* mark : {"_oxyfuel_disable", "_torchdynamo_disable"})
+    if (PyDict_GetItemString(function->func_dict, mark) != nullptr) return true;
+  return false;
+}
+
+bool is_compiled_here(PyFunctionObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  constexpr int kNotPlain = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+  if (code->co_flags & kNotPlain || function->func_closure != nullptr) return false;
+  return !is_foreign_file(code->co_filename);
+}
+
+// Calls as the frame was called.
+PyObject* call_with(PyObject* compiled, PyCodeObject* code, PyObject* const* parameters) {
+  std::vector<PyObject*> arguments(parameters, parameters + code->co_argcount);
+  PyObject* const* next = parameters + code->co_argcount;
+  PyObject* const* named = next;
+  next += code->co_kwonlyargcount;
+  if (code->co_flags & CO_VARARGS) {
+    PyObject* rest = *next++;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); i++)
+      arguments.push_back(PyTuple_GET_ITEM(rest, i));
+  }
+  const size_t positional = arguments.size();
+  py::list names;
+  for (int i = 0; i < code->co_kwonlyargcount; i++) {
+    names.append(py::handle(PyTuple_GET_ITEM(code->co_localsplusnames, code->co_argcount + i)));
+    arguments.push_back(named[i]);
+  }
+  if (code->co_flags & CO_VARKEYWORDS) {
+    for (auto [name, value] : py::reinterpret_borrow<py::dict>(*next)) {
+      names.append(name);
+      arguments.push_back(value.ptr());
+    }
+  }
+  py::tuple keywords(names);
+  return PyObject_Vectorcall(compiled, arguments.data(), positional,
+                             names.empty() ? nullptr : keywords.ptr());
+}
+
+bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObject*& result) {
+  if (!active) return false;
+  if (function->func_code == std::exchange(left_alone, nullptr)) return false;
+  auto* callable = reinterpret_cast<PyObject*>(function);
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  try {
+    if (active->has_made(function->func_code)) return false;
+    if (is_disabled(function)) {  // with all that it calls
+      const InnerFrames none(nullptr);
+      result = call_with(callable, code, parameters);
+      return true;
+    }
+    if (!is_compiled_here(function)) return false;
+    const std::shared_ptr<ResumeTable> table = active;
+    result = call_with(table->inner(callable).ptr(), code, parameters);
+    return true;
+  } catch (py::error_already_set& e) {
+    e.restore();
+    return true;
+  }
+}
+
+}  // namespace
+
+InnerFrames::InnerFrames(std::shared_ptr<ResumeTable> table)
+    : outer_(std::exchange(active, std::move(table))) {
+  add_frame_handler(handle_frame);
+}
+
+InnerFrames::~InnerFrames() {
+  remove_frame_handler();
+  active = std::move(outer_);
+}
+
+void leave_next_frame(PyObject* code) {
+  if (active) left_alone = code;
+}
+
+}  // namespace oxy::python
