@@ -8,6 +8,7 @@ from families import (
     calls,
     containers,
     control,
+    effects,
     functions,
     loops,
     modules,
@@ -17,7 +18,7 @@ from families import (
 )
 from families.entry import Call, Entry
 
-_VALUES = (tensors, operations, containers, objects)
+_VALUES = (tensors, operations, containers, objects, effects)
 _CODE = (calls, functions, loops, control, breaks, modules)
 FAMILIES = [family for part in _VALUES + _CODE for family in part.FAMILIES]
 ENTRIES: list[Entry] = [entry for family in FAMILIES for entry in family.entries]
