@@ -459,6 +459,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     SetAttr,
     DelAttr,
     Sorted,
+    Reduce,
+    Accumulate,
     Iter,
     Next,
     Any,
@@ -487,6 +489,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     add(builtin("int"), Int), add(builtin("float"), Float), add(builtin("super"), Super);
     add(builtin("callable"), Callable);
     add(py::module_::import("inspect").attr("signature"), Signature);
+    add(py::module_::import("functools").attr("reduce"), Reduce);
+    add(py::module_::import("itertools").attr("accumulate"), Accumulate);
     py::module_ torch = py::module_::import("torch");
     add(torch.attr("compiler").attr("is_compiling"), True_);
     add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
@@ -561,6 +565,25 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       py::object list = list_of(args[0]);
       sort(list, kwargs);
       return list;
+    }
+    case Reduce: {
+      py::object iterator = iterate(args.at(1));
+      py::object total = args.size() > 2 ? args[2] : iter_next(iterator);
+      if (!total) type_error("reduce() of empty iterable with no initial value");
+      while (py::object item = iter_next(iterator)) total = call(args[0], {total, item});
+      return total;
+    }
+    case Accumulate: {
+      if (!kwargs.empty() || args.empty()) throw Break(BreakId::builtin_call, "accumulate");
+      static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
+      const py::object function = args.size() > 1 && !args[1].is_none() ? args[1] : add;
+      py::list totals;
+      py::object iterator = iterate(args[0]), total;
+      while (py::object item = iter_next(iterator)) {
+        total = !total ? item : function.is(add) ? operate(add, {total, item}) : call(function, {total, item});
+        totals.append(total);
+      }
+      return steal(PyObject_GetIter(totals.ptr()));
     }
     case Iter:
       if (args.size() != 1) return std::nullopt;

@@ -40,6 +40,11 @@ py::object operator_named(const char* name) {
   return module.attr(name);
 }
 
+py::object builtin_named(const char* name) {
+  static const py::object& module = *new py::object(py::module_::import("builtins"));
+  return module.attr(name);
+}
+
 const py::object& binary_operator(uint32_t arg) {
   static const auto& table = *[] {
     auto* t = new std::array<py::object, 26>();
@@ -622,6 +627,53 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     case UNPACK_EX:
       unpack(f, i.arg & 0xff, true, i.arg >> 8);
       return false;
+    case MATCH_SEQUENCE:
+      push(py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_SEQUENCE) != 0));
+      return false;
+    case MATCH_MAPPING:
+      push(py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_MAPPING) != 0));
+      return false;
+    case GET_LEN:
+      push(call(builtin_named("len"), {peek(f, 1)}));
+      return false;
+    case MATCH_KEYS: {
+      py::list values;
+      for (py::handle key : py::reinterpret_borrow<py::tuple>(peek(f, 1))) {
+        if (contains(peek(f, 2), key).ptr() != Py_True) {
+          push(py::none());
+          return false;
+        }
+        values.append(subscript(peek(f, 2), key));
+      }
+      push(py::tuple(values));
+      return false;
+    }
+    case MATCH_CLASS: {
+      py::object names = pop(f), type = pop(f), subject = pop(f);
+      py::object names_of_positions = py::tuple();
+      bool whole = false;
+      if (i.arg > 0) {
+        whole = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_flags & _Py_TPFLAGS_MATCH_SELF;
+        if (!whole) names_of_positions = load_attr(type, py::str("__match_args__"));
+      }
+      if (i.arg > (whole ? 1 : py::len(names_of_positions)))
+        throw Break(BreakId::instruction, "a class pattern with too many parts");
+      py::list parts;
+      if (call(builtin_named("isinstance"), {subject, type}).ptr() != Py_True) {
+        push(py::none());
+        return false;
+      }
+      try {
+        for (uint32_t k = 0; k < i.arg; k++)
+          parts.append(whole ? subject : load_attr(subject, py::tuple(names_of_positions)[k]));
+        for (py::handle name : names) parts.append(load_attr(subject, name));
+        push(py::tuple(parts));
+      } catch (py::error_already_set& e) {
+        if (!e.matches(PyExc_AttributeError)) throw;
+        push(py::none());
+      }
+      return false;
+    }
     case KW_NAMES:
       f.kwnames = borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
       return false;

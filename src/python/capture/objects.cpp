@@ -38,6 +38,13 @@ std::string str(py::handle o) {
   return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
 }
 
+// As a property: Enum.value.
+bool is_enum_property(PyObject* descriptor) {
+  static const py::object& type = *new py::object(py::module_::import("enum").attr("property"));
+  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) == type.ptr() &&
+         !py::handle(descriptor).attr("fget").is_none();
+}
+
 }  // namespace
 
 bool is_callable_constant(PyObject* p) {
@@ -112,7 +119,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     if (!k.source.valid()) {
       k.source = source;
       existing_.push_back(out);
-    } else {
+    } else if (k.source != source) {
       guards.add({GuardKind::SameAs, source, {}, 0, k.source, user_stack()});
     }
     held_.push_back(out);
@@ -443,10 +450,13 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   const bool written_on_type = is_written_on(type, name);
   if (descriptor != nullptr) {
     if (!is_constant(descriptor) && !written_on_type) guard(GuardKind::IdIs, on_type, descriptor);
-    if (Py_TYPE(descriptor) == &PyProperty_Type) {
+    if (Py_TYPE(descriptor) == &PyProperty_Type || is_enum_property(descriptor)) {
       py::object getter = py::handle(descriptor).attr("fget");
       return call(getter, {borrow(p)});
     }
+    // A field of a namedtuple, whose items are wrapped.
+    if (PyTuple_Check(p) && std::string(Py_TYPE(descriptor)->tp_name) == "_collections._tuplegetter")
+      return steal(PyObject_GenericGetAttr(p, name.ptr()));
     if (Py_TYPE(descriptor)->tp_descr_set != nullptr) {
       if (old && is_name(name, names().dict_)) {
         py::object dict = steal(PyObject_GenericGetDict(p, nullptr));

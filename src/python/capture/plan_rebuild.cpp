@@ -95,8 +95,11 @@ uint32_t RebuildPlan::place(py::handle o) {
   if (k && k->value) return place_tensor(o);
   if (is_tensor_object(o.ptr()) || tracer_.generators_.contains(o.ptr())) refuse(o);
   if (k && k->source.valid()) return place_existing(o, k->source);
-  if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end())
+  if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end()) {
+    // An iterator or view would be made before the writes are done.
+    if (tracer_.known(it->second)->writes) refuse(it->second);
     return place(it->second);
+  }
   if (auto it = owner_.find(o.ptr()); it != owner_.end())
     return add(o, {Kind::DictOf, 0, {}, {it->second}});
   return place_made(o);

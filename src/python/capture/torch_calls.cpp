@@ -317,7 +317,7 @@ void Tracer::note_results(py::handle result, ir::ValueId value) {
 py::object Tracer::operate(py::handle function, const Arguments& args) {
   const std::string name = text(function.attr("__name__"));
   for (const auto& a : args) {
-    if (mentions_tensor(a) && !PyList_Check(a.ptr()) && !PyTuple_Check(a.ptr()))
+    if (THPVariable_Check(a.ptr()))
       return record(ir::NodeKind::CallFunction, cat("operator.", name), function, args, {});
   }
   std::string base = name;

@@ -185,7 +185,7 @@ def set_of_names(x):
     return x * len(names), names
 
 
-@made.case
+@made.on(alone, beyond_dynamo=True)
 def namespace(x):
     n = types.SimpleNamespace(y=x + 1)
     return n.y * 2
