@@ -580,7 +580,9 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       py::list totals;
       py::object iterator = iterate(args[0]), total;
       while (py::object item = iter_next(iterator)) {
-        total = !total ? item : function.is(add) ? operate(add, {total, item}) : call(function, {total, item});
+        total = !total             ? item
+                : function.is(add) ? operate(add, {total, item})
+                                   : call(function, {total, item});
         totals.append(total);
       }
       return steal(PyObject_GetIter(totals.ptr()));

@@ -455,7 +455,8 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
       return call(getter, {borrow(p)});
     }
     // A field of a namedtuple, whose items are wrapped.
-    if (PyTuple_Check(p) && std::string(Py_TYPE(descriptor)->tp_name) == "_collections._tuplegetter")
+    if (PyTuple_Check(p) &&
+        std::string(Py_TYPE(descriptor)->tp_name) == "_collections._tuplegetter")
       return steal(PyObject_GenericGetAttr(p, name.ptr()));
     if (Py_TYPE(descriptor)->tp_descr_set != nullptr) {
       if (old && is_name(name, names().dict_)) {
