@@ -45,6 +45,13 @@ std::string str(py::handle o) {
   return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
 }
 
+// As a property: Enum.value.
+bool is_enum_property(PyObject* descriptor) {
+  static const py::object& type = *new py::object(py::module_::import("enum").attr("property"));
+  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) == type.ptr() &&
+         !py::handle(descriptor).attr("fget").is_none();
+}
+
 }  // namespace
 
 bool is_callable_constant(PyObject* p) {
