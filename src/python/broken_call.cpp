@@ -11,13 +11,6 @@ namespace {
 
 constexpr const char* kTail = "oxyfuel.tail";
 
-py::object steal(PyObject* o) {
-  if (o == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(o);
-}
-
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 struct Target {
   PyMethodDef method;
   std::string name;

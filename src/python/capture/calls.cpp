@@ -14,13 +14,6 @@ namespace {
 
 constexpr size_t kMaxDepth = 150;
 
-py::object steal(PyObject* o) {
-  if (o == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(o);
-}
-
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 [[noreturn]] void type_error(const std::string& text) {
   PyErr_SetString(PyExc_TypeError, text.c_str());
   throw py::error_already_set();

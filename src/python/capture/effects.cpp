@@ -8,8 +8,6 @@
 namespace oxy::python {
 namespace {
 
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 void check(int status) {
   if (status < 0) throw py::error_already_set();
 }

@@ -14,13 +14,6 @@ namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;
 
-py::object steal(PyObject* o) {
-  if (o == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(o);
-}
-
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 py::object pop(TracedFrame& f) {
   py::object o = std::move(f.stack.back());
   f.stack.pop_back();

@@ -17,13 +17,6 @@
 namespace oxy::python {
 namespace {
 
-py::object steal(PyObject* o) {
-  if (o == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(o);
-}
-
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 py::object type_object(py::handle o) {
   return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
 }
@@ -43,13 +36,6 @@ bool is_enum_property(PyObject* descriptor) {
 std::string str(py::handle o) {
   // PyObject_Str would run the handlers of signals.
   return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
-}
-
-// As a property: Enum.value.
-bool is_enum_property(PyObject* descriptor) {
-  static const py::object& type = *new py::object(py::module_::import("enum").attr("property"));
-  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) == type.ptr() &&
-         !py::handle(descriptor).attr("fget").is_none();
 }
 
 }  // namespace

@@ -2,11 +2,7 @@
 #include "python/capture/plan_rebuild.h"
 
 namespace oxy::python {
-namespace {
-
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
-}  // namespace
+namespace {}  // namespace
 
 void RebuildPlan::add_effect(RebuildWrite write) {
   rebuild.effects.push_back(std::move(write));

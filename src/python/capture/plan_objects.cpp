@@ -6,13 +6,6 @@
 namespace oxy::python {
 namespace {
 
-py::object steal(PyObject* o) {
-  if (o == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(o);
-}
-
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 py::object type_object(PyTypeObject* type) { return borrow(reinterpret_cast<PyObject*>(type)); }
 
 // Iterators written in C whose __reduce__ says all of them.

@@ -11,13 +11,6 @@ namespace {
 
 constexpr int kMaxDepth = 500;  // of objects that cannot change, in each other
 
-py::object steal(PyObject* o) {
-  if (o == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(o);
-}
-
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 py::object type_object(PyObject* o) { return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o))); }
 
 // The content of a list, dict or tuple as its builtin base has it.

@@ -8,11 +8,6 @@ namespace {
 
 using Objects = std::span<const py::object>;
 
-py::object steal(PyObject* o) {
-  if (o == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(o);
-}
-
 void check(int status) {
   if (status != 0) throw py::error_already_set();
 }

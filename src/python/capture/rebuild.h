@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-namespace oxy::python {
+#include "python/capture/handles.h"
 
-namespace py = pybind11;
+namespace oxy::python {
 
 struct RebuildStep {
   enum class Kind : uint8_t {

@@ -14,13 +14,6 @@
 namespace oxy::python {
 namespace {
 
-py::object steal(PyObject* o) {
-  if (o == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(o);
-}
-
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 std::string text(py::handle o) {
   // PyObject_Str would run the handlers of signals.
   return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();

@@ -11,8 +11,6 @@
 namespace oxy::python {
 namespace {
 
-py::object borrow(PyObject* o) { return py::reinterpret_borrow<py::object>(o); }
-
 struct BreakRow {
   const char* message;
   const char* hint;
