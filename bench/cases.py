@@ -74,6 +74,20 @@ def deep_tiny():
     return torch.nn.Sequential(*layers).eval()
 
 
+class Residual(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+        self.norm = torch.nn.LayerNorm(width)
+
+    def forward(self, x):
+        return x + torch.relu(self.norm(self.linear(x)))
+
+
+def residual_tiny():
+    return torch.nn.Sequential(*[Residual(8) for _ in range(48)]).eval()
+
+
 def llama():
     return huggingface(
         "LlamaForCausalLM",
@@ -113,6 +127,7 @@ CASES = {
     "tiny": lambda: (lambda x: x + 1, (torch.randn(8),), {}),
     "adds1000": lambda: (adds, (torch.randn(8),), {}),
     "deep_tiny": lambda: (deep_tiny(), (torch.randn(4, 8),), {}),
+    "residual_tiny": lambda: (residual_tiny(), (torch.randn(4, 8),), {}),
     "bert": lambda: (huggingface("BertModel", "BertConfig"), (tokens(1, 128),), {}),
     "gpt2": lambda: (huggingface("GPT2LMHeadModel", "GPT2Config"), (tokens(1, 128),), NO_CACHE),
     "llama": lambda: (llama(), (tokens(1, 128, 8000),), NO_CACHE),

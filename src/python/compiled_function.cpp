@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "python/broken_call.h"
+#include "python/compiled_graph.h"
 #include "python/cpython/dict_version.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
@@ -138,28 +139,40 @@ void say(CompiledFunction* self, const char* kind, const std::string& text,
   py::handle(self->report)(kind, text, frames);
 }
 
+// What the graph gives for a hit; nullopt with an exception set.
+std::optional<OutputObjects> graph_outputs(const Entry& e, std::span<PyObject* const> fetched) {
+  OutputObjects outputs;
+  if (!e.calls_graph) return outputs;
+  if (run_only_plan(e.graph.ptr(), fetched.first(e.input_count), outputs)) return outputs;
+  PyObject* made = PyObject_Vectorcall(e.graph.ptr(), fetched.data(), e.input_count, nullptr);
+  if (made == nullptr) return std::nullopt;
+  auto results = py::reinterpret_steal<py::object>(made);
+  PyObject* fast = PySequence_Fast(made, "a backend's callable must return a tuple or a list");
+  if (fast == nullptr) return std::nullopt;
+  auto held = py::reinterpret_steal<py::object>(fast);
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
+    outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
+  return outputs;
+}
+
 // The values of a hit, its effects done; nullopt with an exception set. Until `done` is set nothing has happened that a user
 // could see.
 std::optional<std::vector<py::object>> run_graph(const Entry& e, std::span<PyObject* const> fetched,
                                                  bool& done) {
-  std::vector<py::object> outputs;
-  if (e.calls_graph) {
-    PyObject* made = PyObject_Vectorcall(e.graph.ptr(), fetched.data(), e.input_count, nullptr);
-    if (made == nullptr) return std::nullopt;
-    auto results = py::reinterpret_steal<py::object>(made);
-    PyObject* fast = PySequence_Fast(made, "a backend's callable must return a tuple or a list");
-    if (fast == nullptr) return std::nullopt;
-    auto held = py::reinterpret_steal<py::object>(fast);
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
-      outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
+  auto outputs = graph_outputs(e, fetched);
+  if (!outputs) return std::nullopt;
+  std::vector<py::object> results;
+  if (e.rebuild.is_one_output()) {
+    results.push_back(std::move((*outputs)[e.rebuild.steps[0].index]));
+    done = true;
+  } else {
+    const auto built = e.rebuild.build({outputs->data(), outputs->size()}, fetched);
+    done = true;
+    e.rebuild.apply(built);
+    for (uint32_t root : e.rebuild.roots) results.push_back(built[root]);
   }
-  const std::vector<py::object> built = e.rebuild.build(outputs, fetched);
-  done = true;
-  e.rebuild.apply(built);
   if (c10::GradMode::is_enabled() != e.grad_mode_after)
     c10::GradMode::set_enabled(e.grad_mode_after);
-  std::vector<py::object> results;
-  for (uint32_t root : e.rebuild.roots) results.push_back(built[root]);
   return results;
 }
 

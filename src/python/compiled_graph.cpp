@@ -61,6 +61,7 @@ struct Arguments {
     held.reserve(static_cast<size_t>(n));
     for (Py_ssize_t i = 0; i < n && unsupported.empty(); i++) add(args[i]);
   }
+  std::span<PyObject* const> span() const { return {objects, static_cast<size_t>(count)}; }
 
  private:
   void add(PyObject* o) {
@@ -143,8 +144,9 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
   return plan;
 }
 
-PyObject* wrap_output(const Arguments& a, const runtime::PlanOutput& o, at::Tensor&& t) {
-  if (o.kind == ir::OutputSpec::Kind::Input) return Py_NewRef(a.objects[o.index]);
+PyObject* wrap_output(std::span<PyObject* const> inputs, const runtime::PlanOutput& o,
+                      at::Tensor&& t) {
+  if (o.kind == ir::OutputSpec::Kind::Input) return Py_NewRef(inputs[o.index]);
   if (t.defined()) return THPVariable_Wrap(std::move(t));
   if (o.number) return PyLong_FromLongLong(*o.number);
   return Py_NewRef(Py_None);
@@ -157,7 +159,7 @@ PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Output
   PyObject* result = list ? PyList_New(count) : PyTuple_New(count);
   for (Py_ssize_t i = 0; result != nullptr && i < count; i++) {
     uint32_t k = leaves[static_cast<size_t>(i)].output;
-    PyObject* o = wrap_output(a, plan.executable.plan().outputs[k], at::Tensor(outputs[k]));
+    PyObject* o = wrap_output(a.span(), plan.executable.plan().outputs[k], at::Tensor(outputs[k]));
     if (o == nullptr) {
       Py_CLEAR(result);
     } else if (list) {
@@ -173,7 +175,7 @@ PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Out
   if (plan.flat) return wrap_flat(a, plan, outputs);
   std::vector<py::object> objects;
   for (size_t k = 0; k < outputs.size(); k++) {
-    PyObject* o = wrap_output(a, plan.executable.plan().outputs[k], std::move(outputs[k]));
+    PyObject* o = wrap_output(a.span(), plan.executable.plan().outputs[k], std::move(outputs[k]));
     if (o == nullptr) return nullptr;
     objects.push_back(py::reinterpret_steal<py::object>(o));
   }
@@ -200,6 +202,22 @@ PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<Comp
   if (plan->executable.has_notes() && !report_notes(self, plan->executable)) return nullptr;
   return wrap_outputs(a, *plan, outputs);
 }
+
+// Tensors of one call, kept from a thread that exchanges what its Python object stands for while the GIL is free.
+struct PlanInputs {
+  Inputs inputs;
+  Held held;
+
+  PlanInputs(std::span<PyObject* const> objects, bool hold) {
+    inputs.reserve(objects.size());
+    if (hold) held.reserve(objects.size());
+    for (PyObject* o : objects) {
+      const at::Tensor& t = THPVariable_Unpack(o);
+      if (hold) held.push_back(t);
+      inputs.push_back({hold ? &held.back() : &t, 0});
+    }
+  }
+};
 
 bool slots_require_grad(const CompiledGraph* self) {
   return std::any_of(self->slots->begin(), self->slots->end(), [](const Slot& s) {
@@ -325,6 +343,31 @@ PyMemberDef members[] = {
     {nullptr, 0, 0, 0, nullptr}};
 
 }  // namespace
+
+bool run_only_plan(PyObject* graph, std::span<PyObject* const> inputs, OutputObjects& outputs) {
+  if (Py_TYPE(graph)->tp_dealloc != dealloc) return false;
+  const std::vector<Entry>& entries = *reinterpret_cast<CompiledGraph*>(graph)->entries;
+  if (entries.size() != 1 || !entries.front().plan || !entries.front().plan->flat) return false;
+  const std::shared_ptr<CompiledPlan> plan = entries.front().plan;
+  const bool brief = plan->executable.is_brief();
+  const PlanInputs held(inputs, !brief);
+  bridge::Outputs tensors;
+  std::string reason;
+  PyThreadState* thread = brief ? nullptr : PyEval_SaveThread();
+  const bool ok = plan->executable.run(span(held.inputs), tensors, reason);
+  if (thread != nullptr) PyEval_RestoreThread(thread);
+  if (!ok) return false;
+  if (plan->executable.has_notes() &&
+      !report_notes(reinterpret_cast<CompiledGraph*>(graph), plan->executable))
+    throw py::error_already_set();
+  const auto& specs = plan->executable.plan().outputs;
+  for (const ResultTree& leaf : plan->result.items) {
+    PyObject* o = wrap_output(inputs, specs[leaf.output], at::Tensor(tensors[leaf.output]));
+    if (o == nullptr) throw py::error_already_set();
+    outputs.push_back(py::reinterpret_steal<py::object>(o));
+  }
+  return true;
+}
 
 PyObject* make_compiled_graph_type() {
   static const char doc[] =

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <Python.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <span>
 
 namespace oxy::python {
 
@@ -12,5 +16,12 @@ namespace oxy::python {
 //                           plan that ran: "note". It may raise
 //   slots                   [(dict, key)]: where the graph's attributes hang; another object there needs another plan
 PyObject* make_compiled_graph_type();
+
+using OutputObjects = c10::SmallVector<pybind11::object, 4>;
+
+// For a caller that knows the inputs to be such as the only plan of `graph` was made for: runs that plan, without a
+// second look at them. False: nothing has happened (`graph` is no CompiledGraph, has no such plan, or the plan failed), and
+// the graph is to be called. The caller holds the inputs.
+bool run_only_plan(PyObject* graph, std::span<PyObject* const> inputs, OutputObjects& outputs);
 
 }  // namespace oxy::python

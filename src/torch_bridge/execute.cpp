@@ -26,6 +26,8 @@ namespace {
 constexpr c10::DispatchKeySet kRecordedAbove =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
+constexpr int64_t kBriefBytes = 1 << 18;
+
 // The address of the first element, as kernels get it.
 void* first_element(const at::Tensor& t, bool written) {
   if (t.numel() == 0) return nullptr;
@@ -159,6 +161,9 @@ void Executable::bind_steps() {
   }
   bind_results(has_tensor);
   forget_unread_results();
+  int64_t bytes = 0;
+  for (const PlanBuffer& b : plan_.buffers) bytes += b.kind == BufferKind::View ? 0 : b.bytes;
+  brief_ = calls_.empty() && bytes <= kBriefBytes;
 }
 
 void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor) {

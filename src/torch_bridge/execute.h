@@ -39,6 +39,8 @@ class Executable {
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason);
 
   bool attributes_require_grad() const noexcept;
+  // Over before another thread could make use of the time: kernels alone, on little memory.
+  bool is_brief() const noexcept { return brief_; }
   const runtime::Plan& plan() const { return plan_; }
   // What was worth telling since the last call (layouts that were not as predicted), each said once.
   std::vector<std::string> take_notes();
@@ -97,7 +99,7 @@ class Executable {
   std::vector<uint32_t> temporaries_;  // buffers whose tensors last until the steps are done
   std::vector<uint32_t> results_;      // those whose tensors are needed after that
   int64_t scratch_bytes_ = 0;
-  bool random_ = false;
+  bool random_ = false, brief_ = false;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;
   runtime::LeasePool<Lease> leases_;
   std::atomic<bool> has_notes_{false};

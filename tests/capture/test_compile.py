@@ -147,3 +147,27 @@ def test_captures_are_not_leaked():
         once()
     gc.collect()
     assert len(gc.get_objects()) - before < 20 and sys.getrefcount(x) == 2
+
+
+def test_a_plan_that_stops_leaves_the_call_to_eager():
+    f = oxyfuel.compile(lambda x, i: x[i] + 1)
+    x, good, bad = torch.ones(4), torch.tensor([1, 2]), torch.tensor([9, 2])
+    for _ in range(2):
+        assert torch.equal(f(x, good), torch.full((2,), 2.0))
+        with pytest.raises(IndexError):
+            f(x, bad)
+    assert oxyfuel.stats()["fallbacks"] == 0
+
+
+def test_outputs_of_a_plan_are_what_they_are_in_eager():
+    def f(x, y):
+        y.add_(1)
+        z = x * 2
+        return z, z, y, x, x.view(-1), [z.sum()], 3
+
+    x, y = torch.ones(2, 2), torch.zeros(2)
+    c = oxyfuel.compile(f)
+    for i in range(1, 4):
+        a, b, seen, same, view, (total,), three = c(x, y)
+        assert a is b and seen is y and same is x and view.data_ptr() == x.data_ptr()
+        assert torch.equal(y, torch.full((2,), float(i))) and total == 8 and three == 3

@@ -69,6 +69,11 @@ struct Rebuild {
   std::vector<uint32_t> roots;        // steps of the values that were asked for, in order
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+  // Nothing but one of the graph's outputs: the usual case.
+  bool is_one_output() const {
+    return steps.size() == 1 && roots.size() == 1 && effects.empty() &&
+           steps[0].kind == RebuildStep::Kind::Output;
+  }
   // The objects of all steps, filled. Nothing that was there before is written.
   std::vector<py::object> build(std::span<const py::object> outputs,
                                 std::span<PyObject* const> fetched) const;
