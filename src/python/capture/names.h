@@ -13,8 +13,9 @@ namespace py = pybind11;
   X(call)                                                                                      \
   X(class)                                                                                     \
   X(contains)                                                                                  \
-  X(dict) X(enter) X(exit) X(getattr) X(getattribute) X(getitem) X(init) X(iter) X(len) X(new) \
-      X(next) X(self) X(setattr) X(setitem)
+  X(dict)                                                                                      \
+  X(enter) X(exit) X(getattr) X(getattribute) X(getitem) X(init) X(iter) X(len) X(new) X(next) \
+      X(self) X(setattr) X(setitem)
 
 struct Names {
 #define OXY_NAME(name) PyObject* const name##_ = PyUnicode_InternFromString("__" #name "__");
