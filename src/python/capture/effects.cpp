@@ -420,22 +420,43 @@ void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
 
 // ---------------------------------------------------------------------------------------------------------- identities
 
-// What was written through one source must not be what was read through another.
+// What was written through one source must not be what was read or written through another. Of dicts only those count
+// that were asked for a key which was written.
 void Tracer::guard_distinct() {
-  auto owner = [&](const py::object& o) {
-    const Source& s = sources[known(o)->source];
-    if (s.kind != SourceKind::InstanceDict) return o;
-    auto it = by_source_.find(s.base);
-    return it == by_source_.end() ? o : it->second;
+  std::unordered_map<SourceId, std::vector<py::object>> asked;  // keys; null: all of them
+  for (const Guard& g : guards.guards()) {
+    if (g.kind == GuardKind::HasKey || g.kind == GuardKind::LacksKey)
+      asked[g.source].push_back(g.expected);
+    else if (g.kind == GuardKind::Keys || g.kind == GuardKind::Length)
+      asked[g.source].emplace_back();
+  }
+  for (const py::object& o : written_) {
+    if (!PyDict_Check(o.ptr())) continue;
+    std::vector<py::object>& keys = asked[known(o)->source];
+    if (known(o)->writes->cleared) keys.emplace_back();
+    for (auto [key, value] : known(o)->writes->items) keys.push_back(borrow(key.ptr()));
+  }
+  auto touched = [&](SourceId dict, const Writes& w) {
+    for (const py::object& key : asked[dict])
+      if (!key || w.cleared || has_item(w.items, key)) return true;
+    for (auto [key, value] : w.items)
+      if (by_source_.contains(sources.dict_item(dict, key))) return true;
+    return false;
   };
   for (const py::object& w : written_) {
     if (PyType_Check(w.ptr()) || PyCell_Check(w.ptr())) continue;
-    const py::object mine = owner(w);
+    const Source place = sources[known(w)->source];
+    auto owner = by_source_.end();
+    if (place.kind == SourceKind::InstanceDict) owner = by_source_.find(place.base);
+    const bool attributes = owner != by_source_.end();
+    const py::object mine = attributes ? owner->second : w;
     if (!exists(mine) || sources[known(mine)->source].kind == SourceKind::Pinned) continue;
     for (const py::object& other : existing_) {
       if (other.is(mine) || Py_TYPE(other.ptr()) != Py_TYPE(mine.ptr())) continue;
-      guards.add(
-          {GuardKind::NotSameAs, known(other)->source, {}, 0, known(mine)->source, user_stack()});
+      const SourceId there = known(other)->source;
+      const SourceId dict = attributes ? sources.instance_dict(there) : there;
+      if (PyDict_Check(w.ptr()) && !touched(dict, *known(w)->writes)) continue;
+      guards.add({GuardKind::NotSameAs, there, {}, 0, known(mine)->source, user_stack()});
     }
   }
 }
