@@ -59,7 +59,7 @@ class _Graph:
 
     def __init__(
         self,
-        eager: Callable[..., Any],
+        eager: Callable[..., Any] | None,
         settings: _C.Settings,
         slots: list[tuple[dict[str, Any], str]],
     ) -> None:
@@ -138,10 +138,13 @@ class _FxGraph(_Graph):
 
 
 class CapturedGraph(_Graph):
-    """A graph of Oxyfuel's own capture: whatever it reads is an input."""
+    """A graph of Oxyfuel's own capture: whatever it reads is an input.
+
+    Where it does not run, its caller runs the function that it was captured from.
+    """
 
     def __init__(self, graph: _C.TorchGraph, settings: _C.Settings) -> None:
-        super().__init__(lambda *inputs: graph.replay(inputs), settings, [])
+        super().__init__(None, settings, [])
         self._graph = graph
 
     def torch_graph(self) -> _C.TorchGraph:

@@ -226,14 +226,20 @@ PyObject* run_eager(CompiledFunction* self, PyObject* const* args, size_t nargsf
 
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self);
 
-// The graph raised, and nothing else has happened: eager says what and where. An exception that only the graph has is
-// reported.
-PyObject* run_after_failure(CompiledFunction* self, PyObject* const* args, size_t nargsf,
-                            PyObject* kwnames) {
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
-  const py::error_already_set error;
+// The graph did not run: eager does.
+PyObject* run_instead(CompiledFunction* self, PyObject* const* args, size_t nargsf,
+                      PyObject* kwnames) {
+  if (!PyErr_ExceptionMatches(left_to_eager())) return nullptr;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  const auto left = py::reinterpret_steal<py::object>(value);
   auto result = py::reinterpret_steal<py::object>(run_eager(self, args, nargsf, kwnames));
-  if (result) say(self, "failed", cat("a graph raised what eager does not: ", error.what()));
+  if (!result) return nullptr;
+  const py::tuple why = left.attr("args");
+  if (!why[1].is_none()) why[0](why[1], why[2]);
   return result.release().ptr();
 }
 
@@ -259,7 +265,7 @@ PyObject* run_entry(CompiledFunction* self, const Entry& e, const Fetched& fetch
     PyCapsule_SetName(capsule.ptr(), "oxyfuel.inputs of a call that is over");
     if (result != nullptr) return result;
   }
-  return pending.done ? nullptr : run_after_failure(self, args, nargsf, kwnames);
+  return pending.done ? nullptr : run_instead(self, args, nargsf, kwnames);
 }
 
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {

@@ -87,6 +87,11 @@ std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), input
 // Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception and is not reported.
 PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
                     const std::string& why) {
+  if (self->eager == Py_None) {
+    const py::object what = kind ? py::object(py::str(kind)) : py::none();
+    PyErr_SetObject(left_to_eager(), py::make_tuple(py::handle(self->report), what, why).ptr());
+    return nullptr;
+  }
   PyObject* result =
       PyObject_Vectorcall(self->eager, a.objects, static_cast<size_t>(a.count), kwnames);
   if (result == nullptr || kind == nullptr) return result;
@@ -343,6 +348,11 @@ PyMemberDef members[] = {
     {nullptr, 0, 0, 0, nullptr}};
 
 }  // namespace
+
+PyObject* left_to_eager() {
+  static PyObject* type = PyErr_NewException("oxyfuel._C.LeftToEager", PyExc_Exception, nullptr);
+  return type;
+}
 
 bool run_only_plan(PyObject* graph, std::span<PyObject* const> inputs, OutputObjects& outputs) {
   if (Py_TYPE(graph)->tp_dealloc != dealloc) return false;

@@ -10,12 +10,17 @@
 namespace oxy::python {
 
 // The type `CompiledGraph(eager, compile, report, slots)`, a new reference; nullptr with an exception set.
-//   eager(*inputs)          runs the graph in torch: for what is not compiled, and after a failure
+//   eager(*inputs)          runs the graph in torch: for what is not compiled, and after a failure; None: such calls raise
+//                           `left_to_eager`, and nothing has happened
 //   compile(inputs: tuple)  -> CompiledPlan | (kind, reason): no plan for inputs like these
 //   report(kind, text)      is told, after the eager call succeeded: "failed" (ours), "unsupported", "grad"; and of a
 //                           plan that ran: "note". It may raise
 //   slots                   [(dict, key)]: where the graph's attributes hang; another object there needs another plan
 PyObject* make_compiled_graph_type();
+
+// A class of exceptions; their arguments: report, then kind and text for it, to be called once eager has succeeded. The kind is
+// None where nothing is to be said.
+PyObject* left_to_eager();
 
 using OutputObjects = c10::SmallVector<pybind11::object, 4>;
 

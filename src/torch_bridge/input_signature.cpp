@@ -73,7 +73,8 @@ const char* why_unsupported(const at::Tensor& t) {
   if (t.is_quantized()) return "a quantised tensor";
   if (t.is_nested()) return "a nested tensor";
   if (!t.has_storage()) return "a tensor without storage";
-  if (data_keys(*t.unsafeGetTensorImpl()) != DispatchKeySet(DispatchKey::CPU))
+  if (data_keys(*t.unsafeGetTensorImpl()).remove(DispatchKey::ADInplaceOrView) !=
+      DispatchKeySet(DispatchKey::CPU))
     return "a tensor that is not on the CPU";
   return nullptr;
 }

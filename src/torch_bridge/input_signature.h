@@ -46,10 +46,9 @@ inline const void* storage_of(const c10::TensorImpl& t) {
   return t.unsafe_storage().unsafeGetStorageImpl();
 }
 
-// Without the keys of what lies above the data, autograd and autocast: an inference tensor lacks some of them.
+// Without the keys of autograd and autocast. ADInplaceOrView stays: an inference tensor lacks it.
 inline c10::DispatchKeySet data_keys(const c10::TensorImpl& t) {
-  return t.key_set() -
-         (c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+  return t.key_set() - (c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset);
 }
 
 class InputSignature {

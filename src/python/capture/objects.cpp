@@ -1,4 +1,5 @@
 // Objects as the captured code sees them: wrapping what was there before, attributes, containers, truth.
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Layout.h>
@@ -182,6 +183,8 @@ py::object Tracer::wrap_tensor(py::handle real, SourceId source) {
   if (!THPVariable_CheckExact(real.ptr()) && Py_TYPE(real.ptr()) != (PyTypeObject*)parameter.ptr())
     throw Break(BreakId::input_kind, cat("a ", Py_TYPE(real.ptr())->tp_name));
   if (const char* what = bridge::why_unsupported(t)) throw Break(BreakId::input_kind, what);
+  if (t.is_inference() && !c10::InferenceMode::is_enabled())
+    throw Break(BreakId::input_kind, "an inference tensor outside of inference mode");
   guard(GuardKind::Tensor, source, real);
   std::string name;
   for (char c : sources.text(source)) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
