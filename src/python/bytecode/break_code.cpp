@@ -224,8 +224,7 @@ std::vector<bool> nulls_after(const Bytecode& bytecode, int index, std::vector<b
     before.back() = other;
     before[depth - in.arg] = top;
   }
-  const bool pushes_null =
-      in.op == PUSH_NULL || (in.op == COPY && before[before.size() - in.arg]);
+  const bool pushes_null = in.op == PUSH_NULL || (in.op == COPY && before[before.size() - in.arg]);
   before.resize(before.size() - taken);
   before.resize(depth, false);
   if (pushes_null) before.back() = true;

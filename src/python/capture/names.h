@@ -8,16 +8,16 @@ namespace oxy::python {
 namespace py = pybind11;
 
 // The name __x__ is the member x_.
-#define OXY_CAPTURE_NAMES(X)                                                                     \
-  X(bool)                                                                                        \
-  X(call)                                                                                        \
-  X(class)                                                                                       \
-  X(contains)                                                                                    \
-  X(dict)                                                                                        \
-  X(enter)                                                                                       \
-  X(exit)                                                                                        \
-  X(getattr) X(getattribute) X(getitem) X(init) X(iter) X(len) X(new) X(next) X(self) X(setattr) \
-      X(setitem)
+#define OXY_CAPTURE_NAMES(X) \
+  X(bool)                    \
+  X(call)                    \
+  X(class)                   \
+  X(contains)                \
+  X(dict)                    \
+  X(enter)                   \
+  X(exit)                    \
+  X(getattr)                 \
+  X(getattribute) X(getitem) X(init) X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
 
 struct Names {
 #define OXY_NAME(name) PyObject* const name##_ = PyUnicode_InternFromString("__" #name "__");
