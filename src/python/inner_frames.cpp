@@ -54,7 +54,9 @@ bool is_disabled(PyFunctionObject* function) {
 bool is_compiled_here(PyFunctionObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   constexpr int kNotPlain = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
-  if (code->co_flags & kNotPlain || function->func_closure != nullptr) return false;
+  constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;  // no body of a class or module
+  if ((code->co_flags & kFunction) != kFunction || (code->co_flags & kNotPlain) != 0) return false;
+  if (function->func_closure != nullptr) return false;
   return !is_foreign_file(code->co_filename);
 }
 
