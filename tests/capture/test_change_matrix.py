@@ -104,21 +104,11 @@ def mutated(x, w):
 
 PLACES = [AsParameter, AsBuffer, AsArgument, InClosure, InGlobal]
 USES = [in_kernel, in_extern_call, in_product, folded, mutated]
-HAS_FRONT_END = hasattr(oxyfuel, "compile") and hasattr(oxyfuel._C, "CompiledFunction")
 COMPILERS = {
     "dynamo": functools.partial(torch.compile, backend="oxyfuel", dynamic=False),
-    "oxyfuel": getattr(oxyfuel, "compile", None),
+    "oxyfuel": oxyfuel.compile,
 }
-compilers = pytest.mark.parametrize(
-    "compiler",
-    [
-        "dynamo",
-        pytest.param(
-            "oxyfuel",
-            marks=pytest.mark.skipif(not HAS_FRONT_END, reason="built without the front end"),
-        ),
-    ],
-)
+compilers = pytest.mark.parametrize("compiler", COMPILERS)
 
 
 def _weight():

@@ -9,13 +9,7 @@ import torch
 
 import oxyfuel
 
-
-@pytest.fixture(autouse=True)
-def _strict(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    oxyfuel.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
 
 
 def test_a_function_is_one_graph():

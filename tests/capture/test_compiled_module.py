@@ -13,12 +13,7 @@ import oxyfuel
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    oxyfuel.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
 
 
 class Net(torch.nn.Module):

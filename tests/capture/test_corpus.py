@@ -37,9 +37,6 @@ DYNAMO_FAULTS = {
     "attributes_written-class_attribute": "a class attribute that was written is read as it was",
 }
 
-# An extension built without the front end leaves only the backend of torch.compile to test.
-HAS_FRONT_END = hasattr(oxyfuel, "compile") and hasattr(oxyfuel._C, "CompiledFunction")
-needs_front_end = pytest.mark.skipif(not HAS_FRONT_END, reason="built without the front end")
 every_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.id)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -61,14 +58,12 @@ def test_values_through_dynamo(entry):
     assert not found, "\n".join(found)
 
 
-@needs_front_end
 @every_entry
 def test_values(entry):
     found = oracle.value_differences(entry, oxyfuel.compile)
     expect_none("values", entry, "\n".join(found))
 
 
-@needs_front_end
 @every_entry
 def test_graphs(entry):
     if entry.beyond_dynamo:

@@ -21,12 +21,7 @@ CASES = []
 BREAKS = []  # eager's result as well, by way of a break
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    oxyfuel.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
 
 
 def case(make):

@@ -16,12 +16,7 @@ import oxyfuel
 X = torch.ones(2, 3)
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    oxyfuel.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
 
 
 def raised_by(call):

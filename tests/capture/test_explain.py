@@ -5,13 +5,7 @@ import torch
 
 import oxyfuel
 
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    oxyfuel.reset()
-    yield
-    oxyfuel.reset()
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def toy(a, b):

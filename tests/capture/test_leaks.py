@@ -12,12 +12,7 @@ import oxyfuel
 COUNT = 1000
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    oxyfuel.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
 
 
 def fresh_function(number):
