@@ -44,13 +44,6 @@ bool is_foreign_file(PyObject* file) {
   return it->second;
 }
 
-bool is_disabled(PyFunctionObject* function) {
-  if (function->func_dict == nullptr) return false;
-  for (const char* mark : {"_oxyfuel_disable", "_torchdynamo_disable"})
-    if (PyDict_GetItemString(function->func_dict, mark) != nullptr) return true;
-  return false;
-}
-
 bool is_compiled_here(PyFunctionObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   constexpr int kNotPlain = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
@@ -114,11 +107,11 @@ bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObj
 
 InnerFrames::InnerFrames(std::shared_ptr<ResumeTable> table)
     : outer_(std::exchange(active, std::move(table))) {
-  add_frame_handler(handle_frame);
+  if (active) add_frame_handler(handle_frame);
 }
 
 InnerFrames::~InnerFrames() {
-  remove_frame_handler();
+  if (active) remove_frame_handler();
   active = std::move(outer_);
 }
 

@@ -77,6 +77,13 @@ bool asks_for_break(PyFunctionObject* f) {
 
 }  // namespace
 
+bool is_disabled(PyFunctionObject* function) {
+  if (function->func_dict == nullptr) return false;
+  for (const char* mark : {"_oxyfuel_disable", "_torchdynamo_disable"})
+    if (PyDict_GetItemString(function->func_dict, mark) != nullptr) return true;
+  return false;
+}
+
 bool Tracer::mentions_tensor(py::handle o, int depth) {
   PyObject* p = o.ptr();
   if (is_tensor_object(p)) return true;
@@ -262,10 +269,7 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");
-  if (f->func_dict != nullptr &&
-      (PyDict_GetItemString(f->func_dict, "_oxyfuel_disable") != nullptr ||
-       PyDict_GetItemString(f->func_dict, "_torchdynamo_disable") != nullptr))
-    throw Break(BreakId::disabled, name_of(function));
+  if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   const bool direct = std::exchange(direct_, false);
   auto frame = std::make_unique<TracedFrame>();
   frame->function = borrow(function.ptr());

@@ -283,6 +283,9 @@ bool is_singleton(py::handle o);
 // Stands for what was deleted.
 py::object missing();
 
+// Marked by oxyfuel.disable or torch.compiler.disable.
+bool is_disabled(PyFunctionObject* function);
+
 // A method with the object that it was found on. Of functions written in C: one that its object's type has.
 bool is_bound_method(PyObject* o);
 
