@@ -337,9 +337,9 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
   bool captured = true;
-  if (self->break_at != SIZE_MAX) {
+  if (self->break_at != 0) {
     auto table = self->table->lock();
-    tracer->break_at = self->break_at + (table ? table->prologue_of(self->function) : 0);
+    tracer->break_at = self->break_at - 1 + (table ? table->prologue_of(self->function) : 0);
   }
   try {
     tracer->run(self->function, locals);

@@ -10,7 +10,7 @@ namespace oxy::python {
 //   report(kind, text, stack)  "break", "bytecode", "recompile", "limit", "grad", "failed"; what it raises, the call raises
 //   fullgraph                  a break is an error, raised by report
 //   limit                      captures kept; more different calls than that run in eager
-//   break_at                   a step at which every capture breaks, for tests; -1 for none
+//   break_at                   every capture breaks in front of this instruction (the first: 1), for tests; 0 for none
 PyTypeObject* compiled_function_type();
 
 }  // namespace oxy::python
