@@ -55,6 +55,85 @@ def swiglu(g, u):
     return F.silu(g) * u
 
 
+def group_norm_silu(x, w, b):
+    return F.silu(F.group_norm(x, 32, w, b))
+
+
+def batch_norm_relu(x, mean, variance, w, b):
+    return F.relu(F.batch_norm(x, mean, variance, w, b))
+
+
+def gelu_tanh(x):
+    return F.gelu(x, approximate="tanh")
+
+
+def rope(x, cos, sin):
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat((-second, first), -1) * sin
+
+
+def masked_softmax(x, mask):
+    return torch.softmax(x.masked_fill(mask, float("-inf")), -1)
+
+
+def embedding_norm(ids, table, w, b):
+    return F.layer_norm(F.embedding(ids, table), (table.shape[1],), w, b)
+
+
+def argmax(x):
+    return (x * 2).argmax(-1)
+
+
+def cumsum(x):
+    return (x + 1).cumsum(-1)
+
+
+def index_add(x, index, rows):
+    return x.index_add(0, index, rows * 2)
+
+
+def upsample(x):
+    return F.interpolate(x, scale_factor=2.0, mode="bilinear") + 1
+
+
+def max_pool(x):
+    return F.max_pool2d(F.relu(x), 3, 2, 1)
+
+
+def cat_slices(x, y):
+    return torch.cat((x[:, :512] * 2, y[:, 256:], (x + y)[:, ::2]), 1)
+
+
+def dequantise(x, scale, zero):
+    return (x.float() - zero) * scale
+
+
+def where_chain(x, y):
+    z = torch.where(x > 0, x * 2, y)
+    z = torch.where(z > 1, z - 1, z * z)
+    return torch.where(y < 0, -z, z)
+
+
+def outer_sum(x, y, z):
+    return torch.tanh(x[:, None] + y[None, :]) * z
+
+
+def middle_sum(x):
+    return (x * x).sum(1)
+
+
+def permute_4d(x):
+    return (x.permute(0, 2, 3, 1) + 1).contiguous()
+
+
+def boolean_masks(x, y):
+    return ((x > 0) & (y < 0.5) | (x < -1)) & ~(y > 2)
+
+
+def variance(x):
+    return (x * 0.5).var(-1)
+
+
 def adds(x):
     for _ in range(1000):
         x = x + 1
@@ -124,6 +203,67 @@ CASES = {
         {},
     ),
     "swiglu": lambda: (swiglu, (torch.randn(2048, 4096), torch.randn(2048, 4096)), {}),
+    "group_norm": lambda: (
+        group_norm_silu,
+        (torch.randn(8, 256, 64, 64), torch.randn(256), torch.randn(256)),
+        {},
+    ),
+    "batch_norm_relu": lambda: (
+        batch_norm_relu,
+        (torch.randn(8, 256, 64, 64), *(torch.rand(256) + 0.5 for _ in range(4))),
+        {},
+    ),
+    "gelu_tanh": lambda: (gelu_tanh, (torch.randn(2048, 4096),), {}),
+    "rope": lambda: (
+        rope,
+        (torch.randn(4, 16, 1024, 128), torch.randn(1024, 128), torch.randn(1024, 128)),
+        {},
+    ),
+    "masked_softmax": lambda: (
+        masked_softmax,
+        (torch.randn(8, 512, 1024), torch.rand(8, 1, 1024) > 0.8),
+        {},
+    ),
+    "embedding_norm": lambda: (
+        embedding_norm,
+        (tokens(16, 512), torch.randn(30000, 768), torch.randn(768), torch.randn(768)),
+        {},
+    ),
+    "cross_entropy": lambda: (
+        F.cross_entropy,
+        (torch.randn(1024, 8000), torch.randint(0, 8000, (1024,))),
+        {},
+    ),
+    "argmax": lambda: (argmax, (torch.randn(4096, 2048),), {}),
+    "cumsum": lambda: (cumsum, (torch.randn(4096, 2048),), {}),
+    "index_add": lambda: (
+        index_add,
+        (torch.randn(8192, 512), torch.randint(0, 8192, (4096,)), torch.randn(4096, 512)),
+        {},
+    ),
+    "upsample": lambda: (upsample, (torch.randn(4, 32, 128, 128),), {}),
+    "max_pool": lambda: (max_pool, (torch.randn(8, 64, 112, 112),), {}),
+    "cat_slices": lambda: (cat_slices, (torch.randn(4096, 1024), torch.randn(4096, 1024)), {}),
+    "dequantise": lambda: (
+        dequantise,
+        (torch.randint(-128, 128, (4096, 4096), dtype=torch.int8),)
+        + (torch.rand(4096, 1), torch.randn(4096, 1)),
+        {},
+    ),
+    "where_chain": lambda: (where_chain, (torch.randn(2048, 4096), torch.randn(2048, 4096)), {}),
+    "outer_sum": lambda: (
+        outer_sum,
+        (torch.randn(2048), torch.randn(4096), torch.randn(2048, 4096)),
+        {},
+    ),
+    "middle_sum": lambda: (middle_sum, (torch.randn(64, 256, 512),), {}),
+    "permute_4d": lambda: (permute_4d, (torch.randn(16, 64, 96, 96),), {}),
+    "boolean_masks": lambda: (
+        boolean_masks,
+        (torch.randn(2048, 4096), torch.randn(2048, 4096)),
+        {},
+    ),
+    "variance": lambda: (variance, (torch.randn(4096, 2048),), {}),
     "tiny": lambda: (lambda x: x + 1, (torch.randn(8),), {}),
     "adds1000": lambda: (adds, (torch.randn(8),), {}),
     "deep_tiny": lambda: (deep_tiny(), (torch.randn(4, 8),), {}),

@@ -408,7 +408,7 @@ void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept)
     PhaseAxis a{order[k].var, order[k].size, ForKind::Serial, false};
     bool last = k + 1 == order.size(), folded = reduces && k >= kept;
     if (folded)
-      a.kind = last && !positions ? ForKind::VectorReduce : ForKind::Reduce;
+      a.kind = last && !(positions && k > kept) ? ForKind::VectorReduce : ForKind::Reduce;
     else if (last && !indirect)
       a.kind = ForKind::Vector;
     a.tiled = a.kind == ForKind::Vector && !tiled_.is_const() && a.var == tiled_;

@@ -47,6 +47,20 @@ bool scalar_update(const Block& block, uint32_t acc, bool vectorised) {
   return false;
 }
 
+// The loop whose variable is the position that ArgMax and ArgMin note, or nothing: then positions grow from step to step.
+const For* loop_of_position(const Block& block, uint32_t acc) {
+  for (const Stmt& s : block) {
+    const For* loop = std::get_if<For>(&s.v);
+    if (!loop) continue;
+    for (const Stmt& inner : loop->body) {
+      const Accumulate* a = std::get_if<Accumulate>(&inner.v);
+      if (a && a->acc == acc && a->index == loop->var) return loop;
+    }
+    if (const For* found = loop_of_position(loop->body, acc)) return found;
+  }
+  return nullptr;
+}
+
 bool is_heavy(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Erfc; }
 
 }  // namespace
@@ -83,16 +97,15 @@ std::string KernelWriter::identity(const Init& init, int lanes) {
     case ReduceKind::Prod:
       return number(1, 1);
     case ReduceKind::Max:
+    case ReduceKind::ArgMax:
       return f ? number(-INFINITY, 0) : number(0, least);
     case ReduceKind::Min:
+    case ReduceKind::ArgMin:
       return f ? number(INFINITY, 0) : number(0, most);
     case ReduceKind::Any:
       return number(0, 0);
     case ReduceKind::All:
       return number(1, 1);
-    case ReduceKind::ArgMax:
-    case ReduceKind::ArgMin:
-      return number(0, 0);
   }
   OXY_FAIL("kind of a reduction");
 }
@@ -105,6 +118,9 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
   acc.result = is_arg(init.kind) ? DType::I64 : init.dtype;
   acc.copies = 1;
   acc.form = Accumulator::Form::Scalar;
+  const For* positions = is_arg(init.kind) ? loop_of_position(block, init.acc) : nullptr;
+  acc.in_order = positions != nullptr;
+  acc.at = DType::I64;
   int lanes = 1;
   if (scope.vector()) {
     acc.form = Accumulator::Form::PerLane;
@@ -115,11 +131,15 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
     acc.form = Accumulator::Form::Copies;
     lanes = lanes_;
     acc.copies = copies_of(*loop);
+    const bool narrow = positions && positions->size.is_const() &&
+                        positions->size.value() <= INT32_MAX && ir::byte_size(acc.init.dtype) == 4;
+    if (narrow) acc.at = DType::I32;
   }
   const bool array = acc.form == Accumulator::Form::Copies;
   const std::string type = accumulator_type(acc.init, lanes);
-  const std::string at_type = value_type_name(DType::I64, lanes);
-  const std::string none = operators(Scope{lanes, 0, "", "", "0"}).splat("(i64)-1", DType::I64);
+  const std::string at_type = value_type_name(acc.at, lanes);
+  const std::string none =
+      operators(Scope{lanes, 0, "", "", "0"}).splat(cat('(', memory_type(acc.at), ")-1"), acc.at);
   if (!array) {
     out_.line(type, ' ', acc.name, " = ", identity(acc.init, lanes), ';');
     if (is_arg(init.kind)) out_.line(at_type, ' ', acc.name, "_at = ", none, ';');
@@ -139,9 +159,10 @@ std::string KernelWriter::element(const Accumulator& acc, const Scope& scope) co
 }
 
 // target = fold(target, value), with the positions of both for ArgMax and ArgMin.
+// `later`: the value comes behind all that the target has seen.
 void KernelWriter::write_fold(const Accumulator& acc, const std::string& target,
                               const std::string& target_at, const std::string& value,
-                              const std::string& at, int lanes) {
+                              const std::string& at, int lanes, bool later) {
   OperatorText text = operators(Scope{lanes, 0, "", "", "0"});
   const DType d = acc.init.dtype;
   const auto simple = [&](LoopOp op) {
@@ -163,12 +184,16 @@ void KernelWriter::write_fold(const Accumulator& acc, const std::string& target,
     default:
       break;
   }
-  const char* piece = acc.init.kind == ReduceKind::ArgMax ? "beats_max" : "beats_min";
-  const std::string beats = cat(prelude_.fn(piece, memory_type(d), lanes), '(', target, ", ",
-                                target_at, ", ", value, ", ", at, ')');
+  const char* extreme = acc.init.kind == ReduceKind::ArgMax ? "max" : "min";
+  const std::string piece =
+      prelude_.fn(cat(later ? "later_" : "beats_", extreme), memory_type(d), lanes);
   out_.open("");
-  out_.line("const auto wins = ", beats, ';');
-  out_.line(target_at, " = ", text.select("wins", at, target_at, DType::I64), ';');
+  if (later)
+    out_.line("const auto wins = ", piece, '(', target, ", ", value, ");");
+  else
+    out_.line("const auto wins = ", piece, '(', target, ", ", target_at, ", ", value, ", ", at,
+              ");");
+  out_.line(target_at, " = ", text.select("wins", at, target_at, later ? acc.at : DType::I64), ';');
   out_.line(target, " = ", text.select("wins", value, target, d), ';');
   out_.close();
 }
@@ -186,19 +211,20 @@ void KernelWriter::write_accumulate(const Accumulate& a, const Scope& scope) {
     const Access position = access_of(a.index, scope);
     OXY_CHECK(position.kind != Access::Kind::Gather && position.kind != Access::Kind::Strided,
               "position of an element");
-    at = operators(scope).splat(cat("(i64)(", position.offset, ')'), DType::I64);
+    const std::string type = memory_type(acc.at);
+    at = operators(scope).splat(cat('(', type, ")(", position.offset, ')'), acc.at);
     if (position.kind == Access::Kind::Contiguous)
-      at = cat(at, " + ", prelude_.fn("iota", "i64", scope.lanes), "()");
+      at = cat(at, " + ", prelude_.fn("iota", type, scope.lanes), "()");
   }
   if (scope.vector() && !scope.active.empty() && acc.form == Accumulator::Form::Copies) {
     const std::string first = cat(prelude_.fn("first", "i32", scope.lanes), '(', scope.active, ')');
     v = operators(scope).select(first, v, identity(init, scope.lanes), init.dtype);
-    if (is_arg(init.kind)) {
+    if (is_arg(init.kind) && !acc.in_order) {
       at = operators(scope).select(first, at, operators(scope).splat("(i64)-1", DType::I64),
                                    DType::I64);
     }
   }
-  write_fold(acc, target, target_at, v, at, scope.lanes);
+  write_fold(acc, target, target_at, v, at, scope.lanes, acc.in_order);
 }
 
 // One value of all lanes of a vector.
@@ -234,29 +260,49 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
   const auto rounded = [&](const std::string& x, const Scope& at) {
     return operators(at).cast({x, acc.init.dtype}, acc.result);
   };
+  // Where the first extreme is all that there is, no element has beaten the identity.
+  const auto position = [&](const std::string& x, int lanes) {
+    if (!acc.in_order) return x;
+    OperatorText text = operators(Scope{lanes, 0, "", "", "0"});
+    const std::string zero = text.splat("(i64)0", DType::I64);
+    return text.apply(LoopOp::Max, DType::I64, {{x, DType::I64}, {zero, DType::I64}});
+  };
   if (acc.form == Accumulator::Form::Copies) {
+    const std::string at = arg ? wide_positions(acc) : "";
     for (int step = 1; step < acc.copies; step *= 2) {
       for (int k = 0; k + step < acc.copies; k += 2 * step) {
-        write_fold(acc, cat(acc.name, '[', k, ']'), cat(acc.name, "_at[", k, ']'),
-                   cat(acc.name, '[', k + step, ']'), cat(acc.name, "_at[", k + step, ']'), lanes_);
+        write_fold(acc, cat(acc.name, '[', k, ']'), cat(at, '[', k, ']'),
+                   cat(acc.name, '[', k + step, ']'), cat(at, '[', k + step, ']'), lanes_, false);
       }
     }
     std::string text = cat(acc.name, "[0]");
     if (arg && lanes_ > 1) {
       const char* piece = acc.init.kind == ReduceKind::ArgMax ? "arg_max" : "arg_min";
       const std::string element = memory_type(acc.init.dtype);
-      text = cat(prelude_.fn(piece, element, lanes_), '(', text, ", ", acc.name, "_at[0])");
+      text = position(cat(prelude_.fn(piece, element, lanes_), '(', text, ", ", at, "[0])"), 1);
     } else {
-      text = arg ? cat(acc.name, "_at[0]") : rounded(folded(acc.init, text), Scope{});
+      text = arg ? position(cat(at, "[0]"), 1) : rounded(folded(acc.init, text), Scope{});
     }
     const Value& v = define(r.value, acc.result, false);
     out_.line("const ", value_type(acc.result, 1), ' ', v.name, " = ", text, ';');
     return;
   }
   std::string text = element(acc, scope);
-  text = arg ? cat(acc.name, "_at", text.substr(acc.name.size())) : rounded(text, scope);
+  text = arg ? position(cat(acc.name, "_at"), scope.lanes) : rounded(text, scope);
   const Value& v = define(r.value, acc.result, scope.vector());
   out_.line("const ", value_type_name(acc.result, scope.lanes), ' ', v.name, " = ", text, ';');
+}
+
+// The array of an accumulator's positions, as i64.
+std::string KernelWriter::wide_positions(const Accumulator& acc) {
+  const std::string at = cat(acc.name, "_at");
+  if (acc.at == DType::I64) return at;
+  const std::string wide = cat(acc.name, "_wide");
+  out_.line(value_type_name(DType::I64, lanes_), ' ', wide, '[', acc.copies, "];");
+  OperatorText text = operators(Scope{lanes_, 0, "", "", "0"});
+  out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", wide,
+            "[k] = ", text.cast({cat(at, "[k]"), acc.at}, DType::I64), ';');
+  return wide;
 }
 
 // Sums in floating point that a loop of more than `limit` steps updates: they are folded in blocks,

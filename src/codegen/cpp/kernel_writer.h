@@ -65,7 +65,9 @@ class KernelWriter {
     Init init;  // its dtype is the one it is kept in
     DType result = DType::F32;
     std::string name;
-    int copies = 1;  // Copies: so many vectors
+    int copies = 1;         // Copies: so many vectors
+    bool in_order = false;  // ArgMax, ArgMin: positions grow from step to step
+    DType at = DType::I64;  // ArgMax, ArgMin: of the positions
   };
   struct Span {
     std::string from, to;
@@ -116,7 +118,8 @@ class KernelWriter {
   void write_accumulate(const Accumulate& a, const Scope& scope);
   void write_result(const Result& r, const Scope& scope);
   void write_fold(const Accumulator& acc, const std::string& target, const std::string& target_at,
-                  const std::string& value, const std::string& at, int lanes);
+                  const std::string& value, const std::string& at, int lanes, bool later);
+  std::string wide_positions(const Accumulator& acc);
   std::vector<uint32_t> long_sums(const Block& body, Expr size, int64_t limit) const;
   void open_totals(const std::vector<uint32_t>& sums);
   void add_to_totals(const std::vector<uint32_t>& sums);

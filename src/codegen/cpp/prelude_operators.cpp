@@ -322,6 +322,19 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     BEATS("max", ">"),
     BEATS("min", "<"),
 #undef BEATS
+    // The same where b comes behind a, and a starts as the identity of max (min).
+    {"later_max", "", 1, 0, "OXY_INLINE b8 @@($T a, $T b) { return !(b <= a) && a == a; }\n"},
+    {"later_min", "", 1, 0, "OXY_INLINE b8 @@($T a, $T b) { return !(b >= a) && a == a; }\n"},
+#define LATER(name, than)                            \
+  {"later_" name, "", 2, 0,                          \
+   "OXY_INLINE $i32 @@($T a, $T b) {\n"              \
+   "  $S wins = ~(b " than                           \
+   " a) & (a == a);\n"                               \
+   "  return __builtin_convertvector(wins, $i32);\n" \
+   "}\n"}
+    LATER("max", "<="),
+    LATER("min", ">="),
+#undef LATER
     // The index of the best lane.
     {"arg_max", "", 2, 0, R"(OXY_INLINE i64 @@($T v, $i64 at) {
   $t best = v[0];
