@@ -394,6 +394,19 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   expanded_.push_back(std::move(use));
 }
 
+// Whether a nest without a reduction of its own writes one element at several points of the axis.
+bool updates_across(const Phase& ph, Expr axis) {
+  return std::any_of(ph.nests.begin(), ph.nests.end(), [&](const Nest& n) {
+    if (find_reduce(n)) return false;
+    return std::any_of(n.body.begin(), n.body.end(), [&](const Inst& i) {
+      std::vector<Expr> symbols;
+      if (i.op == LoopOp::Store) sym::collect_symbols(i.index[0], symbols);
+      return i.op == LoopOp::Store &&
+             std::find(symbols.begin(), symbols.end(), axis) == symbols.end();
+    });
+  });
+}
+
 void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept) {
   bool reduces = false, positions = false, indirect = false;
   for (const Nest& n : ph.nests) {
@@ -404,11 +417,14 @@ void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept)
       indirect |= i.op == LoopOp::StoreAdd;
     }
   }
+  // Accumulators in memory change from step to step.
+  const bool in_order = reduces && !order.empty() && updates_across(ph, order.back().var);
   for (size_t k = 0; k < order.size(); ++k) {
     PhaseAxis a{order[k].var, order[k].size, ForKind::Serial, false};
     bool last = k + 1 == order.size(), folded = reduces && k >= kept;
     if (folded)
-      a.kind = last && !(positions && k > kept) ? ForKind::VectorReduce : ForKind::Reduce;
+      a.kind =
+          last && !in_order && !(positions && k > kept) ? ForKind::VectorReduce : ForKind::Reduce;
     else if (last && !indirect)
       a.kind = ForKind::Vector;
     a.tiled = a.kind == ForKind::Vector && !tiled_.is_const() && a.var == tiled_;

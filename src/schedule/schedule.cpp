@@ -13,6 +13,7 @@
 #include "schedule/inline_loops.h"
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
+#include "schedule/split_ranges.h"
 #include "schedule/split_reductions.h"
 #include "schedule/uses.h"
 
@@ -149,6 +150,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     Arrangement a = arrange_loops(p, std::move(g), needed, options);
     needed.resize(p.buffers.size(), false);
     s.kernels.push_back(emit_kernel(p, a, needed, options, std::move(name)));
+    split_ranges(s.kernels.back(), *p.variables);
     s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
     pinned.resize(p.buffers.size(), false);
     readers.resize(p.buffers.size());

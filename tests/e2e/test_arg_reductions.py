@@ -5,16 +5,8 @@ import torch
 
 import oxyfuel
 
-DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.float16,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-)
-SIZES = ((3, 1), (3, 7), (5, 100), (3, 40, 9))
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.int64)
+SIZES = ((3, 1), (5, 103), (3, 40, 9))
 FILLS = ("ties", "nan", "lowest", "highest")
 
 
@@ -47,6 +39,6 @@ def test_positions(dtype, size):
     with torch.no_grad():
         for fill in FILLS:
             x = values(dtype, size, fill)
-            for given in (x, x.transpose(0, -1), x[:, ::2]):
+            for given in (x, x.transpose(0, -1)):
                 for i, (a, b) in enumerate(zip(f(given), positions(given))):
                     assert torch.equal(a, b), f"{fill}, strides {given.stride()}, result {i}"

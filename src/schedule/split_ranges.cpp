@@ -1,0 +1,240 @@
+#include "schedule/split_ranges.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "schedule/emit_kernel.h"
+#include "schedule/nest.h"
+
+namespace oxy::schedule {
+
+namespace {
+
+constexpr size_t kMaxRanges = 16;
+constexpr size_t kMaxStatements = 512;  // of all ranges of one loop together
+
+// value = (loop variable < bound), or its opposite.
+struct Test {
+  int64_t bound = 0;
+  bool below = true;
+};
+
+class LoopSplitter {
+ public:
+  LoopSplitter(Kernel& k, const std::unordered_map<uint32_t, int64_t>& integers, const For& loop,
+               loops::Variables& variables, std::set<Expr>& taken)
+      : kernel_(k), integers_(integers), loop_(loop), variables_(variables), taken_(taken) {}
+
+  // The loops in the place of this one; empty where it stays as it is.
+  Block run() {
+    if (!find_tests()) return {};
+    std::vector<int64_t> ends = ends_of_ranges();
+    if (ends.size() < 2 || ends.size() > kMaxRanges ||
+        ends.size() * loop_.body.size() > kMaxStatements)
+      return {};
+    Block out;
+    int64_t begin = 0;
+    for (int64_t end : ends) {
+      out.push_back(Stmt{range(begin, end)});
+      begin = end;
+    }
+    return out;
+  }
+
+ private:
+  // Of the body's comparisons, those that a range can decide. False where the loop is no candidate.
+  bool find_tests() {
+    if (loop_.kind != ForKind::Vector || loop_.tiled || !loop_.size.is_const()) return false;
+    std::unordered_map<uint32_t, int64_t> ahead;  // values that are the variable plus a constant
+    for (const Stmt& s : loop_.body) {
+      const Compute* c = std::get_if<Compute>(&s.v);
+      if (!c) return false;
+      if (c->op == LoopOp::Index) {
+        Expr rest = c->index - loop_.var;
+        if (rest.is_const()) ahead[c->value] = rest.value();
+      } else if (c->op == LoopOp::Lt || c->op == LoopOp::Ge || c->op == LoopOp::Le ||
+                 c->op == LoopOp::Gt) {
+        auto variable = ahead.find(c->args[0]);
+        auto constant = integers_.find(c->args[1]);
+        if (variable == ahead.end() || constant == integers_.end()) continue;
+        bool inclusive = c->op == LoopOp::Le || c->op == LoopOp::Gt;
+        tests_[c->value] = {constant->second - variable->second + inclusive,
+                            c->op == LoopOp::Lt || c->op == LoopOp::Le};
+      }
+    }
+    return !tests_.empty();
+  }
+
+  std::vector<int64_t> ends_of_ranges() const {
+    std::set<int64_t> ends{loop_.size.value()};
+    for (const auto& [value, test] : tests_) {
+      if (test.bound > 0 && test.bound < loop_.size.value()) ends.insert(test.bound);
+    }
+    return {ends.begin(), ends.end()};
+  }
+
+  Expr new_variable(int64_t size) {
+    for (uint32_t ordinal = 0;; ++ordinal) {
+      Expr var = variables_.get('p', size, ordinal);
+      if (taken_.insert(var).second) return var;
+    }
+  }
+
+  For range(int64_t begin, int64_t end) {
+    For out{ForKind::Vector, new_variable(end - begin), end - begin, false, {}};
+    moved_ = {{loop_.var, out.var + begin}};
+    known_.clear();
+    value_.clear();
+    for (const auto& [value, test] : tests_) {
+      if (end <= test.bound || begin >= test.bound)
+        known_[value] = (begin < test.bound) == test.below;
+    }
+    for (const Stmt& s : loop_.body) copy(std::get<Compute>(s.v), out.body);
+    remove_unused(out.body);
+    return out;
+  }
+
+  std::optional<bool> known(uint32_t value) const {
+    auto it = known_.find(value);
+    return it == known_.end() ? std::nullopt : std::optional(it->second);
+  }
+
+  // What a logic operation on b8 comes to where operands are known; `same` is set where it is its other operand.
+  std::optional<bool> folded(const Compute& c, std::optional<uint32_t>& same) const {
+    if (c.dtype != DType::B8) return std::nullopt;
+    std::optional<bool> a = known(c.args[0]);
+    if (c.op == LoopOp::Not) return a ? std::optional(!*a) : std::nullopt;
+    if (c.op != LoopOp::And && c.op != LoopOp::Or) return std::nullopt;
+    const bool decides = c.op == LoopOp::Or;
+    std::optional<bool> b = known(c.args[1]);
+    if ((a && *a == decides) || (b && *b == decides)) return decides;
+    if (a && b) return !decides;
+    if (a || b) same = a ? c.args[1] : c.args[0];
+    return std::nullopt;
+  }
+
+  // The value's number in the new loop; of a comparison that is known, a constant.
+  uint32_t operand(uint32_t value, Block& out) {
+    if (auto it = value_.find(value); it != value_.end()) return it->second;
+    std::optional<bool> constant = known(value);
+    if (!constant) return value;  // from outside the loop
+    Compute c{.value = kernel_.value_count++, .op = LoopOp::Const, .dtype = DType::B8};
+    c.integer = *constant;
+    c.number = *constant;
+    value_[value] = c.value;
+    out.push_back(Stmt{c});
+    return c.value;
+  }
+
+  void take(const Compute& c, uint32_t from, Block& out) {
+    if (std::optional<bool> constant = known(from))
+      known_[c.value] = *constant;
+    else
+      value_[c.value] = operand(from, out);
+  }
+
+  void copy(const Compute& c, Block& out) {
+    if (known(c.value) && tests_.contains(c.value)) return;
+    if (c.op == LoopOp::Where) {
+      if (std::optional<bool> mask = known(c.args[0])) return take(c, c.args[*mask ? 1 : 2], out);
+    }
+    std::optional<uint32_t> same;
+    if (std::optional<bool> constant = folded(c, same)) {
+      known_[c.value] = *constant;
+      return;
+    }
+    if (same) return take(c, *same, out);
+    Compute made = c;
+    made.index = replace(c.index, moved_);
+    if (c.op == LoopOp::Load && !c.args.empty()) {
+      if (std::optional<bool> mask = known(c.args[0])) {
+        if (!*mask) return take(c, c.args[1], out);
+        made.args.clear();
+      }
+    }
+    for (uint32_t& a : made.args) a = operand(a, out);
+    const bool sets = c.op != LoopOp::Store && c.op != LoopOp::StoreAdd && c.op != LoopOp::Check;
+    if (sets) value_[c.value] = made.value = kernel_.value_count++;
+    out.push_back(Stmt{std::move(made)});
+  }
+
+  static void remove_unused(Block& body) {
+    std::unordered_set<uint32_t> used;
+    Block kept;
+    for (size_t i = body.size(); i-- > 0;) {
+      Compute& c = std::get<Compute>(body[i].v);
+      const bool acts = c.op == LoopOp::Store || c.op == LoopOp::StoreAdd || c.op == LoopOp::Check;
+      if (!acts && c.op != LoopOp::Symbol && !used.contains(c.value)) continue;
+      used.insert(c.args.begin(), c.args.end());
+      kept.push_back(std::move(body[i]));
+    }
+    std::reverse(kept.begin(), kept.end());
+    body = std::move(kept);
+  }
+
+  Kernel& kernel_;
+  const std::unordered_map<uint32_t, int64_t>& integers_;
+  const For& loop_;
+  loops::Variables& variables_;
+  std::set<Expr>& taken_;
+  std::unordered_map<uint32_t, Test> tests_;
+  // Of the range being written.
+  Substitution moved_;
+  std::unordered_map<uint32_t, bool> known_;
+  std::unordered_map<uint32_t, uint32_t> value_;
+};
+
+// Integer constants and loop variables of a kernel.
+void collect(const Block& block, std::unordered_map<uint32_t, int64_t>& integers,
+             std::set<Expr>& variables) {
+  for (const Stmt& s : block) {
+    if (const auto* loop = std::get_if<For>(&s.v)) {
+      variables.insert(loop->var);
+      collect(loop->body, integers, variables);
+    } else if (const auto* c = std::get_if<Compute>(&s.v)) {
+      if (c->op == LoopOp::Const && c->dtype == DType::I64) integers[c->value] = c->integer;
+    }
+  }
+}
+
+class Splitter {
+ public:
+  Splitter(Kernel& k, loops::Variables& variables) : kernel_(k), variables_(variables) {
+    collect(k.body, integers_, taken_);
+  }
+
+  void run() {
+    if (!integers_.empty()) walk(kernel_.body);
+    if (changed_) kernel_.cost = point_cost(kernel_);
+  }
+
+ private:
+  void walk(Block& block) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      For* loop = std::get_if<For>(&block[i].v);
+      if (!loop) continue;
+      walk(loop->body);
+      Block ranges = LoopSplitter(kernel_, integers_, *loop, variables_, taken_).run();
+      if (ranges.empty()) continue;
+      changed_ = true;
+      const auto at = block.begin() + static_cast<ptrdiff_t>(i);
+      i += ranges.size() - 1;
+      block.insert(block.erase(at), std::make_move_iterator(ranges.begin()),
+                   std::make_move_iterator(ranges.end()));
+    }
+  }
+
+  Kernel& kernel_;
+  loops::Variables& variables_;
+  std::unordered_map<uint32_t, int64_t> integers_;
+  std::set<Expr> taken_;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+void split_ranges(Kernel& k, loops::Variables& variables) { Splitter(k, variables).run(); }
+
+}  // namespace oxy::schedule
