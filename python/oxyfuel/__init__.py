@@ -14,6 +14,12 @@ from oxyfuel.compiler import compile_fx, reset
 from oxyfuel.explain import explain
 from oxyfuel.logs import set_logs
 from oxyfuel.options import known_options
+from oxyfuel.passes import (
+    register_pass,
+    register_replacement,
+    registered_passes,
+    unregister_pass,
+)
 from oxyfuel.statistics import stats
 
 InternalError = _C.InternalError
@@ -34,9 +40,13 @@ __all__ = [
     "known_options",
     "list_backends",
     "oxyfuel_backend",
+    "register_pass",
+    "register_replacement",
+    "registered_passes",
     "reset",
     "set_logs",
     "stats",
+    "unregister_pass",
 ]
 __version__ = "0.1.0"
 

@@ -58,6 +58,17 @@ void run_passes(ir::Graph& graph, const Settings& settings, const std::string& p
   graph.compact();
 }
 
+void run_user_passes(ir::Graph& graph, std::span<const UserPass> user_passes, bool in_front,
+                     const Settings& settings, Trace& trace) {
+  for (const UserPass& pass : user_passes) {
+    if (pass.in_front != in_front || settings.pass_disabled(pass.name)) continue;
+    Phase phase(trace.timeline(), pass.name.c_str());
+    pass.run(graph);
+    ir::verify(graph);
+  }
+  graph.compact();
+}
+
 std::string fusion_text(const schedule::Schedule& s) {
   std::string out;
   for (const schedule::FusionNote& n : s.notes)
@@ -92,12 +103,14 @@ void count_steps(const runtime::Plan& plan, Report& report) {
 }  // namespace
 
 runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler,
-                      Trace& trace, Report& report) {
+                      Trace& trace, Report& report, std::span<const UserPass> user_passes) {
   Phase all(trace.timeline(), "compile");
   trace.show(std::nullopt, "aten_graph.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
   trace.show(std::nullopt, "fx_graph_runnable.py", [&] { return ir::python_program(aten); });
+  run_user_passes(aten, user_passes, true, settings, trace);
   if (!compiler || !settings.kernels) {
+    run_user_passes(aten, user_passes, false, settings, trace);
     trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
     trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
     runtime::Plan plan = runtime::make_extern_plan(aten);
@@ -109,6 +122,7 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
   const codegen::cpp::Target target = target_of(settings);
   const std::string products = products_of(settings, target);
   run_passes(aten, settings, products, trace);
+  run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
 

@@ -1,6 +1,9 @@
 // The list: an ATen graph to a Plan. The one file that knows every stage, in order, timed and shown.
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "jit/compiler.h"
 #include "pipeline/trace.h"
 #include "runtime/plan.h"
@@ -15,8 +18,15 @@ struct Report {
   int extern_calls = 0;
 };
 
+// A pass from outside: in front of all others, or behind them.
+struct UserPass {
+  std::string name;
+  bool in_front = true;
+  std::function<void(ir::Graph&)> run;
+};
+
 // `compiler` may be null: then every op is an extern call. Throws InternalError or Unsupported.
 runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler,
-                      Trace& trace, Report& report);
+                      Trace& trace, Report& report, std::span<const UserPass> user_passes = {});
 
 }  // namespace oxy::pipeline

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ir/text.h"
+#include "passes/pass_list.h"
 #include "pipeline/compilers.h"
 #include "pipeline/pipeline.h"
 #include "python/bindings.h"
@@ -14,6 +15,7 @@
 #include "python/compiled_graph.h"
 #include "python/compiled_plan.h"
 #include "python/replay.h"
+#include "python/user_passes.h"
 #include "support/settings.h"
 #include "support/text.h"
 #include "support/timing.h"
@@ -43,18 +45,19 @@ std::string own_folder() {
   return std::filesystem::path(info.dli_fname).parent_path().string();
 }
 
-std::shared_ptr<CompiledPlan> plan_of(const Recording& r, const py::tuple& args,
-                                      const Settings& settings, pipeline::Trace& trace) {
+std::shared_ptr<CompiledPlan> plan_of(Recording r, const py::tuple& args, const Settings& settings,
+                                      const py::list& registered, pipeline::Trace& trace) {
   bridge::Executable::Options options;
   options.strict = settings.strict;
   auto inputs = inputs_of(args);
   pipeline::Report report;
   runtime::Plan plan;
+  const std::vector<pipeline::UserPass> passes = user_passes(registered, r, args);
   {
     py::gil_scoped_release released;
     std::string why;
     auto compiler = pipeline::compiler_for(settings, own_folder(), why);
-    plan = pipeline::compile(r.graph, settings, compiler.get(), trace, report);
+    plan = pipeline::compile(r.graph, settings, compiler.get(), trace, report, passes);
   }
   auto compiled =
       std::make_shared<CompiledPlan>(std::move(plan), r.attributes, inputs, options, r.result);
@@ -71,17 +74,18 @@ void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
 }
 
 std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch_ir,
-                                        const py::tuple& args, const Settings& settings) {
+                                        const py::tuple& args, const Settings& settings,
+                                        const py::list& registered) {
   pipeline::Trace trace(settings, r.graph.name);
   show_torch_graph(trace, torch_ir);
-  auto compiled = plan_of(r, args, settings, trace);
+  auto compiled = plan_of(r, args, settings, registered, trace);
   trace.finish();
   return compiled;
 }
 
 // Records and plans under one trace. What was reached before a failure stays in the folder, with the reason.
 std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args,
-                                      const Settings& settings) {
+                                      const Settings& settings, const py::list& registered) {
   pipeline::Trace trace(settings, torch_ir.graph.name);
   try {
     std::optional<Recording> recording = take_captured(torch_ir, args);
@@ -90,7 +94,7 @@ std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args,
       recording = record(torch_ir, args);
     }
     show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
-    auto compiled = plan_of(*recording, args, settings, trace);
+    auto compiled = plan_of(std::move(*recording), args, settings, registered, trace);
     trace.finish();
     return compiled;
   } catch (const std::exception& e) {
@@ -147,14 +151,25 @@ void bind_execution(py::module_& m) {
           "kernel_calls", [](const CompiledPlan& p) { return p.report.kernel_calls; },
           "Kernels a call runs.");
   m.def("make_plan", &make_plan, py::arg("recording"), py::arg("torch_graph"),
-        py::arg("example_inputs"), py::arg("settings"), "A plan for inputs like these.");
+        py::arg("example_inputs"), py::arg("settings"), py::arg("passes") = py::list(),
+        "A plan for inputs like these.");
+  py::class_<UserPattern, std::shared_ptr<UserPattern>>(m, "Pattern", "What a replacement is for.")
+      .def(py::init(&make_user_pattern), py::arg("search"), py::arg("numbers"), py::arg("record"));
   m.def("compile", &compile, py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),
-        "Records a call with inputs like these, and plans it.");
+        py::arg("passes") = py::list(), "Records a call with inputs like these, and plans it.");
   m.attr("CompiledFunction") = py::handle(reinterpret_cast<PyObject*>(compiled_function_type()));
   m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
   m.def("pool_stats", &pool_stats,
         "The pool of large outputs: bytes cached and in use, hits, misses.");
   m.def("trim_pool", [] { bridge::output_pool().trim(); }, "Gives the pool's idle memory back.");
+  m.def(
+      "pass_names",
+      [] {
+        std::vector<std::string> out;
+        for (const passes::Pass& p : passes::all_passes()) out.emplace_back(p.name);
+        return out;
+      },
+      "The passes that the option disabled_passes knows.");
   m.def("threads_used", &threads_used, py::arg("range"), py::arg("grain"),
         "(thread number, points) of each share of a parallel region.");
 }
