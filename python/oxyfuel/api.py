@@ -16,7 +16,7 @@ from oxyfuel.compiled_module import compiled_module
 from oxyfuel.compiler import CapturedGraph, captured_functions, warn_once
 from oxyfuel.fx import torch_graph_to_fx
 from oxyfuel.logs import log
-from oxyfuel.options import MODES, make_settings
+from oxyfuel.options import make_settings, options_of_mode
 
 _BACKENDS = ("aot_eager", "eager", "native")
 RECOMPILE_LIMIT = 8
@@ -51,7 +51,9 @@ def compile(
     - ``dynamic``: accepted for torch.compile's sake; each combination of sizes has its own plan
     - ``backend``: "native"; "eager" runs the captured Torch IR in torch; "aot_eager" runs the ATen graph op by op; or
       a callable that takes ``(torch.fx.GraphModule, example_inputs)`` and returns what is called with the inputs
-    - ``mode``, ``options``: torch.compile's modes; the options of :func:`oxyfuel.known_options`
+    - ``mode``: "max-autotune" (or "max-autotune-no-cudagraphs") tries several ways on the first call's inputs, prints
+      their times and keeps the fastest; "lite" makes no kernels; "reduce-overhead" is "default" on the CPU
+    - ``options``: those of :func:`oxyfuel.known_options`, in place of a mode
     - ``disable``: give ``model`` back; ``name``: for logs
 
     Raises TypeError for what cannot be called, ValueError for an unknown backend, mode or option.
@@ -73,15 +75,11 @@ def compile(
         )
     if dynamic not in (None, True, False):
         raise TypeError("dynamic is None, True or False")
-    if mode is not None and mode not in MODES:
-        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
-    if mode is not None and options:
-        raise ValueError("mode and options cannot be given together")
     if not callable(backend) and backend not in _BACKENDS:
         raise ValueError(
             f"unknown backend {backend!r}; known: {', '.join(_BACKENDS)}, or a callable"
         )
-    settings = make_settings(options)
+    settings = make_settings(options_of_mode(mode, options))
     if disable or settings.get("disable") == "True" or _is_disabled(model):
         return model
     if backend == "aot_eager":

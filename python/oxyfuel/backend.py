@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from oxyfuel.compiler import compile_fx
-from oxyfuel.options import MODES
+from oxyfuel.options import options_of_mode
 
 _GROUP = "torch_dynamo_backends"
 
@@ -24,12 +24,9 @@ def oxyfuel_backend(
 ) -> Callable[..., Any]:
     """Compiles what TorchDynamo captured; called by torch.compile.
 
-    ``mode`` is checked against torch's names and changes nothing on the CPU. ``options`` are those of
-    :func:`oxyfuel.compile_fx`.
+    ``mode`` and ``options`` are those of :func:`oxyfuel.compile`.
     """
-    if mode is not None and mode not in MODES:
-        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
-    return compile_fx(gm, example_inputs, options=options)
+    return compile_fx(gm, example_inputs, options=options_of_mode(mode, options))
 
 
 def register() -> None:

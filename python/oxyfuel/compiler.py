@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from oxyfuel import _C, passes, statistics
+from oxyfuel import _C, autotune, passes, statistics
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings
 
@@ -94,7 +94,8 @@ class _Graph:
             statistics.count("compile_seconds", time.perf_counter() - start)
 
     def _make_plan(self, args: tuple[Any, ...]) -> _C.CompiledPlan:
-        plan = _C.compile(self.torch_graph(), args, self._settings, passes.rows())
+        make = autotune.fastest_plan if self._settings.get("autotune") == "True" else _C.compile
+        plan = make(self.torch_graph(), args, self._settings, passes.rows())
         statistics.count("plans")
         statistics.count("kernels", plan.kernel_count())
         statistics.count("kernel_calls", plan.kernel_calls())

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 from oxyfuel import _C
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+# torch.compile's modes: what each sets. reduce-overhead is about CUDA graphs.
+_MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": {"autotune": True},
+    "max-autotune-no-cudagraphs": {"autotune": True},
+    "lite": {"kernels": False},
+}
 
 
 class Option(NamedTuple):
@@ -24,6 +31,17 @@ class Option(NamedTuple):
 def known_options() -> list[Option]:
     """Every option that ``options={...}`` takes, with its default and the variable that sets it."""
     return [Option(*row) for row in _C.setting_table()]
+
+
+def options_of_mode(mode: str | None, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The options that a mode stands for, or ``options``. ValueError for an unknown mode, and where both are given."""
+    if mode is None:
+        return {} if options is None else options
+    if mode not in _MODES:
+        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(_MODES)}")
+    if options:
+        raise ValueError("mode and options cannot be given together")
+    return _MODES[mode]
 
 
 def make_settings(options: Mapping[str, Any] | None) -> _C.Settings:

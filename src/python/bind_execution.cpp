@@ -1,7 +1,9 @@
 // Python's view of execution: plans, the callable of a compiled graph, the memory pool.
+#include <ATen/ops/empty_strided.h>
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 
@@ -16,6 +18,7 @@
 #include "python/compiled_plan.h"
 #include "python/replay.h"
 #include "python/user_passes.h"
+#include "support/check.h"
 #include "support/settings.h"
 #include "support/text.h"
 #include "support/timing.h"
@@ -104,6 +107,53 @@ std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args,
   }
 }
 
+// Copies of the tensors, so that what a plan writes is nobody's. One that overlaps itself is written by no plan.
+std::vector<at::Tensor> copies_of(const py::tuple& args) {
+  std::vector<at::Tensor> out;
+  for (py::handle o : args) {
+    if (!THPVariable_Check(o.ptr())) {
+      out.emplace_back();
+      continue;
+    }
+    const at::Tensor& t = THPVariable_Unpack(o.ptr());
+    const at::IntArrayRef strides = t.strides();
+    const bool overlaps = std::find(strides.begin(), strides.end(), 0) != strides.end();
+    out.push_back(overlaps ? t : at::empty_strided(t.sizes(), t.strides(), t.options()).copy_(t));
+  }
+  return out;
+}
+
+// The median time in seconds of a run of each plan, taken in turn.
+std::vector<double> time_plans(const std::vector<std::shared_ptr<CompiledPlan>>& plans,
+                               const py::tuple& args, double budget) {
+  using Clock = std::chrono::steady_clock;
+  const std::vector<at::Tensor> copies = copies_of(args);
+  std::vector<bridge::Input> inputs = inputs_of(args);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].tensor) inputs[i].tensor = &copies[i];
+  }
+  std::vector<std::vector<double>> times(plans.size());
+  py::gil_scoped_release released;
+  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  const Clock::time_point begin = Clock::now();
+  while (times[0].size() < 4 || (seconds(Clock::now() - begin) < budget && times[0].size() < 200)) {
+    for (size_t i = 0; i < plans.size(); ++i) {
+      bridge::Outputs outputs;
+      std::string reason;
+      const Clock::time_point start = Clock::now();
+      if (!plans[i]->executable.run(inputs, outputs, reason)) throw InternalError(reason);
+      times[i].push_back(seconds(Clock::now() - start));
+    }
+  }
+  std::vector<double> out;
+  for (std::vector<double>& t : times) {
+    t.erase(t.begin());  // the first run fills caches and pools
+    std::ranges::nth_element(t, t.begin() + static_cast<ptrdiff_t>(t.size() / 2));
+    out.push_back(t[t.size() / 2]);
+  }
+  return out;
+}
+
 py::dict pool_stats() {
   auto s = bridge::output_pool().stats();
   py::dict d;
@@ -153,6 +203,8 @@ void bind_execution(py::module_& m) {
   m.def("make_plan", &make_plan, py::arg("recording"), py::arg("torch_graph"),
         py::arg("example_inputs"), py::arg("settings"), py::arg("passes") = py::list(),
         "A plan for inputs like these.");
+  m.def("time_plans", &time_plans, py::arg("plans"), py::arg("example_inputs"), py::arg("budget"),
+        "The median seconds of a run of each plan, taken in turn for so long.");
   py::class_<UserPattern, std::shared_ptr<UserPattern>>(m, "Pattern", "What a replacement is for.")
       .def(py::init(&make_user_pattern), py::arg("search"), py::arg("numbers"), py::arg("record"));
   m.def("compile", &compile, py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),

@@ -32,6 +32,7 @@ void bind_settings(py::module_& m) {
       .def_static("from_env", &Settings::from_env, "The defaults, changed by the environment.")
       .def("set",
            [](Settings& s, const std::string& name, const std::string& text) { s.set(name, text); })
+      .def("copy", [](const Settings& s) { return Settings(s); })
       .def("get", [](const Settings& s, const std::string& name) { return s.get(name); })
       .def("__str__", &Settings::print);
   m.def("setting_table", &setting_rows,
