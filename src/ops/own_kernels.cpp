@@ -21,19 +21,36 @@ bool is_known_f32(const TensorType* t) {
 // Fewer rows than this: the weights are read once and that is the time.
 constexpr int64_t kFewestRows = 4;
 
-bool is_product(const TensorType* a, const TensorType* b, const TensorType& c) {
+// Matrices or batches of them in f32, one dimension of each contiguous.
+bool is_f32_product(const TensorType* a, const TensorType* b, const TensorType& c) {
   if (!is_known_f32(a) || !is_known_f32(b) || !is_known_f32(&c)) return false;
   const size_t d = a->sizes.size();
   if (d < 2 || d > 3 || b->sizes.size() != d) return false;
   auto stride = [](const TensorType& t, size_t i) {
     return t.sizes[i].is_const(1) ? 1 : t.strides[i].value();
   };
-  if (a->sizes[d - 2].value() < kFewestRows || stride(*a, d - 1) != 1 || stride(c, d - 1) != 1)
-    return false;
+  if (stride(*a, d - 1) != 1 || stride(c, d - 1) != 1) return false;
   return b->strides[d - 1].is_const(1) || b->strides[d - 2].is_const(1);
 }
 
 bool is_one(const Args& a, size_t i) { return a.missing(i) || a.number(i, 1.0) == 1.0; }
+
+// How many rows the left matrix of a product has, where it is one that kernels of ours compute.
+std::optional<int64_t> rows_of_product(const ir::Graph& g, const ir::Node& n) {
+  if (n.outputs.size() != 1 || !g.value(n.outputs[0]).type.is_tensor()) return std::nullopt;
+  const TensorType& out = g.tensor_type(n.outputs[0]);
+  Args a(g, n);
+  bool good = false;
+  if (n.target == "aten.mm.default" || n.target == "aten.bmm.default") {
+    good = is_f32_product(a.tensor(0), a.tensor(1), out);
+  } else if (n.target == "aten.addmm.default") {
+    const TensorType* bias = a.tensor(0);
+    good = is_f32_product(a.tensor(1), a.tensor(2), out) && is_known_f32(bias) &&
+           bias->dim() == 1 && bias->is_contiguous() && bias->sizes[0] == out.sizes[1] &&
+           is_one(a, 3) && is_one(a, 4);
+  }
+  return good ? std::optional(out.sizes[out.sizes.size() - 2].value()) : std::nullopt;
+}
 
 // The parameters of a 4-D convolution with one group.
 bool is_conv2d(const Args& a) {
@@ -61,17 +78,16 @@ bool is_plain_conv2d(const ir::Graph& g, const ir::Node& n) {
          is_known_f32(&g.tensor_type(n.outputs[0]));
 }
 
+bool is_thin_product(const ir::Graph& g, const ir::Node& n) {
+  const std::optional<int64_t> rows = rows_of_product(g, n);
+  return rows && *rows < kFewestRows;
+}
+
 bool has_own_kernel(const ir::Graph& g, const ir::Node& n) {
   if (n.outputs.size() != 1 || !g.value(n.outputs[0]).type.is_tensor()) return false;
+  if (const std::optional<int64_t> rows = rows_of_product(g, n)) return *rows >= kFewestRows;
   const TensorType& out = g.tensor_type(n.outputs[0]);
   Args a(g, n);
-  if (n.target == "aten.mm.default" || n.target == "aten.bmm.default")
-    return is_product(a.tensor(0), a.tensor(1), out);
-  if (n.target == "aten.addmm.default") {
-    const TensorType* bias = a.tensor(0);
-    return is_product(a.tensor(1), a.tensor(2), out) && is_known_f32(bias) && bias->dim() == 1 &&
-           bias->is_contiguous() && bias->sizes[0] == out.sizes[1] && is_one(a, 3) && is_one(a, 4);
-  }
   return is_plain_conv2d(g, n) &&
          a.tensor(0)->strides == channels_last_strides(a.tensor(0)->sizes) &&
          out.strides == channels_last_strides(out.sizes);

@@ -13,6 +13,7 @@
 #include "passes/fold_constants.h"
 #include "passes/remove_noops.h"
 #include "passes/simplify_views.h"
+#include "passes/thin_products.h"
 #include "passes/use_onednn.h"
 #include "support/check.h"
 
@@ -28,6 +29,7 @@ constexpr Pass kAll[] = {
     {"fold_constants", fold_constants, "arithmetic on constants"},
     {"remove_noops", remove_noops, "calls whose result is their operand go"},
     {"simplify_views", simplify_views, "chains of views become one view"},
+    {"thin_products", thin_products, "products with few rows as loops"},
     {"use_onednn", use_onednn, "linear layers through oneDNN"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
@@ -36,6 +38,7 @@ constexpr Pass kStandard[] = {
     {"canonicalize", canonicalize, "so that the rest knows one form of each op"},
     {"remove_noops", remove_noops, "so that nothing is decomposed that goes away"},
     {"decompose", decompose, "to ops with loop rules and to the library's own kernels"},
+    {"thin_products", thin_products, "once layers are products, while their views are plain"},
     {"canonicalize", canonicalize, "the forms that decompositions brought in"},
     {"fold_constants", fold_constants, "masks and scalars"},
     {"simplify_views", simplify_views, "what heads and decompositions piled up"},

@@ -41,6 +41,7 @@ bool is_wanted(const passes::Pass& pass, const Settings& settings, const std::st
   if (settings.pass_disabled(pass.name)) return false;
   if (pass.name == "decompose") return settings.decompose;
   if (pass.name == "choose_layouts") return products == "own";
+  if (pass.name == "thin_products") return products != "aten";
   if (pass.name == "use_onednn") return products == "onednn";
   return true;
 }

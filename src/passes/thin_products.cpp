@@ -1,0 +1,43 @@
+#include "passes/thin_products.h"
+
+#include "ops/op_table.h"
+#include "ops/own_kernels.h"
+#include "passes/replace.h"
+
+namespace oxy::passes {
+namespace {
+
+using ir::ValueId;
+
+// sum over k of x[..., m, k] * w[..., k, n]
+ValueId product(ops::Rewriter& r, ValueId x, ValueId w) {
+  const int64_t k = r.type(x).dim() - 1;
+  ValueId rows = r.call("aten.unsqueeze.default", {x, k + 1});
+  ValueId columns = r.call("aten.unsqueeze.default", {w, k - 1});
+  ValueId terms = r.call("aten.mul.Tensor", {rows, columns});
+  return r.call("aten.sum.dim_IntList", {terms, ir::Arg(ir::List{{k}}), false});
+}
+
+}  // namespace
+
+bool thin_products(ir::Graph& g) {
+  Replacements replacements(g);
+  const std::vector<ir::NodeId> order = g.order();
+  for (ir::NodeId id : order) {
+    const ir::Node n = g.node(id);
+    if (n.dead || !ops::is_thin_product(g, n)) continue;
+    const bool adds = n.target == "aten.addmm.default";
+    ops::Rewriter r(g, id);
+    ValueId out = product(r, n.args[adds].value(), n.args[adds + 1].value());
+    if (adds) out = r.call("aten.add.Tensor", {out, n.args[0]});
+    if (!same_layout(g.value(out).type, g.value(n.outputs[0]).type)) continue;
+    replacements.replace_unchecked(n.outputs[0], out);
+    g.kill(id);
+  }
+  const bool changed = !replacements.empty();
+  replacements.apply();
+  g.compact();
+  return changed;
+}
+
+}  // namespace oxy::passes
