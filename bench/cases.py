@@ -180,6 +180,18 @@ def llama():
     )
 
 
+def decode():
+    """One token behind 128 others, with a cache of fixed size that the call writes."""
+    import transformers
+
+    model = llama()
+    cache = transformers.StaticCache(config=model.config, max_cache_len=256)
+    with torch.no_grad():
+        model(tokens(1, 128, 8000), past_key_values=cache, use_cache=True)
+    at = {"past_key_values": cache, "cache_position": torch.tensor([128]), "use_cache": True}
+    return model, (tokens(1, 1, 8000),), at
+
+
 NO_CACHE = {"use_cache": False}
 CASES = {
     "pointwise": lambda: (pointwise, (torch.randn(10_000_000),), {}),
@@ -271,6 +283,7 @@ CASES = {
     "bert": lambda: (huggingface("BertModel", "BertConfig"), (tokens(1, 128),), {}),
     "gpt2": lambda: (huggingface("GPT2LMHeadModel", "GPT2Config"), (tokens(1, 128),), NO_CACHE),
     "llama": lambda: (llama(), (tokens(1, 128, 8000),), NO_CACHE),
+    "decode": decode,
     "resnet50": lambda: (
         huggingface("ResNetForImageClassification", "ResNetConfig"),
         (torch.randn(1, 3, 224, 224),),

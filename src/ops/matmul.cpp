@@ -1,5 +1,9 @@
 // Matrix products, convolutions, attention and pooling: shape rules only, they run as extern calls.
+#include <cmath>
+
+#include "ops/compose.h"
 #include "ops/families.h"
+#include "ops/own_kernels.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -213,6 +217,43 @@ bool shape_attention(const ShapeContext& context, ArgSpan args, Types& out) {
   sums.strides = {heads * length, Expr(1), heads};
   out.push_back(ir::Type::of(std::move(y)));
   out.push_back(ir::Type::of(std::move(sums)));
+  return true;
+}
+
+// Attention of few queries (decoding): reading keys and values is all, and as loops that takes in what makes them.
+// ATen's kernel gives 0 where every key is masked.
+bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out) {
+  using ir::ValueId;
+  const Args a(r.graph(), n);
+  const TensorType *q = a.tensor(0), *mask = a.tensor(5);
+  const auto scale = a.number(6, 0.0);
+  const bool given = !a.missing(6);
+  if (!q || q->dtype != DType::F32 || !q->device.is_cpu() || a.number(3, 0.0) != 0.0 || !scale ||
+      a.boolean(4, false) != false || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
+    return false;
+  const Expr length = q->sizes[2], size = q->sizes[3];
+  if (!length.is_const() || length.value() >= kFewestRows || !size.is_const() ||
+      q->numel().is_const(0) || a.tensor(1)->numel().is_const(0))
+    return false;
+  const double factor = given ? *scale : 1.0 / std::sqrt(static_cast<double>(size.value()));
+  Compose c(r);
+  auto unsqueezed = [&](ValueId v, int64_t dim) {
+    return c.call("aten.unsqueeze.default", {v, dim});
+  };
+  auto filled = [&](ValueId v, ValueId where, double value) {
+    return c.call("aten.masked_fill.Scalar", {v, where, value});
+  };
+  const ValueId query = unsqueezed(n.arg(0).value(), 3), key = unsqueezed(n.arg(1).value(), 2);
+  ValueId scores = c.sum(c.mul(query, key), {4}, false);
+  scores = c.call("aten.mul.Scalar", {scores, factor});
+  if (mask) scores = c.add(scores, n.arg(5).value());
+  const ValueId masked = c.call("aten.eq.Scalar", {scores, -INFINITY});
+  const ValueId shifted = c.sub(scores, c.amax(scores, {3}, true));
+  const ValueId weights = filled(c.unary("aten.exp.default", shifted), masked, 0.0);
+  ValueId sum = c.sum(weights, {3}, true);
+  sum = filled(sum, c.call("aten.eq.Scalar", {sum, 0.0}), 1.0);
+  const ValueId shares = unsqueezed(c.div(weights, sum), 4);
+  out = {c.sum(c.mul(shares, unsqueezed(n.arg(2).value(), 2)), {3}, false), ValueId()};
   return true;
 }
 

@@ -18,9 +18,6 @@ bool is_known_f32(const TensorType* t) {
   return t->offset.is_const();
 }
 
-// Fewer rows than this: the weights are read once and that is the time.
-constexpr int64_t kFewestRows = 4;
-
 // Matrices or batches of them in f32, one dimension of each contiguous.
 bool is_f32_product(const TensorType* a, const TensorType* b, const TensorType& c) {
   if (!is_known_f32(a) || !is_known_f32(b) || !is_known_f32(&c)) return false;

@@ -43,7 +43,7 @@ class InPlace {
   explicit InPlace(Schedule& s) : s_(s), graph_(*s.program.graph) {}
 
   void run() {
-    for (const ir::Mutation& m : graph_.mutations) {
+    for (const ir::Mutation& m : last_written_first()) {
       std::optional<BufferId> input = home(graph_.inputs()[m.input]), value = home(m.value);
       if (m.metadata || !input || !value || !is_candidate(m, *input, *value)) continue;
       if (!write(*input, *value)) continue;
@@ -54,6 +54,19 @@ class InPlace {
   }
 
  private:
+  // What is written later stands in the way of what is written earlier as long as it may raise.
+  std::vector<ir::Mutation> last_written_first() const {
+    std::vector<std::pair<size_t, ir::Mutation>> at;
+    for (const ir::Mutation& m : graph_.mutations) {
+      std::optional<BufferId> value = home(m.value);
+      at.emplace_back(value ? writer_of(*value).value_or(0) : 0, m);
+    }
+    std::ranges::stable_sort(at, std::greater<>(), [](const auto& x) { return x.first; });
+    std::vector<ir::Mutation> out;
+    for (auto& [step, m] : at) out.push_back(m);
+    return out;
+  }
+
   std::optional<BufferId> home(ir::ValueId v) const {
     auto it = s_.program.buffer_of.find(v);
     if (it == s_.program.buffer_of.end()) return std::nullopt;
@@ -129,16 +142,24 @@ class InPlace {
   bool divide(size_t at, std::vector<Kernel> kernels, BufferId input) {
     std::vector<ScheduledStep> steps = s_.steps;
     const size_t before = s_.kernels.size(), count = kernels.size();
-    std::vector<ScheduledStep> calls;
-    for (size_t i = 0; i < count; ++i)
-      calls.emplace_back(KernelCall{static_cast<uint32_t>(before + i)});
     std::move(kernels.begin(), kernels.end(), std::back_inserter(s_.kernels));
-    auto place = s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(at));
-    s_.steps.insert(place, calls.begin(), calls.end());
+    s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(at));
+    for (size_t i = 0; i < count; ++i) {
+      ScheduledStep call = KernelCall{static_cast<uint32_t>(before + i)};
+      const size_t place = i + 1 < count ? earliest(call, at + i) : at + i;
+      s_.steps.insert(s_.steps.begin() + static_cast<std::ptrdiff_t>(place), std::move(call));
+    }
     if (sink(at + count - 1, input)) return true;
     s_.steps = std::move(steps);
     s_.kernels.erase(s_.kernels.begin() + static_cast<std::ptrdiff_t>(before), s_.kernels.end());
     return false;
+  }
+
+  // Where a step that may raise can stand at the earliest; another step stays in front of `at`.
+  size_t earliest(const ScheduledStep& step, size_t at) const {
+    const StepUses own = uses_of(s_, step);
+    while (own.raises && at > 0 && !conflict(own, uses_of(s_, s_.steps[at - 1]))) --at;
+    return at;
   }
 
   // Moves a step, and those that need it, behind the last step that may raise or reads the old value.

@@ -1,0 +1,98 @@
+"""Products of few rows, attention of few queries, and a decoding step: loops of our own against eager."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+
+STRICT = {"strict": True}
+
+
+def compare(f, *inputs):
+    """The compiled result against eager's, with no call of a library left."""
+    oxyfuel.reset()
+    with torch.no_grad():
+        result, expected = oxyfuel.compile(f, options=STRICT)(*inputs), f(*inputs)
+    torch.testing.assert_close(result, expected, rtol=2e-5, atol=1e-4)
+    assert result.stride() == expected.stride()
+    assert oxyfuel.stats()["extern_calls"] == 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("inner, columns", [(1, 1), (7, 5), (64, 33), (1376, 512)])
+def test_products(rows, inner, columns):
+    torch.manual_seed(0)
+    x, w = torch.randn(rows, inner), torch.randn(columns, inner)
+    bias = torch.randn(columns)
+    compare(lambda x, w: torch.mm(x, w.t()), x, w)
+    compare(lambda x, w: torch.mm(x, w), x, w.t().contiguous())
+    compare(lambda x, w, b: F.silu(F.linear(x + 1, w, b)) * 2, x, w, bias)
+    compare(
+        lambda x, w: torch.bmm(x, w.mT), x.expand(4, rows, inner), torch.randn(4, columns, inner)
+    )
+
+
+def test_a_chain_of_layers():
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(5)]).requires_grad_(False)
+    compare(layers, torch.randn(1, 32))
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("mask", ["none", "boolean", "added", "nothing_left"])
+def test_attention(queries, mask):
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, queries, 16)
+    k, v = torch.randn(2, 2, 9, 16), torch.randn(2, 2, 9, 16)
+    if mask == "none":
+        m = None
+    elif mask == "added":
+        m = torch.randn(2, 1, queries, 9)
+    else:
+        m = torch.rand(2, 1, queries, 9) > 0.5
+        m[0] = mask != "nothing_left"
+
+    def attention(q, k, v):
+        k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=m)
+
+    compare(attention, q, k, v)
+    scaled = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.3)
+    compare(scaled, q[:, :2], k[:, :, ::2], v[:, :, ::2])
+
+
+def test_other_attention_is_eagers():
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 2, 2, 8), torch.randn(1, 2, 5, 8)
+    causal = lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True)
+    with torch.no_grad():
+        torch.testing.assert_close(oxyfuel.compile(causal, options=STRICT)(q, k), causal(q, k))
+
+
+def test_decoding_writes_the_cache_in_place():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "vocab_size": 50}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config).eval()
+    compiled = oxyfuel.compile(model, fullgraph=True, options=STRICT)
+    oxyfuel.reset()
+    results = []
+    for f in (model, compiled):
+        cache = transformers.StaticCache(config=config, max_cache_len=32)
+        with torch.no_grad():
+            model(torch.arange(8)[None], past_key_values=cache, use_cache=True)
+            logits = [
+                f(
+                    torch.tensor([[at]]),
+                    past_key_values=cache,
+                    cache_position=torch.tensor([at]),
+                    use_cache=True,
+                ).logits
+                for at in range(8, 13)
+            ]
+        results.append((logits, [layer.keys for layer in cache.layers]))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    assert oxyfuel.stats()["extern_calls"] == 0
+    assert oxyfuel.stats()["plans"] == 1
