@@ -57,9 +57,9 @@ class Recorder {
   // The recording will meet this op ("mylib::foo"): if it writes to its arguments, it is made functional.
   void expect_op(const std::string& name);
 
-  // Whether what runs next was given out=: a result that is converted into it is refused, since eager may raise there
-  // (functionalisation does not).
-  void expect_out(bool given);
+  // Whether what runs next writes to what it was given, as out= or in place: a result that is converted into that is
+  // refused, since eager may raise there (functionalisation does not).
+  void expect_write(bool given);
 
   void enter();
   void leave();  // a second call does nothing

@@ -16,6 +16,7 @@ constexpr std::pair<std::string_view, const char*> kLimits[] = {
      "a write to a tensor that overlaps itself"},
     {"attribute '__dynamo_disable'",
      "an op whose rule in Python torch's own decorator cannot call"},
+    {"doesn't match the broadcast shape", "an op in place whose result has another shape"},
     {"output has alias annotations", "an op in place that torch cannot functionalise"},
 };
 

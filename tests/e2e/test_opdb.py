@@ -1,6 +1,7 @@
-"""Every entry of torch's operator database, one sample each, through Oxyfuel's own capture and through torch.fx.
+"""Every entry of torch's operator database: one sample for each dtype with kernels, and for float32 also with all ops as
+extern calls, through Oxyfuel's own capture and through torch.fx.
 
-`./dev opdb` checks every sample.
+`./dev opdb` checks every sample, and layouts.
 """
 
 import sys
@@ -9,15 +10,24 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import opdb  # noqa: E402
+from opdb_cases import ENTRIES, WAYS, dtypes_of, full_name  # noqa: E402
+from opdb_check import Setup, failures_of  # noqa: E402
+from opdb_known import CAPTURE_EAGER, EAGER, ROUNDINGS  # noqa: E402
+
+FLOAT32 = [op for op in ENTRIES if "float32" in dtypes_of(op)]
 
 
-@pytest.mark.parametrize("way", opdb.WAYS)
-@pytest.mark.parametrize("op", opdb.ENTRIES, ids=opdb.full_name)
-def test_entry(op, way):
-    assert not opdb.check_entry(op, every=False, way=way)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("op", FLOAT32, ids=full_name)
+def test_extern(op, way):
+    assert not failures_of(op, Setup(kernels=False, way=way))
 
 
-def test_eager_entries_exist():
-    names = {opdb.full_name(op) for op in opdb.ENTRIES}
-    assert set(opdb.EAGER) | set(opdb.CAPTURE_EAGER) <= names
+@pytest.mark.parametrize("op", ENTRIES, ids=full_name)
+def test_kernels(op):
+    assert not [f for dtype in dtypes_of(op) for f in failures_of(op, Setup(dtype))]
+
+
+def test_known_entries_exist():
+    names = {full_name(op) for op in ENTRIES}
+    assert set(EAGER) | set(CAPTURE_EAGER) | set(ROUNDINGS) <= names
