@@ -59,8 +59,7 @@ class Replayer {
       recorder_->set_position(frames_of(n), n.id);
       expect_op(n);
       recorder_->expect_write(
-          writes_in_place(n.target) ||
-          std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
+          n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
     }
     py::object result = call(n);
     if (recorder_) examine(result);

@@ -5,7 +5,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -18,11 +17,6 @@ namespace py = pybind11;
 // As THPVariable_Check, but never asks the object, whose class may answer with Python code.
 inline bool is_tensor_object(PyObject* o) {
   return PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(THPVariableClass));
-}
-
-// Whether a function or method of torch writes to its first argument: "add_", "torch.relu_".
-inline bool writes_in_place(std::string_view name) {
-  return name.ends_with("_") && !name.ends_with("__");
 }
 
 struct CapturedRecording;  // replay.h

@@ -48,6 +48,17 @@ CAPTURE_EAGER = by_name(
     }
 )
 
+# What runs in eager besides where the tensors are not as the database gives them.
+LAYOUT_EAGER = by_name(
+    {
+        "results share memory that has gaps": """
+            slice_scatter select_scatter diagonal_scatter unsafe_split""",
+        "random numbers for a tensor with gaps": """
+            uniform normal.in_place bernoulli cauchy exponential geometric log_normal""",
+        "torch's shape rule fails": "nn.functional.interpolate.nearest-exact view_copy",
+    }
+)
+
 # Results that hold memory that was never written: metadata is compared, values are not.
 UNDEFINED_VALUES = {
     "empty",
@@ -56,7 +67,11 @@ UNDEFINED_VALUES = {
     "empty_strided",
     "new_empty",
     "new_empty_strided",
+    "resize_",
+    "resize_as_",
 }
+# Where eager itself reads memory that is not the tensor's.
+UNDEFINED_EXPANDED = {"masked.median"}
 
 # LAPACK's last bits depend on where its input lies in memory; and torch computes singular values together with the
 # vectors where the input might be differentiated, which it cannot tell of a tensor that is being recorded.
