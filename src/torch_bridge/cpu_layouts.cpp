@@ -71,10 +71,23 @@ struct Correction {
 
 // LAPACK's matrices are column-major.
 constexpr Correction kCorrections[] = {
-    {"aten._linalg_svd.default", 2, column_major}, {"aten.linalg_eig.default", 1, column_major},
-    {"aten.nonzero_static.default", 0, row_major}, {"aten.normal.Tensor_Tensor", 0, row_major},
-    {"aten.normal.Tensor_float", 0, row_major},    {"aten.normal.float_Tensor", 0, row_major},
-    {"aten.convolution.default", 0, convolution},  {"aten.max_unpool2d.default", 0, max_unpool2d},
+    {"aten._linalg_svd.default", 2, column_major},
+    {"aten.linalg_eig.default", 1, column_major},
+    {"aten.nonzero_static.default", 0, row_major},
+    {"aten.normal.Tensor_Tensor", 0, row_major},
+    {"aten.normal.Tensor_float", 0, row_major},
+    {"aten.normal.float_Tensor", 0, row_major},
+    {"aten.convolution.default", 0, convolution},
+    {"aten.max_unpool2d.default", 0, like_first},
+    {"aten.reflection_pad2d.default", 0, like_first},
+    {"aten.reflection_pad3d.default", 0, like_first},
+    {"aten.replication_pad2d.default", 0, like_first},
+    {"aten.replication_pad3d.default", 0, like_first},
+    {"aten.pixel_shuffle.default", 0, like_first},
+    {"aten.pixel_unshuffle.default", 0, like_first},
+    {"aten.channel_shuffle.default", 0, like_first},
+    {"aten.native_channel_shuffle.default", 0, like_first},
+    {"aten.resize_as.default", 0, resize_as},
 };
 
 }  // namespace
