@@ -133,6 +133,21 @@ bool applies_known_numbers(const ir::Graph& g, const ir::Node& n) {
   return applies_floating(g, n);
 }
 
+// What eager refuses is left to torch.
+bool shape_gelu(const ShapeContext& context, std::span<const ir::Arg> args,
+                std::vector<ir::Type>& out) {
+  const auto kind = Args(context, args).string(1, "none");
+  return (kind == "none" || kind == "tanh") &&
+         shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(context, args, out);
+}
+
+bool shape_softshrink(const ShapeContext& context, std::span<const ir::Arg> args,
+                      std::vector<ir::Type>& out) {
+  auto lambda = Args(context, args).number(1, 0.5);
+  return lambda && *lambda >= 0 &&
+         shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(context, args, out);
+}
+
 // ---- log_sigmoid_forward: the result, and exp(-|x|) for the backward ----
 
 bool shape_log_sigmoid(const ShapeContext& context, std::span<const ir::Arg> args,

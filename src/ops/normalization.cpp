@@ -1,5 +1,7 @@
 // Softmax and the normalisations: shapes, and their meaning in sums, differences and products. Half
 // precision is widened once at the start and rounded once at the end, as ATen's kernels do.
+#include <algorithm>
+
 #include "ops/compose.h"
 #include "ops/families.h"
 #include "ops/shape_elementwise.h"
@@ -183,27 +185,94 @@ bool uses_running_statistics(const Args& a, size_t training) {
   return !a.missing(3) && !a.missing(4) && !(training && a.boolean(training).value_or(true));
 }
 
+// In the input's memory format if that is one of the three that eager knows, else row-major.
+std::optional<TensorType> normalized_like(const TensorType& t) {
+  TensorType y = row_major(t.dtype, t.device, t.sizes);
+  if (is_row_major(t)) return y;
+  const bool spatial = t.dim() == 4 || t.dim() == 5;
+  Sizes last;
+  if (spatial)
+    last = t.dim() == 4 ? channels_last_strides(t.sizes) : channels_last_3d_strides(t.sizes);
+  if (spatial && t.strides == last) {
+    y.strides = last;
+    return y;
+  }
+  // With sizes of 1 strides fit more than one format.
+  auto is_one = [](Expr e) { return sym::known_equal(e, 1).value_or(true); };
+  if (spatial && std::ranges::any_of(t.sizes, is_one)) return std::nullopt;
+  return y;
+}
+
+// Halves with parameters in f32 keep their statistics in f32.
+std::optional<DType> batch_norm_statistics(const Args& a, const TensorType& t) {
+  std::optional<DType> stats;
+  for (size_t i = 1; i < 5; ++i) {
+    if (a.missing(i)) continue;
+    if (!a.tensor(i) || (stats && a.tensor(i)->dtype != *stats)) return std::nullopt;
+    stats = a.tensor(i)->dtype;
+  }
+  if (!stats || *stats == t.dtype) return t.dtype;
+  const bool mixed = *stats == DType::F32 && ir::is_half(t.dtype);
+  return mixed ? stats : std::nullopt;
+}
+
+// The normalised tensor, and `kept` statistics twice.
+bool shape_normalized(const Args& a, Expr kept, Types& out) {
+  const TensorType& t = *a.tensor(0);
+  auto y = normalized_like(t);
+  auto stats = batch_norm_statistics(a, t);
+  if (!y || !stats) return false;
+  out.push_back(ir::Type::of(std::move(*y)));
+  out.push_back(fresh(t, *stats, {kept}));
+  out.push_back(fresh(t, *stats, {kept}));
+  return true;
+}
+
 // input, weight, bias, running_mean, running_var, then (training,) momentum, eps
 bool shape_batch_norm(const ShapeContext& context, ArgSpan args, Types& out, size_t training) {
   Args a(context, args);
   const TensorType* t = a.tensor(0);
-  if (!floating(t) || ir::is_half(t->dtype) || t->dim() < 2) return false;
+  if (!floating(t) || t->dim() < 2) return false;
   const bool own = uses_batch_statistics(a, training);
   if (!own && !uses_running_statistics(a, training)) return false;
   if (own && t->numel().is_const(0)) return false;
-  for (size_t i = 1; i < 5; ++i) {
-    if (a.missing(i)) continue;
-    if (!a.tensor(i) || a.tensor(i)->dtype != t->dtype) return false;
+  return shape_normalized(a, own ? t->sizes[1] : Expr(0), out);
+}
+
+// input, weight, bias, running_mean, running_var, training, momentum, eps; the new running statistics are results.
+bool shape_batch_norm_updates(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto training = a.boolean(5);
+  if (!floating(t) || t->dim() < 2 || !training || t->numel().is_const(0)) return false;
+  if (!shape_normalized(a, *training ? t->sizes[1] : Expr(0), out)) return false;
+  for (size_t i : {3, 4}) {
+    const TensorType* running = a.tensor(i);
+    if (!running) return false;
+    out.push_back(fresh(*t, running->dtype, running->sizes));
   }
-  TensorType y = row_major(t->dtype, t->device, t->sizes);
-  if (!is_row_major(*t)) {
-    if (!is_channels_last(*t) || t->strides != channels_last_strides(t->sizes)) return false;
-    y.strides = t->strides;
-  }
-  out.push_back(ir::Type::of(std::move(y)));
-  const Expr kept = own ? t->sizes[1] : Expr(0);
-  out.push_back(fresh(*t, t->dtype, {kept}));
-  out.push_back(fresh(*t, t->dtype, {kept}));
+  return true;
+}
+
+// input, weight, bias, training, momentum, eps: without running statistics.
+bool shape_batch_norm_no_stats(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto training = a.boolean(3);
+  if (!floating(t) || t->dim() < 2 || !training || t->numel().is_const(0)) return false;
+  const Args parameters(context, args.subspan(0, 3));
+  return shape_normalized(parameters, *training ? t->sizes[1] : Expr(0), out);
+}
+
+// As shape_batch_norm_updates in training, with an empty buffer that other devices use.
+bool shape_batch_norm_with_update(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  if (args.size() < 5) return false;
+  std::vector<ir::Arg> full(args.begin(), args.begin() + 5);
+  full.emplace_back(true);
+  if (!shape_batch_norm_updates(context, full, out)) return false;
+  out.insert(out.begin() + 3, fresh(*t, DType::U8, {Expr(0)}));
   return true;
 }
 

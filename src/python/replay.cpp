@@ -58,8 +58,8 @@ class Replayer {
       }
       recorder_->set_position(frames_of(n), n.id);
       expect_op(n);
-      recorder_->expect_out(
-          std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
+      recorder_->expect_write(
+          n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
     }
     py::object result = call(n);
     if (recorder_) examine(result);

@@ -1,38 +1,103 @@
 #include "torch_bridge/cpu_layouts.h"
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/MemoryFormat.h>
+
 namespace oxy::bridge {
 namespace {
 
-enum class Order { RowMajor, ColumnMajor };
+using Args = c10::ArrayRef<c10::IValue>;
+using Correct = void (*)(ir::TensorType&, Args);
 
-struct Correction {
-  const char* target;
-  size_t ret;
-  Order order;
-};
+void row_major(ir::TensorType& t, Args) { t.strides = ir::contiguous_strides(t.sizes); }
 
-// LAPACK's matrices are column-major; an empty result has the strides of a new tensor.
-constexpr Correction kCorrections[] = {
-    {"aten._linalg_svd.default", 2, Order::ColumnMajor},
-    {"aten.linalg_eig.default", 1, Order::ColumnMajor},
-    {"aten.nonzero_static.default", 0, Order::RowMajor},
-};
-
-void lay_out(ir::TensorType& t, Order order) {
-  t.strides = ir::contiguous_strides(t.sizes);
-  size_t rank = t.sizes.size();
-  if (order != Order::ColumnMajor || rank < 2) return;
+// An empty result has the strides of a new tensor.
+void column_major(ir::TensorType& t, Args args) {
+  row_major(t, args);
+  const size_t rank = t.sizes.size();
+  if (rank < 2) return;
   t.strides[rank - 2] = 1;
   t.strides[rank - 1] = sym::max(t.sizes[rank - 2], sym::Expr(1));
 }
 
+// Dimension 1 innermost, the others in order around it.
+void channels_last(ir::TensorType& t) {
+  sym::Expr next = t.sizes[1];
+  t.strides[1] = 1;
+  for (size_t d = t.sizes.size(); d-- > 0;) {
+    if (d == 1) continue;
+    t.strides[d] = next;
+    next = next * t.sizes[d];
+  }
+}
+
+bool suggests_channels_last(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->is_strides_like_channels_last() ||
+         t.unsafeGetTensorImpl()->is_strides_like_channels_last_3d();
+}
+
+void like_first(ir::TensorType& t, Args args) {
+  if (suggests_channels_last(args[0].toTensor())) channels_last(t);
+}
+
+// The weight [O, I, K] of a convolution of one dimension, which runs as one of two over [O, I, 1, K].
+bool suggests_channels_last_1d(const at::Tensor& w) {
+  if (w.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return false;
+  const auto n = w.sizes(), s = w.strides();
+  return c10::is_channels_last_strides_2d<int64_t>({n[0], n[1], 1, n[2]},
+                                                   {s[0], s[1], n[2] * s[2], s[2]});
+}
+
+void convolution(ir::TensorType& t, Args args) {
+  const at::Tensor &x = args[0].toTensor(), &w = args[1].toTensor();
+  if (x.scalar_type() == at::kDouble) return;
+  const bool last = t.dim() == 3 ? suggests_channels_last_1d(w)
+                                 : suggests_channels_last(x) || suggests_channels_last(w);
+  if (last) channels_last(t);
+}
+
+// Nothing happens where the sizes are equal.
+void resize_as(ir::TensorType& t, Args args) {
+  const at::Tensor& x = args[0].toTensor();
+  if (!x.sizes().equals(args[1].toTensor().sizes()) || !x.is_non_overlapping_and_dense()) return;
+  for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
+}
+
+struct Correction {
+  const char* target;
+  size_t ret;
+  Correct correct;
+};
+
+// LAPACK's matrices are column-major.
+constexpr Correction kCorrections[] = {
+    {"aten._linalg_svd.default", 2, column_major},
+    {"aten.linalg_eig.default", 1, column_major},
+    {"aten.nonzero_static.default", 0, row_major},
+    {"aten.normal.Tensor_Tensor", 0, row_major},
+    {"aten.normal.Tensor_float", 0, row_major},
+    {"aten.normal.float_Tensor", 0, row_major},
+    {"aten.convolution.default", 0, convolution},
+    {"aten.max_unpool2d.default", 0, like_first},
+    {"aten.reflection_pad2d.default", 0, like_first},
+    {"aten.reflection_pad3d.default", 0, like_first},
+    {"aten.replication_pad2d.default", 0, like_first},
+    {"aten.replication_pad3d.default", 0, like_first},
+    {"aten.pixel_shuffle.default", 0, like_first},
+    {"aten.pixel_unshuffle.default", 0, like_first},
+    {"aten.channel_shuffle.default", 0, like_first},
+    {"aten.native_channel_shuffle.default", 0, like_first},
+    {"aten.resize_as.default", 0, resize_as},
+};
+
 }  // namespace
 
-void correct_cpu_layouts(const std::string& target, std::vector<PredictedReturn>& returns) {
+void correct_cpu_layouts(const std::string& target, Args args,
+                         std::vector<PredictedReturn>& returns) {
   for (const Correction& c : kCorrections) {
     if (target != c.target || c.ret >= returns.size()) continue;
     for (PredictedTensor& t : returns[c.ret].tensors) {
-      if (t.defined && t.type.device.is_cpu() && t.type.dim() > 0) lay_out(t.type, c.order);
+      if (t.defined && t.type.device.is_cpu() && t.type.dim() > 0) c.correct(t.type, args);
     }
   }
 }

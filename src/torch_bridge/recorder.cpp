@@ -38,6 +38,9 @@ struct OpFacts {
   bool only_tensor_returns = true;
 };
 
+// What a call of torch does with its result; see Recorder::expect_write.
+enum class Write { None, InPlace, Out };
+
 bool is_tensor_list(const c10::TypePtr& t) {
   return t->kind() == c10::TypeKind::ListType &&
          t->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
@@ -167,7 +170,7 @@ struct Recorder::Impl final : OpListener {
   ir::StackId stack;
   ir::NodeId parent;
   std::optional<std::string> failure;
-  bool out_given = false;  // see expect_out
+  Write expected_write = Write::None;
   bool grad_mode_seen = false;
   const bool inference = c10::InferenceMode::is_enabled();  // of the caller
   std::unordered_map<std::string, std::optional<MutableOpSupport>> mutable_ops;
@@ -280,9 +283,10 @@ struct Recorder::Impl final : OpListener {
     const size_t n = f.args.size(), base = s.size() - n;
     if (f.target == "aten.lift_fresh.default") return lift(s);
     if (f.info && f.info->has(ops::MetadataOnly)) return run_on_metadata(op, s);
-    if (out_given && f.target == "aten._to_copy.default")
-      throw Unsupported("out= is a tensor of another dtype");
-    refuse(f, s, base);
+    if (f.target == "aten._to_copy.default") check_conversion(s, base);
+    refuse(f);
+    if (f.info && f.info->has(ops::Random)) check_drawing_order(f, s[base]);
+    if (writes_running_statistics(f, s, base)) return batch_norm_in_training(s, base);
 
     std::vector<ir::Arg> args;
     args.reserve(n);
@@ -301,6 +305,15 @@ struct Recorder::Impl final : OpListener {
       return finish_by_rule(op, f, s, base, std::move(args), std::move(types), tensors);
     }
     finish_by_meta(op, f, s, base, std::move(args), tensors);
+  }
+
+  // See expect_write.
+  void check_conversion(const torch::jit::Stack& s, size_t base) const {
+    const bool known = expected_write == Write::None || !s[base + 1].isInt();
+    const bool fine = known || (expected_write == Write::InPlace &&
+                                c10::canCast(s[base].toTensor().scalar_type(),
+                                             static_cast<at::ScalarType>(s[base + 1].toInt())));
+    if (!fine) throw Unsupported("a result of another dtype than what it is written to");
   }
 
   bool run_rule(const ops::OpInfo& info, const ops::ShapeContext& context,
@@ -326,17 +339,62 @@ struct Recorder::Impl final : OpListener {
     s.back() = functional::unsafeGetFunctionalWrapper(source.wrapper)->value();
   }
 
-  void refuse(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
+  static void refuse(const OpFacts& f) {
     if (f.data_dependent)
       throw Unsupported(cat(f.target, ": its result depends on data (data-dependent)"));
     if (f.mutates && f.written.empty())
       throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
     if (f.target == "aten._conj.default" || f.target == "aten._neg_view.default")
       throw Unsupported(cat(f.target, ": a lazily changed view"));
-    // It updates the running statistics without saying so in its schema.
-    if (f.target == "aten.native_batch_norm.default" && s[base + 5].toBool() &&
-        s[base + 3].isTensor() && s[base + 3].toTensor().defined())
-      throw Unsupported("batch norm in training mode");
+  }
+
+  // Eager draws in the order in which the written tensor lies in memory, the functional op in that of its dense result.
+  static void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
+    constexpr std::string_view kWrites[] = {"bernoulli", "cauchy",     "exponential",
+                                            "geometric", "log_normal", "normal_functional",
+                                            "random",    "uniform"};
+    const std::string_view name = std::string_view(f.target).substr(5);
+    const bool writes =
+        std::ranges::find(kWrites, name.substr(0, name.find('.'))) != std::end(kWrites);
+    if (writes && written.isTensor() && !written.toTensor().is_non_overlapping_and_dense())
+      throw Unsupported(cat(f.target, ": random numbers for a tensor with gaps"));
+  }
+
+  // It updates the running statistics without saying so in its schema.
+  static bool writes_running_statistics(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
+    return f.target == "aten.native_batch_norm.default" && s[base + 5].toBool() &&
+           s[base + 3].isTensor() && s[base + 3].toTensor().defined();
+  }
+
+  // As the op that gives the new statistics as results, which then are what the old ones hold.
+  void batch_norm_in_training(torch::jit::Stack& s, size_t base) {
+    static const c10::OperatorHandle with_results = c10::Dispatcher::singleton().findSchemaOrThrow(
+        "aten::_native_batch_norm_legit_functional", "");
+    if (!s[base + 4].isTensor() || !s[base + 4].toTensor().defined())
+      throw Unsupported("batch norm in training mode without a running variance");
+    const at::Tensor mean = s[base + 3].toTensor(), var = s[base + 4].toTensor();
+    record(with_results, s);
+    write_back(var, torch::jit::pop(s).toTensor());
+    write_back(mean, torch::jit::pop(s).toTensor());
+  }
+
+  // A write below functionalisation: told to the wrapper of an input; of a tensor made in the recording, no view may
+  // be left that would not see it.
+  void write_back(const at::Tensor& old, const at::Tensor& now) {
+    for (const auto* sources : {&inputs, &attributes}) {
+      for (const Source& s : *sources) {
+        auto* w = s.wrapper.defined() ? wrapper_of(s.wrapper) : nullptr;
+        if (!w || !w->value().is_same(old)) continue;
+        w->replace_(now);
+        w->commit_update();
+        w->sync_();
+        return;
+      }
+    }
+    auto shares = [&](const at::Tensor& t) { return storage_of(t) == storage_of(old); };
+    if (std::ranges::count_if(kept, shares) != 1)
+      throw Unsupported("running statistics of a batch norm that share memory");
+    bind(old, value_of(now));
   }
 
   ir::Node& add_node(const OpFacts& f, std::vector<ir::Arg> args, std::vector<ir::Type> types) {
@@ -713,7 +771,10 @@ void Recorder::expect_op(const std::string& name) {
   if (is_new) it->second.emplace(name);
 }
 
-void Recorder::expect_out(bool given) { impl_->out_given = given; }
+void Recorder::expect_write(std::string_view function, bool out) {
+  const bool in_place = function.ends_with("_") && !function.ends_with("__");
+  impl_->expected_write = out ? Write::Out : in_place ? Write::InPlace : Write::None;
+}
 
 void Recorder::leave() { impl_->state.reset(); }
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
@@ -57,9 +58,10 @@ class Recorder {
   // The recording will meet this op ("mylib::foo"): if it writes to its arguments, it is made functional.
   void expect_op(const std::string& name);
 
-  // Whether what runs next was given out=: a result that is converted into it is refused, since eager may raise there
-  // (functionalisation does not).
-  void expect_out(bool given);
+  // The function or method of torch that runs next, and whether it was given out=. If its result goes into an argument
+  // of a dtype that eager would not convert to, it is refused (functionalisation converts to any); with out= every
+  // conversion is.
+  void expect_write(std::string_view function, bool out);
 
   void enter();
   void leave();  // a second call does nothing

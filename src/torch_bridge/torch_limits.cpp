@@ -16,6 +16,10 @@ constexpr std::pair<std::string_view, const char*> kLimits[] = {
      "a write to a tensor that overlaps itself"},
     {"attribute '__dynamo_disable'",
      "an op whose rule in Python torch's own decorator cannot call"},
+    {"doesn't match the broadcast shape", "an op in place whose result has another shape"},
+    {"view size is not compatible with input tensor's size and stride",
+     "a view of a tensor whose strides do not allow it, or one that eager copies"},
+    {"cond must be a bool", "an op whose rule in Python torch cannot run"},
     {"output has alias annotations", "an op in place that torch cannot functionalise"},
 };
 

@@ -588,6 +588,20 @@ def normalization_cases() -> None:
     for x in (randn(2, 6, 4, 5), randn(3, 6)):
         case("native_batch_norm.default", x, randn(6), randn(6), None, None, True, 0.1, 1e-5)
         case("native_batch_norm.default", x, None, None, None, None, True, 0.1, 1e-5)
+    for dtype in (torch.float32, BF16):
+        w, b, mean, var = (torch.rand(6, dtype=dtype) + 0.1 for _ in range(4))
+        x = randn(2, 6, 4, 5, dtype=dtype)
+        for t in (x, x.to(memory_format=torch.channels_last), x.mT.contiguous().mT, x[:, :, 0]):
+            for training in (True, False):
+                update = ("_native_batch_norm_legit_functional.default", t, w, b, mean, var)
+                case(*update, training, 0.1, 1e-5)
+            case("_batch_norm_with_update_functional.default", t, w, b, mean, var, 0.1, 1e-5)
+            case("_native_batch_norm_legit.no_stats", t, w, b, True, 0.1, 1e-5)
+
+
+def refused_cases() -> None:
+    case("gelu.default", randn(3), "neither")
+    case("softshrink.default", randn(3), -0.5)
 
 
 def indexing_cases() -> None:
@@ -706,6 +720,7 @@ def all_cases() -> list[tuple[str, list]]:
         normalization_cases,
         indexing_cases,
         extern_cases,
+        refused_cases,
     ):
         family()
     return list(CASES)

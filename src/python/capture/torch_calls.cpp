@@ -233,7 +233,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   if (kind == ir::NodeKind::CallFunction) ir->bound_of(node.id) = borrow(callable.ptr());
   const ir::NodeId id = node.id;
   recorder_->set_position(stack.aten, id);
-  recorder_->expect_out(named.contains("out"));
+  recorder_->expect_write(name, named.contains("out"));
   if (name.starts_with("torch.ops.") && !name.starts_with("torch.ops.aten.")) {
     const size_t dot = name.find('.', 10);
     if (dot != std::string::npos)

@@ -1,0 +1,131 @@
+"""What is known of entries of the operator database: those that run in eager, and those that are not bitwise equal."""
+
+from __future__ import annotations
+
+
+def names(text: str) -> list[str]:
+    """The words of a text."""
+    return text.split()
+
+
+def by_name(groups: dict[str, str]) -> dict[str, str]:
+    """{reason: names} turned round."""
+    return {name: reason for reason, text in groups.items() for name in names(text)}
+
+
+# Entries that run in eager, by the reason. An entry that runs in eager and does not stand here is a failure.
+EAGER = by_name(
+    {
+        "the shape of the result, or a number that the operator reads, depends on data": """
+            item allclose combinations corrcoef cov equal masked_select quantile nanquantile tensor_split unique
+            unique_consecutive nonzero argwhere nn.functional.gaussian_nll_loss linalg.lstsq
+            linalg.lstsq.grad_oriented narrow __getitem__ repeat_interleave nn.functional.ctc_loss
+            bincount nn.functional.one_hot""",
+        "an argument or a result is sparse": "sparse.sampled_addmm sparse.mm.reduce to_sparse",
+        "torch has no shape rule for the operator": "geqrf histogram histogramdd",
+        "torch cannot functionalise the operator in place": """
+            polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2 polygamma.polygamma_n_3
+            polygamma.polygamma_n_4 lerp""",
+        "the shape or the storage of an input changes in place": """
+            as_strided as_strided.partial_views squeeze squeeze.multiple resize_ unsqueeze transpose t
+            nn.functional.dropout3d addbmm""",
+        "a view of another dtype, or one that is conjugated lazily": """
+            view_as_complex fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ihfft fft.ihfft2 fft.ihfftn""",
+        "results share memory that has gaps": "unsafe_chunk new_empty_strided empty_strided",
+    }
+)
+
+# And what the front end leaves to eager besides.
+CAPTURE_EAGER = by_name(
+    {
+        "the function makes a class": """
+            masked.amax masked.amin masked.argmax masked.argmin masked.cumprod masked.cumsum masked.log_softmax
+            masked.logaddexp masked.logsumexp masked.mean masked.median masked.norm masked.normalize masked.prod
+            masked.softmax masked.softmin masked.std masked.sum masked.var""",
+        "the function warns": """
+            nn.functional.linear_cross_entropy.chunked nn.functional.linear_cross_entropy.chunked_none""",
+        "the result is no tensor": "broadcast_shapes",
+    }
+)
+
+# What runs in eager besides where the tensors are not as the database gives them.
+LAYOUT_EAGER = by_name(
+    {
+        "results share memory that has gaps": """
+            slice_scatter select_scatter diagonal_scatter unsafe_split""",
+        "random numbers for a tensor with gaps": """
+            uniform normal.in_place bernoulli cauchy exponential geometric log_normal""",
+        "torch's shape rule fails": "nn.functional.interpolate.nearest-exact view_copy",
+    }
+)
+
+# Results that hold memory that was never written: metadata is compared, values are not.
+UNDEFINED_VALUES = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "resize_",
+    "resize_as_",
+}
+# Where eager itself reads memory that is not the tensor's.
+UNDEFINED_EXPANDED = {"masked.median"}
+
+# LAPACK's last bits depend on where its input lies in memory; and torch computes singular values together with the
+# vectors where the input might be differentiated, which it cannot tell of a tensor that is being recorded.
+LAPACK = names("""
+    linalg.eigvalsh linalg.svdvals linalg.cond linalg.matrix_rank linalg.lstsq linalg.norm linalg.matrix_norm norm
+""")
+
+# Results of kernels that need not be eager's to the last bit: the vector functions are others (both are within one
+# unit in the last place), or eager rounds where we do not.
+MATHS = names("""
+    acos acosh asin asinh atan atan2 atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log10 log1p log2 pow __rpow__
+    float_power sqrt rsqrt sigmoid erf erfc logit nn.functional.silu nn.functional.mish nn.functional.gelu
+    nn.functional.elu nn.functional.celu nn.functional.selu nn.functional.logsigmoid nn.functional.softplus
+    special.erfcx special.ndtr special.log_ndtr special.xlog1py xlogy special.entr logaddexp logaddexp2 ldexp hypot
+    nn.functional.glu nn.functional.tanhshrink nn.functional.binary_cross_entropy_with_logits
+""")
+
+# Sums that kernels take in another order.
+SUMS = names("""
+    __rmatmul__ addbmm addmm addmm.decomposed addmv addr baddbmm bmm dot inner matmul mm mv outer
+    linalg.multi_dot linalg.vecdot tensordot einsum kron vdot nn.functional.bilinear nn.functional.linear
+    nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d
+    nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention
+    sum mean var var.unbiased std std.unbiased var_mean var_mean.unbiased std_mean std_mean.unbiased prod nansum nanmean
+    logsumexp cumsum cumprod logcumsumexp cumulative_trapezoid trapezoid trapz linalg.vector_norm dist cdist renorm
+    svd_lowrank pca_lowrank
+    nn.functional.pdist sum_to_size trace norm.fro norm.inf norm.nuc
+    softmax softmax.with_dtype log_softmax log_softmax.with_dtype nn.functional.softmin
+    nn.functional.softmin.with_dtype native_layer_norm nn.functional.layer_norm native_group_norm
+    nn.functional.group_norm nn.functional.rms_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update
+    nn.functional.batch_norm nn.functional.instance_norm
+    nn.functional.local_response_norm nn.functional.normalize nn.functional.cosine_similarity
+    nn.functional.cosine_embedding_loss nn.functional.pairwise_distance nn.functional.triplet_margin_loss
+    nn.functional.triplet_margin_with_distance_loss nn.functional.avg_pool1d nn.functional.avg_pool2d
+    nn.functional.avg_pool3d nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
+    nn.functional.adaptive_avg_pool3d nn.functional.cross_entropy nn.functional.nll_loss nn.functional.mse_loss
+    nn.functional.l1_loss nn.functional.smooth_l1_loss nn.functional.huber_loss nn.functional.kl_div
+    nn.functional.poisson_nll_loss nn.functional.binary_cross_entropy nn.functional.soft_margin_loss
+    nn.functional.margin_ranking_loss nn.functional.hinge_embedding_loss nn.functional.multilabel_margin_loss
+    nn.functional.multilabel_soft_margin_loss nn.functional.multi_margin_loss nn.functional.gaussian_nll_loss
+    nn.functional.embedding_bag nn.functional.interpolate.bilinear nn.functional.interpolate.bicubic
+    nn.functional.interpolate.linear nn.functional.interpolate.trilinear nn.functional.interpolate.area
+    nn.functional.upsample_bilinear nn.functional.grid_sample grid_sampler_2d
+    nn.functional.linear_cross_entropy nn.functional.linear_cross_entropy.chunked
+    nn.functional.linear_cross_entropy.chunked_none
+    scatter_add index_add scatter_reduce.sum scatter_reduce.mean scatter_reduce.prod index_reduce.mean index_reduce.prod
+    masked.sum masked.mean masked.prod masked.var masked.std masked.norm masked.logsumexp masked.softmax
+    masked.log_softmax masked.softmin masked.normalize masked.cumsum masked.cumprod masked.logaddexp
+""")
+
+# How many roundings of a result may be in it.
+ROUNDINGS = dict.fromkeys(MATHS, 4) | dict.fromkeys(SUMS, 16)
+
+
+def roundings_of(name: str, kernels: bool) -> int:
+    """How many units in the last place of the largest value an entry's results may be from eager's; 0: bitwise equal."""
+    return 64 if name in LAPACK else ROUNDINGS.get(name, 0) if kernels else 0
