@@ -18,8 +18,11 @@ import torch
 import torch._prims
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from op_cases import all_cases
+
+import ops_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = {
@@ -64,6 +67,11 @@ def test_schemas():
     for name, schema, _traits, _rules in rows:
         text = str(op_of(name)._schema)
         assert schema == text[text.index("(") :], name
+
+
+def test_page():
+    """docs/ops.md is what tools/ops_page.py writes."""
+    assert ops_page.page(tool()) == ops_page.PAGE.read_text(), "run python tools/ops_page.py"
 
 
 # ---- the text of a call ----
