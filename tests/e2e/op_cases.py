@@ -694,6 +694,8 @@ def extern_cases() -> None:
 
 
 def all_cases() -> list[tuple[str, list]]:
+    import op_cases_special
+
     CASES.clear()
     torch.manual_seed(0)
     for family in (
@@ -706,6 +708,7 @@ def all_cases() -> list[tuple[str, list]]:
         normalization_cases,
         indexing_cases,
         extern_cases,
+        *op_cases_special.FAMILIES,
     ):
         family()
     return list(CASES)
