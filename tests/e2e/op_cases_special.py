@@ -80,10 +80,72 @@ def nll_cases() -> None:
         case("nll_loss_forward.default", randn(7, 6).t(), target, weight, reduction, -100)
         image = randn(2, 7, 3, 4)
         case("nll_loss2d_forward.default", image, ints(2, 3, 4, low=0, high=7), None, reduction, 2)
-        case("nll_loss2d_forward.default", image, ints(2, 3, 4, low=0, high=7), weight, reduction, 2)
+        case(
+            "nll_loss2d_forward.default", image, ints(2, 3, 4, low=0, high=7), weight, reduction, 2
+        )
     for dtype in (BF16, F16):
         case("nll_loss_forward.default", randn(6, 7, dtype=dtype), ignoring, None, 0, -100)
     case("nll_loss_forward.default", randn(6, 7), ints(5, low=0, high=7), None, 0, -100)
 
 
-FAMILIES = (special_cases, loss_cases)
+def rearrange_cases() -> None:
+    every = (F32, BF16, torch.int64, torch.uint8, torch.bool)
+    for dtype in every:
+        for mode in ("reflection", "replication"):
+            line = ints(2, 3, 7, low=0, dtype=dtype)
+            case(f"{mode}_pad1d.default", line, [2, 3])
+            case(f"{mode}_pad1d.default", line.transpose(1, 2), [0, 2])
+            case(f"{mode}_pad2d.default", ints(2, 3, 4, 5, dtype=dtype), [1, 2, 3, 0])
+            case(f"{mode}_pad3d.default", ints(1, 2, 3, 4, 5, dtype=dtype), [1, 2, 3, 0, 1, 1])
+        case("replication_pad1d.default", ints(2, 3, dtype=dtype), [6, 5])
+        case("pixel_shuffle.default", ints(2, 8, 3, 5, dtype=dtype), 2)
+        case("pixel_shuffle.default", ints(9, 3, 5, dtype=dtype).transpose(1, 2), 3)
+        case("pixel_unshuffle.default", ints(2, 2, 6, 4, dtype=dtype), 2)
+        case("channel_shuffle.default", ints(2, 6, 3, 5, dtype=dtype), 3)
+        case("diag_embed.default", ints(2, 3, dtype=dtype))
+        case("diag_embed.default", ints(2, 3, dtype=dtype), -2, 0, 2)
+        case("diag_embed.default", ints(2, 3, dtype=dtype).t(), 1, -1, -2)
+        for offset in (-1, 0, 2):
+            x, dims = ints(3, 4, 5, dtype=dtype), (2, 0)
+            src = ints(*x.diagonal(offset, *dims).shape, dtype=dtype)
+            case("diagonal_scatter.default", x, src, offset, *dims)
+        case("narrow_copy.default", ints(3, 5, dtype=dtype).t(), 0, 1, 3)
+        case("narrow_copy.default", ints(3, 5, dtype=dtype), -1, -2, 2)
+        for turns in (-1, 0, 1, 2, 3):
+            case("rot90.default", ints(3, 4, 5, dtype=dtype), turns, [0, 2])
+            case("rot90.default", ints(3, 4, dtype=dtype).t(), turns, [1, 0])
+    for x in (randn(2, 3, 6, 7), randn(3, 6, 7), randn(2, 3, 7, 6, dtype=BF16).transpose(2, 3)):
+        case("im2col.default", x, [3, 2], [1, 1], [1, 0], [1, 2])
+        case("im2col.default", x, [2, 2], [2, 1], [1, 1], [2, 1])
+    for scale in (2, 3, 5):
+        for exact in ("upsample_nearest", "_upsample_nearest_exact"):
+            case(f"{exact}1d.default", randn(2, 3, 7), [7 * scale])
+            case(f"{exact}2d.default", randn(2, 3, 4, 5), [4 * scale, 5], float(scale), None)
+            case(f"{exact}3d.default", randn(1, 2, 3, 4, 5), [3 * scale, 4 * scale, 5 * scale])
+
+
+def pool_cases() -> None:
+    for dtype in (F32, BF16, F64):
+        x = randn(2, 3, 9, 8, dtype=dtype)
+        for image in (x, x.to(memory_format=torch.channels_last), x[0], x.transpose(2, 3)):
+            case("max_pool2d_with_indices.default", image, [3, 3], [2, 2], [1, 1])
+            case("max_pool2d_with_indices.default", image, [2, 3], [], [0, 0], [2, 1])
+            case("max_pool2d_with_indices.default", image, [3, 2], [2, 2], [1, 1], [1, 1], True)
+            case("avg_pool2d.default", image, [3, 3], [2, 2], [1, 1])
+            case("avg_pool2d.default", image, [3, 3], [2, 2], [1, 1], False, False)
+            case("avg_pool2d.default", image, [3, 2], [2, 3], [1, 1], True, True)
+            case("avg_pool2d.default", image, [3, 2], [2, 3], [1, 1], True, False)
+            case("avg_pool2d.default", image, [2], [1], [0], False, True, 7)
+        case("_adaptive_avg_pool2d.default", x, [3, 4])
+        case("_adaptive_avg_pool2d.default", x, [9, 2])
+        cube = randn(2, 3, 5, 6, 4, dtype=dtype)
+        case("max_pool3d_with_indices.default", cube, [2, 3, 2], [2, 1, 2], [1, 1, 0])
+        case("avg_pool3d.default", cube, [2, 3, 2], [2, 1, 2], [1, 1, 0], True, False)
+        case("_adaptive_avg_pool3d.default", cube, [5, 3, 2])
+    odd = torch.tensor(ODD + [math.nan] * 6 + [-math.inf] * 20).view(1, 4, 9)
+    case("max_pool2d_with_indices.default", odd, [3, 3], [1, 2], [1, 1])
+    case("max_pool2d_with_indices.default", randn(2, 3, 9, 8), [3, 3], [2, 2], [2, 2])
+    case("avg_pool2d.default", randn(2, 3, 9, 8), [3, 3], [2, 2], [2, 2])
+
+
+FAMILIES = (special_cases, loss_cases, rearrange_cases, pool_cases)
