@@ -143,15 +143,6 @@ OnDiagonal on_diagonal(Element& e, int64_t offset, int64_t d1, int64_t d2) {
   return {e.op(LoopOp::Eq, e.b.index(j), e.b.index(i + Expr(offset))), std::move(rest)};
 }
 
-// self, offset, dim1, dim2
-Scalar diag_embed(Element& e) {
-  const auto rank = static_cast<int64_t>(e.index.size());
-  const OnDiagonal at =
-      on_diagonal(e, *e.args.integer(1, 0), *wrap_dim(*e.args.integer(2, -2), rank),
-                  *wrap_dim(*e.args.integer(3, -1), rank));
-  return e.b.load_masked(e.args[0].value(), at.index, at.mask, zero(e));
-}
-
 // self, src, offset, dim1, dim2
 Scalar diagonal_scatter(Element& e) {
   const auto rank = static_cast<int64_t>(e.index.size());

@@ -102,9 +102,6 @@ def rearrange_cases() -> None:
         case("pixel_shuffle.default", ints(9, 3, 5, dtype=dtype).transpose(1, 2), 3)
         case("pixel_unshuffle.default", ints(2, 2, 6, 4, dtype=dtype), 2)
         case("channel_shuffle.default", ints(2, 6, 3, 5, dtype=dtype), 3)
-        case("diag_embed.default", ints(2, 3, dtype=dtype))
-        case("diag_embed.default", ints(2, 3, dtype=dtype), -2, 0, 2)
-        case("diag_embed.default", ints(2, 3, dtype=dtype).t(), 1, -1, -2)
         for offset in (-1, 0, 2):
             x, dims = ints(3, 4, 5, dtype=dtype), (2, 0)
             src = ints(*x.diagonal(offset, *dims).shape, dtype=dtype)
