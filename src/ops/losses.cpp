@@ -98,11 +98,17 @@ bool shape_of_losses(const ShapeContext& context, ArgSpan args, Types& out) {
   return true;
 }
 
+// In eager the losses are computed in place of 1 - target.
 bool shape_bce(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
+  constexpr size_t kTarget[] = {1};
   if (!a.missing(2) || !a.missing(3) || !a.tensor(0) || !a.tensor(1)) return false;
-  return known_same(a.tensor(0)->sizes, a.tensor(1)->sizes) &&
-         shape_of_losses<4>(context, args, out);
+  if (!known_same(a.tensor(0)->sizes, a.tensor(1)->sizes)) return false;
+  if (!shape_of_losses<4>(context, args, out)) return false;
+  if (a.integer(4, Mean) != Elements) return true;
+  auto t = elementwise_type(a, kTarget, ResultDType::Promoted);
+  if (t) out[0] = ir::Type::of(std::move(*t));
+  return t.has_value();
 }
 
 bool applies_to_elements(const ir::Graph& g, const ir::Node& n) {

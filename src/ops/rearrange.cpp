@@ -80,9 +80,49 @@ Scalar pad(Element& e) {
 }
 
 template <size_t Dims>
-bool applies_pad(const ir::Graph& g, const ir::Node& n) {
-  return has_computable_types(g, n) && borders(Args(g, n), Dims).has_value() &&
-         !g.tensor_type(n.arg(0).value()).numel().is_const(0);
+Scalar reflect(Element& e) {
+  return pad<true, Dims>(e);
+}
+
+template <size_t Dims>
+Scalar replicate(Element& e) {
+  return pad<false, Dims>(e);
+}
+
+// A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions.
+bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::Type>& out) {
+  TensorType r = row_major(t.dtype, t.device, std::move(sizes));
+  if (r.sizes.size() == rank) {
+    auto last = suggests_channels_last(t);
+    if (!last) return false;
+    if (*last)
+      r.strides = rank == 4 ? channels_last_strides(r.sizes) : channels_last_3d_strides(r.sizes);
+  }
+  out.push_back(ir::Type::of(std::move(r)));
+  return true;
+}
+
+// With or without a batch. Eager refuses bool, and borders that are not shorter than what they reflect.
+template <bool Reflect, size_t Dims>
+bool shape_pad(const ShapeContext& context, std::span<const ir::Arg> args,
+               std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto edges = borders(a, Dims);
+  if (!t || !edges || t->dtype == DType::B8) return false;
+  if (t->sizes.size() != Dims + 1 && t->sizes.size() != Dims + 2) return false;
+  Sizes sizes = t->sizes;
+  for (Expr e : sizes) {
+    if (!sym::known_less(0, e).value_or(false)) return false;
+  }
+  for (size_t k = 0; k < Dims; ++k) {
+    Expr& size = sizes[sizes.size() - Dims + k];
+    for (Expr edge : {(*edges)[k].before, (*edges)[k].after}) {
+      if (Reflect && !sym::known_less(edge, size).value_or(false)) return false;
+    }
+    size = size + (*edges)[k].before + (*edges)[k].after;
+  }
+  return push_image(*t, std::move(sizes), Dims == 1 ? 0 : Dims + 2, out);
 }
 
 // ---- pixels and channels ----
@@ -108,6 +148,31 @@ Scalar pixel_unshuffle(Element& e) {
   at[n - 2] = e.index[n - 2] * r + sym::mod(sym::floordiv(channel, r), r);
   at[n - 1] = e.index[n - 1] * r + sym::mod(channel, r);
   return e.b.load(e.args[0].value(), at);
+}
+
+bool shape_pixel_shuffle(const ShapeContext& context, std::span<const ir::Arg> args,
+                         std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto r = a.integer(1);
+  if (!t || t->dim() < 3 || !r || *r <= 0 || t->numel().is_const(0)) return false;
+  Sizes sizes = t->sizes;
+  const size_t n = sizes.size();
+  if (!sym::known_equal(sym::mod(sizes[n - 3], Expr(*r * *r)), 0).value_or(false)) return false;
+  sizes[n - 3] = sym::floordiv(sizes[n - 3], Expr(*r * *r));
+  sizes[n - 2] = sizes[n - 2] * Expr(*r);
+  sizes[n - 1] = sizes[n - 1] * Expr(*r);
+  return push_image(*t, std::move(sizes), 4, out);
+}
+
+bool shape_channel_shuffle(const ShapeContext& context, std::span<const ir::Arg> args,
+                           std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto groups = a.integer(1);
+  if (!t || t->dim() != 4 || !groups || *groups <= 0 || t->numel().is_const(0)) return false;
+  if (!sym::known_equal(sym::mod(t->sizes[1], Expr(*groups)), 0).value_or(false)) return false;
+  return push_image(*t, t->sizes, 4, out);
 }
 
 Scalar channel_shuffle(Element& e) {
@@ -249,6 +314,12 @@ bool applies_im2col(const ir::Graph& g, const ir::Node& n) {
 #define E(f) element_rule<f>
 #define none nullptr
 constexpr Applies computable = has_computable_types;
+constexpr Applies real = applies_computable;
+
+template <size_t Dims>
+constexpr ShapeRule reflected = shape_pad<true, Dims>;
+template <size_t Dims>
+constexpr ShapeRule replicated = shape_pad<false, Dims>;
 
 constexpr OpInfo kRows[] = {
 #define OP OXY_OP_ROW
