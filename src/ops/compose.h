@@ -14,6 +14,9 @@ class Compose {
   ir::ValueId call(std::string_view op, std::vector<ir::Arg> args) {
     return r_.call(op, std::move(args));
   }
+  std::vector<ir::ValueId> call_multi(std::string_view op, std::vector<ir::Arg> args) {
+    return r_.call_multi(op, std::move(args));
+  }
   const ir::TensorType& type(ir::ValueId v) const { return r_.type(v); }
 
   // The value itself where it has the dtype already.

@@ -14,6 +14,10 @@ std::span<const OpInfo> reduction_ops();
 std::span<const OpInfo> normalization_ops();
 std::span<const OpInfo> indexing_ops();
 std::span<const OpInfo> matmul_ops();
+std::span<const OpInfo> special_ops();
+std::span<const OpInfo> loss_ops();
+std::span<const OpInfo> rearrange_ops();
+std::span<const OpInfo> window_ops();
 std::span<const OpInfo> effect_ops();
 
 }  // namespace oxy::ops

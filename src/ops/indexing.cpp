@@ -1,5 +1,8 @@
 // Ops that read at computed places: embedding, index, gather; and the ones that lay tensors side by
 // side: cat, stack, pad.
+#include <algorithm>
+#include <cmath>
+
 #include "ops/element.h"
 #include "ops/families.h"
 #include "ops/shape_elementwise.h"
@@ -379,16 +382,31 @@ Scalar pad(Element& e) {
   return e.b.load_masked(e.args[0].value(), at, *inside, e.number(2, e.result(), 0));
 }
 
-// ---- upsample_nearest2d ----
+// ---- upsample_nearest ----
 
-// By how much a dimension grows; nothing unless that is a power of two, where eager's float
-// arithmetic is exact.
-std::optional<int64_t> exact_growth(Expr from, Expr to, const ir::Arg& scale) {
-  if (!from.is_const() || !to.is_const() || from.value() <= 0) return std::nullopt;
+// Where eager's float arithmetic reads for place `at`.
+int64_t nearest(int64_t at, int64_t from, int64_t to, float scale, bool exact) {
+  if (!exact && to == from) return at;
+  if (!exact && to == 2 * from) return at / 2;
+  const float place =
+      exact ? (static_cast<float>(at) + 0.5f) * scale : static_cast<float>(at) * scale;
+  return std::min(static_cast<int64_t>(std::floor(place)), from - 1);
+}
+
+// By how much a dimension grows; nothing unless each element is repeated as often as the others.
+std::optional<int64_t> even_growth(Expr from, Expr to, const ir::Arg& given, bool exact) {
+  if (!from.is_const() || !to.is_const() || from.value() <= 0 || to.value() <= 0)
+    return std::nullopt;
   const int64_t k = to.value() / from.value();
-  if (k * from.value() != to.value() || k <= 0 || (k & (k - 1)) != 0) return std::nullopt;
-  const auto* given = scale.get_if<double>();
-  if (!scale.is_none() && !(given && *given == static_cast<double>(k))) return std::nullopt;
+  if (k * from.value() != to.value()) return std::nullopt;
+  const auto* factor = given.get_if<double>();
+  if (!given.is_none() && !factor) return std::nullopt;
+  const float scale = factor && *factor > 0
+                          ? static_cast<float>(1.0 / *factor)
+                          : static_cast<float>(from.value()) / static_cast<float>(to.value());
+  for (int64_t i = 0; i < to.value(); ++i) {
+    if (nearest(i, from.value(), to.value(), scale, exact) != i / k) return std::nullopt;
+  }
   return k;
 }
 
@@ -403,17 +421,22 @@ bool shape_upsample(const ShapeContext& context, ArgSpan args, Types& out) {
   return true;
 }
 
-bool applies_exact_growth(const ir::Graph& g, const ir::Node& n) {
+// self, output_size, one scale a dimension
+template <bool Exact>
+bool applies_even_growth(const ir::Graph& g, const ir::Node& n) {
   const TensorType &t = g.tensor_type(n.arg(0).value()), &r = g.tensor_type(n.outputs[0]);
-  return applies_computable(g, n) && exact_growth(t.sizes[2], r.sizes[2], n.arg(2)) &&
-         exact_growth(t.sizes[3], r.sizes[3], n.arg(3));
+  if (!has_computable_types(g, n) || t.numel().is_const(0)) return false;
+  for (size_t d = 2; d < t.sizes.size(); ++d) {
+    if (!even_growth(t.sizes[d], r.sizes[d], n.arg(d), Exact)) return false;
+  }
+  return true;
 }
 
 Scalar upsample(Element& e) {
   const TensorType &t = *e.args.tensor(0), &r = e.result_type();
   Index at = e.index;
-  for (size_t d : {2, 3}) {
-    at[d] = sym::floordiv(at[d], Expr(*exact_growth(t.sizes[d], r.sizes[d], ir::Arg())));
+  for (size_t d = 2; d < at.size(); ++d) {
+    at[d] = sym::floordiv(at[d], Expr(r.sizes[d].value() / t.sizes[d].value()));
   }
   return e.b.load(e.args[0].value(), at);
 }

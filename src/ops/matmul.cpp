@@ -1,4 +1,4 @@
-// Matrix products, convolutions, attention and pooling: shape rules only, they run as extern calls.
+// Matrix products, convolutions and attention: mostly shape rules, they run as extern calls.
 #include <cmath>
 
 #include "ops/compose.h"
@@ -115,86 +115,6 @@ bool shape_convolution(const ShapeContext& context, ArgSpan args, Types& out) {
     if (!empty || *empty) return false;
   }
   push(out, *x, std::move(sizes));
-  return true;
-}
-
-// ---- pooling ----
-
-struct Window {
-  std::vector<int64_t> kernel, stride, padding, dilation;
-  bool ceil = false;
-};
-
-std::optional<Expr> pooled(Expr in, const Window& w, size_t d) {
-  if (!in.is_const()) return std::nullopt;
-  const int64_t size = in.value(), stride = w.stride[d], padding = w.padding[d];
-  const int64_t reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
-  const int64_t room = size + 2 * padding - reach;
-  if (room < 0 || stride <= 0) return std::nullopt;
-  int64_t n = (room + (w.ceil ? stride - 1 : 0)) / stride + 1;
-  if (w.ceil && (n - 1) * stride >= size + padding) --n;
-  return Expr(n);
-}
-
-bool shape_pool(const Args& a, const Window& w, std::vector<DType> dtypes, Types& out) {
-  const TensorType& t = *a.tensor(0);
-  Sizes sizes = t.sizes;
-  for (size_t d = 0; d < 2; ++d) {
-    auto n = pooled(t.sizes[t.sizes.size() - 2 + d], w, d);
-    if (!n) return false;
-    sizes[sizes.size() - 2 + d] = *n;
-  }
-  for (DType dtype : dtypes) out.push_back(ir::Type::of(row_major(dtype, t.device, sizes)));
-  return true;
-}
-
-bool poolable(const Args& a) {
-  const TensorType* t = a.tensor(0);
-  return t && t->dim() == 4 && is_row_major(*t) && !t->sizes[1].is_const(1) &&
-         !t->numel().is_const(0);
-}
-
-// self, kernel_size, stride, padding, dilation, ceil_mode
-bool shape_max_pool(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
-  Window w;
-  if (!poolable(a) || !spatial(a, 1, 2, w.kernel)) return false;
-  const auto* stride = a[2].items();
-  if (a.missing(2) || (stride && stride->empty())) w.stride = w.kernel;
-  if (w.stride.empty() && !spatial(a, 2, 2, w.stride)) return false;
-  if (a.missing(3)) w.padding = {0, 0};
-  if (w.padding.empty() && !spatial(a, 3, 2, w.padding)) return false;
-  if (a.missing(4)) w.dilation = {1, 1};
-  if (w.dilation.empty() && !spatial(a, 4, 2, w.dilation)) return false;
-  auto ceil = a.boolean(5, false);
-  if (!ceil) return false;
-  w.ceil = *ceil;
-  return shape_pool(a, w, {a.tensor(0)->dtype, DType::I64}, out);
-}
-
-// self, kernel_size, stride, padding, ceil_mode, ...
-bool shape_avg_pool(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
-  Window w;
-  w.dilation = {1, 1};
-  if (!poolable(a) || !spatial(a, 1, 2, w.kernel)) return false;
-  const auto* stride = a[2].items();
-  if (a.missing(2) || (stride && stride->empty())) w.stride = w.kernel;
-  if (w.stride.empty() && !spatial(a, 2, 2, w.stride)) return false;
-  if (a.missing(3)) w.padding = {0, 0};
-  if (w.padding.empty() && !spatial(a, 3, 2, w.padding)) return false;
-  auto ceil = a.boolean(4, false);
-  if (!ceil) return false;
-  w.ceil = *ceil;
-  return shape_pool(a, w, {a.tensor(0)->dtype}, out);
-}
-
-bool shape_adaptive_pool(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
-  std::vector<int64_t> size;
-  if (!poolable(a) || !spatial(a, 1, 2, size)) return false;
-  const TensorType& t = *a.tensor(0);
-  push(out, t, {t.sizes[0], t.sizes[1], Expr(size[0]), Expr(size[1])});
   return true;
 }
 

@@ -34,6 +34,9 @@ std::optional<Sizes> preserved_strides(const ir::TensorType& t);
 Sizes channels_last_strides(const Sizes& sizes);     // four dimensions
 Sizes channels_last_3d_strides(const Sizes& sizes);  // five dimensions
 bool is_channels_last(const ir::TensorType& t);
+// Whether Tensor::suggest_memory_format gives channels-last (of four or five dimensions); nothing
+// where the sizes and strides are not known.
+std::optional<bool> suggests_channels_last(const ir::TensorType& t);
 
 // Which dtype the result of an element-wise op has.
 enum class ResultDType : uint8_t {

@@ -22,6 +22,7 @@ constexpr int64_t kLongAxis =
 constexpr int64_t kWholeVectors = 64;  // elements that are whole vectors on any machine
 constexpr int64_t kTile = 64;          // side of a tile of a transposition
 constexpr int64_t kMinTileAxis = 16;
+constexpr int64_t kShortAxis = 4;  // contiguous, but no vector
 constexpr int64_t kWantedPoints = 32;
 constexpr int64_t kMaxColumns = 1024, kMinColumns = 64;
 constexpr size_t kUnrolledBody = 48;  // instructions of a column reduction that is still unrolled
@@ -159,6 +160,26 @@ Expr common_contiguous(const std::vector<Nest>& nests, const std::vector<Axis>& 
   return best;
 }
 
+// Where the contiguous axis is shorter than a vector (pixels that are repeated or interleaved), the
+// long axis that steps over it; else the contiguous one.
+Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes, Expr contiguous) {
+  auto at =
+      std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == contiguous; });
+  if (at == axes.end() || !at->size.is_const() || at->size.value() > kShortAxis) return contiguous;
+  for (const Axis& a : axes) {
+    if (count_of(a.size) < kMinTileAxis) continue;
+    bool steps = std::all_of(nests.begin(), nests.end(), [&](const Nest& n) {
+      return std::all_of(n.body.begin(), n.body.end(), [&](const Inst& i) {
+        std::optional<Expr> c = Expr(0);
+        if (i.op == LoopOp::Store) c = coefficient(i.index[0], a.var);
+        return i.op != LoopOp::Store || (c && *c == at->size);
+      });
+    });
+    if (steps) return a.var;
+  }
+  return contiguous;
+}
+
 // A load contiguous along another axis than the one that is stored along: both axes in tiles.
 bool Arranger::tile_transposed() {
   std::vector<Axis>& axes = group_.parallel;
@@ -210,6 +231,7 @@ void Arranger::arrange_elementwise() {
   if (axes.empty()) return;
   innermost_ = common_contiguous(group_.nests, axes);
   if (innermost_.is_const()) innermost_ = axes.back().var;
+  innermost_ = axis_of_lanes(group_.nests, axes, innermost_);
   if (tile_transposed()) return;
   auto at =
       std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });

@@ -104,7 +104,6 @@ class KernelEmitter {
   std::vector<std::vector<bool>> is_after_;
   std::vector<Reduction> reductions_;
   std::map<Expr, uint32_t> symbol_level_;
-  std::set<uint32_t> element_serial_;  // levels whose loop cannot be a Vector loop
 };
 
 bool KernelEmitter::Key::operator<(const Key& o) const {
@@ -189,11 +188,7 @@ void KernelEmitter::place_nest(uint32_t n) {
       item.level = reduces ? kept : depth;
     }
     if (item.after) item.level = std::max(item.level, kept);
-    if (i.op == LoopOp::Symbol) {
-      symbol_level_[i.index[0]] = item.level;
-      element_serial_.insert(item.level);
-    }
-    if (i.op == LoopOp::Check) element_serial_.insert(item.level);
+    if (i.op == LoopOp::Symbol) symbol_level_[i.index[0]] = item.level;
     level_[n].push_back(item.level);
     is_after_[n].push_back(item.after);
     (item.after ? after_ : before_)[item.level].push_back(item);
@@ -209,7 +204,6 @@ void KernelEmitter::emit_phase(Block& out) {
   value_.assign(nests, {});
   reductions_.clear();
   symbol_level_.clear();
-  element_serial_.clear();
   for (uint32_t n = 0; n < nests; ++n) {
     value_[n].assign(phase().nests[n].body.size(), kNone);
     place_nest(n);
@@ -229,10 +223,6 @@ void KernelEmitter::emit_level(uint32_t level, Block& out) {
   if (level < phase().axes.size()) {
     const PhaseAxis& a = phase().axes[level];
     For loop{a.kind, a.var, a.size, a.tiled, {}};
-    bool vector = a.kind == ForKind::Vector || a.kind == ForKind::VectorReduce;
-    if (vector && element_serial_.contains(level + 1)) {
-      loop.kind = a.kind == ForKind::Vector ? ForKind::Serial : ForKind::Reduce;
-    }
     scopes_.emplace_back();
     emit_level(level + 1, loop.body);
     scopes_.pop_back();

@@ -708,6 +708,8 @@ def extern_cases() -> None:
 
 
 def all_cases() -> list[tuple[str, list]]:
+    import op_cases_special
+
     CASES.clear()
     torch.manual_seed(0)
     for family in (
@@ -721,6 +723,7 @@ def all_cases() -> list[tuple[str, list]]:
         indexing_cases,
         extern_cases,
         refused_cases,
+        *op_cases_special.FAMILIES,
     ):
         family()
     return list(CASES)

@@ -128,7 +128,8 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
   out_.open("if (", all, ") ");
   out_.line(v.name, " = ", loaded, ';');
   out_.close();
-  out_.open("else for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
+  const std::string some = cat(prelude_.fn("any", "i32", scope.lanes), '(', mask.name, ')');
+  out_.open("else if (", some, ") for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
   out_.line("if (", mask.name, "[l]) ", v.name, "[l] = ", element, ';');
   out_.close();
 }

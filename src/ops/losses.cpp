@@ -1,0 +1,251 @@
+// Loss functions: an element rule or a composition for each element, then a mean or a sum over
+// them, as ATen does it: the losses of the elements are rounded before they are folded.
+#include "ops/compose.h"
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using ir::ValueId;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+
+enum Reduction : int64_t { Elements = 0, Mean = 1, Sum = 2 };
+
+std::optional<ValueId> fold(Compose& c, ValueId losses, std::optional<int64_t> reduction) {
+  if (!reduction) return std::nullopt;
+  if (*reduction == Elements) return losses;
+  if (*reduction == Mean) return c.call("aten.mean.default", {losses});
+  if (*reduction == Sum) return c.call("aten.sum.default", {losses});
+  return std::nullopt;
+}
+
+bool finish(Compose& c, ValueId losses, std::optional<int64_t> reduction,
+            std::vector<ValueId>& out) {
+  auto loss = fold(c, losses, reduction);
+  if (loss) out.push_back(*loss);
+  return loss.has_value();
+}
+
+bool same_floating(const TensorType& a, const TensorType& b) {
+  return ir::is_floating(a.dtype) && is_computable(a.dtype) && a.dtype == b.dtype;
+}
+
+// Two tensors, then the reduction.
+bool compares_floats(const Rewriter& r, const ir::Node& n) {
+  return same_floating(r.type(n.arg(0).value()), r.type(n.arg(1).value()));
+}
+
+// Eager warns of float16.
+bool decompose_mse(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  if (!compares_floats(r, n) || r.type(n.arg(0).value()).dtype == DType::F16) return false;
+  const ValueId gap = c.sub(n.arg(0).value(), n.arg(1).value());
+  return finish(c, c.mul(gap, gap), Args(r.graph(), n).integer(2, Mean), out);
+}
+
+bool decompose_soft_margin(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType &input = r.type(n.arg(0).value()), &target = r.type(n.arg(1).value());
+  if (!same_floating(input, target) || !known_same(input.sizes, target.sizes)) return false;
+  const ValueId product = c.mul(c.unary("aten.neg.default", n.arg(1).value()), n.arg(0).value());
+  const ValueId losses = c.unary("aten.log1p.default", c.unary("aten.exp.default", product));
+  return finish(c, losses, Args(r.graph(), n).integer(2, Mean), out);
+}
+
+// self, target, weight, pos_weight, reduction
+bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const Args a(r.graph(), n);
+  const TensorType input = *a.tensor(0);
+  if (!compares_floats(r, n) || !known_same(input.sizes, a.tensor(1)->sizes)) return false;
+  for (size_t i : {2, 3}) {
+    if (a.missing(i)) continue;
+    auto common = broadcast(input.sizes, a.tensor(i)->sizes);
+    if (a.tensor(i)->dtype != input.dtype || !common || !known_same(*common, input.sizes)) {
+      return false;
+    }
+  }
+  const ValueId x = n.arg(0).value(), target = n.arg(1).value();
+  ValueId likelihood = c.call_multi("aten.log_sigmoid_forward.default", {x})[0];
+  if (!a.missing(3)) {
+    const ValueId excess = c.call("aten.sub.Scalar", {n.arg(3), 1, 1});
+    likelihood = c.mul(likelihood, c.add(c.mul(excess, target), 1.0));
+  }
+  const ValueId rest = c.call("aten.rsub.Scalar", {target, 1, 1});
+  ValueId losses = c.sub(c.mul(rest, x), likelihood);
+  if (!a.missing(2)) losses = c.mul(losses, n.arg(2).value());
+  return finish(c, losses, a.integer(4, Mean), out);
+}
+
+// ---- with a loop of their own: smooth_l1, huber ----
+
+Types one_number(const TensorType& t) { return {ir::Type::of(row_major(t.dtype, t.device, {}))}; }
+
+// Two tensors of one dtype, and the reduction at argument `ReductionAt`.
+template <size_t ReductionAt>
+bool shape_of_losses(const ShapeContext& context, ArgSpan args, Types& out) {
+  auto reduction = Args(context, args).integer(ReductionAt, Mean);
+  if (!reduction || *reduction < Elements || *reduction > Sum) return false;
+  Types each;
+  if (!shape_elementwise<ResultDType::Promoted, 2, Needs::SameFloating>(context, args, each)) {
+    return false;
+  }
+  out = *reduction == Elements ? std::move(each) : one_number(each[0].tensor);
+  return true;
+}
+
+// In eager the losses are computed in place of 1 - target.
+bool shape_bce(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  constexpr size_t kTarget[] = {1};
+  if (!a.missing(2) || !a.missing(3) || !a.tensor(0) || !a.tensor(1)) return false;
+  if (!known_same(a.tensor(0)->sizes, a.tensor(1)->sizes)) return false;
+  if (!shape_of_losses<4>(context, args, out)) return false;
+  if (a.integer(4, Mean) != Elements) return true;
+  auto t = elementwise_type(a, kTarget, ResultDType::Promoted);
+  if (t) out[0] = ir::Type::of(std::move(*t));
+  return t.has_value();
+}
+
+bool applies_to_elements(const ir::Graph& g, const ir::Node& n) {
+  return Args(g, n).integer(2, Mean) == Elements && applies_floating(g, n);
+}
+
+bool reduce_losses(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  auto reduction = Args(r.graph(), n).integer(2, Mean);
+  if (!compares_floats(r, n) || reduction == Elements) return false;
+  auto args = n.args;
+  args.resize(3);
+  args[2] = static_cast<int64_t>(Elements);
+  if (n.args.size() > 3) args.push_back(n.args[3]);
+  return finish(c, c.call(n.target, std::move(args)), reduction, out);
+}
+
+Scalar distance(Element& e) {
+  const DType d = e.compute();
+  return e.op(LoopOp::Abs, e.sub(e.operand(0, d), e.operand(1, d)));
+}
+
+Scalar smooth_l1(Element& e) {
+  const DType d = e.compute();
+  const Scalar z = distance(e);
+  if (e.args.number(3, 1.0) == 0.0) return e.finish(z);
+  const Scalar beta = e.number(3, d, 1.0), half = e.c(0.5, d);
+  const Scalar square = e.div(e.mul(e.mul(half, z), z), beta);
+  const Scalar line = e.sub(z, e.mul(beta, half));
+  return e.finish(e.where(e.op(LoopOp::Ge, z, beta), line, square));
+}
+
+Scalar huber(Element& e) {
+  const DType d = e.compute();
+  const Scalar z = distance(e), delta = e.number(3, d, 1.0), half = e.c(0.5, d);
+  const Scalar square = e.mul(e.mul(half, z), z);
+  const Scalar line = e.mul(delta, e.sub(z, e.mul(half, delta)));
+  return e.finish(e.where(e.op(LoopOp::Ge, z, delta), line, square));
+}
+
+// ---- nll_loss: self, target, weight, reduction, ignore_index ----
+
+bool is_class_index(const TensorType* t) {
+  return t && (t->dtype == DType::I64 || t->dtype == DType::U8);
+}
+
+// Classes are dimension 1, or 0 where there is no batch; the target has the other dimensions.
+bool shape_nll(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  const TensorType *x = a.tensor(0), *target = a.tensor(1), *weight = a.tensor(2);
+  if (!x || x->dim() == 0 || !ir::is_floating(x->dtype) || !is_class_index(target)) return false;
+  if (!a.integer(3) || !a.expr(4) || (!weight && !a.missing(2))) return false;
+  const size_t classes = x->dim() == 1 ? 0 : 1;
+  Sizes others = x->sizes;
+  others.erase(others.begin() + classes);
+  if (!known_same(target->sizes, others)) return false;
+  const Sizes all_classes{x->sizes[classes]};
+  if (weight && (weight->dtype != x->dtype || !known_same(weight->sizes, all_classes)))
+    return false;
+  if (a.integer(3) != Elements) others.clear();
+  out.push_back(ir::Type::of(row_major(x->dtype, x->device, others)));
+  out.push_back(ir::Type::of(row_major(x->dtype, x->device, {})));
+  return true;
+}
+
+// The second result is the weight of a single target; of a batch, it is 0 without a reduction.
+Scalar nll(Element& e) {
+  const DType d = e.result();
+  const TensorType& x = *e.args.tensor(0);
+  if (e.out == 1 && x.dim() > 1) return e.c(0, d);
+  const size_t classes = x.dim() == 1 ? 0 : 1;
+  const Scalar target = e.cast(e.load(1), DType::I64);
+  const Scalar ignored = e.op(LoopOp::Eq, target, e.b.index(*e.args.expr(4)));
+  const Scalar known = e.where(ignored, e.b.constant_int(0, DType::I64), target);
+  const Expr at = e.b.indirect(known, x.sizes[classes], false);
+  const Scalar weight = e.args.missing(2) ? e.c(1, d) : e.b.load(e.args[2].value(), {at});
+  if (e.out == 1) return e.where(ignored, e.c(0, d), weight);
+  Index index = e.index;
+  index.insert(index.begin() + classes, at);
+  const Scalar loss = e.op(LoopOp::Neg, e.b.load(e.args[0].value(), index));
+  return e.where(ignored, e.c(0, d), e.mul(loss, weight));
+}
+
+// The weights of the targets that are not ignored, summed.
+ValueId total_weight(Compose& c, const ir::Node& n, const TensorType& result) {
+  const ir::Arg target = n.arg(1), ignore = n.arg(4);
+  const ValueId counted = c.call("aten.ne.Scalar", {target, ignore});
+  if (n.arg(2).is_none()) return c.call("aten.sum.default", {c.cast(counted, result.dtype)});
+  const TensorType t = c.type(target.value());
+  const auto number = [&](double v, DType d) {
+    return c.call("aten.full.default", {ir::List{}, v, d, ir::Arg(), t.device});
+  };
+  const ValueId known = c.call("aten.where.self", {counted, target, number(0, t.dtype)});
+  const ValueId flat = c.view(c.cast(known, DType::I64), {t.numel()});
+  const ValueId weights = c.call("aten.index_select.default", {n.arg(2), 0, flat});
+  const ValueId used =
+      c.call("aten.where.self", {c.view(counted, {t.numel()}), weights, number(0, result.dtype)});
+  return c.call("aten.sum.default", {used});
+}
+
+// ATen sums halves in their own precision, in an order of its own.
+bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const Args a(r.graph(), n);
+  const TensorType result = r.type(n.outputs[0]), target = *a.tensor(1);
+  auto reduction = a.integer(3);
+  if (!ir::is_floating(result.dtype) || ir::is_half(result.dtype)) return false;
+  if (!reduction || *reduction == Elements || !is_class_index(&target)) return false;
+  if (target.strides != ir::contiguous_strides(target.sizes) || target.numel().is_const(0)) {
+    return false;
+  }
+  const auto losses = c.call_multi(
+      n.target, {n.arg(0), n.arg(1), n.arg(2), static_cast<int64_t>(Elements), n.arg(4)});
+  const ValueId sum = c.call("aten.sum.default", {losses[0]});
+  const ValueId weight = total_weight(c, n, result);
+  out.push_back(*reduction == Mean ? c.div(sum, weight) : sum);
+  out.push_back(weight);
+  return true;
+}
+
+bool applies_nll(const ir::Graph& g, const ir::Node& n) {
+  return Args(g, n).integer(3) == Elements && applies_computable(g, n) &&
+         !g.tensor_type(n.arg(0).value()).numel().is_const(0);
+}
+
+#define E(f) element_rule<f>
+#define D(f) decompose<f>
+#define none nullptr
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/losses.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> loss_ops() { return kRows; }
+
+}  // namespace oxy::ops

@@ -1,0 +1,310 @@
+// Pooling: the taps of a window one after the other, in ATen's order, so that neighbouring results
+// are computed at once. Large windows stay extern calls.
+#include <limits>
+
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+
+constexpr int64_t kMostTaps = 64;
+
+// Of N spatial dimensions, the last ones of the operand.
+struct Window {
+  std::vector<int64_t> kernel, stride, padding, dilation;
+  std::vector<int64_t> size;  // of the operand
+  std::vector<int64_t> pooled;
+  bool ceil = false;
+
+  size_t dims() const { return kernel.size(); }
+  int64_t taps() const {
+    int64_t n = 1;
+    for (int64_t k : kernel) n *= k;
+    return n;
+  }
+};
+
+bool constant_sizes(const TensorType& t, size_t dims, std::vector<int64_t>& out) {
+  for (size_t d = t.sizes.size() - dims; d < t.sizes.size(); ++d) {
+    if (!t.sizes[d].is_const() || t.sizes[d].value() <= 0) return false;
+    out.push_back(t.sizes[d].value());
+  }
+  return true;
+}
+
+// A list of one number for every dimension, or of `dims`; `missing` where it was left out or is
+// empty.
+bool spatial(const Args& a, size_t at, size_t dims, const std::vector<int64_t>& missing,
+             std::vector<int64_t>& out) {
+  const auto* items = a[at].items();
+  out.clear();
+  if (a.missing(at) || (items && items->empty())) {
+    out = missing;
+    return out.size() == dims;
+  }
+  if (!a.integers(at, out)) return false;
+  if (out.size() == 1) out.resize(dims, out[0]);
+  return out.size() == dims;
+}
+
+// self, kernel_size, stride, padding, then dilation where there is one, ceil_mode; without the sizes.
+std::optional<Window> window_arguments(const Args& a, size_t dims, bool dilated) {
+  Window w;
+  const std::vector<int64_t> zeros(dims, 0), ones(dims, 1);
+  if (!spatial(a, 1, dims, {}, w.kernel) || !spatial(a, 2, dims, w.kernel, w.stride) ||
+      !spatial(a, 3, dims, zeros, w.padding)) {
+    return std::nullopt;
+  }
+  w.dilation = ones;
+  if (dilated && !spatial(a, 4, dims, ones, w.dilation)) return std::nullopt;
+  auto ceil = a.boolean(dilated ? 5 : 4, false);
+  if (!ceil) return std::nullopt;
+  w.ceil = *ceil;
+  return w;
+}
+
+std::optional<Window> window(const Args& a, const TensorType& result, size_t dims, bool dilated) {
+  const TensorType* t = a.tensor(0);
+  auto w = window_arguments(a, dims, dilated);
+  if (!t || !w || t->sizes.size() < dims) return std::nullopt;
+  if (!constant_sizes(*t, dims, w->size) || !constant_sizes(result, dims, w->pooled)) {
+    return std::nullopt;
+  }
+  return w;
+}
+
+// ---- shapes of four-dimensional, row-major images ----
+
+bool is_image(const TensorType* t) {
+  return t && t->dim() == 4 && t->strides == ir::contiguous_strides(t->sizes) &&
+         !t->sizes[1].is_const(1) && !t->numel().is_const(0);
+}
+
+// Nothing where eager refuses the window.
+std::optional<Expr> pooled_size(Expr in, const Window& w, size_t d) {
+  if (!in.is_const()) return std::nullopt;
+  const int64_t size = in.value(), stride = w.stride[d], padding = w.padding[d];
+  const int64_t reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
+  const int64_t room = size + 2 * padding - reach;
+  if (room < 0 || stride <= 0 || w.kernel[d] <= 0 || w.dilation[d] <= 0) return std::nullopt;
+  if (padding < 0 || padding > reach / 2) return std::nullopt;
+  int64_t n = (room + (w.ceil ? stride - 1 : 0)) / stride + 1;
+  if (w.ceil && (n - 1) * stride >= size + padding) --n;
+  return Expr(n);
+}
+
+// A max_pool has dilation and gives places too.
+template <bool Max>
+bool shape_pool(const ShapeContext& context, std::span<const ir::Arg> args,
+                std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  auto w = window_arguments(a, 2, Max);
+  if (!is_image(t) || !w) return false;
+  std::vector<Expr> sizes = t->sizes;
+  for (size_t d = 0; d < 2; ++d) {
+    auto n = pooled_size(t->sizes[2 + d], *w, d);
+    if (!n) return false;
+    sizes[2 + d] = *n;
+  }
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, sizes)));
+  if (Max) out.push_back(ir::Type::of(row_major(DType::I64, t->device, sizes)));
+  return true;
+}
+
+bool shape_adaptive_pool(const ShapeContext& context, std::span<const ir::Arg> args,
+                         std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  std::vector<int64_t> size;
+  if (!is_image(t) || !spatial(a, 1, 2, {}, size)) return false;
+  out.push_back(ir::Type::of(
+      row_major(t->dtype, t->device, {t->sizes[0], t->sizes[1], Expr(size[0]), Expr(size[1])})));
+  return true;
+}
+
+// Calls `f` with the tap's place in the window, row by row.
+template <class F>
+void for_each_tap(const Window& w, F&& f) {
+  std::vector<int64_t> tap(w.dims(), 0);
+  for (int64_t n = w.taps(); n > 0; --n) {
+    f(tap);
+    for (size_t d = w.dims(); d-- > 0 && ++tap[d] == w.kernel[d];) tap[d] = 0;
+  }
+}
+
+struct Tap {
+  Scalar value;
+  std::optional<Scalar> mask;  // nothing where it is inside the operand for every result
+  Index at;
+};
+
+// The operand under a tap, `outside` where that is beyond its borders.
+Tap tap_at(Element& e, const Window& w, const std::vector<int64_t>& tap, Scalar outside) {
+  const size_t first = e.index.size() - w.dims();
+  Tap t{outside, std::nullopt, e.index};
+  const auto require = [&](Scalar condition) {
+    t.mask = t.mask ? e.op(LoopOp::And, *t.mask, condition) : condition;
+  };
+  for (size_t d = 0; d < w.dims(); ++d) {
+    const int64_t shift = tap[d] * w.dilation[d] - w.padding[d];
+    const Expr at = e.index[first + d] * Expr(w.stride[d]) + Expr(shift);
+    t.at[first + d] = at;
+    if (shift < 0) require(e.op(LoopOp::Ge, e.b.index(at), e.b.index(0)));
+    if ((w.pooled[d] - 1) * w.stride[d] + shift >= w.size[d]) {
+      require(e.op(LoopOp::Lt, e.b.index(at), e.b.index(Expr(w.size[d]))));
+    }
+  }
+  const ir::ValueId x = e.args[0].value();
+  t.value = t.mask ? e.b.load_masked(x, t.at, *t.mask, outside) : e.b.load(x, t.at);
+  return t;
+}
+
+// ---- max_pool ----
+
+double lowest(DType d) { return ir::is_floating(d) ? -std::numeric_limits<double>::infinity() : 0; }
+
+// Where the window of this result begins inside the operand: what a window of nothing but the
+// lowest number gives.
+Expr first_place(Element& e, const Window& w) {
+  const size_t first = e.index.size() - w.dims();
+  Expr place = 0;
+  for (size_t d = 0; d < w.dims(); ++d) {
+    const Expr begin = e.index[first + d] * Expr(w.stride[d]) - Expr(w.padding[d]);
+    place = place * Expr(w.size[d]) + (w.padding[d] > 0 ? sym::max(begin, Expr(0)) : begin);
+  }
+  return place;
+}
+
+// The last NaN, else the first of the largest; its place in the operand's plane is the second result.
+template <size_t Dims>
+Scalar max_pool(Element& e) {
+  const DType d = e.args.tensor(0)->dtype;
+  const Window w = *window(e.args, e.result_type(), Dims, true);
+  const bool places = e.out == 1;
+  Scalar best = e.c(lowest(d), d);
+  Scalar place = places ? e.b.index(first_place(e, w)) : best;
+  const size_t first = e.index.size() - Dims;
+  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
+    const Tap t = tap_at(e, w, tap, e.c(lowest(d), d));
+    const Scalar larger =
+        e.op(LoopOp::Or, e.op(LoopOp::Gt, t.value, best), e.op(LoopOp::IsNan, t.value));
+    best = e.where(larger, t.value, best);
+    if (!places) return;
+    Expr at = 0;
+    for (size_t k = 0; k < Dims; ++k) at = at * Expr(w.size[k]) + t.at[first + k];
+    place = e.where(larger, e.b.index(at), place);
+  });
+  return places ? place : best;
+}
+
+template <size_t Dims>
+bool applies_max_pool(const ir::Graph& g, const ir::Node& n) {
+  const Args a(g, n);
+  if (!has_computable_types(g, n) || !ir::is_floating(a.tensor(0)->dtype)) return false;
+  auto w = window(a, g.tensor_type(n.outputs[0]), Dims, true);
+  if (!w || w->taps() > kMostTaps) return false;
+  // The first place of a dilated window is not the operand's border.
+  for (size_t d = 0; d < Dims; ++d) {
+    if (w->padding[d] > 0 && w->dilation[d] > 1) return false;
+  }
+  return true;
+}
+
+// ---- avg_pool ----
+
+// How many elements a window counts: with the padding, or only what lies inside.
+Scalar window_count(Element& e, const Window& w, bool with_padding, DType d) {
+  const size_t first = e.index.size() - w.dims();
+  Expr count = 1;
+  for (size_t k = 0; k < w.dims(); ++k) {
+    const Expr begin = e.index[first + k] * Expr(w.stride[k]) - Expr(w.padding[k]);
+    const int64_t last = (w.pooled[k] - 1) * w.stride[k] - w.padding[k] + w.kernel[k];
+    Expr from = begin, to = begin + Expr(w.kernel[k]);
+    const int64_t limit = with_padding ? w.size[k] + w.padding[k] : w.size[k];
+    if (last > limit) to = sym::min(to, Expr(limit));
+    if (!with_padding && w.padding[k] > 0) from = sym::max(from, Expr(0));
+    count = count * (to - from);
+  }
+  return e.cast(e.b.index(count), d);
+}
+
+// self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+template <size_t Dims>
+Scalar avg_pool(Element& e) {
+  const DType d = e.compute();
+  const Window w = *window(e.args, e.result_type(), Dims, false);
+  Scalar sum = e.c(0, d);
+  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
+    sum = e.add(sum, e.cast(tap_at(e, w, tap, e.c(0, e.result())).value, d));
+  });
+  auto divisor = e.args.integer(6);
+  const Scalar count = divisor ? e.c(static_cast<double>(*divisor), d)
+                               : window_count(e, w, *e.args.boolean(5, true), d);
+  return e.finish(e.div(sum, count));
+}
+
+template <size_t Dims>
+bool applies_avg_pool(const ir::Graph& g, const ir::Node& n) {
+  const Args a(g, n);
+  if (!has_computable_types(g, n) || !ir::is_floating(a.tensor(0)->dtype)) return false;
+  auto w = window(a, g.tensor_type(n.outputs[0]), Dims, false);
+  if (!w || w->taps() > kMostTaps || !a.boolean(5, true)) return false;
+  return a.missing(6) || a.integer(6).value_or(0) != 0;
+}
+
+// ---- adaptive_avg_pool: windows of one size ----
+
+std::optional<Window> even_window(const ir::Graph& g, const ir::Node& n, size_t dims) {
+  Window w;
+  const TensorType *t = Args(g, n).tensor(0), *r = &g.tensor_type(n.outputs[0]);
+  if (!constant_sizes(*t, dims, w.size) || !constant_sizes(*r, dims, w.pooled)) {
+    return std::nullopt;
+  }
+  for (size_t d = 0; d < dims; ++d) {
+    if (w.size[d] % w.pooled[d] != 0) return std::nullopt;
+    w.kernel.push_back(w.size[d] / w.pooled[d]);
+  }
+  w.stride = w.kernel;
+  w.padding.assign(dims, 0);
+  w.dilation.assign(dims, 1);
+  return w;
+}
+
+template <size_t Dims>
+Scalar adaptive_avg_pool(Element& e) {
+  const DType d = e.compute();
+  const Window w = *even_window(e.b.graph(), e.node, Dims);
+  Scalar sum = e.c(0, d);
+  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
+    sum = e.add(sum, e.cast(tap_at(e, w, tap, e.c(0, e.result())).value, d));
+  });
+  for (int64_t k : w.kernel) sum = e.div(sum, e.c(static_cast<double>(k), d));
+  return e.finish(sum);
+}
+
+template <size_t Dims>
+bool applies_adaptive(const ir::Graph& g, const ir::Node& n) {
+  if (!has_computable_types(g, n)) return false;
+  auto w = even_window(g, n, Dims);
+  return w && w->taps() <= kMostTaps && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
+}
+
+#define E(f) element_rule<f>
+#define none nullptr
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/windows.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> window_ops() { return kRows; }
+
+}  // namespace oxy::ops

@@ -1,0 +1,148 @@
+"""More calls of ATen ops for op_cases.py: special functions, losses."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from op_cases import BF16, F16, F32, F64, FLOATS, case, ints, layouts, randn
+
+ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 0.5, 1.0, -1.0]
+
+
+def special_cases() -> None:
+    for dtype in FLOATS:
+        x, y = randn(97, dtype=dtype), randn(97, dtype=dtype)
+        odd = torch.tensor(ODD).to(dtype)
+        pairs = odd.repeat_interleave(len(ODD)), odd.repeat(len(ODD))
+        for name in ("sinc", "special_entr", "isposinf", "isneginf", "angle", "deg2rad", "rad2deg"):
+            case(f"{name}.default", x)
+            case(f"{name}.default", odd)
+        for decimals in (0, 1, 3, -1):
+            case("round.decimals", x * 10, decimals)
+        case("special_xlog1py.default", x, y.abs())
+        case("special_xlog1py.default", *pairs)
+        case("logaddexp2.default", x, y)
+        case("logaddexp2.default", *pairs)
+        case("celu.default", x)
+        case("celu.default", x, 0.3)
+        case("nextafter.default", x, y)
+        case("nextafter.default", *pairs)
+    for dtype in (torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool):
+        x = ints(9, low=0, high=5, dtype=dtype)
+        for name in ("sinc", "special_entr", "isposinf", "isneginf", "angle", "deg2rad"):
+            case(f"{name}.default", x)
+        case("special_xlog1py.default", x, x)
+        case("special_xlog1py.other_scalar", x, 2)
+        case("ldexp.Tensor", randn(9), x)
+    case("special_xlog1py.self_scalar", 2.0, randn(9).abs())
+    case("nextafter.default", ints(3), ints(3))
+    case("celu.default", randn(3), 0.0)
+    for x in layouts():
+        case("sinc.default", x)
+        case("isposinf.default", x)
+        case("logaddexp2.default", x, x)
+
+
+def loss_cases() -> None:
+    for reduction in (0, 1, 2):
+        for dtype in FLOATS:
+            x, y = randn(6, 5, dtype=dtype), randn(6, 5, dtype=dtype)
+            if dtype != F16:
+                case("mse_loss.default", x, y, reduction)
+            case("soft_margin_loss.default", x, y.sign(), reduction)
+            for scale in (1.0, 0.4):
+                case("smooth_l1_loss.default", x, y, reduction, scale)
+                case("huber_loss.default", x, y, reduction, scale)
+            case("smooth_l1_loss.default", x, y, reduction, 0.0)
+            p = torch.rand(6, 5).to(dtype)
+            name = "binary_cross_entropy_with_logits.default"
+            case(name, x, p, None, None, reduction)
+            case(name, x, p, p[0], p[1] + 1, reduction)
+        case("mse_loss.default", randn(5, 6).t(), randn(6, 1), reduction)
+        case("huber_loss.default", randn(5, 6).t(), randn(6, 5), reduction, 1.0)
+    case("huber_loss.default", randn(3), randn(3, dtype=BF16), 0, 1.0)
+    nll_cases()
+
+
+def nll_cases() -> None:
+    weight = torch.rand(7)
+    target = ints(6, low=0, high=7)
+    ignoring = torch.tensor([1, -100, 3, 0, -100, 6])
+    for reduction in (0, 1, 2):
+        for dtype in (F32, F64):
+            x = randn(6, 7, dtype=dtype)
+            case("nll_loss_forward.default", x, target, None, reduction, -100)
+            case("nll_loss_forward.default", x, ignoring, weight.to(dtype), reduction, -100)
+            case("nll_loss_forward.default", x, target, None, reduction, 3)
+            case("nll_loss_forward.default", x, torch.full((6,), 3), None, reduction, 3)
+        case("nll_loss_forward.default", randn(7), torch.tensor(2), weight, reduction, -100)
+        case("nll_loss_forward.default", randn(7, 6).t(), target, weight, reduction, -100)
+        image = randn(2, 7, 3, 4)
+        case("nll_loss2d_forward.default", image, ints(2, 3, 4, low=0, high=7), None, reduction, 2)
+        case(
+            "nll_loss2d_forward.default", image, ints(2, 3, 4, low=0, high=7), weight, reduction, 2
+        )
+    for dtype in (BF16, F16):
+        case("nll_loss_forward.default", randn(6, 7, dtype=dtype), ignoring, None, 0, -100)
+    case("nll_loss_forward.default", randn(6, 7), ints(5, low=0, high=7), None, 0, -100)
+
+
+def rearrange_cases() -> None:
+    every = (F32, BF16, torch.int64, torch.uint8, torch.bool)
+    for dtype in every:
+        for mode in ("reflection", "replication"):
+            line = ints(2, 3, 7, low=0, dtype=dtype)
+            case(f"{mode}_pad1d.default", line, [2, 3])
+            case(f"{mode}_pad1d.default", line.transpose(1, 2), [0, 2])
+            case(f"{mode}_pad2d.default", ints(2, 3, 4, 5, dtype=dtype), [1, 2, 3, 0])
+            case(f"{mode}_pad3d.default", ints(1, 2, 3, 4, 5, dtype=dtype), [1, 2, 3, 0, 1, 1])
+        case("replication_pad1d.default", ints(2, 3, dtype=dtype), [6, 5])
+        case("pixel_shuffle.default", ints(2, 8, 3, 5, dtype=dtype), 2)
+        case("pixel_shuffle.default", ints(9, 3, 5, dtype=dtype).transpose(1, 2), 3)
+        case("pixel_unshuffle.default", ints(2, 2, 6, 4, dtype=dtype), 2)
+        case("channel_shuffle.default", ints(2, 6, 3, 5, dtype=dtype), 3)
+        for offset in (-1, 0, 2):
+            x, dims = ints(3, 4, 5, dtype=dtype), (2, 0)
+            src = ints(*x.diagonal(offset, *dims).shape, dtype=dtype)
+            case("diagonal_scatter.default", x, src, offset, *dims)
+        case("narrow_copy.default", ints(3, 5, dtype=dtype).t(), 0, 1, 3)
+        case("narrow_copy.default", ints(3, 5, dtype=dtype), -1, -2, 2)
+        for turns in (-1, 0, 1, 2, 3):
+            case("rot90.default", ints(3, 4, 5, dtype=dtype), turns, [0, 2])
+            case("rot90.default", ints(3, 4, dtype=dtype).t(), turns, [1, 0])
+    for x in (randn(2, 3, 6, 7), randn(3, 6, 7), randn(2, 3, 7, 6, dtype=BF16).transpose(2, 3)):
+        case("im2col.default", x, [3, 2], [1, 1], [1, 0], [1, 2])
+        case("im2col.default", x, [2, 2], [2, 1], [1, 1], [2, 1])
+    for scale in (2, 3, 5):
+        for exact in ("upsample_nearest", "_upsample_nearest_exact"):
+            case(f"{exact}1d.default", randn(2, 3, 7), [7 * scale])
+            case(f"{exact}2d.default", randn(2, 3, 4, 5), [4 * scale, 5], float(scale), None)
+            case(f"{exact}3d.default", randn(1, 2, 3, 4, 5), [3 * scale, 4 * scale, 5 * scale])
+
+
+def pool_cases() -> None:
+    for dtype in (F32, BF16, F64):
+        x = randn(2, 3, 9, 8, dtype=dtype)
+        for image in (x, x.to(memory_format=torch.channels_last), x[0], x.transpose(2, 3)):
+            case("max_pool2d_with_indices.default", image, [3, 3], [2, 2], [1, 1])
+            case("max_pool2d_with_indices.default", image, [2, 3], [], [0, 0], [2, 1])
+            case("max_pool2d_with_indices.default", image, [3, 2], [2, 2], [1, 1], [1, 1], True)
+            case("avg_pool2d.default", image, [3, 3], [2, 2], [1, 1])
+            case("avg_pool2d.default", image, [3, 3], [2, 2], [1, 1], False, False)
+            case("avg_pool2d.default", image, [3, 2], [2, 3], [1, 1], True, True)
+            case("avg_pool2d.default", image, [3, 2], [2, 3], [1, 1], True, False)
+            case("avg_pool2d.default", image, [2], [1], [0], False, True, 7)
+        case("_adaptive_avg_pool2d.default", x, [3, 4])
+        case("_adaptive_avg_pool2d.default", x, [9, 2])
+        cube = randn(2, 3, 5, 6, 4, dtype=dtype)
+        case("max_pool3d_with_indices.default", cube, [2, 3, 2], [2, 1, 2], [1, 1, 0])
+        case("avg_pool3d.default", cube, [2, 3, 2], [2, 1, 2], [1, 1, 0], True, False)
+        case("_adaptive_avg_pool3d.default", cube, [5, 3, 2])
+    odd = torch.tensor(ODD + [math.nan] * 6 + [-math.inf] * 20).view(1, 4, 9)
+    case("max_pool2d_with_indices.default", odd, [3, 3], [1, 2], [1, 1])
+    case("max_pool2d_with_indices.default", randn(2, 3, 9, 8), [3, 3], [2, 2], [2, 2])
+    case("avg_pool2d.default", randn(2, 3, 9, 8), [3, 3], [2, 2], [2, 2])
+
+
+FAMILIES = (special_cases, loss_cases, rearrange_cases, pool_cases)

@@ -1,0 +1,130 @@
+"""Compiled calls of ops with loop rules against eager: values, strides and dtypes, in the layouts that callers have.
+
+Every call must run without an extern call where the table says that it has a loop.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def layouts(x: torch.Tensor):
+    """The tensor, and the same values lying differently."""
+    yield x
+    wide = torch.empty([2 * n for n in x.shape], dtype=x.dtype)
+    holes = wide[tuple(slice(None, None, 2) for _ in x.shape)]
+    yield holes.copy_(x)
+    yield x.transpose(-1, -2).contiguous().transpose(-1, -2)
+    if x.dim() == 4:
+        yield x.contiguous(memory_format=torch.channels_last)
+
+
+def check(f, *args, tolerance: float = 2e-6, loops: bool = True) -> None:
+    """`f` of the arguments, compiled and in eager."""
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(f, options={"strict": True})
+    with torch.no_grad():
+        expected = f(*args)
+        for _ in range(2):
+            got = compiled(*args)
+            pairs = zip(got, expected) if isinstance(expected, tuple) else [(got, expected)]
+            for a, b in pairs:
+                assert a.dtype == b.dtype and a.stride() == b.stride()
+                loose = max(tolerance, 2 * torch.finfo(b.dtype).eps) if b.is_floating_point() else 0
+                torch.testing.assert_close(a, b, rtol=loose, atol=loose, equal_nan=True)
+    assert not loops or oxyfuel.stats()["extern_calls"] == 0
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_special_functions(dtype):
+    for x in layouts(torch.randn(5, 33).to(dtype)):
+        y = x.flip(0)
+        check(torch.sinc, x)
+        check(torch.special.entr, x)
+        check(torch.special.xlog1py, x, y)
+        check(torch.logaddexp2, x, y)
+        check(lambda a: torch.round(a, decimals=2), x)
+        check(lambda a: (torch.isposinf(a / 0), torch.isneginf(a / 0), torch.angle(a)), x)
+        check(lambda a: F.celu(a, 0.7), x)
+        check(lambda a: torch.deg2rad(a) + torch.rad2deg(a), x)
+        check(torch.nextafter, x, y, loops=dtype in (torch.float32, torch.float64))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_losses(dtype, reduction):
+    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
+    for x in layouts(torch.randn(7, 19).to(dtype)):
+        y = torch.rand(7, 19).to(dtype)
+        losses = (
+            F.mse_loss,
+            F.smooth_l1_loss,
+            F.huber_loss,
+            F.soft_margin_loss,
+            F.binary_cross_entropy_with_logits,
+        )
+        for loss in losses:
+            check(lambda a, b, f=loss: f(a, b, reduction=reduction), x, y, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_cross_entropy(reduction):
+    target = torch.tensor([1, 4, -100, 0, 18, 3, 3])
+    weight = torch.rand(19)
+    for x in layouts(torch.randn(7, 19)):
+        check(lambda a, t: F.cross_entropy(a, t, reduction=reduction), x, target)
+        check(lambda a, t, w: F.nll_loss(a, t, w, reduction=reduction), x, target, weight)
+    for x in layouts(torch.randn(2, 5, 6, 7)):
+        check(
+            lambda a, t: F.cross_entropy(a, t, reduction=reduction),
+            x,
+            torch.randint(0, 5, (2, 6, 7)),
+        )
+
+
+def test_cross_entropy_out_of_range():
+    x = torch.randn(7, 19)
+    compiled = oxyfuel.compile(F.cross_entropy, options={"strict": True})
+    compiled(x, torch.arange(7))
+    for wrong in (19, -1, 1 << 40):
+        target = torch.arange(7).index_fill(0, torch.tensor([5]), wrong)
+        with pytest.raises(IndexError, match="out of bounds"):
+            compiled(x, target)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.uint8])
+def test_moves(dtype):
+    for x in layouts(torch.randint(0, 9, (2, 8, 6, 20)).to(dtype)):
+        for mode in ("reflect", "replicate"):
+            check(lambda a, m=mode: F.pad(a, (3, 1, 0, 4), mode=m), x)
+        check(lambda a: F.pixel_shuffle(a, 2), x)
+        check(lambda a: F.pixel_unshuffle(a, 2), x)
+        check(lambda a: F.channel_shuffle(a, 4), x)
+        check(lambda a: (torch.rot90(a, 1, [2, 3]), torch.rot90(a, -2, [1, 3])), x)
+        check(lambda a, b: torch.diagonal_scatter(a, b, 1, 2, 3), x, x[..., 0, :6].clone())
+        check(lambda a: torch.narrow_copy(a, 1, 2, 5), x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_windows(dtype):
+    for x in layouts(torch.randn(2, 4, 18, 24).to(dtype)):
+        check(lambda a: F.max_pool2d(a, 3, 2, 1), x)
+        check(lambda a: F.max_pool2d(a, 3, 2, 1, ceil_mode=True, return_indices=True), x)
+        check(lambda a: F.max_pool2d(a, (2, 3), dilation=2), x)
+        check(lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False), x)
+        check(lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True), x)
+        check(lambda a: F.adaptive_avg_pool2d(a, (9, 6)), x)
+        check(lambda a: F.interpolate(a, scale_factor=2), x)
+        check(lambda a: F.interpolate(a, scale_factor=3, mode="nearest-exact"), x)
+        check(lambda a: F.unfold(a, 3, padding=1, stride=2), x)
+        check(lambda a: F.relu(F.max_pool2d(a * 2, 2)) + 1, x)
+    odd = torch.randn(2, 3, 20, 20)
+    odd[0, :, ::3, ::2] = float("nan")
+    odd[1, :, :8] = -float("inf")
+    check(lambda a: F.max_pool2d(a, 3, 2, 1, return_indices=True), odd.to(dtype))
