@@ -211,9 +211,9 @@ def test_a_new_module_of_the_graph_is_seen():
     gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()))
     f = oxyfuel.compile_fx(gm)
     x = torch.randn(2, 3)
-    same(f(x), gm(x))
+    torch.testing.assert_close(f(x), gm(x))
     setattr(gm, "0", torch.nn.Linear(3, 3))
-    same(f(x), gm(x))
+    torch.testing.assert_close(f(x), gm(x))
 
 
 @both
