@@ -87,8 +87,8 @@ MATHS = names("""
     acos acosh asin asinh atan atan2 atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log10 log1p log2 pow __rpow__
     float_power sqrt rsqrt sigmoid erf erfc logit nn.functional.silu nn.functional.mish nn.functional.gelu
     nn.functional.elu nn.functional.celu nn.functional.selu nn.functional.logsigmoid nn.functional.softplus
-    special.erfcx special.ndtr special.log_ndtr special.xlog1py xlogy special.entr logaddexp logaddexp2 ldexp hypot
-    nn.functional.glu nn.functional.tanhshrink nn.functional.binary_cross_entropy_with_logits
+    special.erfcx special.ndtr special.log_ndtr special.xlog1py xlogy special.entr logaddexp logaddexp2 ldexp hypot sinc angle
+    nn.functional.glu nn.functional.tanhshrink
 """)
 
 # Sums that kernels take in another order.
@@ -114,6 +114,7 @@ SUMS = names("""
     nn.functional.poisson_nll_loss nn.functional.binary_cross_entropy nn.functional.soft_margin_loss
     nn.functional.margin_ranking_loss nn.functional.hinge_embedding_loss nn.functional.multilabel_margin_loss
     nn.functional.multilabel_soft_margin_loss nn.functional.multi_margin_loss nn.functional.gaussian_nll_loss
+    nn.functional.binary_cross_entropy_with_logits
     nn.functional.embedding_bag nn.functional.interpolate.bilinear nn.functional.interpolate.bicubic
     nn.functional.interpolate.linear nn.functional.interpolate.trilinear nn.functional.interpolate.area
     nn.functional.upsample_bilinear nn.functional.grid_sample grid_sampler_2d
