@@ -133,6 +133,7 @@ def test_convolution_of_one_dimension(weight_layout):
         lambda x: F.channel_shuffle(x, 2),
         lambda x: torch.normal(x, 1.0),
         lambda x: torch.ops.aten.native_dropout_backward(x, x > 0, 2.0),
+        lambda x: torch.ops.aten.native_dropout_backward(x.long(), x > 0, 2.0),
         lambda x: x.mT.contiguous().mT.resize_as_(x),
     ],
 )
