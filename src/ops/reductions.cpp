@@ -58,7 +58,10 @@ enum class Fold : uint8_t { Same, IntegersToI64, FloatOnly, Truth, Position };
 
 std::optional<DType> fold_dtype(Fold f, DType in, std::optional<DType> asked) {
   if (!is_computable(in)) return std::nullopt;
-  if (asked) return is_computable(*asked) ? asked : std::nullopt;
+  if (asked) {
+    const bool fits = f != Fold::FloatOnly || ir::is_floating(*asked);
+    return fits && is_computable(*asked) ? asked : std::nullopt;
+  }
   switch (f) {
     case Fold::Same:
       return in;

@@ -54,7 +54,8 @@ Arg wrapped(const Arg& a, int64_t rank) {
 
 // The rank that the dimensions among the arguments count in.
 std::optional<int64_t> rank_of_dims(const ir::Graph& g, const ir::Node& n) {
-  bool of_result = n.target == "aten.unsqueeze.default" || n.target == "aten.stack.default" ||
+  bool of_result = n.target == "aten.unsqueeze.default" ||
+                   n.target == "aten.unsqueeze_copy.default" || n.target == "aten.stack.default" ||
                    n.target == "aten.cat.default";
   const TensorType* t = of_result ? result_type(g, n) : tensor_of(g, n.arg(0));
   if (!t) return std::nullopt;

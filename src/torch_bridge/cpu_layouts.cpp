@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/MemoryFormat.h>
 
+#include <algorithm>
+
 namespace oxy::bridge {
 namespace {
 
@@ -63,6 +65,28 @@ void resize_as(ir::TensorType& t, Args args) {
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
 }
 
+// MKL's order: dimensions that are not transformed, then the transformed ones by falling strides, the last one named
+// innermost. torch's rule sorts that one too.
+void fft_r2c(ir::TensorType& t, Args args) {
+  const at::Tensor& x = args[0].toTensor();
+  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || !x.is_contiguous()) return;
+  if (std::ranges::count(x.sizes(), 1) != 0) return;
+  const std::vector<int64_t> dims = args[1].toIntVector();
+  if (dims.empty() || std::ranges::min(dims) < 0) return;
+  auto place = [&](int64_t d) {
+    if (d == dims.back()) return 2;
+    return std::ranges::find(dims, d) == dims.end() ? 0 : 1;
+  };
+  std::vector<int64_t> order(t.sizes.size());
+  std::ranges::generate(order, [d = int64_t{0}]() mutable { return d++; });
+  std::ranges::stable_sort(order, {}, place);
+  sym::Expr next = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    t.strides[static_cast<size_t>(order[i])] = next;
+    next = next * t.sizes[static_cast<size_t>(order[i])];
+  }
+}
+
 struct Correction {
   const char* target;
   size_t ret;
@@ -88,6 +112,7 @@ constexpr Correction kCorrections[] = {
     {"aten.channel_shuffle.default", 0, like_first},
     {"aten.native_channel_shuffle.default", 0, like_first},
     {"aten.resize_as.default", 0, resize_as},
+    {"aten._fft_r2c.default", 0, fft_r2c},
 };
 
 }  // namespace

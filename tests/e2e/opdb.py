@@ -24,6 +24,12 @@ from opdb_cases import DTYPES, ENTRIES, LAYOUTS, dtypes_of, full_name
 from opdb_check import Outcome, Setup, check_entry
 
 Counts = collections.Counter
+HEADING = """# Torch's operator database against eager
+
+Written by `./dev opdb`. Passed: value, dtype, shape, strides, mutated inputs or exception as in eager. Eager: the call was
+not compiled, for a reason in `tests/e2e/opdb_known.py`, and gave eager's result.
+
+"""
 SHOWN = 3  # failures that are printed of an entry and row
 
 
@@ -93,8 +99,8 @@ class Worker:
             return None
         entry, setup = self.tasks[self._done]
         self.tasks = self.tasks[self._done + 1 :]
-        self.start()
         code = self._process.exitcode
+        self.start()
         return setup, [Outcome("failed", f"{full_name(ENTRIES[entry])}: the process died ({code})")]
 
 
@@ -166,7 +172,7 @@ def main() -> int:
     print(table(rows), end="")
     print(f"{time.monotonic() - start:.0f} seconds")
     if a.write:
-        Path(a.write).write_text(table(rows))
+        Path(a.write).write_text(HEADING + table(rows))
     return 1 if any(counts["failed"] for counts in rows.values()) else 0
 
 

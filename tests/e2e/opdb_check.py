@@ -17,7 +17,8 @@ from opdb_known import (
     LAYOUT_EAGER,
     UNDEFINED_EXPANDED,
     UNDEFINED_VALUES,
-    roundings_of,
+    Closeness,
+    closeness_of,
 )
 from torch.testing._internal.opinfo.core import OpInfo
 
@@ -37,7 +38,8 @@ class Setup(NamedTuple):
         """The row's name."""
         extern = "" if self.kernels else ", all ops extern"
         fx = ", from torch.fx" if self.way == "fx" else ""
-        return f"{self.dtype}, {self.layout}{extern}{fx}"
+        some = {None: "every sample", 1: "one sample"}.get(self.limit, f"{self.limit} samples")
+        return f"{self.dtype}, {self.layout}{extern}{fx}, {some}"
 
 
 class Outcome(NamedTuple):
@@ -47,14 +49,14 @@ class Outcome(NamedTuple):
     text: str = ""
 
 
-def difference(a: Any, b: Any, roundings: int | None, what: str = "result") -> str | None:
-    """How two results differ, or None. With the roundings None, values are not compared."""
+def difference(a: Any, b: Any, close: Closeness | None, what: str = "result") -> str | None:
+    """How two results differ, or None. With `close` None, values are not compared."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return tensor_difference(a, b, roundings, what)
+        return tensor_difference(a, b, close, what)
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         if len(a) != len(b):
             return f"{what}: {len(a)} against {len(b)} items"
-        parts = (difference(x, y, roundings, f"{what}[{i}]") for i, (x, y) in enumerate(zip(a, b)))
+        parts = (difference(x, y, close, f"{what}[{i}]") for i, (x, y) in enumerate(zip(a, b)))
         return next((d for d in parts if d), None)
     if type(a) is not type(b):
         return f"{what}: {type(a).__name__} {a!s:.200} against {type(b).__name__} {b!s:.200}"
@@ -66,7 +68,7 @@ def difference(a: Any, b: Any, roundings: int | None, what: str = "result") -> s
 
 
 def tensor_difference(
-    a: torch.Tensor, b: torch.Tensor, roundings: int | None, what: str
+    a: torch.Tensor, b: torch.Tensor, close: Closeness | None, what: str
 ) -> str | None:
     """How two tensors differ in metadata or values, or None."""
     for name in ("dtype", "layout", "shape", "requires_grad"):
@@ -76,9 +78,9 @@ def tensor_difference(
         return f"{what}: strides {a.stride()} against {b.stride()}"
     if a.is_conj() != b.is_conj() or a.is_neg() != b.is_neg():
         return f"{what}: lazily conjugated or negated on one side"
-    if roundings is None:
+    if close is None:
         return None
-    rtol, atol = tolerance(a, roundings)
+    rtol, atol = tolerance(a, close)
     if a.dim() > 20:  # more than the report of a difference can print
         a, b = a.reshape(-1), b.reshape(-1)
     try:
@@ -88,14 +90,14 @@ def tensor_difference(
     return None
 
 
-def tolerance(expected: torch.Tensor, roundings: int) -> tuple[float, float]:
+def tolerance(expected: torch.Tensor, close: Closeness) -> tuple[float, float]:
     """Relative and absolute tolerance; the absolute one follows the largest value, which sums may cancel."""
-    if roundings == 0 or not (expected.is_floating_point() or expected.is_complex()):
+    if close.roundings == 0 or not (expected.is_floating_point() or expected.is_complex()):
         return 0.0, 0.0
-    epsilon = torch.finfo(expected.dtype).eps * (1 if expected.itemsize == 2 else roundings)
+    epsilon = torch.finfo(expected.dtype).eps * (1 if expected.itemsize == 2 else close.roundings)
     sizes = expected.abs()
     largest = sizes[sizes.isfinite()]
-    return epsilon, epsilon * (float(largest.max()) if largest.numel() else 0.0)
+    return epsilon, epsilon * max(close.least, float(largest.max()) if largest.numel() else 0.0)
 
 
 def check(op: OpInfo, sample: Sample, setup: Setup) -> Outcome:
@@ -105,10 +107,10 @@ def check(op: OpInfo, sample: Sample, setup: Setup) -> Outcome:
         case = WAYS[setup.way](sample, options)
     except (NotImplementedError, RuntimeError) as e:
         return Outcome("eager", f"no graph: {e}")
-    roundings = None
+    close = None
     expanded = setup.layout == "expanded" and op.name in UNDEFINED_EXPANDED
     if op.name not in UNDEFINED_VALUES and not expanded:
-        roundings = roundings_of(full_name(op), setup.kernels)
+        close = closeness_of(full_name(op), setup.kernels)
     oxyfuel.reset()
     with warnings.catch_warnings(record=True) as said, torch.no_grad():
         warnings.simplefilter("always")
@@ -116,8 +118,8 @@ def check(op: OpInfo, sample: Sample, setup: Setup) -> Outcome:
         expected, expected_inputs = case.run(case.eager)
         for _ in range(2):
             result, inputs = case.run(compiled)
-            wrong = difference(expected, result, roundings) or difference(
-                expected_inputs, inputs, roundings, "inputs"
+            wrong = difference(expected, result, close) or difference(
+                expected_inputs, inputs, close, "inputs"
             )
             if wrong:
                 return Outcome("failed", wrong)

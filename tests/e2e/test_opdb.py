@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from opdb_cases import DTYPES, ENTRIES, WAYS, dtypes_of, full_name  # noqa: E402
 from opdb_check import Setup, failures_of  # noqa: E402
-from opdb_known import CAPTURE_EAGER, EAGER, LAYOUT_EAGER, ROUNDINGS  # noqa: E402
+from opdb_known import CAPTURE_EAGER, CLOSENESS, EAGER, LAYOUT_EAGER  # noqa: E402
 
 FLOAT32 = [op for op in ENTRIES if "float32" in dtypes_of(op)]
 
@@ -40,4 +40,4 @@ def test_kernels(position):
 
 def test_known_entries_exist():
     names = {full_name(op) for op in ENTRIES}
-    assert set(EAGER) | set(CAPTURE_EAGER) | set(LAYOUT_EAGER) | set(ROUNDINGS) <= names
+    assert set(EAGER) | set(CAPTURE_EAGER) | set(LAYOUT_EAGER) | set(CLOSENESS) <= names

@@ -83,6 +83,8 @@ def test_instance_norm_with_running_statistics():
         lambda x: F.softshrink(x, -0.5),
         lambda x: x.long().logit_(),
         lambda x: x.long().ldexp_(x),
+        lambda x: x.mean(dtype=torch.int64),
+        lambda x: x.mean(0, dtype=torch.int64),
     ],
 )
 def test_refused_calls_raise_as_in_eager(f):
@@ -131,6 +133,7 @@ def test_convolution_of_one_dimension(weight_layout):
         lambda x: F.channel_shuffle(x, 2),
         lambda x: torch.normal(x, 1.0),
         lambda x: torch.ops.aten.native_dropout_backward(x, x > 0, 2.0),
+        lambda x: torch.ops.aten.native_dropout_backward(x.long(), x > 0, 2.0),
         lambda x: x.mT.contiguous().mT.resize_as_(x),
     ],
 )
@@ -165,3 +168,13 @@ def test_view_copy_of_a_transposed_tensor():
     x = torch.randn(4, 6).mT
     f = lambda x: torch.view_copy(x, (24,))
     torch.testing.assert_close(oxyfuel.compile(f)(x), f(x))
+
+
+@pytest.mark.parametrize("dim", range(-4, 4))
+def test_dimensions_counted_from_the_end(dim):
+    check(lambda x: (torch.unsqueeze_copy(x, dim), x.unsqueeze(dim) + 1), torch.randn(3, 4, 5))
+
+
+@pytest.mark.parametrize("dims", [(0, 1), (1, 0), (0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_layout_of_real_fourier_transforms(dims):
+    check(lambda x: torch.fft.rfftn(x, dim=dims), torch.randn(5, 6, 4))
