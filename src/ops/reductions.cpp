@@ -335,7 +335,7 @@ bool decompose_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   return true;
 }
 
-// ---- scans: shape only ----
+// ---- scans ----
 
 bool shape_scan(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
@@ -347,6 +347,20 @@ bool shape_scan(const ShapeContext& context, ArgSpan args, Types& out) {
   auto dtype = fold_dtype(Fold::IntegersToI64, t->dtype, asked);
   if (!dtype) return false;
   out.push_back(ir::Type::of(row_major(*dtype, t->device, t->sizes)));
+  return true;
+}
+
+// ATen adds up f32 in f64, halves in f32.
+template <ReduceKind K>
+bool scan_dim(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
+  Args a(g, n);
+  const TensorType& t = *a.tensor(0);
+  if (t.dim() == 0) return false;
+  spec.kind = K;
+  spec.dims = {*wrap_dim(*a.integer(1), t.dim())};
+  spec.keepdim = true;
+  spec.result = g.tensor_type(n.outputs[0]).dtype;
+  spec.accumulate = spec.result == DType::F32 ? DType::F64 : opmath(spec.result);
   return true;
 }
 
@@ -373,6 +387,8 @@ constexpr ShapeRule norm_dims = shape_fold<Fold::FloatOnly, 2, 3, 4>;
 constexpr ShapeRule norm_all = shape_fold<Fold::FloatOnly, kNever, kNever, kNever>;
 constexpr ShapeRule position = shape_fold<Fold::Position, 1, 2, kNever>;
 
+template <ReduceKind K>
+constexpr ReductionRule scan = scan_dim<K>;
 template <ReduceKind K>
 constexpr ReductionRule all_dims = reduce_dims<K, kNever, kNever>;
 template <ReduceKind K>
