@@ -364,6 +364,18 @@ bool scan_dim(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
   return true;
 }
 
+// A single row of floating-point numbers is one chain of additions, which ATen walks as fast.
+bool applies_scan(const ir::Graph& g, const ir::Node& n) {
+  const TensorType& t = g.tensor_type(n.outputs[0]);
+  const Args a(g, n);
+  auto dim = a.integer(1);
+  bool single = dim && t.dim() > 0 && ir::is_floating(t.dtype) && a.tensor(0)->dtype == t.dtype;
+  for (int64_t d = 0; single && d < t.dim(); ++d) {
+    single = d == *wrap_dim(*dim, t.dim()) || t.sizes[d].is_const(1);
+  }
+  return !single && applies_computable(g, n);
+}
+
 #define none nullptr
 #define D(f) decompose<f>
 constexpr Applies real = applies_computable;
