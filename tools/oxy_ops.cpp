@@ -31,6 +31,7 @@ std::string traits_of(const ops::OpInfo& op) {
       {ops::MetadataOnly, "metadata_only"},
       {ops::Creation, "creation"},
       {ops::Commutative, "commutative"},
+      {ops::Scan, "scan"},
       {ops::DataDependent, "data_dependent"}};
   std::string s;
   for (auto [trait, text] : kNames) {

@@ -164,6 +164,16 @@ Scalar BodyBuilder::reduce(ops::ReduceKind kind, Scalar v) {
   return emit(std::move(i));
 }
 
+Scalar BodyBuilder::scan(ops::ReduceKind kind, Scalar v, Expr along) {
+  Inst i;
+  i.op = LoopOp::Scan;
+  i.dtype = v.dtype;
+  i.args = {v.id};
+  i.index = {along};
+  i.reduce = kind;
+  return emit(std::move(i));
+}
+
 void BodyBuilder::store(BufferId buffer, const Index& index, Scalar v) {
   Inst i;
   i.op = LoopOp::Store;

@@ -33,6 +33,7 @@ class BodyBuilder final : public ops::LoopBuilder {
   const ir::Graph& graph() const override { return graph_; }
 
   ops::Scalar reduce(ops::ReduceKind kind, ops::Scalar v);
+  ops::Scalar scan(ops::ReduceKind kind, ops::Scalar v, Expr along);
   void store(BufferId buffer, const Index& index, ops::Scalar v);
 
  private:

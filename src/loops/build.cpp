@@ -39,6 +39,7 @@ class ProgramBuilder final : public ValueHome {
   bool lies_as_typed(const ir::Node& n);
   void add_loop(const ir::Node& n, uint32_t out);
   void add_reduction(const ir::Node& n);
+  void add_scan(const ir::Node& n);
   void finish_outputs();
   void finish_mutations();
 
@@ -207,6 +208,27 @@ void ProgramBuilder::add_reduction(const ir::Node& n) {
   program_.steps.push_back(std::move(loop));
 }
 
+// A dimension of size 1 is scanned in one step.
+void ProgramBuilder::add_scan(const ir::Node& n) {
+  const ops::OpInfo* info = ops::find(n);
+  ops::ReductionSpec spec;
+  OXY_CHECK(info->reduction(graph_, n, spec), "no scan for ", n.target);
+  ir::ValueId v = n.outputs[0];
+  Loop loop;
+  loop.name = step_name(program_.steps.size(), n);
+  loop.origins = {n.id};
+  VariableScope scope(*program_.variables);
+  Index index;
+  loop.axes = axes_of(graph_.tensor_type(v).sizes, scope, index);
+  BodyBuilder body(graph_, *this, scope, loop.body);
+  ops::Scalar r = body.cast(info->element(body, n, 0, index), spec.accumulate);
+  Expr along = index[static_cast<size_t>(spec.dims[0])];
+  if (!along.is_const()) r = body.scan(spec.kind, r, along);
+  body.store(result_buffer(v), index, body.cast(r, spec.result));
+  remove_dead(loop.body);
+  program_.steps.push_back(std::move(loop));
+}
+
 // A result that lies in an argument's memory keeps that memory alive for longer than a planned
 // arena knows.
 void ProgramBuilder::may_alias(const ir::Node& n) {
@@ -329,7 +351,8 @@ void ProgramBuilder::add_node(const ir::Node& n) {
   if (info->has(ops::View)) return;
   if (info->reduction) {
     ops::ReductionSpec probe;
-    return info->reduction(graph_, n, probe) ? add_reduction(n) : add_extern(n);
+    if (!info->reduction(graph_, n, probe)) return add_extern(n);
+    return info->has(ops::Scan) ? add_scan(n) : add_reduction(n);
   }
   for (uint32_t out = 0; out < n.outputs.size(); ++out) {
     bool tensor = graph_.value(n.outputs[out]).type.is_tensor();

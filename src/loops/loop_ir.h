@@ -8,6 +8,8 @@
 // dtype, without reassociation except inside Reduce; NaN and infinity as ATen; integers wrap.
 // Axes with `reduction` are folded by the body's Reduce instructions: what depends on no Reduce runs at each point of
 // all axes, what depends on one runs once the fold is complete, at each point of the other axes.
+// Scan folds its operand along one axis that is not folded away, from 0 on, and gives each partial result: its order is
+// part of the meaning.
 // Aliasing: two buffers never overlap, except that a View buffer lies in its base's memory.
 #pragma once
 
@@ -58,7 +60,7 @@ struct Inst {
   DType dtype = DType::F32;    // of the result; of the stored value for Store
   std::vector<uint32_t> args;  // earlier instructions of the body
   BufferId buffer;             // Load, Store, StoreAdd
-  Index index;          // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol: index[0]
+  Index index;          // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol, Scan: index[0]
   double number = 0;    // Const of floating dtype
   int64_t integer = 0;  // Const of other dtypes
   ReduceKind reduce = ReduceKind::Sum;

@@ -186,11 +186,16 @@ Inst Parser::value_inst(LoopOp op) {
       i.args = {arg()};
       break;
     }
+    case LoopOp::Scan:
     case LoopOp::Reduce: {
       auto kind = ops::reduce_from_name(lexer_.identifier());
       if (!kind) lexer_.fail("no such reduction");
       i.reduce = *kind;
       i.args = {arg()};
+      if (op == LoopOp::Scan) {
+        lexer_.expect("along");
+        i.index = {expr()};
+      }
       break;
     }
     case LoopOp::Load:

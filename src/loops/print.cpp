@@ -63,6 +63,9 @@ void print_inst(std::string& out, const Program& p, const Loop& loop, uint32_t i
     case LoopOp::Reduce:
       cat_to(out, " ", ops::name(i.reduce), " ", arg(0));
       break;
+    case LoopOp::Scan:
+      cat_to(out, " ", ops::name(i.reduce), " ", arg(0), " along ", i.index[0]);
+      break;
     case LoopOp::Load:
       cat_to(out, " ", index_text(p, i));
       if (!i.args.empty()) cat_to(out, " if ", arg(0), " else ", arg(1));

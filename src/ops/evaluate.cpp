@@ -372,7 +372,7 @@ class Run {
       throw Unsupported(cat("no rule for ", n.target));
     }
     if (info->reduction) {
-      fold(*info, n);
+      info->has(Scan) ? scan(*info, n) : fold(*info, n);
       return;
     }
     for (uint32_t out = 0; out < n.outputs.size(); ++out) {
@@ -426,6 +426,24 @@ class Run {
     }
     for (Number& v : folded) v = convert(v, spec.accumulate, spec.result);
     set(n.outputs[0], std::move(folded));
+  }
+
+  void scan(const OpInfo& info, const ir::Node& n) {
+    ReductionSpec spec;
+    if (!info.reduction(g_, n, spec)) throw Unsupported(cat("no scan for ", n.target));
+    const TensorType& t = g_.tensor_type(n.outputs[0]);
+    std::vector<Number> sums(static_cast<size_t>(size_of(t.numel())), start(spec));
+    Elements e;
+    for_each_index(t.sizes, [&](const Index& index) {
+      Index first = index;
+      first[static_cast<size_t>(spec.dims[0])] = Expr(0);
+      Number& sum = sums[static_cast<size_t>(linear_index(t, first))];
+      builder_.clear();
+      const Scalar s = info.element(builder_, n, 0, index);
+      sum = combine(spec, sum, convert(builder_.number(s), s.dtype, spec.accumulate));
+      e.push_back(convert(sum, spec.accumulate, spec.result));
+    });
+    set(n.outputs[0], std::move(e));
   }
 
   static Number start(const ReductionSpec& spec) {

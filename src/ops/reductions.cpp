@@ -338,7 +338,7 @@ bool decompose_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   return true;
 }
 
-// ---- scans: shape only ----
+// ---- scans ----
 
 bool shape_scan(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
@@ -351,6 +351,32 @@ bool shape_scan(const ShapeContext& context, ArgSpan args, Types& out) {
   if (!dtype) return false;
   out.push_back(ir::Type::of(row_major(*dtype, t->device, t->sizes)));
   return true;
+}
+
+// ATen adds up f32 in f64, halves in f32.
+template <ReduceKind K>
+bool scan_dim(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
+  Args a(g, n);
+  const TensorType& t = *a.tensor(0);
+  if (t.dim() == 0) return false;
+  spec.kind = K;
+  spec.dims = {*wrap_dim(*a.integer(1), t.dim())};
+  spec.keepdim = true;
+  spec.result = g.tensor_type(n.outputs[0]).dtype;
+  spec.accumulate = spec.result == DType::F32 ? DType::F64 : opmath(spec.result);
+  return true;
+}
+
+// A single row of floating-point numbers is one chain of additions, which ATen walks as fast.
+bool applies_scan(const ir::Graph& g, const ir::Node& n) {
+  const TensorType& t = g.tensor_type(n.outputs[0]);
+  const Args a(g, n);
+  auto dim = a.integer(1);
+  bool single = dim && t.dim() > 0 && ir::is_floating(t.dtype) && a.tensor(0)->dtype == t.dtype;
+  for (int64_t d = 0; single && d < t.dim(); ++d) {
+    single = d == *wrap_dim(*dim, t.dim()) || t.sizes[d].is_const(1);
+  }
+  return !single && applies_computable(g, n);
 }
 
 #define none nullptr
@@ -376,6 +402,8 @@ constexpr ShapeRule norm_dims = shape_fold<Fold::FloatOnly, 2, 3, 4>;
 constexpr ShapeRule norm_all = shape_fold<Fold::FloatOnly, kNever, kNever, kNever>;
 constexpr ShapeRule position = shape_fold<Fold::Position, 1, 2, kNever>;
 
+template <ReduceKind K>
+constexpr ReductionRule scan = scan_dim<K>;
 template <ReduceKind K>
 constexpr ReductionRule all_dims = reduce_dims<K, kNever, kNever>;
 template <ReduceKind K>

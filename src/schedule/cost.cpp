@@ -16,6 +16,7 @@ int cost_of(LoopOp op, ops::DType) {
     case LoopOp::Symbol:
     case LoopOp::Check:
     case LoopOp::Reduce:
+    case LoopOp::Scan:
     case LoopOp::Bitcast:
       return 0;
     case LoopOp::Div:

@@ -55,10 +55,11 @@ bool all_parallel(const Group& g, const std::vector<Axis>& parallel) {
                      [&](const Nest& n) { return n.axes.size() == parallel.size(); });
 }
 
-bool scatters(const Group& g) {
+// Adds to memory at places of its own, or walks an axis in order.
+bool is_sequential(const Group& g) {
   for (const Nest& n : g.nests) {
     for (const Inst& i : n.body) {
-      if (i.op == LoopOp::StoreAdd) return true;
+      if (i.op == LoopOp::StoreAdd || i.op == LoopOp::Scan) return true;
     }
   }
   return false;
@@ -277,8 +278,8 @@ bool Fuser::try_merge(uint32_t a, uint32_t b, bool siblings) {
     note(of_a, of_b, "partial results are folded when all are there");
     return false;
   }
-  if (scatters(of_a) || scatters(of_b)) {
-    note(of_a, of_b, "one of them adds to memory in any order");
+  if (is_sequential(of_a) || is_sequential(of_b)) {
+    note(of_a, of_b, "one of them is a scatter or a scan");
     return false;
   }
   if (instructions(of_a) + instructions(of_b) > kMaxInstructions) {

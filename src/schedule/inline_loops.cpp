@@ -114,7 +114,7 @@ void Inliner::describe(uint32_t s) {
   bool elementwise = !l->has_reduction();
   for (const Inst& i : l->body) {
     stores += i.op == LoopOp::Store;
-    elementwise &= i.op != LoopOp::StoreAdd;
+    elementwise &= i.op != LoopOp::StoreAdd && i.op != LoopOp::Scan;
     c.loads += i.op == LoopOp::Load;
   }
   c.simple = elementwise && stores == 1 && stores_at_own_axes(*l, store_of(*l));

@@ -8,9 +8,10 @@
 //   Vector    iterations are independent, innermost: an emitter runs several at once
 //   Reduce    carries the accumulators that its Accumulate statements update; iterations may be reassociated
 //   VectorReduce  as Reduce, innermost and contiguous: an emitter keeps several partial accumulators
-// An Inst statement is a LoopOp of loop_ir.h on scalars (Reduce and Symbol excepted: Symbol binds index[0], Reduce does
-// not occur). Values are numbered in one space per kernel, each set once; a value set inside a For is visible there only.
-// Accumulators are declared by Init outside the loops that update them and read by Result after; where the Init stands
+// An Inst statement is a LoopOp of loop_ir.h on scalars (Reduce, Scan and Symbol excepted: Symbol binds index[0], the
+// others do not occur). Values are numbered in one space per kernel, each set once; a value set inside a For is visible there only.
+// Accumulators are declared by Init outside the loops that update them and read by Result after, or
+// inside (a scan: what has been folded so far); where the Init stands
 // in a Vector loop, each lane has its own.
 // A Local buffer belongs to one run of the innermost Parallel point (or the kernel, where there is none): a row that
 // stays in cache. Index expressions are flat offsets in elements from the start of the buffer's memory.

@@ -13,6 +13,7 @@
 #include "schedule/inline_loops.h"
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
+#include "schedule/scan_kernel.h"
 #include "schedule/split_ranges.h"
 #include "schedule/split_reductions.h"
 #include "schedule/uses.h"
@@ -147,6 +148,11 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
       }
     }
     std::string name = kernel_name(p, g, s.kernels.size());
+    if (is_scan(g.nests[0])) {
+      s.kernels.push_back(scan_kernel(p, g.nests[0], std::move(name)));
+      s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
+      continue;
+    }
     Arrangement a = arrange_loops(p, std::move(g), needed, options);
     needed.resize(p.buffers.size(), false);
     s.kernels.push_back(emit_kernel(p, a, needed, options, std::move(name)));

@@ -43,7 +43,8 @@ class Verifier {
   void statement(const Compute& c, Place) {
     size_t wanted = static_cast<size_t>(ops::arity(c.op));
     if (c.op == LoopOp::Load && !c.args.empty()) wanted = 2;
-    OXY_CHECK(c.args.size() == wanted && c.op != LoopOp::Reduce, k_.name, ": ", ops::name(c.op));
+    OXY_CHECK(c.args.size() == wanted && c.op != LoopOp::Reduce && c.op != LoopOp::Scan, k_.name,
+              ": ", ops::name(c.op));
     for (uint32_t a : c.args) use(a);
     bool memory = c.op == LoopOp::Load || c.op == LoopOp::Store || c.op == LoopOp::StoreAdd;
     if (memory) {

@@ -145,4 +145,22 @@ def pool_cases() -> None:
     case("avg_pool2d.default", randn(2, 3, 9, 8), [3, 3], [2, 2], [2, 2])
 
 
-FAMILIES = (special_cases, loss_cases, rearrange_cases, pool_cases)
+def scan_cases() -> None:
+    for name in ("cumsum.default", "cumprod.default"):
+        for dtype in (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool):
+            x = ints(3, 6, 5, low=-2, high=3, dtype=dtype)
+            for dim in (0, 1, -1):
+                case(name, x, dim)
+            case(name, x.transpose(0, 2), 1)
+            case(name, x[:, ::2], 1)
+            case(name, ints(7, low=0, high=3, dtype=dtype), 0, F32)
+            case(name, ints(1, 4, low=0, high=3, dtype=dtype), 0)
+        case(name, randn(3, 40), 1)
+        case(name, randn(3, 0), 1)
+        case(name, randn(), 0)
+        case(name, randn(3, 4), 1, F64)
+        case(name, torch.tensor(ODD), 0)
+        case(name, randn(3), 1)
+
+
+FAMILIES = (special_cases, loss_cases, rearrange_cases, pool_cases, scan_cases)

@@ -25,6 +25,10 @@ def layouts(x: torch.Tensor):
         yield x.contiguous(memory_format=torch.channels_last)
 
 
+def eps(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+
+
 def check(f, *args, tolerance: float = 2e-6, loops: bool = True) -> None:
     """`f` of the arguments, compiled and in eager."""
     oxyfuel.reset()
@@ -36,7 +40,8 @@ def check(f, *args, tolerance: float = 2e-6, loops: bool = True) -> None:
             pairs = zip(got, expected) if isinstance(expected, tuple) else [(got, expected)]
             for a, b in pairs:
                 assert a.dtype == b.dtype and a.stride() == b.stride()
-                loose = max(tolerance, 2 * torch.finfo(b.dtype).eps) if b.is_floating_point() else 0
+                loose = tolerance and max(tolerance, 2 * eps(b.dtype))
+                loose = loose if b.is_floating_point() else 0.0
                 torch.testing.assert_close(a, b, rtol=loose, atol=loose, equal_nan=True)
     assert not loops or oxyfuel.stats()["extern_calls"] == 0
 
@@ -128,3 +133,38 @@ def test_windows(dtype):
     odd[0, :, ::3, ::2] = float("nan")
     odd[1, :, :8] = -float("inf")
     check(lambda a: F.max_pool2d(a, 3, 2, 1, return_indices=True), odd.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.uint8, torch.bool])
+def test_scans(dtype):
+    """Exactly eager's numbers: one order of additions, in ATen's accumulator."""
+    for shape in ((6, 70), (5, 2100), (3, 4, 50), (7, 3, 9)):
+        for x in layouts((torch.randn(shape) * 3).to(dtype)):
+            for dim in range(len(shape)):
+                check(lambda a, d=dim: torch.cumsum(a, d), x, tolerance=0)
+                check(lambda a, d=dim: torch.cumprod(a, d), x, tolerance=0)
+    x = torch.randn(9, 33).to(dtype)
+    check(lambda a: torch.cumsum(a, 1, dtype=torch.float64), x, tolerance=0)
+    check(lambda a: (a.float() * 2 + 1).cumsum(0).relu() - 1, x)
+    check(lambda a: a.t().cumsum(0).cumsum(1), x)
+    check(lambda a: torch.cumsum(a[3:3], 1), x)
+    check(lambda a: torch.cumsum(a.flatten(), 0), x, tolerance=0, loops=False)
+
+
+def test_scan_in_place():
+    x = torch.randn(8, 40)
+    for dim in (0, 1):
+        expected, got = x.clone(), x.clone()
+        expected.cumsum_(dim)
+        oxyfuel.compile(lambda a, d=dim: a.cumsum_(d), options={"strict": True})(got)
+        assert torch.equal(got, expected)
+
+
+def test_scan_of_selected_rows():
+    """The operand is a gather, whose indices are checked."""
+    x, rows = torch.randn(9, 8), torch.tensor([3, 1, 8, 0])
+    f = lambda a, i: torch.cumsum(torch.index_select(a, 0, i), 0)
+    check(f, x, rows)
+    compiled = oxyfuel.compile(f)
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(x, torch.tensor([3, 1, 9, 0]))

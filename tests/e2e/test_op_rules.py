@@ -253,7 +253,6 @@ def test_rules_exist(results):
         "aten.avg_pool",
         "aten._adaptive",
         "aten._scaled",
-        "aten.cumsum",
         "aten.as_strided",
     )
     missing = {

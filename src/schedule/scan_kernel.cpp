@@ -1,0 +1,227 @@
+#include "schedule/scan_kernel.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "schedule/emit_kernel.h"
+#include "schedule/fold.h"
+#include "support/check.h"
+
+namespace oxy::schedule {
+
+namespace {
+
+constexpr int64_t kRows = 4;        // that are scanned side by side
+constexpr int64_t kColumns = 1024;  // whose sums are kept at once
+constexpr int64_t kNarrow = 64;     // the narrowest block, to keep all threads busy
+constexpr int64_t kWantedBlocks = 32;
+constexpr int64_t kFewestColumns = 8;  // fewer are walked row by row
+
+class ScanKernel {
+ public:
+  ScanKernel(const loops::Program& p, const Nest& n, std::string name)
+      : program_(p), nest_(n), scope_(*p.variables) {
+    kernel_.name = std::move(name);
+    kernel_.origins = n.origins;
+    for (const Axis& a : n.axes) used_.insert(a.var);
+    for (const Inst& i : n.body) {
+      if (i.op == LoopOp::Scan) scan_ = &i;
+      if (i.op == LoopOp::Store) store_ = &i;
+    }
+    for (const Axis& a : n.axes) {
+      (sym::contains(scan_->index[0], a.var) ? scanned_ : others_).push_back(a);
+    }
+  }
+
+  Kernel run() {
+    auto column = std::find_if(others_.begin(), others_.end(), [&](const Axis& a) {
+      auto c = coefficient(store_->index[0], a.var);
+      const bool few = a.size.is_const() && a.size.value() < kFewestColumns;
+      return !few && c && c->is_const(1);
+    });
+    Block body = column == others_.end() ? rows() : columns(column);
+    for (size_t k = parallel_.size(); k-- > 0;) {
+      body = wrap(ForKind::Parallel, parallel_[k].var, parallel_[k].size, std::move(body));
+    }
+    kernel_.body = std::move(body);
+    kernel_.cost = point_cost(kernel_);
+    return std::move(kernel_);
+  }
+
+ private:
+  static Block wrap(ForKind kind, Expr var, Expr size, Block body) {
+    Block out;
+    out.push_back(Stmt{For{kind, var, size, false, std::move(body)}});
+    return out;
+  }
+
+  Expr fresh(char prefix, Expr size) {
+    while (true) {
+      Expr v = scope_.get(prefix, size);
+      if (used_.insert(v).second) return v;
+    }
+  }
+
+  Block along_scan(Block body) {
+    for (size_t k = scanned_.size(); k-- > 0;) {
+      body = wrap(ForKind::Serial, scanned_[k].var, scanned_[k].size, std::move(body));
+    }
+    return body;
+  }
+
+  uint32_t entry(BufferId b, KernelBuffer::Kind kind) {
+    auto [it, fresh_entry] = entries_.try_emplace(b, static_cast<uint32_t>(kernel_.buffers.size()));
+    if (!fresh_entry) return it->second;
+    const loops::Buffer& buffer = program_.buffers[b];
+    KernelBuffer k{buffer.name, kind, buffer.type.dtype, 0, b};
+    k.elements = sym::floordiv(loops::byte_extent(buffer.type), ir::byte_size(k.dtype));
+    kernel_.buffers.push_back(std::move(k));
+    return it->second;
+  }
+
+  uint32_t add(Block& out, Compute c) {
+    c.value = kernel_.value_count++;
+    out.push_back(Stmt{std::move(c)});
+    return kernel_.value_count - 1;
+  }
+
+  // One step of the scan under a substitution; `fold` gives the value of the scan from that of its
+  // operand.
+  template <class F>
+  void step(Block& out, const Substitution& subst, F&& fold) {
+    std::vector<uint32_t> value(nest_.body.size());
+    for (size_t k = 0; k < nest_.body.size(); ++k) {
+      const Inst& i = nest_.body[k];
+      if (&i == scan_) {
+        value[k] = fold(out, value[i.args[0]]);
+        continue;
+      }
+      Compute c{.op = i.op, .dtype = i.dtype};
+      for (uint32_t a : i.args) c.args.push_back(value[a]);
+      if (!i.index.empty()) c.index = replace(i.index[0], subst);
+      c.number = i.number;
+      c.integer = i.integer;
+      if (i.op == LoopOp::Load) c.buffer = entry(i.buffer, KernelBuffer::Kind::Read);
+      if (i.op == LoopOp::Store) c.buffer = entry(i.buffer, KernelBuffer::Kind::Write);
+      if (i.op == LoopOp::Store || i.op == LoopOp::Check)
+        out.push_back(Stmt{std::move(c)});
+      else
+        value[k] = add(out, std::move(c));
+    }
+  }
+
+  Block rows() {
+    int64_t together = 1;
+    std::vector<Substitution> copies{{}};
+    parallel_ = others_;
+    if (!parallel_.empty() && parallel_.back().size.is_const()) {
+      while (together < kRows && parallel_.back().size.value() % (2 * together) == 0) together *= 2;
+    }
+    const bool indirect = std::any_of(nest_.body.begin(), nest_.body.end(),
+                                      [](const Inst& i) { return i.op == LoopOp::Symbol; });
+    if (together > 1 && !indirect) {
+      Axis& last = parallel_.back();
+      const Expr count = sym::floordiv(last.size, together), var = fresh('p', count);
+      copies.clear();
+      for (int64_t k = 0; k < together; ++k) copies.push_back({{last.var, var * together + k}});
+      last = {var, count, false};
+    }
+    Block out, body;
+    for (const Substitution& subst : copies) {
+      const uint32_t acc = kernel_.acc_count++;
+      out.push_back(Stmt{Init{acc, scan_->reduce, scan_->dtype}});
+      step(body, subst, [&](Block& to, uint32_t v) {
+        to.push_back(Stmt{Accumulate{acc, v, 0}});
+        to.push_back(Stmt{Result{kernel_.value_count, acc}});
+        return kernel_.value_count++;
+      });
+    }
+    for (Stmt& s : along_scan(std::move(body))) out.push_back(std::move(s));
+    return out;
+  }
+
+  // How many columns one point scans.
+  int64_t block_of(const Axis& column) const {
+    int64_t rest = 1, block = kColumns;
+    for (const Axis& a : others_) {
+      if (!(a.var == column.var) && a.size.is_const()) rest *= a.size.value();
+    }
+    if (!column.size.is_const()) return kColumns;
+    while (block > kNarrow && rest * ((column.size.value() + block - 1) / block) < kWantedBlocks) {
+      block /= 2;
+    }
+    return block;
+  }
+
+  Block columns(std::vector<Axis>::iterator column) {
+    const Axis whole = *column;
+    parallel_ = others_;
+    const size_t at = static_cast<size_t>(column - others_.begin());
+    const int64_t most = block_of(whole);
+    Expr lane = whole.var, size = whole.size, width = whole.size;
+    Substitution subst;
+    if (whole.size.is_const() && whole.size.value() <= most) {
+      parallel_.erase(parallel_.begin() + static_cast<std::ptrdiff_t>(at));
+    } else {
+      const Expr count = sym::ceildiv(whole.size, most), block = fresh('p', count);
+      size =
+          sym::divisible(whole.size, most) ? Expr(most) : sym::min(most, whole.size - block * most);
+      width = most;
+      lane = fresh('p', size);
+      subst = {{whole.var, block * most + lane}};
+      parallel_[at] = {block, count, false};
+    }
+    const auto sums = static_cast<uint32_t>(kernel_.buffers.size());
+    kernel_.buffers.push_back({"sums", KernelBuffer::Kind::Local, scan_->dtype, width, BufferId()});
+    const auto store = [&](Block& out, uint32_t v) {
+      Compute c{.op = LoopOp::Store, .dtype = scan_->dtype, .args = {v}};
+      c.buffer = sums;
+      c.index = lane;
+      out.push_back(Stmt{std::move(c)});
+    };
+    Block zero, body;
+    const Inst identity = identity_of(scan_->reduce, scan_->dtype);
+    Compute start{.op = LoopOp::Const, .dtype = scan_->dtype};
+    start.number = identity.number;
+    start.integer = identity.integer;
+    store(zero, add(zero, std::move(start)));
+    step(body, subst, [&](Block& out, uint32_t v) {
+      Compute load{.op = LoopOp::Load, .dtype = scan_->dtype};
+      load.buffer = sums;
+      load.index = lane;
+      const uint32_t before = add(out, std::move(load));
+      const LoopOp fold = fold_of(scan_->reduce, scan_->dtype);
+      const uint32_t sum = add(out, {.op = fold, .dtype = scan_->dtype, .args = {before, v}});
+      store(out, sum);
+      return sum;
+    });
+    Block out = wrap(ForKind::Vector, lane, size, std::move(zero));
+    Block steps = along_scan(wrap(ForKind::Vector, lane, size, std::move(body)));
+    for (Stmt& s : steps) out.push_back(std::move(s));
+    return out;
+  }
+
+  const loops::Program& program_;
+  const Nest& nest_;
+  loops::VariableScope scope_;
+  std::set<Expr> used_;
+  const Inst* scan_ = nullptr;
+  const Inst* store_ = nullptr;
+  std::vector<Axis> scanned_, others_, parallel_;
+  std::map<BufferId, uint32_t> entries_;
+  Kernel kernel_;
+};
+
+}  // namespace
+
+bool is_scan(const Nest& n) {
+  return std::any_of(n.body.begin(), n.body.end(),
+                     [](const Inst& i) { return i.op == LoopOp::Scan; });
+}
+
+Kernel scan_kernel(const loops::Program& p, const Nest& n, std::string name) {
+  return ScanKernel(p, n, std::move(name)).run();
+}
+
+}  // namespace oxy::schedule
