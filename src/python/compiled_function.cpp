@@ -1,6 +1,5 @@
 #include "python/compiled_function.h"
 
-#include <c10/core/GradMode.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -31,7 +30,7 @@ struct Entry {
   py::object graph;
   bool calls_graph = true;  // false: nothing but Python's own work, done by `rebuild`
   Rebuild rebuild;
-  bool grad_mode_after = false;
+  std::optional<ModesAfter> modes_after;  // null: those in front
   std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
   bool grad = false;                 // runs in eager because gradients are needed
   bool left_to_eager = false;        // because of a break; what it calls is compiled
@@ -171,8 +170,7 @@ std::optional<std::vector<py::object>> run_graph(const Entry& e, std::span<PyObj
     e.rebuild.apply(built);
     for (uint32_t root : e.rebuild.roots) results.push_back(built[root]);
   }
-  if (c10::GradMode::is_enabled() != e.grad_mode_after)
-    c10::GradMode::set_enabled(e.grad_mode_after);
+  if (e.modes_after) e.modes_after->set();
   return results;
 }
 
@@ -311,7 +309,7 @@ void say_bytecode(CompiledFunction* self, const Entry& entry) {
 
 void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   entry.rebuild = std::move(tracer.rebuild);
-  entry.grad_mode_after = tracer.grad_mode;
+  entry.modes_after = tracer.modes_after;
   const auto& order = tracer.ir->graph.order();
   entry.calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
     return tracer.ir->graph.node(n).kind != ir::NodeKind::Input;
@@ -358,7 +356,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
     raised = e.what();
     return nullptr;
   }
-  entry->grad = captured && entry->state.grad_mode &&
+  entry->grad = captured && entry->state.modes.grad &&
                 (tracer->result_requires_grad ||
                  std::any_of(tracer->example_inputs.begin(), tracer->example_inputs.end(),
                              [](const py::object& o) {

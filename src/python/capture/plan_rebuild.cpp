@@ -1,7 +1,6 @@
 // Values: which step makes which object.
 #include "python/capture/plan_rebuild.h"
 
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -238,13 +237,7 @@ uint32_t Tracer::fetched(SourceId source) {
 }
 
 void Tracer::finish(std::span<const py::object> values) {
-  grad_mode = c10::GradMode::is_enabled();
-  if (grad_mode != grad_mode_before_) {  // it is the caller that gets the other mode, not the graph
-    static const py::object& set =
-        *new py::object(py::module_::import("torch._C").attr("_set_grad_enabled"));
-    record(ir::NodeKind::CallFunction, "torch._C._set_grad_enabled", set,
-           {py::bool_(grad_mode_before_)}, {});
-  }
+  end_modes();
   RebuildPlan plan(*this);
   guard_distinct();
   for (const py::object& value : values) plan.add_root(value);

@@ -1,5 +1,4 @@
 // Calls of torch: run on the fakes under the recorder, and kept as nodes of the Torch IR.
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -66,6 +65,8 @@ const Names& constant_functions() {
                               "torch.is_autocast_enabled",
                               "torch.get_autocast_dtype",
                               "torch.is_autocast_cpu_enabled",
+                              "torch._C._is_autocast_available",
+                              "torch._C._get_privateuse1_backend_name",
                               "torch.is_autocast_cache_enabled",
                               "torch._C._get_tracing_state",
                               "torch._C._is_torch_function_mode_enabled",
@@ -185,10 +186,11 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
   const std::string name = torch_name(callable);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
+  if (auto done = set_mode(name, callable, args, kwargs)) return *done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
     if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
   if (constant_functions().contains(name)) return call_real(callable, args, kwargs);
-  if (name == "torch._C._set_grad_enabled" || !name.starts_with("torch._C._") ||
+  if (!name.starts_with("torch._C._") ||
       name.starts_with("torch._C._nn") || name.starts_with("torch._C._fft") ||
       name.starts_with("torch._C._linalg") || name.starts_with("torch._C._special"))
     return record(ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable, args,
@@ -212,6 +214,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     Known* k = known(o);
     return k ? k->value : std::nullopt;
   };
+  bring_graph_to(TorchModes());
   std::vector<ir::Arg> ir_args;
   Arguments seen;
   for (const auto& a : args) {
@@ -262,8 +265,6 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
       throw Break(BreakId::torch_call, limit ? limit : error->what());
     throw *error;
   }
-  // Leaving a recording restores the grad mode; here the captured code has just set it.
-  if (name == "torch._C._set_grad_enabled") c10::GradMode::set_enabled(truth(args.at(0)));
   note_results(result, ir->graph.node(id).outputs[0]);
   return result;
 }

@@ -61,6 +61,17 @@ struct TracedFrame {
   std::vector<py::object> handled;  // exceptions that the frame's handlers have put aside
 };
 
+// The modes of torch that captured code leaves behind.
+struct ModesAfter {
+  TorchModes modes;
+  int autocast_nesting = 0;  // by which it has changed
+
+  void set() const {
+    modes.set();
+    change_autocast_nesting(autocast_nesting);
+  }
+};
+
 using Arguments = std::vector<py::object>;
 using Keywords = std::vector<std::pair<py::object, py::object>>;
 
@@ -92,7 +103,7 @@ class Tracer {
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
   Rebuild
       rebuild;  // its roots: the result, or the values of the left frames' states behind each other
-  bool grad_mode = false;  // at the end
+  std::optional<ModesAfter> modes_after;  // at the end; null: those in front
   bool result_requires_grad = false;
   UserStack user_stack() const;
 
@@ -237,6 +248,14 @@ class Tracer {
   void note_results(py::handle result, ir::ValueId value);
   StackIds stack_ids(const UserStack& stack);
 
+  // torch_modes.cpp
+  std::optional<py::object> set_mode(const std::string& name, py::handle callable,
+                                     const Arguments& args, const Keywords& kwargs);
+  ir::ValueId add_mode_call(const std::string& name, py::handle callable,
+                            std::vector<ir::Arg> args);
+  void bring_graph_to(const TorchModes& modes);
+  void end_modes();
+
   // plan_rebuild.cpp
   // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the values.
   void finish(std::span<const py::object> values);
@@ -269,7 +288,13 @@ class Tracer {
   std::unique_ptr<bridge::Recorder> recorder_;
   const GlobalState state_;   // in front
   bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
-  bool grad_mode_before_ = false;
+  TorchModes graph_modes_;    // at the graph's end so far
+  struct Autocast {
+    ir::ValueId value;  // what `_enter_autocast` gave
+    TorchModes before;
+  };
+  std::vector<Autocast> autocasts_;  // that the graph stands in
+  int autocast_nesting_ = 0;         // by which it has changed
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   bool direct_ = false;  // of the frame that comes next
   bool traces_source_ = false;
