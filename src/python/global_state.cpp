@@ -21,8 +21,7 @@ std::string difference(const GlobalState& now, const GlobalState& before) {
     cat_to(out, name, " is ", text(a), ", was ", text(b));
   };
   compare("autocast on the CPU", now.modes.autocast, before.modes.autocast);
-  compare("autocast's dtype on the CPU", now.modes.autocast_dtype,
-          before.modes.autocast_dtype);
+  compare("autocast's dtype on the CPU", now.modes.autocast_dtype, before.modes.autocast_dtype);
   compare("autocast's cache", now.modes.autocast_cache, before.modes.autocast_cache);
   compare("the default dtype", now.default_dtype, before.default_dtype);
   compare("grad mode", now.modes.grad, before.modes.grad);

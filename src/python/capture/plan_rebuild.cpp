@@ -85,7 +85,10 @@ uint32_t RebuildPlan::place(py::handle o) {
   } leave{depth_};
   Tracer::Known* k = tracer_.known(o);
   if (k && k->value) return place_tensor(o);
-  if (is_tensor_object(o.ptr()) || tracer_.generators_.contains(o.ptr())) refuse(o);
+  if (is_tensor_object(o.ptr())) refuse(o);
+  if (tracer_.lazy(o)) return place_lazy(o);
+  if (auto it = tracer_.unread_.find(o.ptr()); it != tracer_.unread_.end() && it->second.function)
+    return place_call(o, it->second.function, it->second.parts);
   if (k && k->source.valid()) return place_existing(o, k->source);
   if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end()) {
     // An iterator or view would be made before the writes are done.
@@ -237,6 +240,8 @@ uint32_t Tracer::fetched(SourceId source) {
 }
 
 void Tracer::finish(std::span<const py::object> values) {
+  if (leaves_open_generator())
+    throw Break(BreakId::result_kind, "a generator that stands in a try or with");
   end_modes();
   RebuildPlan plan(*this);
   guard_distinct();

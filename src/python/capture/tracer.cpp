@@ -75,6 +75,9 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   }
   try {
     const py::object returned = interpret(frame);
+    frame.fast.clear();
+    frame.stack.clear();
+    close_dropped_iterators();
     finish({&returned, 1});
   } catch (const Stopped&) {}
 }
