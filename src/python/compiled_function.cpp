@@ -84,8 +84,8 @@ std::optional<OutputObjects> graph_outputs(const Entry& e, std::span<PyObject* c
   return outputs;
 }
 
-// The values of a hit, its effects done; nullopt with an exception set. Until `done` is set nothing has happened that a user
-// could see.
+// The values of a hit, its effects done; nullopt with an exception set. Until `done` is set nothing
+// has happened that a user could see.
 std::optional<std::vector<py::object>> run_graph(const Entry& e, std::span<PyObject* const> fetched,
                                                  bool& done) {
   auto outputs = graph_outputs(e, fetched);
@@ -212,7 +212,8 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
   return *self->own_table;
 }
 
-// Captures up to the latest place in front of a break where the frames can be left; null where there is none.
+// Captures up to the latest place in front of a break where the frames can be left; null where
+// there is none.
 std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const py::object> locals,
                                          const Break& found) {
   for (size_t step : found.steps) {
@@ -257,8 +258,8 @@ void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   entry.graph = std::move(graph);
 }
 
-// Captures the call; null where the captured code raises (`raised` says what; eager then raises it). What the capture has
-// learned before a break tells calls like this one apart from others.
+// Captures the call; null where the captured code raises (`raised` says what; eager then raises
+// it). What the capture has learned before a break tells calls like this one apart from others.
 std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& bound,
                                   std::string& raised) {
   const InnerFrames none(nullptr);
@@ -334,7 +335,8 @@ bool holds(const Entry& e, const GlobalState& state, const BoundArguments& bound
          e.guards->check(bound.locals.data(), fetched);
 }
 
-// What a check lets go of may run Python code, and that code, or another thread, may change the list.
+// What a check lets go of may run Python code, and that code, or another thread, may change the
+// list.
 std::shared_ptr<Entry> find_entry(CompiledFunction* self, const GlobalState& state,
                                   const BoundArguments& bound, Fetched& fetched) {
   auto& entries = *self->entries;
@@ -349,7 +351,8 @@ std::shared_ptr<Entry> find_entry(CompiledFunction* self, const GlobalState& sta
   return nullptr;
 }
 
-// Why no capture serves this call: which guard of each fails, most recently used first, and who asked for it.
+// Why no capture serves this call: which guard of each fails, most recently used first, and who
+// asked for it.
 std::string why_another(const CompiledFunction* self, const GlobalState& state,
                         const BoundArguments& bound) {
   std::string out;
@@ -370,7 +373,8 @@ std::string why_another(const CompiledFunction* self, const GlobalState& state,
   return out;
 }
 
-// A new entry, or another thread's; null where there is none: `raised` says why, and is empty at the limit.
+// A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
+// the limit.
 std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
                                const BoundArguments& bound, Fetched& fetched, std::string& raised) {
   const CaptureLock lock;

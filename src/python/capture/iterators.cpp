@@ -10,10 +10,13 @@
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/value_stack.h"
+#include "python/cpython/thread_state.h"
 #include "support/text.h"
 
 namespace oxy::python {
 namespace {
+
+constexpr size_t kMaxInlined = 150;
 
 [[noreturn]] void raise(PyObject* type, const std::string& text) {
   PyErr_SetString(type, text.c_str());
@@ -320,6 +323,8 @@ py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object
   if (!g.started && !sent.is_none())
     raise(PyExc_TypeError, "can't send non-None value to a just-started generator");
   TracedFrame& f = *g.frame;
+  if (frames_.size() > kMaxInlined || static_cast<int>(frames_.size()) >= recursion_left())
+    throw Break(BreakId::deep_inlining, "generators in generators");
   if (thrown && delegates(f)) {
     const py::object inner = f.stack.back();
     if (python_method(inner.ptr(), py::str("throw").ptr()) != nullptr)

@@ -99,6 +99,7 @@ class Tracer {
     std::shared_ptr<const Bytecode> bytecode;
     int index = 0;
     FrameState state;  // of an outer frame: without what the call takes from the stack
+    std::vector<std::vector<bool>> live;  // live_locals of its code
   };
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
   Rebuild

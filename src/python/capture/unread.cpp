@@ -1,7 +1,8 @@
-// Numbers and other constants that captured code only carries about: an argument that it hands on, a counter that it adds
-// to and writes back. An object of no class stands for one, and the call's own value takes its place when the graph has
-// run; what is added to it is done then as well. Where an instruction looks at the value, it is read: guarded, and the
-// constant that it is from there on. Unread ones live on the stack, in plain locals, and in what was written to dicts and
+// Numbers and other constants that captured code only carries about: an argument that it hands on,
+// a counter that it adds to and writes back. An object of no class stands for one, and the call's
+// own value takes its place when the graph has run; what is added to it is done then as well. Where
+// an instruction looks at the value, it is read: guarded, and the constant that it is from there
+// on. Unread ones live on the stack, in plain locals, and in what was written to dicts and
 // attributes; only the instructions listed here meet them.
 #include <opcode.h>
 
