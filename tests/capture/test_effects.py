@@ -1035,7 +1035,7 @@ def test_what_a_set_gives_away():
     def f(x, names):
         return x, names.pop(), names.pop(), sorted(names)
 
-    run = oxyfuel.compile(f, fullgraph=True)
+    run = oxyfuel.compile(f)
     makers = (
         lambda: {3, 1, 2, 40},
         lambda: {3, 1, 2, 40},

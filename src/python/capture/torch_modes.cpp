@@ -19,6 +19,11 @@ bool is_for_another_device(const Arguments& args) {
          PyUnicode_CompareWithASCIIString(args[0].ptr(), "cpu") != 0;
 }
 
+bool autocast_differs(const TorchModes& a, TorchModes b) {
+  b.grad = a.grad;
+  return !(a == b);
+}
+
 }  // namespace
 
 // A function of torch that sets a mode.
@@ -48,41 +53,32 @@ ir::ValueId Tracer::add_mode_call(const std::string& name, py::handle callable,
   return node.outputs[0];
 }
 
-// The graph comes to these modes.
+// The graph comes to these modes: it leaves the contexts of autocast that it has entered, where one
+// of them was entered in these modes, and else enters one more.
 void Tracer::bring_graph_to(const TorchModes& modes) {
-  if (modes.grad != graph_modes_.grad) {
-    static const py::object& set = *new py::object(torch_function("torch._C", "_set_grad_enabled"));
-    add_mode_call("torch._C._set_grad_enabled", set, {modes.grad});
-    graph_modes_.grad = modes.grad;
-  }
-  auto autocast_differs = [](const TorchModes& a, TorchModes b) {
-    b.grad = a.grad;
-    return !(a == b);
-  };
-  if (!autocast_differs(graph_modes_, modes)) return;
+  static const py::object& set = *new py::object(torch_function("torch._C", "_set_grad_enabled"));
   static const py::object& enter =
       *new py::object(torch_function("torch.amp.autocast_mode", "_enter_autocast"));
   static const py::object& exit =
       *new py::object(torch_function("torch.amp.autocast_mode", "_exit_autocast"));
-  // The contexts that the graph has entered, up to the one that must stay.
-  size_t left = autocasts_.size();
+  const bool other_autocast = autocast_differs(graph_modes_, modes);
+  size_t left = other_autocast ? autocasts_.size() : 0;
   while (left > 0 && autocast_differs(autocasts_[left - 1].before, modes)) left--;
-  if (left > 0) {
-    while (autocasts_.size() >= left) {
-      add_mode_call("torch.amp.autocast_mode._exit_autocast", exit, {autocasts_.back().value});
-      autocasts_.pop_back();
-    }
-  } else {
+  while (left > 0 && autocasts_.size() >= left) {
+    add_mode_call("torch.amp.autocast_mode._exit_autocast", exit, {autocasts_.back().value});
+    autocasts_.pop_back();
+  }
+  if (modes.grad != graph_modes_.grad)
+    add_mode_call("torch._C._set_grad_enabled", set, {modes.grad});
+  if (other_autocast && left == 0) {
     ir::Arg cache;
     if (modes.autocast_cache != graph_modes_.autocast_cache) cache = modes.autocast_cache;
-    autocasts_.push_back({add_mode_call("torch.amp.autocast_mode._enter_autocast", enter,
-                                        {"cpu", static_cast<ir::DType>(modes.autocast_dtype),
-                                         modes.autocast, cache}),
-                          graph_modes_});
+    const ir::ValueId value =
+        add_mode_call("torch.amp.autocast_mode._enter_autocast", enter,
+                      {"cpu", static_cast<ir::DType>(modes.autocast_dtype), modes.autocast, cache});
+    autocasts_.push_back({value, graph_modes_});
   }
-  const bool grad = graph_modes_.grad;
   graph_modes_ = modes;
-  graph_modes_.grad = grad;
 }
 
 // At the end of a capture: it is the caller that gets the other modes, not the graph.
