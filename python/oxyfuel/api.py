@@ -14,7 +14,7 @@ import torch
 from oxyfuel import _C, statistics
 from oxyfuel.compiled_module import compiled_module
 from oxyfuel.compiler import CapturedGraph, captured_functions, warn_once
-from oxyfuel.fx import torch_graph_to_fx
+from oxyfuel.fx import torch_graph_to_fx, with_user_lines
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings, options_of_mode
 
@@ -173,13 +173,14 @@ class Compiler:
             return CapturedGraph(graph, self._settings).callable
         graph.forget_recording()
         if self._backend == "eager":
-            return lambda *inputs: graph.replay(inputs)
+            return lambda *inputs: graph.run(inputs)
         start = time.perf_counter()
-        made = self._backend(torch_graph_to_fx(graph), list(example_inputs))
+        gm = torch_graph_to_fx(graph)
+        made = self._backend(gm, list(example_inputs))
         statistics.count("compile_seconds", time.perf_counter() - start)
         if not callable(made):
             raise TypeError(f"the backend returned a {type(made).__name__}, not a callable")
-        return made
+        return with_user_lines(made, gm)
 
     def report(self, kind: str, text: str, stack: Any = ()) -> None:
         """Told by the callable what happened; what this raises, the call raises."""

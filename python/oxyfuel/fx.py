@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import operator
+import re
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,6 +39,32 @@ def torch_graph_to_fx(graph: _C.TorchGraph) -> GraphModule:
         values[outputs[0]] = node
     out.output(_resolve(result, values))
     return GraphModule(root, out)
+
+
+def with_user_lines(run: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
+    """``run``, which runs the calls of ``gm``; what a call raises there has the user's lines in its traceback."""
+
+    def call(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except Exception as e:
+            _C.add_user_lines(e, _user_lines(e, gm))
+            raise
+
+    return call
+
+
+def _user_lines(error: Exception, gm: GraphModule) -> list[tuple[str, int, str]]:
+    """Where the user's code stands whose call ``error`` left, the outermost frame first."""
+    nodes = list(gm.graph.nodes)
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is not gm.forward.__func__.__code__ or not gm._lineno_map:
+            continue
+        index = gm._lineno_map.get(line - gm._prologue_start)
+        stack = nodes[index].meta.get("stack_trace", "") if index is not None else ""
+        found = re.findall(r'^  File "(.*)", line (\d+), in (.*)$', stack, re.MULTILINE)
+        return [(file, int(number), function) for file, number, function in found]
+    return []
 
 
 def aten_graph_to_fx(recording: _C.AtenGraph) -> GraphModule:

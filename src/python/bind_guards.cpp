@@ -75,6 +75,8 @@ void bind_sources(py::module_& m) {
       .def("closure", numbered(&SourceTable::closure))
       .def("default", numbered(&SourceTable::default_))
       .def("kw_default", numbered(&SourceTable::kw_default))
+      .def("code", numbered(&SourceTable::code))
+      .def("next_popped", numbered(&SourceTable::next_popped))
       .def("text", [](const SourceTable& t, uint32_t id) { return t.text(source_id(id)); })
       .def("__len__", &SourceTable::size);
 }

@@ -4,6 +4,7 @@
 #include "ir/specialize.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "python/eager_run.h"
 #include "python/fx_import.h"
 #include "python/replay.h"
 #include "support/check.h"
@@ -95,6 +96,9 @@ py::object describe_type(const ir::Graph& g, uint32_t value) {
 }
 
 void bind_torch_graph(py::module_& m) {
+  m.def("add_user_lines", &add_user_lines, py::arg("exception"), py::arg("frames"),
+        "Puts frames (file, line, function), the outermost first, in front of an exception's "
+        "traceback.");
   py::class_<TorchIr, std::shared_ptr<TorchIr>>(m, "TorchGraph",
                                                 "Torch IR: the calls that the user's code makes.")
       .def_static("from_fx", &torch_ir_from_fx, py::arg("graph_module"),
@@ -115,8 +119,13 @@ void bind_torch_graph(py::module_& m) {
           "text",
           [](const TorchIr& ir, bool stacks) { return ir::print(ir.graph, {.stacks = stacks}); },
           py::arg("stacks") = true)
-      .def("replay", &replay, py::arg("args"),
-           "Calls every function of the graph, in order, on these arguments.")
+      .def(
+          "replay", [](const TorchIr& ir, py::handle args) { return replay(ir, args); },
+          py::arg("args"), "Calls every function of the graph, in order, on these arguments.")
+      .def("run", &run_captured, py::arg("args"),
+           "The same for a captured graph: where it raises and nothing was written, the call is "
+           "left to the "
+           "function that was captured; else the user's lines are in the traceback.")
       .def(
           "forget_recording", [](TorchIr& ir) { ir.captured = nullptr; },
           "Drops what the capture recorded underneath, and the inputs that it holds.")

@@ -158,7 +158,7 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFram
     const bool is_last = i + 1 == left.size();
     const InstructionGroup group = group_of(bytecode, frame.index);
     const Instruction& last = bytecode.instructions[static_cast<size_t>(group.last)];
-    const auto live = live_locals(bytecode, frame.code);
+    const auto& live = frame.live;
     GraphBreak graph_break;
     graph_break.index = frame.index;
     graph_break.calls_top = !is_last;

@@ -1,6 +1,5 @@
 #include "python/compiled_function.h"
 
-#include <c10/core/GradMode.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -9,9 +8,9 @@
 #include <memory>
 #include <mutex>
 
+#include "python/bound_arguments.h"
 #include "python/broken_call.h"
 #include "python/compiled_graph.h"
-#include "python/cpython/dict_version.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
@@ -26,18 +25,20 @@ namespace {
 // A capture, or the knowledge that there is none for calls like these (`graph` is null).
 struct Entry {
   GlobalState state;
+  py::object code;  // the function's
   std::shared_ptr<GuardProgram> guards;
   size_t input_count = 0;
   py::object graph;
   bool calls_graph = true;  // false: nothing but Python's own work, done by `rebuild`
   Rebuild rebuild;
-  bool grad_mode_after = false;
+  std::optional<ModesAfter> modes_after;  // null: those in front
   std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
   bool grad = false;                 // runs in eager because gradients are needed
   bool left_to_eager = false;        // because of a break; what it calls is compiled
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(graph.ptr());
+    Py_VISIT(code.ptr());
     if (int stop = guards->traverse(visit, arg)) return stop;
     if (broken)
       if (int stop = broken->traverse(visit, arg)) return stop;
@@ -59,79 +60,6 @@ struct CompiledFunction {
 PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject* compile,
                                 PyObject* report, bool fullgraph, size_t limit, size_t break_at);
 
-// The arguments in the order of localsplus, bound as CPython binds them.
-struct Bound {
-  c10::SmallVector<PyObject*, 16> locals;
-  std::vector<py::object> held;
-  bool valid = false;
-
-  Bound(PyFunctionObject* f, PyObject* const* args, size_t n, PyObject* kwnames) {
-    auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
-    const auto positional = static_cast<size_t>(code->co_argcount);
-    const size_t named = positional + static_cast<size_t>(code->co_kwonlyargcount);
-    const bool rest = code->co_flags & CO_VARARGS, extra = code->co_flags & CO_VARKEYWORDS;
-    if (n > positional && !rest) return;
-    locals.assign(named + rest + extra, nullptr);
-    std::copy_n(args, std::min(n, positional), locals.begin());
-    if (rest) {
-      py::tuple t(n > positional ? n - positional : 0);
-      for (size_t i = positional; i < n; i++) t[i - positional] = py::handle(args[i]);
-      locals[named] = keep(std::move(t));
-    }
-    py::object others;
-    if (extra) others = py::reinterpret_steal<py::object>(uncounted_dict());
-    if (extra && !others) throw py::error_already_set();
-    if (kwnames != nullptr && !bind_keywords(code, args + n, kwnames, named, extra, others)) return;
-    if (extra) locals[named + rest] = keep(std::move(others));
-    valid = bind_defaults(f, code, positional, named);
-  }
-
- private:
-  PyObject* keep(py::object o) {
-    held.push_back(std::move(o));
-    return held.back().ptr();
-  }
-
-  bool bind_keywords(PyCodeObject* code, PyObject* const* values, PyObject* kwnames, size_t named,
-                     bool extra, py::object& others) {
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
-      PyObject* name = PyTuple_GET_ITEM(kwnames, k);
-      size_t at = static_cast<size_t>(code->co_posonlyargcount);
-      while (at < named &&
-             PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, at), name) != 0)
-        at++;
-      if (at < named) {
-        if (locals[at] != nullptr) return false;
-        locals[at] = values[k];
-      } else {
-        if (!extra) return false;
-        others[py::handle(name)] = py::handle(values[k]);
-      }
-    }
-    return true;
-  }
-
-  bool bind_defaults(PyFunctionObject* f, PyCodeObject* code, size_t positional, size_t named) {
-    const size_t defaults =
-        f->func_defaults ? static_cast<size_t>(PyTuple_GET_SIZE(f->func_defaults)) : 0;
-    for (size_t i = 0; i < named; i++) {
-      if (locals[i] != nullptr) continue;
-      if (i < positional) {
-        if (i + defaults < positional) return false;
-        locals[i] =
-            PyTuple_GET_ITEM(f->func_defaults, static_cast<Py_ssize_t>(i + defaults - positional));
-      } else {
-        locals[i] = f->func_kwdefaults
-                        ? PyDict_GetItemWithError(f->func_kwdefaults,
-                                                  PyTuple_GET_ITEM(code->co_localsplusnames, i))
-                        : nullptr;
-        if (locals[i] == nullptr) return false;
-      }
-    }
-    return true;
-  }
-};
-
 void say(CompiledFunction* self, const char* kind, const std::string& text,
          const std::vector<ir::Frame>& stack = {}) {
   py::list frames;
@@ -144,6 +72,7 @@ std::optional<OutputObjects> graph_outputs(const Entry& e, std::span<PyObject* c
   OutputObjects outputs;
   if (!e.calls_graph) return outputs;
   if (run_only_plan(e.graph.ptr(), fetched.first(e.input_count), outputs)) return outputs;
+  const TorchModesGuard modes;  // for graphs that raise
   PyObject* made = PyObject_Vectorcall(e.graph.ptr(), fetched.data(), e.input_count, nullptr);
   if (made == nullptr) return std::nullopt;
   auto results = py::reinterpret_steal<py::object>(made);
@@ -155,8 +84,8 @@ std::optional<OutputObjects> graph_outputs(const Entry& e, std::span<PyObject* c
   return outputs;
 }
 
-// The values of a hit, its effects done; nullopt with an exception set. Until `done` is set nothing has happened that a user
-// could see.
+// The values of a hit, its effects done; nullopt with an exception set. Until `done` is set nothing
+// has happened that a user could see.
 std::optional<std::vector<py::object>> run_graph(const Entry& e, std::span<PyObject* const> fetched,
                                                  bool& done) {
   auto outputs = graph_outputs(e, fetched);
@@ -171,8 +100,7 @@ std::optional<std::vector<py::object>> run_graph(const Entry& e, std::span<PyObj
     e.rebuild.apply(built);
     for (uint32_t root : e.rebuild.roots) results.push_back(built[root]);
   }
-  if (c10::GradMode::is_enabled() != e.grad_mode_after)
-    c10::GradMode::set_enabled(e.grad_mode_after);
+  if (e.modes_after) e.modes_after->set();
   return results;
 }
 
@@ -244,7 +172,8 @@ PyObject* run_instead(CompiledFunction* self, PyObject* const* args, size_t narg
 }
 
 PyObject* run_entry(CompiledFunction* self, const Entry& e, const Fetched& fetched,
-                    const Bound& bound, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+                    const BoundArguments& bound, PyObject* const* args, size_t nargsf,
+                    PyObject* kwnames) {
   if (!e.graph) {
     std::optional<InnerFrames> compiled;
     if (e.left_to_eager) compiled.emplace(table_of(self));
@@ -283,7 +212,8 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
   return *self->own_table;
 }
 
-// Captures up to the latest place in front of a break where the frames can be left; null where there is none.
+// Captures up to the latest place in front of a break where the frames can be left; null where
+// there is none.
 std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const py::object> locals,
                                          const Break& found) {
   for (size_t step : found.steps) {
@@ -311,7 +241,7 @@ void say_bytecode(CompiledFunction* self, const Entry& entry) {
 
 void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   entry.rebuild = std::move(tracer.rebuild);
-  entry.grad_mode_after = tracer.grad_mode;
+  entry.modes_after = tracer.modes_after;
   const auto& order = tracer.ir->graph.order();
   entry.calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
     return tracer.ir->graph.node(n).kind != ir::NodeKind::Input;
@@ -328,11 +258,13 @@ void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   entry.graph = std::move(graph);
 }
 
-// Captures the call; null where the captured code raises (`raised` says what; eager then raises it). What the capture has learned before a
-// break tells calls like this one apart from others.
-std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, std::string& raised) {
+// Captures the call; null where the captured code raises (`raised` says what; eager then raises
+// it). What the capture has learned before a break tells calls like this one apart from others.
+std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& bound,
+                                  std::string& raised) {
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Entry>();
+  entry->code = py::reinterpret_borrow<py::object>(bound.code);
   auto tracer = std::make_unique<Tracer>();
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
@@ -358,7 +290,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const Bound& bound, st
     raised = e.what();
     return nullptr;
   }
-  entry->grad = captured && entry->state.grad_mode &&
+  entry->grad = captured && entry->state.modes.grad &&
                 (tracer->result_requires_grad ||
                  std::any_of(tracer->example_inputs.begin(), tracer->example_inputs.end(),
                              [](const py::object& o) {
@@ -397,13 +329,16 @@ class CaptureLock {
 };
 
 // `fetched` is filled where the entry fits.
-bool holds(const Entry& e, const GlobalState& state, const Bound& bound, Fetched& fetched) {
-  return e.state == state && e.guards->check(bound.locals.data(), fetched);
+bool holds(const Entry& e, const GlobalState& state, const BoundArguments& bound,
+           Fetched& fetched) {
+  return e.code.ptr() == bound.code && e.state == state &&
+         e.guards->check(bound.locals.data(), fetched);
 }
 
-// What a check lets go of may run Python code, and that code, or another thread, may change the list.
+// What a check lets go of may run Python code, and that code, or another thread, may change the
+// list.
 std::shared_ptr<Entry> find_entry(CompiledFunction* self, const GlobalState& state,
-                                  const Bound& bound, Fetched& fetched) {
+                                  const BoundArguments& bound, Fetched& fetched) {
   auto& entries = *self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
     std::shared_ptr<Entry> e = entries[i];
@@ -416,14 +351,17 @@ std::shared_ptr<Entry> find_entry(CompiledFunction* self, const GlobalState& sta
   return nullptr;
 }
 
-// Why no capture serves this call: which guard of each fails, most recently used first, and who asked for it.
+// Why no capture serves this call: which guard of each fails, most recently used first, and who
+// asked for it.
 std::string why_another(const CompiledFunction* self, const GlobalState& state,
-                        const Bound& bound) {
+                        const BoundArguments& bound) {
   std::string out;
   for (const auto& e : std::vector(*self->entries)) {
     if (!out.empty()) out += '\n';
     std::string changed = difference(state, e->state);
-    if (!changed.empty()) {
+    if (e->code.ptr() != bound.code) {
+      out += "the function has another __code__";
+    } else if (!changed.empty()) {
       out += changed;
     } else if (auto why = e->guards->why_not(bound.locals.data())) {
       cat_to(out, why->text, why->stack.empty() ? "" : "\n", why->stack);
@@ -435,9 +373,10 @@ std::string why_another(const CompiledFunction* self, const GlobalState& state,
   return out;
 }
 
-// A new entry, or another thread's; null where there is none: `raised` says why, and is empty at the limit.
-std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state, const Bound& bound,
-                               Fetched& fetched, std::string& raised) {
+// A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
+// the limit.
+std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
+                               const BoundArguments& bound, Fetched& fetched, std::string& raised) {
   const CaptureLock lock;
   if (lock.waited())
     if (auto e = find_entry(self, state, bound, fetched)) return e;
@@ -456,8 +395,8 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
                        PyObject* kwnames) {
   auto eager = [&] { return run_eager(self, args, nargsf, kwnames); };
   if (is_observed() || is_traced() || !is_recordable()) return eager();
-  const Bound bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
-                    static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+  const BoundArguments bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
+                             static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
   if (!bound.valid) return eager();
   Fetched fetched;
   const GlobalState state;

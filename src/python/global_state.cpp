@@ -20,10 +20,11 @@ std::string difference(const GlobalState& now, const GlobalState& before) {
     if (!out.empty()) out += "; ";
     cat_to(out, name, " is ", text(a), ", was ", text(b));
   };
-  compare("autocast on the CPU", now.autocast, before.autocast);
-  compare("autocast's dtype on the CPU", now.autocast_dtype, before.autocast_dtype);
+  compare("autocast on the CPU", now.modes.autocast, before.modes.autocast);
+  compare("autocast's dtype on the CPU", now.modes.autocast_dtype, before.modes.autocast_dtype);
+  compare("autocast's cache", now.modes.autocast_cache, before.modes.autocast_cache);
   compare("the default dtype", now.default_dtype, before.default_dtype);
-  compare("grad mode", now.grad_mode, before.grad_mode);
+  compare("grad mode", now.modes.grad, before.modes.grad);
   compare("use_deterministic_algorithms", now.deterministic, before.deterministic);
   compare("flash attention", now.flash, before.flash);
   compare("attention by plain ops", now.math, before.math);

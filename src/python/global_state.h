@@ -3,22 +3,20 @@
 
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <string>
 
+#include "python/torch_modes.h"
+
 namespace oxy::python {
 
 // Settings of torch that the recording may have read; a plan holds for one state of them.
 struct GlobalState {
-  bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
-  at::ScalarType autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  TorchModes modes;
   caffe2::TypeMeta default_dtype = c10::get_default_dtype();
-  bool grad_mode = c10::GradMode::is_enabled();
   bool deterministic = at::globalContext().deterministicAlgorithms();
   bool flash = at::globalContext().userEnabledFlashSDP();
   bool math = at::globalContext().userEnabledMathSDP();

@@ -26,6 +26,8 @@ class Replayer {
   Replayer(const TorchIr& ir, bridge::Recorder* recorder, ir::Graph* types)
       : ir_(ir), recorder_(recorder), types_(types), values_(ir.graph.value_count()) {}
 
+  ir::NodeId* reached = nullptr;
+
   py::object run(const std::vector<py::object>& args) {
     const auto& inputs = ir_.graph.inputs();
     if (args.size() != inputs.size()) {
@@ -61,6 +63,7 @@ class Replayer {
       recorder_->expect_write(
           n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
     }
+    if (reached) *reached = n.id;
     py::object result = call(n);
     if (recorder_) examine(result);
     set(n, std::move(result));
@@ -248,8 +251,10 @@ std::vector<py::object> as_vector(py::handle args) {
 
 }  // namespace
 
-py::object replay(const TorchIr& ir, py::handle args) {
-  return Replayer(ir, nullptr, nullptr).run(as_vector(args));
+py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached) {
+  Replayer replayer(ir, nullptr, nullptr);
+  replayer.reached = reached;
+  return replayer.run(as_vector(args));
 }
 
 std::optional<Recording> take_captured(TorchIr& ir, py::handle args) {

@@ -14,7 +14,8 @@
 namespace oxy::python {
 
 // Calls every node in order. `args`: one per input of the graph. Exceptions are the called function's own.
-py::object replay(const TorchIr& ir, py::handle args);
+// `reached`: gets the node that was called last.
+py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached = nullptr);
 
 // What a recording gives.
 struct Recording {

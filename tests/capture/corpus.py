@@ -10,6 +10,7 @@ from families import (
     control,
     effects,
     functions,
+    iteration,
     loops,
     modules,
     objects,
@@ -19,7 +20,7 @@ from families import (
 from families.entry import Call, Entry
 
 _VALUES = (tensors, operations, containers, objects, effects)
-_CODE = (calls, functions, loops, control, breaks, modules)
+_CODE = (calls, functions, iteration, loops, control, breaks, modules)
 FAMILIES = [family for part in _VALUES + _CODE for family in part.FAMILIES]
 ENTRIES: list[Entry] = [entry for family in FAMILIES for entry in family.entries]
 

@@ -878,3 +878,186 @@ def test_a_list_that_is_appended_to_needs_one_capture():
     for _ in range(5):
         g(tensor())
     assert len(rows) == 5 and oxyfuel.stats()["graphs"] == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- counters
+
+
+class Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.seconds = 0.5
+
+    def forward(self, x):
+        self.calls += 1
+        self.seconds = self.seconds + 0.25
+        return x + 1
+
+
+class Plain:
+    total = 0
+
+    def __init__(self):
+        self.calls = 0
+        self.table = {"n": 0}
+        self.other = self
+
+
+COUNT = 0
+
+
+def in_an_attribute(x, o):
+    o.calls += 1
+    o.calls += 2
+    return x * 2
+
+
+def in_a_global(x, o):
+    global COUNT
+    COUNT += 1
+    return x * 2
+
+
+def in_a_dict(x, o):
+    o.table["n"] -= 3
+    return x * 2
+
+
+def in_a_class(x, o):
+    type(o).total += 1
+    return x * 2
+
+
+def returned(x, o):
+    o.calls += 1
+    return o.calls
+
+
+def through_two_names(x, o):
+    o.calls += 1
+    o.other.calls += 10
+    return x * 2
+
+
+def with_a_break(x, o):
+    o.calls += 1
+    oxyfuel.graph_break()
+    o.calls *= 2
+    return x * 2
+
+
+COUNTERS = [
+    in_an_attribute,
+    in_a_global,
+    in_a_dict,
+    in_a_class,
+    returned,
+    through_two_names,
+    with_a_break,
+]
+
+
+def read_as_well(x, o):
+    o.calls += 1
+    return x * o.calls, len(vars(o)), o.__dict__["calls"]
+
+
+def kept_in_other_places(x, o):
+    n = o.calls + 1
+    o.calls = n
+    o.pair = (n, o.calls)
+    o.table["n"] = n
+    return x, [n], list(o.table.values()), f"{n}"
+
+
+def compared(x, o):
+    o.calls += 1
+    return x * 2 if o.calls % 2 == 0 else x * 3
+
+
+def count_in_a_cell(wrap):
+    n = 0
+
+    def f(x, o):
+        nonlocal n
+        n += 1
+        return x * 2
+
+    run = wrap(f)
+    return [(run(tensor(), None), n) for _ in range(12)]
+
+
+@pytest.mark.parametrize(
+    "function", [*COUNTERS, read_as_well, kept_in_other_places, compared], ids=lambda f: f.__name__
+)
+@pytest.mark.filterwarnings("ignore")
+def test_counters(function):
+    global COUNT
+    seen = []
+    for run in (function, oxyfuel.compile(function)):
+        COUNT, Plain.total, o, found = 0, 0, Plain(), []
+        for i in range(12):
+            if i == 8:
+                o.other = Plain()
+            if i == 10:
+                o.calls = 0.5
+            found.append((run(tensor(), o), o.calls, o.table, COUNT, Plain.total, o.other.calls))
+        seen.append(str(found))
+    assert seen[0] == seen[1]
+    if function in COUNTERS and function is not with_a_break:
+        assert oxyfuel.stats()["graphs"] <= 3
+
+
+@pytest.mark.parametrize("function", COUNTERS, ids=lambda f: f.__name__)
+def test_a_counter_needs_one_capture(function):
+    o, run = Plain(), oxyfuel.compile(function)
+    for _ in range(12):
+        run(tensor(), o)
+    assert oxyfuel.stats()["recompiles"] == 0
+
+
+def test_a_module_that_counts():
+    module = Counting()
+    run = oxyfuel.compile(module, fullgraph=True)
+    for _ in range(20):
+        run(tensor())
+    assert (module.calls, module.seconds) == (20, 5.5)
+    assert oxyfuel.stats()["recompiles"] == 0
+
+
+def test_a_counter_in_a_cell():
+    assert str(count_in_a_cell(oxyfuel.compile)) == str(count_in_a_cell(lambda f: f))
+    assert oxyfuel.stats()["recompiles"] == 0
+
+
+def test_what_a_set_gives_away():
+    def f(x, names):
+        return x, names.pop(), names.pop(), sorted(names)
+
+    run = oxyfuel.compile(f)
+    makers = (
+        lambda: {3, 1, 2, 40},
+        lambda: {3, 1, 2, 40},
+        lambda: {f"n{i}" for i in range(6)},
+        lambda: {5},
+        lambda: set(),
+    )
+
+    def after_pops():
+        names = set(range(20))
+        for _ in range(7):
+            names.pop()
+        return names | {100}
+
+    def moved_finger():
+        names = {3, 1, 2, 40}
+        names.add(names.pop())
+        return names
+
+    for make in (*makers, after_pops, moved_finger, moved_finger):
+        sets = [make(), make()]
+        results = [outcome(call, f, (tensor(), s), {}) for call, s in zip((f, run), sets)]
+        assert not outcome_differences(*results)
+        assert list(sets[0]) == list(sets[1])
+        assert [sets[0].pop() for _ in sets[0].copy()] == [sets[1].pop() for _ in sets[1].copy()]

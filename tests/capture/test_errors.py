@@ -392,6 +392,63 @@ def test_reset_while_others_call():
     assert not errors, errors[0]
 
 
+# -------------------------------------------------------------------------------------- errors of graphs that are running
+
+
+def row(x, index):
+    return x[index]
+
+
+def wrong_row(x, index):
+    y = x + 1
+    return row(y, index)
+
+
+def wrong_row_in_no_grad(x, index):
+    with torch.enable_grad(), torch.autocast("cpu"):
+        return row(x, index)
+
+
+def wrong_row_after_a_write(x, index):
+    x.add_(1)
+    y = row(x, index)
+    return y
+
+
+def wrong_row_after_effects(x, index, log=[]):  # noqa: B006
+    log.append(len(log))
+    noise = torch.rand(3)
+    z = row(x, index)
+    return z + noise
+
+
+def run_by_torch(gm, example_inputs):
+    return gm.forward
+
+
+@pytest.mark.parametrize("backend", ["native", "eager", "aot_eager", run_by_torch], ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [wrong_row, wrong_row_in_no_grad, wrong_row_after_a_write, wrong_row_after_effects],
+    ids=lambda f: f.__name__,
+)
+def test_a_graph_that_raises(function, backend):
+    good, bad = torch.tensor([0, 1]), torch.tensor([0, 7])
+    compiled = oxyfuel.compile(function, backend=backend)
+    found = []
+    for run in (function, compiled):
+        x = X.clone()
+        torch.manual_seed(3)
+        run(x, good)
+        error, message, lines = raised_by(lambda run=run, x=x: run(x, bad))
+        found.append((error, message, lines, x.tolist(), state_of_torch()))
+        if function is wrong_row_after_effects:
+            log = function.__defaults__[0]
+            found[-1] = (*found[-1][:4], None if backend is run_by_torch else list(log))
+            log.clear()
+    assert found[0] == found[1]
+
+
 # --------------------------------------------------------------------------------------------------- the state of torch
 
 

@@ -238,7 +238,7 @@ class World:
         g.add(K.Equals, t.cell_contents(t.closure(f, 0)), 1)
         g.add(K.Equals, t.default(f, 0), 2)
         g.add(K.Equals, t.kw_default(f, "b"), 3)
-        g.add(K.IdIs, t.attribute(f, "__code__"), self.f.__code__)
+        g.add(K.IdIs, t.code(f), self.f.__code__)
         g.add(K.Equals, t.dict_item(table, "a"), 1)
         g.add(K.Equals, t.dict_item(table, 2), "two")
         pinned = t.pinned(GLOBALS, "G")
@@ -772,3 +772,31 @@ def test_a_program_lets_go_of_what_it_pins():
     del module, t, g, p
     gc.collect()
     assert ref() is None
+
+
+def test_the_code_of_a_function_that_is_held():
+    def f():
+        return 1
+
+    t, g = SourceTable(), GuardSet()
+    first, second = f.__code__, f.__code__.replace(co_name="g")
+    g.add(K.IdIs, t.code(t.pinned(f, "f")), first)
+    p = GuardProgram(t, g)
+    found = []
+    for code in (first, first, second, second, first, first, second):
+        f.__code__ = code
+        found += [p.check(()) is not None, p.check_fully(()) is not None]
+    assert found == [True] * 4 + [False] * 4 + [True] * 4 + [False] * 2
+
+
+def test_what_a_set_gives_away_next():
+    for size in (1, 4, 50):
+        items = set(range(0, 7 * size, 7))
+        while items:
+            t, g = SourceTable(), GuardSet()
+            source = t.next_popped(t.local(0, "s"))
+            g.add(K.TypeIs, source, int)
+            p = GuardProgram(t, g, [source])
+            (taken,) = p.check((items,))
+            assert taken == items.pop()
+        assert p.check((items,)) is None

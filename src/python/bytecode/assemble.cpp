@@ -68,18 +68,12 @@ PyCodeObject* assemble(const Bytecode& bytecode, PyCodeObject* like) {
   Reference cells(PyCode_GetCellvars(like));
   Reference frees(PyCode_GetFreevars(like));
   if (!variables || !cells || !frees) return nullptr;
-  CodeShape shape;
+  CodeShape shape = CodeShape::like(like, cells.get(), frees.get());
   shape.arguments = like->co_argcount;
   shape.positional_only = like->co_posonlyargcount;
   shape.keyword_only = like->co_kwonlyargcount;
-  shape.flags = like->co_flags;
   shape.constants = like->co_consts;
-  shape.names = like->co_names;
   shape.variables = variables.get();
-  shape.cell_variables = cells.get();
-  shape.free_variables = frees.get();
-  shape.name = like->co_name;
-  shape.qualified_name = like->co_qualname;
   return make_code(bytecode, shape, like);
 }
 

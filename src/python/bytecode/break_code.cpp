@@ -164,16 +164,11 @@ class BreakCode {
     Reference variables = all_variables(), constants = writer.constants();
     Reference cells(PyCode_GetCellvars(code_)), frees(PyCode_GetFreevars(code_));
     if (!variables || !constants || !cells || !frees) return nullptr;
-    CodeShape shape;
+    CodeShape shape = CodeShape::like(code_, cells.get(), frees.get());
     shape.arguments = parameters_ + 1;
-    shape.flags = code_->co_flags & ~(CO_VARARGS | CO_VARKEYWORDS);
+    shape.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
     shape.constants = constants.get();
-    shape.names = code_->co_names;
     shape.variables = variables.get();
-    shape.cell_variables = cells.get();
-    shape.free_variables = frees.get();
-    shape.name = code_->co_name;
-    shape.qualified_name = code_->co_qualname;
     return make_code(writer.builder.code, shape, code_);
   }
 

@@ -16,6 +16,18 @@ struct CodeShape {
   PyObject* free_variables = nullptr;
   PyObject* name = nullptr;
   PyObject* qualified_name = nullptr;
+
+  // The names and flags of `code`, with these cells and free variables of its.
+  static CodeShape like(PyCodeObject* code, PyObject* cells, PyObject* frees) {
+    CodeShape shape;
+    shape.flags = code->co_flags;
+    shape.names = code->co_names;
+    shape.cell_variables = cells;
+    shape.free_variables = frees;
+    shape.name = code->co_name;
+    shape.qualified_name = code->co_qualname;
+    return shape;
+  }
 };
 
 // File name and first line are `like`'s. A new reference, nullptr with an exception set.

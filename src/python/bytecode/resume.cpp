@@ -107,14 +107,11 @@ PyCodeObject* ResumeLayout::make(const Bytecode& bytecode, const std::string& na
   Reference variables = to_tuple(variables_), frees = to_tuple(frees_), cells = to_tuple(cells_);
   Reference name_object(PyUnicode_FromString(name.c_str()));
   if (!variables || !frees || !cells || !name_object) return nullptr;
-  CodeShape shape;
+  CodeShape shape = CodeShape::like(code_, cells.get(), frees.get());
   shape.arguments = arguments_;
-  shape.flags = code_->co_flags & ~(CO_VARARGS | CO_VARKEYWORDS);
+  shape.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
   shape.constants = constants;
-  shape.names = code_->co_names;
   shape.variables = variables.get();
-  shape.cell_variables = cells.get();
-  shape.free_variables = frees.get();
   shape.name = shape.qualified_name = name_object.get();
   return make_code(bytecode, shape, code_);
 }

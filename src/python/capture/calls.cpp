@@ -61,6 +61,31 @@ bool is_pure(const std::string& module, const std::string& name) {
   return modules.contains(module) || (module == "builtins" && builtins.contains(name));
 }
 
+// Methods of containers that put their arguments in, or look for them, and do not take them apart.
+bool keeps_arguments(const std::string& name) {
+  static const std::set<std::string> names = {"append",     "appendleft", "insert", "add",
+                                              "setdefault", "get",        "pop",    "__setitem__"};
+  return names.contains(name);
+}
+
+// Types whose first act is to take all items of what they are given.
+bool takes_all(py::handle type) {
+  static const std::set<std::string> names = {"frozenset",
+                                              "dict",
+                                              "bytes",
+                                              "bytearray",
+                                              "collections.deque",
+                                              "collections.OrderedDict",
+                                              "collections.defaultdict",
+                                              "itertools.product",
+                                              "itertools.permutations",
+                                              "itertools.combinations",
+                                              "itertools.combinations_with_replacement"};
+  static const py::object& counter =
+      *new py::object(py::module_::import("collections").attr("Counter"));
+  return type.is(counter) || names.contains(reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
+}
+
 bool reads_frame(const std::string& module, const std::string& name) {
   static const std::set<std::string> builtins = {"locals", "vars", "dir", "eval", "exec"};
   return (module == "builtins" && builtins.contains(name)) ||
@@ -73,6 +98,12 @@ bool asks_for_break(PyFunctionObject* f) {
          f->func_module != nullptr &&
          (PyUnicode_CompareWithASCIIString(f->func_module, "oxyfuel.api") == 0 ||
           PyUnicode_CompareWithASCIIString(f->func_module, "torch._dynamo.decorators") == 0);
+}
+
+// TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
+bool is_bookkeeping_of_dynamo(PyFunctionObject* f) {
+  return PyUnicode_CompareWithASCIIString(f->func_name, "tag") == 0 && f->func_module != nullptr &&
+         PyUnicode_CompareWithASCIIString(f->func_module, "torch._dynamo.mutation_guard") == 0;
 }
 
 }  // namespace
@@ -116,7 +147,7 @@ void Tracer::require_plain(py::handle o, py::handle callable) {
     throw Break(BreakId::builtin_on_existing,
                 cat(name_of(callable), " with a ", Py_TYPE(p)->tp_name));
   };
-  if (exists(o) || is_tensor_object(p) || generators_.contains(p)) refuse();
+  if (exists(o) || is_tensor_object(p) || lazy(o)) refuse();
   if (PyTuple_Check(p) || PyList_Check(p)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
       require_plain(PySequence_Fast_GET_ITEM(p, i), callable);
@@ -129,9 +160,13 @@ void Tracer::require_plain(py::handle o, py::handle callable) {
 
 py::object Tracer::call_real(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   py::tuple positional(args.size());
-  for (size_t i = 0; i < args.size(); i++) positional[i] = args[i];
+  auto check = [&](const py::object& a) {  // of a lazy iterator C code would see an empty one
+    if (!lazies_.empty() && lazy(a) && !keeps_arguments(name_of(callable)))
+      throw Break(BreakId::builtin_call, cat(name_of(callable), " with a generator"));
+  };
+  for (size_t i = 0; i < args.size(); i++) check(args[i]), positional[i] = args[i];
   py::dict named;
-  for (const auto& [key, value] : kwargs) named[key] = value;
+  for (const auto& [key, value] : kwargs) check(value), named[key] = value;
   py::object out = steal(
       PyObject_Call(callable.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
   if (is_tensor_object(out.ptr()) && !is_tensor(out))
@@ -269,6 +304,8 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");
+  if (is_bookkeeping_of_dynamo(f)) return py::none();
+  guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   const bool direct = std::exchange(direct_, false);
   auto frame = std::make_unique<TracedFrame>();
@@ -277,14 +314,7 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
   frame->bytecode = bytecode_of(code);
   frame->fast = bind_arguments(function, std::move(args), std::move(kwargs));
   if (code->co_flags & CO_GENERATOR) {
-    TracedFrame* raw = frame.release();
-    py::object capsule = steal(PyCapsule_New(raw, nullptr, [](PyObject* c) {
-      delete static_cast<TracedFrame*>(PyCapsule_GetPointer(c, nullptr));
-    }));
-    py::object stand_in = builtin("object")();
-    held_.push_back(stand_in);
-    generators_[stand_in.ptr()] = capsule;
-    return stand_in;
+    return make_generator(std::move(frame));
   }
   direct_ = direct;
   return interpret(*frame);
@@ -294,10 +324,11 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
 
 py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
-  const bool iterates = t == &PyEnum_Type || t == &PyZip_Type || t == &PyList_Type ||
-                        t == &PyTuple_Type || t == &PySet_Type;
+  if (auto done = call_lazy_type(type, args, kwargs)) return *done;
+  const bool iterates = t == &PyList_Type || t == &PyTuple_Type || t == &PySet_Type;
+  const bool consumes = iterates || takes_all(type);
   for (auto& a : args)
-    if (generators_.contains(a.ptr()) || (iterates && is_tensor(a))) a = list_of(a);
+    if ((consumes && lazy(a)) || (iterates && is_tensor(a))) a = list_of(a);
   const bool heap = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   const std::string module = module_of(type);
@@ -370,8 +401,12 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
                        std::move(kwargs));
   }
   py::object self = steal(PyObject_GetAttr(p, names().self_));
-  for (auto& a : args)
-    if (generators_.contains(a.ptr())) a = list_of(a);
+  if (LazyIterator* l = lazy(self)) return call_lazy_method(*l, name, args);
+  if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
+    return make_chain(args[0]);
+  if (!keeps_arguments(name))
+    for (auto& a : args)
+      if (lazy(a)) a = list_of(a);
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
     for (size_t i = 1; i < args.size(); i++)
@@ -387,6 +422,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       if (exists(a)) a = contents(a);
       require_plain(a, callable);
     }
+    for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);
   }
   if (PyType_Check(self.ptr())) {
@@ -430,10 +466,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());
-  static const std::set<std::string> keeping = {
-      "append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__"};
   for (auto& a : args) {
-    if (!keeping.contains(name)) a = deep_contents(a);
+    if (!keeps_arguments(name)) a = deep_contents(a);
     if (text) require_plain(a, callable);
   }
   const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
@@ -442,224 +476,6 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
                           (PyExceptionInstance_Check(self.ptr()) && name == "__init__");
   if (!known_self) throw Break(BreakId::builtin_call, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
   return call_real(target, args, kwargs);
-}
-
-// What has a meaning of its own for the interpreter.
-std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& args,
-                                               Keywords& kwargs) {
-  enum Special {
-    IsInstance,
-    Type,
-    Len,
-    GetAttr,
-    HasAttr,
-    SetAttr,
-    DelAttr,
-    Sorted,
-    Reduce,
-    Accumulate,
-    Iter,
-    Next,
-    Any,
-    All,
-    Sum,
-    Map,
-    Filter,
-    Bool,
-    Int,
-    Float,
-    Super,
-    Callable,
-    Signature,
-    True_,
-    False_
-  };
-  static const std::unordered_map<PyObject*, Special>& specials = *[] {
-    auto* m = new std::unordered_map<PyObject*, Special>();
-    auto add = [&](const py::object& o, Special s) { m->emplace(o.inc_ref().ptr(), s); };
-    add(builtin("isinstance"), IsInstance), add(builtin("type"), Type), add(builtin("len"), Len);
-    add(builtin("getattr"), GetAttr), add(builtin("hasattr"), HasAttr);
-    add(builtin("delattr"), DelAttr), add(builtin("sorted"), Sorted);
-    add(builtin("setattr"), SetAttr), add(builtin("iter"), Iter), add(builtin("next"), Next);
-    add(builtin("any"), Any), add(builtin("all"), All), add(builtin("sum"), Sum);
-    add(builtin("map"), Map), add(builtin("filter"), Filter), add(builtin("bool"), Bool);
-    add(builtin("int"), Int), add(builtin("float"), Float), add(builtin("super"), Super);
-    add(builtin("callable"), Callable);
-    add(py::module_::import("inspect").attr("signature"), Signature);
-    add(py::module_::import("functools").attr("reduce"), Reduce);
-    add(py::module_::import("itertools").attr("accumulate"), Accumulate);
-    py::module_ torch = py::module_::import("torch");
-    add(torch.attr("compiler").attr("is_compiling"), True_);
-    add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
-    add(torch.attr("jit").attr("is_scripting"), False_);
-    add(torch.attr("jit").attr("is_tracing"), False_);
-    for (const char* name :
-         {"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"})
-      add(torch.attr("overrides").attr(name), False_);
-    return m;
-  }();
-  auto it = specials.find(callable.ptr());
-  if (it == specials.end()) return std::nullopt;
-  auto real = [&](const py::object& o) {
-    Known* k = known(o);
-    return k && k->value && k->original ? k->original : o;
-  };
-  switch (it->second) {
-    case True_:
-      return py::bool_(true);
-    case False_:
-      return py::bool_(false);
-    case IsInstance: {
-      if (args.size() != 2) type_error("isinstance expected 2 arguments");
-      const int yes = PyObject_IsInstance(real(args[0]).ptr(), args[1].ptr());
-      if (yes < 0) throw py::error_already_set();
-      return py::bool_(yes == 1);
-    }
-    case Type:
-      if (args.size() != 1) return std::nullopt;
-      return type_of(args[0]);
-    case Len: {
-      if (args.size() != 1) return std::nullopt;
-      if (is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
-      PyObject* own = _PyType_Lookup(Py_TYPE(args[0].ptr()), names().len_);
-      if (own != nullptr && PyFunction_Check(own)) return call(own, {args[0]});
-      if (exists(args[0]) && PyDict_Check(args[0].ptr()) && !known(args[0])->writes) {
-        guard(GuardKind::Length, known(args[0])->source, {}, PyDict_Size(args[0].ptr()));
-        return py::int_(PyDict_Size(args[0].ptr()));
-      }
-      return call_real(callable, {contents(args[0])}, {});
-    }
-    case GetAttr:
-      if (args.size() == 3) {
-        try {
-          return load_attr(args[0], args[1]);
-        } catch (py::error_already_set& e) {
-          if (!e.matches(PyExc_AttributeError)) throw;
-          return args[2];
-        }
-      }
-      if (args.size() != 2) type_error("getattr expected 2 or 3 arguments");
-      return load_attr(args[0], args[1]);
-    case HasAttr:
-      if (args.size() != 2) type_error("hasattr expected 2 arguments");
-      try {
-        load_attr(args[0], args[1]);
-        return py::bool_(true);
-      } catch (py::error_already_set& e) {
-        if (!e.matches(PyExc_AttributeError)) throw;
-        return py::bool_(false);
-      }
-    case SetAttr:
-      if (args.size() != 3) type_error("setattr expected 3 arguments");
-      store_attr(args[0], args[1], args[2]);
-      return py::none();
-    case DelAttr:
-      if (args.size() != 2) type_error("delattr expected 2 arguments");
-      store_attr(args[0], args[1], {});
-      return py::none();
-    case Sorted: {
-      if (args.size() != 1) type_error("sorted expected 1 argument");
-      py::object list = list_of(args[0]);
-      sort(list, kwargs);
-      return list;
-    }
-    case Reduce: {
-      py::object iterator = iterate(args.at(1));
-      py::object total = args.size() > 2 ? args[2] : iter_next(iterator);
-      if (!total) type_error("reduce() of empty iterable with no initial value");
-      while (py::object item = iter_next(iterator)) total = call(args[0], {total, item});
-      return total;
-    }
-    case Accumulate: {
-      if (!kwargs.empty() || args.empty()) throw Break(BreakId::builtin_call, "accumulate");
-      static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
-      const py::object function = args.size() > 1 && !args[1].is_none() ? args[1] : add;
-      py::list totals;
-      py::object iterator = iterate(args[0]), total;
-      while (py::object item = iter_next(iterator)) {
-        total = !total             ? item
-                : function.is(add) ? operate(add, {total, item})
-                                   : call(function, {total, item});
-        totals.append(total);
-      }
-      return steal(PyObject_GetIter(totals.ptr()));
-    }
-    case Iter:
-      if (args.size() != 1) return std::nullopt;
-      return iterate(args[0]);
-    case Next:
-      if (args.empty()) return std::nullopt;
-      if (py::object item = iter_next(args[0])) return item;
-      if (args.size() > 1) return args[1];
-      PyErr_SetNone(PyExc_StopIteration);
-      throw py::error_already_set();
-    case Any:
-    case All: {
-      const bool stop = it->second == Any;
-      py::object iterator = iterate(args.at(0));
-      while (py::object item = iter_next(iterator))
-        if (truth(item) == stop) return py::bool_(stop);
-      return py::bool_(!stop);
-    }
-    case Sum: {
-      static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
-      py::object total = args.size() > 1      ? args[1]
-                         : kwargs.size() == 1 ? kwargs[0].second
-                                              : py::int_(0);
-      py::object iterator = iterate(args.at(0));
-      while (py::object item = iter_next(iterator)) total = operate(add, {total, item});
-      return total;
-    }
-    case Map: {
-      std::vector<py::object> iterators;
-      for (size_t i = 1; i < args.size(); i++) iterators.push_back(iterate(args[i]));
-      py::list out;
-      for (bool more = !iterators.empty(); more;) {
-        Arguments items;
-        for (auto& iterator : iterators) {
-          py::object item = iter_next(iterator);
-          more = more && item;
-          if (!more) break;
-          items.push_back(item);
-        }
-        if (more) out.append(call(args[0], items));
-      }
-      return steal(PyObject_GetIter(out.ptr()));
-    }
-    case Filter: {
-      py::list out;
-      py::object iterator = iterate(args.at(1));
-      while (py::object item = iter_next(iterator))
-        if (truth(args[0].is_none() ? item : call(args[0], {item}))) out.append(item);
-      return steal(PyObject_GetIter(out.ptr()));
-    }
-    case Callable:
-      return py::bool_(PyCallable_Check(args.at(0).ptr()) != 0);
-    case Signature:  // of a function or method: its code and defaults, which are guarded by identity
-      if (args.size() != 1 || !(PyFunction_Check(args[0].ptr()) || PyMethod_Check(args[0].ptr())))
-        return std::nullopt;
-      return call_real(callable, args, kwargs);
-    case Bool:
-      return py::bool_(!args.empty() && truth(args[0]));
-    case Int:
-    case Float:
-      if (!args.empty() && is_tensor(args[0]))
-        throw Break(BreakId::data_dependent, "a number made of a tensor");
-      return std::nullopt;
-    case Super: {
-      if (!args.empty() || frames_.empty()) return std::nullopt;
-      TracedFrame& f = *frames_.back();
-      for (int i = 0; i < f.code->co_nlocalsplus; i++) {
-        PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
-        if (!is_name(name, names().class_) || !PyCell_Check(f.fast[i].ptr())) continue;
-        py::object self = f.fast[0];
-        if (PyCell_Check(self.ptr())) self = borrow(PyCell_GET(self.ptr()));
-        return call_real(callable, {borrow(PyCell_GET(f.fast[i].ptr())), self}, {});
-      }
-      throw Break(BreakId::builtin_call, "super() without a class");
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace oxy::python

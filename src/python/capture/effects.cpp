@@ -3,6 +3,7 @@
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/set_order.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -71,7 +72,7 @@ py::object Tracer::written(py::handle dict, py::handle key) {
   const Writes* w = known(dict)->writes.get();
   if (w == nullptr) return {};
   PyObject* found = PyDict_GetItemWithError(w->items.ptr(), key.ptr());
-  if (found != nullptr) return borrow(found);
+  if (found != nullptr) return takes_unread_ ? borrow(found) : read(borrow(found));
   if (PyErr_Occurred()) throw py::error_already_set();
   return w->cleared ? missing() : py::object();
 }
@@ -103,15 +104,16 @@ bool Tracer::dict_has(py::handle dict, py::handle key) {
 
 void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
   check_key(key);
+  const py::object held = known(dict)->shadow ? read(borrow(value.ptr())) : borrow(value.ptr());
   Writes& w = writes_of(dict);
   PyObject* before = PyDict_GetItemWithError(w.items.ptr(), key.ptr());
   if (before == missing().ptr()) {  // deleted: it comes last now
     check(PyDict_DelItem(w.items.ptr(), key.ptr()));
     w.moved.add(key);
   }
-  check(PyDict_SetItem(w.items.ptr(), key.ptr(), value.ptr()));
+  check(PyDict_SetItem(w.items.ptr(), key.ptr(), held.ptr()));
   if (known(dict)->shadow)
-    check(PyObject_SetItem(known(dict)->shadow.ptr(), key.ptr(), value.ptr()));
+    check(PyObject_SetItem(known(dict)->shadow.ptr(), key.ptr(), held.ptr()));
 }
 
 // Of a key that is there.
@@ -297,10 +299,25 @@ void Tracer::set_put(py::handle set, py::handle item, bool in) {
   if (!is_plain_key(item.ptr()))
     throw Break(BreakId::side_effect,
                 cat("a set with an item of type ", Py_TYPE(item.ptr())->tp_name));
-  writes_of(set).done.append(py::make_tuple(in, item));
+  writes_of(set).done.append(py::make_tuple(static_cast<int>(in ? kPut : kDiscarded), item));
   const py::object& shadow = known(set)->shadow;
   if (shadow)
     check(in ? PySet_Add(shadow.ptr(), item.ptr()) : PySet_Discard(shadow.ptr(), item.ptr()));
+}
+
+// The order in which items come is guarded, and so is the first one.
+py::object Tracer::pop_from_set(py::handle set) {
+  py::object shadow = contents(set);
+  Writes& w = writes_of(set);
+  for (py::handle change : w.done)
+    if (change.cast<std::pair<int, py::object>>().first != kPopped)
+      throw Break(BreakId::side_effect, "set.pop behind another change of the set");
+  py::object item = borrow(next_popped(set.ptr(), static_cast<Py_ssize_t>(w.done.size())));
+  if (!item) key_error(py::str("pop from an empty set"));
+  if (w.done.empty()) guard(GuardKind::Equals, sources.next_popped(known(set)->source), item);
+  w.done.append(py::make_tuple(static_cast<int>(kPopped), item));
+  check(PySet_Discard(shadow.ptr(), item.ptr()));
+  return item;
 }
 
 std::optional<py::object> Tracer::set_method(py::handle set, const std::string& name,
@@ -314,6 +331,7 @@ std::optional<py::object> Tracer::set_method(py::handle set, const std::string& 
                                                  "__ixor__"};
   if ((name == "add" || name == "discard") && args.size() == 1)
     return set_put(set, args[0], name == "add"), py::none();
+  if (name == "pop" && args.empty()) return pop_from_set(set);
   if (name == "update" || name == "__ior__") {
     for (const auto& a : args)
       for (py::handle item : list_of(a)) set_put(set, item, true);
@@ -361,7 +379,7 @@ py::object Tracer::read_cell(py::handle cell) {
 
 void Tracer::write_cell(py::handle cell, py::handle value) {
   if (!exists(cell))
-    check(PyCell_Set(cell.ptr(), value.ptr()));
+    check(PyCell_Set(cell.ptr(), value ? read(borrow(value.ptr())).ptr() : nullptr));
   else
     write_attribute(cell, py::str("cell_contents"), value);
 }
@@ -413,8 +431,7 @@ void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
       throw py::error_already_set();
     }
   }
-  if (PyObject* own = PyDict_GetItemWithError(t->tp_dict, name.ptr()))
-    guard(GuardKind::IdIs, sources.type_attribute(sources.pinned(type, t->tp_name), name), own);
+  if (PyDict_GetItemWithError(t->tp_dict, name.ptr()) != nullptr) type_member(t, name);
   write_attribute(type, name, value);
 }
 
@@ -440,7 +457,9 @@ void Tracer::guard_distinct() {
     for (const py::object& key : asked[dict])
       if (!key || w.cleared || has_item(w.items, key)) return true;
     for (auto [key, value] : w.items)
-      if (by_source_.contains(sources.dict_item(dict, key))) return true;
+      if (const SourceId item = sources.dict_item(dict, key);
+          by_source_.contains(item) || loaded_.contains(item))
+        return true;
     return false;
   };
   for (const py::object& w : written_) {

@@ -20,10 +20,11 @@ std::vector<size_t> Tracer::places_to_stop() const {
 void Tracer::stop() {
   std::vector<py::object> values;
   for (const TracedFrame* f : frames_) {
-    LeftFrame frame{f->function, f->code, f->bytecode, static_cast<int>(f->next), {}};
+    LeftFrame frame{f->function, f->code, f->bytecode, static_cast<int>(f->next), {}, {}};
     if (f != frames_.back()) frame.index--;  // it is in its call
     const int first = group_of(*f->bytecode, frame.index).first;
-    const std::vector<bool> live = live_locals(*f->bytecode, f->code)[static_cast<size_t>(first)];
+    frame.live = live_locals(*f->bytecode, f->code);
+    const std::vector<bool>& live = frame.live[static_cast<size_t>(first)];
     for (const py::object& o : f->stack) {
       frame.state.null_on_stack.push_back(!o);
       if (o) values.push_back(o);

@@ -16,6 +16,7 @@ namespace py = pybind11;
   X(dict)                    \
   X(enter)                   \
   X(exit)                    \
+  X(get)                     \
   X(getattr)                 \
   X(getattribute) X(getitem) X(init) X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
 

@@ -27,18 +27,6 @@ py::object type_object(py::handle o) {
   throw py::error_already_set();
 }
 
-// As a property: Enum.value.
-bool is_enum_property(PyObject* descriptor) {
-  static const py::object& type = *new py::object(py::module_::import("enum").attr("property"));
-  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) == type.ptr() &&
-         !py::handle(descriptor).attr("fget").is_none();
-}
-
-std::string str(py::handle o) {
-  // PyObject_Str would run the handlers of signals.
-  return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
-}
-
 }  // namespace
 
 bool is_callable_constant(PyObject* p) {
@@ -89,8 +77,10 @@ SourceId Tracer::source_of(py::handle existing) {
 }
 
 py::object Tracer::wrap(py::handle real, SourceId source) {
+  const bool takes_unread = std::exchange(takes_unread_, false);
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
+  if (takes_unread && is_number(p)) return unread_number(real, source);
   py::object out = borrow(p);
   if (is_tensor_object(p)) {
     out = wrap_tensor(real, source);
@@ -100,7 +90,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     out = wrap_bound(real, source);
   } else if (PyFunction_Check(p) && is_made_anew(real, source)) {
     wrap_function(real, source);
-  } else if (is_callable_constant(p) || is_singleton(real)) {
+  } else if (is_callable_constant(p) || is_singleton(real) || PyCode_Check(p)) {
     guard(GuardKind::IdIs, source, real);
   } else if (PyTuple_Check(p)) {
     out = wrap_tuple(real, source);
@@ -121,6 +111,9 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
   by_source_.emplace(source, out);
   return out;
 }
+
+// Python's own int or float, but no bool.
+bool is_number(PyObject* p) { return PyLong_CheckExact(p) || PyFloat_CheckExact(p); }
 
 // A method with its object: another one with the wrapped object.
 py::object Tracer::wrap_bound(py::handle real, SourceId source) {
@@ -151,7 +144,7 @@ bool Tracer::is_made_anew(py::handle function, SourceId source) const {
 void Tracer::wrap_function(py::handle real, SourceId source) {
   auto* f = reinterpret_cast<PyFunctionObject*>(real.ptr());
   guard(GuardKind::TypeIs, source, type_object(real));
-  guard(GuardKind::IdIs, sources.attribute(source, py::str("__code__")), f->func_code);
+  guard(GuardKind::IdIs, sources.code(source), f->func_code);
   guard(GuardKind::IdIs, sources.attribute(source, py::str("__globals__")), f->func_globals);
   for (const auto& [name, held] : {std::pair("__defaults__", f->func_defaults),
                                    std::pair("__kwdefaults__", f->func_kwdefaults)}) {
@@ -268,7 +261,7 @@ py::object Tracer::dict_items(py::handle o) {
     if ((value.is(missing()) || w->moved.contains(key)) && items.contains(key))
       items.attr("pop")(key);
   for (auto [key, value] : w->items)
-    if (!value.is(missing())) items[key] = value;
+    if (!value.is(missing())) items[key] = read(borrow(value.ptr()));
   return items;
 }
 
@@ -284,8 +277,8 @@ py::object Tracer::set_items(py::handle o) {
   guard(GuardKind::Keys, known(o)->source, py::tuple(items));
   if (const Writes* w = known(o)->writes.get())
     for (py::handle put : w->done) {
-      auto [in, item] = put.cast<std::pair<bool, py::object>>();
-      in ? PySet_Add(copy.ptr(), item.ptr()) : PySet_Discard(copy.ptr(), item.ptr());
+      auto [change, item] = put.cast<std::pair<int, py::object>>();
+      change == kPut ? PySet_Add(copy.ptr(), item.ptr()) : PySet_Discard(copy.ptr(), item.ptr());
     }
   return std::move(copy);
 }
@@ -344,217 +337,6 @@ py::object Tracer::type_of(py::handle o) {
   return type_object(k && k->original && k->value ? k->original : py::handle(o));
 }
 
-// ---------------------------------------------------------------------------------------------------- attributes
-
-py::object Tracer::load_attr(py::handle o, py::handle name) {
-  PyObject* p = o.ptr();
-  if (is_tensor(o)) return tensor_attr(o, name);
-  if (PyModule_Check(p)) return module_member(o, name);
-  if (PyType_Check(p)) return load_type_attr(o, name);
-  if (PyFunction_Check(p)) return function_attr(o, name);
-  if (is_constant(p) || Py_TYPE(p) == &PySuper_Type || PyMethod_Check(p) || PyCFunction_Check(p))
-    return steal(PyObject_GetAttr(p, name.ptr()));
-  return load_instance_attr(o, name);
-}
-
-py::object Tracer::function_attr(py::handle function, py::handle name) {
-  const bool made_here = known(function) && !known(function)->source.valid();
-  const bool own =
-      _PyType_Lookup(&PyFunction_Type, name.ptr()) == nullptr || str(name) == "__dict__";
-  if (made_here || !own) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
-  py::object dict = existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
-                                  sources.instance_dict(function_source(function, "F")));
-  if (str(name) == "__dict__") return dict;
-  if (py::object found = dict_get(dict, name)) return found;
-  raise(PyExc_AttributeError, cat("'function' object has no attribute '", str(name), "'"));
-}
-
-py::object Tracer::module_dict(py::handle module) {
-  auto pinned = sources.find_pinned(module);
-  if (!pinned) pinned = sources.pinned(module, str(module.attr("__name__")));
-  return existing_dict(module.attr("__dict__"), sources.instance_dict(*pinned));
-}
-
-py::object Tracer::module_member(py::handle module, py::handle name) {
-  py::object members = module_dict(module);
-  if (py::object o = written(members, name); o && !o.is(missing())) return o;
-  if (PyDict_Contains(members.ptr(), name.ptr()) == 1)
-    if (py::object found = dict_get(members, name)) return found;
-  py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
-  if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
-    throw Break(BreakId::attribute_protocol, cat("the module attribute ", str(name)));
-  return found;
-}
-
-py::object Tracer::load_type_attr(py::handle type, py::handle name) {
-  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
-  PyObject* raw = lookup(t, name);
-  if (raw != nullptr && is_written_on(t, name)) {
-    if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw)) return borrow(raw);
-    throw Break(BreakId::attribute_protocol, cat(t->tp_name, ".", str(name)));
-  }
-  if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
-  const SourceId source = sources.type_attribute(sources.pinned(type, t->tp_name), name);
-  if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
-    guard(GuardKind::IdIs, source, raw);
-    return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
-  }
-  if (PyFunction_Check(raw) || Py_TYPE(raw)->tp_descr_get == nullptr) return wrap(raw, source);
-  return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
-}
-
-py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
-  PyObject* p = d.ptr();
-  if (Py_TYPE(p) == &PyStaticMethod_Type) return py::object(d.attr("__func__"));
-  if (Py_TYPE(p) == &PyClassMethod_Type)
-    return steal(PyMethod_New(py::object(d.attr("__func__")).ptr(), (PyObject*)type));
-  if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
-  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
-    return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
-  if (Py_TYPE(p)->tp_descr_get == nullptr) return borrow(p);
-  throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
-}
-
-// The __dict__ of an object that may have been there before.
-py::object Tracer::instance_dict(py::handle o) {
-  py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
-  return exists(o) ? existing_dict(dict, sources.instance_dict(known(o)->source)) : dict;
-}
-
-py::object Tracer::existing_dict(py::handle dict, SourceId source) {
-  Known& k = known_[dict.ptr()];
-  if (!k.source.valid()) {
-    k.source = source;
-    held_.push_back(borrow(dict.ptr()));
-  }
-  return borrow(dict.ptr());
-}
-
-py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generic) {
-  PyObject* p = o.ptr();
-  PyTypeObject* type = Py_TYPE(p);
-  const bool old = exists(o);
-  if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
-    return call(own, {borrow(p), borrow(name.ptr())});
-  if (is_name(name, names().class_)) return type_object(o);
-  if (!old && type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
-    return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
-  SourceId source = old ? known(o)->source : SourceId();
-  py::object pinned = type_object(o);
-  const SourceId on_type = sources.type_attribute(sources.pinned(pinned, type->tp_name), name);
-  PyObject* descriptor = lookup(type, name);
-  const bool written_on_type = is_written_on(type, name);
-  if (descriptor != nullptr) {
-    if (!is_constant(descriptor) && !written_on_type) guard(GuardKind::IdIs, on_type, descriptor);
-    if (Py_TYPE(descriptor) == &PyProperty_Type || is_enum_property(descriptor)) {
-      py::object getter = py::handle(descriptor).attr("fget");
-      return call(getter, {borrow(p)});
-    }
-    // A field of a namedtuple, whose items are wrapped.
-    if (PyTuple_Check(p) &&
-        std::string(Py_TYPE(descriptor)->tp_name) == "_collections._tuplegetter")
-      return steal(PyObject_GenericGetAttr(p, name.ptr()));
-    if (Py_TYPE(descriptor)->tp_descr_set != nullptr) {
-      if (old && is_name(name, names().dict_)) {
-        py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
-        return wrap(dict, sources.instance_dict(source));
-      }
-      if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
-        throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
-      if (py::object o = old ? written(py::handle(p), name) : py::object()) {
-        if (!o.is(missing())) return o;
-        raise(PyExc_AttributeError, str(name));
-      }
-      py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
-      return old ? wrap(value, sources.attribute(source, name)) : value;
-    }
-  } else if (!written_on_type) {
-    guard(GuardKind::Missing, on_type);
-  }
-  if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
-    py::object dict = instance_dict(o);
-    if (py::object found = dict_get(dict, name)) return found;
-  }
-  if (descriptor != nullptr) {
-    if (written_on_type && Py_TYPE(descriptor)->tp_descr_get == nullptr) return borrow(descriptor);
-    if (is_constant(descriptor)) return wrap(descriptor, on_type);
-    if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return wrap(descriptor, on_type);
-    return bind(descriptor, o, type, name);
-  }
-  PyObject* fallback = _PyType_Lookup(type, names().getattr_);
-  if (fallback != nullptr && PyFunction_Check(fallback)) {
-    guard(GuardKind::IdIs,
-          sources.type_attribute(sources.pinned(pinned, type->tp_name), names().getattr_),
-          fallback);
-    return call(fallback, {borrow(p), borrow(name.ptr())});
-  }
-  raise(PyExc_AttributeError,
-        cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
-}
-
-// As object.__setattr__ and object.__delattr__.
-void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value) {
-  PyTypeObject* type = Py_TYPE(o.ptr());
-  PyObject* descriptor = lookup(type, name);
-  if (descriptor != nullptr && Py_TYPE(descriptor) == &PyProperty_Type) {
-    py::object setter = py::handle(descriptor).attr(value ? "fset" : "fdel");
-    if (setter.is_none()) raise(PyExc_AttributeError, cat("can't set attribute ", str(name)));
-    Arguments args{borrow(o.ptr())};
-    if (value) args.push_back(borrow(value.ptr()));
-    call(setter, args);
-    return;
-  }
-  const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
-  if (!exists(o)) {
-    if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), value.ptr()) != 0)
-      throw py::error_already_set();
-  } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_heap(type)) {
-    if (!value) load_attr(o, name);
-    write_attribute(o, name, value);
-  } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
-    if (descriptor == nullptr)
-      raise(PyExc_AttributeError,
-            cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
-    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
-  } else if (value) {
-    dict_write(instance_dict(o), name, value);
-  } else {
-    delete_member(instance_dict(o), name);
-  }
-}
-
-void Tracer::delete_member(py::handle dict, py::handle name) {
-  if (!dict_has(dict, name)) raise(PyExc_AttributeError, str(name));
-  dict_delete(dict, name);
-}
-
-void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
-  PyObject* p = o.ptr();
-  PyTypeObject* type = Py_TYPE(p);
-  if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
-  if (PyType_Check(p)) return write_type(o, name, value);
-  const bool made_function = PyFunction_Check(p) && known(o) && !known(o)->source.valid();
-  if (made_function) {
-    if (PyObject_SetAttr(p, name.ptr(), value.ptr()) != 0) throw py::error_already_set();
-    return;
-  }
-  if (PyFunction_Check(p) || PyModule_CheckExact(p)) {
-    if (_PyType_Lookup(type, name.ptr()) != nullptr)
-      throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
-    py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
-    return value ? dict_write(dict, name, value) : delete_member(dict, name);
-  }
-  static const py::str& deleter = *new py::str("__delattr__");
-  PyObject* setter = _PyType_Lookup(type, value ? names().setattr_ : deleter.ptr());
-  if (setter != nullptr && PyFunction_Check(setter)) {
-    Arguments args{borrow(p), borrow(name.ptr())};
-    if (value) args.push_back(borrow(value.ptr()));
-    call(setter, args);
-    return;
-  }
-  store_generic_attr(o, name, value);
-}
-
 // ---------------------------------------------------------------------------------------------------- protocols
 
 bool Tracer::truth(py::handle o) {
@@ -565,7 +347,7 @@ bool Tracer::truth(py::handle o) {
   if (exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))
     return PyObject_Length(contents(o).ptr()) > 0;
   for (PyObject* method : {names().bool_, names().len_}) {
-    PyObject* found = _PyType_Lookup(Py_TYPE(p), method);
+    PyObject* found = type_member(Py_TYPE(p), method);
     if (found == nullptr) continue;
     if (PyFunction_Check(found)) return truth(call(found, {borrow(p)}));
     if (exists(o))
@@ -583,8 +365,8 @@ py::object Tracer::subscript(py::handle o, py::handle key) {
       *new py::object(py::module_::import("operator").attr("getitem"));
   if (is_tensor(o)) return operate(getitem, {borrow(p), borrow(key.ptr())});
   if (is_tensor(key)) throw Break(BreakId::data_dependent, "a tensor as an index");
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().getitem_);
-  if (own != nullptr && PyFunction_Check(own)) return call(own, {borrow(p), borrow(key.ptr())});
+  if (PyObject* own = special_method(o, names().getitem_))
+    return call(own, {borrow(p), borrow(key.ptr())});
   if (exists(o) && PyDict_Check(p)) {
     if (py::object found = dict_get(o, key)) return found;
     if (PyObject* other = _PyType_Lookup(Py_TYPE(p), py::str("__missing__").ptr())) {
@@ -609,8 +391,7 @@ void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
     operate(setitem, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
     return;
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(o.ptr()), names().setitem_);
-  if (own != nullptr && PyFunction_Check(own)) {
+  if (PyObject* own = special_method(o, names().setitem_)) {
     call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
     return;
   }
@@ -627,8 +408,7 @@ void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
 }
 
 void Tracer::delete_subscript(py::handle o, py::handle key) {
-  PyObject* own = _PyType_Lookup(Py_TYPE(o.ptr()), py::str("__delitem__").ptr());
-  if (own != nullptr && PyFunction_Check(own)) {
+  if (PyObject* own = special_method(o, py::str("__delitem__"))) {
     call(own, {borrow(o.ptr()), borrow(key.ptr())});
   } else if (exists(o)) {
     Arguments args{borrow(key.ptr())};
@@ -641,14 +421,22 @@ void Tracer::delete_subscript(py::handle o, py::handle key) {
 }
 
 py::object Tracer::contains(py::handle container, py::handle item) {
-  PyObject* own = _PyType_Lookup(Py_TYPE(container.ptr()), names().contains_);
-  if (own != nullptr && PyFunction_Check(own))
+  if (PyObject* own = special_method(container, names().contains_))
     return py::bool_(truth(call(own, {borrow(container.ptr()), borrow(item.ptr())})));
   if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
   if (exists(container) && PyDict_Check(container.ptr()))
     return py::bool_(dict_has(container, item));
+  if (lazy(container) || special_method(container, names().iter_)) {
+    py::object iterator = iterate(container);
+    while (py::object found = iter_next(iterator))
+      if (found.is(item) || truth(compare(found, item, Py_EQ))) return py::bool_(true);
+    return py::bool_(false);
+  }
   py::object inside = deep_contents(container);
-  if (mentions_tensor(item) || (!PyDict_Check(inside.ptr()) && mentions_tensor(inside)))
+  // Tensors are hashed and found by their identity.
+  const bool hashes = PyDict_Check(inside.ptr()) || PyAnySet_Check(inside.ptr());
+  const bool by_identity = hashes && is_tensor(item);
+  if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside))))
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
   const int found = PySequence_Contains(inside.ptr(), item.ptr());
   if (found < 0) throw py::error_already_set();
@@ -662,53 +450,6 @@ py::object Tracer::compare(py::handle a, py::handle b, int op) {
                                          module.attr("ne"), module.attr("gt"), module.attr("ge")};
   }();
   return operate(functions.at(static_cast<size_t>(op)), {borrow(a.ptr()), borrow(b.ptr())});
-}
-
-py::object Tracer::iterate(py::handle o) {
-  PyObject* p = o.ptr();
-  if (generators_.contains(p)) return borrow(p);
-  if (is_tensor(o)) {
-    const at::Tensor& t = THPVariable_Unpack(p);
-    if (t.dim() == 0) raise(PyExc_TypeError, "iteration over a 0-d tensor");
-    py::list items;
-    for (int64_t i = 0; i < t.size(0); i++) items.append(subscript(o, py::int_(i)));
-    return steal(PyObject_GetIter(items.ptr()));
-  }
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().iter_);
-  if (own != nullptr && PyFunction_Check(own)) return iterate(call(own, {borrow(p)}));
-  return steal(PyObject_GetIter(contents(o).ptr()));
-}
-
-py::object Tracer::iter_next(py::handle iterator) {
-  PyObject* p = iterator.ptr();
-  if (auto it = generators_.find(p); it != generators_.end()) {
-    if (it->second.is_none()) return {};
-    auto* frame = static_cast<TracedFrame*>(PyCapsule_GetPointer(it->second.ptr(), nullptr));
-    py::object value = interpret(*frame);
-    if (frame->yielded) return value;
-    generators_[p] = py::none();
-    return {};
-  }
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().next_);
-  if (own != nullptr && PyFunction_Check(own)) {
-    try {
-      return call(own, {borrow(p)});
-    } catch (py::error_already_set& e) {
-      if (e.matches(PyExc_StopIteration)) return {};
-      throw;
-    }
-  }
-  if (exists(iterator)) throw Break(BreakId::side_effect, "an iterator that was there before");
-  PyObject* next = PyIter_Next(p);
-  if (next == nullptr && PyErr_Occurred()) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(next);
-}
-
-py::object Tracer::list_of(py::handle iterable) {
-  py::list out;
-  py::object iterator = iterate(iterable);
-  while (py::object item = iter_next(iterator)) out.append(item);
-  return std::move(out);
 }
 
 }  // namespace oxy::python

@@ -2,7 +2,6 @@
 #include "python/capture/plan_rebuild.h"
 
 namespace oxy::python {
-namespace {}  // namespace
 
 void RebuildPlan::add_effect(RebuildWrite write) {
   rebuild.effects.push_back(std::move(write));
@@ -21,8 +20,11 @@ void RebuildPlan::add_effects() {
       add_effect({Write::DequeAssign, place(o), place_all(tracer_.contents(o))});
     } else if (PySet_Check(p)) {
       for (py::handle put : w.done) {
-        auto [in, item] = put.cast<std::pair<bool, py::object>>();
-        add_effect({in ? Write::SetAdd : Write::SetDiscard, place(o), {place(item)}});
+        auto [change, item] = put.cast<std::pair<int, py::object>>();
+        const Write kind = change == Tracer::kPut      ? Write::SetAdd
+                           : change == Tracer::kPopped ? Write::SetPop
+                                                       : Write::SetDiscard;
+        add_effect({kind, place(o), {place(item)}});
       }
     } else if (PyCell_Check(p)) {
       for (auto [name, value] : w.items)

@@ -1,7 +1,6 @@
 // Values: which step makes which object.
 #include "python/capture/plan_rebuild.h"
 
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -86,7 +85,10 @@ uint32_t RebuildPlan::place(py::handle o) {
   } leave{depth_};
   Tracer::Known* k = tracer_.known(o);
   if (k && k->value) return place_tensor(o);
-  if (is_tensor_object(o.ptr()) || tracer_.generators_.contains(o.ptr())) refuse(o);
+  if (is_tensor_object(o.ptr())) refuse(o);
+  if (tracer_.lazy(o)) return place_lazy(o);
+  if (auto it = tracer_.unread_.find(o.ptr()); it != tracer_.unread_.end() && it->second.function)
+    return place_call(o, it->second.function, it->second.parts);
   if (k && k->source.valid()) return place_existing(o, k->source);
   if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end()) {
     // An iterator or view would be made before the writes are done.
@@ -238,13 +240,9 @@ uint32_t Tracer::fetched(SourceId source) {
 }
 
 void Tracer::finish(std::span<const py::object> values) {
-  grad_mode = c10::GradMode::is_enabled();
-  if (grad_mode != grad_mode_before_) {  // it is the caller that gets the other mode, not the graph
-    static const py::object& set =
-        *new py::object(py::module_::import("torch._C").attr("_set_grad_enabled"));
-    record(ir::NodeKind::CallFunction, "torch._C._set_grad_enabled", set,
-           {py::bool_(grad_mode_before_)}, {});
-  }
+  if (leaves_open_generator())
+    throw Break(BreakId::result_kind, "a generator that stands in a try or with");
+  end_modes();
   RebuildPlan plan(*this);
   guard_distinct();
   for (const py::object& value : values) plan.add_root(value);

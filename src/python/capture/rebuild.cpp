@@ -91,6 +91,9 @@ void write(const RebuildWrite& w, Objects built) {
       for (size_t i = 0; i < w.parts.size(); i++)
         if (PySet_Discard(target, part(i)) < 0) throw py::error_already_set();
       return;
+    case RebuildWrite::Kind::SetPop:
+      steal(PySet_Pop(target));
+      return;
     case RebuildWrite::Kind::DequeAssign:
       steal(PyObject_CallMethod(target, "clear", nullptr));
       [[fallthrough]];

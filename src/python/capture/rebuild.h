@@ -44,6 +44,7 @@ struct RebuildWrite {
     ListSplice,       // parts: items in the place of those from `from` up to `to`
     SetAdd,           // parts: items
     SetDiscard,       // parts: items
+    SetPop,           // parts: the item that pop() takes
     Extend,           // parts: items; of a deque
     DequeAssign,      // parts: items in the place of all
     CellSet,          // parts: content, or none to empty it

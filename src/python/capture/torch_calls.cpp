@@ -1,5 +1,4 @@
 // Calls of torch: run on the fakes under the recorder, and kept as nodes of the Torch IR.
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -66,6 +65,8 @@ const Names& constant_functions() {
                               "torch.is_autocast_enabled",
                               "torch.get_autocast_dtype",
                               "torch.is_autocast_cpu_enabled",
+                              "torch._C._is_autocast_available",
+                              "torch._C._get_privateuse1_backend_name",
                               "torch.is_autocast_cache_enabled",
                               "torch._C._get_tracing_state",
                               "torch._C._is_torch_function_mode_enabled",
@@ -184,13 +185,16 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
   }
   const std::string name = torch_name(callable);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
+  // A check or a choice that the graph has no part in.
+  if (PyFunction_Check(p) && !mentions_tensor(args, kwargs)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
+  if (auto done = set_mode(name, callable, args, kwargs)) return *done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
     if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
   if (constant_functions().contains(name)) return call_real(callable, args, kwargs);
-  if (name == "torch._C._set_grad_enabled" || !name.starts_with("torch._C._") ||
-      name.starts_with("torch._C._nn") || name.starts_with("torch._C._fft") ||
-      name.starts_with("torch._C._linalg") || name.starts_with("torch._C._special"))
+  if (!name.starts_with("torch._C._") || name.starts_with("torch._C._nn") ||
+      name.starts_with("torch._C._fft") || name.starts_with("torch._C._linalg") ||
+      name.starts_with("torch._C._special"))
     return record(ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable, args,
                   kwargs);
   throw Break(BreakId::torch_call, name);
@@ -212,10 +216,11 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     Known* k = known(o);
     return k ? k->value : std::nullopt;
   };
+  bring_graph_to(TorchModes());
   std::vector<ir::Arg> ir_args;
   Arguments seen;
   for (const auto& a : args) {
-    seen.push_back(generators_.contains(a.ptr()) ? list_of(a) : deep_contents(a));
+    seen.push_back(lazy(a) ? list_of(a) : deep_contents(a));
     ir_args.push_back(arg_from_python(*ir, seen.back(), value));
   }
   std::string name = target;
@@ -224,7 +229,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   ir::Node& node = ir->graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
   py::dict named;
   for (const auto& [key, a] : kwargs) {
-    py::object seen_value = deep_contents(a);
+    py::object seen_value = lazy(a) ? list_of(a) : deep_contents(a);
     node.kwargs.emplace_back(text(key), arg_from_python(*ir, seen_value, value));
     named[key] = seen_value;
   }
@@ -262,8 +267,6 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
       throw Break(BreakId::torch_call, limit ? limit : error->what());
     throw *error;
   }
-  // Leaving a recording restores the grad mode; here the captured code has just set it.
-  if (name == "torch._C._set_grad_enabled") c10::GradMode::set_enabled(truth(args.at(0)));
   note_results(result, ir->graph.node(id).outputs[0]);
   return result;
 }
@@ -316,8 +319,7 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
   std::string base = name;
   while (base.ends_with("_")) base.pop_back();
   auto method = [&](size_t i, const std::string& dunder) -> PyObject* {
-    PyObject* m = _PyType_Lookup(Py_TYPE(args[i].ptr()), py::str(dunder).ptr());
-    return m != nullptr && PyFunction_Check(m) ? m : nullptr;
+    return special_method(args[i], py::str(dunder));
   };
   if (PyObject* m = method(0, cat("__", base, "__"))) {
     py::object out = call(m, args);

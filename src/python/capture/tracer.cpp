@@ -1,8 +1,6 @@
 // The beginning and the end of a capture.
 #include "python/capture/tracer.h"
 
-#include <c10/core/GradMode.h>
-
 #include "python/capture/names.h"
 #include "python/replay.h"
 #include "support/log.h"
@@ -61,11 +59,7 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, "the compiled function is a generator");
-  grad_mode_before_ = c10::GradMode::is_enabled();
-  struct Restore {
-    bool grad;
-    ~Restore() { c10::GradMode::set_enabled(grad); }
-  } restore{grad_mode_before_};
+  const TorchModesGuard modes;
   TracedFrame frame;
   frame.function = borrow(function.ptr());
   frame.code = code;
@@ -81,6 +75,9 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   }
   try {
     const py::object returned = interpret(frame);
+    frame.fast.clear();
+    frame.stack.clear();
+    close_dropped_iterators();
     finish({&returned, 1});
   } catch (const Stopped&) {}
 }

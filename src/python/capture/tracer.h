@@ -61,6 +61,17 @@ struct TracedFrame {
   std::vector<py::object> handled;  // exceptions that the frame's handlers have put aside
 };
 
+// The modes of torch that captured code leaves behind.
+struct ModesAfter {
+  TorchModes modes;
+  int autocast_nesting = 0;  // by which it has changed
+
+  void set() const {
+    modes.set();
+    change_autocast_nesting(autocast_nesting);
+  }
+};
+
 using Arguments = std::vector<py::object>;
 using Keywords = std::vector<std::pair<py::object, py::object>>;
 
@@ -88,11 +99,12 @@ class Tracer {
     std::shared_ptr<const Bytecode> bytecode;
     int index = 0;
     FrameState state;  // of an outer frame: without what the call takes from the stack
+    std::vector<std::vector<bool>> live;  // live_locals of its code
   };
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
   Rebuild
       rebuild;  // its roots: the result, or the values of the left frames' states behind each other
-  bool grad_mode = false;  // at the end
+  std::optional<ModesAfter> modes_after;  // at the end; null: those in front
   bool result_requires_grad = false;
   UserStack user_stack() const;
 
@@ -106,7 +118,7 @@ class Tracer {
     bool cleared = false;  // nothing of the old content is left
     py::object added;      // to a list of which nothing was read, or null
     py::object before;     // of a list or deque: its items when it was first written, a tuple
-    py::list done;         // to a set: (whether it is put in, item), in order
+    py::list done;         // to a set: (SetChange, item), in order
   };
 
   struct Known {
@@ -123,10 +135,43 @@ class Tracer {
     ir::StackId torch, aten;
   };
 
+  // iterators.cpp
+  struct LazyIterator {
+    py::object stand_in;                 // an empty iterator of its type
+    std::unique_ptr<TracedFrame> frame;  // of a generator
+    py::object function;                 // map, filter: called, or None
+    std::vector<py::object> iterators;   // that it takes from; chain: the outer one, then the inner
+    py::object count;                    // enumerate: the next number
+    py::object bounds;                   // islice: a slice
+    int64_t taken = 0, next = 0;         // islice: items taken, and the position of the next
+    bool strict = false;                 // zip
+    bool started = false, running = false, done = false;  // a generator
+  };
+  LazyIterator* lazy(py::handle o);
+  py::object add_lazy(py::object stand_in, LazyIterator lazy);
+  py::object make_generator(std::unique_ptr<TracedFrame> frame);
+  std::vector<py::object> iterators_of(std::span<const py::object> iterables);
+  bool runs_alone(py::handle iterator);
+  std::optional<py::object> call_lazy_type(py::handle type, const Arguments& args,
+                                           const Keywords& kwargs);
+  py::object make_chain(py::object outer);
+  py::object next_of_chain(LazyIterator& chain);
+  py::object next_of_islice(LazyIterator& islice);
+  std::optional<Arguments> next_of_each(const LazyIterator& lazy);
+  py::object next_of(LazyIterator& lazy);
+  py::object iterate(py::handle o);
+  py::object iter_next(py::handle iterator);  // null at the end
+  py::object list_of(py::handle iterable);
+  py::object resume_generator(LazyIterator& generator, py::object sent, py::object thrown);
+  void close_generator(LazyIterator& generator);
+  py::object thrown_by(const Arguments& args);
+  py::object call_lazy_method(LazyIterator& lazy, const std::string& name, const Arguments& args);
+  [[noreturn]] void stop_iteration();
+  void close_dropped_iterators();
+  bool leaves_open_generator() const;
+
   // interpret.cpp
-  py::object interpret(TracedFrame& frame);
-  py::object unread_argument(py::handle real, SourceId source);
-  void read_arguments(TracedFrame& frame);
+  py::object interpret(TracedFrame& frame, py::object sent = {}, py::object thrown = {});
   void trace_source(TracedFrame& frame);
   bool step(TracedFrame& frame, py::object& result);
   void call_instruction(TracedFrame& frame, uint32_t count);
@@ -161,6 +206,12 @@ class Tracer {
   void delete_member(py::handle dict, py::handle name);
   py::object module_dict(py::handle module);
   py::object function_attr(py::handle function, py::handle name);
+  py::object function_member(py::handle function, py::handle name, PyObject* descriptor);
+  void guard_code(py::handle function);
+  py::object call_getter(py::handle descriptor, py::handle o, py::handle type, py::handle name);
+  void call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value);
+  PyObject* type_member(PyTypeObject* type, py::handle name);
+  PyObject* special_method(py::handle o, py::handle name);
   // `value` is null where the attribute is deleted.
   void store_generic_attr(py::handle o, py::handle name, py::handle value);
   void store_attr(py::handle o, py::handle name, py::handle value);
@@ -170,9 +221,6 @@ class Tracer {
   void store_subscript(py::handle o, py::handle key, py::handle value);
   py::object contains(py::handle container, py::handle item);
   py::object compare(py::handle a, py::handle b, int op);
-  py::object iterate(py::handle o);
-  py::object iter_next(py::handle iterator);  // null at the end
-  py::object list_of(py::handle iterable);
   void guard(GuardKind kind, SourceId source, py::handle expected = {}, int64_t number = 0);
 
   void delete_subscript(py::handle o, py::handle key);
@@ -199,7 +247,9 @@ class Tracer {
   std::optional<py::object> deque_method(py::handle deque, const std::string& name, Arguments& args,
                                          Keywords& kwargs);
   void sort(py::object list, const Keywords& kwargs);
+  enum SetChange : int { kDiscarded, kPut, kPopped };
   void set_put(py::handle set, py::handle item, bool in);
+  py::object pop_from_set(py::handle set);
   std::optional<py::object> set_method(py::handle set, const std::string& name, Arguments& args,
                                        Keywords& kwargs);
   std::optional<py::object> change_existing(py::handle self, const std::string& name,
@@ -212,12 +262,35 @@ class Tracer {
   void write_type(py::handle type, py::handle name, py::handle value);
   void guard_distinct();
 
+  // unread.cpp
+  struct Unread {
+    py::object real;
+    SourceId source;      // none where it was computed
+    py::object function;  // of the operator module, and what it was computed from
+    Arguments parts;
+  };
+  py::object unread_argument(py::handle real, SourceId source);
+  py::object unread_number(py::handle real, SourceId source);
+  py::object read(const py::object& o);
+  const py::object& typed(const py::object& o);
+  void read_arguments(TracedFrame& frame);
+  bool takes_unread_value(const TracedFrame& frame) const;
+  bool is_called_unread(const TracedFrame& frame, size_t count) const;
+  bool stays_unread_in_store(const TracedFrame& frame);
+  bool goes_on_counting(const TracedFrame& frame) const;
+  std::optional<py::object> compute_unread(const py::object& function, const py::object& a,
+                                           const py::object& b);
+
+  // special_calls.cpp
+  std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
+  std::optional<py::object> extreme(py::handle callable, const Arguments& args,
+                                    const Keywords& kwargs, bool least);
+
   // calls.cpp
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
   py::object call_type(py::handle type, Arguments args, Keywords kwargs);
   py::object call_native(py::handle callable, Arguments args, Keywords kwargs);
-  std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
   void require_plain(py::handle o, py::handle callable);
@@ -237,6 +310,14 @@ class Tracer {
   void note_results(py::handle result, ir::ValueId value);
   StackIds stack_ids(const UserStack& stack);
 
+  // torch_modes.cpp
+  std::optional<py::object> set_mode(const std::string& name, py::handle callable,
+                                     const Arguments& args, const Keywords& kwargs);
+  ir::ValueId add_mode_call(const std::string& name, py::handle callable,
+                            std::vector<ir::Arg> args);
+  void bring_graph_to(const TorchModes& modes);
+  void end_modes();
+
   // plan_rebuild.cpp
   // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the values.
   void finish(std::span<const py::object> values);
@@ -251,13 +332,16 @@ class Tracer {
 
   std::vector<TracedFrame*> frames_;
   std::unordered_map<PyObject*, Known> known_;
-  std::unordered_map<PyObject*, py::object> generators_;
+  std::vector<std::unique_ptr<LazyIterator>> lazies_;  // in the order in which they were made
+  py::object returned_;  // by the generator that `iter_next` has found at its end
   std::unordered_map<SourceId, py::object> by_source_;
   std::unordered_map<PyObject*, py::object> fake_of_;    // by real tensor
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
   std::vector<py::object> held_;
-  // Arguments that are constants and that nothing has looked at yet, by what stands for them; they have no guard.
-  std::unordered_map<PyObject*, std::pair<py::object, SourceId>> unread_;
+  // Constants that nothing has looked at yet, by what stands for them (unread.cpp).
+  std::unordered_map<PyObject*, Unread> unread_;
+  std::unordered_set<SourceId> loaded_;  // sources of numbers among them
+  bool takes_unread_ = false;            // whoever asks for a number next can do with an unread one
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
@@ -269,7 +353,13 @@ class Tracer {
   std::unique_ptr<bridge::Recorder> recorder_;
   const GlobalState state_;   // in front
   bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
-  bool grad_mode_before_ = false;
+  TorchModes graph_modes_;    // at the graph's end so far
+  struct Autocast {
+    ir::ValueId value;  // what `_enter_autocast` gave
+    TorchModes before;
+  };
+  std::vector<Autocast> autocasts_;  // that the graph stands in
+  int autocast_nesting_ = 0;         // by which it has changed
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   bool direct_ = false;  // of the frame that comes next
   bool traces_source_ = false;
@@ -277,6 +367,7 @@ class Tracer {
 
 // One object for all calls: numbers, strings, dtypes; functions, classes, modules; enum members, ops.
 bool is_constant(PyObject* p);
+bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
 

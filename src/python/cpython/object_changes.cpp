@@ -8,7 +8,7 @@ namespace oxy::python {
 namespace {
 
 uint64_t changes = 0;
-setter set_class = nullptr, set_dict = nullptr;
+setter set_class = nullptr, set_dict = nullptr, set_code = nullptr;
 
 int counted_set_class(PyObject* object, PyObject* value, void* closure) {
   ++changes;
@@ -18,6 +18,11 @@ int counted_set_class(PyObject* object, PyObject* value, void* closure) {
 int counted_set_dict(PyObject* object, PyObject* value, void* closure) {
   ++changes;
   return set_dict(object, value, closure);
+}
+
+int counted_set_code(PyObject* object, PyObject* value, void* closure) {
+  ++changes;
+  return set_code(object, value, closure);
 }
 
 // The getter and setter that stand under `name` in the type's own dict; nullptr where something else does.
@@ -47,9 +52,12 @@ void count_object_changes() {
   PyTypeObject* type = plain_class();
   PyGetSetDef* of_class = own_getset(&PyBaseObject_Type, "__class__");
   PyGetSetDef* of_dict = own_getset(type, "__dict__");
-  OXY_CHECK(of_class && of_class->set && of_dict && of_dict->set, "__class__ and __dict__");
+  PyGetSetDef* of_code = own_getset(&PyFunction_Type, "__code__");
+  OXY_CHECK(of_class && of_class->set && of_dict && of_dict->set && of_code && of_code->set,
+            "__class__, __dict__ and __code__");
   set_dict = std::exchange(of_dict->set, counted_set_dict);
   set_class = std::exchange(of_class->set, counted_set_class);
+  set_code = std::exchange(of_code->set, counted_set_code);
   Py_DECREF(type);
 }
 

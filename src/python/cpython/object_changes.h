@@ -1,5 +1,5 @@
-// Changes of an object that no version tells of: assignments to its __class__ and its __dict__. Both go through a setter
-// that CPython shares among all classes; these setters are wrapped, once a process, so that they count.
+// Changes of an object that no version tells of: assignments to its __class__ and its __dict__, and to the __code__ of a
+// function. All go through a setter that CPython shares among all classes; these setters are wrapped, once a process, so that they count.
 #pragma once
 
 #include <Python.h>

@@ -2,6 +2,7 @@
 #include "python/guards/evaluate.h"
 
 #include "python/cpython/dict_version.h"
+#include "python/cpython/set_order.h"
 #include "python/guards/constants.h"
 #include "support/check.h"
 
@@ -50,6 +51,7 @@ PyObject* attribute_of(PyObject* base, PyObject* name, Temporaries& made) {
 PyObject* of_function(const SourceStep& step, PyObject* base) {
   if (!PyFunction_Check(base)) return nullptr;
   auto* f = reinterpret_cast<PyFunctionObject*>(base);
+  if (step.kind == SourceKind::Code) return f->func_code;
   if (step.kind == SourceKind::Closure) return item_of_tuple(f->func_closure, step.index);
   if (step.kind == SourceKind::Default) return item_of_tuple(f->func_defaults, step.index);
   return f->func_kwdefaults ? dict_lookup(f->func_kwdefaults, step.key, step.hash) : nullptr;
@@ -140,7 +142,10 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
     case SourceKind::Closure:
     case SourceKind::Default:
     case SourceKind::KwDefault:
+    case SourceKind::Code:
       return of_function(step, base);
+    case SourceKind::NextPopped:
+      return PySet_Check(base) ? next_popped(base, 0) : nullptr;
   }
   OXY_FAIL("source kind");
 }

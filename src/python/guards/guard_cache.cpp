@@ -60,6 +60,7 @@ bool GuardCache::find_stable(const WalkNode& node) const {
       return steady && is_type_with_version(value(base));
     case SourceKind::DictItem:
     case SourceKind::Closure:
+    case SourceKind::Code:
       return stable(base);
     case SourceKind::Item:
       return stable(base) && PyTuple_Check(value(base));
@@ -97,7 +98,7 @@ void GuardCache::keep(GuardWalk::Values& values, Temporaries& made) {
   tag_steps_.clear();
   anchors_.clear();
   live_guards_.clear();
-  class_guards_.clear();
+  counted_guards_.clear();
   for (py::object& type : types_) made.push_back(std::move(type));
   types_.clear();
   for (const WalkNode& node : walk_.nodes()) stable_[node.id.index] = find_stable(node);
@@ -114,8 +115,9 @@ void GuardCache::add_live_guards(const WalkNode& node) {
     if (g.kind == GuardKind::Tensor) continue;
     if (!covered(g)) {
       live_guards_.push_back(guard);
-    } else if (g.kind == GuardKind::TypeIs && !keeps_its_class(value(g.source))) {
-      class_guards_.push_back(guard);
+    } else if (node.step.kind == SourceKind::Code ||
+               (g.kind == GuardKind::TypeIs && !keeps_its_class(value(g.source)))) {
+      counted_guards_.push_back(guard);
     }
   }
 }
@@ -237,7 +239,8 @@ bool GuardCache::same_as_before(const WalkNode& node, Temporaries& made) {
   if (!same_steps(node) || !walk_.guards_hold(node, values_)) return false;
   for (uint32_t child : node.children) {
     const WalkNode& c = walk_.nodes()[child];
-    bool unprotected = c.step.kind == SourceKind::Item || c.step.kind == SourceKind::Closure;
+    bool unprotected = c.step.kind == SourceKind::Item || c.step.kind == SourceKind::Closure ||
+                       c.step.kind == SourceKind::Code;
     if (unprotected && stable(c.id) && !same_as_before(c, made)) return false;
   }
   return true;
@@ -267,7 +270,11 @@ GuardCache::Verdict GuardCache::check_everything(PyObject* const* locals, Tempor
     if (verdict != Verdict::Holds) return verdict;
   }
   for (size_t i = 0; i < tags_.size(); ++i) tags_[i].version = steps_[tag_steps_[i]].version;
-  for (uint32_t guard : class_guards_) {
+  for (uint32_t guard : counted_guards_) {
+    const SourceId source = walk_.guards()[guard].source;
+    const WalkNode& node = walk_.nodes()[node_[source.index]];
+    if (node.step.kind == SourceKind::Code)
+      values_[source.index] = walk_.evaluate_node(node, locals, values_, made);
     if (!walk_.guard_holds(guard, values_)) return Verdict::Fails;
   }
   return Verdict::Holds;

@@ -1,8 +1,8 @@
 // What a full check found, and how to see cheaply that it still stands.
 //
 // A source is *stable* where something tells of every change of it: items of a dict reached through stable sources and
-// attributes of types have versions, tuples, closures and what is pinned do not change, and assignments of __class__
-// and __dict__ are counted. The others are *live* and looked up on every check; so are the guards that nothing covers.
+// attributes of types have versions, tuples, closures and what is pinned do not change, and assignments of __class__,
+// __dict__ and __code__ are counted. The others are *live* and looked up on every check; so are the guards that nothing covers.
 // The steps stand in the order of the sources, so that an object is only touched after everything that keeps it alive
 // was seen to be unchanged. Most are dicts below stable sources, which a model has many of: these have a compact list of
 // their own, and where no dict of the process was written they are passed over. The other steps are *anchors*.
@@ -91,7 +91,8 @@ class GuardCache {
   std::vector<uint32_t> tag_steps_;
   std::vector<Anchor> anchors_;
   std::vector<uint32_t> live_guards_;
-  std::vector<uint32_t> class_guards_;  // covered by the count of assignments to __class__
+  std::vector<uint32_t>
+      counted_guards_;  // covered by the count of assignments to __class__ and __code__
   TensorChecks tensors_;
   bool values_moved_ = false;   // a stable source has got another value
   std::vector<bool> stable_;    // by source

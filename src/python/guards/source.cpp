@@ -130,6 +130,12 @@ SourceId SourceTable::kw_default(SourceId base, py::handle name) {
   return add(SourceKind::KwDefault, base, py::reinterpret_borrow<py::object>(name), 0);
 }
 
+SourceId SourceTable::code(SourceId base) { return add(SourceKind::Code, base, {}, 0); }
+
+SourceId SourceTable::next_popped(SourceId base) {
+  return add(SourceKind::NextPopped, base, {}, 0);
+}
+
 int SourceTable::traverse(visitproc visit, void* arg) const {
   for (const Source& s : sources_) Py_VISIT(s.key.ptr());
   return 0;
@@ -159,6 +165,10 @@ std::string SourceTable::text(SourceId id) const {
       return cat(text(s.base), ".__defaults__[", s.index, "]");
     case SourceKind::KwDefault:
       return cat(text(s.base), ".__kwdefaults__[", str_of(py::repr(s.key)), "]");
+    case SourceKind::Code:
+      return cat(text(s.base), ".__code__");
+    case SourceKind::NextPopped:
+      return cat("what ", text(s.base), ".pop() takes");
   }
   OXY_FAIL("source kind");
 }

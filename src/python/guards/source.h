@@ -32,6 +32,8 @@ enum class SourceKind : uint8_t {
   Closure,        // base is a function: the cell `index` of its closure
   Default,        // base is a function: __defaults__[index]
   KwDefault,      // base is a function: __kwdefaults__[key]
+  Code,           // base is a function: __code__
+  NextPopped,     // base is a set: the item that its pop() takes next
 };
 
 struct Source {
@@ -57,6 +59,8 @@ class SourceTable {
   SourceId closure(SourceId base, int64_t index);
   SourceId default_(SourceId base, int64_t index);
   SourceId kw_default(SourceId base, py::handle name);
+  SourceId code(SourceId base);
+  SourceId next_popped(SourceId base);
 
   const Source& operator[](SourceId id) const { return sources_[id]; }
   size_t size() const { return sources_.size(); }

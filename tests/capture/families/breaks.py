@@ -50,6 +50,64 @@ def autocast(x):
 
 
 @contexts.case
+def autocast_off_inside(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.t()
+        with torch.autocast("cpu", enabled=False):
+            z = x @ x.t()
+        w = y @ y
+    return w, z, y @ y, torch.is_autocast_enabled("cpu")
+
+
+@contexts.case
+def autocast_decorator(x):
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def f(y):
+        return y @ y.t()
+
+    return f(x), x @ x.t()
+
+
+@contexts.case
+def autocast_around_nothing(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        n = torch.is_grad_enabled() + torch.is_autocast_enabled("cpu")
+    return x @ x.t() + n
+
+
+@contexts.case
+def set_grad_as_a_function(x):
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    y = x * 2
+    torch.set_grad_enabled(before)
+    return y + 1
+
+
+@contexts.made
+def set_grad_and_left():
+    def f(x):
+        torch._C._set_grad_enabled(False)
+        return x * 2, torch.is_grad_enabled()
+
+    def run(x):
+        with torch.enable_grad():
+            return f(x), torch.is_grad_enabled()
+
+    return run, (torch.randn(3),)
+
+
+@contexts.case
+def raised_in_a_context(x):
+    try:
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x.t()
+            raise KeyError("k")
+    except KeyError:
+        return y, x @ x.t(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+
+
+@contexts.case
 def null(x):
     with contextlib.nullcontext(3) as n:
         return x * n
@@ -177,6 +235,40 @@ def with_live_state(x):
     print(len(items))
     d["b"] = d["a"] * 2
     return items
+
+
+@breaks.on(lambda: (torch.randn(3, 3),), grad=True)
+def inside_autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        print("break")
+        z = x @ x
+    return y, z, x @ x, torch.is_autocast_enabled("cpu")
+
+
+@breaks.on(lambda: (torch.randn(3, 3),), grad=True)
+def inside_nested_contexts(x):
+    with torch.no_grad():
+        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            with torch.autocast("cpu", enabled=False), torch.set_grad_enabled(False):
+                print("break")
+                z = x @ x, torch.is_grad_enabled()
+            w = x @ x, torch.is_grad_enabled()
+        v = x @ x, torch.is_grad_enabled()
+    return y, z, w, v, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+
+
+@breaks.on(lambda: (torch.randn(3, 3),), grad=True)
+def in_an_inlined_context(x):
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def f(y):
+        print("break")
+        return y @ y
+
+    with torch.no_grad():
+        y = f(x)
+    return y, x @ x, torch.is_grad_enabled()
 
 
 @breaks.case

@@ -1,0 +1,77 @@
+#include "python/bound_arguments.h"
+
+#include <algorithm>
+
+#include "python/cpython/dict_version.h"
+
+namespace oxy::python {
+
+BoundArguments::BoundArguments(PyFunctionObject* f, PyObject* const* args, size_t n,
+                               PyObject* kwnames)
+    : code(f->func_code) {
+  auto* c = reinterpret_cast<PyCodeObject*>(code);
+  const auto positional = static_cast<size_t>(c->co_argcount);
+  const size_t named = positional + static_cast<size_t>(c->co_kwonlyargcount);
+  const bool rest = c->co_flags & CO_VARARGS, extra = c->co_flags & CO_VARKEYWORDS;
+  if (n > positional && !rest) return;
+  locals.assign(named + rest + extra, nullptr);
+  std::copy_n(args, std::min(n, positional), locals.begin());
+  if (rest) {
+    py::tuple t(n > positional ? n - positional : 0);
+    for (size_t i = positional; i < n; i++) t[i - positional] = py::handle(args[i]);
+    locals[named] = keep(std::move(t));
+  }
+  py::object others;
+  if (extra) others = py::reinterpret_steal<py::object>(uncounted_dict());
+  if (extra && !others) throw py::error_already_set();
+  if (kwnames != nullptr && !bind_keywords(c, args + n, kwnames, named, extra, others)) return;
+  if (extra) locals[named + rest] = keep(std::move(others));
+  valid = bind_defaults(f, c, positional, named);
+}
+
+PyObject* BoundArguments::keep(py::object o) {
+  held.push_back(std::move(o));
+  return held.back().ptr();
+}
+
+bool BoundArguments::bind_keywords(PyCodeObject* code, PyObject* const* values, PyObject* kwnames,
+                                   size_t named, bool extra, py::object& others) {
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+    size_t at = static_cast<size_t>(code->co_posonlyargcount);
+    while (at < named &&
+           PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, at), name) != 0)
+      at++;
+    if (at < named) {
+      if (locals[at] != nullptr) return false;
+      locals[at] = values[k];
+    } else {
+      if (!extra) return false;
+      others[py::handle(name)] = py::handle(values[k]);
+    }
+  }
+  return true;
+}
+
+bool BoundArguments::bind_defaults(PyFunctionObject* f, PyCodeObject* code, size_t positional,
+                                   size_t named) {
+  const size_t defaults =
+      f->func_defaults ? static_cast<size_t>(PyTuple_GET_SIZE(f->func_defaults)) : 0;
+  for (size_t i = 0; i < named; i++) {
+    if (locals[i] != nullptr) continue;
+    if (i < positional) {
+      if (i + defaults < positional) return false;
+      locals[i] =
+          PyTuple_GET_ITEM(f->func_defaults, static_cast<Py_ssize_t>(i + defaults - positional));
+    } else {
+      locals[i] = f->func_kwdefaults
+                      ? PyDict_GetItemWithError(f->func_kwdefaults,
+                                                PyTuple_GET_ITEM(code->co_localsplusnames, i))
+                      : nullptr;
+      if (locals[i] == nullptr) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,29 @@
+// The arguments of a call as CPython binds them.
+#pragma once
+
+#include <Python.h>
+#include <c10/util/SmallVector.h>
+
+#include <vector>
+
+#include "python/capture/handles.h"
+
+namespace oxy::python {
+
+// In the order of localsplus; not valid where the call is an error, which CPython then words.
+struct BoundArguments {
+  c10::SmallVector<PyObject*, 16> locals;
+  PyObject* code;  // of the function, borrowed
+  std::vector<py::object> held;
+  bool valid = false;
+
+  BoundArguments(PyFunctionObject* f, PyObject* const* args, size_t n, PyObject* kwnames);
+
+ private:
+  PyObject* keep(py::object o);
+  bool bind_keywords(PyCodeObject* code, PyObject* const* values, PyObject* kwnames, size_t named,
+                     bool extra, py::object& others);
+  bool bind_defaults(PyFunctionObject* f, PyCodeObject* code, size_t positional, size_t named);
+};
+
+}  // namespace oxy::python

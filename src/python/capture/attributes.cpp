@@ -1,0 +1,347 @@
+// Attributes of modules, classes, functions and objects, as CPython finds them.
+#include "python/capture/names.h"
+#include "python/capture/plan_rebuild.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+py::object type_object(py::handle o) {
+  return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
+}
+
+[[noreturn]] void raise(PyObject* type, const std::string& text) {
+  PyErr_SetString(type, text.c_str());
+  throw py::error_already_set();
+}
+
+bool is_property(PyObject* descriptor) {
+  return PyObject_TypeCheck(descriptor, &PyProperty_Type) &&
+         Py_TYPE(descriptor)->tp_descr_get == PyProperty_Type.tp_descr_get &&
+         Py_TYPE(descriptor)->tp_descr_set == PyProperty_Type.tp_descr_set;
+}
+
+// As a property: Enum.value.
+bool is_enum_property(PyObject* descriptor) {
+  static const py::object& type = *new py::object(py::module_::import("enum").attr("property"));
+  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) == type.ptr() &&
+         !py::handle(descriptor).attr("fget").is_none();
+}
+
+std::string str(py::handle o) {
+  // PyObject_Str would run the handlers of signals.
+  return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
+}
+
+}  // namespace
+
+py::object Tracer::load_attr(py::handle o, py::handle name) {
+  PyObject* p = o.ptr();
+  if (is_tensor(o)) return tensor_attr(o, name);
+  if (PyModule_Check(p)) return module_member(o, name);
+  if (PyType_Check(p)) return load_type_attr(o, name);
+  if (PyFunction_Check(p)) return function_attr(o, name);
+  if (is_constant(p) || Py_TYPE(p) == &PySuper_Type || PyMethod_Check(p) || PyCFunction_Check(p))
+    return steal(PyObject_GetAttr(p, name.ptr()));
+  return load_instance_attr(o, name);
+}
+
+py::object Tracer::function_attr(py::handle function, py::handle name) {
+  const bool made_here = known(function) && !known(function)->source.valid();
+  PyObject* found_on_type = _PyType_Lookup(&PyFunction_Type, name.ptr());
+  if (made_here) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
+  if (found_on_type != nullptr && !is_name(name, names().dict_))
+    return function_member(function, name, found_on_type);
+  py::object dict = existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
+                                  sources.instance_dict(function_source(function, "F")));
+  if (str(name) == "__dict__") return dict;
+  if (py::object found = dict_get(dict, name)) return found;
+  raise(PyExc_AttributeError, cat("'function' object has no attribute '", str(name), "'"));
+}
+
+// What a function that was there before has of itself: __code__, __defaults__, __name__ ...
+py::object Tracer::function_member(py::handle function, py::handle name, PyObject* descriptor) {
+  py::object value = steal(PyObject_GetAttr(function.ptr(), name.ptr()));
+  if (Py_TYPE(descriptor) != &PyGetSetDescr_Type && Py_TYPE(descriptor) != &PyMemberDescr_Type)
+    return value;  // a method
+  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  if (value.ptr() == f->func_globals) return existing_dict(value, sources.pinned(value, "G"));
+  if (PyCode_Check(value.ptr())) return guard_code(function), value;
+  return wrap(value, sources.attribute(function_source(function, "F"), name));
+}
+
+// The code of a function that was there before stays the one that is captured.
+void Tracer::guard_code(py::handle function) {
+  Known* k = known(function);
+  if (k && !k->source.valid()) return;
+  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  guard(GuardKind::IdIs, sources.code(function_source(function, str(py::handle(f->func_qualname)))),
+        f->func_code);
+}
+
+py::object Tracer::module_dict(py::handle module) {
+  auto pinned = sources.find_pinned(module);
+  if (!pinned) pinned = sources.pinned(module, str(module.attr("__name__")));
+  return existing_dict(module.attr("__dict__"), sources.instance_dict(*pinned));
+}
+
+py::object Tracer::module_member(py::handle module, py::handle name) {
+  py::object members = module_dict(module);
+  if (py::object o = written(members, name); o && !o.is(missing())) return o;
+  if (PyDict_Contains(members.ptr(), name.ptr()) == 1)
+    if (py::object found = dict_get(members, name)) return found;
+  py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
+  if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
+    throw Break(BreakId::attribute_protocol, cat("the module attribute ", str(name)));
+  return found;
+}
+
+py::object Tracer::load_type_attr(py::handle type, py::handle name) {
+  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  PyObject* raw = lookup(t, name);
+  if (raw != nullptr && is_written_on(t, name)) {
+    if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw))
+      return takes_unread_ ? borrow(raw) : read(borrow(raw));
+    throw Break(BreakId::attribute_protocol, cat(t->tp_name, ".", str(name)));
+  }
+  if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  const SourceId source = sources.type_attribute(sources.pinned(type, t->tp_name), name);
+  if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
+    guard(GuardKind::IdIs, source, raw);
+    return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  }
+  if (PyFunction_Check(raw) || Py_TYPE(raw)->tp_descr_get == nullptr) return wrap(raw, source);
+  if (python_method(raw, names().get_))
+    return call_getter(wrap(raw, source), py::none(), type, name);
+  return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+}
+
+py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
+  PyObject* p = d.ptr();
+  if (Py_TYPE(p) == &PyStaticMethod_Type) return py::object(d.attr("__func__"));
+  if (Py_TYPE(p) == &PyClassMethod_Type)
+    return steal(PyMethod_New(py::object(d.attr("__func__")).ptr(), (PyObject*)type));
+  if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
+  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
+    return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
+  if (Py_TYPE(p)->tp_descr_get == nullptr) return borrow(p);
+  throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+}
+
+// `descriptor.__get__(o, type)`, of a class written in Python; its getter is guarded.
+py::object Tracer::call_getter(py::handle descriptor, py::handle o, py::handle type,
+                               py::handle name) {
+  static const py::object& cached =
+      *new py::object(py::module_::import("functools").attr("cached_property"));
+  PyObject* getter = special_method(descriptor, names().get_);
+  if (getter == nullptr)
+    throw Break(BreakId::attribute_protocol,
+                cat(reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name, ".", str(name)));
+  // Its lock keeps threads apart, and only one captures.
+  if (type_object(descriptor).is(cached) && !o.is_none()) {
+    py::object key = load_attr(descriptor, py::str("attrname")), dict = instance_dict(o);
+    if (py::object found = dict_get(dict, key)) return found;
+    py::object value = call(load_attr(descriptor, py::str("func")), {borrow(o.ptr())});
+    if (exists(o))
+      dict_write(dict, key, value);
+    else
+      dict[key] = value;
+    return value;
+  }
+  return call(getter, {borrow(descriptor.ptr()), borrow(o.ptr()), borrow(type.ptr())});
+}
+
+// What the class has under this name, guarded; borrowed, null where there is nothing.
+PyObject* Tracer::type_member(PyTypeObject* type, py::handle name) {
+  PyObject* found = lookup(type, name);
+  if (!is_heap(type) || is_written_on(type, name)) return found;
+  const SourceId source = sources.type_attribute(
+      sources.pinned(reinterpret_cast<PyObject*>(type), type->tp_name), name);
+  if (found == nullptr)
+    guard(GuardKind::Missing, source);
+  else if (is_constant(found))
+    guard(GuardKind::TypeIs, source, type_object(found));
+  else
+    guard(GuardKind::IdIs, source, found);
+  return found;
+}
+
+// A method that the class of `o` has in Python, guarded, or its absence; borrowed or null.
+PyObject* Tracer::special_method(py::handle o, py::handle name) {
+  if (!is_heap(Py_TYPE(o.ptr()))) return nullptr;
+  PyObject* found = type_member(Py_TYPE(o.ptr()), name);
+  return found != nullptr && PyFunction_Check(found) ? found : nullptr;
+}
+
+// The __dict__ of an object that may have been there before.
+py::object Tracer::instance_dict(py::handle o) {
+  py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
+  return exists(o) ? existing_dict(dict, sources.instance_dict(known(o)->source)) : dict;
+}
+
+py::object Tracer::existing_dict(py::handle dict, SourceId source) {
+  Known& k = known_[dict.ptr()];
+  if (!k.source.valid()) {
+    k.source = source;
+    held_.push_back(borrow(dict.ptr()));
+  }
+  return borrow(dict.ptr());
+}
+
+py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generic) {
+  PyObject* p = o.ptr();
+  PyTypeObject* type = Py_TYPE(p);
+  const bool old = exists(o);
+  if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
+    return call(own, {borrow(p), borrow(name.ptr())});
+  if (is_name(name, names().class_)) return type_object(o);
+  if (!old && type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
+  SourceId source = old ? known(o)->source : SourceId();
+  py::object pinned = type_object(o);
+  const SourceId on_type = sources.type_attribute(sources.pinned(pinned, type->tp_name), name);
+  PyObject* descriptor = lookup(type, name);
+  const bool written_on_type = is_written_on(type, name);
+  if (descriptor != nullptr) {
+    if (!is_constant(descriptor) && !written_on_type) guard(GuardKind::IdIs, on_type, descriptor);
+    if (is_property(descriptor) || is_enum_property(descriptor)) {
+      py::object getter = py::handle(descriptor).attr("fget");
+      return call(getter, {borrow(p)});
+    }
+    // A field of a namedtuple, whose items are wrapped.
+    if (PyTuple_Check(p) &&
+        std::string(Py_TYPE(descriptor)->tp_name) == "_collections._tuplegetter")
+      return steal(PyObject_GenericGetAttr(p, name.ptr()));
+    const bool data = Py_TYPE(descriptor)->tp_descr_set != nullptr;
+    if (data && python_method(descriptor, names().get_))
+      return call_getter(written_on_type ? borrow(descriptor) : wrap(descriptor, on_type), o,
+                         pinned, name);
+    if (data && Py_TYPE(descriptor)->tp_descr_get != nullptr) {
+      if (old && is_name(name, names().dict_)) {
+        py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
+        return wrap(dict, sources.instance_dict(source));
+      }
+      if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
+        throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+      if (py::object o = old ? written(py::handle(p), name) : py::object()) {
+        if (!o.is(missing())) return o;
+        raise(PyExc_AttributeError, str(name));
+      }
+      py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
+      return old ? wrap(value, sources.attribute(source, name)) : value;
+    }
+  } else if (!written_on_type) {
+    guard(GuardKind::Missing, on_type);
+  }
+  if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+    py::object dict = instance_dict(o);
+    if (py::object found = dict_get(dict, name)) return found;
+  }
+  if (descriptor != nullptr) {
+    if (written_on_type && Py_TYPE(descriptor)->tp_descr_get == nullptr)
+      return takes_unread_ ? borrow(descriptor) : read(borrow(descriptor));
+    if (is_constant(descriptor)) return wrap(descriptor, on_type);
+    if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return wrap(descriptor, on_type);
+    if (python_method(descriptor, names().get_))
+      return call_getter(written_on_type ? borrow(descriptor) : wrap(descriptor, on_type), o,
+                         pinned, name);
+    return bind(descriptor, o, type, name);
+  }
+  PyObject* fallback = _PyType_Lookup(type, names().getattr_);
+  if (fallback != nullptr && PyFunction_Check(fallback)) {
+    guard(GuardKind::IdIs,
+          sources.type_attribute(sources.pinned(pinned, type->tp_name), names().getattr_),
+          fallback);
+    return call(fallback, {borrow(p), borrow(name.ptr())});
+  }
+  raise(PyExc_AttributeError,
+        cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
+}
+
+// `descriptor.__set__(o, value)` or `descriptor.__delete__(o)`, of a class that is not CPython's own.
+void Tracer::call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value) {
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  const char* method = value ? "__set__" : "__delete__";
+  PyObject* setter = special_method(descriptor, py::str(method));
+  if (setter == nullptr && _PyType_Lookup(Py_TYPE(descriptor), py::str(method).ptr()) == nullptr)
+    raise(PyExc_AttributeError, method);
+  if (setter == nullptr)
+    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+  py::object held = borrow(descriptor);
+  if (!is_written_on(type, name))
+    held = wrap(descriptor,
+                sources.type_attribute(sources.pinned(type_object(o), type->tp_name), name));
+  Arguments args{held, borrow(o.ptr())};
+  if (value) args.push_back(borrow(value.ptr()));
+  call(setter, args);
+}
+
+// As object.__setattr__ and object.__delattr__.
+void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value) {
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  PyObject* descriptor = type_member(type, name);
+  if (descriptor != nullptr && is_property(descriptor)) {
+    py::object setter = py::handle(descriptor).attr(value ? "fset" : "fdel");
+    if (setter.is_none()) {  // says so
+      PyProperty_Type.tp_descr_set(descriptor, o.ptr(), value.ptr());
+      throw py::error_already_set();
+    }
+    Arguments args{borrow(o.ptr())};
+    if (value) args.push_back(borrow(value.ptr()));
+    call(setter, args);
+    return;
+  }
+  const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
+  if (data && is_heap(Py_TYPE(descriptor))) return call_setter(descriptor, o, name, value);
+  if (!exists(o)) {
+    const py::object held = value ? read(borrow(value.ptr())) : py::object();
+    if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()) != 0)
+      throw py::error_already_set();
+  } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_heap(type)) {
+    if (!value) load_attr(o, name);
+    write_attribute(o, name, value);
+  } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
+    if (descriptor == nullptr)
+      raise(PyExc_AttributeError,
+            cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
+    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+  } else if (value) {
+    dict_write(instance_dict(o), name, value);
+  } else {
+    delete_member(instance_dict(o), name);
+  }
+}
+
+void Tracer::delete_member(py::handle dict, py::handle name) {
+  if (!dict_has(dict, name)) raise(PyExc_AttributeError, str(name));
+  dict_delete(dict, name);
+}
+
+void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
+  PyObject* p = o.ptr();
+  PyTypeObject* type = Py_TYPE(p);
+  if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
+  if (PyType_Check(p)) return write_type(o, name, value);
+  const bool made_function = PyFunction_Check(p) && known(o) && !known(o)->source.valid();
+  if (made_function) {
+    const py::object held = value ? read(borrow(value.ptr())) : py::object();
+    if (PyObject_SetAttr(p, name.ptr(), held.ptr()) != 0) throw py::error_already_set();
+    return;
+  }
+  if (PyFunction_Check(p) || PyModule_CheckExact(p)) {
+    if (_PyType_Lookup(type, name.ptr()) != nullptr)
+      throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+    py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
+    return value ? dict_write(dict, name, value) : delete_member(dict, name);
+  }
+  static const py::str& deleter = *new py::str("__delattr__");
+  if (PyObject* setter = special_method(o, value ? names().setattr_ : deleter.ptr())) {
+    Arguments args{borrow(p), borrow(name.ptr())};
+    if (value) args.push_back(borrow(value.ptr()));
+    call(setter, args);
+    return;
+  }
+  store_generic_attr(o, name, value);
+}
+
+}  // namespace oxy::python

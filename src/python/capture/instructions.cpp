@@ -1,0 +1,530 @@
+// The instructions of CPython 3.11.
+#include <opcode.h>
+
+#include <array>
+
+#include "python/capture/names.h"
+#include "python/capture/value_stack.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr size_t kMaxSteps = 2'000'000;
+
+py::object operator_named(const char* name) {
+  static const py::object& module = *new py::object(py::module_::import("operator"));
+  return module.attr(name);
+}
+
+py::object builtin_named(const char* name) {
+  static const py::object& module = *new py::object(py::module_::import("builtins"));
+  return module.attr(name);
+}
+
+const py::object& binary_operator(uint32_t arg) {
+  static const auto& table = *[] {
+    auto* t = new std::array<py::object, 26>();
+    constexpr const char* kNames[] = {
+        "add",  "and_",      "floordiv", "lshift",   "matmul",  "mul",  "mod",
+        "or_",  "pow",       "rshift",   "sub",      "truediv", "xor",  "iadd",
+        "iand", "ifloordiv", "ilshift",  "imatmul",  "imul",    "imod", "ior",
+        "ipow", "irshift",   "isub",     "itruediv", "ixor"};
+    for (size_t i = 0; i < 26; i++) (*t)[i] = operator_named(kNames[i]);
+    return t;
+  }();
+  return table.at(arg);
+}
+
+py::handle name_at(const TracedFrame& f, uint32_t i) {
+  return PyTuple_GET_ITEM(f.code->co_names, i);
+}
+
+py::object instance_of(py::handle exception) {
+  return PyType_Check(exception.ptr()) ? py::object(exception()) : borrow(exception.ptr());
+}
+
+[[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
+  PyErr_Format(PyExc_UnboundLocalError,
+               "cannot access local variable '%U' where it is not associated with a value",
+               PyTuple_GET_ITEM(f.code->co_localsplusnames, slot));
+  throw py::error_already_set();
+}
+
+}  // namespace
+
+// One instruction; true when the frame returned or yielded `result`.
+bool Tracer::step(TracedFrame& f, py::object& result) {
+  if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");
+  if (PyErr_CheckSignals() != 0) throw Interrupted();
+  const Instruction& i = f.bytecode->instructions[f.next++];
+  takes_unread_ = false;
+  auto push = [&](py::object o) { f.stack.push_back(std::move(o)); };
+  auto jump = [&] { f.next = static_cast<size_t>(i.target); };
+  auto& fast = f.fast;
+  switch (i.op) {
+    case NOP:
+    case RESUME:
+    case PRECALL:
+    case CACHE:
+    case COPY_FREE_VARS:
+      if (i.op == COPY_FREE_VARS) {
+        auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+        const bool fresh = known(f.function) && !known(f.function)->source.valid();
+        const size_t first = fast.size() - i.arg;
+        for (size_t k = 0; k < i.arg; k++) {
+          PyObject* cell = PyTuple_GET_ITEM(function->func_closure, k);
+          fast[first + k] = borrow(cell);
+          if (fresh) continue;
+          Known& known_cell = known_[cell];
+          if (!known_cell.source.valid())
+            known_cell.source =
+                sources.closure(function_source(f.function, "F"), static_cast<int64_t>(k));
+          held_.push_back(borrow(cell));
+        }
+      }
+      return false;
+    case POP_TOP:
+      pop(f);
+      return false;
+    case PUSH_NULL:
+      push({});
+      return false;
+    case COPY:
+      push(peek(f, i.arg));
+      return false;
+    case SWAP:
+      std::swap(peek(f, 1), peek(f, i.arg));
+      return false;
+    case LOAD_CONST:
+      push(borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg)));
+      return false;
+    case LOAD_FAST:
+      if (!fast[i.arg]) unbound(f, i.arg);
+      push(fast[i.arg]);
+      return false;
+    case LOAD_CLOSURE:
+      push(fast[i.arg]);
+      return false;
+    case STORE_FAST:
+      fast[i.arg] = pop(f);
+      return false;
+    case DELETE_FAST:
+      if (!fast[i.arg]) unbound(f, i.arg);
+      fast[i.arg] = py::object();
+      return false;
+    case MAKE_CELL:
+      fast[i.arg] = steal(PyCell_New(fast[i.arg].ptr()));
+      held_.push_back(fast[i.arg]);
+      return false;
+    case LOAD_DEREF:
+    case LOAD_CLASSDEREF: {
+      takes_unread_ = takes_unread_value(f);
+      py::object value = read_cell(fast[i.arg]);
+      if (!value) {
+        PyErr_Format(PyExc_NameError, "cannot access free variable '%U'",
+                     PyTuple_GET_ITEM(f.code->co_localsplusnames, i.arg));
+        throw py::error_already_set();
+      }
+      push(value);
+      return false;
+    }
+    case STORE_DEREF:
+      write_cell(fast[i.arg], pop(f));
+      return false;
+    case DELETE_DEREF:
+      write_cell(fast[i.arg], {});
+      return false;
+    case LOAD_GLOBAL:
+      if (i.arg & 1) push({});
+      takes_unread_ = takes_unread_value(f);
+      push(load_global(f, name_at(f, i.arg >> 1)));
+      return false;
+    case STORE_GLOBAL:
+      dict_write(globals_of(f), name_at(f, i.arg), pop(f));
+      return false;
+    case DELETE_GLOBAL:
+      if (!dict_has(globals_of(f), name_at(f, i.arg)))
+        throw Break(BreakId::side_effect, "del of a global that is not there");
+      dict_delete(globals_of(f), name_at(f, i.arg));
+      return false;
+    case LOAD_ATTR: {
+      py::object o = pop(f);
+      takes_unread_ = takes_unread_value(f);
+      push(load_attr(o, name_at(f, i.arg)));
+      return false;
+    }
+    case LOAD_METHOD: {
+      py::object o = pop(f);
+      push({});
+      push(load_attr(o, name_at(f, i.arg)));
+      return false;
+    }
+    case STORE_ATTR: {
+      py::object o = pop(f), v = pop(f);
+      store_attr(o, name_at(f, i.arg), v);
+      return false;
+    }
+    case DELETE_ATTR: {
+      py::object o = pop(f);
+      store_attr(o, name_at(f, i.arg), {});
+      return false;
+    }
+    case BINARY_SUBSCR: {
+      py::object k = pop(f), o = pop(f);
+      takes_unread_ = takes_unread_value(f);
+      push(subscript(o, k));
+      return false;
+    }
+    case STORE_SUBSCR: {
+      py::object k = pop(f), o = pop(f), v = pop(f);
+      store_subscript(o, k, v);
+      return false;
+    }
+    case DELETE_SUBSCR: {
+      py::object k = pop(f), o = pop(f);
+      delete_subscript(o, k);
+      return false;
+    }
+    case BINARY_OP: {
+      py::object b = pop(f), a = pop(f);
+      if (auto computed = compute_unread(binary_operator(i.arg), a, b))
+        push(*computed);
+      else
+        push(operate(binary_operator(i.arg), {a, b}));
+      return false;
+    }
+    case UNARY_NEGATIVE: {
+      py::object a = pop(f);
+      push(operate(operator_named("neg"), {a}));
+      return false;
+    }
+    case UNARY_POSITIVE: {
+      py::object a = pop(f);
+      push(operate(operator_named("pos"), {a}));
+      return false;
+    }
+    case UNARY_INVERT: {
+      py::object a = pop(f);
+      push(operate(operator_named("invert"), {a}));
+      return false;
+    }
+    case UNARY_NOT: {
+      py::object a = pop(f);
+      push(py::bool_(!truth(a)));
+      return false;
+    }
+    case COMPARE_OP: {
+      py::object b = pop(f), a = pop(f);
+      push(compare(a, b, static_cast<int>(i.arg)));
+      return false;
+    }
+    case IS_OP: {
+      py::object b = pop(f), a = pop(f);
+      if (!a.is(b) && exists(a) && exists(b) && Py_TYPE(a.ptr()) == Py_TYPE(b.ptr()))
+        guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), user_stack()});
+      push(py::bool_(a.is(b) != (i.arg == 1)));
+      return false;
+    }
+    case CONTAINS_OP: {
+      py::object b = pop(f), a = pop(f);
+      const bool in = contains(b, a).ptr() == Py_True;
+      push(py::bool_(in != (i.arg == 1)));
+      return false;
+    }
+    case JUMP_FORWARD:
+    case JUMP_BACKWARD:
+    case JUMP_BACKWARD_NO_INTERRUPT:
+      jump();
+      return false;
+    case POP_JUMP_FORWARD_IF_TRUE:
+    case POP_JUMP_BACKWARD_IF_TRUE:
+      if (truth(pop(f))) jump();
+      return false;
+    case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_BACKWARD_IF_FALSE:
+      if (!truth(pop(f))) jump();
+      return false;
+    case POP_JUMP_FORWARD_IF_NONE:
+    case POP_JUMP_BACKWARD_IF_NONE:
+      if (pop(f).is_none()) jump();
+      return false;
+    case POP_JUMP_FORWARD_IF_NOT_NONE:
+    case POP_JUMP_BACKWARD_IF_NOT_NONE:
+      if (!pop(f).is_none()) jump();
+      return false;
+    case JUMP_IF_TRUE_OR_POP:
+      if (truth(peek(f, 1)))
+        jump();
+      else
+        pop(f);
+      return false;
+    case JUMP_IF_FALSE_OR_POP:
+      if (!truth(peek(f, 1)))
+        jump();
+      else
+        pop(f);
+      return false;
+    case GET_ITER:
+    case GET_YIELD_FROM_ITER: {
+      py::object o = pop(f);
+      push(iterate(o));
+      return false;
+    }
+    case FOR_ITER: {
+      py::object item = iter_next(peek(f, 1));
+      if (item) {
+        push(item);
+      } else {
+        pop(f);
+        jump();
+      }
+      return false;
+    }
+    case SEND: {
+      py::object sent = pop(f), inner = peek(f, 1), item;
+      if (sent.is_none())
+        item = iter_next(inner);
+      else if (LazyIterator* l = lazy(inner); l && l->frame)
+        item = resume_generator(*l, sent, {});
+      else
+        throw Break(BreakId::instruction, "send to an iterator that is no generator");
+      if (item) {
+        push(item);
+      } else {
+        pop(f);
+        push(returned_);
+        jump();
+      }
+      return false;
+    }
+    case RETURN_GENERATOR:
+      push(py::none());
+      return false;  // the caller made the generator
+    case YIELD_VALUE:
+      result = pop(f);
+      f.yielded = true;
+      return true;
+    case RETURN_VALUE:
+      result = pop(f);
+      return true;
+    case BUILD_TUPLE:
+    case BUILD_LIST:
+    case BUILD_SET: {
+      Arguments items = pop_many(f, i.arg);
+      py::list list;
+      for (auto& o : items) list.append(o);
+      push(i.op == BUILD_LIST    ? py::object(list)
+           : i.op == BUILD_TUPLE ? py::object(py::tuple(list))
+                                 : py::object(py::set(list)));
+      return false;
+    }
+    case BUILD_MAP: {
+      Arguments items = pop_many(f, 2 * i.arg);
+      py::dict d;
+      for (size_t k = 0; k < items.size(); k += 2) d[items[k]] = items[k + 1];
+      push(d);
+      return false;
+    }
+    case BUILD_CONST_KEY_MAP: {
+      py::object keys = pop(f);
+      Arguments items = pop_many(f, i.arg);
+      py::dict d;
+      for (size_t k = 0; k < items.size(); k++)
+        d[py::handle(PyTuple_GET_ITEM(keys.ptr(), k))] = items[k];
+      push(d);
+      return false;
+    }
+    case BUILD_SLICE: {
+      Arguments items = pop_many(f, i.arg);
+      push(steal(
+          PySlice_New(items[0].ptr(), items[1].ptr(), i.arg == 3 ? items[2].ptr() : nullptr)));
+      return false;
+    }
+    case BUILD_STRING: {
+      Arguments items = pop_many(f, i.arg);
+      py::list list;
+      for (auto& o : items) list.append(o);
+      push(py::str("").attr("join")(list));
+      return false;
+    }
+    case FORMAT_VALUE: {
+      py::object spec = i.arg & 4 ? pop(f) : py::str(""), o = pop(f);
+      require_plain(o, operator_named("eq"));
+      if ((i.arg & 3) == 1) o = py::str(o);
+      if ((i.arg & 3) == 2) o = py::repr(o);
+      if ((i.arg & 3) == 3) o = steal(PyObject_ASCII(o.ptr()));
+      push(steal(PyObject_Format(o.ptr(), spec.ptr())));
+      return false;
+    }
+    case LIST_TO_TUPLE: {
+      py::object o = contents(pop(f));
+      push(py::tuple(o));
+      return false;
+    }
+    case LIST_APPEND: {
+      py::object o = pop(f), list = peek(f, i.arg);
+      if (exists(list)) list = sequence_to_write(list);  // begun in front of a break
+      PyList_Append(list.ptr(), o.ptr());
+      return false;
+    }
+    case SET_ADD: {
+      py::object o = pop(f), set = peek(f, i.arg);
+      if (exists(set)) return set_put(set, o, true), false;
+      if (PySet_Add(set.ptr(), o.ptr()) != 0) throw py::error_already_set();
+      return false;
+    }
+    case MAP_ADD: {
+      py::object v = pop(f), k = pop(f), dict = peek(f, i.arg);
+      if (exists(dict)) return dict_write(dict, k, v), false;
+      if (PyDict_SetItem(dict.ptr(), k.ptr(), v.ptr()) != 0) throw py::error_already_set();
+      return false;
+    }
+    case LIST_EXTEND: {
+      py::object o = list_of(pop(f)), list = peek(f, i.arg);
+      if (exists(list)) list = sequence_to_write(list);
+      list.attr("extend")(o);
+      return false;
+    }
+    case SET_UPDATE: {
+      py::object o = list_of(pop(f)), set = peek(f, i.arg);
+      if (!exists(set)) return set.attr("update")(o), false;
+      for (py::handle item : o) set_put(set, item, true);
+      return false;
+    }
+    case DICT_UPDATE:
+    case DICT_MERGE: {
+      py::object o = contents(pop(f));
+      if (!PyDict_Check(o.ptr()))
+        throw Break(BreakId::instruction, "** of a mapping that is no dict");
+      py::object dict = peek(f, i.arg);
+      if (exists(dict)) return dict_update(dict, {o}, {}), false;
+      if (PyDict_Merge(dict.ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
+      return false;
+    }
+    case UNPACK_SEQUENCE:
+      unpack(f, i.arg, false, 0);
+      return false;
+    case UNPACK_EX:
+      unpack(f, i.arg & 0xff, true, i.arg >> 8);
+      return false;
+    case MATCH_SEQUENCE:
+      push(py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_SEQUENCE) != 0));
+      return false;
+    case MATCH_MAPPING:
+      push(py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_MAPPING) != 0));
+      return false;
+    case GET_LEN:
+      push(call(builtin_named("len"), {peek(f, 1)}));
+      return false;
+    case MATCH_KEYS: {
+      py::list values;
+      for (py::handle key : py::reinterpret_borrow<py::tuple>(peek(f, 1))) {
+        if (contains(peek(f, 2), key).ptr() != Py_True) {
+          push(py::none());
+          return false;
+        }
+        values.append(subscript(peek(f, 2), key));
+      }
+      push(py::tuple(values));
+      return false;
+    }
+    case MATCH_CLASS: {
+      py::object names = pop(f), type = pop(f), subject = pop(f);
+      py::object names_of_positions = py::tuple();
+      bool whole = false;
+      if (i.arg > 0) {
+        whole = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_flags & _Py_TPFLAGS_MATCH_SELF;
+        if (!whole) names_of_positions = load_attr(type, py::str("__match_args__"));
+      }
+      if (i.arg > (whole ? 1 : py::len(names_of_positions)))
+        throw Break(BreakId::instruction, "a class pattern with too many parts");
+      py::list parts;
+      if (call(builtin_named("isinstance"), {subject, type}).ptr() != Py_True) {
+        push(py::none());
+        return false;
+      }
+      try {
+        for (uint32_t k = 0; k < i.arg; k++)
+          parts.append(whole ? subject : load_attr(subject, py::tuple(names_of_positions)[k]));
+        for (py::handle name : names) parts.append(load_attr(subject, name));
+        push(py::tuple(parts));
+      } catch (py::error_already_set& e) {
+        if (!e.matches(PyExc_AttributeError)) throw;
+        push(py::none());
+      }
+      return false;
+    }
+    case KW_NAMES:
+      f.kwnames = borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
+      return false;
+    case CALL:
+      call_instruction(f, i.arg);
+      return false;
+    case CALL_FUNCTION_EX:
+      call_function_ex(f, i.arg & 1);
+      return false;
+    case MAKE_FUNCTION:
+      make_function(f, i.arg);
+      return false;
+    case IMPORT_NAME: {
+      py::object from = pop(f), level = pop(f);
+      push(import_name(f, name_at(f, i.arg), level, from));
+      return false;
+    }
+    case IMPORT_FROM:
+      push(load_attr(peek(f, 1), name_at(f, i.arg)));
+      return false;
+    case LOAD_ASSERTION_ERROR:
+      push(borrow(PyExc_AssertionError));
+      return false;
+    case BEFORE_WITH: {
+      py::object manager = pop(f);
+      py::object exit = load_attr(manager, names().exit_),
+                 enter = load_attr(manager, names().enter_);
+      push(exit);
+      push(call(enter, {}));
+      return false;
+    }
+    case WITH_EXCEPT_START: {
+      py::object value = peek(f, 1);
+      push(call(peek(f, 4), {borrow((PyObject*)Py_TYPE(value.ptr())), value, py::none()}));
+      return false;
+    }
+    case PUSH_EXC_INFO: {
+      py::object value = pop(f);
+      push(f.handled.empty() ? py::none() : f.handled.back());
+      f.handled.push_back(value);
+      push(value);
+      return false;
+    }
+    case CHECK_EXC_MATCH: {
+      py::object type = pop(f);
+      push(py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
+      return false;
+    }
+    case POP_EXCEPT:
+      pop(f);
+      if (!f.handled.empty()) f.handled.pop_back();
+      return false;
+    case RERAISE:
+      raise_value(pop(f));
+    case RAISE_VARARGS: {
+      if (i.arg == 0 && !f.handled.empty()) raise_value(f.handled.back());
+      if (i.arg == 0) throw Break(BreakId::instruction, "raise without an exception");
+      py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(pop(f));
+      if (!PyExceptionInstance_Check(value.ptr()))
+        throw Break(BreakId::instruction, "raise of what is no exception");
+      if (PyErr_GivenExceptionMatches(value.ptr(), PyExc_KeyboardInterrupt))
+        throw Break(BreakId::instruction, "raise of KeyboardInterrupt");
+      if (cause)
+        PyException_SetCause(value.ptr(),
+                             cause.is_none() ? nullptr : instance_of(cause).release().ptr());
+      raise_value(value);
+    }
+    default:
+      throw Break(BreakId::instruction, cat("opcode ", static_cast<int>(i.op)));
+  }
+}
+
+}  // namespace oxy::python

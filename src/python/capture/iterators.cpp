@@ -1,0 +1,464 @@
+// Iteration. Iterators written in C run for real, over containers that the capture has made or copied. Generators, and
+// map, zip and their kind, run captured code: each is a LazyIterator behind an empty iterator of its type, and takes an
+// item only when it is asked for one, as in CPython. One that nobody holds any more is closed.
+#include <opcode.h>
+#include <pybind11/eval.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "python/capture/names.h"
+#include "python/capture/plan_rebuild.h"
+#include "python/capture/value_stack.h"
+#include "python/cpython/thread_state.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr size_t kMaxInlined = 150;
+
+[[noreturn]] void raise(PyObject* type, const std::string& text) {
+  PyErr_SetString(type, text.c_str());
+  throw py::error_already_set();
+}
+
+py::object empty_generator() {
+  static const py::object& make = *[] {
+    py::dict names;
+    py::exec("def empty():\n    yield\n", names);
+    return new py::object(names["empty"]);
+  }();
+  return make();
+}
+
+bool is_chain(py::handle iterator) {
+  return std::string_view(Py_TYPE(iterator.ptr())->tp_name) == "itertools.chain";
+}
+
+bool is_islice(py::handle iterator) {
+  return std::string_view(Py_TYPE(iterator.ptr())->tp_name) == "itertools.islice";
+}
+
+// A generator that stands at a `yield` in a try or with: leaving it there runs code.
+bool is_in_try(const TracedFrame& f) {
+  const auto at = static_cast<int32_t>(f.next) - 1;
+  return std::any_of(f.bytecode->ranges.begin(), f.bytecode->ranges.end(),
+                     [at](const auto& r) { return at >= r.start && at < r.end; });
+}
+
+// A generator that stands in a `yield from`.
+bool delegates(const TracedFrame& f) {
+  const auto& code = f.bytecode->instructions;
+  return f.next + 1 < code.size() && code[f.next + 1].op == JUMP_BACKWARD_NO_INTERRUPT &&
+         !f.stack.empty();
+}
+
+}  // namespace
+
+Tracer::LazyIterator* Tracer::lazy(py::handle o) {
+  for (const auto& l : lazies_)
+    if (l->stand_in.is(o)) return l.get();
+  return nullptr;
+}
+
+py::object Tracer::add_lazy(py::object stand_in, LazyIterator lazy) {
+  lazy.stand_in = stand_in;
+  lazies_.push_back(std::make_unique<LazyIterator>(std::move(lazy)));
+  return stand_in;
+}
+
+py::object Tracer::make_generator(std::unique_ptr<TracedFrame> frame) {
+  LazyIterator made;
+  made.frame = std::move(frame);
+  return add_lazy(empty_generator(), std::move(made));
+}
+
+// Iterators for what a lazy one takes its items from.
+std::vector<py::object> Tracer::iterators_of(std::span<const py::object> iterables) {
+  std::vector<py::object> out;
+  for (const py::object& o : iterables) out.push_back(iterate(o));
+  return out;
+}
+
+// Written in C, and over nothing that captured code has a part in.
+bool Tracer::runs_alone(py::handle iterator) {
+  return !lazy(iterator) && python_method(iterator.ptr(), names().next_) == nullptr;
+}
+
+// map, filter, zip, enumerate, chain and islice, where `type` is one of them.
+std::optional<py::object> Tracer::call_lazy_type(py::handle type, const Arguments& args,
+                                                 const Keywords& kwargs) {
+  static const py::module_& itertools = *new py::module_(py::module_::import("itertools"));
+  static const py::object& chain = *new py::object(itertools.attr("chain"));
+  static const py::object& islice = *new py::object(itertools.attr("islice"));
+  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  const std::span<const py::object> all(args);
+  LazyIterator made;
+  if (t == &PyMap_Type || t == &PyFilter_Type) {
+    if (!kwargs.empty() || args.size() < 2 || (t == &PyFilter_Type && args.size() > 2))
+      return std::nullopt;
+    made.function = args[0];
+    made.iterators = iterators_of(all.subspan(1));
+    return add_lazy(type(py::none(), py::tuple()), std::move(made));
+  }
+  if (t == &PyZip_Type) {
+    made.iterators = iterators_of(all);
+    for (const auto& [name, value] : kwargs) {
+      if (name.cast<std::string>() != "strict") return std::nullopt;
+      made.strict = truth(value);
+    }
+  } else if (t == &PyEnum_Type) {
+    if (args.empty() || args.size() + kwargs.size() > 2) return std::nullopt;
+    made.iterators = iterators_of(all.first(1));
+    made.count = py::int_(0);
+    if (args.size() == 2) made.count = args[1];
+    for (const auto& [name, value] : kwargs) {
+      if (name.cast<std::string>() != "start") return std::nullopt;
+      made.count = value;
+    }
+    if (!PyLong_CheckExact(made.count.ptr())) throw Break(BreakId::builtin_call, "enumerate");
+  } else if (type.is(chain)) {
+    py::list outer;
+    for (const py::object& o : args) outer.append(o);
+    return make_chain(outer);
+  } else if (type.is(islice)) {
+    if (args.size() < 2 || args.size() > 4 || !kwargs.empty()) return std::nullopt;
+    made.iterators = iterators_of(all.first(1));
+    py::list bounds;
+    for (const py::object& bound : all.subspan(1)) {
+      require_plain(bound, type);
+      bounds.append(bound);
+    }
+    type(py::tuple(), *bounds);  // its own checks of them
+    made.bounds = py::handle((PyObject*)&PySlice_Type)(*bounds);
+    if (!py::object(made.bounds.attr("start")).is_none())
+      made.next = made.bounds.attr("start").cast<int64_t>();
+  } else {
+    return std::nullopt;
+  }
+  const bool alone = std::all_of(made.iterators.begin(), made.iterators.end(),
+                                 [this](const py::object& i) { return runs_alone(i); });
+  if (alone) {
+    Arguments given(made.iterators.begin(), made.iterators.end());
+    given.insert(given.end(),
+                 args.begin() + static_cast<ptrdiff_t>(t == &PyZip_Type ? args.size() : 1),
+                 args.end());
+    return call_real(type, given, kwargs);
+  }
+  if (type.is(islice)) return add_lazy(type(py::tuple(), 0), std::move(made));
+  return add_lazy(t == &PyZip_Type ? type() : type(py::tuple()), std::move(made));
+}
+
+// itertools.chain.from_iterable.
+py::object Tracer::make_chain(py::object outer) {
+  static const py::object& chain = *new py::object(py::module_::import("itertools").attr("chain"));
+  auto runs_captured_code = [this](py::handle o) {
+    return lazy(o) || is_tensor(o) || python_method(o.ptr(), names().iter_) != nullptr;
+  };
+  if (PyList_Check(outer.ptr()) && !exists(outer)) {
+    const py::list parts(outer);
+    if (std::none_of(parts.begin(), parts.end(), runs_captured_code)) {
+      Arguments given;
+      for (py::handle o : parts) given.push_back(contents(o));
+      return call_real(chain, given, {});
+    }
+  }
+  LazyIterator made;
+  made.iterators = {iterate(outer)};
+  return add_lazy(chain(), std::move(made));
+}
+
+// ------------------------------------------------------------------------------------------------------------ next
+
+py::object Tracer::next_of_chain(LazyIterator& chain) {
+  while (true) {
+    if (chain.iterators.size() == 2) {
+      py::object current = chain.iterators[1];
+      if (py::object item = iter_next(current)) return item;
+      chain.iterators.resize(1);
+    }
+    py::object outer = chain.iterators[0], next = iter_next(outer);
+    if (!next) return {};
+    chain.iterators.resize(1);
+    chain.iterators.push_back(iterate(next));
+  }
+}
+
+py::object Tracer::next_of_islice(LazyIterator& islice) {
+  if (islice.iterators.empty()) return {};
+  auto bound = [&](const char* name, int64_t otherwise) {
+    py::object o = islice.bounds.attr(name);
+    return o.is_none() ? otherwise : o.cast<int64_t>();
+  };
+  const int64_t stop = bound("stop", INT64_MAX);
+  const py::object iterator = islice.iterators[0];
+  auto take = [&] {
+    py::object item = iter_next(iterator);
+    islice.taken += item ? 1 : 0;
+    return item;
+  };
+  bool more = true;
+  while (more && islice.taken < islice.next) more = static_cast<bool>(take());
+  py::object item = more && islice.taken < stop ? take() : py::object();
+  if (!item) islice.iterators.clear();
+  islice.next = std::min(stop, islice.next + bound("step", 1));
+  return item;
+}
+
+// One item of each iterator; nullopt where one is at its end.
+std::optional<Arguments> Tracer::next_of_each(const LazyIterator& l) {
+  Arguments items;
+  const std::vector<py::object> iterators = l.iterators;
+  for (size_t i = 0; i < iterators.size(); i++) {
+    py::object item = iter_next(iterators[i]);
+    if (item) {
+      items.push_back(item);
+      continue;
+    }
+    if (!l.strict) return std::nullopt;
+    auto others = [](size_t n) { return n == 1 ? cat(" ", n) : cat("s 1-", n); };
+    if (i > 0)
+      raise(PyExc_ValueError,
+            cat("zip() argument ", i + 1, " is shorter than argument", others(i)));
+    for (size_t k = 1; k < iterators.size(); k++)
+      if (iter_next(iterators[k]))
+        raise(PyExc_ValueError,
+              cat("zip() argument ", k + 1, " is longer than argument", others(k)));
+    return std::nullopt;
+  }
+  if (iterators.empty()) return std::nullopt;
+  return items;
+}
+
+py::object Tracer::next_of(LazyIterator& l) {
+  PyTypeObject* type = Py_TYPE(l.stand_in.ptr());
+  if (l.frame) return resume_generator(l, py::none(), {});
+  if (is_chain(l.stand_in)) return next_of_chain(l);
+  if (is_islice(l.stand_in)) return next_of_islice(l);
+  if (type == &PyFilter_Type) {
+    const py::object iterator = l.iterators[0], function = l.function;
+    while (py::object item = iter_next(iterator))
+      if (truth(function.is_none() ? item : call(function, {item}))) return item;
+    return {};
+  }
+  auto items = next_of_each(l);
+  if (!items) return {};
+  if (type == &PyMap_Type) return call(l.function, std::move(*items));
+  py::tuple out(items->size() + (type == &PyEnum_Type));
+  size_t at = 0;
+  if (type == &PyEnum_Type) {
+    out[at++] = l.count;
+    l.count = l.count + py::int_(1);
+  }
+  for (py::object& item : *items) out[at++] = item;
+  return std::move(out);
+}
+
+py::object Tracer::iterate(py::handle o) {
+  PyObject* p = o.ptr();
+  if (lazy(o)) return borrow(p);
+  if (is_tensor(o)) {
+    const at::Tensor& t = THPVariable_Unpack(p);
+    if (t.dim() == 0) raise(PyExc_TypeError, "iteration over a 0-d tensor");
+    py::list items;
+    for (int64_t i = 0; i < t.size(0); i++) items.append(subscript(o, py::int_(i)));
+    return steal(PyObject_GetIter(items.ptr()));
+  }
+  if (PyObject* own = special_method(o, names().iter_)) {
+    py::object made = call(own, {borrow(p)});
+    if (lazy(made) || PyIter_Check(made.ptr())) return made;
+    raise(PyExc_TypeError,
+          cat("iter() returned non-iterator of type '", Py_TYPE(made.ptr())->tp_name, "'"));
+  }
+  // By __getitem__ and IndexError.
+  if (Py_TYPE(p)->tp_iter == nullptr && python_method(p, names().getitem_) != nullptr)
+    throw Break(BreakId::attribute_protocol, "iteration by __getitem__");
+  return steal(PyObject_GetIter(contents(o).ptr()));
+}
+
+// Null at the end; `returned_` is what a generator returned then.
+py::object Tracer::iter_next(py::handle iterator) {
+  PyObject* p = iterator.ptr();
+  returned_ = py::none();
+  if (LazyIterator* l = lazy(iterator)) {
+    const py::object held = borrow(p);
+    return next_of(*l);
+  }
+  if (PyObject* own = special_method(iterator, names().next_)) {
+    try {
+      return call(own, {borrow(p)});
+    } catch (py::error_already_set& e) {
+      if (!e.matches(PyExc_StopIteration)) throw;
+      returned_ = e.value().attr("value");
+      return {};
+    }
+  }
+  if (!PyIter_Check(p))
+    raise(PyExc_TypeError, cat("'", Py_TYPE(p)->tp_name, "' object is not an iterator"));
+  if (exists(iterator)) throw Break(BreakId::side_effect, "an iterator that was there before");
+  PyObject* next = PyIter_Next(p);
+  if (next == nullptr && PyErr_Occurred()) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(next);
+}
+
+py::object Tracer::list_of(py::handle iterable) {
+  py::list out;
+  py::object iterator = iterate(iterable);
+  while (py::object item = iter_next(iterator)) out.append(item);
+  return std::move(out);
+}
+
+// ------------------------------------------------------------------------------------------------------ generators
+
+// Runs a generator to its next yield, from which `sent` comes back, or `thrown` is raised. Null where it returns.
+py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object thrown) {
+  if (g.running) raise(PyExc_ValueError, "generator already executing");
+  returned_ = py::none();
+  if (g.done || (!g.started && thrown)) {
+    g.done = true;
+    if (thrown) raise_value(thrown);
+    return {};
+  }
+  if (!g.started && !sent.is_none())
+    raise(PyExc_TypeError, "can't send non-None value to a just-started generator");
+  TracedFrame& f = *g.frame;
+  if (frames_.size() > kMaxInlined || static_cast<int>(frames_.size()) >= recursion_left())
+    throw Break(BreakId::deep_inlining, "generators in generators");
+  if (thrown && delegates(f)) {
+    const py::object inner = f.stack.back();
+    if (python_method(inner.ptr(), py::str("throw").ptr()) != nullptr)
+      throw Break(BreakId::instruction, "throw into an object with a method throw");
+    LazyIterator* l = lazy(inner);
+    if (l && l->frame) {
+      try {
+        if (PyErr_GivenExceptionMatches(thrown.ptr(), PyExc_GeneratorExit)) {
+          close_generator(*l);
+        } else {
+          if (py::object value = resume_generator(*l, py::none(), thrown)) return value;
+          f.stack.back() = returned_;
+          f.next = static_cast<size_t>(
+              f.bytecode
+                  ->instructions[static_cast<size_t>(f.bytecode->instructions[f.next + 1].target)]
+                  .target);
+          f.yielded = false;
+          thrown = py::object();
+        }
+      } catch (py::error_already_set& e) {
+        thrown = e.value();
+      }
+    }
+  }
+  struct Running {
+    bool& flag;
+    ~Running() { flag = false; }
+  } running{g.running = true};
+  g.started = true;
+  auto end = [&] {
+    g.done = true;
+    f.fast.clear();
+    f.stack.clear();
+  };
+  py::object value;
+  try {
+    value = interpret(f, std::move(sent), std::move(thrown));
+  } catch (py::error_already_set& e) {
+    end();
+    if (!e.matches(PyExc_StopIteration)) throw;
+    const py::object cause = e.value();
+    py::object error = py::handle(PyExc_RuntimeError)("generator raised StopIteration");
+    PyException_SetCause(error.ptr(), cause.inc_ref().ptr());
+    PyException_SetContext(error.ptr(), cause.inc_ref().ptr());
+    raise_value(error);
+  }
+  if (f.yielded) return value;
+  end();
+  returned_ = value;
+  return {};
+}
+
+void Tracer::close_generator(LazyIterator& g) {
+  if (g.done || !g.started) {
+    g.done = true;
+    return;
+  }
+  try {
+    if (resume_generator(g, py::none(), py::handle(PyExc_GeneratorExit)()))
+      raise(PyExc_RuntimeError, "generator ignored GeneratorExit");
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_GeneratorExit) && !e.matches(PyExc_StopIteration)) throw;
+  }
+}
+
+// The exception that throw(type, value, traceback) raises.
+py::object Tracer::thrown_by(const Arguments& args) {
+  if (args.empty() || args.size() > 3) raise(PyExc_TypeError, "throw expected 1 to 3 arguments");
+  py::object type = args[0], value = args.size() > 1 ? args[1] : py::none();
+  if (PyExceptionInstance_Check(type.ptr()) && value.is_none()) return type;
+  if (!PyExceptionClass_Check(type.ptr()))
+    throw Break(BreakId::instruction, "throw of what is no exception");
+  if (PyObject_IsInstance(value.ptr(), type.ptr()) == 1) return value;
+  Arguments parts;
+  if (PyTuple_Check(value.ptr()))
+    for (py::handle part : value) parts.push_back(borrow(part.ptr()));
+  else if (!value.is_none())
+    parts.push_back(value);
+  return call(type, std::move(parts));
+}
+
+// A method of a generator, or of another lazy iterator.
+py::object Tracer::call_lazy_method(LazyIterator& l, const std::string& name,
+                                    const Arguments& args) {
+  const py::object held = l.stand_in;
+  if (name == "__iter__" && args.empty()) return held;
+  if (name == "close" && l.frame && args.empty()) return close_generator(l), py::none();
+  py::object item;
+  if (name == "__next__" && args.empty())
+    item = next_of(l);
+  else if (name == "send" && l.frame && args.size() == 1)
+    item = resume_generator(l, args[0], {});
+  else if (name == "throw" && l.frame)
+    item = resume_generator(l, py::none(), thrown_by(args));
+  else
+    throw Break(BreakId::builtin_call, cat(Py_TYPE(held.ptr())->tp_name, ".", name));
+  if (!item) stop_iteration();
+  return item;
+}
+
+// Raised where an iterator is at its end; a generator's return value is in it.
+void Tracer::stop_iteration() {
+  Arguments value;
+  if (returned_ && !returned_.is_none()) value.push_back(returned_);
+  raise_value(call_real(py::handle(PyExc_StopIteration), value, {}));
+}
+
+// What nobody but the interpreter holds goes, as in CPython: a generator in a try or with is closed.
+void Tracer::close_dropped_iterators() {
+  for (size_t i = 0; i < lazies_.size();) {
+    if (Py_REFCNT(lazies_[i]->stand_in.ptr()) > 1) {
+      i++;
+      continue;
+    }
+    const std::unique_ptr<LazyIterator> dropped = std::move(lazies_[i]);
+    lazies_.erase(lazies_.begin() + static_cast<ptrdiff_t>(i));
+    if (dropped->running)
+      throw Break(BreakId::instruction, "a generator that is dropped while it runs");
+    if (dropped->frame && dropped->started && !dropped->done && is_in_try(*dropped->frame)) {
+      try {
+        close_generator(*dropped);
+      } catch (py::error_already_set&) {  // Python would print it and go on
+        throw Break(BreakId::instruction, "a generator that raises when it is dropped");
+      }
+    }
+    i = 0;  // what it held may be next
+  }
+}
+
+// Whether leaving the code that is captured would close a generator in a try or with.
+bool Tracer::leaves_open_generator() const {
+  return std::any_of(lazies_.begin(), lazies_.end(), [](const auto& l) {
+    return l->frame && l->started && !l->done && is_in_try(*l->frame);
+  });
+}
+
+}  // namespace oxy::python

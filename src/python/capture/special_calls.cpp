@@ -1,0 +1,262 @@
+// Calls of functions that have a meaning of their own for the interpreter.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "python/capture/names.h"
+#include "python/capture/tracer.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+[[noreturn]] void type_error(const std::string& text) {
+  PyErr_SetString(PyExc_TypeError, text.c_str());
+  throw py::error_already_set();
+}
+
+py::object builtin(const char* name) { return py::module_::import("builtins").attr(name); }
+
+enum Special {
+  IsInstance,
+  Type,
+  Len,
+  GetAttr,
+  HasAttr,
+  SetAttr,
+  DelAttr,
+  Sorted,
+  Reduce,
+  Accumulate,
+  Iter,
+  Next,
+  Any,
+  All,
+  Sum,
+  Abs,
+  Min,
+  Max,
+  Bool,
+  Int,
+  Float,
+  Super,
+  Callable,
+  Signature,
+  True_,
+  False_
+};
+
+const std::unordered_map<PyObject*, Special>& specials() {
+  static const auto& table = *[] {
+    auto* m = new std::unordered_map<PyObject*, Special>();
+    auto add = [&](const py::object& o, Special s) { m->emplace(o.inc_ref().ptr(), s); };
+    add(builtin("isinstance"), IsInstance), add(builtin("type"), Type), add(builtin("len"), Len);
+    add(builtin("getattr"), GetAttr), add(builtin("hasattr"), HasAttr);
+    add(builtin("delattr"), DelAttr), add(builtin("sorted"), Sorted);
+    add(builtin("setattr"), SetAttr), add(builtin("iter"), Iter), add(builtin("next"), Next);
+    add(builtin("any"), Any), add(builtin("all"), All), add(builtin("sum"), Sum);
+    add(builtin("abs"), Abs), add(builtin("min"), Min), add(builtin("max"), Max);
+    add(builtin("bool"), Bool);
+    add(builtin("int"), Int), add(builtin("float"), Float), add(builtin("super"), Super);
+    add(builtin("callable"), Callable);
+    add(py::module_::import("inspect").attr("signature"), Signature);
+    add(py::module_::import("functools").attr("reduce"), Reduce);
+    add(py::module_::import("itertools").attr("accumulate"), Accumulate);
+    py::module_ torch = py::module_::import("torch");
+    add(torch.attr("compiler").attr("is_compiling"), True_);
+    add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
+    add(torch.attr("jit").attr("is_scripting"), False_);
+    add(torch.attr("jit").attr("is_tracing"), False_);
+    for (const char* name :
+         {"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"})
+      add(torch.attr("overrides").attr(name), False_);
+    return m;
+  }();
+  return table;
+}
+
+}  // namespace
+
+std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& args,
+                                               Keywords& kwargs) {
+  auto it = specials().find(callable.ptr());
+  if (it == specials().end()) return std::nullopt;
+  auto real = [&](const py::object& o) {
+    Known* k = known(o);
+    return k && k->value && k->original ? k->original : o;
+  };
+  switch (it->second) {
+    case True_:
+      return py::bool_(true);
+    case False_:
+      return py::bool_(false);
+    case IsInstance: {
+      if (args.size() != 2) type_error("isinstance expected 2 arguments");
+      const int yes = PyObject_IsInstance(real(typed(args[0])).ptr(), args[1].ptr());
+      if (yes < 0) throw py::error_already_set();
+      return py::bool_(yes == 1);
+    }
+    case Type:
+      if (args.size() != 1) return std::nullopt;
+      return type_of(args[0]);
+    case Len: {
+      if (args.size() != 1) return std::nullopt;
+      if (is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
+      if (PyObject* own = special_method(args[0], names().len_)) return call(own, {args[0]});
+      if (exists(args[0]) && PyDict_Check(args[0].ptr()) && !known(args[0])->writes) {
+        guard(GuardKind::Length, known(args[0])->source, {}, PyDict_Size(args[0].ptr()));
+        return py::int_(PyDict_Size(args[0].ptr()));
+      }
+      return call_real(callable, {contents(args[0])}, {});
+    }
+    case GetAttr:
+      if (args.size() == 3) {
+        try {
+          return load_attr(args[0], args[1]);
+        } catch (py::error_already_set& e) {
+          if (!e.matches(PyExc_AttributeError)) throw;
+          return args[2];
+        }
+      }
+      if (args.size() != 2) type_error("getattr expected 2 or 3 arguments");
+      return load_attr(args[0], args[1]);
+    case HasAttr:
+      if (args.size() != 2) type_error("hasattr expected 2 arguments");
+      try {
+        load_attr(args[0], args[1]);
+        return py::bool_(true);
+      } catch (py::error_already_set& e) {
+        if (!e.matches(PyExc_AttributeError)) throw;
+        return py::bool_(false);
+      }
+    case SetAttr:
+      if (args.size() != 3) type_error("setattr expected 3 arguments");
+      store_attr(args[0], args[1], args[2]);
+      return py::none();
+    case DelAttr:
+      if (args.size() != 2) type_error("delattr expected 2 arguments");
+      store_attr(args[0], args[1], {});
+      return py::none();
+    case Sorted: {
+      if (args.size() != 1) type_error("sorted expected 1 argument");
+      py::object list = list_of(args[0]);
+      sort(list, kwargs);
+      return list;
+    }
+    case Reduce: {
+      py::object iterator = iterate(args.at(1));
+      py::object total = args.size() > 2 ? args[2] : iter_next(iterator);
+      if (!total) type_error("reduce() of empty iterable with no initial value");
+      while (py::object item = iter_next(iterator)) total = call(args[0], {total, item});
+      return total;
+    }
+    case Accumulate: {
+      if (!kwargs.empty() || args.empty()) throw Break(BreakId::builtin_call, "accumulate");
+      static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
+      const py::object function = args.size() > 1 && !args[1].is_none() ? args[1] : add;
+      py::list totals;
+      py::object iterator = iterate(args[0]), total;
+      while (py::object item = iter_next(iterator)) {
+        total = !total             ? item
+                : function.is(add) ? operate(add, {total, item})
+                                   : call(function, {total, item});
+        totals.append(total);
+      }
+      return steal(PyObject_GetIter(totals.ptr()));
+    }
+    case Iter:
+      if (args.size() != 1) return std::nullopt;
+      return iterate(args[0]);
+    case Next:
+      if (args.empty()) return std::nullopt;
+      if (py::object item = iter_next(args[0])) return item;
+      if (args.size() > 1) return args[1];
+      stop_iteration();
+    case Any:
+    case All: {
+      const bool stop = it->second == Any;
+      py::object iterator = iterate(args.at(0));
+      while (py::object item = iter_next(iterator))
+        if (truth(item) == stop) return py::bool_(stop);
+      return py::bool_(!stop);
+    }
+    case Sum: {
+      static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
+      py::object total = args.size() > 1      ? args[1]
+                         : kwargs.size() == 1 ? kwargs[0].second
+                                              : py::int_(0);
+      py::object iterator = iterate(args.at(0));
+      while (py::object item = iter_next(iterator)) total = operate(add, {total, item});
+      return total;
+    }
+    case Abs:
+      if (args.size() != 1 || !is_tensor(args[0])) return std::nullopt;
+      return operate(py::module_::import("operator").attr("abs"), args);
+    case Min:
+    case Max:
+      return extreme(callable, args, kwargs, it->second == Min);
+    case Callable:
+      return py::bool_(PyCallable_Check(args.at(0).ptr()) != 0);
+    case Signature: {  // of a function or method: of its code and defaults
+      if (args.size() != 1 || !(PyFunction_Check(args[0].ptr()) || PyMethod_Check(args[0].ptr())))
+        return std::nullopt;
+      const py::object function =
+          PyMethod_Check(args[0].ptr()) ? borrow(PyMethod_GET_FUNCTION(args[0].ptr())) : args[0];
+      if (!PyFunction_Check(function.ptr())) return std::nullopt;
+      for (const char* part : {"__code__", "__defaults__", "__kwdefaults__", "__annotations__"})
+        if (py::object held = load_attr(function, py::str(part)); exists(held)) contents(held);
+      return call_real(callable, args, kwargs);
+    }
+    case Bool:
+      return py::bool_(!args.empty() && truth(args[0]));
+    case Int:
+    case Float:
+      if (!args.empty() && is_tensor(args[0]))
+        throw Break(BreakId::data_dependent, "a number made of a tensor");
+      return std::nullopt;
+    case Super: {
+      if (!args.empty() || frames_.empty()) return std::nullopt;
+      TracedFrame& f = *frames_.back();
+      for (int i = 0; i < f.code->co_nlocalsplus; i++) {
+        PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
+        if (!is_name(name, names().class_) || !PyCell_Check(f.fast[i].ptr())) continue;
+        py::object self = f.fast[0];
+        if (PyCell_Check(self.ptr())) self = borrow(PyCell_GET(self.ptr()));
+        return call_real(callable, {borrow(PyCell_GET(f.fast[i].ptr())), self}, {});
+      }
+      throw Break(BreakId::builtin_call, "super() without a class");
+    }
+  }
+  return std::nullopt;
+}
+
+// min or max, where what decides is called or taken from an iterator.
+std::optional<py::object> Tracer::extreme(py::handle callable, const Arguments& args,
+                                          const Keywords& kwargs, bool least) {
+  py::object key = py::none(), otherwise;
+  for (const auto& [name, value] : kwargs) {
+    const auto text = name.cast<std::string>();
+    if (text != "key" && text != "default") return std::nullopt;
+    (text == "key" ? key : otherwise) = value;
+  }
+  if (args.empty() || (args.size() > 1 && otherwise)) return std::nullopt;
+  py::list items;
+  if (args.size() == 1)
+    items = list_of(args[0]);
+  else
+    for (const py::object& a : args) items.append(a);
+  if (items.empty() && otherwise) return otherwise;
+  const bool plain =
+      std::all_of(items.begin(), items.end(), [](py::handle i) { return is_constant(i.ptr()); });
+  if (items.empty() || (key.is_none() && plain)) return call_real(callable, {items}, {});
+  py::object best, best_key;
+  for (py::handle item : items) {
+    py::object mine = key.is_none() ? borrow(item.ptr()) : call(key, {borrow(item.ptr())});
+    if (best && !truth(compare(mine, best_key, least ? Py_LT : Py_GT))) continue;
+    best = borrow(item.ptr());
+    best_key = mine;
+  }
+  return best;
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,91 @@
+// Modes of torch that captured code switches. They are switched for real while the code is
+// captured; what the graph gets is the change that its next op needs, so a mode that no op runs in
+// leaves no trace.
+#include "python/torch_modes.h"
+
+#include "python/capture/tracer.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+py::object torch_function(const char* module, const char* name) {
+  return py::module_::import(module).attr(name);
+}
+
+// torch.set_autocast_enabled and its kind, for other devices than the CPU.
+bool is_for_another_device(const Arguments& args) {
+  return args.empty() || !PyUnicode_Check(args[0].ptr()) ||
+         PyUnicode_CompareWithASCIIString(args[0].ptr(), "cpu") != 0;
+}
+
+bool autocast_differs(const TorchModes& a, TorchModes b) {
+  b.grad = a.grad;
+  return !(a == b);
+}
+
+}  // namespace
+
+// A function of torch that sets a mode.
+std::optional<py::object> Tracer::set_mode(const std::string& name, py::handle callable,
+                                           const Arguments& args, const Keywords& kwargs) {
+  if (name == "torch.clear_autocast_cache") return py::none();  // of fakes it holds nothing
+  if (name == "torch.autocast_increment_nesting" || name == "torch.autocast_decrement_nesting") {
+    autocast_nesting_ += name == "torch.autocast_increment_nesting" ? 1 : -1;
+    return call_real(callable, args, kwargs);
+  }
+  const bool of_device = name == "torch.set_autocast_enabled" || name == "torch.set_autocast_dtype";
+  if (of_device && (args.size() != 2 || is_for_another_device(args)))
+    throw Break(BreakId::torch_call, cat(name, " of another device than the CPU"));
+  if (!of_device && name != "torch.set_autocast_cache_enabled" &&
+      name != "torch._C._set_grad_enabled")
+    return std::nullopt;
+  for (const py::object& a : args) truth(a);
+  return call_real(callable, args, kwargs);
+}
+
+ir::ValueId Tracer::add_mode_call(const std::string& name, py::handle callable,
+                                  std::vector<ir::Arg> args) {
+  ir::Node& node =
+      ir->graph.add_call(ir::NodeKind::CallFunction, name, std::move(args), {ir::Type::opaque()});
+  node.stack = stack_ids(user_stack()).torch;
+  ir->bound_of(node.id) = borrow(callable.ptr());
+  return node.outputs[0];
+}
+
+// The graph comes to these modes: it leaves the contexts of autocast that it has entered, where one
+// of them was entered in these modes, and else enters one more.
+void Tracer::bring_graph_to(const TorchModes& modes) {
+  static const py::object& set = *new py::object(torch_function("torch._C", "_set_grad_enabled"));
+  static const py::object& enter =
+      *new py::object(torch_function("torch.amp.autocast_mode", "_enter_autocast"));
+  static const py::object& exit =
+      *new py::object(torch_function("torch.amp.autocast_mode", "_exit_autocast"));
+  const bool other_autocast = autocast_differs(graph_modes_, modes);
+  size_t left = other_autocast ? autocasts_.size() : 0;
+  while (left > 0 && autocast_differs(autocasts_[left - 1].before, modes)) left--;
+  while (left > 0 && autocasts_.size() >= left) {
+    add_mode_call("torch.amp.autocast_mode._exit_autocast", exit, {autocasts_.back().value});
+    autocasts_.pop_back();
+  }
+  if (modes.grad != graph_modes_.grad)
+    add_mode_call("torch._C._set_grad_enabled", set, {modes.grad});
+  if (other_autocast && left == 0) {
+    ir::Arg cache;
+    if (modes.autocast_cache != graph_modes_.autocast_cache) cache = modes.autocast_cache;
+    const ir::ValueId value =
+        add_mode_call("torch.amp.autocast_mode._enter_autocast", enter,
+                      {"cpu", static_cast<ir::DType>(modes.autocast_dtype), modes.autocast, cache});
+    autocasts_.push_back({value, graph_modes_});
+  }
+  graph_modes_ = modes;
+}
+
+// At the end of a capture: it is the caller that gets the other modes, not the graph.
+void Tracer::end_modes() {
+  if (!(TorchModes() == state_.modes) || autocast_nesting_ != 0)
+    modes_after = ModesAfter{TorchModes(), autocast_nesting_};
+  bring_graph_to(state_.modes);
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,31 @@
+// The value stack of a frame that is being interpreted.
+#pragma once
+
+#include <iterator>
+
+#include "python/capture/tracer.h"
+
+namespace oxy::python {
+
+inline py::object pop(TracedFrame& f) {
+  py::object o = std::move(f.stack.back());
+  f.stack.pop_back();
+  return o;
+}
+
+inline Arguments pop_many(TracedFrame& f, size_t n) {
+  Arguments out(std::make_move_iterator(f.stack.end() - static_cast<ptrdiff_t>(n)),
+                std::make_move_iterator(f.stack.end()));
+  f.stack.resize(f.stack.size() - n);
+  return out;
+}
+
+inline py::object& peek(TracedFrame& f, size_t n) { return f.stack[f.stack.size() - n]; }
+
+// Raises an exception of the captured code's.
+[[noreturn]] inline void raise_value(py::handle value) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
+  throw py::error_already_set();
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,92 @@
+#include "python/eager_run.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <traceback.h>
+
+#include "python/compiled_graph.h"
+#include "python/replay.h"
+
+namespace oxy::python {
+namespace {
+
+// What a run could have changed: how often the arguments were written, and the random numbers.
+class Before {
+ public:
+  explicit Before(py::handle args) {
+    for (py::handle a : args) {
+      if (!THPVariable_Check(a.ptr())) continue;
+      const at::Tensor& t = THPVariable_Unpack(a.ptr());
+      counted_ &= !t.is_inference();
+      if (counted_) versions_.emplace_back(t, t._version());
+    }
+    auto generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    random_ = generator.get_state();
+  }
+
+  bool nothing_written() const {
+    return counted_ && std::all_of(versions_.begin(), versions_.end(),
+                                   [](const auto& v) { return v.first._version() == v.second; });
+  }
+
+  void restore_random_numbers() const {
+    auto generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(random_);
+  }
+
+ private:
+  bool counted_ = true;  // inference tensors have no versions
+  std::vector<std::pair<at::Tensor, int64_t>> versions_;
+  at::Tensor random_;
+};
+
+}  // namespace
+
+void add_user_lines(py::handle exception, const py::list& frames) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  Py_XDECREF(trace);
+  PyErr_Restore(type, value, PyException_GetTraceback(exception.ptr()));
+  for (size_t i = frames.size(); i-- > 0;) {
+    const auto [file, line, function] = frames[i].cast<std::tuple<std::string, int, std::string>>();
+    _PyTraceback_Add(function.c_str(), file.c_str(), line);
+  }
+  PyErr_Fetch(&type, &value, &trace);
+  if (trace) PyException_SetTraceback(exception.ptr(), trace);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+}
+
+py::object run_captured(const TorchIr& ir, py::handle args) {
+  const Before before(args);
+  ir::NodeId reached;
+  try {
+    return replay(ir, args, &reached);
+  } catch (py::error_already_set& e) {
+    if (before.nothing_written()) {
+      before.restore_random_numbers();
+      PyErr_SetObject(left_to_eager(), py::make_tuple(py::none(), py::none(), "").ptr());
+      throw py::error_already_set();
+    }
+    const py::object value = e.value();
+    if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
+    py::list frames;
+    const ir::StackId stack = reached.valid() ? ir.graph.node(reached).stack : ir::StackId();
+    if (ir.graph.has_stack(stack))
+      for (const ir::Frame& f : ir.graph.stack(stack))
+        frames.append(py::make_tuple(f.file, f.line, f.function));
+    add_user_lines(value, frames);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
+    PyObject *type, *same, *trace;
+    PyErr_Fetch(&type, &same, &trace);
+    Py_XDECREF(trace);
+    PyErr_Restore(type, same, PyException_GetTraceback(value.ptr()));
+    throw py::error_already_set();
+  }
+}
+
+}  // namespace oxy::python

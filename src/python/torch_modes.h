@@ -1,0 +1,52 @@
+// The modes of torch that code switches on and off as it goes: `with torch.no_grad()`, `with torch.autocast(...)`.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
+
+namespace oxy::python {
+
+// Of this thread, autocast on the CPU.
+struct TorchModes {
+  bool grad = c10::GradMode::is_enabled();
+  bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  at::ScalarType autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  bool autocast_cache = at::autocast::is_autocast_cache_enabled();
+  friend bool operator==(const TorchModes&, const TorchModes&) = default;
+
+  void set() const {
+    c10::GradMode::set_enabled(grad);
+    at::autocast::set_autocast_enabled(at::kCPU, autocast);
+    at::autocast::set_autocast_dtype(at::kCPU, autocast_dtype);
+    at::autocast::set_autocast_cache_enabled(autocast_cache);
+  }
+};
+
+// In how many autocast contexts the thread stands; torch drops its cache of casts at the last one's end.
+inline int autocast_nesting() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
+inline void change_autocast_nesting(int by) {
+  for (; by > 0; by--) at::autocast::increment_nesting();
+  for (; by < 0; by++) at::autocast::decrement_nesting();
+}
+
+// Puts the modes back.
+class TorchModesGuard {
+ public:
+  TorchModesGuard() = default;
+  ~TorchModesGuard() {
+    before_.set();
+    change_autocast_nesting(nesting_ - autocast_nesting());
+  }
+  TorchModesGuard(const TorchModesGuard&) = delete;
+  TorchModesGuard& operator=(const TorchModesGuard&) = delete;
+
+ private:
+  const TorchModes before_;
+  const int nesting_ = autocast_nesting();
+};
+
+}  // namespace oxy::python
