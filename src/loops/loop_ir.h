@@ -60,7 +60,7 @@ struct Inst {
   DType dtype = DType::F32;    // of the result; of the stored value for Store
   std::vector<uint32_t> args;  // earlier instructions of the body
   BufferId buffer;             // Load, Store, StoreAdd
-  Index index;          // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol, Scan: index[0]
+  Index index;  // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol, Scan: index[0]
   double number = 0;    // Const of floating dtype
   int64_t integer = 0;  // Const of other dtypes
   ReduceKind reduce = ReduceKind::Sum;

@@ -29,7 +29,7 @@ enum Trait : uint32_t {
       << 6,  // reads no tensor data: safe to run on fakes (size queries, choice of an sdpa kernel)
   Creation = 1 << 7,  // fills a new tensor without reading one (full, arange, zeros_like)
   Commutative = 1 << 8,
-  Scan = 1 << 10,         // the reduction rule names a dimension along which every partial result is kept
+  Scan = 1 << 10,  // the reduction rule names a dimension along which every partial result is kept
   DataDependent = 1 << 9,  // the result's shape depends on data (nonzero)
 };
 

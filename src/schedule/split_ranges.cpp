@@ -103,10 +103,10 @@ class LoopSplitter {
 
   // What a logic operation on b8 comes to where operands are known; `same` is set where it is its other operand.
   std::optional<bool> folded(const Compute& c, std::optional<uint32_t>& same) const {
-    if (c.dtype != DType::B8) return std::nullopt;
+    const bool logic = c.op == LoopOp::Not || c.op == LoopOp::And || c.op == LoopOp::Or;
+    if (c.dtype != DType::B8 || !logic) return std::nullopt;
     std::optional<bool> a = known(c.args[0]);
     if (c.op == LoopOp::Not) return a ? std::optional(!*a) : std::nullopt;
-    if (c.op != LoopOp::And && c.op != LoopOp::Or) return std::nullopt;
     const bool decides = c.op == LoopOp::Or;
     std::optional<bool> b = known(c.args[1]);
     if ((a && *a == decides) || (b && *b == decides)) return decides;

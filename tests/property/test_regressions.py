@@ -75,3 +75,14 @@ def test_log_sigmoid_of_a_transposed_tensor_is_contiguous():
     eager = torch.nn.functional.logsigmoid(x)
     assert ours.stride() == eager.stride()
     torch.testing.assert_close(ours, eager)
+
+
+def test_masked_moves_of_booleans():
+    """Ranges of a loop on booleans: a load of one is no logic operation."""
+
+    def f(x, y):
+        pad = torch.nn.functional.pad(x, [1, 2], mode="circular")
+        return torch.cat((pad, y & x[..., :2], ~y), -1)
+
+    x, y = torch.rand(1, 2, 5) > 0.5, torch.rand(1, 2, 2) > 0.5
+    assert torch.equal(compiled(f)(x, y), f(x, y))

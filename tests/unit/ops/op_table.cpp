@@ -1,6 +1,6 @@
 // The table itself, and the Rewriter.
-#include "ops/element.h"
 #include "ops/op_table.h"
+#include "ops/element.h"
 
 #include <gtest/gtest.h>
 
