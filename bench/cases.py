@@ -180,16 +180,22 @@ def llama():
     )
 
 
-def decode():
-    """One token behind 128 others, with a cache of fixed size that the call writes."""
-    import transformers
+class Decode(torch.nn.Module):
+    """One token behind 128 others, the same at each call, with a cache of fixed size that the call writes."""
 
-    model = llama()
-    cache = transformers.StaticCache(config=model.config, max_cache_len=256)
-    with torch.no_grad():
-        model(tokens(1, 128, 8000), past_key_values=cache, use_cache=True)
-    at = {"past_key_values": cache, "cache_position": torch.tensor([128]), "use_cache": True}
-    return model, (tokens(1, 1, 8000),), at
+    def __init__(self):
+        import transformers
+
+        super().__init__()
+        self.model = llama()
+        self.cache = transformers.StaticCache(config=self.model.config, max_cache_len=256)
+        with torch.no_grad():
+            self.model(tokens(1, 128, 8000), past_key_values=self.cache, use_cache=True)
+
+    def forward(self, ids):
+        for layer in self.cache.layers:
+            layer.cumulative_length.fill_(128)
+        return self.model(ids, past_key_values=self.cache, use_cache=True).logits
 
 
 NO_CACHE = {"use_cache": False}
@@ -283,7 +289,7 @@ CASES = {
     "bert": lambda: (huggingface("BertModel", "BertConfig"), (tokens(1, 128),), {}),
     "gpt2": lambda: (huggingface("GPT2LMHeadModel", "GPT2Config"), (tokens(1, 128),), NO_CACHE),
     "llama": lambda: (llama(), (tokens(1, 128, 8000),), NO_CACHE),
-    "decode": decode,
+    "decode": lambda: (Decode(), (tokens(1, 1, 8000),), {}),
     "resnet50": lambda: (
         huggingface("ResNetForImageClassification", "ResNetConfig"),
         (torch.randn(1, 3, 224, 224),),
