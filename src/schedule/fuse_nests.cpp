@@ -250,7 +250,7 @@ bool Fuser::pays(const Group& a, const Group& b, const std::vector<Axis>& parall
     why = "they read the same memory at different points";
     return false;
   }
-  int64_t left = points(parallel), had = std::min(points(a.parallel), points(b.parallel));
+  int64_t left = points(parallel);
   int64_t work = std::max(work_of(a), work_of(b));
   Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
   if (walk == Walk::Mixed && work > kSmallWork) {
@@ -261,7 +261,8 @@ bool Fuser::pays(const Group& a, const Group& b, const std::vector<Axis>& parall
     why = "one repeats the other's elements along an outer axis";
     return false;
   }
-  if (left < kFewPoints && left < had && work > kSmallWork) {
+  auto loses = [&](const Group& g) { return left < points(g.parallel) && work_of(g) > kSmallWork; };
+  if (left < kFewPoints && (loses(a) || loses(b))) {
     why = cat("only ", left, " parallel points would remain");
     return false;
   }
