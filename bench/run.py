@@ -1,6 +1,6 @@
 """The benchmark: every case in a fresh process with empty caches; prints a Markdown table and keeps the JSON lines.
 
-usage: run.py [--out FILE] [--memory] [CASE ...]
+usage: run.py [--out FILE] [--budget SECONDS] [--memory] [CASE ...]
 """
 
 import argparse
@@ -16,7 +16,7 @@ import cases
 
 HERE = pathlib.Path(__file__).parent
 MEMORY_CASES = ("bert", "resnet50")
-MODELS = ("mlp", "bert", "gpt2", "llama", "resnet50", "vit")
+MODELS = ("mlp", "bert", "gpt2", "llama", "decode", "resnet50", "vit")
 
 
 def one(*arguments):
@@ -58,6 +58,7 @@ def main():
     parser.add_argument(
         "--memory", action="store_true", help="memory added after 20 calls instead of times"
     )
+    parser.add_argument("--budget", default="6", help="seconds of timing a case")
     parser.add_argument("cases", nargs="*", default=None)
     options = parser.parse_args()
     if options.memory:
@@ -80,12 +81,13 @@ def main():
     rows = []
     with open(options.out, "a") as out:
         for name in options.cases or cases.CASES:
-            row = one(name)
+            row = one(name, "--budget", options.budget)
             if row is None:
                 print(f"| {name} | failed |")
                 continue
             rows.append(row)
             out.write(json.dumps(row) + "\n")
+            out.flush()
             print(line(row), flush=True)
     ratios = [
         r["oxyfuel_ms"] / min(r["eager_ms"], r["inductor_ms"]) for r in rows if r["case"] in MODELS

@@ -133,7 +133,10 @@ void for_each_tap(const Window& w, F&& f) {
   std::vector<int64_t> tap(w.dims(), 0);
   for (int64_t n = w.taps(); n > 0; --n) {
     f(tap);
-    for (size_t d = w.dims(); d-- > 0 && ++tap[d] == w.kernel[d];) tap[d] = 0;
+    for (size_t d = w.dims(); d > 0; --d) {
+      if (++tap[d - 1] < w.kernel[d - 1]) break;
+      tap[d - 1] = 0;
+    }
   }
 }
 

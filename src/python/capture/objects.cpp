@@ -22,11 +22,6 @@ py::object type_object(py::handle o) {
   return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
 }
 
-[[noreturn]] void raise(PyObject* type, const std::string& text) {
-  PyErr_SetString(type, text.c_str());
-  throw py::error_already_set();
-}
-
 }  // namespace
 
 bool is_callable_constant(PyObject* p) {
