@@ -37,6 +37,7 @@ class ProgramBuilder final : public ValueHome {
   void add_node(const ir::Node& n);
   void add_extern(const ir::Node& n);
   bool lies_as_typed(const ir::Node& n);
+  Loop empty_loop(const ir::Node& n) const;
   void add_loop(const ir::Node& n, uint32_t out);
   void add_reduction(const ir::Node& n);
   void add_scan(const ir::Node& n);
@@ -164,11 +165,16 @@ BufferId ProgramBuilder::result_buffer(ir::ValueId v) {
   return b;
 }
 
-void ProgramBuilder::add_loop(const ir::Node& n, uint32_t out) {
-  ir::ValueId v = n.outputs[out];
+Loop ProgramBuilder::empty_loop(const ir::Node& n) const {
   Loop loop;
   loop.name = step_name(program_.steps.size(), n);
   loop.origins = {n.id};
+  return loop;
+}
+
+void ProgramBuilder::add_loop(const ir::Node& n, uint32_t out) {
+  ir::ValueId v = n.outputs[out];
+  Loop loop = empty_loop(n);
   VariableScope scope(*program_.variables);
   Index index;
   loop.axes = axes_of(graph_.tensor_type(v).sizes, scope, index);
@@ -185,9 +191,7 @@ void ProgramBuilder::add_reduction(const ir::Node& n) {
   ops::ReductionSpec spec;
   OXY_CHECK(info->reduction(graph_, n, spec), "no reduction for ", n.target);
   const ir::TensorType& in = graph_.tensor_type(n.arg(0).value());
-  Loop loop;
-  loop.name = step_name(program_.steps.size(), n);
-  loop.origins = {n.id};
+  Loop loop = empty_loop(n);
   VariableScope scope(*program_.variables);
   Index index(in.sizes.size(), Expr(0)), out;
   std::vector<Axis> folded;
@@ -214,9 +218,7 @@ void ProgramBuilder::add_scan(const ir::Node& n) {
   ops::ReductionSpec spec;
   OXY_CHECK(info->reduction(graph_, n, spec), "no scan for ", n.target);
   ir::ValueId v = n.outputs[0];
-  Loop loop;
-  loop.name = step_name(program_.steps.size(), n);
-  loop.origins = {n.id};
+  Loop loop = empty_loop(n);
   VariableScope scope(*program_.variables);
   Index index;
   loop.axes = axes_of(graph_.tensor_type(v).sizes, scope, index);

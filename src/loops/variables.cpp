@@ -17,4 +17,12 @@ Expr Variables::get(char prefix, Expr size, uint32_t ordinal) {
   return it->second;
 }
 
+Expr VariableScope::get(char prefix, Expr size) {
+  uint32_t& ordinal = next_[{prefix, size.bits()}];
+  while (true) {
+    Expr v = all_.get(prefix, size, ordinal++);
+    if (take(v)) return v;
+  }
+}
+
 }  // namespace oxy::loops

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <unordered_set>
 
 #include "symbolic/expr.h"
 
@@ -26,17 +27,18 @@ class Variables {
   std::map<char, uint32_t> next_;
 };
 
-// Hands out the variables of one loop: each call for the same size gives the next ordinal.
+// Hands out the variables of one loop: each call for the same size gives the next ordinal that is not taken.
 class VariableScope {
  public:
   explicit VariableScope(Variables& all) : all_(all) {}
-  Expr get(char prefix, Expr size) {
-    return all_.get(prefix, size, used_[{prefix, size.bits()}]++);
-  }
+  Expr get(char prefix, Expr size);
+  // Notes a variable that has its place already; false where it was noted or handed out before.
+  bool take(Expr variable) { return taken_.insert(variable).second; }
 
  private:
   Variables& all_;
-  std::map<std::pair<char, uint64_t>, uint32_t> used_;
+  std::map<std::pair<char, uint64_t>, uint32_t> next_;
+  std::unordered_set<Expr> taken_;
 };
 
 }  // namespace oxy::loops

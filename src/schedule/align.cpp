@@ -116,15 +116,8 @@ std::vector<Axis> Aligner::all_axes(const Group& g) const {
 }
 
 void Aligner::split(Group& g, Expr var, int64_t inner) {
-  std::unordered_set<Expr> used;
-  for (const Axis& x : all_axes(g)) used.insert(x.var);
   loops::VariableScope scope(*program_.variables);
-  auto fresh = [&](Expr size) {
-    while (true) {
-      Expr v = scope.get('p', size);
-      if (used.insert(v).second) return v;
-    }
-  };
+  for (const Axis& x : all_axes(g)) scope.take(x.var);
   Expr outer_var = 0, inner_var = 0;
   auto split_list = [&](std::vector<Axis>& axes) {
     for (size_t k = 0; k < axes.size(); ++k) {
@@ -138,8 +131,8 @@ void Aligner::split(Group& g, Expr var, int64_t inner) {
   for (Nest& n : g.nests) {
     if (!has_axis(n, var)) continue;
     if (outer_var.is_const()) {
-      outer_var = fresh(sym::floordiv(axis_of(n, var).size, inner));
-      inner_var = fresh(inner);
+      outer_var = scope.get('p', sym::floordiv(axis_of(n, var).size, inner));
+      inner_var = scope.get('p', inner);
     }
     size_t at = 0;
     while (!(n.axes[at].var == var)) ++at;

@@ -38,7 +38,7 @@ class Arranger {
         options_(options),
         scope_(*p.variables) {
     for (const Nest& n : group_.nests) {
-      for (const Axis& a : n.axes) used_.insert(a.var);
+      for (const Axis& a : n.axes) scope_.take(a.var);
     }
   }
 
@@ -69,12 +69,6 @@ class Arranger {
     for (Nest& n : group_.nests) out.push_back(&n);
     return out;
   }
-  Expr fresh(char prefix, Expr size) {
-    while (true) {
-      Expr v = scope_.get(prefix, size);
-      if (used_.insert(v).second) return v;
-    }
-  }
   void merge_parallel();
   void arrange_elementwise();
   bool tile_transposed();
@@ -94,7 +88,6 @@ class Arranger {
   const std::vector<bool>& needed_;
   const ScheduleOptions& options_;
   loops::VariableScope scope_;
-  std::unordered_set<Expr> used_;
   std::vector<Nest> expanded_;
   std::unordered_map<BufferId, Expr> accumulators_;
   Expr tiled_ = 0;      // the Vector axis of a tile
@@ -107,7 +100,7 @@ void Arranger::merge_parallel() {
     const Axis outer = axes[k - 1], inner = axes[k];
     if (!mergeable(nests(), outer.var, inner.var, inner.size)) continue;
     Expr size = outer.size * inner.size;
-    Expr merged = fresh('p', size);
+    Expr merged = scope_.get('p', size);
     merge_axes(nests(), outer.var, inner.var, merged);
     axes[k - 1] = {merged, size, false};
     axes.erase(axes.begin() + k);
@@ -118,9 +111,9 @@ void Arranger::cut(size_t axis, int64_t piece) {
   Axis old = group_.parallel[axis];
   Expr count = sym::ceildiv(old.size, piece);
   bool even = sym::divisible(old.size, piece);
-  Expr outer = fresh('p', count);
+  Expr outer = scope_.get('p', count);
   Expr size = even ? Expr(piece) : sym::min(piece, old.size - outer * piece);
-  Expr inner = fresh('p', even ? Expr(piece) : size);
+  Expr inner = scope_.get('p', even ? Expr(piece) : size);
   for (Nest& n : group_.nests) {
     replace(n, {{old.var, outer * piece + inner}});
     for (Axis& a : n.axes) {
@@ -380,7 +373,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   std::vector<uint32_t> values;
   if (unroll && folded.back().size.value() > kUnroll) {
     Axis last = folded.back();
-    Expr quarter = fresh('r', last.size.value() / kUnroll);
+    Expr quarter = scope_.get('r', last.size.value() / kUnroll);
     folded.back() = {quarter, last.size.value() / kUnroll, false};
     for (int64_t u = 0; u < kUnroll; ++u) {
       values.push_back(
@@ -487,7 +480,7 @@ void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
       if (fixed || !mergeable(all, axes[k - 1].var, axes[k].var, axes[k].size)) continue;
       if (!axes[k].size.is_const() || !axes[k - 1].size.is_const()) continue;
       Expr size = axes[k - 1].size * axes[k].size;
-      Expr merged = fresh(axes[k].reduction ? 'r' : 'p', size);
+      Expr merged = scope_.get(axes[k].reduction ? 'r' : 'p', size);
       merge_axes(all, axes[k - 1].var, axes[k].var, merged);
       axes[k - 1] = {merged, size, axes[k].reduction};
       axes.erase(axes.begin() + k);

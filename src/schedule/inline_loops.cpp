@@ -192,10 +192,9 @@ class Splicer {
     BodyWriter writer(out_);
     writer_ = &writer;
     memo_.clear();
-    used_.clear();
     origins_.clear();
-    for (const Axis& a : l.axes) used_.insert(a.var);
     scope_.emplace(*program_.variables);
+    for (const Axis& a : l.axes) scope_->take(a.var);
     copy(l, {}, std::nullopt);
     loops::remove_dead(out_);
     l.body = std::move(out_);
@@ -240,7 +239,6 @@ class Splicer {
   Body out_;
   BodyWriter* writer_ = nullptr;
   std::map<Key, uint32_t> memo_;
-  std::unordered_set<Expr> used_;
   std::optional<loops::VariableScope> scope_;
   std::vector<ir::NodeId> origins_;
   int depth_ = 0;
@@ -257,13 +255,10 @@ Expr replace(Expr e, const std::vector<std::pair<Expr, Expr>>& subst) {
 }
 
 Expr Splicer::fresh_symbol(Expr old) {
-  if (used_.insert(old).second) return old;
+  if (scope_->take(old)) return old;
   sym::Range range = sym::range_of(old);
   Expr size = range.hi == INT64_MAX ? old : Expr(range.hi + 1);
-  while (true) {
-    Expr e = scope_->get('i', size);
-    if (used_.insert(e).second) return e;
-  }
+  return scope_->get('i', size);
 }
 
 uint32_t Splicer::load(Inst i, std::optional<Mask> mask) {

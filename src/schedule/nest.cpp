@@ -114,7 +114,7 @@ class SplitFinder {
 class Splitter {
  public:
   Splitter(Nest& n, loops::Variables& all) : nest_(n), scope_(all) {
-    for (const Axis& a : n.axes) used_.insert(a.var);
+    for (const Axis& a : n.axes) scope_.take(a.var);
   }
 
   void run() {
@@ -125,23 +125,15 @@ class Splitter {
       while (!(nest_.axes[at].var == w->var)) ++at;
       const Axis& a = nest_.axes[at];
       char prefix = a.reduction ? 'r' : 'p';
-      Expr outer = fresh(prefix, sym::floordiv(a.size, w->k));
-      Expr inner = fresh(prefix, w->k);
+      Expr outer = scope_.get(prefix, sym::floordiv(a.size, w->k));
+      Expr inner = scope_.get(prefix, w->k);
       split_axis(nest_, at, outer, inner, w->k);
     }
   }
 
  private:
-  Expr fresh(char prefix, Expr size) {
-    while (true) {
-      Expr v = scope_.get(prefix, size);
-      if (used_.insert(v).second) return v;
-    }
-  }
-
   Nest& nest_;
   loops::VariableScope scope_;
-  std::unordered_set<Expr> used_;
 };
 
 // What an ArgMax or ArgMin gives: the place among the folded elements, row by row.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "schedule/emit_kernel.h"
 #include "schedule/fold.h"
@@ -24,7 +23,7 @@ class ScanKernel {
       : program_(p), nest_(n), scope_(*p.variables) {
     kernel_.name = std::move(name);
     kernel_.origins = n.origins;
-    for (const Axis& a : n.axes) used_.insert(a.var);
+    for (const Axis& a : n.axes) scope_.take(a.var);
     for (const Inst& i : n.body) {
       if (i.op == LoopOp::Scan) scan_ = &i;
       if (i.op == LoopOp::Store) store_ = &i;
@@ -54,13 +53,6 @@ class ScanKernel {
     Block out;
     out.push_back(Stmt{For{kind, var, size, false, std::move(body)}});
     return out;
-  }
-
-  Expr fresh(char prefix, Expr size) {
-    while (true) {
-      Expr v = scope_.get(prefix, size);
-      if (used_.insert(v).second) return v;
-    }
   }
 
   Block along_scan(Block body) {
@@ -122,7 +114,7 @@ class ScanKernel {
                                       [](const Inst& i) { return i.op == LoopOp::Symbol; });
     if (together > 1 && !indirect) {
       Axis& last = parallel_.back();
-      const Expr count = sym::floordiv(last.size, together), var = fresh('p', count);
+      const Expr count = sym::floordiv(last.size, together), var = scope_.get('p', count);
       copies.clear();
       for (int64_t k = 0; k < together; ++k) copies.push_back({{last.var, var * together + k}});
       last = {var, count, false};
@@ -164,11 +156,11 @@ class ScanKernel {
     if (whole.size.is_const() && whole.size.value() <= most) {
       parallel_.erase(parallel_.begin() + static_cast<std::ptrdiff_t>(at));
     } else {
-      const Expr count = sym::ceildiv(whole.size, most), block = fresh('p', count);
+      const Expr count = sym::ceildiv(whole.size, most), block = scope_.get('p', count);
       size =
           sym::divisible(whole.size, most) ? Expr(most) : sym::min(most, whole.size - block * most);
       width = most;
-      lane = fresh('p', size);
+      lane = scope_.get('p', size);
       subst = {{whole.var, block * most + lane}};
       parallel_[at] = {block, count, false};
     }
@@ -205,7 +197,6 @@ class ScanKernel {
   const loops::Program& program_;
   const Nest& nest_;
   loops::VariableScope scope_;
-  std::set<Expr> used_;
   const Inst* scan_ = nullptr;
   const Inst* store_ = nullptr;
   std::vector<Axis> scanned_, others_, parallel_;

@@ -24,8 +24,8 @@ struct Test {
 class LoopSplitter {
  public:
   LoopSplitter(Kernel& k, const std::unordered_map<uint32_t, int64_t>& integers, const For& loop,
-               loops::Variables& variables, std::set<Expr>& taken)
-      : kernel_(k), integers_(integers), loop_(loop), variables_(variables), taken_(taken) {}
+               loops::VariableScope& variables)
+      : kernel_(k), integers_(integers), loop_(loop), variables_(variables) {}
 
   // The loops in the place of this one; empty where it stays as it is.
   Block run() {
@@ -75,15 +75,8 @@ class LoopSplitter {
     return {ends.begin(), ends.end()};
   }
 
-  Expr new_variable(int64_t size) {
-    for (uint32_t ordinal = 0;; ++ordinal) {
-      Expr var = variables_.get('p', size, ordinal);
-      if (taken_.insert(var).second) return var;
-    }
-  }
-
   For range(int64_t begin, int64_t end) {
-    For out{ForKind::Vector, new_variable(end - begin), end - begin, false, {}};
+    For out{ForKind::Vector, variables_.get('p', end - begin), end - begin, false, {}};
     moved_ = {{loop_.var, out.var + begin}};
     known_.clear();
     value_.clear();
@@ -177,8 +170,7 @@ class LoopSplitter {
   Kernel& kernel_;
   const std::unordered_map<uint32_t, int64_t>& integers_;
   const For& loop_;
-  loops::Variables& variables_;
-  std::set<Expr>& taken_;
+  loops::VariableScope& variables_;
   std::unordered_map<uint32_t, Test> tests_;
   // Of the range being written.
   Substitution moved_;
@@ -188,10 +180,10 @@ class LoopSplitter {
 
 // Integer constants and loop variables of a kernel.
 void collect(const Block& block, std::unordered_map<uint32_t, int64_t>& integers,
-             std::set<Expr>& variables) {
+             loops::VariableScope& variables) {
   for (const Stmt& s : block) {
     if (const auto* loop = std::get_if<For>(&s.v)) {
-      variables.insert(loop->var);
+      variables.take(loop->var);
       collect(loop->body, integers, variables);
     } else if (const auto* c = std::get_if<Compute>(&s.v)) {
       if (c->op == LoopOp::Const && c->dtype == DType::I64) integers[c->value] = c->integer;
@@ -202,7 +194,7 @@ void collect(const Block& block, std::unordered_map<uint32_t, int64_t>& integers
 class Splitter {
  public:
   Splitter(Kernel& k, loops::Variables& variables) : kernel_(k), variables_(variables) {
-    collect(k.body, integers_, taken_);
+    collect(k.body, integers_, variables_);
   }
 
   void run() {
@@ -216,7 +208,7 @@ class Splitter {
       For* loop = std::get_if<For>(&block[i].v);
       if (!loop) continue;
       walk(loop->body);
-      Block ranges = LoopSplitter(kernel_, integers_, *loop, variables_, taken_).run();
+      Block ranges = LoopSplitter(kernel_, integers_, *loop, variables_).run();
       if (ranges.empty()) continue;
       changed_ = true;
       const auto at = block.begin() + static_cast<ptrdiff_t>(i);
@@ -227,9 +219,8 @@ class Splitter {
   }
 
   Kernel& kernel_;
-  loops::Variables& variables_;
+  loops::VariableScope variables_;
   std::unordered_map<uint32_t, int64_t> integers_;
-  std::set<Expr> taken_;
   bool changed_ = false;
 };
 

@@ -63,11 +63,8 @@ std::optional<Cut> choose_cut(const Nest& n) {
 
 Expr fresh_var(loops::Program& p, const Nest& n, char prefix, Expr size) {
   loops::VariableScope scope(*p.variables);
-  while (true) {
-    Expr v = scope.get(prefix, size);
-    if (std::none_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == v; }))
-      return v;
-  }
+  for (const Axis& a : n.axes) scope.take(a.var);
+  return scope.get(prefix, size);
 }
 
 // Where the result of each kept axis stands in the store: results keep that order in the partial

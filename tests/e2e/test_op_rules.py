@@ -23,20 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from op_cases import all_cases
 
 import ops_page
+from ops_page import DTYPES
 
 ROOT = Path(__file__).resolve().parents[2]
-DTYPES = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int16: "i16",
-    torch.int8: "i8",
-    torch.uint8: "u8",
-    torch.bool: "b8",
-}
 
 
 def tool() -> Path:
