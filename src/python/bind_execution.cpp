@@ -52,6 +52,7 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, const py::tuple& args, const 
                                       const py::list& registered, pipeline::Trace& trace) {
   bridge::Executable::Options options;
   options.strict = settings.strict;
+  options.fence = runtime::fence_of(settings.fence);
   auto inputs = inputs_of(args);
   pipeline::Report report;
   runtime::Plan plan;

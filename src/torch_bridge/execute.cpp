@@ -379,14 +379,26 @@ void Executable::begin(Call& c) const {
   }
 }
 
+int Executable::launch_fenced(const Lease& lease, const BoundKernel& k) const {
+  std::vector<runtime::FencedBuffer> buffers;
+  for (uint32_t b : k.roots) {
+    const runtime::TensorMeta& m = buffer(b).meta;
+    const int64_t before = m.offset * ir::byte_size(m.dtype);  // of the first element
+    buffers.push_back({lease.addresses[b], std::max<int64_t>(0, buffer(b).bytes - before)});
+  }
+  return runtime::launch_fenced(*k.kernel, buffers, options_.fence, torch_host());
+}
+
 void Executable::run_kernel(Call& c, const BoundKernel& k) const {
   Lease& lease = c.lease;
   lease.arguments.clear();
   if (!k.kernel->parameters.empty())
     lease.arguments.push_back(const_cast<int64_t*>(k.kernel->parameters.data()));
   for (uint32_t b : k.roots) lease.arguments.push_back(lease.addresses[b]);
-  int status =
-      runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host());
+  const int status =
+      options_.fence == runtime::Fence::Off
+          ? runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host())
+          : launch_fenced(lease, k);
   if (status != 0) [[unlikely]]
     OXY_FAIL("kernel ", k.kernel->name, " stopped with status ", status);
 }

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <span>
 
+#include "runtime/fence.h"
 #include "runtime/lease_pool.h"
 #include "torch_bridge/bound_call.h"
 #include "torch_bridge/input_signature.h"
@@ -24,6 +25,7 @@ class Executable {
  public:
   struct Options {
     bool strict = false;  // an extern call whose result is not laid out as predicted is a failure
+    runtime::Fence fence = runtime::Fence::Off;
   };
   // `example`: inputs the plan was recorded with; those of later calls must look the same. Throws InternalError or
   // Unsupported where the plan cannot be run.
@@ -76,6 +78,7 @@ class Executable {
   void execute(Call& c);
   void begin(Call& c) const;
   void run_kernel(Call& c, const BoundKernel& k) const;
+  int launch_fenced(const Lease& lease, const BoundKernel& k) const;
   void run_extern(Call& c, const BoundCall& call);
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
   void make_view(Lease& lease, uint32_t b) const;
