@@ -418,7 +418,7 @@ void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
   PyObject* setter =
       _PyType_Lookup(Py_TYPE(type.ptr()), py::str(value ? "__setattr__" : "__delattr__").ptr());
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(type.ptr()), name.ptr());
-  if (text.starts_with("__") || PyFunction_Check(setter) || !is_heap(t) ||
+  if (text.starts_with("__") || PyFunction_Check(setter) || !is_changeable_class(t) ||
       (descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr))
     throw Break(BreakId::side_effect, cat("assignment to ", t->tp_name, ".", text));
   if (!value) {
