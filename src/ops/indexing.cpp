@@ -329,19 +329,29 @@ int64_t nearest(int64_t at, int64_t from, int64_t to, float scale, bool exact) {
   return std::min(static_cast<int64_t>(std::floor(place)), from - 1);
 }
 
-// By how much a dimension grows; nothing unless each element is repeated as often as the others.
-std::optional<int64_t> even_growth(Expr from, Expr to, const ir::Arg& given, bool exact) {
+// One dimension of an image and of the result.
+struct Growth {
+  int64_t from = 0, to = 0;
+  float scale = 1;  // from the result's place to the image's
+};
+
+std::optional<Growth> growth(Expr from, Expr to, const ir::Arg& given) {
   if (!from.is_const() || !to.is_const() || from.value() <= 0 || to.value() <= 0)
     return std::nullopt;
-  const int64_t k = to.value() / from.value();
-  if (k * from.value() != to.value()) return std::nullopt;
   const auto* factor = given.get_if<double>();
   if (!given.is_none() && !factor) return std::nullopt;
   const float scale = factor && *factor > 0
                           ? static_cast<float>(1.0 / *factor)
                           : static_cast<float>(from.value()) / static_cast<float>(to.value());
-  for (int64_t i = 0; i < to.value(); ++i) {
-    if (nearest(i, from.value(), to.value(), scale, exact) != i / k) return std::nullopt;
+  return Growth{from.value(), to.value(), scale};
+}
+
+// By how much a dimension grows; nothing unless each element is repeated as often as the others.
+std::optional<int64_t> even_growth(const Growth& g, bool exact) {
+  const int64_t k = g.to / g.from;
+  if (k * g.from != g.to) return std::nullopt;
+  for (int64_t i = 0; i < g.to; ++i) {
+    if (nearest(i, g.from, g.to, g.scale, exact) != i / k) return std::nullopt;
   }
   return k;
 }
@@ -358,21 +368,35 @@ bool shape_upsample(const ShapeContext& context, ArgSpan args, Types& out) {
 }
 
 // self, output_size, one scale a dimension
-template <bool Exact>
-bool applies_even_growth(const ir::Graph& g, const ir::Node& n) {
+bool applies_growth(const ir::Graph& g, const ir::Node& n) {
   const TensorType &t = g.tensor_type(n.arg(0).value()), &r = g.tensor_type(n.outputs[0]);
   if (!has_computable_types(g, n) || t.numel().is_const(0)) return false;
   for (size_t d = 2; d < t.sizes.size(); ++d) {
-    if (!even_growth(t.sizes[d], r.sizes[d], n.arg(d), Exact)) return false;
+    auto x = growth(t.sizes[d], r.sizes[d], n.arg(d));
+    if (!x || x->to >= (int64_t{1} << 24)) return false;
   }
   return true;
 }
 
+// As `nearest`, at a place that the loop knows.
+Expr nearest_place(Element& e, Expr at, const Growth& g, bool exact) {
+  if (!exact && g.to == g.from) return at;
+  const DType d = DType::F32;
+  Scalar i = e.cast(e.cast(e.b.index(at), DType::I32), d);
+  if (exact) i = e.add(i, e.c(0.5, d));
+  const Scalar floor = e.op(LoopOp::Floor, e.mul(i, e.c(g.scale, d)));
+  const Scalar last = e.b.constant_int(g.from - 1, DType::I32);
+  return e.b.computed_index(e.op(LoopOp::Min, e.cast(floor, DType::I32), last), Expr(g.from));
+}
+
+template <bool Exact>
 Scalar upsample(Element& e) {
   const TensorType &t = *e.args.tensor(0), &r = e.result_type();
   Index at = e.index;
   for (size_t d = 2; d < at.size(); ++d) {
-    at[d] = sym::floordiv(at[d], Expr(r.sizes[d].value() / t.sizes[d].value()));
+    const Growth g = *growth(t.sizes[d], r.sizes[d], e.args[d]);
+    auto k = even_growth(g, Exact);
+    at[d] = k ? sym::floordiv(at[d], Expr(*k)) : nearest_place(e, at[d], g, Exact);
   }
   return e.b.load(e.args[0].value(), at);
 }

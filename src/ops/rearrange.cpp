@@ -1,5 +1,6 @@
 // Copies that move elements and repeat some of them: padding by reflection and replication, shuffles
 // of channels and pixels, diagonals, patches of images.
+#include "ops/circular_pad.h"
 #include "ops/compose.h"
 #include "ops/element.h"
 #include "ops/families.h"

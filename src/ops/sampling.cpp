@@ -232,8 +232,9 @@ Taps grid_taps(Element& e, Scalar coordinate, const Line& l, Interpolation mode)
   return {tap_of(e, floor, e.sub(one, share), l), tap_of(e, e.add(floor, one), share, l)};
 }
 
+// What lies outside counts as 0; the place is inside in any case.
 Scalar masked_tap(Element& e, const Index& at, Scalar inside) {
-  return e.b.load_masked(e.args[0].value(), at, inside, e.c(0, e.result()));
+  return e.where(inside, e.b.load(e.args[0].value(), at), e.c(0, e.result()));
 }
 
 // Products of weights first, as ATen does for linear interpolation.

@@ -1,5 +1,6 @@
 // Views, their copying twins, and the ops that write into a copy of their operand: a loop rule here
 // is a change of index.
+#include "ops/circular_pad.h"
 #include "ops/element.h"
 #include "ops/families.h"
 #include "ops/shape_elementwise.h"

@@ -16,6 +16,7 @@ constexpr int64_t kColumns = 1024;  // whose sums are kept at once
 constexpr int64_t kNarrow = 64;     // the narrowest block, to keep all threads busy
 constexpr int64_t kWantedBlocks = 32;
 constexpr int64_t kFewestColumns = 8;  // fewer are walked row by row
+constexpr int64_t kRowsAsLanes = 16;   // of a fold that is worth gathering them
 
 class ScanKernel {
  public:
@@ -34,11 +35,12 @@ class ScanKernel {
   }
 
   Kernel run() {
-    auto column = std::find_if(others_.begin(), others_.end(), [&](const Axis& a) {
-      auto c = coefficient(store_->index[0], a.var);
-      const bool few = a.size.is_const() && a.size.value() < kFewestColumns;
-      return !few && c && c->is_const(1);
-    });
+    auto column = std::find_if(others_.begin(), others_.end(),
+                               [&](const Axis& a) { return is_wide(a) && is_contiguous(a); });
+    // A step of exponentials and logarithms costs more than loads from several rows.
+    if (column == others_.end() && scan_->reduce == ReduceKind::LogSumExp) {
+      column = std::find_if(others_.begin(), others_.end(), is_wide);
+    }
     Block body = column == others_.end() ? rows() : columns(column);
     for (size_t k = parallel_.size(); k-- > 0;) {
       body = wrap(ForKind::Parallel, parallel_[k].var, parallel_[k].size, std::move(body));
@@ -49,6 +51,15 @@ class ScanKernel {
   }
 
  private:
+  static bool is_wide(const Axis& a) {
+    return !a.size.is_const() || a.size.value() >= kFewestColumns;
+  }
+
+  bool is_contiguous(const Axis& a) const {
+    auto c = coefficient(store_->index[0], a.var);
+    return c && c->is_const(1);
+  }
+
   static Block wrap(ForKind kind, Expr var, Expr size, Block body) {
     Block out;
     out.push_back(Stmt{For{kind, var, size, false, std::move(body)}});
@@ -140,6 +151,7 @@ class ScanKernel {
       if (!(a.var == column.var) && a.size.is_const()) rest *= a.size.value();
     }
     if (!column.size.is_const()) return kColumns;
+    if (!is_contiguous(column)) return kRowsAsLanes;
     while (block > kNarrow && rest * ((column.size.value() + block - 1) / block) < kWantedBlocks) {
       block /= 2;
     }

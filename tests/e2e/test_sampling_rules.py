@@ -36,6 +36,17 @@ def test_upsample(mode, dims, corners, dtype):
         )
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
+def test_nearest(mode, dtype):
+    for dims in (1, 2, 3):
+        for x in layouts(torch.randint(0, 99, (2, 3, *(7, 5, 6)[:dims])).to(dtype)):
+            for size in ((14, 10, 12), (7, 2, 3), (3, 9, 1), (19, 33, 64)):
+                check(lambda a, s=size[:dims]: F.interpolate(a, s, mode=mode), x)
+            for factor in (1.7, 0.6, 3.0):
+                check(lambda a, f=factor: F.interpolate(a, scale_factor=f, mode=mode), x)
+
+
 def points(*sizes, dtype=torch.float32) -> torch.Tensor:
     grid = torch.randn(*sizes).to(dtype)
     odd = torch.tensor(
@@ -152,3 +163,30 @@ def test_divisors(dtype):
         check(torch.gcd, x, y)
         check(torch.lcm, x // 8, y // 8)
         check(lambda a, b: torch.gcd(a, b[0]), x, y)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.uint8])
+def test_circular_padding(dtype):
+    for x in layouts(torch.randint(0, 9, (2, 3, 6, 20)).to(dtype)):
+        for pad in ((1, 1, 1, 1), (3, 0, 0, 2), (0, 0, 2, 1), (20, 20, 6, 6), (5, 4, 0, 0)):
+            check(lambda a, p=pad: F.pad(a, p, mode="circular") + 1, x)
+    x = torch.randint(0, 9, (3, 6, 20)).to(dtype)
+    check(lambda a: F.pad(a, (2, 3), mode="circular"), x)
+    check(lambda a: F.pad(a, (2, 3), mode="circular"), x[0])
+    check(lambda a: F.pad(a[None], (2, 3, 1, 0, 1, 2), mode="circular"), x[None])
+    with pytest.raises(RuntimeError, match="wrapping around"):
+        oxyfuel.compile(F.pad)(x, (21, 0), mode="circular")
+
+
+def test_slices_that_are_no_circular_padding():
+    def f(x, y):
+        z = torch.zeros(4, 8)
+        z[:, 2:6] = x
+        z[:, :2] = z[:, 3:5]
+        z[:, 6:] = z[:, 2:4]
+        w = torch.full((4, 8), 7.0)
+        w[:, 2:6] = y
+        w[:, :2] = w[:, 4:6]
+        return z, w
+
+    check(f, torch.randn(4, 4), torch.randn(4, 4))

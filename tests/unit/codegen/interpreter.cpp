@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <unordered_map>
 
 #include "support/check.h"
@@ -264,6 +265,8 @@ int64_t int_op(LoopOp op, int64_t a, int64_t b, int bits, int& status) {
       return wrap(ua - ub);
     case LoopOp::Mul:
       return wrap(ua * ub);
+    case LoopOp::Gcd:
+      return std::gcd(a, b);
     case LoopOp::Max:
       return std::max(a, b);
     case LoopOp::Min:
