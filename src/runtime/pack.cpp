@@ -11,6 +11,10 @@ int64_t panels(const PlanPacking& p) { return (p.n + p.width - 1) / p.width; }
 constexpr int64_t kRows = 64;
 
 void pack_panel(const PlanPacking& p, const float* from, int64_t columns, float* to) {
+  if (p.n_stride == 1 && columns == p.width) {
+    for (int64_t k = 0; k < p.k; ++k) std::copy_n(from + k * p.k_stride, p.width, to + k * p.width);
+    return;
+  }
   for (int64_t first = 0; first < p.k; first += kRows) {
     const int64_t last = std::min(p.k, first + kRows);
     for (int64_t n = 0; n < p.width; ++n) {
@@ -21,18 +25,29 @@ void pack_panel(const PlanPacking& p, const float* from, int64_t columns, float*
   }
 }
 
+struct Packing {
+  const PlanPacking& p;
+  const float* from;
+  float* to;
+};
+
+// Panels, those of all matrices in a row.
+void pack_panels(void* context, int64_t begin, int64_t end, int) {
+  const auto& [p, from, to] = *static_cast<const Packing*>(context);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t first = i % panels(p) * p.width;
+    pack_panel(p, from + p.offset + i / panels(p) * p.batch_stride + first * p.n_stride,
+               std::min(p.width, p.n - first), to + i * p.k * p.width);
+  }
+}
+
 }  // namespace
 
 int64_t packed_elements(const PlanPacking& p) { return p.batch * panels(p) * p.k * p.width; }
 
-void pack(const PlanPacking& p, const float* from, float* to) {
-  for (int64_t b = 0; b < p.batch; ++b) {
-    for (int64_t i = 0; i < panels(p); ++i, to += p.k * p.width) {
-      const int64_t first = i * p.width;
-      pack_panel(p, from + p.offset + b * p.batch_stride + first * p.n_stride,
-                 std::min(p.width, p.n - first), to);
-    }
-  }
+void pack(const PlanPacking& p, const float* from, float* to, const Host& host) {
+  Packing packing{p, from, to};
+  host.parallel(p.batch * panels(p), 1, pack_panels, &packing);
 }
 
 }  // namespace oxy::runtime

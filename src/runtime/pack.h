@@ -1,6 +1,7 @@
 // Packs the right side of products into panels: what their kernels do at each call where the weights may change.
 #pragma once
 
+#include "runtime/host.h"
 #include "runtime/plan.h"
 
 namespace oxy::runtime {
@@ -8,6 +9,6 @@ namespace oxy::runtime {
 int64_t packed_elements(const PlanPacking& p);
 
 // `from`: the first element of the buffer. To `to`, for each matrix and each panel of `width` columns, its k rows.
-void pack(const PlanPacking& p, const float* from, float* to);
+void pack(const PlanPacking& p, const float* from, float* to, const Host& host = serial_host());
 
 }  // namespace oxy::runtime

@@ -141,7 +141,7 @@ void Executable::pack_weights(std::span<const Input> example) {
     c10::InferenceMode plain(false);
     attributes_.push_back(allocate(buffer(p.to).meta, buffer(p.to).bytes));
     runtime::pack(p, static_cast<const float*>(t.const_data_ptr()),
-                  static_cast<float*>(attributes_.back().mutable_data_ptr()));
+                  static_cast<float*>(attributes_.back().mutable_data_ptr()), torch_host());
   }
 }
 
