@@ -146,7 +146,7 @@ struct OutputSpec {
   enum class Kind : uint8_t {
     Value,        // a tensor of its own, or a number: `value`
     Input,        // the very object passed as input `index`
-    ViewOfInput,  // a new view of input `index`, with the metadata of `type` (dtype equal)
+    ViewOfInput,  // a new view of input `index`, with the metadata of `type`
     ViewOfOutput,  // a new view of the memory that output `index` (a Value) has, with the metadata of `type`
     None,
   };
@@ -154,14 +154,17 @@ struct OutputSpec {
   ValueId value;
   uint32_t index = 0;
   TensorType type;
+  // torch's lazy views: the caller gets what is said above, marked as to be conjugated or negated when it is read.
+  bool conj = false, neg = false;
 };
 
 // Input `input` holds `value` after the call. All happen at the commit point, after the last step that can raise.
 struct Mutation {
   uint32_t input = 0;
   ValueId value;
-  // The shape and strides of the input change too (resize_, set_, t_ ...): not compiled, kept to be said.
+  // Before that the input gets the sizes, strides and offset of `type` (t_, squeeze_, as_strided_ ...).
   bool metadata = false;
+  TensorType type;
 };
 
 enum class Stage : uint8_t { Torch, Aten };

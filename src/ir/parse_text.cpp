@@ -376,6 +376,10 @@ class Parser {
     m.input = input_index();
     lex_.expect("<-");
     m.value = value();
+    if (m.metadata) {
+      lex_.expect("as");
+      m.type = tensor_type();
+    }
     graph_.mutations.push_back(m);
   }
 
@@ -402,6 +406,8 @@ class Parser {
   OutputSpec output() {
     using Kind = OutputSpec::Kind;
     OutputSpec o;
+    o.neg = lex_.accept("neg");
+    o.conj = lex_.accept("conj");
     if (lex_.is(TokenKind::Percent)) {
       o.value = value();
       return o;

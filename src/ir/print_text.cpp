@@ -162,7 +162,9 @@ class Printer {
     }
     for (const Mutation& m : g_.mutations) {
       cat_to(out_, "  mutate ", m.metadata ? "metadata " : "", names_(g_.inputs()[m.input]), " <- ",
-             names_(m.value), '\n');
+             names_(m.value));
+      if (m.metadata) cat_to(out_, " as ", ir::print(m.type));
+      append(out_, '\n');
     }
     results();
     append(out_, "}\n");
@@ -253,6 +255,7 @@ class Printer {
   }
 
   void output(const OutputSpec& o) {
+    cat_to(out_, o.neg ? "neg " : "", o.conj ? "conj " : "");
     switch (o.kind) {
       case OutputSpec::Kind::Value:
         return append(out_, names_(o.value));
@@ -283,6 +286,7 @@ class Printer {
           o.kind == OutputSpec::Kind::ViewOfInput || o.kind == OutputSpec::Kind::ViewOfOutput;
       if (view) symbols_of(Type::of(o.type), found);
     }
+    for (const Mutation& m : g_.mutations) symbols_of(Type::of(m.type), found);
     // In the order of their creation, which decides how sums are written.
     std::sort(found.begin(), found.end(),
               [](Expr a, Expr b) { return a.symbol_index() < b.symbol_index(); });

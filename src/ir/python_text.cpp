@@ -31,7 +31,8 @@ class PythonPrinter {
       call(out, n);
     }
     for (const Mutation& m : graph_.mutations) {
-      if (m.metadata) continue;
+      if (m.metadata) as_strided_in_place(out, name_of(graph_.inputs()[m.input]), m.type);
+      if (m.value == graph_.inputs()[m.input]) continue;
       cat_to(out, "        torch.ops.aten.copy_.default(", name_of(graph_.inputs()[m.input]), ", ",
              name_of(m.value), ")\n");
     }
@@ -183,16 +184,33 @@ class PythonPrinter {
       out += "...";
   }
 
-  void strided(std::string& out, const std::string& base, const TensorType& t) {
-    auto list = [&](const std::vector<Expr>& xs) {
-      return join(xs, ", ", [](std::string& s, Expr e) { append(s, e); });
-    };
-    cat_to(out, "torch.as_strided(", base, ", [", list(t.sizes), "], [", list(t.strides), "], ",
+  static std::string list(const std::vector<Expr>& xs) {
+    return join(xs, ", ", [](std::string& s, Expr e) { append(s, e); });
+  }
+
+  static void as_strided_in_place(std::string& out, const std::string& tensor,
+                                  const TensorType& t) {
+    cat_to(out, "        ", tensor, ".as_strided_([", list(t.sizes), "], [", list(t.strides), "], ",
+           t.offset, ")\n");
+  }
+
+  static void strided(std::string& out, const std::string& base, DType dtype, const TensorType& t) {
+    const std::string typed =
+        dtype == t.dtype ? base : cat(base, ".flatten().view(torch.", torch_name(t.dtype), ")");
+    cat_to(out, "torch.as_strided(", typed, ", [", list(t.sizes), "], [", list(t.strides), "], ",
            t.offset, ")");
   }
 
   void output(std::string& out, size_t i) {
     const OutputSpec& o = graph_.outputs[i];
+    out += o.neg ? "torch._neg_view(" : "";
+    out += o.conj ? "torch.conj(" : "";
+    unmarked_output(out, o);
+    out += o.conj ? ")" : "";
+    out += o.neg ? ")" : "";
+  }
+
+  void unmarked_output(std::string& out, const OutputSpec& o) {
     switch (o.kind) {
       case OutputSpec::Kind::Value:
         out += name_of(o.value);
@@ -201,10 +219,12 @@ class PythonPrinter {
         out += name_of(graph_.inputs()[o.index]);
         break;
       case OutputSpec::Kind::ViewOfInput:
-        strided(out, name_of(graph_.inputs()[o.index]), o.type);
+        strided(out, name_of(graph_.inputs()[o.index]),
+                graph_.tensor_type(graph_.inputs()[o.index]).dtype, o.type);
         break;
       case OutputSpec::Kind::ViewOfOutput:
-        strided(out, name_of(graph_.outputs[o.index].value), o.type);
+        strided(out, name_of(graph_.outputs[o.index].value),
+                graph_.tensor_type(graph_.outputs[o.index].value).dtype, o.type);
         break;
       case OutputSpec::Kind::None:
         out += "None";

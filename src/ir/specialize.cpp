@@ -126,6 +126,7 @@ void map_exprs(Graph& g, const Replace& f) {
   }
   map(g.result);
   for (OutputSpec& o : g.outputs) map(o.type);
+  for (Mutation& m : g.mutations) map(m.type);
 }
 
 Graph specialize(const Graph& g, const std::function<std::optional<int64_t>(Expr)>& value_of) {

@@ -9,7 +9,8 @@
 //     return %1, input(0), view(0, f32[64] offset=3), view_of_output(0, f32[64]), None
 //   }
 // A name other than "graph" follows the stage in quotes. `[2]` after a target gives the lengths of returned lists
-// (`[-1, 2]`: a single value, then a list of two). A mutation of the metadata too is `mutate metadata %x <- %1`.
+// (`[-1, 2]`: a single value, then a list of two). `mutate metadata %x <- %1 as f32[2]` changes
+// the layout of the input too; `conj %1` and `neg view(...)` are results with torch's lazy marks.
 // Torch stage: `graph torch(...)`, `call torch.nn.functional.linear(%x, %w, bias=None)`, `method view(%x, -1)`;
 // `return` takes one argument of any nesting. Attributes, in both stages: `%w: f32[3] = attr w`.
 // Arguments: %values, None, True, 1, 2.0, inf, complex(1.0, 2.0), "text", [lists], (tuples,), {"k": dicts}, f32, cuda:0,

@@ -123,6 +123,7 @@ class Verifier {
       usable(m.value);
       require(g_.value(m.value).type.is_tensor() && g_.value(g_.inputs()[m.input]).type.is_tensor(),
               "a mutation of something that is not a tensor");
+      if (m.metadata) tensor(m.type);
     }
   }
 

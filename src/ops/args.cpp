@@ -132,6 +132,8 @@ std::optional<int64_t> wrap_dim(int64_t dim, int64_t rank) {
 }
 
 bool wrap_dims(std::vector<int64_t>& dims, int64_t rank) {
+  constexpr int64_t kMostDims = 64;  // of a set of dimensions in torch, which refuses more
+  if (rank > kMostDims) return false;
   for (int64_t& d : dims) {
     auto w = wrap_dim(d, rank);
     if (!w) return false;

@@ -112,10 +112,18 @@ std::optional<TensorType> indexer(const TensorType& t, const Indexing& x) {
   return e;
 }
 
+// Nothing in it can be indexed; where the result is empty too, no kernel would find out.
+bool indexes_nothing(const TensorType& t, const Indexing& x) {
+  return std::ranges::any_of(x.indexed, [&](int64_t d) {
+    auto empty = sym::known_equal(t.sizes[d], 0);
+    return !empty || *empty;
+  });
+}
+
 bool shape_index(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
   auto x = indexing(a);
-  if (!x) return false;
+  if (!x || indexes_nothing(*a.tensor(0), *x)) return false;
   const TensorType& t = *a.tensor(0);
   Sizes sizes = indexed_sizes(t, *x);
   std::vector<TensorType> operands{restrided(t, *x, sizes)};

@@ -98,6 +98,12 @@ bool shape_of_losses(const ShapeContext& context, ArgSpan args, Types& out) {
   return true;
 }
 
+// torch refuses a negative scale, and 0 where it makes no sense.
+bool shape_of_scaled_losses(const ShapeContext& context, ArgSpan args, Types& out) {
+  auto scale = Args(context, args).number(3, 1.0);
+  return scale && *scale > 0 && shape_of_losses<2>(context, args, out);
+}
+
 // In eager the losses are computed in place of 1 - target.
 bool shape_bce(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);

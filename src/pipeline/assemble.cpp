@@ -316,6 +316,8 @@ class Assembler {
       runtime::PlanOutput o;
       o.kind = spec.kind;
       o.index = spec.index;
+      o.conj = spec.conj;
+      o.neg = spec.neg;
       if (spec.kind == ir::OutputSpec::Kind::Value) {
         const ir::Type& type = graph_.value(spec.value).type;
         if (type.kind == ir::Type::Kind::Int)
@@ -329,10 +331,10 @@ class Assembler {
       plan().outputs.push_back(std::move(o));
     }
     for (const ir::Mutation& m : graph_.mutations) {
-      if (m.metadata) throw Unsupported("an input whose shape or strides change in place");
       bool in_place = std::any_of(schedule_.in_place.begin(), schedule_.in_place.end(),
                                   [&](const auto& p) { return p.first == m.input; });
-      plan().mutations.push_back({m.input, buffer_of(m.value).index, in_place});
+      plan().mutations.push_back(
+          runtime::mutation_of(graph_, m, buffer_of(m.value).index, in_place));
     }
   }
 

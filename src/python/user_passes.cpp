@@ -69,7 +69,7 @@ void run_function(const py::object& function, const std::string& name, Recording
               given->graph.mutations.size() == made->graph.mutations.size();
   for (size_t i = 0; same && i < before.size(); ++i) {
     const ir::OutputSpec &a = before[i], &b = made->graph.outputs[i];
-    same = a.kind == b.kind && a.index == b.index;
+    same = a.kind == b.kind && a.index == b.index && a.conj == b.conj && a.neg == b.neg;
     if (same && a.kind == ir::OutputSpec::Kind::Value)
       same = passes::same_layout(given->graph.value(a.value).type, made->graph.value(b.value).type);
   }

@@ -101,6 +101,8 @@ class ExternPlanner {
       PlanOutput out;
       out.kind = spec.kind;
       out.index = spec.index;
+      out.conj = spec.conj;
+      out.neg = spec.neg;
       if (spec.kind == ir::OutputSpec::Kind::Value) {
         const ir::Type& type = g_.value(spec.value).type;
         if (type.is_tensor()) {
@@ -117,8 +119,7 @@ class ExternPlanner {
       plan_.outputs.push_back(std::move(out));
     }
     for (const ir::Mutation& m : g_.mutations) {
-      if (m.metadata) throw Unsupported("an input whose shape or strides change in place");
-      plan_.mutations.push_back({m.input, buffer(m.value), false});
+      plan_.mutations.push_back(mutation_of(g_, m, buffer(m.value), false));
     }
   }
 
@@ -160,6 +161,13 @@ class ExternPlanner {
 TensorMeta meta_of(const ir::TensorType& t) {
   OXY_CHECK(t.offset.is_const(), "a plan needs known offsets, not ", t.offset);
   return {t.dtype, t.device, constants(t.sizes), constants(t.strides), t.offset.value()};
+}
+
+PlanMutation mutation_of(const ir::Graph& g, const ir::Mutation& m, uint32_t buffer,
+                         bool in_place) {
+  PlanMutation out{m.input, buffer, in_place, std::nullopt, m.value == g.inputs()[m.input]};
+  if (m.metadata) out.layout = meta_of(m.type);
+  return out;
 }
 
 int64_t span_bytes(const TensorMeta& m) {

@@ -10,6 +10,8 @@ namespace oxy::runtime {
 TensorMeta meta_of(const ir::TensorType& t);
 // Bytes between the first and the last element, both included, and the storage offset before them.
 int64_t span_bytes(const TensorMeta& m);
+// What the plan does for a mutation of the graph, whose value lies in `buffer`.
+PlanMutation mutation_of(const ir::Graph& g, const ir::Mutation& m, uint32_t buffer, bool in_place);
 
 Plan make_extern_plan(const ir::Graph& aten);
 

@@ -72,16 +72,19 @@ struct PlanKernel {
 
 struct PlanOutput {
   ir::OutputSpec::Kind kind = ir::OutputSpec::Kind::Value;
-  int64_t buffer = -1;            // Value: a buffer; ViewOfOutput: unused
-  uint32_t index = 0;             // Input, ViewOfInput: the input; ViewOfOutput: the output
-  TensorMeta meta;                // views
-  std::optional<int64_t> number;  // Value that is a size
+  int64_t buffer = -1;             // Value: a buffer; ViewOfOutput: unused
+  uint32_t index = 0;              // Input, ViewOfInput: the input; ViewOfOutput: the output
+  TensorMeta meta;                 // views
+  std::optional<int64_t> number;   // Value that is a size
+  bool conj = false, neg = false;  // marked as to be conjugated, negated
 };
 
 struct PlanMutation {
   uint32_t input = 0;
   uint32_t buffer = 0;
-  bool in_place = false;  // a kernel has written it already: only the version is bumped
+  bool in_place = false;             // a kernel has written it already: only the version is bumped
+  std::optional<TensorMeta> layout;  // sizes, strides and offset that it gets
+  bool same_data = false;            // and nothing else
 };
 
 // Weights as our own products want them, made once from a buffer that never changes (codegen/cpp/product.h).

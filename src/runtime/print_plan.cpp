@@ -30,8 +30,9 @@ class PlanPrinter {
       append(out_, '\n');
     }
     for (const PlanMutation& m : p_.mutations) {
-      cat_to(out_, "  mutate input ", m.input, m.in_place ? " in place: " : " <- ", name(m.buffer),
-             "\n");
+      cat_to(out_, "  mutate input ", m.input, m.in_place ? " in place: " : " <- ", name(m.buffer));
+      if (m.layout) cat_to(out_, " as ", print(*m.layout));
+      append(out_, '\n');
     }
     for (const PlanOutput& o : p_.outputs) print_output(o);
     append(out_, "}\n");
@@ -83,7 +84,7 @@ class PlanPrinter {
 
   void print_output(const PlanOutput& o) {
     using Kind = ir::OutputSpec::Kind;
-    append(out_, "  return ");
+    cat_to(out_, "  return ", o.neg ? "neg " : "", o.conj ? "conj " : "");
     switch (o.kind) {
       case Kind::Value:
         if (o.number) {

@@ -1,6 +1,7 @@
 #include "torch_bridge/cpu_layouts.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/native/ConvUtils.h>
 #include <c10/core/MemoryFormat.h>
 
 #include <algorithm>
@@ -50,8 +51,29 @@ bool suggests_channels_last_1d(const at::Tensor& w) {
                                                    {s[0], s[1], n[2] * s[2], s[2]});
 }
 
+std::vector<c10::SymInt> sizes_in(const c10::IValue& v) {
+  std::vector<c10::SymInt> out;
+  for (const c10::IValue& i : v.toListRef()) out.push_back(i.toSymInt());
+  return out;
+}
+
+// What torch will run says which layout its result has: that depends on sizes, strides and the number of threads.
+bool runs_channels_last(Args args) {
+  const at::Tensor &x = args[0].toTensor(), &w = args[1].toTensor();
+  std::optional<at::Tensor> bias;
+  if (args[2].isTensor()) bias = args[2].toTensor();
+  const auto backend = at::native::select_conv_backend(
+      x, w, bias, sizes_in(args[3]), sizes_in(args[4]), sizes_in(args[5]), args[6].toBool(),
+      sizes_in(args[7]), args[8].toSymInt(), std::nullopt);
+  const auto format = at::native::_determine_backend_memory_format(x, w, backend);
+  return format == at::MemoryFormat::ChannelsLast || format == at::MemoryFormat::ChannelsLast3d;
+}
+
 void convolution(ir::TensorType& t, Args args) {
   const at::Tensor &x = args[0].toTensor(), &w = args[1].toTensor();
+  const bool known = !x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
+                     !w.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  if (known && t.dim() > 3) return runs_channels_last(args) ? channels_last(t) : row_major(t, args);
   if (x.scalar_type() == at::kDouble) return;
   const bool last = t.dim() == 3 ? suggests_channels_last_1d(w)
                                  : suggests_channels_last(x) || suggests_channels_last(w);
@@ -62,6 +84,15 @@ void convolution(ir::TensorType& t, Args args) {
 void resize_as(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
   if (!x.sizes().equals(args[1].toTensor().sizes()) || !x.is_non_overlapping_and_dense()) return;
+  for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
+}
+
+// A product of the first two arguments, which torch's rule takes for a new tensor.
+void like_product(ir::TensorType& t, Args args) {
+  const at::Tensor &x = args[0].toTensor(), &y = args[1].toTensor();
+  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || !x.is_non_overlapping_and_dense())
+    return;
+  if (!x.sizes().equals(y.sizes()) || !x.strides().equals(y.strides())) return;
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
 }
 
@@ -113,6 +144,7 @@ constexpr Correction kCorrections[] = {
     {"aten.native_channel_shuffle.default", 0, like_first},
     {"aten.resize_as.default", 0, resize_as},
     {"aten._fft_r2c.default", 0, fft_r2c},
+    {"aten.native_dropout_backward.default", 0, like_product},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "torch_bridge/execute.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
@@ -49,11 +50,28 @@ bool overlaps_itself(const at::Tensor& t) {
   return false;
 }
 
+// All memory of a tensor's storage in elements of another dtype.
+at::Tensor as_dtype(const at::Tensor& base, c10::ScalarType dtype) {
+  const auto unit = static_cast<int64_t>(
+      std::max<size_t>(base.element_size(), c10::elementSize(dtype)) / base.element_size());
+  const auto items = static_cast<int64_t>(base.storage().nbytes() / base.element_size());
+  return at::as_strided(base, {items / unit * unit}, {1}, 0).view(dtype);
+}
+
 // A strided view of a real tensor, as the user's own autograd state would make it.
 at::Tensor real_view(const at::Tensor& base, const runtime::TensorMeta& m, int64_t base_offset) {
   auto dtype = static_cast<c10::ScalarType>(m.dtype);
-  const at::Tensor typed = base.scalar_type() == dtype ? base : base.view(dtype);
-  return at::as_strided(typed, m.sizes, m.strides, m.offset + typed.storage_offset() - base_offset);
+  const int64_t shift = base.storage_offset() - base_offset;
+  if (base.scalar_type() == dtype)
+    return at::as_strided(base, m.sizes, m.strides, m.offset + shift);
+  const auto in = static_cast<int64_t>(base.element_size()),
+             out = static_cast<int64_t>(c10::elementSize(dtype));
+  return at::as_strided(as_dtype(base, dtype), m.sizes, m.strides, m.offset + shift * in / out);
+}
+
+at::Tensor marked(at::Tensor t, const PlanOutput& o) {
+  if (o.conj) t = t.conj();
+  return o.neg ? at::_neg_view(t) : t;
 }
 
 template <class F>
@@ -109,7 +127,8 @@ Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes,
             " inputs got ", example.size());
   for (const runtime::PlanMutation& m : plan_.mutations) {
     // out= tensors are resized where they do not fit.
-    if (buffer(m.buffer).meta.sizes != plan_.inputs[m.input].sizes) {
+    const auto& sizes = m.layout && !m.same_data ? m.layout->sizes : plan_.inputs[m.input].sizes;
+    if (buffer(m.buffer).meta.sizes != sizes) {
       throw Unsupported("an input whose shape changes in place");
     }
   }
@@ -188,6 +207,11 @@ InputSignature::Options Executable::signature_options(std::span<const Input> exa
       o.offsets = o.offsets || (a != nullptr && b != nullptr && same_storage(*a, *b));
     }
   }
+  // A view as a wider dtype must not begin inside of one of its elements.
+  for (const PlanOutput& out : plan_.outputs) {
+    if (out.kind == OutputKind::ViewOfInput && out.meta.dtype != plan_.inputs[out.index].dtype)
+      o.offsets = true;
+  }
   for (const BoundCall& call : calls_) {
     // These name places in the storage by absolute numbers.
     if (call.name().find("as_strided") != std::string::npos) o.offsets = true;
@@ -255,7 +279,7 @@ void Executable::bind_results(std::vector<bool>& has_tensor) {
     if (o.buffer >= 0) keep(static_cast<uint32_t>(o.buffer));
   }
   for (const runtime::PlanMutation& m : plan_.mutations) {
-    if (!m.in_place) keep(m.buffer);
+    if (!m.in_place && !m.same_data) keep(m.buffer);
   }
   for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
     BufferKind kind = buffer(b).kind;
@@ -539,13 +563,14 @@ void Executable::check_writable(const Call& c) const {
     const at::Tensor& input = *c.inputs[m.input].tensor;
     OXY_CHECK(!input.is_inference() || c10::InferenceMode::is_enabled(),
               "an inference tensor is written");
-    OXY_CHECK(!overlaps_itself(input), "a tensor whose elements share memory is written");
+    OXY_CHECK(m.same_data || !overlaps_itself(input),
+              "a tensor whose elements share memory is written");
   }
 }
 
 void Executable::prepare_writes(Call& c) const {
   for (const runtime::PlanMutation& m : plan_.mutations) {
-    if (m.in_place) {
+    if (m.in_place || m.same_data) {
       c.writes.emplace_back();
       continue;
     }
@@ -573,13 +598,22 @@ void Executable::make_views(Call& c) const {
           real_view(c.outputs[o.index], o.meta, buffer(static_cast<uint32_t>(b)).meta.offset);
     }
   }
+  for (size_t i = 0; i < plan_.outputs.size(); i++) {
+    const PlanOutput& o = plan_.outputs[i];
+    if (o.conj || o.neg) c.outputs[i] = marked(std::move(c.outputs[i]), o);
+  }
 }
 
 // Nothing here can raise but for lack of memory: shapes are equal, and autograd has been asked before.
 void Executable::commit(Call& c) const {
   c10::impl::ExcludeDispatchKeyGuard below(kRecordedAbove);
   for (size_t i = 0; i < plan_.mutations.size(); i++) {
-    const at::Tensor& input = *c.inputs[plan_.mutations[i].input].tensor;
+    const runtime::PlanMutation& m = plan_.mutations[i];
+    const at::Tensor& input = *c.inputs[m.input].tensor;
+    if (m.layout) {
+      const int64_t shift = input.storage_offset() - plan_.inputs[m.input].offset;
+      input.as_strided_(m.layout->sizes, m.layout->strides, m.layout->offset + shift);
+    }
     if (c.writes[i].defined()) input.copy_(c.writes[i]);
     input.unsafeGetTensorImpl()->bump_version();
   }

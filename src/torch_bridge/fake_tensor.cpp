@@ -116,7 +116,6 @@ std::optional<std::string> why_not_recordable(const at::Tensor& t) {
   if (t.is_mkldnn() || t.is_nested()) return "a nested or mkldnn tensor";
   if (!t.is_cpu() && !t.is_cuda()) return cat("a tensor on ", t.device().str());
   if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
-  if (c10::isComplexType(t.scalar_type())) return "a complex tensor";
   if (ir::name(static_cast<ir::DType>(t.scalar_type())).empty())
     return "a tensor of an unknown dtype";
   return std::nullopt;

@@ -15,6 +15,7 @@
 #include "support/check.h"
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/lazy_views.h"
 #include "torch_bridge/mutable_ops.h"
 #include "torch_bridge/shape_fallback.h"
 #include "torch_bridge/sym_node.h"
@@ -36,6 +37,7 @@ struct OpFacts {
   bool dynamic_shape =
       false;  // data-dependent for some arguments: torch's meta kernel knows and raises
   bool only_tensor_returns = true;
+  bool view = false;  // a result is a view of an argument
 };
 
 // What a call of torch does with its result; see Recorder::expect_write.
@@ -56,7 +58,9 @@ OpFacts facts_of(const c10::OperatorHandle& op) {
     f.mutates |= a.alias_info() && a.alias_info()->isWrite();
   }
   if (f.mutates) f.written = written_arguments(schema);
+  f.view = f.info && f.info->has(ops::View);
   for (const auto& r : schema.returns()) {
+    f.view |= r.alias_info() && !r.alias_info()->isWrite();
     f.only_tensor_returns &=
         r.type()->kind() == c10::TypeKind::TensorType || is_tensor_list(r.type());
   }
@@ -130,6 +134,10 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
 
 bool same_layout(const ir::TensorType& a, const ir::TensorType& b) {
   return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
+}
+
+bool same_place(const ir::TensorType& a, const ir::TensorType& b) {
+  return same_layout(a, b) && a.offset == b.offset;
 }
 
 }  // namespace
@@ -250,6 +258,64 @@ struct Recorder::Impl final : OpListener {
     return it->second;
   }
 
+  // ---- lazy views
+
+  // The same memory under other marks.
+  void lazy_view(std::string_view op, torch::jit::Stack& s) {
+    const at::Tensor t = s.back().toTensor();
+    at::Tensor view = new_fake(type_of(t), &t.storage());
+    set_marks(view, marks_after(op, marks_of(t)));
+    bind(view, value_of(t));
+    s.back() = std::move(view);
+  }
+
+  // A tensor of these marks with the values of `t`.
+  at::Tensor with_marks(at::Tensor t, LazyMarks wanted) {
+    const LazyMarks has = marks_of(t);
+    if (has == wanted) return t;
+    if (has.conj != wanted.conj) t = computed("aten::conj_physical", t);
+    if (has.neg != wanted.neg) t = computed("aten::neg", t);
+    if (wanted.any()) {
+      at::Tensor marked = new_fake(type_of(t), &t.storage());
+      bind(marked, value_of(t));
+      set_marks(marked, wanted);
+      return marked;
+    }
+    return t;
+  }
+
+  // What the op makes of the memory behind a fake, whatever its marks.
+  at::Tensor computed(const char* name, const at::Tensor& t) {
+    at::Tensor plain = new_fake(type_of(t), &t.storage());
+    bind(plain, value_of(t));
+    torch::jit::Stack s{std::move(plain)};
+    record(c10::Dispatcher::singleton().findSchemaOrThrow(name, ""), s);
+    return s.back().toTensor();
+  }
+
+  // Ops that are no views read what the marks mean.
+  void resolve_marks(torch::jit::Stack& s, size_t base) {
+    auto is_marked = [](const at::Tensor& t) { return marks_of(t).any(); };
+    for (size_t i = base; i < s.size(); ++i) {
+      if (s[i].isTensor() && is_marked(s[i].toTensor())) {
+        s[i] = with_marks(s[i].toTensor(), {});
+      } else if (s[i].isTensorList()) {
+        std::vector<at::Tensor> list = s[i].toTensorVector();
+        if (std::ranges::none_of(list, is_marked)) continue;
+        for (at::Tensor& t : list) t = with_marks(t, {});
+        s[i] = std::move(list);
+      }
+    }
+  }
+
+  // A view has the marks of what it is a view of; torch refuses most views as another dtype.
+  static void inherit_marks(const at::Tensor& view, const at::Tensor& from) {
+    const LazyMarks marks = marks_of(from);
+    if (marks.any() && view.scalar_type() != from.scalar_type())
+      throw Unsupported("a view of another dtype of a lazily conjugated or negated tensor");
+    if (marks.any()) set_marks(view, marks);
+  }
+
   // ---- ops
 
   const OpFacts& facts_for(const c10::OperatorHandle& op) {
@@ -285,6 +351,8 @@ struct Recorder::Impl final : OpListener {
     if (f.info && f.info->has(ops::MetadataOnly)) return run_on_metadata(op, s);
     if (f.target == "aten._to_copy.default") check_conversion(s, base);
     refuse(f);
+    if (is_lazy_view(f.target)) return lazy_view(f.target, s);
+    if (!f.view) resolve_marks(s, base);
     if (f.info && f.info->has(ops::Random)) check_drawing_order(f, s[base]);
     if (writes_running_statistics(f, s, base)) return batch_norm_in_training(s, base);
 
@@ -344,8 +412,6 @@ struct Recorder::Impl final : OpListener {
       throw Unsupported(cat(f.target, ": its result depends on data (data-dependent)"));
     if (f.mutates && f.written.empty())
       throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
-    if (f.target == "aten._conj.default" || f.target == "aten._neg_view.default")
-      throw Unsupported(cat(f.target, ": a lazily changed view"));
   }
 
   // Eager draws in the order in which the written tensor lies in memory, the functional op in that of its dense result.
@@ -420,6 +486,7 @@ struct Recorder::Impl final : OpListener {
       if (!types[k].is_tensor()) return {};
       at::Tensor fake = new_fake(types[k].tensor, storage);
       bind(fake, node.outputs[k]);
+      if (storage) inherit_marks(fake, tensors[0]);
       return fake;
     };
     bool any_list = false;
@@ -523,6 +590,7 @@ struct Recorder::Impl final : OpListener {
     const c10::Storage* storage = t.alias_of >= 0 ? &tensors[t.alias_of].storage() : nullptr;
     at::Tensor fake = new_fake(t.type, storage);
     bind(fake, v);
+    if (storage) inherit_marks(fake, tensors[t.alias_of]);
     return fake;
   }
 
@@ -540,18 +608,23 @@ struct Recorder::Impl final : OpListener {
       Source& s = inputs[i];
       if (!s.wrapper.defined()) continue;
       auto* w = wrapper_of(s.wrapper);
-      if (w->has_metadata_mutation() || w->was_storage_changed()) {
-        throw Unsupported("the shape or the storage of an input changes in place");
-      }
-      if (!w->has_data_mutation()) continue;
+      if (w->was_storage_changed()) throw Unsupported("the storage of an input changes in place");
+      const bool metadata = changes_layout(s);
+      if (metadata && s.real.requires_grad())
+        throw Unsupported("the shape of an input that requires gradients changes in place");
       functional::sync(s.wrapper);
-      if (value_of(w->value()) == s.value) continue;
+      const at::Tensor value = with_marks(w->value(), {});
+      const bool data = w->has_data_mutation() && value_of(value) != s.value;
+      if (!data && !metadata) continue;
       check_alone(i);
       if (s.real.is_inference() && !inference) {
         throw Unsupported("an inference tensor changes in place outside inference mode");
       }
-      graph.mutations.push_back(
-          {static_cast<uint32_t>(i), laid_out_as(type_of(s.wrapper), w->value())});
+      ir::Mutation& m = graph.mutations.emplace_back();
+      m.input = static_cast<uint32_t>(i);
+      m.value = data ? laid_out_as(type_of(s.wrapper), value) : s.value;
+      m.metadata = metadata;
+      if (metadata) m.type = layout_after(s);
     }
     for (Source& s : attributes) {
       auto* w = wrapper_of(s.wrapper);
@@ -560,6 +633,17 @@ struct Recorder::Impl final : OpListener {
         continue;
       throw Unsupported("an attribute of the module changes in place");
     }
+  }
+
+  bool changes_layout(const Source& s) const {
+    return wrapper_of(s.wrapper)->has_metadata_mutation() &&
+           !same_place(layout_after(s), graph.tensor_type(s.value));
+  }
+
+  static ir::TensorType layout_after(const Source& s) {
+    ir::TensorType type = type_of(s.wrapper);
+    type.requires_grad = false;
+    return type;
   }
 
   // Each input is its own memory here: a change of one that others see is not in the graph.
@@ -642,6 +726,9 @@ struct Recorder::Impl final : OpListener {
       const c10::StorageImpl* storage = storage_of(t);
       out.type = type_of(t);
       out.type.requires_grad = false;
+      const LazyMarks marks = marks_of(t);
+      out.conj = marks.conj;
+      out.neg = marks.neg;
       if (auto input = input_with_storage(storage)) {
         describe_input_alias(out, t, *input);
         if (needs_grad && out.kind != ir::OutputSpec::Kind::Input) refuse_gradients();
@@ -655,7 +742,7 @@ struct Recorder::Impl final : OpListener {
       auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
       const bool alone = std::count_if(results.begin(), results.end(), shares) == 1;
       if (alone && out.type.is_dense()) {
-        out.value = escape(laid_out_as(out.type, w->value()));
+        out.value = escape(laid_out_as(out.type, with_marks(w->value(), marks)));
         continue;
       }
       out.kind = ir::OutputSpec::Kind::ViewOfOutput;
@@ -665,8 +752,6 @@ struct Recorder::Impl final : OpListener {
         hidden_storage.push_back(storage);
         hidden.push_back(base_of(t));
       }
-      if (hidden[out.index - results.size()].type.dtype != out.type.dtype)
-        throw Unsupported("a result that views its memory as another dtype");
     }
     graph.outputs.insert(graph.outputs.end(), hidden.begin(), hidden.end());
     for (size_t i = 0; i < results.size(); ++i) promote_base(i, results.size());
@@ -681,8 +766,6 @@ struct Recorder::Impl final : OpListener {
     }
     out.kind = ir::OutputSpec::Kind::ViewOfInput;
     if (wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(s, t);
-    if (out.type.dtype != static_cast<ir::DType>(s.real.scalar_type()))
-      throw Unsupported("a result that views an input as another dtype");
   }
 
   // The layout that a view of a written input has in eager: the same views of the input as it came. The view itself was
@@ -705,7 +788,7 @@ struct Recorder::Impl final : OpListener {
     auto* storage = static_cast<at::functionalization::FunctionalStorageImpl*>(
         t.storage().unsafeGetStorageImpl());
     ir::OutputSpec base;
-    base.value = value_of(storage->base());
+    base.value = value_of(with_marks(storage->base(), {}));
     base.type = graph.tensor_type(base.value);
     if (!base.type.is_dense() || !base.type.offset.is_const(0))
       throw Unsupported("results that share sparse memory");
@@ -717,6 +800,7 @@ struct Recorder::Impl final : OpListener {
   void promote_base(size_t i, size_t visible) {
     ir::OutputSpec out = graph.outputs[i];
     if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible) return;
+    if (out.conj || out.neg) return;
     ir::OutputSpec base = graph.outputs[out.index];
     if (base.kind != ir::OutputSpec::Kind::Value || !same_layout(base.type, out.type) ||
         !out.type.offset.is_const(0))

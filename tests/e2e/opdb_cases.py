@@ -24,7 +24,17 @@ common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*ar
 
 DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name)
-    for name in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
+    for name in (
+        "float32",
+        "float64",
+        "float16",
+        "bfloat16",
+        "int64",
+        "int32",
+        "uint8",
+        "bool",
+        "complex64",
+    )
 }
 
 

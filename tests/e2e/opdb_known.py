@@ -22,17 +22,13 @@ EAGER = by_name(
             item allclose combinations corrcoef cov equal masked_select quantile nanquantile tensor_split unique
             unique_consecutive nonzero argwhere nn.functional.gaussian_nll_loss linalg.lstsq
             linalg.lstsq.grad_oriented narrow __getitem__ repeat_interleave nn.functional.ctc_loss
-            bincount nn.functional.one_hot""",
+            bincount nn.functional.one_hot istft""",
         "an argument or a result is sparse": "sparse.sampled_addmm sparse.mm.reduce to_sparse",
         "torch has no shape rule for the operator": "geqrf histogram histogramdd",
         "torch cannot functionalise the operator in place": """
             polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2 polygamma.polygamma_n_3
             polygamma.polygamma_n_4 lerp""",
-        "the shape or the storage of an input changes in place": """
-            as_strided as_strided.partial_views squeeze squeeze.multiple resize_ unsqueeze transpose t
-            nn.functional.dropout3d addbmm""",
-        "a view of another dtype, or one that is conjugated lazily": """
-            view_as_complex fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ihfft fft.ihfft2 fft.ihfftn""",
+        "the storage of an input changes in place": "resize_ addbmm",
         "results share memory that has gaps": "unsafe_chunk new_empty_strided empty_strided",
     }
 )
@@ -57,7 +53,9 @@ LAYOUT_EAGER = by_name(
             slice_scatter select_scatter diagonal_scatter unsafe_split""",
         "random numbers for a tensor with gaps": """
             uniform normal.in_place bernoulli cauchy exponential geometric log_normal""",
-        "torch's shape rule fails": "nn.functional.interpolate.nearest-exact view_copy",
+        "torch's shape rule fails": """
+            nn.functional.interpolate.nearest nn.functional.interpolate.nearest-exact nn.functional.upsample_nearest
+            view_copy""",
     }
 )
 
@@ -72,6 +70,8 @@ UNDEFINED_VALUES = {
     "resize_",
     "resize_as_",
 }
+# Error inputs after which eager leaves memory that was never written: it has made `out` larger before it refuses.
+UNDEFINED_AFTER_ERROR = {"cat error input 8"}
 # Where eager itself reads memory that is not the tensor's.
 UNDEFINED_EXPANDED = {"masked.median"}
 
@@ -99,7 +99,7 @@ SUMS = names("""
     nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention
     sum mean var var.unbiased std std.unbiased var_mean var_mean.unbiased std_mean std_mean.unbiased prod nansum nanmean
     logsumexp cumsum cumprod logcumsumexp cumulative_trapezoid trapezoid trapz linalg.vector_norm dist cdist renorm
-    svd_lowrank pca_lowrank nn.functional.multi_head_attention_forward
+    svd_lowrank pca_lowrank
     nn.functional.pdist sum_to_size trace norm.fro norm.inf norm.nuc
     softmax softmax.with_dtype log_softmax log_softmax.with_dtype nn.functional.softmin
     nn.functional.softmin.with_dtype native_layer_norm nn.functional.layer_norm native_group_norm
@@ -125,6 +125,9 @@ SUMS = names("""
     masked.log_softmax masked.softmin masked.normalize masked.cumsum masked.cumprod masked.logaddexp
 """)
 
+# The softmax of scores near a thousand multiplies the roundings of the products before it by as much.
+ATTENTION = names("nn.functional.multi_head_attention_forward")
+
 # Differences of values near 1, which may cancel to 0.
 WINDOWS = names("""
     signal.windows.nuttall signal.windows.hamming signal.windows.general_hamming signal.windows.general_cosine
@@ -142,6 +145,7 @@ class Closeness(NamedTuple):
 CLOSENESS = (
     dict.fromkeys(MATHS, Closeness(4))
     | dict.fromkeys(SUMS, Closeness(16))
+    | dict.fromkeys(ATTENTION, Closeness(256))
     | dict.fromkeys(WINDOWS, Closeness(4, least=1.0))
 )
 EQUAL = Closeness(0)

@@ -27,7 +27,7 @@ def chosen_dtypes(position):
     """float32, and of the other floating dtypes and the integers one each, by the entry's position in the database."""
     dtypes = dtypes_of(ENTRIES[position])
     floating = [d for d in dtypes if DTYPES[d].is_floating_point and d != "float32"]
-    integers = [d for d in dtypes if not DTYPES[d].is_floating_point]
+    integers = [d for d in dtypes if not (DTYPES[d].is_floating_point or DTYPES[d].is_complex)]
     chosen = [group[position % len(group)] for group in (floating, integers) if group]
     return [d for d in dtypes if d == "float32" or d in chosen]
 

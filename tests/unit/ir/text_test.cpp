@@ -167,7 +167,10 @@ class RandomGraph {
     if (!g_.inputs().empty()) {
       output(OutputSpec::Kind::Input);
       output(OutputSpec::Kind::ViewOfInput);
-      if (tensor_input(0)) g_.mutations.push_back({0, g_.inputs()[0], below(2) == 1});
+      if (tensor_input(0)) {
+        g_.mutations.push_back({0, g_.inputs()[0], below(2) == 1});
+        if (g_.mutations[0].metadata) g_.mutations[0].type = g_.tensor_type(g_.inputs()[0]);
+      }
     }
     output(OutputSpec::Kind::None);
     if (g_.outputs[0].kind == OutputSpec::Kind::Value) output(OutputSpec::Kind::ViewOfOutput);
