@@ -150,6 +150,12 @@ py::object Tracer::tensor_attr(py::handle tensor, py::handle name) {
                            Py_TYPE(found) == &PyWrapperDescr_Type))
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (found == nullptr) {
+    // What the user has put there. `__dict__` is read through the descriptor, which makes one where there is none.
+    if (Known* k = known(tensor); k->source.valid() && k->original) {
+      const py::object dict = k->original.attr("__dict__");
+      const SourceId source = sources.attribute(k->source, names().dict_);
+      if (py::object own = dict_get(existing_dict(dict, source), name)) return own;
+    }
     PyErr_Format(PyExc_AttributeError, "'Tensor' object has no attribute '%U'", name.ptr());
     throw py::error_already_set();
   }
@@ -261,7 +267,14 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   if (error) {
     recorded_all_ = false;
     ir->graph.kill(id);
-    if (recorder_->failure()) throw Break(BreakId::torch_call, *recorder_->failure());
+    if (const auto failure = recorder_->failure()) {
+      const bool data = failure->find("depends on data") != std::string::npos;
+      const bool value = failure->find("_local_scalar_dense") != std::string::npos;
+      throw Break(!data   ? BreakId::torch_call
+                  : value ? BreakId::data_dependent
+                          : BreakId::data_dependent_size,
+                  *failure);
+    }
     const char* limit = bridge::torch_limit(error->what());
     if (limit || error->matches(PyExc_NotImplementedError))
       throw Break(BreakId::torch_call, limit ? limit : error->what());
