@@ -411,21 +411,21 @@ class Ops:
 
 
 @torch.library.custom_op("oxyfuel_tests::shift", mutates_args=())
-def shift(x: torch.Tensor, by: float) -> torch.Tensor:
+def shift_op(x: torch.Tensor, by: float) -> torch.Tensor:
     return x + by
 
 
-@shift.register_fake
+@shift_op.register_fake
 def _(x, by):
     return torch.empty_like(x)
 
 
 @torch.library.custom_op("oxyfuel_tests::fill", mutates_args={"x"})
-def fill(x: torch.Tensor, value: float) -> None:
+def fill_op(x: torch.Tensor, value: float) -> None:
     x.fill_(value)
 
 
-Ops.moved, Ops.filled = shift, fill
+Ops.moved, Ops.filled = shift_op, fill_op
 
 
 @call
