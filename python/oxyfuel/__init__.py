@@ -8,9 +8,21 @@ Environment: ``OXYFUEL_STRICT=1`` raises internal failures, ``OXYFUEL_DISABLE=1`
 """
 
 from oxyfuel import _C
-from oxyfuel.api import GraphBreak, compile, disable, graph_break, is_compiling, list_backends
+from oxyfuel.api import GraphBreak, compile, list_backends
 from oxyfuel.backend import oxyfuel_backend, register
 from oxyfuel.compiler import compile_fx, reset
+from oxyfuel.controls import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    error_on_graph_break,
+    graph_break,
+    is_compiling,
+    nested_compile_region,
+    set_stance,
+    substitute_in_graph,
+)
 from oxyfuel.explain import explain
 from oxyfuel.logs import set_logs
 from oxyfuel.options import known_options
@@ -31,21 +43,28 @@ __all__ = [
     "InternalError",
     "Unsupported",
     "UserError",
+    "allow_in_graph",
+    "assume_constant_result",
     "compile",
     "compile_fx",
     "disable",
+    "disallow_in_graph",
+    "error_on_graph_break",
     "explain",
     "graph_break",
     "is_compiling",
     "known_options",
     "list_backends",
+    "nested_compile_region",
     "oxyfuel_backend",
     "register_pass",
     "register_replacement",
     "registered_passes",
     "reset",
     "set_logs",
+    "set_stance",
     "stats",
+    "substitute_in_graph",
     "unregister_pass",
 ]
 __version__ = "0.1.0"

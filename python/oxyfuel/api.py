@@ -87,28 +87,6 @@ def compile(
     return Compiler(backend, settings, fullgraph, name or _name_of(model)).compiled(model)
 
 
-def disable(fn: Callable[..., Any] | None = None) -> Any:
-    """``fn`` as it is, never captured and never inlined; also a decorator."""
-    if fn is None:
-        return disable
-
-    @functools.wraps(fn)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
-
-    run._oxyfuel_disable = True
-    return run
-
-
-def graph_break() -> None:
-    """Ends the graph where it is captured; does nothing else."""
-
-
-def is_compiling() -> bool:
-    """True inside code that Oxyfuel is capturing, as ``torch.compiler.is_compiling`` is."""
-    return False
-
-
 def _name_of(model: Callable[..., Any]) -> str:
     return getattr(model, "__name__", None) or type(model).__name__
 
@@ -185,11 +163,16 @@ class Compiler:
     def report(self, kind: str, text: str, stack: Any = ()) -> None:
         """Told by the callable what happened; what this raises, the call raises."""
         where = "".join(f'\n  File "{file}", line {line}, in {name}' for file, line, name in stack)
-        if kind == "break":
+        if kind in ("break", "forbidden break"):
             statistics.count("graph_breaks")
             log("graph_breaks", f"graph break in {self._name}", text + where)
-            if self._fullgraph:
+            if kind == "forbidden break":
                 raise GraphBreak(f"{text}{where}")
+        elif kind == "refused":
+            raise RuntimeError(
+                f"oxyfuel: {self._name} would be captured, and the stance is 'fail_on_recompile'"
+                + (f": {text}" if text else "")
+            )
         elif kind == "bytecode":
             log("bytecode", self._name, text)
         elif kind == "guards":

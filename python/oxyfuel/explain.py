@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import torch
 
 from oxyfuel import _C
 from oxyfuel.api import Compiler
+from oxyfuel.explain_page import page
 from oxyfuel.fx import torch_graph_to_fx
 from oxyfuel.options import make_settings
 from oxyfuel.statistics import stats
@@ -22,6 +24,7 @@ class BreakReason:
 
     reason: str
     user_stack: list[tuple[str, int, str]]
+    seconds: float = 0.0  # of the first call: from this break to the next one, or to the end
 
     def __str__(self) -> str:
         frames = (
@@ -37,6 +40,9 @@ class Explanation:
     graphs: list[torch.fx.GraphModule] = field(default_factory=list)
     break_reasons: list[BreakReason] = field(default_factory=list)
     out_guards: list[str] = field(default_factory=list)
+    guard_stacks: list[str] = field(default_factory=list)  # of each capture: guards by user's line
+    recompiles: list[str] = field(default_factory=list)  # the guards that failed, with both values
+    guard_nanoseconds: float | None = None  # to check the outermost capture, where it still fits
     first_call_seconds: float = 0.0
     compile_seconds: float = 0.0
 
@@ -68,7 +74,13 @@ class Explanation:
             lines.append(f"break {i + 1}: {reason}")
         for i, gm in enumerate(self.graphs):
             lines += [f"graph {i + 1}: {len(self.ops_per_graph[i])} ops", str(gm.graph).strip()]
+        for text in self.recompiles:
+            lines.append(f"captured again: {text}")
         return "\n".join([*lines, "guards:", *self.out_guards])
+
+    def to_html(self) -> str:
+        """All of it as one page."""
+        return page(self)
 
 
 class _Explainer(Compiler):
@@ -76,6 +88,7 @@ class _Explainer(Compiler):
         super().__init__("native", make_settings(None), False, "explained")
         self.found = found
         self.made: list[Any] = []
+        self._since = 0.0
 
     def function(self, fn: Callable[..., Any]) -> Any:
         self.made.append(super().function(fn))
@@ -86,9 +99,32 @@ class _Explainer(Compiler):
         return super().compile(graph, example_inputs)
 
     def report(self, kind: str, text: str, stack: Any = ()) -> None:
-        if kind == "break":
+        if kind in ("break", "forbidden break"):
+            self.end_of_break()
             self.found.break_reasons.append(BreakReason(text, list(stack)))
+        elif kind == "recompile":
+            self.found.recompiles.append(text)
         super().report(kind, text, stack)
+
+    def end_of_break(self) -> None:
+        """What has passed since the last break was on its account."""
+        now = time.perf_counter()
+        if self.found.break_reasons:
+            self.found.break_reasons[-1].seconds = now - self._since
+        self._since = now
+
+    def nanoseconds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+        """What the guards of the outermost capture take, where it still fits the call."""
+        if not self.made or not self.made[0].guards():
+            return None
+        function, program = self.made[0].__wrapped__, self.made[0].guards()[0]
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        names = [name for name in function.__code__.co_varnames if name in bound.arguments]
+        locals_ = tuple(bound.arguments[name] for name in names)
+        if program.check(locals_) is None:
+            return None
+        return float(program.nanoseconds(locals_, 100))
 
 
 def explain(model: Callable[..., Any]) -> Callable[..., Explanation]:
@@ -103,12 +139,16 @@ def explain(model: Callable[..., Any]) -> Callable[..., Explanation]:
         compiled = explainer.compiled(model)
         before, start = stats()["compile_seconds"], time.perf_counter()
         compiled(*args, **kwargs)
+        explainer.end_of_break()
         found.first_call_seconds = time.perf_counter() - start
         found.compile_seconds = stats()["compile_seconds"] - before
         functions = [f for made in explainer.made for f in (made, *made.resumed())]
         for function in functions:
             for program in function.guards():
                 found.out_guards += program.text().splitlines()
+                found.guard_stacks.append(program.log_text())
+        if not isinstance(model, torch.nn.Module) and inspect.isfunction(model):
+            found.guard_nanoseconds = explainer.nanoseconds(args, kwargs)
         return found
 
     return run

@@ -86,6 +86,7 @@ void bind_set(py::module_& m) {
       .value("TypeIs", GuardKind::TypeIs)
       .value("IdIs", GuardKind::IdIs)
       .value("Equals", GuardKind::Equals)
+      .value("Compares", GuardKind::Compares)
       .value("Length", GuardKind::Length)
       .value("HasKey", GuardKind::HasKey)
       .value("LacksKey", GuardKind::LacksKey)

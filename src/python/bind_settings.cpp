@@ -1,5 +1,8 @@
 // Python's view of the settings table and the logs.
+#include <map>
+
 #include "python/bindings.h"
+#include "python/capture/controls.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/settings.h"
@@ -42,6 +45,14 @@ void bind_settings(py::module_& m) {
   m.def("log", [](const std::string& name, const std::string& header, const std::string& text) {
     log(artifact(name), header, text);
   });
+  m.def("set_control", [](py::object callable, const std::string& name, py::object substitute) {
+    static const std::map<std::string, Control> names = {{"in_graph", Control::InGraph},
+                                                         {"not_in_graph", Control::NotInGraph},
+                                                         {"constant", Control::Constant},
+                                                         {"substitute", Control::Substitute}};
+    set_control(callable, names.at(name), std::move(substitute));
+  });
+  m.def("set_stance", [](const std::string& name) { set_stance(stance_named(name)); });
   m.def("log_enabled", [](const std::string& name) { return log_enabled(artifact(name)); });
 }
 

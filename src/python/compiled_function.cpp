@@ -10,6 +10,7 @@
 
 #include "python/bound_arguments.h"
 #include "python/broken_call.h"
+#include "python/capture/controls.h"
 #include "python/compiled_graph.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
@@ -49,7 +50,7 @@ struct Entry {
 struct CompiledFunction {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject *function, *compile, *report, *weakrefs;
-  bool fullgraph, limit_said;
+  bool fullgraph, limit_said, seen;  // seen: called before, in eager
   size_t limit, break_at;
   std::vector<std::shared_ptr<Entry>>* entries;  // most recently used first
   // The table is owned by the function that the user compiled, and known to its resume functions.
@@ -62,6 +63,7 @@ PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject
 
 void say(CompiledFunction* self, const char* kind, const std::string& text,
          const std::vector<ir::Frame>& stack = {}) {
+  const InnerFrames none(nullptr);  // what reports is no code of the user's
   py::list frames;
   for (const ir::Frame& f : stack) frames.append(py::make_tuple(f.file, f.line, f.function));
   py::handle(self->report)(kind, text, frames);
@@ -276,12 +278,13 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   try {
     tracer->run(self->function, locals);
   } catch (const Break& b) {
-    if (self->fullgraph) say(self, "break", b.what(), b.stack);
+    const bool forbidden = tracer->error_on_break.value_or(self->fullgraph);
+    if (forbidden) say(self, "forbidden break", b.what(), b.stack);
     auto in_front = capture_in_front(self, locals, b);
     captured = in_front != nullptr;
     entry->left_to_eager = !captured;
     if (captured) tracer = std::move(in_front);
-    if (!self->fullgraph)
+    if (!forbidden)
       say(self, "break",
           cat(b.what(), captured ? "" : "\nThe frame cannot be left there: it runs in eager."),
           b.stack);
@@ -400,8 +403,13 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
   if (!bound.valid) return eager();
   Fetched fetched;
   const GlobalState state;
+  const Stance stance = current_stance();
+  if (stance == Stance::ForceEager) return eager();
   std::shared_ptr<Entry> entry = find_entry(self, state, bound, fetched);
   if (!entry) {
+    if (stance == Stance::EagerOnRecompile) return eager();
+    if (stance == Stance::FailOnRecompile) say(self, "refused", why_another(self, state, bound));
+    if (stance == Stance::EagerThenCompile && !std::exchange(self->seen, true)) return eager();
     std::string raised;
     entry = capture(self, state, bound, fetched, raised);
     if (!entry) {
@@ -514,7 +522,7 @@ PyObject* forget(PyObject* o, PyObject*) {
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   self->entries->clear();
   self->own_table->reset();
-  self->limit_said = false;
+  self->limit_said = self->seen = false;
   Py_RETURN_NONE;
 }
 

@@ -31,6 +31,43 @@ def test_graphs_breaks_ops_and_guards():
     assert "graphs: 2, breaks: 1, ops: 7" in text and f"line {line}, in toy" in text
 
 
+def test_the_page():
+    def cut_twice(x, items):
+        for item in items:
+            x = x * item
+            oxyfuel.graph_break()
+        return x < 3
+
+    found = oxyfuel.explain(cut_twice)(torch.ones(3), [1.5, 2.5])
+    assert all(reason.seconds > 0 for reason in found.break_reasons)
+    assert sum(r.seconds for r in found.break_reasons) < found.first_call_seconds
+    assert found.guard_nanoseconds > 0
+    text = found.to_html()
+    assert text.startswith("<!doctype html>") and text.count("<h3>") == found.graph_break_count
+    assert "oxyfuel.graph_break()" in text and "^^^^" in text and "x &lt; 3" in text
+    assert "L[&#x27;x&#x27;]" in text and "graph 1:" in text
+    dearest = max(found.break_reasons, key=lambda r: r.seconds)
+    first = f"{dearest.seconds * 1e3:.1f} ms of the first call"
+    assert text.index(first) == min(text.index(h) for h in [first, " ms of the first call"])
+
+
+def test_recompiles_are_told_with_both_values():
+    def scaled(x, n):
+        return x * n
+
+    def run(x):
+        x = scaled(x, 2)
+        oxyfuel.graph_break()
+        for n in (3, 4):
+            print(end="")
+            x = scaled(x, n)
+        return x
+
+    found = oxyfuel.explain(run)(torch.ones(3))
+    assert any("is 4, was 3" in text for text in found.recompiles)
+    assert "is 4, was 3" in found.to_html()
+
+
 def test_a_module_and_an_error():
     model = torch.nn.Linear(3, 3)
     with torch.no_grad():

@@ -97,7 +97,7 @@ bool reads_frame(const std::string& module, const std::string& name) {
 bool asks_for_break(PyFunctionObject* f) {
   return PyUnicode_CompareWithASCIIString(f->func_name, "graph_break") == 0 &&
          f->func_module != nullptr &&
-         (PyUnicode_CompareWithASCIIString(f->func_module, "oxyfuel.api") == 0 ||
+         (PyUnicode_CompareWithASCIIString(f->func_module, "oxyfuel.controls") == 0 ||
           PyUnicode_CompareWithASCIIString(f->func_module, "torch._dynamo.decorators") == 0);
 }
 
@@ -184,6 +184,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     direct_ = direct;
     return call(PyMethod_GET_FUNCTION(p), std::move(args), std::move(kwargs));
   }
+  if (auto done = call_control(callable, args, kwargs)) return *done;
   if (auto done = call_special(callable, args, kwargs)) return *done;
   if (auto done = call_torch(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p)) {
@@ -218,6 +219,17 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     direct_ = direct;
     return call(callable.attr("func"), std::move(all), std::move(all_named));
   }
+  const std::string_view type = Py_TYPE(p)->tp_name;
+  if (type == "functools._lru_cache_wrapper") return call_cached(callable, args, kwargs);
+  if (type == "numpy.ufunc" && !mentions_tensor(args, kwargs)) {
+    for (const auto& a : args) require_plain(a, callable);
+    for (const auto& [key, a] : kwargs) require_plain(a, callable);
+    return call_real(callable, args, kwargs);
+  }
+  static const py::object& higher_order =
+      *new py::object(py::module_::import("torch._ops").attr("HigherOrderOperator"));
+  if (PyObject_TypeCheck(p, reinterpret_cast<PyTypeObject*>(higher_order.ptr())))
+    throw Break(BreakId::control_flow, name_of(callable));
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
     guard(GuardKind::IdIs,
@@ -306,6 +318,7 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");
   if (is_bookkeeping_of_dynamo(f)) return py::none();
+  refuse_transforms(f);
   guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   const bool direct = std::exchange(direct_, false);
@@ -360,6 +373,9 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
     }
     return call_real(type, args, kwargs);
   }
+  // Made by tp_new alone, an object of C++ is an empty one.
+  if (std::string_view(Py_TYPE(type.ptr())->tp_name) == "pybind11_builtins.pybind11_type")
+    throw Break(BreakId::object_construction, t->tp_name);
   PyObject* metacall = _PyType_Lookup(Py_TYPE(type.ptr()), names().call_);
   if (metacall != nullptr && PyFunction_Check(metacall))
     throw Break(BreakId::object_construction, cat(t->tp_name, ": its metaclass has __call__"));
@@ -417,6 +433,10 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   if (PyModule_Check(self.ptr()) || self.is_none()) {
     const std::string module = module_of(callable);
     if (module == "_operator" && mentions_tensor(args, kwargs)) return operate(callable, args);
+    // Keys of the table that copy.deepcopy keeps of what it has seen.
+    if (module == "builtins" && name == "id" && args.size() == 1 && !frames_.empty() &&
+        module_of(frames_.back()->function) == "copy")
+      return py::int_(reinterpret_cast<uintptr_t>(args[0].ptr()));
     if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
     if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
     for (auto& a : args) {
@@ -426,7 +446,11 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);
   }
+  if (name == "__reduce_ex__" && args.size() == 1)
+    if (auto parts = reduce_plain(self)) return *parts;
   if (PyType_Check(self.ptr())) {
+    if (name == "apply" && module_of(callable).empty())
+      return call_autograd_function(self, std::move(args), std::move(kwargs));
     for (const auto& a : args)
       if (exists(a)) throw Break(BreakId::builtin_on_existing, name);
     return call_real(callable, args, kwargs);
@@ -455,8 +479,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       throw Break(BreakId::builtin_on_existing, cat(Py_TYPE(self.ptr())->tp_name, ".copy"));
     if (!reads.contains(name))
       throw Break(BreakId::side_effect, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
-    if (name == "__contains__" && args.size() == 1) return contains(self, args[0]);
-    if (name == "__getitem__" && args.size() == 1) return subscript(self, args[0]);
+    if (name == "__contains__" && args.size() == 1) return contains(self, args[0], true);
+    if (name == "__getitem__" && args.size() == 1) return subscript(self, args[0], true);
     target = contents(self).attr(name.c_str());
   }
   if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
@@ -468,7 +492,10 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());
   for (auto& a : args) {
-    if (!keeps_arguments(name)) a = deep_contents(a);
+    if (name == "update" || name == "extend")
+      a = contents(a);
+    else if (!keeps_arguments(name))
+      a = deep_contents(a);
     if (text) require_plain(a, callable);
   }
   const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||

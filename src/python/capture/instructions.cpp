@@ -235,7 +235,11 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case COMPARE_OP: {
       py::object b = pop(f), a = pop(f);
-      push(compare(a, b, static_cast<int>(compared_as(i.arg))));
+      const int comparison = static_cast<int>(compared_as(i.arg));
+      if (auto answer = compare_unread(a, b, comparison))
+        push(*answer);
+      else
+        push(compare(read(a), read(b), comparison));
       return false;
     }
     case IS_OP: {
@@ -295,7 +299,9 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     }
     case FOR_ITER: {
+      takes_unread_ = f.bytecode->instructions[f.next].op == UNPACK_SEQUENCE;
       py::object item = iter_next(peek(f, 1));
+      takes_unread_ = false;
       if (item) {
         push(item);
       } else {

@@ -83,7 +83,8 @@ std::vector<py::object> Tracer::iterators_of(std::span<const py::object> iterabl
 
 // Written in C, and over nothing that captured code has a part in.
 bool Tracer::runs_alone(py::handle iterator) {
-  return !lazy(iterator) && python_method(iterator.ptr(), names().next_) == nullptr;
+  return !lazy(iterator) && !exists(iterator) &&
+         python_method(iterator.ptr(), names().next_) == nullptr;
 }
 
 // map, filter, zip, enumerate, chain and islice, where `type` is one of them.
@@ -274,6 +275,7 @@ py::object Tracer::iterate(py::handle o) {
   // By __getitem__ and IndexError.
   if (Py_TYPE(p)->tp_iter == nullptr && python_method(p, names().getitem_) != nullptr)
     throw Break(BreakId::attribute_protocol, "iteration by __getitem__");
+  if (exists(o) && Py_TYPE(p)->tp_iter == PyObject_SelfIter) return borrow(p);
   return steal(PyObject_GetIter(contents(o).ptr()));
 }
 
@@ -296,7 +298,7 @@ py::object Tracer::iter_next(py::handle iterator) {
   }
   if (!PyIter_Check(p))
     raise(PyExc_TypeError, cat("'", Py_TYPE(p)->tp_name, "' object is not an iterator"));
-  if (exists(iterator)) throw Break(BreakId::side_effect, "an iterator that was there before");
+  if (exists(iterator)) return next_of_existing(iterator);
   PyObject* next = PyIter_Next(p);
   if (next == nullptr && PyErr_Occurred()) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(next);

@@ -366,13 +366,15 @@ bool Tracer::truth(py::handle o) {
   return true;
 }
 
-py::object Tracer::subscript(py::handle o, py::handle key) {
+py::object Tracer::subscript(py::handle o, py::handle key, bool generic) {
   PyObject* p = o.ptr();
   static const py::object& getitem =
       *new py::object(py::module_::import("operator").attr("getitem"));
   if (is_tensor(o)) return operate(getitem, {borrow(p), borrow(key.ptr())});
-  if (is_tensor(key)) throw Break(BreakId::data_dependent, "a tensor as an index");
-  if (PyObject* own = special_method(o, names().getitem_))
+  // A dict finds tensors by their identity.
+  if (is_tensor(key) && !PyDict_Check(p))
+    throw Break(BreakId::data_dependent, "a tensor as an index");
+  if (PyObject* own = special_method(o, names().getitem_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(key.ptr())});
   if (exists(o) && PyDict_Check(p)) {
     if (py::object found = dict_get(o, key)) return found;
@@ -427,13 +429,13 @@ void Tracer::delete_subscript(py::handle o, py::handle key) {
   }
 }
 
-py::object Tracer::contains(py::handle container, py::handle item) {
-  if (PyObject* own = special_method(container, names().contains_))
+py::object Tracer::contains(py::handle container, py::handle item, bool generic) {
+  if (PyObject* own = special_method(container, names().contains_); own != nullptr && !generic)
     return py::bool_(truth(call(own, {borrow(container.ptr()), borrow(item.ptr())})));
   if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
   if (exists(container) && PyDict_Check(container.ptr()))
     return py::bool_(dict_has(container, item));
-  if (lazy(container) || special_method(container, names().iter_)) {
+  if (lazy(container) || (special_method(container, names().iter_) && !generic)) {
     py::object iterator = iterate(container);
     while (py::object found = iter_next(iterator))
       if (found.is(item) || truth(compare(found, item, Py_EQ))) return py::bool_(true);

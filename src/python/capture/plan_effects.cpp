@@ -8,10 +8,23 @@ void RebuildPlan::add_effect(RebuildWrite write) {
   fill_all();
 }
 
+// First, before anything that they go over is written to.
+void RebuildPlan::add_advances() {
+  for (const py::object& o : tracer_.written_) {
+    const Tracer::Writes& w = tracer_.writes_of(o);
+    if (w.advanced == 0 || w.driven) continue;
+    RebuildWrite write{Write::Advance, place(o), {}};
+    write.from = w.advanced;
+    add_effect(std::move(write));
+  }
+}
+
 void RebuildPlan::add_effects() {
+  add_advances();
   for (const py::object& o : tracer_.written_) {
     PyObject* p = o.ptr();
     const Tracer::Writes& w = tracer_.writes_of(o);
+    if (w.advanced != 0) continue;
     if (PyDict_Check(p)) {
       add_dict_effects(o);
     } else if (PyList_Check(p)) {

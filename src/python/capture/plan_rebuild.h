@@ -51,6 +51,7 @@ class RebuildPlan {
 
   // plan_effects.cpp
   void add_effect(RebuildWrite write);
+  void add_advances();
   void add_dict_effects(py::handle dict);
   void add_attribute_effects(py::handle o, const py::dict& items);
   void add_list_effects(py::handle list);

@@ -122,6 +122,11 @@ void write(const RebuildWrite& w, Objects built) {
     case RebuildWrite::Kind::State:
       steal(PyObject_CallMethod(target, "__setstate__", "(O)", part(0)));
       return;
+    case RebuildWrite::Kind::Advance:
+      for (Py_ssize_t i = 0; i < w.from; i++)
+        if (!py::reinterpret_steal<py::object>(PyIter_Next(target))) break;
+      if (PyErr_Occurred()) throw py::error_already_set();
+      return;
     case RebuildWrite::Kind::Exception:
       if (part(0) != Py_None) PyException_SetCause(target, Py_NewRef(part(0)));
       if (part(1) != Py_None) PyException_SetContext(target, Py_NewRef(part(1)));

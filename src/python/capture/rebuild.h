@@ -54,6 +54,7 @@ struct RebuildWrite {
     AttributeSet,     // parts: name, value; as object.__setattr__, or type.__setattr__
     AttributeDelete,  // parts: name
     State,            // parts: what __setstate__ takes
+    Advance,          // an iterator written in C: `from` items are taken
     Exception,        // parts: __cause__, __context__ (None for none)
   };
   Kind kind;

@@ -212,7 +212,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     case Int:
     case Float:
       if (!args.empty() && is_tensor(args[0]))
-        throw Break(BreakId::data_dependent, "a number made of a tensor");
+        return call_method(args[0], it->second == Int ? "__int__" : "__float__", {}, {});
       return std::nullopt;
     case Super: {
       if (!args.empty() || frames_.empty()) return std::nullopt;

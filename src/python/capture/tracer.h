@@ -106,6 +106,8 @@ class Tracer {
       rebuild;  // its roots: the result, or the values of the left frames' states behind each other
   std::optional<ModesAfter> modes_after;  // at the end; null: those in front
   bool result_requires_grad = false;
+  // What torch.compiler's error_on_graph_break says where the capture has ended, if anything.
+  std::optional<bool> error_on_break;
   UserStack user_stack() const;
 
  private:
@@ -119,6 +121,10 @@ class Tracer {
     py::object added;      // to a list of which nothing was read, or null
     py::object before;     // of a list or deque: its items when it was first written, a tuple
     py::list done;         // to a set: (SetChange, item), in order
+    Py_ssize_t advanced =
+        0;                // of an iterator: items taken, and 1 where it was seen to be at its end
+    bool driven = false;  // of an iterator: by the enumerate or zip around it
+    bool at_end = false;
   };
 
   struct Known {
@@ -161,6 +167,10 @@ class Tracer {
   py::object next_of(LazyIterator& lazy);
   py::object iterate(py::handle o);
   py::object iter_next(py::handle iterator);  // null at the end
+  // existing_iterators.cpp
+  py::object next_of_existing(py::handle iterator);
+  py::object take_existing(py::handle iterator);
+  py::object driven_part(py::handle iterator, int64_t index, Py_ssize_t taken);
   py::object list_of(py::handle iterable);
   py::object resume_generator(LazyIterator& generator, py::object sent, py::object thrown);
   void close_generator(LazyIterator& generator);
@@ -218,9 +228,10 @@ class Tracer {
   void store_attr(py::handle o, py::handle name, py::handle value);
   bool truth(py::handle o);
   py::object type_of(py::handle o);
-  py::object subscript(py::handle o, py::handle key);
+  // `generic`: as the builtin base does it, whatever the class says.
+  py::object subscript(py::handle o, py::handle key, bool generic = false);
   void store_subscript(py::handle o, py::handle key, py::handle value);
-  py::object contains(py::handle container, py::handle item);
+  py::object contains(py::handle container, py::handle item, bool generic = false);
   py::object compare(py::handle a, py::handle b, int op);
   void guard(GuardKind kind, SourceId source, py::handle expected = {}, int64_t number = 0);
 
@@ -279,8 +290,19 @@ class Tracer {
   bool is_called_unread(const TracedFrame& frame, size_t count) const;
   bool stays_unread_in_store(const TracedFrame& frame);
   bool goes_on_counting(const TracedFrame& frame) const;
+  std::optional<py::object> compare_unread(const py::object& a, const py::object& b, int operation);
   std::optional<py::object> compute_unread(const py::object& function, const py::object& a,
                                            const py::object& b);
+
+  // controls.cpp
+  std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
+  std::optional<py::object> call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
+                                                 Keywords& kwargs);
+  py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
+  std::optional<py::object> reduce_plain(py::handle o);
+  void refuse_transforms(PyFunctionObject* f);
 
   // special_calls.cpp
   std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);

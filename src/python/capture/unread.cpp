@@ -80,6 +80,29 @@ std::optional<py::object> Tracer::compute_unread(const py::object& function, con
   return out;
 }
 
+// A number that nobody has looked at yet against one that is known: only the answer is guarded, so that a value that is
+// another one at each call does not make a capture for each.
+std::optional<py::object> Tracer::compare_unread(const py::object& a, const py::object& b,
+                                                 int operation) {
+  auto of_source = [&](const py::object& o) {
+    auto it = unread_.find(o.ptr());
+    return it != unread_.end() && it->second.source.valid() && is_number(it->second.real.ptr());
+  };
+  const bool left = of_source(a) && is_number(b.ptr()), right = of_source(b) && is_number(a.ptr());
+  if (!left && !right) return std::nullopt;
+  static constexpr int swapped[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
+  const int seen = left ? operation : swapped[operation];
+  const Unread& unread = unread_.at(left ? a.ptr() : b.ptr());
+  const py::object& number = left ? b : a;
+  const py::object compared = py::reinterpret_steal<py::object>(
+      PyObject_RichCompare(unread.real.ptr(), number.ptr(), seen));
+  if (!compared) throw py::error_already_set();
+  const bool answer = compared.ptr() == Py_True;
+  guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
+  guard(GuardKind::Compares, unread.source, number, 2 * seen + (answer ? 1 : 0));
+  return compared;
+}
+
 // The operands of a BINARY_OP that can be computed behind the graph.
 bool Tracer::goes_on_counting(const TracedFrame& f) const {
   auto number = [&](const py::object& o) {
@@ -150,6 +173,8 @@ void Tracer::read_arguments(TracedFrame& f) {
       return stays_unread_in_store(f) ? void() : read_top(3);
     case BINARY_OP:
       return goes_on_counting(f) ? void() : read_top(2);
+    case COMPARE_OP:
+      return;
     case CALL:
       return is_called_unread(f, i.arg) ? void() : read_top(f.stack.size());
     case RETURN_VALUE:

@@ -1,6 +1,8 @@
 // Sources and guards on real objects.
 #include "python/guards/evaluate.h"
 
+#include <algorithm>
+
 #include "python/cpython/dict_version.h"
 #include "python/cpython/set_order.h"
 #include "python/guards/constants.h"
@@ -29,6 +31,41 @@ PyObject* item_of(PyObject* base, int64_t index) {
 
 PyObject* item_of_tuple(PyObject* tuple, int64_t index) {
   return tuple && index < PyTuple_GET_SIZE(tuple) ? PyTuple_GET_ITEM(tuple, index) : nullptr;
+}
+
+// What an iterator written in C tells of itself, or null. No Python code runs, and no collection.
+py::object reduced(PyObject* iterator) {
+  const int collecting = PyGC_Disable();
+  PyObject* out = PyObject_CallMethod(iterator, "__reduce__", nullptr);
+  if (collecting) PyGC_Enable();
+  if (out == nullptr) PyErr_Clear();
+  auto held = py::reinterpret_steal<py::object>(out);
+  return held && PyTuple_Check(out) && PyTuple_GET_SIZE(out) > 1 ? held : py::object();
+}
+
+// An iterator that cannot go on (its dict has changed) gives what no guard takes for an item or for the end.
+PyObject* next_item(PyObject* iterator, int64_t index, Temporaries& made) {
+  if (!is_plain_iterator(iterator)) return Py_NotImplemented;
+  const py::object state = reduced(iterator);
+  if (!state) return Py_NotImplemented;
+  PyObject* over = item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), 0);
+  PyObject* at = item_of_tuple(state.ptr(), 2);
+  if (over == nullptr) return Py_NotImplemented;
+  if (at != nullptr && PyLong_Check(at)) index += PyLong_AsLongLong(at);
+  if (PyObject_Length(over) <= index) return nullptr;
+  PyObject* item = PySequence_GetItem(over, index);
+  if (item == nullptr) PyErr_Clear();
+  made.push_back(py::reinterpret_steal<py::object>(item));
+  return item;
+}
+
+PyObject* iterator_part(PyObject* iterator, int64_t index, Temporaries& made) {
+  if (!Py_IS_TYPE(iterator, &PyEnum_Type) && !Py_IS_TYPE(iterator, &PyZip_Type)) return nullptr;
+  const py::object state = reduced(iterator);
+  if (!state) return nullptr;
+  PyObject* part = item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), index);
+  if (part != nullptr) made.push_back(py::reinterpret_borrow<py::object>(part));
+  return part;
 }
 
 // Only descriptors written in C are asked; others would run Python code.
@@ -93,11 +130,28 @@ bool same_keys(PyObject* dict, PyObject* expected) {
   return true;
 }
 
+bool compares(const Guard& guard, PyObject* value) {
+  if (!PyLong_CheckExact(value) && !PyFloat_CheckExact(value)) return false;
+  const int operation = static_cast<int>(guard.number / 2);
+  // PyObject_RichCompareBool would take a NaN for equal to itself.
+  const auto answer = py::reinterpret_steal<py::object>(
+      PyObject_RichCompare(value, guard.expected.ptr(), operation));
+  return answer.ptr() == (guard.number % 2 ? Py_True : Py_False);
+}
+
 bool has_key(const Guard& guard, PyObject* dict) {
   return dict_lookup(dict, guard.expected.ptr(), static_cast<Py_hash_t>(guard.number));
 }
 
 }  // namespace
+
+bool is_plain_iterator(PyObject* o) {
+  static PyTypeObject* const types[] = {&PyListIter_Type,      &PyTupleIter_Type,
+                                        &PyRangeIter_Type,     &PyDictIterKey_Type,
+                                        &PyDictIterValue_Type, &PyDictIterItem_Type};
+  return std::any_of(std::begin(types), std::end(types),
+                     [o](PyTypeObject* type) { return Py_IS_TYPE(o, type); });
+}
 
 SourceStep step_of(const Source& source) {
   SourceStep step{source.kind, source.base, source.key.ptr(), 0, source.index};
@@ -146,6 +200,10 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return of_function(step, base);
     case SourceKind::NextPopped:
       return PySet_Check(base) ? next_popped(base, 0) : nullptr;
+    case SourceKind::NextItem:
+      return next_item(base, step.index, made);
+    case SourceKind::IteratorPart:
+      return iterator_part(base, step.index, made);
   }
   OXY_FAIL("source kind");
 }
@@ -170,6 +228,8 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
       return value == guard.expected.ptr();
     case GuardKind::Equals:
       return same_constant(value, guard.expected.ptr());
+    case GuardKind::Compares:
+      return compares(guard, value);
     case GuardKind::Length:
       return length_of(value) == guard.number;
     case GuardKind::HasKey:

@@ -32,6 +32,9 @@ Guard prepared(Guard guard);
 // guard, whose `expected` is the type by then, only the type is looked at.
 bool holds(const Guard& guard, PyObject* value, PyObject* other);
 
+// An iterator over a list, tuple, range or dict, written in C: it tells of its place, and taking items runs no code.
+bool is_plain_iterator(PyObject* o);
+
 // The length of a list, tuple, dict or set; -1 for other objects.
 int64_t length_of(PyObject* value);
 

@@ -7,8 +7,8 @@ namespace oxy::python {
 namespace {
 
 bool by_value(GuardKind kind) {
-  return kind == GuardKind::Equals || kind == GuardKind::HasKey || kind == GuardKind::LacksKey ||
-         kind == GuardKind::Keys;
+  return kind == GuardKind::Equals || kind == GuardKind::Compares || kind == GuardKind::HasKey ||
+         kind == GuardKind::LacksKey || kind == GuardKind::Keys;
 }
 
 size_t hash_of(const Guard& g) {

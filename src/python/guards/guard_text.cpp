@@ -102,6 +102,12 @@ std::string length_failure(const std::string& name, const Guard& guard, PyObject
   return cat(name, " has length ", length, ", had ", guard.number);
 }
 
+std::string compares_text(const std::string& name, const Guard& guard) {
+  static const char* const operators[] = {"<", "<=", "==", "!=", ">", ">="};
+  return cat(guard.number % 2 ? "" : "not ", name, " ", operators[guard.number / 2], " ",
+             value_text(guard.expected.ptr()));
+}
+
 const char* kind_name(GuardKind kind) {
   switch (kind) {
     case GuardKind::TypeIs:
@@ -110,6 +116,8 @@ const char* kind_name(GuardKind kind) {
       return "IdIs";
     case GuardKind::Equals:
       return "Equals";
+    case GuardKind::Compares:
+      return "Compares";
     case GuardKind::Length:
       return "Length";
     case GuardKind::HasKey:
@@ -132,6 +140,8 @@ const char* kind_name(GuardKind kind) {
 
 std::string missing_text(const SourceTable& sources, const Guard& guard) {
   const Source& s = sources[guard.source];
+  if (s.kind == SourceKind::NextItem || s.kind == SourceKind::IteratorPart)
+    return cat("no ", sources.text(guard.source));
   return cat(sources.text(s.base), " has no attribute ", py::cast<std::string>(py::str(s.key)));
 }
 
@@ -149,6 +159,8 @@ std::string guard_text(const GuardWalk& walk, size_t index) {
       return cat(name, " is ", value_text(expected));
     case GuardKind::Equals:
       return cat(name, " == ", value_text(expected));
+    case GuardKind::Compares:
+      return compares_text(name, guard);
     case GuardKind::Length:
       return cat("len(", name, ") == ", guard.number);
     case GuardKind::HasKey:
@@ -185,6 +197,8 @@ std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::V
       return cat(name, " is another object: ", value_text(value), ", was ", value_text(expected));
     case GuardKind::Equals:
       return equals_failure(name, guard, value);
+    case GuardKind::Compares:
+      return cat(name, " is ", value_text(value), ", no longer: ", compares_text(name, guard));
     case GuardKind::Length:
       return length_failure(name, guard, value);
     case GuardKind::HasKey:

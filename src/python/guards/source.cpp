@@ -136,6 +136,14 @@ SourceId SourceTable::next_popped(SourceId base) {
   return add(SourceKind::NextPopped, base, {}, 0);
 }
 
+SourceId SourceTable::next_item(SourceId base, int64_t index) {
+  return add(SourceKind::NextItem, base, {}, index);
+}
+
+SourceId SourceTable::iterator_part(SourceId base, int64_t index) {
+  return add(SourceKind::IteratorPart, base, {}, index);
+}
+
 int SourceTable::traverse(visitproc visit, void* arg) const {
   for (const Source& s : sources_) Py_VISIT(s.key.ptr());
   return 0;
@@ -169,6 +177,10 @@ std::string SourceTable::text(SourceId id) const {
       return cat(text(s.base), ".__code__");
     case SourceKind::NextPopped:
       return cat("what ", text(s.base), ".pop() takes");
+    case SourceKind::NextItem:
+      return cat("item ", s.index, " of ", text(s.base));
+    case SourceKind::IteratorPart:
+      return cat("part ", s.index, " of ", text(s.base));
   }
   OXY_FAIL("source kind");
 }

@@ -34,6 +34,8 @@ enum class SourceKind : uint8_t {
   KwDefault,      // base is a function: __kwdefaults__[key]
   Code,           // base is a function: __code__
   NextPopped,     // base is a set: the item that its pop() takes next
+  NextItem,  // base is an iterator written in C: what it gives when `index` items more are taken
+  IteratorPart,  // base is an enumerate or zip: part `index` of what its __reduce__ tells
 };
 
 struct Source {
@@ -61,6 +63,8 @@ class SourceTable {
   SourceId kw_default(SourceId base, py::handle name);
   SourceId code(SourceId base);
   SourceId next_popped(SourceId base);
+  SourceId next_item(SourceId base, int64_t index);
+  SourceId iterator_part(SourceId base, int64_t index);
 
   const Source& operator[](SourceId id) const { return sources_[id]; }
   size_t size() const { return sources_.size(); }

@@ -1,0 +1,57 @@
+"""torch's associative scan of captured code, for combinations that go element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Parts = list[torch.Tensor]
+
+
+def combine_elements(combine: Callable[..., Any], left: Any, right: Any) -> Any:
+    """A capture that inlines this makes sure that `combine` looks at one element at a time."""
+    return combine(left, right)
+
+
+def associative_scan(
+    combine: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = ""
+) -> Any:
+    """The scan of a tensor, or of a tuple or list of them, over `dim`."""
+    del combine_mode  # how, not what
+    single = isinstance(xs, torch.Tensor)
+    kind = None if single else type(xs)
+    parts = [xs] if single else list(xs)
+    parts = [torch.movedim(x, dim, 0) for x in parts]
+    if reverse:
+        parts = [torch.flip(x, [0]) for x in parts]
+
+    def packed(some: Parts) -> Any:
+        return some[0] if single else kind(some)
+
+    def combined(left: Parts, right: Parts) -> Parts:
+        out = combine_elements(combine, packed(left), packed(right))
+        return [out] if single else list(out)
+
+    parts = _scan(combined, parts)
+    if reverse:
+        parts = [x.flip([0]) for x in parts]
+    return packed([torch.movedim(x, 0, dim) for x in parts])
+
+
+def _scan(combined: Callable[[Parts, Parts], Parts], parts: Parts) -> Parts:
+    """Pairs of neighbours first, then the scan of these, then what lies between: a tree as deep as log2 of the length."""
+    length = parts[0].shape[0]
+    if length < 2:
+        return parts
+    pairs = combined([x[:-1:2] for x in parts], [x[1::2] for x in parts])
+    odd = _scan(combined, pairs)
+    before = [x[:-1] for x in odd] if length % 2 == 0 else odd
+    out = []
+    even = combined(before, [x[2::2] for x in parts])
+    for x, o, e in zip(parts, odd, even):
+        e = torch.cat([x[:1], e])
+        whole = torch.stack([e[: o.shape[0]], o], dim=1).flatten(0, 1)
+        out.append(whole if length % 2 == 0 else torch.cat([whole, e[-1:]]))
+    return out

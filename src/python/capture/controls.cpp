@@ -1,0 +1,313 @@
+// Calls of functions that a user has marked, or that tell the compiler something, and of what is called as a whole because
+// of what it is: cached functions, autograd functions, transforms.
+#include "python/capture/controls.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <set>
+
+#include "python/capture/names.h"
+#include "python/capture/tracer.h"
+#include "support/check.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+std::unordered_map<PyObject*, ControlOf>& controls() {
+  static auto& table = *new std::unordered_map<PyObject*, ControlOf>();  // holds its keys
+  return table;
+}
+
+Stance own_stance = Stance::Default;
+
+// A module, if it has been imported; borrowed.
+PyObject* imported(const char* name) {
+  PyObject* modules = PyImport_GetModuleDict();
+  return PyDict_GetItemString(modules, name);
+}
+
+// Whether one of TorchDynamo's sets of marked functions has this one.
+bool is_in_set(PyObject* rules, const char* name, py::handle callable) {
+  const py::object ids = py::handle(rules).attr(name).attr("function_ids");
+  if (!PyAnySet_Check(ids.ptr())) return false;
+  const py::int_ id(reinterpret_cast<uintptr_t>(callable.ptr()));
+  return PySet_Contains(ids.ptr(), id.ptr()) == 1;
+}
+
+// What substitute_in_graph of torch.compiler was told by the user; torch's own are left out.
+py::object dynamo_substitute(py::handle callable) {
+  PyObject* functions = imported("torch._dynamo.variables.functions");
+  if (functions == nullptr) return {};
+  static const py::object& handlers = *new py::object(
+      py::handle(functions).attr("PolyfilledFunctionVariable").attr("_get_polyfill_handlers")());
+  PyObject* found = PyDict_GetItemWithError(handlers.ptr(), callable.ptr());
+  if (found == nullptr) return PyErr_Clear(), py::object();
+  if (py::hasattr(found, "__torch_dynamo_polyfill__"))
+    found = py::object(py::handle(found).attr("__torch_dynamo_polyfill__")).ptr();
+  if (found == callable.ptr() || py::hasattr(callable, "__torch_dynamo_original__")) return {};
+  const auto module = py::str(py::handle(found).attr("__module__")).cast<std::string>();
+  return module.starts_with("torch._dynamo.") ? py::object()
+                                              : py::reinterpret_borrow<py::object>(found);
+}
+
+std::string_view text_of(PyObject* o) {
+  if (o == nullptr || !PyUnicode_Check(o)) return {};
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(o, &size);
+  if (data == nullptr) throw py::error_already_set();
+  return {data, static_cast<size_t>(size)};
+}
+
+// Whether each call from position `first` on makes each element of its result from the same element of its arguments.
+bool goes_by_elements(const ir::Graph& graph, size_t first) {
+  static const std::set<std::string> targets = {
+      "operator.add", "operator.sub", "operator.mul",  "operator.truediv", "operator.neg",
+      "torch.add",    "torch.sub",    "torch.mul",     "torch.div",        "torch.exp",
+      "torch.log",    "torch.where",  "torch.maximum", "torch.minimum",    "torch.logaddexp"};
+  for (size_t i = first; i < graph.order().size(); i++) {
+    const ir::Node& n = graph.node(graph.order()[i]);
+    if (n.dead) continue;
+    if (n.kind != ir::NodeKind::CallFunction || !targets.contains(n.target)) return false;
+    const auto& sizes = graph.value(n.outputs[0]).type.tensor.sizes;
+    bool same = true;
+    ir::for_each_value(n,
+                       [&](ir::ValueId v) { same &= graph.value(v).type.tensor.sizes == sizes; });
+    if (!same) return false;
+  }
+  return true;
+}
+
+// Whether the cache of a functools.lru_cache has an entry for these arguments. The cache is what the garbage collector
+// finds in it.
+bool is_cached(py::handle cached, const std::vector<py::object>& args,
+               const std::vector<std::pair<py::object, py::object>>& kwargs) {
+  if (!kwargs.empty() || py::object(cached.attr("cache_parameters")()["typed"]).ptr() == Py_True)
+    return false;
+  py::tuple all(args.size());
+  for (size_t i = 0; i < args.size(); i++) all[i] = args[i];
+  const bool itself =
+      args.size() == 1 && (PyUnicode_CheckExact(args[0].ptr()) || PyLong_CheckExact(args[0].ptr()));
+  const py::object key = itself ? args[0] : py::object(all);
+  const py::object own = py::getattr(cached, "__dict__", py::none());
+  for (py::handle held : py::module_::import("gc").attr("get_referents")(cached))
+    if (PyDict_CheckExact(held.ptr()) && !held.is(own))
+      if (PyDict_Contains(held.ptr(), key.ptr()) == 1) return true;
+  PyErr_Clear();
+  return false;
+}
+
+bool has_mark(PyFunctionObject* f, const char* mark) {
+  return f->func_dict != nullptr && PyDict_GetItemString(f->func_dict, mark) != nullptr;
+}
+
+}  // namespace
+
+void set_control(py::handle callable, Control control, py::object substitute) {
+  auto [it, added] = controls().emplace(callable.ptr(), ControlOf{});
+  if (added) callable.inc_ref();
+  it->second = {control, std::move(substitute)};
+}
+
+ControlOf control_of(py::handle callable) {
+  if (auto it = controls().find(callable.ptr()); it != controls().end()) return it->second;
+  if (PyObject* rules = imported("torch._dynamo.trace_rules")) {
+    if (PyFunction_Check(callable.ptr())) {
+      if (is_in_set(rules, "_disallowed_callable_ids", callable)) return {Control::NotInGraph, {}};
+      if (is_in_set(rules, "_allowed_callable_ids", callable)) return {Control::InGraph, {}};
+    }
+    if (PyFunction_Check(callable.ptr()) || PyCFunction_Check(callable.ptr()))
+      if (py::object substitute = dynamo_substitute(callable))
+        return {Control::Substitute, substitute};
+  }
+  return {};
+}
+
+Stance stance_named(std::string_view name) {
+  if (name == "default") return Stance::Default;
+  if (name == "force_eager") return Stance::ForceEager;
+  if (name == "eager_on_recompile") return Stance::EagerOnRecompile;
+  if (name == "fail_on_recompile") return Stance::FailOnRecompile;
+  if (name == "eager_then_compile" || name == "aot_eager_then_compile")
+    return Stance::EagerThenCompile;
+  throw UserError(cat("unknown stance '", name, "'"));
+}
+
+void set_stance(Stance stance) { own_stance = stance; }
+
+Stance current_stance() {
+  if (own_stance != Stance::Default) return own_stance;
+  static PyObject* const name = PyUnicode_InternFromString("torch._dynamo.eval_frame");
+  static PyObject* const variable = PyUnicode_InternFromString("_stance");
+  PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
+  if (module == nullptr) return Stance::Default;
+  static PyObject* last = nullptr;  // held
+  static Stance named = Stance::Default;
+  PyObject* now = PyDict_GetItemWithError(PyModule_GetDict(module), variable);
+  if (now == nullptr || now == last) return now == nullptr ? Stance::Default : named;
+  named = stance_named(text_of(py::object(py::handle(now).attr("stance")).ptr()));
+  Py_XSETREF(last, Py_NewRef(now));
+  return named;
+}
+
+std::optional<py::object> Tracer::call_control(py::handle callable, Arguments& args,
+                                               Keywords& kwargs) {
+  PyObject* p = callable.ptr();
+  if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
+  if (PyFunction_Check(p)) {
+    auto* f = reinterpret_cast<PyFunctionObject*>(p);
+    if (auto done = call_of_torch_dynamo(f, args, kwargs)) return done;
+    if (has_mark(f, "_dynamo_marked_constant")) return call_once_for_all(callable, args, kwargs);
+  }
+  const ControlOf found = control_of(callable);
+  switch (found.control) {
+    case Control::None:
+      return std::nullopt;
+    case Control::InGraph:
+      for (const py::object& a : args)
+        if (exists(a) && !PyList_Check(a.ptr()) && !PyDict_Check(a.ptr()))
+          throw Break(BreakId::builtin_on_existing, "a function that is allowed in the graph");
+      return record(ir::NodeKind::CallFunction, "", callable, args, kwargs);
+    case Control::NotInGraph:
+      throw Break(BreakId::disallowed, py::str(callable.attr("__name__")).cast<std::string>());
+    case Control::Constant:
+      return call_once_for_all(callable, args, kwargs);
+    case Control::Substitute:
+      return call(found.substitute, args, kwargs);
+  }
+  return std::nullopt;
+}
+
+// Functions that say something to a compiler that captures them.
+std::optional<py::object> Tracer::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
+                                                       Keywords& kwargs) {
+  const std::string_view module = text_of(f->func_module), name = text_of(f->func_name);
+  if (module == "oxyfuel.controls" && name == "is_compiling") return py::bool_(true);
+  if (module == "oxyfuel.controls" || module == "torch._dynamo.utils") {
+    if (name == "_get_error_on_graph_break")
+      return error_on_break ? py::object(py::bool_(*error_on_break)) : py::object(py::str("unset"));
+    if (name == "_set_error_on_graph_break" && args.size() == 1) {
+      error_on_break.reset();
+      if (PyBool_Check(args[0].ptr())) error_on_break = args[0].ptr() == Py_True;
+      return py::none();
+    }
+  }
+  if (module == "torch._higher_order_ops.invoke_subgraph" &&
+      name == "invoke_subgraph_placeholder" && !args.empty())
+    return call(args[0], {args.begin() + 1, args.end()}, kwargs);
+  if (module == "torch.autograd.function" && name == "apply" && !args.empty() &&
+      PyType_Check(args[0].ptr()))
+    return call_autograd_function(args[0], {args.begin() + 1, args.end()}, kwargs);
+  if (module == "torch._higher_order_ops.associative_scan" && name == "associative_scan") {
+    static const py::object& scan =
+        *new py::object(py::module_::import("oxyfuel.scan").attr("associative_scan"));
+    return call(scan, args, kwargs);
+  }
+  if (module == "oxyfuel.scan" && name == "combine_elements" && args.size() == 3) {
+    const size_t before = ir->graph.order().size();
+    py::object out = call(args[0], {args[1], args[2]});
+    if (!goes_by_elements(ir->graph, before))
+      throw Break(BreakId::control_flow, "a scan whose parts are not combined element by element");
+    return out;
+  }
+  if (module == "torch" && name == "cond" && kwargs.empty() && args.size() >= 3) {
+    if (!PyBool_Check(args[0].ptr())) throw Break(BreakId::control_flow, "torch.cond");
+    const py::object operands = args.size() > 3 ? list_of(args[3]) : py::object(py::list());
+    Arguments given;
+    for (py::handle o : operands) given.push_back(borrow(o.ptr()));
+    return call(args[args[0].ptr() == Py_True ? 1 : 2], given);
+  }
+  if ((module == "torch" || module.starts_with("torch._higher_order_ops.")) &&
+      (name == "cond" || name == "while_loop" || name == "scan"))
+    throw Break(BreakId::control_flow, cat("torch.", name));
+  return std::nullopt;
+}
+
+// Transforms of torch.func, and checkpoints, whose insides are no code to be captured.
+void Tracer::refuse_transforms(PyFunctionObject* f) {
+  const std::string_view module = text_of(f->func_module);
+  if (!module.starts_with("torch.")) return;
+  if (module == "torch.utils.checkpoint") throw Break(BreakId::checkpoint, "");
+  if (module == "torch._functorch.vmap" || module == "torch._functorch.eager_transforms" ||
+      module == "torch._functorch.predispatch")
+    throw Break(BreakId::functional_transform, std::string(text_of(f->func_name)));
+}
+
+// assume_constant_result: called now, with the real arguments, and never again.
+py::object Tracer::call_once_for_all(py::handle callable, const Arguments& args,
+                                     const Keywords& kwargs) {
+  Arguments given;
+  for (const py::object& a : args) {
+    if (is_tensor(a)) throw Break(BreakId::builtin_call, "a constant function of tensors");
+    given.push_back(borrow(a.ptr()));
+  }
+  py::object out = call_real(callable, given, kwargs);
+  if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !PyTuple_Check(out.ptr()))
+    throw Break(BreakId::builtin_call, "a constant function that returns an object");
+  if (PyTuple_Check(out.ptr())) require_plain(out, callable);
+  return out;
+}
+
+// A function with a cache, of constants: what it gives now, later calls are given as well. It runs for real where the
+// cache has nothing, and must not see what the captured code has written and nobody has done yet.
+py::object Tracer::call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  for (const auto& a : args) require_plain(a, callable);
+  for (const auto& [key, a] : kwargs) require_plain(a, callable);
+  auto rooted_in_globals = [this](const py::object& o) {
+    Known* k = known(o);
+    if (k == nullptr || !k->source.valid()) return true;
+    SourceId root = k->source;
+    while (sources[root].base.valid()) root = sources[root].base;
+    return sources[root].kind == SourceKind::Pinned;
+  };
+  const bool changed =
+      !type_writes_.empty() || std::any_of(written_.begin(), written_.end(), rooted_in_globals);
+  if (changed && !is_cached(callable, args, kwargs))
+    throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
+  if (exists(callable)) guard(GuardKind::IdIs, known(callable)->source, callable);
+  py::object out = call_real(callable, args, kwargs);
+  if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
+    throw Break(BreakId::builtin_call, "a function with a cache that returns an object");
+  return out;
+}
+
+// Function.apply where no gradient is needed: its forward, with a context that keeps what it is given.
+py::object Tracer::call_autograd_function(py::handle type, Arguments args, Keywords kwargs) {
+  static const py::object& forward =
+      *new py::object(py::module_::import("oxyfuel.autograd_function").attr("forward"));
+  for (const py::object& a : args)
+    if (at::GradMode::is_enabled() && is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad())
+      throw Break(BreakId::autograd_function, reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
+  args.insert(args.begin(), borrow(type.ptr()));
+  return call(forward, std::move(args), std::move(kwargs));
+}
+
+// object.__reduce_ex__ of a plain object with a __dict__, as copy.deepcopy asks for it; nullopt where `o` is no such one.
+std::optional<py::object> Tracer::reduce_plain(py::handle o) {
+  static const py::object& newobj =
+      *new py::object(py::module_::import("copyreg").attr("__newobj__"));
+  static const py::object& slots =
+      *new py::object(py::module_::import("copyreg").attr("_slotnames"));
+  PyObject* p = o.ptr();
+  if (is_constant(p)) return py::object(borrow(p).attr("__reduce_ex__")(4));
+  if (PySet_CheckExact(p))
+    return py::make_tuple(type_of(o), py::make_tuple(py::list(contents(o))), py::none());
+  PyTypeObject* type = Py_TYPE(p);
+  if (is_tensor(o) || PyType_Check(p) || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
+      type->tp_itemsize != 0 || PyDict_Check(p) || PyList_Check(p) || PyAnySet_Check(p) ||
+      (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)))
+    return std::nullopt;
+  for (PyTypeObject* base = type; base != nullptr; base = base->tp_base)
+    if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) && base != &PyBaseObject_Type) return std::nullopt;
+  for (const char* own :
+       {"__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__"})
+    if (special_method(o, py::str(own)) != nullptr) return std::nullopt;
+  const py::handle type_object(reinterpret_cast<PyObject*>(type));
+  if (py::len(slots(type_object)) != 0) return std::nullopt;
+  py::object state = instance_dict(o);
+  if (PyDict_Size(contents(state).ptr()) == 0) state = py::none();
+  return py::make_tuple(newobj, py::make_tuple(type_object), state, py::none(), py::none());
+}
+
+}  // namespace oxy::python

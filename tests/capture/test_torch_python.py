@@ -1,0 +1,624 @@
+"""torch's Python in captured code: hooks, containers, parametrisations, modes, library ops, number generators. As eager."""
+
+import contextlib
+import copy
+
+import pytest
+import torch
+from snapshot import outcome, outcome_differences
+from torch.nn.utils import parametrizations, parametrize
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.filterwarnings("ignore")]
+CASES = {}
+
+
+def case(build):
+    """`build` makes a function and its arguments."""
+    CASES[build.__name__] = build
+    return build
+
+
+def call(function):
+    """A function of one 3 x 4 tensor."""
+    CASES[function.__name__] = lambda: (function, (torch.randn(3, 4),))
+    return function
+
+
+class Held(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("absent", None)
+        self.register_buffer("passing", torch.ones(4), persistent=False)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen += 1
+        return self.inner(x) * self.passing + (0 if self.absent is None else self.absent)
+
+
+# ---- modules
+
+
+@case
+def buffers():
+    return Held(), (torch.randn(3, 4),)
+
+
+@case
+def every_forward_hook():
+    m, log = Held(), []
+    m.register_forward_pre_hook(lambda m, a: log.append("pre"))
+    m.register_forward_pre_hook(lambda m, a, k: ((a[0] + 1,), k), with_kwargs=True)
+    m.inner.register_forward_hook(lambda m, a, out: out * 2)
+    m.register_forward_hook(lambda m, a, k, out: log.append(len(k)), with_kwargs=True)
+    m.register_forward_hook(lambda m, a, out: log.append("always"), always_call=True)
+    m.register_forward_hook(lambda m, a, out: log.append("first"), prepend=True)
+
+    def run(x):
+        return m(x), list(log)
+
+    return run, (torch.randn(3, 4),)
+
+
+@case
+def a_hook_that_is_removed():
+    m = Held()
+
+    class Hidden:  # handles are numbered throughout the process
+        handle = m.register_forward_hook(lambda m, a, out: out + 1)
+
+    def run(x):
+        first = m(x)
+        Hidden.handle.remove()
+        return first, m(x)
+
+    return run, (torch.randn(3, 4),)
+
+
+@case
+def global_hooks():
+    m = Held()
+
+    def run(x):
+        with contextlib.ExitStack() as stack:
+            made = torch.nn.modules.module.register_module_forward_hook(lambda m, a, out: out + 1)
+            stack.callback(made.remove)
+            return m(x)
+
+    return run, (torch.randn(3, 4),)
+
+
+@case
+def containers():
+    class Many(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.list = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+            self.dict = torch.nn.ModuleDict({"a": torch.nn.ReLU(), "b": torch.nn.Tanh()})
+            self.numbers = torch.nn.ParameterList([torch.ones(4), torch.zeros(4)])
+            self.named = torch.nn.ParameterDict({"k": torch.ones(4)})
+            self.row = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+
+        def forward(self, x):
+            for i, layer in enumerate(self.list[1:]):
+                x = layer(x) + i
+            for key, layer in self.dict.items():
+                x = layer(x) * len(key)
+            x = x + self.numbers[0] + sum(p for p in self.numbers) + self.named["k"]
+            names = [n for n, _ in self.named_parameters()]
+            return self.row[0](x), self.row(x), len(self.list), "a" in self.dict, names
+
+    return Many(), (torch.randn(3, 4),)
+
+
+@case
+def a_module_made_and_added_inside():
+    m = Held()
+
+    def run(x):
+        m.extra = torch.nn.ReLU()
+        return m.extra(m(x)), [name for name, _ in m.named_children()]
+
+    return run, (torch.randn(3, 4),)
+
+
+@case
+def weight_norm():
+    return parametrizations.weight_norm(torch.nn.Linear(4, 4)), (torch.randn(3, 4),)
+
+
+@case
+def a_parametrisation_of_the_user_s():
+    class Symmetric(torch.nn.Module):
+        def forward(self, x):
+            return x.triu() + x.triu(1).T
+
+    m = torch.nn.Linear(4, 4)
+    parametrize.register_parametrization(m, "weight", Symmetric())
+    return m, (torch.randn(3, 4),)
+
+
+@case
+def functional_call():
+    m = Held()
+    state = {name: t + 1 for name, t in m.state_dict().items()}
+    state["passing"] = torch.full((4,), 2.0)
+    return lambda x: torch.func.functional_call(m, state, (x,)), (torch.randn(3, 4),)
+
+
+# ---- modes
+
+
+@call
+def no_grad_and_back(x):
+    with torch.no_grad():
+        a = x * 2, torch.is_grad_enabled()
+    with torch.set_grad_enabled(False):
+        b = x * 3, torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    c = x * 4, torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    with torch.enable_grad():
+        d = x * 5, torch.is_grad_enabled()
+    return a, b, c, d
+
+
+@torch.no_grad()
+def decorated(x):
+    return x + 1, torch.is_grad_enabled()
+
+
+@call
+def a_decorated_function(x):
+    return decorated(x), torch.is_grad_enabled()
+
+
+@call
+def inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+        inside = torch.is_inference_mode_enabled()
+    return y.sum(), inside, torch.is_inference_mode_enabled()
+
+
+@call
+def default_dtype(x):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    made = torch.ones(3)
+    torch.set_default_dtype(before)
+    return x + 1, made, torch.ones(2)
+
+
+@call
+def default_device(x):
+    with torch.device("cpu"):
+        return x + torch.ones(4), torch.get_default_device()
+
+
+@call
+def autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.T
+        with torch.autocast("cpu", enabled=False):
+            z = x @ x.T
+    return y, z, torch.is_autocast_enabled("cpu")
+
+
+class Doubling(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out * 2 if func is torch.sin else out
+
+
+@call
+def a_torch_function_mode_inside(x):
+    with Doubling():
+        y = torch.sin(x)
+    return y + torch.sin(x)
+
+
+@case
+def a_torch_function_mode_around():
+    def inner(x):
+        return torch.sin(x) + 1
+
+    compiled = oxyfuel.compile(inner, backend="eager")
+
+    def run(x):
+        with Doubling():
+            return compiled(x)
+
+    return run, (torch.randn(3),)
+
+
+class Named(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        return out
+
+
+@case
+def a_subclass_of_tensors():
+    return lambda x, n: (x + 1, n * 2, n + x), (torch.randn(3), torch.randn(3).as_subclass(Named))
+
+
+# ---- control flow, transforms, functions with gradients
+
+
+@call
+def cond_of_a_constant(x):
+    return torch.cond(x.shape[0] > 2, lambda a: a + 1, lambda a: a - 1, (x,))
+
+
+@call
+def transforms(x):
+    return torch.vmap(lambda r: r * r.sum())(x) + 1
+
+
+@call
+def checkpoint(x):
+    return torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False) + 1
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, power):
+        ctx.save_for_backward(x)
+        ctx.power = power
+        return x**power
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x * ctx.power, None
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x, x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output[1])
+
+
+class SameAndSaved(Same):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+
+@call
+def autograd_functions(x):
+    same, double = Same.apply(x)
+    return Square.apply(x, 2) + double, same is x, same + 1
+
+
+@call
+def an_autograd_function_that_eager_refuses(x):
+    return SameAndSaved.apply(x)
+
+
+@call
+def sizes_that_depend_on_data(x):
+    return x[x > 0].sum(), x.nonzero().shape[1], torch.unique(x.round()).sum()
+
+
+@call
+def values(x):
+    y = x * 2
+    if y.sum().item() > 0:
+        y = y - 1
+    return y, y.tolist(), int(x.numel()), y[0].tolist()[1]
+
+
+@call
+def shapes(x):
+    n, m = x.shape
+    half = x.size(-1) // 2
+    flat = x.view(n * m)
+    return flat.view(*x.shape), x[:, :half], x.reshape(-1, half), len(x), x.shape[0] * 2 + m, -n % 3
+
+
+# ---- the number generator
+
+
+@call
+def random_numbers(x):
+    return x + torch.rand(3, 4), torch.randn_like(x), torch.nn.functional.dropout(x, 0.5)
+
+
+@call
+def seeds(x):
+    torch.manual_seed(3)
+    a = torch.rand(2)
+    state = torch.get_rng_state()
+    b = torch.rand(2)
+    torch.set_rng_state(state)
+    return x + 1, a, b, torch.rand(2)
+
+
+@call
+def forked_generator(x):
+    with torch.random.fork_rng():
+        a = torch.rand(2)
+    return x + 1, a, torch.rand(2)
+
+
+@case
+def a_generator_of_its_own():
+    g = torch.Generator().manual_seed(1)
+    return lambda x: x + torch.rand(4, generator=g), (torch.randn(3, 4),)
+
+
+# ---- NumPy, copies, caches, autograd state
+
+
+@call
+def numpy(x):
+    import numpy as np
+
+    scale = np.sqrt(16.0) / 2
+    y = x * scale
+    a = np.tanh(y.numpy())
+    return torch.from_numpy(a) + 1, float(scale)
+
+
+@case
+def a_copied_configuration():
+    class Config:
+        def __init__(self):
+            self.width, self.layers, self.nested = 4, ["a", "b"], {"k": [1, 2]}
+
+    config = Config()
+
+    def run(x):
+        mine = copy.deepcopy(config)
+        mine.layers.append("c")
+        mine.nested["k"][0] += 1
+        return x * mine.width, mine, copy.copy(config).layers is config.layers
+
+    return run, (torch.randn(3),)
+
+
+@case
+def attributes_of_tensors():
+    x, plain = torch.randn(3), torch.randn(3)
+    x.scale = 2.0
+
+    def run(x, y):
+        return x * getattr(x, "scale", 1.0), hasattr(y, "scale"), y * getattr(y, "scale", 3.0)
+
+    return run, (x, plain)
+
+
+@case
+def detached_and_leaf():
+    w = torch.nn.Parameter(torch.ones(3))
+    return lambda x: (w.detach() * x, w.requires_grad, x.is_leaf, w.data + 1), (torch.randn(3),)
+
+
+class Ops:
+    """What torch keeps of its ops is not compared."""
+
+
+@torch.library.custom_op("oxyfuel_tests::shift", mutates_args=())
+def shift_op(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x + by
+
+
+@shift_op.register_fake
+def _(x, by):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("oxyfuel_tests::fill", mutates_args={"x"})
+def fill_op(x: torch.Tensor, value: float) -> None:
+    x.fill_(value)
+
+
+Ops.moved, Ops.filled = shift_op, fill_op
+
+
+@call
+def library_ops(x):
+    y = x.clone()
+    Ops.filled(y, 2.0)
+    return Ops.moved(x, 1.5) + torch.ops.oxyfuel_tests.shift(y, by=0.5), y
+
+
+def outcomes(build, compiled):
+    torch.manual_seed(0)
+    function, args = build()
+    run = compiled(function)
+    torch.manual_seed(1)
+    return [outcome(run, function, args, {}) for _ in range(3)]
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("name", CASES)
+def test_as_in_eager(name, backend):
+    with torch.no_grad():
+        expected = outcomes(CASES[name], lambda f: f)
+        found = outcomes(CASES[name], lambda f: oxyfuel.compile(f, backend=backend))
+    for e, f in zip(expected, found):
+        assert not outcome_differences(e, f)
+
+
+@pytest.mark.parametrize("name", ["autograd_functions", "no_grad_and_back", "transforms"])
+def test_as_in_eager_with_gradients(name):
+    expected = outcomes(CASES[name], lambda f: f)
+    found = outcomes(CASES[name], lambda f: oxyfuel.compile(f, backend="eager"))
+    for e, f in zip(expected, found):
+        assert not outcome_differences(e, f)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["every_forward_hook", "containers", "functional_call", "weight_norm", "buffers", "shapes",
+     "autocast", "no_grad_and_back", "a_decorated_function", "library_ops", "cond_of_a_constant",
+     "a_copied_configuration", "attributes_of_tensors", "autograd_functions", "random_numbers"],
+)  # fmt: skip
+def test_in_one_graph(name):
+    with torch.no_grad():
+        function, args = CASES[name]()
+        oxyfuel.compile(function, fullgraph=True, backend="eager")(*args)
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("transforms", "a transform of torch.func"),
+        ("checkpoint", "activation checkpointing"),
+        ("sizes_that_depend_on_data", "the size of a result depends on the values of a tensor"),
+        ("values", "Python needs the value of a tensor"),
+    ],
+)
+def test_breaks_have_reasons_of_their_own(name, reason):
+    with torch.no_grad():
+        function, args = CASES[name]()
+        with pytest.raises(oxyfuel.GraphBreak, match=reason):
+            oxyfuel.compile(function, fullgraph=True)(*args)
+
+
+def test_a_gradient_through_an_autograd_function_breaks():
+    def run(x):
+        return Square.apply(x, 2)
+
+    with pytest.raises(oxyfuel.GraphBreak, match="autograd.Function"):
+        oxyfuel.compile(run, fullgraph=True)(torch.ones(2, requires_grad=True))
+
+
+def test_a_branch_on_a_tensor_breaks():
+    def run(x):
+        return torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+
+    with pytest.raises(oxyfuel.GraphBreak, match="a branch or loop of torch"):
+        oxyfuel.compile(run, fullgraph=True)(torch.ones(2))
+
+
+def test_an_attribute_that_a_tensor_gets_later_is_seen():
+    compiled = oxyfuel.compile(lambda x: x * getattr(x, "scale", 1.0), backend="eager")
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [1, 1]
+    x.scale = 3.0
+    assert compiled(x).tolist() == [3, 3]
+    assert compiled(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_a_compared_float_makes_no_capture_for_each_value():
+    def run(x):
+        if x.sum().item() > 0:
+            return x + 1
+        return x - 1
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for i in range(1, 30):
+        assert torch.equal(compiled(torch.full((2,), float(i))), torch.full((2,), i + 1.0))
+    assert torch.equal(compiled(torch.full((2,), -1.0)), torch.full((2,), -2.0))
+    assert oxyfuel.stats()["recompiles"] <= 1
+
+
+@pytest.mark.parametrize("operation", ["<", "<=", "==", "!=", ">", ">="])
+def test_comparisons_of_arguments(operation):
+    run = eval(
+        f"lambda x, n, m: x + (1 if n {operation} 2 else 2) + (10 if 3.5 {operation} m else 20)"
+    )
+    same = eval(f"lambda x, n, m: x + (1 if n {operation} m else 2)")
+    compiled, compiled_same = (oxyfuel.compile(f, backend="eager") for f in (run, same))
+    nan = float("nan")
+    x = torch.zeros(1)
+    for n, m in [
+        (1, 1.0),
+        (2, 3.5),
+        (3, 4),
+        (2.0, 5),
+        (nan, nan),
+        (True, False),
+        (2**70, -1),
+        (1, 1.0),
+    ]:
+        assert compiled(x, n, m).item() == run(x, n, m).item()
+        assert compiled_same(x, n, m).item() == same(x, n, m).item()
+
+
+def test_a_loop_behind_a_break_has_one_capture_for_all_rounds():
+    layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(20))
+
+    def run(x):
+        for i, layer in enumerate(layers):
+            x = layer(x)
+            oxyfuel.graph_break()
+            x = x + 1 if i < 100 else x
+        return x, i
+
+    with torch.no_grad():
+        x = torch.randn(2, 4)
+        expected = run(x)
+        compiled = oxyfuel.compile(run, backend="eager")
+        for _ in range(2):
+            found = compiled(x)
+            assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
+    assert oxyfuel.stats()["graphs"] <= 4
+
+
+@pytest.mark.parametrize(
+    "kind", ["list", "tuple", "range", "keys", "values", "items", "zip", "enumerate"]
+)
+def test_iterators_that_were_there_before_are_moved_on(kind):
+    def fresh():
+        table = {"a": 1, "b": 2, "c": 3}
+        return {
+            "list": lambda: iter([1, 2, 3]),
+            "tuple": lambda: iter((1, 2, 3)),
+            "range": lambda: iter(range(1, 4)),
+            "keys": lambda: iter(table),
+            "values": lambda: iter(table.values()),
+            "items": lambda: iter(table.items()),
+            "zip": lambda: zip([1, 2, 3], (4, 5)),
+            "enumerate": lambda: enumerate([5, 6, 7], 2),
+        }[kind]()
+
+    def run(x, items, count):
+        taken = []
+        for item in items:
+            taken.append(item)
+            if len(taken) == count:
+                break
+        return x + len(taken), taken, next(items, "none")
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for count in (1, 2, 1, 5):
+        a, b = fresh(), fresh()
+        expected, found = run(torch.ones(2), a, count), compiled(torch.ones(2), b, count)
+        assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]
+        assert list(a) == list(b)
+    moved = fresh()
+    next(moved)
+    assert compiled(torch.ones(2), moved, 1)[1] == run(torch.ones(2), _after(fresh()), 1)[1]
+
+
+def _after(iterator):
+    next(iterator)
+    return iterator
+
+
+def test_a_list_that_is_written_while_it_is_gone_through():
+    def run(x, items, rest):
+        first = next(rest)
+        items.append(9)
+        return x + first, list(rest)
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for _ in range(2):
+        a, b = [1, 2], [1, 2]
+        expected, found = run(torch.ones(2), a, iter(a)), compiled(torch.ones(2), b, iter(b))
+        assert torch.equal(found[0], expected[0]) and found[1] == expected[1] and a == b

@@ -1,0 +1,133 @@
+"""A model compiled against the same model in eager, and how many graphs and breaks its call has."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from model_cases import Case
+
+import oxyfuel
+
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+
+
+class Counted(NamedTuple):
+    """How often a call was cut."""
+
+    graphs: int
+    breaks: int
+
+
+class Found(NamedTuple):
+    """What came of a case; `difference` is empty where all calls were eager's."""
+
+    difference: str
+    counted: Counted
+    reasons: list[str]  # of the breaks, and of what ran in eager
+
+
+def first_difference(a: Any, b: Any, what: str = "result") -> str:
+    """Where two results differ in structure, classes, dtypes, layouts or values; empty where they do not."""
+    if type(a) is not type(b):
+        return f"{what}: {type(a).__name__} against {type(b).__name__}"
+    if isinstance(a, torch.Tensor):
+        return tensor_difference(a, b, what)
+    if isinstance(a, PLAIN):
+        same = a == b or (a != a and b != b)
+        return "" if same else f"{what}: {a!r} against {b!r}"
+    for x, y, part in parts(a, b):
+        found = first_difference(x, y, what + part)
+        if found:
+            return found
+    return ""
+
+
+def parts(a: Any, b: Any) -> list[tuple[Any, Any, str]]:
+    """What two objects of one class are made of."""
+    out: list[tuple[Any, Any, str]] = []
+    if isinstance(a, dict):
+        out.append((list(a), list(b), ".keys()"))
+        out += [(a[key], b[key], f"[{key!r}]") for key in a if key in b]
+    elif isinstance(a, (list, tuple)):
+        out.append((len(a), len(b), ".length"))
+        out += [(x, y, f"[{i}]") for i, (x, y) in enumerate(zip(a, b))]
+    elif isinstance(a, (set, frozenset)):
+        out.append((sorted(map(repr, a)), sorted(map(repr, b)), ".items"))
+    if hasattr(a, "__dict__") and not isinstance(a, (type, torch.nn.Module)):
+        out.append((dict(vars(a)), dict(vars(b)), ".__dict__"))
+    return out
+
+
+def tensor_difference(a: torch.Tensor, b: torch.Tensor, what: str) -> str:
+    """How two tensors differ."""
+    for property_ in ("dtype", "shape", "requires_grad"):
+        x, y = getattr(a, property_), getattr(b, property_)
+        if x != y:
+            return f"{what}: {property_} {x} against {y}"
+    if a.stride() != b.stride():
+        return f"{what}: strides {a.stride()} against {b.stride()}"
+    try:
+        torch.testing.assert_close(a, b, equal_nan=True, **TOLERANCE)
+    except AssertionError as e:
+        return f"{what}: " + " ".join(str(e).split())
+    return ""
+
+
+def outcomes(
+    case: Case, calls: int, compiled: Callable[[Any], Any], told: Callable[[], None] = lambda: None
+) -> list[Any]:
+    """The results of some calls and, behind them, the state that they leave; `told` hears of the end of each."""
+    model, inputs = case.make()
+    run = compiled(model)
+    torch.manual_seed(1)
+    results = []
+    for _ in range(calls):
+        results.append(run(**inputs))
+        told()
+    return [*results, dict(inputs), dict(model.state_dict().items())]
+
+
+def check(case: Case, calls: int = 2, **options: Any) -> Found:
+    """The case through `oxyfuel.compile`, with these options."""
+    oxyfuel.reset()
+    reasons: list[str] = []
+    counted: list[Counted] = []
+
+    def count() -> None:
+        stats = oxyfuel.stats()
+        counted.append(Counted(stats["graphs"], stats["graph_breaks"]))
+
+    with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        expected = outcomes(case, calls, lambda model: model)
+        found = outcomes(case, calls, lambda model: oxyfuel.compile(model, **options), count)
+    reasons += [str(w.message) for w in said if str(w.message).startswith("oxyfuel")]
+    stats = oxyfuel.stats()
+    difference = first_difference(found, expected)
+    if not difference and stats["fallbacks"] + stats["unsupported"]:
+        difference = "a graph ran in eager: " + "; ".join(reasons)
+    return Found(difference, counted[0], reasons)
+
+
+def dynamo_counts(case: Case) -> Counted:
+    """What TorchDynamo makes of one call."""
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    graphs: list[Any] = []
+
+    def backend(gm: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        graphs.append(gm)
+        return gm.forward
+
+    model, inputs = case.make()
+    with torch.no_grad():
+        torch.compile(model, backend=backend)(**inputs)
+    breaks: collections.Counter[str] = counters["graph_break"]
+    return Counted(len(graphs), sum(breaks.values()))
