@@ -100,6 +100,13 @@ def disable(fn: Callable[..., Any] | None = None) -> Any:
     return run
 
 
+def capture_everything() -> None:
+    """From now on every Python function that is called is captured, torch's and Oxyfuel's own apart; its graphs run in
+    torch. A test of the front end: slow, and as right as ``compile`` is."""
+    everything = Compiler("eager", make_settings({}), False, "everything")
+    _C.compile_everything_like(everything.function(graph_break))
+
+
 def graph_break() -> None:
     """Ends the graph where it is captured; does nothing else."""
 
