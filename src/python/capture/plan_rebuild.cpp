@@ -28,7 +28,10 @@ bool is_namespace(PyTypeObject* type) {
 bool is_heap(PyTypeObject* type) { return type->tp_flags & Py_TPFLAGS_HEAPTYPE; }
 
 PyTypeObject* builtin_base(PyTypeObject* type) {
-  while (is_heap(type)) type = type->tp_base;
+  // Classes written in C may lie on the heap as well; those of Python share one deallocator.
+  static const destructor of_python =
+      reinterpret_cast<PyTypeObject*>(py::module_::import("enum").attr("Enum").ptr())->tp_dealloc;
+  while (is_heap(type) && type->tp_dealloc == of_python) type = type->tp_base;
   return type;
 }
 
