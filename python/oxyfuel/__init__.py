@@ -4,11 +4,14 @@ Importing it makes ``torch.compile(fn, backend="oxyfuel")`` available. Calls tha
 that go wrong inside it, run in eager and give eager's result; a warning says so once.
 
 Environment: ``OXYFUEL_STRICT=1`` raises internal failures, ``OXYFUEL_DISABLE=1`` compiles nothing,
-``OXYFUEL_LOGS`` names artefacts to print (see :func:`set_logs`); :func:`known_options` lists the rest.
+``OXYFUEL_LOGS`` names artefacts to print (see :func:`set_logs`), ``OXYFUEL_CAPTURE=all`` captures every function that the
+process calls (for tests of the front end); :func:`known_options` lists the rest.
 """
 
+import os
+
 from oxyfuel import _C
-from oxyfuel.api import GraphBreak, compile, list_backends
+from oxyfuel.api import GraphBreak, capture_everything, compile, list_backends
 from oxyfuel.backend import oxyfuel_backend, register
 from oxyfuel.compiler import compile_fx, reset
 from oxyfuel.controls import (
@@ -70,3 +73,5 @@ __all__ = [
 __version__ = "0.1.0"
 
 register()
+if os.environ.get("OXYFUEL_CAPTURE") == "all":
+    capture_everything()

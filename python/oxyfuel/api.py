@@ -14,6 +14,7 @@ import torch
 from oxyfuel import _C, statistics
 from oxyfuel.compiled_module import compiled_module
 from oxyfuel.compiler import CapturedGraph, captured_functions, grad_text, warn_once
+from oxyfuel.controls import graph_break
 from oxyfuel.fx import torch_graph_to_fx, with_user_lines
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings, options_of_mode
@@ -85,6 +86,13 @@ def compile(
     if backend == "aot_eager":
         settings.set("kernels", "False")
     return Compiler(backend, settings, fullgraph, name or _name_of(model)).compiled(model)
+
+
+def capture_everything() -> None:
+    """From now on every Python function that is called is captured, torch's and Oxyfuel's own apart; its graphs run in
+    torch. A test of the front end: slow, and as right as ``compile`` is."""
+    everything = Compiler("eager", make_settings({}), False, "everything")
+    _C.compile_everything_like(everything.function(graph_break))
 
 
 def _name_of(model: Callable[..., Any]) -> str:

@@ -287,6 +287,14 @@ void bind_execution(py::module_& m) {
   m.def("compile", &compile, py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"),
         py::arg("passes") = py::list(), "Records a call with inputs like these, and plans it.");
   m.attr("CompiledFunction") = py::handle(reinterpret_cast<PyObject*>(compiled_function_type()));
+  m.def(
+      "compile_everything_like",
+      [](py::handle compiled) {
+        if (Py_TYPE(compiled.ptr()) != compiled_function_type())
+          throw py::type_error("not a compiled function");
+        compile_everything_like(compiled.ptr());
+      },
+      py::arg("compiled"), "From now on every Python function is compiled as this one is.");
   m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
   m.def(
       "copy_bandwidth",

@@ -175,8 +175,11 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFram
       if (only_returns(bytecode, index)) return;
       if (is_last) {
         after.null_on_stack = nulls_after(bytecode, frame.index, frame.state, jumps);
+        after.handling = handling_after(bytecode, frame.index, frame.state.handling,
+                                        frame.state.null_on_stack.size());
       } else {
         after.null_on_stack = frame.state.null_on_stack;
+        after.handling = frame.state.handling;
         after.null_on_stack.push_back(false);  // the call's result
       }
       std::vector<int> bound = frame.state.locals;

@@ -565,6 +565,10 @@ PyObject* get_attribute(PyObject* o, PyObject* name) {
 
 }  // namespace
 
+void compile_everything_like(PyObject* compiled) {
+  compile_every_frame(table_of(reinterpret_cast<CompiledFunction*>(Py_NewRef(compiled))));
+}
+
 PyObject* follow_tails(PyObject* returned) {
   while (returned != nullptr) {
     Tail* tail = tail_of(returned);

@@ -13,4 +13,7 @@ namespace oxy::python {
 //   break_at                   every capture breaks in front of this instruction (the first: 1), for tests; 0 for none
 PyTypeObject* compiled_function_type();
 
+// Every Python function that is called from now on is compiled as this one (inner_frames.h).
+void compile_everything_like(PyObject* compiled);
+
 }  // namespace oxy::python

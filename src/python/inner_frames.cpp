@@ -1,5 +1,6 @@
 #include "python/inner_frames.h"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -10,15 +11,26 @@ namespace {
 
 thread_local std::shared_ptr<ResumeTable> active;
 thread_local PyObject* left_alone = nullptr;  // a code object
+thread_local bool none_compiled = false;      // not even of everything
+
+// Never freed: frames of every thread ask for it, to the end of the process.
+std::shared_ptr<ResumeTable>& everything() {
+  static auto& table = *new std::shared_ptr<ResumeTable>();
+  return table;
+}
+
+std::shared_ptr<ResumeTable> table_of_frames() {
+  return active || none_compiled ? active : everything();
+}
 
 // Where the code of the standard library and of torch lies, and ours.
 const std::vector<std::string>& foreign_folders() {
   static const auto& folders = *[] {
     auto* out = new std::vector<std::string>();
-    py::module_ os_path = py::module_::import("os.path");
+    // Without calls of Python functions, which would ask for this list.
     for (const char* module : {"os", "torch", "oxyfuel"}) {
-      py::object file = py::module_::import(module).attr("__file__");
-      out->push_back(os_path.attr("dirname")(file).cast<std::string>() + "/");
+      const auto file = py::module_::import(module).attr("__file__").cast<std::string>();
+      out->push_back(file.substr(0, file.rfind('/') + 1));
     }
     return out;
   }();
@@ -27,8 +39,11 @@ const std::vector<std::string>& foreign_folders() {
 
 // The standard library's folder has the packages of others in it.
 bool is_foreign(const std::string& file) {
-  if (file.starts_with("<")) return true;
   const auto& folders = foreign_folders();
+  if (everything())
+    return std::any_of(folders.begin() + 1, folders.end(),
+                       [&](const std::string& folder) { return file.starts_with(folder); });
+  if (file.starts_with("<")) return true;
   for (const std::string& folder : folders) {
     if (!file.starts_with(folder)) continue;
     return &folder != &folders[0] || file.find("/site-packages/") == std::string::npos;
@@ -82,19 +97,19 @@ PyObject* call_with(PyObject* compiled, PyCodeObject* code, PyObject* const* par
 }
 
 bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObject*& result) {
-  if (!active) return false;
+  const std::shared_ptr<ResumeTable> table = table_of_frames();
+  if (!table) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   auto* callable = reinterpret_cast<PyObject*>(function);
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   try {
-    if (active->has_made(function->func_code)) return false;
+    if (table->has_made(function->func_code)) return false;
     if (is_disabled(function)) {  // with all that it calls
       const InnerFrames none(nullptr);
       result = call_with(callable, code, parameters);
       return true;
     }
     if (!is_compiled_here(function)) return false;
-    const std::shared_ptr<ResumeTable> table = active;
     result = call_with(table->inner(callable).ptr(), code, parameters);
     return true;
   } catch (py::error_already_set& e) {
@@ -106,17 +121,24 @@ bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObj
 }  // namespace
 
 InnerFrames::InnerFrames(std::shared_ptr<ResumeTable> table)
-    : outer_(std::exchange(active, std::move(table))) {
+    : outer_(std::exchange(active, std::move(table))),
+      outer_none_(std::exchange(none_compiled, active == nullptr)) {
   if (active) add_frame_handler(handle_frame);
 }
 
 InnerFrames::~InnerFrames() {
   if (active) remove_frame_handler();
   active = std::move(outer_);
+  none_compiled = outer_none_;
+}
+
+void compile_every_frame(std::shared_ptr<ResumeTable> table) {
+  if (!everything()) add_frame_handler(handle_frame);
+  everything() = std::move(table);
 }
 
 void leave_next_frame(PyObject* code) {
-  if (active) left_alone = code;
+  if (table_of_frames()) left_alone = code;
 }
 
 }  // namespace oxy::python

@@ -16,7 +16,12 @@ class InnerFrames {
 
  private:
   std::shared_ptr<ResumeTable> outer_;
+  bool outer_none_;
 };
+
+// From now on the Python functions that any thread calls are compiled by way of the table, apart from torch's and ours:
+// for tests of the front end with programs that know nothing of it.
+void compile_every_frame(std::shared_ptr<ResumeTable> table);
 
 // The next frame of this code on this thread runs as it is.
 void leave_next_frame(PyObject* code);

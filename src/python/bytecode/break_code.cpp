@@ -95,7 +95,20 @@ class BreakWriter {
   // STORE_FAST of a NULL is how a NULL leaves the stack: the slot is unbound then.
   void resume(PyObject* function, const FrameState& state) {
     const std::vector<bool>& nulls = state.null_on_stack;
-    for (size_t i = nulls.size(); i-- > 0;) builder.add(STORE_FAST, temporary(i));
+    auto handling = state.handling.rbegin();
+    for (size_t i = nulls.size(); i-- > 0;) {
+      if (handling == state.handling.rend() || *handling != static_cast<int>(i)) {
+        builder.add(STORE_FAST, temporary(i));
+        continue;
+      }
+      // PUSH_EXC_INFO of anything tells what is being handled.
+      ++handling;
+      load_constant(Py_None);
+      builder.add(PUSH_EXC_INFO);
+      builder.add(POP_TOP);
+      builder.add(STORE_FAST, temporary(i));
+      builder.add(POP_EXCEPT);
+    }
     builder.add(PUSH_NULL);
     load_constant(function);
     for (size_t i = 0; i < nulls.size(); ++i)
@@ -158,12 +171,7 @@ class BreakCode {
     for (size_t i = 0; i < nulls.size(); ++i)
       if (!nulls[i]) out.builder.add(STORE_FAST, out.temporary(i));
     for (int slot : break_.before.locals) out.builder.add(STORE_FAST, moved[slot]);
-    for (size_t i = 0; i < nulls.size(); ++i) {
-      if (nulls[i])
-        out.builder.add(PUSH_NULL);
-      else
-        out.builder.take(out.temporary(i));
-    }
+    out.builder.restore_stack(break_.before, out.temporary(0), true);
   }
 
   PyCodeObject* make(const BreakWriter& writer) const {
@@ -234,6 +242,22 @@ std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameSt
     before.back() = std::count(state.locals.begin(), state.locals.end(), in.arg) == 0;
   if (loads_method(in.op, in.arg) || (in.op == LOAD_GLOBAL && (in.arg & 1)))
     before[depth - 2] = true;
+  return before;
+}
+
+std::vector<int> handling_after(const Bytecode& bytecode, int index, std::vector<int> before,
+                                size_t depth) {
+  const Instruction& in = bytecode.instructions[group_of(bytecode, index).last];
+  const int top = static_cast<int>(depth) - 1, other = top - static_cast<int>(in.arg) + 1;
+  if (in.op == PUSH_EXC_INFO) before.push_back(top);
+  if (before.empty()) return before;
+  int& last = before.back();
+  if (in.op == POP_EXCEPT)
+    before.pop_back();
+  else if (in.op == COPY && last == other)
+    last = top + 1;
+  else if (in.op == SWAP)
+    last = last == top ? other : last == other ? top : last;
   return before;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "python/bytecode/code.h"
+#include "python/bytecode/resume.h"
 #include "python/cpython/opcodes.h"
 
 namespace oxy::python {
@@ -28,6 +29,24 @@ class CodeBuilder {
   void call(int arguments) {
     if (kHasPrecall) add(PRECALL, arguments);
     add(CALL, arguments);
+  }
+
+  // Puts what lies in slots, one for each value from `slot` on, onto the stack again. An exception
+  // becomes the one that is being handled, and what was so before takes its place.
+  void restore_stack(const FrameState& state, int slot, bool nulls_have_slots = false) {
+    auto handling = state.handling.begin();
+    for (size_t place = 0; place < state.null_on_stack.size(); ++place) {
+      const bool null = state.null_on_stack[place];
+      if (null)
+        add(PUSH_NULL);
+      else
+        take(slot);
+      if (!null || nulls_have_slots) ++slot;
+      if (handling == state.handling.end() || *handling != static_cast<int>(place)) continue;
+      ++handling;
+      add(PUSH_EXC_INFO);
+      add(POP_TOP);
+    }
   }
 
   // Instruction `at` of the original; `moved` is where each slot is now. Its target stays.

@@ -75,24 +75,23 @@ void ResumeLayout::place_others(int temporaries) {
   }
   first_temporary_ = static_cast<int>(variables_.size());
   for (int i = 0; i < temporaries; ++i) variables_.push_back(cat("___temporary", i));
-  for (int slot = 0; slot < code_->co_nlocalsplus; ++slot) {
-    if (moved_[slot] >= 0) continue;
-    OXY_CHECK(std::count(state_.locals.begin(), state_.locals.end(), slot) == 1,
-              slot_name(code_, slot), " is a cell and has to be given");
-    moved_[slot] = static_cast<int>(variables_.size() + frees_.size());
-    frees_.push_back(slot_name(code_, slot));
+  // A variable of this frame's own stays one, since the exception for an unbound one says which it is.
+  for (const bool free : {false, true}) {
+    for (int slot = 0; slot < code_->co_nlocalsplus; ++slot) {
+      if (moved_[slot] >= 0 || (local_kind(code_, slot) == kFree) != free) continue;
+      OXY_CHECK(std::count(state_.locals.begin(), state_.locals.end(), slot) == 1,
+                slot_name(code_, slot), " is a cell and has to be given");
+      moved_[slot] =
+          static_cast<int>(variables_.size()) + cells_apart_ + static_cast<int>(frees_.size());
+      (free ? frees_ : cells_).push_back(slot_name(code_, slot));
+      if (!free) ++cells_apart_;
+    }
   }
 }
 
 void ResumeLayout::restore_state(CodeBuilder& builder) const {
   builder.add(RESUME);
-  int argument = 0;
-  for (bool null : state_.null_on_stack) {
-    if (null)
-      builder.add(PUSH_NULL);
-    else
-      builder.take(argument++);
-  }
+  builder.restore_stack(state_, 0);
   // In the arguments' order: what arrives in slot 0 leaves it before the first argument comes.
   for (size_t i = 0; i < state_.locals.size(); ++i) {
     int slot = moved_[state_.locals[i]];

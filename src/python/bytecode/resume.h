@@ -1,8 +1,9 @@
 // Code around a graph break: run what is compiled, execute the one instruction that breaks, go on in
 // a function that starts in the middle of the original.
 //
-// Frames of generators and places within an except block (an exception is being handled) are not
-// for this. A call is KW_NAMES, PRECALL (of 3.11) and CALL in one; naming any of them means all.
+// Frames of generators are not for this. An exception that is being handled travels like a value on
+// the stack, in the place of what POP_EXCEPT takes. A call is KW_NAMES, PRECALL (of 3.11) and CALL
+// in one; naming any of them means all.
 #pragma once
 
 #include <string>
@@ -15,6 +16,7 @@ namespace oxy::python {
 // The stack and the locals that a frame has in front of an instruction.
 struct FrameState {
   std::vector<bool> null_on_stack;  // an entry for each place of the stack, bottom first
+  std::vector<int> handling;        // places of the stack that POP_EXCEPT takes; never NULL
   std::vector<int> locals;          // slots that are live and bound; every cell is among them
   size_t value_count() const;       // of the stack and the locals
   friend auto operator<=>(const FrameState&, const FrameState&) = default;
@@ -28,7 +30,7 @@ struct ResumeCode {
 };
 
 // `__resume_at_<offset>_<number>`. Its positional arguments: the values on the stack that are not
-// NULL, then the locals, cells as cell objects. Its cells are free variables: make_function.
+// NULL, then the locals, cells as cell objects. Its closure is given like that too: make_function.
 ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                             const FrameState& state, int number);
 
@@ -59,5 +61,9 @@ PyCodeObject* make_inner_break_code(PyCodeObject* code, const Bytecode& bytecode
 // What an instruction leaves on the stack on each way, from what was there.
 std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameState& before,
                               bool jumps);
+
+// FrameState::handling after an instruction; `depth` of the stack before it.
+std::vector<int> handling_after(const Bytecode& bytecode, int index, std::vector<int> before,
+                                size_t depth);
 
 }  // namespace oxy::python

@@ -1,6 +1,6 @@
 // Where a frame that starts in the middle keeps the original's slots: the arguments, then the other
-// locals, then temporaries, then every cell as a free variable (the closure given at its making is
-// overwritten by the cells that arrive).
+// locals, then temporaries, then the cells and the free variables. No instruction makes the cells, and
+// the closure given at its making is overwritten: both arrive as arguments.
 #pragma once
 
 #include <string>
@@ -34,6 +34,7 @@ class ResumeLayout {
   std::vector<int> incoming_;  // the argument that brings each of state_.locals
   std::vector<std::string> variables_, cells_, frees_;
   int arguments_ = 0, first_temporary_ = 0;
+  int cells_apart_ = 0;  // cells without an argument of their name
 };
 
 }  // namespace oxy::python

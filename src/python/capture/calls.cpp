@@ -1,4 +1,5 @@
 // Calls: Python functions are inlined, classes instantiated, functions written in C known by name or refused.
+#include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <set>
@@ -34,6 +35,10 @@ std::string module_of(py::handle callable) {
   if (m == nullptr) PyErr_Clear();
   py::object held = py::reinterpret_steal<py::object>(m);
   return held && py::isinstance<py::str>(held) ? held.cast<std::string>() : std::string();
+}
+
+py::object type_object(py::handle o) {
+  return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
 }
 
 py::object builtin(const char* name) { return py::module_::import("builtins").attr(name); }
@@ -85,6 +90,13 @@ bool takes_all(py::handle type) {
   static const py::object& counter =
       *new py::object(py::module_::import("collections").attr("Counter"));
   return type.is(counter) || names.contains(reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
+}
+
+// itemgetter, attrgetter and methodcaller.
+bool is_operator_object(PyTypeObject* type) {
+  static const std::set<std::string> names = {"operator.itemgetter", "operator.attrgetter",
+                                              "operator.methodcaller"};
+  return names.contains(type->tp_name);
 }
 
 bool reads_frame(const std::string& module, const std::string& name) {
@@ -159,6 +171,16 @@ void Tracer::require_plain(py::handle o, py::handle callable) {
   }
 }
 
+// All of `o`, for a function written in C that looks at it: plain, whatever was there before.
+py::object Tracer::plain_contents(py::handle o, py::handle callable) {
+  const bool of_python = PyList_CheckExact(o.ptr()) || PyDict_CheckExact(o.ptr()) ||
+                         PyTuple_CheckExact(o.ptr()) || PySet_CheckExact(o.ptr());
+  if (exists(o) && !of_python) require_plain(o, callable);
+  py::object out = deep_contents(o);
+  require_plain(out, callable);
+  return out;
+}
+
 py::object Tracer::call_real(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   py::tuple positional(args.size());
   auto check = [&](const py::object& a) {  // of a lazy iterator C code would see an empty one
@@ -186,6 +208,9 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   if (auto done = call_control(callable, args, kwargs)) return *done;
   if (auto done = call_special(callable, args, kwargs)) return *done;
+  if (PyType_Check(p))
+    if (const py::object polyfill = polyfill_of(callable))
+      return call_function(polyfill, std::move(args), std::move(kwargs));
   if (auto done = call_torch(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p)) {
     direct_ = direct;
@@ -230,6 +255,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       *new py::object(py::module_::import("torch._ops").attr("HigherOrderOperator"));
   if (PyObject_TypeCheck(p, reinterpret_cast<PyTypeObject*>(higher_order.ptr())))
     throw Break(BreakId::control_flow, name_of(callable));
+  if (is_operator_object(Py_TYPE(p))) return call_operator_object(callable, args);
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
     guard(GuardKind::IdIs,
@@ -245,13 +271,75 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
   throw Break(BreakId::builtin_call, cat("an object of type ", Py_TYPE(p)->tp_name));
 }
 
+// What itemgetter, attrgetter and methodcaller do: their __reduce__ tells what they hold.
+py::object Tracer::call_operator_object(py::handle callable, const Arguments& args) {
+  if (args.size() != 1) type_error(cat(name_of(callable), " expected 1 argument"));
+  if (exists(callable)) guard(GuardKind::IdIs, source_of(callable), callable);
+  const std::string type = Py_TYPE(callable.ptr())->tp_name;
+  py::tuple reduced = callable.attr("__reduce__")();
+  py::tuple held = reduced[1];
+  if (mentions_tensor(held)) throw Break(BreakId::builtin_call, type);
+  if (type == "operator.methodcaller") {
+    Keywords kwargs;
+    py::object name = held[0];
+    if (!type_object(callable).is(py::object(reduced[0]))) {  // a partial, with keywords
+      py::object partial = reduced[0];
+      name = py::tuple(partial.attr("args"))[0];
+      for (auto [key, value] : py::dict(partial.attr("keywords")))
+        kwargs.emplace_back(borrow(key.ptr()), borrow(value.ptr()));
+    }
+    Arguments given;
+    for (size_t i = kwargs.empty() ? 1 : 0; i < held.size(); i++) given.push_back(held[i]);
+    return call(load_attr(args[0], name), std::move(given), std::move(kwargs));
+  }
+  py::tuple found(held.size());
+  for (size_t i = 0; i < held.size(); i++) {
+    py::object o = args[0];
+    if (type == "operator.itemgetter")
+      o = subscript(o, held[i]);
+    else
+      for (py::handle part : py::object(held[i].attr("split")("."))) o = load_attr(o, part);
+    found[i] = o;
+  }
+  return held.size() == 1 ? py::object(found[0]) : py::object(found);
+}
+
 // ------------------------------------------------------------------------------------------------ Python functions
+
+namespace {
+
+// CPython words it: a function with the same parameters that does nothing is called with as many arguments.
+[[noreturn]] void wrong_arguments(PyFunctionObject* f, size_t positional, const Keywords& kwargs) {
+  static const py::object& nothing =
+      *new py::object(py::eval("(lambda: None).__code__", py::dict()));
+  const py::object code = borrow(f->func_code);
+  const int kept = CO_VARARGS | CO_VARKEYWORDS | CO_OPTIMIZED | CO_NEWLOCALS;
+  py::object same = code.attr("replace")(
+      py::arg("co_code") = nothing.attr("co_code"),
+      py::arg("co_consts") = nothing.attr("co_consts"), py::arg("co_freevars") = py::tuple(),
+      py::arg("co_cellvars") = py::tuple(), py::arg("co_exceptiontable") = py::bytes(),
+      py::arg("co_stacksize") = 1,
+      py::arg("co_flags") = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags & kept);
+  py::object stand_in = steal(PyFunction_New(same.ptr(), f->func_globals));
+  stand_in.attr("__qualname__") = py::handle(f->func_qualname);
+  if (f->func_defaults) PyFunction_SetDefaults(stand_in.ptr(), f->func_defaults);
+  if (f->func_kwdefaults) PyFunction_SetKwDefaults(stand_in.ptr(), f->func_kwdefaults);
+  py::tuple values(positional);
+  for (size_t i = 0; i < positional; i++) values[i] = py::none();
+  py::dict named;
+  for (const auto& [key, value] : kwargs) named[key] = py::none();
+  steal(PyObject_Call(stand_in.ptr(), values.ptr(), named.ptr()));
+  throw Break(BreakId::builtin_call, "arguments that do not fit");
+}
+
+}  // namespace
 
 std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments args,
                                                Keywords kwargs) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
   auto name = [&] { return py::handle(f->func_qualname).cast<std::string>(); };
+  const size_t given = args.size();
   const auto positional = static_cast<size_t>(code->co_argcount);
   const auto named = positional + static_cast<size_t>(code->co_kwonlyargcount);
   const bool fresh = known(function) && !known(function)->source.valid();
@@ -264,8 +352,7 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
     for (size_t i = taken; i < args.size(); i++) rest[i - taken] = args[i];
     fast[slot++] = std::move(rest);
   } else if (taken < args.size()) {
-    type_error(cat(name(), "() takes ", positional, " positional arguments but ", args.size(),
-                   " were given"));
+    wrong_arguments(f, given, kwargs);
   }
   py::object extra;
   if (code->co_flags & CO_VARKEYWORDS) extra = py::dict();
@@ -273,12 +360,10 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
     size_t at = named;
     for (size_t i = static_cast<size_t>(code->co_posonlyargcount); i < named; i++)
       if (PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, i), key.ptr()) == 0) at = i;
-    auto text = [&] { return py::str(key).cast<std::string>(); };
-    if (at == named) {
-      if (!extra) type_error(cat(name(), "() got an unexpected keyword argument '", text(), "'"));
+    if (at == named && extra) {
       extra[key] = value;
-    } else if (fast[at]) {
-      type_error(cat(name(), "() got multiple values for argument '", text(), "'"));
+    } else if (at == named || fast[at]) {
+      wrong_arguments(f, given, kwargs);
     } else {
       fast[at] = std::move(value);
     }
@@ -303,8 +388,7 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
         continue;
       }
     }
-    type_error(
-        cat(name(), "() missing a required argument: '", py::str(key).cast<std::string>(), "'"));
+    wrong_arguments(f, given, kwargs);
   }
   return fast;
 }
@@ -336,6 +420,32 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
 
 // ---------------------------------------------------------------------------------------------------- classes
 
+// A `__new__` written in C.
+py::object Tracer::call_new(PyTypeObject* t, const Arguments& args, const Keywords& kwargs) {
+  const bool has_init = t->tp_init != PyBaseObject_Type.tp_init;
+  PyTypeObject* base = builtin_base(t);
+  const bool of_text = base == &PyUnicode_Type || base == &PyBytes_Type || base == &PyLong_Type ||
+                       base == &PyFloat_Type || base == &PyComplex_Type;
+  const bool is_object = t->tp_new == PyBaseObject_Type.tp_new;
+  if ((is_changeable_class(base) || t->tp_new != base->tp_new) && !is_operator_object(t))
+    throw Break(BreakId::object_construction, t->tp_name);
+  Arguments given;
+  if (!is_object || !has_init) given = args;
+  for (py::object& a : given) {
+    if (base == &PyTuple_Type || base == &PyFrozenSet_Type)
+      a = list_of(a);
+    else if (exists(a))
+      a = contents(a);
+    if (of_text) require_plain(a, reinterpret_cast<PyObject*>(t));
+  }
+  py::tuple positional(given.size());
+  for (size_t i = 0; i < given.size(); i++) positional[i] = given[i];
+  py::dict named;
+  if (!is_object || !has_init)
+    for (const auto& [key, value] : kwargs) named[key] = value;
+  return steal(t->tp_new(t, positional.ptr(), named.empty() ? nullptr : named.ptr()));
+}
+
 py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
   if (auto done = call_lazy_type(type, args, kwargs)) return *done;
@@ -356,7 +466,10 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
       if (t == &PySuper_Type || t == &PyStaticMethod_Type || exception || module == "functools")
         continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
-      if (own != nullptr && PyFunction_Check(own) && !is_tensor(a) && !PyType_Check(a.ptr()))
+      const bool takes_apart = consumes || takes_iterables(t) || module == "collections" ||
+                               t == &PyEnum_Type || t == &PyZip_Type;
+      if (takes_apart && own != nullptr && PyFunction_Check(own) && !is_tensor(a) &&
+          !PyType_Check(a.ptr()))
         a = list_of(a);
       else if (exists(a))
         a = contents(a);
@@ -386,9 +499,7 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
     with_type.insert(with_type.begin(), borrow(type.ptr()));
     made = call(creator.attr("__func__"), with_type, kwargs);
   } else {
-    py::tuple given(exception ? args.size() : 0);
-    for (size_t i = 0; i < given.size(); i++) given[i] = args[i];
-    made = steal(t->tp_new(t, given.ptr(), nullptr));
+    made = call_new(t, args, kwargs);
   }
   held_.push_back(made);
   if (!PyType_IsSubtype(Py_TYPE(made.ptr()), t)) return made;
@@ -439,10 +550,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       return py::int_(reinterpret_cast<uintptr_t>(args[0].ptr()));
     if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
     if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
-    for (auto& a : args) {
-      if (exists(a)) a = contents(a);
-      require_plain(a, callable);
-    }
+    for (auto& a : args) a = plain_contents(a, callable);
     for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);
   }

@@ -1,19 +1,32 @@
 // Where a capture may stop, and what is left then.
+#include <algorithm>
+
 #include "python/bytecode/code_builder.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/locals.h"
 
 namespace oxy::python {
 
-// A frame can be left where no exception is being handled, and its callers as well, if the frame's result is just what
-// their call gives.
+// A frame can be left unless it is a generator's, and its callers as well, if the frame's result is just what their call
+// gives.
 std::vector<size_t> Tracer::places_to_stop() const {
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
-    if (!f->handled.empty() || (f->code->co_flags & CO_GENERATOR)) break;
+    if (f->code->co_flags & CO_GENERATOR) break;
     out.insert(out.begin(), f->step);
   }
+  return out;
+}
+
+// A generator lives in one piece only: where it keeps a frame from being left, what comes before it can be captured.
+std::vector<size_t> Tracer::places_in_front_of_iterators() const {
+  constexpr size_t kMaxPlaces = 6;
+  std::vector<size_t> out;
+  for (size_t i = lazies_.size(); i-- > 0;)
+    for (size_t step : lazies_[i]->places)
+      if (out.size() < kMaxPlaces && std::find(out.begin(), out.end(), step) == out.end())
+        out.push_back(step);
   return out;
 }
 
@@ -25,9 +38,16 @@ void Tracer::stop() {
     const int first = group_of(*f->bytecode, frame.index).first;
     frame.live = live_locals(*f->bytecode, f->code);
     const std::vector<bool>& live = frame.live[static_cast<size_t>(first)];
+    auto handled = f->handled.begin();
     for (const py::object& o : f->stack) {
+      const size_t place = frame.state.null_on_stack.size();
       frame.state.null_on_stack.push_back(!o);
-      if (o) values.push_back(o);
+      if (handled != f->handled.end() && handled->place == place) {
+        frame.state.handling.push_back(static_cast<int>(place));
+        values.push_back((handled++)->exception);
+      } else if (o) {
+        values.push_back(o);
+      }
     }
     for (int slot = 0; slot < f->code->co_nlocalsplus; slot++) {
       const py::object& o = f->fast[static_cast<size_t>(slot)];

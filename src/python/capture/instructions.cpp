@@ -4,6 +4,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/value_stack.h"
+#include "python/cpython/locals.h"
 #include "python/cpython/opcodes.h"
 #include "support/text.h"
 
@@ -11,6 +12,7 @@ namespace oxy::python {
 namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;
+constexpr size_t kMaxRounds = 2'000;  // of a loop with tensors
 
 py::object operator_named(const char* name) {
   static const py::object& module = *new py::object(py::module_::import("operator"));
@@ -43,6 +45,11 @@ py::handle name_of(const TracedFrame& f, const Instruction& i) {
 
 py::object instance_of(py::handle exception) {
   return PyType_Check(exception.ptr()) ? py::object(exception()) : borrow(exception.ptr());
+}
+
+[[noreturn]] void name_error(py::handle name) {
+  PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
+  throw py::error_already_set();
 }
 
 [[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
@@ -93,10 +100,19 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case COPY:
       push(peek(f, i.arg));
+      if (!f.handled.empty() && f.handled.back().place + 1 + i.arg == f.stack.size()) {
+        f.stack[f.handled.back().place] = py::none();  // POP_EXCEPT takes the copy
+        f.handled.back().place = f.stack.size() - 1;
+      }
       return false;
-    case SWAP:
+    case SWAP: {
       std::swap(peek(f, 1), peek(f, i.arg));
+      const size_t top = f.stack.size() - 1, other = f.stack.size() - i.arg;
+      if (f.handled.empty()) return false;
+      size_t& place = f.handled.back().place;
+      place = place == top ? other : place == other ? top : place;
       return false;
+    }
     case LOAD_CONST:
       push(borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg)));
       return false;
@@ -127,7 +143,10 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       takes_unread_ = takes_unread_value(f);
       py::object value = read_cell(fast[i.arg]);
       if (!value) {
-        PyErr_Format(PyExc_NameError, "cannot access free variable '%U'",
+        if (local_kind(f.code, static_cast<int>(i.arg)) != kFree) unbound(f, i.arg);
+        PyErr_Format(PyExc_NameError,
+                     "cannot access free variable '%U' where it is not associated with a value in "
+                     "enclosing scope",
                      PyTuple_GET_ITEM(f.code->co_localsplusnames, i.arg));
         throw py::error_already_set();
       }
@@ -149,8 +168,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       dict_write(globals_of(f), name_of(f, i), pop(f));
       return false;
     case DELETE_GLOBAL:
-      if (!dict_has(globals_of(f), name_of(f, i)))
-        throw Break(BreakId::side_effect, "del of a global that is not there");
+      if (!dict_has(globals_of(f), name_of(f, i))) name_error(name_of(f, i));
       dict_delete(globals_of(f), name_of(f, i));
       return false;
     case LOAD_ATTR:
@@ -257,6 +275,9 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case JUMP_FORWARD:
     case JUMP_BACKWARD:
+      if (++f.rounds[f.next - 1] > kMaxRounds && ir->graph.order().size() > kMaxRounds)
+        throw Break(BreakId::long_loop, cat(kMaxRounds, " rounds were captured"));
+      [[fallthrough]];
     case JUMP_BACKWARD_NO_INTERRUPT:
       jump();
       return false;
@@ -396,10 +417,20 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case FORMAT_VALUE: {
       py::object spec = i.arg & 4 ? pop(f) : py::str(""), o = pop(f);
-      require_plain(o, operator_named("eq"));
-      if ((i.arg & 3) == 1) o = py::str(o);
-      if ((i.arg & 3) == 2) o = py::repr(o);
-      if ((i.arg & 3) == 3) o = steal(PyObject_ASCII(o.ptr()));
+      const int conversion = i.arg & 3;
+      if (PyObject* own = conversion == 0 ? special_method(o, py::str("__format__")) : nullptr) {
+        push(call(own, {o, spec}));
+        return false;
+      }
+      const bool plain_format = Py_TYPE(o.ptr())->tp_str != PyUnicode_Type.tp_str &&
+                                lookup(Py_TYPE(o.ptr()), py::str("__format__")) ==
+                                    lookup(&PyBaseObject_Type, py::str("__format__"));
+      if (conversion == 1 || conversion == 2 || (plain_format && py::len(spec) == 0))
+        if (auto text = text_of(o, conversion == 2)) o = *text;
+      o = plain_contents(o, builtin_named("format"));
+      if (conversion == 1) o = py::str(o);
+      if (conversion == 2) o = py::repr(o);
+      if (conversion == 3) o = steal(PyObject_ASCII(o.ptr()));
       push(steal(PyObject_Format(o.ptr(), spec.ptr())));
       return false;
     }
@@ -539,8 +570,9 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case PUSH_EXC_INFO: {
       py::object value = pop(f);
-      push(f.handled.empty() ? py::none() : f.handled.back());
-      f.handled.push_back(value);
+      push(f.handled.empty() ? py::none() : f.handled.back().exception);
+      f.handled.push_back({f.stack.size() - 1, value});
+      PyErr_SetHandledException(value.ptr());
       push(value);
       return false;
     }
@@ -551,18 +583,25 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case POP_EXCEPT:
       pop(f);
-      if (!f.handled.empty()) f.handled.pop_back();
+      f.handled.pop_back();
+      PyErr_SetHandledException(
+          (f.handled.empty() ? f.handled_outside : f.handled.back().exception).ptr());
       return false;
     case RERAISE:
-      raise_value(pop(f));
+      reraise_value(pop(f));
     case RAISE_VARARGS: {
-      if (i.arg == 0 && !f.handled.empty()) raise_value(f.handled.back());
-      if (i.arg == 0) throw Break(BreakId::instruction, "raise without an exception");
+      if (i.arg == 0) {
+        py::object value = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
+        if (!value) throw Break(BreakId::instruction, "raise without an exception");
+        reraise_value(value);
+      }
       py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(pop(f));
       if (!PyExceptionInstance_Check(value.ptr()))
         throw Break(BreakId::instruction, "raise of what is no exception");
       if (PyErr_GivenExceptionMatches(value.ptr(), PyExc_KeyboardInterrupt))
         throw Break(BreakId::instruction, "raise of KeyboardInterrupt");
+      if (exists(value))
+        throw Break(BreakId::instruction, "raise of an exception that was there before");
       if (cause)
         PyException_SetCause(value.ptr(),
                              cause.is_none() ? nullptr : instance_of(cause).release().ptr());

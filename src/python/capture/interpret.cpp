@@ -29,16 +29,24 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
 
 // Pushes the frame, runs it to its return or its next yield, and pops it. Where it stands at a yield, `sent` comes back
 // from there, or `thrown` is raised.
+//
+// What its handlers deal with is what CPython sees as well, so that exceptions get their contexts.
 py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thrown) {
   struct Scope {
     std::vector<TracedFrame*>& frames;
-    ~Scope() { frames.pop_back(); }
+    const py::object outside;
+    ~Scope() {
+      PyErr_SetHandledException(outside.ptr());
+      frames.pop_back();
+    }
   };
   takes_unread_ = false;
   frame.caller = user_stack();
   frame.placed = SIZE_MAX;
   frames_.push_back(&frame);
-  Scope scope{frames_};
+  frame.handled_outside = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
+  Scope scope{frames_, frame.handled_outside};
+  if (!frame.handled.empty()) PyErr_SetHandledException(frame.handled.back().exception.ptr());
   frame.direct = std::exchange(direct_, false);
   if (frame.yielded) frame.stack.push_back(sent ? sent : py::none());
   frame.yielded = false;
@@ -58,7 +66,7 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       if (e.matches(PyExc_KeyboardInterrupt)) throw;  // of the capture, not of the code
       py::object value = e.value();
       if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
-      raised_.insert(value.ptr());
+      note_raised(frame, at, value);
       held_.push_back(value);
       frame.kwnames = py::object();
       const auto& ranges = frame.bytecode->ranges;
@@ -76,11 +84,24 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
     } catch (Break& b) {
       if (b.stack.empty()) {
         b.stack = user_stack().frames();
-        if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
+        if (b.id != BreakId::frame_access && b.id != BreakId::too_long) {
+          b.steps = places_to_stop();
+          for (size_t step : places_in_front_of_iterators()) b.steps.push_back(step);
+        }
       }
       throw;
     }
   }
+}
+
+// What its traceback will say. An exception that is raised again has the place already.
+void Tracer::note_raised(const TracedFrame& frame, size_t at, py::handle value) {
+  const Instruction& i = frame.bytecode->instructions[at];
+  std::vector<RaisedAt>& places = raised_[value.ptr()];
+  if (i.op == RERAISE || (i.op == RAISE_VARARGS && i.arg == 0)) return;
+  auto* function = reinterpret_cast<PyFunctionObject*>(frame.function.ptr());
+  places.push_back({borrow(reinterpret_cast<PyObject*>(frame.code)), borrow(function->func_globals),
+                    i.offset, i.location.line});
 }
 
 // The artefact trace_source: each line as capture comes to it.

@@ -50,6 +50,26 @@ py::object dict_inside(py::handle o) {
   return borrow(found);
 }
 
+// Exceptions whose fields are members that can be written.
+bool has_plain_members(PyTypeObject* type) {
+  for (PyObject* known : {PyExc_StopIteration, PyExc_AttributeError, PyExc_NameError,
+                          PyExc_UnboundLocalError, PyExc_ImportError, PyExc_ModuleNotFoundError})
+    if (reinterpret_cast<PyObject*>(type) == known) return true;
+  return false;
+}
+
+// (the entry further in or None, code, globals, offset, line)
+PyObject* make_traceback(PyObject*, PyObject* args) {
+  PyObject *inner, *code, *globals;
+  int offset, line;
+  if (!PyArg_ParseTuple(args, "OOOii", &inner, &code, &globals, &offset, &line)) return nullptr;
+  auto frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(
+      PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code), globals, nullptr)));
+  if (!frame) return nullptr;
+  return PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", inner,
+                               frame.ptr(), offset, line);
+}
+
 }  // namespace
 
 uint32_t RebuildPlan::place_call(py::handle o, py::handle callable,
@@ -73,14 +93,14 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     auto* s = reinterpret_cast<PySliceObject*>(p);
     return place_call(o, type_object(type), {borrow(s->start), borrow(s->stop), borrow(s->step)});
   }
-  if (PyFrozenSet_CheckExact(p) && made_here(o)) {
+  if (PyFrozenSet_CheckExact(p) && made_here(o) && !tracer_.fixed_.contains(p)) {
     if (!is_simple_set(o)) refuse(o);
     return place_call(o, type_object(type), {py::tuple(py::list(borrow(p)))});
   }
   if (type == &PySuper_Type)
     return place_call(o, type_object(type), {o.attr("__thisclass__"), o.attr("__self__")});
   if (type == &PyDictProxy_Type) return place_call(o, type_object(type), {dict_inside(o)});
-  if (name == "functools.partial") return place_reduced(o);
+  if (name == "functools.partial" || name.starts_with("operator.")) return place_reduced(o);
   if (PyCFunction_Check(p) || type == &_PyMethodWrapper_Type) {
     if (!is_bound_method(p)) return constant(o);
     py::object self = steal(PyObject_GetAttrString(p, "__self__"));
@@ -193,16 +213,51 @@ uint32_t RebuildPlan::place_deque(py::handle o) {
   return add_unfilled(o, std::move(step));
 }
 
-// One that was raised has a traceback, of frames that are no more.
 uint32_t RebuildPlan::place_exception(py::handle o) {
   PyTypeObject* base = builtin_base(Py_TYPE(o.ptr()));
   const auto* plain = reinterpret_cast<PyTypeObject*>(PyExc_Exception);
-  if (tracer_.raised_.contains(o.ptr()) || base->tp_basicsize != plain->tp_basicsize) refuse(o);
+  const bool has_members = base->tp_basicsize != plain->tp_basicsize;
+  if (has_members && !has_plain_members(base)) refuse(o);
   RebuildStep step{Kind::Instance, 0, py::type::of(o), place_all(o.attr("args"))};
   const uint32_t at = add_instance(o, std::move(step));
+  // The tuple itself: the code may have looked at it.
+  write(Write::AttributeSet, at, {place(py::str("args")), place(o.attr("args"))});
+  for (PyTypeObject* t = base; has_members && t != plain; t = t->tp_base) {
+    for (auto [name, descriptor] : py::reinterpret_borrow<py::dict>(t->tp_dict)) {
+      if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type) continue;
+      py::object value = o.attr(name);
+      kept_.push_back(value);
+      write(Write::AttributeSet, at, {place(name), place(value)});
+    }
+  }
+  auto raised = tracer_.raised_.find(o.ptr());
+  const bool was_raised = raised != tracer_.raised_.end();
   py::object cause = o.attr("__cause__"), context = o.attr("__context__");
-  if (!cause.is_none() || !context.is_none())
-    write(Write::Exception, at, {place(cause), place(context)});
+  // What the caller of the captured code deals with is not this call's own.
+  if (PyExceptionInstance_Check(context.ptr()) && !made_here(context) && !tracer_.known(context))
+    context = py::none();
+  if (!cause.is_none() || !context.is_none() || was_raised)
+    write(Write::Exception, at,
+          {place(cause), place(context), place(o.attr("__suppress_context__")),
+           was_raised ? place_traceback(raised->second) : place(py::none()),
+           constant(py::bool_(was_raised))});
+  return at;
+}
+
+// Of frames that are no more: each entry is made on one of the same code, with the line that counts.
+uint32_t RebuildPlan::place_traceback(const std::vector<Tracer::RaisedAt>& places) {
+  static PyMethodDef method = {"traceback", make_traceback, METH_VARARGS, nullptr};
+  static const py::object& maker = *new py::object(steal(PyCFunction_New(&method, nullptr)));
+  py::object inner = py::none();
+  uint32_t at = place(inner);
+  for (const Tracer::RaisedAt& raised : places) {
+    tracer_.existing_dict(raised.globals, tracer_.sources.pinned(raised.globals, "G"));
+    py::object key = py::make_tuple(raised.line);
+    at = place_call(
+        key, maker,
+        {inner, raised.code, raised.globals, py::int_(raised.offset), py::int_(raised.line)});
+    inner = key;
+  }
   return at;
 }
 

@@ -26,7 +26,10 @@ bool is_namespace(PyTypeObject* type) {
 }  // namespace
 
 PyTypeObject* builtin_base(PyTypeObject* type) {
-  while (is_changeable_class(type)) type = type->tp_base;
+  // Classes written in C may lie on the heap as well; those of Python share one deallocator.
+  static const destructor of_python =
+      reinterpret_cast<PyTypeObject*>(py::module_::import("enum").attr("Enum").ptr())->tp_dealloc;
+  while (is_changeable_class(type) && type->tp_dealloc == of_python) type = type->tp_base;
   return type;
 }
 

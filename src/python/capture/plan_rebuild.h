@@ -45,6 +45,7 @@ class RebuildPlan {
   uint32_t place_reduced(py::handle o);
   uint32_t place_deque(py::handle o);
   uint32_t place_exception(py::handle o);
+  uint32_t place_traceback(const std::vector<Tracer::RaisedAt>& places);
   void fill_function(py::handle o, uint32_t step);
   void fill_slots(py::handle o, uint32_t step);
   bool is_simple_set(py::handle set);

@@ -129,7 +129,12 @@ void write(const RebuildWrite& w, Objects built) {
       return;
     case RebuildWrite::Kind::Exception:
       if (part(0) != Py_None) PyException_SetCause(target, Py_NewRef(part(0)));
-      if (part(1) != Py_None) PyException_SetContext(target, Py_NewRef(part(1)));
+      if (part(1) != Py_None)
+        PyException_SetContext(target, Py_NewRef(part(1)));
+      else if (part(4) == Py_True)
+        PyException_SetContext(target, PyErr_GetHandledException());
+      reinterpret_cast<PyBaseExceptionObject*>(target)->suppress_context = part(2) == Py_True;
+      if (part(3) != Py_None) check(PyException_SetTraceback(target, part(3)));
       return;
   }
   OXY_FAIL("a rebuild write of unknown kind");

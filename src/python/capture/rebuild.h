@@ -55,7 +55,8 @@ struct RebuildWrite {
     AttributeDelete,  // parts: name
     State,            // parts: what __setstate__ takes
     Advance,          // an iterator written in C: `from` items are taken
-    Exception,        // parts: __cause__, __context__ (None for none)
+    Exception,  // parts: __cause__, __context__, __suppress_context__, __traceback__ (None for
+                // none), whether it was raised: then what is being handled may be its context
   };
   Kind kind;
   uint32_t target;  // a step

@@ -40,6 +40,8 @@ enum Special {
   Int,
   Float,
   Super,
+  Str,
+  Repr,
   Callable,
   Signature,
   True_,
@@ -58,6 +60,7 @@ const std::unordered_map<PyObject*, Special>& specials() {
     add(builtin("abs"), Abs), add(builtin("min"), Min), add(builtin("max"), Max);
     add(builtin("bool"), Bool);
     add(builtin("int"), Int), add(builtin("float"), Float), add(builtin("super"), Super);
+    add(builtin("str"), Str), add(builtin("repr"), Repr);
     add(builtin("callable"), Callable);
     add(py::module_::import("inspect").attr("signature"), Signature);
     add(py::module_::import("functools").attr("reduce"), Reduce);
@@ -209,6 +212,10 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     }
     case Bool:
       return py::bool_(!args.empty() && truth(args[0]));
+    case Str:
+    case Repr:
+      if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
+      return text_of(args[0], it->second == Repr);
     case Int:
     case Float:
       if (!args.empty() && is_tensor(args[0]))
@@ -228,6 +235,23 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     }
   }
   return std::nullopt;
+}
+
+// str(o) or repr(o), where it is Python code or an exception made here that says it; nullopt for all else.
+std::optional<py::object> Tracer::text_of(py::handle o, bool repr) {
+  if (is_tensor(o)) return std::nullopt;
+  PyObject* own = repr ? nullptr : special_method(o, py::str("__str__"));
+  if (own == nullptr && (repr || Py_TYPE(o.ptr())->tp_str == PyBaseObject_Type.tp_str))
+    own = special_method(o, py::str("__repr__"));
+  if (own != nullptr) {
+    py::object text = call(own, {borrow(o.ptr())});
+    if (!PyUnicode_Check(text.ptr())) type_error("a text that is no string");
+    return text;
+  }
+  if (!PyExceptionInstance_Check(o.ptr()) || exists(o)) return std::nullopt;
+  static const py::object& str = *new py::object(builtin("str"));
+  require_plain(py::object(borrow(o.ptr()).attr("args")), str);
+  return repr ? py::object(py::repr(o)) : py::object(py::str(o));
 }
 
 // min or max, where what decides is called or taken from an iterator.

@@ -474,6 +474,10 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
       name == "eq" || name == "ne" || name == "lt" || name == "le" || name == "gt" || name == "ge";
   Arguments plain;
   for (const auto& a : args) {
+    // The copy of a defaultdict is a dict.
+    if (name == "or_" && exists(a) && PyDict_Check(a.ptr()) && !PyODict_Check(a.ptr()) &&
+        Py_TYPE(a.ptr())->tp_as_number->nb_or != PyDict_Type.tp_as_number->nb_or)
+      throw Break(BreakId::builtin_on_existing, cat("| of a ", Py_TYPE(a.ptr())->tp_name));
     const bool container = PyList_Check(a.ptr()) || PyDict_Check(a.ptr());
     plain.push_back(PyAnySet_Check(a.ptr()) || is_deque(a) ? contents(a) : deep_contents(a));
     if (exists(a) && !container && !PyAnySet_Check(a.ptr()) && !is_deque(a) &&

@@ -60,6 +60,11 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, "the compiled function is a generator");
   const TorchModesGuard modes;
+  struct Handled {  // what the caller deals with is no matter of the captured code's
+    const py::object outside = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
+    Handled() { PyErr_SetHandledException(nullptr); }
+    ~Handled() { PyErr_SetHandledException(outside.ptr()); }
+  } handled;
   TracedFrame frame;
   frame.function = borrow(function.ptr());
   frame.code = code;

@@ -58,7 +58,14 @@ struct TracedFrame {
   bool direct = false;  // what it returns is what the caller's call instruction gives
   py::object kwnames;   // of the call that follows
   bool yielded = false;
-  std::vector<py::object> handled;  // exceptions that the frame's handlers have put aside
+  // Exceptions that the frame's handlers deal with, and where on the stack what POP_EXCEPT takes stands.
+  struct Handled {
+    size_t place;
+    py::object exception;
+  };
+  std::vector<Handled> handled;
+  std::unordered_map<size_t, size_t> rounds;  // of loops, by the instruction that jumps back
+  py::object handled_outside;                 // by whoever entered the frame last, or null
 };
 
 // The modes of torch that captured code leaves behind.
@@ -152,6 +159,7 @@ class Tracer {
     int64_t taken = 0, next = 0;         // islice: items taken, and the position of the next
     bool strict = false;                 // zip
     bool started = false, running = false, done = false;  // a generator
+    std::vector<size_t> places;  // steps at which a capture can stop in front of its making
   };
   LazyIterator* lazy(py::handle o);
   py::object add_lazy(py::object stand_in, LazyIterator lazy);
@@ -183,6 +191,7 @@ class Tracer {
   // interpret.cpp
   py::object interpret(TracedFrame& frame, py::object sent = {}, py::object thrown = {});
   void trace_source(TracedFrame& frame);
+  void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   bool step(TracedFrame& frame, py::object& result);
   void call_instruction(TracedFrame& frame, uint32_t count);
   void call_function_ex(TracedFrame& frame, bool keywords);
@@ -306,17 +315,21 @@ class Tracer {
 
   // special_calls.cpp
   std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
+  std::optional<py::object> text_of(py::handle o, bool repr);
   std::optional<py::object> extreme(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs, bool least);
 
   // calls.cpp
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
+  py::object call_operator_object(py::handle callable, const Arguments& args);
+  py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
   py::object call_type(py::handle type, Arguments args, Keywords kwargs);
   py::object call_native(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
   void require_plain(py::handle o, py::handle callable);
+  py::object plain_contents(py::handle o, py::handle callable);
   bool mentions_tensor(py::handle o, int depth = 0);
   bool mentions_tensor(const Arguments& args, const Keywords& kwargs);
 
@@ -351,6 +364,7 @@ class Tracer {
   // graph_break.cpp
   struct Stopped {};
   std::vector<size_t> places_to_stop() const;
+  std::vector<size_t> places_in_front_of_iterators() const;
   [[noreturn]] void stop();
 
   std::vector<TracedFrame*> frames_;
@@ -368,7 +382,12 @@ class Tracer {
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
-  std::unordered_set<PyObject*> raised_;               // exceptions
+  // Exceptions that were raised, with the places that they have passed, innermost first.
+  struct RaisedAt {
+    py::object code, globals;
+    int offset, line;
+  };
+  std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
   std::vector<py::object> written_;  // what has `Writes`, in the order of the first
   std::vector<py::object>
       existing_;  // what was there before, apart from what is guarded by identity
@@ -393,6 +412,9 @@ bool is_constant(PyObject* p);
 bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
+
+// What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
+py::object polyfill_of(py::handle callable);
 
 // Stands for what was deleted.
 py::object missing();

@@ -1,0 +1,318 @@
+"""Programs that use the standard library as models do: `PROGRAMS` by name, each defining `main(x, n, items, table, thing)`
+(the arguments and names of tests/property/python_prelude.py). `BREAKS` names those that are more than one graph."""
+
+BREAKS = {
+    "ExitStack": "it looks at what is being handled",
+    "attribute protocol": "vars()",
+    "collections": "ChainMap",
+    "contextvars": "the variables are CPython's own",
+    "copy": "it looks at the frame of types that it does not know",
+    "dataclasses": "they are asked for their fields, and copied",
+    "functools": "cmp_to_key",
+    "itertools": "groupby, tee",
+    "lru_cache": "the cache is the function's own",
+    "metaclass": "a class is made by a call",
+    "operators of classes": "sorting by methods",
+    "random and time": "they are not the same for every call",
+    "singledispatch": "the registry is a closure",
+    "warnings and logging": "what is written comes after the graph",
+    "weakref": "a reference is asked for",
+}
+
+PROGRAMS = {
+    "functools": """
+def main(x, n, items, table, thing):
+    add = functools.partial(apply, n)
+    more = functools.partial(add, second=4)
+    total = functools.reduce(lambda a, b: a * b, items, 1)
+    keyed = sorted(items, key=functools.cmp_to_key(lambda a, b: b - a))
+    return add(2), more(), total, keyed, functools.reduce(operator.add, [x, x, x]), noted(twice)(n)
+""",
+    "lru_cache": """
+def main(x, n, items, table, thing):
+    return cached(n), x * cached(3)
+""",
+    "singledispatch": """
+@functools.singledispatch
+def size(o):
+    return 0
+
+@size.register
+def _(o: list):
+    return len(o)
+
+@size.register(int)
+def _(o):
+    return o
+
+def main(x, n, items, table, thing):
+    return size(items), size(n), size("a"), x + size(n)
+""",
+    "itertools": """
+def main(x, n, items, table, thing):
+    out = [list(itertools.chain(items, [n])), list(itertools.chain.from_iterable([items, items]))]
+    out += [list(itertools.islice(items, 2)), list(itertools.islice(itertools.count(n), 3))]
+    out += [list(itertools.accumulate(items)), list(itertools.accumulate(items, operator.mul, initial=2))]
+    out += [list(itertools.product([1, n], repeat=2)), list(itertools.permutations(items, 2))]
+    out += [list(itertools.combinations(items, 2)), list(itertools.repeat(n, 2)), list(itertools.pairwise(items))]
+    out += [list(itertools.zip_longest(items, [1], fillvalue=0)), list(itertools.starmap(pow, [(n, 2), (2, n)]))]
+    out += [list(itertools.takewhile(lambda k: k < 3, items)), list(itertools.dropwhile(lambda k: k < 2, items))]
+    out += [[(k, list(g)) for k, g in itertools.groupby([1, 1, n, 3], lambda k: k % 2)]]
+    out += [list(itertools.compress(items, [1, 0, 1])), list(itertools.filterfalse(lambda k: k % 2, items))]
+    a, b = itertools.tee(items)
+    return out, list(a), list(b), [k for k, _ in zip(itertools.cycle(items), range(5))], x + n
+""",
+    "operator": """
+def main(x, n, items, table, thing):
+    first, both, by_name = operator.itemgetter(0), operator.itemgetter("a", "a"), operator.attrgetter("a")
+    call = operator.methodcaller("method", n)
+    return (first(items), both({"a": n}), by_name(thing), call(thing), operator.add(x, n), operator.neg(n),
+            operator.contains(items, 2), operator.getitem(items, 0), operator.truth(items), operator.index(n),
+            operator.concat(items, items), operator.not_(n), operator.is_(n, n), operator.length_hint(items))
+""",
+    "math": """
+def main(x, n, items, table, thing):
+    return (math.sqrt(n), math.floor(2.5), math.ceil(n / 4), math.prod(items), math.log2(8), math.isclose(0.1, 0.1),
+            math.inf, math.pi * n, math.gcd(n, 12), math.comb(5, n), math.hypot(3, 4), x * math.exp(n), math.fsum(items))
+""",
+    "copy": """
+import copy
+def main(x, n, items, table, thing):
+    a, b = copy.copy(items), copy.copy(table)
+    a.append(n)
+    b["z"] = n
+    return a, b, copy.deepcopy([n, [2, {"k": n}]]), copy.copy((1, n)), x + 1
+""",
+    "collections": """
+def main(x, n, items, table, thing):
+    d = collections.defaultdict(list)
+    for i in items:
+        d[i % 2].append(x * i)
+    c = collections.Counter("abca")
+    c.update("a")
+    o = collections.OrderedDict(b=n, a=1)
+    o.move_to_end("b")
+    q = collections.deque(items, maxlen=2)
+    q.append(n)
+    q.rotate()
+    p = Pair(n)._asdict(), Pair(1, n)._replace(left=5), Pair._make([1, 2]), Pair(1).right
+    m = collections.ChainMap({"a": n}, table)
+    return d, c.most_common(1), o, list(q), p, m["c"], isinstance(items, collections.abc.Sequence)
+""",
+    "contextlib": """
+def main(x, n, items, table, thing):
+    with contextlib.suppress(KeyError), managed(n) as k:
+        x = x * k
+        table["none"]
+    with contextlib.nullcontext(n) as m, contextlib.closing(Closing()) as c:
+        x = x + m
+    @managed(1)
+    def decorated(k):
+        return k + 1
+    return x, decorated(n), c.closed
+
+class Closing:
+    closed = False
+    def close(self):
+        self.closed = True
+""",
+    "ExitStack": """
+def main(x, n, items, table, thing):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Manager("a", ValueError))
+        stack.callback(notes.append, n)
+        for i in items:
+            stack.enter_context(managed(i))
+        x = x * 2
+    return x
+""",
+    "inspect": """
+import inspect
+def main(x, n, items, table, thing):
+    names = list(inspect.signature(apply).parameters)
+    return names, inspect.isfunction(apply), inspect.isclass(Base), callable(apply), x + len(names)
+""",
+    "enum": """
+class Size(enum.IntEnum):
+    SMALL = 1
+    LARGE = 2
+
+class Flags(enum.Flag):
+    A = enum.auto()
+    B = enum.auto()
+
+def main(x, n, items, table, thing):
+    f = Flags.A | Flags.B
+    return (Color.RED, Color(2).name, Color["RED"].value, [c.name for c in Color], Size.SMALL + n, Size(1) is Size.SMALL,
+            Color.RED == Color.BLUE, Flags.A in f, f.value, x * Size.LARGE, len(Color), isinstance(Color.RED, Color))
+""",
+    "dataclasses": """
+@dataclasses.dataclass(slots=True)
+class Small:
+    a: int
+    b: list = dataclasses.field(default_factory=list)
+
+@dataclasses.dataclass(order=True)
+class Ordered:
+    a: int
+    b: int = 2
+    def __post_init__(self):
+        self.c = self.a + self.b
+
+def main(x, n, items, table, thing):
+    s, f, o = Small(n), Frozen(n, 3), Ordered(n)
+    s.b.append(x)
+    try:
+        f.a = 2
+    except dataclasses.FrozenInstanceError as e:
+        message = str(e)
+    r = dataclasses.replace(o, a=5)
+    names = [k.name for k in dataclasses.fields(o)]
+    return s, f, o, r.c, o < r, o == Ordered(n), message, names, dataclasses.asdict(o), dataclasses.is_dataclass(o)
+""",
+    "named tuples": """
+import typing
+class Named(typing.NamedTuple):
+    first: int
+    second: str = "two"
+    def both(self):
+        return self.first, self.second
+
+def main(x, n, items, table, thing):
+    a = Named(n)
+    first, second = a
+    return a, a.both(), a._replace(second="x"), first, a[1], a == (n, "two"), len(a), Named(x).first, a._fields
+""",
+    "super and properties": """
+class A:
+    def __init__(self, k):
+        self.k = k
+    @property
+    def twice(self):
+        return self.k * 2
+    @classmethod
+    def of(cls, k):
+        return cls(k)
+    @staticmethod
+    def plus(a, b):
+        return a + b
+    def run(self, x):
+        return x * self.k
+
+class B(A):
+    def __init__(self, k):
+        super().__init__(k + 1)
+    def run(self, x):
+        return super().run(x) + super(B, self).twice
+    @property
+    def twice(self):
+        return super().twice + 1
+
+def main(x, n, items, table, thing):
+    b = B.of(n)
+    return b.run(x), b.twice, B.plus(1, n), b.plus(n, n), isinstance(b, A), type(b).__mro__[1].__name__
+""",
+    "attribute protocol": """
+class Open:
+    def __init__(self):
+        self.seen = []
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self.seen.append(name)
+        return len(name)
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value)
+    def __delattr__(self, name):
+        self.seen.append("del " + name)
+        object.__delattr__(self, name)
+    def __call__(self, k):
+        return k * 2
+    def __getitem__(self, k):
+        return k
+
+def main(x, n, items, table, thing):
+    o = Open()
+    o.a = n
+    found = o.a, o.other, getattr(o, "_none", 5), hasattr(o, "_x"), o(x), o[n], vars(o)["a"]
+    del o.a
+    return found, o.seen, thing.double
+""",
+    "operators of classes": """
+class V:
+    def __init__(self, k): self.k = k
+    def __add__(self, o): return V(self.k + getattr(o, "k", o))
+    def __radd__(self, o): return V(o + self.k)
+    def __iadd__(self, o): self.k = self.k + o; return self
+    def __lt__(self, o): return self.k < o.k
+    def __eq__(self, o): return isinstance(o, V) and self.k == o.k
+    def __hash__(self): return hash(self.k)
+    def __neg__(self): return V(-self.k)
+    def __index__(self): return self.k
+    def __bool__(self): return self.k > 1
+    def __contains__(self, o): return o == self.k
+    def __matmul__(self, o): return o @ o
+    def __repr__(self): return f"V({self.k})"
+    def __format__(self, spec): return f"<{self.k}{spec}>"
+
+def main(x, n, items, table, thing):
+    a, b = V(n), V(3)
+    c = a + b + 1
+    c += 2
+    return (c.k, (1 + a).k, a < b, a == V(n), a != b, (-a).k, bool(a), n in a, a @ x, repr(a), f"{a:x}", {a: 1}[V(n)],
+            sorted([b, a])[0].k, max(a, b).k, items[V(1)], sum([a, b], V(0)).k)
+""",
+    "weakref": """
+import weakref
+def main(x, n, items, table, thing):
+    r = weakref.ref(thing)
+    return r() is thing, x + r().a
+""",
+    "contextvars": """
+import contextvars
+level = contextvars.ContextVar("level", default=1)
+def main(x, n, items, table, thing):
+    token = level.set(n)
+    y = x * level.get()
+    level.reset(token)
+    return y, level.get()
+""",
+    "metaclass": """
+class Meta(type):
+    def __call__(cls, *args):
+        o = super().__call__(*args)
+        o.tag = cls.__name__
+        return o
+    def __len__(cls):
+        return 3
+    @property
+    def size(cls):
+        return 4
+
+class Made(metaclass=Meta):
+    def __init__(self, k):
+        self.k = k
+
+def main(x, n, items, table, thing):
+    o = Made(n)
+    return o.tag, o.k, len(Made), x * o.k, Made.size
+""",
+    "warnings and logging": """
+import logging, warnings
+log = logging.getLogger("program")
+log.addHandler(logging.NullHandler())
+log.propagate = False
+def main(x, n, items, table, thing):
+    log.debug("n is %d", n)
+    log.warning("careful")
+    warnings.warn("odd")
+    return x + n
+""",
+    "random and time": """
+import random, time
+def main(x, n, items, table, thing):
+    random.seed(n)
+    k = random.randint(0, 100)
+    return k, x + k, time.time() > 0
+""",
+}

@@ -1,0 +1,192 @@
+"""Code that strains a capture: long loops, functions that change what they are made of, forks."""
+
+import os
+import sys
+import threading
+import types
+import warnings
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict_without_grad")]
+
+
+def compiled(function):
+    return oxyfuel.compile(function, backend="eager")
+
+
+def test_a_long_loop_is_unrolled_up_to_a_limit():
+    def f(x, n):
+        for i in range(n):
+            x = x + i % 3
+        return x * 2
+
+    run = compiled(f)
+    for n in (10_000, 10_000, 3):
+        assert torch.equal(run(torch.zeros(2), n), f(torch.zeros(2), n))
+    # The rounds behind the limit share their graphs.
+    assert oxyfuel.stats()["graphs"] < 40 and oxyfuel.stats()["graph_breaks"] > 0
+
+
+def test_a_long_loop_of_numbers_is_one_graph():
+    def f(x, n):
+        total = 0
+        for i in range(n):
+            total += i * i
+        return x + total
+
+    assert torch.equal(compiled(f)(torch.zeros(1), 10_000), f(torch.zeros(1), 10_000))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_a_chain_of_a_thousand_functions():
+    names = {}
+    text = "def f0(x):\n    return x + 1\n"
+    text += "".join(f"def f{i}(x):\n    return f{i - 1}(x + {i}) * 1\n" for i in range(1, 1000))
+    exec(text, names)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(5000)
+    try:
+        run = compiled(names["f999"])
+        for _ in range(2):
+            assert torch.equal(run(torch.zeros(2)), names["f999"](torch.zeros(2)))
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+SCALE = 2
+
+
+def test_a_function_that_changes_its_own_globals():
+    def f(x):
+        global SCALE
+        SCALE += 1
+        globals()["SCALE"] += 1
+        return x * SCALE
+
+    run = compiled(f)
+    for expected in (4.0, 6.0, 8.0):
+        assert run(torch.ones(1)).item() == expected
+    globals()["SCALE"] = 2
+
+
+def _second(x):
+    return x * 100
+
+
+def _changes(x):
+    y = x + 1
+    _changes.__code__ = _second.__code__
+    return y
+
+
+def test_a_function_that_changes_its_own_code():
+    original = _changes.__code__
+    run = compiled(_changes)
+    for _ in range(2):
+        assert [run(torch.ones(1)).item() for _ in range(3)] == [2.0, 100.0, 100.0]
+        _changes.__code__ = original
+
+
+def test_what_is_patched_between_calls():
+    class Thing:
+        def value(self, x):
+            return x + 1
+
+    module = types.ModuleType("patched")
+    module.factor = lambda x: x * 2
+
+    def f(x, thing):
+        return module.factor(thing.value(x))
+
+    run, thing = compiled(f), Thing()
+    assert run(torch.ones(1), thing).item() == 4
+    module.factor = lambda x: x * 3
+    assert run(torch.ones(1), thing).item() == 6
+    Thing.value = lambda self, x: x + 2
+    assert run(torch.ones(1), thing).item() == 9
+    thing.value = lambda x: x
+    assert run(torch.ones(1), thing).item() == 3
+    thing.__class__ = type("Other", (Thing,), {})
+    assert run(torch.ones(1), thing).item() == 3
+
+
+def test_what_a_guard_watches_is_deleted():
+    class Thing:
+        pass
+
+    thing, names = Thing(), {"scale": 3.0}
+    thing.scale, thing.inner = 2.0, Thing()
+    thing.inner.scale = 5.0
+
+    def f(x):
+        return x * thing.scale * names["scale"] * thing.inner.scale
+
+    run = compiled(f)
+    assert run(torch.ones(1)).item() == 30
+    del thing.inner.scale
+    with pytest.raises(AttributeError, match="scale"):
+        run(torch.ones(1))
+    del thing.inner
+    with pytest.raises(AttributeError, match="inner"):
+        run(torch.ones(1))
+    thing.inner, thing.inner.scale = Thing(), 1.0
+    thing.inner.scale = 1.0
+    del names["scale"]
+    with pytest.raises(KeyError, match="scale"):
+        run(torch.ones(1))
+    names["scale"] = 3.0
+    assert run(torch.ones(1)).item() == 6
+
+
+def test_threads_that_compile_one_broken_function_at_once():
+    def f(x, n):
+        try:
+            oxyfuel.graph_break()
+            raise KeyError(n)
+        except KeyError as e:
+            oxyfuel.graph_break()
+            return x + e.args[0]
+
+    run, wrong = compiled(f), []
+
+    def work(k):
+        with torch.no_grad():
+            for n in range(6):
+                if run(torch.zeros(1), n + k % 2).item() != n + k % 2:
+                    wrong.append(n)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the limit of captures
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_a_fork_after_a_compilation(backend):
+    def f(x, n):
+        return (x * n).sin() + 1
+
+    run = oxyfuel.compile(f, backend=backend)
+    run(torch.ones(3), 1)
+    child = os.fork()
+    if child == 0:
+        good = False
+        try:
+            torch.set_num_threads(1)
+            good = all(
+                torch.allclose(run(torch.ones(3), n), f(torch.ones(3), n)) for n in (1, 2, 1)
+            )
+        finally:
+            os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert torch.allclose(run(torch.ones(3), 4), f(torch.ones(3), 4))
