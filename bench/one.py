@@ -1,11 +1,15 @@
 """One case in one process: eager, Inductor and Oxyfuel compiled, then timed in turn; prints one JSON object.
 
-usage: one.py CASE [--memory MODE]    MODE: eager | inductor | oxyfuel, prints the peak of that mode alone
+usage: one.py CASE [--threads N] [--freezing] [--autotune] [--realtime] [--budget SECONDS]
+       one.py CASE --memory MODE    MODE: eager | inductor | oxyfuel, prints the peak of that mode alone
+--freezing: both compilers take the parameters as constants; --autotune: both in mode max-autotune; --realtime: the
+timing runs with real-time priority, for a machine that others use.
 Times are milliseconds: the median over rounds in which each mode is called once after the other. `backend_s` is the
 time in the compiler behind torch's capture for the first call, with empty caches.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -18,14 +22,16 @@ import cases
 MODES = ("eager", "inductor", "oxyfuel")
 
 
-def compiled(fn, mode):
+def compiled(fn, mode, how):
+    """`how`: the command line's options."""
     if mode == "eager":
         return fn
     if mode == "inductor":
-        return torch.compile(fn)
+        torch._inductor.config.freezing = how.freezing
+        return torch.compile(fn, mode="max-autotune" if how.autotune else None)
     import oxyfuel
 
-    return oxyfuel.compile(fn)
+    return oxyfuel.compile(fn, options={"freezing": how.freezing, "autotune": how.autotune})
 
 
 def backend_seconds():
@@ -45,6 +51,8 @@ def oxyfuel_facts():
         "oxyfuel_backend_s": stats["compile_seconds"],
         "kernels": stats["kernels"],
         "extern_calls": stats["extern_calls"],
+        "moved_bytes": stats["moved_bytes"],
+        "copy_bandwidth": oxyfuel._C.copy_bandwidth(),
     }
 
 
@@ -65,13 +73,37 @@ def median(values):
     return sorted(values)[len(values) // 2]
 
 
-def run(name, budget):
+@contextlib.contextmanager
+def realtime(wanted):
+    """All threads of this process before all others of the machine."""
+    if not wanted:
+        yield
+        return
+    threads = [int(t) for t in os.listdir("/proc/self/task")]
+    for t in threads:
+        os.sched_setscheduler(t, os.SCHED_FIFO, os.sched_param(10))
+    yield
+    for t in threads:
+        os.sched_setscheduler(t, os.SCHED_OTHER, os.sched_param(0))
+
+
+def rounds(calls, budget):
+    """Seconds by mode, one call of each after the other."""
+    times = {mode: [] for mode in calls}
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or len(times["eager"]) < 10:
+        for mode, call in calls.items():
+            times[mode].append(timed(call))
+    return times
+
+
+def run(name, how):
     fn, args, kwargs = cases.make(name)
     row = {"case": name}
     calls, results = {}, {}
     for mode in MODES:
         torch._dynamo.reset()
-        f = compiled(fn, mode)
+        f = compiled(fn, mode, how)
         calls[mode] = lambda f=f: f(*args, **kwargs)
         before = backend_seconds() if mode != "eager" else 0
         row[f"{mode}_first_s"] = timed(lambda m=mode: results.update({m: calls[m]()}))
@@ -81,11 +113,8 @@ def run(name, budget):
             row.update(oxyfuel_facts())
         for _ in range(3):
             calls[mode]()
-    times = {mode: [] for mode in MODES}
-    end = time.perf_counter() + budget
-    while time.perf_counter() < end or len(times["eager"]) < 10:
-        for mode in MODES:
-            times[mode].append(timed(calls[mode]))
+    with realtime(how.realtime):
+        times = rounds(calls, how.budget)
     reference = cases.tensor_of(results["eager"]).float()
     for mode in MODES:
         row[f"{mode}_ms"] = median(times[mode]) * 1e3
@@ -95,11 +124,11 @@ def run(name, budget):
     return row
 
 
-def memory(name, mode):
+def memory(name, mode, how):
     fn, args, kwargs = cases.make(name)
     fn(*args, **kwargs)
     before = resident_mb()
-    f = compiled(fn, mode)
+    f = compiled(fn, mode, how)
     for _ in range(20):
         f(*args, **kwargs)
     row = {"case": name, "mode": mode, "before_mb": before, "after_mb": resident_mb()}
@@ -116,13 +145,16 @@ def main():
     parser.add_argument("case", choices=cases.CASES)
     parser.add_argument("--memory", choices=MODES)
     parser.add_argument("--budget", type=float, default=6.0, help="seconds of steady-state timing")
+    parser.add_argument("--threads", type=int, default=2)
+    for flag in ("--freezing", "--autotune", "--realtime"):
+        parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
-    torch.set_num_threads(int(os.environ.get("THREADS", "2")))
+    torch.set_num_threads(options.threads)
     with torch.no_grad():
         row = (
-            memory(options.case, options.memory)
+            memory(options.case, options.memory, options)
             if options.memory
-            else run(options.case, options.budget)
+            else run(options.case, options)
         )
     print(json.dumps(row), flush=True)
 

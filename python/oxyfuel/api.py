@@ -13,7 +13,7 @@ import torch
 
 from oxyfuel import _C, statistics
 from oxyfuel.compiled_module import compiled_module
-from oxyfuel.compiler import CapturedGraph, captured_functions, warn_once
+from oxyfuel.compiler import CapturedGraph, captured_functions, grad_text, warn_once
 from oxyfuel.fx import torch_graph_to_fx, with_user_lines
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings, options_of_mode
@@ -187,7 +187,7 @@ class Compiler:
             )
         elif kind == "grad":
             statistics.count("grad_fallbacks")
-            warn_once("calls that need gradients run in eager: training is not compiled yet")
+            warn_once(grad_text(self._settings))
         elif kind == "failed":
             statistics.count("fallbacks")
             if self._strict:

@@ -19,6 +19,7 @@ _lock = threading.RLock()  # one compilation at a time
 _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
 captured_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 _said: set[str] = set()
+THAW_LIMIT = 8  # changes of frozen parameters that a graph is compiled for
 
 
 def compile_fx(
@@ -64,6 +65,7 @@ class _Graph:
         slots: list[tuple[dict[str, Any], str]],
     ) -> None:
         self._settings = settings
+        self._thaws = 0
         self._strict = settings.get("strict") == "True"
         self.callable = _C.CompiledGraph(eager, self.compile, self.report, slots)
         _graphs.add(self)
@@ -100,6 +102,9 @@ class _Graph:
         statistics.count("kernels", plan.kernel_count())
         statistics.count("kernel_calls", plan.kernel_calls())
         statistics.count("extern_calls", plan.extern_count())
+        statistics.count("moved_bytes", plan.moved_bytes())
+        if _C.log_enabled("bandwidth"):
+            log("bandwidth", "kernels", plan.bandwidth_text(args))
         return plan
 
     def report(self, kind: str, text: str) -> None:
@@ -107,9 +112,11 @@ class _Graph:
         if kind == "note":
             statistics.count("layout_copies")
             return warn_once(text)
+        if kind == "thawed":
+            return self._thaw()
         if kind == "grad":
             statistics.count("grad_fallbacks")
-            return warn_once("calls that need gradients run in eager: training is not compiled yet")
+            return warn_once(grad_text(self._settings))
         if kind == "unsupported":
             statistics.count("unsupported")
             return warn_once(f"{text} is not compiled: such calls run in eager")
@@ -120,6 +127,17 @@ class _Graph:
             f"a graph runs in eager after an internal failure: {text}. OXYFUEL_STRICT=1 raises the error, "
             "OXYFUEL_LOGS shows the stages that were reached"
         )
+
+    def _thaw(self) -> None:
+        """A parameter that was frozen has changed: the next plan has its new value, or takes none as a constant."""
+        statistics.count("thaws")
+        self._thaws += 1
+        if self._thaws == THAW_LIMIT:
+            self._settings = self._settings.copy()
+            self._settings.set("freezing", "False")
+            warn_once(
+                f"frozen parameters have changed {THAW_LIMIT} times: the graph is compiled without freezing"
+            )
 
 
 class _FxGraph(_Graph):
@@ -150,6 +168,16 @@ class CapturedGraph(_Graph):
 
     def torch_graph(self) -> _C.TorchGraph:
         return self._graph
+
+
+def grad_text(settings: _C.Settings) -> str:
+    """What is said of a call that needs gradients."""
+    if settings.get("freezing") == "True":
+        return (
+            "freezing is for inference: calls that need gradients run in eager. "
+            "Call under torch.no_grad() or torch.inference_mode()"
+        )
+    return "calls that need gradients run in eager: training is not compiled yet"
 
 
 def _first_line(e: Exception) -> str:

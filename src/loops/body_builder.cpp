@@ -103,14 +103,20 @@ Expr BodyBuilder::indirect(Scalar i, Expr size, bool wrap) {
   check.args = {j.id};
   check.index = {size};
   writer_.emit(std::move(check));
-  Inst symbol;
-  symbol.op = LoopOp::Symbol;
-  symbol.dtype = DType::I64;
-  symbol.args = {j.id};
-  symbol.index = {variables_.get('i', size)};
-  known->second = symbol.index[0];
-  writer_.emit(std::move(symbol));
+  return known->second = symbol(j, size);
+}
+
+Expr BodyBuilder::computed_index(Scalar i, Expr size) {
+  const Scalar at = cast(i, DType::I64);
+  auto [known, fresh] = computed_.try_emplace({at.id, size.bits()});
+  if (fresh) known->second = symbol(at, size);
   return known->second;
+}
+
+Expr BodyBuilder::symbol(Scalar i, Expr size) {
+  const Expr name = variables_.get('i', size);
+  writer_.emit({.op = LoopOp::Symbol, .dtype = DType::I64, .args = {i.id}, .index = {name}});
+  return name;
 }
 
 Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
@@ -182,6 +188,16 @@ void BodyBuilder::store(BufferId buffer, const Index& index, Scalar v) {
   i.buffer = buffer;
   i.index = index;
   writer_.emit(std::move(i));
+}
+
+void BodyBuilder::fold_into(BufferId buffer, const Index& index, ops::Scalar v,
+                            ops::ReduceKind kind) {
+  writer_.emit({.op = LoopOp::StoreAdd,
+                .dtype = v.dtype,
+                .args = {v.id},
+                .buffer = buffer,
+                .index = index,
+                .reduce = kind});
 }
 
 }  // namespace oxy::loops

@@ -27,6 +27,7 @@ class BodyBuilder final : public ops::LoopBuilder {
   ops::Scalar constant_int(int64_t v, DType dtype) override;
   ops::Scalar index(Expr e) override;
   Expr indirect(ops::Scalar i, Expr size, bool wrap) override;
+  Expr computed_index(ops::Scalar i, Expr size) override;
   ops::Scalar op(LoopOp op, std::initializer_list<ops::Scalar> args) override;
   ops::Scalar cast(ops::Scalar v, DType dtype) override;
   ops::Scalar bitcast(ops::Scalar v, DType dtype) override;
@@ -35,11 +36,13 @@ class BodyBuilder final : public ops::LoopBuilder {
   ops::Scalar reduce(ops::ReduceKind kind, ops::Scalar v);
   ops::Scalar scan(ops::ReduceKind kind, ops::Scalar v, Expr along);
   void store(BufferId buffer, const Index& index, ops::Scalar v);
+  void fold_into(BufferId buffer, const Index& index, ops::Scalar v, ops::ReduceKind kind);
 
  private:
   ops::Scalar emit(Inst inst);
   ops::Scalar load_view(ir::ValueId value, const Index& index);
   ops::Scalar masked(ops::Scalar v, ops::Scalar otherwise);
+  Expr symbol(ops::Scalar i, Expr size);
 
   const ir::Graph& graph_;
   ValueHome& home_;
@@ -47,7 +50,8 @@ class BodyBuilder final : public ops::LoopBuilder {
   BodyWriter writer_;
   std::optional<ops::Scalar> mask_;  // holds wherever what is being built is used
   std::map<std::tuple<uint32_t, uint64_t, bool, uint32_t>, Expr>
-      indirect_;  // value, size, wrap, mask
+      indirect_;                                            // value, size, wrap, mask
+  std::map<std::pair<uint32_t, uint64_t>, Expr> computed_;  // value, size
 };
 
 }  // namespace oxy::loops

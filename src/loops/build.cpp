@@ -41,6 +41,7 @@ class ProgramBuilder final : public ValueHome {
   void add_loop(const ir::Node& n, uint32_t out);
   void add_reduction(const ir::Node& n);
   void add_scan(const ir::Node& n);
+  void add_scatter(const ir::Node& n);
   void finish_outputs();
   void finish_mutations();
 
@@ -231,6 +232,24 @@ void ProgramBuilder::add_scan(const ir::Node& n) {
   program_.steps.push_back(std::move(loop));
 }
 
+// What the result begins as, then its updates.
+void ProgramBuilder::add_scatter(const ir::Node& n) {
+  const ops::OpInfo* info = ops::find(n);
+  ops::ScatterSpec spec;
+  OXY_CHECK(info->scatter(graph_, n, spec), "no scatter for ", n.target);
+  const ir::ValueId v = n.outputs[0];
+  add_loop(n, 0);
+  Loop loop = empty_loop(n);
+  VariableScope scope(*program_.variables);
+  Index point;
+  loop.axes = axes_of(spec.sizes, scope, point);
+  BodyBuilder body(graph_, *this, scope, loop.body);
+  const ops::ScatterUpdate u = info->update(body, n, point);
+  body.fold_into(buffer(v), u.place, body.cast(u.value, graph_.tensor_type(v).dtype), spec.kind);
+  remove_dead(loop.body);
+  program_.steps.push_back(std::move(loop));
+}
+
 // A result that lies in an argument's memory keeps that memory alive for longer than a planned
 // arena knows.
 void ProgramBuilder::may_alias(const ir::Node& n) {
@@ -356,6 +375,7 @@ void ProgramBuilder::add_node(const ir::Node& n) {
     if (!info->reduction(graph_, n, probe)) return add_extern(n);
     return info->has(ops::Scan) ? add_scan(n) : add_reduction(n);
   }
+  if (info->scatter) return add_scatter(n);
   for (uint32_t out = 0; out < n.outputs.size(); ++out) {
     bool tensor = graph_.value(n.outputs[out]).type.is_tensor();
     if (tensor && uses_[n.outputs[out].index] > 0) add_loop(n, out);

@@ -2,8 +2,8 @@
 //
 // Semantics. A Program is a list of Steps in an order that respects their dependences. A Loop step runs its body once
 // for each point of its axes, in any order and in parallel; the body is SSA over scalars and sees memory through Load
-// and Store only. A loop writes each element of its buffer exactly once and never reads it (StoreAdd apart, which adds
-// to a buffer that an earlier step wrote). Index expressions are logical: one a dimension of the buffer, each within
+// and Store only. A loop writes each element of its buffer exactly once and never reads it (StoreAdd apart, which folds
+// into a buffer that an earlier step wrote; points that fold into one element do so in row-major order of the axes). Index expressions are logical: one a dimension of the buffer, each within
 // bounds; the layout (strides, offset) belongs to the buffer. Floating-point arithmetic is IEEE in the instruction's
 // dtype, without reassociation except inside Reduce; NaN and infinity as ATen; integers wrap.
 // Axes with `reduction` are folded by the body's Reduce instructions: what depends on no Reduce runs at each point of
@@ -63,7 +63,7 @@ struct Inst {
   Index index;  // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol, Scan: index[0]
   double number = 0;    // Const of floating dtype
   int64_t integer = 0;  // Const of other dtypes
-  ReduceKind reduce = ReduceKind::Sum;
+  ReduceKind reduce = ReduceKind::Sum;  // Reduce, Scan, StoreAdd
 };
 using Body = std::vector<Inst>;
 

@@ -146,8 +146,15 @@ void Parser::statement(Loop& loop) {
     lexer_.expect("in");
     i.index = {expr()};
   } else {
-    i.op = lexer_.accept("store_add") ? LoopOp::StoreAdd : LoopOp::Store;
-    if (i.op == LoopOp::Store) lexer_.expect("store");
+    const std::string word = lexer_.identifier();
+    if (word != "store") {
+      auto kind = word.starts_with("store_") ? ops::reduce_from_name(word.substr(6)) : std::nullopt;
+      if (!kind && word != "store_add") lexer_.fail(cat("no such statement: ", word));
+      i.op = LoopOp::StoreAdd;
+      i.reduce = kind.value_or(ReduceKind::Sum);
+    } else {
+      i.op = LoopOp::Store;
+    }
     i.buffer = buffer_ref(lexer_.identifier());
     i.index = expr_list();
     lexer_.expect("=");

@@ -40,8 +40,11 @@ void print_inst(std::string& out, const Program& p, const Loop& loop, uint32_t i
   auto arg = [&](size_t k) { return cat("%", i.args[k]); };
   switch (i.op) {
     case LoopOp::Store:
+      cat_to(out, "store ", index_text(p, i), " = ", arg(0));
+      return;
     case LoopOp::StoreAdd:
-      cat_to(out, ops::name(i.op), " ", index_text(p, i), " = ", arg(0));
+      cat_to(out, "store_", i.reduce == ReduceKind::Sum ? "add" : ops::name(i.reduce), " ",
+             index_text(p, i), " = ", arg(0));
       return;
     case LoopOp::Check:
       cat_to(out, "check ", arg(0), " in ", i.index[0]);

@@ -4,7 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
+#include "ops/promote.h"
 #include "ops/rounding.h"
 #include "support/check.h"
 
@@ -132,6 +134,8 @@ double real_op(LoopOp op, double a, double b, double c) {
       return std::pow(a, b);
     case LoopOp::Hypot:
       return std::hypot(a, b);
+    case LoopOp::LogAddExp:
+      return std::isinf(a) && a == b ? a : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
     case LoopOp::Floor:
       return std::floor(a);
     case LoopOp::Ceil:
@@ -192,6 +196,8 @@ int64_t integer_op(LoopOp op, int64_t a, int64_t b, int64_t c) {
       return wrapped(x - static_cast<uint64_t>(floor_quotient(a, b)) * y);
     case LoopOp::Fmod:
       return a % b;
+    case LoopOp::Gcd:
+      return std::gcd(a, b);
     case LoopOp::Max:
       return std::max(a, b);
     case LoopOp::Min:
@@ -285,6 +291,10 @@ class Evaluator : public LoopBuilder {
     if (wrap && at < 0) at += n;
     if (at < 0 || at >= n) throw UserError("index out of range");
     return Expr(at);
+  }
+  Expr computed_index(Scalar i, Expr size) override {
+    OXY_CHECK(number(i).integer >= 0 && number(i).integer < size_of(size), "a computed index");
+    return Expr(number(i).integer);
   }
   Scalar op(LoopOp op, std::initializer_list<Scalar> args) override {
     OXY_CHECK(static_cast<int>(args.size()) == arity(op), name(op), " of ", args.size());
@@ -387,9 +397,28 @@ class Run {
       });
       set(n.outputs[out], std::move(e));
     }
+    if (info->scatter) scatter(*info, n);
   }
 
  private:
+  // On top of what the element rule gave.
+  void scatter(const OpInfo& info, const ir::Node& n) {
+    ScatterSpec spec;
+    if (!info.scatter(g_, n, spec)) throw Unsupported(cat("no scatter for ", n.target));
+    const TensorType& t = g_.tensor_type(n.outputs[0]);
+    const ReductionSpec fold{.kind = spec.kind, .accumulate = opmath(t.dtype)};
+    Elements& e = values_[n.outputs[0].index];
+    for_each_index(spec.sizes, [&](const Index& point) {
+      builder_.clear();
+      const ScatterUpdate u = info.update(builder_, n, point);
+      Number& slot = e[static_cast<size_t>(linear_index(t, u.place))];
+      const Number v = convert(builder_.number(u.value), u.value.dtype, t.dtype);
+      slot = spec.kind == ReduceKind::Last
+                 ? v
+                 : convert(combine(fold, slot, v), fold.accumulate, t.dtype);
+    });
+  }
+
   void fold(const OpInfo& info, const ir::Node& n) {
     ReductionSpec spec;
     if (!info.reduction(g_, n, spec)) throw Unsupported(cat("no reduction for ", n.target));
@@ -458,6 +487,7 @@ class Run {
       case ReduceKind::All:
         n.integer = 1;
         break;
+      case ReduceKind::LogSumExp:
       case ReduceKind::Max:
         either(-inf, std::numeric_limits<int64_t>::min());
         break;
@@ -485,6 +515,9 @@ class Run {
         break;
       case ReduceKind::Any:
         op = LoopOp::Or;
+        break;
+      case ReduceKind::LogSumExp:
+        op = LoopOp::LogAddExp;
         break;
       case ReduceKind::All:
         op = LoopOp::And;

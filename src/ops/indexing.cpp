@@ -5,6 +5,7 @@
 
 #include "ops/element.h"
 #include "ops/families.h"
+#include "ops/index_places.h"
 #include "ops/shape_elementwise.h"
 #include "ops/shape_views.h"
 
@@ -15,19 +16,10 @@ using ir::TensorType;
 using Types = std::vector<ir::Type>;
 using ArgSpan = std::span<const ir::Arg>;
 
-bool is_index(const TensorType* t) {
-  return t && (t->dtype == DType::I64 || t->dtype == DType::I32);
-}
-
 bool is_row_major(const TensorType& t) { return t.strides == ir::contiguous_strides(t.sizes); }
 
 ir::Type fresh(const TensorType& t, Sizes sizes) {
   return ir::Type::of(row_major(t.dtype, t.device, std::move(sizes)));
-}
-
-// The element of an index tensor, as part of an index.
-Expr indirect(LoopBuilder& b, ir::ValueId value, const Index& at, Expr size, bool wrap) {
-  return b.indirect(b.cast(b.load(value, at), DType::I64), size, wrap);
 }
 
 // ---- embedding, gather, index_select ----
@@ -89,51 +81,6 @@ Scalar index_select(Element& e) {
 
 // ---- index.Tensor ----
 
-// Where the dimensions of the operand go: the indexed ones become the indices' common shape,
-// standing where they stood if they are adjacent, else at the front.
-struct Indexing {
-  std::vector<int64_t> indexed;      // dimensions of the operand with an index tensor
-  std::vector<int64_t> kept;         // the others
-  std::vector<ir::ValueId> indices;  // one for each of `indexed`
-  std::vector<const TensorType*> types;
-  Sizes common;       // the index tensors' broadcast shape
-  size_t before = 0;  // kept dimensions that stand before `common` in the result
-};
-
-std::optional<Indexing> indexing(const Args& a) {
-  const TensorType* t = a.tensor(0);
-  const auto* items = a[1].items();
-  if (!t || !items || items->size() > t->sizes.size()) return std::nullopt;
-  Indexing x;
-  for (int64_t d = 0; d < t->dim(); ++d) {
-    if (d >= static_cast<int64_t>(items->size()) || (*items)[d].is_none()) {
-      x.kept.push_back(d);
-      continue;
-    }
-    const TensorType* type = a.tensor((*items)[d]);
-    if (!is_index(type)) return std::nullopt;
-    auto common = broadcast(x.common, type->sizes);
-    if (!common) return std::nullopt;
-    x.common = std::move(*common);
-    x.indexed.push_back(d);
-    x.indices.push_back((*items)[d].value());
-    x.types.push_back(type);
-  }
-  if (x.indexed.empty()) return std::nullopt;
-  const bool adjacent =
-      x.indexed.back() - x.indexed.front() == static_cast<int64_t>(x.indexed.size()) - 1;
-  x.before = adjacent ? static_cast<size_t>(x.indexed.front()) : 0;
-  return x;
-}
-
-Sizes indexed_sizes(const TensorType& t, const Indexing& x) {
-  Sizes sizes;
-  for (size_t k = 0; k < x.before; ++k) sizes.push_back(t.sizes[x.kept[k]]);
-  sizes.insert(sizes.end(), x.common.begin(), x.common.end());
-  for (size_t k = x.before; k < x.kept.size(); ++k) sizes.push_back(t.sizes[x.kept[k]]);
-  return sizes;
-}
-
 // The operand as the result sees it: strides of 0 where it is indexed.
 TensorType restrided(const TensorType& t, const Indexing& x, const Sizes& sizes) {
   TensorType r = t;
@@ -189,18 +136,7 @@ bool shape_index(const ShapeContext& context, ArgSpan args, Types& out) {
 
 Scalar index_tensor(Element& e) {
   const TensorType& t = *e.args.tensor(0);
-  auto x = indexing(e.args);
-  const Index place(e.index.begin() + x->before, e.index.begin() + x->before + x->common.size());
-  Index at(t.sizes.size());
-  for (size_t k = 0; k < x->kept.size(); ++k) {
-    at[x->kept[k]] = e.index[k < x->before ? k : k + x->common.size()];
-  }
-  for (size_t k = 0; k < x->indexed.size(); ++k) {
-    const int64_t d = x->indexed[k];
-    const Index from = broadcast_index(x->types[k]->sizes, place);
-    at[d] = indirect(e.b, x->indices[k], from, t.sizes[d], true);
-  }
-  return e.b.load(e.args[0].value(), at);
+  return e.b.load(e.args[0].value(), indexed_place(e.b, t, *indexing(e.args), e.index));
 }
 
 // ---- cat, stack ----

@@ -24,7 +24,8 @@ std::string_view name(LoopOp op);
 std::optional<LoopOp> loop_op_from_name(std::string_view s);
 int arity(LoopOp op);
 
-enum class ReduceKind : uint8_t { Sum, Prod, Max, Min, Any, All, ArgMax, ArgMin };
+// LogSumExp is of a Scan only. Last keeps the newer of two values: of a StoreAdd only.
+enum class ReduceKind : uint8_t { Sum, Prod, Max, Min, Any, All, ArgMax, ArgMin, LogSumExp, Last };
 std::string_view name(ReduceKind k);
 std::optional<ReduceKind> reduce_from_name(std::string_view s);
 
@@ -50,6 +51,8 @@ class LoopBuilder {
   // A loaded integer as part of an index: checked to lie in [-size, size) and wrapped (negative counts from the end)
   // when `wrap`, else to lie in [0, size). Out of range sets the kernel's status, and the call reruns in eager.
   virtual Expr indirect(Scalar i, Expr size, bool wrap) = 0;
+  // A computed integer that lies in [0, size) whatever the operands hold: nothing is checked.
+  virtual Expr computed_index(Scalar i, Expr size) = 0;
   // One operation. Operands of half precision are computed in f32 and the result is rounded back, as eager does;
   // Cast and Bitcast go through `cast` and `bitcast`.
   virtual Scalar op(LoopOp op, std::initializer_list<Scalar> args) = 0;

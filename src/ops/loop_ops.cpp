@@ -19,8 +19,8 @@ constexpr LoopOpRow kLoopOps[] = {
 };
 static_assert(std::size(kLoopOps) == static_cast<size_t>(LoopOp::Count));
 
-constexpr std::array<std::string_view, 8> kReduceKinds = {"sum", "prod", "max",    "min",
-                                                          "any", "all",  "argmax", "argmin"};
+constexpr std::array<std::string_view, 10> kReduceKinds = {
+    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "logsumexp", "last"};
 
 }  // namespace
 

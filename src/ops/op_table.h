@@ -56,6 +56,19 @@ struct ReductionSpec {
 };
 using ReductionRule = bool (*)(const ir::Graph&, const ir::Node&, ReductionSpec&);
 
+// Scatter rule: the element rule says what the result begins as. Then each point of a space of its own, in row-major
+// order, folds one value into one element of it.
+struct ScatterSpec {
+  std::vector<Expr> sizes;  // of the space
+  ReduceKind kind = ReduceKind::Sum;
+};
+using ScatterRule = bool (*)(const ir::Graph&, const ir::Node&, ScatterSpec&);
+struct ScatterUpdate {
+  Index place;  // which element
+  Scalar value;
+};
+using UpdateRule = ScatterUpdate (*)(LoopBuilder&, const ir::Node&, const Index& point);
+
 // Decomposition: writes simpler ops before `node` and gives the values that take the place of its outputs. False: keeps
 // the node as it is.
 class Rewriter;
@@ -74,6 +87,8 @@ struct OpInfo {
       nullptr;  // with it, `element` gives the value folded, at an index of args[0]
   Decomposition decomposition = nullptr;
   Applies applies = nullptr;
+  ScatterRule scatter = nullptr;
+  UpdateRule update = nullptr;  // with `scatter`
 
   bool has(uint32_t trait) const { return traits & trait; }
 };

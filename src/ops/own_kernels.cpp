@@ -8,8 +8,8 @@ namespace {
 
 using ir::TensorType;
 
-bool is_known_f32(const TensorType* t) {
-  if (!t || t->dtype != DType::F32 || !t->device.is_cpu()) return false;
+bool is_known(const TensorType* t, DType dtype) {
+  if (!t || t->dtype != dtype || !t->device.is_cpu()) return false;
   for (const auto* list : {&t->sizes, &t->strides})
     for (Expr e : *list)
       if (!e.is_const()) return false;
@@ -18,9 +18,12 @@ bool is_known_f32(const TensorType* t) {
   return t->offset.is_const();
 }
 
-// Matrices or batches of them in f32, one dimension of each contiguous.
-bool is_f32_product(const TensorType* a, const TensorType* b, const TensorType& c) {
-  if (!is_known_f32(a) || !is_known_f32(b) || !is_known_f32(&c)) return false;
+bool is_known_f32(const TensorType* t) { return is_known(t, DType::F32); }
+
+// Matrices or batches of them in one dtype that our kernels have, one dimension of each contiguous.
+bool is_known_product(const TensorType* a, const TensorType* b, const TensorType& c) {
+  if (c.dtype != DType::F32 && c.dtype != DType::BF16 && c.dtype != DType::F16) return false;
+  if (!is_known(a, c.dtype) || !is_known(b, c.dtype) || !is_known(&c, c.dtype)) return false;
   const size_t d = a->sizes.size();
   if (d < 2 || d > 3 || b->sizes.size() != d) return false;
   auto stride = [](const TensorType& t, size_t i) {
@@ -39,10 +42,10 @@ std::optional<int64_t> rows_of_product(const ir::Graph& g, const ir::Node& n) {
   Args a(g, n);
   bool good = false;
   if (n.target == "aten.mm.default" || n.target == "aten.bmm.default") {
-    good = is_f32_product(a.tensor(0), a.tensor(1), out);
+    good = is_known_product(a.tensor(0), a.tensor(1), out);
   } else if (n.target == "aten.addmm.default") {
     const TensorType* bias = a.tensor(0);
-    good = is_f32_product(a.tensor(1), a.tensor(2), out) && is_known_f32(bias) &&
+    good = is_known_product(a.tensor(1), a.tensor(2), out) && is_known(bias, out.dtype) &&
            bias->dim() == 1 && bias->is_contiguous() && bias->sizes[0] == out.sizes[1] &&
            is_one(a, 3) && is_one(a, 4);
   }
@@ -77,7 +80,7 @@ bool is_plain_conv2d(const ir::Graph& g, const ir::Node& n) {
 
 bool is_thin_product(const ir::Graph& g, const ir::Node& n) {
   const std::optional<int64_t> rows = rows_of_product(g, n);
-  return rows && *rows < kFewestRows;
+  return rows && *rows < kFewestRows && g.tensor_type(n.outputs[0]).dtype == DType::F32;
 }
 
 bool has_own_kernel(const ir::Graph& g, const ir::Node& n) {

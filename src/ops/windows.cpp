@@ -1,5 +1,6 @@
 // Pooling: the taps of a window one after the other, in ATen's order, so that neighbouring results
 // are computed at once. Large windows stay extern calls.
+#include <algorithm>
 #include <limits>
 
 #include "ops/element.h"
@@ -278,9 +279,112 @@ std::optional<Window> even_window(const ir::Graph& g, const ir::Node& n, size_t 
   return w;
 }
 
+// ---- adaptive windows of several sizes: result i takes the elements from floor(i * in / out) to ceil((i + 1) * in /
+// out) ----
+
+struct Stretch {
+  int64_t in = 0, out = 0;
+  int64_t longest = 0, shortest = 0;
+
+  int64_t from(int64_t i) const { return i * in / out; }
+  int64_t to(int64_t i) const { return ((i + 1) * in + out - 1) / out; }
+};
+
+std::optional<std::vector<Stretch>> stretches(const ir::Graph& g, const ir::Node& n, size_t dims) {
+  const TensorType *t = Args(g, n).tensor(0), *r = &g.tensor_type(n.outputs[0]);
+  std::vector<int64_t> in, out;
+  if (!constant_sizes(*t, dims, in) || !constant_sizes(*r, dims, out)) return std::nullopt;
+  std::vector<Stretch> result;
+  int64_t taps = 1;
+  for (size_t d = 0; d < dims; ++d) {
+    Stretch s{in[d], out[d], 0, in[d]};
+    for (int64_t i = 0; i < s.out; ++i) {
+      s.longest = std::max(s.longest, s.to(i) - s.from(i));
+      s.shortest = std::min(s.shortest, s.to(i) - s.from(i));
+    }
+    taps *= s.longest;
+    result.push_back(s);
+  }
+  return taps <= kMostTaps ? std::optional(std::move(result)) : std::nullopt;
+}
+
+Expr first_of(const Stretch& s, Expr i) { return sym::floordiv(i * Expr(s.in), Expr(s.out)); }
+
+Expr length_of(const Stretch& s, Expr i) {
+  return sym::floordiv((i + Expr(1)) * Expr(s.in) + Expr(s.out - 1), Expr(s.out)) - first_of(s, i);
+}
+
+// Calls `f` with the operand under each tap of the longest window, `outside` behind the end of a shorter one.
+template <class F>
+void for_each_stretched_tap(Element& e, const std::vector<Stretch>& stretch, Scalar outside,
+                            F&& f) {
+  const size_t first = e.index.size() - stretch.size();
+  Window all;
+  for (const Stretch& s : stretch) all.kernel.push_back(s.longest);
+  for_each_tap(all, [&](const std::vector<int64_t>& tap) {
+    Tap t{outside, std::nullopt, e.index};
+    for (size_t d = 0; d < stretch.size(); ++d) {
+      const Expr i = e.index[first + d];
+      t.at[first + d] = first_of(stretch[d], i) + Expr(tap[d]);
+      if (tap[d] < stretch[d].shortest) continue;
+      const Scalar inside =
+          e.op(LoopOp::Lt, e.b.index(Expr(tap[d])), e.b.index(length_of(stretch[d], i)));
+      t.mask = t.mask ? e.op(LoopOp::And, *t.mask, inside) : inside;
+    }
+    const ir::ValueId x = e.args[0].value();
+    t.value = t.mask ? e.b.load_masked(x, t.at, *t.mask, outside) : e.b.load(x, t.at);
+    f(t);
+  });
+}
+
+Scalar uneven_average(Element& e, const std::vector<Stretch>& stretch) {
+  const DType d = e.compute();
+  const size_t first = e.index.size() - stretch.size();
+  Scalar sum = e.c(0, d);
+  for_each_stretched_tap(e, stretch, e.c(0, e.result()),
+                         [&](const Tap& t) { sum = e.add(sum, e.cast(t.value, d)); });
+  for (size_t k = 0; k < stretch.size(); ++k) {
+    const Expr length = length_of(stretch[k], e.index[first + k]);
+    sum = e.div(sum, e.cast(e.b.index(length), d));
+  }
+  return e.finish(sum);
+}
+
+// The last NaN, else the first of the largest; its place in the operand's plane is the second result.
+template <size_t Dims>
+Scalar adaptive_max_pool(Element& e) {
+  const DType d = e.args.tensor(0)->dtype;
+  const auto stretch = *stretches(e.b.graph(), e.node, Dims);
+  const size_t first = e.index.size() - Dims;
+  const bool places = e.out == 1;
+  const auto place_of = [&](const auto& coordinate) {
+    Expr at = 0;
+    for (size_t k = 0; k < Dims; ++k) at = at * Expr(stretch[k].in) + coordinate(k);
+    return e.b.index(at);
+  };
+  Scalar best = e.c(lowest(d), d), place = best;
+  if (places) place = place_of([&](size_t k) { return first_of(stretch[k], e.index[first + k]); });
+  for_each_stretched_tap(e, stretch, e.c(lowest(d), d), [&](const Tap& t) {
+    const Scalar larger =
+        e.op(LoopOp::Or, e.op(LoopOp::Gt, t.value, best), e.op(LoopOp::IsNan, t.value));
+    best = e.where(larger, t.value, best);
+    if (places) place = e.where(larger, place_of([&](size_t k) { return t.at[first + k]; }), place);
+  });
+  return places ? place : best;
+}
+
+template <size_t Dims>
+bool applies_adaptive_max(const ir::Graph& g, const ir::Node& n) {
+  return has_computable_types(g, n) && ir::is_floating(Args(g, n).tensor(0)->dtype) &&
+         stretches(g, n, Dims);
+}
+
 template <size_t Dims>
 Scalar adaptive_avg_pool(Element& e) {
   const DType d = e.compute();
+  if (!even_window(e.b.graph(), e.node, Dims)) {
+    return uneven_average(e, *stretches(e.b.graph(), e.node, Dims));
+  }
   const Window w = *even_window(e.b.graph(), e.node, Dims);
   Scalar sum = e.c(0, d);
   for_each_tap(w, [&](const std::vector<int64_t>& tap) {
@@ -293,8 +397,9 @@ Scalar adaptive_avg_pool(Element& e) {
 template <size_t Dims>
 bool applies_adaptive(const ir::Graph& g, const ir::Node& n) {
   if (!has_computable_types(g, n)) return false;
+  if (!ir::is_floating(g.tensor_type(n.outputs[0]).dtype)) return false;
   auto w = even_window(g, n, Dims);
-  return w && w->taps() <= kMostTaps && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
+  return w ? w->taps() <= kMostTaps : stretches(g, n, Dims).has_value();
 }
 
 #define E(f) element_rule<f>

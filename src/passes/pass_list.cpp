@@ -6,6 +6,7 @@
 
 #include "ir/verify.h"
 #include "passes/canonicalize.h"
+#include "passes/choose_attention.h"
 #include "passes/choose_layouts.h"
 #include "passes/cse.h"
 #include "passes/dce.h"
@@ -26,7 +27,9 @@ constexpr Pass kAll[] = {
     {"cse", cse, "equal calls become one"},
     {"dce", dce, "calls that nothing reads go"},
     {"decompose", decompose, "ops in terms of simpler ones"},
+    {"expand_attention", expand_attention, "small attention as products and a softmax"},
     {"fold_constants", fold_constants, "arithmetic on constants"},
+    {"fuse_attention", fuse_attention, "large attention as one op"},
     {"remove_noops", remove_noops, "calls whose result is their operand go"},
     {"simplify_views", simplify_views, "chains of views become one view"},
     {"thin_products", thin_products, "products with few rows as loops"},
@@ -37,6 +40,9 @@ static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 constexpr Pass kStandard[] = {
     {"canonicalize", canonicalize, "so that the rest knows one form of each op"},
     {"remove_noops", remove_noops, "so that nothing is decomposed that goes away"},
+    {"fuse_attention", fuse_attention, "while softmax is one op"},
+    {"expand_attention", expand_attention, "before its parts are taken apart"},
+    {"canonicalize", canonicalize, "the forms that these brought in"},
     {"decompose", decompose, "to ops with loop rules and to the library's own kernels"},
     {"thin_products", thin_products, "once layers are products, while their views are plain"},
     {"canonicalize", canonicalize, "the forms that decompositions brought in"},

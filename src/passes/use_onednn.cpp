@@ -26,7 +26,9 @@ bool use_onednn(ir::Graph& g) {
   const std::vector<ir::NodeId> order = g.order();
   for (ir::NodeId id : order) {
     ir::Node& n = g.node(id);
-    if (n.dead || !ops::has_own_kernel(g, n) || !g.tensor_type(n.outputs[0]).is_contiguous())
+    if (n.dead || !ops::has_own_kernel(g, n) ||
+        g.tensor_type(n.outputs[0]).dtype != ir::DType::F32 ||
+        !g.tensor_type(n.outputs[0]).is_contiguous())
       continue;
     const std::vector<ir::Arg> args = n.args;
     if (n.target == "aten.mm.default")

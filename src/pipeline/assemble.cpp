@@ -5,6 +5,8 @@
 #include "codegen/cpp/product.h"
 #include "ops/op_table.h"
 #include "runtime/extern_plan.h"
+#include "runtime/pack.h"
+#include "schedule/moved_bytes.h"
 #include "support/check.h"
 
 namespace oxy::pipeline {
@@ -51,8 +53,9 @@ constexpr int64_t kWorkOfAThread = 32 * 1024;
 
 class Assembler {
  public:
-  Assembler(const ir::Graph& graph, const schedule::Schedule& s, const codegen::cpp::Target& target)
-      : graph_(graph), schedule_(s), program_(s.program), target_(target) {}
+  Assembler(const ir::Graph& graph, const schedule::Schedule& s, const codegen::cpp::Target& target,
+            const std::vector<bool>& frozen)
+      : graph_(graph), schedule_(s), program_(s.program), target_(target), frozen_(frozen) {}
 
   Assembly run() {
     add_inputs();
@@ -60,6 +63,8 @@ class Assembler {
     for (const schedule::Kernel& k : schedule_.kernels) add_kernel(k);
     for (const schedule::ScheduledStep& step : schedule_.steps) add_step(step);
     add_results();
+    for (uint32_t i = 0; i < frozen_.size(); i++)
+      if (frozen_[i]) plan().frozen.push_back(i);
     plan().arena_bytes = known(schedule_.memory.arena_bytes);
     return std::move(out_);
   }
@@ -104,12 +109,13 @@ class Assembler {
     source.range = parallel_points(k.body);
     source.grain = std::max<int64_t>(1, kWorkOfAThread / std::max<int64_t>(1, k.cost));
     source.scratch_bytes = codegen::cpp::scratch_bytes(k);
+    source.moved_bytes = schedule::moved_bytes(k);
     add_source(std::move(source));
   }
 
   uint32_t add_source(KernelSource source) {
     plan().kernels.push_back({source.name, nullptr, source.range, source.grain,
-                              source.scratch_bytes, source.parameters});
+                              source.scratch_bytes, source.moved_bytes, source.parameters});
     out_.sources.push_back(std::move(source));
     return static_cast<uint32_t>(out_.sources.size() - 1);
   }
@@ -190,6 +196,7 @@ class Assembler {
     p.b_k = mb.strides[d];
     p.b_n = mb.strides[d + 1];
     p.c_row = mc.strides[d];
+    p.dtype = mc.dtype;
     if (d) p.a_batch = ma.strides[0], p.b_batch = mb.strides[0], p.c_batch = mc.strides[0];
     std::optional<BufferId> bias;
     if (first) bias = buffer_of(n.arg(0).value());
@@ -225,6 +232,10 @@ class Assembler {
     p.b_offset = view_offset(b);
     p.c_offset = view_offset(c);
     runtime::KernelStep step{0, {a.index, b.index, c.index}};
+    if (p.dtype == ir::DType::F32 && is_constant(b)) {
+      step.buffers[1] = packed(p, b);
+      p.packed = true;
+    }
     if (bias) {
       p.bias = true;
       p.bias_offset = view_offset(*bias);
@@ -234,16 +245,58 @@ class Assembler {
     plan().steps.emplace_back(std::move(step));
   }
 
+  bool is_constant(BufferId b) const {
+    const Buffer* buffer = &program_.buffers[b];
+    while (buffer->kind == Buffer::Kind::View) buffer = &program_.buffers[buffer->base];
+    if (buffer->kind == Buffer::Kind::Attribute) return !frozen_.empty();
+    return buffer->kind == Buffer::Kind::Input && buffer->source < frozen_.size() &&
+           frozen_[buffer->source];
+  }
+
+  // The attribute that holds the right side of `p` in panels.
+  uint32_t packed(const Product& p, BufferId b) {
+    runtime::PlanPacking packing;
+    packing.from = b.index;
+    packing.batch = p.b_batch ? p.batch : 1;
+    packing.k = p.channels * p.taps(), packing.n = p.n;
+    packing.batch_stride = p.b_batch, packing.k_stride = p.b_k, packing.n_stride = p.b_n;
+    packing.offset = p.b_offset;
+    packing.width = codegen::cpp::panel_width(target_);
+    for (const runtime::PlanPacking& made : plan().packings) {
+      packing.to = made.to;
+      if (made == packing) return made.to;
+    }
+    PlanBuffer buffer;
+    buffer.kind = PlanBuffer::Kind::Attribute;
+    buffer.meta.sizes = {runtime::packed_elements(packing)};
+    buffer.meta.strides = {1};
+    buffer.bytes = runtime::span_bytes(buffer.meta);
+    buffer.source = static_cast<uint32_t>(attribute_count() + plan().packings.size());
+    buffer.name = cat("packed", plan().packings.size());
+    packing.to = static_cast<uint32_t>(plan().buffers.size());
+    plan().buffers.push_back(std::move(buffer));
+    plan().packings.push_back(packing);
+    return packing.to;
+  }
+
+  size_t attribute_count() const {
+    size_t count = 0;
+    for (ir::NodeId id : graph_.order())
+      count += !graph_.node(id).dead && graph_.node(id).kind == ir::NodeKind::Attribute;
+    return count;
+  }
+
   // One kernel text for all; a plan kernel a shape.
   uint32_t product_kernel(const char* name, const Product& p) {
     for (auto& [shape, kernel] : products_)
       if (shape == p) return kernel;
     KernelSource source;
     source.name = cat(name, "_", products_.size());
-    source.text = codegen::cpp::emit_product(target_);
+    source.text = codegen::cpp::emit_product(p.dtype, target_);
     source.range = codegen::cpp::product_range(p, target_);
     source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, target_);
     source.parameters = codegen::cpp::product_parameters(p, target_);
+    source.moved_bytes = codegen::cpp::product_bytes(p);
     // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
     source.grain = std::max<int64_t>(
         1, 16 * kWorkOfAThread / std::max<int64_t>(1, p.multiplications() / source.range));
@@ -287,6 +340,7 @@ class Assembler {
   const schedule::Schedule& schedule_;
   const loops::Program& program_;
   const codegen::cpp::Target& target_;
+  const std::vector<bool>& frozen_;
   Assembly out_;
   std::vector<std::pair<Product, uint32_t>> products_;
 };
@@ -294,8 +348,8 @@ class Assembler {
 }  // namespace
 
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
-                  const codegen::cpp::Target& target) {
-  return Assembler(graph, schedule, target).run();
+                  const codegen::cpp::Target& target, const std::vector<bool>& frozen) {
+  return Assembler(graph, schedule, target, frozen).run();
 }
 
 }  // namespace oxy::pipeline

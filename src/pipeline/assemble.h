@@ -15,7 +15,7 @@ namespace oxy::pipeline {
 struct KernelSource {
   std::string name;
   std::string text;
-  int64_t range = 1, grain = 1, scratch_bytes = 0;
+  int64_t range = 1, grain = 1, scratch_bytes = 0, moved_bytes = 0;
   std::vector<int64_t> parameters;
 };
 
@@ -23,7 +23,8 @@ struct Assembly {
   runtime::Plan plan;                 // its kernels lack their code
   std::vector<KernelSource> sources;  // one a plan kernel
 };
+// `frozen`: by input, whether it counts as a constant; where there are any, attributes do too.
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
-                  const codegen::cpp::Target& target);
+                  const codegen::cpp::Target& target, const std::vector<bool>& frozen = {});
 
 }  // namespace oxy::pipeline

@@ -8,6 +8,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "loops/build.h"
+#include "passes/freeze.h"
 #include "passes/pass_list.h"
 #include "pipeline/assemble.h"
 #include "pipeline/diagram.h"
@@ -40,7 +41,7 @@ std::string products_of(const Settings& settings, const codegen::cpp::Target& ta
 bool is_wanted(const passes::Pass& pass, const Settings& settings, const std::string& products) {
   if (settings.pass_disabled(pass.name)) return false;
   if (pass.name == "decompose") return settings.decompose;
-  if (pass.name == "choose_layouts") return products == "own";
+  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return products == "own";
   if (pass.name == "thin_products") return products != "aten";
   if (pass.name == "use_onednn") return products == "onednn";
   return true;
@@ -57,6 +58,24 @@ void run_passes(ir::Graph& graph, const Settings& settings, const std::string& p
     if (settings.verify) ir::verify(graph);
   }
   graph.compact();
+}
+
+void freeze_batch_norm(ir::Graph& graph, const Freezing& freezing, const Settings& settings,
+                       Trace& trace) {
+  if (settings.pass_disabled("fold_batch_norm")) return;
+  Phase phase(trace.timeline(), "fold_batch_norm");
+  if (!passes::fold_batch_norm(graph, freezing.inputs)) phase.note("(unchanged)");
+  if (settings.verify) ir::verify(graph);
+}
+
+void freeze(ir::Graph& graph, const Freezing& freezing, const Settings& settings, Trace& trace) {
+  if (settings.pass_disabled("lift_constants")) return;
+  Phase phase(trace.timeline(), "lift_constants");
+  ir::Graph constants = passes::lift_constants(graph, freezing.inputs);
+  if (settings.verify) ir::verify(graph);
+  trace.show(std::nullopt, "constants.txt", [&] { return ir::print(constants); });
+  phase.note(cat(constants.outputs.size(), " constants"));
+  freezing.evaluate(std::move(constants));
 }
 
 void run_user_passes(ir::Graph& graph, std::span<const UserPass> user_passes, bool in_front,
@@ -104,7 +123,8 @@ void count_steps(const runtime::Plan& plan, Report& report) {
 }  // namespace
 
 runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler,
-                      Trace& trace, Report& report, std::span<const UserPass> user_passes) {
+                      Trace& trace, Report& report, std::span<const UserPass> user_passes,
+                      const Freezing* freezing) {
   Phase all(trace.timeline(), "compile");
   trace.show(std::nullopt, "aten_graph.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
@@ -122,7 +142,9 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
 
   const codegen::cpp::Target target = target_of(settings);
   const std::string products = products_of(settings, target);
+  if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
   run_passes(aten, settings, products, trace);
+  if (freezing) freeze(aten, *freezing, settings, trace);
   run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
@@ -156,7 +178,7 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
   Assembly assembly;
   {
     Phase phase(trace.timeline(), "emit");
-    assembly = assemble(aten, schedule, target);
+    assembly = assemble(aten, schedule, target, freezing ? freezing->inputs : std::vector<bool>());
   }
   compile_kernels(assembly, *compiler, settings, trace, report);
   trace.show(Artifact::output_code, "output_code.txt",

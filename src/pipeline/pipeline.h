@@ -25,8 +25,16 @@ struct UserPass {
   std::function<void(ir::Graph&)> run;
 };
 
+// What the setting `freezing` needs of whoever runs the plan. The plan's attributes are then the graph's, and behind them
+// what `evaluate` was called for: the outputs of a graph on the same inputs and attributes.
+struct Freezing {
+  std::vector<bool> inputs;  // that count as constants
+  std::function<void(ir::Graph constants)> evaluate;
+};
+
 // `compiler` may be null: then every op is an extern call. Throws InternalError or Unsupported.
 runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler,
-                      Trace& trace, Report& report, std::span<const UserPass> user_passes = {});
+                      Trace& trace, Report& report, std::span<const UserPass> user_passes = {},
+                      const Freezing* freezing = nullptr);
 
 }  // namespace oxy::pipeline

@@ -77,10 +77,9 @@ GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const 
   std::vector<bool> called(before.first.begin(), before.first.end() - (calls_top ? 1 : 0));
   if (calls_top) called.back() = false;
   if (out.next)
-    out.after_next = {calls_top ? called : nulls_after(bytecode, out.index, before.first, false),
+    out.after_next = {calls_top ? called : nulls_after(bytecode, out.index, out.before, false),
                       after_next};
-  if (out.target)
-    out.after_jump = {nulls_after(bytecode, out.index, before.first, true), after_jump};
+  if (out.target) out.after_jump = {nulls_after(bytecode, out.index, out.before, true), after_jump};
   return out;
 }
 

@@ -18,6 +18,8 @@
 #include "python/compiled_plan.h"
 #include "python/replay.h"
 #include "python/user_passes.h"
+#include "runtime/bandwidth.h"
+#include "runtime/extern_plan.h"
 #include "support/check.h"
 #include "support/settings.h"
 #include "support/text.h"
@@ -48,11 +50,52 @@ std::string own_folder() {
   return std::filesystem::path(info.dli_fname).parent_path().string();
 }
 
-std::shared_ptr<CompiledPlan> plan_of(Recording r, const py::tuple& args, const Settings& settings,
-                                      const py::list& registered, pipeline::Trace& trace) {
+// The inputs of `graph` that are module state and stay what they are during a call.
+std::vector<bool> frozen_inputs(const ir::Graph& graph, const std::vector<bool>& module_state,
+                                std::span<const bridge::Input> inputs) {
+  std::vector<bool> frozen(inputs.size(), false);
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const at::Tensor* t = inputs[i].tensor;
+    frozen[i] = i < module_state.size() && module_state[i] && t != nullptr &&
+                bridge::FrozenTensors::can_be_frozen(*t);
+    for (const ir::Mutation& m : graph.mutations)
+      if (frozen[i] && inputs[m.input].tensor->storage().is_alias_of(t->storage()))
+        frozen[i] = false;
+  }
+  return frozen;
+}
+
+// The constants of a frozen graph, on the tensors that it was frozen with.
+std::vector<at::Tensor> evaluate(const ir::Graph& constants,
+                                 const std::vector<at::Tensor>& attributes,
+                                 std::span<const bridge::Input> inputs) {
+  if (constants.outputs.empty()) return {};
+  bridge::Executable once(runtime::make_extern_plan(constants), attributes, inputs, {});
+  bridge::Outputs outputs;
+  std::string reason;
+  c10::InferenceMode plain(false);
+  if (!once.run(inputs, outputs, reason)) throw InternalError(cat("constants: ", reason));
+  return {outputs.begin(), outputs.end()};
+}
+
+std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, const py::tuple& args,
+                                      const Settings& settings, const py::list& registered,
+                                      pipeline::Trace& trace) {
   bridge::Executable::Options options;
   options.strict = settings.strict;
+  options.fence = runtime::fence_of(settings.fence);
+  options.own_attributes = r.attributes.size();
   auto inputs = inputs_of(args);
+  pipeline::Freezing freezing;
+  if (settings.freezing &&
+      std::ranges::all_of(r.attributes, bridge::FrozenTensors::can_be_frozen)) {
+    options.frozen = true;
+    freezing.inputs = frozen_inputs(r.graph, torch_ir.module_state, inputs);
+    freezing.evaluate = [&](const ir::Graph& constants) {
+      for (at::Tensor& t : evaluate(constants, r.attributes, inputs))
+        r.attributes.push_back(std::move(t));
+    };
+  }
   pipeline::Report report;
   runtime::Plan plan;
   const std::vector<pipeline::UserPass> passes = user_passes(registered, r, args);
@@ -60,7 +103,8 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, const py::tuple& args, const 
     py::gil_scoped_release released;
     std::string why;
     auto compiler = pipeline::compiler_for(settings, own_folder(), why);
-    plan = pipeline::compile(r.graph, settings, compiler.get(), trace, report, passes);
+    plan = pipeline::compile(r.graph, settings, compiler.get(), trace, report, passes,
+                             options.frozen ? &freezing : nullptr);
   }
   auto compiled =
       std::make_shared<CompiledPlan>(std::move(plan), r.attributes, inputs, options, r.result);
@@ -81,7 +125,7 @@ std::shared_ptr<CompiledPlan> make_plan(const Recording& r, const TorchIr& torch
                                         const py::list& registered) {
   pipeline::Trace trace(settings, r.graph.name);
   show_torch_graph(trace, torch_ir);
-  auto compiled = plan_of(r, args, settings, registered, trace);
+  auto compiled = plan_of(r, torch_ir, args, settings, registered, trace);
   trace.finish();
   return compiled;
 }
@@ -97,7 +141,7 @@ std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args,
       recording = record(torch_ir, args);
     }
     show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
-    auto compiled = plan_of(std::move(*recording), args, settings, registered, trace);
+    auto compiled = plan_of(std::move(*recording), torch_ir, args, settings, registered, trace);
     trace.finish();
     return compiled;
   } catch (const std::exception& e) {
@@ -154,6 +198,36 @@ std::vector<double> time_plans(const std::vector<std::shared_ptr<CompiledPlan>>&
   return out;
 }
 
+// A row a kernel step: the memory that it moves, its best time in a few runs, and what part of the speed of a copy that is.
+std::string bandwidth_text(const CompiledPlan& plan, const py::tuple& args) {
+  constexpr int kRuns = 8;
+  const std::vector<at::Tensor> copies = copies_of(args);
+  std::vector<bridge::Input> inputs = inputs_of(args);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].tensor) inputs[i].tensor = &copies[i];
+  py::gil_scoped_release released;
+  auto& executable = const_cast<bridge::Executable&>(plan.executable);
+  std::vector<double> best;
+  for (int run = 0; run < kRuns; ++run) {
+    bridge::Outputs outputs;
+    std::string reason;
+    std::vector<double> seconds;
+    if (!executable.run(inputs, outputs, reason, &seconds)) throw InternalError(reason);
+    if (best.empty()) best = seconds;
+    for (size_t i = 0; i < seconds.size(); ++i) best[i] = std::min(best[i], seconds[i]);
+  }
+  const double copy = runtime::copy_bandwidth(bridge::torch_host());
+  return runtime::bandwidth_text(executable.plan(), best, copy);
+}
+
+int64_t moved_bytes(const CompiledPlan& plan) {
+  int64_t bytes = 0;
+  for (const runtime::PlanStep& step : plan.executable.plan().steps)
+    if (auto* k = std::get_if<runtime::KernelStep>(&step))
+      bytes += plan.executable.plan().kernels[k->kernel].moved_bytes;
+  return bytes;
+}
+
 py::dict pool_stats() {
   auto s = bridge::output_pool().stats();
   py::dict d;
@@ -197,6 +271,9 @@ void bind_execution(py::module_& m) {
       .def(
           "kernel_count", [](const CompiledPlan& p) { return p.report.kernels; },
           "Distinct kernels.")
+      .def("moved_bytes", &moved_bytes, "Memory that the kernels of a call read and write.")
+      .def("bandwidth_text", &bandwidth_text, py::arg("inputs"),
+           "A table of the kernels: memory moved, time, part of the machine's bandwidth.")
       .def(
           "kernel_calls", [](const CompiledPlan& p) { return p.report.kernel_calls; },
           "Kernels a call runs.");
@@ -211,6 +288,13 @@ void bind_execution(py::module_& m) {
         py::arg("passes") = py::list(), "Records a call with inputs like these, and plans it.");
   m.attr("CompiledFunction") = py::handle(reinterpret_cast<PyObject*>(compiled_function_type()));
   m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
+  m.def(
+      "copy_bandwidth",
+      [] {
+        py::gil_scoped_release released;
+        return runtime::copy_bandwidth(bridge::torch_host());
+      },
+      "Bytes a second that a large copy reads and writes; measured once.");
   m.def("pool_stats", &pool_stats,
         "The pool of large outputs: bytes cached and in use, hits, misses.");
   m.def("trim_pool", [] { bridge::output_pool().trim(); }, "Gives the pool's idle memory back.");

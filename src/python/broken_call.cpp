@@ -50,6 +50,7 @@ bool only_returns(const Bytecode& bytecode, int index) {
   for (size_t at = static_cast<size_t>(index); at < bytecode.instructions.size(); at++) {
     switch (bytecode.instructions[at].op) {
       case RETURN_VALUE:
+      case RETURN_CONST:
         return true;
       case NOP:
       case POP_TOP:
@@ -173,15 +174,18 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFram
     auto go_on_at = [&](int index, bool jumps, PyObject*& function, FrameState& after) {
       if (only_returns(bytecode, index)) return;
       if (is_last) {
-        after.null_on_stack = nulls_after(bytecode, frame.index, frame.state.null_on_stack, jumps);
+        after.null_on_stack = nulls_after(bytecode, frame.index, frame.state, jumps);
       } else {
         after.null_on_stack = frame.state.null_on_stack;
         after.null_on_stack.push_back(false);  // the call's result
       }
       std::vector<int> bound = frame.state.locals;
-      if (is_last && (last.op == STORE_FAST || last.op == DELETE_FAST))
+      if (is_last &&
+          (last.op == STORE_FAST || last.op == DELETE_FAST || last.op == LOAD_FAST_AND_CLEAR))
         std::erase(bound, static_cast<int>(last.arg));
-      if (is_last && last.op == STORE_FAST) bound.push_back(static_cast<int>(last.arg));
+      // A comprehension may give back that a variable had no value.
+      if (is_last && last.op == STORE_FAST && !frame.state.null_on_stack.back())
+        bound.push_back(static_cast<int>(last.arg));
       for (int slot : bound)
         if (live[static_cast<size_t>(index)][static_cast<size_t>(slot)])
           after.locals.push_back(slot);

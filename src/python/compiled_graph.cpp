@@ -116,6 +116,12 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
     bool match =
         e.plan ? e.plan->executable.accepts(span(a.inputs)) : e.eager_for->matches(span(a.inputs));
     if (!match || !(e.state == state) || !attributes_match(self, e)) continue;
+    if (e.plan && !e.plan->executable.is_fresh(span(a.inputs))) {
+      const Entry stale = std::move(e);  // what it held as constants has changed
+      entries.erase(entries.begin() + static_cast<ptrdiff_t>(i));
+      py::handle(self->report)("thawed", "a frozen parameter or buffer has changed");
+      return find_entry(self, a, state);
+    }
     auto found = entries.begin() + static_cast<ptrdiff_t>(i);
     std::rotate(entries.begin(), found, found + 1);
     return &entries.front();
@@ -361,6 +367,7 @@ bool run_only_plan(PyObject* graph, std::span<PyObject* const> inputs, OutputObj
   const std::shared_ptr<CompiledPlan> plan = entries.front().plan;
   const bool brief = plan->executable.is_brief();
   const PlanInputs held(inputs, !brief);
+  if (!plan->executable.is_fresh(span(held.inputs))) return false;
   bridge::Outputs tensors;
   std::string reason;
   PyThreadState* thread = brief ? nullptr : PyEval_SaveThread();

@@ -14,7 +14,7 @@ namespace oxy::python {
 //                           `left_to_eager`, and nothing has happened
 //   compile(inputs: tuple)  -> CompiledPlan | (kind, reason): no plan for inputs like these
 //   report(kind, text)      is told, after the eager call succeeded: "failed" (ours), "unsupported", "grad"; and of a
-//                           plan that ran: "note". It may raise
+//                           plan that ran: "note"; of one that goes because a constant of its has changed: "thawed". It may raise
 //   slots                   [(dict, key)]: where the graph's attributes hang; another object there needs another plan
 PyObject* make_compiled_graph_type();
 

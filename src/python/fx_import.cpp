@@ -34,6 +34,7 @@ class FxImporter {
     const auto name = node.attr("name").cast<std::string>();
     if (op == "placeholder") {
       define(node, out_->graph.add_input(name, input_type(node)));
+      out_->module_state.push_back(is_module_state(node));
     } else if (op == "get_attr") {
       import_attribute(node, target.cast<std::string>());
     } else if (op == "call_function") {
@@ -51,6 +52,17 @@ class FxImporter {
   }
 
   void define(py::handle node, ir::ValueId v) { values_[node.ptr()] = v; }
+
+  // Dynamo notes where it found an input.
+  static bool is_module_state(py::handle node) {
+    const py::object source = py::getattr(node, "_dynamo_source", py::none());
+    if (source.is_none()) return false;
+    py::object name = source.attr("name");
+    if (!py::isinstance<py::str>(name)) name = name();
+    const auto text = name.cast<std::string>();
+    return text.find("_parameters[") != std::string::npos ||
+           text.find("_buffers[") != std::string::npos;
+  }
 
   // Dynamo notes the example that it traced with.
   ir::Type input_type(py::handle node) {

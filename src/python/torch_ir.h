@@ -28,6 +28,8 @@ struct TorchIr {
   std::vector<py::object> bound;
   // Whose attributes the graph reads, or null. They are read anew each time: training replaces them.
   py::object module;
+  // By input: whether it is a parameter or buffer of a module. May be shorter.
+  std::vector<bool> module_state;
   // The code that it was captured from, or null.
   py::object code;
   // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.

@@ -65,6 +65,7 @@ struct PlanKernel {
   int64_t range = 1;          // Parallel points
   int64_t grain = 1;          // at least so many a thread
   int64_t scratch_bytes = 0;  // a thread
+  int64_t moved_bytes = 0;    // of what it reads and writes, each element once
   // Sizes of a kernel that serves many shapes; where there are any, their address is its first buffer.
   std::vector<int64_t> parameters;
 };
@@ -83,6 +84,15 @@ struct PlanMutation {
   bool in_place = false;  // a kernel has written it already: only the version is bumped
 };
 
+// Weights as our own products want them, made once from a buffer that never changes (codegen/cpp/product.h).
+struct PlanPacking {
+  uint32_t from = 0, to = 0;        // buffers; `to` is an attribute
+  int64_t batch = 1, k = 0, n = 0;  // what is packed: matrices of k rows and n columns
+  int64_t batch_stride = 0, k_stride = 0, n_stride = 0, offset = 0;  // in `from`
+  int64_t width = 0;  // columns of a panel; the last one is filled up with zeros
+  friend bool operator==(const PlanPacking&, const PlanPacking&) = default;
+};
+
 struct Plan {
   // Metadata the plan was made for. An input that is a number has dtype None and its value in `offset`: another number
   // needs another plan. The storage offset of a tensor may differ at run time: addresses and views are shifted by it.
@@ -94,6 +104,9 @@ struct Plan {
   std::vector<PlanStep> steps;
   std::vector<PlanOutput> outputs;
   std::vector<PlanMutation> mutations;
+  // Inputs whose content the plan was made for, and attributes made from it, in the order of their numbers.
+  std::vector<uint32_t> frozen;
+  std::vector<PlanPacking> packings;
   int64_t arena_bytes = 0;
 };
 

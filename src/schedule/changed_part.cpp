@@ -266,7 +266,61 @@ Kernel with_stores(const Kernel& k, const std::function<bool(const Compute&)>& w
   return out;
 }
 
+bool uses(const Block& block, Expr var) {
+  return std::any_of(block.begin(), block.end(), [&](const Stmt& s) {
+    if (const auto* f = std::get_if<For>(&s.v)) {
+      return sym::contains(f->size, var) || uses(f->body, var);
+    }
+    const auto* c = std::get_if<Compute>(&s.v);
+    return c && sym::contains(c->index, var);
+  });
+}
+
+// Loops that do the same each time do it once.
+void drop_idle_loops(Block& block) {
+  for (size_t i = 0; i < block.size(); ++i) {
+    auto* f = std::get_if<For>(&block[i].v);
+    if (!f) continue;
+    drop_idle_loops(f->body);
+    if (uses(f->body, f->var) || !f->size.is_const() || f->size.is_const(0)) continue;
+    Block body = std::move(f->body);
+    block.erase(block.begin() + static_cast<std::ptrdiff_t>(i));
+    block.insert(block.begin() + static_cast<std::ptrdiff_t>(i),
+                 std::make_move_iterator(body.begin()), std::make_move_iterator(body.end()));
+  }
+}
+
+void drop_checks(Block& block) {
+  std::erase_if(block, [](const Stmt& s) {
+    const auto* c = std::get_if<Compute>(&s.v);
+    return c && c->op == LoopOp::Check;
+  });
+  for (Stmt& s : block) {
+    if (auto* f = std::get_if<For>(&s.v)) drop_checks(f->body);
+  }
+}
+
 }  // namespace
+
+std::optional<Kernel> checks_of(const Kernel& k) {
+  if (!has_check(k)) return std::nullopt;
+  Kernel out = with_stores(k, [](const Compute&) { return false; });
+  out.name = cat(k.name, "_check");
+  drop_idle_loops(out.body);
+  tidy_buffers(out);
+  out.cost = point_cost(out);
+  return out;
+}
+
+void drop_checks(Kernel& k) { drop_checks(k.body); }
+
+std::optional<Kernel> without_stores(const Kernel& k, uint32_t written) {
+  Kernel out = with_stores(k, [&](const Compute& c) { return c.buffer != written; });
+  if (out.body.empty()) return std::nullopt;
+  tidy_buffers(out);
+  out.cost = point_cost(out);
+  return out;
+}
 
 std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written) {
   bool local = std::any_of(k.buffers.begin(), k.buffers.end(), [](const KernelBuffer& b) {

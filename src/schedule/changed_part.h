@@ -17,4 +17,10 @@ struct ChangedPart {
 // elements. Run after `rest`, and with `written` in the memory of `old`, the part has the same effect.
 std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written);
 
+// What a kernel checks and nothing else: run before it, the kernel needs no checks of its own. Nothing where it has none.
+std::optional<Kernel> checks_of(const Kernel& k);
+void drop_checks(Kernel& k);
+// What it stores elsewhere; nothing where that is all.
+std::optional<Kernel> without_stores(const Kernel& k, uint32_t written);
+
 }  // namespace oxy::schedule

@@ -23,6 +23,8 @@ LoopOp fold_of(ReduceKind kind, DType dtype) {
       return b8 ? LoopOp::And : LoopOp::Min;
     case ReduceKind::Any:
       return LoopOp::Or;
+    case ReduceKind::LogSumExp:
+      return LoopOp::LogAddExp;
     case ReduceKind::All:
       return LoopOp::And;
     default:
@@ -33,8 +35,8 @@ LoopOp fold_of(ReduceKind kind, DType dtype) {
 loops::Inst identity_of(ReduceKind kind, DType dtype) {
   loops::Inst c{.op = LoopOp::Const, .dtype = dtype};
   bool one = kind == ReduceKind::Prod || kind == ReduceKind::All;
-  bool extreme = kind == ReduceKind::Max || kind == ReduceKind::Min;
-  bool low = kind == ReduceKind::Max;
+  bool low = kind == ReduceKind::Max || kind == ReduceKind::LogSumExp;
+  bool extreme = low || kind == ReduceKind::Min;
   if (ir::is_floating(dtype)) {
     double inf = std::numeric_limits<double>::infinity();
     c.number = extreme ? (low ? -inf : inf) : one;

@@ -1,9 +1,9 @@
 #include "schedule/in_place.h"
 
 #include <algorithm>
+#include <map>
 
 #include "schedule/changed_part.h"
-#include "schedule/index_copy.h"
 #include "schedule/kernel_access.h"
 #include "schedule/step_uses.h"
 
@@ -97,9 +97,9 @@ class InPlace {
   // Has a kernel write the input, as a part of its own where that pays. False: nothing has changed.
   bool write(BufferId input, BufferId value) {
     std::optional<size_t> at = writer_of(value);
-    if (!at) return false;
+    if (!at) return write_scatter(input, value);
     const auto* call = std::get_if<KernelCall>(&s_.steps[*at]);
-    if (!call) return write_rows(*at, input);
+    if (!call) return false;
     const Kernel& k = s_.kernels[call->kernel];
     int32_t old = entry_of(k, input), written = entry_of(k, value);
     if (old >= 0) {
@@ -116,15 +116,55 @@ class InPlace {
     return sink(*at, input);
   }
 
-  bool write_rows(size_t at, BufferId input) {
-    const loops::ExternStep& e = std::get<ExternCall>(s_.steps[at]).step;
-    auto kernels = index_copy(s_.program, e);
-    if (!kernels || e.reads[0] != input) return false;
-    if (is_in(e.reads[1], input) || is_in(e.reads[2], input)) return false;
-    std::vector<Kernel> both;
-    both.push_back(std::move(kernels->check));
-    both.push_back(std::move(kernels->write));
-    return divide(at, std::move(both), input);
+  // A kernel that copies the input, then one that folds into the copy: this one may fold into the input itself, once
+  // all places have been checked.
+  bool write_scatter(BufferId input, BufferId value) {
+    std::vector<size_t> at;
+    for (size_t i = 0; i < s_.steps.size(); ++i) {
+      if (writes(uses_of(s_, s_.steps[i]), value)) at.push_back(i);
+    }
+    const auto* first = at.size() == 2 ? std::get_if<KernelCall>(&s_.steps[at[0]]) : nullptr;
+    const auto* second = first ? std::get_if<KernelCall>(&s_.steps[at[1]]) : nullptr;
+    if (!second || !copies(s_.kernels[first->kernel], input, value)) return false;
+    Kernel scatter = s_.kernels[second->kernel];
+    if (entry_of(scatter, input) >= 0) return false;
+    const Kernel& copy = s_.kernels[first->kernel];
+    auto rest = without_stores(copy, static_cast<uint32_t>(entry_of(copy, value)));
+    std::vector<Kernel> parts;
+    if (auto checks = checks_of(scatter)) parts.push_back(std::move(*checks));
+    drop_checks(scatter);
+    parts.push_back(std::move(scatter));
+    const std::vector<ScheduledStep> steps = s_.steps;
+    const size_t before = s_.kernels.size();
+    if (rest) {
+      s_.kernels.push_back(std::move(*rest));
+      s_.steps[at[0]] = KernelCall{static_cast<uint32_t>(before)};
+    } else {
+      s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(at[0]));
+      --at[1];
+    }
+    if (divide(at[1], std::move(parts), input)) return true;
+    s_.steps = steps;
+    s_.kernels.erase(s_.kernels.begin() + static_cast<std::ptrdiff_t>(before), s_.kernels.end());
+    return false;
+  }
+
+  // What the kernel stores to the value is the input's element at the same place.
+  bool copies(const Kernel& k, BufferId input, BufferId value) const {
+    const int32_t from = entry_of(k, input), to = entry_of(k, value);
+    if (from < 0 || to < 0 || has_check(k)) return false;
+    const auto read = static_cast<uint32_t>(from), written = static_cast<uint32_t>(to);
+    if (store_count(k, written) != 1 || k.buffers[written].kind != KernelBuffer::Kind::Write)
+      return false;
+    std::map<uint32_t, const Compute*> loads;
+    bool same = false;
+    for_each_compute(k, [&](const Compute& c, const Path&) {
+      if (c.op == LoopOp::Load && c.buffer == read && c.args.empty()) loads[c.value] = &c;
+      if (c.op != LoopOp::Store || c.buffer != written) return;
+      auto it = loads.find(c.args[0]);
+      same = it != loads.end() && it->second->index == c.index;
+    });
+    return same;
   }
 
   // The step that alone writes the buffer.

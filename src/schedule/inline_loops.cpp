@@ -117,7 +117,8 @@ void Inliner::describe(uint32_t s) {
     elementwise &= i.op != LoopOp::StoreAdd && i.op != LoopOp::Scan;
     c.loads += i.op == LoopOp::Load;
   }
-  c.simple = elementwise && stores == 1 && stores_at_own_axes(*l, store_of(*l));
+  c.simple = elementwise && stores == 1 && stores_at_own_axes(*l, store_of(*l)) &&
+             !uses_.updated[memory_of(program_, store_of(*l).buffer).index];
 }
 
 // Joins what the readers of the loop's buffer say; false where there are none.

@@ -14,6 +14,7 @@
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
 #include "schedule/scan_kernel.h"
+#include "schedule/scatter_kernel.h"
 #include "schedule/split_ranges.h"
 #include "schedule/split_reductions.h"
 #include "schedule/uses.h"
@@ -148,8 +149,9 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
       }
     }
     std::string name = kernel_name(p, g, s.kernels.size());
-    if (is_scan(g.nests[0])) {
-      s.kernels.push_back(scan_kernel(p, g.nests[0], std::move(name)));
+    if (is_scan(g.nests[0]) || is_scatter(g.nests[0])) {
+      s.kernels.push_back(is_scan(g.nests[0]) ? scan_kernel(p, g.nests[0], std::move(name))
+                                              : scatter_kernel(p, g.nests[0], std::move(name)));
       s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
       continue;
     }

@@ -13,6 +13,7 @@ BufferUses buffer_uses(const loops::Program& p) {
   u.writer.assign(p.buffers.size(), -1);
   u.readers.resize(p.buffers.size());
   u.pinned.assign(p.buffers.size(), false);
+  u.updated.assign(p.buffers.size(), false);
   auto pin = [&](BufferId b) { u.pinned[memory_of(p, b).index] = true; };
   for (uint32_t b = 0; b < p.buffers.size(); ++b) {
     if (p.buffers[BufferId(b)].kind != Buffer::Kind::Temp) pin(BufferId(b));
@@ -29,6 +30,7 @@ BufferUses buffer_uses(const loops::Program& p) {
       if (!i.buffer.valid()) continue;
       uint32_t b = memory_of(p, i.buffer).index;
       if (i.op != LoopOp::Load) u.writer[b] = static_cast<int32_t>(s);
+      if (i.op == LoopOp::StoreAdd) u.updated[b] = true;
       auto& readers = u.readers[b];
       if (i.op != LoopOp::Store && (readers.empty() || readers.back() != s)) readers.push_back(s);
     }

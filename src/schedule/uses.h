@@ -11,7 +11,8 @@ using loops::BufferId;
 struct BufferUses {
   std::vector<int32_t> writer;  // by buffer: the step, or -1
   std::vector<std::vector<uint32_t>>
-      readers;  // by buffer: loop steps that load it, in order, each once
+      readers;                // by buffer: loop steps that load it, in order, each once
+  std::vector<bool> updated;  // by buffer: folded into after it was written
   std::vector<bool>
       pinned;  // read by an extern step, the caller, or a mutation; not made by a loop
 };

@@ -2,13 +2,16 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "runtime/launch.h"
 #include "runtime/memory.h"
+#include "runtime/pack.h"
 #include "support/check.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/tensor_meta.h"
@@ -53,6 +56,13 @@ at::Tensor real_view(const at::Tensor& base, const runtime::TensorMeta& m, int64
   return at::as_strided(typed, m.sizes, m.strides, m.offset + typed.storage_offset() - base_offset);
 }
 
+template <class F>
+double seconds_of(F&& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 // The state of the default generator, put back unless the call succeeds.
 class RandomState {
  public:
@@ -89,6 +99,7 @@ struct Executable::Call {
   Lease& lease;
   Outputs& outputs;
   std::vector<at::Tensor> writes;  // new values of mutated inputs, by mutation
+  std::vector<double>* seconds = nullptr;
 };
 
 Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes,
@@ -102,10 +113,17 @@ Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes,
       throw Unsupported("an input whose shape changes in place");
     }
   }
+  const size_t own = std::min(options_.own_attributes, attributes_.size());
+  if (options_.frozen) {
+    frozen_ =
+        std::make_unique<FrozenTensors>(example, plan_.frozen, std::span(attributes_).first(own));
+    pack_weights(example);
+    forget_unread_attributes(own);
+  }
   bind_steps();
   signature_ = std::make_unique<InputSignature>(example, signature_options(example));
   std::vector<Input> attribute_inputs;
-  for (const at::Tensor& t : attributes_) attribute_inputs.push_back({&t, 0});
+  for (size_t i = 0; i < own; i++) attribute_inputs.push_back({&attributes_[i], 0});
   attribute_signature_ =
       std::make_unique<InputSignature>(attribute_inputs, InputSignature::Options{});
 }
@@ -113,6 +131,39 @@ Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes,
 Executable::~Executable() = default;
 
 // ---- binding ----
+
+// Packed weights of different plans are different tensors; within one plan each is made once.
+void Executable::pack_weights(std::span<const Input> example) {
+  for (const runtime::PlanPacking& p : plan_.packings) {
+    const PlanBuffer& from = buffer(root(p.from));
+    const at::Tensor t =  // a copy: the attributes grow
+        from.kind == BufferKind::Input ? *example[from.source].tensor : attributes_.at(from.source);
+    c10::InferenceMode plain(false);
+    attributes_.push_back(allocate(buffer(p.to).meta, buffer(p.to).bytes));
+    runtime::pack(p, static_cast<const float*>(t.const_data_ptr()),
+                  static_cast<float*>(attributes_.back().mutable_data_ptr()));
+  }
+}
+
+// Constants from which packed weights were made.
+void Executable::forget_unread_attributes(size_t first) {
+  std::vector<bool> read(plan_.buffers.size(), false);
+  for (const runtime::PlanStep& step : plan_.steps) {
+    if (auto* k = std::get_if<runtime::KernelStep>(&step))
+      for (uint32_t b : k->buffers) read[root(b)] = true;
+    else if (auto* e = std::get_if<runtime::ExternStep>(&step))
+      for (const ir::Arg& a : e->args)
+        ir::for_each_value(a, [&](ir::ValueId v) { read[root(v.index)] = true; });
+  }
+  for (const PlanOutput& o : plan_.outputs)
+    if (o.buffer >= 0) read[root(static_cast<uint32_t>(o.buffer))] = true;
+  for (const runtime::PlanMutation& m : plan_.mutations) read[root(m.buffer)] = true;
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
+    const PlanBuffer& p = buffer(b);
+    if (p.kind == BufferKind::Attribute && p.source >= first && !read[b])
+      attributes_[p.source] = at::empty({0}, attributes_[p.source].options());
+  }
+}
 
 uint32_t Executable::root(uint32_t b) const {
   while (buffer(b).kind == BufferKind::View) b = buffer(b).source;
@@ -231,9 +282,10 @@ void Executable::forget_unread_results() {
 
 bool Executable::accepts(std::span<const Input> inputs) const noexcept {
   if (!signature_->matches(inputs)) return false;
-  if (attributes_.empty()) return true;
+  const size_t own = attribute_signature_->size();
+  if (own == 0) return true;
   c10::SmallVector<Input, 16> attributes;
-  for (const at::Tensor& t : attributes_) attributes.push_back({&t, 0});
+  for (size_t i = 0; i < own; i++) attributes.push_back({&attributes_[i], 0});
   return attribute_signature_->matches({attributes.data(), attributes.size()});
 }
 
@@ -242,13 +294,14 @@ bool Executable::attributes_require_grad() const noexcept {
                      [](const at::Tensor& t) { return t.requires_grad(); });
 }
 
-bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason) {
+bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
+                     std::vector<double>* seconds) {
   std::unique_ptr<Lease> lease = leases_.take();
   bool ok = false;
   RandomState random(random_);
   try {
     if (lease == nullptr) lease = make_lease();
-    Call call{inputs, *lease, outputs, {}};
+    Call call{inputs, *lease, outputs, {}, seconds};
     execute(call);
     ok = true;
   } catch (const std::exception& e) {
@@ -332,7 +385,10 @@ void Executable::execute(Call& c) {
     for (const Step& s : steps_) {
       switch (s.kind) {
         case StepKind::Kernel:
-          run_kernel(c, kernels_[s.index]);
+          if (c.seconds == nullptr)
+            run_kernel(c, kernels_[s.index]);
+          else
+            c.seconds->push_back(seconds_of([&] { run_kernel(c, kernels_[s.index]); }));
           break;
         case StepKind::Extern:
           run_extern(c, calls_[s.index]);
@@ -379,14 +435,26 @@ void Executable::begin(Call& c) const {
   }
 }
 
+int Executable::launch_fenced(const Lease& lease, const BoundKernel& k) const {
+  std::vector<runtime::FencedBuffer> buffers;
+  for (uint32_t b : k.roots) {
+    const runtime::TensorMeta& m = buffer(b).meta;
+    const int64_t before = m.offset * ir::byte_size(m.dtype);  // of the first element
+    buffers.push_back({lease.addresses[b], std::max<int64_t>(0, buffer(b).bytes - before)});
+  }
+  return runtime::launch_fenced(*k.kernel, buffers, options_.fence, torch_host());
+}
+
 void Executable::run_kernel(Call& c, const BoundKernel& k) const {
   Lease& lease = c.lease;
   lease.arguments.clear();
   if (!k.kernel->parameters.empty())
     lease.arguments.push_back(const_cast<int64_t*>(k.kernel->parameters.data()));
   for (uint32_t b : k.roots) lease.arguments.push_back(lease.addresses[b]);
-  int status =
-      runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host());
+  const int status =
+      options_.fence == runtime::Fence::Off
+          ? runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host())
+          : launch_fenced(lease, k);
   if (status != 0) [[unlikely]]
     OXY_FAIL("kernel ", k.kernel->name, " stopped with status ", status);
 }

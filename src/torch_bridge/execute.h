@@ -12,8 +12,10 @@
 #include <mutex>
 #include <span>
 
+#include "runtime/fence.h"
 #include "runtime/lease_pool.h"
 #include "torch_bridge/bound_call.h"
+#include "torch_bridge/frozen_tensors.h"
 #include "torch_bridge/input_signature.h"
 
 namespace oxy::bridge {
@@ -24,8 +26,13 @@ class Executable {
  public:
   struct Options {
     bool strict = false;  // an extern call whose result is not laid out as predicted is a failure
+    runtime::Fence fence = runtime::Fence::Off;
+    bool frozen =
+        false;  // the first `own_attributes` of the attributes and the plan's frozen inputs are constants
+    size_t own_attributes = SIZE_MAX;  // or all of them
   };
-  // `example`: inputs the plan was recorded with; those of later calls must look the same. Throws InternalError or
+  // `example`: inputs the plan was recorded with; those of later calls must look the same. `attributes`: the tensors
+  // behind the graph's attributes, then constants that were computed for this plan. Throws InternalError or
   // Unsupported where the plan cannot be run.
   Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, std::span<const Input> example,
              Options options);
@@ -33,10 +40,16 @@ class Executable {
 
   // Whether the plan was made for inputs like these.
   bool accepts(std::span<const Input> inputs) const noexcept;
+  // Whether what it takes as constants is what it was. Asked of inputs that it accepts.
+  bool is_fresh(std::span<const Input> inputs) const noexcept {
+    return !frozen_ || frozen_->unchanged(inputs);
+  }
 
   // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself. The caller holds
   // references to the inputs. False: nothing has happened, and `reason` says why.
-  bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason);
+  // `seconds`: gets the time that each kernel step took.
+  bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
+           std::vector<double>* seconds = nullptr);
 
   bool attributes_require_grad() const noexcept;
   // Over before another thread could make use of the time: kernels alone, on little memory.
@@ -69,6 +82,8 @@ class Executable {
   const runtime::PlanBuffer& buffer(uint32_t b) const { return plan_.buffers[b]; }
   // Memory that is used again within the call, so that nothing which aliases it may outlive the op that made it.
   bool is_reused(uint32_t b) const;
+  void pack_weights(std::span<const Input> example);
+  void forget_unread_attributes(size_t first);
   InputSignature::Options signature_options(std::span<const Input> example) const;
 
   // Running, many times.
@@ -76,6 +91,7 @@ class Executable {
   void execute(Call& c);
   void begin(Call& c) const;
   void run_kernel(Call& c, const BoundKernel& k) const;
+  int launch_fenced(const Lease& lease, const BoundKernel& k) const;
   void run_extern(Call& c, const BoundCall& call);
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
   void make_view(Lease& lease, uint32_t b) const;
@@ -89,7 +105,7 @@ class Executable {
   void note(std::string text);
 
   const runtime::Plan plan_;
-  const std::vector<at::Tensor> attributes_;
+  std::vector<at::Tensor> attributes_;
   const Options options_;
   std::vector<BoundCall> calls_;
   std::vector<BoundKernel> kernels_;
@@ -100,6 +116,7 @@ class Executable {
   std::vector<uint32_t> results_;      // those whose tensors are needed after that
   int64_t scratch_bytes_ = 0;
   bool random_ = false, brief_ = false;
+  std::unique_ptr<const FrozenTensors> frozen_;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;
   runtime::LeasePool<Lease> leases_;
   std::atomic<bool> has_notes_{false};

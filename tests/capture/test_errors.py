@@ -426,7 +426,11 @@ def run_by_torch(gm, example_inputs):
     return gm.forward
 
 
-@pytest.mark.parametrize("backend", ["native", "eager", "aot_eager", run_by_torch], ids=str)
+@pytest.mark.parametrize(
+    "backend",
+    ["native", "eager", "aot_eager", run_by_torch],
+    ids=lambda b: b if isinstance(b, str) else b.__name__,
+)
 @pytest.mark.parametrize(
     "function",
     [wrong_row, wrong_row_in_no_grad, wrong_row_after_a_write, wrong_row_after_effects],

@@ -708,6 +708,7 @@ def extern_cases() -> None:
 
 
 def all_cases() -> list[tuple[str, list]]:
+    import op_cases_places
     import op_cases_special
 
     CASES.clear()
@@ -724,6 +725,7 @@ def all_cases() -> list[tuple[str, list]]:
         extern_cases,
         refused_cases,
         *op_cases_special.FAMILIES,
+        *op_cases_places.FAMILIES,
     ):
         family()
     return list(CASES)

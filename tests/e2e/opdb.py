@@ -1,7 +1,7 @@
 """Torch's operator database through Oxyfuel, against eager: a table of what passed, by dtype and layout.
 
 usage: python tests/e2e/opdb.py [--all] [--extern] [--fx] [--dtype NAME]... [--layout NAME]... [--limit N] [--jobs N]
-                                [--quiet] [--write FILE] [NAME ...]
+                                [--quiet] [--reasons] [--write FILE] [NAME ...]
 
 Without flags: the first sample of each entry and dtype, as given. --all: every float32 sample, and every dtype and
 layout with the first samples. NAME: only these entries.
@@ -148,8 +148,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=lambda n: int(n) or None, default=1, help="samples; 0: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--quiet", action="store_true", help="failures are counted, not printed")
+    parser.add_argument("--reasons", action="store_true", help="print what ran in eager, and why")
     parser.add_argument("--write", metavar="FILE", help="put the table into this file")
     return parser.parse_args()
+
+
+def report(setup: Setup, found: list[Outcome], a: argparse.Namespace) -> None:
+    """Prints an entry's failures, and what ran in eager where that is asked for."""
+    failed = [o for o in found if o.status == "failed"]
+    eager = [o for o in found if o.status == "eager"]
+    for o in [*([] if a.quiet else failed[:SHOWN]), *(eager[:SHOWN] if a.reasons else [])]:
+        print(f"{setup.title()}: {o.status}: " + " ".join(o.text.split())[:400], flush=True)
 
 
 def main() -> int:
@@ -166,9 +175,7 @@ def main() -> int:
     rows: dict[Setup, Counts] = {setup: Counts() for _, setup in tasks}
     for setup, found in outcomes(tasks, max(1, min(a.jobs, len(tasks)))):
         rows[setup].update(o.status for o in found)
-        failed = [o for o in found if o.status == "failed"]
-        for o in [] if a.quiet else failed[:SHOWN]:
-            print(f"{setup.title()}: " + " ".join(o.text.split())[:400], flush=True)
+        report(setup, found, a)
     print(table(rows), end="")
     print(f"{time.monotonic() - start:.0f} seconds")
     if a.write:

@@ -54,6 +54,7 @@ SAID = {
     "output_code": "plan arena=",
     "kernel_code": 'extern "C"',
     "perf": "compile kernels",
+    "bandwidth": "GB/s",
 }
 
 

@@ -106,6 +106,10 @@ std::string KernelWriter::identity(const Init& init, int lanes) {
       return number(0, 0);
     case ReduceKind::All:
       return number(1, 1);
+    case ReduceKind::LogSumExp:
+      return number(-INFINITY, 0);
+    case ReduceKind::Last:
+      break;
   }
   OXY_FAIL("kind of a reduction");
 }
@@ -181,6 +185,8 @@ void KernelWriter::write_fold(const Accumulator& acc, const std::string& target,
       return simple(LoopOp::Or);
     case ReduceKind::All:
       return simple(LoopOp::And);
+    case ReduceKind::LogSumExp:
+      return simple(LoopOp::LogAddExp);
     default:
       break;
   }

@@ -134,6 +134,8 @@ class KernelWriter {
   bool can_tile(const For& outer) const;
   void write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to);
   void write_square(const For& outer, const Span& rows, const Span& columns);
+  void prefetch_next(const For& outer, const Span& rows, const Span& columns,
+                     const std::string& row);
   std::optional<std::string> tile_load(const Compute& c, const Scope& scope) const;
 
   // Values.

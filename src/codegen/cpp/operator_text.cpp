@@ -165,7 +165,9 @@ std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& 
       return float_division(op, dtype, a, b);
     return cat(a, infix(op), b);
   }
-  if (op == LoopOp::Max || op == LoopOp::Min) return call(ops::name(op), dtype, both);
+  if (op == LoopOp::Max || op == LoopOp::Min || op == LoopOp::Gcd) {
+    return call(ops::name(op), dtype, both);
+  }
   if (op == LoopOp::Div || op == LoopOp::FloorDiv || op == LoopOp::Mod || op == LoopOp::Fmod) {
     return call(ops::name(op), dtype, cat(both, ", &status, ", active_));
   }
@@ -258,6 +260,11 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
   if (is_inlined(op) && dtype == DType::F32 && prelude_.target().vector_bytes > 0) {
     const bool far = op == LoopOp::Sin || op == LoopOp::Cos;
     return call(ops::name(op), dtype, far ? cat(x, ", ", table_entry(op, dtype)) : x);
+  }
+  if (op == LoopOp::LogAddExp) {
+    return call("logaddexp", dtype,
+                cat(x, ", ", args[1].text, ", ", table_entry(LoopOp::Exp, dtype), ", ",
+                    table_entry(LoopOp::Log1p, dtype)));
   }
   if (args.size() == 1) return call("call1", dtype, cat(x, ", ", table_entry(op, dtype)));
   return call("call2", dtype, cat(x, ", ", args[1].text, ", ", table_entry(op, dtype)));

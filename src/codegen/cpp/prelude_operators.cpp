@@ -101,6 +101,35 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
      "OXY_INLINE $T @@($T a, $T b) { return ((a <= b) | (a != a)) ? a : b; }\n"},
     {"max", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a > b ? a : b; }\n"},
     {"min", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a < b ? a : b; }\n"},
+    {"gcd", "", 1, 0, R"(OXY_INLINE $T @@($T a, $T b) {
+  $T x = a < 0 ? ($T)(0 - ($u)a) : a;
+  $T y = b < 0 ? ($T)(0 - ($u)b) : b;
+  while (y != 0) {
+    $T rest = x % y;
+    x = y;
+    y = rest;
+  }
+  return x;
+}
+)"},
+    {"gcd", "", 2, 0, R"(OXY_INLINE $T @@($T a, $T b) {
+  $T r = a;
+  for (int l = 0; l < $N; ++l) r[l] = @gcd.1(a[l], b[l]);
+  return r;
+}
+)"},
+    // The smaller exponential is at most 1. Equal infinities have no difference.
+    {"logaddexp", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, void* exp, void* log1p) {
+  $T high = @max_nan(a, b);
+  $T low = @min_nan(a, b);
+  $T small = @call1(low - high, exp);
+  $T sum = high + @call1(small, log1p);
+  auto same = low == high;
+  $T least = same ? high : sum;
+  $T size = @abs(high);
+  return size == @splat(__builtin_inf()) ? least : sum;
+}
+)"},
     {"sign", "", 1, 0, "OXY_INLINE $T @@($T x) { return ($T)((x > 0) - (x < 0)); }\n"},
     {"sign", "f32", 2, 0, R"(OXY_INLINE $T @@($T x) {
   $T up = x > ($T){} ? @splat(1) : ($T){};

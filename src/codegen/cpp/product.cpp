@@ -21,7 +21,7 @@ struct Blocking {
 
   Blocking(const Product& s, const Target& t) {
     OXY_CHECK(t.vector_bytes >= 32, "products need vectors");
-    width = t.vector_bytes / 4 * 2;
+    width = panel_width(t);
     max_rows = t.vector_bytes == 64 ? 12 : 6;
     // About 256 values of k, in equal pieces of a multiple of 8.
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), 288)), 8) * 8;
@@ -33,21 +33,27 @@ struct Blocking {
 
 // Where the parts of a thread's scratch begin, in bytes.
 struct Scratch {
-  int64_t pointers = 0, panel, start, zeros, edge, end;
+  int64_t pointers = 0, panel, start, zeros, edge, wide, end;
 
   Scratch(const Product& s, const Blocking& b) {
     panel = ceil_div(b.rows_per_block * s.taps() * 8, 64) * 64;
     start = panel + b.channels * s.taps() * b.width * 4;
     zeros = start + b.width * 4;
     edge = zeros + (s.in_h ? ceil_div(s.channels, 16) * 64 : 0);
-    end = edge + (s.n % b.width ? b.rows_per_block * b.width * 4 : 0);
+    const bool half = s.dtype != ir::DType::F32;
+    wide = edge + (half || s.n % b.width ? b.rows_per_block * b.width * 4 : 0);
+    end = wide + (half ? b.rows_per_block * s.channels * 4 : 0);
   }
 };
 
 class ProductEmitter {
  public:
-  explicit ProductEmitter(const Target& t)
-      : prelude_(t), lanes_(t.vector_bytes / 4), max_rows_(lanes_ == 16 ? 12 : 6) {
+  ProductEmitter(ir::DType dtype, const Target& t)
+      : prelude_(t),
+        lanes_(t.vector_bytes / 4),
+        max_rows_(lanes_ == 16 ? 12 : 6),
+        half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
+        element_(half_.empty() ? "f32" : "u16") {
     vec_ = prelude_.type("f32", lanes_);
     load_ = prelude_.fn("load", "f32", lanes_);
     store_ = prelude_.fn("store", "f32", lanes_);
@@ -61,13 +67,29 @@ class ProductEmitter {
     pack(body_);
     for (int r = 1; r <= max_rows_; r++) tile(body_, r);
     tiles(body_);
-    pointers(body_);
+    half_.empty() ? pointers(body_) : widen(body_);
     kernel(body_);
-    return cat("// C = A * B + bias, or a convolution; see Shape\n", prelude_.text(), body_);
+    return cat("// C = A * B + bias", half_.empty() ? ", or a convolution" : " in ", half_,
+               "; see Shape\n", prelude_.text(), "typedef ", element_, " element;\n", body_);
   }
 
  private:
   int width() const { return 2 * lanes_; }
+
+  // Elements as f32.
+  std::string loaded(const std::string& address, int lanes) {
+    const std::string bits = cat(prelude_.fn("load", element_, lanes), "(", address, ")");
+    return half_.empty() ? bits
+                         : cat(prelude_.fn(cat("f32_of_", half_), "u16", lanes), "(", bits, ")");
+  }
+  std::string widened(const std::string& value) {
+    return half_.empty() ? value
+                         : cat(prelude_.fn(cat("f32_of_", half_), "u16", 1), "(", value, ")");
+  }
+  std::string narrowed(const std::string& value) {
+    return half_.empty() ? value
+                         : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", 1), "(", value, ")");
+  }
 
   // In the order of product_parameters.
   static void shape(std::string& out) {
@@ -75,18 +97,17 @@ class ProductEmitter {
   i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias;
   i64 in_h, in_w, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   i64 panels, row_blocks, rows_per_block, channels_per_panel;
-  i64 panel_at, start_at, zeros_at, edge_at;
+  i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at;
 };
 )";
   }
 
   // 8 rows of 8 values, transposed in three rounds of shuffles.
   void transpose8(std::string& out) {
-    const std::string v8 = prelude_.type("f32", 8), load = prelude_.fn("load", "f32", 8),
-                      store = prelude_.fn("store", "f32", 8);
-    out += "OXY_INLINE void transpose8(const f32* b, i64 stride, f32* to) {\n";
+    const std::string v8 = prelude_.type("f32", 8), store = prelude_.fn("store", "f32", 8);
+    out += "OXY_INLINE void transpose8(const element* b, i64 stride, f32* to) {\n";
     for (int i = 0; i < 8; i++)
-      cat_to(out, "  const ", v8, " r", i, " = ", load, "(b + ", i, " * stride);\n");
+      cat_to(out, "  const ", v8, " r", i, " = ", loaded(cat("b + ", i, " * stride"), 8), ";\n");
     auto shuffle = [&](const std::string& to, const std::string& a, const std::string& b,
                        const char* order) {
       cat_to(out, "  const ", v8, " ", to, " = __builtin_shufflevector(", a, ", ", b, ", ", order,
@@ -117,17 +138,18 @@ class ProductEmitter {
   // pack: to[k][0..width) = B's panel; columns beyond `columns` are 0.
   void pack(std::string& out) {
     const int w = width();
-    cat_to(out,
-           "static void pack(const Shape* s, const f32* b, f32* to, i64 count, i64 columns) {\n  "
-           "i64 k = 0;\n",
-           "  if (columns == ", w, " && s->b_n == 1)\n    for (; k < count; ++k) {\n      ", store_,
-           "(to + k * ", w, ", ", load_, "(b + k * s->b_k));\n      ", store_, "(to + k * ", w,
-           " + ", lanes_, ", ", load_, "(b + k * s->b_k + ", lanes_,
-           "));\n    }\n  else if (columns == ", w,
-           ")\n    for (; k + 8 <= count; k += 8)\n      for (i64 n = 0; n < ", w,
-           "; n += 8) transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
-           "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
-           " + n] = n < columns ? b[n * s->b_n + k * s->b_k] : 0;\n}\n");
+    cat_to(
+        out,
+        "static void pack(const Shape* s, const element* b, f32* to, i64 count, i64 columns) {\n  "
+        "i64 k = 0;\n",
+        "  if (columns == ", w, " && s->b_n == 1)\n    for (; k < count; ++k) {\n      ", store_,
+        "(to + k * ", w, ", ", loaded("b + k * s->b_k", lanes_), ");\n      ", store_, "(to + k * ",
+        w, " + ", lanes_, ", ", loaded(cat("b + k * s->b_k + ", lanes_), lanes_),
+        ");\n    }\n  else if (columns == ", w,
+        ")\n    for (; k + 8 <= count; k += 8)\n      for (i64 n = 0; n < ", w,
+        "; n += 8) transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
+        "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
+        " + n] = n < columns ? ", widened("b[n * s->b_n + k * s->b_k]"), " : 0;\n}\n");
   }
 
   // tileR: `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the tile's own values.
@@ -167,9 +189,10 @@ class ProductEmitter {
     cat_to(out,
            "static void tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const "
            "f32* panel, f32* c, i64 c_row, ",
-           "i64 count, const f32* start, const f32* next) {\n  const i64 tiles = (m + ",
+           "i64 count, const f32* start, const element* next) {\n  const i64 tiles = (m + ",
            max_rows_ - 1, ") / ", max_rows_,
-           ", size = m / tiles, big = m % tiles, taps = s->taps;\n  const b8 wide = s->b_n == 1;\n "
+           ", size = m / tiles, big = m % tiles, taps = s->taps;\n  const b8 wide = s->b_n == 1 || "
+           "s->packed;\n "
            " const i64 depth = s->channels_per_panel * taps, lines = wide ? depth * ",
            w / 16, " : ", w,
            " * ((depth + 15) / 16), each = (lines + tiles - 1) / tiles;\n  i64 line = 0;\n",
@@ -213,6 +236,22 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 )");
   }
 
+  // widen: the same rows as f32, in `wide`.
+  void widen(std::string& out) {
+    const std::string value = loaded("from + k", lanes_), rest = widened("from[k]");
+    cat_to(
+        out,
+        R"(static void widen(const Shape* s, const element* a, i64 first, i64 m, f32* wide, const f32** rows) {
+  for (i64 i = 0; i < m; ++i) {
+    const element* from = a + (first + i) * s->a_row;
+    f32* to = wide + i * s->channels;
+    rows[i] = to;
+    i64 k = 0;
+    for (; k + )",
+        lanes_, " <= s->channels; k += ", lanes_, ") ", store_, "(to + k, ", value,
+        ");\n    for (; k < s->channels; ++k) to[k] = ", rest, ";\n  }\n}\n");
+  }
+
   void kernel(std::string& out) {
     const int w = width();
     cat_to(
@@ -220,15 +259,17 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
   (void)math;
   const Shape* s = (const Shape*)buffers[0];
-  const f32* A = (const f32*)buffers[1] + s->a_offset;
-  const f32* B = (const f32*)buffers[2] + s->b_offset;
-  f32* C = (f32*)buffers[3] + s->c_offset;
+  const element* A = (const element*)buffers[1] + s->a_offset;
+  const element* B = (const element*)buffers[2] + s->b_offset;
+  element* C = (element*)buffers[3] + s->c_offset;
   const f32** rows = (const f32**)scratch;
   f32* panel = (f32*)((char*)scratch + s->panel_at);
   f32* start = (f32*)((char*)scratch + s->start_at);
   f32* zeros = (f32*)((char*)scratch + s->zeros_at);
   f32* edge = (f32*)((char*)scratch + s->edge_at);
-  if (s->in_h)
+)",
+        half_.empty() ? "" : "  f32* wide = (f32*)((char*)scratch + s->wide_at);\n",
+        R"(  if (s->in_h)
     for (i64 i = 0; i < s->channels; ++i) zeros[i] = 0;
   i64 known = -1, rest = 0;
   for (i64 point = begin; point < end; ++point) {
@@ -237,29 +278,34 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     const i64 m = s->m - first < s->rows_per_block ? s->m - first : s->rows_per_block;
     if (block != known) {
       known = block;
-      pointers(s, A + batch * s->a_batch, zeros, first, m, rows);
-    }
-)",
-        "    rest = s->n - p * ", w, ";\n    const i64 columns = rest < ", w, " ? rest : ", w,
-        ";\n    for (i64 n = 0; n < ", w,
-        "; ++n) start[n] = s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + p * ",
-        w, " + n] : 0;\n    const f32* b = B + batch * s->b_batch + p * ", w,
-        " * s->b_n;\n    f32* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
-        ";\n    const b8 partial = columns != ", w,
-        ";\n    f32* c = partial ? edge : whole;\n    const i64 c_row = partial ? ", w,
+      )",
+        half_.empty() ? "pointers(s, A + batch * s->a_batch, zeros, first, m, rows);"
+                      : "widen(s, A + batch * s->a_batch, first, m, wide, rows);",
+        "\n    }\n", "    rest = s->n - p * ", w, ";\n    const i64 columns = rest < ", w,
+        " ? rest : ", w, ";\n    for (i64 n = 0; n < ", w,
+        "; ++n) start[n] = s->bias && n < columns ? ",
+        widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
+        " : 0;\n    const element* b = B + batch * s->b_batch + p * ", w,
+        " * s->b_n;\n    element* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
+        ";\n    const b8 partial = ", half_.empty() ? cat("columns != ", w) : std::string("true"),
+        ";\n    f32* c = partial ? edge : (f32*)whole;\n    const i64 c_row = partial ? ", w,
         " : s->c_row;\n",
         R"(    for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
       const i64 left = s->channels - channel, count = left < s->channels_per_panel ? left : s->channels_per_panel;
-      pack(s, b + channel * s->taps * s->b_k, panel, count * s->taps, columns);
-      const f32* next = left > count ? b + (channel + count) * s->taps * s->b_k
+      const f32* now = panel;
+      if (s->packed)
+        now = (const f32*)b + channel * s->taps * s->b_k;
+      else
+        pack(s, b + channel * s->taps * s->b_k, panel, count * s->taps, columns);
+      const element* next = left > count ? b + (channel + count) * s->taps * s->b_k
                         : p + 1 < s->panels && point + 1 < end ? b + )",
-        w, R"( * s->b_n : (const f32*)0;
-      tiles(s, m, rows, channel, panel, c, c_row, count, channel ? (const f32*)0 : start, next);
+        w, R"( * s->b_n : (const element*)0;
+      tiles(s, m, rows, channel, now, c, c_row, count, channel ? (const f32*)0 : start, next);
     }
     if (partial)
       for (i64 i = 0; i < m; ++i)
-        for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = edge[i * )",
-        w, R"( + n];
+        for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = )",
+        narrowed(cat("edge[i * ", w, " + n]")), R"(;
   }
   return 0;
 }
@@ -268,15 +314,27 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 
   Prelude prelude_;
   const int lanes_, max_rows_;
+  const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
   std::string vec_, load_, store_, fma_, splat_, body_;
 };
 
 }  // namespace
 
-std::string emit_product(const Target& target) { return ProductEmitter(target).text(); }
+std::string emit_product(ir::DType dtype, const Target& target) {
+  return ProductEmitter(dtype, target).text();
+}
 
-std::vector<int64_t> product_parameters(const Product& s, const Target& target) {
-  OXY_CHECK(s.m > 0 && s.n > 0 && s.channels > 0 && (s.b_k == 1 || s.b_n == 1), print(s));
+std::vector<int64_t> product_parameters(const Product& given, const Target& target) {
+  Product s = given;
+  if (s.packed) {  // k rows of a panel's columns each, one panel behind the other
+    const int64_t k = s.channels * s.taps();
+    s.b_offset = 0;
+    s.b_k = panel_width(target);
+    s.b_n = k;
+    if (s.b_batch) s.b_batch = ceil_div(s.n, s.b_k) * k * s.b_k;
+  }
+  OXY_CHECK(s.m > 0 && s.n > 0 && s.channels > 0 && (s.packed || s.b_k == 1 || s.b_n == 1),
+            print(s));
   const Blocking b(s, target);
   const Scratch at(s, b);
   return {s.m,        s.n,          s.channels,    s.taps(),   s.a_batch,    s.a_row,
@@ -284,7 +342,8 @@ std::vector<int64_t> product_parameters(const Product& s, const Target& target) 
           s.b_offset, s.c_offset,   s.bias_offset, s.bias,     s.in_h,       s.in_w,
           s.out_w,    s.kernel_h,   s.kernel_w,    s.stride_h, s.stride_w,   s.pad_h,
           s.pad_w,    s.dilation_h, s.dilation_w,  b.panels,   b.row_blocks, b.rows_per_block,
-          b.channels, at.panel,     at.start,      at.zeros,   at.edge};
+          b.channels, at.panel,     at.start,      at.zeros,   at.edge,      s.packed,
+          at.wide};
 }
 
 int64_t product_range(const Product& shape, const Target& target) {
@@ -296,13 +355,25 @@ int64_t product_scratch_bytes(const Product& shape, const Target& target) {
   return Scratch(shape, Blocking(shape, target)).end;
 }
 
+int64_t product_bytes(const Product& s) {
+  const int64_t pixels = s.in_h ? s.in_h * s.in_w : s.m, filters = s.channels * s.taps() * s.n;
+  const int64_t right = s.in_h || !s.b_batch ? filters : s.batch * filters;
+  return (s.batch * (pixels * s.channels + s.m * s.n) + right) * ir::byte_size(s.dtype);
+}
+
+int64_t panel_width(const Target& target) { return target.vector_bytes / 4 * 2; }
+
 std::string print(const Product& s) {
   if (s.in_h)
     return cat("convolution of ", s.batch, " x ", s.in_h, " x ", s.in_w, " x ", s.channels, " to ",
                s.m, " pixels x ", s.n, ", filter ", s.kernel_h, " x ", s.kernel_w,
-               s.bias ? " + bias" : "");
-  return cat("product of ", s.batch, " x ", s.m, " x ", s.channels, " by ", s.channels, " x ", s.n,
-             s.b_n == 1 ? "" : " transposed", s.bias ? " + bias" : "");
+               s.packed ? " packed" : "", s.bias ? " + bias" : "");
+  return cat(s.dtype == ir::DType::F32 ? "" : cat(ir::name(s.dtype), " "), "product of ", s.batch,
+             " x ", s.m, " x ", s.channels, " by ", s.channels, " x ", s.n,
+             s.packed     ? " packed"
+             : s.b_n == 1 ? ""
+                          : " transposed",
+             s.bias ? " + bias" : "");
 }
 
 }  // namespace oxy::codegen::cpp

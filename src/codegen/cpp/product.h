@@ -1,5 +1,6 @@
 // Matrix products and 2-D convolutions of f32 in one kernel of our own, whose shapes are parameters: it is compiled once
-// for a machine.
+// for a machine. Products of bf16 and f16 in another one: A is converted a block of rows at a time, B where it is packed,
+// sums are f32 and rounded once, as ATen does.
 //
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
 //
@@ -24,6 +25,7 @@
 namespace oxy::codegen::cpp {
 
 struct Product {
+  ir::DType dtype = ir::DType::F32;  // of all operands and the result; BF16 and F16 without taps
   int64_t batch = 1, m = 0, n = 0;
   int64_t channels = 0;                   // k, or the input channels of a convolution
   int64_t a_batch = 0, a_row = 0;         // strides of A in elements; along k it is 1
@@ -32,6 +34,8 @@ struct Product {
   // Of the first element, from the start of its buffer.
   int64_t a_offset = 0, b_offset = 0, c_offset = 0, bias_offset = 0;
   bool bias = false;  // n values, contiguous
+  // B has been packed once (runtime/pack.h): its strides do not count, and panels of panel_width columns follow each other.
+  bool packed = false;
   // A convolution: m counts output pixels; in_h is 0 otherwise.
   int64_t in_h = 0, in_w = 0, out_w = 0;
   int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0,
@@ -44,10 +48,12 @@ struct Product {
 
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B, C, and the bias where
 // there is one. `target` must have vectors.
-std::string emit_product(const Target& target);
+std::string emit_product(ir::DType dtype, const Target& target);
 std::vector<int64_t> product_parameters(const Product& shape, const Target& target);
 int64_t product_range(const Product& shape, const Target& target);          // parallel points
 int64_t product_scratch_bytes(const Product& shape, const Target& target);  // a thread
+int64_t product_bytes(const Product& shape);  // of operands and result
+int64_t panel_width(const Target& target);
 std::string print(const Product& shape);
 
 }  // namespace oxy::codegen::cpp

@@ -27,9 +27,17 @@ std::string bytes_of(const Layout& layout) {
 }
 
 std::string locations_of(const Bytecode& bytecode, const Layout& layout, int first_line) {
+  // CPython 3.11 writes an entry an instruction, later versions one for neighbours at the same place.
+  constexpr bool kMerges = PY_VERSION_HEX >= 0x030C0000;
   std::vector<LocatedUnits> entries;
-  for (size_t i = 0; i < bytecode.instructions.size(); ++i)
-    entries.push_back({layout.start[i + 1] - layout.start[i], bytecode.instructions[i].location});
+  for (size_t i = 0; i < bytecode.instructions.size(); ++i) {
+    const Location& location = bytecode.instructions[i].location;
+    const int units = layout.start[i + 1] - layout.start[i];
+    if (kMerges && !entries.empty() && entries.back().location == location)
+      entries.back().units += units;
+    else
+      entries.push_back({units, location});
+  }
   return write_locations(entries, first_line);
 }
 

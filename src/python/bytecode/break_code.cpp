@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "python/bytecode/flow.h"
+#include "python/bytecode/layout.h"
 #include "python/bytecode/make_code.h"
 #include "python/bytecode/resume_layout.h"
 #include "python/cpython/locals.h"
@@ -51,10 +52,11 @@ class BreakWriter {
       resume(break_.next, break_.after_next);
     else if (falls_through(bytecode_.instructions[index].op))
       go_on = builder.add(JUMP_FORWARD);
-    int& target = builder.code.instructions[end - 1].target;
-    const bool jumps = target >= 0;
+    const Instruction last = builder.code.instructions[end - 1];
+    const bool jumps = last.target >= 0;
     if (jumps && break_.target) {
-      target = builder.size();
+      if (named_target(last) != last.target) builder.add(END_FOR);
+      builder.code.instructions[end - 1].target = builder.size();
       resume(break_.target, break_.after_jump);
     }
     const bool goes_on = go_on >= 0 || (jumps && !break_.target);
@@ -78,9 +80,13 @@ class BreakWriter {
     for (int at = group.first; at <= group.last; ++at) {
       const Instruction& in = bytecode_.instructions[at];
       builder.copy(in, moved_);
-      if (in.op != LOAD_METHOD) continue;
+      if (!loads_method(in.op, in.arg)) continue;
       // Of its two results the one that is the same on every path.
-      builder.code.instructions.back().op = LOAD_ATTR;
+      Instruction& copied = builder.code.instructions.back();
+      if (in.op == LOAD_METHOD)
+        copied.op = LOAD_ATTR;
+      else
+        copied.arg &= ~1U;
       builder.add(PUSH_NULL);
       builder.add(SWAP, 2);
     }
@@ -207,8 +213,9 @@ int effect_of(const Bytecode& bytecode, InstructionGroup group, bool jumps) {
 
 }  // namespace
 
-std::vector<bool> nulls_after(const Bytecode& bytecode, int index, std::vector<bool> before,
+std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameState& state,
                               bool jumps) {
+  std::vector<bool> before = state.null_on_stack;
   InstructionGroup group = group_of(bytecode, index);
   const Instruction& in = bytecode.instructions[group.last];
   size_t depth = before.size() + static_cast<size_t>(effect_of(bytecode, group, jumps));
@@ -223,7 +230,10 @@ std::vector<bool> nulls_after(const Bytecode& bytecode, int index, std::vector<b
   before.resize(before.size() - taken);
   before.resize(depth, false);
   if (pushes_null) before.back() = true;
-  if (in.op == LOAD_METHOD || (in.op == LOAD_GLOBAL && (in.arg & 1))) before[depth - 2] = true;
+  if (in.op == LOAD_FAST_AND_CLEAR)
+    before.back() = std::count(state.locals.begin(), state.locals.end(), in.arg) == 0;
+  if (loads_method(in.op, in.arg) || (in.op == LOAD_GLOBAL && (in.arg & 1)))
+    before[depth - 2] = true;
   return before;
 }
 

@@ -22,7 +22,7 @@ struct Location {
 struct Instruction {
   uint8_t op = 0;
   uint32_t arg = 0;     // of a jump: meaningless, see target
-  int32_t target = -1;  // of a jump: the index of the instruction that it goes to
+  int32_t target = -1;  // of a jump: the index of the instruction that follows it
   int32_t offset = -1;  // in bytes, where the code came from; -1 for one that was made
   Location location;
 };

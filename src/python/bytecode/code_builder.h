@@ -26,7 +26,7 @@ class CodeBuilder {
   }
 
   void call(int arguments) {
-    add(PRECALL, arguments);
+    if (kHasPrecall) add(PRECALL, arguments);
     add(CALL, arguments);
   }
 

@@ -61,6 +61,7 @@ class Disassembler {
       int from = instruction.offset / 2 + 1 + info.caches;
       int distance = static_cast<int>(instruction.arg);
       instruction.target = index_of(info.jump == Jump::forward ? from + distance : from - distance);
+      if (kForIterSkips && instruction.op == FOR_ITER) ++instruction.target;
     }
   }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "python/bytecode/code.h"
+#include "python/cpython/opcodes.h"
 
 namespace oxy::python {
 
@@ -15,6 +16,11 @@ struct Layout {
 
   int offset(int index) const { return 2 * (start[index] + prefixes[index]); }  // of the op, bytes
 };
+
+// The instruction whose offset a jump's argument gives.
+inline int named_target(const Instruction& jump) {
+  return jump.target - (kForIterSkips && jump.op == FOR_ITER ? 1 : 0);
+}
 
 Layout lay_out(const Bytecode& bytecode);
 

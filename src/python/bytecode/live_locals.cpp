@@ -34,7 +34,9 @@ std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObjec
     for (int next : successors(bytecode, at)) unite(result, live[next]);
     if (in.op == STORE_FAST) result[in.arg] = always[in.arg];
     // A deletion reads: it raises where there is nothing to delete.
-    if (in.op == LOAD_FAST || in.op == DELETE_FAST) result[in.arg] = true;
+    if (in.op == LOAD_FAST || in.op == LOAD_FAST_CHECK || in.op == LOAD_FAST_AND_CLEAR ||
+        in.op == DELETE_FAST)
+      result[in.arg] = true;
     if (covering[at] >= 0) unite(result, live[bytecode.ranges[covering[at]].target]);
     return result;
   };

@@ -121,7 +121,8 @@ InstructionGroup group_of(const Bytecode& bytecode, int index) {
   auto op = [&](int at) { return at >= 0 ? code[at].op : NOP; };
   InstructionGroup group{index, index};
   if (op(group.first) == CALL && op(group.first - 1) == PRECALL) --group.first;
-  if (op(group.first) == PRECALL && op(group.first - 1) == KW_NAMES) --group.first;
+  if ((op(group.first) == PRECALL || op(group.first) == CALL) && op(group.first - 1) == KW_NAMES)
+    --group.first;
   if (op(group.last) == KW_NAMES) ++group.last;
   if (op(group.last) == PRECALL) ++group.last;
   return group;

@@ -2,7 +2,7 @@
 // a function that starts in the middle of the original.
 //
 // Frames of generators and places within an except block (an exception is being handled) are not
-// for this. A call of 3.11 is KW_NAMES PRECALL CALL in one; naming any of them means all.
+// for this. A call is KW_NAMES, PRECALL (of 3.11) and CALL in one; naming any of them means all.
 #pragma once
 
 #include <string>
@@ -57,7 +57,7 @@ PyCodeObject* make_inner_break_code(PyCodeObject* code, const Bytecode& bytecode
                                     const GraphBreak& graph_break);
 
 // What an instruction leaves on the stack on each way, from what was there.
-std::vector<bool> nulls_after(const Bytecode& bytecode, int index, std::vector<bool> before,
+std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameState& before,
                               bool jumps);
 
 }  // namespace oxy::python

@@ -67,7 +67,7 @@ class Printer {
     size_t count = bytecode.instructions.size();
     is_target_.resize(count);
     for (const Instruction& in : bytecode.instructions) {
-      if (in.target >= 0) is_target_[in.target] = true;
+      if (in.target >= 0) is_target_[named_target(in)] = true;
       widest_line_ = std::max(widest_line_, cat(in.location.line).size());
     }
     for (const ExceptionRange& range : bytecode.ranges) is_target_[range.target] = true;
@@ -85,24 +85,31 @@ class Printer {
   }
 
  private:
+  std::string name_text(const Instruction& in) const {
+    return item_text(code_->co_names, name_index(in.op, in.arg), false);
+  }
+
   std::string argument_text(int at) const {
     const Instruction& in = bytecode_.instructions[at];
     switch (opcode_info(in.op).argument) {
       case Argument::constant:
         return item_text(code_->co_consts, in.arg, true);
       case Argument::name:
-        return item_text(code_->co_names, in.arg, false);
+        return name_text(in);
       case Argument::global_name:
-        return (in.arg & 1 ? "NULL + " : "") + item_text(code_->co_names, in.arg >> 1, false);
+        return (in.arg & 1 ? "NULL + " : "") + name_text(in);
+      case Argument::attribute:
+      case Argument::super_attribute:
+        return (in.arg & 1 ? "NULL|self + " : "") + name_text(in);
       case Argument::local:
       case Argument::cell:
         return item_text(code_->co_localsplusnames, in.arg, false);
       case Argument::compare:
-        return compare_text(in.arg);
+        return compare_text(compared_as(in.arg));
       case Argument::binary:
         return binary_text(in.arg);
       case Argument::jump:
-        return cat("to ", 2 * layout_.start[in.target]);
+        return cat("to ", 2 * layout_.start[named_target(in)]);
       default:
         return in.op == FORMAT_VALUE    ? format_text(in.arg)
                : in.op == MAKE_FUNCTION ? function_text(in.arg)

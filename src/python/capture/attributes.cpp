@@ -154,7 +154,7 @@ py::object Tracer::call_getter(py::handle descriptor, py::handle o, py::handle t
 // What the class has under this name, guarded; borrowed, null where there is nothing.
 PyObject* Tracer::type_member(PyTypeObject* type, py::handle name) {
   PyObject* found = lookup(type, name);
-  if (!is_heap(type) || is_written_on(type, name)) return found;
+  if (!is_changeable_class(type) || is_written_on(type, name)) return found;
   const SourceId source = sources.type_attribute(
       sources.pinned(reinterpret_cast<PyObject*>(type), type->tp_name), name);
   if (found == nullptr)
@@ -168,7 +168,7 @@ PyObject* Tracer::type_member(PyTypeObject* type, py::handle name) {
 
 // A method that the class of `o` has in Python, guarded, or its absence; borrowed or null.
 PyObject* Tracer::special_method(py::handle o, py::handle name) {
-  if (!is_heap(Py_TYPE(o.ptr()))) return nullptr;
+  if (!is_changeable_class(Py_TYPE(o.ptr()))) return nullptr;
   PyObject* found = type_member(Py_TYPE(o.ptr()), name);
   return found != nullptr && PyFunction_Check(found) ? found : nullptr;
 }
@@ -195,7 +195,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
   if (is_name(name, names().class_)) return type_object(o);
-  if (!old && type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
+  if (!old && type->tp_dictoffset == 0 && !is_changeable_class(type))
     return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
   SourceId source = old ? known(o)->source : SourceId();
   py::object pinned = type_object(o);
@@ -292,12 +292,13 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
     return;
   }
   const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
-  if (data && is_heap(Py_TYPE(descriptor))) return call_setter(descriptor, o, name, value);
+  if (data && is_changeable_class(Py_TYPE(descriptor)))
+    return call_setter(descriptor, o, name, value);
   if (!exists(o)) {
     const py::object held = value ? read(borrow(value.ptr())) : py::object();
     if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()) != 0)
       throw py::error_already_set();
-  } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_heap(type)) {
+  } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_changeable_class(type)) {
     if (!value) load_attr(o, name);
     write_attribute(o, name, value);
   } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {

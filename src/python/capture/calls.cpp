@@ -4,6 +4,7 @@
 #include <set>
 
 #include "python/capture/names.h"
+#include "python/capture/plan_rebuild.h"
 #include "python/capture/tracer.h"
 #include "python/compiled_function.h"
 #include "python/cpython/thread_state.h"
@@ -153,7 +154,7 @@ void Tracer::require_plain(py::handle o, py::handle callable) {
       require_plain(PySequence_Fast_GET_ITEM(p, i), callable);
   } else if (PyDict_Check(p)) {
     for (auto item : py::reinterpret_borrow<py::dict>(o)) require_plain(item.second, callable);
-  } else if (PyFunction_Check(p) || (Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+  } else if (PyFunction_Check(p) || (Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE && !is_deque(o))) {
     if (!PyType_Check(p)) refuse();
   }
 }

@@ -4,6 +4,7 @@
 
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/set_order.h"
+#include "python/cpython/type_dict.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -400,7 +401,7 @@ PyObject* Tracer::lookup(PyTypeObject* type, py::handle name) {
       if (found == missing().ptr()) continue;
       if (found != nullptr) return found;
     }
-    PyObject* dict = reinterpret_cast<PyTypeObject*>(base.ptr())->tp_dict;
+    PyObject* dict = type_dict(reinterpret_cast<PyTypeObject*>(base.ptr()));
     if (PyObject* found = PyDict_GetItemWithError(dict, name.ptr())) return found;
   }
   return nullptr;
@@ -417,7 +418,7 @@ void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
   PyObject* setter =
       _PyType_Lookup(Py_TYPE(type.ptr()), py::str(value ? "__setattr__" : "__delattr__").ptr());
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(type.ptr()), name.ptr());
-  if (text.starts_with("__") || PyFunction_Check(setter) || !is_heap(t) ||
+  if (text.starts_with("__") || PyFunction_Check(setter) || !is_changeable_class(t) ||
       (descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr))
     throw Break(BreakId::side_effect, cat("assignment to ", t->tp_name, ".", text));
   if (!value) {
@@ -425,13 +426,13 @@ void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
     PyObject* own = it == type_writes_.end()
                         ? nullptr
                         : PyDict_GetItemWithError(it->second->items.ptr(), name.ptr());
-    if (own == nullptr) own = PyDict_GetItemWithError(t->tp_dict, name.ptr());
+    if (own == nullptr) own = PyDict_GetItemWithError(type_dict(t), name.ptr());
     if (own == nullptr || own == missing().ptr()) {
       PyErr_SetObject(PyExc_AttributeError, name.ptr());
       throw py::error_already_set();
     }
   }
-  if (PyDict_GetItemWithError(t->tp_dict, name.ptr()) != nullptr) type_member(t, name);
+  if (PyDict_GetItemWithError(type_dict(t), name.ptr()) != nullptr) type_member(t, name);
   write_attribute(type, name, value);
 }
 

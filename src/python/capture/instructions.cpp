@@ -1,10 +1,10 @@
-// The instructions of CPython 3.11.
-#include <opcode.h>
+// The instructions of CPython 3.11 and 3.12.
 
 #include <array>
 
 #include "python/capture/names.h"
 #include "python/capture/value_stack.h"
+#include "python/cpython/opcodes.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -36,8 +36,9 @@ const py::object& binary_operator(uint32_t arg) {
   return table.at(arg);
 }
 
-py::handle name_at(const TracedFrame& f, uint32_t i) {
-  return PyTuple_GET_ITEM(f.code->co_names, i);
+// The name that the instruction's argument holds.
+py::handle name_of(const TracedFrame& f, const Instruction& i) {
+  return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));
 }
 
 py::object instance_of(py::handle exception) {
@@ -62,7 +63,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
   auto push = [&](py::object o) { f.stack.push_back(std::move(o)); };
   auto jump = [&] { f.next = static_cast<size_t>(i.target); };
   auto& fast = f.fast;
-  switch (i.op) {
+  switch (plain_opcode(i.op, i.arg)) {
     case NOP:
     case RESUME:
     case PRECALL:
@@ -100,11 +101,15 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       push(borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg)));
       return false;
     case LOAD_FAST:
+    case LOAD_FAST_CHECK:
       if (!fast[i.arg]) unbound(f, i.arg);
       push(fast[i.arg]);
       return false;
     case LOAD_CLOSURE:
       push(fast[i.arg]);
+      return false;
+    case LOAD_FAST_AND_CLEAR:
+      push(std::exchange(fast[i.arg], py::object()));
       return false;
     case STORE_FAST:
       fast[i.arg] = pop(f);
@@ -138,36 +143,40 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     case LOAD_GLOBAL:
       if (i.arg & 1) push({});
       takes_unread_ = takes_unread_value(f);
-      push(load_global(f, name_at(f, i.arg >> 1)));
+      push(load_global(f, name_of(f, i)));
       return false;
     case STORE_GLOBAL:
-      dict_write(globals_of(f), name_at(f, i.arg), pop(f));
+      dict_write(globals_of(f), name_of(f, i), pop(f));
       return false;
     case DELETE_GLOBAL:
-      if (!dict_has(globals_of(f), name_at(f, i.arg)))
+      if (!dict_has(globals_of(f), name_of(f, i)))
         throw Break(BreakId::side_effect, "del of a global that is not there");
-      dict_delete(globals_of(f), name_at(f, i.arg));
+      dict_delete(globals_of(f), name_of(f, i));
       return false;
-    case LOAD_ATTR: {
-      py::object o = pop(f);
-      takes_unread_ = takes_unread_value(f);
-      push(load_attr(o, name_at(f, i.arg)));
-      return false;
-    }
+    case LOAD_ATTR:
     case LOAD_METHOD: {
       py::object o = pop(f);
-      push({});
-      push(load_attr(o, name_at(f, i.arg)));
+      if (loads_method(i.op, i.arg))
+        push({});
+      else
+        takes_unread_ = takes_unread_value(f);
+      push(load_attr(o, name_of(f, i)));
+      return false;
+    }
+    case LOAD_SUPER_ATTR: {
+      py::object self = pop(f), type = pop(f), super = pop(f);
+      if (loads_method(i.op, i.arg)) push({});
+      push(load_attr(call(super, {type, self}), name_of(f, i)));
       return false;
     }
     case STORE_ATTR: {
       py::object o = pop(f), v = pop(f);
-      store_attr(o, name_at(f, i.arg), v);
+      store_attr(o, name_of(f, i), v);
       return false;
     }
     case DELETE_ATTR: {
       py::object o = pop(f);
-      store_attr(o, name_at(f, i.arg), {});
+      store_attr(o, name_of(f, i), {});
       return false;
     }
     case BINARY_SUBSCR: {
@@ -179,6 +188,16 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     case STORE_SUBSCR: {
       py::object k = pop(f), o = pop(f), v = pop(f);
       store_subscript(o, k, v);
+      return false;
+    }
+    case BINARY_SLICE: {
+      py::object stop = pop(f), start = pop(f), o = pop(f);
+      push(subscript(o, steal(PySlice_New(start.ptr(), stop.ptr(), nullptr))));
+      return false;
+    }
+    case STORE_SLICE: {
+      py::object stop = pop(f), start = pop(f), o = pop(f), v = pop(f);
+      store_subscript(o, steal(PySlice_New(start.ptr(), stop.ptr(), nullptr)), v);
       return false;
     }
     case DELETE_SUBSCR: {
@@ -216,10 +235,11 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case COMPARE_OP: {
       py::object b = pop(f), a = pop(f);
-      if (auto answer = compare_unread(a, b, static_cast<int>(i.arg)))
+      const auto operation = static_cast<int>(compared_as(i.arg));
+      if (auto answer = compare_unread(a, b, operation))
         push(*answer);
       else
-        push(compare(read(a), read(b), static_cast<int>(i.arg)));
+        push(compare(read(a), read(b), operation));
       return false;
     }
     case IS_OP: {
@@ -240,18 +260,22 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     case JUMP_BACKWARD_NO_INTERRUPT:
       jump();
       return false;
+    case POP_JUMP_IF_TRUE:
     case POP_JUMP_FORWARD_IF_TRUE:
     case POP_JUMP_BACKWARD_IF_TRUE:
       if (truth(pop(f))) jump();
       return false;
+    case POP_JUMP_IF_FALSE:
     case POP_JUMP_FORWARD_IF_FALSE:
     case POP_JUMP_BACKWARD_IF_FALSE:
       if (!truth(pop(f))) jump();
       return false;
+    case POP_JUMP_IF_NONE:
     case POP_JUMP_FORWARD_IF_NONE:
     case POP_JUMP_BACKWARD_IF_NONE:
       if (pop(f).is_none()) jump();
       return false;
+    case POP_JUMP_IF_NOT_NONE:
     case POP_JUMP_FORWARD_IF_NOT_NONE:
     case POP_JUMP_BACKWARD_IF_NOT_NONE:
       if (!pop(f).is_none()) jump();
@@ -297,10 +321,24 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       if (item) {
         push(item);
       } else {
-        pop(f);
+        if (!kSendKeepsIterator) pop(f);
         push(returned_);
         jump();
       }
+      return false;
+    }
+    case END_SEND: {
+      py::object value = pop(f);
+      peek(f, 1) = value;
+      return false;
+    }
+    // An exception came out of the iterator that `yield from` was waiting for.
+    case CLEANUP_THROW: {
+      py::object value = pop(f);
+      if (!PyErr_GivenExceptionMatches(value.ptr(), PyExc_StopIteration)) raise_value(value);
+      pop_many(f, 2);
+      push(py::none());
+      push(value.attr("value"));
       return false;
     }
     case RETURN_GENERATOR:
@@ -312,6 +350,9 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return true;
     case RETURN_VALUE:
       result = pop(f);
+      return true;
+    case RETURN_CONST:
+      result = borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
       return true;
     case BUILD_TUPLE:
     case BUILD_LIST:
@@ -474,11 +515,11 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case IMPORT_NAME: {
       py::object from = pop(f), level = pop(f);
-      push(import_name(f, name_at(f, i.arg), level, from));
+      push(import_name(f, name_of(f, i), level, from));
       return false;
     }
     case IMPORT_FROM:
-      push(load_attr(peek(f, 1), name_at(f, i.arg)));
+      push(load_attr(peek(f, 1), name_of(f, i)));
       return false;
     case LOAD_ASSERTION_ERROR:
       push(borrow(PyExc_AssertionError));

@@ -1,8 +1,8 @@
 // Frames: running one to its end, handling its exceptions, names, calls and functions.
-#include <opcode.h>
 
 #include "python/capture/value_stack.h"
 #include "python/cpython/code_extra.h"
+#include "python/cpython/opcodes.h"
 #include "support/log.h"
 #include "support/text.h"
 

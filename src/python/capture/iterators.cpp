@@ -1,7 +1,6 @@
 // Iteration. Iterators written in C run for real, over containers that the capture has made or copied. Generators, and
 // map, zip and their kind, run captured code: each is a LazyIterator behind an empty iterator of its type, and takes an
 // item only when it is asked for one, as in CPython. One that nobody holds any more is closed.
-#include <opcode.h>
 #include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -10,6 +9,7 @@
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/value_stack.h"
+#include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
 #include "support/text.h"
 

@@ -160,6 +160,17 @@ SourceId Tracer::function_source(py::handle function, const std::string& name) {
   return k && k->source.valid() ? k->source : sources.pinned(function, name);
 }
 
+// Found in the _parameters or _buffers of a module.
+bool Tracer::is_module_state(SourceId source) const {
+  const Source& item = sources[source];
+  if (item.kind != SourceKind::DictItem) return false;
+  const Source& dict = sources[item.base];
+  return dict.kind == SourceKind::DictItem && sources[dict.base].kind == SourceKind::InstanceDict &&
+         PyUnicode_Check(dict.key.ptr()) &&
+         (PyUnicode_CompareWithASCIIString(dict.key.ptr(), "_parameters") == 0 ||
+          PyUnicode_CompareWithASCIIString(dict.key.ptr(), "_buffers") == 0);
+}
+
 py::object Tracer::wrap_tensor(py::handle real, SourceId source) {
   if (auto it = fake_of_.find(real.ptr()); it != fake_of_.end()) {
     guards.add({GuardKind::SameAs, source, {}, 0, known(it->second)->source, user_stack()});
@@ -191,6 +202,7 @@ py::object Tracer::wrap_tensor(py::handle real, SourceId source) {
   fake_of_.emplace(real.ptr(), fake);
   fetch.push_back(source);
   example_inputs.push_back(borrow(real.ptr()));
+  ir->module_state.push_back(is_module_state(source));
   return fake;
 }
 

@@ -186,8 +186,8 @@ uint32_t RebuildPlan::place_reduced(py::handle o) {
 
 uint32_t RebuildPlan::place_deque(py::handle o) {
   py::object limit = o.attr("maxlen");
-  if (is_heap(Py_TYPE(o.ptr())) && limit.is_none()) return place_instance(o);
-  if (is_heap(Py_TYPE(o.ptr()))) refuse(o);
+  if (is_changeable_class(Py_TYPE(o.ptr())) && limit.is_none()) return place_instance(o);
+  if (is_changeable_class(Py_TYPE(o.ptr()))) refuse(o);
   RebuildStep step{
       Kind::Call, 0, type_object(Py_TYPE(o.ptr())), {constant(py::tuple()), place(limit)}};
   return add_unfilled(o, std::move(step));
@@ -209,7 +209,7 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
 void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
   py::tuple bases = py::type::of(o).attr("__mro__");
   for (py::handle base : bases) {
-    if (!is_heap(reinterpret_cast<PyTypeObject*>(base.ptr()))) continue;
+    if (!is_changeable_class(reinterpret_cast<PyTypeObject*>(base.ptr()))) continue;
     for (auto [name, descriptor] : py::dict(base.attr("__dict__"))) {
       if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type) continue;
       PyObject* value = PyObject_GenericGetAttr(o.ptr(), name.ptr());

@@ -25,10 +25,8 @@ bool is_namespace(PyTypeObject* type) {
 
 }  // namespace
 
-bool is_heap(PyTypeObject* type) { return type->tp_flags & Py_TPFLAGS_HEAPTYPE; }
-
 PyTypeObject* builtin_base(PyTypeObject* type) {
-  while (is_heap(type)) type = type->tp_base;
+  while (is_changeable_class(type)) type = type->tp_base;
   return type;
 }
 
@@ -179,7 +177,7 @@ void RebuildPlan::fill(py::handle o, uint32_t step) {
   if (py::object attributes = attributes_of(o)) {
     if (PyDict_GET_SIZE(attributes.ptr()) > 0) fill_dict(place(attributes), attributes);
   }
-  if (is_heap(Py_TYPE(p))) fill_slots(o, step);
+  if (is_changeable_class(Py_TYPE(p))) fill_slots(o, step);
 }
 
 void RebuildPlan::fill_dict(uint32_t target, py::handle dict) {
@@ -203,7 +201,7 @@ void RebuildPlan::fill_dict(uint32_t target, py::handle dict) {
 
 // The __dict__ of an instance of a class written in Python, or null.
 py::object RebuildPlan::attributes_of(py::handle o) {
-  const bool has = is_heap(Py_TYPE(o.ptr())) || is_namespace(Py_TYPE(o.ptr())) ||
+  const bool has = is_changeable_class(Py_TYPE(o.ptr())) || is_namespace(Py_TYPE(o.ptr())) ||
                    PyExceptionInstance_Check(o.ptr());
   if (!has || _PyObject_GetDictPtr(o.ptr()) == nullptr) return {};
   return steal(PyObject_GenericGetDict(o.ptr(), nullptr));

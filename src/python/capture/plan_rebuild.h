@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "python/capture/tracer.h"
+#include "python/cpython/class_kind.h"
 
 namespace oxy::python {
 
@@ -79,7 +80,6 @@ class RebuildPlan {
   int depth_ = 0;
 };
 
-bool is_heap(PyTypeObject* type);
 PyTypeObject* builtin_base(PyTypeObject* type);  // the nearest class that is written in C
 bool is_deque(py::handle o);
 

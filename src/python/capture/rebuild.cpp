@@ -1,6 +1,7 @@
 // Carrying out a rebuild.
 #include "python/capture/rebuild.h"
 
+#include "python/cpython/class_kind.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -21,7 +22,7 @@ py::tuple tuple_of(const std::vector<uint32_t>& parts, Objects built) {
 py::object make_instance(const RebuildStep& s, Objects built) {
   auto* type = reinterpret_cast<PyTypeObject*>(s.object.ptr());
   PyTypeObject* base = type;
-  while (base->tp_flags & Py_TPFLAGS_HEAPTYPE) base = base->tp_base;
+  while (is_changeable_class(base)) base = base->tp_base;
   return steal(base->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
 }
 

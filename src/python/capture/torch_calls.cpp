@@ -101,8 +101,8 @@ std::string_view module_name(PyObject* function) {
 // A method of an object that is no module: no function of torch.
 bool is_method_of_object(PyObject* function) {
   PyObject* self = PyCFunction_GET_SELF(function);
-  return self != nullptr && !(Py_TYPE(self)->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
-         !PyModule_Check(self) && !PyType_Check(self) && !PyCapsule_CheckExact(self);
+  return self != nullptr && !is_changeable_class(Py_TYPE(self)) && !PyModule_Check(self) &&
+         !PyType_Check(self) && !PyCapsule_CheckExact(self);
 }
 
 // Whether there is anything to look for: quick, since it is asked of every callee.

@@ -195,6 +195,7 @@ class Tracer {
   // objects.cpp
   py::object wrap(py::handle real, SourceId source);
   py::object wrap_tensor(py::handle real, SourceId source);
+  bool is_module_state(SourceId source) const;
   py::object wrap_tuple(py::handle real, SourceId source);
   py::object wrap_bound(py::handle real, SourceId source);
   void wrap_function(py::handle real, SourceId source);

@@ -4,10 +4,10 @@
 // an instruction looks at the value, it is read: guarded, and the constant that it is from there
 // on. Unread ones live on the stack, in plain locals, and in what was written to dicts and
 // attributes; only the instructions listed here meet them.
-#include <opcode.h>
 
 #include "python/capture/names.h"
 #include "python/capture/tracer.h"
+#include "python/cpython/opcodes.h"
 
 namespace oxy::python {
 namespace {
@@ -139,6 +139,7 @@ void Tracer::read_arguments(TracedFrame& f) {
   const Instruction& i = f.bytecode->instructions[f.next];
   switch (i.op) {
     case LOAD_FAST:
+    case LOAD_FAST_CHECK:
     case LOAD_CONST:
     case LOAD_GLOBAL:
     case LOAD_DEREF:
@@ -155,6 +156,7 @@ void Tracer::read_arguments(TracedFrame& f) {
     case PRECALL:
     case KW_NAMES:
     case RESUME:
+    case RETURN_CONST:
     case NOP:
       return;
     case MAKE_CELL:

@@ -1,18 +1,19 @@
-// What guards know of the insides of CPython 3.11's dicts and types: versions that tell of every write.
+// What guards know of the insides of CPython's dicts and types: versions that tell of every write.
 #pragma once
 
 #include <Python.h>
 
 #include <cstdint>
 
-static_assert(PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000,
-              "dict and type versions are looked up as in CPython 3.11");
+static_assert(PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030D0000,
+              "dict and type versions are looked up as in CPython 3.11 and 3.12");
 
 namespace oxy::python {
 
 // Changes with every write to the dict, and is never given out twice in a process.
 inline uint64_t dict_version(PyObject* dict) {
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+  constexpr int kWatcherBits = PY_VERSION_HEX >= 0x030C0000 ? 8 : 0;  // below the version
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag >> kWatcherBits;
 }
 
 // Changes when an attribute of the type or of a base changes; 0 while nobody has looked anything up since.

@@ -1,9 +1,12 @@
-// CPython 3.11: with an evaluator of their own, calls of Python functions use C stack. Beyond a depth the one that was there
-// before is put back until the frames return.
+// With an evaluator of their own, calls of Python functions use C stack. Beyond a depth the one that was there before is put
+// back until the frames return.
 #define Py_BUILD_CORE 1
 #include "python/cpython/frame_hook.h"
 
 #include <internal/pycore_frame.h>
+
+#include "python/cpython/reference.h"
+#include "support/check.h"
 
 namespace oxy::python {
 namespace {
@@ -27,10 +30,43 @@ PyObject* run_as_before(PyThreadState* state, _PyInterpreterFrame* frame, int th
   return result;
 }
 
+#if PY_VERSION_HEX >= 0x030C0000
+PyFunctionObject* function_of(const _PyInterpreterFrame* frame) {
+  return reinterpret_cast<PyFunctionObject*>(frame->f_funcobj);
+}
+
+// A code object that returns at once.
+PyCodeObject* empty_code() {
+  Reference lambda(Py_CompileString("lambda: None", "<oxyfuel>", Py_eval_input));
+  OXY_CHECK(lambda);
+  PyObject* code = PyTuple_GET_ITEM(reinterpret_cast<PyCodeObject*>(lambda.get())->co_consts, 0);
+  OXY_CHECK(PyCode_Check(code));
+  return reinterpret_cast<PyCodeObject*>(Py_NewRef(code));
+}
+
+// Of 3.12 the evaluator frees the frame, with functions that are not exported: it runs a code that does nothing else.
+void leave(PyThreadState* state, _PyInterpreterFrame* frame) {
+  static PyCodeObject* const empty = empty_code();
+  Reference raised(PyErr_GetRaisedException());
+  Py_DECREF(frame->f_code);
+  frame->f_code = reinterpret_cast<PyCodeObject*>(Py_NewRef(empty));
+  frame->prev_instr = _PyCode_CODE(empty) - 1;
+  Py_XDECREF(previous(state, frame, 0));
+  if (raised) PyErr_SetRaisedException(raised.release());
+}
+#else
+PyFunctionObject* function_of(const _PyInterpreterFrame* frame) { return frame->f_func; }
+
+// The caller frees the frame.
+void leave(PyThreadState*, _PyInterpreterFrame*) {}
+#endif
+
 PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws) {
   PyObject* result = nullptr;
-  if (!throws && users > 0 && handler(frame->f_func, frame->localsplus, result)) return result;
-  return run_as_before(state, frame, throws);
+  if (throws || users == 0 || !handler(function_of(frame), frame->localsplus, result))
+    return run_as_before(state, frame, throws);
+  leave(state, frame);
+  return result;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "python/cpython/type_dict.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -27,7 +28,8 @@ int counted_set_code(PyObject* object, PyObject* value, void* closure) {
 
 // The getter and setter that stand under `name` in the type's own dict; nullptr where something else does.
 PyGetSetDef* own_getset(PyTypeObject* type, const char* name) {
-  PyObject* found = type->tp_dict ? PyDict_GetItemString(type->tp_dict, name) : nullptr;
+  PyObject* dict = type_dict(type);
+  PyObject* found = dict ? PyDict_GetItemString(dict, name) : nullptr;
   if (!found || !Py_IS_TYPE(found, &PyGetSetDescr_Type)) return nullptr;
   return reinterpret_cast<PyGetSetDescrObject*>(found)->d_getset;
 }
@@ -68,7 +70,8 @@ bool counts_dict_changes(PyTypeObject* type) {
   if (!PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT) || !type->tp_mro) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    bool has_one = base->tp_dict && PyDict_GetItemString(base->tp_dict, "__dict__");
+    PyObject* dict = type_dict(base);
+    bool has_one = dict && PyDict_GetItemString(dict, "__dict__");
     if (has_one && !is_counted(own_getset(base, "__dict__"))) return false;
   }
   return true;

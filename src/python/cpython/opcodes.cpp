@@ -18,6 +18,8 @@ std::array<Opcode, 256> make_table() {
   table[name] = Opcode{#name, caches, Argument::argument, Jump::jump};
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 #include "python/cpython/opcodes_3_11.def"
+#elif PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
+#include "python/cpython/opcodes_3_12.def"
 #else
 #error "a table of the opcodes of this version of CPython is missing"
 #endif
@@ -48,6 +50,7 @@ const Opcode& opcode_info(uint8_t op) {
 bool falls_through(uint8_t op) {
   switch (op) {
     case RETURN_VALUE:
+    case RETURN_CONST:
     case RAISE_VARARGS:
     case RERAISE:
     case JUMP_FORWARD:
@@ -69,6 +72,7 @@ uint8_t jump_towards(uint8_t op, bool backward) {
 }
 
 int stack_effect(uint8_t op, uint32_t arg, bool jumps) {
+  if (kForIterSkips && op == FOR_ITER && jumps) return -1;
   // An argument where there should be none is refused.
   int operand = op >= HAVE_ARGUMENT ? static_cast<int>(arg) : 0;
   int effect = PyCompile_OpcodeStackEffectWithJump(op, operand, jumps);

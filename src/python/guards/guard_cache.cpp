@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "python/cpython/class_kind.h"
 #include "python/cpython/dict_version.h"
 #include "python/cpython/object_changes.h"
 #include "support/check.h"
@@ -24,7 +25,7 @@ bool is_dict_guard(GuardKind kind) {
 
 // `__class__` cannot be assigned on instances of types written in C, modules excepted.
 bool keeps_its_class(PyObject* value) {
-  return !(Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !PyModule_Check(value);
+  return !is_changeable_class(Py_TYPE(value)) && !PyModule_Check(value);
 }
 
 bool is_type_with_version(PyObject* value) {

@@ -245,6 +245,8 @@ double float_op(LoopOp op, double a, double b, double c) {
       return std::pow(a, b);
     case LoopOp::Hypot:
       return std::hypot(a, b);
+    case LoopOp::LogAddExp:
+      return std::isinf(a) && a == b ? a : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
     default:
       OXY_FAIL(ops::name(op));
   }

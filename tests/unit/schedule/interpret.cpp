@@ -113,6 +113,9 @@ struct Accumulator {
       case ReduceKind::ArgMin:
         fold_position(v, index);
         break;
+      case ReduceKind::LogSumExp:
+      case ReduceKind::Last:
+        OXY_FAIL("no reduction");
     }
     empty = false;
   }

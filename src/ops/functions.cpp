@@ -1,0 +1,171 @@
+// Special functions: divisors, erfinv, digamma, trigamma. Halves are computed in f32 and rounded once.
+//
+// Sources: erfinv of f32: M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2011; of f64:
+// the same, then Newton's method. digamma and trigamma: reflection, recurrence and asymptotic series as in Abramowitz
+// and Stegun, 6.3.5-6.3.18 and 6.4.6-6.4.12, in f64 for all dtypes.
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kPi = std::numbers::pi;
+
+// Horner's rule, the highest power first.
+template <size_t N>
+Scalar polynomial(Element& e, Scalar x, const double (&coefficients)[N]) {
+  Scalar p = e.c(coefficients[0], x.dtype);
+  for (size_t k = 1; k < N; ++k) p = e.fma(p, x, e.c(coefficients[k], x.dtype));
+  return p;
+}
+
+// ---- divisors ----
+
+Scalar gcd(Element& e) {
+  const DType d = e.result();
+  return e.op(LoopOp::Gcd, e.operand(0, d), e.operand(1, d));
+}
+
+Scalar lcm(Element& e) {
+  const DType d = e.result();
+  const Scalar a = e.operand(0, d), b = e.operand(1, d), g = e.op(LoopOp::Gcd, a, b);
+  const Scalar none = e.op(LoopOp::Eq, g, e.c(0, d));
+  const Scalar part = e.div(a, e.where(none, e.c(1, d), g));
+  return e.where(none, e.c(0, d), e.op(LoopOp::Abs, e.mul(part, b)));
+}
+
+// ---- erfinv ----
+
+constexpr double kCentre[] = {2.81022636e-08,  3.43273939e-07, -3.5233877e-06,
+                              -4.39150654e-06, 0.00021858087,  -0.00125372503,
+                              -0.00417768164,  0.246640727,    1.50140941};
+constexpr double kTail[] = {-0.000200214257, 0.000100950558, 0.00134934322,
+                            -0.00367342844,  0.00573950773,  -0.0076224613,
+                            0.00943887047,   1.00167406,     2.83297682};
+
+Scalar erfinv_estimate(Element& e, Scalar y) {
+  const DType d = y.dtype;
+  const Scalar one = e.c(1, d);
+  const Scalar w = e.op(LoopOp::Neg, e.op(LoopOp::Log, e.mul(e.sub(one, y), e.add(one, y))));
+  const Scalar centre = polynomial(e, e.sub(w, e.c(2.5, d)), kCentre);
+  const Scalar tail = polynomial(e, e.sub(e.op(LoopOp::Sqrt, w), e.c(3, d)), kTail);
+  return e.mul(e.where(e.op(LoopOp::Lt, w, e.c(5, d)), centre, tail), y);
+}
+
+// One step on the positive half, where 1 - y has no error from 1/2 on.
+Scalar newton(Element& e, Scalar x, Scalar y) {
+  const DType d = y.dtype;
+  const Scalar one = e.c(1, d);
+  const Scalar low = e.sub(e.op(LoopOp::Erf, x), y);
+  const Scalar high = e.sub(e.sub(one, y), e.op(LoopOp::Erfc, x));
+  const Scalar error = e.where(e.op(LoopOp::Lt, y, e.c(0.5, d)), low, high);
+  const Scalar slope =
+      e.mul(e.c(2 / std::sqrt(kPi), d), e.op(LoopOp::Exp, e.op(LoopOp::Neg, e.mul(x, x))));
+  return e.sub(x, e.div(error, slope));
+}
+
+Scalar erfinv(Element& e) {
+  const DType d = e.compute();
+  const Scalar y = e.operand(0, d), size = e.op(LoopOp::Abs, y);
+  Scalar x = erfinv_estimate(e, size);
+  if (d == DType::F64) x = newton(e, newton(e, x, size), size);
+  const Scalar end = e.op(LoopOp::Eq, size, e.c(1, d));
+  return e.finish(e.op(LoopOp::CopySign, e.where(end, e.c(kInfinity, d), x), y));
+}
+
+// ---- digamma, trigamma ----
+
+constexpr int kSteps = 10;  // of the recurrence: up to where the series is exact
+
+// psi(x) - log x + 1/(2x), in 1/x^2.
+constexpr double kDigamma[] = {-1.0 / 12,  691.0 / 32760, -1.0 / 132, 1.0 / 240,
+                               -1.0 / 252, 1.0 / 120,     -1.0 / 12};
+// x * psi'(x) - 1 - 1/(2x), in 1/x^2.
+constexpr double kTrigamma[] = {7.0 / 6,  -691.0 / 2730, 5.0 / 66, -1.0 / 30,
+                                1.0 / 42, -1.0 / 30,     1.0 / 6};
+
+Scalar digamma_value(Element& e, Scalar x) {
+  const DType d = DType::F64;
+  const Scalar zero = e.c(0, d), one = e.c(1, d);
+  const Scalar negative = e.op(LoopOp::Lt, x, zero);
+  // psi(1 - x) - pi / tan(pi x), the angle within one period.
+  const Scalar rest = e.sub(x, e.op(LoopOp::Trunc, x));
+  const Scalar turned = e.div(e.c(kPi, d), e.op(LoopOp::Tan, e.mul(e.c(kPi, d), rest)));
+  Scalar sum = e.where(negative, e.op(LoopOp::Neg, turned), zero);
+  Scalar y = e.where(negative, e.sub(one, x), x);
+  for (int k = 0; k < kSteps; ++k) {
+    const Scalar small = e.op(LoopOp::Lt, y, e.c(kSteps, d));
+    sum = e.where(small, e.sub(sum, e.div(one, y)), sum);
+    y = e.where(small, e.add(y, one), y);
+  }
+  const Scalar inverse = e.div(one, y), square = e.mul(inverse, inverse);
+  const Scalar series = e.mul(square, polynomial(e, square, kDigamma));
+  const Scalar log = e.fma(inverse, e.c(-0.5, d), e.op(LoopOp::Log, y));
+  const Scalar value = e.add(sum, e.add(log, series));
+  const Scalar whole = e.op(LoopOp::And, negative, e.op(LoopOp::Eq, rest, zero));
+  const Scalar pole = e.op(LoopOp::CopySign, e.c(kInfinity, d), e.op(LoopOp::Neg, x));
+  const Scalar finite = e.where(whole, e.c(std::numeric_limits<double>::quiet_NaN(), d), value);
+  return e.where(e.op(LoopOp::Eq, x, zero), pole, finite);
+}
+
+Scalar digamma(Element& e) {
+  return e.finish(digamma_value(e, e.operand(0, DType::F64, e.result())));
+}
+
+Scalar trigamma_value(Element& e, Scalar x) {
+  const DType d = DType::F64;
+  const Scalar zero = e.c(0, d), one = e.c(1, d);
+  const Scalar low = e.op(LoopOp::Lt, x, e.c(0.5, d));
+  // pi^2 / sin^2(pi x) - psi'(1 - x)
+  const Scalar rest = e.sub(x, e.op(LoopOp::Round, x));
+  const Scalar sine = e.op(LoopOp::Sin, e.mul(e.c(kPi, d), rest));
+  const Scalar peak = e.div(e.c(kPi * kPi, d), e.mul(sine, sine));
+  Scalar y = e.where(low, e.sub(one, x), x), sum = zero;
+  for (int k = 0; k < kSteps; ++k) {
+    const Scalar small = e.op(LoopOp::Lt, y, e.c(kSteps, d));
+    sum = e.where(small, e.add(sum, e.div(one, e.mul(y, y))), sum);
+    y = e.where(small, e.add(y, one), y);
+  }
+  const Scalar inverse = e.div(one, y), square = e.mul(inverse, inverse);
+  const Scalar series =
+      e.fma(square, polynomial(e, square, kTrigamma), e.fma(inverse, e.c(0.5, d), one));
+  const Scalar value = e.fma(series, inverse, sum);
+  return e.where(low, e.sub(peak, value), value);
+}
+
+Scalar polygamma(Element& e) {
+  const DType d = DType::F64;
+  const Scalar x = e.b.cast(e.b.load(e.args[1].value(), e.index), d);
+  return e.finish(*e.args.integer(0) == 0 ? digamma_value(e, x) : trigamma_value(e, x));
+}
+
+bool applies_trigamma(const ir::Graph& g, const ir::Node& n) {
+  auto order = Args(g, n).integer(0);
+  return order && (*order == 0 || *order == 1) && has_computable_types(g, n) &&
+         ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
+}
+
+#define E(f) element_rule<f>
+#define none nullptr
+constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
+constexpr ShapeRule promoted_integers =
+    shape_elementwise<ResultDType::Promoted, 2, Needs::NumberIntegers>;
+constexpr Applies real = applies_computable;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/functions.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> function_ops() { return kRows; }
+
+}  // namespace oxy::ops

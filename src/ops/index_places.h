@@ -1,0 +1,33 @@
+// Places that index tensors name: what gather-like and scatter-like ops have in common.
+#pragma once
+
+#include <optional>
+
+#include "ops/element.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+
+bool is_index(const ir::TensorType* t);
+
+// The element of an index tensor, as part of an index.
+Expr indirect(LoopBuilder& b, ir::ValueId value, const Index& at, Expr size, bool wrap);
+
+// Args: a tensor, then a list of index tensors. Where the dimensions of the tensor go: the indexed ones become the
+// indices' common shape, standing where they stood if they are adjacent, else at the front.
+struct Indexing {
+  std::vector<int64_t> indexed;      // dimensions of the tensor with an index tensor
+  std::vector<int64_t> kept;         // the others
+  std::vector<ir::ValueId> indices;  // one for each of `indexed`
+  std::vector<const ir::TensorType*> types;
+  Sizes common;       // the index tensors' broadcast shape
+  size_t before = 0;  // kept dimensions that stand before `common` in the indexed shape
+};
+
+// Nothing where an index is no tensor of integers.
+std::optional<Indexing> indexing(const Args& a);
+Sizes indexed_sizes(const ir::TensorType& t, const Indexing& x);
+// Where in the tensor the element at `index` of the indexed shape lies.
+Index indexed_place(LoopBuilder& b, const ir::TensorType& t, const Indexing& x, const Index& index);
+
+}  // namespace oxy::ops

@@ -1,0 +1,322 @@
+// Images read at computed places: upsampling by linear and cubic interpolation, and sampling at the points of a grid.
+// Places are computed in ATen's order of operations; what lies beyond the image is read nowhere.
+#include <algorithm>
+#include <array>
+
+#include "ops/element.h"
+#include "ops/families.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+
+// A place in one dimension, what it counts, and where it lies inside the image (nothing: always).
+struct Tap {
+  Expr at;
+  Scalar weight;
+  std::optional<Scalar> inside;
+};
+using Taps = std::vector<Tap>;
+
+Scalar limited(Element& e, Scalar x, Scalar low, Scalar high) {
+  return e.op(LoopOp::Min, e.op(LoopOp::Max, x, low), high);
+}
+
+Scalar integer(Element& e, int64_t v) { return e.b.constant_int(v, DType::I32); }
+
+// A real number between 0 and size - 1 as an index. Lanes convert between numbers of four bytes at once.
+Scalar to_integer(Element& e, Scalar x) { return e.cast(x, DType::I32); }
+
+Expr place(Element& e, Scalar i, int64_t size) {
+  return e.b.computed_index(limited(e, i, integer(e, 0), integer(e, size - 1)), Expr(size));
+}
+
+// The image at one tap a dimension, behind the leading indices, times their weights: the innermost dimension first,
+// the outermost one last, as ATen sums.
+Scalar weighted(Element& e, const std::vector<Taps>& taps, DType d, Index at, size_t k) {
+  std::optional<Scalar> sum;
+  for (const Tap& t : taps[k]) {
+    at.push_back(t.at);
+    const Scalar v = k + 1 == taps.size() ? e.cast(e.b.load(e.args[0].value(), at), d)
+                                          : weighted(e, taps, d, at, k + 1);
+    at.pop_back();
+    const Scalar part = e.mul(v, t.weight);
+    sum = sum ? e.add(*sum, part) : part;
+  }
+  return *sum;
+}
+
+// ---- upsampling ----
+
+// How far the source moves with one step of the result, in the precision that places are computed in.
+double step_of(int64_t from, int64_t to, bool corners, const ir::Arg& given, DType d) {
+  const auto rounded = [&](double v) { return d == DType::F32 ? static_cast<float>(v) : v; };
+  if (corners)
+    return to > 1 ? rounded(static_cast<double>(from - 1) / static_cast<double>(to - 1)) : 0;
+  const auto* factor = given.get_if<double>();
+  if (factor && *factor > 0) return rounded(1.0 / *factor);
+  return rounded(static_cast<double>(from) / static_cast<double>(to));
+}
+
+struct Source {
+  Scalar real;   // where the result's element lies in the image
+  Scalar first;  // the last place not behind it, as I32
+  Scalar share;  // how far behind it, between 0 and 1
+};
+
+Source source_of(Element& e, size_t k, DType d, bool cubic) {
+  const size_t at = 2 + k;
+  const int64_t from = e.args.tensor(0)->sizes[at].value(), to = e.result_type().sizes[at].value();
+  const bool corners = *e.args.boolean(2);
+  const Scalar step = e.c(step_of(from, to, corners, e.args[3 + k], d), d);
+  const Scalar i = e.cast(e.cast(e.b.index(e.index[at]), DType::I32), d);
+  Scalar real = e.mul(i, step);
+  if (!corners) {
+    real = e.fma(e.add(i, e.c(0.5, d)), step, e.c(-0.5, d));
+    if (!cubic) real = e.op(LoopOp::Max, real, e.c(0, d));
+  }
+  const Scalar last = integer(e, from - 1);
+  const Scalar first = e.op(LoopOp::Min, to_integer(e, e.op(LoopOp::Floor, real)), last);
+  const Scalar share = limited(e, e.sub(real, e.cast(first, d)), e.c(0, d), e.c(1, d));
+  return {real, first, share};
+}
+
+template <size_t Dims>
+Scalar upsample_linear(Element& e) {
+  const DType d = e.compute();
+  std::vector<Taps> taps;
+  for (size_t k = 0; k < Dims; ++k) {
+    const int64_t from = e.args.tensor(0)->sizes[2 + k].value();
+    if (from == e.result_type().sizes[2 + k].value()) {
+      taps.push_back({{e.index[2 + k], e.c(1, d), {}}});
+      continue;
+    }
+    const Source s = source_of(e, k, d, false);
+    const Scalar next = e.add(s.first, integer(e, 1));
+    taps.push_back({{place(e, s.first, from), e.sub(e.c(1, d), s.share), {}},
+                    {place(e, next, from), s.share, {}}});
+  }
+  return e.finish(weighted(e, taps, d, {e.index[0], e.index[1]}, 0));
+}
+
+// Keys' cubic convolution with a = -3/4 ("Cubic convolution interpolation for digital image processing", 1981): the
+// weights of the four elements around a place, `t` behind the second one.
+constexpr double kA = -0.75;
+
+Scalar near_weight(Element& e, Scalar x) {
+  const DType d = x.dtype;
+  const Scalar inner = e.sub(e.mul(x, e.c(kA + 2, d)), e.c(kA + 3, d));
+  return e.add(e.mul(e.mul(inner, x), x), e.c(1, d));
+}
+
+Scalar far_weight(Element& e, Scalar x) {
+  const DType d = x.dtype;
+  const Scalar square = e.mul(e.sub(e.mul(x, e.c(kA, d)), e.c(5 * kA, d)), x);
+  return e.sub(e.mul(e.add(square, e.c(8 * kA, d)), x), e.c(4 * kA, d));
+}
+
+std::array<Scalar, 4> cubic_weights(Element& e, Scalar t) {
+  const DType d = t.dtype;
+  const Scalar rest = e.sub(e.c(1, d), t);
+  return {far_weight(e, e.add(t, e.c(1, d))), near_weight(e, t), near_weight(e, rest),
+          far_weight(e, e.add(rest, e.c(1, d)))};
+}
+
+Scalar upsample_bicubic(Element& e) {
+  const DType d = e.compute();
+  std::vector<Taps> taps;
+  for (size_t k = 0; k < 2; ++k) {
+    const int64_t from = e.args.tensor(0)->sizes[2 + k].value();
+    const Source s = source_of(e, k, d, true);
+    const auto weights = cubic_weights(e, s.share);
+    Taps line;
+    for (int64_t j = 0; j < 4; ++j) {
+      const Scalar i = e.add(s.first, integer(e, j - 1));
+      line.push_back({place(e, i, from), weights[static_cast<size_t>(j)], {}});
+    }
+    taps.push_back(std::move(line));
+  }
+  return e.finish(weighted(e, taps, d, {e.index[0], e.index[1]}, 0));
+}
+
+bool has_constant_sizes(const TensorType& t) {
+  return std::all_of(t.sizes.begin(), t.sizes.end(), [](Expr s) {
+    return s.is_const() && s.value() > 0 && s.value() < (int64_t{1} << 24);
+  });
+}
+
+template <size_t Dims>
+bool applies_upsample(const ir::Graph& g, const ir::Node& n) {
+  const Args a(g, n);
+  const TensorType &t = *a.tensor(0), &r = g.tensor_type(n.outputs[0]);
+  bool known = a.boolean(2).has_value();
+  for (size_t k = 0; k < Dims; ++k)
+    known &= a.missing(3 + k) || a[3 + k].get_if<double>() != nullptr;
+  return known && has_computable_types(g, n) && ir::is_floating(t.dtype) &&
+         t.sizes.size() == Dims + 2 && has_constant_sizes(t) && has_constant_sizes(r);
+}
+
+// ---- grid_sampler ----
+
+enum class Interpolation : uint8_t { Linear, Nearest, Cubic };
+enum class Outside : uint8_t { Zeros, Border, Reflection };
+
+// One dimension of the image, and how a coordinate of the grid, -1 to 1, becomes a place.
+struct Line {
+  int64_t size = 0;
+  bool corners = false;
+  Outside outside = Outside::Zeros;
+};
+
+Scalar unnormalised(Element& e, Scalar x, const Line& l) {
+  const DType d = x.dtype;
+  const Scalar from_zero = e.add(x, e.c(1, d));
+  if (l.corners) return e.mul(from_zero, e.c(static_cast<double>(l.size - 1) / 2, d));
+  return e.fma(from_zero, e.c(static_cast<double>(l.size) / 2, d), e.c(-0.5, d));
+}
+
+// NaN becomes 0.
+Scalar clipped(Element& e, Scalar x, const Line& l) {
+  const DType d = x.dtype;
+  const Scalar zero = e.c(0, d), last = e.c(static_cast<double>(l.size - 1), d);
+  const Scalar positive = e.where(e.op(LoopOp::Gt, x, zero), x, zero);
+  return e.where(e.op(LoopOp::Lt, positive, last), positive, last);
+}
+
+Scalar reflected(Element& e, Scalar x, const Line& l) {
+  const DType d = x.dtype;
+  const double low = l.corners ? 0 : -0.5;
+  const double span = static_cast<double>(l.corners ? l.size - 1 : l.size);
+  if (span == 0) return e.c(0, d);
+  const Scalar twice = e.c(2 * span, d);
+  const Scalar far = e.op(LoopOp::Abs, e.sub(x, e.c(low, d)));
+  const Scalar turns = e.op(LoopOp::Trunc, e.div(far, twice));
+  const Scalar rest = e.sub(far, e.mul(turns, twice));
+  return e.add(e.op(LoopOp::Min, rest, e.sub(twice, rest)), e.c(low, d));
+}
+
+Scalar source_place(Element& e, Scalar x, const Line& l) {
+  if (l.outside == Outside::Zeros) return x;
+  return clipped(e, l.outside == Outside::Reflection ? reflected(e, x, l) : x, l);
+}
+
+// A whole number as a tap: inside of the image or not, it is read inside.
+Tap tap_of(Element& e, Scalar whole, Scalar weight, const Line& l) {
+  const DType d = whole.dtype;
+  const Scalar last = e.c(static_cast<double>(l.size - 1), d), zero = e.c(0, d);
+  const Scalar inside =
+      e.op(LoopOp::And, e.op(LoopOp::Ge, whole, zero), e.op(LoopOp::Le, whole, last));
+  const Scalar safe = to_integer(e, e.where(inside, whole, zero));
+  return {e.b.computed_index(safe, Expr(l.size)), weight, inside};
+}
+
+Taps grid_taps(Element& e, Scalar coordinate, const Line& l, Interpolation mode) {
+  const DType d = coordinate.dtype;
+  const Scalar x = unnormalised(e, coordinate, l);
+  if (mode == Interpolation::Cubic) {
+    const Scalar floor = e.op(LoopOp::Floor, x);
+    const auto weights = cubic_weights(e, e.sub(x, floor));
+    Taps taps;
+    for (int j = 0; j < 4; ++j) {
+      const Scalar whole = source_place(e, e.add(floor, e.c(j - 1, d)), l);
+      taps.push_back(tap_of(e, whole, weights[static_cast<size_t>(j)], l));
+    }
+    return taps;
+  }
+  const Scalar at = source_place(e, x, l);
+  if (mode == Interpolation::Nearest) {
+    return {tap_of(e, e.op(LoopOp::Round, at), e.c(1, d), l)};
+  }
+  const Scalar floor = e.op(LoopOp::Floor, at), share = e.sub(at, floor), one = e.c(1, d);
+  return {tap_of(e, floor, e.sub(one, share), l), tap_of(e, e.add(floor, one), share, l)};
+}
+
+Scalar masked_tap(Element& e, const Index& at, Scalar inside) {
+  return e.b.load_masked(e.args[0].value(), at, inside, e.c(0, e.result()));
+}
+
+// Products of weights first, as ATen does for linear interpolation.
+Scalar sum_of_corners(Element& e, const std::vector<Taps>& taps) {
+  std::optional<Scalar> sum;
+  const size_t dims = taps.size();
+  std::vector<size_t> corner(dims, 0);
+  for (;;) {
+    Index at{e.index[0], e.index[1]};
+    std::optional<Scalar> weight, inside;
+    for (size_t k = 0; k < dims; ++k) at.push_back(taps[k][corner[k]].at);
+    for (size_t k = dims; k-- > 0;) {
+      const Tap& t = taps[k][corner[k]];
+      weight = weight ? e.mul(*weight, t.weight) : t.weight;
+      inside = inside ? e.op(LoopOp::And, *inside, *t.inside) : *t.inside;
+    }
+    const Scalar v = masked_tap(e, at, *inside);
+    const Scalar part = taps[0].size() == 1 ? v : e.mul(v, *weight);
+    sum = sum ? e.add(*sum, part) : part;
+    size_t k = dims;
+    while (k > 0 && ++corner[k - 1] == taps[k - 1].size()) corner[--k] = 0;
+    if (k == 0) return *sum;
+  }
+}
+
+// Along each line first.
+Scalar sum_of_lines(Element& e, const std::vector<Taps>& taps) {
+  std::optional<Scalar> sum;
+  for (const Tap& y : taps[0]) {
+    std::optional<Scalar> line;
+    for (const Tap& x : taps[1]) {
+      const Scalar inside = e.op(LoopOp::And, *x.inside, *y.inside);
+      const Scalar part =
+          e.mul(masked_tap(e, {e.index[0], e.index[1], y.at, x.at}, inside), x.weight);
+      line = line ? e.add(*line, part) : part;
+    }
+    const Scalar part = e.mul(*line, y.weight);
+    sum = sum ? e.add(*sum, part) : part;
+  }
+  return *sum;
+}
+
+// The grid names the last dimension first.
+template <size_t Dims>
+Scalar grid_sampler(Element& e) {
+  const TensorType& t = *e.args.tensor(0);
+  const auto mode = static_cast<Interpolation>(*e.args.integer(2));
+  Line line;
+  line.outside = static_cast<Outside>(*e.args.integer(3));
+  line.corners = *e.args.boolean(4);
+  std::vector<Taps> taps;
+  for (size_t k = 0; k < Dims; ++k) {
+    line.size = t.sizes[2 + k].value();
+    Index at{e.index[0]};
+    at.insert(at.end(), e.index.begin() + 2, e.index.end());
+    at.push_back(Expr(static_cast<int64_t>(Dims - 1 - k)));
+    taps.push_back(grid_taps(e, e.b.load(e.args[1].value(), at), line, mode));
+  }
+  return mode == Interpolation::Cubic ? sum_of_lines(e, taps) : sum_of_corners(e, taps);
+}
+
+template <size_t Dims>
+bool applies_grid(const ir::Graph& g, const ir::Node& n) {
+  const Args a(g, n);
+  const TensorType &t = *a.tensor(0), *grid = a.tensor(1);
+  auto mode = a.integer(2), outside = a.integer(3);
+  if (!mode || !outside || !a.boolean(4) || *mode > (Dims == 2 ? 2 : 1) || *outside > 2)
+    return false;
+  return (t.dtype == DType::F32 || t.dtype == DType::F64) && grid && grid->dtype == t.dtype &&
+         has_constant_sizes(t) && has_constant_sizes(*grid);
+}
+
+#define E(f) element_rule<f>
+#define none nullptr
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#include "ops/sampling.def"
+#undef OP
+};
+
+}  // namespace
+
+std::span<const OpInfo> sampling_ops() { return kRows; }
+
+}  // namespace oxy::ops

@@ -1,0 +1,442 @@
+// Ops that write at loaded places: scatter, index_add, index_put and their kind. Where several values go to one place,
+// they do so in ATen's order.
+#include "ops/compose.h"
+#include "ops/element.h"
+#include "ops/families.h"
+#include "ops/index_places.h"
+#include "ops/shape_elementwise.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using ir::ValueId;
+using Types = std::vector<ir::Type>;
+using ArgSpan = std::span<const ir::Arg>;
+
+constexpr ReduceKind Sum = ReduceKind::Sum, Last = ReduceKind::Last;
+
+Scalar old(Element& e) { return e.b.load(e.args[0].value(), e.index); }
+
+Scalar nothing(Element& e) { return e.c(0, e.result()); }
+
+// Argument i at a point of the space; a number is the same everywhere.
+Scalar value_at(Element& e, size_t i) {
+  return e.args.tensor(i) ? e.b.cast(e.b.load(e.args[i].value(), e.index), e.result())
+                          : e.operand(i, e.result());
+}
+
+std::optional<size_t> dimension(const Args& a, const TensorType& t) {
+  auto given = a.integer(1);
+  if (!given || t.dim() == 0) return std::nullopt;
+  auto dim = wrap_dim(*given, t.dim());
+  return dim ? std::optional(static_cast<size_t>(*dim)) : std::nullopt;
+}
+
+bool not_larger(Expr a, Expr b) { return sym::known_less(b, a) == std::optional(false); }
+
+// A string argument: how values are folded. `mean` is made of others.
+std::optional<ReduceKind> kind_named(std::string_view name) {
+  if (name == "add" || name == "sum") return ReduceKind::Sum;
+  if (name == "multiply" || name == "prod") return ReduceKind::Prod;
+  if (name == "amax") return ReduceKind::Max;
+  if (name == "amin") return ReduceKind::Min;
+  return std::nullopt;
+}
+
+// ---- self, dim, index of any shape, values ----
+
+bool shape_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
+  const Args a(context, args);
+  const TensorType *t = a.tensor(0), *index = a.tensor(2), *source = a.tensor(3);
+  if (!t || !index || index->dtype != DType::I64 || index->dim() != t->dim()) return false;
+  if (source && (source->dtype != t->dtype || source->dim() != t->dim())) return false;
+  if (!source && !a.number(3)) return false;
+  auto dim = dimension(a, *t);
+  if (!dim) return false;
+  for (size_t d = 0; d < t->sizes.size(); ++d) {
+    if (d != *dim && !not_larger(index->sizes[d], t->sizes[d])) return false;
+    if (source && !not_larger(index->sizes[d], source->sizes[d])) return false;
+  }
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, t->sizes)));
+  return true;
+}
+
+template <ReduceKind K>
+bool over_index(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
+  spec = {Args(g, n).tensor(2)->sizes, K};
+  return true;
+}
+
+bool over_index_by_name(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
+  auto kind = kind_named(*Args(g, n).string(4, ""));
+  if (kind) spec = {Args(g, n).tensor(2)->sizes, *kind};
+  return kind.has_value();
+}
+
+ScatterUpdate scatter_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
+  Element e(b, n, 0, point);
+  const TensorType& t = *e.args.tensor(0);
+  const size_t dim = *dimension(e.args, t);
+  ScatterUpdate u{point, value_at(e, 3)};
+  u.place[dim] = indirect(b, e.args[2].value(), point, t.sizes[dim], false);
+  return u;
+}
+
+// ATen folds halves in f32 and rounds at the end.
+bool applies_wide(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && !ir::is_half(g.tensor_type(n.outputs[0]).dtype);
+}
+
+// An extreme needs no rounding; without the old values it is a decomposition.
+bool applies_by_name(const ir::Graph& g, const ir::Node& n) {
+  const Args a(g, n);
+  auto name = a.string(4, "");
+  auto kind = name ? kind_named(*name) : std::nullopt;
+  if (!kind || !a.boolean(5, true).value_or(false) || !applies_computable(g, n)) return false;
+  const DType d = g.tensor_type(n.outputs[0]).dtype;
+  const bool extreme = *kind == ReduceKind::Max || *kind == ReduceKind::Min;
+  return d != DType::B8 && (!ir::is_half(d) || extreme || n.target == "aten.index_reduce.default");
+}
+
+// ---- self, dim, a list of rows, values ----
+
+bool shape_rows(const Args& a, bool values) {
+  const TensorType *t = a.tensor(0), *index = a.tensor(2), *source = a.tensor(3);
+  if (!t || !is_index(index) || index->dim() != 1) return false;
+  auto dim = dimension(a, *t);
+  if (!dim) return false;
+  if (!values) return true;
+  if (!source || source->dtype != t->dtype || source->dim() != t->dim()) return false;
+  Sizes wanted = t->sizes;
+  wanted[*dim] = index->sizes[0];
+  return known_same(source->sizes, wanted);
+}
+
+bool shape_index_add(const ShapeContext& context, ArgSpan args, Types& out) {
+  const Args a(context, args);
+  if (!shape_rows(a, true)) return false;
+  const TensorType& t = *a.tensor(0);
+  out.push_back(ir::Type::of(row_major(t.dtype, t.device, t.sizes)));
+  return true;
+}
+
+bool shape_index_copy(const ShapeContext& context, ArgSpan args, Types& out) {
+  const TensorType* index = Args(context, args).tensor(2);
+  return index && index->dtype == DType::I64 && shape_index_add(context, args, out);
+}
+
+bool shape_index_fill(const ShapeContext& context, ArgSpan args, Types& out) {
+  const Args a(context, args);
+  if (!shape_rows(a, false) || a.tensor(2)->dtype != DType::I64) return false;
+  const TensorType *t = a.tensor(0), *value = a.tensor(3);
+  if (value ? value->dim() != 0 : !a.number(3)) return false;
+  auto strides = preserved_strides(*t);
+  if (!strides) return false;
+  TensorType r = row_major(t->dtype, t->device, t->sizes);
+  r.strides = std::move(*strides);
+  out.push_back(ir::Type::of(std::move(r)));
+  return true;
+}
+
+Sizes row_space(const Args& a) {
+  const TensorType& t = *a.tensor(0);
+  Sizes sizes = t.sizes;
+  sizes[*dimension(a, t)] = a.tensor(2)->sizes[0];
+  return sizes;
+}
+
+template <ReduceKind K>
+bool over_rows(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
+  spec = {row_space(Args(g, n)), K};
+  return true;
+}
+
+bool over_rows_by_name(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
+  auto kind = kind_named(*Args(g, n).string(4, ""));
+  if (kind) spec = {row_space(Args(g, n)), *kind};
+  return kind.has_value();
+}
+
+Index row_place(Element& e, bool from_end) {
+  const TensorType& t = *e.args.tensor(0);
+  const size_t dim = *dimension(e.args, t);
+  Index place = e.index;
+  place[dim] = indirect(e.b, e.args[2].value(), {e.index[dim]}, t.sizes[dim], from_end);
+  return place;
+}
+
+bool scales(const Args& a) { return a.number_kind(4) && a.number(4, 1.0) != 1.0; }
+
+ScatterUpdate index_add_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
+  Element e(b, n, 0, point);
+  Scalar v = value_at(e, 3);
+  if (scales(e.args)) v = e.mul(v, e.operand(4, e.result()));
+  return {row_place(e, false), v};
+}
+
+// A scaled half would be rounded twice.
+bool applies_index_add(const ir::Graph& g, const ir::Node& n) {
+  const Args a(g, n);
+  const DType d = g.tensor_type(n.outputs[0]).dtype;
+  const bool plain = !ir::is_half(d) && d != DType::B8;
+  return applies_computable(g, n) && a.number(4, 1.0) && (plain || !scales(a));
+}
+
+ScatterUpdate index_fill_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
+  Element e(b, n, 0, point);
+  return {row_place(e, true), e.operand(3, e.result())};
+}
+
+// ---- index_put ----
+
+bool shape_index_put(const ShapeContext& context, ArgSpan args, Types& out) {
+  const Args a(context, args);
+  const TensorType *t = a.tensor(0), *values = a.tensor(2);
+  auto x = indexing(a);
+  if (!x || !values || values->dtype != t->dtype || !a.boolean(3, false)) return false;
+  const Sizes sizes = indexed_sizes(*t, *x);
+  auto common = broadcast(values->sizes, sizes);
+  if (!common || !known_same(*common, sizes)) return false;
+  auto strides = preserved_strides(*t);
+  if (!strides) return false;
+  TensorType r = row_major(t->dtype, t->device, t->sizes);
+  r.strides = std::move(*strides);
+  out.push_back(ir::Type::of(std::move(r)));
+  return true;
+}
+
+bool over_indexed(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
+  const Args a(g, n);
+  spec = {indexed_sizes(*a.tensor(0), *indexing(a)), *a.boolean(3, false) ? Sum : Last};
+  return true;
+}
+
+ScatterUpdate index_put_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
+  Element e(b, n, 0, point);
+  const Scalar v = e.load(2);
+  return {indexed_place(b, *e.args.tensor(0), *indexing(e.args), point), v};
+}
+
+// A single value where a mask holds.
+bool decompose_masked_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(0), values = *a.tensor(2);
+  const auto* items = a[1].items();
+  if (!items || a.boolean(3, false) != std::optional(false) || !values.numel().is_const(1)) {
+    return false;
+  }
+  std::optional<size_t> at;
+  for (size_t k = 0; k < items->size(); ++k) {
+    if ((*items)[k].is_none()) continue;
+    if (at) return false;
+    at = k;
+  }
+  const TensorType* mask = at ? a.tensor((*items)[*at]) : nullptr;
+  if (!mask || mask->dtype != DType::B8 || values.dtype != t.dtype || !is_computable(t.dtype)) {
+    return false;
+  }
+  const size_t end = *at + mask->sizes.size();
+  if (mask->dim() == 0 || end > t.sizes.size()) return false;
+  if (!known_same(mask->sizes, {t.sizes.begin() + static_cast<std::ptrdiff_t>(*at),
+                                t.sizes.begin() + static_cast<std::ptrdiff_t>(end)})) {
+    return false;
+  }
+  Sizes sizes = mask->sizes;
+  sizes.resize(sizes.size() + t.sizes.size() - end, Expr(1));
+  const ValueId one = c.view(n.arg(2).value(), {});
+  const ValueId holds = c.view((*items)[*at].value(), sizes);
+  out.push_back(c.call("aten.where.self", {holds, one, n.arg(0)}));
+  return true;
+}
+
+// ---- embedding_dense_backward ----
+
+bool shape_embedding_gradient(const ShapeContext& context, ArgSpan args, Types& out) {
+  const Args a(context, args);
+  const TensorType *t = a.tensor(0), *indices = a.tensor(1);
+  auto rows = a.expr(2), padding = a.expr(3);
+  if (!t || !is_index(indices) || !rows || !padding || !padding->is_const()) return false;
+  if (a.boolean(4) != std::optional(false) || t->dim() != indices->dim() + 1) return false;
+  if (!known_same({t->sizes.begin(), t->sizes.end() - 1}, indices->sizes)) return false;
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, {*rows, t->sizes.back()})));
+  return true;
+}
+
+bool over_gradient(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
+  spec = {Args(g, n).tensor(0)->sizes, Sum};
+  return true;
+}
+
+ScatterUpdate embedding_gradient_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
+  Element e(b, n, 0, point);
+  Scalar v = e.b.load(e.args[0].value(), point);
+  const Index at(point.begin(), point.end() - 1);
+  Scalar row = b.cast(b.load(e.args[1].value(), at), DType::I64);
+  const int64_t padding = *e.args.integer(3);
+  if (padding >= 0) {
+    const Scalar none = b.constant_int(0, DType::I64);
+    const Scalar padded = e.op(LoopOp::Eq, row, b.constant_int(padding, DType::I64));
+    v = e.where(padded, e.c(0, v.dtype), v);
+    row = e.where(padded, none, row);
+  }
+  return {{b.indirect(row, *e.args.expr(2), false), point.back()}, v};
+}
+
+// ---- written with other ops ----
+
+// An index that is not known here to fit is left to the extern call.
+bool fits(Rewriter& r, const ir::Node& n, ShapeRule shape) {
+  const std::function<const ir::Type&(ValueId)> type_of = [&](ValueId v) -> const ir::Type& {
+    return r.graph().value(v).type;
+  };
+  Types types;
+  return shape(ShapeContext{*r.graph().pool, type_of}, n.args, types) &&
+         has_computable_types(r.graph(), n) && r.type(n.arg(0).value()).dtype != DType::B8;
+}
+
+bool decompose_half_scatter_add(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const DType d = r.type(n.arg(0).value()).dtype;
+  if (!ir::is_half(d) || !fits(r, n, shape_scatter)) return false;
+  const ValueId self = c.widen(n.arg(0).value()), source = c.widen(n.arg(3).value());
+  out.push_back(c.cast(c.call(n.target, {self, n.arg(1), n.arg(2), source}), d));
+  return true;
+}
+
+bool is_extreme(std::string_view reduce) { return reduce == "amax" || reduce == "amin"; }
+
+// What a sum or product without the old value begins with.
+ir::Arg identity(std::string_view reduce, DType d) {
+  const int64_t v = reduce == "prod";
+  return ir::is_floating(d) ? ir::Arg(static_cast<double>(v)) : ir::Arg(Expr(v));
+}
+
+// Sum divided by how many there are; where there are none, by 1.
+ValueId mean_of(Compose& c, ValueId sum, ValueId count, DType d) {
+  count = c.call("aten.clamp_min.default", {count, 1});
+  if (ir::is_floating(d)) return c.div(sum, count);
+  return c.call("aten.div.Tensor_mode", {sum, count, "floor"});
+}
+
+struct Fold {
+  std::string_view name;
+  bool include_self = true;
+};
+
+std::optional<Fold> fold_arguments(Rewriter& r, const ir::Node& n) {
+  const Args a(r.graph(), n);
+  auto name = a.string(4, "");
+  auto include = a.boolean(5, true);
+  if (!name || !include || (*name != "mean" && !kind_named(*name))) return std::nullopt;
+  return Fold{*name, *include};
+}
+
+bool decompose_scatter_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  auto fold = fold_arguments(r, n);
+  if (!fold || !fits(r, n, shape_scatter)) return false;
+  const DType d = r.type(n.arg(0).value()).dtype;
+  const bool mean = fold->name == "mean", rounds = fold->name == "sum" || fold->name == "prod";
+  if (fold->include_self && !mean && !(rounds && ir::is_half(d))) return false;
+  ValueId self = n.arg(0).value(), source = n.arg(3).value();
+  if (!fold->include_self && is_extreme(fold->name)) {
+    self = c.call("aten.scatter.src", {self, n.arg(1), n.arg(2), source});
+  } else if (!fold->include_self) {
+    self = c.call("aten.scatter.value", {self, n.arg(1), n.arg(2), identity(fold->name, d)});
+  }
+  if (!mean) {
+    if (rounds) self = c.widen(self), source = c.widen(source);
+    out.push_back(c.cast(c.call(n.target, {self, n.arg(1), n.arg(2), source, n.arg(4), true}), d));
+    return true;
+  }
+  const ValueId sum = c.call("aten.scatter_add.default", {self, n.arg(1), n.arg(2), source});
+  const char* start = fold->include_self ? "aten.ones_like.default" : "aten.zeros_like.default";
+  const ValueId ones = c.unary("aten.ones_like.default", source);
+  const ValueId count =
+      c.call("aten.scatter_add.default", {c.unary(start, self), n.arg(1), n.arg(2), ones});
+  out.push_back(mean_of(c, sum, count, d));
+  return true;
+}
+
+bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  auto fold = fold_arguments(r, n);
+  if (!fold || fold->name == "sum" || !fits(r, n, shape_index_add)) return false;
+  const DType d = r.type(n.arg(0).value()).dtype;
+  const bool mean = fold->name == "mean";
+  if (fold->include_self && !mean) return false;
+  ValueId self = n.arg(0).value();
+  const ValueId rows = c.cast(n.arg(2).value(), DType::I64);
+  if (!fold->include_self && is_extreme(fold->name)) {
+    self = c.call("aten.index_copy.default", {self, n.arg(1), rows, n.arg(3)});
+  } else if (!fold->include_self) {
+    const ir::Arg start = identity(fold->name, d);
+    self = c.call("aten.index_fill.int_Scalar", {self, n.arg(1), rows, start});
+  }
+  if (!mean) {
+    out.push_back(c.call(n.target, {self, n.arg(1), n.arg(2), n.arg(3), n.arg(4), true}));
+    return true;
+  }
+  const auto add = [&](ValueId to, ir::Arg v) {
+    return c.call("aten.index_add.default", {to, n.arg(1), n.arg(2), std::move(v)});
+  };
+  const char* start = fold->include_self ? "aten.ones_like.default" : "aten.zeros_like.default";
+  const ValueId ones = c.unary("aten.ones_like.default", n.arg(3).value());
+  const ValueId count = add(c.unary(start, self), ones);
+  out.push_back(mean_of(c, add(self, n.arg(3)), count, d));
+  return true;
+}
+
+ValueId in_a_line(Compose& c, ValueId v, Expr count) {
+  const TensorType& t = c.type(v);
+  constexpr ir::MemoryFormat contiguous{0};
+  const bool lies_so = t.strides == ir::contiguous_strides(t.sizes);
+  return c.view(lies_so ? v : c.call("aten.clone.default", {v, contiguous}), {count});
+}
+
+// Where the mask holds, the source's elements one after the other.
+bool decompose_masked_scatter(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  Compose c(r);
+  const TensorType self = r.type(n.arg(0).value()), mask = r.type(n.arg(1).value()),
+                   source = r.type(n.arg(2).value());
+  if (mask.dtype != DType::B8 || source.dtype != self.dtype || !is_computable(self.dtype)) {
+    return false;
+  }
+  auto sizes = broadcast(self.sizes, mask.sizes);
+  if (!sizes || sizes->empty() || !source.numel().is_const() || source.numel().is_const(0)) {
+    return false;
+  }
+  const Expr all = row_major(self.dtype, self.device, *sizes).numel();
+  const ValueId holds = c.call("aten.expand.default", {n.arg(1), list_of(*sizes)});
+  const ValueId flat = in_a_line(c, holds, all);
+  ValueId count = c.call("aten.cumsum.default", {flat, 0});
+  count = c.call("aten.sub.Scalar", {count, 1, 1});
+  const ValueId zero = c.unary("aten.zeros_like.default", count);
+  const ValueId place = c.call("aten.where.self", {flat, count, zero});
+  const ValueId line = in_a_line(c, n.arg(2).value(), source.numel());
+  const ValueId taken = c.call("aten.index_select.default", {line, 0, place});
+  const ValueId shaped = c.view(taken, *sizes);
+  out.push_back(c.call("aten.where.self", {holds, shaped, n.arg(0)}));
+  return true;
+}
+
+#define E(f) element_rule<f>
+#define D(f) decompose<f>
+#define none nullptr
+constexpr Applies real = applies_computable;
+
+constexpr OpInfo kRows[] = {
+#define OP OXY_OP_ROW
+#define SCATTER OXY_SCATTER_ROW
+#include "ops/scatter.def"
+#undef OP
+#undef SCATTER
+};
+
+}  // namespace
+
+std::span<const OpInfo> scatter_ops() { return kRows; }
+
+}  // namespace oxy::ops

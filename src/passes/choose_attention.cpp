@@ -1,0 +1,323 @@
+// Both directions; the scores' size decides which of them applies.
+#include "passes/choose_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/args.h"
+#include "ops/own_kernels.h"
+#include "passes/replace.h"
+#include "passes/rewrite.h"
+#include "support/text.h"
+
+namespace oxy::passes {
+namespace {
+
+using ir::Arg;
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::TensorType;
+using ir::ValueId;
+
+constexpr const char* kFused = "aten._scaled_dot_product_flash_attention_for_cpu.default";
+constexpr int64_t kCacheBytes = 32 << 20;
+
+bool has_known_sizes(const TensorType& t) {
+  for (ir::Expr e : t.sizes)
+    if (!e.is_const() || e.value() == 0) return false;
+  return t.dtype == ir::DType::F32 && t.device.is_cpu();
+}
+
+std::optional<double> number_of(const Arg& a) {
+  if (const double* d = a.get_if<double>()) return *d;
+  const std::optional<int64_t> i = integer(a);
+  return i ? std::optional(static_cast<double>(*i)) : std::nullopt;
+}
+
+// Attention as it was found: bmm(softmax(q k * scale + mask), v).
+struct Written {
+  ValueId query, key, value;  // (batch, length, size), (batch, size, keys), (batch, keys, size)
+  Arg mask;                   // of the scores' shape, or broadcast to it
+  double scale = 1;
+  std::vector<ir::Expr> scores;  // sizes, where the mask is added
+};
+
+class Finder {
+ public:
+  explicit Finder(const Graph& g) : g_(g), uses_(g.use_counts()) {}
+
+  std::optional<Written> at(const Node& last) const {
+    if (last.target != "aten.bmm.default" || !is_f32(last.outputs[0])) return std::nullopt;
+    ValueId v = through_views(last.args[0].value());
+    const Node& softmax = g_.def(v);
+    if (!is_alone(v) || softmax.target != "aten._softmax.default" || !over_last(softmax))
+      return std::nullopt;
+    Written w;
+    w.value = last.args[1].value();
+    w.scores = g_.tensor_type(v).sizes;
+    const Node* product = scores(softmax.args[0].value(), w);
+    if (!product) return std::nullopt;
+    w.query = product->args[0].value();
+    w.key = product->args[1].value();
+    const TensorType &q = g_.tensor_type(w.query), &x = g_.tensor_type(w.value);
+    if (!has_known_sizes(q) || !has_known_sizes(x) || q.sizes[2] != x.sizes[2]) return std::nullopt;
+    return w;
+  }
+
+ private:
+  bool is_f32(ValueId v) const { return has_known_sizes(g_.tensor_type(v)); }
+  bool is_alone(ValueId v) const { return uses_[v.index] == 1; }
+
+  bool over_last(const Node& softmax) const {
+    const std::optional<int64_t> dim = integer(softmax.arg(1));
+    const int64_t rank = g_.tensor_type(softmax.outputs[0]).dim();
+    return dim && (*dim == -1 || *dim == rank - 1) && softmax.arg(2) == Arg(false);
+  }
+
+  // A view that leaves the last two dimensions as they are.
+  bool is_regrouping(const Node& n) const {
+    if (n.target != "aten.view.default" && n.target != "aten._unsafe_view.default" &&
+        n.target != "aten.unsqueeze.default" && n.target != "aten.squeeze.dim")
+      return false;
+    const auto &in = g_.tensor_type(n.args[0].value()).sizes,
+               &out = g_.tensor_type(n.outputs[0]).sizes;
+    return in.size() > 2 && out.size() > 2 && in.back() == out.back() &&
+           in[in.size() - 2] == out[out.size() - 2];
+  }
+
+  ValueId through_views(ValueId v) const {
+    while (is_alone(v) && is_regrouping(g_.def(v))) v = g_.def(v).args[0].value();
+    return v;
+  }
+
+  // From the softmax up to the product that makes the scores.
+  const Node* scores(ValueId v, Written& w) const {
+    for (;;) {
+      if (!is_alone(v) || !is_f32(v)) return nullptr;
+      const Node& n = g_.def(v);
+      if (n.target == "aten.bmm.default") return &n;
+      if (is_regrouping(n))
+        v = through_views(v);
+      else if (n.target == "aten.add.Tensor" && w.mask.is_none() && w.scale == 1)
+        v = masked(n, w);
+      else
+        v = scaled(n, w);
+      if (!v.valid()) return nullptr;
+    }
+  }
+
+  ValueId masked(const Node& n, Written& w) const {
+    if (n.args.size() > 2 && n.args[2] != Arg(1)) return {};
+    if (!n.arg(0).is_value() || !n.arg(1).is_value()) return {};
+    if (g_.tensor_type(n.outputs[0]).sizes != w.scores || w.scores.size() > 4) return {};
+    for (int side : {0, 1}) {
+      const TensorType &s = g_.tensor_type(n.args[side].value()),
+                       &m = g_.tensor_type(n.args[1 - side].value());
+      if (s.sizes != w.scores || !is_score(n.args[side].value()) || m.dtype != ir::DType::F32 ||
+          m.sizes.empty())
+        continue;
+      w.mask = n.args[1 - side];
+      return n.args[side].value();
+    }
+    return {};
+  }
+
+  // Whether it leads to a product: tells the scores from the mask where both have the same shape.
+  bool is_score(ValueId v) const {
+    for (int steps = 0; steps < 8; ++steps) {
+      const Node& n = g_.def(v);
+      if (n.target == "aten.bmm.default") return true;
+      const bool scales = n.target == "aten.mul.Tensor" || n.target == "aten.div.Tensor";
+      if (!is_regrouping(n) && !(scales && number_of(n.arg(1)))) return false;
+      v = n.args[0].value();
+    }
+    return false;
+  }
+
+  ValueId scaled(const Node& n, Written& w) const {
+    const std::optional<double> number = number_of(n.arg(1));
+    if (!number || !n.arg(0).is_value()) return {};
+    if (n.target == "aten.mul.Tensor")
+      w.scale *= *number;
+    else if (n.target == "aten.div.Tensor" && *number != 0)
+      w.scale /= *number;
+    else
+      return {};
+    return n.args[0].value();
+  }
+
+  const Graph& g_;
+  const std::vector<uint32_t> uses_;
+};
+
+ir::List sizes_arg(std::vector<ir::Expr> sizes) { return list_of(sizes); }
+
+// batch x heads in front of the last two dimensions.
+std::vector<ir::Expr> four(const std::vector<ir::Expr>& scores, const std::vector<ir::Expr>& last) {
+  std::vector<ir::Expr> out = {1};
+  out.insert(out.end(), scores.begin(), scores.end() - 2);
+  if (out.size() == 3) out.erase(out.begin());
+  out.insert(out.end(), last.end() - 2, last.end());
+  return out;
+}
+
+// Attention by the one op, as the product that it replaces lies.
+ValueId fused(ops::Rewriter& r, const Written& w) {
+  auto as_four = [&](ValueId v) {
+    return r.call("aten.view.default", {v, Arg(sizes_arg(four(w.scores, r.type(v).sizes)))});
+  };
+  const ValueId key = r.call("aten.permute.default", {w.key, Arg(ir::List{{0, 2, 1}})});
+  Arg mask;
+  if (w.mask.is_value()) {
+    const ValueId wide = r.call("aten.expand.default", {w.mask, Arg(sizes_arg(w.scores)), false});
+    mask = w.scores.size() == 4 ? wide : r.call("aten.unsqueeze.default", {wide, 0});
+  }
+  ValueId out = r.call_multi(
+      kFused, {as_four(w.query), as_four(key), as_four(w.value), 0.0, false, mask, w.scale})[0];
+  if (mask.is_value()) {  // eager's softmax of a row of nothing but -inf; the op gives 0
+    const int64_t last = r.type(w.mask.value()).dim() - 1;
+    const ValueId most = r.call("aten.amax.default", {w.mask, Arg(ir::List{{last}}), true});
+    const ValueId empty = r.call("aten.eq.Scalar", {most, -INFINITY});
+    out = r.call("aten.masked_fill.Scalar", {out, empty, Arg(std::nan(""))});
+  }
+  if (!r.type(out).is_contiguous())
+    out = r.call("aten.clone.default", {out, Arg(ir::MemoryFormat{0})});
+  return r.call("aten.view.default", {out, Arg(sizes_arg(r.type(w.query).sizes))});
+}
+
+// One batch dimension instead of two, where the strides allow it.
+std::optional<ValueId> merged(ops::Rewriter& r, ValueId v) {
+  const TensorType& t = r.type(v);
+  for (ir::Expr s : t.strides)
+    if (!s.is_const()) return std::nullopt;
+  if (t.sizes[0].is_const(1)) return r.call("aten.squeeze.dim", {v, 0});
+  if (t.strides[0] != ir::Expr(t.strides[1].value() * t.sizes[1].value())) return std::nullopt;
+  return r.call("aten.view.default",
+                {v, Arg(sizes_arg({ir::Expr(t.sizes[0].value() * t.sizes[1].value()), t.sizes[2],
+                                   t.sizes[3]}))});
+}
+
+// `v`, contiguous, in the layout of `like`: its dimensions in another order.
+std::optional<ValueId> laid_out(ops::Rewriter& r, ValueId v, const TensorType& like) {
+  std::vector<int64_t> order = {0, 1, 2, 3}, back(4);
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return std::pair(-like.strides[a].value(), a) < std::pair(-like.strides[b].value(), b);
+  });
+  for (int64_t i = 0; i < 4; ++i) back[order[i]] = i;
+  ValueId moved = r.call("aten.permute.default", {v, Arg(list_of(order))});
+  moved = r.call("aten.clone.default", {moved, Arg(ir::MemoryFormat{0})});
+  moved = r.call("aten.permute.default", {moved, Arg(list_of(back))});
+  return same_layout(r.type(moved), like) ? std::optional(moved) : std::nullopt;
+}
+
+// Scores with what the op does to them: top-left causal, or a mask to add.
+ValueId masked_scores(ops::Rewriter& r, ValueId scores, bool causal, const Arg& mask) {
+  const std::vector<ir::Expr> sizes = r.type(scores).sizes;
+  const ir::Device device = r.type(scores).device;
+  if (causal) {
+    auto count = [&](ir::Expr n) {
+      return r.call("aten.arange.default", {n, ir::DType::I64, ir::None{}, device});
+    };
+    const ValueId rows = r.call("aten.unsqueeze.default", {count(sizes[2]), 1});
+    const ValueId later = r.call("aten.gt.Tensor", {count(sizes[3]), rows});
+    scores = r.call("aten.masked_fill.Scalar", {scores, later, -INFINITY});
+  }
+  if (mask.is_value()) scores = r.call("aten.add.Tensor", {scores, mask, 1});
+  return scores;
+}
+
+struct Fused {
+  TensorType query, key;
+  double scale;
+  bool causal;
+};
+
+// The op's call, where it is one whose scores are small.
+std::optional<Fused> small_attention(const Graph& g, const Node& n,
+                                     const std::vector<uint32_t>& uses) {
+  if (n.target != kFused || uses[n.outputs[1].index] > 0) return std::nullopt;
+  const ops::Args a(g, n);
+  const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2), *mask = a.tensor(5);
+  const auto scale = a.number(6, 0.0), dropout = a.number(3, 0.0);
+  const auto causal = a.boolean(4, false);
+  if (!q || !k || !v || !has_known_sizes(*q) || !has_known_sizes(*k) || !has_known_sizes(*v) ||
+      !scale || !causal || dropout != 0.0 || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
+    return std::nullopt;
+  const int64_t length = q->sizes[2].value(), keys = k->sizes[2].value();
+  if (q->sizes[1] != k->sizes[1] || length < ops::kFewestRows ||
+      q->sizes[0].value() * q->sizes[1].value() * length * keys * 4 > kCacheBytes)
+    return std::nullopt;
+  const double usual = 1.0 / std::sqrt(static_cast<double>(q->sizes[3].value()));
+  return Fused{*q, *k, a.missing(6) ? usual : *scale, *causal};
+}
+
+std::optional<ValueId> expanded(ops::Rewriter& r, const Node& n, const Fused& f) {
+  const auto query = merged(r, n.args[0].value()), key = merged(r, n.args[1].value()),
+             value = merged(r, n.args[2].value());
+  if (!query || !key || !value) return std::nullopt;
+  const ValueId turned = r.call("aten.permute.default", {*key, Arg(ir::List{{0, 2, 1}})});
+  ValueId scores = r.call("aten.bmm.default", {*query, turned});
+  const std::vector<ir::Expr> flat = r.type(scores).sizes;
+  scores = r.call("aten.view.default",
+                  {scores, Arg(sizes_arg({f.query.sizes[0], f.query.sizes[1], flat[1], flat[2]}))});
+  scores = r.call("aten.mul.Tensor", {scores, f.scale});
+  scores = masked_scores(r, scores, f.causal, n.arg(5));
+  ValueId shares = r.call("aten._softmax.default", {scores, 3, false});
+  if (n.arg(5).is_value())  // a row of nothing but -inf is 0 here, where softmax gives NaN
+    shares = r.call("aten.masked_fill.Scalar",
+                    {shares, r.call("aten.eq.Scalar", {scores, -INFINITY}), 0.0});
+  shares = r.call("aten.view.default", {shares, Arg(sizes_arg(flat))});
+  const ValueId out = r.call("aten.bmm.default", {shares, *value});
+  return laid_out(r, r.call("aten.view.default", {out, Arg(sizes_arg(f.query.sizes))}),
+                  r.graph().tensor_type(n.outputs[0]));
+}
+
+// What `make` gives for a node takes the place of its first output.
+template <class Make>
+bool replace_nodes(Graph& g, const Make& make) {
+  Replacements replacements(g);
+  const std::vector<NodeId> order = g.order();
+  for (NodeId id : order) {
+    const Node n = g.node(id);
+    if (n.dead || n.kind != ir::NodeKind::CallOp || n.outputs.empty()) continue;
+    const size_t first = g.node_count();
+    ops::Rewriter r(g, id);
+    const std::optional<ValueId> out = make(r, n);
+    if (out && same_layout(g.value(*out).type, g.value(n.outputs[0]).type)) {
+      replacements.replace_unchecked(n.outputs[0], *out);
+      g.kill(id);
+    } else {
+      for (size_t i = first; i < g.node_count(); ++i) g.kill(NodeId(i));
+    }
+  }
+  const bool changed = !replacements.empty();
+  replacements.apply();
+  g.compact();
+  return changed;
+}
+
+}  // namespace
+
+bool fuse_attention(Graph& g) {
+  const Finder finder(g);
+  return replace_nodes(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
+    const std::optional<Written> w = finder.at(n);
+    if (!w) return std::nullopt;
+    const std::vector<ir::Expr>& s = w->scores;
+    int64_t bytes = 4;
+    for (ir::Expr e : s) bytes *= e.value();
+    if (bytes <= kCacheBytes || s[s.size() - 2].value() < ops::kFewestRows) return std::nullopt;
+    return fused(r, *w);
+  });
+}
+
+bool expand_attention(Graph& g) {
+  const std::vector<uint32_t> uses = g.use_counts();
+  return replace_nodes(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
+    const std::optional<Fused> f = small_attention(g, n, uses);
+    return f ? expanded(r, n, *f) : std::nullopt;
+  });
+}
+
+}  // namespace oxy::passes

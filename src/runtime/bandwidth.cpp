@@ -1,0 +1,72 @@
+#include "runtime/bandwidth.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+#include "runtime/memory.h"
+
+namespace oxy::runtime {
+namespace {
+
+constexpr size_t kBytes = 128 << 20;
+constexpr int64_t kPiece = 64 << 10;
+constexpr int kTries = 8;
+
+struct Copy {
+  const char* from;
+  char* to;
+};
+
+void copy_pieces(void* context, int64_t begin, int64_t end, int) {
+  const Copy& copy = *static_cast<const Copy*>(context);
+  std::memcpy(copy.to + begin * kPiece, copy.from + begin * kPiece,
+              static_cast<size_t>((end - begin) * kPiece));
+}
+
+double measure(const Host& host) {
+  using Clock = std::chrono::steady_clock;
+  const AlignedBlock from(kBytes), to(kBytes);
+  std::memset(from.data(), 1, kBytes);
+  std::memset(to.data(), 1, kBytes);
+  Copy copy{from.data(), to.data()};
+  double best = 0;
+  for (int i = 0; i < kTries; ++i) {
+    const Clock::time_point start = Clock::now();
+    host.parallel(kBytes / kPiece, 1, copy_pieces, &copy);
+    const std::chrono::duration<double> taken = Clock::now() - start;
+    best = std::max(best, 2.0 * kBytes / taken.count());
+  }
+  return best;
+}
+
+std::string row(const PlanKernel& kernel, double seconds, double copy) {
+  char line[160];
+  const double bytes = static_cast<double>(kernel.moved_bytes);
+  std::snprintf(line, sizeof line, "%-40.40s %9.3f MB %9.4f ms %7.2f GB/s %4.0f %%\n",
+                kernel.name.c_str(), bytes / 1e6, seconds * 1e3, bytes / seconds / 1e9,
+                100 * bytes / seconds / copy);
+  return line;
+}
+
+}  // namespace
+
+std::string bandwidth_text(const Plan& plan, std::span<const double> seconds, double copy) {
+  std::string out;
+  size_t at = 0;
+  for (const PlanStep& step : plan.steps) {
+    const auto* call = std::get_if<KernelStep>(&step);
+    if (call && at < seconds.size()) out += row(plan.kernels[call->kernel], seconds[at++], copy);
+  }
+  char line[80];
+  std::snprintf(line, sizeof line, "a copy of %zu MB: %.2f GB/s\n", kBytes >> 20, copy / 1e9);
+  return out + line;
+}
+
+double copy_bandwidth(const Host& host) {
+  static const double bandwidth = measure(host);
+  return bandwidth;
+}
+
+}  // namespace oxy::runtime

@@ -1,0 +1,19 @@
+// How fast this machine copies memory: what the time of kernels is compared with.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "runtime/host.h"
+#include "runtime/plan.h"
+
+namespace oxy::runtime {
+
+// Bytes read and written a second by a copy of 128 MB on all threads; measured once in a process, the best of several.
+double copy_bandwidth(const Host& host);
+
+// A table of the kernel steps of a plan: memory moved, time, and the part of the bandwidth `copy` that this is. `seconds`:
+// by kernel step.
+std::string bandwidth_text(const Plan& plan, std::span<const double> seconds, double copy);
+
+}  // namespace oxy::runtime

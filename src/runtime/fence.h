@@ -1,0 +1,30 @@
+// For tests: runs a kernel on copies of its buffers that lie between pages which nobody may touch, so that an access
+// outside of a buffer ends the process at once (or, on the heap, in the address sanitizer's report). In several pieces,
+// as threads would run it, each with scratch memory of its own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "runtime/host.h"
+#include "runtime/plan.h"
+
+namespace oxy::runtime {
+
+enum class Fence : uint8_t { Off, Start, End, Heap };  // where a buffer touches its fence
+
+// A value of the setting `fence`.
+Fence fence_of(std::string_view setting);
+
+// `bytes` from `address` on; equal addresses are one buffer.
+struct FencedBuffer {
+  void* address = nullptr;
+  int64_t bytes = 0;
+};
+
+// As launch() does, one thread after the other. Buffers that the kernel changed are copied back.
+int launch_fenced(const PlanKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
+                  const Host& host);
+
+}  // namespace oxy::runtime

@@ -1,0 +1,214 @@
+#include "schedule/scatter_kernel.h"
+
+#include <algorithm>
+#include <map>
+
+#include "schedule/emit_kernel.h"
+#include "schedule/fold.h"
+#include "support/check.h"
+
+namespace oxy::schedule {
+
+namespace {
+
+constexpr int64_t kFewestLanes = 4;   // a shorter axis is no vector
+constexpr int64_t kNarrow = 32;       // the narrowest block of lanes
+constexpr int64_t kWidest = 1024;     // the widest one
+constexpr int64_t kWantedBlocks = 4;  // each of which walks all points once more
+
+// A variable of the place: its coefficient, and by how much it moves the place at most.
+struct Term {
+  Expr var;
+  int64_t step = 0;
+  int64_t reach = 0;
+};
+
+// The place as a sum of terms with positive steps; nothing where it is something else.
+std::optional<std::vector<Term>> terms_of(Expr place) {
+  std::vector<Expr> symbols;
+  sym::collect_symbols(place, symbols);
+  std::vector<Term> terms;
+  Expr rest = place;
+  for (Expr s : symbols) {
+    auto split = sym::linear_in(rest, s);
+    const sym::Range range = sym::range_of(s);
+    if (!split || !split->first.is_const() || split->first.value() < 0) return std::nullopt;
+    if (range.lo < 0 || range.hi == INT64_MAX) return std::nullopt;
+    rest = split->second;
+    if (split->first.is_const(0) || range.hi == 0) continue;
+    terms.push_back({s, split->first.value(), split->first.value() * range.hi});
+  }
+  return rest.is_const() ? std::optional(std::move(terms)) : std::nullopt;
+}
+
+// Whether points with different values of the variable never meet: it is a digit of the place, since the smaller terms
+// together do not reach its step and the larger ones step over all of its values.
+bool is_digit(const std::vector<Term>& terms, Expr var) {
+  auto own = std::find_if(terms.begin(), terms.end(), [&](const Term& t) { return t.var == var; });
+  if (own == terms.end()) return false;
+  int64_t below = 0;
+  for (const Term& t : terms) {
+    if (&t == &*own) continue;
+    if (t.step < own->step)
+      below += t.reach;
+    else if (t.step % (own->reach + own->step) != 0)
+      return false;
+  }
+  return below < own->step;
+}
+
+class ScatterKernel {
+ public:
+  ScatterKernel(const loops::Program& p, const Nest& n, std::string name)
+      : program_(p), nest_(n), scope_(*p.variables) {
+    kernel_.name = std::move(name);
+    kernel_.origins = n.origins;
+    for (const Axis& a : n.axes) scope_.take(a.var);
+    for (const Inst& i : n.body) {
+      if (i.op == LoopOp::StoreAdd) update_ = &i;
+    }
+    const auto terms = terms_of(update_->index[0]);
+    for (const Axis& a : n.axes) {
+      (terms && is_digit(*terms, a.var) ? free_ : ordered_).push_back(a);
+    }
+  }
+
+  Kernel run() {
+    Block body = points();
+    for (size_t k = free_.size(); k-- > 0;) {
+      body = wrap(ForKind::Parallel, free_[k].var, free_[k].size, std::move(body));
+    }
+    kernel_.body = std::move(body);
+    kernel_.cost = point_cost(kernel_);
+    return std::move(kernel_);
+  }
+
+ private:
+  static Block wrap(ForKind kind, Expr var, Expr size, Block body) {
+    Block out;
+    out.push_back(Stmt{For{kind, var, size, false, std::move(body)}});
+    return out;
+  }
+
+  // What one parallel point does. A free axis along which places are neighbours becomes lanes.
+  Block points() {
+    auto lane = std::find_if(free_.begin(), free_.end(), [&](const Axis& a) {
+      auto step = coefficient(update_->index[0], a.var);
+      return step && step->is_const(1) && a.size.is_const() && a.size.value() >= kFewestLanes;
+    });
+    if (lane == free_.end()) return along_order(statements({}));
+    const Axis whole = *lane;
+    const int64_t block = block_of(whole);
+    if (whole.size.value() <= block) {
+      free_.erase(lane);
+      return along_order(wrap(ForKind::Vector, whole.var, whole.size, statements({})));
+    }
+    const Expr count = sym::ceildiv(whole.size, block), at = scope_.get('p', count);
+    const bool even = whole.size.value() % block == 0;
+    const Expr size = even ? Expr(block) : sym::min(block, whole.size - at * block);
+    const Expr inner = scope_.get('p', size);
+    *lane = {at, count, false};
+    return along_order(
+        wrap(ForKind::Vector, inner, size, statements({{whole.var, at * block + inner}})));
+  }
+
+  // Lanes of one point: fewer where the other free axes do not keep the threads busy.
+  int64_t block_of(const Axis& lane) const {
+    int64_t others = 1;
+    for (const Axis& a : free_) {
+      if (!(a.var == lane.var)) others *= a.size.is_const() ? a.size.value() : kWantedBlocks;
+    }
+    if (others >= kWantedBlocks) return std::max(kWidest, lane.size.value());
+    const int64_t share = lane.size.value() / kWantedBlocks;
+    return std::clamp(share / kNarrow * kNarrow, kNarrow, kWidest);
+  }
+
+  Block along_order(Block body) {
+    for (size_t k = ordered_.size(); k-- > 0;) {
+      body = wrap(ForKind::Serial, ordered_[k].var, ordered_[k].size, std::move(body));
+    }
+    return body;
+  }
+
+  uint32_t entry(BufferId b, KernelBuffer::Kind kind) {
+    auto [it, fresh] = entries_.try_emplace(b, static_cast<uint32_t>(kernel_.buffers.size()));
+    if (!fresh) return it->second;
+    const loops::Buffer& buffer = program_.buffers[b];
+    KernelBuffer k{buffer.name, kind, buffer.type.dtype, 0, b};
+    k.elements = sym::floordiv(loops::byte_extent(buffer.type), ir::byte_size(k.dtype));
+    kernel_.buffers.push_back(std::move(k));
+    return it->second;
+  }
+
+  uint32_t add(Block& out, Compute c) {
+    c.value = kernel_.value_count++;
+    out.push_back(Stmt{std::move(c)});
+    return kernel_.value_count - 1;
+  }
+
+  Block statements(const Substitution& subst) {
+    Block out;
+    std::vector<uint32_t> value(nest_.body.size());
+    for (size_t k = 0; k < nest_.body.size(); ++k) {
+      const Inst& i = nest_.body[k];
+      Compute c{.op = i.op, .dtype = i.dtype};
+      for (uint32_t a : i.args) c.args.push_back(value[a]);
+      if (!i.index.empty()) c.index = replace(i.index[0], subst);
+      c.number = i.number;
+      c.integer = i.integer;
+      if (i.op == LoopOp::Load) c.buffer = entry(i.buffer, KernelBuffer::Kind::Read);
+      if (&i == update_)
+        update(out, std::move(c));
+      else if (i.op == LoopOp::Check)
+        out.push_back(Stmt{std::move(c)});
+      else
+        value[k] = add(out, std::move(c));
+    }
+    return out;
+  }
+
+  // Halves are folded in f32 and rounded each time.
+  void update(Block& out, Compute store) {
+    store.op = LoopOp::Store;
+    // What is not replaced has been written before: the buffer is never only written.
+    store.buffer = entry(update_->buffer, KernelBuffer::Kind::ReadWrite);
+    if (update_->reduce != ReduceKind::Last) {
+      Compute load{.op = LoopOp::Load, .dtype = store.dtype, .buffer = store.buffer};
+      load.index = store.index;
+      const uint32_t old = add(out, std::move(load));
+      store.args[0] = folded(out, old, store.args[0], store.dtype);
+    }
+    out.push_back(Stmt{std::move(store)});
+  }
+
+  uint32_t folded(Block& out, uint32_t old, uint32_t value, DType d) {
+    const DType wide = ir::is_half(d) ? DType::F32 : d;
+    const auto cast = [&](uint32_t v, DType to) {
+      return wide == d ? v : add(out, {.op = LoopOp::Cast, .dtype = to, .args = {v}});
+    };
+    const uint32_t a = cast(old, wide), b = cast(value, wide);
+    const LoopOp fold = fold_of(update_->reduce, wide);
+    return cast(add(out, {.op = fold, .dtype = wide, .args = {a, b}}), d);
+  }
+
+  const loops::Program& program_;
+  const Nest& nest_;
+  loops::VariableScope scope_;
+  const Inst* update_ = nullptr;
+  std::vector<Axis> free_, ordered_;
+  std::map<BufferId, uint32_t> entries_;
+  Kernel kernel_;
+};
+
+}  // namespace
+
+bool is_scatter(const Nest& n) {
+  return std::any_of(n.body.begin(), n.body.end(),
+                     [](const Inst& i) { return i.op == LoopOp::StoreAdd; });
+}
+
+Kernel scatter_kernel(const loops::Program& p, const Nest& n, std::string name) {
+  return ScatterKernel(p, n, std::move(name)).run();
+}
+
+}  // namespace oxy::schedule

@@ -1,0 +1,154 @@
+"""Upsampling, grid_sample, adaptive pooling and running extremes, compiled, against eager."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_loop_rules import FLOATS, check, layouts
+
+import oxyfuel
+
+MODES = (("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3))
+
+
+@pytest.mark.parametrize("mode,dims", MODES)
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_upsample(mode, dims, corners, dtype):
+    tolerance = 2e-5 if dtype != torch.float64 else 1e-12
+    for x in layouts(torch.randn(2, 3, *(7, 5, 6)[:dims]).to(dtype)):
+        for size in ((14, 10, 12), (7, 2, 3), (3, 9, 1)):
+            check(
+                lambda a, s=size[:dims]: F.interpolate(a, s, mode=mode, align_corners=corners),
+                x,
+                tolerance=tolerance,
+            )
+    for factor, again in ((2.0, None), (1.7, None), (1.7, True), (0.6, None)):
+        check(
+            lambda a, f=factor, r=again: F.interpolate(
+                a, scale_factor=f, mode=mode, align_corners=corners, recompute_scale_factor=r
+            ),
+            x,
+            tolerance=tolerance,
+        )
+
+
+def points(*sizes, dtype=torch.float32) -> torch.Tensor:
+    grid = torch.randn(*sizes).to(dtype)
+    odd = torch.tensor(
+        [-1.0, 1.0, 0.0, 2.5, -3.0, 1e10, math.inf, -math.inf, math.nan], dtype=dtype
+    )
+    grid.view(-1)[: len(odd)] = odd
+    return grid
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("outside", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_grid_sample(mode, outside, corners, dtype):
+    def f(a, g):
+        return F.grid_sample(a, g, mode, outside, corners)
+
+    # Far outside and at no number eager's own vector and scalar code differ.
+    tame = torch.randn(2, 11, 9, 2).to(dtype)
+    for x in layouts(torch.randn(2, 3, 8, 6).to(dtype)):
+        check(f, x, tame, tolerance=1e-4 if dtype == torch.float32 else 1e-10)
+    check(f, torch.randn(1, 1, 1, 4).to(dtype), tame[:1], tolerance=1e-4)
+    if mode == "bicubic":
+        return
+    solid = torch.randn(2, 4, 5, 6, 3).to(dtype)
+    check(f, torch.randn(2, 3, 5, 4, 6).to(dtype), solid, tolerance=1e-4)
+
+
+def test_grid_sample_reads_inside():
+    for mode in ("bilinear", "nearest", "bicubic"):
+        for outside in ("zeros", "border", "reflection"):
+            grid = points(1, 30, 40, 2)
+            x = torch.ones(1, 2, 5, 5)
+            oxyfuel.reset()
+            got = oxyfuel.compile(F.grid_sample)(x, grid, mode, outside, False)
+            assert got.shape == (1, 2, 30, 40)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_adaptive_pooling(dtype):
+    tolerance = 4 * torch.finfo(dtype).eps
+    for x in layouts(torch.randn(2, 3, 11, 10).to(dtype)):
+        for size in ((7, 7), (4, 3), (11, 5), (13, 20)):
+            check(lambda a, s=size: F.adaptive_avg_pool2d(a, s), x, tolerance=tolerance)
+            check(lambda a, s=size: F.adaptive_max_pool2d(a, s, return_indices=True), x)
+    x = torch.randn(2, 3, 5, 7, 6).to(dtype)
+    if dtype != torch.float16:
+        check(lambda a: F.adaptive_avg_pool3d(a, (3, 4, 4)), x, tolerance=tolerance)
+        check(lambda a: F.adaptive_max_pool3d(a, (3, 4, 4), return_indices=True), x)
+    nan = torch.full((1, 2, 5, 5), math.nan, dtype=dtype)
+    check(lambda a: F.adaptive_max_pool2d(a, (3, 3), return_indices=True), nan)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_running_extremes(dtype, dim):
+    x = torch.randint(-3, 4, (9, 17, 12)).to(dtype)
+    if dtype.is_floating_point:
+        x[2, 3, 4] = math.nan
+        x[1, 5, :6] = -math.inf
+        x[3, 5, :6] = math.inf
+    for y in layouts(x):
+        check(lambda a: tuple(torch.cummax(a, dim)), y)
+        check(lambda a: tuple(torch.cummin(a, dim)), y)
+        check(lambda a: torch.cummax(a, dim)[0], y)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_logcumsumexp(dtype, dim):
+    x = torch.randn(9, 17, 12)
+    x[0, :4] = -math.inf
+    x[3, 3, 3] = math.inf
+    x[4, 4, 4] = math.nan
+    for y in layouts(x.to(dtype)):
+        check(lambda a: torch.logcumsumexp(a, dim), y)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_reductions_made_of_others(dtype):
+    x = torch.randint(-3, 4, (9, 17, 12)).to(dtype)
+    if dtype.is_floating_point:
+        x[2, 3, 4] = math.nan
+    for y in layouts(x):
+        for dim in (None, 0, 2, (0, 2)):
+            check(lambda a, d=dim: torch.count_nonzero(a, d), y)
+            if dtype != torch.bool:
+                check(lambda a, d=dim: torch.nansum(a, d), y)
+            if dtype.is_floating_point:
+                check(lambda a, d=dim: torch.nanmean(a, d), y)
+        check(lambda a: tuple(torch.aminmax(a)), y)
+        check(lambda a: tuple(torch.aminmax(a, dim=1, keepdim=True)), y)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_special_functions(dtype):
+    line = torch.linspace(-1, 1, 201, dtype=torch.float64)
+    odd = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 2.0, -2.0], dtype=torch.float64)
+    for y in (torch.cat((line, odd)), line.view(3, 67).t()):
+        tolerance = max(4 * torch.finfo(dtype).eps, 1e-9)
+        check(torch.erfinv, y.to(dtype), tolerance=tolerance)
+        check(torch.digamma, (y * 7).to(dtype), tolerance=max(tolerance, 2e-6))
+        check(
+            lambda a: torch.polygamma(1, a),
+            (y.abs() * 7 + 0.1).to(dtype),
+            tolerance=max(tolerance, 2e-6),
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_divisors(dtype):
+    for x in layouts(torch.randint(-90, 90, (20, 33)).to(dtype)):
+        y = x.flip(0)
+        check(torch.gcd, x, y)
+        check(torch.lcm, x // 8, y // 8)
+        check(lambda a, b: torch.gcd(a, b[0]), x, y)
