@@ -61,8 +61,8 @@ struct Inst {
   std::vector<uint32_t> args;  // earlier instructions of the body
   BufferId buffer;             // Load, Store, StoreAdd
   Index index;  // Load, Store, StoreAdd: one a dimension; Index, Check, Symbol, Scan: index[0]
-  double number = 0;    // Const of floating dtype
-  int64_t integer = 0;  // Const of other dtypes
+  double number = 0;                    // Const of floating dtype
+  int64_t integer = 0;                  // Const of other dtypes
   ReduceKind reduce = ReduceKind::Sum;  // Reduce, Scan, StoreAdd
 };
 using Body = std::vector<Inst>;
