@@ -190,7 +190,8 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFram
       if (is_last && last.op == STORE_FAST && !frame.state.null_on_stack.back())
         bound.push_back(static_cast<int>(last.arg));
       for (int slot : bound)
-        if (live[static_cast<size_t>(index)][static_cast<size_t>(slot)])
+        if (live[static_cast<size_t>(index)][static_cast<size_t>(slot)] ||
+            std::ranges::count(frame.with_finalizer, slot) > 0)
           after.locals.push_back(slot);
       ResumeTable::Resume resume = table.resume(frame, index, after);
       after.locals = resume.slots;

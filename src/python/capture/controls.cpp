@@ -52,7 +52,7 @@ py::object dynamo_substitute(py::handle callable) {
                                               : py::reinterpret_borrow<py::object>(found);
 }
 
-std::string_view text_of(PyObject* o) {
+std::string_view utf8_of(PyObject* o) {
   if (o == nullptr || !PyUnicode_Check(o)) return {};
   Py_ssize_t size = 0;
   const char* data = PyUnicode_AsUTF8AndSize(o, &size);
@@ -146,7 +146,7 @@ Stance current_stance() {
   static Stance named = Stance::Default;
   PyObject* now = PyDict_GetItemWithError(PyModule_GetDict(module), variable);
   if (now == nullptr || now == last) return now == nullptr ? Stance::Default : named;
-  named = stance_named(text_of(py::object(py::handle(now).attr("stance")).ptr()));
+  named = stance_named(utf8_of(py::object(py::handle(now).attr("stance")).ptr()));
   Py_XSETREF(last, Py_NewRef(now));
   return named;
 }
@@ -182,7 +182,7 @@ std::optional<py::object> Tracer::call_control(py::handle callable, Arguments& a
 // Functions that say something to a compiler that captures them.
 std::optional<py::object> Tracer::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
                                                        Keywords& kwargs) {
-  const std::string_view module = text_of(f->func_module), name = text_of(f->func_name);
+  const std::string_view module = utf8_of(f->func_module), name = utf8_of(f->func_name);
   if (module == "oxyfuel.controls" && name == "is_compiling") return py::bool_(true);
   if (module == "oxyfuel.controls" || module == "torch._dynamo.utils") {
     if (name == "_get_error_on_graph_break")
@@ -226,12 +226,12 @@ std::optional<py::object> Tracer::call_of_torch_dynamo(PyFunctionObject* f, Argu
 
 // Transforms of torch.func, and checkpoints, whose insides are no code to be captured.
 void Tracer::refuse_transforms(PyFunctionObject* f) {
-  const std::string_view module = text_of(f->func_module);
+  const std::string_view module = utf8_of(f->func_module);
   if (!module.starts_with("torch.")) return;
   if (module == "torch.utils.checkpoint") throw Break(BreakId::checkpoint, "");
   if (module == "torch._functorch.vmap" || module == "torch._functorch.eager_transforms" ||
       module == "torch._functorch.predispatch")
-    throw Break(BreakId::functional_transform, std::string(text_of(f->func_name)));
+    throw Break(BreakId::functional_transform, std::string(utf8_of(f->func_name)));
 }
 
 // assume_constant_result: called now, with the real arguments, and never again.

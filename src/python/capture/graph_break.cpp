@@ -33,7 +33,7 @@ std::vector<size_t> Tracer::places_in_front_of_iterators() const {
 void Tracer::stop() {
   std::vector<py::object> values;
   for (const TracedFrame* f : frames_) {
-    LeftFrame frame{f->function, f->code, f->bytecode, static_cast<int>(f->next), {}, {}};
+    LeftFrame frame{f->function, f->code, f->bytecode, static_cast<int>(f->next), {}, {}, {}};
     if (f != frames_.back()) frame.index--;  // it is in its call
     const int first = group_of(*f->bytecode, frame.index).first;
     frame.live = live_locals(*f->bytecode, f->code);
@@ -51,7 +51,11 @@ void Tracer::stop() {
     }
     for (int slot = 0; slot < f->code->co_nlocalsplus; slot++) {
       const py::object& o = f->fast[static_cast<size_t>(slot)];
-      if (!o || !(live[static_cast<size_t>(slot)] || is_cell(f->code, slot))) continue;
+      if (!o) continue;
+      // What Python runs when such a value dies, the end of a generator's body above all, comes when the frame ends.
+      const bool finalizer = Py_TYPE(o.ptr())->tp_finalize != nullptr;
+      if (!live[static_cast<size_t>(slot)] && !is_cell(f->code, slot) && !finalizer) continue;
+      if (finalizer) frame.with_finalizer.push_back(slot);
       frame.state.locals.push_back(slot);
       values.push_back(o);
     }

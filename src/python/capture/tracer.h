@@ -107,6 +107,7 @@ class Tracer {
     int index = 0;
     FrameState state;  // of an outer frame: without what the call takes from the stack
     std::vector<std::vector<bool>> live;  // live_locals of its code
+    std::vector<int> with_finalizer;      // slots that keep their values although they are dead
   };
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
   Rebuild

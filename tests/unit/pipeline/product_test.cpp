@@ -36,7 +36,7 @@ class ProductTest : public ::testing::Test {
     std::string why;
     auto compiler = jit::find_external("", why);
     ASSERT_TRUE(compiler) << why;
-    code_ = compiler->compile({emit_product(ir::DType::f32, target_)}, 1).at(0);
+    code_ = compiler->compile({emit_product(ir::DType::F32, target_)}, 1).at(0);
   }
 
   void fill(Memory& m) {
@@ -151,7 +151,7 @@ TEST_F(ProductTest, Convolutions) {
 }
 
 TEST_F(ProductTest, OneTextForAllShapes) {
-  EXPECT_EQ(emit_product(ir::DType::f32, target_), emit_product(ir::DType::f32, target_));
+  EXPECT_EQ(emit_product(ir::DType::F32, target_), emit_product(ir::DType::F32, target_));
 }
 
 }  // namespace
