@@ -48,7 +48,12 @@ int index_at(const Bytecode& bytecode, int offset) {
   throw py::value_error("no instruction there");
 }
 
+// What a frame has that handles no exception: what is NULL on its stack, its locals.
 using State = std::pair<std::vector<bool>, std::vector<int>>;
+
+FrameState state_of(const State& state) {
+  return {.null_on_stack = state.first, .locals = state.second};
+}
 
 py::object function_of(const py::object& code, const py::dict& globals) {
   PyObject* function = make_function(code_of(code), globals.ptr());
@@ -61,7 +66,7 @@ py::object resume(const py::object& object, int offset, const State& state,
                   const py::dict& globals) {
   Bytecode bytecode = disassemble(code_of(object));
   ResumeCode made = make_resume_code(code_of(object), bytecode, index_at(bytecode, offset),
-                                     FrameState{state.first, state.second}, 0);
+                                     state_of(state), 0);
   return function_of(own(made.code), globals);
 }
 
@@ -71,15 +76,16 @@ GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const 
   GraphBreak out;
   out.index = index_at(bytecode, offset);
   out.calls_top = calls_top;
-  out.before = {before.first, before.second};
+  out.before = state_of(before);
   out.next = next.is_none() ? nullptr : next.ptr();
   out.target = target.is_none() ? nullptr : target.ptr();
   std::vector<bool> called(before.first.begin(), before.first.end() - (calls_top ? 1 : 0));
   if (calls_top) called.back() = false;
   if (out.next)
-    out.after_next = {calls_top ? called : nulls_after(bytecode, out.index, out.before, false),
-                      after_next};
-  if (out.target) out.after_jump = {nulls_after(bytecode, out.index, out.before, true), after_jump};
+    out.after_next = state_of(
+        {calls_top ? called : nulls_after(bytecode, out.index, out.before, false), after_next});
+  if (out.target)
+    out.after_jump = state_of({nulls_after(bytecode, out.index, out.before, true), after_jump});
   return out;
 }
 

@@ -446,7 +446,7 @@ def a_generator_in_a_result():
 a_generator_in_a_result.after = lambda out: (out[0], *out[1])
 
 
-@breaks
+@case
 def a_raised_exception_in_a_result():
     def f(x):
         try:

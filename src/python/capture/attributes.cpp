@@ -1,6 +1,7 @@
 // Attributes of modules, classes, functions and objects, as CPython finds them.
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/type_dict.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -41,7 +42,8 @@ py::object Tracer::load_attr(py::handle o, py::handle name) {
   if (PyModule_Check(p)) return module_member(o, name);
   if (PyType_Check(p)) return load_type_attr(o, name);
   if (PyFunction_Check(p)) return function_attr(o, name);
-  if (is_constant(p) || Py_TYPE(p) == &PySuper_Type || PyMethod_Check(p) || PyCFunction_Check(p))
+  if (Py_TYPE(p) == &PySuper_Type) return load_super_attr(o, name);
+  if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));
   return load_instance_attr(o, name);
 }
@@ -186,6 +188,31 @@ py::object Tracer::existing_dict(py::handle dict, SourceId source) {
     held_.push_back(borrow(dict.ptr()));
   }
   return borrow(dict.ptr());
+}
+
+// What the classes behind a super object's own have under the name. Methods are bound by CPython; what would run Python code
+// or read the object is done here.
+py::object Tracer::load_super_attr(py::handle super, py::handle name) {
+  const py::object self = super.attr("__self__"), first = super.attr("__thisclass__");
+  py::tuple mro;
+  if (!self.is_none() && !is_name(name, names().class_))
+    mro = super.attr("__self_class__").attr("__mro__");
+  bool behind = false;
+  for (py::handle entry : mro) {
+    auto* type = reinterpret_cast<PyTypeObject*>(entry.ptr());
+    PyObject* found = behind ? PyDict_GetItemWithError(type_dict(type), name.ptr()) : nullptr;
+    behind |= entry.is(first);
+    if (found == nullptr) continue;
+    if (is_property(found)) {
+      guard(GuardKind::IdIs, sources.type_attribute(sources.pinned(entry, type->tp_name), name),
+            found);
+      return call(py::handle(found).attr("fget"), {self});
+    }
+    if (Py_TYPE(found)->tp_descr_set != nullptr || python_method(found, names().get_))
+      throw Break(BreakId::attribute_protocol, cat("super().", str(name)));
+    break;
+  }
+  return steal(PyObject_GetAttr(super.ptr(), name.ptr()));
 }
 
 py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generic) {

@@ -57,6 +57,7 @@ py::object Tracer::next_of_existing(py::handle iterator) {
   const bool takes_unread = std::exchange(takes_unread_, false);
   if (type != &PyEnum_Type && type != &PyZip_Type) {
     if (Known* k = known(iterator); k->writes && k->writes->driven) refuse(iterator);
+    takes_unread_ = takes_unread;
     return take_existing(iterator);
   }
   Writes& w = writes_of(iterator);

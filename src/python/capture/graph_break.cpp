@@ -19,17 +19,6 @@ std::vector<size_t> Tracer::places_to_stop() const {
   return out;
 }
 
-// A generator lives in one piece only: where it keeps a frame from being left, what comes before it can be captured.
-std::vector<size_t> Tracer::places_in_front_of_iterators() const {
-  constexpr size_t kMaxPlaces = 6;
-  std::vector<size_t> out;
-  for (size_t i = lazies_.size(); i-- > 0;)
-    for (size_t step : lazies_[i]->places)
-      if (out.size() < kMaxPlaces && std::find(out.begin(), out.end(), step) == out.end())
-        out.push_back(step);
-  return out;
-}
-
 void Tracer::stop() {
   std::vector<py::object> values;
   for (const TracedFrame* f : frames_) {

@@ -320,7 +320,8 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     }
     case FOR_ITER: {
-      takes_unread_ = f.bytecode->instructions[f.next].op == UNPACK_SEQUENCE;
+      const uint8_t next = f.bytecode->instructions[f.next].op;
+      takes_unread_ = next == UNPACK_SEQUENCE || next == STORE_FAST;
       py::object item = iter_next(peek(f, 1));
       takes_unread_ = false;
       if (item) {

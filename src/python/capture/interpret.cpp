@@ -84,10 +84,7 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
     } catch (Break& b) {
       if (b.stack.empty()) {
         b.stack = user_stack().frames();
-        if (b.id != BreakId::frame_access && b.id != BreakId::too_long) {
-          b.steps = places_to_stop();
-          for (size_t step : places_in_front_of_iterators()) b.steps.push_back(step);
-        }
+        if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
       }
       throw;
     }

@@ -64,7 +64,6 @@ Tracer::LazyIterator* Tracer::lazy(py::handle o) {
 
 py::object Tracer::add_lazy(py::object stand_in, LazyIterator lazy) {
   lazy.stand_in = stand_in;
-  lazy.places = places_to_stop();
   lazies_.push_back(std::make_unique<LazyIterator>(std::move(lazy)));
   return stand_in;
 }

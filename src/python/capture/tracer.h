@@ -160,7 +160,6 @@ class Tracer {
     int64_t taken = 0, next = 0;         // islice: items taken, and the position of the next
     bool strict = false;                 // zip
     bool started = false, running = false, done = false;  // a generator
-    std::vector<size_t> places;  // steps at which a capture can stop in front of its making
   };
   LazyIterator* lazy(py::handle o);
   py::object add_lazy(py::object stand_in, LazyIterator lazy);
@@ -218,6 +217,7 @@ class Tracer {
   py::object contents(py::handle o);  // what to read instead of an existing container
   py::object load_attr(py::handle o, py::handle name);
   // `generic`: as object.__getattribute__, whatever the class says.
+  py::object load_super_attr(py::handle super, py::handle name);
   py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
   py::object load_type_attr(py::handle type, py::handle name);
   py::object bind(py::handle descriptor, py::handle o, PyTypeObject* type, py::handle name);
@@ -365,7 +365,6 @@ class Tracer {
   // graph_break.cpp
   struct Stopped {};
   std::vector<size_t> places_to_stop() const;
-  std::vector<size_t> places_in_front_of_iterators() const;
   [[noreturn]] void stop();
 
   std::vector<TracedFrame*> frames_;
