@@ -1,8 +1,8 @@
-// Special functions: divisors, erfinv, digamma, trigamma. Halves are computed in f32 and rounded once.
+// Special functions: divisors, erfinv, digamma. Halves are computed in f32 and rounded once.
 //
 // Sources: erfinv of f32: M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2011; of f64:
-// the same, then Newton's method. digamma and trigamma: reflection, recurrence and asymptotic series as in Abramowitz
-// and Stegun, 6.3.5-6.3.18 and 6.4.6-6.4.12, in f64 for all dtypes.
+// the same, then Newton's method. digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun,
+// 6.3.5-6.3.18, in f64 for all dtypes.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -79,16 +79,13 @@ Scalar erfinv(Element& e) {
   return e.finish(e.op(LoopOp::CopySign, e.where(end, e.c(kInfinity, d), x), y));
 }
 
-// ---- digamma, trigamma ----
+// ---- digamma ----
 
 constexpr int kSteps = 10;  // of the recurrence: up to where the series is exact
 
 // psi(x) - log x + 1/(2x), in 1/x^2.
 constexpr double kDigamma[] = {-1.0 / 12,  691.0 / 32760, -1.0 / 132, 1.0 / 240,
                                -1.0 / 252, 1.0 / 120,     -1.0 / 12};
-// x * psi'(x) - 1 - 1/(2x), in 1/x^2.
-constexpr double kTrigamma[] = {7.0 / 6,  -691.0 / 2730, 5.0 / 66, -1.0 / 30,
-                                1.0 / 42, -1.0 / 30,     1.0 / 6};
 
 Scalar digamma_value(Element& e, Scalar x) {
   const DType d = DType::F64;
@@ -118,36 +115,13 @@ Scalar digamma(Element& e) {
   return e.finish(digamma_value(e, e.operand(0, DType::F64, e.result())));
 }
 
-Scalar trigamma_value(Element& e, Scalar x) {
-  const DType d = DType::F64;
-  const Scalar zero = e.c(0, d), one = e.c(1, d);
-  const Scalar low = e.op(LoopOp::Lt, x, e.c(0.5, d));
-  // pi^2 / sin^2(pi x) - psi'(1 - x)
-  const Scalar rest = e.sub(x, e.op(LoopOp::Round, x));
-  const Scalar sine = e.op(LoopOp::Sin, e.mul(e.c(kPi, d), rest));
-  const Scalar peak = e.div(e.c(kPi * kPi, d), e.mul(sine, sine));
-  Scalar y = e.where(low, e.sub(one, x), x), sum = zero;
-  for (int k = 0; k < kSteps; ++k) {
-    const Scalar small = e.op(LoopOp::Lt, y, e.c(kSteps, d));
-    sum = e.where(small, e.add(sum, e.div(one, e.mul(y, y))), sum);
-    y = e.where(small, e.add(y, one), y);
-  }
-  const Scalar inverse = e.div(one, y), square = e.mul(inverse, inverse);
-  const Scalar series =
-      e.fma(square, polynomial(e, square, kTrigamma), e.fma(inverse, e.c(0.5, d), one));
-  const Scalar value = e.fma(series, inverse, sum);
-  return e.where(low, e.sub(peak, value), value);
-}
-
 Scalar polygamma(Element& e) {
-  const DType d = DType::F64;
-  const Scalar x = e.b.cast(e.b.load(e.args[1].value(), e.index), d);
-  return e.finish(*e.args.integer(0) == 0 ? digamma_value(e, x) : trigamma_value(e, x));
+  return e.finish(digamma_value(e, e.b.cast(e.b.load(e.args[1].value(), e.index), DType::F64)));
 }
 
-bool applies_trigamma(const ir::Graph& g, const ir::Node& n) {
-  auto order = Args(g, n).integer(0);
-  return order && (*order == 0 || *order == 1) && has_computable_types(g, n) &&
+// Of other orders eager's series has its own roundings.
+bool applies_order_0(const ir::Graph& g, const ir::Node& n) {
+  return Args(g, n).integer(0) == 0 && has_computable_types(g, n) &&
          ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
 }
 

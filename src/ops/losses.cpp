@@ -98,10 +98,12 @@ bool shape_of_losses(const ShapeContext& context, ArgSpan args, Types& out) {
   return true;
 }
 
-// torch refuses a negative scale, and 0 where it makes no sense.
+// torch refuses a negative scale, huber_loss also 0.
+template <bool MayBeZero>
 bool shape_of_scaled_losses(const ShapeContext& context, ArgSpan args, Types& out) {
   auto scale = Args(context, args).number(3, 1.0);
-  return scale && *scale > 0 && shape_of_losses<2>(context, args, out);
+  return scale && (*scale > 0 || (MayBeZero && *scale == 0)) &&
+         shape_of_losses<2>(context, args, out);
 }
 
 // In eager the losses are computed in place of 1 - target.

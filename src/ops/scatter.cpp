@@ -190,6 +190,11 @@ ScatterUpdate index_fill_at(LoopBuilder& b, const ir::Node& n, const Index& poin
 
 // ---- index_put ----
 
+// Of a tensor without elements no place is good, also for no value: eager says so.
+bool has_places(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && !Args(g, n).tensor(0)->numel().is_const(0);
+}
+
 bool shape_index_put(const ShapeContext& context, ArgSpan args, Types& out) {
   const Args a(context, args);
   const TensorType *t = a.tensor(0), *values = a.tensor(2);

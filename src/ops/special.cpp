@@ -17,11 +17,11 @@ using ir::ValueId;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Scalar sinc(Element& e) {
-  const DType d = e.result();
+  const DType d = e.compute();
   const Scalar x = e.operand(0, d);
   const Scalar product = e.mul(e.c(std::numbers::pi, d), x);
   const Scalar wave = e.div(e.op(LoopOp::Sin, product), product);
-  return e.where(e.op(LoopOp::Eq, x, e.c(0, d)), e.c(1, d), wave);
+  return e.finish(e.where(e.op(LoopOp::Eq, x, e.c(0, d)), e.c(1, d), wave));
 }
 
 // -x * log(x); -inf below 0.

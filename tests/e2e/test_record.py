@@ -338,9 +338,7 @@ def test_what_cannot_be_recorded():
     reason(lambda x: x.tolist(), x23, match="memory")
     reason(lambda x: x.numpy(), x23, match="memory")
     reason(lambda x: x.data_ptr(), x23, match="memory")
-    reason(lambda x: x.t_(), x23.clone(), match="shape or the storage")
     reason(lambda x: x + 1, x23.to_sparse(), match="layout")
-    reason(lambda x: x + 1, torch.randn(3, dtype=torch.cfloat), match="complex")
     base = torch.randn(4)
     reason(lambda x, y: x.add_(y), base[:3], base[1:], match="shares memory")
 

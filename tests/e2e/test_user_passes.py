@@ -30,6 +30,10 @@ def heads(*sizes):
     return [torch.randn(*sizes) for _ in range(3)]
 
 
+# Scores of more than 32 MB: attention over fewer becomes products and a softmax again.
+LARGE = (1, 1, 3072, 16)
+
+
 def compiled_text(f, *inputs, capfd, **options):
     """The result of a compiled call, and the ATen graph behind the passes."""
     oxyfuel.set_logs("aot_graphs")
@@ -49,7 +53,7 @@ def test_a_replacement_is_found_at_other_sizes(capfd):
     def layer(q, k, v):
         return torch.relu(attention(q + 1, k, v * 2)) + q
 
-    inputs = heads(2, 3, 16, 32)
+    inputs = heads(*LARGE)
     result, text = compiled_text(layer, *inputs, capfd=capfd)
     assert "flash_attention" in text and "bmm" not in text
     torch.testing.assert_close(result, layer(*inputs))
@@ -63,7 +67,7 @@ def test_every_occurrence_is_replaced(capfd):
             q = attention(q, k, v) + q
         return q.transpose(1, 2)
 
-    inputs = heads(1, 2, 8, 16)
+    inputs = heads(*LARGE)
     result, text = compiled_text(layers, *inputs, capfd=capfd)
     assert text.count("flash_attention_for_cpu.default") == 3
     torch.testing.assert_close(result, layers(*inputs))
