@@ -65,8 +65,8 @@ py::object function_of(const py::object& code, const py::dict& globals) {
 py::object resume(const py::object& object, int offset, const State& state,
                   const py::dict& globals) {
   Bytecode bytecode = disassemble(code_of(object));
-  ResumeCode made = make_resume_code(code_of(object), bytecode, index_at(bytecode, offset),
-                                     state_of(state), 0);
+  ResumeCode made =
+      make_resume_code(code_of(object), bytecode, index_at(bytecode, offset), state_of(state), 0);
   return function_of(own(made.code), globals);
 }
 
