@@ -32,12 +32,13 @@ Scalar gcd(Element& e) {
   return e.op(LoopOp::Gcd, e.operand(0, d), e.operand(1, d));
 }
 
+// In int at least, as eager's C++: a product is cut to the result's width behind its absolute value.
 Scalar lcm(Element& e) {
-  const DType d = e.result();
+  const DType d = e.result() == DType::I64 ? DType::I64 : DType::I32;
   const Scalar a = e.operand(0, d), b = e.operand(1, d), g = e.op(LoopOp::Gcd, a, b);
   const Scalar none = e.op(LoopOp::Eq, g, e.c(0, d));
   const Scalar part = e.div(a, e.where(none, e.c(1, d), g));
-  return e.where(none, e.c(0, d), e.op(LoopOp::Abs, e.mul(part, b)));
+  return e.finish(e.where(none, e.c(0, d), e.op(LoopOp::Abs, e.mul(part, b))));
 }
 
 // ---- erfinv ----
