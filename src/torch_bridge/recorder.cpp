@@ -609,13 +609,13 @@ struct Recorder::Impl final : OpListener {
       if (!s.wrapper.defined()) continue;
       auto* w = wrapper_of(s.wrapper);
       if (w->was_storage_changed()) throw Unsupported("the storage of an input changes in place");
-      const bool metadata = changes_layout(s);
-      if (metadata && s.real.requires_grad())
+      const std::optional<ir::TensorType> layout = changed_layout(s);
+      if (layout && s.real.requires_grad())
         throw Unsupported("the shape of an input that requires gradients changes in place");
       functional::sync(s.wrapper);
       const at::Tensor value = with_marks(w->value(), {});
       const bool data = w->has_data_mutation() && value_of(value) != s.value;
-      if (!data && !metadata) continue;
+      if (!data && !layout) continue;
       check_alone(i);
       if (s.real.is_inference() && !inference) {
         throw Unsupported("an inference tensor changes in place outside inference mode");
@@ -623,8 +623,8 @@ struct Recorder::Impl final : OpListener {
       ir::Mutation& m = graph.mutations.emplace_back();
       m.input = static_cast<uint32_t>(i);
       m.value = data ? laid_out_as(type_of(s.wrapper), value) : s.value;
-      m.metadata = metadata;
-      if (metadata) m.type = layout_after(s);
+      m.metadata = layout.has_value();
+      if (layout) m.type = *layout;
     }
     for (Source& s : attributes) {
       auto* w = wrapper_of(s.wrapper);
@@ -635,14 +635,11 @@ struct Recorder::Impl final : OpListener {
     }
   }
 
-  bool changes_layout(const Source& s) const {
-    return wrapper_of(s.wrapper)->has_metadata_mutation() &&
-           !same_place(layout_after(s), graph.tensor_type(s.value));
-  }
-
-  static ir::TensorType layout_after(const Source& s) {
-    ir::TensorType type = type_of(s.wrapper);
-    type.requires_grad = false;
+  // The layout that an input leaves the graph with, where it is another one. The wrapper itself does not know its offset.
+  std::optional<ir::TensorType> changed_layout(const Source& s) {
+    if (!wrapper_of(s.wrapper)->has_metadata_mutation()) return std::nullopt;
+    const ir::TensorType type = layout_of_view(s, s.wrapper);
+    if (same_place(type, graph.tensor_type(s.value))) return std::nullopt;
     return type;
   }
 
