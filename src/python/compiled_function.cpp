@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
 #include "python/bound_arguments.h"
 #include "python/broken_call.h"
@@ -30,7 +31,8 @@ struct Entry {
   std::shared_ptr<GuardProgram> guards;
   size_t input_count = 0;
   py::object graph;
-  bool calls_graph = true;  // false: nothing but Python's own work, done by `rebuild`
+  std::vector<NumberInput> numbers;  // the inputs of the graph that are no tensors of the call's
+  bool calls_graph = true;           // false: nothing but Python's own work, done by `rebuild`
   Rebuild rebuild;
   std::optional<ModesAfter> modes_after;  // null: those in front
   std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
@@ -43,6 +45,8 @@ struct Entry {
     if (int stop = guards->traverse(visit, arg)) return stop;
     if (broken)
       if (int stop = broken->traverse(visit, arg)) return stop;
+    for (const NumberInput& n : numbers)
+      if (int stop = n.number.traverse(visit, arg)) return stop;
     return rebuild.traverse(visit, arg);
   }
 };
@@ -53,6 +57,8 @@ struct CompiledFunction {
   bool fullgraph, limit_said, seen;  // seen: called before, in eager
   size_t limit, break_at;
   std::vector<std::shared_ptr<Entry>>* entries;  // most recently used first
+  std::unordered_set<std::string>*
+      varying;  // sources of numbers that were another one at some call
   // The table is owned by the function that the user compiled, and known to its resume functions.
   std::shared_ptr<ResumeTable>* own_table;
   std::weak_ptr<ResumeTable>* table;
@@ -69,13 +75,48 @@ void say(CompiledFunction* self, const char* kind, const std::string& text,
   py::handle(self->report)(kind, text, frames);
 }
 
+// The graph's inputs for a hit: what was fetched, and tensors in the place of numbers.
+struct GraphInputs {
+  std::span<PyObject* const> objects;
+  bool valid = true;  // false: a number that only eager can deal with
+
+  GraphInputs(const Entry& e, std::span<PyObject* const> fetched)
+      : objects(fetched.first(e.input_count)) {
+    if (e.numbers.empty()) return;
+    with_numbers_.assign(objects.begin(), objects.end());
+    for (const NumberInput& n : e.numbers) {
+      const py::object number = n.number.value(fetched);
+      const auto tensor = number ? number_as_tensor(number, n.fits) : std::nullopt;
+      if (!tensor) {
+        valid = false;
+        return;
+      }
+      made_.push_back(py::reinterpret_steal<py::object>(THPVariable_Wrap(*tensor)));
+      with_numbers_[n.input] = made_.back().ptr();
+    }
+    objects = {with_numbers_.data(), with_numbers_.size()};
+  }
+  GraphInputs(const GraphInputs&) = delete;
+  GraphInputs& operator=(const GraphInputs&) = delete;
+
+ private:
+  c10::SmallVector<PyObject*, 16> with_numbers_;
+  c10::SmallVector<py::object, 2> made_;
+};
+
 // What the graph gives for a hit; nullopt with an exception set.
 std::optional<OutputObjects> graph_outputs(const Entry& e, std::span<PyObject* const> fetched) {
   OutputObjects outputs;
   if (!e.calls_graph) return outputs;
-  if (run_only_plan(e.graph.ptr(), fetched.first(e.input_count), outputs)) return outputs;
+  const GraphInputs inputs(e, fetched);
+  if (!inputs.valid) {
+    PyErr_SetObject(left_to_eager(), py::make_tuple(py::none(), py::none(), py::none()).ptr());
+    return std::nullopt;
+  }
+  if (run_only_plan(e.graph.ptr(), inputs.objects, outputs)) return outputs;
   const TorchModesGuard modes;  // for graphs that raise
-  PyObject* made = PyObject_Vectorcall(e.graph.ptr(), fetched.data(), e.input_count, nullptr);
+  PyObject* made =
+      PyObject_Vectorcall(e.graph.ptr(), inputs.objects.data(), e.input_count, nullptr);
   if (made == nullptr) return std::nullopt;
   auto results = py::reinterpret_steal<py::object>(made);
   PyObject* fast = PySequence_Fast(made, "a backend's callable must return a tuple or a list");
@@ -220,6 +261,7 @@ std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const
                                          const Break& found) {
   for (size_t step : found.steps) {
     auto tracer = std::make_unique<Tracer>();
+    tracer->varying = *self->varying;
     try {
       tracer->run(self->function, locals, step);
       if (!tracer->left.empty()) return tracer;
@@ -244,6 +286,7 @@ void say_bytecode(CompiledFunction* self, const Entry& entry) {
 void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   entry.rebuild = std::move(tracer.rebuild);
   entry.modes_after = tracer.modes_after;
+  entry.numbers = std::move(tracer.number_inputs);
   const auto& order = tracer.ir->graph.order();
   entry.calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
     return tracer.ir->graph.node(n).kind != ir::NodeKind::Input;
@@ -268,6 +311,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   auto entry = std::make_shared<Entry>();
   entry->code = py::reinterpret_borrow<py::object>(bound.code);
   auto tracer = std::make_unique<Tracer>();
+  tracer->varying = *self->varying;
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
   bool captured = true;
@@ -388,6 +432,10 @@ std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
     return nullptr;
   }
   if (!self->entries->empty()) say(self, "recompile", why_another(self, state, bound));
+  for (const auto& e : std::vector(*self->entries))
+    if (e->code.ptr() == bound.code)
+      for (std::string& source : e->guards->changed_numbers(bound.locals.data()))
+        self->varying->insert(std::move(source));
   std::shared_ptr<Entry> e = make_entry(self, bound, raised);
   if (e && !holds(*e, state, bound, fetched))
     throw InternalError("the guards of a new capture do not hold");
@@ -467,6 +515,7 @@ PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject
   self->limit = limit;
   self->break_at = break_at;
   self->entries = new std::vector<std::shared_ptr<Entry>>();
+  self->varying = new std::unordered_set<std::string>();
   self->own_table = new std::shared_ptr<ResumeTable>();
   self->table = new std::weak_ptr<ResumeTable>();
   return reinterpret_cast<PyObject*>(self);
@@ -504,6 +553,7 @@ int clear(PyObject* o) {
   Py_CLEAR(self->compile);
   Py_CLEAR(self->report);
   delete std::exchange(self->entries, nullptr);
+  delete std::exchange(self->varying, nullptr);
   delete std::exchange(self->own_table, nullptr);
   delete std::exchange(self->table, nullptr);
   return 0;
@@ -521,6 +571,7 @@ void dealloc(PyObject* o) {
 PyObject* forget(PyObject* o, PyObject*) {
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   self->entries->clear();
+  self->varying->clear();
   self->own_table->reset();
   self->limit_said = self->seen = false;
   Py_RETURN_NONE;

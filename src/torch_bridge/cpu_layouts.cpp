@@ -97,8 +97,8 @@ void like_product(ir::TensorType& t, Args args) {
 }
 
 // MKL's order: dimensions that are not transformed, then the transformed ones by falling strides, the last one named
-// innermost. torch's rule sorts that one too.
-void fft_r2c(ir::TensorType& t, Args args) {
+// innermost. torch's rules sort that one too, or have the result row-major.
+void real_fft(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
   if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || !x.is_contiguous()) return;
   if (std::ranges::count(x.sizes(), 1) != 0) return;
@@ -143,7 +143,8 @@ constexpr Correction kCorrections[] = {
     {"aten.channel_shuffle.default", 0, like_first},
     {"aten.native_channel_shuffle.default", 0, like_first},
     {"aten.resize_as.default", 0, resize_as},
-    {"aten._fft_r2c.default", 0, fft_r2c},
+    {"aten._fft_r2c.default", 0, real_fft},
+    {"aten._fft_c2r.default", 0, real_fft},
     {"aten.native_dropout_backward.default", 0, like_product},
 };
 

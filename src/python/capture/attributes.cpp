@@ -102,8 +102,7 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
   PyObject* raw = lookup(t, name);
   if (raw != nullptr && is_written_on(t, name)) {
-    if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw))
-      return takes_unread_ ? borrow(raw) : read(borrow(raw));
+    if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw)) return taken(borrow(raw));
     throw Break(BreakId::attribute_protocol, cat(t->tp_name, ".", str(name)));
   }
   if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
@@ -266,7 +265,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   }
   if (descriptor != nullptr) {
     if (written_on_type && Py_TYPE(descriptor)->tp_descr_get == nullptr)
-      return takes_unread_ ? borrow(descriptor) : read(borrow(descriptor));
+      return taken(borrow(descriptor));
     if (is_constant(descriptor)) return wrap(descriptor, on_type);
     if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return wrap(descriptor, on_type);
     if (python_method(descriptor, names().get_))

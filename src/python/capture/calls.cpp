@@ -348,9 +348,11 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
   for (size_t i = 0; i < taken; i++) fast[i] = std::move(args[i]);
   size_t slot = named;
   if (code->co_flags & CO_VARARGS) {
-    py::tuple rest(args.size() - taken);
-    for (size_t i = taken; i < args.size(); i++) rest[i - taken] = args[i];
-    fast[slot++] = std::move(rest);
+    const Arguments rest(args.begin() + static_cast<ptrdiff_t>(taken), args.end());
+    const bool numbers = std::any_of(rest.begin(), rest.end(), [this](const py::object& o) {
+      return unread_.contains(o.ptr());
+    });
+    fast[slot++] = numbers ? pack(rest) : py::tuple(py::cast(rest));
   } else if (taken < args.size()) {
     wrong_arguments(f, given, kwargs);
   }

@@ -73,7 +73,7 @@ py::object Tracer::written(py::handle dict, py::handle key) {
   const Writes* w = known(dict)->writes.get();
   if (w == nullptr) return {};
   PyObject* found = PyDict_GetItemWithError(w->items.ptr(), key.ptr());
-  if (found != nullptr) return takes_unread_ ? borrow(found) : read(borrow(found));
+  if (found != nullptr) return taken(borrow(found));
   if (PyErr_Occurred()) throw py::error_already_set();
   return w->cleared ? missing() : py::object();
 }

@@ -54,10 +54,10 @@ py::object Tracer::driven_part(py::handle iterator, int64_t index, Py_ssize_t ta
 
 py::object Tracer::next_of_existing(py::handle iterator) {
   PyTypeObject* type = Py_TYPE(iterator.ptr());
-  const bool takes_unread = std::exchange(takes_unread_, false);
+  const Takes takes = std::exchange(takes_, Takes::Read);
   if (type != &PyEnum_Type && type != &PyZip_Type) {
     if (Known* k = known(iterator); k->writes && k->writes->driven) refuse(iterator);
-    takes_unread_ = takes_unread;
+    takes_ = takes;
     return take_existing(iterator);
   }
   Writes& w = writes_of(iterator);
@@ -70,7 +70,7 @@ py::object Tracer::next_of_existing(py::handle iterator) {
     Temporaries made;
     PyObject* first = evaluated(sources, count, iterator, made);
     if (first == nullptr || !PyLong_CheckExact(first)) refuse(iterator);
-    py::object number = takes_unread ? unread_number(first, count) : wrap(first, count);
+    py::object number = takes == Takes::Unread ? unread_number(first, count) : wrap(first, count);
     static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
     const py::object offset = py::int_(taken);
     if (taken > 0) {

@@ -24,15 +24,15 @@ py::object builtin_named(const char* name) {
   return module.attr(name);
 }
 
+constexpr const char* kOperators[] = {
+    "add",    "and_", "floordiv", "lshift", "matmul",  "mul",  "mod",       "or_",     "pow",
+    "rshift", "sub",  "truediv",  "xor",    "iadd",    "iand", "ifloordiv", "ilshift", "imatmul",
+    "imul",   "imod", "ior",      "ipow",   "irshift", "isub", "itruediv",  "ixor"};
+
 const py::object& binary_operator(uint32_t arg) {
   static const auto& table = *[] {
     auto* t = new std::array<py::object, 26>();
-    constexpr const char* kNames[] = {
-        "add",  "and_",      "floordiv", "lshift",   "matmul",  "mul",  "mod",
-        "or_",  "pow",       "rshift",   "sub",      "truediv", "xor",  "iadd",
-        "iand", "ifloordiv", "ilshift",  "imatmul",  "imul",    "imod", "ior",
-        "ipow", "irshift",   "isub",     "itruediv", "ixor"};
-    for (size_t i = 0; i < 26; i++) (*t)[i] = operator_named(kNames[i]);
+    for (size_t i = 0; i < 26; i++) (*t)[i] = operator_named(kOperators[i]);
     return t;
   }();
   return table.at(arg);
@@ -61,12 +61,14 @@ py::object instance_of(py::handle exception) {
 
 }  // namespace
 
+const char* binary_operator_name(uint32_t arg) { return kOperators[arg]; }
+
 // One instruction; true when the frame returned or yielded `result`.
 bool Tracer::step(TracedFrame& f, py::object& result) {
   if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");
   if (PyErr_CheckSignals() != 0) throw Interrupted();
   const Instruction& i = f.bytecode->instructions[f.next++];
-  takes_unread_ = false;
+  takes_ = Takes::Read;
   auto push = [&](py::object o) { f.stack.push_back(std::move(o)); };
   auto jump = [&] { f.next = static_cast<size_t>(i.target); };
   auto& fast = f.fast;
@@ -140,7 +142,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case LOAD_DEREF:
     case LOAD_CLASSDEREF: {
-      takes_unread_ = takes_unread_value(f);
+      takes_ = taken_by_next(f);
       py::object value = read_cell(fast[i.arg]);
       if (!value) {
         if (local_kind(f.code, static_cast<int>(i.arg)) != kFree) unbound(f, i.arg);
@@ -161,7 +163,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case LOAD_GLOBAL:
       if (i.arg & 1) push({});
-      takes_unread_ = takes_unread_value(f);
+      takes_ = taken_by_next(f);
       push(load_global(f, name_of(f, i)));
       return false;
     case STORE_GLOBAL:
@@ -177,7 +179,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       if (loads_method(i.op, i.arg))
         push({});
       else
-        takes_unread_ = takes_unread_value(f);
+        takes_ = taken_by_next(f);
       push(load_attr(o, name_of(f, i)));
       return false;
     }
@@ -199,7 +201,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case BINARY_SUBSCR: {
       py::object k = pop(f), o = pop(f);
-      takes_unread_ = takes_unread_value(f);
+      takes_ = taken_by_next(f);
       push(subscript(o, k));
       return false;
     }
@@ -233,7 +235,10 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case UNARY_NEGATIVE: {
       py::object a = pop(f);
-      push(operate(operator_named("neg"), {a}));
+      if (auto computed = negate_unread(a))
+        push(*computed);
+      else
+        push(operate(operator_named("neg"), {a}));
       return false;
     }
     case UNARY_POSITIVE: {
@@ -257,7 +262,7 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       if (auto answer = compare_unread(a, b, comparison))
         push(*answer);
       else
-        push(compare(read(a), read(b), comparison));
+        push(compare_runtime(a, b, comparison));
       return false;
     }
     case IS_OP: {
@@ -321,9 +326,9 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case FOR_ITER: {
       const uint8_t next = f.bytecode->instructions[f.next].op;
-      takes_unread_ = next == UNPACK_SEQUENCE || next == STORE_FAST;
+      if (next == UNPACK_SEQUENCE || next == STORE_FAST) takes_ = Takes::Unread;
       py::object item = iter_next(peek(f, 1));
-      takes_unread_ = false;
+      takes_ = Takes::Read;
       if (item) {
         push(item);
       } else {

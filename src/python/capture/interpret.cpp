@@ -40,7 +40,7 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       frames.pop_back();
     }
   };
-  takes_unread_ = false;
+  takes_ = Takes::Read;
   frame.caller = user_stack();
   frame.placed = SIZE_MAX;
   frames_.push_back(&frame);
@@ -190,9 +190,12 @@ void Tracer::call_function_ex(TracedFrame& f, bool keywords) {
     for (auto item : py::reinterpret_borrow<py::dict>(contents(held)))
       kwargs.emplace_back(borrow(item.first.ptr()), borrow(item.second.ptr()));
   }
-  py::object list = list_of(pop(f));
+  const py::object given = pop(f);
   Arguments args;
-  for (py::handle a : list) args.push_back(borrow(a.ptr()));
+  if (is_packed(given))
+    args = unpack_numbers(given);
+  else
+    for (py::handle a : list_of(given)) args.push_back(borrow(a.ptr()));
   py::object callable = pop(f);
   pop(f);  // the null below
   direct_ = true;

@@ -72,10 +72,11 @@ SourceId Tracer::source_of(py::handle existing) {
 }
 
 py::object Tracer::wrap(py::handle real, SourceId source) {
-  const bool takes_unread = std::exchange(takes_unread_, false);
+  const Takes takes = std::exchange(takes_, Takes::Read);
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
-  if (takes_unread && is_number(p)) return unread_number(real, source);
+  if (is_number(p) && (takes == Takes::Unread || (takes == Takes::Varying && is_varying(source))))
+    return unread_number(real, source);
   py::object out = borrow(p);
   if (is_tensor_object(p)) {
     out = wrap_tensor(real, source);

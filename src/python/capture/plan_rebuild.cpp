@@ -254,6 +254,7 @@ void Tracer::finish(std::span<const py::object> values) {
   for (const auto& [source, index] : fetched_) fetch[input_count + index] = source;
   for (RebuildStep& s : plan.rebuild.steps)
     if (s.kind == RebuildStep::Kind::Fetched) s.index += static_cast<uint32_t>(input_count);
+  for (NumberInput& n : number_inputs) n.number.shift(static_cast<uint32_t>(input_count));
   rebuild = std::move(plan.rebuild);
   result_requires_grad = plan.requires_grad;
   ir->graph.result = ir::Tuple{std::move(plan.outputs)};

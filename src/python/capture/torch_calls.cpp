@@ -333,7 +333,11 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   std::vector<ir::Arg> ir_args;
   Arguments seen;
   for (const auto& a : args) {
-    seen.push_back(lazy(a) ? list_of(a) : deep_contents(a));
+    if (unread_.contains(a.ptr()))
+      seen.push_back(
+          number_input(a, THPVariable_Unpack(args[&a == &args[0] ? 1 : 0].ptr()).scalar_type()));
+    else
+      seen.push_back(lazy(a) ? list_of(a) : deep_contents(a));
     ir_args.push_back(arg_from_python(*ir, seen.back(), value));
     if (is_tensor_object(seen.back().ptr()) && !keeps_known_values(target) &&
         known_value(seen.back()))

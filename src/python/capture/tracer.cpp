@@ -75,8 +75,8 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
     if (!bound[i]) continue;
     const auto name = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i)).cast<std::string>();
     const SourceId source = sources.local(static_cast<int64_t>(i), name);
-    frame.fast[i] =
-        is_constant(bound[i].ptr()) ? unread_argument(bound[i], source) : wrap(bound[i], source);
+    const bool unread = is_constant(bound[i].ptr()) || holds_varying(bound[i], source);
+    frame.fast[i] = unread ? unread_argument(bound[i], source) : wrap(bound[i], source);
   }
   try {
     const py::object returned = interpret(frame);

@@ -10,12 +10,14 @@
 // front of a break is had by a second capture that stops at the step which the Break names (graph_break.cpp).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "python/bytecode/resume.h"
+#include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
 #include "python/global_state.h"
 #include "python/guards/guard.h"
@@ -91,6 +93,8 @@ class Tracer {
   // step `stop_at`.
   void run(py::handle function, std::span<const py::object> bound, size_t stop_at = SIZE_MAX);
   size_t break_at = SIZE_MAX;  // a step that breaks, for tests
+  // Sources, as texts, of numbers that were another one at each call: inputs of the graph where that is possible.
+  std::unordered_set<std::string> varying;
 
   // After `run`.
   SourceTable sources;
@@ -99,6 +103,7 @@ class Tracer {
   std::vector<SourceId> fetch;  // of a hit: the graph's inputs, then what `rebuild` refers to
   size_t input_count = 0;
   std::vector<py::object> example_inputs;
+  std::vector<NumberInput> number_inputs;
   // A frame that was left, in front of an instruction or in the middle of its call of the next frame.
   struct LeftFrame {
     py::object function;
@@ -285,6 +290,7 @@ class Tracer {
   void guard_distinct();
 
   // unread.cpp
+  enum class Takes : uint8_t { Read, Varying, Unread };
   struct Unread {
     py::object real;
     SourceId source;      // none where it was computed
@@ -296,13 +302,32 @@ class Tracer {
   py::object read(const py::object& o);
   const py::object& typed(const py::object& o);
   void read_arguments(TracedFrame& frame);
-  bool takes_unread_value(const TracedFrame& frame) const;
+  Takes taken_by_next(const TracedFrame& frame) const;
   bool is_called_unread(const TracedFrame& frame, size_t count) const;
   bool stays_unread_in_store(const TracedFrame& frame);
-  bool goes_on_counting(const TracedFrame& frame) const;
+  bool goes_on_counting(const TracedFrame& frame);
+  bool is_known_nonzero(const py::object& number);
+  bool meets_tensor(const TracedFrame& frame);
+  bool hands_on_numbers(TracedFrame& frame, size_t count);
+  bool hands_on_packed(TracedFrame& frame, bool keywords);
+  bool is_packed(const py::object& o) const;
+  py::object pack(const Arguments& items);
+  Arguments unpack_numbers(const py::object& packed);
+  bool holds_varying(py::handle tuple, SourceId source);
   std::optional<py::object> compare_unread(const py::object& a, const py::object& b, int operation);
   std::optional<py::object> compute_unread(const py::object& function, const py::object& a,
                                            const py::object& b);
+  std::optional<py::object> negate_unread(const py::object& a);
+  py::object taken(const py::object& written);
+
+  // number_input.cpp
+  bool is_varying(SourceId source) const;
+  bool is_runtime_number(const py::object& o) const;
+  bool takes_runtime_number(std::string_view target, std::span<const py::object> args);
+  NumberTree number_tree(const py::object& o);
+  SourceId first_source(const py::object& unread) const;
+  py::object number_input(const py::object& o, at::ScalarType fits);
+  py::object compare_runtime(const py::object& a, const py::object& b, int operation);
 
   // controls.cpp
   std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
@@ -378,7 +403,10 @@ class Tracer {
   // Constants that nothing has looked at yet, by what stands for them (unread.cpp).
   std::unordered_map<PyObject*, Unread> unread_;
   std::unordered_set<SourceId> loaded_;  // sources of numbers among them
-  bool takes_unread_ = false;            // whoever asks for a number next can do with an unread one
+  // Whether whoever asks for a number next can do with an unread one: any, or one that was seen to vary.
+  Takes takes_ = Takes::Read;
+  std::unordered_map<SourceId, py::object> varying_;  // what stands for these
+  std::map<std::pair<PyObject*, at::ScalarType>, py::object> number_inputs_;
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
@@ -412,6 +440,9 @@ bool is_constant(PyObject* p);
 bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
+
+// Of the module `operator`, by the argument of BINARY_OP.
+const char* binary_operator_name(uint32_t arg);
 
 // What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
 py::object polyfill_of(py::handle callable);

@@ -12,9 +12,43 @@
 namespace oxy::python {
 namespace {
 
-// +, - and *, also in place.
-bool is_arithmetic(uint32_t arg) {
+// The operators of BINARY_OP, also in place.
+bool is_arithmetic(uint32_t arg) {  // +, -, *
   return arg == 0 || arg == 5 || arg == 10 || arg == 13 || arg == 18 || arg == 23;
+}
+bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
+
+// A function whose frame is interpreted with its arguments as they are: no library's, which may have a meaning of its own,
+// but the functions through which modules are called.
+bool is_written_by_user(py::handle function, bool keywords) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  const int flags = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags;
+  if ((flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 || is_disabled(f))
+    return false;
+  if (keywords && (flags & CO_VARKEYWORDS) != 0) return false;
+  static const py::object& libraries =
+      *new py::object(py::module_::import("sys").attr("stdlib_module_names"));
+  PyObject* module = PyDict_GetItemString(f->func_globals, "__name__");
+  if (module == nullptr || !PyUnicode_Check(module)) return false;
+  const std::string name = py::handle(module).cast<std::string>();
+  const std::string package = name.substr(0, name.find('.'));
+  if (package == "__main__") return true;
+  if (name == "torch.nn.modules.module") return true;
+  return package != "torch" && package != "oxyfuel" && !libraries.contains(package);
+}
+
+// The same of what is called: a function, a method, or an object with a `__call__`.
+bool interprets(py::handle callable, bool keywords) {
+  PyObject* p = callable.ptr();
+  if (PyMethod_Check(p)) p = PyMethod_GET_FUNCTION(p);
+  if (!PyFunction_Check(p) && !PyType_Check(p)) p = python_method(p, names().call_);
+  return p != nullptr && PyFunction_Check(p) && is_written_by_user(p, keywords);
+}
+
+bool is_torch_function(py::handle function) {
+  static const py::object& torch = *new py::object(py::module_::import("torch"));
+  const char* name = reinterpret_cast<PyCFunctionObject*>(function.ptr())->m_ml->ml_name;
+  return py::getattr(torch, name, py::none()).is(function);
 }
 
 py::object type_object(py::handle o) {
@@ -33,9 +67,19 @@ py::object Tracer::unread_argument(py::handle real, SourceId source) {
 }
 
 py::object Tracer::unread_number(py::handle real, SourceId source) {
+  if (auto it = varying_.find(source); it != varying_.end()) return it->second;
   guard(GuardKind::TypeIs, source, type_object(real));
   loaded_.insert(source);
-  return unread_argument(real, source);
+  py::object out = unread_argument(real, source);
+  if (is_varying(source)) varying_.emplace(source, out);
+  return out;
+}
+
+// What captured code has written somewhere, for whoever asks for it next.
+py::object Tracer::taken(const py::object& written) {
+  const bool unread =
+      takes_ == Takes::Unread || (takes_ == Takes::Varying && is_runtime_number(written));
+  return unread ? written : read(written);
 }
 
 // `o`, or the constant that it stands for, guarded.
@@ -43,7 +87,7 @@ py::object Tracer::read(const py::object& o) {
   auto it = o && !unread_.empty() ? unread_.find(o.ptr()) : unread_.end();
   if (it == unread_.end()) return o;
   const Unread unread = it->second;
-  takes_unread_ = false;
+  takes_ = Takes::Read;
   if (unread.source.valid()) return wrap(unread.real, unread.source);
   for (const py::object& part : unread.parts) read(part);
   return unread.real;
@@ -58,25 +102,36 @@ const py::object& Tracer::typed(const py::object& o) {
   return it->second.real;
 }
 
-// Whether a number that the current instruction loads is added to next, or is the result.
-bool Tracer::takes_unread_value(const TracedFrame& f) const {
+// Any number that the current instruction loads stays unread if it is added to next, or is the result.
+Tracer::Takes Tracer::taken_by_next(const TracedFrame& f) const {
   const auto& code = f.bytecode->instructions;
   const Instruction& next = code[f.next];
-  if (next.op == RETURN_VALUE) return frames_.size() == 1;
-  if (f.next + 1 >= code.size()) return false;
+  if (next.op == RETURN_VALUE) return frames_.size() == 1 ? Takes::Unread : Takes::Varying;
+  if (f.next + 1 >= code.size()) return Takes::Varying;
   const Instruction& then = code[f.next + 1];
-  return next.op == LOAD_CONST && then.op == BINARY_OP && is_arithmetic(then.arg) &&
-         is_number(PyTuple_GET_ITEM(f.code->co_consts, next.arg));
+  const bool added = next.op == LOAD_CONST && then.op == BINARY_OP && is_arithmetic(then.arg) &&
+                     is_number(PyTuple_GET_ITEM(f.code->co_consts, next.arg));
+  return added ? Takes::Unread : Takes::Varying;
 }
 
 // Arithmetic on what is unread.
 std::optional<py::object> Tracer::compute_unread(const py::object& function, const py::object& a,
                                                  const py::object& b) {
   if (!unread_.contains(a.ptr()) && !unread_.contains(b.ptr())) return std::nullopt;
+  if (is_tensor(a) || is_tensor(b)) return std::nullopt;
   const py::object &left = typed(a), &right = typed(b);
   py::object out = unread_argument(function(left, right), SourceId());
   unread_[out.ptr()].function = function;
   unread_[out.ptr()].parts = {a, b};
+  return out;
+}
+
+std::optional<py::object> Tracer::negate_unread(const py::object& a) {
+  static const py::object& negate = *new py::object(py::module_::import("operator").attr("neg"));
+  if (!unread_.contains(a.ptr())) return std::nullopt;
+  py::object out = unread_argument(negate(typed(a)), SourceId());
+  unread_[out.ptr()].function = negate;
+  unread_[out.ptr()].parts = {a};
   return out;
 }
 
@@ -103,14 +158,35 @@ std::optional<py::object> Tracer::compare_unread(const py::object& a, const py::
   return compared;
 }
 
-// The operands of a BINARY_OP that can be computed behind the graph.
-bool Tracer::goes_on_counting(const TracedFrame& f) const {
+// The operands of a BINARY_OP that can be computed behind the graph, or in front of it.
+bool Tracer::goes_on_counting(const TracedFrame& f) {
   auto number = [&](const py::object& o) {
     auto it = o ? unread_.find(o.ptr()) : unread_.end();
     return o && is_number(it == unread_.end() ? o.ptr() : it->second.real.ptr());
   };
-  return is_arithmetic(f.bytecode->instructions[f.next].arg) &&
-         number(f.stack[f.stack.size() - 1]) && number(f.stack[f.stack.size() - 2]);
+  const uint32_t operation = f.bytecode->instructions[f.next].arg;
+  const py::object &left = f.stack[f.stack.size() - 2], &right = f.stack[f.stack.size() - 1];
+  if (!number(left) || !number(right)) return false;
+  if (is_arithmetic(operation)) return true;
+  return is_division(operation) && (is_runtime_number(left) || is_runtime_number(right)) &&
+         is_known_nonzero(right);
+}
+
+// Of a varying float this answer is guarded.
+bool Tracer::is_known_nonzero(const py::object& number) {
+  auto it = unread_.find(number.ptr());
+  if (it == unread_.end()) return PyObject_IsTrue(number.ptr()) == 1;
+  const py::object& real = it->second.real;
+  if (!PyFloat_CheckExact(real.ptr()) || !it->second.source.valid() ||
+      PyFloat_AS_DOUBLE(real.ptr()) == 0)
+    return false;
+  return compare_unread(number, py::float_(0.0), Py_NE).has_value();
+}
+
+// Operands of which one is a tensor and the other a number that the graph takes as an input.
+bool Tracer::meets_tensor(const TracedFrame& f) {
+  const uint32_t operation = f.bytecode->instructions[f.next].arg;
+  return takes_runtime_number(binary_operator_name(operation), std::span(f.stack).last(2));
 }
 
 // A call of isinstance, or of object.__setattr__.
@@ -123,6 +199,87 @@ bool Tracer::is_called_unread(const TracedFrame& f, size_t count) const {
   if (callable.is(isinstance)) return true;
   return Py_TYPE(callable.ptr()) == &_PyMethodWrapper_Type &&
          is_name(callable.attr("__name__"), names().setattr_);
+}
+
+// A call whose runtime numbers stay what they are: of a method of a tensor or a function of torch that has them as inputs of
+// the graph, or of a function of the user's, where all else that is unread is read here.
+bool Tracer::hands_on_numbers(TracedFrame& f, size_t count) {
+  const std::span<py::object> args = std::span(f.stack).last(count);
+  auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
+  if (varying.empty() || std::none_of(args.begin(), args.end(), runtime)) return false;
+  const py::object& below = f.stack[f.stack.size() - count - 2];
+  py::handle callable = below ? below : f.stack[f.stack.size() - count - 1];
+  if (below) return false;
+  if (PyCFunction_Check(callable.ptr()) && !f.kwnames) {
+    const py::object self = borrow(PyCFunction_GET_SELF(callable.ptr()));
+    Arguments both(args.begin(), args.end());
+    if (self && is_tensor(self)) both.insert(both.begin(), self);
+    const char* name = reinterpret_cast<PyCFunctionObject*>(callable.ptr())->m_ml->ml_name;
+    return (both.size() > count || is_torch_function(callable)) && takes_runtime_number(name, both);
+  }
+  if (!interprets(callable, bool(f.kwnames))) return false;
+  for (py::object& o : args)
+    if (!runtime(o)) o = read(o);
+  return true;
+}
+
+// f(*args) of such a function, where args is a tuple that numbers came in.
+bool Tracer::hands_on_packed(TracedFrame& f, bool keywords) {
+  const size_t at = f.stack.size() - (keywords ? 2 : 1);
+  if (!is_packed(f.stack[at])) return false;
+  return interprets(f.stack[at - 1], false);
+}
+
+bool Tracer::is_packed(const py::object& o) const {
+  auto it = o && !varying.empty() ? unread_.find(o.ptr()) : unread_.end();
+  return it != unread_.end() && PyTuple_CheckExact(it->second.real.ptr());
+}
+
+// A tuple for the numbers among `items`: unread itself.
+py::object Tracer::pack(const Arguments& items) {
+  static PyMethodDef method = {"pack",
+                               reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(
+                                   +[](PyObject*, PyObject* const* given, Py_ssize_t n) {
+                                     PyObject* out = PyTuple_New(n);
+                                     for (Py_ssize_t i = 0; out != nullptr && i < n; i++)
+                                       PyTuple_SET_ITEM(out, i, Py_NewRef(given[i]));
+                                     return out;
+                                   })),
+                               METH_FASTCALL, nullptr};
+  static const py::object& make = *new py::object(steal(PyCFunction_New(&method, nullptr)));
+  py::tuple real(items.size());
+  for (size_t i = 0; i < items.size(); i++) {
+    auto it = unread_.find(items[i].ptr());
+    real[i] = it == unread_.end() ? items[i] : it->second.real;
+  }
+  py::object out = unread_argument(real, SourceId());
+  unread_[out.ptr()].function = make;
+  unread_[out.ptr()].parts = items;
+  return out;
+}
+
+// What is in a packed tuple, varying numbers unread.
+Arguments Tracer::unpack_numbers(const py::object& packed) {
+  const Unread unread = unread_.at(packed.ptr());
+  if (!unread.source.valid()) return unread.parts;
+  Arguments out;
+  guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
+  guard(GuardKind::Length, unread.source, {}, PyTuple_GET_SIZE(unread.real.ptr()));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(unread.real.ptr()); i++) {
+    takes_ = Takes::Varying;
+    out.push_back(wrap(PyTuple_GET_ITEM(unread.real.ptr(), i), sources.item(unread.source, i)));
+  }
+  takes_ = Takes::Read;
+  return out;
+}
+
+// Whether a tuple of arguments has numbers that vary.
+bool Tracer::holds_varying(py::handle tuple, SourceId source) {
+  if (varying.empty() || !PyTuple_CheckExact(tuple.ptr())) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.ptr()); i++)
+    if (is_number(PyTuple_GET_ITEM(tuple.ptr(), i)) && is_varying(sources.item(source, i)))
+      return true;
+  return false;
 }
 
 // d[k] = v, of a dict that was there before.
@@ -160,25 +317,40 @@ void Tracer::read_arguments(TracedFrame& f) {
     case NOP:
       return;
     case MAKE_CELL:
-      f.fast[i.arg] = read(f.fast[i.arg]);
+      if (!is_packed(f.fast[i.arg])) f.fast[i.arg] = read(f.fast[i.arg]);
       return;
+    case CALL_FUNCTION_EX:
+      return hands_on_packed(f, (i.arg & 1) != 0) ? void() : read_top(f.stack.size());
     case LOAD_ATTR:
     case LOAD_METHOD:
     case STORE_ATTR:
       return read_top(1);
     case BINARY_SUBSCR:
       return read_top(2);
+    case BUILD_TUPLE:  // a result is rebuilt from its items
+      if (f.bytecode->instructions[f.next + 1].op == RETURN_VALUE && frames_.size() == 1) return;
+      return read_top(i.arg);
+    case BUILD_LIST:
+      return read_top(i.arg);
+    case BUILD_MAP:
+      return read_top(2 * i.arg);
+    case DICT_MERGE:
+      return read_top(1);
     case STORE_SUBSCR:
       read_top(2);
       return stays_unread_in_store(f) ? void() : read_top(3);
     case BINARY_OP:
-      return goes_on_counting(f) ? void() : read_top(2);
+      return goes_on_counting(f) || meets_tensor(f) ? void() : read_top(2);
+    case UNARY_NEGATIVE:
+      return is_runtime_number(f.stack.back()) ? void() : read_top(1);
     case COMPARE_OP:
       return;
     case CALL:
-      return is_called_unread(f, i.arg) ? void() : read_top(f.stack.size());
+      if (is_called_unread(f, i.arg) || hands_on_numbers(f, i.arg)) return;
+      return read_top(f.stack.size());
     case RETURN_VALUE:
-      return frames_.size() == 1 ? void() : read_top(1);
+      if (frames_.size() == 1 || (f.direct && is_runtime_number(f.stack.back()))) return;
+      return read_top(1);
     default:
       return read_top(f.stack.size());
   }

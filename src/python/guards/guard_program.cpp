@@ -132,6 +132,23 @@ std::optional<GuardProgram::Failure> GuardProgram::why_not(PyObject* const* loca
   return std::nullopt;
 }
 
+std::vector<std::string> GuardProgram::changed_numbers(PyObject* const* locals) const {
+  const GuardWalk& walk = impl_->walk;
+  GuardWalk::Values values(walk.sources().size());
+  Temporaries made;
+  walk.evaluate_all(locals, values, made);
+  std::vector<std::string> out;
+  for (size_t i = 0; i < walk.guards().size(); ++i) {
+    const Guard& g = walk.guards()[i];
+    const PyObject* has = values[g.source.index];
+    if (g.kind != GuardKind::Equals || has == nullptr || walk.guard_holds(i, values)) continue;
+    const bool number = PyLong_CheckExact(has) || PyFloat_CheckExact(has);
+    if (number && Py_TYPE(has) == Py_TYPE(g.expected.ptr()))
+      out.push_back(walk.sources().text(g.source));
+  }
+  return out;
+}
+
 int GuardProgram::traverse(visitproc visit, void* arg) const {
   if (int stop = impl_->walk.traverse(visit, arg)) return stop;
   return impl_->cache.traverse(visit, arg);

@@ -46,6 +46,8 @@ class GuardProgram {
   };
   // The first guard that does not hold, for a human. Nothing if all do.
   std::optional<Failure> why_not(PyObject* const* locals) const;
+  // The sources, as texts, of numbers that are other ones of the same type.
+  std::vector<std::string> changed_numbers(PyObject* const* locals) const;
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
