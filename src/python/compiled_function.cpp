@@ -455,6 +455,7 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
   if (stance == Stance::ForceEager) return eager();
   std::shared_ptr<Entry> entry = find_entry(self, state, bound, fetched);
   if (!entry) {
+    if (is_finalizing()) return eager();
     if (stance == Stance::EagerOnRecompile) return eager();
     if (stance == Stance::FailOnRecompile) say(self, "refused", why_another(self, state, bound));
     if (stance == Stance::EagerThenCompile && !std::exchange(self->seen, true)) return eager();

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "python/cpython/frame_hook.h"
+#include "python/cpython/thread_state.h"
 
 namespace oxy::python {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 thread_local std::shared_ptr<ResumeTable> active;
 thread_local PyObject* left_alone = nullptr;  // a code object
 thread_local bool none_compiled = false;      // not even of everything
+thread_local bool refusing = false;
+thread_local std::string refused_name;
 
 // Never freed: frames of every thread ask for it, to the end of the process.
 std::shared_ptr<ResumeTable>& everything() {
@@ -27,9 +30,11 @@ std::shared_ptr<ResumeTable> table_of_frames() {
 const std::vector<std::string>& foreign_folders() {
   static const auto& folders = *[] {
     auto* out = new std::vector<std::string>();
-    // Without calls of Python functions, which would ask for this list.
+    // Without calls of Python functions, which would ask for this list: importing makes some while a package is half
+    // imported.
+    const auto modules = py::reinterpret_borrow<py::dict>(PyImport_GetModuleDict());
     for (const char* module : {"os", "torch", "oxyfuel"}) {
-      const auto file = py::module_::import(module).attr("__file__").cast<std::string>();
+      const auto file = modules[module].attr("__file__").cast<std::string>();
       out->push_back(file.substr(0, file.rfind('/') + 1));
     }
     return out;
@@ -96,9 +101,62 @@ PyObject* call_with(PyObject* compiled, PyCodeObject* code, PyObject* const* par
                              names.empty() ? nullptr : keywords.ptr());
 }
 
+// Of the standard library, torch and Oxyfuel, or made by them: what they do is known by their names.
+bool is_library(const std::string& file) {
+  if (file.starts_with("<frozen") || file == "<string>" || file == "<__array_function__ internals>")
+    return true;
+  const auto& folders = foreign_folders();
+  for (const std::string& folder : folders)
+    if (file.starts_with(folder))
+      return &folder != &folders[0] || (file.find("/site-packages/") == std::string::npos &&
+                                        file.find("/test/") == std::string::npos);
+  return false;
+}
+
+bool is_library_file(PyObject* file) {
+  static auto& known = *new std::unordered_map<PyObject*, bool>();  // holds the names
+  auto it = known.find(file);
+  if (it == known.end())
+    it = known.emplace(Py_NewRef(file), is_library(py::handle(file).cast<std::string>())).first;
+  return it->second;
+}
+
+// What signals call may run anywhere.
+bool is_signal_handler(PyFunctionObject* function) {
+  constexpr int kSignals = 64;
+  const py::object get = py::module_::import("_signal").attr("getsignal");
+  for (int i = 1; i <= kSignals; i++) {
+    const py::object handler = get(i);
+    PyObject* p =
+        PyMethod_Check(handler.ptr()) ? PyMethod_GET_FUNCTION(handler.ptr()) : handler.ptr();
+    if (p == reinterpret_cast<PyObject*>(function)) return true;
+  }
+  return false;
+}
+
+bool is_refused(PyFunctionObject* function) {
+  const auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  return !is_library_file(code->co_filename) && !is_collecting_garbage() &&
+         PyUnicode_CompareWithASCIIString(code->co_name, "__del__") != 0 &&
+         !is_signal_handler(function);
+}
+
+void refuse(PyFunctionObject* function) {
+  static PyObject* const type =
+      PyErr_NewException("oxyfuel._C.Refused", PyExc_BaseException, nullptr);
+  refused_name = py::handle(function->func_qualname).cast<std::string>();
+  PyErr_SetString(type, refused_name.c_str());
+}
+
 bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObject*& result) {
+  if (parameters == nullptr) return false;
+  if (refusing) {
+    if (!is_refused(function)) return false;
+    refuse(function);
+    return true;
+  }
   const std::shared_ptr<ResumeTable> table = table_of_frames();
-  if (!table) return false;
+  if (!table || is_finalizing()) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   auto* callable = reinterpret_cast<PyObject*>(function);
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
@@ -132,7 +190,23 @@ InnerFrames::~InnerFrames() {
   none_compiled = outer_none_;
 }
 
+RefusedFrames::RefusedFrames(bool refused) : outer_(std::exchange(refusing, refused)) {
+  if (refused) {
+    foreign_folders();
+    refused_name.clear();
+    add_frame_handler(handle_frame);
+  }
+}
+
+RefusedFrames::~RefusedFrames() {
+  if (refusing) remove_frame_handler();
+  refusing = outer_;
+}
+
+std::string take_refused() { return std::exchange(refused_name, {}); }
+
 void compile_every_frame(std::shared_ptr<ResumeTable> table) {
+  foreign_folders();
   if (!everything()) add_frame_handler(handle_frame);
   everything() = std::move(table);
 }

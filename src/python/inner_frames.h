@@ -23,6 +23,20 @@ class InnerFrames {
 // for tests of the front end with programs that know nothing of it.
 void compile_every_frame(std::shared_ptr<ResumeTable> table);
 
+// While it lives, this thread runs no Python function of the user's: a function written in C that calls one while a capture
+// interprets gets an exception in its place, before it could do anything. Libraries' own functions run.
+class RefusedFrames {
+ public:
+  explicit RefusedFrames(bool refused = true);  // false: it runs them again
+  ~RefusedFrames();
+  RefusedFrames(const RefusedFrames&) = delete;
+
+ private:
+  bool outer_;
+};
+// The name of the function that was refused since this was last asked, or empty.
+std::string take_refused();
+
 // The next frame of this code on this thread runs as it is.
 void leave_next_frame(PyObject* code);
 

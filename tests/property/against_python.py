@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import io
 import pathlib
 import sys
@@ -114,6 +115,7 @@ def _bodies(tree: ast.AST) -> list[list]:
 
 
 def _text(tree: ast.AST) -> str:
+    tree = copy.deepcopy(tree)  # the lists of the original are being changed
     for node in ast.walk(tree):
         if isinstance(getattr(node, "body", None), list) and not node.body:
             node.body = [ast.Pass()]

@@ -678,4 +678,11 @@ class Writer:
 
 
 def make_source(seed: int) -> str:
-    return Writer(seed).module()
+    # A walrus in what a comprehension goes through is a syntax error: then another text is drawn.
+    while True:
+        text = Writer(seed).module()
+        try:
+            compile(text, "<program>", "exec")
+            return text
+        except SyntaxError:
+            seed += 1_000_003

@@ -1,4 +1,6 @@
 // Attributes of modules, classes, functions and objects, as CPython finds them.
+#include <set>
+
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/type_dict.h"
@@ -34,15 +36,53 @@ std::string str(py::handle o) {
   return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
 }
 
+// What a lazy iterator's stand-in is asked for, and answers as the iterator would.
+bool is_generator_method(py::handle name) {
+  static const std::set<std::string_view> methods = {"__iter__", "__next__", "send",
+                                                     "throw",    "close",    "__class__"};
+  return PyUnicode_Check(name.ptr()) && methods.contains(PyUnicode_AsUTF8(name.ptr()));
+}
+
+[[noreturn]] void no_attribute(PyTypeObject* type, py::handle name) {
+  raise(PyExc_AttributeError,
+        cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
+}
+
+// A type written in C that finds attributes in a way of its own.
+bool has_own_lookup(PyTypeObject* type) {
+  PyObject* found = _PyType_Lookup(type, names().getattribute_);
+  if (found == nullptr || Py_TYPE(found) != &PyWrapperDescr_Type) return false;
+  void* function = reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped;
+  return function != reinterpret_cast<void*>(PyObject_GenericGetAttr);
+}
+
 }  // namespace
 
+// An AttributeError names what was asked for, and whom.
 py::object Tracer::load_attr(py::handle o, py::handle name) {
+  try {
+    return find_attr(o, name);
+  } catch (py::error_already_set& e) {
+    auto* error = reinterpret_cast<PyAttributeErrorObject*>(e.value().ptr());
+    if (e.matches(PyExc_AttributeError) && error->name == nullptr && error->obj == nullptr) {
+      error->name = Py_NewRef(name.ptr());
+      error->obj = Py_NewRef(o.ptr());
+    }
+    throw;
+  }
+}
+
+py::object Tracer::find_attr(py::handle o, py::handle name) {
   PyObject* p = o.ptr();
   if (is_tensor(o)) return tensor_attr(o, name);
   if (PyModule_Check(p)) return module_member(o, name);
   if (PyType_Check(p)) return load_type_attr(o, name);
   if (PyFunction_Check(p)) return function_attr(o, name);
   if (Py_TYPE(p) == &PySuper_Type) return load_super_attr(o, name);
+  if (!lazies_.empty() && lazy(o) && !is_generator_method(name))
+    throw Break(BreakId::attribute_protocol, cat("an iterator's ", str(name)));
+  if (PyExceptionInstance_Check(p) && !exists(o) && str(name) == "__traceback__")
+    throw Break(BreakId::attribute_protocol, "the traceback of an exception");
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));
   return load_instance_attr(o, name);
@@ -120,8 +160,12 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
 py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
   PyObject* p = d.ptr();
   if (Py_TYPE(p) == &PyStaticMethod_Type) return py::object(d.attr("__func__"));
-  if (Py_TYPE(p) == &PyClassMethod_Type)
-    return steal(PyMethod_New(py::object(d.attr("__func__")).ptr(), (PyObject*)type));
+  if (Py_TYPE(p) == &PyClassMethod_Type) {
+    const py::object function = d.attr("__func__");
+    if (!PyFunction_Check(function.ptr()) && Py_TYPE(function.ptr())->tp_descr_get != nullptr)
+      throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+    return steal(PyMethod_New(function.ptr(), (PyObject*)type));
+  }
   if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
   if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
     return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
@@ -171,6 +215,8 @@ PyObject* Tracer::type_member(PyTypeObject* type, py::handle name) {
 PyObject* Tracer::special_method(py::handle o, py::handle name) {
   if (!is_changeable_class(Py_TYPE(o.ptr()))) return nullptr;
   PyObject* found = type_member(Py_TYPE(o.ptr()), name);
+  if (found == Py_None)
+    throw Break(BreakId::attribute_protocol, cat("a ", str(name), " that is None"));
   return found != nullptr && PyFunction_Check(found) ? found : nullptr;
 }
 
@@ -221,6 +267,10 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
   if (is_name(name, names().class_)) return type_object(o);
+  if (has_own_lookup(type)) {
+    if (old) throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+    return steal(PyObject_GetAttr(p, name.ptr()));
+  }
   if (!old && type->tp_dictoffset == 0 && !is_changeable_class(type))
     return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
   SourceId source = old ? known(o)->source : SourceId();
@@ -232,6 +282,8 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
     if (!is_constant(descriptor) && !written_on_type) guard(GuardKind::IdIs, on_type, descriptor);
     if (is_property(descriptor) || is_enum_property(descriptor)) {
       py::object getter = py::handle(descriptor).attr("fget");
+      if (getter.is_none())  // says so
+        return steal(PyProperty_Type.tp_descr_get(descriptor, p, pinned.ptr()));
       return call(getter, {borrow(p)});
     }
     // A field of a namedtuple, whose items are wrapped.
@@ -280,8 +332,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
           fallback);
     return call(fallback, {borrow(p), borrow(name.ptr())});
   }
-  raise(PyExc_AttributeError,
-        cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
+  no_attribute(type, name);
 }
 
 // `descriptor.__set__(o, value)` or `descriptor.__delete__(o)`, of a class that is not CPython's own.
@@ -328,19 +379,17 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
     if (!value) load_attr(o, name);
     write_attribute(o, name, value);
   } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
-    if (descriptor == nullptr)
-      raise(PyExc_AttributeError,
-            cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
+    if (descriptor == nullptr) no_attribute(type, name);
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
   } else if (value) {
     dict_write(instance_dict(o), name, value);
   } else {
-    delete_member(instance_dict(o), name);
+    delete_member(type, instance_dict(o), name);
   }
 }
 
-void Tracer::delete_member(py::handle dict, py::handle name) {
-  if (!dict_has(dict, name)) raise(PyExc_AttributeError, str(name));
+void Tracer::delete_member(PyTypeObject* type, py::handle dict, py::handle name) {
+  if (!dict_has(dict, name)) no_attribute(type, name);
   dict_delete(dict, name);
 }
 
@@ -359,7 +408,7 @@ void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
     if (_PyType_Lookup(type, name.ptr()) != nullptr)
       throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
     py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
-    return value ? dict_write(dict, name, value) : delete_member(dict, name);
+    return value ? dict_write(dict, name, value) : delete_member(type, dict, name);
   }
   static const py::str& deleter = *new py::str("__delattr__");
   if (PyObject* setter = special_method(o, value ? names().setattr_ : deleter.ptr())) {

@@ -255,7 +255,10 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       *new py::object(py::module_::import("torch._ops").attr("HigherOrderOperator"));
   if (PyObject_TypeCheck(p, reinterpret_cast<PyTypeObject*>(higher_order.ptr())))
     throw Break(BreakId::control_flow, name_of(callable));
-  if (is_operator_object(Py_TYPE(p))) return call_operator_object(callable, args);
+  if (is_operator_object(Py_TYPE(p))) {
+    if (!kwargs.empty()) type_error(cat(Py_TYPE(p)->tp_name, " takes no keyword arguments"));
+    return call_operator_object(callable, args);
+  }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
     guard(GuardKind::IdIs,
@@ -448,6 +451,14 @@ py::object Tracer::call_new(PyTypeObject* t, const Arguments& args, const Keywor
   return steal(t->tp_new(t, positional.ptr(), named.empty() ? nullptr : named.ptr()));
 }
 
+// What dict makes of a mapping that is no dict.
+py::object Tracer::dict_of(py::handle mapping) {
+  py::dict out;
+  for (py::handle key : list_of(call(load_attr(mapping, py::str("keys")), {})))
+    out[key] = subscript(mapping, key);
+  return std::move(out);
+}
+
 py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
   if (auto done = call_lazy_type(type, args, kwargs)) return *done;
@@ -470,8 +481,12 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
       const bool takes_apart = consumes || takes_iterables(t) || module == "collections" ||
                                t == &PyEnum_Type || t == &PyZip_Type;
-      if (takes_apart && own != nullptr && PyFunction_Check(own) && !is_tensor(a) &&
-          !PyType_Check(a.ptr()))
+      const bool by_key = PyType_IsSubtype(t, &PyDict_Type) && !PyDict_Check(a.ptr()) &&
+                          lookup(Py_TYPE(a.ptr()), py::str("keys")) != nullptr;
+      if (by_key && is_changeable_class(Py_TYPE(a.ptr())))
+        a = dict_of(a);
+      else if (takes_apart && own != nullptr && PyFunction_Check(own) && !is_tensor(a) &&
+               !PyType_Check(a.ptr()))
         a = list_of(a);
       else if (exists(a))
         a = contents(a);
@@ -494,6 +509,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   PyObject* metacall = _PyType_Lookup(Py_TYPE(type.ptr()), names().call_);
   if (metacall != nullptr && PyFunction_Check(metacall))
     throw Break(BreakId::object_construction, cat(t->tp_name, ": its metaclass has __call__"));
+  if (_PyType_Lookup(t, py::str("__del__").ptr()) != nullptr)
+    throw Break(BreakId::object_construction, cat(t->tp_name, ": it has a __del__"));
   py::object made;
   py::object creator = borrow(_PyType_Lookup(t, names().new_));
   if (Py_TYPE(creator.ptr()) == &PyStaticMethod_Type) {
@@ -559,13 +576,15 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   if (name == "__reduce_ex__" && args.size() == 1)
     if (auto parts = reduce_plain(self)) return *parts;
   if (PyType_Check(self.ptr())) {
+    if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
+      throw Break(BreakId::side_effect, cat("type.", name));
     if (name == "apply" && module_of(callable).empty())
       return call_autograd_function(self, std::move(args), std::move(kwargs));
     for (const auto& a : args)
       if (exists(a)) throw Break(BreakId::builtin_on_existing, name);
     return call_real(callable, args, kwargs);
   }
-  if (name == "__init__" && args.empty()) return py::none();
+  if (name == "__init__" && args.empty() && kwargs.empty()) return py::none();
   if (name == "__getattribute__" && args.size() == 1)
     return load_instance_attr(self, args[0], true);
   if (name == "__setattr__" && args.size() == 2) {

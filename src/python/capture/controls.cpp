@@ -9,6 +9,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/tracer.h"
+#include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/text.h"
 
@@ -96,6 +97,12 @@ bool is_cached(py::handle cached, const std::vector<py::object>& args,
       if (PyDict_Contains(held.ptr(), key.ptr()) == 1) return true;
   PyErr_Clear();
   return false;
+}
+
+// Of a module of ours, which hooks of the user's may import.
+py::object own_function(const char* module, const char* name) {
+  const RefusedFrames allowed(false);
+  return py::module_::import(module).attr(name);
 }
 
 bool has_mark(PyFunctionObject* f, const char* mark) {
@@ -201,7 +208,7 @@ std::optional<py::object> Tracer::call_of_torch_dynamo(PyFunctionObject* f, Argu
     return call_autograd_function(args[0], {args.begin() + 1, args.end()}, kwargs);
   if (module == "torch._higher_order_ops.associative_scan" && name == "associative_scan") {
     static const py::object& scan =
-        *new py::object(py::module_::import("oxyfuel.scan").attr("associative_scan"));
+        *new py::object(own_function("oxyfuel.scan", "associative_scan"));
     return call(scan, args, kwargs);
   }
   if (module == "oxyfuel.scan" && name == "combine_elements" && args.size() == 3) {
@@ -242,6 +249,7 @@ py::object Tracer::call_once_for_all(py::handle callable, const Arguments& args,
     if (is_tensor(a)) throw Break(BreakId::builtin_call, "a constant function of tensors");
     given.push_back(borrow(a.ptr()));
   }
+  const RefusedFrames allowed(false);
   py::object out = call_real(callable, given, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !PyTuple_Check(out.ptr()))
     throw Break(BreakId::builtin_call, "a constant function that returns an object");
@@ -266,6 +274,7 @@ py::object Tracer::call_cached(py::handle callable, const Arguments& args, const
   if (changed && !is_cached(callable, args, kwargs))
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
   if (exists(callable)) guard(GuardKind::IdIs, known(callable)->source, callable);
+  const RefusedFrames allowed(false);
   py::object out = call_real(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
     throw Break(BreakId::builtin_call, "a function with a cache that returns an object");
@@ -275,7 +284,7 @@ py::object Tracer::call_cached(py::handle callable, const Arguments& args, const
 // Function.apply where no gradient is needed: its forward, with a context that keeps what it is given.
 py::object Tracer::call_autograd_function(py::handle type, Arguments args, Keywords kwargs) {
   static const py::object& forward =
-      *new py::object(py::module_::import("oxyfuel.autograd_function").attr("forward"));
+      *new py::object(own_function("oxyfuel.autograd_function", "forward"));
   for (const py::object& a : args)
     if (at::GradMode::is_enabled() && is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad())
       throw Break(BreakId::autograd_function, reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);

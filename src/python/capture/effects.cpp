@@ -159,6 +159,7 @@ std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string
                                               Arguments& args, Keywords& kwargs) {
   auto arg = [&](size_t i) { return i < args.size() ? args[i] : py::none(); };
   const size_t n = args.size();
+  if (n > 2) throw Break(BreakId::builtin_call, cat("dict.", name, " with too many arguments"));
   if (name == "get" && n > 0 && kwargs.empty()) {
     py::object found = dict_get(dict, args[0]);
     return found ? found : arg(1);
@@ -245,6 +246,7 @@ std::optional<py::object> Tracer::list_method(py::handle list, const std::string
     k.shadow.attr("clear")();
     return py::none();
   }
+  if (name == "sort" && !args.empty()) throw Break(BreakId::builtin_call, "sort with arguments");
   if (name == "sort") return sort(sequence_to_write(list), kwargs), py::none();
   if (name == "__setitem__" && args.size() == 2) {
     py::object value = PySlice_Check(args[0].ptr()) ? list_of(args[1]) : args[1];
@@ -277,8 +279,13 @@ std::optional<py::object> Tracer::deque_method(py::handle deque, const std::stri
 void Tracer::sort(py::object list, const Keywords& kwargs) {
   py::object key = py::none(), reverse = py::bool_(false);
   for (const auto& [name, value] : kwargs) {
-    if (name.cast<std::string>() == "key") key = value;
-    if (name.cast<std::string>() == "reverse") reverse = py::bool_(truth(value));
+    const auto text = name.cast<std::string>();
+    if (text == "key")
+      key = value;
+    else if (text == "reverse")
+      reverse = py::bool_(truth(value));
+    else
+      throw Break(BreakId::builtin_call, cat("sort with ", text));
   }
   static const py::object& sorted = *new py::object(py::module_::import("builtins").attr("sorted"));
   py::list items(list), keys;
@@ -333,6 +340,8 @@ std::optional<py::object> Tracer::set_method(py::handle set, const std::string& 
   if ((name == "add" || name == "discard") && args.size() == 1)
     return set_put(set, args[0], name == "add"), py::none();
   if (name == "pop" && args.empty()) return pop_from_set(set);
+  if (name.starts_with("__i") && args.size() == 1 && !PyAnySet_Check(args[0].ptr()))
+    return borrow(Py_NotImplemented);
   if (name == "update" || name == "__ior__") {
     for (const auto& a : args)
       for (py::handle item : list_of(a)) set_put(set, item, true);
@@ -428,7 +437,8 @@ void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
                         : PyDict_GetItemWithError(it->second->items.ptr(), name.ptr());
     if (own == nullptr) own = PyDict_GetItemWithError(type_dict(t), name.ptr());
     if (own == nullptr || own == missing().ptr()) {
-      PyErr_SetObject(PyExc_AttributeError, name.ptr());
+      PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", t->tp_name,
+                   name.ptr());
       throw py::error_already_set();
     }
   }

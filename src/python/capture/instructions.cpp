@@ -43,10 +43,6 @@ py::handle name_of(const TracedFrame& f, const Instruction& i) {
   return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));
 }
 
-py::object instance_of(py::handle exception) {
-  return PyType_Check(exception.ptr()) ? py::object(exception()) : borrow(exception.ptr());
-}
-
 [[noreturn]] void name_error(py::handle name) {
   PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
   throw py::error_already_set();
@@ -64,7 +60,7 @@ py::object instance_of(py::handle exception) {
 const char* binary_operator_name(uint32_t arg) { return kOperators[arg]; }
 
 // One instruction; true when the frame returned or yielded `result`.
-bool Tracer::step(TracedFrame& f, py::object& result) {
+bool Tracer::instruction(TracedFrame& f, py::object& result) {
   if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");
   if (PyErr_CheckSignals() != 0) throw Interrupted();
   const Instruction& i = f.bytecode->instructions[f.next++];
@@ -432,7 +428,10 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
                                 lookup(Py_TYPE(o.ptr()), py::str("__format__")) ==
                                     lookup(&PyBaseObject_Type, py::str("__format__"));
       if (conversion == 1 || conversion == 2 || (plain_format && py::len(spec) == 0))
-        if (auto text = text_of(o, conversion == 2)) o = *text;
+        if (auto text = text_of(o, conversion == 2)) {
+          push(steal(PyObject_Format(text->ptr(), spec.ptr())));
+          return false;
+        }
       o = plain_contents(o, builtin_named("format"));
       if (conversion == 1) o = py::str(o);
       if (conversion == 2) o = py::repr(o);
@@ -502,7 +501,10 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case MATCH_KEYS: {
       py::list values;
-      for (py::handle key : py::reinterpret_borrow<py::tuple>(peek(f, 1))) {
+      const auto keys = py::reinterpret_borrow<py::tuple>(peek(f, 1));
+      if (!PyDict_CheckExact(peek(f, 2).ptr()) || py::len(py::set(keys)) != keys.size())
+        throw Break(BreakId::instruction, "a pattern of a mapping that is no dict, or an error");
+      for (py::handle key : keys) {
         if (contains(peek(f, 2), key).ptr() != Py_True) {
           push(py::none());
           return false;
@@ -516,17 +518,30 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       py::object names = pop(f), type = pop(f), subject = pop(f);
       py::object names_of_positions = py::tuple();
       bool whole = false;
-      if (i.arg > 0) {
-        whole = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_flags & _Py_TPFLAGS_MATCH_SELF;
-        if (!whole) names_of_positions = load_attr(type, py::str("__match_args__"));
-      }
-      if (i.arg > (whole ? 1 : py::len(names_of_positions)))
-        throw Break(BreakId::instruction, "a class pattern with too many parts");
       py::list parts;
+      auto refuse = [] { throw Break(BreakId::instruction, "a class pattern that is an error"); };
+      if (!PyType_Check(type.ptr())) refuse();
       if (call(builtin_named("isinstance"), {subject, type}).ptr() != Py_True) {
         push(py::none());
         return false;
       }
+      if (i.arg > 0) {
+        auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+        whole = t->tp_flags & _Py_TPFLAGS_MATCH_SELF;
+        if (!whole && lookup(t, py::str("__match_args__")) == nullptr) refuse();
+        if (!whole) names_of_positions = load_attr(type, py::str("__match_args__"));
+      }
+      if (!PyTuple_CheckExact(names_of_positions.ptr()) ||
+          i.arg > (whole ? 1 : py::len(names_of_positions)))
+        refuse();
+      py::set seen;
+      for (size_t k = 0; k < i.arg && !whole; k++) {
+        const py::object name = py::tuple(names_of_positions)[k];
+        if (!PyUnicode_CheckExact(name.ptr()) || seen.contains(name)) refuse();
+        seen.add(name);
+      }
+      for (py::handle name : names)
+        if (seen.contains(name)) refuse();
       try {
         for (uint32_t k = 0; k < i.arg; k++)
           parts.append(whole ? subject : load_attr(subject, py::tuple(names_of_positions)[k]));
@@ -563,6 +578,15 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
       return false;
     case BEFORE_WITH: {
       py::object manager = pop(f);
+      for (PyObject* method : {names().enter_, names().exit_}) {
+        if (lookup(Py_TYPE(manager.ptr()), method) != nullptr) continue;
+        type_member(Py_TYPE(manager.ptr()), method);
+        PyErr_Format(PyExc_TypeError,
+                     "'%.200s' object does not support the context manager protocol%s",
+                     Py_TYPE(manager.ptr())->tp_name,
+                     method == names().exit_ ? " (missed __exit__ method)" : "");
+        throw py::error_already_set();
+      }
       py::object exit = load_attr(manager, names().exit_),
                  enter = load_attr(manager, names().enter_);
       push(exit);
@@ -584,6 +608,10 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     }
     case CHECK_EXC_MATCH: {
       py::object type = pop(f);
+      const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
+      for (py::handle t : types)
+        if (!PyExceptionClass_Check(t.ptr()))
+          throw Break(BreakId::instruction, "except of what is no exception");
       push(py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
       return false;
     }
@@ -601,6 +629,9 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
         if (!value) throw Break(BreakId::instruction, "raise without an exception");
         reraise_value(value);
       }
+      auto instance_of = [this](const py::object& o) {
+        return PyExceptionClass_Check(o.ptr()) ? call(o, {}) : o;
+      };
       py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(pop(f));
       if (!PyExceptionInstance_Check(value.ptr()))
         throw Break(BreakId::instruction, "raise of what is no exception");
@@ -608,9 +639,13 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
         throw Break(BreakId::instruction, "raise of KeyboardInterrupt");
       if (exists(value))
         throw Break(BreakId::instruction, "raise of an exception that was there before");
+      if (cause && !cause.is_none()) {
+        if (PyExceptionClass_Check(cause.ptr())) cause = instance_of(cause);
+        if (!PyExceptionInstance_Check(cause.ptr()))
+          throw Break(BreakId::instruction, "raise from what is no exception");
+      }
       if (cause)
-        PyException_SetCause(value.ptr(),
-                             cause.is_none() ? nullptr : instance_of(cause).release().ptr());
+        PyException_SetCause(value.ptr(), cause.is_none() ? nullptr : cause.release().ptr());
       raise_value(value);
     }
     default:

@@ -3,6 +3,7 @@
 #include "python/capture/value_stack.h"
 #include "python/cpython/code_extra.h"
 #include "python/cpython/opcodes.h"
+#include "python/inner_frames.h"
 #include "support/log.h"
 #include "support/text.h"
 
@@ -89,6 +90,23 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       throw;
     }
   }
+}
+
+// One instruction. Where code written in C wants to call a function of the user's, it breaks.
+bool Tracer::step(TracedFrame& f, py::object& result) {
+  auto check = [] {
+    if (const std::string name = take_refused(); !name.empty())
+      throw Break(BreakId::builtin_call, cat("it calls ", name));
+  };
+  bool done = false;
+  try {
+    done = instruction(f, result);
+  } catch (py::error_already_set&) {
+    check();
+    throw;
+  }
+  check();
+  return done;
 }
 
 // What its traceback will say. An exception that is raised again has the place already.

@@ -18,6 +18,13 @@
 namespace oxy::python {
 namespace {
 
+// What __len__ may give.
+bool is_length(py::handle o) {
+  const bool fits = PyLong_Check(o.ptr()) && PyLong_AsSsize_t(o.ptr()) >= 0;
+  PyErr_Clear();
+  return fits;
+}
+
 py::object type_object(py::handle o) {
   return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
 }
@@ -357,7 +364,14 @@ bool Tracer::truth(py::handle o) {
   for (PyObject* method : {names().bool_, names().len_}) {
     PyObject* found = type_member(Py_TYPE(p), method);
     if (found == nullptr) continue;
-    if (PyFunction_Check(found)) return truth(call(found, {borrow(p)}));
+    if (PyFunction_Check(found)) {
+      py::object answer = read(call(found, {borrow(p)}));
+      const bool of_bool = method == names().bool_;
+      if (of_bool ? !PyBool_Check(answer.ptr()) : !is_length(answer))
+        throw Break(BreakId::builtin_call, "an error of __bool__ or __len__");
+      return truth(answer);
+    }
+    if (found == Py_None) throw Break(BreakId::builtin_call, "a __bool__ that is None");
     if (exists(o))
       throw Break(BreakId::builtin_on_existing, cat("the truth of a ", Py_TYPE(p)->tp_name));
     const int yes = PyObject_IsTrue(p);

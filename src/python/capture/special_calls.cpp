@@ -5,6 +5,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/tracer.h"
+#include "python/cpython/locals.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -105,7 +106,12 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     case Len: {
       if (args.size() != 1) return std::nullopt;
       if (is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
-      if (PyObject* own = special_method(args[0], names().len_)) return call(own, {args[0]});
+      if (PyObject* own = special_method(args[0], names().len_)) {
+        py::object length = call(own, {args[0]});
+        if (PyLong_CheckExact(length.ptr()) && truth(compare(length, py::int_(0), Py_GE)))
+          return length;
+        throw Break(BreakId::builtin_call, "a __len__ that is no length");
+      }
       if (exists(args[0]) && PyDict_Check(args[0].ptr()) && !known(args[0])->writes) {
         guard(GuardKind::Length, known(args[0])->source, {}, PyDict_Size(args[0].ptr()));
         return py::int_(PyDict_Size(args[0].ptr()));
@@ -141,7 +147,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       store_attr(args[0], args[1], {});
       return py::none();
     case Sorted: {
-      if (args.size() != 1) type_error("sorted expected 1 argument");
+      if (args.size() != 1) type_error(cat("sorted expected 1 argument, got ", args.size()));
       py::object list = list_of(args[0]);
       sort(list, kwargs);
       return list;
@@ -159,11 +165,15 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       const py::object function = args.size() > 1 && !args[1].is_none() ? args[1] : add;
       py::list totals;
       py::object iterator = iterate(args[0]), total;
-      while (py::object item = iter_next(iterator)) {
-        total = !total             ? item
-                : function.is(add) ? operate(add, {total, item})
-                                   : call(function, {total, item});
-        totals.append(total);
+      try {
+        while (py::object item = iter_next(iterator)) {
+          total = !total             ? item
+                  : function.is(add) ? operate(add, {total, item})
+                                     : call(function, {total, item});
+          totals.append(total);
+        }
+      } catch (const py::error_already_set&) {  // when it is asked for, if it is
+        throw Break(BreakId::builtin_call, "accumulate of what raises");
       }
       return steal(PyObject_GetIter(totals.ptr()));
     }
@@ -224,12 +234,17 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     case Super: {
       if (!args.empty() || frames_.empty()) return std::nullopt;
       TracedFrame& f = *frames_.back();
+      if (f.code->co_argcount == 0) throw Break(BreakId::builtin_call, "super() without arguments");
       for (int i = 0; i < f.code->co_nlocalsplus; i++) {
         PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
-        if (!is_name(name, names().class_) || !PyCell_Check(f.fast[i].ptr())) continue;
-        py::object self = f.fast[0];
-        if (PyCell_Check(self.ptr())) self = borrow(PyCell_GET(self.ptr()));
-        return call_real(callable, {borrow(PyCell_GET(f.fast[i].ptr())), self}, {});
+        const py::object& cell = f.fast[static_cast<size_t>(i)];
+        if (!is_name(name, names().class_) || !cell || !PyCell_Check(cell.ptr())) continue;
+        py::object self = f.fast[0], type = borrow(PyCell_GET(cell.ptr()));
+        if (self && PyCell_Check(self.ptr()) && is_cell(f.code, 0))
+          self = borrow(PyCell_GET(self.ptr()));
+        if (!self || !type || !PyType_Check(type.ptr()))
+          throw Break(BreakId::builtin_call, "super() without a class or an object");
+        return call_real(callable, {type, self}, {});
       }
       throw Break(BreakId::builtin_call, "super() without a class");
     }

@@ -6,6 +6,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/inner_frames.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/torch_limits.h"
@@ -373,8 +374,12 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
   }
   recorder_->enter();
-  py::object result = py::reinterpret_steal<py::object>(
-      PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
+  py::object result;
+  {
+    const RefusedFrames allowed(false);
+    result = py::reinterpret_steal<py::object>(
+        PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
+  }
   std::optional<py::error_already_set> error;
   if (!result) error.emplace();
   recorder_->leave();
@@ -451,29 +456,7 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
       return out;
     }
   }
-  std::string base = name;
-  while (base.ends_with("_")) base.pop_back();
-  auto method = [&](size_t i, const std::string& dunder) -> PyObject* {
-    return special_method(args[i], py::str(dunder));
-  };
-  if (PyObject* m = method(0, cat("__", base, "__"))) {
-    py::object out = call(m, args);
-    if (out.ptr() != Py_NotImplemented) return out;
-  }
-  if (name.starts_with("i") && name.size() > 2 && args.size() == 2) {
-    Arguments rest{args[1]};
-    Keywords none;
-    if (exists(args[0]))
-      if (auto done = change_existing(args[0], cat("__", base, "__"), rest, none)) return *done;
-    if (PyList_Check(args[0].ptr()) && !exists(args[0]) && base == "iadd") {
-      args[0].attr("extend")(list_of(args[1]));
-      return args[0];
-    }
-  }
-  if (args.size() == 2 && name.starts_with("i"))
-    if (PyObject* m = method(0, cat("__", base.substr(1), "__"))) return call(m, args);
-  if (args.size() == 2)
-    if (PyObject* m = method(1, cat("__r", base, "__"))) return call(m, {args[1], args[0]});
+  if (auto done = ask_operands(name, args)) return *done;
   const bool comparison =
       name == "eq" || name == "ne" || name == "lt" || name == "le" || name == "gt" || name == "ge";
   Arguments plain;

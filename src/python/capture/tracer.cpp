@@ -2,6 +2,7 @@
 #include "python/capture/tracer.h"
 
 #include "python/capture/names.h"
+#include "python/inner_frames.h"
 #include "python/replay.h"
 #include "support/log.h"
 #include "support/text.h"
@@ -52,6 +53,12 @@ UserStack Tracer::user_stack() const {
   return f.place;
 }
 
+// The captured code itself: nothing else runs functions of the user's meanwhile.
+py::object Tracer::interpret_alone(TracedFrame& frame) {
+  const RefusedFrames refused;
+  return interpret(frame);
+}
+
 void Tracer::run(py::handle function, std::span<const py::object> bound, size_t stop_at) {
   stop_at_ = stop_at;
   traces_source_ = log_enabled(Artifact::trace_source);
@@ -79,7 +86,7 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
     frame.fast[i] = unread ? unread_argument(bound[i], source) : wrap(bound[i], source);
   }
   try {
-    const py::object returned = interpret(frame);
+    const py::object returned = interpret_alone(frame);
     frame.fast.clear();
     frame.stack.clear();
     close_dropped_iterators();

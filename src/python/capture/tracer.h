@@ -185,6 +185,7 @@ class Tracer {
   py::object take_existing(py::handle iterator);
   py::object driven_part(py::handle iterator, int64_t index, Py_ssize_t taken);
   py::object list_of(py::handle iterable);
+  py::object dict_of(py::handle mapping);
   py::object resume_generator(LazyIterator& generator, py::object sent, py::object thrown);
   void close_generator(LazyIterator& generator);
   py::object thrown_by(const Arguments& args);
@@ -195,9 +196,11 @@ class Tracer {
 
   // interpret.cpp
   py::object interpret(TracedFrame& frame, py::object sent = {}, py::object thrown = {});
+  py::object interpret_alone(TracedFrame& frame);
   void trace_source(TracedFrame& frame);
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   bool step(TracedFrame& frame, py::object& result);
+  bool instruction(TracedFrame& frame, py::object& result);
   void call_instruction(TracedFrame& frame, uint32_t count);
   void call_function_ex(TracedFrame& frame, bool keywords);
   void unpack(TracedFrame& frame, uint32_t before, bool rest, uint32_t after);
@@ -221,6 +224,7 @@ class Tracer {
   SourceId source_of(py::handle existing);
   py::object contents(py::handle o);  // what to read instead of an existing container
   py::object load_attr(py::handle o, py::handle name);
+  py::object find_attr(py::handle o, py::handle name);
   // `generic`: as object.__getattribute__, whatever the class says.
   py::object load_super_attr(py::handle super, py::handle name);
   py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
@@ -229,7 +233,7 @@ class Tracer {
   py::object module_member(py::handle module, py::handle name);
   py::object instance_dict(py::handle o);
   py::object existing_dict(py::handle dict, SourceId source);
-  void delete_member(py::handle dict, py::handle name);
+  void delete_member(PyTypeObject* type, py::handle dict, py::handle name);
   py::object module_dict(py::handle module);
   py::object function_attr(py::handle function, py::handle name);
   py::object function_member(py::handle function, py::handle name, PyObject* descriptor);
@@ -279,6 +283,10 @@ class Tracer {
   py::object pop_from_set(py::handle set);
   std::optional<py::object> set_method(py::handle set, const std::string& name, Arguments& args,
                                        Keywords& kwargs);
+  // operators.cpp
+  std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
+  std::optional<py::object> change_in_place(const std::string& name, const Arguments& args);
+
   std::optional<py::object> change_existing(py::handle self, const std::string& name,
                                             Arguments& args, Keywords& kwargs);
   py::object read_cell(py::handle cell);

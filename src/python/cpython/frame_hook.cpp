@@ -4,6 +4,7 @@
 #include "python/cpython/frame_hook.h"
 
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
 
 #include "python/cpython/reference.h"
 #include "support/check.h"
@@ -63,7 +64,8 @@ void leave(PyThreadState*, _PyInterpreterFrame*) {}
 
 PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws) {
   PyObject* result = nullptr;
-  if (throws || users == 0 || !handler(function_of(frame), frame->localsplus, result))
+  PyObject** parameters = frame->owner == FRAME_OWNED_BY_THREAD ? frame->localsplus : nullptr;
+  if (throws || users == 0 || !handler(function_of(frame), parameters, result))
     return run_as_before(state, frame, throws);
   leave(state, frame);
   return result;
@@ -85,5 +87,7 @@ void remove_frame_handler() {
   if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate)
     _PyInterpreterState_SetEvalFrameFunc(interpreter, previous);
 }
+
+bool is_collecting_garbage() { return PyThreadState_Get()->interp->gc.collecting != 0; }
 
 }  // namespace oxy::python

@@ -11,6 +11,15 @@ inline bool is_traced() {
   return state->c_tracefunc != nullptr || state->c_profilefunc != nullptr;
 }
 
+// The interpreter is being taken down: modules are empty already.
+inline bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 // How many calls deeper Python may go before it raises RecursionError.
 inline int recursion_left() {
 #if PY_VERSION_HEX >= 0x030C0000
