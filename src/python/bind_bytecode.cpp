@@ -1,7 +1,7 @@
 // The bytecode layer for its tests.
 #include "python/bindings.h"
 #include "python/bytecode/code.h"
-#include "python/bytecode/flow.h"
+#include "python/bytecode/python_functions.h"
 #include "python/bytecode/resume.h"
 
 namespace oxy::python {
@@ -16,30 +16,6 @@ PyCodeObject* code_of(const py::object& object) {
 py::object own(PyCodeObject* made) {
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
-}
-
-py::object round_trip(const py::object& object) {
-  return own(assemble(disassemble(code_of(object)), code_of(object)));
-}
-
-std::string text(const py::object& object) {
-  return to_text(disassemble(code_of(object)), code_of(object));
-}
-
-// [(offset, names of the live locals)] in the order of the code.
-py::list live(const py::object& object) {
-  PyCodeObject* code = code_of(object);
-  Bytecode bytecode = disassemble(code);
-  auto sets = live_locals(bytecode, code);
-  py::list result;
-  for (size_t at = 0; at < sets.size(); ++at) {
-    py::list names;
-    for (size_t slot = 0; slot < sets[at].size(); ++slot)
-      if (sets[at][slot])
-        names.append(py::handle(PyTuple_GET_ITEM(code->co_localsplusnames, slot)));
-    result.append(py::make_tuple(bytecode.instructions[at].offset, names));
-  }
-  return result;
 }
 
 int index_at(const Bytecode& bytecode, int offset) {
@@ -111,24 +87,10 @@ py::object inner_break_at(const py::object& object, int offset, bool calls_top, 
   return function_of(own(make_inner_break_code(code_of(object), bytecode, graph_break)), globals);
 }
 
-// (offset, depth of the stack in front of it) of every instruction that can be reached.
-std::vector<std::pair<int, int>> depths(const py::object& object) {
-  Bytecode bytecode = disassemble(code_of(object));
-  StackDepths depths = stack_depths(bytecode, code_of(object)->co_flags);
-  std::vector<std::pair<int, int>> result;
-  for (size_t i = 0; i < depths.before.size(); ++i)
-    if (depths.before[i] >= 0)
-      result.emplace_back(bytecode.instructions[i].offset, depths.before[i]);
-  return result;
-}
-
 }  // namespace
 
 void bind_bytecode(pybind11::module_& m) {
-  m.def("bytecode_round_trip", &round_trip, py::arg("code"));
-  m.def("bytecode_text", &text, py::arg("code"));
-  m.def("bytecode_live", &live, py::arg("code"));
-  m.def("bytecode_depths", &depths, py::arg("code"));
+  if (PyModule_AddFunctions(m.ptr(), bytecode_functions) != 0) throw py::error_already_set();
   m.def("bytecode_resume", &resume, py::arg("code"), py::arg("offset"), py::arg("state"),
         py::arg("globals"));
   m.def("bytecode_break", &break_at, py::arg("code"), py::arg("offset"), py::arg("compiled"),

@@ -3,6 +3,7 @@
 #include "python/bytecode/layout.h"
 #include "python/bytecode/make_code.h"
 #include "python/bytecode/tables.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/reference.h"
 #include "support/check.h"
@@ -27,13 +28,11 @@ std::string bytes_of(const Layout& layout) {
 }
 
 std::string locations_of(const Bytecode& bytecode, const Layout& layout, int first_line) {
-  // CPython 3.11 writes an entry an instruction, later versions one for neighbours at the same place.
-  constexpr bool kMerges = PY_VERSION_HEX >= 0x030C0000;
   std::vector<LocatedUnits> entries;
   for (size_t i = 0; i < bytecode.instructions.size(); ++i) {
     const Location& location = bytecode.instructions[i].location;
     const int units = layout.start[i + 1] - layout.start[i];
-    if (kMerges && !entries.empty() && entries.back().location == location)
+    if (kMergesLocations && !entries.empty() && entries.back().location == location)
       entries.back().units += units;
     else
       entries.push_back({units, location});
@@ -63,18 +62,27 @@ PyCodeObject* make_code(const Bytecode& bytecode, const CodeShape& shape, PyCode
   Reference locations = to_python(locations_of(bytecode, layout, like->co_firstlineno));
   Reference ranges = to_python(ranges_of(bytecode, layout));
   if (!bytes || !locations || !ranges) return nullptr;
-  return PyCode_NewWithPosOnlyArgs(
-      shape.arguments, shape.positional_only, shape.keyword_only,
-      static_cast<int>(PyTuple_GET_SIZE(shape.variables)), stack_depths(bytecode, shape.flags).most,
-      shape.flags, bytes.get(), shape.constants, shape.names, shape.variables, shape.free_variables,
-      shape.cell_variables, like->co_filename, shape.name, shape.qualified_name,
-      like->co_firstlineno, locations.get(), ranges.get());
+  return new_code({.arguments = shape.arguments,
+                   .positional_only = shape.positional_only,
+                   .keyword_only = shape.keyword_only,
+                   .stack_size = stack_depths(bytecode, shape.flags).most,
+                   .flags = shape.flags,
+                   .first_line = like->co_firstlineno,
+                   .bytes = bytes.get(),
+                   .constants = shape.constants,
+                   .names = shape.names,
+                   .variables = shape.variables,
+                   .free_variables = shape.free_variables,
+                   .cell_variables = shape.cell_variables,
+                   .file_name = like->co_filename,
+                   .name = shape.name,
+                   .qualified_name = shape.qualified_name,
+                   .locations = locations.get(),
+                   .ranges = ranges.get()});
 }
 
 PyCodeObject* assemble(const Bytecode& bytecode, PyCodeObject* like) {
-  Reference variables(PyCode_GetVarnames(like));
-  Reference cells(PyCode_GetCellvars(like));
-  Reference frees(PyCode_GetFreevars(like));
+  Reference variables = variable_names(like), cells = cell_names(like), frees = free_names(like);
   if (!variables || !cells || !frees) return nullptr;
   CodeShape shape = CodeShape::like(like, cells.get(), frees.get());
   shape.arguments = like->co_argcount;

@@ -1,18 +1,16 @@
 // Bytes to instructions: EXTENDED_ARG and caches disappear, offsets become indices.
 #include <string_view>
 
+#include "python/bytecode/blocks.h"
 #include "python/bytecode/code.h"
 #include "python/bytecode/tables.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 #include "support/check.h"
 
 namespace oxy::python {
 
 namespace {
-
-std::string_view bytes_of(PyObject* bytes) {
-  return {PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))};
-}
 
 class Disassembler {
  public:
@@ -53,27 +51,33 @@ class Disassembler {
     return index_at_[unit];
   }
 
-  // Jumps count from behind the instruction and its caches.
+  // Jumps count from behind the instruction and its caches, absolute ones from the first instruction.
   void set_targets() {
     for (Instruction& instruction : result_.instructions) {
       const Opcode& info = opcode_info(instruction.op);
       if (info.jump == Jump::none) continue;
       int from = instruction.offset / 2 + 1 + info.caches;
       int distance = static_cast<int>(instruction.arg);
-      instruction.target = index_of(info.jump == Jump::forward ? from + distance : from - distance);
-      if (kForIterSkips && instruction.op == FOR_ITER) ++instruction.target;
+      instruction.target = index_of(info.jump == Jump::forward    ? from + distance
+                                    : info.jump == Jump::backward ? from - distance
+                                                                  : distance);
+      if (instruction.op == FOR_ITER) instruction.target += kForIterSkips;
     }
   }
 
   void set_locations() {
     std::vector<Location> locations =
-        read_locations(bytes_of(code_->co_linetable), code_->co_firstlineno, units_);
+        read_locations(bytes_view(code_->co_linetable), code_->co_firstlineno, units_);
     for (Instruction& instruction : result_.instructions)
       instruction.location = locations[instruction.offset / 2];
   }
 
   void set_ranges() {
-    result_.ranges = read_ranges(bytes_of(code_->co_exceptiontable));
+    if (kHasBlocks) {
+      result_.ranges = ranges_of_blocks(result_, code_->co_flags);
+      return;
+    }
+    result_.ranges = read_ranges(range_table(code_));
     for (ExceptionRange& range : result_.ranges) {
       range.start = index_of(range.start);
       range.end = index_of(range.end);
@@ -91,11 +95,9 @@ class Disassembler {
 }  // namespace
 
 Bytecode disassemble(PyCodeObject* code) {
-  PyObject* bytes = PyCode_GetCode(code);
-  OXY_CHECK(bytes != nullptr, "the code's bytes");
-  Bytecode result = Disassembler(code, bytes_of(bytes)).run();
-  Py_DECREF(bytes);
-  return result;
+  const Reference bytes = code_bytes(code);
+  OXY_CHECK(bytes, "the code's bytes");
+  return Disassembler(code, bytes_view(bytes.get())).run();
 }
 
 }  // namespace oxy::python

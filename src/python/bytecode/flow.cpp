@@ -14,7 +14,8 @@ class DepthWalk {
  public:
   DepthWalk(const Bytecode& bytecode, int flags) : bytecode_(bytecode) {
     result_.before.assign(bytecode.instructions.size(), -1);
-    reach(0, flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) ? 1 : 0);
+    const bool generator = flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
+    reach(0, kEntersWithSent && generator ? 1 : 0);
   }
 
   StackDepths run() {
@@ -38,7 +39,7 @@ class DepthWalk {
   }
 
   void enter_handler(const ExceptionRange& range) {
-    reach(range.target, range.depth + (range.push_lasti ? 2 : 1));
+    reach(range.target, range.depth + kRaisedValues + (range.push_lasti ? 1 : 0));
   }
 
   void leave(int at) {

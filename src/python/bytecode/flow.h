@@ -18,7 +18,7 @@ struct StackDepths {
   int most = 0;             // what co_stacksize has to be
 };
 
-// `flags` are the code object's: a generator starts with the value that it is sent.
+// `flags` are the code object's: a generator may start with the value that it is sent.
 StackDepths stack_depths(const Bytecode& bytecode, int flags);
 
 }  // namespace oxy::python

@@ -35,7 +35,7 @@ class LayOut {
     const Instruction& in = code_[at];
     bool jump = is_jump(in.op);
     OXY_CHECK(!jump || (in.target >= 0 && in.target < count_), "a jump to ", in.target);
-    OXY_CHECK(!jump || named_target(in) == in.target || code_[in.target - 1].op == END_FOR,
+    OXY_CHECK(!jump || named_target(in) == in.target || code_[named_target(in)].op == END_FOR,
               "the end of a loop");
     result_.ops.push_back(jump ? jump_towards(in.op, in.target <= at) : in.op);
     result_.args.push_back(jump ? 0 : in.arg);
@@ -47,9 +47,12 @@ class LayOut {
 
   void place() {
     for (int i = 0; i < count_; ++i) result_.start[i + 1] = behind(i);
-    for (int i = 0; i < count_; ++i)
-      if (is_jump(result_.ops[i]))
-        result_.args[i] = std::abs(result_.start[named_target(code_[i])] - behind(i));
+    for (int i = 0; i < count_; ++i) {
+      const Jump jump = opcode_info(result_.ops[i]).jump;
+      if (jump == Jump::none) continue;
+      const int target = result_.start[named_target(code_[i])];
+      result_.args[i] = jump == Jump::absolute ? target : std::abs(target - behind(i));
+    }
   }
 
   bool grow() {

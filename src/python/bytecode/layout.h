@@ -19,7 +19,7 @@ struct Layout {
 
 // The instruction whose offset a jump's argument gives.
 inline int named_target(const Instruction& jump) {
-  return jump.target - (kForIterSkips && jump.op == FOR_ITER ? 1 : 0);
+  return jump.target - (jump.op == FOR_ITER ? kForIterSkips : 0);
 }
 
 Layout lay_out(const Bytecode& bytecode);

@@ -15,8 +15,8 @@ void unite(std::vector<bool>& into, const std::vector<bool>& from) {
 }
 
 std::vector<bool> always_live(PyCodeObject* code) {
-  std::vector<bool> live(code->co_nlocalsplus);
-  for (int slot = 0; slot < code->co_nlocalsplus; ++slot) live[slot] = is_cell(code, slot);
+  std::vector<bool> live(slot_count(code));
+  for (int slot = 0; slot < slot_count(code); ++slot) live[slot] = is_cell(code, slot);
   if (reads_first_argument(code)) live[0] = true;
   return live;
 }
@@ -32,11 +32,11 @@ std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObjec
     const Instruction& in = bytecode.instructions[at];
     std::vector<bool> result = always;
     for (int next : successors(bytecode, at)) unite(result, live[next]);
-    if (in.op == STORE_FAST) result[in.arg] = always[in.arg];
-    // A deletion reads: it raises where there is nothing to delete.
-    if (in.op == LOAD_FAST || in.op == LOAD_FAST_CHECK || in.op == LOAD_FAST_AND_CLEAR ||
-        in.op == DELETE_FAST)
-      result[in.arg] = true;
+    const LocalUse use = local_use(in.op, in.arg);
+    for (int slot : use.written)
+      if (slot >= 0) result[slot] = always[slot];
+    for (int slot : use.read)
+      if (slot >= 0) result[slot] = true;
     if (covering[at] >= 0) unite(result, live[bytecode.ranges[covering[at]].target]);
     return result;
   };

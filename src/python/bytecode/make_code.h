@@ -2,6 +2,7 @@
 #pragma once
 
 #include "python/bytecode/code.h"
+#include "python/cpython/code_object.h"
 
 namespace oxy::python {
 
@@ -25,7 +26,7 @@ struct CodeShape {
     shape.cell_variables = cells;
     shape.free_variables = frees;
     shape.name = code->co_name;
-    shape.qualified_name = code->co_qualname;
+    shape.qualified_name = python::qualified_name(code);
     return shape;
   }
 };

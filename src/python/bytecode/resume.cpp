@@ -13,8 +13,8 @@ namespace oxy::python {
 
 namespace {
 
-std::string slot_name(PyCodeObject* code, int slot) {
-  return PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_localsplusnames, slot));
+std::string slot_text(PyCodeObject* code, int slot) {
+  return PyUnicode_AsUTF8(slot_name(code, slot));
 }
 
 Reference to_tuple(const std::vector<std::string>& names) {
@@ -52,7 +52,7 @@ void ResumeLayout::place_arguments() {
     int at = static_cast<int>(variables_.size());
     bool stays = !is_cell(code_, slot) && !(keeps_first_ && (slot == 0 || at == 0));
     if (stays) moved_[slot] = at;
-    variables_.push_back((stays ? "" : "___from_") + slot_name(code_, slot));
+    variables_.push_back((stays ? "" : "___from_") + slot_text(code_, slot));
     incoming_.push_back(at);
   }
   arguments_ = static_cast<int>(variables_.size());
@@ -62,7 +62,7 @@ void ResumeLayout::place_arguments() {
 void ResumeLayout::place_first() {
   moved_[0] = 0;
   if (variables_.empty()) variables_.emplace_back();
-  variables_[0] = slot_name(code_, 0);
+  variables_[0] = slot_text(code_, 0);
   if (is_cell(code_, 0)) cells_.push_back(variables_[0]);
 }
 
@@ -71,7 +71,7 @@ void ResumeLayout::place_others(int temporaries) {
   for (int slot = 0; slot < code_->co_nlocalsplus; ++slot) {
     if (moved_[slot] >= 0 || is_cell(code_, slot)) continue;
     moved_[slot] = static_cast<int>(variables_.size());
-    variables_.push_back(slot_name(code_, slot));
+    variables_.push_back(slot_text(code_, slot));
   }
   first_temporary_ = static_cast<int>(variables_.size());
   for (int i = 0; i < temporaries; ++i) variables_.push_back(cat("___temporary", i));
@@ -80,10 +80,10 @@ void ResumeLayout::place_others(int temporaries) {
     for (int slot = 0; slot < code_->co_nlocalsplus; ++slot) {
       if (moved_[slot] >= 0 || (local_kind(code_, slot) == kFree) != free) continue;
       OXY_CHECK(std::count(state_.locals.begin(), state_.locals.end(), slot) == 1,
-                slot_name(code_, slot), " is a cell and has to be given");
+                slot_text(code_, slot), " is a cell and has to be given");
       moved_[slot] =
           static_cast<int>(variables_.size()) + cells_apart_ + static_cast<int>(frees_.size());
-      (free ? frees_ : cells_).push_back(slot_name(code_, slot));
+      (free ? frees_ : cells_).push_back(slot_text(code_, slot));
       if (!free) ++cells_apart_;
     }
   }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "python/cpython/code_object.h"
+
 namespace oxy::python {
 
 namespace {
@@ -116,9 +118,49 @@ void write_location(Writer& out, int units, const Location& at, int& line) {
   out.varint(at.end_column + 1);
 }
 
+constexpr int kNoLine = -128;  // in place of a difference of lines
+
+// Pairs of bytes: for how many bytes of code, and how far their line is from the last one.
+std::vector<Location> read_lines(std::string_view table, int first_line, int units) {
+  std::vector<Location> locations;
+  Reader in(table);
+  int line = first_line;
+  while (!in.done()) {
+    const int bytes = in.byte(), delta = static_cast<int8_t>(in.byte());
+    if (delta != kNoLine) line += delta;
+    const Location location = delta == kNoLine ? Location{} : Location{line, line, -1, -1};
+    locations.insert(locations.end(), bytes / 2, location);
+  }
+  locations.resize(units);
+  return locations;
+}
+
+std::string write_lines(const std::vector<LocatedUnits>& entries, int first_line) {
+  constexpr int kMostBytes = 254, kMostLines = 127;
+  Writer out;
+  auto pair = [&](int bytes, int delta) {
+    out.byte(bytes);
+    out.byte(delta & 255);
+  };
+  int line = first_line;
+  for (const LocatedUnits& entry : entries) {
+    const bool has_line = entry.location.line >= 0;
+    int delta = has_line ? entry.location.line - line : kNoLine;
+    if (has_line) line = entry.location.line;
+    for (; has_line && delta > kMostLines; delta -= kMostLines) pair(0, kMostLines);
+    for (; has_line && delta < -kMostLines; delta += kMostLines) pair(0, -kMostLines);
+    int bytes = 2 * entry.units;
+    for (; bytes > kMostBytes; bytes -= kMostBytes, delta = has_line ? 0 : kNoLine)
+      pair(kMostBytes, delta);
+    pair(bytes, delta);
+  }
+  return out.take();
+}
+
 }  // namespace
 
 std::vector<Location> read_locations(std::string_view table, int first_line, int units) {
+  if (kHasLinesOnly) return read_lines(table, first_line, units);
   std::vector<Location> locations;
   Reader in(table);
   int line = first_line;
@@ -132,6 +174,7 @@ std::vector<Location> read_locations(std::string_view table, int first_line, int
 }
 
 std::string write_locations(const std::vector<LocatedUnits>& entries, int first_line) {
+  if (kHasLinesOnly) return write_lines(entries, first_line);
   Writer out;
   int line = first_line;
   for (const LocatedUnits& entry : entries)

@@ -1,5 +1,6 @@
 // The two tables beside the instructions in CPython's own encoding: a location for every code unit
-// (co_linetable) and the ranges that are covered by exception handlers (co_exceptiontable).
+// (co_linetable; of 3.10 with lines only) and the ranges that are covered by exception handlers
+// (co_exceptiontable).
 // Units here are code units of two bytes.
 #pragma once
 

@@ -3,6 +3,7 @@
 
 #include "python/bytecode/code.h"
 #include "python/bytecode/layout.h"
+#include "python/cpython/locals.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/reference.h"
 #include "support/text.h"
@@ -42,7 +43,9 @@ std::string binary_text(uint32_t arg) {
 
 std::string compare_text(uint32_t arg) {
   static const char* const operators[] = {"<", "<=", "==", "!=", ">", ">="};
-  return arg < std::size(operators) ? operators[arg] : "?";
+  const uint32_t index = compared_as(arg);
+  if (index >= std::size(operators)) return "?";
+  return compares_to_bool(arg) ? cat("bool(", operators[index], ")") : operators[index];
 }
 
 std::string format_text(uint32_t arg) {
@@ -89,6 +92,17 @@ class Printer {
     return item_text(code_->co_names, name_index(in.op, in.arg), false);
   }
 
+  std::string slot_text(uint32_t slot) const {
+    if (slot >= static_cast<uint32_t>(slot_count(code_))) return "?";
+    return PyUnicode_AsUTF8(slot_name(code_, static_cast<int>(slot)));
+  }
+
+  // In the order in which the two come onto the stack.
+  std::string with_second(const Instruction& in, const char* second) const {
+    if ((in.arg & 1) == 0) return name_text(in);
+    return kNullFollows ? cat(name_text(in), " + ", second) : cat(second, " + ", name_text(in));
+  }
+
   std::string argument_text(int at) const {
     const Instruction& in = bytecode_.instructions[at];
     switch (opcode_info(in.op).argument) {
@@ -97,23 +111,34 @@ class Printer {
       case Argument::name:
         return name_text(in);
       case Argument::global_name:
-        return (in.arg & 1 ? "NULL + " : "") + name_text(in);
+        return with_second(in, "NULL");
       case Argument::attribute:
       case Argument::super_attribute:
-        return (in.arg & 1 ? "NULL|self + " : "") + name_text(in);
+        return with_second(in, "NULL|self");
       case Argument::local:
       case Argument::cell:
-        return item_text(code_->co_localsplusnames, in.arg, false);
+        return slot_text(slot_of(code_, opcode_info(in.op).argument, in.arg));
+      case Argument::two_locals:
+        return cat(slot_text(in.arg >> 4), ", ", slot_text(in.arg & 15));
       case Argument::compare:
-        return compare_text(compared_as(in.arg));
+        return compare_text(in.arg);
       case Argument::binary:
         return binary_text(in.arg);
       case Argument::jump:
         return cat("to ", 2 * layout_.start[named_target(in)]);
       default:
-        return in.op == FORMAT_VALUE    ? format_text(in.arg)
-               : in.op == MAKE_FUNCTION ? function_text(in.arg)
-                                        : "";
+        break;
+    }
+    switch (in.op) {
+      case FORMAT_VALUE:
+        return format_text(in.arg);
+      case CONVERT_VALUE:
+        return format_text(in.arg & 3);
+      case MAKE_FUNCTION:
+      case SET_FUNCTION_ATTRIBUTE:
+        return function_text(in.arg);
+      default:
+        return "";
     }
   }
 

@@ -1,5 +1,5 @@
 // What of an opcode depends on the version of CPython. The numbers are <opcode.h>'s; the rest is a
-// table file a version (opcodes_3_11.def, opcodes_3_12.def).
+// table file a version (opcodes_3_11.def ...).
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ enum class Argument : uint8_t {
   attribute,  // a name in the bits above the lowest, which says whether a method is loaded for a call
   super_attribute,  // the same above two bits; the second says that super() has its arguments written out
   local,            // an index into localsplus
-  cell,             // the same, of a cell or free variable
+  two_locals,  // two of them below 16, the first in the higher bits
+  cell,        // the same, of a cell or free variable; slot_of() gives the index
   compare,
   binary,
   jump,
 };
 
-enum class Jump : uint8_t { none, forward, backward };
+enum class Jump : uint8_t { none, forward, backward, absolute };
 
 struct Opcode {
   const char* name = "<unknown>";
@@ -39,14 +40,31 @@ inline bool is_jump(uint8_t op) { return opcode_info(op).jump != Jump::none; }
 // False where the next instruction never follows: returns, raises, unconditional jumps.
 bool falls_through(uint8_t op);
 
-// The loop's iterator is exhausted: FOR_ITER of 3.12 jumps to END_FOR, and skips it. Here its target is what lies behind.
-inline constexpr bool kForIterSkips = PY_VERSION_HEX >= 0x030C0000;
+// The loop's iterator is exhausted: FOR_ITER of 3.12 jumps to END_FOR, and skips it, that of 3.13 also the POP_TOP that
+// follows. Here its target is what lies behind.
+inline constexpr int kForIterSkips = PY_VERSION_HEX >= 0x030D0000   ? 2
+                                     : PY_VERSION_HEX >= 0x030C0000 ? 1
+                                                                    : 0;
+
+// What a handler finds on the stack above the values that are kept: the exception; before 3.11 the exception that was
+// being handled and the new one, with three values each.
+inline constexpr int kRaisedValues = PY_VERSION_HEX >= 0x030B0000 ? 1 : 6;
+
+// The line table has one entry for neighbours at the same place. CPython 3.11 writes one an instruction.
+inline constexpr bool kMergesLocations =
+    PY_VERSION_HEX >= 0x030C0000 || PY_VERSION_HEX < 0x030B0000;
 
 // What SEND leaves below the result when the inner iterator has returned: END_SEND takes it away.
 inline constexpr bool kSendKeepsIterator = PY_VERSION_HEX >= 0x030C0000;
 
+// A generator's code begins with the value on the stack that it is sent, where no instruction pushes that.
+inline constexpr bool kEntersWithSent = PY_VERSION_HEX < 0x030D0000;
+
 // A call is announced by an instruction of its own.
 inline constexpr bool kHasPrecall = PY_VERSION_HEX < 0x030C0000;
+
+// What is called lies below the NULL or self that is pushed for it, not above.
+inline constexpr bool kNullFollows = PY_VERSION_HEX >= 0x030D0000;
 
 // The index of the name that an instruction's argument holds.
 inline uint32_t name_index(uint8_t op, uint32_t arg) {
@@ -73,7 +91,12 @@ inline uint8_t plain_opcode(uint8_t op, uint32_t arg) {
 }
 
 // The comparison (Py_LT ...) that a COMPARE_OP makes.
-inline uint32_t compared_as(uint32_t arg) { return PY_VERSION_HEX >= 0x030C0000 ? arg >> 4 : arg; }
+inline uint32_t compared_as(uint32_t arg) {
+  return PY_VERSION_HEX >= 0x030D0000 ? arg >> 5 : PY_VERSION_HEX >= 0x030C0000 ? arg >> 4 : arg;
+}
+
+// The comparison's result is turned into a bool.
+inline bool compares_to_bool(uint32_t arg) { return PY_VERSION_HEX >= 0x030D0000 && (arg & 16); }
 
 // Pushes two values for a call: a NULL and the attribute, or a function and its self.
 inline bool loads_method(uint8_t op, uint32_t arg) {
@@ -81,6 +104,12 @@ inline bool loads_method(uint8_t op, uint32_t arg) {
   return op == LOAD_METHOD ||
          ((kind == Argument::attribute || kind == Argument::super_attribute) && (arg & 1));
 }
+
+// The locals whose value from before an instruction it reads, and those that it writes (not: clears); -1 for none.
+struct LocalUse {
+  int read[2] = {-1, -1}, written[2] = {-1, -1};
+};
+LocalUse local_use(uint8_t op, uint32_t arg);
 
 // The same jump in the given direction; fails where CPython has none.
 uint8_t jump_towards(uint8_t op, bool backward);
