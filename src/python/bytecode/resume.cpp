@@ -79,8 +79,6 @@ void ResumeLayout::place_others(int temporaries) {
   for (const bool free : {false, true}) {
     for (int slot = 0; slot < code_->co_nlocalsplus; ++slot) {
       if (moved_[slot] >= 0 || (local_kind(code_, slot) == kFree) != free) continue;
-      OXY_CHECK(std::count(state_.locals.begin(), state_.locals.end(), slot) == 1,
-                slot_text(code_, slot), " is a cell and has to be given");
       moved_[slot] =
           static_cast<int>(variables_.size()) + cells_apart_ + static_cast<int>(frees_.size());
       (free ? frees_ : cells_).push_back(slot_text(code_, slot));
