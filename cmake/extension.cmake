@@ -1,6 +1,11 @@
 # The Python extension oxyfuel/_C: torch_bridge (the only folder with torch headers) and python (the only folder with
 # Python.h) over the core. Explicit paths instead of find_package(Torch), which wants a CUDA toolkit.
-find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+if(Python_VERSION VERSION_LESS 3.11 OR Python_VERSION VERSION_GREATER_EQUAL 3.13)
+  message(STATUS "CPython ${Python_VERSION}: only its bytecode is known; importing oxyfuel says so")
+  include(cmake/bytecode.cmake)
+  return()
+endif()
 execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
                 OUTPUT_VARIABLE TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 file(GLOB_RECURSE bridge_sources CONFIGURE_DEPENDS src/torch_bridge/*.cpp)

@@ -9,6 +9,13 @@ process calls (for tests of the front end); :func:`known_options` lists the rest
 """
 
 import os
+import sys
+
+if not (3, 11) <= sys.version_info < (3, 13):
+    raise ImportError(
+        f"Oxyfuel captures code of CPython 3.11 and 3.12; this is {sys.version.split()[0]}, of which it can only "
+        "take bytecode apart (-DOXYFUEL_BYTECODE_ONLY=ON)"
+    )
 
 from oxyfuel import _C
 from oxyfuel.api import GraphBreak, capture_everything, compile, list_backends

@@ -2,6 +2,7 @@
 an object anew. An argument is an expression; `q` in it is the object itself."""
 
 import collections
+import sys
 
 MAKE = {
     str: "'a-bC d'",
@@ -73,6 +74,8 @@ _INT = {
     "to_bytes": ["2, 'big'"],
     "from_bytes": ["b'ab', 'big'"],
 }
+if sys.version_info >= (3, 12):
+    _INT["is_integer"] = [""]
 _DICT = {
     "clear copy items keys popitem values": [""],
     "fromkeys": ["['x', 'y'], n"],

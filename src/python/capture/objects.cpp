@@ -256,6 +256,11 @@ py::list Tracer::items_of(py::handle o) {
   return items;
 }
 
+py::object Tracer::deque_items(py::handle o) {
+  const py::list items = items_of(o);
+  return py::type::of(o)(items, read(load_attr(o, py::str("maxlen"))));
+}
+
 py::object Tracer::dict_items(py::handle o) {
   const SourceId source = known(o)->source;
   const Writes* w = known(o)->writes.get();
@@ -339,7 +344,7 @@ py::object Tracer::contents(py::handle o) {
   else if (PySet_Check(p))
     shadow = set_items(o);
   else if (is_deque(o))
-    shadow = py::type::of(o)(items_of(o), load_attr(o, py::str("maxlen")));
+    shadow = deque_items(o);
   else
     throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name));
   known(o)->shadow = shadow;

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/type_dict.h"
 
 namespace oxy::python {
 namespace {
@@ -223,7 +224,7 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   // The tuple itself: the code may have looked at it.
   write(Write::AttributeSet, at, {place(py::str("args")), place(o.attr("args"))});
   for (PyTypeObject* t = base; has_members && t != plain; t = t->tp_base) {
-    for (auto [name, descriptor] : py::reinterpret_borrow<py::dict>(t->tp_dict)) {
+    for (auto [name, descriptor] : py::reinterpret_borrow<py::dict>(type_dict(t))) {
       if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type) continue;
       py::object value = o.attr(name);
       kept_.push_back(value);

@@ -256,6 +256,7 @@ class Tracer {
 
   void delete_subscript(py::handle o, py::handle key);
   py::list items_of(py::handle o);
+  py::object deque_items(py::handle o);
   py::object dict_items(py::handle o);
   py::object set_items(py::handle o);
   py::object deep_contents(py::handle o, int depth = 0);
