@@ -495,9 +495,9 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
 }
 
 PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  if (Py_EnterRecursiveCall(" in a compiled function") != 0) return nullptr;
+  if (!enter_call(" in a compiled function")) return nullptr;
   PyObject* result = call_once(o, args, nargsf, kwnames);
-  Py_LeaveRecursiveCall();
+  leave_call();
   if (result == nullptr || tail_of(result) == nullptr) return result;
   // Whatever is called on the way belongs to this table.
   std::shared_ptr<ResumeTable> table = reinterpret_cast<CompiledFunction*>(o)->table->lock();

@@ -176,11 +176,13 @@ def visits(function, *arguments):
                 raised.append((pending.pop(), frame.f_lasti))
         return trace
 
-    sys.settrace(trace)
-    try:
-        function(*arguments)
-    finally:
-        sys.settrace(None)
+    for _ in range(2):  # 3.12 tells of opcodes from the second run on
+        raised.clear(), pending.clear()
+        sys.settrace(trace)
+        try:
+            function(*arguments)
+        finally:
+            sys.settrace(None)
     return raised, offsets
 
 

@@ -6,6 +6,19 @@
 #include "python/cpython/locals.h"
 
 namespace oxy::python {
+namespace {
+
+bool is_text(PyObject* o, const char* text) {
+  return o != nullptr && PyUnicode_Check(o) && PyUnicode_CompareWithASCIIString(o, text) == 0;
+}
+
+// The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when it is made again.
+bool keeps_ids(const TracedFrame& f) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  return is_text(function->func_name, "deepcopy") && is_text(function->func_module, "copy");
+}
+
+}  // namespace
 
 // A frame can be left unless it is a generator's, and its callers as well, if the frame's result is just what their call
 // gives.
@@ -13,7 +26,7 @@ std::vector<size_t> Tracer::places_to_stop() const {
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
-    if (f->code->co_flags & CO_GENERATOR) break;
+    if ((f->code->co_flags & CO_GENERATOR) || keeps_ids(*f)) break;
     out.insert(out.begin(), f->step);
   }
   return out;

@@ -29,4 +29,29 @@ inline int recursion_left() {
 #endif
 }
 
+// Calls count against Python's limit, and not only against the one that 3.12 has for functions written in C: with as many
+// calls of ours as that allows there is no stack left. False with RecursionError set; otherwise leave_call() has to follow.
+inline bool enter_call(const char* where) {
+#if PY_VERSION_HEX >= 0x030C0000
+  PyThreadState* state = PyThreadState_Get();
+  if (state->py_recursion_remaining <= 0) {
+    PyErr_Format(PyExc_RecursionError, "maximum recursion depth exceeded%s", where);
+    return false;
+  }
+  --state->py_recursion_remaining;
+  if (Py_EnterRecursiveCall(where) == 0) return true;
+  ++state->py_recursion_remaining;
+  return false;
+#else
+  return Py_EnterRecursiveCall(where) == 0;
+#endif
+}
+
+inline void leave_call() {
+  Py_LeaveRecursiveCall();
+#if PY_VERSION_HEX >= 0x030C0000
+  ++PyThreadState_Get()->py_recursion_remaining;
+#endif
+}
+
 }  // namespace oxy::python
