@@ -297,12 +297,12 @@ void bind_execution(py::module_& m) {
       py::arg("compiled"), "From now on every Python function is compiled as this one is.");
   m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
   m.def(
-      "copy_bandwidth",
+      "copy_once",
       [] {
         py::gil_scoped_release released;
-        return runtime::copy_bandwidth(bridge::torch_host());
+        return runtime::copy_once(bridge::torch_host());
       },
-      "Bytes a second that a large copy reads and writes; measured once.");
+      "Bytes a second that a large copy reads and writes, now.");
   m.def("pool_stats", &pool_stats,
         "The pool of large outputs: bytes cached and in use, hits, misses.");
   m.def("trim_pool", [] { bridge::output_pool().trim(); }, "Gives the pool's idle memory back.");

@@ -376,8 +376,9 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
     Expr quarter = scope_.get('r', last.size.value() / kUnroll);
     folded.back() = {quarter, last.size.value() / kUnroll, false};
     for (int64_t u = 0; u < kUnroll; ++u) {
-      values.push_back(
-          append_copy(rows.body, n.body, at, {{last.var, quarter * kUnroll + u}})[reduce.args[0]]);
+      // Far from each other: streams of one page disturb each other.
+      const Expr row = quarter + u * (last.size.value() / kUnroll);
+      values.push_back(append_copy(rows.body, n.body, at, {{last.var, row}})[reduce.args[0]]);
     }
   } else {
     values.push_back(append_copy(rows.body, n.body, at, {})[reduce.args[0]]);

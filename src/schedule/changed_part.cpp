@@ -30,6 +30,7 @@ class Sweeper {
     run(f.body);
     return !f.body.empty();
   }
+  bool is_live(const Fetch&) const { return true; }
   bool is_live(Compute& c) {
     bool effect = c.op == LoopOp::Store || c.op == LoopOp::StoreAdd || c.op == LoopOp::Check;
     // A symbol is used by name: few, and cheap.

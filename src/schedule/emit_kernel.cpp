@@ -348,7 +348,7 @@ void KernelEmitter::emit_item(const Item& item, Block& out) {
 
 bool is_large(const loops::Buffer& b, int64_t limit) {
   Expr bytes = loops::byte_extent(b.type);
-  return bytes.is_const() && bytes.value() > limit;
+  return bytes.is_const() && bytes.value() >= limit;
 }
 
 void mark_streaming(Block& body, const std::vector<bool>& streaming) {

@@ -75,9 +75,14 @@ struct Result {
   uint32_t value = 0;
   uint32_t acc = 0;
 };  // dtype of the accumulator; i64 for ArgMax and ArgMin
+// The memory of an element, perhaps behind the buffer's end, will be read: an emitter may ask for its line. Has no value.
+struct Fetch {
+  uint32_t buffer = 0;
+  Expr index = 0;
+};
 
 struct Stmt {
-  std::variant<For, Compute, Init, Accumulate, Result> v;
+  std::variant<For, Compute, Init, Accumulate, Result, Fetch> v;
 };
 
 struct KernelBuffer {

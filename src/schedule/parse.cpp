@@ -47,6 +47,7 @@ class Parser {
   Init init();
   Accumulate accumulate();
   Compute store(LoopOp op);
+  Fetch fetch();
   Stmt assignment();
   void operands(Compute& c);
   void place(Compute& c);
@@ -97,6 +98,7 @@ Stmt Parser::statement() {
   if (word == "accumulate") return Stmt{accumulate()};
   if (word == "store") return Stmt{store(LoopOp::Store)};
   if (word == "store_add") return Stmt{store(LoopOp::StoreAdd)};
+  if (word == "fetch") return Stmt{fetch()};
   if (word != "check") lexer_.fail(cat("no such statement: ", word));
   Compute c;
   c.op = LoopOp::Check;
@@ -148,6 +150,12 @@ void Parser::place(Compute& c) {
   lexer_.expect("[");
   c.index = expr();
   lexer_.expect("]");
+}
+
+Fetch Parser::fetch() {
+  Compute c;
+  place(c);
+  return {c.buffer, c.index};
 }
 
 Compute Parser::store(LoopOp op) {

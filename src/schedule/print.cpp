@@ -76,6 +76,9 @@ class Printer {
     if (!a.index.is_const(0)) cat_to(out_, " at ", a.index);
   }
   void statement(const Result& r, int) { cat_to(out_, "%", r.value, " = result @", r.acc); }
+  void statement(const Fetch& f, int) {
+    cat_to(out_, "fetch ", k_.buffers[f.buffer].name, "[", f.index, "]");
+  }
   void statement(const Compute& c, int);
 
   const Kernel& k_;

@@ -1,11 +1,9 @@
 #include "schedule/scan_kernel.h"
 
 #include <algorithm>
-#include <map>
 
-#include "schedule/emit_kernel.h"
 #include "schedule/fold.h"
-#include "support/check.h"
+#include "schedule/nest_writer.h"
 
 namespace oxy::schedule {
 
@@ -18,13 +16,10 @@ constexpr int64_t kWantedBlocks = 32;
 constexpr int64_t kFewestColumns = 8;  // fewer are walked row by row
 constexpr int64_t kRowsAsLanes = 16;   // of a fold that is worth gathering them
 
-class ScanKernel {
+class ScanKernel : NestWriter {
  public:
   ScanKernel(const loops::Program& p, const Nest& n, std::string name)
-      : program_(p), nest_(n), scope_(*p.variables) {
-    kernel_.name = std::move(name);
-    kernel_.origins = n.origins;
-    for (const Axis& a : n.axes) scope_.take(a.var);
+      : NestWriter(p, n, std::move(name)) {
     for (const Inst& i : n.body) {
       if (i.op == LoopOp::Scan) scan_ = &i;
       if (i.op == LoopOp::Store) store_ = &i;
@@ -42,12 +37,7 @@ class ScanKernel {
       column = std::find_if(others_.begin(), others_.end(), is_wide);
     }
     Block body = column == others_.end() ? rows() : columns(column);
-    for (size_t k = parallel_.size(); k-- > 0;) {
-      body = wrap(ForKind::Parallel, parallel_[k].var, parallel_[k].size, std::move(body));
-    }
-    kernel_.body = std::move(body);
-    kernel_.cost = point_cost(kernel_);
-    return std::move(kernel_);
+    return finish(parallel_, std::move(body));
   }
 
  private:
@@ -58,35 +48,6 @@ class ScanKernel {
   bool is_contiguous(const Axis& a) const {
     auto c = coefficient(store_->index[0], a.var);
     return c && c->is_const(1);
-  }
-
-  static Block wrap(ForKind kind, Expr var, Expr size, Block body) {
-    Block out;
-    out.push_back(Stmt{For{kind, var, size, false, std::move(body)}});
-    return out;
-  }
-
-  Block along_scan(Block body) {
-    for (size_t k = scanned_.size(); k-- > 0;) {
-      body = wrap(ForKind::Serial, scanned_[k].var, scanned_[k].size, std::move(body));
-    }
-    return body;
-  }
-
-  uint32_t entry(BufferId b, KernelBuffer::Kind kind) {
-    auto [it, fresh_entry] = entries_.try_emplace(b, static_cast<uint32_t>(kernel_.buffers.size()));
-    if (!fresh_entry) return it->second;
-    const loops::Buffer& buffer = program_.buffers[b];
-    KernelBuffer k{buffer.name, kind, buffer.type.dtype, 0, b};
-    k.elements = sym::floordiv(loops::byte_extent(buffer.type), ir::byte_size(k.dtype));
-    kernel_.buffers.push_back(std::move(k));
-    return it->second;
-  }
-
-  uint32_t add(Block& out, Compute c) {
-    c.value = kernel_.value_count++;
-    out.push_back(Stmt{std::move(c)});
-    return kernel_.value_count - 1;
   }
 
   // One step of the scan under a substitution; `fold` gives the value of the scan from that of its
@@ -100,12 +61,7 @@ class ScanKernel {
         value[k] = fold(out, value[i.args[0]]);
         continue;
       }
-      Compute c{.op = i.op, .dtype = i.dtype};
-      for (uint32_t a : i.args) c.args.push_back(value[a]);
-      if (!i.index.empty()) c.index = replace(i.index[0], subst);
-      c.number = i.number;
-      c.integer = i.integer;
-      if (i.op == LoopOp::Load) c.buffer = entry(i.buffer, KernelBuffer::Kind::Read);
+      Compute c = compute_of(i, value, subst);
       if (i.op == LoopOp::Store) c.buffer = entry(i.buffer, KernelBuffer::Kind::Write);
       if (i.op == LoopOp::Store || i.op == LoopOp::Check)
         out.push_back(Stmt{std::move(c)});
@@ -140,7 +96,7 @@ class ScanKernel {
         return kernel_.value_count++;
       });
     }
-    for (Stmt& s : along_scan(std::move(body))) out.push_back(std::move(s));
+    for (Stmt& s : wrap(ForKind::Serial, scanned_, std::move(body))) out.push_back(std::move(s));
     return out;
   }
 
@@ -201,19 +157,15 @@ class ScanKernel {
       return sum;
     });
     Block out = wrap(ForKind::Vector, lane, size, std::move(zero));
-    Block steps = along_scan(wrap(ForKind::Vector, lane, size, std::move(body)));
+    Block steps =
+        wrap(ForKind::Serial, scanned_, wrap(ForKind::Vector, lane, size, std::move(body)));
     for (Stmt& s : steps) out.push_back(std::move(s));
     return out;
   }
 
-  const loops::Program& program_;
-  const Nest& nest_;
-  loops::VariableScope scope_;
   const Inst* scan_ = nullptr;
   const Inst* store_ = nullptr;
   std::vector<Axis> scanned_, others_, parallel_;
-  std::map<BufferId, uint32_t> entries_;
-  Kernel kernel_;
 };
 
 }  // namespace

@@ -1,11 +1,9 @@
 #include "schedule/scatter_kernel.h"
 
 #include <algorithm>
-#include <map>
 
-#include "schedule/emit_kernel.h"
 #include "schedule/fold.h"
-#include "support/check.h"
+#include "schedule/nest_writer.h"
 
 namespace oxy::schedule {
 
@@ -57,13 +55,10 @@ bool is_digit(const std::vector<Term>& terms, Expr var) {
   return below < own->step;
 }
 
-class ScatterKernel {
+class ScatterKernel : NestWriter {
  public:
   ScatterKernel(const loops::Program& p, const Nest& n, std::string name)
-      : program_(p), nest_(n), scope_(*p.variables) {
-    kernel_.name = std::move(name);
-    kernel_.origins = n.origins;
-    for (const Axis& a : n.axes) scope_.take(a.var);
+      : NestWriter(p, n, std::move(name)) {
     for (const Inst& i : n.body) {
       if (i.op == LoopOp::StoreAdd) update_ = &i;
     }
@@ -75,41 +70,31 @@ class ScatterKernel {
 
   Kernel run() {
     Block body = points();
-    for (size_t k = free_.size(); k-- > 0;) {
-      body = wrap(ForKind::Parallel, free_[k].var, free_[k].size, std::move(body));
-    }
-    kernel_.body = std::move(body);
-    kernel_.cost = point_cost(kernel_);
-    return std::move(kernel_);
+    return finish(free_, std::move(body));
   }
 
  private:
-  static Block wrap(ForKind kind, Expr var, Expr size, Block body) {
-    Block out;
-    out.push_back(Stmt{For{kind, var, size, false, std::move(body)}});
-    return out;
-  }
-
   // What one parallel point does. A free axis along which places are neighbours becomes lanes.
   Block points() {
     auto lane = std::find_if(free_.begin(), free_.end(), [&](const Axis& a) {
       auto step = coefficient(update_->index[0], a.var);
       return step && step->is_const(1) && a.size.is_const() && a.size.value() >= kFewestLanes;
     });
-    if (lane == free_.end()) return along_order(statements({}));
+    if (lane == free_.end()) return wrap(ForKind::Serial, ordered_, statements({}));
     const Axis whole = *lane;
     const int64_t block = block_of(whole);
     if (whole.size.value() <= block) {
       free_.erase(lane);
-      return along_order(wrap(ForKind::Vector, whole.var, whole.size, statements({})));
+      return wrap(ForKind::Serial, ordered_,
+                  wrap(ForKind::Vector, whole.var, whole.size, statements({})));
     }
     const Expr count = sym::ceildiv(whole.size, block), at = scope_.get('p', count);
     const bool even = whole.size.value() % block == 0;
     const Expr size = even ? Expr(block) : sym::min(block, whole.size - at * block);
     const Expr inner = scope_.get('p', size);
     *lane = {at, count, false};
-    return along_order(
-        wrap(ForKind::Vector, inner, size, statements({{whole.var, at * block + inner}})));
+    return wrap(ForKind::Serial, ordered_,
+                wrap(ForKind::Vector, inner, size, statements({{whole.var, at * block + inner}})));
   }
 
   // Lanes of one point: fewer where the other free axes do not keep the threads busy.
@@ -123,40 +108,12 @@ class ScatterKernel {
     return std::clamp(share / kNarrow * kNarrow, kNarrow, kWidest);
   }
 
-  Block along_order(Block body) {
-    for (size_t k = ordered_.size(); k-- > 0;) {
-      body = wrap(ForKind::Serial, ordered_[k].var, ordered_[k].size, std::move(body));
-    }
-    return body;
-  }
-
-  uint32_t entry(BufferId b, KernelBuffer::Kind kind) {
-    auto [it, fresh] = entries_.try_emplace(b, static_cast<uint32_t>(kernel_.buffers.size()));
-    if (!fresh) return it->second;
-    const loops::Buffer& buffer = program_.buffers[b];
-    KernelBuffer k{buffer.name, kind, buffer.type.dtype, 0, b};
-    k.elements = sym::floordiv(loops::byte_extent(buffer.type), ir::byte_size(k.dtype));
-    kernel_.buffers.push_back(std::move(k));
-    return it->second;
-  }
-
-  uint32_t add(Block& out, Compute c) {
-    c.value = kernel_.value_count++;
-    out.push_back(Stmt{std::move(c)});
-    return kernel_.value_count - 1;
-  }
-
   Block statements(const Substitution& subst) {
     Block out;
     std::vector<uint32_t> value(nest_.body.size());
     for (size_t k = 0; k < nest_.body.size(); ++k) {
       const Inst& i = nest_.body[k];
-      Compute c{.op = i.op, .dtype = i.dtype};
-      for (uint32_t a : i.args) c.args.push_back(value[a]);
-      if (!i.index.empty()) c.index = replace(i.index[0], subst);
-      c.number = i.number;
-      c.integer = i.integer;
-      if (i.op == LoopOp::Load) c.buffer = entry(i.buffer, KernelBuffer::Kind::Read);
+      Compute c = compute_of(i, value, subst);
       if (&i == update_)
         update(out, std::move(c));
       else if (i.op == LoopOp::Check)
@@ -191,13 +148,8 @@ class ScatterKernel {
     return cast(add(out, {.op = fold, .dtype = wide, .args = {a, b}}), d);
   }
 
-  const loops::Program& program_;
-  const Nest& nest_;
-  loops::VariableScope scope_;
   const Inst* update_ = nullptr;
   std::vector<Axis> free_, ordered_;
-  std::map<BufferId, uint32_t> entries_;
-  Kernel kernel_;
 };
 
 }  // namespace

@@ -7,10 +7,12 @@
 #include "schedule/arrange_loops.h"
 #include "schedule/copy_loops.h"
 #include "schedule/emit_kernel.h"
+#include "schedule/fetch_ahead.h"
 #include "schedule/fold.h"
 #include "schedule/fuse_nests.h"
 #include "schedule/in_place.h"
 #include "schedule/inline_loops.h"
+#include "schedule/jam_rows.h"
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
 #include "schedule/scan_kernel.h"
@@ -159,11 +161,13 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     needed.resize(p.buffers.size(), false);
     s.kernels.push_back(emit_kernel(p, a, needed, options, std::move(name)));
     split_ranges(s.kernels.back(), *p.variables);
+    jam_rows(s.kernels.back(), *p.variables, options.last_level_bytes);
     s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
     pinned.resize(p.buffers.size(), false);
     readers.resize(p.buffers.size());
   }
   write_in_place(s);
+  for (Kernel& k : s.kernels) fetch_ahead(k, options.last_level_bytes);
   s.memory = plan_memory(s);
   insert_frees(s);
   return s;

@@ -42,7 +42,7 @@ struct Schedule {
 struct ScheduleOptions {
   bool fusion = true;
   int64_t cache_bytes = 512 * 1024;     // of one core: what a Local row may take
-  int64_t last_level_bytes = 16 << 20;  // stores larger than this stream
+  int64_t last_level_bytes = 16 << 20;  // stores as large as this stream
 };
 
 // Loops to kernels: inlining, fusion, loop order, memory plan. Each part has its own header beside this one.

@@ -70,6 +70,10 @@ class Verifier {
     make(r.value);
   }
 
+  void statement(const Fetch& f, Place) {
+    OXY_CHECK(f.buffer < k_.buffers.size(), k_.name, ": no such buffer");
+  }
+
   void use(uint32_t v) {
     OXY_CHECK(v < visible_.size() && visible_[v], k_.name, ": %", v, " is not visible");
   }

@@ -65,14 +65,16 @@ bool is_heavy(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Erfc; }
 
 }  // namespace
 
-// Long bodies hide the latency of an addition by themselves.
+// Long bodies and several sums hide the latency of an addition by themselves.
 int KernelWriter::copies_of(const For& loop) const {
   bool heavy = false;
+  int sums = 0;
   for (const Stmt& s : loop.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     heavy = heavy || (c && is_heavy(c->op));
+    sums += std::holds_alternative<Accumulate>(s.v);
   }
-  return heavy ? 2 : 4;
+  return heavy || sums >= 4 ? 2 : 4;
 }
 
 std::string KernelWriter::accumulator_type(const Init& init, int lanes) {

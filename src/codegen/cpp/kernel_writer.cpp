@@ -166,6 +166,8 @@ void KernelWriter::write_block(const Block& block, const Scope& scope) {
       write_init(*init, block, scope);
     } else if (const Accumulate* a = std::get_if<Accumulate>(&s.v)) {
       write_accumulate(*a, scope);
+    } else if (const Fetch* f = std::get_if<Fetch>(&s.v)) {
+      write_fetch(*f, scope);
     } else {
       write_result(std::get<Result>(s.v), scope);
     }

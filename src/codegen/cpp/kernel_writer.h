@@ -21,6 +21,7 @@ using ops::LoopOp;
 using schedule::Accumulate;
 using schedule::Block;
 using schedule::Compute;
+using schedule::Fetch;
 using schedule::For;
 using schedule::ForKind;
 using schedule::Init;
@@ -110,6 +111,7 @@ class KernelWriter {
   void write_scalar_store(const Compute& c);
   void write_store_add(const Compute& c, const Scope& scope);
   void write_check(const Compute& c, const Scope& scope);
+  void write_fetch(const Fetch& f, const Scope& scope);
   void write_symbol(const Compute& c, const Scope& scope);
   void write_index(const Compute& c, const Scope& scope);
 

@@ -221,6 +221,11 @@ void KernelWriter::write_check(const Compute& c, const Scope& scope) {
   out_.close();
 }
 
+void KernelWriter::write_fetch(const Fetch& f, const Scope& scope) {
+  if (!scope.active.empty()) return;
+  out_.line("__builtin_prefetch(", buffer(f.buffer), " + ", index(f.index), ");");
+}
+
 void KernelWriter::write_symbol(const Compute& c, const Scope&) {
   const Value& v = value(c.args[0]);
   OXY_CHECK(v.dtype == DType::I64, "symbol of ", ir::name(v.dtype));

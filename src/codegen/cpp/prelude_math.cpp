@@ -46,9 +46,11 @@ constexpr Piece kPieces[] = {
   return x != x ? x : y;
 }
 )"},
+    // Lanes that are 0, as those of a mask are, stay on the short way.
     {"exp", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T size = @abs(x);
-  auto usual = size < @splat(87.0f);
+  auto none = x < @splat(-104.5f);
+  auto usual = (size < @splat(87.0f)) | none;
   if (__builtin_expect(@any_not(usual), 0)) return @exp_any(x);
   $T magic = @splat(12582912.0f);
   $T t = @fma(x, @splat(1.44269504f), magic);
@@ -57,7 +59,8 @@ constexpr Piece kPieces[] = {
   r = @fma(n, @splat(1.90465421e-9f), r);
   $T p = @exp_reduced(r);
   $u32 shift = __builtin_bit_cast($u32, t) << 23;
-  return __builtin_bit_cast($T, __builtin_bit_cast($u32, p) + shift);
+  $T y = __builtin_bit_cast($T, __builtin_bit_cast($u32, p) + shift);
+  return none ? @splat(0.0f) : y;
 }
 )"},
     {"any_not", "f32", 1, 0, "OXY_INLINE b8 @@(b8 m) { return !m; }\n"},

@@ -76,27 +76,33 @@ void KernelWriter::write_tiled(const For& outer, const std::string& rows_from,
   out_.close();
 }
 
-// What the next square along the columns reads lies in many short pieces, which nothing else fetches early: at each row, a
-// row of it is asked for (into the second-level cache: in the first one rows a multiple of 4 KB apart push each other out).
+// What the next square reads (along the columns, or the rows where there is one only) lies in many short pieces, which
+// nothing else fetches early: at each row, a row of it is asked for (into the second-level cache: in the first one rows a
+// multiple of 4 KB apart push each other out).
 void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span& columns,
                                  const std::string& row) {
-  if (columns.from == "0") return;  // the only square
   const For& inner = *tiled_inner(outer);
+  const bool only = columns.from == "0";
+  const std::string step = cat('(', row, " - ", rows.from, ')');
+  if (only) out_.open("if (", step, " < ", columns.to, ") ");
   for (const Stmt& s : inner.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op != LoopOp::Load || !c->args.empty()) continue;
     const auto by_column = sym::linear_in(c->index, inner.var);
     const bool transposed = is_transposed(*c, outer, inner);
-    if (!transposed && !(by_column && by_column->first.is_const(1))) continue;
-    names_[outer.var] = transposed ? rows.from : row;
-    names_[inner.var] =
-        transposed ? cat('(', columns.from, " + ", kTile, " + ", row, " - ", rows.from, ')')
-                   : cat('(', columns.from, " + ", kTile, ')');
+    if (!transposed && (only || !(by_column && by_column->first.is_const(1)))) continue;
+    names_[outer.var] = only         ? cat('(', rows.from, " + ", kTile, ')')
+                        : transposed ? rows.from
+                                     : row;
+    names_[inner.var] = only         ? step
+                        : transposed ? cat('(', columns.from, " + ", kTile, " + ", step, ')')
+                                     : cat('(', columns.from, " + ", kTile, ')');
     const int64_t per_line = 64 / ir::byte_size(c->dtype);
     const std::string at = cat(buffer(c->buffer), " + ", index(c->index));
     for (int64_t l = 0; l < kTile / per_line; ++l)
       out_.line("__builtin_prefetch(", at, " + ", l * per_line, ", 0, 2);");
   }
+  if (only) out_.close();
 }
 
 void KernelWriter::write_square(const For& outer, const Span& rows, const Span& columns) {

@@ -365,6 +365,8 @@ class Interpreter {
     }
   }
 
+  void statement(const schedule::Fetch&) {}
+
   void statement(const For& loop) {
     const int64_t n = evaluate(loop.size);
     for (int64_t i = 0; i < n && !(status_ & 1); ++i) {

@@ -1,0 +1,140 @@
+#include "schedule/jam_rows.h"
+
+#include <algorithm>
+
+#include "schedule/cost.h"
+#include "schedule/nest.h"
+
+namespace oxy::schedule {
+namespace {
+
+constexpr int64_t kRows = 4;
+constexpr int64_t kFewestPoints = 64;  // that must be left for the threads
+constexpr int64_t kShortestRow =
+    4096;  // bytes: shorter rows share pages, whose streams disturb each other
+constexpr size_t kLongestBody =
+    12;  // statements of one row's step; longer ones wait for themselves, not for memory
+
+class RowJammer {
+ public:
+  RowJammer(Kernel& k, loops::Variables& variables, int64_t large)
+      : kernel_(k), scope_(variables), large_(large) {}
+
+  void run() {
+    if (!find_point() || !fits()) return;
+    const Expr whole = point_->var, count = sym::floordiv(point_->size, kRows);
+    take_variables(kernel_.body);
+    const Expr var = scope_.get('p', count);
+    for (int64_t r = 0; r < kRows; ++r) rows_.push_back({{whole, var * kRows + r}});
+    point_->body = jammed(point_->body);
+    point_->var = var;
+    point_->size = count;
+    kernel_.value_count *= kRows;
+    kernel_.acc_count *= kRows;
+    kernel_.cost *= kRows;
+  }
+
+ private:
+  // The innermost parallel loop.
+  bool find_point() {
+    Block* block = &kernel_.body;
+    while (block->size() == 1) {
+      For* f = std::get_if<For>(&block->front().v);
+      if (!f || f->kind != ForKind::Parallel) break;
+      points_ *= count_of(f->size);
+      point_ = f;
+      block = &f->body;
+    }
+    return point_ && point_->size.is_const() && point_->size.value() % kRows == 0 &&
+           points_ / kRows >= kFewestPoints;
+  }
+
+  // Only reductions of rows, at least one of them of a large buffer and cheap enough to wait for memory.
+  bool fits() const {
+    bool pays = false;
+    for (const Stmt& s : point_->body) {
+      if (const Compute* c = std::get_if<Compute>(&s.v); c && !is_simple(*c)) return false;
+      const For* f = std::get_if<For>(&s.v);
+      if (!f) continue;
+      if (f->kind != ForKind::VectorReduce || f->body.size() > kLongestBody) return false;
+      for (const Stmt& inner : f->body) {
+        if (std::holds_alternative<Accumulate>(inner.v)) continue;
+        const Compute* c = std::get_if<Compute>(&inner.v);
+        if (!c || c->op == LoopOp::Store || !is_simple(*c) || cost_of(c->op, c->dtype) > 1)
+          return false;
+        pays = pays || (c->op == LoopOp::Load && is_long_row(*c, *f));
+      }
+    }
+    return pays;
+  }
+
+  bool is_simple(const Compute& c) const {
+    if (c.op == LoopOp::Symbol || c.op == LoopOp::Check || c.op == LoopOp::StoreAdd) return false;
+    return !touches_memory(c.op) || kernel_.buffers[c.buffer].kind != KernelBuffer::Kind::Local;
+  }
+
+  bool is_long_row(const Compute& c, const For& row) const {
+    const KernelBuffer& b = kernel_.buffers[c.buffer];
+    const int64_t size = ir::byte_size(b.dtype);
+    const auto along = coefficient(c.index, row.var), across = coefficient(c.index, point_->var);
+    return along && along->is_const(1) && across && !across->is_const(0) && row.size.is_const() &&
+           row.size.value() * size >= kShortestRow && b.elements.is_const() &&
+           b.elements.value() * size >= large_;
+  }
+
+  void take_variables(const Block& block) {
+    for (const Stmt& s : block) {
+      const For* f = std::get_if<For>(&s.v);
+      if (!f) continue;
+      scope_.take(f->var);
+      take_variables(f->body);
+    }
+  }
+
+  // Each statement once for every row.
+  Block jammed(const Block& block) const {
+    Block out;
+    for (const Stmt& s : block) {
+      if (const For* f = std::get_if<For>(&s.v)) {
+        out.push_back(Stmt{For{f->kind, f->var, f->size, f->tiled, jammed(f->body)}});
+        continue;
+      }
+      for (int64_t r = 0; r < kRows; ++r) out.push_back(of_row(s, static_cast<uint32_t>(r)));
+    }
+    return out;
+  }
+
+  Stmt of_row(const Stmt& s, uint32_t r) const {
+    const auto value = [&](uint32_t v) { return r * kernel_.value_count + v; };
+    const auto acc = [&](uint32_t a) { return r * kernel_.acc_count + a; };
+    Stmt out = s;
+    if (auto* c = std::get_if<Compute>(&out.v)) {
+      if (c->op != LoopOp::Store) c->value = value(c->value);
+      for (uint32_t& a : c->args) a = value(a);
+      c->index = replace(c->index, rows_[r]);
+    } else if (auto* init = std::get_if<Init>(&out.v)) {
+      init->acc = acc(init->acc);
+    } else if (auto* a = std::get_if<Accumulate>(&out.v)) {
+      *a = {acc(a->acc), value(a->value), replace(a->index, rows_[r])};
+    } else {
+      Result& result = std::get<Result>(out.v);  // no Fetch before fetch_ahead
+      result = {value(result.value), acc(result.acc)};
+    }
+    return out;
+  }
+
+  Kernel& kernel_;
+  loops::VariableScope scope_;
+  const int64_t large_;
+  For* point_ = nullptr;
+  int64_t points_ = 1;
+  std::vector<Substitution> rows_;
+};
+
+}  // namespace
+
+void jam_rows(Kernel& k, loops::Variables& variables, int64_t large) {
+  RowJammer(k, variables, large).run();
+}
+
+}  // namespace oxy::schedule

@@ -1,0 +1,59 @@
+#include "schedule/nest_writer.h"
+
+#include "schedule/emit_kernel.h"
+
+namespace oxy::schedule {
+
+NestWriter::NestWriter(const loops::Program& p, const Nest& n, std::string name)
+    : program_(p), nest_(n), scope_(*p.variables) {
+  kernel_.name = std::move(name);
+  kernel_.origins = n.origins;
+  for (const Axis& a : n.axes) scope_.take(a.var);
+}
+
+Block NestWriter::wrap(ForKind kind, Expr var, Expr size, Block body) {
+  Block out;
+  out.push_back(Stmt{For{kind, var, size, false, std::move(body)}});
+  return out;
+}
+
+Block NestWriter::wrap(ForKind kind, const std::vector<Axis>& axes, Block body) {
+  for (size_t k = axes.size(); k-- > 0;)
+    body = wrap(kind, axes[k].var, axes[k].size, std::move(body));
+  return body;
+}
+
+Kernel NestWriter::finish(const std::vector<Axis>& parallel, Block body) {
+  kernel_.body = wrap(ForKind::Parallel, parallel, std::move(body));
+  kernel_.cost = point_cost(kernel_);
+  return std::move(kernel_);
+}
+
+uint32_t NestWriter::entry(BufferId b, KernelBuffer::Kind kind) {
+  auto [it, fresh] = entries_.try_emplace(b, static_cast<uint32_t>(kernel_.buffers.size()));
+  if (!fresh) return it->second;
+  const loops::Buffer& buffer = program_.buffers[b];
+  KernelBuffer k{buffer.name, kind, buffer.type.dtype, 0, b};
+  k.elements = sym::floordiv(loops::byte_extent(buffer.type), ir::byte_size(k.dtype));
+  kernel_.buffers.push_back(std::move(k));
+  return it->second;
+}
+
+uint32_t NestWriter::add(Block& out, Compute c) {
+  c.value = kernel_.value_count++;
+  out.push_back(Stmt{std::move(c)});
+  return kernel_.value_count - 1;
+}
+
+Compute NestWriter::compute_of(const Inst& i, const std::vector<uint32_t>& value,
+                               const Substitution& subst) {
+  Compute c{.op = i.op, .dtype = i.dtype};
+  for (uint32_t a : i.args) c.args.push_back(value[a]);
+  if (!i.index.empty()) c.index = replace(i.index[0], subst);
+  c.number = i.number;
+  c.integer = i.integer;
+  if (i.op == LoopOp::Load) c.buffer = entry(i.buffer, KernelBuffer::Kind::Read);
+  return c;
+}
+
+}  // namespace oxy::schedule
