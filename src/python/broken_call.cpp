@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "python/bytecode/code_builder.h"
+#include "python/bytecode/flow.h"
 #include "support/check.h"
 #include "support/text.h"
 
@@ -15,6 +16,7 @@ struct Target {
   PyMethodDef method;
   std::string name;
   PyObject* compiled;  // the table's
+  bool direct;         // called here
   std::weak_ptr<ResumeTable> table;
 };
 
@@ -24,6 +26,9 @@ PyObject* hand_back(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
     PyErr_SetString(PyExc_RuntimeError, "the compiled function of this frame is gone");
     return nullptr;
   }
+  if (target->direct)
+    return follow_tails(
+        PyObject_Vectorcall(target->compiled, arguments, static_cast<size_t>(n), nullptr));
   auto tail = std::make_unique<Tail>();
   tail->target = borrow(target->compiled);
   for (Py_ssize_t i = 0; i < n; i++) tail->arguments.push_back(borrow(arguments[i]));
@@ -72,10 +77,11 @@ Tail* tail_of(PyObject* returned) {
   return static_cast<Tail*>(PyCapsule_GetPointer(returned, kTail));
 }
 
-py::object ResumeTable::make_target(py::handle compiled, const std::string& name) {
+py::object ResumeTable::make_target(py::handle compiled, const std::string& name, bool direct) {
   auto target = std::make_unique<Target>();
   target->name = name;
   target->compiled = compiled.ptr();
+  target->direct = direct;
   target->table = weak_from_this();
   target->method = {target->name.c_str(),
                     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hand_back)),
@@ -124,10 +130,14 @@ ResumeTable::Resume ResumeTable::resume(const Tracer::LeftFrame& frame, int inde
                                  made.slots};
     py::object function = steal(make_function(made.code, globals.ptr()));
     py::object compiled = make_compiled_(function);
-    py::object target = make_target(compiled, py::str(function.attr("__name__")));
-    found = made_.emplace(key, Made{made_code, compiled, target}).first;
+    const std::string name = py::str(function.attr("__name__"));
+    found = made_
+                .emplace(key, Made{made_code, compiled, make_target(compiled, name, false),
+                                   make_target(compiled, name, true)})
+                .first;
   }
   out.target = found->second.target;
+  out.direct = found->second.direct;
   return out;
 }
 
@@ -149,6 +159,23 @@ std::vector<py::object> ResumeTable::functions() const {
   for (const auto& [key, made] : made_) out.push_back(made.compiled);
   return out;
 }
+
+namespace {
+
+// Whether all that is read behind a loop has a value now, and keeps having one.
+bool is_bound_behind_loop(const Bytecode& bytecode, const Tracer::LeftFrame& frame, int exit) {
+  const std::vector<bool>& read = frame.live[static_cast<size_t>(exit)];
+  for (size_t slot = 0; slot < read.size(); slot++)
+    if (read[slot] && std::ranges::count(frame.state.locals, static_cast<int>(slot)) == 0)
+      return false;
+  for (int at = frame.loop; at < exit; at++) {
+    const Instruction& in = bytecode.instructions[static_cast<size_t>(at)];
+    if ((in.op == DELETE_FAST || in.op == LOAD_FAST_AND_CLEAR) && read[in.arg]) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFrame> left,
                             py::handle compiled) {
@@ -198,9 +225,32 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFram
       kept.push_back(resume.target);
       function = resume.target.ptr();
     };
-    if (falls_through(last.op))
+    // The frame stays until what is behind its loop is done: what its locals hold lives as long as in eager.
+    auto go_on_behind_loop = [&] {
+      graph_break.loop = frame.loop;
+      const int exit = bytecode.instructions[static_cast<size_t>(frame.loop)].target;
+      if (only_returns(bytecode, exit) || !is_bound_behind_loop(bytecode, frame, exit)) return;
+      FrameState& after = graph_break.after_exit;
+      const auto depth = static_cast<size_t>(
+          stack_depths(bytecode, frame.code->co_flags).before[static_cast<size_t>(frame.loop)] - 1);
+      after.null_on_stack.assign(frame.state.null_on_stack.begin(),
+                                 frame.state.null_on_stack.begin() + static_cast<ptrdiff_t>(depth));
+      for (int place : frame.state.handling)
+        if (static_cast<size_t>(place) < depth) after.handling.push_back(place);
+      for (int slot : frame.state.locals)
+        if (live[static_cast<size_t>(exit)][static_cast<size_t>(slot)])
+          after.locals.push_back(slot);
+      ResumeTable::Resume resume = table.resume(frame, exit, after);
+      after.locals = resume.slots;
+      kept.push_back(resume.direct);
+      graph_break.exit = resume.direct.ptr();
+    };
+    const bool leaves_loop = is_last && frame.loop >= 0;
+    if (leaves_loop) go_on_behind_loop();
+    if (!leaves_loop && falls_through(last.op))
       go_on_at(group.last + 1, false, graph_break.next, graph_break.after_next);
-    if (last.target >= 0) go_on_at(last.target, true, graph_break.target, graph_break.after_jump);
+    if (!leaves_loop && last.target >= 0)
+      go_on_at(last.target, true, graph_break.target, graph_break.after_jump);
 
     py::object globals = globals_of(frame.function);
     if (i == 0) {
@@ -226,6 +276,7 @@ int ResumeTable::traverse(visitproc visit, void* arg) const {
     Py_VISIT(made.code.ptr());
     Py_VISIT(made.compiled.ptr());
     Py_VISIT(made.target.ptr());
+    Py_VISIT(made.direct.ptr());
   }
   for (const auto& [code, origin] : origins_) Py_VISIT(origin.code.ptr());
   return 0;

@@ -30,6 +30,7 @@ class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
 
   struct Resume {
     py::object target;       // called by break code; gives a Tail
+    py::object direct;       // the same; gives the result
     std::vector<int> slots;  // of the frame that was left, in the order of the arguments
   };
   // Goes on in front of instruction `index` of a frame that has these slots and this stack.
@@ -59,9 +60,9 @@ class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   struct Made {
-    py::object code, compiled, target;
+    py::object code, compiled, target, direct;
   };
-  py::object make_target(py::handle compiled, const std::string& name);
+  py::object make_target(py::handle compiled, const std::string& name, bool direct);
 
   MakeCompiled make_compiled_;
   std::unordered_map<PyObject*, Origin> origins_;

@@ -24,6 +24,9 @@
 namespace oxy::python {
 namespace {
 
+// A number in a tensor that is another one so often is no constant: captures break where Python asks for it.
+constexpr size_t kMostNumbers = 3;
+
 // A capture, or the knowledge that there is none for calls like these (`graph` is null).
 struct Entry {
   GlobalState state;
@@ -55,6 +58,7 @@ struct CompiledFunction {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject *function, *compile, *report, *weakrefs;
   bool fullgraph, limit_said, seen;  // seen: called before, in eager
+  size_t numbers_changed;  // how often a capture did not serve because of a number in a tensor
   size_t limit, break_at;
   std::vector<std::shared_ptr<Entry>>* entries;  // most recently used first
   std::unordered_set<std::string>*
@@ -262,6 +266,8 @@ std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const
   for (size_t step : found.steps) {
     auto tracer = std::make_unique<Tracer>();
     tracer->varying = *self->varying;
+    tracer->loop_left = found.loop;
+    tracer->reads_numbers = self->numbers_changed < kMostNumbers;
     try {
       tracer->run(self->function, locals, step);
       if (!tracer->left.empty()) return tracer;
@@ -315,6 +321,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
   bool captured = true;
+  tracer->reads_numbers = self->numbers_changed < kMostNumbers;
   if (self->break_at != 0) {
     auto table = self->table->lock();
     tracer->break_at = self->break_at - 1 + (table ? table->prologue_of(self->function) : 0);
@@ -436,6 +443,10 @@ std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
     if (e->code.ptr() == bound.code)
       for (std::string& source : e->guards->changed_numbers(bound.locals.data()))
         self->varying->insert(std::move(source));
+  if (!self->entries->empty() && self->entries->front()->code.ptr() == bound.code) {
+    const auto why = self->entries->front()->guards->why_not(bound.locals.data());
+    self->numbers_changed += why && why->number ? 1 : 0;
+  }
   std::shared_ptr<Entry> e = make_entry(self, bound, raised);
   if (e && !holds(*e, state, bound, fetched))
     throw InternalError("the guards of a new capture do not hold");
@@ -575,6 +586,7 @@ PyObject* forget(PyObject* o, PyObject*) {
   self->varying->clear();
   self->own_table->reset();
   self->limit_said = self->seen = false;
+  self->numbers_changed = 0;
   Py_RETURN_NONE;
 }
 

@@ -2,18 +2,10 @@
 (the arguments and names of tests/property/python_prelude.py). `BREAKS` names those that are more than one graph."""
 
 BREAKS = {
-    "ExitStack": "it looks at what is being handled",
     "attribute protocol": "vars()",
-    "collections": "ChainMap",
     "contextvars": "the variables are CPython's own",
-    "functools": "cmp_to_key",
-    "itertools": "groupby, tee",
     "metaclass": "a class is made by a call",
-    "operators of classes": "sorting by methods",
     "random and time": "they are not the same for every call",
-    "singledispatch": "the registry is a closure",
-    "warnings and logging": "what is written comes after the graph",
-    "weakref": "a reference is asked for",
 }
 
 PROGRAMS = {

@@ -16,7 +16,7 @@ namespace {
 
 size_t temporaries_of(const GraphBreak& b) {
   return std::max({b.before.null_on_stack.size(), b.after_next.null_on_stack.size(),
-                   b.after_jump.null_on_stack.size()});
+                   b.after_jump.null_on_stack.size(), b.after_exit.null_on_stack.size()});
 }
 
 // The break itself: the instruction (or the call of what is on top), then the resume functions.
@@ -63,6 +63,11 @@ class BreakWriter {
     int original = append_original(begin, end, goes_on);
     if (go_on >= 0) builder.code.instructions[go_on].target = original + index + 1;
     if (jumps && !break_.target) builder.code.instructions[end - 1].target += original;
+    if (!break_.exit) return;
+    leave_loop(original);
+    if (index == break_.loop)
+      builder.code.instructions[end - 1].target =
+          builder.code.instructions[original + index].target;
   }
 
   Reference constants() const {
@@ -90,6 +95,14 @@ class BreakWriter {
       builder.add(PUSH_NULL);
       builder.add(SWAP, 2);
     }
+  }
+
+  // Behind the original, where the loop that goes on there jumps to at its end.
+  void leave_loop(int original) {
+    const Instruction& head = bytecode_.instructions[break_.loop];
+    if (named_target(head) != head.target) builder.add(END_FOR);
+    builder.code.instructions[original + break_.loop].target = builder.size();
+    resume(break_.exit, break_.after_exit);
   }
 
   // STORE_FAST of a NULL is how a NULL leaves the stack: the slot is unbound then.

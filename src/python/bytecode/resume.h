@@ -45,6 +45,9 @@ struct GraphBreak {
   FrameState after_next;
   PyObject* target = nullptr;  // the same where it jumps to
   FrameState after_jump;
+  int loop = -1;             // of the FOR_ITER of a loop around it that goes on here to its end
+  PyObject* exit = nullptr;  // the resume function behind that; nullptr: goes on here
+  FrameState after_exit;
 };
 
 // Code of a frame that is entered by a call. Its positional arguments: the slots of the original's

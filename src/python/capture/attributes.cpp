@@ -267,6 +267,8 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
   if (is_name(name, names().class_)) return type_object(o);
+  if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
+    throw Break(BreakId::frame_access, "the frame of a traceback");
   if (has_own_lookup(type)) {
     if (old) throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
     return steal(PyObject_GetAttr(p, name.ptr()));

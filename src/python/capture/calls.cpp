@@ -43,6 +43,13 @@ py::object type_object(py::handle o) {
 
 py::object builtin(const char* name) { return py::module_::import("builtins").attr(name); }
 
+// An object that capture makes and drops would run it.
+void refuse_finalizer(PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__del__");
+  if (_PyType_Lookup(type, name) != nullptr)
+    throw Break(BreakId::object_construction, cat(type->tp_name, " has __del__"));
+}
+
 bool has_python_init(PyTypeObject* type) {
   PyObject* init = _PyType_Lookup(type, names().init_);
   return init != nullptr && PyFunction_Check(init);
@@ -206,11 +213,20 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     direct_ = direct;
     return call(PyMethod_GET_FUNCTION(p), std::move(args), std::move(kwargs));
   }
+  if (PyFunction_Check(p) || PyCFunction_Check(p))
+    if (auto done = call_that_tells(callable, args, kwargs)) return *done;
+  if (PyFunction_Check(p))
+    if (auto done = call_dispatched(callable, args, kwargs)) return *done;
   if (auto done = call_control(callable, args, kwargs)) return *done;
   if (auto done = call_special(callable, args, kwargs)) return *done;
-  if (PyType_Check(p))
-    if (const py::object polyfill = polyfill_of(callable))
+  if (PyType_Check(p) || PyCFunction_Check(p))
+    if (const py::object polyfill = polyfill_of(callable)) {
+      // tee of what tee has made is a copy of it.
+      if (name_of(callable) == "tee" && !args.empty())
+        if (LazyIterator* l = lazy(args[0]); l && l->frame && is_polyfill(l->frame->function))
+          throw Break(BreakId::builtin_call, "tee of an iterator of itertools");
       return call_function(polyfill, std::move(args), std::move(kwargs));
+    }
   if (auto done = call_torch(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p)) {
     direct_ = direct;
@@ -244,6 +260,10 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     direct_ = direct;
     return call(callable.attr("func"), std::move(all), std::move(all_named));
   }
+  if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty())
+    return exists(callable)
+               ? wrap(PyWeakref_GET_OBJECT(p), sources.referent(known(callable)->source))
+               : borrow(PyWeakref_GET_OBJECT(p));
   const std::string_view type = Py_TYPE(p)->tp_name;
   if (type == "functools._lru_cache_wrapper") return call_cached(callable, args, kwargs);
   if (type == "numpy.ufunc" && !mentions_tensor(args, kwargs)) {
@@ -255,6 +275,8 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       *new py::object(py::module_::import("torch._ops").attr("HigherOrderOperator"));
   if (PyObject_TypeCheck(p, reinterpret_cast<PyTypeObject*>(higher_order.ptr())))
     throw Break(BreakId::control_flow, name_of(callable));
+  if (type == "functools.KeyWrapper" && args.size() == 1 && kwargs.empty() && !exists(callable))
+    return call_real(callable, args, kwargs);
   if (is_operator_object(Py_TYPE(p))) {
     if (!kwargs.empty()) type_error(cat(Py_TYPE(p)->tp_name, " takes no keyword arguments"));
     return call_operator_object(callable, args);
@@ -462,6 +484,12 @@ py::object Tracer::dict_of(py::handle mapping) {
 py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
   if (auto done = call_lazy_type(type, args, kwargs)) return *done;
+  if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && PyCallable_Check(args[0].ptr()))
+    return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));
+  // Of what was there before, and stays: of an object that is made here nobody knows how long it lives.
+  if (t == &_PyWeakref_RefType && args.size() == 1 && kwargs.empty() && exists(args[0]) &&
+      PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0].ptr())))
+    return call_real(type, args, kwargs);
   const bool iterates = t == &PyList_Type || t == &PyTuple_Type || t == &PySet_Type;
   const bool consumes = iterates || takes_all(type);
   for (auto& a : args)
@@ -470,6 +498,7 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   const std::string module = module_of(type);
   const bool exception_of_python = exception && has_python_init(t);
+  refuse_finalizer(t);
   static const py::object& enum_meta =
       *new py::object(py::module_::import("enum").attr("EnumMeta"));
   if (!heap || module == "builtins" || module == "collections" || module == "itertools" ||
@@ -556,6 +585,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       if (lazy(a)) a = list_of(a);
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
+    refuse_finalizer(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
     for (size_t i = 1; i < args.size(); i++)
       if (exists(args[i])) args[i] = contents(args[i]);
     return call_real(callable, args, kwargs);

@@ -1,5 +1,6 @@
 // Writing to what was there before the call. Nothing is done to it while its code is captured: what is written goes into
 // `Writes`, reading looks there first, and once the graph has run it is done to the real objects (plan_effects.cpp).
+#include <functional>
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
@@ -275,7 +276,29 @@ std::optional<py::object> Tracer::deque_method(py::handle deque, const std::stri
   return call_real(sequence_to_write(deque).attr(name.c_str()), args, kwargs);
 }
 
-// As list.sort, on a list that the capture may change. The keys decide, and must not hang on tensors.
+namespace {
+
+// What a comparison of captured code has thrown through CPython's own sort.
+struct Comparison {
+  std::function<int(py::handle, py::handle)> compare;
+  std::exception_ptr failure;
+};
+
+PyObject* compare_captured(PyObject* self, PyObject* args) {
+  auto* c = static_cast<Comparison*>(PyCapsule_GetPointer(self, nullptr));
+  try {
+    return PyLong_FromLong(c->compare(PyTuple_GET_ITEM(args, 0), PyTuple_GET_ITEM(args, 1)));
+  } catch (...) {
+    c->failure = std::current_exception();
+    PyErr_SetString(PyExc_RuntimeError, "a comparison of captured code");
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+// As list.sort, on a list that the capture may change. The keys decide, and must not hang on tensors. Keys that are not
+// plain compare themselves by captured code: CPython's sort asks for each pair.
 void Tracer::sort(py::object list, const Keywords& kwargs) {
   py::object key = py::none(), reverse = py::bool_(false);
   for (const auto& [name, value] : kwargs) {
@@ -288,14 +311,46 @@ void Tracer::sort(py::object list, const Keywords& kwargs) {
       throw Break(BreakId::builtin_call, cat("sort with ", text));
   }
   static const py::object& sorted = *new py::object(py::module_::import("builtins").attr("sorted"));
+  static const py::object& cmp_to_key =
+      *new py::object(py::module_::import("functools").attr("cmp_to_key"));
   py::list items(list), keys;
+  const bool by_function =
+      !exists(key) && std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper";
+  py::object function;  // of a key that cmp_to_key has made: what it holds
+  if (by_function)
+    for (py::handle held : py::module_::import("gc").attr("get_referents")(key))
+      if (PyCallable_Check(held.ptr()) && !PyType_Check(held.ptr())) function = borrow(held.ptr());
+  bool compares = by_function;
   for (py::handle item : items) {
-    keys.append(key.is_none() ? borrow(item.ptr()) : call(key, {borrow(item.ptr())}));
-    require_plain(keys[keys.size() - 1], sorted);
+    const bool itself = key.is_none() || by_function;
+    keys.append(itself ? borrow(item.ptr()) : call(key, {borrow(item.ptr())}));
+    py::handle made = keys[keys.size() - 1];
+    const bool own = special_method(made, py::str("__lt__")) != nullptr;
+    if (!own && !by_function) require_plain(made, sorted);
+    compares |= own;
   }
-  py::object order =
-      sorted(py::module_::import("builtins").attr("range")(items.size()),
-             py::arg("key") = keys.attr("__getitem__"), py::arg("reverse") = reverse);
+  if (by_function && !function) throw Break(BreakId::builtin_call, "a key of cmp_to_key");
+  Comparison comparison;
+  comparison.compare = [&](py::handle i, py::handle j) {
+    const py::object a = keys[i.cast<size_t>()], b = keys[j.cast<size_t>()];
+    const py::object less =
+        function ? compare(call(function, {a, b}), py::int_(0), Py_LT) : compare(a, b, Py_LT);
+    return truth(less) ? -1 : 0;
+  };
+  static PyMethodDef method = {"compare_captured", compare_captured, METH_VARARGS, nullptr};
+  const py::object order_of = py::module_::import("builtins").attr("range")(items.size());
+  py::object by = keys.attr("__getitem__");
+  if (compares) {
+    const py::object capsule = steal(PyCapsule_New(&comparison, nullptr, nullptr));
+    by = cmp_to_key(steal(PyCFunction_New(&method, capsule.ptr())));
+  }
+  py::object order;
+  try {
+    order = sorted(order_of, py::arg("key") = by, py::arg("reverse") = reverse);
+  } catch (py::error_already_set&) {
+    if (comparison.failure) std::rethrow_exception(comparison.failure);
+    throw;
+  }
   py::list out;
   for (py::handle i : order) out.append(items[i.cast<size_t>()]);
   check(PyList_SetSlice(list.ptr(), 0, PY_SSIZE_T_MAX, out.ptr()));

@@ -4,6 +4,7 @@
 #include "python/bytecode/code_builder.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/locals.h"
+#include "python/cpython/opcodes.h"
 
 namespace oxy::python {
 namespace {
@@ -30,6 +31,21 @@ std::vector<size_t> Tracer::places_to_stop() const {
     out.insert(out.begin(), f->step);
   }
   return out;
+}
+
+// The outermost loop of the innermost frame that a break stands in, if that frame can be left.
+void Tracer::choose_loop(Break& b) const {
+  const TracedFrame& f = *frames_.back();
+  if (b.steps.empty() || b.steps.front() != f.step || f.next == 0) return;
+  const auto& code = f.bytecode->instructions;
+  const auto at = static_cast<int>(f.next) - 1;
+  for (int head = 0; head <= at && b.loop < 0; head++)
+    if (code[static_cast<size_t>(head)].op == FOR_ITER &&
+        code[static_cast<size_t>(head)].target > at)
+      b.loop = head;
+  if (b.loop < 0) return;
+  if (auto it = f.loops.find(static_cast<size_t>(b.loop)); it != f.loops.end())
+    b.steps.insert(b.steps.begin(), it->second);
 }
 
 void Tracer::stop() {
@@ -61,6 +77,12 @@ void Tracer::stop() {
       frame.state.locals.push_back(slot);
       values.push_back(o);
     }
+    const auto& code = f->bytecode->instructions;
+    const bool in_loop = f == frames_.back() && loop_left >= 0 && loop_left <= frame.index &&
+                         code.size() > static_cast<size_t>(loop_left) &&
+                         code[static_cast<size_t>(loop_left)].op == FOR_ITER &&
+                         code[static_cast<size_t>(loop_left)].target > frame.index;
+    if (in_loop) frame.loop = loop_left;
     left.push_back(std::move(frame));
   }
   finish(values);

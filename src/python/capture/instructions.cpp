@@ -321,6 +321,7 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
       return false;
     }
     case FOR_ITER: {
+      f.loops.try_emplace(f.next - 1, f.step);
       const uint8_t next = f.bytecode->instructions[f.next].op;
       if (next == UNPACK_SEQUENCE || next == STORE_FAST) takes_ = Takes::Unread;
       py::object item = iter_next(peek(f, 1));
@@ -595,7 +596,7 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
     }
     case WITH_EXCEPT_START: {
       py::object value = peek(f, 1);
-      push(call(peek(f, 4), {borrow((PyObject*)Py_TYPE(value.ptr())), value, py::none()}));
+      push(call(peek(f, 4), {borrow((PyObject*)Py_TYPE(value.ptr())), value, traceback_of(value)}));
       return false;
     }
     case PUSH_EXC_INFO: {

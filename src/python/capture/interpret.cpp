@@ -86,6 +86,7 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       if (b.stack.empty()) {
         b.stack = user_stack().frames();
         if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
+        if (b.of_sizes) choose_loop(b);
       }
       throw;
     }

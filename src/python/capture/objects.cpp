@@ -361,7 +361,10 @@ py::object Tracer::type_of(py::handle o) {
 
 bool Tracer::truth(py::handle o) {
   PyObject* p = o.ptr();
-  if (is_tensor(o)) throw Break(BreakId::data_dependent, "the truth of a tensor");
+  if (is_tensor(o)) {
+    if (const py::object number = use_number(o)) return PyObject_IsTrue(number.ptr()) == 1;
+    throw Break(BreakId::data_dependent, "the truth of a tensor");
+  }
   if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
   if (exists(o) && PyDict_Check(p)) return PyDict_Size(contents(o).ptr()) > 0;
   if (exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))

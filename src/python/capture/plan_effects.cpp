@@ -47,6 +47,7 @@ void RebuildPlan::add_effects() {
       add_attribute_effects(o, w.items);
     }
   }
+  add_calls_behind();
 }
 
 void RebuildPlan::add_dict_effects(py::handle dict) {

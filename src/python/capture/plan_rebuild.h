@@ -41,6 +41,7 @@ class RebuildPlan {
   uint32_t place_call(py::handle o, py::handle callable, const std::vector<py::object>& arguments);
   uint32_t place_iterator(py::handle o);
   uint32_t place_lazy(py::handle o);
+  uint32_t place_generator(py::handle o, const TracedFrame& frame);
   uint32_t place_dict_iterator(py::handle o, py::handle dict, const char* view);
   uint32_t place_reduced(py::handle o);
   uint32_t place_deque(py::handle o);
@@ -56,6 +57,7 @@ class RebuildPlan {
   void add_dict_effects(py::handle dict);
   void add_attribute_effects(py::handle o, const py::dict& items);
   void add_list_effects(py::handle list);
+  void add_calls_behind();  // messages.cpp
 
   // A step for `o`; of one that can change, filled later.
   uint32_t add(py::handle o, RebuildStep step);

@@ -122,6 +122,9 @@ void write(const RebuildWrite& w, Objects built) {
     case RebuildWrite::Kind::State:
       steal(PyObject_CallMethod(target, "__setstate__", "(O)", part(0)));
       return;
+    case RebuildWrite::Kind::Call:
+      steal(PyObject_Call(target, tuple_of(w.parts, built).ptr(), nullptr));
+      return;
     case RebuildWrite::Kind::Advance:
       for (Py_ssize_t i = 0; i < w.from; i++)
         if (!py::reinterpret_steal<py::object>(PyIter_Next(target))) break;

@@ -54,6 +54,7 @@ struct RebuildWrite {
     AttributeSet,     // parts: name, value; as object.__setattr__, or type.__setattr__
     AttributeDelete,  // parts: name
     State,            // parts: what __setstate__ takes
+    Call,             // of the target, a function; parts: arguments; its result is dropped
     Advance,          // an iterator written in C: `from` items are taken
     Exception,  // parts: __cause__, __context__, __suppress_context__, __traceback__ (None for
                 // none), whether it was raised: then what is being handled may be its context

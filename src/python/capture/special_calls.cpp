@@ -28,7 +28,6 @@ enum Special {
   DelAttr,
   Sorted,
   Reduce,
-  Accumulate,
   Iter,
   Next,
   Any,
@@ -45,6 +44,8 @@ enum Special {
   Repr,
   Callable,
   Signature,
+  ExcInfo,
+  CmpToKey,
   True_,
   False_
 };
@@ -65,7 +66,8 @@ const std::unordered_map<PyObject*, Special>& specials() {
     add(builtin("callable"), Callable);
     add(py::module_::import("inspect").attr("signature"), Signature);
     add(py::module_::import("functools").attr("reduce"), Reduce);
-    add(py::module_::import("itertools").attr("accumulate"), Accumulate);
+    add(py::module_::import("functools").attr("cmp_to_key"), CmpToKey);
+    add(py::module_::import("sys").attr("exc_info"), ExcInfo);
     py::module_ torch = py::module_::import("torch");
     add(torch.attr("compiler").attr("is_compiling"), True_);
     add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
@@ -159,24 +161,6 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       while (py::object item = iter_next(iterator)) total = call(args[0], {total, item});
       return total;
     }
-    case Accumulate: {
-      if (!kwargs.empty() || args.empty()) throw Break(BreakId::builtin_call, "accumulate");
-      static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
-      const py::object function = args.size() > 1 && !args[1].is_none() ? args[1] : add;
-      py::list totals;
-      py::object iterator = iterate(args[0]), total;
-      try {
-        while (py::object item = iter_next(iterator)) {
-          total = !total             ? item
-                  : function.is(add) ? operate(add, {total, item})
-                                     : call(function, {total, item});
-          totals.append(total);
-        }
-      } catch (const py::error_already_set&) {  // when it is asked for, if it is
-        throw Break(BreakId::builtin_call, "accumulate of what raises");
-      }
-      return steal(PyObject_GetIter(totals.ptr()));
-    }
     case Iter:
       if (args.size() != 1) return std::nullopt;
       return iterate(args[0]);
@@ -220,6 +204,14 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
         if (py::object held = load_attr(function, py::str(part)); exists(held)) contents(held);
       return call_real(callable, args, kwargs);
     }
+    case ExcInfo: {
+      const auto handled = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
+      if (!handled) return py::make_tuple(py::none(), py::none(), py::none());
+      return py::make_tuple(type_of(handled), handled, traceback_of(handled));
+    }
+    case CmpToKey:
+      if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
+      return call_real(callable, args, kwargs);  // calls nothing yet
     case Bool:
       return py::bool_(!args.empty() && truth(args[0]));
     case Str:
@@ -250,6 +242,52 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     }
   }
   return std::nullopt;
+}
+
+// Of an exception that captured code has raised: the places that it has passed so far. Its frames are empty ones.
+py::object Tracer::traceback_of(py::handle exception) {
+  static const py::object& type =
+      *new py::object(py::module_::import("types").attr("TracebackType"));
+  auto it = raised_.find(exception.ptr());
+  if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");
+  py::object out = py::none();
+  for (const RaisedAt& place : it->second) {
+    const py::object frame = steal(reinterpret_cast<PyObject*>(
+        PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(place.code.ptr()),
+                    place.globals.ptr(), nullptr)));
+    out = type(out, frame, place.offset, place.line);
+  }
+  held_.push_back(out);
+  return out;
+}
+
+// The function that a functools.singledispatch function chooses for a class, where it holds no abstract class.
+std::optional<py::object> Tracer::call_dispatched(py::handle callable, const Arguments& args,
+                                                  const Keywords& kwargs) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(callable.ptr());
+  static PyObject* const name = PyUnicode_InternFromString("singledispatch.<locals>.dispatch");
+  if (PyUnicode_Compare(f->func_qualname, name) != 0 || f->func_module == nullptr ||
+      PyUnicode_CompareWithASCIIString(f->func_module, "functools") != 0 || args.size() != 1 ||
+      !kwargs.empty() || !PyType_Check(args[0].ptr()))
+    return std::nullopt;
+  py::object registry, token;
+  auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
+  const py::object names = steal(PyCode_GetFreevars(code));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.ptr()); i++) {
+    PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
+    Known& k = known_[cell];
+    if (!k.source.valid())
+      k.source = sources.closure(function_source(callable, "dispatch"), static_cast<int64_t>(i));
+    held_.push_back(borrow(cell));
+    const auto name_of = py::handle(PyTuple_GET_ITEM(names.ptr(), i)).cast<std::string>();
+    if (name_of == "registry") registry = read_cell(cell);
+    if (name_of == "cache_token") token = read_cell(cell);
+  }
+  if (!registry || !token || !token.is_none() || !exists(registry)) return std::nullopt;
+  const py::object functions = contents(registry);
+  if (PyObject* found = PyDict_GetItemWithError(functions.ptr(), args[0].ptr()))
+    return borrow(found);
+  return py::module_::import("functools").attr("_find_impl")(args[0], functions);
 }
 
 // str(o) or repr(o), where it is Python code or an exception made here that says it; nullopt for all else.

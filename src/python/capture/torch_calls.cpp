@@ -114,30 +114,6 @@ bool may_be_of_torch(PyObject* p) {
   return type == "OpOverload" || type == "OpOverloadPacket";
 }
 
-// Tensors that torch made of numbers alone (torch.div(7, 2, rounding_mode="trunc")): what such a one holds is known, and
-// stands in the __dict__ of its fake until something is called that might write to it.
-PyObject* value_key() {
-  static PyObject* const key = PyUnicode_InternFromString("_oxyfuel_value");
-  return key;
-}
-
-py::object known_value(py::handle tensor) {
-  PyObject** dict = _PyObject_GetDictPtr(tensor.ptr());
-  if (dict == nullptr || *dict == nullptr) return {};
-  return borrow(PyDict_GetItemWithError(*dict, value_key()));
-}
-
-void set_known_value(py::handle tensor, py::handle value) {
-  if (PyObject_SetAttr(tensor.ptr(), value_key(), value.ptr()) != 0) throw py::error_already_set();
-}
-
-bool keeps_known_values(const std::string& target) {
-  static const Names names = {"operator.add",     "operator.sub", "operator.mul",
-                              "operator.truediv", "operator.neg", "operator.mod",
-                              "operator.floordiv"};
-  return names.contains(target);
-}
-
 bool makes_numbers_tensors(const std::string& name) {
   static const Names names = {"torch.div", "torch.add",          "torch.sub",
                               "torch.mul", "torch.floor_divide", "torch.true_divide"};
@@ -146,52 +122,6 @@ bool makes_numbers_tensors(const std::string& name) {
 
 bool is_plain_number(py::handle o) {
   return PyLong_Check(o.ptr()) || PyFloat_CheckExact(o.ptr()) || PyUnicode_Check(o.ptr());
-}
-
-// `o`, with the integers that known tensors hold in their place: where torch takes sizes and bounds.
-py::object with_known_sizes(const py::object& o) {
-  PyObject* p = o.ptr();
-  if (is_tensor_object(p)) {
-    const py::object value = known_value(o);
-    return value && PyLong_CheckExact(value.ptr()) ? value : o;
-  }
-  if (PySlice_Check(p)) {
-    auto* s = reinterpret_cast<PySliceObject*>(p);
-    return steal(PySlice_New(with_known_sizes(borrow(s->start)).ptr(),
-                             with_known_sizes(borrow(s->stop)).ptr(),
-                             with_known_sizes(borrow(s->step)).ptr()));
-  }
-  if (!PyTuple_CheckExact(p) && !PyList_CheckExact(p)) return o;
-  py::list items;
-  bool same = true;
-  for (py::handle item : o) {
-    items.append(with_known_sizes(borrow(item.ptr())));
-    same &= PyList_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(items.size()) - 1) == item.ptr();
-  }
-  if (same) return o;
-  return PyTuple_CheckExact(p) ? py::object(py::tuple(items)) : py::object(items);
-}
-
-bool takes_sizes(const std::string& method) {
-  static const Names names = {"view",      "reshape",   "expand",    "repeat",   "as_strided",
-                              "new_empty", "new_zeros", "new_ones",  "unfold",   "narrow",
-                              "split",     "chunk",     "unflatten", "new_full", "tile"};
-  return names.contains(method);
-}
-
-// What an operator gives on tensors and numbers that are all known, or null.
-py::object computed_value(const std::string& target, py::handle function,
-                          const std::vector<py::object>& args) {
-  if (!keeps_known_values(target)) return {};
-  static const py::object& make = *new py::object(py::module_::import("torch").attr("tensor"));
-  py::list real;
-  for (const py::object& a : args) {
-    const py::object value = is_tensor_object(a.ptr()) ? known_value(a) : a;
-    if (!value || !is_plain_number(value)) return {};
-    real.append(is_tensor_object(a.ptr()) ? make(value, py::arg("dtype") = a.attr("dtype"))
-                                          : value);
-  }
-  return function(*real).attr("item")();
 }
 
 PyObject* call_real_tensor(py::handle callable, const std::vector<py::object>& args,
@@ -295,21 +225,44 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
     const py::object value = real.attr("item")();
     py::object made = record(ir::NodeKind::CallFunction, "torch.tensor", make, {value},
                              {{py::str("dtype"), real.attr("dtype")}});
-    set_known_value(made, value);
+    set_known_number(made, {value, py::list()});
     return made;
   }
+  if (auto classes = one_hot(name, args, kwargs)) return *classes;
   if (!name.starts_with("torch._C._") || name.starts_with("torch._C._nn") ||
       name.starts_with("torch._C._fft") || name.starts_with("torch._C._linalg") ||
       name.starts_with("torch._C._special"))
-    return record(ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable, args,
-                  kwargs);
+    return record_with_numbers(ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable,
+                               args, kwargs);
   throw Break(BreakId::torch_call, name);
+}
+
+// one_hot with a number of classes, as the scatter that it is: ATen's looks at the values first, and a scatter raises for
+// the same ones.
+std::optional<py::object> Tracer::one_hot(const std::string& name, const Arguments& args,
+                                          const Keywords& kwargs) {
+  if (name != "torch._C._nn.one_hot" && name != "torch.nn.functional.one_hot") return std::nullopt;
+  py::object classes = args.size() == 2 ? args[1] : py::object();
+  for (const auto& [key, value] : kwargs)
+    if (text(key) == "num_classes") classes = value;
+  if (args.empty() || args.size() + kwargs.size() != 2 || !classes || !is_tensor(args[0]) ||
+      !PyLong_CheckExact(classes.ptr()))
+    return std::nullopt;
+  const at::Tensor& t = THPVariable_Unpack(args[0].ptr());
+  if (t.scalar_type() != at::kLong || t.numel() == 0 || PyLong_AsLong(classes.ptr()) <= 0)
+    return std::nullopt;
+  py::list sizes;
+  for (const int64_t size : t.sizes()) sizes.append(size);
+  sizes.append(classes);
+  const py::object zeros = call_method(args[0], "new_zeros", {sizes}, {});
+  const py::object places = call_method(args[0], "unsqueeze", {py::int_(-1)}, {});
+  return call_method(zeros, "scatter", {py::int_(-1), places, py::int_(1)}, {});
 }
 
 py::object Tracer::call_method(py::handle tensor, const std::string& name, const Arguments& args,
                                const Keywords& kwargs) {
   if (value_methods().contains(name))
-    if (const py::object value = known_value(tensor); value && args.empty())
+    if (const py::object value = args.empty() ? use_number(tensor) : py::object())
       return name == "__bool__"    ? py::object(py::bool_(value))
              : name == "__int__"   ? py::object(py::int_(value))
              : name == "__float__" ? py::object(py::float_(value))
@@ -318,10 +271,8 @@ py::object Tracer::call_method(py::handle tensor, const std::string& name, const
   if (forbidden_methods().contains(name)) throw Break(BreakId::torch_call, cat("Tensor.", name));
   if (constant_methods().contains(name)) return call_real(tensor.attr(name.c_str()), args, kwargs);
   Arguments all = args;
-  if (takes_sizes(name))
-    for (py::object& a : all) a = with_known_sizes(a);
   all.insert(all.begin(), borrow(tensor.ptr()));
-  return record(ir::NodeKind::CallMethod, name, {}, all, kwargs);
+  return record_with_numbers(ir::NodeKind::CallMethod, name, {}, all, kwargs);
 }
 
 py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::handle callable,
@@ -340,9 +291,6 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     else
       seen.push_back(lazy(a) ? list_of(a) : deep_contents(a));
     ir_args.push_back(arg_from_python(*ir, seen.back(), value));
-    if (is_tensor_object(seen.back().ptr()) && !keeps_known_values(target) &&
-        known_value(seen.back()))
-      PyObject_DelAttr(seen.back().ptr(), value_key());
   }
   std::string name = target;
   if (kind == ir::NodeKind::CallFunction && name.empty())
@@ -389,10 +337,12 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     if (const auto failure = recorder_->failure()) {
       const bool data = failure->find("depends on data") != std::string::npos;
       const bool value = failure->find("_local_scalar_dense") != std::string::npos;
-      throw Break(!data   ? BreakId::torch_call
-                  : value ? BreakId::data_dependent
-                          : BreakId::data_dependent_size,
-                  *failure);
+      Break b(!data   ? BreakId::torch_call
+              : value ? BreakId::data_dependent
+                      : BreakId::data_dependent_size,
+              *failure);
+      b.of_sizes = data && (!value || target != "operator.getitem");
+      throw b;
     }
     const char* limit = bridge::torch_limit(error->what());
     if (limit || error->matches(PyExc_NotImplementedError))
@@ -446,14 +396,8 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
   const std::string name = text(function.attr("__name__"));
   for (const auto& a : args) {
     if (THPVariable_Check(a.ptr())) {
-      Arguments given = args;
-      if (name == "getitem" && !is_tensor_object(given[1].ptr()))
-        given[1] = with_known_sizes(given[1]);
-      py::object out =
-          record(ir::NodeKind::CallFunction, cat("operator.", name), function, given, {});
-      if (const py::object value = computed_value(cat("operator.", name), function, args))
-        set_known_value(out, value);
-      return out;
+      return record_with_numbers(ir::NodeKind::CallFunction, cat("operator.", name), function, args,
+                                 {});
     }
   }
   if (auto done = ask_operands(name, args)) return *done;

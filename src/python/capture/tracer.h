@@ -39,6 +39,10 @@ class Break : public std::runtime_error {
   BreakId id;
   std::vector<ir::Frame> stack;
   std::vector<size_t> steps;  // where a capture may stop instead, the latest first
+  // Sizes or numbers that come next depend on data. In a loop of the innermost frame each round would be captured for
+  // itself: the loop whose FOR_ITER is at this instruction is better left to eager.
+  bool of_sizes = false;
+  int loop = -1;
 };
 
 // A signal handler has raised. The captured code does not get to handle that.
@@ -67,6 +71,7 @@ struct TracedFrame {
   };
   std::vector<Handled> handled;
   std::unordered_map<size_t, size_t> rounds;  // of loops, by the instruction that jumps back
+  std::unordered_map<size_t, size_t> loops;   // the step at which a FOR_ITER was come to first
   py::object handled_outside;                 // by whoever entered the frame last, or null
 };
 
@@ -95,6 +100,8 @@ class Tracer {
   size_t break_at = SIZE_MAX;  // a step that breaks, for tests
   // Sources, as texts, of numbers that were another one at each call: inputs of the graph where that is possible.
   std::unordered_set<std::string> varying;
+  int loop_left = -1;         // Break::loop of the break in front of which the run stops
+  bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
 
   // After `run`.
   SourceTable sources;
@@ -113,6 +120,7 @@ class Tracer {
     FrameState state;  // of an outer frame: without what the call takes from the stack
     std::vector<std::vector<bool>> live;  // live_locals of its code
     std::vector<int> with_finalizer;      // slots that keep their values although they are dead
+    int loop = -1;                        // Break::loop, of the innermost
   };
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
   Rebuild
@@ -351,6 +359,9 @@ class Tracer {
   // special_calls.cpp
   std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
   std::optional<py::object> text_of(py::handle o, bool repr);
+  py::object traceback_of(py::handle exception);
+  std::optional<py::object> call_dispatched(py::handle callable, const Arguments& args,
+                                            const Keywords& kwargs);
   std::optional<py::object> extreme(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs, bool least);
 
@@ -371,6 +382,8 @@ class Tracer {
   // torch_calls.cpp
   py::object tensor_attr(py::handle tensor, py::handle name);
   std::optional<py::object> call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
+  std::optional<py::object> one_hot(const std::string& name, const Arguments& args,
+                                    const Keywords& kwargs);
   bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);
@@ -380,6 +393,28 @@ class Tracer {
                      const Arguments& args);  // an operator on tensors, or on constants
   void note_results(py::handle result, ir::ValueId value);
   StackIds stack_ids(const UserStack& stack);
+
+  // known_numbers.cpp
+  struct KnownNumber {
+    py::object value;  // null: not known
+    py::list of;       // the inputs that hold what it was computed from
+  };
+  KnownNumber known_number(py::handle tensor);
+  py::object use_number(py::handle tensor);
+  void set_known_number(py::handle tensor, const KnownNumber& number);
+  KnownNumber computed_number(const std::string& target, py::handle function, const Arguments& args,
+                              const Keywords& kwargs);
+  py::object record_with_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,
+                                 const Arguments& args, const Keywords& kwargs);
+  py::object with_known_sizes(const py::object& o);
+  bool is_unwritten_state(py::handle tensor);
+
+  // messages.cpp
+  std::optional<py::object> call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
+  void call_behind(py::handle callable, const Arguments& args);
+  void require_harmless_warnings();
+  py::object warn_behind(const Arguments& args, const Keywords& kwargs);
+  py::object log_behind(const Arguments& args, const Keywords& kwargs);
 
   // torch_modes.cpp
   std::optional<py::object> set_mode(const std::string& name, py::handle callable,
@@ -398,6 +433,7 @@ class Tracer {
 
   // graph_break.cpp
   struct Stopped {};
+  void choose_loop(Break& b) const;
   std::vector<size_t> places_to_stop() const;
   [[noreturn]] void stop();
 
@@ -425,6 +461,7 @@ class Tracer {
     int offset, line;
   };
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
+  std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
   std::vector<py::object> written_;  // what has `Writes`, in the order of the first
   std::vector<py::object>
       existing_;  // what was there before, apart from what is guarded by identity
@@ -455,6 +492,7 @@ const char* binary_operator_name(uint32_t arg);
 
 // What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
 py::object polyfill_of(py::handle callable);
+bool is_polyfill(py::handle function);
 
 // Stands for what was deleted.
 py::object missing();

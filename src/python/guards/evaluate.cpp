@@ -1,6 +1,8 @@
 // Sources and guards on real objects.
 #include "python/guards/evaluate.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
 
 #include "python/cpython/dict_version.h"
@@ -153,6 +155,33 @@ bool is_plain_iterator(PyObject* o) {
                      [o](PyTypeObject* type) { return Py_IS_TYPE(o, type); });
 }
 
+py::object number_in(PyObject* o) {
+  if (!THPVariable_Check(o)) return {};
+  const at::Tensor& t = THPVariable_Unpack(o);
+  if (!t.defined() || t.layout() != at::kStrided || !t.device().is_cpu() || t.numel() != 1 ||
+      t.key_set().has_any(c10::DispatchKeySet(
+          {c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::ZeroTensor,
+           c10::DispatchKey::Negative, c10::DispatchKey::Conjugate})) ||
+      !t.has_storage() || t.storage().data() == nullptr)
+    return {};
+  const char* data = static_cast<const char*>(t.storage().data()) +
+                     static_cast<size_t>(t.storage_offset()) * t.element_size();
+  switch (t.scalar_type()) {
+    case at::kBool:
+      return py::bool_(*data != 0);
+    case at::kInt:
+      return py::int_(*reinterpret_cast<const int32_t*>(data));
+    case at::kLong:
+      return py::int_(*reinterpret_cast<const int64_t*>(data));
+    case at::kFloat:
+      return py::float_(*reinterpret_cast<const float*>(data));
+    case at::kDouble:
+      return py::float_(*reinterpret_cast<const double*>(data));
+    default:
+      return {};
+  }
+}
+
 SourceStep step_of(const Source& source) {
   SourceStep step{source.kind, source.base, source.key.ptr(), 0, source.index};
   if (source.kind == SourceKind::DictItem || source.kind == SourceKind::KwDefault) {
@@ -202,6 +231,12 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return PySet_Check(base) ? next_popped(base, 0) : nullptr;
     case SourceKind::NextItem:
       return next_item(base, step.index, made);
+    case SourceKind::Referent: {
+      if (!PyWeakref_CheckRefExact(base)) return nullptr;
+      PyObject* referent = PyWeakref_GET_OBJECT(base);
+      made.push_back(py::reinterpret_borrow<py::object>(referent));
+      return referent;
+    }
     case SourceKind::IteratorPart:
       return iterator_part(base, step.index, made);
   }
@@ -228,6 +263,10 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
       return value == guard.expected.ptr();
     case GuardKind::Equals:
       return same_constant(value, guard.expected.ptr());
+    case GuardKind::Number: {
+      const py::object number = number_in(value);
+      return number && same_constant(number.ptr(), guard.expected.ptr());
+    }
     case GuardKind::Compares:
       return compares(guard, value);
     case GuardKind::Length:

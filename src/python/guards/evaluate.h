@@ -19,6 +19,10 @@ struct SourceStep {
 // Objects that descriptors made for a walk.
 using Temporaries = c10::SmallVector<py::object, 4>;
 
+// What a plain tensor of one element in the CPU's memory holds, as a bool, int or float; null for all else. No code of
+// torch runs.
+py::object number_in(PyObject* tensor);
+
 SourceStep step_of(const Source& source);
 
 // The object that `step` finds from `base`, borrowed (`made` holds what nobody else does); nullptr if there is none.

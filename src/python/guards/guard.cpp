@@ -8,7 +8,7 @@ namespace {
 
 bool by_value(GuardKind kind) {
   return kind == GuardKind::Equals || kind == GuardKind::Compares || kind == GuardKind::HasKey ||
-         kind == GuardKind::LacksKey || kind == GuardKind::Keys;
+         kind == GuardKind::LacksKey || kind == GuardKind::Keys || kind == GuardKind::Number;
 }
 
 size_t hash_of(const Guard& g) {

@@ -25,6 +25,7 @@ enum class GuardKind : uint8_t {
   Keys,  // list(source) == list(expected), a tuple: the keys of a dict, or the items of a set, in order
   Tensor,  // the type of `expected`, a tensor, and all that torch_bridge/input_signature.h looks at. The tensors of all
            // such guards share storages as the expected ones did.
+  Number,  // source, a tensor of one element in the CPU's memory, holds expected: a bool, int or float
   Missing,  // `_PyType_Lookup(type, key)` finds nothing; source is a TypeAttribute
   SameAs,   // source is other
   NotSameAs,

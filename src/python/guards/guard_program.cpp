@@ -122,7 +122,9 @@ std::optional<GuardProgram::Failure> GuardProgram::why_not(PyObject* const* loca
   walk.evaluate_all(locals, values, made);
   for (size_t i = 0; i < walk.guards().size(); ++i) {
     if (walk.guard_holds(i, values)) continue;
-    return Failure{i, failure_text(walk, i, values), stack_text(walk.guards()[i].stack)};
+    const Guard& guard = walk.guards()[i];
+    return Failure{i, failure_text(walk, i, values), stack_text(guard.stack),
+                   guard.kind == GuardKind::Number};
   }
   for (const WalkNode& node : walk.nodes()) {
     if (values[node.id.index] || node.may_miss) continue;

@@ -40,9 +40,10 @@ class GuardProgram {
   bool check_structure(PyObject* const* locals);
 
   struct Failure {
-    size_t guard;       // position in the set
-    std::string text;   // "L['x'] is a float, was an int", with both values
-    std::string stack;  // of the user, that asked for the guard: a line a frame
+    size_t guard;         // position in the set
+    std::string text;     // "L['x'] is a float, was an int", with both values
+    std::string stack;    // of the user, that asked for the guard: a line a frame
+    bool number = false;  // a tensor holds another number
   };
   // The first guard that does not hold, for a human. Nothing if all do.
   std::optional<Failure> why_not(PyObject* const* locals) const;

@@ -128,6 +128,8 @@ const char* kind_name(GuardKind kind) {
       return "Keys";
     case GuardKind::Tensor:
       return "Tensor";
+    case GuardKind::Number:
+      return "Number";
     case GuardKind::Missing:
       return "Missing";
     case GuardKind::SameAs:
@@ -172,6 +174,8 @@ std::string guard_text(const GuardWalk& walk, size_t index) {
     case GuardKind::Tensor:
       return cat(name, " is ", with_article(short_name(expected)), ", ",
                  walk.tensors().text(static_cast<size_t>(guard.number)));
+    case GuardKind::Number:
+      return cat(name, " holds ", value_text(expected));
     case GuardKind::Missing:
       return missing_text(sources, guard);
     case GuardKind::SameAs:
@@ -209,6 +213,8 @@ std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::V
       return keys_failure(name, guard, value);
     case GuardKind::Tensor:
       return tensor_failure(name, guard, value, walk.tensors());
+    case GuardKind::Number:
+      return cat(name, " no longer holds ", value_text(expected));
     case GuardKind::Missing:
       return cat(name, " is there, was not");
     case GuardKind::SameAs:

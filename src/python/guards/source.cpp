@@ -140,6 +140,8 @@ SourceId SourceTable::next_item(SourceId base, int64_t index) {
   return add(SourceKind::NextItem, base, {}, index);
 }
 
+SourceId SourceTable::referent(SourceId base) { return add(SourceKind::Referent, base, {}, 0); }
+
 SourceId SourceTable::iterator_part(SourceId base, int64_t index) {
   return add(SourceKind::IteratorPart, base, {}, index);
 }
@@ -179,6 +181,8 @@ std::string SourceTable::text(SourceId id) const {
       return cat("what ", text(s.base), ".pop() takes");
     case SourceKind::NextItem:
       return cat("item ", s.index, " of ", text(s.base));
+    case SourceKind::Referent:
+      return cat(text(s.base), "()");
     case SourceKind::IteratorPart:
       return cat("part ", s.index, " of ", text(s.base));
   }

@@ -35,6 +35,7 @@ enum class SourceKind : uint8_t {
   Code,           // base is a function: __code__
   NextPopped,     // base is a set: the item that its pop() takes next
   NextItem,  // base is an iterator written in C: what it gives when `index` items more are taken
+  Referent,  // base is a weakref.ref: what it refers to, None where that is gone
   IteratorPart,  // base is an enumerate or zip: part `index` of what its __reduce__ tells
 };
 
@@ -64,6 +65,7 @@ class SourceTable {
   SourceId code(SourceId base);
   SourceId next_popped(SourceId base);
   SourceId next_item(SourceId base, int64_t index);
+  SourceId referent(SourceId base);
   SourceId iterator_part(SourceId base, int64_t index);
 
   const Source& operator[](SourceId id) const { return sources_[id]; }

@@ -1,0 +1,218 @@
+// Tensors of one element of which it is known what they hold: those that torch made of numbers alone
+// (torch.div(7, 2, rounding_mode="trunc")), those that the buffers of a module hold (the stride of a convolution), and
+// what is computed from such. Where Python asks for the number of a buffer a guard says which it is, and every call
+// looks at it again; as long as nobody asks, there is none. What a known tensor holds stands in the __dict__ of its
+// fake until something is called that might write to it.
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <set>
+
+#include "python/capture/tracer.h"
+#include "python/guards/evaluate.h"
+
+namespace oxy::python {
+namespace {
+
+using Names = std::set<std::string>;
+
+PyObject* number_key() {
+  static PyObject* const key = PyUnicode_InternFromString("_oxyfuel_number");
+  return key;
+}
+
+py::object kept_number(py::handle tensor) {
+  PyObject** dict = _PyObject_GetDictPtr(tensor.ptr());
+  if (dict == nullptr || *dict == nullptr) return {};
+  return borrow(PyDict_GetItemWithError(*dict, number_key()));
+}
+
+// Their results are new tensors, and on tensors that are known they are known.
+bool computes_numbers(const std::string& target) {
+  static const Names names = {"operator.add", "operator.sub", "operator.mul", "operator.truediv",
+                              "operator.neg", "operator.mod", "operator.lt",  "operator.floordiv",
+                              "operator.le",  "operator.gt",  "operator.ge",  "operator.eq",
+                              "operator.ne",  "torch.ceil",   "torch.floor",  "torch.add",
+                              "torch.sub",    "torch.mul",    "torch.div",    "ceil",
+                              "floor",        "add",          "sub",          "mul",
+                              "div"};
+  return names.contains(target);
+}
+
+// May give the tensor itself.
+bool converts_numbers(const std::string& target) {
+  static const Names names = {"to", "long", "int", "float", "double"};
+  return names.contains(target);
+}
+
+bool takes_sizes(const std::string& target) {
+  static const Names names = {"view",
+                              "reshape",
+                              "expand",
+                              "repeat",
+                              "as_strided",
+                              "new_empty",
+                              "new_zeros",
+                              "new_ones",
+                              "unfold",
+                              "narrow",
+                              "split",
+                              "chunk",
+                              "unflatten",
+                              "new_full",
+                              "tile",
+                              "torch.nn.functional.pad",
+                              "torch._C._nn.pad",
+                              "torch.arange",
+                              "torch.zeros",
+                              "torch.ones",
+                              "torch.empty",
+                              "torch.reshape",
+                              "torch.narrow",
+                              "torch.split",
+                              "torch.chunk"};
+  return names.contains(target);
+}
+
+bool is_plain_argument(py::handle o) {
+  return PyLong_Check(o.ptr()) || PyFloat_CheckExact(o.ptr()) || THPDtype_Check(o.ptr()) ||
+         PyUnicode_Check(o.ptr());
+}
+
+// Of something that may be written to.
+void forget_numbers(py::handle o) {
+  if (is_tensor_object(o.ptr()) && kept_number(o)) PyObject_DelAttr(o.ptr(), number_key());
+  if (!PyTuple_Check(o.ptr()) && !PyList_Check(o.ptr())) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o.ptr()); i++)
+    forget_numbers(PySequence_Fast_GET_ITEM(o.ptr(), i));
+}
+
+}  // namespace
+
+// A buffer of a module that was there before, to which captured code has not written: in no tensor of its memory.
+bool Tracer::is_unwritten_state(py::handle tensor) {
+  Known* k = known(tensor);
+  if (!reads_numbers || k == nullptr || !k->original || !k->source.valid() ||
+      !is_module_state(k->source))
+    return false;
+  const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
+  if (real.dim() != 0 || real.requires_grad() || real.is_inference() || !real.has_storage())
+    return false;
+  for (const auto& [other, fake] : fake_of_) {
+    const at::Tensor& t = THPVariable_Unpack(other);
+    if (t.has_storage() && t.storage().is_alias_of(real.storage()) &&
+        THPVariable_Unpack(fake.ptr())._version() != 0)
+      return false;
+  }
+  return true;
+}
+
+Tracer::KnownNumber Tracer::known_number(py::handle tensor) {
+  if (const py::object kept = kept_number(tensor)) {
+    const py::tuple both(kept);
+    return {both[0], both[1]};
+  }
+  if (!is_unwritten_state(tensor)) return {py::object(), py::list()};
+  KnownNumber out{number_in(known(tensor)->original.ptr()), py::list()};
+  out.of.append(tensor);
+  return out;
+}
+
+// The number in `tensor`, which the code looks at; null where it is not known.
+py::object Tracer::use_number(py::handle tensor) {
+  const KnownNumber number = known_number(tensor);
+  if (!number.value) return {};
+  for (py::handle input : number.of) {
+    const Known& k = *known(input);
+    guard(GuardKind::Number, k.source, number_in(k.original.ptr()));
+  }
+  return number.value;
+}
+
+void Tracer::set_known_number(py::handle tensor, const KnownNumber& number) {
+  const py::tuple both = py::make_tuple(number.value, number.of);
+  if (PyObject_SetAttr(tensor.ptr(), number_key(), both.ptr()) != 0) throw py::error_already_set();
+}
+
+// What the call gives on tensors and numbers that are all known: computed for real.
+Tracer::KnownNumber Tracer::computed_number(const std::string& target, py::handle function,
+                                            const Arguments& args, const Keywords& kwargs) {
+  if (!computes_numbers(target) && !converts_numbers(target)) return {py::object(), py::list()};
+  static const py::object& make = *new py::object(py::module_::import("torch").attr("tensor"));
+  KnownNumber out;
+  bool all_known = true;
+  auto real = [&](const py::object& a) -> py::object {
+    if (!is_tensor(a)) return all_known &= is_plain_argument(a), a;
+    if (THPVariable_Unpack(a.ptr()).dim() != 0) return all_known = false, a;
+    const KnownNumber number = known_number(a);
+    if (!number.value) return all_known = false, a;
+    for (py::handle input : number.of) out.of.append(input);
+    return make(number.value, py::arg("dtype") = a.attr("dtype"));
+  };
+  py::list given;
+  for (const py::object& a : args) given.append(real(a));
+  py::dict named;
+  for (const auto& [key, a] : kwargs) named[key] = real(a);
+  if (!all_known || given.empty()) return {py::object(), py::list()};
+  py::object result;
+  if (function) {
+    result = function(*given, **named);
+  } else {
+    const py::object self = given[0];
+    given.attr("pop")(0);
+    result = self.attr(target.c_str())(*given, **named);
+  }
+  if (is_tensor_object(result.ptr())) out.value = number_in(result.ptr());
+  return out;
+}
+
+// `o`, with the integers that known tensors hold in their place: where torch takes sizes and bounds.
+py::object Tracer::with_known_sizes(const py::object& o) {
+  PyObject* p = o.ptr();
+  if (is_tensor_object(p)) {
+    if (THPVariable_Unpack(p).dim() != 0) return o;
+    const KnownNumber number = known_number(o);
+    return number.value && PyLong_CheckExact(number.value.ptr()) ? use_number(o) : o;
+  }
+  if (PySlice_Check(p)) {
+    auto* s = reinterpret_cast<PySliceObject*>(p);
+    return steal(PySlice_New(with_known_sizes(borrow(s->start)).ptr(),
+                             with_known_sizes(borrow(s->stop)).ptr(),
+                             with_known_sizes(borrow(s->step)).ptr()));
+  }
+  if ((!PyTuple_CheckExact(p) && !PyList_CheckExact(p)) || exists(o)) return o;
+  py::list items;
+  bool same = true;
+  for (py::handle item : o) {
+    items.append(with_known_sizes(borrow(item.ptr())));
+    same &= PyList_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(items.size()) - 1) == item.ptr();
+  }
+  if (same) return o;
+  return PyTuple_CheckExact(p) ? py::object(py::tuple(items)) : py::object(items);
+}
+
+// `record`, with what is known of its arguments and of its result.
+py::object Tracer::record_with_numbers(ir::NodeKind kind, const std::string& target,
+                                       py::handle callable, const Arguments& args,
+                                       const Keywords& kwargs) {
+  Arguments given = args;
+  Keywords named = kwargs;
+  const bool sizes = takes_sizes(target);
+  for (size_t i = 0; i < given.size(); i++)
+    if (sizes ? i > 0 || !is_tensor(given[i])
+              : target == "operator.getitem" && i == 1 && !is_tensor_object(given[i].ptr()))
+      given[i] = with_known_sizes(given[i]);
+  for (auto& [key, a] : named)
+    if (sizes) a = with_known_sizes(a);
+  const KnownNumber number = computed_number(target, callable, args, kwargs);
+  py::object out = record(kind, target, callable, given, named);
+  // What was called may have written to its arguments, or be a view of one.
+  if (!computes_numbers(target) && !converts_numbers(target))
+    for (const py::object& a : args)
+      if (!sizes || a.is(args.front())) forget_numbers(a);
+  for (const auto& [key, a] : kwargs) forget_numbers(a);
+  if (number.value && !known(out)->source.valid()) set_known_number(out, number);
+  return out;
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,189 @@
+// Warnings and log messages of captured code: made once the graph has run and what was written is done, with the place in
+// the code that they came from. What could raise, or show more than constants, breaks.
+#include <algorithm>
+
+#include "python/capture/plan_rebuild.h"
+#include "python/capture/tracer.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+py::object member(const char* module, const char* name) {
+  return py::module_::import(module).attr(name);
+}
+
+py::object globals_of(const TracedFrame& f) {
+  return borrow(reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_globals);
+}
+
+int line_of(const TracedFrame& f) {
+  return f.bytecode->instructions[f.next > 0 ? f.next - 1 : 0].location.line;
+}
+
+// (message, category, file, line, globals): as warnings.warn in a frame that stands there.
+PyObject* warn_from(PyObject*, PyObject* args) {
+  PyObject *message, *category, *file, *line, *globals;
+  if (!PyArg_ParseTuple(args, "OOOOO!", &message, &category, &file, &line, &PyDict_Type, &globals))
+    return nullptr;
+  try {
+    static const py::object& warn = *new py::object(member("_warnings", "warn_explicit"));
+    const auto dict = py::reinterpret_borrow<py::dict>(globals);
+    const py::object registry = dict.attr("setdefault")("__warningregistry__", py::dict());
+    const py::object module = dict.attr("get")("__name__", "<string>");
+    return warn(py::handle(message), py::handle(category), py::handle(file), py::handle(line),
+                module, registry)
+        .release()
+        .ptr();
+  } catch (py::error_already_set& e) {
+    e.restore();
+    return nullptr;
+  }
+}
+
+// (logger, level, file, line, message, arguments, function): as Logger._log called from there.
+PyObject* log_from(PyObject*, PyObject* args) {
+  try {
+    const py::tuple a = py::reinterpret_borrow<py::tuple>(args);
+    const py::object logger = a[0];
+    const py::object record =
+        logger.attr("makeRecord")(logger.attr("name"), a[1], a[2], a[3], a[4], a[5], py::none(),
+                                  a[6], py::none(), py::none());
+    return logger.attr("handle")(record).release().ptr();
+  } catch (py::error_already_set& e) {
+    e.restore();
+    return nullptr;
+  }
+}
+
+py::object function_of(PyMethodDef& method) {
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, nullptr));
+}
+
+// The arguments by name; empty where there is one that is not among `names`.
+py::dict by_name(const Arguments& args, const Keywords& kwargs,
+                 std::initializer_list<const char*> names) {
+  py::dict out;
+  if (args.size() > names.size()) return {};
+  for (size_t i = 0; i < args.size(); i++) out[*(names.begin() + i)] = args[i];
+  for (const auto& [key, value] : kwargs) {
+    const auto name = key.cast<std::string>();
+    if (std::none_of(names.begin(), names.end(), [&](const char* n) { return name == n; }))
+      return {};
+    out[key] = value;
+  }
+  return out;
+}
+
+bool is_all_constant(py::handle o) {
+  if (!PyTuple_CheckExact(o.ptr())) return is_constant(o.ptr());
+  return std::all_of(o.begin(), o.end(), [](py::handle i) { return is_all_constant(i); });
+}
+
+bool is_in_logging(const TracedFrame& f) {
+  static const py::object& file = *new py::object(member("logging", "_srcfile"));
+  const std::string source = py::handle(f.code->co_filename).cast<std::string>();
+  return source == file.cast<std::string>() || (source.find("importlib") != std::string::npos &&
+                                                source.find("_bootstrap") != std::string::npos);
+}
+
+}  // namespace
+
+// Calls `callable` with `args` once the graph has run.
+void Tracer::call_behind(py::handle callable, const Arguments& args) {
+  behind_.emplace_back(borrow(callable.ptr()), args);
+}
+
+std::optional<py::object> Tracer::call_that_tells(py::handle callable, Arguments& args,
+                                                  Keywords& kwargs) {
+  static const py::object& warn = *new py::object(member("_warnings", "warn"));
+  static const py::object& logger = *new py::object(member("logging", "Logger"));
+  static const py::object& log = *new py::object(logger.attr("_log"));
+  static const py::object& enabled = *new py::object(logger.attr("isEnabledFor"));
+  if (callable.is(warn)) return warn_behind(args, kwargs);
+  if (callable.is(log)) return log_behind(args, kwargs);
+  // It keeps its answers; the first is found under a lock.
+  if (callable.is(enabled) && args.size() == 2 && kwargs.empty() && exists(args[0]) &&
+      Py_TYPE(args[0].ptr()) == reinterpret_cast<PyTypeObject*>(logger.ptr()) &&
+      PyLong_CheckExact(args[1].ptr()) && !known(args[0])->writes)
+    enabled(args[0], args[1]);
+  return std::nullopt;
+}
+
+// No filter makes an exception of a warning, and nobody but Python shows it.
+void Tracer::require_harmless_warnings() {
+  const py::module_ warnings = py::module_::import("warnings");
+  const py::object shows = load_attr(warnings, py::str("showwarning"));
+  if (!shows.is(py::object(warnings.attr("_showwarning_orig"))))
+    throw Break(BreakId::builtin_call, "warnings.showwarning is the user's");
+  auto is_error = [](py::handle action) {
+    return !PyUnicode_Check(action.ptr()) || action.cast<std::string>() == "error";
+  };
+  bool raises = is_error(load_attr(warnings, py::str("defaultaction")));
+  for (py::handle filter : contents(load_attr(warnings, py::str("filters"))))
+    raises |= !PyTuple_Check(filter.ptr()) || is_error(py::tuple(borrow(filter.ptr()))[0]);
+  if (raises) throw Break(BreakId::builtin_call, "a warning that a filter makes an exception");
+}
+
+py::object Tracer::warn_behind(const Arguments& args, const Keywords& kwargs) {
+  static PyMethodDef method = {"warn_from", warn_from, METH_VARARGS, nullptr};
+  static const py::object& function = *new py::object(function_of(method));
+  const py::dict given = by_name(args, kwargs, {"message", "category", "stacklevel", "source"});
+  auto refuse = [] { throw Break(BreakId::builtin_call, "_warnings.warn"); };
+  auto part = [&](const char* name, py::object otherwise) {
+    return given.contains(name) ? py::object(given[name]) : otherwise;
+  };
+  const py::object message = part("message", py::none());
+  py::object category = part("category", py::none());
+  if (category.is_none()) category = borrow(PyExc_UserWarning);
+  const py::object level = part("stacklevel", py::int_(1));
+  if (!PyUnicode_CheckExact(message.ptr()) || !part("source", py::none()).is_none() ||
+      !PyType_Check(category.ptr()) || !PyLong_CheckExact(level.ptr()) ||
+      PyObject_IsSubclass(category.ptr(), PyExc_Warning) != 1)
+    refuse();
+  const auto depth = static_cast<size_t>(std::max<int64_t>(level.cast<int64_t>(), 1));
+  if (depth > frames_.size()) refuse();
+  const TracedFrame& f = *frames_[frames_.size() - depth];
+  require_harmless_warnings();
+  const py::object globals = globals_of(f);
+  existing_dict(globals, sources.pinned(globals, "G"));
+  call_behind(function,
+              {message, category, borrow(f.code->co_filename), py::int_(line_of(f)), globals});
+  return py::none();
+}
+
+py::object Tracer::log_behind(const Arguments& args, const Keywords& kwargs) {
+  static PyMethodDef method = {"log_from", log_from, METH_VARARGS, nullptr};
+  static const py::object& function = *new py::object(function_of(method));
+  const py::dict given =
+      by_name(args, kwargs,
+              {"self", "level", "msg", "args", "exc_info", "extra", "stack_info", "stacklevel"});
+  auto refuse = [](const char* why) { throw Break(BreakId::builtin_call, why); };
+  for (const char* name : {"exc_info", "extra", "stack_info"})
+    if (given.contains(name) && truth(given[name])) refuse("a log message with more than its text");
+  if (!given.contains("args")) refuse("Logger._log");
+  const py::object logger = given["self"], message = given["msg"], values = given["args"];
+  if (!exists(logger) || !is_constant(message.ptr()) || !is_all_constant(values))
+    refuse("a log message with more than constants");
+  int64_t level = 1;
+  if (given.contains("stacklevel")) level = given["stacklevel"].cast<int64_t>();
+  const TracedFrame* at = nullptr;
+  for (size_t i = frames_.size(); i-- > 0 && level > 0;)
+    if (!is_in_logging(*frames_[i])) level--, at = frames_[i];
+  if (level > 0 || at == nullptr) refuse("a log message that names a caller");
+  call_behind(function, {logger, given["level"], borrow(at->code->co_filename),
+                         py::int_(line_of(*at)), message, values, borrow(at->code->co_name)});
+  return py::none();
+}
+
+// Behind all that was written.
+void RebuildPlan::add_calls_behind() {
+  for (const auto& [callable, args] : tracer_.behind_) {
+    const uint32_t function = constant(callable);
+    std::vector<uint32_t> parts;
+    for (const py::object& a : args) parts.push_back(place(a));
+    add_effect({Write::Call, function, std::move(parts)});
+  }
+}
+
+}  // namespace oxy::python

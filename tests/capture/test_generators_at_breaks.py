@@ -1,0 +1,126 @@
+"""Generators that are alive where a capture breaks."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.filterwarnings("ignore")]
+
+
+def agree(function, *inputs, whole=False):
+    compiled = oxyfuel.compile(function)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*inputs), function(*inputs))
+    assert whole or oxyfuel.stats()["graphs"] > 0
+
+
+def test_an_expression_that_needs_values():
+    def f(xs):
+        scaled = [x * 2 for x in xs]
+        total = sum(x.sum().item() for x in scaled)
+        high = any(x.max().item() > 1 for x in scaled)
+        return [x + total for x in scaled], high, max(float(x[0]) for x in scaled)
+
+    agree(f, [torch.randn(3) for _ in range(3)])
+
+
+def numbers(x, first, *rest, step=2, **named):
+    yield x * first
+    for r in rest:
+        yield x.sum().item() * r + step
+    yield x + len(named)
+
+
+def test_all_kinds_of_arguments():
+    def f(x):
+        y = x + 1
+        one = numbers(y, 2, 3, 4, step=5)
+        two = numbers(x=y, first=1)
+        oxyfuel.graph_break()
+        return list(one), list(two), y * 2
+
+    agree(f, torch.randn(3))
+
+
+def test_it_has_not_begun():
+    def f(x, log):
+        def begin():
+            log.append("begun")
+            yield x + len(log)
+            log.append("ended")
+
+        made = begin()
+        log.append("made")
+        oxyfuel.graph_break()
+        log.append("behind")
+        values = list(made)
+        return values, x * len(log)
+
+    x = torch.randn(3)
+    compiled, logs = oxyfuel.compile(f), ([], [])
+    torch.testing.assert_close(compiled(x, logs[0]), f(x, logs[1]))
+    assert logs[0] == logs[1]
+
+
+def test_closures_and_generators_in_generators():
+    def f(x, n):
+        scale = n
+
+        def scaled(values):
+            for v in values:
+                yield v * scale
+
+        made = scaled(x + i for i in range(3))
+        scale = 3
+        oxyfuel.graph_break()
+        scale = 4
+        return [*made], x - 1
+
+    agree(f, torch.randn(3), 2)
+
+
+def test_one_that_ends_when_it_is_dropped():
+    def f(x, log):
+        def noted():
+            try:
+                yield x
+                yield x + 1
+            finally:
+                log.append("ends")
+
+        made = noted()
+        oxyfuel.graph_break()
+        first = next(made)
+        del made
+        log.append("behind")
+        return first * 2
+
+    x = torch.randn(3)
+    compiled, logs = oxyfuel.compile(f), ([], [])
+    torch.testing.assert_close(compiled(x, logs[0]), f(x, logs[1]))
+    assert logs[0] == logs[1] == ["ends", "behind"]
+
+
+def test_one_that_has_begun():
+    def f(x):
+        made = numbers(x, 2, 3)
+        first = next(made)
+        oxyfuel.graph_break()
+        return first, list(made), x * 2
+
+    agree(f, torch.randn(3), whole=True)
+
+
+def test_those_of_itertools_stay_what_they_are():
+    import itertools
+
+    def f(x):
+        groups = itertools.groupby([1, 1, 2], lambda k: k % 2)
+        first = itertools.takewhile(lambda k: k < 3, [1, 2, 3])
+        oxyfuel.graph_break()
+        return type(groups), type(first), [k for k, _ in groups], x + 1
+
+    x = torch.randn(3)
+    ours, eagers = oxyfuel.compile(f)(x), f(x)
+    assert ours[:3] == eagers[:3] and torch.equal(ours[3], eagers[3])

@@ -1,0 +1,124 @@
+"""Numbers in the buffers of modules: read under a guard where Python asks, and never stale."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.filterwarnings("ignore")]
+
+
+class Padded(torch.nn.Module):
+    def __init__(self, stride, size):
+        super().__init__()
+        self.stride = torch.nn.Buffer(torch.tensor(stride), persistent=False)
+        self.size = torch.nn.Buffer(torch.tensor(size, dtype=torch.int64), persistent=False)
+
+    def forward(self, x):
+        length = x.shape[-1]
+        frames = torch.ceil((length - self.size) / self.stride + 1).to(torch.int64) - 1
+        extra = frames * self.stride + self.size - length
+        most = max(extra, self.size - self.stride)
+        if length <= most:
+            x = torch.nn.functional.pad(x, (0, most - length + 1))
+        x = torch.nn.functional.pad(x, (self.size - self.stride, extra))
+        return x[..., : x.shape[-1] - extra]
+
+
+def test_one_graph_and_eagers_result():
+    module = Padded(2, 5)
+    compiled = oxyfuel.compile(module)
+    for n in (1, 4, 9, 12):
+        x = torch.randn(2, n)
+        torch.testing.assert_close(compiled(x), module(x))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+CHANGES = {
+    "write": lambda b, k: b.fill_(k),
+    "data": lambda b, k: b.data.copy_(torch.tensor(k)),
+    "new data": lambda b, k: setattr(b, "data", torch.tensor(k)),
+    "numpy": lambda b, k: b.numpy().fill(k),
+    "view": lambda b, k: b.view(1).fill_(k),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_buffer_is_seen(change):
+    module = Padded(2, 5)
+    compiled = oxyfuel.compile(module)
+    x = torch.randn(2, 9)
+    for k in (2, 3, 1, 3, 2, 4, 5):
+        CHANGES[change](module.stride, k)
+        torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_a_number_that_changes_at_every_call_breaks_in_the_end():
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.tensor(0))
+
+        def forward(self, x):
+            self.calls += 1
+            return x * 2
+
+    class Reading(Counting):
+        def forward(self, x):
+            y = x * 3
+            if self.calls > 4:
+                y = y + 1
+            self.calls.add_(1)
+            return y
+
+    for kind in (Counting, Reading):
+        ours, eagers = kind(), kind()
+        compiled = oxyfuel.compile(ours)
+        x = torch.randn(3)
+        for _ in range(12):
+            torch.testing.assert_close(compiled(x), eagers(x))
+            assert ours.calls == eagers.calls
+    assert 0 < oxyfuel.stats()["graph_breaks"] < 6
+
+
+def test_what_the_call_itself_writes():
+    class Writing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = torch.tensor([1, 2])
+            self.register_buffer("first", self.base[0])
+            self.register_buffer("plain", torch.tensor(3))
+
+        def forward(self, x, how):
+            half = self.plain - 1
+            if how == "buffer":
+                self.plain.add_(2)
+            if how == "alias":
+                self.base.mul_(4)
+            if how == "result":
+                half += 5
+            if how == "list":
+                torch._foreach_add_([half], 5)
+            if how == "out":
+                torch.add(x.long().sum(), 1, out=half)
+            return x * int(self.first), x.repeat(int(self.plain)), x + int(half)
+
+    for how in ("none", "buffer", "alias", "result", "list", "out"):
+        ours, eagers = Writing(), Writing()
+        compiled = oxyfuel.compile(ours)
+        x = torch.arange(3.0)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x, how), eagers(x, how))
+
+
+def test_arguments_are_not_read():
+    def f(x, n):
+        if n > 2:
+            return x + 1
+        return x - 1
+
+    compiled = oxyfuel.compile(f)
+    x = torch.randn(3)
+    for k in range(6):
+        torch.testing.assert_close(compiled(x, torch.tensor(k)), f(x, torch.tensor(k)))
+    assert oxyfuel.stats()["graph_breaks"] == 1

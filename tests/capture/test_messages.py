@@ -1,0 +1,133 @@
+"""Warnings and log messages of captured code: eager's, once the graph has run."""
+
+import logging
+import warnings
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("strict")
+LOG = logging.getLogger("oxyfuel tests of messages")
+
+
+def warns(x, n):
+    y = x * 2
+    warnings.warn(f"{n} is small", DeprecationWarning)
+    if n > 1:
+        warnings.warn("it is more than one", stacklevel=1)
+    return y + 1
+
+
+def outer(x, n):
+    return told_of_caller(x, n) + 1
+
+
+def told_of_caller(x, n):
+    warnings.warn("the caller", UserWarning, 2)
+    return x + n
+
+
+def seen(function, *inputs, filters="always"):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter(filters)
+        globals().pop("__warningregistry__", None)
+        results = [function(*inputs) for _ in range(2)]
+    return results, [
+        (str(w.message), w.category, w.filename, w.lineno)
+        for w in said
+        if "oxyfuel" not in str(w.message)
+    ]
+
+
+@pytest.mark.parametrize("function", [warns, outer])
+@pytest.mark.parametrize("filters", ["always", "once", "default", "module", "ignore"])
+def test_warnings_are_eagers(function, filters):
+    x = torch.randn(3)
+    compiled = oxyfuel.compile(function)
+    ours, eagers = seen(compiled, x, 2, filters=filters), seen(function, x, 2, filters=filters)
+    torch.testing.assert_close(ours[0], eagers[0])
+    assert ours[1] == eagers[1]
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_a_filter_that_raises():
+    def f(x):
+        try:
+            warnings.warn("now an exception")
+        except UserWarning:
+            return x - 1
+        return x + 1
+
+    compiled = oxyfuel.compile(f)
+    x = torch.randn(3)
+    for action in ("ignore", "error", "ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            warnings.filterwarnings("ignore", "oxyfuel")
+            assert torch.equal(compiled(x), f(x))
+
+
+def test_who_shows_them():
+    shown = []
+    compiled = oxyfuel.compile(warns)
+    x = torch.randn(3)
+    before = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda m, *rest: shown.append(str(m))
+        compiled(x, 0)
+    assert warnings.showwarning is before
+    assert "0 is small" in shown
+
+
+class Kept(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.records = []
+
+    def emit(self, record):
+        self.records.append(
+            (record.levelno, record.getMessage(), record.pathname, record.lineno, record.funcName)
+        )
+
+
+def logs(x, n):
+    LOG.debug("not shown %d", n)
+    LOG.warning("%s of %s", n, "three")
+    y = x.sin()
+    LOG.info("plain")
+    log_for_caller(n)
+    return y * n
+
+
+def log_for_caller(n):
+    LOG.error("of the caller", stacklevel=2)
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.ERROR, logging.CRITICAL])
+def test_log_messages_are_eagers(level):
+    x, kept = torch.randn(3), []
+    for run in (oxyfuel.compile(logs), logs):
+        handler = Kept()
+        LOG.setLevel(level)
+        LOG.addHandler(handler)
+        try:
+            kept.append(([run(x, 2) for _ in range(2)], handler.records))
+        finally:
+            LOG.removeHandler(handler)
+    torch.testing.assert_close(kept[0][0], kept[1][0])
+    assert kept[0][1] == kept[1][1]
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_in_front_of_a_break():
+    def f(x, n):
+        warnings.warn("first")
+        if x.sum() > 0:
+            warnings.warn("second")
+        return x + n
+
+    x = torch.ones(3)
+    assert seen(oxyfuel.compile(f), x, 2)[1] == seen(f, x, 2)[1]
