@@ -197,6 +197,7 @@ CASES = {
     "attrgetter_with_keywords": lambda: operator.attrgetter("a")(Plain(), x=1),
     "cause_that_is_none": lambda: (_ for _ in ()).throw(IndexError) if SEEN else None,
     "popitem_with_arguments": lambda: {}.popitem(42),
+    "unpacks_what_has_no_items": lambda: [a for a, b in [Plain()]],
     "sort_with_arguments": lambda: [1].sort(None),
     "set_with_a_list": lambda: operator.isub({1}, [1]),
     "a_type_sets_attributes": lambda: type.__setattr__(Plain, "late", 1) or Plain.late,
