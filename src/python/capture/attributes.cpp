@@ -270,7 +270,8 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
     throw Break(BreakId::frame_access, "the frame of a traceback");
   if (has_own_lookup(type)) {
-    if (old) throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+    if (old || PyWeakref_CheckProxy(p))
+      throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
     return steal(PyObject_GetAttr(p, name.ptr()));
   }
   if (!old && type->tp_dictoffset == 0 && !is_changeable_class(type))
@@ -358,6 +359,8 @@ void Tracer::call_setter(PyObject* descriptor, py::handle o, py::handle name, py
 // As object.__setattr__ and object.__delattr__.
 void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
+  if (PyWeakref_CheckProxy(o.ptr()))
+    throw Break(BreakId::side_effect, "assignment to an attribute of a proxy");
   PyObject* descriptor = type_member(type, name);
   if (descriptor != nullptr && is_property(descriptor)) {
     py::object setter = py::handle(descriptor).attr(value ? "fset" : "fdel");

@@ -162,7 +162,15 @@ bool Tracer::mentions_tensor(const Arguments& args, const Keywords& kwargs) {
 
 // Only numbers, strings and what is made of them: nothing that Python code or the user's state hides behind.
 void Tracer::require_plain(py::handle o, py::handle callable) {
+  constexpr int kMaxNesting = 50;  // a list may be in itself
+  thread_local int nesting = 0;
+  struct Inside {
+    Inside() { ++nesting; }
+    ~Inside() { --nesting; }
+  } inside;
   PyObject* p = o.ptr();
+  if (nesting > kMaxNesting)
+    throw Break(BreakId::builtin_call, cat(name_of(callable), " with containers in containers"));
   auto refuse = [&] {
     throw Break(BreakId::builtin_on_existing,
                 cat(name_of(callable), " with a ", Py_TYPE(p)->tp_name));
@@ -510,7 +518,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
       const bool takes_apart = consumes || takes_iterables(t) || module == "collections" ||
                                t == &PyEnum_Type || t == &PyZip_Type;
-      const bool by_key = PyType_IsSubtype(t, &PyDict_Type) && !PyDict_Check(a.ptr()) &&
+      const bool by_key = PyType_IsSubtype(t, &PyDict_Type) &&
+                          (!PyDict_Check(a.ptr()) || (own != nullptr && PyFunction_Check(own))) &&
                           lookup(Py_TYPE(a.ptr()), py::str("keys")) != nullptr;
       if (by_key && is_changeable_class(Py_TYPE(a.ptr())))
         a = dict_of(a);
@@ -648,6 +657,10 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
                                                   "__ne__", "__lt__", "__contains__"};
   if (comparing.contains(name) && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
+  if (comparing.contains(name) || (name == "get" && PyDict_Check(self.ptr())))
+    for (const auto& a : args)
+      if (exists(a) && !is_constant(a.ptr()) && !PyUnicode_Check(self.ptr()))
+        for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());
   for (auto& a : args) {

@@ -183,6 +183,8 @@ std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string
     if (found) dict_delete(dict, args[0]);
     return found ? found : args[1];
   }
+  if (name == "popitem" && n > 0 && !PyODict_Check(dict.ptr()))
+    throw Break(BreakId::builtin_call, "dict.popitem with arguments");
   if (name == "popitem") {
     bool last = arg(0).is_none() || truth(arg(0));
     for (const auto& [key, value] : kwargs) last = truth(value);
@@ -543,6 +545,22 @@ void Tracer::guard_distinct() {
       if (PyDict_Check(w.ptr()) && !touched(dict, *known(w)->writes)) continue;
       guards.add({GuardKind::NotSameAs, there, {}, 0, known(mine)->source, user_stack()});
     }
+  }
+}
+
+// What CPython compares by identity first was not the same object: it must not be at a hit either.
+void Tracer::guard_apart(py::handle a, py::handle b, int depth) {
+  constexpr int kMaxDepth = 4;
+  if (a.is(b) || depth > kMaxDepth) return;
+  PyObject *p = a.ptr(), *q = b.ptr();
+  const bool sequences =
+      (PyTuple_Check(p) && PyTuple_Check(q)) || (PyList_Check(p) && PyList_Check(q));
+  if (sequences) {
+    const Py_ssize_t n = std::min(PySequence_Fast_GET_SIZE(p), PySequence_Fast_GET_SIZE(q));
+    for (Py_ssize_t i = 0; i < n; i++)
+      guard_apart(PySequence_Fast_GET_ITEM(p, i), PySequence_Fast_GET_ITEM(q, i), depth + 1);
+  } else if (Py_TYPE(p) == Py_TYPE(q) && exists(a) && exists(b) && !is_constant(p)) {
+    guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), user_stack()});
   }
 }
 

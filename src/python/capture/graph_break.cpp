@@ -19,6 +19,14 @@ bool keeps_ids(const TracedFrame& f) {
   return is_text(function->func_name, "deepcopy") && is_text(function->func_module, "copy");
 }
 
+bool reads_own_frame(PyCodeObject* code) {
+  for (const char* name : {"locals", "vars", "dir", "eval", "exec", "_getframe"})
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); i++)
+      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_names, i), name) == 0)
+        return true;
+  return false;
+}
+
 }  // namespace
 
 // A frame can be left unless it is a generator's, and its callers as well, if the frame's result is just what their call
@@ -71,7 +79,8 @@ void Tracer::stop() {
       const py::object& o = f->fast[static_cast<size_t>(slot)];
       if (!o) continue;
       // What Python runs when such a value dies, the end of a generator's body above all, comes when the frame ends.
-      const bool finalizer = Py_TYPE(o.ptr())->tp_finalize != nullptr;
+      // And `locals()` behind the break sees them all.
+      const bool finalizer = Py_TYPE(o.ptr())->tp_finalize != nullptr || reads_own_frame(f->code);
       if (!live[static_cast<size_t>(slot)] && !is_cell(f->code, slot) && !finalizer) continue;
       if (finalizer) frame.with_finalizer.push_back(slot);
       frame.state.locals.push_back(slot);

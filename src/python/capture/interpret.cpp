@@ -223,7 +223,13 @@ void Tracer::call_function_ex(TracedFrame& f, bool keywords) {
 
 void Tracer::unpack(TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
   py::list list;
-  py::object iterator = iterate(pop(f));
+  const py::object packed = pop(f);
+  PyTypeObject* type = Py_TYPE(packed.ptr());
+  if (type->tp_iter == nullptr && !PySequence_Check(packed.ptr()) && !is_tensor(packed)) {
+    PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", type->tp_name);
+    throw py::error_already_set();
+  }
+  py::object iterator = iterate(packed);
   while (py::object item = iter_next(iterator)) {
     list.append(item);
     if (!rest && list.size() > before) break;

@@ -413,6 +413,8 @@ py::object Tracer::subscript(py::handle o, py::handle key, bool generic) {
     PyErr_SetObject(PyExc_KeyError, key.ptr());
     throw py::error_already_set();
   }
+  if (exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
+    for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) guard_apart(held, key);
   return steal(PyObject_GetItem(contents(o).ptr(), key.ptr()));
 }
 
@@ -470,6 +472,8 @@ py::object Tracer::contains(py::handle container, py::handle item, bool generic)
   const bool by_identity = hashes && is_tensor(item);
   if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside))))
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
+  if (exists(item) && !is_constant(item.ptr()) && PyIter_Check(inside.ptr()) == 0)
+    for (py::handle held : py::list(inside)) guard_apart(held, item);
   const int found = PySequence_Contains(inside.ptr(), item.ptr());
   if (found < 0) throw py::error_already_set();
   return py::bool_(found == 1);

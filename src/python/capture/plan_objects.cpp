@@ -124,6 +124,7 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return add_unfilled(o, std::move(step));
   }
   if (is_deque(o)) return place_deque(o);
+  if (type == &PyODict_Type && made_here(o) && py::len(o.attr("__dict__")) > 0) refuse(o);
   if (PyIter_Check(p) || view_method(type) != nullptr) return place_iterator(o);
   return std::nullopt;
 }

@@ -417,6 +417,7 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
     if (comparison && mentions_tensor(a))
       throw Break(BreakId::data_dependent, "a comparison of containers of tensors");
   }
+  if (comparison) guard_apart(plain[0], plain[1]);
   return call_real(function, plain, {});
 }
 

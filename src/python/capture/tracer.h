@@ -305,6 +305,7 @@ class Tracer {
   bool is_written_on(PyTypeObject* type, py::handle name);
   void write_type(py::handle type, py::handle name, py::handle value);
   void guard_distinct();
+  void guard_apart(py::handle a, py::handle b, int depth = 0);
 
   // unread.cpp
   enum class Takes : uint8_t { Read, Varying, Unread };

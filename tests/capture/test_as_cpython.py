@@ -1,0 +1,268 @@
+"""What CPython's own tests have found, a case a kind (`./dev cpython` runs them): plain Python's result, whatever breaks."""
+
+import collections
+import operator
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict_without_grad"), pytest.mark.filterwarnings("ignore")]
+
+SEEN = []
+
+
+def outcome(function, *args):
+    SEEN.clear()
+    try:
+        result = function(*args)
+    except Exception as e:
+        result = (type(e).__name__, str(e))
+    return repr(result), list(SEEN)
+
+
+class Asked:
+    """Says on SEEN what it is asked for."""
+
+    def __init__(self, answer=NotImplemented):
+        self.answer = answer
+
+    def __hash__(self):
+        SEEN.append("hash")
+        return 1
+
+    def __eq__(self, other):
+        SEEN.append("eq")
+        return self.answer
+
+    def __lt__(self, other):
+        SEEN.append("lt")
+        return self.answer
+
+    def __radd__(self, other):
+        SEEN.append("radd")
+        return self.answer
+
+    def __iadd__(self, other):
+        SEEN.append("iadd")
+        return self.answer
+
+    def __repr__(self):
+        return "Asked"
+
+
+class Derived(Asked):
+    def __radd__(self, other):
+        SEEN.append("derived radd")
+        return self.answer
+
+
+class Blocked(Asked):
+    __iadd__ = None
+    __contains__ = None
+
+
+class Untrue:
+    def __bool__(self):
+        return self
+
+
+class Dying:
+    def __del__(self):
+        SEEN.append("del")
+
+
+class Reversed(dict):
+    def __iter__(self):
+        return iter(["b", "a"])
+
+    def keys(self):
+        return iter(self)
+
+
+class Plain:
+    def __repr__(self):
+        return "PLAIN"
+
+    hidden = property(None)
+    chained = classmethod(property(lambda cls: cls.__name__))
+
+
+def in_itself():
+    nested = [1]
+    nested.append(nested)
+    return repr(nested)
+
+
+def deleted():
+    o = Plain()
+    try:
+        del o.missing
+    except AttributeError as e:
+        return str(e)
+
+
+def deleted_of_class():
+    class Local:
+        pass
+
+    try:
+        del Local.missing
+    except AttributeError as e:
+        return str(e)
+
+
+def with_neither():
+    with Plain():
+        pass
+
+
+def caught_traceback():
+    try:
+        raise ValueError(1)
+    except ValueError as e:
+        return e.__traceback__ is None
+
+
+def named_error():
+    try:
+        return Plain().missing
+    except AttributeError as e:
+        return e.name, type(e.obj).__name__
+
+
+def handed_on_generator():
+    def numbers():
+        yield 1
+
+    made = numbers()
+    return made.__name__, made.gi_running, next(made)
+
+
+def looks_at_locals():
+    dead = 1
+    oxyfuel.graph_break()
+    return sorted(locals())
+
+
+def dropped():
+    Dying()
+
+
+def proxied():
+    import weakref
+
+    o = Plain()
+    proxy = weakref.proxy(o)
+    proxy.value = 3
+    return o.value
+
+
+def attribute_of_ordered():
+    made = collections.OrderedDict(a=1)
+    made.extra = 2
+    return made
+
+
+def match_too_much():
+    match 3:
+        case range(1):
+            return 1
+
+
+CASES = {
+    "equal_in_a_dict": lambda: {Asked(True): 1}.get(Asked(True)),
+    "member_of_a_list": lambda: Asked() in [Asked(), 3],
+    "compared": lambda: Asked() == Asked(),
+    "not_equal": lambda: Asked() != 3,
+    "less": lambda: operator.gt(3, Asked(True)),
+    "reflected": lambda: 1 + Asked("r"),
+    "reflected_of_derived": lambda: Asked(1) + Derived(2),
+    "in_place_not_implemented": lambda: operator.iadd(Asked(), 1),
+    "in_place_none": lambda: operator.iadd(Blocked(1), 1),
+    "contains_none": lambda: 1 in Blocked(),
+    "bool_of_itself": lambda: bool(Untrue()),
+    "repr_of_a_text": lambda: f"{Plain()!r}|{Plain()!s}|{Plain()!r:>8}",
+    "dict_of_a_mapping": lambda: dict(collections.UserDict(abcd=1)),
+    "dict_of_a_dict": lambda: list(dict(Reversed(a=1, b=2)).items()),
+    "no_getter": lambda: Plain().hidden,
+    "class_property": lambda: Plain().chained,
+    "alias_of_a_type": lambda: [int] == list(list[int].__args__),
+    "attrgetter_with_keywords": lambda: operator.attrgetter("a")(Plain(), x=1),
+    "cause_that_is_none": lambda: (_ for _ in ()).throw(IndexError) if SEEN else None,
+    "popitem_with_arguments": lambda: {}.popitem(42),
+    "unpacks_what_has_no_items": lambda: [a for a, b in [Plain()]],
+    "sort_with_arguments": lambda: [1].sort(None),
+    "set_with_a_list": lambda: operator.isub({1}, [1]),
+    "a_type_sets_attributes": lambda: type.__setattr__(Plain, "late", 1) or Plain.late,
+    **{
+        f.__name__: f
+        for f in (
+            in_itself, deleted, deleted_of_class, with_neither, caught_traceback, named_error,
+            handed_on_generator, looks_at_locals, dropped, proxied, attribute_of_ordered, match_too_much,
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name):
+    function = CASES[name]
+    compiled = oxyfuel.compile(function, backend="eager")
+    for _ in range(2):
+        assert outcome(compiled) == outcome(function)
+
+
+def test_membership_depends_on_which_object_it_is():
+    kinds = (Plain(), Plain(), Plain())
+
+    def is_early(o):
+        return o in (kinds[0], kinds[1]), [kinds[0]].count(o), (o,) == (kinds[1],)
+
+    compiled = oxyfuel.compile(is_early, backend="eager")
+    for o in (*kinds, *kinds):
+        assert compiled(o) == is_early(o)
+
+
+def test_frames_of_c_code_are_not_run_by_a_capture():
+    def run(x, o):
+        return x + len({o: 1, 2: 3})
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    o = Asked(True)
+    SEEN.clear()
+    assert torch.equal(compiled(torch.ones(2), o), torch.ones(2) + 2)
+    assert SEEN == ["hash"]
+
+
+@pytest.mark.parametrize("seconds", [120])
+def test_everything_is_captured_from_the_import_on(tmp_path, seconds):
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent(
+            """
+            import oxyfuel, dataclasses, typing
+
+            def make(annotation):
+                @dataclasses.dataclass
+                class Made:
+                    x: annotation = 10
+                return [f.name for f in dataclasses.fields(Made)]
+
+            print(make(typing.ClassVar[int]), make(int), make(typing.ClassVar[int]))
+            """
+        )
+    )
+    package = Path(__file__).parent.parent.parent / "python"
+    environment = {**os.environ, "OXYFUEL_CAPTURE": "all", "PYTHONPATH": str(package)}
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, env=environment, capture_output=True,
+        text=True, timeout=seconds,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "[] ['x'] []\n"), done.stderr
+    assert "Fatal" not in done.stderr
