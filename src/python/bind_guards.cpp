@@ -76,6 +76,7 @@ void bind_sources(py::module_& m) {
       .def("default", numbered(&SourceTable::default_))
       .def("kw_default", numbered(&SourceTable::kw_default))
       .def("code", numbered(&SourceTable::code))
+      .def("referent", numbered(&SourceTable::referent))
       .def("next_popped", numbered(&SourceTable::next_popped))
       .def("text", [](const SourceTable& t, uint32_t id) { return t.text(source_id(id)); })
       .def("__len__", &SourceTable::size);
@@ -91,6 +92,7 @@ void bind_set(py::module_& m) {
       .value("HasKey", GuardKind::HasKey)
       .value("LacksKey", GuardKind::LacksKey)
       .value("Keys", GuardKind::Keys)
+      .value("Number", GuardKind::Number)
       .value("Tensor", GuardKind::Tensor)
       .value("Missing", GuardKind::Missing)
       .value("SameAs", GuardKind::SameAs)

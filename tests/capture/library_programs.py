@@ -9,6 +9,55 @@ BREAKS = {
 }
 
 PROGRAMS = {
+    "exc_info": """
+import sys
+class Kept:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.seen = (kind, value.args, trace is None, trace.tb_lineno - trace.tb_lineno)
+        return True
+
+def main(x, n, items, table, thing):
+    with Kept() as kept:
+        raise KeyError(n)
+    try:
+        raise ValueError(n)
+    except ValueError as e:
+        info = sys.exc_info()
+        return kept.seen, info[0], info[1] is e, info[2] is None, x + n
+""",
+    "sorting": """
+def main(x, n, items, table, thing):
+    log = []
+    def order(a, b):
+        log.append((a, b))
+        return b - a
+    out = [sorted([3, 1, 2, n], key=functools.cmp_to_key(order)), list(log)]
+    values = [n, 5, 4]
+    values.sort(key=functools.cmp_to_key(lambda a, b: a - b), reverse=True)
+    try:
+        sorted([1, 2], key=functools.cmp_to_key(lambda a, b: [][a]))
+    except IndexError as e:
+        out.append(e.args)
+    return out, values, x * n
+""",
+    "lazy itertools": """
+def main(x, n, items, table, thing):
+    groups = itertools.groupby([1, 1, 2, 2, 3, n], lambda k: k // 2)
+    first, group = next(groups)
+    second, other = next(groups)
+    out = [first, list(group), second, next(other), [(k, len(list(g))) for k, g in groups], list(other)]
+    a, b, c = itertools.tee(iter(items), 3)
+    out += [next(a), next(b), list(a), list(c), list(b), itertools.tee([], 0)]
+    sums = itertools.accumulate(itertools.count(n), lambda p, q: p * q, initial=1)
+    out += [next(sums), next(sums), next(sums), list(itertools.accumulate([], initial=None))]
+    out += [collections.Counter("abca").most_common(1), [*itertools.accumulate([x, x, x])]]
+    tally = collections.Counter(items)
+    tally.update(items[:1])
+    return out, dict(tally), x
+""",
     "functools": """
 def main(x, n, items, table, thing):
     add = functools.partial(apply, n)

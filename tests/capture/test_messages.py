@@ -14,7 +14,7 @@ LOG = logging.getLogger("oxyfuel tests of messages")
 
 def warns(x, n):
     y = x * 2
-    warnings.warn(f"{n} is small", DeprecationWarning)
+    warnings.warn(f"{n} is small", DeprecationWarning, stacklevel=1)
     if n > 1:
         warnings.warn("it is more than one", stacklevel=1)
     return y + 1
@@ -55,7 +55,7 @@ def test_warnings_are_eagers(function, filters):
 def test_a_filter_that_raises():
     def f(x):
         try:
-            warnings.warn("now an exception")
+            warnings.warn("now an exception", stacklevel=1)
         except UserWarning:
             return x - 1
         return x + 1
@@ -124,9 +124,9 @@ def test_log_messages_are_eagers(level):
 
 def test_in_front_of_a_break():
     def f(x, n):
-        warnings.warn("first")
+        warnings.warn("first", stacklevel=1)
         if x.sum() > 0:
-            warnings.warn("second")
+            warnings.warn("second", stacklevel=1)
         return x + n
 
     x = torch.ones(3)

@@ -79,6 +79,9 @@ KINDS = [
         "L['x'] has the keys ['b', 'a'], had ['a', 'b']",
     ),
     (K.Keys, {}, (), 0, 5, "L['x'] is an int, was a dict"),
+    (K.Number, torch.tensor(3), 3, 0, torch.tensor(4), "L['x'] no longer holds 3"),
+    (K.Number, torch.tensor(0.5), 0.5, 0, torch.tensor([0.5, 1]), "L['x'] no longer holds 0.5"),
+    (K.Number, torch.tensor(True), True, 0, 1, "L['x'] no longer holds True"),
     (K.Tensor, W, W, 0, torch.ones(1), "L['x'] is a Tensor, was a Parameter"),
     (K.Tensor, W.detach(), W.detach(), 0, W * 1, "L['x'] requires grad, did not"),
     (K.Tensor, PLAIN, PLAIN, 0, PLAIN.double(), "L['x'] is float64, was float32"),
@@ -800,3 +803,22 @@ def test_what_a_set_gives_away_next():
             (taken,) = p.check((items,))
             assert taken == items.pop()
         assert p.check((items,)) is None
+
+
+def test_what_a_weak_reference_refers_to():
+    class A:
+        pass
+
+    t, g = SourceTable(), GuardSet()
+    first, second = A(), A()
+    r = t.referent(t.local(0, "r"))
+    g.add(K.IdIs, r, first)
+    p = GuardProgram(t, g)
+    assert t.text(r) == "L['r']()"
+    assert agree(p, weakref.ref(first))
+    assert not agree(p, weakref.ref(second))
+    assert not agree(p, first)
+    gone = weakref.ref(second)
+    del second
+    gc.collect()
+    assert gone() is None and not agree(p, gone)

@@ -14,6 +14,7 @@ IN_CI = (
     "gpt2",
     "llama",
     "mixtral",
+    "dbrx",
     "mamba2",
     "t5",
     "bart",
@@ -22,6 +23,7 @@ IN_CI = (
     "clip",
     "wav2vec2",
     "whisper",
+    "encodec",
 )
 TABLE = models.recorded()
 

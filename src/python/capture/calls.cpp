@@ -492,7 +492,8 @@ py::object Tracer::dict_of(py::handle mapping) {
 py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
   if (auto done = call_lazy_type(type, args, kwargs)) return *done;
-  if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && PyCallable_Check(args[0].ptr()))
+  if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
+      PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));
   // Of what was there before, and stays: of an object that is made here nobody knows how long it lives.
   if (t == &_PyWeakref_RefType && args.size() == 1 && kwargs.empty() && exists(args[0]) &&

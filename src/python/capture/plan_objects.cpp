@@ -71,14 +71,6 @@ PyObject* make_traceback(PyObject*, PyObject* args) {
                                frame.ptr(), offset, line);
 }
 
-// (function, names, arguments ...): the last ones by these names.
-PyObject* call_named(PyObject*, PyObject* args) {
-  PyObject** items = reinterpret_cast<PyTupleObject*>(args)->ob_item;
-  const auto count = static_cast<size_t>(PyTuple_GET_SIZE(args) - 2);
-  const auto named = static_cast<size_t>(PyTuple_GET_SIZE(items[1]));
-  return PyObject_Vectorcall(items[0], items + 2, count - named, named > 0 ? items[1] : nullptr);
-}
-
 }  // namespace
 
 uint32_t RebuildPlan::place_call(py::handle o, py::handle callable,
@@ -177,7 +169,6 @@ uint32_t RebuildPlan::place_iterator(py::handle o) {
 uint32_t RebuildPlan::place_lazy(py::handle o) {
   const Tracer::LazyIterator& l = *tracer_.lazy(o);
   PyTypeObject* type = Py_TYPE(o.ptr());
-  if (l.frame && !l.started && !l.done) return place_generator(o, *l.frame);
   if (type != &PyMap_Type && type != &PyFilter_Type && type != &PyZip_Type && type != &PyEnum_Type)
     refuse(o);
   std::vector<py::object> arguments;
@@ -187,30 +178,6 @@ uint32_t RebuildPlan::place_lazy(py::handle o) {
   const uint32_t at = place_call(o, type_object(type), arguments);
   if (l.strict) write(Write::State, at, {constant(py::bool_(true))});
   return at;
-}
-
-// A generator of whose body nothing has run: its function is called again, which runs nothing of it either. Where it is
-// dropped before its end is no matter: it has no handlers, so that nothing of it runs then.
-uint32_t RebuildPlan::place_generator(py::handle o, const TracedFrame& f) {
-  static PyMethodDef method = {"call_named", call_named, METH_VARARGS, nullptr};
-  static const py::object& call = *new py::object(steal(PyCFunction_New(&method, nullptr)));
-  const int flags = f.code->co_flags, positional = f.code->co_argcount;
-  auto named = static_cast<size_t>(positional + f.code->co_kwonlyargcount);
-  if (is_polyfill(f.function) || !f.bytecode->ranges.empty()) refuse(o);
-  std::vector<py::object> arguments{f.function};
-  py::list names;
-  for (size_t i = static_cast<size_t>(positional); i < named; i++)
-    names.append(
-        py::handle(PyTuple_GET_ITEM(f.code->co_localsplusnames, static_cast<Py_ssize_t>(i))));
-  arguments.push_back(py::tuple(names));
-  const auto first_named = f.fast.begin() + positional;
-  arguments.insert(arguments.end(), f.fast.begin(), first_named);
-  const size_t rest = named;
-  if (flags & CO_VARARGS)
-    for (py::handle a : f.fast[named++]) arguments.push_back(borrow(a.ptr()));
-  if (flags & CO_VARKEYWORDS && PyDict_GET_SIZE(f.fast[named].ptr()) > 0) refuse(o);
-  arguments.insert(arguments.end(), first_named, f.fast.begin() + static_cast<ptrdiff_t>(rest));
-  return place_call(o, call, arguments);
 }
 
 uint32_t RebuildPlan::place_dict_iterator(py::handle o, py::handle dict, const char* view) {

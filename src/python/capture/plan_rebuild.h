@@ -41,7 +41,6 @@ class RebuildPlan {
   uint32_t place_call(py::handle o, py::handle callable, const std::vector<py::object>& arguments);
   uint32_t place_iterator(py::handle o);
   uint32_t place_lazy(py::handle o);
-  uint32_t place_generator(py::handle o, const TracedFrame& frame);
   uint32_t place_dict_iterator(py::handle o, py::handle dict, const char* view);
   uint32_t place_reduced(py::handle o);
   uint32_t place_deque(py::handle o);

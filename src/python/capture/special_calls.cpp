@@ -18,6 +18,12 @@ namespace {
 
 py::object builtin(const char* name) { return py::module_::import("builtins").attr(name); }
 
+bool is_of_contextlib(const TracedFrame& f) {
+  PyObject* module = reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_module;
+  return module != nullptr && PyUnicode_Check(module) &&
+         PyUnicode_CompareWithASCIIString(module, "contextlib") == 0;
+}
+
 enum Special {
   IsInstance,
   Type,
@@ -206,6 +212,10 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     }
     case ExcInfo: {
       const auto handled = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
+      // What the caller of the compiled function deals with may be another exception at each call; an ExitStack only
+      // looks whether it meets that one.
+      if (!handled && !is_of_contextlib(*frames_.back()))
+        throw Break(BreakId::frame_access, "sys.exc_info() outside of an except block");
       if (!handled) return py::make_tuple(py::none(), py::none(), py::none());
       return py::make_tuple(type_of(handled), handled, traceback_of(handled));
     }
