@@ -1,10 +1,11 @@
-// Copies that move elements and repeat some of them: padding by reflection and replication, shuffles
-// of channels and pixels, diagonals, patches of images.
+// Copies that move elements and repeat some of them: flips, rolls, repetitions, padding by reflection
+// and replication, shuffles of channels and pixels, diagonals, patches of images.
 #include "ops/circular_pad.h"
 #include "ops/compose.h"
 #include "ops/element.h"
 #include "ops/families.h"
 #include "ops/shape_elementwise.h"
+#include "ops/shape_views.h"
 
 namespace oxy::ops {
 namespace {
@@ -310,6 +311,95 @@ Scalar im2col(Element& e) {
 bool applies_im2col(const ir::Graph& g, const ir::Node& n) {
   return has_computable_types(g, n) && patches(Args(g, n)) &&
          !g.tensor_type(n.outputs[0]).numel().is_const(0);
+}
+
+// ---- flip, roll, repeat ----
+
+Scalar flip(Element& e) {
+  std::vector<int64_t> dims;
+  const TensorType& t = *e.args.tensor(0);
+  e.args.integers(1, dims);
+  wrap_dims(dims, t.dim());
+  Index i = e.index;
+  for (int64_t d : dims) {
+    if (d < t.dim()) i[d] = t.sizes[d] - Expr(1) - e.index[d];
+  }
+  return e.b.load(e.args[0].value(), i);
+}
+
+bool shape_flip(const ShapeContext& context, std::span<const ir::Arg> args,
+                std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  std::vector<int64_t> dims;
+  if (!t || !a.integers(1, dims) || !wrap_dims(dims, t->dim())) return false;
+  auto strides = preserved_strides(*t);
+  if (!strides) return false;
+  TensorType copy = *t;
+  copy.strides = std::move(*strides);
+  copy.offset = 0;
+  copy.requires_grad = false;
+  out.push_back(ir::Type::of(std::move(copy)));
+  return true;
+}
+
+// Shifts by dimension; an empty list of dimensions rolls the flattened tensor.
+bool shape_roll(const ShapeContext& context, std::span<const ir::Arg> args,
+                std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  std::vector<int64_t> shifts, dims;
+  if (!t || !a.integers(1, shifts) || (!a.missing(2) && !a.integers(2, dims))) return false;
+  if (t->strides != ir::contiguous_strides(t->sizes)) return false;
+  if (dims.empty() ? shifts.size() != 1 : shifts.size() != dims.size()) return false;
+  for (int64_t d : dims) {
+    if (t->dim() == 0 || !wrap_dim(d, t->dim())) return false;
+  }
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, t->sizes)));
+  return true;
+}
+
+Scalar roll(Element& e) {
+  const TensorType& t = *e.args.tensor(0);
+  std::vector<int64_t> shifts, dims;
+  e.args.integers(1, shifts);
+  if (!e.args.missing(2)) e.args.integers(2, dims);
+  if (dims.empty()) {
+    const Sizes flat{t.numel()};
+    Index linear = reshape_index(flat, t.sizes, e.index);
+    linear[0] = sym::mod(linear[0] - Expr(shifts[0]), flat[0]);
+    return e.b.load(e.args[0].value(), reshape_index(t.sizes, flat, linear));
+  }
+  Index i = e.index;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const int64_t d = *wrap_dim(dims[k], t.dim());
+    i[d] = sym::mod(i[d] - Expr(shifts[k]), t.sizes[d]);
+  }
+  return e.b.load(e.args[0].value(), i);
+}
+
+bool shape_repeat(const ShapeContext& context, std::span<const ir::Arg> args,
+                  std::vector<ir::Type>& out) {
+  Args a(context, args);
+  const TensorType* t = a.tensor(0);
+  Sizes repeats;
+  if (!t || !a.exprs(1, repeats) || repeats.size() < t->sizes.size()) return false;
+  const size_t lead = repeats.size() - t->sizes.size();
+  for (size_t d = 0; d < t->sizes.size(); ++d) repeats[lead + d] = repeats[lead + d] * t->sizes[d];
+  out.push_back(ir::Type::of(row_major(t->dtype, t->device, std::move(repeats))));
+  return true;
+}
+
+Scalar repeat(Element& e) {
+  const TensorType& t = *e.args.tensor(0);
+  Index i(t.sizes.size());
+  const size_t lead = e.index.size() - i.size();
+  for (size_t d = 0; d < i.size(); ++d) i[d] = sym::mod(e.index[lead + d], t.sizes[d]);
+  return e.b.load(e.args[0].value(), i);
+}
+
+bool applies_not_empty(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && !g.tensor_type(n.outputs[0]).numel().is_const(0);
 }
 
 #define E(f) element_rule<f>

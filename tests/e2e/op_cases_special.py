@@ -7,6 +7,7 @@ import math
 import torch
 from op_cases import BF16, F16, F32, F64, FLOATS, case, ints, layouts, randn
 
+BESSEL = ("i0.default", "special_i0e.default", "special_i1.default", "special_i1e.default")
 ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 0.5, 1.0, -1.0]
 
 
@@ -18,6 +19,10 @@ def special_cases() -> None:
         for name in ("sinc", "special_entr", "isposinf", "isneginf", "angle", "deg2rad", "rad2deg"):
             case(f"{name}.default", x)
             case(f"{name}.default", odd)
+        for name in BESSEL:
+            case(name, x * 20)
+            case(name, torch.linspace(-12, 12, 401).to(dtype))
+            case(name, odd)
         for decimals in (0, 1, 3, -1):
             case("round.decimals", x * 10, decimals)
         case("special_xlog1py.default", x, y.abs())
@@ -32,6 +37,8 @@ def special_cases() -> None:
         x = ints(9, low=0, high=5, dtype=dtype)
         for name in ("sinc", "special_entr", "isposinf", "isneginf", "angle", "deg2rad"):
             case(f"{name}.default", x)
+        for name in BESSEL:
+            case(name, x)
         case("special_xlog1py.default", x, x)
         case("special_xlog1py.other_scalar", x, 2)
         case("ldexp.Tensor", randn(9), x)
@@ -40,6 +47,7 @@ def special_cases() -> None:
     case("celu.default", randn(3), 0.0)
     for x in layouts():
         case("sinc.default", x)
+        case("special_i1.default", x)
         case("isposinf.default", x)
         case("logaddexp2.default", x, x)
 
