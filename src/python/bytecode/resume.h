@@ -17,8 +17,8 @@ namespace oxy::python {
 struct FrameState {
   std::vector<bool> null_on_stack;  // an entry for each place of the stack, bottom first
   std::vector<int> handling;        // places of the stack that POP_EXCEPT takes; never NULL
-  std::vector<int> locals;          // slots that are live and bound; every cell that is there is among them
-  size_t value_count() const;       // of the stack and the locals
+  std::vector<int> locals;  // slots that are live and bound; every cell that is there is among them
+  size_t value_count() const;  // of the stack and the locals
   friend auto operator<=>(const FrameState&, const FrameState&) = default;
 };
 
