@@ -1,6 +1,6 @@
 """What it costs to capture: BERT by its layers, graph breaks by their number, frames that are not captured.
 
-usage: capture.py [--layers 12 24 48] [--breaks 1 5 20] [--rounds N]
+usage: capture.py [--layers 12 24 48] [--breaks 1 5 20] [--rounds N] [--plot FILE]
   bert    from the call to the moment at which the back end is given the graph, in milliseconds of processor time and of
           wall time: the least and the median of N captures. Base size (hidden 768, 12 heads), random weights.
   breaks  the first call of a function with that many graph breaks in a row (backend "eager"), wall time, and how
@@ -12,6 +12,7 @@ usage: capture.py [--layers 12 24 48] [--breaks 1 5 20] [--rounds N]
 import argparse
 import statistics
 import time
+from pathlib import Path
 
 import torch
 
@@ -41,6 +42,38 @@ def capture_times(model, inputs, rounds):
         cpu.append((at["cpu"] - start[0]) * 1e3)
         wall.append((at["wall"] - start[1]) * 1e3)
     return cpu, wall
+
+
+def plot(path, points):
+    """An SVG of (layers, milliseconds), with the line through the origin and the first point."""
+    width, height, left, top = 480, 280, 48, 12
+    most_x = max(x for x, _ in points)
+    most_y = 1.1 * max(max(y for _, y in points), points[0][1] * most_x / points[0][0])
+
+    def at(x, y):
+        return f"{left + x / most_x * (width - left - 16):.1f},{height - 36 - y / most_y * (height - 36 - top):.1f}"
+
+    first_x, first_y = points[0]
+    body = [
+        f'<polyline points="{at(0, 0)} {at(most_x, first_y * most_x / first_x)}" stroke="#999" '
+        'stroke-dasharray="4 4" fill="none"/>',
+        f'<polyline points="{at(0, most_y)} {at(0, 0)} {at(most_x, 0)}" stroke="#333" fill="none"/>',
+        f'<polyline points="{" ".join(at(x, y) for x, y in points)}" stroke="#06c" fill="none"/>',
+    ]
+    for x, y in points:
+        cx, cy = at(x, y).split(",")
+        body.append(f'<circle cx="{cx}" cy="{cy}" r="4" fill="#06c"/>')
+        body.append(
+            f'<text x="{float(cx) - 8}" y="{float(cy) - 10}" text-anchor="end">{y:.0f} ms</text>'
+        )
+        body.append(f'<text x="{cx}" y="{height - 18}" text-anchor="middle">{x}</text>')
+    body.append(
+        f'<text x="{width / 2}" y="{height - 3}" text-anchor="middle">layers of BERT-base</text>'
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+    Path(path).write_text(
+        head + 'font-family="sans-serif" font-size="12">\n' + "\n".join(body) + "\n</svg>\n"
+    )
 
 
 def broken(count):
@@ -84,16 +117,21 @@ def main():
     parser.add_argument("--layers", type=int, nargs="*", default=[12, 24, 48])
     parser.add_argument("--breaks", type=int, nargs="*", default=[1, 5, 20])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--plot", metavar="FILE", help="an SVG of the wall times of `bert`")
     options = parser.parse_args()
+    points = []
     with torch.no_grad():
         for layers in options.layers:
             model = bert(layers)
             inputs = {"input_ids": torch.randint(0, 1000, (1, 128))}
             cpu, wall = capture_times(model, inputs, options.rounds)
+            points.append((layers, min(wall)))
             print(
                 f"bert {layers:3} layers  processor {min(cpu):7.1f} (median {statistics.median(cpu):.1f}) ms"
                 f"  wall {min(wall):7.1f} (median {statistics.median(wall):.1f}) ms"
             )
+        if options.plot:
+            plot(options.plot, points)
         base = None
         for count in options.breaks:
             least = first_call(count, options.rounds)

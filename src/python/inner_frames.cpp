@@ -136,7 +136,7 @@ bool is_signal_handler(PyFunctionObject* function) {
 
 bool is_refused(PyFunctionObject* function) {
   const auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
-  return !is_library_file(code->co_filename) && !is_collecting_garbage() &&
+  return !is_library_file(code->co_filename) &&
          PyUnicode_CompareWithASCIIString(code->co_name, "__del__") != 0 &&
          !is_signal_handler(function);
 }
@@ -194,12 +194,14 @@ RefusedFrames::RefusedFrames(bool refused) : outer_(std::exchange(refusing, refu
   if (refused) {
     foreign_folders();
     refused_name.clear();
+    collecting_ = PyGC_Disable();
     add_frame_handler(handle_frame);
   }
 }
 
 RefusedFrames::~RefusedFrames() {
   if (refusing) remove_frame_handler();
+  if (collecting_ != 0) PyGC_Enable();
   refusing = outer_;
 }
 

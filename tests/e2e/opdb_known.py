@@ -117,7 +117,7 @@ SUMS = names("""
     nn.functional.binary_cross_entropy_with_logits
     nn.functional.embedding_bag nn.functional.interpolate.bilinear nn.functional.interpolate.bicubic
     nn.functional.interpolate.linear nn.functional.interpolate.trilinear nn.functional.interpolate.area
-    nn.functional.upsample_bilinear nn.functional.grid_sample grid_sampler_2d
+    nn.functional.upsample_bilinear nn.functional.grid_sample grid_sampler_2d grid_sampler_3d
     nn.functional.linear_cross_entropy nn.functional.linear_cross_entropy.chunked
     nn.functional.linear_cross_entropy.chunked_none
     scatter_add index_add scatter_reduce.sum scatter_reduce.mean scatter_reduce.prod index_reduce.mean index_reduce.prod

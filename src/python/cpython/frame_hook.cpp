@@ -4,7 +4,6 @@
 #include "python/cpython/frame_hook.h"
 
 #include <internal/pycore_frame.h>
-#include <internal/pycore_interp.h>
 
 #include "python/cpython/reference.h"
 #include "support/check.h"
@@ -87,7 +86,5 @@ void remove_frame_handler() {
   if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate)
     _PyInterpreterState_SetEvalFrameFunc(interpreter, previous);
 }
-
-bool is_collecting_garbage() { return PyThreadState_Get()->interp->gc.collecting != 0; }
 
 }  // namespace oxy::python

@@ -6,8 +6,8 @@
 namespace oxy::python {
 
 // Called with a frame that is about to run: its function and its bound parameters (positional ones, keyword-only ones, then
-// the tuple of * and the dict of **; owned by the frame; null where a generator goes on). Returns whether it has dealt with the frame; `result` is then what
-// the frame returns, or nullptr with an exception set.
+// the tuple of * and the dict of **; owned by the frame; null where a generator goes on). Returns whether it has dealt with
+// the frame; `result` is then what the frame returns, or nullptr with an exception set.
 using FrameHandler = bool (*)(PyFunctionObject* function, PyObject* const* parameters,
                               PyObject*& result);
 
@@ -15,8 +15,5 @@ using FrameHandler = bool (*)(PyFunctionObject* function, PyObject* const* param
 // that was there before runs the frames that it does not deal with. Needs the GIL.
 void add_frame_handler(FrameHandler handler);
 void remove_frame_handler();
-
-// The garbage collector is at work: what runs now is no matter of the code that made it start.
-bool is_collecting_garbage();
 
 }  // namespace oxy::python
