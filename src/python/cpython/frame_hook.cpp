@@ -46,8 +46,8 @@ PyCodeObject* empty_code() {
 
 // Of 3.12 the evaluator frees the frame, with functions that are not exported: it runs a code that does nothing else.
 void leave(PyThreadState* state, _PyInterpreterFrame* frame) {
-  static PyCodeObject* const empty = empty_code();
   Reference raised(PyErr_GetRaisedException());
+  static PyCodeObject* const empty = empty_code();
   Py_DECREF(frame->f_code);
   frame->f_code = reinterpret_cast<PyCodeObject*>(Py_NewRef(empty));
   frame->prev_instr = _PyCode_CODE(empty) - 1;
