@@ -5,6 +5,7 @@ BREAKS = {
     "attribute protocol": "vars()",
     "contextvars": "the variables are CPython's own",
     "metaclass": "a class is made by a call",
+    "operators of classes": "dict and list call a user's __hash__ and __index__",
     "random and time": "they are not the same for every call",
 }
 
