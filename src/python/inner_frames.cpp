@@ -56,11 +56,13 @@ bool is_foreign(const std::string& file) {
   return false;
 }
 
-bool is_foreign_file(PyObject* file) {
+// What `holds` says of a file by its name, asked once.
+template <bool (*holds)(const std::string&)>
+bool of_file(PyObject* file) {
   static auto& known = *new std::unordered_map<PyObject*, bool>();  // holds the names
   auto it = known.find(file);
   if (it == known.end())
-    it = known.emplace(Py_NewRef(file), is_foreign(py::handle(file).cast<std::string>())).first;
+    it = known.emplace(Py_NewRef(file), holds(py::handle(file).cast<std::string>())).first;
   return it->second;
 }
 
@@ -70,7 +72,7 @@ bool is_compiled_here(PyFunctionObject* function) {
   constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;  // no body of a class or module
   if ((code->co_flags & kFunction) != kFunction || (code->co_flags & kNotPlain) != 0) return false;
   if (function->func_closure != nullptr) return false;
-  return !is_foreign_file(code->co_filename);
+  return !of_file<is_foreign>(code->co_filename);
 }
 
 // Calls as the frame was called.
@@ -113,14 +115,6 @@ bool is_library(const std::string& file) {
   return false;
 }
 
-bool is_library_file(PyObject* file) {
-  static auto& known = *new std::unordered_map<PyObject*, bool>();  // holds the names
-  auto it = known.find(file);
-  if (it == known.end())
-    it = known.emplace(Py_NewRef(file), is_library(py::handle(file).cast<std::string>())).first;
-  return it->second;
-}
-
 // What signals call may run anywhere.
 bool is_signal_handler(PyFunctionObject* function) {
   constexpr int kSignals = 64;
@@ -136,7 +130,7 @@ bool is_signal_handler(PyFunctionObject* function) {
 
 bool is_refused(PyFunctionObject* function) {
   const auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
-  return !is_library_file(code->co_filename) &&
+  return !of_file<is_library>(code->co_filename) &&
          PyUnicode_CompareWithASCIIString(code->co_name, "__del__") != 0 &&
          !is_signal_handler(function);
 }

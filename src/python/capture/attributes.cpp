@@ -56,6 +56,15 @@ bool has_own_lookup(PyTypeObject* type) {
   return function != reinterpret_cast<void*>(PyObject_GenericGetAttr);
 }
 
+// `int | str` and `list[int]` keep these as other objects do.
+bool is_part_of_alias(PyTypeObject* type, py::handle name) {
+  static const std::set<std::string_view> parts = {"__args__", "__origin__", "__parameters__"};
+  static const py::object& union_type =
+      *new py::object(py::module_::import("types").attr("UnionType"));
+  return (type == &Py_GenericAliasType || reinterpret_cast<PyObject*>(type) == union_type.ptr()) &&
+         parts.contains(PyUnicode_AsUTF8(name.ptr()));
+}
+
 }  // namespace
 
 // An AttributeError names what was asked for, and whom.
@@ -269,7 +278,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   if (is_name(name, names().class_)) return type_object(o);
   if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
     throw Break(BreakId::frame_access, "the frame of a traceback");
-  if (has_own_lookup(type)) {
+  if (has_own_lookup(type) && !is_part_of_alias(type, name)) {
     if (old || PyWeakref_CheckProxy(p))
       throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
     return steal(PyObject_GetAttr(p, name.ptr()));

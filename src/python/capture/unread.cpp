@@ -207,9 +207,8 @@ bool Tracer::hands_on_numbers(TracedFrame& f, size_t count) {
   const std::span<py::object> args = std::span(f.stack).last(count);
   auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
   if (varying.empty() || std::none_of(args.begin(), args.end(), runtime)) return false;
-  const py::object& below = f.stack[f.stack.size() - count - 2];
-  py::handle callable = below ? below : f.stack[f.stack.size() - count - 1];
-  if (below) return false;
+  if (f.stack[f.stack.size() - count - 2]) return false;  // a method and self
+  const py::handle callable = f.stack[f.stack.size() - count - 1];
   if (PyCFunction_Check(callable.ptr()) && !f.kwnames) {
     const py::object self = borrow(PyCFunction_GET_SELF(callable.ptr()));
     Arguments both(args.begin(), args.end());
