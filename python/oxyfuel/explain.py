@@ -40,6 +40,7 @@ class Explanation:
     graphs: list[torch.fx.GraphModule] = field(default_factory=list)
     break_reasons: list[BreakReason] = field(default_factory=list)
     out_guards: list[str] = field(default_factory=list)
+    guard_costs: list[float] = field(default_factory=list)  # of each: nanoseconds, looked at alone
     guard_stacks: list[str] = field(default_factory=list)  # of each capture: guards by user's line
     recompiles: list[str] = field(default_factory=list)  # the guards that failed, with both values
     guard_nanoseconds: float | None = None  # to check the outermost capture, where it still fits
@@ -76,7 +77,15 @@ class Explanation:
             lines += [f"graph {i + 1}: {len(self.ops_per_graph[i])} ops", str(gm.graph).strip()]
         for text in self.recompiles:
             lines.append(f"captured again: {text}")
-        return "\n".join([*lines, "guards:", *self.out_guards])
+        lines.append("guards, the dearest first:")
+        return "\n".join([*lines, *(f"{ns:6.1f} ns  {text}" for ns, text in self.guards_by_cost())])
+
+    def guards_by_cost(self) -> list[tuple[float, str]]:
+        """Nanoseconds and text of each guard, the dearest first.
+
+        A hit pays less than their sum: of what no write has touched it looks at a version.
+        """
+        return sorted(zip(self.guard_costs, self.out_guards, strict=True), key=lambda g: -g[0])
 
     def to_html(self) -> str:
         """All of it as one page."""
@@ -138,7 +147,11 @@ def explain(model: Callable[..., Any]) -> Callable[..., Explanation]:
         explainer = _Explainer(found)
         compiled = explainer.compiled(model)
         before, start = stats()["compile_seconds"], time.perf_counter()
-        compiled(*args, **kwargs)
+        measured = _C.measure_guards(True)
+        try:
+            compiled(*args, **kwargs)
+        finally:
+            _C.measure_guards(measured)
         explainer.end_of_break()
         found.first_call_seconds = time.perf_counter() - start
         found.compile_seconds = stats()["compile_seconds"] - before
@@ -146,6 +159,7 @@ def explain(model: Callable[..., Any]) -> Callable[..., Explanation]:
         for function in functions:
             for program in function.guards():
                 found.out_guards += program.text().splitlines()
+                found.guard_costs += program.costs()
                 found.guard_stacks.append(program.log_text())
         if not isinstance(model, torch.nn.Module) and inspect.isfunction(model):
             found.guard_nanoseconds = explainer.nanoseconds(args, kwargs)

@@ -84,7 +84,14 @@ def _guards(found: Explanation) -> str:
         f"<details><summary>{len(text.splitlines())} lines</summary><pre>{html.escape(text)}</pre></details>"
         for text in found.guard_stacks
     )
-    return f"<h2>Guards, and the lines that asked for them</h2>{items or '<p>none</p>'}"
+    costs = "".join(
+        f"<tr><td class='number'>{ns:.1f} ns</td><td>{html.escape(text)}</td></tr>"
+        for ns, text in found.guards_by_cost()
+    )
+    return (
+        f"<h2>Guards, the dearest first</h2><table>{costs}</table>"
+        f"<h2>Guards, and the lines that asked for them</h2>{items or '<p>none</p>'}"
+    )
 
 
 def _graphs(found: Explanation) -> str:

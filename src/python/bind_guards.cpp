@@ -131,6 +131,10 @@ void bind_program(py::module_& m) {
     if (!failure) return py::none();
     return py::make_tuple(failure->guard, failure->text);
   };
+  auto costs = [](const GuardProgram& p) {
+    return std::vector<double>(p.nanoseconds().begin(), p.nanoseconds().end());
+  };
+  m.def("measure_guards", [](bool on) { return std::exchange(GuardProgram::measured, on); });
   py::enum_<GuardProgram::Level>(m, "GuardLevel")
       .value("NothingWritten", GuardProgram::Level::NothingWritten)
       .value("DictsWritten", GuardProgram::Level::DictsWritten)
@@ -144,6 +148,7 @@ void bind_program(py::module_& m) {
       .def("why_not", why_not)
       .def("nanoseconds", nanoseconds, py::arg("locals"), py::arg("rounds"),
            py::arg("written") = py::none(), py::arg("tensors") = true)
+      .def("costs", costs)
       .def_property_readonly("last_level", &GuardProgram::last_level)
       .def("log_text", &GuardProgram::log_text)
       .def("text", &GuardProgram::text);

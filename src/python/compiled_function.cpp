@@ -354,6 +354,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   if (!entry->graph) tracer->fetch.resize(tracer->example_inputs.size());
   entry->guards = std::make_shared<GuardProgram>(tracer->sources, tracer->guards, tracer->fetch);
   entry->input_count = tracer->example_inputs.size();
+  if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries->insert(self->entries->begin(), entry);
   return entry;

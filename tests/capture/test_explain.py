@@ -26,6 +26,10 @@ def test_graphs_breaks_ops_and_guards():
     assert reason.user_stack == [(__file__, line, "toy")]
     assert "hint:" in reason.reason
     assert any("L['a']" in guard for guard in found.out_guards)
+    assert len(found.guard_costs) == len(found.out_guards)
+    assert all(0 < ns < 1e6 for ns in found.guard_costs)
+    costs = found.guards_by_cost()
+    assert costs[0][0] == max(found.guard_costs) and costs[0][1] in str(found)
     assert 0 < found.compile_seconds < found.first_call_seconds
     text = str(found)
     assert "graphs: 2, breaks: 1, ops: 7" in text and f"line {line}, in toy" in text

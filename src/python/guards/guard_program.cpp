@@ -1,6 +1,8 @@
 // The program of guards.
 #include "python/guards/guard_program.h"
 
+#include <chrono>
+
 #include "python/cpython/dict_version.h"
 #include "python/cpython/object_changes.h"
 #include "python/guards/guard_cache.h"
@@ -84,6 +86,7 @@ struct GuardProgram::Impl {
   GuardCache cache;
   uint64_t last_writes = 0, last_changes = 0;  // when the structure was last seen to hold
   Level level = Level::Walk;
+  std::vector<double> nanoseconds;
 };
 
 GuardProgram::GuardProgram(const SourceTable& sources, const GuardSet& guards,
@@ -150,6 +153,32 @@ std::vector<std::string> GuardProgram::changed_numbers(PyObject* const* locals) 
   }
   return out;
 }
+
+void GuardProgram::measure(PyObject* const* locals) {
+  constexpr int kRounds = 200;
+  const GuardWalk& walk = impl_->walk;
+  GuardWalk::Values values(walk.sources().size());
+  Temporaries made, again;
+  walk.evaluate_all(locals, values, made);
+  impl_->nanoseconds.assign(walk.guards().size(), 0);
+  for (const WalkNode& node : walk.nodes()) {
+    for (uint32_t at = node.first_guard; at < node.last_guard; ++at) {
+      const uint32_t guard = walk.order()[at];
+      bool all = true;
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < kRounds; ++i, again.clear()) {
+        walk.evaluate_node(node, locals, values, again);
+        all &= walk.guard_holds(guard, values);
+      }
+      const std::chrono::duration<double, std::nano> spent =
+          std::chrono::steady_clock::now() - start;
+      OXY_CHECK(all, "a guard that is measured holds");
+      impl_->nanoseconds[guard] = spent.count() / kRounds;
+    }
+  }
+}
+
+std::span<const double> GuardProgram::nanoseconds() const { return impl_->nanoseconds; }
 
 int GuardProgram::traverse(visitproc visit, void* arg) const {
   if (int stop = impl_->walk.traverse(visit, arg)) return stop;
