@@ -142,6 +142,15 @@ void refuse(PyFunctionObject* function) {
   PyErr_SetString(type, refused_name.c_str());
 }
 
+// The first import of a module: what its body calls runs once.
+bool is_import(PyFunctionObject* function) {
+  static const py::object& code = *new py::object(
+      py::reinterpret_borrow<py::dict>(PyImport_GetModuleDict())["_frozen_importlib"]
+          .attr("_find_and_load")
+          .attr("__code__"));
+  return function->func_code == code.ptr() && !everything();
+}
+
 bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObject*& result) {
   if (parameters == nullptr) return false;
   if (refusing) {
@@ -156,7 +165,7 @@ bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObj
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   try {
     if (table->has_made(function->func_code)) return false;
-    if (is_disabled(function)) {  // with all that it calls
+    if (is_disabled(function) || is_import(function)) {  // with all that it calls
       const InnerFrames none(nullptr);
       result = call_with(callable, code, parameters);
       return true;

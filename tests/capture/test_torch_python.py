@@ -505,6 +505,64 @@ def test_a_branch_on_a_tensor_breaks():
         oxyfuel.compile(run, fullgraph=True)(torch.ones(2))
 
 
+def cond_and_more(x, extra):
+    y = torch.cond(x.sum() > 0, lambda a, b: a + b["k"][0], lambda a, b: a - 1, (x, extra))
+    same = torch.cond((y > 9).any(), lambda a: a, lambda a: (a.sin(), a), (y,))
+    return x, y, same
+
+
+def test_cond_with_a_tensor():
+    compiled = oxyfuel.compile(cond_and_more)
+    k = torch.arange(3.0)
+    for x in (torch.ones(3), -torch.ones(3), torch.full((3,), 20.0)):
+        for _ in range(2):
+            given, y, same = compiled(x, {"k": [k]})
+            want = x + k if x.sum() > 0 else x - 1
+            assert given is x and torch.equal(y, want)
+            if (want > 9).any():
+                assert torch.equal(same, want) and same is not y
+            else:
+                assert torch.equal(same[0], want.sin()) and torch.equal(same[1], want)
+                assert same[1] is not y
+
+
+def test_while_loop_with_tensors():
+    def run(x, n):
+        count, out = torch.while_loop(
+            lambda i, t: i < n, lambda i, t: (i + 1, t * 2 + i), (torch.tensor(0), x)
+        )
+        return out.sin(), count
+
+    compiled = oxyfuel.compile(run)
+    x = torch.randn(4)
+    for n in (0, 3, 5, 40):
+        want, count = x, 0
+        while count < n:
+            want, count = want * 2 + count, count + 1
+        out, got = compiled(x, torch.tensor(n))
+        torch.testing.assert_close(out, want.sin())
+        assert got.item() == n
+    first, _ = compiled(x, torch.tensor(0))
+    assert first is not x
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.cond(x, lambda a: a, lambda a: a, (x,)),
+        lambda x: torch.cond("no", lambda a: a, lambda a: a, (x,)),
+        lambda x: torch.cond(x.sum() > 0, None, lambda a: a, (x,)),
+        lambda x: torch.cond(x.sum() > 0, lambda a: a, lambda a: a, (x, 3)),
+        lambda x: torch.while_loop(None, lambda a: (a,), (x,)),
+        lambda x: torch.while_loop(lambda a: a.sum() > 0, lambda a: (a,), ("x",)),
+        lambda x: torch.while_loop(lambda a: a > 0, lambda a: (a,), (x,)),
+    ],
+)
+def test_wrong_arguments_of_control_flow(call):
+    with pytest.raises((RuntimeError, AssertionError)):
+        oxyfuel.compile(call)(torch.ones(2))
+
+
 def test_an_attribute_that_a_tensor_gets_later_is_seen():
     compiled = oxyfuel.compile(lambda x: x * getattr(x, "scale", 1.0), backend="eager")
     x = torch.ones(2)

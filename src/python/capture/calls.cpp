@@ -221,6 +221,11 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     direct_ = direct;
     return call(PyMethod_GET_FUNCTION(p), std::move(args), std::move(kwargs));
   }
+  if (PyFunction_Check(p))
+    if (const py::object ours = control_flow_of(reinterpret_cast<PyFunctionObject*>(p))) {
+      direct_ = direct;
+      return call_function(ours, std::move(args), std::move(kwargs));
+    }
   if (PyFunction_Check(p) || PyCFunction_Check(p))
     if (auto done = call_that_tells(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p))

@@ -218,17 +218,20 @@ std::optional<py::object> Tracer::call_of_torch_dynamo(PyFunctionObject* f, Argu
       throw Break(BreakId::control_flow, "a scan whose parts are not combined element by element");
     return out;
   }
-  if (module == "torch" && name == "cond" && kwargs.empty() && args.size() >= 3) {
-    if (!PyBool_Check(args[0].ptr())) throw Break(BreakId::control_flow, "torch.cond");
-    const py::object operands = args.size() > 3 ? list_of(args[3]) : py::object(py::list());
-    Arguments given;
-    for (py::handle o : operands) given.push_back(borrow(o.ptr()));
-    return call(args[args[0].ptr() == Py_True ? 1 : 2], given);
+  if (module == "oxyfuel.control_flow" && name == "chosen" && args.size() == 1) {
+    if (is_tensor(args[0]) && !use_number(args[0])) throw Break(BreakId::control_flow, "a tensor");
+    return py::bool_(truth(args[0]));
   }
-  if ((module == "torch" || module.starts_with("torch._higher_order_ops.")) &&
-      (name == "cond" || name == "while_loop" || name == "scan"))
-    throw Break(BreakId::control_flow, cat("torch.", name));
   return std::nullopt;
+}
+
+// Ours, in Python, for torch.cond and torch.while_loop; null for other functions.
+py::object Tracer::control_flow_of(PyFunctionObject* f) {
+  const std::string_view module = utf8_of(f->func_module), name = utf8_of(f->func_name);
+  if (module != "torch" && !module.starts_with("torch._higher_order_ops.")) return {};
+  if (name == "scan") throw Break(BreakId::control_flow, "torch.scan");
+  if (name != "cond" && name != "while_loop") return {};
+  return own_function("oxyfuel.control_flow", std::string(name).c_str());
 }
 
 // Transforms of torch.func, and checkpoints, whose insides are no code to be captured.

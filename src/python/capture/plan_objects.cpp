@@ -271,11 +271,15 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
     if (!is_changeable_class(reinterpret_cast<PyTypeObject*>(base.ptr()))) continue;
     for (auto [name, descriptor] : py::dict(base.attr("__dict__"))) {
       if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type) continue;
-      PyObject* value = PyObject_GenericGetAttr(o.ptr(), name.ptr());
+      auto* type = Py_TYPE(o.ptr());
+      PyObject* value =
+          Py_TYPE(descriptor.ptr())->tp_descr_get(descriptor.ptr(), o.ptr(), (PyObject*)type);
       if (value == nullptr) {
         PyErr_Clear();
         continue;
       }
+      if (_PyType_Lookup(type, name.ptr()) != descriptor.ptr())
+        throw Break(BreakId::side_effect, cat("a slot that ", type->tp_name, " hides"));
       kept_.push_back(py::reinterpret_steal<py::object>(value));
       write(Write::AttributeSet, step, {place(name), place(value)});
     }

@@ -349,6 +349,7 @@ class Tracer {
 
   // controls.cpp
   std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
+  static py::object control_flow_of(PyFunctionObject* f);
   std::optional<py::object> call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
                                                  Keywords& kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);

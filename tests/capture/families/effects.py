@@ -44,6 +44,14 @@ class Slotted:
         self.a = a
 
 
+class Fixed(Slotted):
+    __slots__ = ()
+    a = 7  # hides the slot
+
+    def __init__(self, b):
+        self.b = b
+
+
 @dataclasses.dataclass
 class Record:
     first: torch.Tensor
@@ -158,6 +166,12 @@ def slots_made(x):
     s = Slotted(x + 1)
     s.b = [s]
     return s
+
+
+@made.on(alone, beyond_dynamo=True)
+def a_hidden_slot_made(x):
+    f = Fixed(x + 1)
+    return f, f.a
 
 
 @made.case
