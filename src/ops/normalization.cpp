@@ -249,7 +249,9 @@ bool shape_batch_norm_updates(const ShapeContext& context, ArgSpan args, Types& 
   for (size_t i : {3, 4}) {
     const TensorType* running = a.tensor(i);
     if (!running) return false;
-    out.push_back(fresh(*t, running->dtype, running->sizes));
+    ir::Type copy = fresh(*t, running->dtype, running->sizes);
+    if (running->is_dense()) copy.tensor.strides = running->strides;
+    out.push_back(std::move(copy));
   }
   return true;
 }

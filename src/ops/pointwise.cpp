@@ -426,6 +426,7 @@ constexpr ShapeRule promoted = shape_elementwise<Promoted, 2>;
 constexpr ShapeRule promoted_number = shape_elementwise<Promoted, 2, Needs::NotBool>;
 constexpr ShapeRule promoted_real = shape_elementwise<Promoted, 2, Needs::Floating>;
 constexpr ShapeRule without_bool = shape_elementwise<Promoted, 2, Needs::NoBool>;
+constexpr ShapeRule swapped = shape_elementwise<Promoted, 2, Needs::NoBool, true>;
 constexpr ShapeRule one_dtype = shape_elementwise<Promoted, 2, Needs::SameDType>;
 constexpr ShapeRule integers = shape_elementwise<Promoted, 2, Needs::Integers>;
 constexpr ShapeRule number_integers = shape_elementwise<Promoted, 2, Needs::NumberIntegers>;

@@ -91,14 +91,16 @@ Scalar replicate(Element& e) {
   return pad<false, Dims>(e);
 }
 
-// A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions.
+// A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions. ATen takes a volume without a batch
+// for an image.
 bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::Type>& out) {
   TensorType r = row_major(t.dtype, t.device, std::move(sizes));
-  if (r.sizes.size() == rank) {
+  const size_t size = r.sizes.size();
+  if (size == rank || (rank == 5 && size == 4)) {
     auto last = suggests_channels_last(t);
     if (!last) return false;
     if (*last)
-      r.strides = rank == 4 ? channels_last_strides(r.sizes) : channels_last_3d_strides(r.sizes);
+      r.strides = size == 4 ? channels_last_strides(r.sizes) : channels_last_3d_strides(r.sizes);
   }
   out.push_back(ir::Type::of(std::move(r)));
   return true;

@@ -167,11 +167,18 @@ struct Line {
   int64_t size = 0;
   bool corners = false;
   Outside outside = Outside::Zeros;
+  bool of_volume = false;  // ATen rounds otherwise than for a plane
 };
 
 Scalar unnormalised(Element& e, Scalar x, const Line& l) {
   const DType d = x.dtype;
   const Scalar from_zero = e.add(x, e.c(1, d));
+  const Scalar half = e.c(0.5, d);
+  if (l.of_volume && l.corners)
+    return e.mul(e.mul(from_zero, half), e.c(static_cast<double>(l.size - 1), d));
+  if (l.of_volume)
+    return e.mul(
+        e.sub(e.mul(from_zero, e.c(static_cast<double>(l.size), d)), e.c(1, d)), half);
   if (l.corners) return e.mul(from_zero, e.c(static_cast<double>(l.size - 1) / 2, d));
   return e.fma(from_zero, e.c(static_cast<double>(l.size) / 2, d), e.c(-0.5, d));
 }
@@ -285,6 +292,7 @@ Scalar grid_sampler(Element& e) {
   Line line;
   line.outside = static_cast<Outside>(*e.args.integer(3));
   line.corners = *e.args.boolean(4);
+  line.of_volume = Dims == 3;
   std::vector<Taps> taps;
   for (size_t k = 0; k < Dims; ++k) {
     line.size = t.sizes[2 + k].value();

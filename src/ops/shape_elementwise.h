@@ -72,11 +72,11 @@ std::optional<DType> common_dtype(const Args& args, std::span<const size_t> oper
 ir::TensorType row_major(DType dtype, ir::Device device, Sizes sizes);
 
 // The shape rule of an op whose first N arguments are its operands.
-template <ResultDType R, size_t N, Needs W = Needs::Anything>
+template <ResultDType R, size_t N, Needs W = Needs::Anything, bool LastFirst = false>
 bool shape_elementwise(const ShapeContext& context, std::span<const ir::Arg> args,
                        std::vector<ir::Type>& out) {
   size_t operands[N];
-  for (size_t i = 0; i < N; ++i) operands[i] = i;
+  for (size_t i = 0; i < N; ++i) operands[i] = LastFirst ? N - 1 - i : i;
   const Args a(context, args);
   auto t = elementwise_type(a, operands, R);
   if (!t || !meets(W, a, operands, t->dtype)) return false;

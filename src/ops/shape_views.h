@@ -23,6 +23,9 @@ std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
 // range.
 std::optional<Expr> wrap_index(Expr index, Expr size);
 
+bool shape_diagonal_scatter(const ShapeContext& context, std::span<const ir::Arg> args,
+                            std::vector<ir::Type>& out);
+
 // The index of a tensor of sizes `from` that holds the element at `index` of the same elements, row
 // by row, of sizes `to`. Runs of dimensions with equal products map to each other, so that
 // untouched dimensions keep their index.

@@ -5,6 +5,7 @@
 #include "ops/families.h"
 #include "ops/shape_elementwise.h"
 #include "ops/shape_views.h"
+#include "support/check.h"
 
 namespace oxy::ops {
 namespace {
@@ -545,19 +546,19 @@ Scalar element_select_scatter(LoopBuilder& b, const ir::Node& n, uint32_t, const
   return b.load_masked(n.arg(1).value(), i, inside, load_input(b, n, index));
 }
 
-bool shape_slice_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
-  const TensorType* t = a.tensor(0);
-  return t && slicing(a, *t, 2) && shape_scatter(context, args, out);
-}
-
-bool shape_select_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
-  const TensorType* t = a.tensor(0);
-  auto dim = a.integer(2);
-  auto at = a.expr(3);
-  if (!t || !dim || !at || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return false;
-  return wrap_index(*at, t->sizes[*dim]) && shape_scatter(context, args, out);
+// A source of another size than the slice is an error of the user's, which eager raises.
+template <ShapeRule View>
+bool shape_scatter_of(const ShapeContext& context, ArgSpan args, Types& out) {
+  const TensorType* source = Args(context, args).tensor(1);
+  std::vector<ir::Arg> slice(args.begin(), args.end());
+  slice.erase(slice.begin() + 1);
+  Types view;
+  if (!source || !View(context, slice, view)) return false;
+  const Sizes &have = source->sizes, &want = view[0].tensor.sizes;
+  auto differ = [](Expr a, Expr b) { return sym::known_equal(a, b) == false; };
+  if (have.size() != want.size() || !std::ranges::equal(have, want, std::not_fn(differ)))
+    throw Unsupported("a source that has not the size of the slice");
+  return shape_scatter(context, args, out);
 }
 
 #define none nullptr
@@ -572,6 +573,10 @@ constexpr OpInfo kRows[] = {
 };
 
 }  // namespace
+
+bool shape_diagonal_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
+  return shape_scatter_of<shape_diagonal>(context, args, out);
+}
 
 std::span<const OpInfo> view_ops() { return kRows; }
 

@@ -96,26 +96,68 @@ void like_product(ir::TensorType& t, Args args) {
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
 }
 
-// MKL's order: dimensions that are not transformed, then the transformed ones by falling strides, the last one named
-// innermost. torch's rules sort that one too, or have the result row-major.
-void real_fft(ir::TensorType& t, Args args) {
-  const at::Tensor& x = args[0].toTensor();
-  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || !x.is_contiguous()) return;
-  if (std::ranges::count(x.sizes(), 1) != 0) return;
-  const std::vector<int64_t> dims = args[1].toIntVector();
-  if (dims.empty() || std::ranges::min(dims) < 0) return;
-  auto place = [&](int64_t d) {
-    if (d == dims.back()) return 2;
-    return std::ranges::find(dims, d) == dims.end() ? 0 : 1;
-  };
-  std::vector<int64_t> order(t.sizes.size());
+// The strides of what torch's FFTs with MKL give: dimensions that are not transformed by falling strides of the input, then
+// `dims` in their order. Equal strides fall as the standard library's algorithms let them, there as here.
+std::vector<sym::Expr> fft_strides(const std::vector<sym::Expr>& sizes,
+                                   const std::vector<int64_t>& strides,
+                                   const std::vector<int64_t>& dims) {
+  std::vector<int64_t> order(sizes.size());
   std::ranges::generate(order, [d = int64_t{0}]() mutable { return d++; });
-  std::ranges::stable_sort(order, {}, place);
+  auto batch_end = std::partition(order.begin(), order.end(), [&](int64_t d) {
+    return std::find(dims.begin(), dims.end(), d) == dims.end();
+  });
+  auto falling = [&](int64_t a, int64_t b) {
+    return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)];
+  };
+  std::sort(order.begin(), batch_end, falling);
+  std::ranges::copy(dims, batch_end);
+  std::vector<sym::Expr> out(sizes.size());
   sym::Expr next = 1;
   for (size_t i = order.size(); i-- > 0;) {
-    t.strides[static_cast<size_t>(order[i])] = next;
-    next = next * t.sizes[static_cast<size_t>(order[i])];
+    const auto d = static_cast<size_t>(order[i]);
+    out[d] = next;
+    next = next * sym::max(sizes[d], sym::Expr(1));
   }
+  return out;
+}
+
+// `dims` but for the last `kept` by falling strides.
+std::vector<int64_t> sorted_dims(std::vector<int64_t> dims, const std::vector<int64_t>& strides,
+                                 ptrdiff_t kept) {
+  std::sort(dims.begin(), dims.end() - kept, [&](int64_t a, int64_t b) {
+    return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)];
+  });
+  return dims;
+}
+
+// torch's own rules sort the last dimension too, or have the result row-major. Back to real numbers the dimensions in front
+// of the last one are transformed first, as complex ones.
+void real_fft(ir::TensorType& t, Args args, bool back) {
+  const at::Tensor& x = args[0].toTensor();
+  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+  std::vector<int64_t> dims = args[1].toIntVector();
+  if (dims.empty()) return;
+  for (int64_t& d : dims) d = c10::maybe_wrap_dim(d, x.dim());
+  std::vector<int64_t> strides = x.strides().vec();
+  if (back && dims.size() > 1) {
+    const std::vector<int64_t> front(dims.begin(), dims.end() - 1);
+    const std::vector<sym::Expr> sizes(x.sizes().begin(), x.sizes().end());
+    const auto between = fft_strides(sizes, strides, sorted_dims(front, strides, 0));
+    for (size_t d = 0; d < strides.size(); ++d) strides[d] = between[d].value();
+    dims = {dims.back()};
+  }
+  const auto out = fft_strides({t.sizes.begin(), t.sizes.end()}, strides, sorted_dims(dims, strides, 1));
+  std::ranges::copy(out, t.strides.begin());
+}
+
+void forward_fft(ir::TensorType& t, Args args) { real_fft(t, args, false); }
+void backward_fft(ir::TensorType& t, Args args) { real_fft(t, args, true); }
+
+// An empty batch has no statistics.
+void batch_statistics(ir::TensorType& t, Args args) {
+  if (args[0].toTensor().sym_numel() != 0) return;
+  t.sizes = {sym::Expr(0)};
+  row_major(t, args);
 }
 
 struct Correction {
@@ -143,9 +185,11 @@ constexpr Correction kCorrections[] = {
     {"aten.channel_shuffle.default", 0, like_first},
     {"aten.native_channel_shuffle.default", 0, like_first},
     {"aten.resize_as.default", 0, resize_as},
-    {"aten._fft_r2c.default", 0, real_fft},
-    {"aten._fft_c2r.default", 0, real_fft},
+    {"aten._fft_r2c.default", 0, forward_fft},
+    {"aten._fft_c2r.default", 0, backward_fft},
     {"aten.native_dropout_backward.default", 0, like_product},
+    {"aten._native_batch_norm_legit_functional.default", 1, batch_statistics},
+    {"aten._native_batch_norm_legit_functional.default", 2, batch_statistics},
 };
 
 }  // namespace

@@ -422,8 +422,14 @@ struct Recorder::Impl final : OpListener {
     const std::string_view name = std::string_view(f.target).substr(5);
     const bool writes =
         std::ranges::find(kWrites, name.substr(0, name.find('.'))) != std::end(kWrites);
-    if (writes && written.isTensor() && !written.toTensor().is_non_overlapping_and_dense())
+    if (!writes || !written.isTensor()) return;
+    const at::Tensor& t = written.toTensor();
+    if (!t.is_non_overlapping_and_dense())
       throw Unsupported(cat(f.target, ": random numbers for a tensor with gaps"));
+    // Its result is row-major, whatever the tensor is.
+    const bool row_major = name == "bernoulli.p" || name == "bernoulli.Tensor";
+    if (row_major && !t.is_contiguous())
+      throw Unsupported(cat(f.target, ": random numbers for a tensor that is not row-major"));
   }
 
   // It updates the running statistics without saying so in its schema.
