@@ -18,7 +18,6 @@ LEFT_OUT = {
 }
 
 BREAKS = {
-    "class body": "a class is made",
     "except star": "exception groups",
 }
 

@@ -52,7 +52,9 @@ bool is_constant(PyObject* p) {
          THPDevice_Check(p) || THPLayout_Check(p) || THPMemoryFormat_Check(p);
 }
 
+// Of what the captured code has made itself there is no source, and nothing to guard.
 void Tracer::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
+  if (!source.valid()) return;
   guards.add({kind, source, borrow(expected.ptr()), number, {}, user_stack()});
 }
 
@@ -80,6 +82,7 @@ SourceId Tracer::source_of(py::handle existing) {
 
 py::object Tracer::wrap(py::handle real, SourceId source) {
   const Takes takes = std::exchange(takes_, Takes::Read);
+  if (!source.valid()) return borrow(real.ptr());
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
   if (is_number(p) && (takes == Takes::Unread || (takes == Takes::Varying && is_varying(source))))
@@ -413,6 +416,9 @@ py::object Tracer::subscript(py::handle o, py::handle key, bool generic) {
     PyErr_SetObject(PyExc_KeyError, key.ptr());
     throw py::error_already_set();
   }
+  if (PyDict_Check(p) && !PyDict_CheckExact(p))
+    if (PyObject* other = special_method(o, py::str("__missing__")); other && !dict_has(o, key))
+      return call(other, {borrow(p), borrow(key.ptr())});
   if (exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
     for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) guard_apart(held, key);
   return steal(PyObject_GetItem(contents(o).ptr(), key.ptr()));

@@ -73,6 +73,7 @@ struct TracedFrame {
   std::unordered_map<size_t, size_t> rounds;  // of loops, by the instruction that jumps back
   std::unordered_map<size_t, size_t> loops;   // the step at which a FOR_ITER was come to first
   py::object handled_outside;                 // by whoever entered the frame last, or null
+  py::object names;                           // of the body of a class: what it has bound
 };
 
 // The modes of torch that captured code leaves behind.
@@ -367,6 +368,24 @@ class Tracer {
   std::optional<py::object> extreme(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs, bool least);
 
+  // classes.cpp
+  struct MadeClass {
+    std::vector<size_t> steps;  // where a capture may stop in front of it
+    UserStack stack;
+  };
+  py::object load_build_class(const TracedFrame& frame);
+  py::object build_class(Arguments args, Keywords kwargs);
+  py::object run_class_body(const py::object& body, py::object names);
+  py::object make_class(py::handle metaclass, const Arguments& args, const Keywords& kwargs);
+  py::object make_dataclass(py::handle maker, const Arguments& args, const Keywords& kwargs);
+  void add_made_class(const py::object& made);
+  void refuse_class_hooks(py::handle bases, py::handle names);
+  bool is_made_class(py::handle type) const { return made_classes_.contains(type.ptr()); }
+  SourceId member_source(py::handle type, py::handle name);
+  void refuse_made_class(py::handle o) const;
+  py::object load_name(TracedFrame& frame, py::handle name);
+  void store_name(TracedFrame& frame, py::handle name, py::handle value);
+
   // calls.cpp
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
@@ -468,6 +487,7 @@ class Tracer {
   std::vector<py::object>
       existing_;  // what was there before, apart from what is guarded by identity
   std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;
+  std::unordered_map<PyObject*, MadeClass> made_classes_;
   std::unique_ptr<bridge::Recorder> recorder_;
   const GlobalState state_;   // in front
   bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
@@ -498,6 +518,9 @@ bool is_polyfill(py::handle function);
 
 // Stands for what was deleted.
 py::object missing();
+
+// What the body of a class has bound to the name; null where there is nothing.
+py::object name_in(py::handle names, py::handle name);
 
 // Marked by oxyfuel.disable or torch.compiler.disable.
 bool is_disabled(PyFunctionObject* function);

@@ -151,3 +151,12 @@
 #ifndef LOAD_CLOSURE
 #define LOAD_CLOSURE 242
 #endif
+#ifndef LOAD_LOCALS
+#define LOAD_LOCALS 243
+#endif
+#ifndef LOAD_FROM_DICT_OR_GLOBALS
+#define LOAD_FROM_DICT_OR_GLOBALS 244
+#endif
+#ifndef LOAD_FROM_DICT_OR_DEREF
+#define LOAD_FROM_DICT_OR_DEREF 245
+#endif
