@@ -17,9 +17,7 @@ LEFT_OUT = {
     "PRINT_EXPR": "only in interactive code",
 }
 
-BREAKS = {
-    "except star": "exception groups",
-}
+BREAKS = {}
 
 PROGRAMS: dict[str, tuple[str, str]] = {}
 

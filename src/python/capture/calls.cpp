@@ -518,7 +518,10 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
       module == "functools" || (exception && !exception_of_python) ||
       py::isinstance(type, enum_meta)) {
     for (auto& a : args) {
-      if (t == &PySuper_Type || is_descriptor || exception || module == "functools") continue;
+      if (t == &PySuper_Type || is_descriptor || module == "functools") continue;
+      // An exception keeps its arguments, a group looks at the list of its exceptions.
+      if (exception && !(exists(a) && PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseExceptionGroup)))
+        continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
       const bool takes_apart = consumes || takes_iterables(t) || module == "collections" ||
                                t == &PyEnum_Type || t == &PyZip_Type;
@@ -593,6 +596,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   py::object self = steal(PyObject_GetAttr(p, names().self_));
   if (LazyIterator* l = lazy(self)) return call_lazy_method(*l, name, args);
+  if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
     return make_chain(args[0]);
   if (!keeps_arguments(name))
@@ -612,6 +616,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     if (module == "builtins" && name == "id" && args.size() == 1 && !frames_.empty() &&
         module_of(frames_.back()->function) == "copy")
       return py::int_(reinterpret_cast<uintptr_t>(args[0].ptr()));
+    if (module == "_contextvars") throw Break(BreakId::context_variable, name);
     if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
     if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
     for (auto& a : args) a = plain_contents(a, callable);

@@ -647,6 +647,14 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
       push(py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
       return false;
     }
+    case CHECK_EG_MATCH:
+      match_group(f);
+      return false;
+    case PREP_RERAISE_STAR: {
+      const py::object raised = pop(f), group = pop(f);
+      push(left_of_group(group, raised));
+      return false;
+    }
     case POP_EXCEPT:
       pop(f);
       f.handled.pop_back();

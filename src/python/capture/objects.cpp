@@ -139,10 +139,11 @@ py::object Tracer::wrap_bound(py::handle real, SourceId source) {
   return out;
 }
 
-// A closure that comes with the call may be another one at each call, of the same code.
+// A function made in another one that comes with the call may be another one at each call, of the same code.
 bool Tracer::is_made_anew(py::handle function, SourceId source) const {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  if (f->func_closure == nullptr || f->func_dict != nullptr) return false;
+  const bool inside = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags & CO_NESTED;
+  if ((f->func_closure == nullptr && !inside) || f->func_dict != nullptr) return false;
   while (sources[source].base.valid()) source = sources[source].base;
   return sources[source].kind == SourceKind::Local;
 }

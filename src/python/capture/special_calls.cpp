@@ -334,6 +334,7 @@ std::optional<py::object> Tracer::text_of(py::handle o, bool repr) {
     return text;
   }
   if (!PyExceptionInstance_Check(o.ptr()) || exists(o)) return std::nullopt;
+  if (!repr && is_exception_group(o)) return py::str(o);  // its message and how many
   static const py::object& str = *new py::object(builtin("str"));
   require_plain(py::object(borrow(o.ptr()).attr("args")), str);
   return repr ? py::object(py::repr(o)) : py::object(py::str(o));

@@ -348,6 +348,10 @@ class Tracer {
   py::object number_input(const py::object& o, at::ScalarType fits);
   py::object compare_runtime(const py::object& a, const py::object& b, int operation);
 
+  // context_variables.cpp
+  py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
+                             const Keywords& kwargs);
+
   // controls.cpp
   std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
   static py::object control_flow_of(PyFunctionObject* f);
@@ -367,6 +371,11 @@ class Tracer {
                                             const Keywords& kwargs);
   std::optional<py::object> extreme(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs, bool least);
+
+  // exception_groups.cpp
+  void refuse_existing_group(py::handle e);
+  void match_group(TracedFrame& frame);
+  py::object left_of_group(const py::object& group, const py::list& raised);
 
   // classes.cpp
   struct MadeClass {
@@ -521,6 +530,10 @@ py::object missing();
 
 // What the body of a class has bound to the name; null where there is nothing.
 py::object name_in(py::handle names, py::handle name);
+
+bool is_exception_group(py::handle o);
+// A context variable, a context, or the token of a change.
+bool is_of_context(py::handle o);
 
 // Marked by oxyfuel.disable or torch.compiler.disable.
 bool is_disabled(PyFunctionObject* function);
