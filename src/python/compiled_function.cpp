@@ -263,7 +263,9 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
 // there is none.
 std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const py::object> locals,
                                          const Break& found) {
-  for (size_t step : found.steps) {
+  std::vector<size_t> steps = found.steps;
+  for (size_t i = 0; i < steps.size(); i++) {
+    const size_t step = steps[i];
     auto tracer = std::make_unique<Tracer>();
     tracer->varying = *self->varying;
     tracer->loop_left = found.loop;
@@ -271,7 +273,11 @@ std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const
     try {
       tracer->run(self->function, locals, step);
       if (!tracer->left.empty()) return tracer;
-    } catch (const Break&) {  // a value that cannot be had there
+    } catch (const Break& b) {  // a value that cannot be had there
+      if (b.id != BreakId::local_class) continue;
+      for (size_t other : b.steps)
+        if (other < step && std::ranges::count(steps, other) == 0) steps.push_back(other);
+      std::sort(steps.begin() + static_cast<ptrdiff_t>(i) + 1, steps.end(), std::greater<>());
     } catch (py::error_already_set& e) {
       if (!e.matches(PyExc_Exception)) throw;
     }

@@ -3,7 +3,8 @@
 
 BREAKS = {
     "attribute protocol": "vars()",
-    "contextvars": "the variables are CPython's own",
+    "contexts": "they are CPython's own",
+    "contextvars": "setting a variable is CPython's own",
     "metaclass": "a class is made by a call",
     "operators of classes": "dict and list call a user's __hash__ and __index__",
     "random and time": "they are not the same for every call",
@@ -306,6 +307,39 @@ import weakref
 def main(x, n, items, table, thing):
     r = weakref.ref(thing)
     return r() is thing, x + r().a
+""",
+    "context variables that are read": """
+import contextvars
+level = contextvars.ContextVar("level", default=1)
+bare = contextvars.ContextVar("bare")
+def main(x, n, items, table, thing):
+    try:
+        bare.get()
+    except LookupError as e:
+        found = e.args[0] is bare
+    return x * level.get(), level.get(5), bare.get(n), found, level.name
+""",
+    "contexts": """
+import contextvars
+level = contextvars.ContextVar("level", default=1)
+def main(x, n, items, table, thing):
+    context = contextvars.copy_context()
+    def inside():
+        level.set(n)
+        return x * level.get()
+    return context.run(inside), level.get(), level in context, context[level]
+""",
+    "parts of types": """
+import typing
+union, alias, optional = int | str, list[int], typing.Optional[int]
+nested = dict[str, list[int]]
+def parts(t):
+    return typing.get_origin(t), typing.get_args(t)
+def main(x, n, items, table, thing):
+    def inner(t=alias):
+        return parts(t), parts(union)[1][1] is str
+    out = [parts(t) for t in (union, alias, optional, nested, int)]
+    return out, inner(), inner(nested), int in typing.get_args(optional), x * len(parts(union)[1])
 """,
     "contextvars": """
 import contextvars

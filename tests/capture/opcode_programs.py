@@ -17,10 +17,7 @@ LEFT_OUT = {
     "PRINT_EXPR": "only in interactive code",
 }
 
-BREAKS = {
-    "class body": "a class is made",
-    "except star": "exception groups",
-}
+BREAKS = {}
 
 PROGRAMS: dict[str, tuple[str, str]] = {}
 

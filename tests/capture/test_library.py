@@ -1,9 +1,12 @@
 """The standard library in captured code: plain Python's result, in one graph where that is possible."""
 
+import contextvars
 import pathlib
 import sys
+import typing
 
 import pytest
+import torch
 from library_programs import BREAKS, PROGRAMS
 
 import oxyfuel
@@ -25,3 +28,51 @@ def test_plain_pythons_result(name):
 @pytest.mark.parametrize("place", [15, 60, 150])
 def test_with_a_forced_break(name, place):
     assert not differing(PROGRAMS[name], place)
+
+
+def test_a_context_variable_is_read_again_at_each_call():
+    level = contextvars.ContextVar("level")
+    compiled = oxyfuel.compile(lambda x: x * level.get(2), backend="eager")
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [2, 2]
+    token = level.set(3)
+    assert compiled(x).tolist() == [3, 3]
+    level.set(torch.full((2,), 5.0))
+    assert compiled(x).tolist() == [5, 5]
+    assert contextvars.Context().run(compiled, x).tolist() == [2, 2]
+    level.reset(token)
+    assert compiled(x).tolist() == [2, 2]
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+OPTIONAL = typing.Optional[int]  # noqa: UP045
+
+
+@pytest.mark.parametrize("kind", [int | str, list[int], OPTIONAL, dict[str, int | None]])
+def test_the_parts_of_a_type(kind):
+    def parts(x, given):
+        def of(t):
+            return typing.get_origin(t), typing.get_args(t)
+
+        return of(given), of(kind), x + len(typing.get_args(kind))
+
+    compiled = oxyfuel.compile(parts, backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for given in (kind, list[str], kind):
+        expected, found = parts(x, given), compiled(x, given)
+        assert found[:2] == expected[:2] and torch.equal(found[2], expected[2])
+
+
+def test_a_function_made_behind_a_break_is_no_new_capture():
+    def run(x):
+        def double(t):
+            return t * 2
+
+        y = x + 1
+        oxyfuel.graph_break()
+        return double(y)
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for _ in range(4):
+        assert compiled(torch.ones(2)).tolist() == [4, 4]
+    assert oxyfuel.stats()["graphs"] == 2

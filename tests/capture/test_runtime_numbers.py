@@ -60,6 +60,7 @@ USES = {
     "arithmetic": lambda x, n: x * (n * 3 - 1) + (2 - n),
     "negative": lambda x, n: x + -n,
     "halves": lambda x, n: x * (n / 2),
+    "divided": lambda x, n: (n / x, (n * 2) / (x + 3)),
     "inlined": lambda x, n: x * halve(n) - halve(n=n),
     "packed": lambda x, n: with_default(x, n, n, n),
     "returned": lambda x, n: (x * n, n, n + 1),
@@ -105,7 +106,6 @@ def test_layouts():
     "f",
     [
         lambda x, n: x**n,
-        lambda x, n: n / x,
         lambda x, n: torch.clamp(x, n),
         lambda x, n: x.amax() * n,
         lambda x, n: x * math.sqrt(abs(n)),

@@ -2,10 +2,13 @@
 
 import contextlib
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
 from snapshot import outcome, outcome_differences
+from torch._higher_order_ops import while_loop
 from torch.nn.utils import parametrizations, parametrize
 
 import oxyfuel
@@ -680,3 +683,51 @@ def test_a_list_that_is_written_while_it_is_gone_through():
         a, b = [1, 2], [1, 2]
         expected, found = run(torch.ones(2), a, iter(a)), compiled(torch.ones(2), b, iter(b))
         assert torch.equal(found[0], expected[0]) and found[1] == expected[1] and a == b
+
+
+def branches(x):
+    y = torch.cond(
+        x.sum() > 0, lambda a, b: (a + 1, {"b": b}), lambda a, b: (a - 1, {"b": b * 2}), (x, x * 3)
+    )
+    return y[0] * 2, y[1]["b"]
+
+
+def loops(x):
+    def body(i, t):
+        return i + 1, t * 2 + i
+
+    i, y = while_loop(lambda i, t: t.sum() < 50, body, (torch.tensor(0), x))
+    return i, y - 1
+
+
+def test_the_functions_of_a_branch_are_graphs():
+    compiled = oxyfuel.compile(branches, backend="eager")
+    compiled(torch.ones(2))
+    compiled(-torch.ones(2))
+    assert oxyfuel.stats()["graph_breaks"] == 1
+    graphs = oxyfuel.stats()["graphs"]
+    assert graphs == 4
+    for _ in range(3):
+        compiled(torch.ones(2))
+    assert oxyfuel.stats()["graphs"] == graphs
+
+
+def test_a_loop_of_torch_is_a_fixed_number_of_graphs():
+    compiled = oxyfuel.compile(loops, backend="eager")
+    compiled(torch.ones(2))
+    graphs = oxyfuel.stats()["graphs"]
+    compiled(torch.ones(2) / 64)
+    assert oxyfuel.stats()["graphs"] == graphs <= 4
+
+
+def test_branches_do_not_bring_torch_dynamo_along():
+    text = """
+import sys, torch, oxyfuel
+def run(x):
+    return torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+compiled = oxyfuel.compile(run, backend="eager")
+assert compiled(torch.ones(2)).tolist() == [2, 2]
+assert compiled(-torch.ones(2)).tolist() == [-2, -2]
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)

@@ -36,10 +36,6 @@ EAGER = by_name(
 # And what the front end leaves to eager besides.
 CAPTURE_EAGER = by_name(
     {
-        "the function makes a class": """
-            masked.amax masked.amin masked.argmax masked.argmin masked.cumprod masked.cumsum masked.log_softmax
-            masked.logaddexp masked.logsumexp masked.mean masked.median masked.norm masked.normalize masked.prod
-            masked.softmax masked.softmin masked.std masked.sum masked.var""",
         "the function warns": """
             nn.functional.linear_cross_entropy.chunked nn.functional.linear_cross_entropy.chunked_none""",
         "the result is no tensor": "broadcast_shapes",

@@ -154,8 +154,11 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
     if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw)) return taken(borrow(raw));
     throw Break(BreakId::attribute_protocol, cat(t->tp_name, ".", str(name)));
   }
+  if (raw == nullptr && is_written_on(t, name))
+    raise(PyExc_AttributeError,
+          cat("type object '", t->tp_name, "' has no attribute '", str(name), "'"));
   if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
-  const SourceId source = sources.type_attribute(sources.pinned(type, t->tp_name), name);
+  const SourceId source = member_source(type, name);
   if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
     guard(GuardKind::IdIs, source, raw);
     return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
@@ -209,8 +212,7 @@ py::object Tracer::call_getter(py::handle descriptor, py::handle o, py::handle t
 PyObject* Tracer::type_member(PyTypeObject* type, py::handle name) {
   PyObject* found = lookup(type, name);
   if (!is_changeable_class(type) || is_written_on(type, name)) return found;
-  const SourceId source = sources.type_attribute(
-      sources.pinned(reinterpret_cast<PyObject*>(type), type->tp_name), name);
+  const SourceId source = member_source(reinterpret_cast<PyObject*>(type), name);
   if (found == nullptr)
     guard(GuardKind::Missing, source);
   else if (is_constant(found))
@@ -258,8 +260,7 @@ py::object Tracer::load_super_attr(py::handle super, py::handle name) {
     behind |= entry.is(first);
     if (found == nullptr) continue;
     if (is_property(found)) {
-      guard(GuardKind::IdIs, sources.type_attribute(sources.pinned(entry, type->tp_name), name),
-            found);
+      guard(GuardKind::IdIs, member_source(entry, name), found);
       return call(py::handle(found).attr("fget"), {self});
     }
     if (Py_TYPE(found)->tp_descr_set != nullptr || python_method(found, names().get_))
@@ -287,7 +288,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
     return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
   SourceId source = old ? known(o)->source : SourceId();
   py::object pinned = type_object(o);
-  const SourceId on_type = sources.type_attribute(sources.pinned(pinned, type->tp_name), name);
+  const SourceId on_type = member_source(pinned, name);
   PyObject* descriptor = lookup(type, name);
   const bool written_on_type = is_written_on(type, name);
   if (descriptor != nullptr) {
@@ -339,9 +340,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   }
   PyObject* fallback = _PyType_Lookup(type, names().getattr_);
   if (fallback != nullptr && PyFunction_Check(fallback)) {
-    guard(GuardKind::IdIs,
-          sources.type_attribute(sources.pinned(pinned, type->tp_name), names().getattr_),
-          fallback);
+    guard(GuardKind::IdIs, member_source(pinned, names().getattr_), fallback);
     return call(fallback, {borrow(p), borrow(name.ptr())});
   }
   no_attribute(type, name);
@@ -357,9 +356,7 @@ void Tracer::call_setter(PyObject* descriptor, py::handle o, py::handle name, py
   if (setter == nullptr)
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
   py::object held = borrow(descriptor);
-  if (!is_written_on(type, name))
-    held = wrap(descriptor,
-                sources.type_attribute(sources.pinned(type_object(o), type->tp_name), name));
+  if (!is_written_on(type, name)) held = wrap(descriptor, member_source(type_object(o), name));
   Arguments args{held, borrow(o.ptr())};
   if (value) args.push_back(borrow(value.ptr()));
   call(setter, args);

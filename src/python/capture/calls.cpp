@@ -296,10 +296,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
-    guard(GuardKind::IdIs,
-          sources.type_attribute(
-              sources.pinned(reinterpret_cast<PyObject*>(Py_TYPE(p)), Py_TYPE(p)->tp_name),
-              names().call_),
+    guard(GuardKind::IdIs, member_source(reinterpret_cast<PyObject*>(Py_TYPE(p)), names().call_),
           own);
     args.insert(args.begin(), borrow(p));
     direct_ = direct;
@@ -511,6 +508,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   const bool heap = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   const std::string module = module_of(type);
+  const bool is_descriptor =
+      t == &PyStaticMethod_Type || t == &PyClassMethod_Type || t == &PyProperty_Type;
   const bool exception_of_python = exception && has_python_init(t);
   refuse_finalizer(t);
   static const py::object& enum_meta =
@@ -519,7 +518,9 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
       module == "functools" || (exception && !exception_of_python) ||
       py::isinstance(type, enum_meta)) {
     for (auto& a : args) {
-      if (t == &PySuper_Type || t == &PyStaticMethod_Type || exception || module == "functools")
+      if (t == &PySuper_Type || is_descriptor || module == "functools") continue;
+      // An exception keeps its arguments, a group looks at the list of its exceptions.
+      if (exception && !(exists(a) && PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseExceptionGroup)))
         continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
       const bool takes_apart = consumes || takes_iterables(t) || module == "collections" ||
@@ -538,14 +539,16 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
     const bool container = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type ||
                            t == &PyEnum_Type || t == &PyZip_Type || t == &PyReversed_Type ||
                            t == &PySlice_Type || t == &PyBaseObject_Type || t == &PySuper_Type ||
-                           t == &PyStaticMethod_Type || module == "collections" ||
-                           module == "functools" || t == &PyDictProxy_Type || exception ||
-                           takes_iterables(t) || std::string(t->tp_name) == "types.SimpleNamespace";
+                           is_descriptor || module == "collections" || module == "functools" ||
+                           t == &PyDictProxy_Type || exception || takes_iterables(t) ||
+                           std::string(t->tp_name) == "types.SimpleNamespace";
     if (!container) {
       for (const auto& a : args) require_plain(a, type);
       for (const auto& [key, a] : kwargs) require_plain(a, type);
     }
-    return call_real(type, args, kwargs);
+    py::object made = call_real(type, args, kwargs);
+    if (PyType_Check(made.ptr())) throw Break(BreakId::local_class, "an enum made by a call");
+    return made;
   }
   // Made by tp_new alone, an object of C++ is an empty one.
   if (std::string_view(Py_TYPE(type.ptr())->tp_name) == "pybind11_builtins.pybind11_type")
@@ -593,6 +596,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   py::object self = steal(PyObject_GetAttr(p, names().self_));
   if (LazyIterator* l = lazy(self)) return call_lazy_method(*l, name, args);
+  if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
     return make_chain(args[0]);
   if (!keeps_arguments(name))
@@ -612,6 +616,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     if (module == "builtins" && name == "id" && args.size() == 1 && !frames_.empty() &&
         module_of(frames_.back()->function) == "copy")
       return py::int_(reinterpret_cast<uintptr_t>(args[0].ptr()));
+    if (module == "_contextvars") throw Break(BreakId::context_variable, name);
     if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
     if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
     for (auto& a : args) a = plain_contents(a, callable);
@@ -630,6 +635,9 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     return call_real(callable, args, kwargs);
   }
   if (name == "__init__" && args.empty() && kwargs.empty()) return py::none();
+  if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 && !exists(self) &&
+      (name == "getter" || name == "setter" || name == "deleter"))
+    return call_real(callable, args, kwargs);
   if (name == "__getattribute__" && args.size() == 1)
     return load_instance_attr(self, args[0], true);
   if (name == "__setattr__" && args.size() == 2) {

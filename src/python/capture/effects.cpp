@@ -481,6 +481,10 @@ bool Tracer::is_written_on(PyTypeObject* type, py::handle name) {
 void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
   const std::string text = name.cast<std::string>();
+  if (is_made_class(type)) {
+    const py::object held = value ? read(borrow(value.ptr())) : py::object();
+    return check(PyObject_SetAttr(type.ptr(), name.ptr(), held.ptr()));
+  }
   PyObject* setter =
       _PyType_Lookup(Py_TYPE(type.ptr()), py::str(value ? "__setattr__" : "__delattr__").ptr());
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(type.ptr()), name.ptr());

@@ -29,13 +29,13 @@ bool reads_own_frame(PyCodeObject* code) {
 
 }  // namespace
 
-// A frame can be left unless it is a generator's, and its callers as well, if the frame's result is just what their call
+// A frame can be left unless it is a generator's or the body of a class, and its callers as well, if the frame's result is just what their call
 // gives.
 std::vector<size_t> Tracer::places_to_stop() const {
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
-    if ((f->code->co_flags & CO_GENERATOR) || keeps_ids(*f)) break;
+    if ((f->code->co_flags & CO_GENERATOR) || f->names || keeps_ids(*f)) break;
     out.insert(out.begin(), f->step);
   }
   return out;

@@ -136,8 +136,39 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
       fast[i.arg] = steal(PyCell_New(fast[i.arg].ptr()));
       held_.push_back(fast[i.arg]);
       return false;
+    case LOAD_BUILD_CLASS:
+      push(load_build_class(f));
+      return false;
+    case LOAD_LOCALS:
+      if (!f.names) throw Break(BreakId::instruction, "the names of a scope that is no class");
+      push(f.names);
+      return false;
+    case LOAD_NAME:
+      push(load_name(f, name_of(f, i)));
+      return false;
+    case STORE_NAME:
+      store_name(f, name_of(f, i), pop(f));
+      return false;
+    case DELETE_NAME:
+      store_name(f, name_of(f, i), {});
+      return false;
+    case SETUP_ANNOTATIONS:
+      if (!name_in(f.names, py::str("__annotations__")))
+        store_name(f, py::str("__annotations__"), py::dict());
+      return false;
+    case LOAD_FROM_DICT_OR_GLOBALS: {
+      py::object found = name_in(pop(f), name_of(f, i));
+      push(found ? found : load_global(f, name_of(f, i)));
+      return false;
+    }
     case LOAD_DEREF:
+    case LOAD_FROM_DICT_OR_DEREF:
     case LOAD_CLASSDEREF: {
+      if (i.op == LOAD_CLASSDEREF || i.op == LOAD_FROM_DICT_OR_DEREF) {
+        const py::object in = i.op == LOAD_CLASSDEREF ? f.names : pop(f);
+        if (py::object found = name_in(in, PyTuple_GET_ITEM(f.code->co_localsplusnames, i.arg)))
+          return push(found), false;
+      }
       takes_ = taken_by_next(f);
       py::object value = read_cell(fast[i.arg]);
       if (!value) {
@@ -614,6 +645,14 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
         if (!PyExceptionClass_Check(t.ptr()))
           throw Break(BreakId::instruction, "except of what is no exception");
       push(py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
+      return false;
+    }
+    case CHECK_EG_MATCH:
+      match_group(f);
+      return false;
+    case PREP_RERAISE_STAR: {
+      const py::object raised = pop(f), group = pop(f);
+      push(left_of_group(group, raised));
       return false;
     }
     case POP_EXCEPT:

@@ -22,8 +22,8 @@ bool takes_number(std::string_view name, size_t position) {
   static const std::unordered_set<std::string_view> either = {"add", "sub", "mul", "gt", "lt",
                                                               "ge",  "le",  "eq",  "ne"};
   static const std::unordered_set<std::string_view> second = {
-      "truediv",     "iadd", "isub", "imul", "itruediv", "div",
-      "true_divide", "add_", "sub_", "mul_", "div_"};
+      "iadd", "isub", "imul", "itruediv", "div", "true_divide", "add_", "sub_", "mul_", "div_"};
+  if (name == "truediv") return true;  // n / x: see Tracer::operate
   return second.contains(name) ? position == 1 : either.contains(name);
 }
 

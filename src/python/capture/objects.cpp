@@ -52,7 +52,9 @@ bool is_constant(PyObject* p) {
          THPDevice_Check(p) || THPLayout_Check(p) || THPMemoryFormat_Check(p);
 }
 
+// Of what the captured code has made itself there is no source, and nothing to guard.
 void Tracer::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
+  if (!source.valid()) return;
   guards.add({kind, source, borrow(expected.ptr()), number, {}, user_stack()});
 }
 
@@ -80,6 +82,7 @@ SourceId Tracer::source_of(py::handle existing) {
 
 py::object Tracer::wrap(py::handle real, SourceId source) {
   const Takes takes = std::exchange(takes_, Takes::Read);
+  if (!source.valid()) return borrow(real.ptr());
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
   if (is_number(p) && (takes == Takes::Unread || (takes == Takes::Varying && is_varying(source))))
@@ -136,10 +139,11 @@ py::object Tracer::wrap_bound(py::handle real, SourceId source) {
   return out;
 }
 
-// A closure that comes with the call may be another one at each call, of the same code.
+// A function made in another one that comes with the call may be another one at each call, of the same code.
 bool Tracer::is_made_anew(py::handle function, SourceId source) const {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  if (f->func_closure == nullptr || f->func_dict != nullptr) return false;
+  const bool inside = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags & CO_NESTED;
+  if ((f->func_closure == nullptr && !inside) || f->func_dict != nullptr) return false;
   while (sources[source].base.valid()) source = sources[source].base;
   return sources[source].kind == SourceKind::Local;
 }
@@ -413,6 +417,9 @@ py::object Tracer::subscript(py::handle o, py::handle key, bool generic) {
     PyErr_SetObject(PyExc_KeyError, key.ptr());
     throw py::error_already_set();
   }
+  if (PyDict_Check(p) && !PyDict_CheckExact(p))
+    if (PyObject* other = special_method(o, py::str("__missing__")); other && !dict_has(o, key))
+      return call(other, {borrow(p), borrow(key.ptr())});
   if (exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
     for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) guard_apart(held, key);
   return steal(PyObject_GetItem(contents(o).ptr(), key.ptr()));

@@ -221,12 +221,18 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   PyTypeObject* base = builtin_base(Py_TYPE(o.ptr()));
   const auto* plain = reinterpret_cast<PyTypeObject*>(PyExc_Exception);
   const bool has_members = base->tp_basicsize != plain->tp_basicsize;
-  if (has_members && !has_plain_members(base)) refuse(o);
-  RebuildStep step{Kind::Instance, 0, py::type::of(o), place_all(o.attr("args"))};
+  const bool is_group = is_exception_group(o);
+  if (has_members && !has_plain_members(base) && !is_group) refuse(o);
+  RebuildStep step{Kind::Instance, 0, py::type::of(o), {}};
+  // A group wants its exceptions at once, which a list does not have yet.
+  if (is_group)
+    step.parts = place_all(py::make_tuple(o.attr("message"), o.attr("exceptions")));
+  else
+    step.parts = place_all(o.attr("args"));
   const uint32_t at = add_instance(o, std::move(step));
   // The tuple itself: the code may have looked at it.
   write(Write::AttributeSet, at, {place(py::str("args")), place(o.attr("args"))});
-  for (PyTypeObject* t = base; has_members && t != plain; t = t->tp_base) {
+  for (PyTypeObject* t = base; has_members && !is_group && t != plain; t = t->tp_base) {
     for (auto [name, descriptor] : py::reinterpret_borrow<py::dict>(type_dict(t))) {
       if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type) continue;
       py::object value = o.attr(name);
@@ -254,6 +260,10 @@ uint32_t RebuildPlan::place_traceback(const std::vector<Tracer::RaisedAt>& place
   static const py::object& maker = *new py::object(steal(PyCFunction_New(&method, nullptr)));
   py::object inner = py::none();
   uint32_t at = place(inner);
+  std::vector<std::tuple<PyObject*, int, int>> same;  // parts of a group share one
+  for (const Tracer::RaisedAt& raised : places)
+    same.emplace_back(raised.code.ptr(), raised.offset, raised.line);
+  if (auto it = tracebacks_.find(same); it != tracebacks_.end()) return it->second;
   for (const Tracer::RaisedAt& raised : places) {
     tracer_.existing_dict(raised.globals, tracer_.sources.pinned(raised.globals, "G"));
     py::object key = py::make_tuple(raised.line);
@@ -262,6 +272,7 @@ uint32_t RebuildPlan::place_traceback(const std::vector<Tracer::RaisedAt>& place
         {inner, raised.code, raised.globals, py::int_(raised.offset), py::int_(raised.line)});
     inner = key;
   }
+  tracebacks_.emplace(std::move(same), at);
   return at;
 }
 

@@ -80,6 +80,7 @@ std::vector<uint32_t> RebuildPlan::place_all(py::handle iterable) {
 uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = step_of_.find(o.ptr()); it != step_of_.end()) return it->second;
   if (++depth_ > kMaxDepth) refuse(o);
+  tracer_.refuse_made_class(o);
   struct Leave {
     int& depth;
     ~Leave() { depth--; }

@@ -1,6 +1,7 @@
 // Plans how to make again what captured code leaves behind: the values that are asked for and what it wrote.
 #pragma once
 
+#include <map>
 #include <optional>
 
 #include "python/capture/tracer.h"
@@ -78,7 +79,8 @@ class RebuildPlan {
   std::vector<std::pair<py::object, uint32_t>> unfilled_;
   std::unordered_set<PyObject*> made_;
   std::unordered_set<uint32_t> iterated_;  // steps of dicts that have an iterator
-  std::vector<py::object> kept_;           // addresses in the maps stay their own
+  std::map<std::vector<std::tuple<PyObject*, int, int>>, uint32_t> tracebacks_;  // by their places
+  std::vector<py::object> kept_;  // addresses in the maps stay their own
   int depth_ = 0;
 };
 

@@ -29,6 +29,7 @@ enum Special {
   Type,
   Len,
   GetAttr,
+  Hash,
   HasAttr,
   SetAttr,
   DelAttr,
@@ -52,6 +53,8 @@ enum Special {
   Signature,
   ExcInfo,
   CmpToKey,
+  BuildClass,
+  ProcessDataclass,
   True_,
   False_
 };
@@ -62,7 +65,7 @@ const std::unordered_map<PyObject*, Special>& specials() {
     auto add = [&](const py::object& o, Special s) { m->emplace(o.inc_ref().ptr(), s); };
     add(builtin("isinstance"), IsInstance), add(builtin("type"), Type), add(builtin("len"), Len);
     add(builtin("getattr"), GetAttr), add(builtin("hasattr"), HasAttr);
-    add(builtin("delattr"), DelAttr), add(builtin("sorted"), Sorted);
+    add(builtin("hash"), Hash), add(builtin("delattr"), DelAttr), add(builtin("sorted"), Sorted);
     add(builtin("setattr"), SetAttr), add(builtin("iter"), Iter), add(builtin("next"), Next);
     add(builtin("any"), Any), add(builtin("all"), All), add(builtin("sum"), Sum);
     add(builtin("abs"), Abs), add(builtin("min"), Min), add(builtin("max"), Max);
@@ -74,6 +77,8 @@ const std::unordered_map<PyObject*, Special>& specials() {
     add(py::module_::import("functools").attr("reduce"), Reduce);
     add(py::module_::import("functools").attr("cmp_to_key"), CmpToKey);
     add(py::module_::import("sys").attr("exc_info"), ExcInfo);
+    add(builtin("__build_class__"), BuildClass);
+    add(py::module_::import("dataclasses").attr("_process_class"), ProcessDataclass);
     py::module_ torch = py::module_::import("torch");
     add(torch.attr("compiler").attr("is_compiling"), True_);
     add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
@@ -108,7 +113,14 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (yes < 0) throw py::error_already_set();
       return py::bool_(yes == 1);
     }
+    case BuildClass:
+      return build_class(args, kwargs);
+    case ProcessDataclass:
+      if (args.empty() || !is_made_class(args[0]))
+        throw Break(BreakId::side_effect, "a class becomes a dataclass");
+      return make_dataclass(callable, args, kwargs);
     case Type:
+      if (args.size() == 3) return make_class(callable, args, kwargs);
       if (args.size() != 1) return std::nullopt;
       return type_of(args[0]);
     case Len: {
@@ -137,6 +149,16 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       }
       if (args.size() != 2) type_error("getattr expected 2 or 3 arguments");
       return load_attr(args[0], args[1]);
+    case Hash: {
+      if (args.size() != 1) return std::nullopt;
+      PyObject* own = special_method(args[0], py::str("__hash__"));
+      if (own == nullptr) return std::nullopt;
+      const py::object number = call(own, {args[0]});
+      const Py_ssize_t hash = PyLong_Check(number.ptr()) ? PyLong_AsSsize_t(number.ptr()) : -1;
+      if (hash != -1) return py::int_(hash);
+      PyErr_Clear();
+      throw Break(BreakId::builtin_call, "a __hash__ that is no plain number");
+    }
     case HasAttr:
       if (args.size() != 2) type_error("hasattr expected 2 arguments");
       try {
@@ -312,6 +334,7 @@ std::optional<py::object> Tracer::text_of(py::handle o, bool repr) {
     return text;
   }
   if (!PyExceptionInstance_Check(o.ptr()) || exists(o)) return std::nullopt;
+  if (!repr && is_exception_group(o)) return py::str(o);  // its message and how many
   static const py::object& str = *new py::object(builtin("str"));
   require_plain(py::object(borrow(o.ptr()).attr("args")), str);
   return repr ? py::object(py::repr(o)) : py::object(py::str(o));

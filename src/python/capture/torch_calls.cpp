@@ -394,6 +394,12 @@ void Tracer::note_results(py::handle result, ir::ValueId value) {
 
 py::object Tracer::operate(py::handle function, const Arguments& args) {
   const std::string name = text(function.attr("__name__"));
+  // As torch.Tensor.__rtruediv__ computes it.
+  if (name == "truediv" && unread_.contains(args[0].ptr())) {
+    static const py::object& multiply =
+        *new py::object(py::module_::import("operator").attr("mul"));
+    return operate(multiply, {call_method(args[1], "reciprocal", {}, {}), args[0]});
+  }
   for (const auto& a : args) {
     if (THPVariable_Check(a.ptr())) {
       return record_with_numbers(ir::NodeKind::CallFunction, cat("operator.", name), function, args,

@@ -73,6 +73,7 @@ struct TracedFrame {
   std::unordered_map<size_t, size_t> rounds;  // of loops, by the instruction that jumps back
   std::unordered_map<size_t, size_t> loops;   // the step at which a FOR_ITER was come to first
   py::object handled_outside;                 // by whoever entered the frame last, or null
+  py::object names;                           // of the body of a class: what it has bound
 };
 
 // The modes of torch that captured code leaves behind.
@@ -347,6 +348,10 @@ class Tracer {
   py::object number_input(const py::object& o, at::ScalarType fits);
   py::object compare_runtime(const py::object& a, const py::object& b, int operation);
 
+  // context_variables.cpp
+  py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
+                             const Keywords& kwargs);
+
   // controls.cpp
   std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
   static py::object control_flow_of(PyFunctionObject* f);
@@ -366,6 +371,29 @@ class Tracer {
                                             const Keywords& kwargs);
   std::optional<py::object> extreme(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs, bool least);
+
+  // exception_groups.cpp
+  void refuse_existing_group(py::handle e);
+  void match_group(TracedFrame& frame);
+  py::object left_of_group(const py::object& group, const py::list& raised);
+
+  // classes.cpp
+  struct MadeClass {
+    std::vector<size_t> steps;  // where a capture may stop in front of it
+    UserStack stack;
+  };
+  py::object load_build_class(const TracedFrame& frame);
+  py::object build_class(Arguments args, Keywords kwargs);
+  py::object run_class_body(const py::object& body, py::object names);
+  py::object make_class(py::handle metaclass, const Arguments& args, const Keywords& kwargs);
+  py::object make_dataclass(py::handle maker, const Arguments& args, const Keywords& kwargs);
+  void add_made_class(const py::object& made);
+  void refuse_class_hooks(py::handle bases, py::handle names);
+  bool is_made_class(py::handle type) const { return made_classes_.contains(type.ptr()); }
+  SourceId member_source(py::handle type, py::handle name);
+  void refuse_made_class(py::handle o) const;
+  py::object load_name(TracedFrame& frame, py::handle name);
+  void store_name(TracedFrame& frame, py::handle name, py::handle value);
 
   // calls.cpp
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
@@ -468,6 +496,7 @@ class Tracer {
   std::vector<py::object>
       existing_;  // what was there before, apart from what is guarded by identity
   std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;
+  std::unordered_map<PyObject*, MadeClass> made_classes_;
   std::unique_ptr<bridge::Recorder> recorder_;
   const GlobalState state_;   // in front
   bool recorded_all_ = true;  // every op that was heard belongs to a node of `ir`
@@ -498,6 +527,13 @@ bool is_polyfill(py::handle function);
 
 // Stands for what was deleted.
 py::object missing();
+
+// What the body of a class has bound to the name; null where there is nothing.
+py::object name_in(py::handle names, py::handle name);
+
+bool is_exception_group(py::handle o);
+// A context variable, a context, or the token of a change.
+bool is_of_context(py::handle o);
 
 // Marked by oxyfuel.disable or torch.compiler.disable.
 bool is_disabled(PyFunctionObject* function);

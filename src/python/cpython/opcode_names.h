@@ -151,3 +151,21 @@
 #ifndef LOAD_CLOSURE
 #define LOAD_CLOSURE 242
 #endif
+#ifndef LOAD_LOCALS
+#define LOAD_LOCALS 243
+#endif
+#ifndef LOAD_FROM_DICT_OR_GLOBALS
+#define LOAD_FROM_DICT_OR_GLOBALS 244
+#endif
+#ifndef LOAD_FROM_DICT_OR_DEREF
+#define LOAD_FROM_DICT_OR_DEREF 245
+#endif
+#ifndef CALL_INTRINSIC_2
+#define CALL_INTRINSIC_2 246
+#endif
+#ifndef PREP_RERAISE_STAR
+#define PREP_RERAISE_STAR 247
+#endif
+#ifndef CHECK_EG_MATCH
+#define CHECK_EG_MATCH 248
+#endif

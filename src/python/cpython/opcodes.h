@@ -79,10 +79,12 @@ inline uint32_t name_index(uint8_t op, uint32_t arg) {
   }
 }
 
-// CALL_INTRINSIC_1 as the instruction of 3.11 that it stands for. A generator that lets a StopIteration out is found by
+// CALL_INTRINSIC_1 or CALL_INTRINSIC_2 as the instruction of 3.11 that it stands for. A generator that lets a StopIteration out is found by
 // whoever runs it, so turning that into an error is nothing to do.
 inline uint8_t plain_opcode(uint8_t op, uint32_t arg) {
   constexpr uint32_t kStopIterationError = 3, kUnaryPositive = 5, kListToTuple = 6;
+  constexpr uint32_t kPrepareReraiseStar = 1;
+  if (op == CALL_INTRINSIC_2 && arg == kPrepareReraiseStar) return PREP_RERAISE_STAR;
   if (op != CALL_INTRINSIC_1) return op;
   return arg == kStopIterationError ? NOP
          : arg == kUnaryPositive    ? UNARY_POSITIVE

@@ -61,6 +61,20 @@ PyObject* next_item(PyObject* iterator, int64_t index, Temporaries& made) {
   return item;
 }
 
+// A variable that holds itself counts as one without a value.
+PyObject* context_value(PyObject* var, bool or_default, Temporaries& made) {
+  PyObject* value = nullptr;
+  if (!PyContextVar_CheckExact(var) ||
+      PyContextVar_Get(var, or_default ? nullptr : var, &value) != 0) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  auto held = py::reinterpret_steal<py::object>(value);
+  if (value == nullptr || value == var) return nullptr;
+  made.push_back(std::move(held));
+  return value;
+}
+
 PyObject* iterator_part(PyObject* iterator, int64_t index, Temporaries& made) {
   if (!Py_IS_TYPE(iterator, &PyEnum_Type) && !Py_IS_TYPE(iterator, &PyZip_Type)) return nullptr;
   const py::object state = reduced(iterator);
@@ -237,6 +251,8 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       made.push_back(py::reinterpret_borrow<py::object>(referent));
       return referent;
     }
+    case SourceKind::ContextValue:
+      return context_value(base, step.index == 1, made);
     case SourceKind::IteratorPart:
       return iterator_part(base, step.index, made);
   }

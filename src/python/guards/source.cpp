@@ -142,6 +142,10 @@ SourceId SourceTable::next_item(SourceId base, int64_t index) {
 
 SourceId SourceTable::referent(SourceId base) { return add(SourceKind::Referent, base, {}, 0); }
 
+SourceId SourceTable::context_value(SourceId base, bool or_default) {
+  return add(SourceKind::ContextValue, base, {}, or_default);
+}
+
 SourceId SourceTable::iterator_part(SourceId base, int64_t index) {
   return add(SourceKind::IteratorPart, base, {}, index);
 }
@@ -183,6 +187,8 @@ std::string SourceTable::text(SourceId id) const {
       return cat("item ", s.index, " of ", text(s.base));
     case SourceKind::Referent:
       return cat(text(s.base), "()");
+    case SourceKind::ContextValue:
+      return cat(text(s.base), ".get()");
     case SourceKind::IteratorPart:
       return cat("part ", s.index, " of ", text(s.base));
   }

@@ -1,0 +1,254 @@
+// Classes that captured code makes: the body is interpreted, the class itself really made, so that CPython gives it its
+// slots and its order of bases. A call that hits the graph makes none.
+//
+// So a class made here may be used but not leave the call: what is planned for afterwards refuses it, and the capture stops in
+// front of its statement. Of its own members nothing is guarded; those that it has from classes that were there before are.
+// Code that CPython would run while the class is made (a metaclass, __init_subclass__, __set_name__) is a break, too.
+#include <set>
+
+#include "python/capture/names.h"
+#include "python/capture/tracer.h"
+#include "python/cpython/class_kind.h"
+#include "python/cpython/type_dict.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+PyTypeObject* as_type(py::handle o) { return reinterpret_cast<PyTypeObject*>(o.ptr()); }
+
+std::string module_of(PyObject* function) {
+  PyObject* module = reinterpret_cast<PyFunctionObject*>(function)->func_module;
+  return module != nullptr && PyUnicode_Check(module) ? py::handle(module).cast<std::string>()
+                                                      : std::string();
+}
+
+const py::object& enum_meta() {
+  static const py::object& found = *new py::object(py::module_::import("enum").attr("EnumMeta"));
+  return found;
+}
+
+// Metaclasses that change nothing but the class that they make, and call nothing but what is looked for here.
+bool is_known_metaclass(py::handle meta) {
+  static const py::object& abc = *new py::object(py::module_::import("abc").attr("ABCMeta"));
+  static const py::object& function =
+      *new py::object(py::module_::import("torch.autograd.function").attr("FunctionMeta"));
+  return meta.ptr() == reinterpret_cast<PyObject*>(&PyType_Type) || meta.is(abc) ||
+         meta.is(enum_meta()) || meta.is(function);
+}
+
+// As CPython finds it: the one that all others are bases of.
+py::object most_derived(py::object winner, const py::tuple& bases) {
+  for (py::handle base : bases) {
+    const py::object other = py::type::of(base);
+    if (PyType_IsSubtype(as_type(winner), as_type(other))) continue;
+    if (!PyType_IsSubtype(as_type(other), as_type(winner)))
+      throw Break(BreakId::local_class, "metaclasses that do not fit");
+    winner = other;
+  }
+  return winner;
+}
+
+// A Python function, or the one in a classmethod; null for all else.
+PyObject* python_function(PyObject* found) {
+  if (found == nullptr || PyFunction_Check(found)) return found;
+  if (Py_TYPE(found) != &PyClassMethod_Type) return nullptr;
+  const py::object inside = py::handle(found).attr("__func__");  // the classmethod holds it
+  return PyFunction_Check(inside.ptr()) ? inside.ptr() : nullptr;
+}
+
+py::dict keywords_of(const Keywords& kwargs) {
+  py::dict out;
+  for (const auto& [key, value] : kwargs) out[key] = value;
+  return out;
+}
+
+}  // namespace
+
+py::object name_in(py::handle names, py::handle name) {
+  if (!names || !PyDict_Check(names.ptr()))
+    throw Break(BreakId::instruction, "names of a scope that is no class");
+  PyObject* found = PyDict_GetItemWithError(names.ptr(), name.ptr());
+  if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
+  return py::reinterpret_borrow<py::object>(found);
+}
+
+py::object Tracer::load_name(TracedFrame& f, py::handle name) {
+  if (py::object found = name_in(f.names, name)) return found;
+  return load_global(f, name);
+}
+
+// `value` is null where the name is deleted.
+void Tracer::store_name(TracedFrame& f, py::handle name, py::handle value) {
+  const bool there = static_cast<bool>(name_in(f.names, name));
+  if (!value && !there) {
+    PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
+    throw py::error_already_set();
+  }
+  const int status = value ? PyObject_SetItem(f.names.ptr(), name.ptr(), value.ptr())
+                           : PyObject_DelItem(f.names.ptr(), name.ptr());
+  if (status != 0) throw py::error_already_set();
+}
+
+py::object Tracer::load_build_class(const TracedFrame& f) {
+  static PyObject* const name = PyUnicode_InternFromString("__build_class__");
+  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  PyObject* found = PyDict_GetItemWithError(function->func_builtins, name);
+  if (found == nullptr) throw Break(BreakId::local_class, "there is no __build_class__");
+  return wrap(found, sources.dict_item(sources.pinned(function->func_builtins, "builtins"), name));
+}
+
+// __build_class__(body, name, *bases, metaclass, **keywords)
+py::object Tracer::build_class(Arguments args, Keywords kwargs) {
+  if (args.size() < 2 || !PyFunction_Check(args[0].ptr()) || !PyUnicode_CheckExact(args[1].ptr()))
+    throw Break(BreakId::local_class, "__build_class__ of what is no class statement");
+  const py::tuple bases = py::cast(Arguments(args.begin() + 2, args.end()));
+  for (py::handle base : bases)
+    if (!PyType_Check(base.ptr())) throw Break(BreakId::local_class, "a base that is no class");
+  py::object meta = borrow(reinterpret_cast<PyObject*>(&PyType_Type));
+  for (size_t i = 0; i < kwargs.size(); i++) {
+    if (!kwargs[i].first.equal(py::str("metaclass"))) continue;
+    meta = kwargs[i].second;
+    kwargs.erase(kwargs.begin() + static_cast<ptrdiff_t>(i));
+    break;
+  }
+  if (!PyType_Check(meta.ptr())) throw Break(BreakId::local_class, "a metaclass that is no class");
+  meta = most_derived(meta, bases);
+  if (!is_known_metaclass(meta))
+    throw Break(BreakId::local_class, cat("the metaclass ", as_type(meta)->tp_name));
+  const py::object names = meta.attr("__prepare__")(args[1], bases, **keywords_of(kwargs));
+  const py::object cell = run_class_body(args[0], names);
+  py::object made = make_class(meta, {args[1], bases, names}, kwargs);
+  if (PyCell_Check(cell.ptr()) && PyCell_GET(cell.ptr()) != made.ptr())
+    throw Break(BreakId::local_class, "__class__ is another class");
+  return made;
+}
+
+py::object Tracer::run_class_body(const py::object& body, py::object names) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(body.ptr()));
+  if ((code->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR)) != 0)
+    throw Break(BreakId::local_class, "a body that is a function");
+  guard_code(body);
+  TracedFrame frame;
+  frame.function = body;
+  frame.code = code;
+  frame.bytecode = bytecode_of(code);
+  frame.fast.resize(static_cast<size_t>(code->co_nlocalsplus));
+  frame.names = std::move(names);
+  return interpret(frame);
+}
+
+// What type.__new__ and the metaclasses above would call.
+void Tracer::refuse_class_hooks(py::handle bases, py::handle names) {
+  for (py::handle base : py::reinterpret_borrow<py::tuple>(bases)) {
+    PyObject* hook = python_function(type_member(as_type(base), py::str("__init_subclass__")));
+    if (hook != nullptr && module_of(hook) != "enum")
+      throw Break(BreakId::local_class, cat(as_type(base)->tp_name, ".__init_subclass__"));
+  }
+  for (auto [name, value] : py::reinterpret_borrow<py::dict>(names)) {
+    PyObject* hook = python_function(type_member(Py_TYPE(value.ptr()), py::str("__set_name__")));
+    static const std::set<std::string> harmless = {"functools", "enum", "dataclasses"};
+    if (hook != nullptr && !harmless.contains(module_of(hook)))
+      throw Break(BreakId::local_class, cat(Py_TYPE(value.ptr())->tp_name, ".__set_name__"));
+    if (name.equal(py::str("__slots__")) && (exists(value) || lazy(value)))
+      throw Break(BreakId::local_class, "__slots__ of an object that was there before");
+  }
+}
+
+// metaclass(name, bases, names, **keywords)
+py::object Tracer::make_class(py::handle metaclass, const Arguments& args, const Keywords& kwargs) {
+  if (args.size() != 3 || !PyTuple_CheckExact(args[1].ptr()) || !PyDict_Check(args[2].ptr()))
+    throw Break(BreakId::local_class, "a class of something else than names");
+  const py::tuple bases(args[1]);
+  for (py::handle base : bases)
+    if (!PyType_Check(base.ptr())) throw Break(BreakId::local_class, "a base that is no class");
+  const py::object meta = most_derived(borrow(metaclass.ptr()), bases);
+  if (!is_known_metaclass(meta))
+    throw Break(BreakId::local_class, cat("the metaclass ", as_type(meta)->tp_name));
+  py::object names = contents(args[2]);
+  if (PyDict_CheckExact(names.ptr())) names = names.attr("copy")();
+  auto* maker = reinterpret_cast<PyFunctionObject*>(frames_.back()->function.ptr());
+  if (!name_in(names, py::str("__module__")))  // CPython would ask the frame that runs
+    if (PyObject* module = PyDict_GetItemString(maker->func_globals, "__name__"))
+      names[py::str("__module__")] = py::handle(module);
+  refuse_class_hooks(bases, names);
+  if (meta.is(enum_meta())) {  // it makes the members
+    for (py::handle base : bases)
+      if (base.attr("__module__").cast<std::string>() != "enum")
+        throw Break(BreakId::local_class, "an enum with a base");
+    for (auto [name, value] : py::reinterpret_borrow<py::dict>(names)) {
+      static const std::set<std::string> hooks = {"__new__", "__init__", "__eq__", "__hash__"};
+      const auto text = name.cast<std::string>();
+      PyObject* function = python_function(value.ptr());
+      const bool counts =
+          text == "_generate_next_value_" && (function == nullptr || module_of(function) != "enum");
+      if (mentions_tensor(value) || hooks.contains(text) || counts)
+        throw Break(BreakId::local_class, cat("an enum with ", text));
+    }
+  }
+  py::object made = meta(args[0], bases, names, **keywords_of(kwargs));
+  add_made_class(made);
+  return made;
+}
+
+void Tracer::add_made_class(const py::object& made) {
+  held_.push_back(made);
+  made_classes_.emplace(made.ptr(), MadeClass{places_to_stop(), user_stack()});
+}
+
+// What dataclasses.dataclass does to a class: it runs as it is. It reads the class, its bases' fields and the texts of defaults.
+py::object Tracer::make_dataclass(py::handle maker, const Arguments& args, const Keywords& kwargs) {
+  for (const char* name : {"__dataclass_fields__", "__dataclass_params__", "__hash__"})
+    type_member(as_type(args[0]), py::str(name));
+  for (auto [name, value] : py::dict(args[0].attr("__dict__"))) {
+    const bool field = py::hasattr(py::type::of(value), "default_factory");
+    if (mentions_tensor(value) || (field && mentions_tensor(value.attr("default"))))
+      throw Break(BreakId::local_class, "a field that is a tensor");
+  }
+  py::object made = call_real(maker, args, kwargs);
+  if (!is_made_class(made)) add_made_class(made);
+  for (auto [name, value] : py::dict(made.attr("__dict__"))) {
+    if (!PyFunction_Check(value.ptr()) || known(value)) continue;
+    known_[value.ptr()];  // made here
+    held_.push_back(borrow(value.ptr()));
+  }
+  return made;
+}
+
+// Where a member of the class was found: nowhere for what the captured code has made. What stands in front of it in classes
+// that were there before is guarded.
+SourceId Tracer::member_source(py::handle type, py::handle name) {
+  auto of = [&](PyObject* t) {
+    return sources.type_attribute(sources.pinned(t, reinterpret_cast<PyTypeObject*>(t)->tp_name),
+                                  name);
+  };
+  if (!is_made_class(type)) return of(type.ptr());
+  for (py::handle base : py::reinterpret_borrow<py::tuple>(as_type(type)->tp_mro)) {
+    const bool has = PyDict_GetItemWithError(type_dict(as_type(base)), name.ptr()) != nullptr;
+    if (is_made_class(base) && has) return {};
+    if (has) return of(base.ptr());
+    if (is_made_class(base) || !is_changeable_class(as_type(base))) continue;
+    if (PyObject* further = _PyType_Lookup(as_type(base), name.ptr()))
+      guard(GuardKind::IdIs, of(base.ptr()), further);
+    else
+      guard(GuardKind::Missing, of(base.ptr()));
+  }
+  return {};
+}
+
+// Neither a class made here nor an object of one outlives the capture.
+void Tracer::refuse_made_class(py::handle o) const {
+  if (made_classes_.empty()) return;
+  auto it = made_classes_.find(o.ptr());
+  if (it == made_classes_.end()) it = made_classes_.find(py::type::handle_of(o).ptr());
+  if (it == made_classes_.end() &&
+      (Py_TYPE(o.ptr()) == &PyMemberDescr_Type || Py_TYPE(o.ptr()) == &PyGetSetDescr_Type))
+    it = made_classes_.find(reinterpret_cast<PyObject*>(PyDescr_TYPE(o.ptr())));
+  if (it == made_classes_.end()) return;
+  Break out(BreakId::local_class, as_type(it->first)->tp_name);
+  out.steps = it->second.steps;
+  out.stack = it->second.stack.frames();
+  throw out;
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,118 @@
+// except*: what a clause takes of an exception group, and what is raised again behind the last one.
+//
+// Groups are split by CPython's own methods. Where CPython tells by an exception's traceback whether a clause has raised it
+// anew, the places count that it has passed (`raised_`): captured code has no tracebacks.
+#include <pybind11/eval.h>
+
+#include "python/capture/value_stack.h"
+
+namespace oxy::python {
+namespace {
+
+PyObject* group_type() { return PyExc_BaseExceptionGroup; }
+
+void check_types(const py::object& type) {
+  const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
+  for (py::handle t : types)
+    if (!PyExceptionClass_Check(t.ptr()) || PyObject_IsSubclass(t.ptr(), group_type()) != 0)
+      throw Break(BreakId::exception_group, "except* of what it cannot take");
+}
+
+py::object notes_of(py::handle e) { return py::getattr(e, "__notes__", py::none()); }
+
+bool has_same_history(py::handle a, py::handle b) {
+  for (const char* part : {"__cause__", "__context__"})
+    if (!a.attr(part).is(b.attr(part))) return false;
+  return notes_of(a).is(notes_of(b));
+}
+
+// The ids of the exceptions in a group that are no groups.
+void collect_leaves(py::handle e, py::set& ids) {
+  if (!is_exception_group(e)) {
+    ids.add(py::int_(reinterpret_cast<uintptr_t>(e.ptr())));
+    return;
+  }
+  for (py::handle part : py::tuple(e.attr("exceptions"))) collect_leaves(part, ids);
+}
+
+// The part of `group` that has these leaves, or None.
+py::object subgroup_of(py::handle group, const py::set& leaves) {
+  static const py::object& maker =
+      *new py::object(py::eval("lambda ids: lambda e: id(e) in ids", py::dict()));
+  return group.attr("subgroup")(maker(leaves));
+}
+
+}  // namespace
+
+bool is_exception_group(py::handle o) { return PyObject_IsInstance(o.ptr(), group_type()) == 1; }
+
+// Of a group that was there before nothing is known, and CPython would look into it.
+void Tracer::refuse_existing_group(py::handle e) {
+  if (exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+  for (py::handle part : py::tuple(e.attr("exceptions")))
+    if (is_exception_group(part)) refuse_existing_group(part);
+}
+
+// The part that the clause takes, which is what is being handled from now on, above what is left.
+void Tracer::match_group(TracedFrame& f) {
+  const py::object type = pop(f), e = pop(f);
+  check_types(type);
+  if (is_exception_group(e)) refuse_existing_group(e);
+  if (exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+  py::object match = py::none(), rest = e;
+  if (!e.is_none() && PyErr_GivenExceptionMatches(e.ptr(), type.ptr())) {
+    match = is_exception_group(e) ? e : py::handle(group_type())(py::str(""), py::make_tuple(e));
+    rest = py::none();
+  } else if (!e.is_none() && is_exception_group(e)) {
+    const py::tuple parts = e.attr("split")(type);
+    match = parts[0];
+    rest = parts[1];
+  }
+  for (const py::object& part : {match, rest}) {
+    if (part.is_none() || part.is(e)) continue;
+    held_.push_back(part);
+    if (is_exception_group(e)) raised_[part.ptr()] = raised_[e.ptr()];
+  }
+  f.stack.push_back(rest);
+  f.stack.push_back(match);
+  if (match.is_none()) return;
+  f.handled.back().exception = match;
+  PyErr_SetHandledException(match.ptr());
+}
+
+// What is raised behind the clauses: those parts of the group that they have left or raised again, as they stood in it, with
+// what they have raised besides. None where there is nothing.
+py::object Tracer::left_of_group(const py::object& group, const py::list& raised) {
+  auto places = [this](py::handle e) {
+    auto it = raised_.find(e.ptr());
+    return it == raised_.end() ? size_t{0} : it->second.size();
+  };
+  if (is_exception_group(group)) refuse_existing_group(group);
+  if (exists(group)) throw Break(BreakId::exception_group, "one that was there before");
+  py::list fresh;
+  py::set again;
+  for (py::handle e : raised) {
+    if (e.is_none()) continue;
+    if (is_exception_group(e)) refuse_existing_group(e);
+    if (exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+    if (!is_exception_group(group)) return borrow(e.ptr());  // one clause took it
+    if (is_exception_group(e) && places(e) == places(group) && has_same_history(e, group))
+      collect_leaves(e, again);
+    else
+      fresh.append(e);
+  }
+  if (!again.empty()) {
+    const py::object kept = subgroup_of(group, again);
+    held_.push_back(kept);
+    raised_[kept.ptr()] = raised_[group.ptr()];
+    if (fresh.empty()) return kept;
+    fresh.append(kept);
+  }
+  if (fresh.empty()) return py::none();
+  if (fresh.size() == 1) return fresh[0];
+  py::object out = py::handle(group_type())(py::str(""), fresh);
+  held_.push_back(out);
+  return out;
+}
+
+}  // namespace oxy::python
