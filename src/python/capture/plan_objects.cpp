@@ -215,9 +215,11 @@ py::object RebuildPlan::own_function(py::handle o, const py::tuple& reduced) {
   const std::string name = Py_TYPE(o.ptr())->tp_name;
   if (auto it = over.find(name); it != over.end())
     return type_object(it->second.first).attr(it->second.second);
-  const bool asks = name != "iterator" && name != "callable_iterator";
+  static const std::set<std::string> takes_as_it_is = {"iterator", "callable_iterator",
+                                                       "itertools.repeat", "itertools.count"};
+  const bool asks = !takes_as_it_is.contains(name);
   for (py::handle a : py::tuple(reduced[1]))
-    if (asks && is_changeable_class(Py_TYPE(a.ptr()))) refuse(o);
+    if (asks && is_changeable_class(Py_TYPE(a.ptr())) && !PyCallable_Check(a.ptr())) refuse(o);
   return reduced[0];
 }
 
