@@ -234,3 +234,17 @@ def test_a_proxy_of_a_mapping_that_is_no_dict():
         return proxy[1], x
 
     assert oxyfuel.compile(f, backend="eager")(3) == f(3)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 4])
+@pytest.mark.parametrize("make", [list, set, collections.deque, LOUD[list]], ids=str)
+def test_init_again(make, place):
+    def f(old):
+        new = make([4])
+        new.__init__()
+        old.__init__()
+        return new
+
+    for call in (f, oxyfuel.compile(f, backend="eager", options={"break_at": place})):
+        old = make([1, 2, 3])
+        assert plain(call(old)) == plain(old) == plain(make())

@@ -579,10 +579,13 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   }
   held_.push_back(made);
   if (!PyType_IsSubtype(Py_TYPE(made.ptr()), t)) return made;
+  t = Py_TYPE(made.ptr());  // __new__ may have made one of a derived class
   PyObject* init = _PyType_Lookup(t, names().init_);
   if (init != nullptr && PyFunction_Check(init)) {
     args.insert(args.begin(), made);
-    call(init, std::move(args), std::move(kwargs));
+    py::object out = call(init, std::move(args), std::move(kwargs));
+    if (!out.is_none())
+      type_error(cat("__init__() should return None, not '", Py_TYPE(out.ptr())->tp_name, "'"));
   } else if (t->tp_init != PyBaseObject_Type.tp_init) {
     for (auto& a : args) a = contents(a);
     call_real(steal(PyObject_GetAttr(made.ptr(), names().init_)), args, kwargs);
@@ -642,7 +645,11 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       if (exists(a)) throw Break(BreakId::builtin_on_existing, name);
     return call_real(callable, args, kwargs);
   }
-  if (name == "__init__" && args.empty() && kwargs.empty()) return py::none();
+  if (name == "__init__" && args.empty() && kwargs.empty()) {
+    const bool empties = PyList_Check(self.ptr()) || PySet_Check(self.ptr()) || is_deque(self);
+    auto* base = reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(self.ptr())));
+    return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
+  }
   if (name == "__getattribute__" && args.size() == 1)
     return load_instance_attr(self, args[0], true);
   if (name == "__setattr__" && args.size() == 2) {

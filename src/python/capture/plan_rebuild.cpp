@@ -150,6 +150,7 @@ uint32_t RebuildPlan::place_made(py::handle o) {
 }
 
 uint32_t RebuildPlan::place_tuple(py::handle o) {
+  if (tracer_.fixed_.contains(o.ptr())) return constant(o);    // of the code
   if (py::hasattr(type_object(o.ptr()), "n_sequence_fields"))  // torch.return_types
     return place_call(o, type_object(o.ptr()), {py::tuple(plain_list(o))});
   RebuildStep step{Kind::Tuple, 0, type_object(o.ptr()), {}};
