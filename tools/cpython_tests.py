@@ -51,6 +51,7 @@ EXCEPTED = {
         "ContextManagerTestCase.test_contextmanager_traceback",
         "TestExitStack.test_exit_exception_traceback",
         "TestBaseExitStack.test_exit_exception_traceback",
+        "TestTracebackType.test_attrs",
     ),
     "it reads how much memory an object takes": ("test_splittable_popitem",),
 }

@@ -12,7 +12,7 @@ import types
 
 import pytest
 import torch
-from snapshot import outcome, outcome_differences
+from snapshot import Snapshot, differences, outcome, outcome_differences
 
 import oxyfuel
 
@@ -910,3 +910,56 @@ def test_what_a_set_gives_away():
         assert not outcome_differences(*results)
         assert list(sets[0]) == list(sets[1])
         assert [sets[0].pop() for _ in sets[0].copy()] == [sets[1].pop() for _ in sets[1].copy()]
+
+
+class Returns:
+    def __init__(self, number):
+        self.number = number
+        if number > 1:
+            return number
+
+
+class Made:
+    def __new__(cls, number):
+        return object.__new__(Derived)
+
+    def __init__(self, number):
+        self.number = number
+
+
+class Derived(Made):
+    def __init__(self, number):
+        self.number = number + 1
+
+
+def keeps_constants(notes):
+    notes.append((1, 2))
+    notes.append([3])
+
+
+def joins_lists(notes):
+    notes.append([*notes] + list(range(2)))
+    notes.append((notes[0],) + (notes[-1],))
+    notes.append([notes[0]] * 2)
+    notes.append({"a": notes[0]} | {"b": notes[-1]})
+
+
+@pytest.mark.parametrize("f", [keeps_constants, joins_lists])
+@pytest.mark.parametrize("place", [0, 1, 3, 5, 9, 14])
+def test_what_is_put_into_a_list_is_itself(f, place):
+    compiled = oxyfuel.compile(f, backend="eager", options={"break_at": place})
+    plain, captured = [[]], [[]]
+    for _ in range(CALLS):
+        f(plain)
+        compiled(captured)
+        assert not differences(Snapshot().of(plain), Snapshot().of(captured), "")
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_what_init_gives(place):
+    def f(number):
+        return Made(number).number, Returns(number).number
+
+    for n in (1, 2, 1):
+        run = oxyfuel.compile(f, options={"break_at": place})
+        assert not outcome_differences(outcome(f, f, (n,), {}), outcome(run, f, (n,), {}))

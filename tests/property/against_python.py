@@ -2,7 +2,7 @@
 
 Each program is executed twice, in namespaces of their own; `main` is called several times on the same arguments, so that
 the second call meets what the first one has changed. Compared are results, arguments, globals, printed text and
-exceptions with what they were raised from. `reduced` takes statements out of a program as long as it still differs.
+exceptions with what they were raised from. Who calls `differing` often does `gc.freeze()` before. `reduced` takes statements out of a program as long as it still differs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
+import gc
 import io
 import pathlib
 import sys
@@ -37,7 +38,7 @@ def differing(source: str, break_at: int = 0) -> list[str]:
         return oxyfuel.compile(main, backend="eager", options=options)
 
     oxyfuel.reset()
-    expected = _calls(source, lambda main: main)
+    expected = run_plainly(source)
     actual = _calls(source, compiler)
     for number, (e, a) in enumerate(zip(expected, actual)):
         found = differences(e, a, f"call {number}")
@@ -46,6 +47,22 @@ def differing(source: str, break_at: int = 0) -> list[str]:
     return []
 
 
+def run_plainly(source: str) -> list[list]:
+    """What each call gives in plain Python."""
+    return _calls(source, lambda main: main)
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """What is garbage in a cycle (a generator that an exception's traceback holds) dies at the end, in no program's time."""
+    gc.disable()
+    yield
+    with contextlib.redirect_stdout(io.StringIO()):
+        gc.collect()
+    gc.enable()
+
+
+@_no_collection()
 def _calls(source: str, compiler) -> list[list]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -70,9 +87,19 @@ def _call(run, args, names) -> list:
             result = run(*args)
         except Exception as e:
             error = e
+        _let_go_of_frames(error)
     snapshot = Snapshot()
     state = [snapshot.of(a) for a in args] + [snapshot.of(names[g]) for g in GLOBALS]
     return [_chain(error, snapshot), snapshot.of(result), state, printed.getvalue()]
+
+
+def _let_go_of_frames(error: BaseException | None) -> None:
+    """A traceback holds the frames of those functions that the exception went through, and all that lives in them. Behind
+    a break the rest of a function is a function of its own, whose frame it may be that is held."""
+    for _ in range(8):
+        if error is not None:
+            error.__traceback__ = None
+            error = error.__cause__ or error.__context__
 
 
 def _chain(error: BaseException | None, snapshot: Snapshot) -> list:

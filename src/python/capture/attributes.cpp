@@ -270,6 +270,22 @@ py::object Tracer::load_super_attr(py::handle super, py::handle name) {
   return steal(PyObject_GetAttr(super.ptr(), name.ptr()));
 }
 
+bool Tracer::is_existing_tuple(py::handle o) {
+  if (!PyTuple_Check(o.ptr()) || PyTuple_CheckExact(o.ptr())) return false;
+  Known* k = known(o);
+  return k != nullptr && k->source.valid();
+}
+
+// A tuple stands for its items, which are wrapped; its other attributes are not.
+void Tracer::guard_no_attributes(PyObject* tuple, SourceId source) {
+  const py::object original = known(tuple)->original;
+  PyObject** dict = _PyObject_GetDictPtr(original.ptr());
+  const SourceId held = sources.instance_dict(source);
+  if (dict == nullptr || *dict == nullptr) return guard(GuardKind::Missing, held);
+  if (PyDict_Size(*dict) > 0) throw Break(BreakId::attribute_protocol, "attributes of a tuple");
+  guard(GuardKind::Length, held, {}, 0);
+}
+
 py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generic) {
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
@@ -308,6 +324,8 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
       return call_getter(written_on_type ? borrow(descriptor) : wrap(descriptor, on_type), o,
                          pinned, name);
     if (data && Py_TYPE(descriptor)->tp_descr_get != nullptr) {
+      if (is_name(name, names().dict_) && is_existing_tuple(o))
+        throw Break(BreakId::attribute_protocol, "the __dict__ of a tuple");
       if (old && is_name(name, names().dict_)) {
         py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
         return wrap(dict, sources.instance_dict(source));
@@ -324,7 +342,10 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   } else if (!written_on_type) {
     guard(GuardKind::Missing, on_type);
   }
-  if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+  const bool has_dict = type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT);
+  if (has_dict && is_existing_tuple(o)) {
+    guard_no_attributes(p, known(o)->source);
+  } else if (has_dict) {
     py::object dict = instance_dict(o);
     if (py::object found = dict_get(dict, name)) return found;
   }
@@ -382,6 +403,8 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
   const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
   if (data && is_changeable_class(Py_TYPE(descriptor)))
     return call_setter(descriptor, o, name, value);
+  if (is_existing_tuple(o))
+    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
   if (!exists(o)) {
     const py::object held = value ? read(borrow(value.ptr())) : py::object();
     if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()) != 0)

@@ -9,6 +9,7 @@
 #include "python/capture/tracer.h"
 #include "python/compiled_function.h"
 #include "python/cpython/thread_state.h"
+#include "python/cpython/type_dict.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -124,6 +125,15 @@ bool asks_for_break(PyFunctionObject* f) {
 bool is_bookkeeping_of_dynamo(PyFunctionObject* f) {
   return PyUnicode_CompareWithASCIIString(f->func_name, "tag") == 0 && f->func_module != nullptr &&
          PyUnicode_CompareWithASCIIString(f->func_module, "torch._dynamo.mutation_guard") == 0;
+}
+
+// dict's method, where OrderedDict has one of its own: it leaves the order as it is.
+bool is_hidden_by_ordered_dict(PyObject* bound) {
+  PyObject* descriptor = method_descriptor(bound);
+  if (descriptor == nullptr) return false;
+  auto* d = reinterpret_cast<PyDescrObject*>(descriptor);
+  return d->d_type == &PyDict_Type &&
+         PyDict_GetItemWithError(type_dict(&PyODict_Type), d->d_name) != nullptr;
 }
 
 }  // namespace
@@ -494,6 +504,9 @@ py::object Tracer::dict_of(py::handle mapping) {
 py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
   if (auto done = call_lazy_type(type, args, kwargs)) return *done;
+  if (t == &PyReversed_Type && args.size() == 1 && kwargs.empty())
+    if (PyObject* own = special_method(args[0], py::str("__reversed__")))
+      return call(own, {args[0]});
   if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
       PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));
@@ -569,10 +582,13 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   }
   held_.push_back(made);
   if (!PyType_IsSubtype(Py_TYPE(made.ptr()), t)) return made;
+  t = Py_TYPE(made.ptr());  // __new__ may have made one of a derived class
   PyObject* init = _PyType_Lookup(t, names().init_);
   if (init != nullptr && PyFunction_Check(init)) {
     args.insert(args.begin(), made);
-    call(init, std::move(args), std::move(kwargs));
+    py::object out = call(init, std::move(args), std::move(kwargs));
+    if (!out.is_none())
+      type_error(cat("__init__() should return None, not '", Py_TYPE(out.ptr())->tp_name, "'"));
   } else if (t->tp_init != PyBaseObject_Type.tp_init) {
     for (auto& a : args) a = contents(a);
     call_real(steal(PyObject_GetAttr(made.ptr(), names().init_)), args, kwargs);
@@ -634,7 +650,11 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       if (exists(a)) throw Break(BreakId::builtin_on_existing, name);
     return call_real(callable, args, kwargs);
   }
-  if (name == "__init__" && args.empty() && kwargs.empty()) return py::none();
+  if (name == "__init__" && args.empty() && kwargs.empty()) {
+    const bool empties = PyList_Check(self.ptr()) || PySet_Check(self.ptr()) || is_deque(self);
+    auto* base = reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(self.ptr())));
+    return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
+  }
   if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 && !exists(self) &&
       (name == "getter" || name == "setter" || name == "deleter"))
     return call_real(callable, args, kwargs);
@@ -655,6 +675,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
         "count",        "__len__",    "__iter__",     "__contains__", "__getitem__",
         "__reversed__", "union",      "intersection", "difference",   "symmetric_difference",
         "issubset",     "issuperset", "isdisjoint"};
+    if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
+      throw Break(BreakId::side_effect, cat("dict.", name, " of an OrderedDict"));
     if (auto done = change_existing(self, name, args, kwargs)) return *done;
     if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
         Py_TYPE(self.ptr()) != &PyODict_Type)

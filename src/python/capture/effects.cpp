@@ -166,6 +166,10 @@ std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string
     return found ? found : arg(1);
   }
   if (name == "__setitem__" && n == 2) return dict_write(dict, args[0], args[1]), py::none();
+  // OrderedDict's own assign item by item as their class says.
+  const bool assigns = name == "update" || name == "__ior__" || name == "setdefault";
+  if (assigns && PyODict_Check(dict.ptr()) && special_method(dict, py::str("__setitem__")))
+    throw Break(BreakId::side_effect, cat(Py_TYPE(dict.ptr())->tp_name, ".", name));
   if (name == "clear" && n == 0) return dict_clear(dict), py::none();
   if (name == "update" || name == "__ior__") {
     dict_update(dict, args, kwargs);

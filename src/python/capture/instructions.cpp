@@ -111,9 +111,12 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
       place = place == top ? other : place == other ? top : place;
       return false;
     }
-    case LOAD_CONST:
-      push(borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg)));
+    case LOAD_CONST: {
+      PyObject* constant = PyTuple_GET_ITEM(f.code->co_consts, i.arg);
+      if (PyTuple_CheckExact(constant)) fixed_.insert(constant);
+      push(borrow(constant));
       return false;
+    }
     case LOAD_FAST:
     case LOAD_FAST_CHECK:
       if (!fast[i.arg]) unbound(f, i.arg);

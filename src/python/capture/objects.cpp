@@ -94,6 +94,8 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     guard(GuardKind::Equals, source, real);
   } else if (is_bound_method(p)) {
     out = wrap_bound(real, source);
+  } else if (Py_TYPE(p) == &PySuper_Type) {
+    out = wrap_super(real, source);
   } else if (PyFunction_Check(p) && is_made_anew(real, source)) {
     wrap_function(real, source);
   } else if (is_callable_constant(p) || is_singleton(real) || PyCode_Check(p)) {
@@ -128,10 +130,29 @@ py::object Tracer::wrap_bound(py::handle real, SourceId source) {
     return wrap(steal(PyObject_GetAttr(real.ptr(), key.ptr())), sources.attribute(source, key));
   };
   guard(GuardKind::TypeIs, source, type_object(real));
-  py::object self = part("__self__");
-  py::object out = PyMethod_Check(real.ptr())
-                       ? steal(PyMethod_New(part("__func__").ptr(), self.ptr()))
-                       : steal(PyObject_GetAttr(self.ptr(), part("__name__").ptr()));
+  py::object self = part("__self__"), out;
+  if (PyMethod_Check(real.ptr())) {
+    out = steal(PyMethod_New(part("__func__").ptr(), self.ptr()));
+  } else {
+    part("__name__");
+    if (Py_TYPE(real.ptr()) == &_PyMethodWrapper_Type) part("__objclass__");
+    out = python::bind(method_descriptor(real.ptr()), self);
+  }
+  return instead_of(real, source, out);
+}
+
+// A super object likewise.
+py::object Tracer::wrap_super(py::handle real, SourceId source) {
+  auto part = [&](const char* name) {
+    return wrap(real.attr(name), sources.attribute(source, py::str(name)));
+  };
+  guard(GuardKind::TypeIs, source, type_object(real));
+  py::object type = part("__thisclass__"), self = part("__self__");
+  if (is_tensor(self)) throw Break(BreakId::attribute_protocol, "super() of a tensor");
+  return instead_of(real, source, type_object(real)(type, self));
+}
+
+py::object Tracer::instead_of(py::handle real, SourceId source, const py::object& out) {
   Known& k = known_[out.ptr()];
   k.source = source;
   k.original = borrow(real.ptr());
@@ -247,7 +268,7 @@ py::object Tracer::wrap_tuple(py::handle real, SourceId source) {
 // The items of a list or deque.
 py::list Tracer::items_of(py::handle o) {
   const SourceId source = known(o)->source;
-  const py::list real(borrow(o.ptr()));
+  const py::list real = plain_list(o);
   guard(GuardKind::Length, source, {}, static_cast<int64_t>(real.size()));
   py::list items;
   for (size_t i = 0; i < real.size(); i++)
@@ -271,13 +292,12 @@ py::object Tracer::dict_items(py::handle o) {
   py::object items = py::dict();
   if (PyODict_Check(o.ptr())) items = steal(PyODict_New());
   if (!w || !w->cleared) {
-    py::tuple keys = py::tuple(py::list(borrow(o.ptr()).attr("keys")()));
+    py::tuple keys = py::tuple(plain_list(o));
     guard(GuardKind::Keys, source, keys);
     for (py::handle key : keys) {
       if (!is_constant(key.ptr()) && !is_callable_constant(key.ptr()) && !is_singleton(key))
         throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
-      items[key] =
-          wrap(PyDict_GetItemWithError(o.ptr(), key.ptr()), sources.dict_item(source, key));
+      items[key] = wrap(held_at(o, key), sources.dict_item(source, key));
     }
   }
   if (!w) return items;
@@ -307,6 +327,16 @@ py::object Tracer::set_items(py::handle o) {
   return std::move(copy);
 }
 
+namespace {
+
+py::list values_of(py::handle dict) {
+  py::list out;
+  for (py::handle key : plain_list(dict)) out.append(held_at(dict, key));
+  return out;
+}
+
+}  // namespace
+
 // `o` with `contents` for what was there before, at any depth.
 py::object Tracer::deep_contents(py::handle o, int depth) {
   PyObject* p = o.ptr();
@@ -319,7 +349,7 @@ py::object Tracer::deep_contents(py::handle o, int depth) {
   py::object inside = contents(o);
   bool same = true;
   py::list items;
-  for (py::handle item : PyDict_Check(p) ? py::list(inside.attr("values")()) : py::list(inside)) {
+  for (py::handle item : PyDict_Check(p) ? values_of(inside) : plain_list(inside)) {
     py::object now = deep_contents(item, depth + 1);
     same &= now.is(item);
     items.append(now);
@@ -331,7 +361,7 @@ py::object Tracer::deep_contents(py::handle o, int depth) {
     return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
   py::dict out;
   size_t i = 0;
-  for (py::handle key : py::list(inside)) out[key] = items[i++];
+  for (py::handle key : plain_list(inside)) out[key] = items[i++];
   return std::move(out);
 }
 

@@ -1,4 +1,5 @@
 // Rebuilding functions, iterators, exceptions and what else has an inside of its own.
+#include <map>
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
@@ -102,13 +103,17 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return place_call(o, type_object(type), {borrow(PyWeakref_GET_OBJECT(p))});
   if (type == &PySuper_Type)
     return place_call(o, type_object(type), {o.attr("__thisclass__"), o.attr("__self__")});
-  if (type == &PyDictProxy_Type) return place_call(o, type_object(type), {dict_inside(o)});
+  if (type == &PyDictProxy_Type) {
+    py::object dict = dict_inside(o);
+    if (!dict) refuse(o);  // of a mapping that is no dict
+    return place_call(o, type_object(type), {dict});
+  }
   if (name == "functools.partial" || name.starts_with("operator.")) return place_reduced(o);
   if (PyCFunction_Check(p) || type == &_PyMethodWrapper_Type) {
-    if (!is_bound_method(p)) return constant(o);
-    py::object self = steal(PyObject_GetAttrString(p, "__self__"));
-    static const py::object& get = *new py::object(py::module_::import("builtins").attr("getattr"));
-    return place_call(o, get, {self, o.attr("__name__")});
+    PyObject* descriptor = method_descriptor(p);
+    if (descriptor == nullptr) return constant(o);
+    const py::object self = o.attr("__self__");
+    return place_call(o, py::handle(descriptor).attr("__get__"), {self, py::type::of(self)});
   }
   if (PyExceptionInstance_Check(p)) return place_exception(o);
   if (name == "collections.defaultdict") {
@@ -171,6 +176,8 @@ uint32_t RebuildPlan::place_lazy(py::handle o) {
   PyTypeObject* type = Py_TYPE(o.ptr());
   if (type != &PyMap_Type && type != &PyFilter_Type && type != &PyZip_Type && type != &PyEnum_Type)
     refuse(o);
+  for (const py::object& i : l.iterators)
+    if (is_changeable_class(Py_TYPE(i.ptr()))) refuse(o);  // its __iter__ would run again
   std::vector<py::object> arguments;
   if (l.function) arguments.push_back(l.function);
   arguments.insert(arguments.end(), l.iterators.begin(), l.iterators.end());
@@ -195,11 +202,32 @@ uint32_t RebuildPlan::place_dict_iterator(py::handle o, py::handle dict, const c
   return add(o, std::move(step));
 }
 
+// The function that `reduced` names; where that would ask a user's class for its `__iter__`, the one of the class written
+// in C that the iterator is over.
+py::object RebuildPlan::own_function(py::handle o, const py::tuple& reduced) {
+  static const std::map<std::string, std::pair<PyTypeObject*, const char*>> over = {
+      {"list_iterator", {&PyList_Type, "__iter__"}},
+      {"list_reverseiterator", {&PyList_Type, "__reversed__"}},
+      {"tuple_iterator", {&PyTuple_Type, "__iter__"}},
+      {"str_iterator", {&PyUnicode_Type, "__iter__"}},
+      {"str_ascii_iterator", {&PyUnicode_Type, "__iter__"}},
+      {"bytes_iterator", {&PyBytes_Type, "__iter__"}}};
+  const std::string name = Py_TYPE(o.ptr())->tp_name;
+  if (auto it = over.find(name); it != over.end())
+    return type_object(it->second.first).attr(it->second.second);
+  static const std::set<std::string> takes_as_it_is = {"iterator", "callable_iterator",
+                                                       "itertools.repeat", "itertools.count"};
+  const bool asks = !takes_as_it_is.contains(name);
+  for (py::handle a : py::tuple(reduced[1]))
+    if (asks && is_changeable_class(Py_TYPE(a.ptr())) && !PyCallable_Check(a.ptr())) refuse(o);
+  return reduced[0];
+}
+
 // By its own __reduce__: a function, its arguments, and perhaps a state.
 uint32_t RebuildPlan::place_reduced(py::handle o) {
   py::tuple reduced = o.attr("__reduce__")();
   kept_.push_back(reduced);
-  RebuildStep step{Kind::Call, 0, reduced[0], place_all(reduced[1])};
+  RebuildStep step{Kind::Call, 0, own_function(o, reduced), place_all(reduced[1])};
   const uint32_t at = add(o, std::move(step));
   if (reduced.size() > 2 && !py::object(reduced[2]).is_none())
     write(Write::State, at, {place(reduced[2])});
@@ -299,7 +327,7 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
 
 // Whether the set can be filled by its items in order: they are hashed by C code, and lie as they do in the original.
 bool RebuildPlan::is_simple_set(py::handle set) {
-  py::list items(borrow(set.ptr()));
+  py::list items = plain_list(set);
   for (py::handle item : items) require_plain_hash(item);
   py::list again{py::set(items)};
   for (size_t i = 0; i < items.size(); i++)

@@ -12,11 +12,6 @@ constexpr int kMaxDepth = 500;  // of objects that cannot change, in each other
 
 py::object type_object(PyObject* o) { return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o))); }
 
-// The content of a list, dict or tuple as its builtin base has it.
-py::list plain_list(py::handle o) {
-  return py::reinterpret_steal<py::list>(PySequence_List(o.ptr()));
-}
-
 bool is_namespace(PyTypeObject* type) {
   static const py::object& found =
       *new py::object(py::module_::import("types").attr("SimpleNamespace"));
@@ -31,6 +26,27 @@ PyTypeObject* builtin_base(PyTypeObject* type) {
       reinterpret_cast<PyTypeObject*>(py::module_::import("enum").attr("Enum").ptr())->tp_dealloc;
   while (is_changeable_class(type) && type->tp_dealloc == of_python) type = type->tp_base;
   return type;
+}
+
+namespace {
+
+[[noreturn]] void lost_key() {
+  PyErr_Clear();
+  throw Break(BreakId::builtin_on_existing, "an OrderedDict that was written to as a dict");
+}
+
+}  // namespace
+
+py::list plain_list(py::handle o) {
+  py::object iterator = steal(builtin_base(Py_TYPE(o.ptr()))->tp_iter(o.ptr()));
+  PyObject* items = PySequence_List(iterator.ptr());
+  if (items == nullptr) lost_key();
+  return py::reinterpret_steal<py::list>(items);
+}
+
+py::handle held_at(py::handle dict, py::handle key) {
+  if (PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr())) return found;
+  lost_key();
 }
 
 bool is_deque(py::handle o) {
@@ -135,6 +151,7 @@ uint32_t RebuildPlan::place_made(py::handle o) {
 }
 
 uint32_t RebuildPlan::place_tuple(py::handle o) {
+  if (tracer_.fixed_.contains(o.ptr())) return constant(o);    // of the code
   if (py::hasattr(type_object(o.ptr()), "n_sequence_fields"))  // torch.return_types
     return place_call(o, type_object(o.ptr()), {py::tuple(plain_list(o))});
   RebuildStep step{Kind::Tuple, 0, type_object(o.ptr()), {}};
@@ -189,9 +206,7 @@ void RebuildPlan::fill_dict(uint32_t target, py::handle dict) {
   py::object items = borrow(dict.ptr());
   if (PyODict_Check(dict.ptr())) {
     items = py::dict();
-    py::object iterator = steal(PyODict_Type.tp_iter(dict.ptr()));
-    while (py::object key = py::reinterpret_steal<py::object>(PyIter_Next(iterator.ptr())))
-      items[key] = py::handle(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
+    for (py::handle key : plain_list(dict)) items[key] = held_at(dict, key);
   }
   for (auto [key, value] : py::reinterpret_borrow<py::dict>(items)) {
     require_plain_hash(key);

@@ -44,6 +44,7 @@ class RebuildPlan {
   uint32_t place_lazy(py::handle o);
   uint32_t place_dict_iterator(py::handle o, py::handle dict, const char* view);
   uint32_t place_reduced(py::handle o);
+  py::object own_function(py::handle o, const py::tuple& reduced);
   uint32_t place_deque(py::handle o);
   uint32_t place_exception(py::handle o);
   uint32_t place_traceback(const std::vector<Tracer::RaisedAt>& places);
@@ -85,6 +86,9 @@ class RebuildPlan {
 };
 
 PyTypeObject* builtin_base(PyTypeObject* type);  // the nearest class that is written in C
+py::list plain_list(py::handle o);               // the items as that class has them
+// Of a key that iteration gave. Both are a Break for an OrderedDict that was written to as a dict.
+py::handle held_at(py::handle dict, py::handle key);
 bool is_deque(py::handle o);
 
 }  // namespace oxy::python

@@ -19,11 +19,22 @@ py::tuple tuple_of(const std::vector<uint32_t>& parts, Objects built) {
   return out;
 }
 
+// CPython's own class that `type` is derived from.
+PyTypeObject* own_base(PyTypeObject* type) {
+  while (is_changeable_class(type)) type = type->tp_base;
+  return type;
+}
+
 py::object make_instance(const RebuildStep& s, Objects built) {
   auto* type = reinterpret_cast<PyTypeObject*>(s.object.ptr());
-  PyTypeObject* base = type;
-  while (is_changeable_class(base)) base = base->tp_base;
-  return steal(base->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
+  return steal(own_base(type)->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
+}
+
+// As the class written in C has the method: what a derived class makes of it has run while the code was captured.
+void call_own(PyObject* target, const char* name, py::handle argument = {}) {
+  auto* base = reinterpret_cast<PyObject*>(own_base(Py_TYPE(target)));
+  py::object method = steal(PyObject_GetAttrString(base, name));
+  steal(PyObject_CallFunctionObjArgs(method.ptr(), target, argument.ptr(), nullptr));
 }
 
 py::object make(const RebuildStep& s, Objects outputs, std::span<PyObject* const> fetched,
@@ -96,11 +107,10 @@ void write(const RebuildWrite& w, Objects built) {
       steal(PySet_Pop(target));
       return;
     case RebuildWrite::Kind::DequeAssign:
-      steal(PyObject_CallMethod(target, "clear", nullptr));
+      call_own(target, "clear");
       [[fallthrough]];
     case RebuildWrite::Kind::Extend:
-      steal(PyObject_CallMethod(target, "extend", "(O)", tuple_of(w.parts, built).ptr()));
-      return;
+      return call_own(target, "extend", tuple_of(w.parts, built));
     case RebuildWrite::Kind::CellSet:
       return check(PyCell_Set(target, w.parts.empty() ? nullptr : part(0)));
     case RebuildWrite::Kind::DictSet:
@@ -117,11 +127,9 @@ void write(const RebuildWrite& w, Objects built) {
       PyErr_Clear();  // it had been written and deleted
       return;
     case RebuildWrite::Kind::DictClear:
-      steal(PyObject_CallMethod(target, "clear", nullptr));
-      return;
+      return call_own(target, "clear");
     case RebuildWrite::Kind::State:
-      steal(PyObject_CallMethod(target, "__setstate__", "(O)", part(0)));
-      return;
+      return call_own(target, "__setstate__", built[w.parts[0]]);
     case RebuildWrite::Kind::Call:
       steal(PyObject_Call(target, tuple_of(w.parts, built).ptr(), nullptr));
       return;

@@ -409,6 +409,9 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
   if (auto done = ask_operands(name, args)) return *done;
   const bool comparison =
       name == "eq" || name == "ne" || name == "lt" || name == "le" || name == "gt" || name == "ge";
+  // The result has the items themselves.
+  const bool joins = name == "add" || name == "iadd" || name == "mul" || name == "imul" ||
+                     name == "or_" || name == "ior" || name == "concat" || name == "iconcat";
   Arguments plain;
   for (const auto& a : args) {
     // The copy of a defaultdict is a dict.
@@ -416,7 +419,9 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
         Py_TYPE(a.ptr())->tp_as_number->nb_or != PyDict_Type.tp_as_number->nb_or)
       throw Break(BreakId::builtin_on_existing, cat("| of a ", Py_TYPE(a.ptr())->tp_name));
     const bool container = PyList_Check(a.ptr()) || PyDict_Check(a.ptr());
-    plain.push_back(PyAnySet_Check(a.ptr()) || is_deque(a) ? contents(a) : deep_contents(a));
+    const bool as_they_are = joins && (container || PyTuple_Check(a.ptr()));
+    const bool shallow = as_they_are || PyAnySet_Check(a.ptr()) || is_deque(a);
+    plain.push_back(shallow ? contents(a) : deep_contents(a));
     if (exists(a) && !container && !PyAnySet_Check(a.ptr()) && !is_deque(a) &&
         Py_TYPE(a.ptr())->tp_richcompare != PyBaseObject_Type.tp_richcompare)
       throw Break(BreakId::builtin_on_existing, cat("operator.", name));

@@ -2,6 +2,7 @@
 #include "python/capture/tracer.h"
 
 #include "python/capture/names.h"
+#include "python/cpython/type_dict.h"
 #include "python/inner_frames.h"
 #include "python/replay.h"
 #include "support/log.h"
@@ -29,12 +30,29 @@ std::string break_text(BreakId id, const std::string& detail) {
 
 }  // namespace
 
-bool is_bound_method(PyObject* o) {
-  if (PyMethod_Check(o) || Py_TYPE(o) == &_PyMethodWrapper_Type) return true;
-  if (!PyCFunction_Check(o) || PyCFunction_GET_SELF(o) == nullptr) return false;
-  const py::str name(reinterpret_cast<PyCFunctionObject*>(o)->m_ml->ml_name);
-  PyObject* found = _PyType_Lookup(Py_TYPE(PyCFunction_GET_SELF(o)), name.ptr());
-  return found != nullptr && Py_TYPE(found) == &PyMethodDescr_Type;
+bool is_bound_method(PyObject* o) { return PyMethod_Check(o) || method_descriptor(o) != nullptr; }
+
+PyObject* method_descriptor(PyObject* bound) {
+  const bool is_slot = Py_TYPE(bound) == &_PyMethodWrapper_Type;
+  if (!is_slot && (!PyCFunction_Check(bound) || PyCFunction_GET_SELF(bound) == nullptr))
+    return nullptr;
+  py::object name = steal(PyObject_GetAttrString(bound, "__name__"));
+  py::object self = steal(PyObject_GetAttrString(bound, "__self__"));
+  for (py::handle entry : borrow(Py_TYPE(self.ptr())->tp_mro)) {
+    PyObject* found = PyDict_GetItemWithError(
+        type_dict(reinterpret_cast<PyTypeObject*>(entry.ptr())), name.ptr());
+    if (found == nullptr ||
+        Py_TYPE(found) != (is_slot ? &PyWrapperDescr_Type : &PyMethodDescr_Type))
+      continue;
+    if (py::handle(bound).equal(bind(found, self))) return found;
+  }
+  return nullptr;
+}
+
+py::object bind(PyObject* descriptor, py::handle self) {
+  return steal(
+      Py_TYPE(descriptor)
+          ->tp_descr_get(descriptor, self.ptr(), reinterpret_cast<PyObject*>(Py_TYPE(self.ptr()))));
 }
 
 Break::Break(BreakId id, std::string detail) : std::runtime_error(break_text(id, detail)), id(id) {}

@@ -224,6 +224,8 @@ class Tracer {
   bool is_module_state(SourceId source) const;
   py::object wrap_tuple(py::handle real, SourceId source);
   py::object wrap_bound(py::handle real, SourceId source);
+  py::object wrap_super(py::handle real, SourceId source);
+  py::object instead_of(py::handle real, SourceId source, const py::object& out);
   void wrap_function(py::handle real, SourceId source);
   bool is_made_anew(py::handle function, SourceId source) const;
   SourceId function_source(py::handle function, const std::string& name);
@@ -236,6 +238,8 @@ class Tracer {
   py::object find_attr(py::handle o, py::handle name);
   // `generic`: as object.__getattribute__, whatever the class says.
   py::object load_super_attr(py::handle super, py::handle name);
+  bool is_existing_tuple(py::handle o);  // of a class of its own
+  void guard_no_attributes(PyObject* tuple, SourceId source);
   py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
   py::object load_type_attr(py::handle type, py::handle name);
   py::object bind(py::handle descriptor, py::handle o, PyTypeObject* type, py::handle name);
@@ -540,6 +544,9 @@ bool is_disabled(PyFunctionObject* function);
 
 // A method with the object that it was found on. Of functions written in C: one that its object's type has.
 bool is_bound_method(PyObject* o);
+// What such a method was made from, which a class further down may hide; nullptr for what no type has.
+PyObject* method_descriptor(PyObject* bound);
+py::object bind(PyObject* descriptor, py::handle self);
 
 // The bytecode of a code object, kept with it.
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
