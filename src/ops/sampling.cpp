@@ -177,8 +177,7 @@ Scalar unnormalised(Element& e, Scalar x, const Line& l) {
   if (l.of_volume && l.corners)
     return e.mul(e.mul(from_zero, half), e.c(static_cast<double>(l.size - 1), d));
   if (l.of_volume)
-    return e.mul(
-        e.sub(e.mul(from_zero, e.c(static_cast<double>(l.size), d)), e.c(1, d)), half);
+    return e.mul(e.sub(e.mul(from_zero, e.c(static_cast<double>(l.size), d)), e.c(1, d)), half);
   if (l.corners) return e.mul(from_zero, e.c(static_cast<double>(l.size - 1) / 2, d));
   return e.fma(from_zero, e.c(static_cast<double>(l.size) / 2, d), e.c(-0.5, d));
 }

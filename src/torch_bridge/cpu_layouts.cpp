@@ -146,7 +146,8 @@ void real_fft(ir::TensorType& t, Args args, bool back) {
     for (size_t d = 0; d < strides.size(); ++d) strides[d] = between[d].value();
     dims = {dims.back()};
   }
-  const auto out = fft_strides({t.sizes.begin(), t.sizes.end()}, strides, sorted_dims(dims, strides, 1));
+  const auto out =
+      fft_strides({t.sizes.begin(), t.sizes.end()}, strides, sorted_dims(dims, strides, 1));
   std::ranges::copy(out, t.strides.begin());
 }
 
