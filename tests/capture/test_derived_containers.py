@@ -248,3 +248,19 @@ def test_init_again(make, place):
     for call in (f, oxyfuel.compile(f, backend="eager", options={"break_at": place})):
         old = make([1, 2, 3])
         assert plain(call(old)) == plain(old) == plain(make())
+
+
+class Silent(Exception):
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+
+@pytest.mark.parametrize("place", [0, 2, 4, 7])
+def test_init_takes_an_exceptions_arguments(place):
+    def f(number):
+        again = ImportError(number, name="n")
+        again.__init__()
+        return Silent(number).args, again.args, again.name
+
+    assert oxyfuel.compile(f, backend="eager", options={"break_at": place})(3) == f(3)

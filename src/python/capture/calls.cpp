@@ -651,6 +651,9 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     return call_real(callable, args, kwargs);
   }
   if (name == "__init__" && args.empty() && kwargs.empty()) {
+    const bool exception = PyExceptionInstance_Check(self.ptr());
+    if (exception && exists(self)) throw Break(BreakId::side_effect, "__init__ of an exception");
+    if (exception) return call_real(callable, args, kwargs);  // its args are () now
     const bool empties = PyList_Check(self.ptr()) || PySet_Check(self.ptr()) || is_deque(self);
     auto* base = reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(self.ptr())));
     return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
