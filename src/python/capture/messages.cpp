@@ -13,10 +13,6 @@ py::object member(const char* module, const char* name) {
   return py::module_::import(module).attr(name);
 }
 
-py::object globals_of(const TracedFrame& f) {
-  return borrow(reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_globals);
-}
-
 int line_of(const TracedFrame& f) {
   return f.bytecode->instructions[f.next > 0 ? f.next - 1 : 0].location.line;
 }

@@ -11,11 +11,6 @@
 namespace oxy::python {
 namespace {
 
-[[noreturn]] void type_error(const std::string& text) {
-  PyErr_SetString(PyExc_TypeError, text.c_str());
-  throw py::error_already_set();
-}
-
 py::object builtin(const char* name) { return py::module_::import("builtins").attr(name); }
 
 bool is_of_contextlib(const TracedFrame& f) {

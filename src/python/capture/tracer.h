@@ -525,6 +525,15 @@ bool is_singleton(py::handle o);
 // Of the module `operator`, by the argument of BINARY_OP.
 const char* binary_operator_name(uint32_t arg);
 
+// Breaks at a class with __del__: an object that capture makes and drops would run it.
+void refuse_finalizer(PyTypeObject* type);
+[[noreturn]] void type_error(const std::string& text);  // raises TypeError
+// What a callable says of itself; of what says nothing, the name of its type, and no module.
+std::string name_of(py::handle callable);
+std::string module_of(py::handle callable);
+// Whether what the function written in C is given may be found in what it returns.
+bool keeps_arguments(const std::string& name);
+
 // What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
 py::object polyfill_of(py::handle callable);
 bool is_polyfill(py::handle function);

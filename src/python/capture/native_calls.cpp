@@ -1,0 +1,159 @@
+// Calls of functions and methods written in C: known by name, run for real on plain arguments, or refused.
+#include <set>
+
+#include "python/capture/names.h"
+#include "python/capture/plan_rebuild.h"
+#include "python/capture/tracer.h"
+#include "python/cpython/type_dict.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+// What a function of these names and modules does depends on its arguments alone.
+bool is_pure(const std::string& module, const std::string& name) {
+  static const std::set<std::string> modules = {"math", "_operator", "cmath", "itertools",
+                                                "_functools"};
+  static const std::set<std::string> builtins = {
+      "abs",    "min", "max", "round", "divmod", "pow",        "ord",   "chr",     "hash",
+      "format", "bin", "hex", "oct",   "repr",   "issubclass", "ascii", "callable"};
+  return modules.contains(module) || (module == "builtins" && builtins.contains(name));
+}
+
+bool reads_frame(const std::string& module, const std::string& name) {
+  static const std::set<std::string> builtins = {"locals", "vars", "dir", "eval", "exec"};
+  return (module == "builtins" && builtins.contains(name)) ||
+         (module == "sys" && name == "_getframe");
+}
+
+// dict's method, where OrderedDict has one of its own: it leaves the order as it is.
+bool is_hidden_by_ordered_dict(PyObject* bound) {
+  PyObject* descriptor = method_descriptor(bound);
+  if (descriptor == nullptr) return false;
+  auto* d = reinterpret_cast<PyDescrObject*>(descriptor);
+  return d->d_type == &PyDict_Type &&
+         PyDict_GetItemWithError(type_dict(&PyODict_Type), d->d_name) != nullptr;
+}
+
+}  // namespace
+
+py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwargs) {
+  PyObject* p = callable.ptr();
+  const std::string name = name_of(callable);
+  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type) {
+    if (args.empty()) type_error(cat("unbound method ", name, " needs an argument"));
+    py::object self = args.front();
+    args.erase(args.begin());
+    if (is_tensor(self)) return call_method(self, name, args, kwargs);
+    auto* type = (PyObject*)Py_TYPE(self.ptr());
+    return call_native(steal(Py_TYPE(p)->tp_descr_get(p, self.ptr(), type)), std::move(args),
+                       std::move(kwargs));
+  }
+  py::object self = steal(PyObject_GetAttr(p, names().self_));
+  if (LazyIterator* l = lazy(self)) return call_lazy_method(*l, name, args);
+  if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
+  if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
+    return make_chain(args[0]);
+  if (!keeps_arguments(name))
+    for (auto& a : args)
+      if (lazy(a)) a = list_of(a);
+  if (name == "__new__" && PyType_Check(self.ptr())) {
+    if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
+    refuse_finalizer(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
+    for (size_t i = 1; i < args.size(); i++)
+      if (exists(args[i])) args[i] = contents(args[i]);
+    return call_real(callable, args, kwargs);
+  }
+  if (PyModule_Check(self.ptr()) || self.is_none()) {
+    const std::string module = module_of(callable);
+    if (module == "_operator" && mentions_tensor(args, kwargs)) return operate(callable, args);
+    // Keys of the table that copy.deepcopy keeps of what it has seen.
+    if (module == "builtins" && name == "id" && args.size() == 1 && !frames_.empty() &&
+        module_of(frames_.back()->function) == "copy")
+      return py::int_(reinterpret_cast<uintptr_t>(args[0].ptr()));
+    if (module == "_contextvars") throw Break(BreakId::context_variable, name);
+    if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
+    if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
+    for (auto& a : args) a = plain_contents(a, callable);
+    for (const auto& [key, a] : kwargs) require_plain(a, callable);
+    return call_real(callable, args, kwargs);
+  }
+  if (name == "__reduce_ex__" && args.size() == 1)
+    if (auto parts = reduce_plain(self)) return *parts;
+  if (PyType_Check(self.ptr())) {
+    if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
+      throw Break(BreakId::side_effect, cat("type.", name));
+    if (name == "apply" && module_of(callable).empty())
+      return call_autograd_function(self, std::move(args), std::move(kwargs));
+    for (const auto& a : args)
+      if (exists(a)) throw Break(BreakId::builtin_on_existing, name);
+    return call_real(callable, args, kwargs);
+  }
+  if (name == "__init__" && args.empty() && kwargs.empty()) {
+    const bool exception = PyExceptionInstance_Check(self.ptr());
+    if (exception && exists(self)) throw Break(BreakId::side_effect, "__init__ of an exception");
+    if (exception) return call_real(callable, args, kwargs);  // its args are () now
+    const bool empties = PyList_Check(self.ptr()) || PySet_Check(self.ptr()) || is_deque(self);
+    auto* base = reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(self.ptr())));
+    return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
+  }
+  if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 && !exists(self) &&
+      (name == "getter" || name == "setter" || name == "deleter"))
+    return call_real(callable, args, kwargs);
+  if (name == "__getattribute__" && args.size() == 1)
+    return load_instance_attr(self, args[0], true);
+  if (name == "__setattr__" && args.size() == 2) {
+    store_generic_attr(self, args[0], args[1]);
+    return py::none();
+  }
+  if (name == "__delattr__" && args.size() == 1) {
+    store_generic_attr(self, args[0], {});
+    return py::none();
+  }
+  py::object target = borrow(p);
+  if (exists(self)) {
+    static const std::set<std::string> reads = {
+        "keys",         "values",     "items",        "copy",         "index",
+        "count",        "__len__",    "__iter__",     "__contains__", "__getitem__",
+        "__reversed__", "union",      "intersection", "difference",   "symmetric_difference",
+        "issubset",     "issuperset", "isdisjoint"};
+    if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
+      throw Break(BreakId::side_effect, cat("dict.", name, " of an OrderedDict"));
+    if (auto done = change_existing(self, name, args, kwargs)) return *done;
+    if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
+        Py_TYPE(self.ptr()) != &PyODict_Type)
+      throw Break(BreakId::builtin_on_existing, cat(Py_TYPE(self.ptr())->tp_name, ".copy"));
+    if (!reads.contains(name))
+      throw Break(BreakId::side_effect, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
+    if (name == "__contains__" && args.size() == 1) return contains(self, args[0], true);
+    if (name == "__getitem__" && args.size() == 1) return subscript(self, args[0], true);
+    target = contents(self).attr(name.c_str());
+  }
+  if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
+    return sort(self, kwargs), py::none();
+  static const std::set<std::string> comparing = {"index",  "count",  "remove",      "__eq__",
+                                                  "__ne__", "__lt__", "__contains__"};
+  if (comparing.contains(name) && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
+    throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
+  if (comparing.contains(name) || (name == "get" && PyDict_Check(self.ptr())))
+    for (const auto& a : args)
+      if (exists(a) && !is_constant(a.ptr()) && !PyUnicode_Check(self.ptr()))
+        for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);
+  const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
+                    PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());
+  for (auto& a : args) {
+    if (name == "update" || name == "extend")
+      a = contents(a);
+    else if (!keeps_arguments(name))
+      a = deep_contents(a);
+    if (text) require_plain(a, callable);
+  }
+  const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
+                          PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr()) ||
+                          module_of((PyObject*)Py_TYPE(self.ptr())) == "collections" ||
+                          (PyExceptionInstance_Check(self.ptr()) && name == "__init__");
+  if (!known_self) throw Break(BreakId::builtin_call, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
+  return call_real(target, args, kwargs);
+}
+
+}  // namespace oxy::python
