@@ -1,31 +1,11 @@
-"""Classes that captured code makes: plain Python's result, in one graph unless the class leaves the function."""
-
-import pathlib
-import sys
+"""Classes that captured code makes, at later calls. Programs: test_programs.py."""
 
 import pytest
 import torch
-from class_programs import BREAKS, PROGRAMS
 
 import oxyfuel
 
-sys.path.append(str(pathlib.Path(__file__).parent.parent / "property"))
-from against_python import differing
-
 pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_plain_pythons_result(name):
-    assert not differing(PROGRAMS[name])
-    breaks = oxyfuel.stats()["graph_breaks"]
-    assert breaks > 0 if name in BREAKS else breaks == 0
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("place", [3, 12, 30, 60, 110])
-def test_with_a_forced_break(name, place):
-    assert not differing(PROGRAMS[name], place)
 
 
 def test_each_call_has_a_class_of_its_own():
