@@ -57,3 +57,26 @@ def test_a_function_made_behind_a_break_is_no_new_capture():
     for _ in range(4):
         assert compiled(torch.ones(2)).tolist() == [4, 4]
     assert oxyfuel.stats()["graphs"] == 2
+
+
+def test_equal_values_need_not_be_one_object():
+    def same(a, b):
+        return a is b
+
+    text, number = "abcdef", 1000.5
+    compiled = oxyfuel.compile(same, backend="eager")
+    for a, b in ((text, text), (text, "".join(list(text))), (number, number), (number, number / 1)):
+        assert compiled(a, b) == (a is b)
+        assert compiled(7, 7) and compiled("x", "x") and compiled(None, None)
+
+
+def test_wrong_numbers_of_arguments_are_type_errors():
+    def run(x, *args, **kwargs):
+        try:
+            return x, bool(*args, **kwargs)
+        except TypeError:
+            return x + 1, None
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for args, kwargs in (((), {}), ((3,), {}), ((3, 4), {}), ((3,), {"y": 1})):
+        assert compiled(1, *args, **kwargs) == run(1, *args, **kwargs)

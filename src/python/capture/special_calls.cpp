@@ -240,6 +240,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
       return call_real(callable, args, kwargs);  // calls nothing yet
     case Bool:
+      if (args.size() > 1 || !kwargs.empty()) return std::nullopt;
       return py::bool_(!args.empty() && truth(args[0]));
     case Str:
     case Repr:
