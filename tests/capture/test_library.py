@@ -59,17 +59,6 @@ def test_a_function_made_behind_a_break_is_no_new_capture():
     assert oxyfuel.stats()["graphs"] == 2
 
 
-def test_equal_values_need_not_be_one_object():
-    def same(a, b):
-        return a is b
-
-    text, number = "abcdef", 1000.5
-    compiled = oxyfuel.compile(same, backend="eager")
-    for a, b in ((text, text), (text, "".join(list(text))), (number, number), (number, number / 1)):
-        assert compiled(a, b) == (a is b)
-        assert compiled(7, 7) and compiled("x", "x") and compiled(None, None)
-
-
 def test_wrong_numbers_of_arguments_are_type_errors():
     def run(x, *args, **kwargs):
         try:

@@ -48,23 +48,6 @@ py::handle name_of(const TracedFrame& f, const Instruction& i) {
   throw py::error_already_set();
 }
 
-// Whether a and b are values that other calls may have in one object or in two: guards look at the value alone.
-bool may_be_two(py::handle a, py::handle b) {
-  PyObject *p = a.ptr(), *q = b.ptr();
-  if (Py_TYPE(p) != Py_TYPE(q)) return false;
-  if (PyLong_CheckExact(p)) {
-    constexpr long kLeast = -5, kMost = 256;  // of these there is one object each
-    int over = 0;
-    const long value = PyLong_AsLongAndOverflow(p, &over);
-    if (over == 0 && value >= kLeast && value <= kMost) return false;
-  } else if (PyUnicode_CheckExact(p)) {
-    if (PyUnicode_GET_LENGTH(p) < 2) return false;
-  } else if (!PyFloat_CheckExact(p) && !PyComplex_CheckExact(p) && !PyBytes_CheckExact(p)) {
-    return false;
-  }
-  return p == q || PyObject_RichCompareBool(p, q, Py_EQ) == 1;
-}
-
 [[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
   PyErr_Format(PyExc_UnboundLocalError,
                "cannot access local variable '%U' where it is not associated with a value",
@@ -314,7 +297,6 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
     }
     case IS_OP: {
       py::object b = pop(f), a = pop(f);
-      if (may_be_two(a, b)) throw Break(BreakId::identity, Py_TYPE(a.ptr())->tp_name);
       if (!a.is(b) && exists(a) && exists(b) && Py_TYPE(a.ptr()) == Py_TYPE(b.ptr()))
         guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), user_stack()});
       push(py::bool_(a.is(b) != (i.arg == 1)));
