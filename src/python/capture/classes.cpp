@@ -17,12 +17,6 @@ namespace {
 
 PyTypeObject* as_type(py::handle o) { return reinterpret_cast<PyTypeObject*>(o.ptr()); }
 
-std::string module_of(PyObject* function) {
-  PyObject* module = reinterpret_cast<PyFunctionObject*>(function)->func_module;
-  return module != nullptr && PyUnicode_Check(module) ? py::handle(module).cast<std::string>()
-                                                      : std::string();
-}
-
 const py::object& enum_meta() {
   static const py::object& found = *new py::object(py::module_::import("enum").attr("EnumMeta"));
   return found;
