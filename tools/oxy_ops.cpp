@@ -32,7 +32,8 @@ std::string traits_of(const ops::OpInfo& op) {
       {ops::Creation, "creation"},
       {ops::Commutative, "commutative"},
       {ops::Scan, "scan"},
-      {ops::DataDependent, "data_dependent"}};
+      {ops::DataDependent, "data_dependent"},
+      {ops::RuntimeNumber, "runtime_number"}};
   std::string s;
   for (auto [trait, text] : kNames) {
     if (op.has(trait)) s += (s.empty() ? "" : ",") + std::string(text);

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import operator
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.node import map_aggregate
 
 from oxyfuel import _C
@@ -18,8 +21,24 @@ from oxyfuel import _C
 _NO_BOUND = {2**62 - 1: 2**63 - 1, -(2**62): -(2**63)}
 
 
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Makes many objects that all live on: a collection would walk over them for nothing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_uncollected()
 def torch_graph_to_fx(graph: _C.TorchGraph) -> GraphModule:
-    """The torch.fx.GraphModule that a TorchGraph was made from, or would be."""
+    """The torch.fx.GraphModule that a TorchGraph was made from, or would be.
+
+    Its Python code is made when somebody asks for it, as that of TorchDynamo's modules.
+    """
     out, values, root = Graph(), {}, torch.nn.Module()
     nodes, result = graph.describe(_Reference)
     for kind, target, held, args, kwargs, outputs, _returns, name, stack in nodes:
@@ -38,11 +57,14 @@ def torch_graph_to_fx(graph: _C.TorchGraph) -> GraphModule:
             node.meta["stack_trace"] = stack
         values[outputs[0]] = node
     out.output(_resolve(result, values))
-    return GraphModule(root, out)
+    return _LazyGraphModule(root, out)
 
 
 def with_user_lines(run: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
     """``run``, which runs the calls of ``gm``; what a call raises there has the user's lines in its traceback."""
+    if run == gm.forward:
+        _LazyGraphModule.force_recompile(gm)
+        run = gm.forward
 
     def call(*inputs: Any) -> Any:
         try:
@@ -131,6 +153,8 @@ def _call(out: Graph, target: str, args: tuple[Any, ...]) -> Node:
     args = map_aggregate(args, lambda a: _NO_BOUND.get(a, a) if type(a) is int else a)
     positional, keywords = [], {}
     for argument, value in zip(op._schema.arguments, args, strict=False):
+        if isinstance(value, Node) and "Tensor" not in str(argument.type):  # a number that varies
+            value = out.call_method("item", (value,))
         if argument.kwarg_only:
             keywords[argument.name] = value
         else:

@@ -126,7 +126,10 @@ Scalar lerp(Element& e) {
   if (auto w = e.args.number(2)) {
     return e.finish(std::abs(static_cast<float>(*w)) < 0.5f ? from_start() : from_end());
   }
-  const Scalar near_start = e.op(LoopOp::Lt, e.op(LoopOp::Abs, weight), e.c(0.5, d));
+  // A weight that is a number is compared as one of f32.
+  const DType compared = e.node.target == "aten.lerp.Scalar" ? DType::F32 : d;
+  const Scalar size = e.op(LoopOp::Abs, e.operand(2, compared));
+  const Scalar near_start = e.op(LoopOp::Lt, size, e.c(0.5, compared));
   return e.finish(e.where(near_start, from_start(), from_end()));
 }
 

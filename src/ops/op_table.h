@@ -31,6 +31,8 @@ enum Trait : uint32_t {
   Commutative = 1 << 8,
   Scan = 1 << 10,  // the reduction rule names a dimension along which every partial result is kept
   DataDependent = 1 << 9,  // the result's shape depends on data (nonzero)
+  RuntimeNumber =
+      1 << 11,  // a Scalar argument may be a tensor without dimensions that holds the number
 };
 
 // Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks torch).

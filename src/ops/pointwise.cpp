@@ -223,28 +223,53 @@ Scalar integer_power(Element& e, Scalar x, int64_t n) {
   return result;
 }
 
+// Of -inf and -0.0 a root is something else than a power.
+bool has_short_roots(DType d) { return d != DType::F16; }
+
+// The exponent is known when the loop runs: the short cut that eager would take is chosen there.
+Scalar pow_of_runtime_number(Element& e, Scalar x) {
+  const Scalar n = e.operand(1, DType::F64), square = e.mul(x, x);
+  Scalar out = e.op(LoopOp::Pow, x, e.operand(1, x.dtype, e.result()));
+  auto choose = [&](double exponent, Scalar power) {
+    out = e.where(e.op(LoopOp::Eq, n, e.c(exponent, DType::F64)), power, out);
+  };
+  choose(0.0, e.c(1, x.dtype));
+  choose(1.0, x);
+  choose(2.0, square);
+  choose(3.0, e.mul(square, x));
+  if (has_short_roots(e.result())) {
+    choose(0.5, e.op(LoopOp::Sqrt, x));
+    choose(-0.5, e.op(LoopOp::Rsqrt, x));
+  }
+  choose(-1.0, e.op(LoopOp::Reciprocal, x));
+  choose(-2.0, e.op(LoopOp::Reciprocal, square));
+  return e.finish(out);
+}
+
 // bf16 rounds after each step of the short cuts, as ATen's vectors of bf16 do; f16 at the end.
 Scalar pow_scalar(Element& e) {
   const DType d = e.result();
+  const DType step = d == DType::BF16 ? d : opmath(d);
+  if (e.args.tensor(1)) return pow_of_runtime_number(e, e.operand(0, step, d));
   const double n = *e.args.number(1);
   if (!ir::is_floating(d)) return integer_power(e, e.operand(0, d), static_cast<int64_t>(n));
-  const DType step = d == DType::BF16 ? d : opmath(d);
   const Scalar x = e.operand(0, step, d);
   if (n == 0.0) return e.c(1, d);
   if (n == 1.0) return e.finish(x);
   if (n == 2.0) return e.finish(e.mul(x, x));
   if (n == 3.0) return e.finish(e.mul(e.mul(x, x), x));
-  if (n == 0.5) return e.finish(e.op(LoopOp::Sqrt, x));
-  if (n == -0.5) return e.finish(e.op(LoopOp::Rsqrt, x));
+  if (n == 0.5 && has_short_roots(d)) return e.finish(e.op(LoopOp::Sqrt, x));
+  if (n == -0.5 && has_short_roots(d)) return e.finish(e.op(LoopOp::Rsqrt, x));
   if (n == -1.0) return e.finish(e.op(LoopOp::Reciprocal, x));
   if (n == -2.0) return e.finish(e.op(LoopOp::Reciprocal, e.mul(x, x)));
   return e.finish(e.op(LoopOp::Pow, x, e.operand(1, step, d)));
 }
 
 bool applies_pow_scalar(const ir::Graph& g, const ir::Node& n) {
-  auto exponent = Args(g, n).number(1);
-  if (!exponent || !applies_computable(g, n)) return false;
+  if (!applies_computable(g, n)) return false;
   const DType d = g.tensor_type(n.outputs[0]).dtype;
+  const auto exponent = Args(g, n).number(1);
+  if (!exponent) return Args(g, n).tensor(1) && ir::is_floating(d);
   return ir::is_floating(d) || (d != DType::B8 && *exponent >= 0 && *exponent <= 64);
 }
 
@@ -408,6 +433,19 @@ bool shape_pow_scalar(const ShapeContext& context, std::span<const ir::Arg> args
   return true;
 }
 
+// What eager refuses: an alpha that the result's dtype cannot hold.
+template <ShapeRule Rule>
+bool with_alpha(const ShapeContext& context, std::span<const ir::Arg> args,
+                std::vector<ir::Type>& out) {
+  if (!Rule(context, args, out)) return false;
+  const auto kind = Args(context, args).number_kind(2);
+  const DType d = out[0].tensor.dtype;
+  const bool refused = (kind == NumberKind::Bool && d != DType::B8) ||
+                       (kind == NumberKind::Float && !ir::is_floating(d));
+  if (refused) out.clear();
+  return !refused;
+}
+
 bool shape_logical_not(const ShapeContext& context, std::span<const ir::Arg> args,
                        std::vector<ir::Type>& out) {
   return shape_elementwise<ResultDType::Bool, 1>(context, args, out);
@@ -427,6 +465,9 @@ constexpr ShapeRule promoted_number = shape_elementwise<Promoted, 2, Needs::NotB
 constexpr ShapeRule promoted_real = shape_elementwise<Promoted, 2, Needs::Floating>;
 constexpr ShapeRule without_bool = shape_elementwise<Promoted, 2, Needs::NoBool>;
 constexpr ShapeRule swapped = shape_elementwise<Promoted, 2, Needs::NoBool, true>;
+constexpr ShapeRule scaled = with_alpha<promoted>;
+constexpr ShapeRule scaled_without_bool = with_alpha<without_bool>;
+constexpr ShapeRule scaled_swapped = with_alpha<swapped>;
 constexpr ShapeRule one_dtype = shape_elementwise<Promoted, 2, Needs::SameDType>;
 constexpr ShapeRule integers = shape_elementwise<Promoted, 2, Needs::Integers>;
 constexpr ShapeRule number_integers = shape_elementwise<Promoted, 2, Needs::NumberIntegers>;

@@ -1,6 +1,8 @@
 // Python's view of recording: TorchGraph (Torch IR), AtenGraph (a recording), and the way between them.
 #include "python/bindings.h"
 
+#include <ATen/ops/pow.h>
+
 #include "ir/specialize.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -249,6 +251,13 @@ void bind_recording(py::module_& m) {
         return limit ? std::optional<std::string>(limit) : std::nullopt;
       },
       py::arg("message"), "What an error of torch's on a tensor without data means, or None.");
+  m.def(
+      "power",
+      [](const at::Tensor& base, const at::Tensor& exponent) {
+        return at::pow(base, exponent.item());
+      },
+      py::arg("base"), py::arg("exponent"),
+      "base ** the number that `exponent` holds, with eager's short cuts for some numbers.");
   bind_torch_graph(m);
   bind_aten_graph(m);
   m.def(

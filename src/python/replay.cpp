@@ -288,6 +288,11 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
     const std::string& name = ir.graph.def(ir.graph.inputs()[i]).target;
     auto dynamic = options.dynamic.find(i);
     const bool fixed = dynamic == options.dynamic.end();
+    if (i < ir.runtime_numbers.size() && ir.runtime_numbers[i]) {
+      const at::Tensor fake = recorder.add_runtime_number(THPVariable_Unpack(real[i].ptr()), name);
+      fakes.push_back(py::reinterpret_steal<py::object>(THPVariable_Wrap(fake)));
+      continue;
+    }
     fakes.push_back(fake_input(recorder, real[i], name, fixed ? nullptr : &dynamic->second));
   }
   // Arithmetic of symbolic numbers in Python.

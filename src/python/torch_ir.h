@@ -30,6 +30,8 @@ struct TorchIr {
   py::object module;
   // By input: whether it is a parameter or buffer of a module. May be shorter.
   std::vector<bool> module_state;
+  // By input: whether it is a tensor that holds a number of Python's. May be shorter.
+  std::vector<bool> runtime_numbers;
   // The code that it was captured from, or null.
   py::object code;
   // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.

@@ -51,6 +51,8 @@ void BoundCall::bind_argument(const ir::Arg& a, const c10::Argument& formal, uin
   ArgKind kind = kind_of(formal.real_type());
   if (a.is_value() && kind == ArgKind::Tensor) {
     tensors_.emplace_back(position, read(a));
+  } else if (a.is_value() && kind == ArgKind::Scalar) {
+    numbers_.emplace_back(position, read(a));
   } else if (a.items() != nullptr &&
              (kind == ArgKind::TensorList || kind == ArgKind::OptionalTensorList)) {
     bind_tensor_list(*a.items(), position, kind == ArgKind::OptionalTensorList);
@@ -96,6 +98,7 @@ void BoundCall::keep_results(const std::vector<bool>& read) {
 void BoundCall::call(const std::vector<at::Tensor>& tensors, torch::jit::Stack& stack) const {
   stack.assign(template_.begin(), template_.end());
   for (auto [position, buffer] : tensors_) stack[position] = tensors[buffer];
+  for (auto [position, buffer] : numbers_) stack[position] = tensors[buffer].item();
   for (const ListArgument& l : lists_) {
     c10::List<at::Tensor> list;
     c10::List<std::optional<at::Tensor>> optionals;

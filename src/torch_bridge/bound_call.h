@@ -53,6 +53,7 @@ class BoundCall {
   bool random_ = false;
   torch::jit::Stack template_;
   std::vector<std::pair<uint32_t, uint32_t>> tensors_;  // position, buffer
+  std::vector<std::pair<uint32_t, uint32_t>> numbers_;  // the same of Scalars that buffers hold
   std::vector<ListArgument> lists_;
   std::vector<uint32_t> written_;  // positions of arguments that the op writes
   std::vector<uint32_t> reads_;

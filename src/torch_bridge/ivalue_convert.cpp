@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "support/check.h"
+#include "torch_bridge/runtime_number.h"
 #include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {
@@ -25,6 +26,7 @@ ir::Arg int_arg(const c10::IValue& v) {
 }
 
 ir::Arg number_in(const c10::Scalar& symbolic) {
+  if (const auto tensor = tensor_behind(symbolic)) return *tensor;
   if (symbolic.isSymInt()) {
     const c10::SymInt s = symbolic.toSymInt();
     auto constant = s.maybe_as_int();

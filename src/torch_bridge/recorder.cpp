@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ir/specialize.h"
 #include "ops/op_table.h"
@@ -17,6 +18,7 @@
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/lazy_views.h"
 #include "torch_bridge/mutable_ops.h"
+#include "torch_bridge/runtime_number.h"
 #include "torch_bridge/shape_fallback.h"
 #include "torch_bridge/sym_node.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -173,6 +175,7 @@ struct Recorder::Impl final : OpListener {
       values;  // of fakes; looked up, never walked
   std::unordered_map<const c10::TensorImpl*, size_t> attribute_of;  // of real tensors
   std::unordered_map<c10::OperatorName, OpFacts> facts;
+  std::unordered_set<uint32_t> runtime_numbers;  // values
   std::vector<at::Tensor>
       kept;  // every fake lives as long as the recording, so that addresses name them
   ir::StackId stack;
@@ -350,6 +353,7 @@ struct Recorder::Impl final : OpListener {
     if (f.target == "aten.lift_fresh.default") return lift(s);
     if (f.info && f.info->has(ops::MetadataOnly)) return run_on_metadata(op, s);
     if (f.target == "aten._to_copy.default") check_conversion(s, base);
+    if (f.target == "aten._local_scalar_dense.default" && read_number(s)) return;
     refuse(f);
     if (is_lazy_view(f.target)) return lazy_view(f.target, s);
     if (!f.view) resolve_marks(s, base);
@@ -365,6 +369,7 @@ struct Recorder::Impl final : OpListener {
     };
     for (size_t i = 0; i < n; ++i) args.push_back(to_arg(s[base + i], f.args[i], tensor_arg));
     while (!args.empty() && args.back().is_none()) args.pop_back();
+    check_numbers(f, args);
 
     std::vector<ir::Type> types;
     const ops::ShapeContext context{*graph.pool, type_of_value};
@@ -373,6 +378,28 @@ struct Recorder::Impl final : OpListener {
       return finish_by_rule(op, f, s, base, std::move(args), std::move(types), tensors);
     }
     finish_by_meta(op, f, s, base, std::move(args), tensors);
+  }
+
+  // The number in a tensor that is one.
+  bool read_number(torch::jit::Stack& s) const {
+    auto it = values.find(s.back().toTensor().unsafeGetTensorImpl());
+    if (it == values.end() || !runtime_numbers.contains(it->second.index)) return false;
+    s.back() = runtime_number(it->second, !ir::is_floating(graph.tensor_type(it->second).dtype));
+    return true;
+  }
+
+  void check_numbers(const OpFacts& f, std::span<const ir::Arg> args) const {
+    if (runtime_numbers.empty()) return;
+    auto is_tensor_kind = [](ArgKind k) {
+      return k == ArgKind::Tensor || k == ArgKind::TensorList || k == ArgKind::OptionalTensorList;
+    };
+    for (size_t i = 0; i < args.size(); ++i) {
+      bool number = false;
+      if (!is_tensor_kind(f.args[i]))
+        ir::for_each_value(args[i], [&](ir::ValueId) { number = true; });
+      const bool taken = f.args[i] == ArgKind::Scalar && f.info && f.info->has(ops::RuntimeNumber);
+      if (number && !taken) throw Unsupported(cat(f.target, " of a number that varies"));
+    }
   }
 
   // See expect_write.
@@ -828,6 +855,12 @@ at::Tensor Recorder::add_input(const at::Tensor& real, const std::string& name,
                                std::span<const int64_t> dynamic_dims) {
   impl_->inputs.push_back(impl_->make_source(real, name, true, dynamic_dims));
   return impl_->inputs.back().wrapper;
+}
+
+at::Tensor Recorder::add_runtime_number(const at::Tensor& real, const std::string& name) {
+  at::Tensor out = add_input(real, name);
+  impl_->runtime_numbers.insert(impl_->inputs.back().value.index);
+  return out;
 }
 
 c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name) {

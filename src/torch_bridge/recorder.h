@@ -48,6 +48,8 @@ class Recorder {
   // `dynamic_dims`: the dimensions whose sizes are symbols.
   at::Tensor add_input(const at::Tensor& real, const std::string& name,
                        std::span<const int64_t> dynamic_dims = {});
+  // A tensor without dimensions that holds a number: ops that take a Scalar take it too, where their rules allow it.
+  at::Tensor add_runtime_number(const at::Tensor& real, const std::string& name);
   // An input that is not a tensor: its position counts, its value is taken as constant.
   void add_number(int64_t value, const std::string& name);
   // One whose value is a symbol (0 and 1 are constants); what the computation sees of it.

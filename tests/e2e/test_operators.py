@@ -186,3 +186,27 @@ def test_dimensions_counted_from_the_end(dim):
 @pytest.mark.parametrize("dims", [(0, 1), (1, 0), (0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_layout_of_real_fourier_transforms(dims):
     check(lambda x: torch.fft.rfftn(x, dim=dims), torch.randn(5, 6, 4))
+
+
+def by_sign(x, y):
+    return torch.where(x == x, torch.copysign(y, x), x), torch.where(y < 0, y, y.copysign(x))
+
+
+def by_masks(x, y):
+    joined = (y & 0x7FFFFFFF) | (x & -(2**31))
+    return (
+        torch.where(x > y, x, joined),
+        torch.where(x > y, joined, x),
+        torch.where(y < 0, y, joined),
+    )
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 13, 16, 40])
+def test_choices(width):
+    """Between a value and what was made of its bits."""
+    x, y = torch.randn(12, width), torch.randn(width)
+    for f in (lambda x, y: torch.tanh(x + y), lambda x, y: torch.erf(x + y), by_sign):
+        torch.testing.assert_close(oxyfuel.compile(f)(x, y), f(x, y))
+    a, b = (torch.randint(-(2**31), 2**31 - 1, (12, width), dtype=torch.int32) for _ in range(2))
+    ours, eager = oxyfuel.compile(by_masks)(a, b), by_masks(a, b)
+    assert all(map(torch.equal, ours, eager))

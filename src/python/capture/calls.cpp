@@ -373,21 +373,20 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
   } else if (taken < args.size()) {
     wrong_arguments(f, given, kwargs);
   }
-  py::object extra;
-  if (code->co_flags & CO_VARKEYWORDS) extra = py::dict();
+  Keywords extra;
   for (auto& [key, value] : kwargs) {
     size_t at = named;
     for (size_t i = static_cast<size_t>(code->co_posonlyargcount); i < named; i++)
       if (PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, i), key.ptr()) == 0) at = i;
-    if (at == named && extra) {
-      extra[key] = value;
+    if (at == named && (code->co_flags & CO_VARKEYWORDS)) {
+      extra.emplace_back(key, value);
     } else if (at == named || fast[at]) {
       wrong_arguments(f, given, kwargs);
     } else {
       fast[at] = std::move(value);
     }
   }
-  if (code->co_flags & CO_VARKEYWORDS) fast[slot] = extra;
+  if (code->co_flags & CO_VARKEYWORDS) fast[slot] = pack_named(extra);
   auto source = [&] { return function_source(function, name()); };
   const Py_ssize_t defaults = f->func_defaults ? PyTuple_GET_SIZE(f->func_defaults) : 0;
   for (size_t i = 0; i < named; i++) {

@@ -30,8 +30,10 @@ PyObject* imported(const char* name) {
 }
 
 // Whether one of TorchDynamo's sets of marked functions has this one.
-bool is_in_set(PyObject* rules, const char* name, py::handle callable) {
-  const py::object ids = py::handle(rules).attr(name).attr("function_ids");
+bool is_in_set(PyObject* rules, PyObject* name, py::handle callable) {
+  static PyObject* const function_ids = PyUnicode_InternFromString("function_ids");
+  const py::object set = py::getattr(rules, name);
+  const py::object ids = py::getattr(set, function_ids);
   if (!PyAnySet_Check(ids.ptr())) return false;
   const py::int_ id(reinterpret_cast<uintptr_t>(callable.ptr()));
   return PySet_Contains(ids.ptr(), id.ptr()) == 1;
@@ -118,11 +120,13 @@ void set_control(py::handle callable, Control control, py::object substitute) {
 }
 
 ControlOf control_of(py::handle callable) {
+  static PyObject* const disallowed = PyUnicode_InternFromString("_disallowed_callable_ids");
+  static PyObject* const allowed = PyUnicode_InternFromString("_allowed_callable_ids");
   if (auto it = controls().find(callable.ptr()); it != controls().end()) return it->second;
   if (PyObject* rules = imported("torch._dynamo.trace_rules")) {
     if (PyFunction_Check(callable.ptr())) {
-      if (is_in_set(rules, "_disallowed_callable_ids", callable)) return {Control::NotInGraph, {}};
-      if (is_in_set(rules, "_allowed_callable_ids", callable)) return {Control::InGraph, {}};
+      if (is_in_set(rules, disallowed, callable)) return {Control::NotInGraph, {}};
+      if (is_in_set(rules, allowed, callable)) return {Control::InGraph, {}};
     }
     if (PyFunction_Check(callable.ptr()) || PyCFunction_Check(callable.ptr()))
       if (py::object substitute = dynamo_substitute(callable))

@@ -232,7 +232,8 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
     case BINARY_SUBSCR: {
       py::object k = pop(f), o = pop(f);
       takes_ = taken_by_next(f);
-      push(subscript(o, k));
+      const py::object packed = packed_item(o, k);
+      push(packed ? taken(packed) : subscript(o, k));
       return false;
     }
     case STORE_SUBSCR: {
@@ -511,6 +512,11 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
     }
     case DICT_UPDATE:
     case DICT_MERGE: {
+      if (is_packed(f.stack.back())) {  // into an empty dict
+        py::object packed = pop(f);
+        peek(f, i.arg) = std::move(packed);
+        return false;
+      }
       py::object o = contents(pop(f));
       if (!PyDict_Check(o.ptr()))
         throw Break(BreakId::instruction, "** of a mapping that is no dict");

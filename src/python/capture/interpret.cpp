@@ -206,8 +206,11 @@ void Tracer::call_function_ex(TracedFrame& f, bool keywords) {
   Keywords kwargs;
   if (keywords) {
     py::object held = pop(f);
-    for (auto item : py::reinterpret_borrow<py::dict>(contents(held)))
-      kwargs.emplace_back(borrow(item.first.ptr()), borrow(item.second.ptr()));
+    if (is_packed(held))
+      kwargs = unpack_named(held);
+    else
+      for (auto item : py::reinterpret_borrow<py::dict>(contents(held)))
+        kwargs.emplace_back(borrow(item.first.ptr()), borrow(item.second.ptr()));
   }
   const py::object given = pop(f);
   Arguments args;

@@ -5,9 +5,9 @@
 #include <ATen/ScalarOps.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <unordered_set>
 
 #include "python/capture/handles.h"
 #include "python/capture/tracer.h"
@@ -16,15 +16,88 @@
 namespace oxy::python {
 namespace {
 
-// Operators and methods on a tensor and a number for which a tensor without dimensions does what the number does, as long
-// as the result keeps its dtype. Powers have kernels of their own for some numbers.
-bool takes_number(std::string_view name, size_t position) {
-  static const std::unordered_set<std::string_view> either = {"add", "sub", "mul", "gt", "lt",
-                                                              "ge",  "le",  "eq",  "ne"};
-  static const std::unordered_set<std::string_view> second = {
-      "iadd", "isub", "imul", "itruediv", "div", "true_divide", "add_", "sub_", "mul_", "div_"};
-  if (name == "truediv") return true;  // n / x: see Tracer::operate
-  return second.contains(name) ? position == 1 : either.contains(name);
+constexpr size_t kByName = SIZE_MAX;
+
+// An argument for which a tensor without dimensions does what the number does, as long as the result keeps its dtype:
+// of an operator, a method or a function of torch, beside this many tensors.
+struct NumberArgument {
+  std::string_view function;
+  size_t position;
+  std::string_view keyword;
+  size_t tensors;
+};
+
+// n / x: see Tracer::operate; x ** n: see Tracer::record.
+constexpr NumberArgument kNumberArguments[] = {
+    {"add", 0, "", 1},
+    {"add", 1, "other", 1},
+    {"add", kByName, "alpha", 2},
+    {"sub", 0, "", 1},
+    {"sub", 1, "other", 1},
+    {"sub", kByName, "alpha", 2},
+    {"mul", 0, "", 1},
+    {"mul", 1, "other", 1},
+    {"truediv", 0, "", 1},
+    {"truediv", 1, "", 1},
+    {"div", 1, "other", 1},
+    {"true_divide", 1, "other", 1},
+    {"floordiv", 0, "", 1},
+    {"floordiv", 1, "", 1},
+    {"floor_divide", 1, "other", 1},
+    {"mod", 0, "", 1},
+    {"mod", 1, "", 1},
+    {"remainder", 1, "other", 1},
+    {"fmod", 1, "other", 1},
+    {"pow", 0, "", 1},
+    {"pow", 1, "", 1},
+    {"iadd", 1, "", 1},
+    {"isub", 1, "", 1},
+    {"imul", 1, "", 1},
+    {"itruediv", 1, "", 1},
+    {"ifloordiv", 1, "", 1},
+    {"imod", 1, "", 1},
+    {"gt", 0, "", 1},
+    {"gt", 1, "other", 1},
+    {"lt", 0, "", 1},
+    {"lt", 1, "other", 1},
+    {"ge", 0, "", 1},
+    {"ge", 1, "other", 1},
+    {"le", 0, "", 1},
+    {"le", 1, "other", 1},
+    {"eq", 0, "", 1},
+    {"eq", 1, "other", 1},
+    {"ne", 0, "", 1},
+    {"ne", 1, "other", 1},
+    {"clamp", 1, "min", 1},
+    {"clamp", 2, "max", 1},
+    {"clip", 1, "min", 1},
+    {"clip", 2, "max", 1},
+    {"clamp_min", 1, "min", 1},
+    {"clamp_max", 1, "max", 1},
+    {"lerp", 2, "weight", 2},
+    {"addcmul", kByName, "value", 3},
+    {"addcdiv", kByName, "value", 3},
+    {"masked_fill", 2, "value", 2},
+    {"where", 1, "input", 2},
+    {"where", 2, "other", 2},
+};
+
+bool is_in_place(std::string_view word) { return word.ends_with('_') && !word.ends_with("__"); }
+
+// In place torch asks Python for the shape of the result, and a number that torch's C++ code takes as a Scalar cannot get
+// there: only what is a tensor can.
+bool takes_in_place(std::string_view word, size_t arguments) {
+  static constexpr std::string_view kScalars[] = {"pow", "lerp", "addcmul", "addcdiv"};
+  return std::ranges::find(kScalars, word) == std::end(kScalars) && arguments == 2;
+}
+
+bool takes_number(std::string_view word, size_t position, std::string_view keyword,
+                  size_t tensors) {
+  return std::ranges::any_of(kNumberArguments, [&](const NumberArgument& a) {
+    const bool here =
+        position == kByName ? !keyword.empty() && a.keyword == keyword : a.position == position;
+    return here && a.function == word && a.tensors == tensors;
+  });
 }
 
 // torch.mul, operator.mul, mul
@@ -33,7 +106,13 @@ std::string_view last_word(std::string_view target) {
   return dot == std::string_view::npos ? target : target.substr(dot + 1);
 }
 
-bool divides(std::string_view word) { return word.find("div") != std::string_view::npos; }
+// What has other results, or other errors, beside a tensor of this dtype than beside a number: integers, and halves that
+// are weighed by a number which is not rounded to their dtype.
+bool tells_tensors_apart(std::string_view word, at::ScalarType dtype) {
+  if (dtype == at::kHalf || dtype == at::kBFloat16) return word == "lerp";
+  const bool integer = at::isIntegralType(dtype, false);
+  return integer && (word.find("div") != std::string_view::npos || word == "pow");
+}
 
 bool is_within(double value, at::ScalarType dtype) {
   if (!std::isfinite(value)) return true;
@@ -112,21 +191,48 @@ bool Tracer::is_runtime_number(const py::object& o) const {
                      [this](const py::object& part) { return is_runtime_number(part); });
 }
 
-// Whether `target` on `args`, one of which is a tensor and one a runtime number, can have it as an input.
-bool Tracer::takes_runtime_number(std::string_view target, std::span<const py::object> args) {
-  if (varying.empty() || args.size() != 2) return false;
-  const bool first = is_tensor(args[0]), second = is_tensor(args[1]);
-  if (first == second || !is_runtime_number(args[first ? 1 : 0])) return false;
-  const at::Tensor& met = THPVariable_Unpack(args[first ? 0 : 1].ptr());
-  const PyObject* number = unread_.at(args[first ? 1 : 0].ptr()).real.ptr();
-  const std::string_view word = last_word(target);
-  const bool real = PyFloat_CheckExact(number);
-  const at::ScalarType dtype = met.scalar_type();
+// The dtype of the tensor whose dtype the result has, whatever numbers are beside it; nothing where there is none.
+std::optional<at::ScalarType> Tracer::met_dtype(std::span<const py::object> args) {
+  for (const py::object& a : args) {
+    if (!is_tensor(a)) continue;
+    const at::Tensor& t = THPVariable_Unpack(a.ptr());
+    if (t.dim() > 0 && t.scalar_type() != at::kBool) return t.scalar_type();
+  }
+  return std::nullopt;
+}
+
+// Whether `target` can have all the numbers among its arguments that nobody has looked at as inputs of the graph, and
+// there are some.
+bool Tracer::takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
+                                   std::span<const std::pair<py::object, py::object>> kwargs) {
+  if (varying.empty()) return false;
+  const auto dtype = met_dtype(args);
+  if (!dtype) return false;
+  std::string_view word = last_word(target);
+  if (is_in_place(word)) {
+    word.remove_suffix(1);
+    if (!takes_in_place(word, args.size() + kwargs.size()) && word != "masked_fill") return false;
+  }
   const bool computable =
       dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
-  const bool integer = at::isIntegralType(dtype, false) && !real && !divides(word);
-  return met.dim() > 0 && (computable || integer) && takes_number(word, first ? 1 : 0) &&
-         number_as_tensor(unread_.at(args[first ? 1 : 0].ptr()).real, dtype).has_value();
+  const bool integer = at::isIntegralType(*dtype, false);
+  if (tells_tensors_apart(word, *dtype)) return false;
+  size_t tensors = 0, numbers = 0;
+  for (const py::object& a : args) tensors += is_tensor(a);
+  for (const auto& [key, a] : kwargs) tensors += is_tensor(a);
+  auto takes = [&](const py::object& o, size_t position, std::string_view keyword) {
+    if (!o || !unread_.contains(o.ptr())) return true;
+    numbers++;
+    if (!is_runtime_number(o) || !takes_number(word, position, keyword, tensors)) return false;
+    const py::object& real = unread_.at(o.ptr()).real;
+    return (computable || (integer && !PyFloat_CheckExact(real.ptr()))) &&
+           number_as_tensor(real, *dtype).has_value();
+  };
+  for (size_t i = 0; i < args.size(); i++)
+    if (!takes(args[i], i, "")) return false;
+  for (const auto& [key, a] : kwargs)
+    if (!takes(a, kByName, key.cast<std::string>())) return false;
+  return numbers > 0;
 }
 
 NumberTree Tracer::number_tree(const py::object& o) {
@@ -155,7 +261,7 @@ py::object Tracer::number_input(const py::object& o, at::ScalarType fits) {
   const Unread unread = unread_.at(o.ptr());
   const at::Tensor real = number_as_tensor(unread.real, fits).value();
   const std::string name = cat("number_", number_inputs.size());
-  py::object fake = steal(THPVariable_Wrap(recorder_->add_input(real, name)));
+  py::object fake = steal(THPVariable_Wrap(recorder_->add_runtime_number(real, name)));
   Known k;
   k.value = ir->graph.add_input(name, ir::Type::of(bridge::type_of(real)));
   known_[fake.ptr()] = std::move(k);
@@ -164,6 +270,8 @@ py::object Tracer::number_input(const py::object& o, at::ScalarType fits) {
   fetch.push_back(first_source(o));
   example_inputs.push_back(steal(THPVariable_Wrap(real)));
   ir->module_state.push_back(false);
+  ir->runtime_numbers.resize(ir->module_state.size());
+  ir->runtime_numbers.back() = true;
   number_inputs_.emplace(key, fake);
   return fake;
 }
@@ -171,7 +279,7 @@ py::object Tracer::number_input(const py::object& o, at::ScalarType fits) {
 py::object Tracer::compare_runtime(const py::object& a, const py::object& b, int operation) {
   static constexpr const char* names[] = {"lt", "le", "eq", "ne", "gt", "ge"};
   const py::object both[] = {a, b};
-  if (takes_runtime_number(names[operation], both)) return compare(a, b, operation);
+  if (takes_runtime_numbers(names[operation], both, {})) return compare(a, b, operation);
   return compare(read(a), read(b), operation);
 }
 

@@ -106,7 +106,9 @@ uint32_t RebuildPlan::place(py::handle o) {
   if (is_tensor_object(o.ptr())) refuse(o);
   if (tracer_.lazy(o)) return place_lazy(o);
   if (auto it = tracer_.unread_.find(o.ptr()); it != tracer_.unread_.end() && it->second.function)
-    return place_call(o, it->second.function, it->second.parts);
+    return it->second.taken_apart && PyDict_CheckExact(it->second.real.ptr())
+               ? place(it->second.real)
+               : place_call(o, it->second.function, it->second.parts);
   if (k && k->source.valid()) return place_existing(o, k->source);
   if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end()) {
     // An iterator or view would be made before the writes are done.

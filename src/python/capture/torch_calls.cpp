@@ -277,19 +277,26 @@ py::object Tracer::call_method(py::handle tensor, const std::string& name, const
 
 py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::handle callable,
                           const Arguments& args, const Keywords& kwargs) {
+  // Eager has short cuts for some exponents, which are no tensors.
+  const std::string_view word = std::string_view(target).substr(target.rfind('.') + 1);
+  if (word == "pow" && args.size() == 2 && unread_.contains(args[1].ptr())) {
+    static const py::object& power =
+        *new py::object(py::module_::import("oxyfuel._C").attr("power"));
+    return record(ir::NodeKind::CallFunction, "oxyfuel._C.power", power, args, kwargs);
+  }
   auto value = [this](py::handle o) -> std::optional<ir::ValueId> {
     Known* k = known(o);
     return k ? k->value : std::nullopt;
   };
   bring_graph_to(TorchModes());
+  auto given = [&](const py::object& a) {
+    if (unread_.contains(a.ptr())) return number_input(a, met_dtype(args).value());
+    return lazy(a) ? list_of(a) : deep_contents(a);
+  };
   std::vector<ir::Arg> ir_args;
   Arguments seen;
   for (const auto& a : args) {
-    if (unread_.contains(a.ptr()))
-      seen.push_back(
-          number_input(a, THPVariable_Unpack(args[&a == &args[0] ? 1 : 0].ptr()).scalar_type()));
-    else
-      seen.push_back(lazy(a) ? list_of(a) : deep_contents(a));
+    seen.push_back(given(a));
     ir_args.push_back(arg_from_python(*ir, seen.back(), value));
   }
   std::string name = target;
@@ -298,7 +305,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   ir::Node& node = ir->graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
   py::dict named;
   for (const auto& [key, a] : kwargs) {
-    py::object seen_value = lazy(a) ? list_of(a) : deep_contents(a);
+    py::object seen_value = given(a);
     node.kwargs.emplace_back(text(key), arg_from_python(*ir, seen_value, value));
     named[key] = seen_value;
   }

@@ -319,6 +319,7 @@ class Tracer {
     SourceId source;      // none where it was computed
     py::object function;  // of the operator module, and what it was computed from
     Arguments parts;
+    bool taken_apart = false;  // of a dict: it is what `real` holds from here on
   };
   py::object unread_argument(py::handle real, SourceId source);
   py::object unread_number(py::handle real, SourceId source);
@@ -335,8 +336,12 @@ class Tracer {
   bool hands_on_packed(TracedFrame& frame, bool keywords);
   bool is_packed(const py::object& o) const;
   py::object pack(const Arguments& items);
+  py::object pack_named(const Keywords& items);
   Arguments unpack_numbers(const py::object& packed);
-  bool holds_varying(py::handle tuple, SourceId source);
+  Keywords unpack_named(const py::object& packed);
+  py::object packed_item(const py::object& packed, const py::object& key);
+  bool merges_packed(const TracedFrame& frame) const;
+  bool holds_varying(py::handle arguments, SourceId source);
   std::optional<py::object> compare_unread(const py::object& a, const py::object& b, int operation);
   std::optional<py::object> compute_unread(const py::object& function, const py::object& a,
                                            const py::object& b);
@@ -346,7 +351,9 @@ class Tracer {
   // number_input.cpp
   bool is_varying(SourceId source) const;
   bool is_runtime_number(const py::object& o) const;
-  bool takes_runtime_number(std::string_view target, std::span<const py::object> args);
+  std::optional<at::ScalarType> met_dtype(std::span<const py::object> args);
+  bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
+                             std::span<const std::pair<py::object, py::object>> kwargs);
   NumberTree number_tree(const py::object& o);
   SourceId first_source(const py::object& unread) const;
   py::object number_input(const py::object& o, at::ScalarType fits);

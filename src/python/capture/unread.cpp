@@ -20,12 +20,11 @@ bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
 
 // A function whose frame is interpreted with its arguments as they are: no library's, which may have a meaning of its own,
 // but the functions through which modules are called.
-bool is_written_by_user(py::handle function, bool keywords) {
+bool is_written_by_user(py::handle function) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   const int flags = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags;
   if ((flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 || is_disabled(f))
     return false;
-  if (keywords && (flags & CO_VARKEYWORDS) != 0) return false;
   static const py::object& libraries =
       *new py::object(py::module_::import("sys").attr("stdlib_module_names"));
   PyObject* module = PyDict_GetItemString(f->func_globals, "__name__");
@@ -38,11 +37,11 @@ bool is_written_by_user(py::handle function, bool keywords) {
 }
 
 // The same of what is called: a function, a method, or an object with a `__call__`.
-bool interprets(py::handle callable, bool keywords) {
+bool interprets(py::handle callable) {
   PyObject* p = callable.ptr();
   if (PyMethod_Check(p)) p = PyMethod_GET_FUNCTION(p);
   if (!PyFunction_Check(p) && !PyType_Check(p)) p = python_method(p, names().call_);
-  return p != nullptr && PyFunction_Check(p) && is_written_by_user(p, keywords);
+  return p != nullptr && PyFunction_Check(p) && is_written_by_user(p);
 }
 
 bool is_torch_function(py::handle function) {
@@ -88,6 +87,7 @@ py::object Tracer::read(const py::object& o) {
   if (it == unread_.end()) return o;
   const Unread unread = it->second;
   takes_ = Takes::Read;
+  it->second.taken_apart = true;
   if (unread.source.valid()) return wrap(unread.real, unread.source);
   for (const py::object& part : unread.parts) read(part);
   return unread.real;
@@ -186,7 +186,7 @@ bool Tracer::is_known_nonzero(const py::object& number) {
 // Operands of which one is a tensor and the other a number that the graph takes as an input.
 bool Tracer::meets_tensor(const TracedFrame& f) {
   const uint32_t operation = f.bytecode->instructions[f.next].arg;
-  return takes_runtime_number(binary_operator_name(operation), std::span(f.stack).last(2));
+  return takes_runtime_numbers(binary_operator_name(operation), std::span(f.stack).last(2), {});
 }
 
 // A call of isinstance, or of object.__setattr__.
@@ -209,29 +209,49 @@ bool Tracer::hands_on_numbers(TracedFrame& f, size_t count) {
   if (varying.empty() || std::none_of(args.begin(), args.end(), runtime)) return false;
   if (f.stack[f.stack.size() - count - 2]) return false;  // a method and self
   const py::handle callable = f.stack[f.stack.size() - count - 1];
-  if (PyCFunction_Check(callable.ptr()) && !f.kwnames) {
+  if (PyCFunction_Check(callable.ptr())) {
     const py::object self = borrow(PyCFunction_GET_SELF(callable.ptr()));
-    Arguments both(args.begin(), args.end());
-    if (self && is_tensor(self)) both.insert(both.begin(), self);
+    const bool is_method = self && is_tensor(self);
+    const size_t named = f.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(f.kwnames.ptr())) : 0;
+    Arguments positional(args.begin(), args.end() - static_cast<ptrdiff_t>(named));
+    if (is_method) positional.insert(positional.begin(), self);
+    Keywords keywords;
+    for (size_t i = 0; i < named; i++)
+      keywords.emplace_back(borrow(PyTuple_GET_ITEM(f.kwnames.ptr(), i)), args[count - named + i]);
     const char* name = reinterpret_cast<PyCFunctionObject*>(callable.ptr())->m_ml->ml_name;
-    return (both.size() > count || is_torch_function(callable)) && takes_runtime_number(name, both);
+    return (is_method || is_torch_function(callable)) &&
+           takes_runtime_numbers(name, positional, keywords);
   }
-  if (!interprets(callable, bool(f.kwnames))) return false;
+  if (!interprets(callable)) return false;
   for (py::object& o : args)
     if (!runtime(o)) o = read(o);
   return true;
 }
 
-// f(*args) of such a function, where args is a tuple that numbers came in.
+// f(*args, **kwargs) of such a function, where args is a tuple or kwargs a dict that numbers came in.
 bool Tracer::hands_on_packed(TracedFrame& f, bool keywords) {
   const size_t at = f.stack.size() - (keywords ? 2 : 1);
-  if (!is_packed(f.stack[at])) return false;
-  return interprets(f.stack[at - 1], false);
+  const bool positional = is_packed(f.stack[at]), named = keywords && is_packed(f.stack.back());
+  if ((!positional && !named) || !interprets(f.stack[at - 1])) return false;
+  if (!positional) f.stack[at] = read(f.stack[at]);
+  return true;
 }
 
+// A dict may change once somebody has it.
 bool Tracer::is_packed(const py::object& o) const {
   auto it = o && !varying.empty() ? unread_.find(o.ptr()) : unread_.end();
-  return it != unread_.end() && PyTuple_CheckExact(it->second.real.ptr());
+  if (it == unread_.end()) return false;
+  PyObject* real = it->second.real.ptr();
+  return PyTuple_CheckExact(real) || (PyDict_CheckExact(real) && !it->second.taken_apart);
+}
+
+// {**kwargs} for a call.
+bool Tracer::merges_packed(const TracedFrame& f) const {
+  const auto& code = f.bytecode->instructions;
+  const py::object& into = f.stack[f.stack.size() - 1 - code[f.next].arg];
+  return is_packed(f.stack.back()) && code[f.next + 1].op == CALL_FUNCTION_EX && into &&
+         PyDict_CheckExact(into.ptr()) && PyDict_GET_SIZE(into.ptr()) == 0 &&
+         !known_.contains(into.ptr());
 }
 
 // A tuple for the numbers among `items`: unread itself.
@@ -257,6 +277,69 @@ py::object Tracer::pack(const Arguments& items) {
   return out;
 }
 
+// The dict of a function's ** arguments: unread itself where numbers are among them.
+py::object Tracer::pack_named(const Keywords& items) {
+  static PyMethodDef method = {
+      "pack_named",
+      reinterpret_cast<PyCFunction>(
+          reinterpret_cast<void*>(+[](PyObject* keys, PyObject* const* given, Py_ssize_t n) {
+            PyObject* out = PyDict_New();
+            for (Py_ssize_t i = 0; out != nullptr && i < n; i++)
+              if (PyDict_SetItem(out, PyTuple_GET_ITEM(keys, i), given[i]) != 0) Py_CLEAR(out);
+            return out;
+          })),
+      METH_FASTCALL, nullptr};
+  py::dict real;
+  py::tuple keys(items.size());
+  Arguments parts;
+  bool numbers = false;
+  for (const auto& [key, value] : items) {
+    auto it = unread_.find(value.ptr());
+    numbers |= it != unread_.end();
+    real[key] = it == unread_.end() ? value : it->second.real;
+    keys[parts.size()] = key;
+    parts.push_back(value);
+  }
+  if (!numbers) return std::move(real);
+  py::object out = unread_argument(real, SourceId());
+  unread_[out.ptr()].function = steal(PyCFunction_New(&method, keys.ptr()));
+  unread_[out.ptr()].parts = std::move(parts);
+  return out;
+}
+
+Keywords Tracer::unpack_named(const py::object& packed) {
+  const Unread unread = unread_.at(packed.ptr());
+  Keywords out;
+  if (unread.source.valid()) {
+    guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
+    guard(GuardKind::Keys, unread.source, py::tuple(py::list(unread.real)));
+  }
+  size_t i = 0;
+  for (auto [key, value] : py::reinterpret_borrow<py::dict>(unread.real)) {
+    py::object item;
+    if (unread.source.valid()) {
+      takes_ = Takes::Varying;
+      item = wrap(value, sources.dict_item(unread.source, key));
+    } else {
+      item = unread.parts[i++];
+    }
+    out.emplace_back(borrow(key.ptr()), std::move(item));
+  }
+  takes_ = Takes::Read;
+  return out;
+}
+
+// kwargs["name"]; null where that is not what it is.
+py::object Tracer::packed_item(const py::object& packed, const py::object& key) {
+  if (!is_packed(packed) || !PyUnicode_CheckExact(key.ptr())) return {};
+  const Unread& unread = unread_.at(packed.ptr());
+  if (unread.source.valid() || !PyDict_CheckExact(unread.real.ptr())) return {};
+  const py::object keys = borrow(PyCFunction_GET_SELF(unread.function.ptr()));
+  for (size_t i = 0; i < unread.parts.size(); i++)
+    if (PyUnicode_Compare(PyTuple_GET_ITEM(keys.ptr(), i), key.ptr()) == 0) return unread.parts[i];
+  return {};
+}
+
 // What is in a packed tuple, varying numbers unread.
 Arguments Tracer::unpack_numbers(const py::object& packed) {
   const Unread unread = unread_.at(packed.ptr());
@@ -272,12 +355,19 @@ Arguments Tracer::unpack_numbers(const py::object& packed) {
   return out;
 }
 
-// Whether a tuple of arguments has numbers that vary.
-bool Tracer::holds_varying(py::handle tuple, SourceId source) {
-  if (varying.empty() || !PyTuple_CheckExact(tuple.ptr())) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.ptr()); i++)
-    if (is_number(PyTuple_GET_ITEM(tuple.ptr(), i)) && is_varying(sources.item(source, i)))
-      return true;
+// Whether a tuple or a dict of arguments has numbers that vary.
+bool Tracer::holds_varying(py::handle arguments, SourceId source) {
+  PyObject* p = arguments.ptr();
+  if (varying.empty() || (!PyTuple_CheckExact(p) && !PyDict_CheckExact(p))) return false;
+  if (PyDict_CheckExact(p)) {
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(p))
+      if (is_number(value.ptr()) && PyUnicode_CheckExact(key.ptr()) &&
+          is_varying(sources.dict_item(source, key)))
+        return true;
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
+    if (is_number(PyTuple_GET_ITEM(p, i)) && is_varying(sources.item(source, i))) return true;
   return false;
 }
 
@@ -325,7 +415,8 @@ void Tracer::read_arguments(TracedFrame& f) {
     case STORE_ATTR:
       return read_top(1);
     case BINARY_SUBSCR:
-      return read_top(2);
+      f.stack.back() = read(f.stack.back());
+      return packed_item(f.stack[f.stack.size() - 2], f.stack.back()) ? void() : read_top(2);
     case BUILD_TUPLE:  // a result is rebuilt from its items
       if (f.bytecode->instructions[f.next + 1].op == RETURN_VALUE && frames_.size() == 1) return;
       return read_top(i.arg);
@@ -334,7 +425,7 @@ void Tracer::read_arguments(TracedFrame& f) {
     case BUILD_MAP:
       return read_top(2 * i.arg);
     case DICT_MERGE:
-      return read_top(1);
+      return merges_packed(f) ? void() : read_top(1);
     case STORE_SUBSCR:
       read_top(2);
       return stays_unread_in_store(f) ? void() : read_top(3);

@@ -11,8 +11,16 @@ bool by_value(GuardKind kind) {
          kind == GuardKind::LacksKey || kind == GuardKind::Keys || kind == GuardKind::Number;
 }
 
+// A source that has many names guarded, such as the dict of a module, has them apart.
+size_t hash_of_expected(const Guard& g) {
+  PyObject* p = g.expected.ptr();
+  if (!by_value(g.kind)) return reinterpret_cast<size_t>(p);
+  return p != nullptr && PyUnicode_CheckExact(p) ? static_cast<size_t>(PyObject_Hash(p)) : 0;
+}
+
 size_t hash_of(const Guard& g) {
   size_t h = static_cast<size_t>(g.kind) * 31 + g.source.index;
+  h = h * 31 + hash_of_expected(g);
   h = h * 31 + g.other.index;
   h = h * 31 + static_cast<size_t>(g.number);
   return h * 0x9e3779b97f4a7c15ull;
