@@ -43,6 +43,14 @@ bool is_generator_method(py::handle name) {
   return PyUnicode_Check(name.ptr()) && methods.contains(PyUnicode_AsUTF8(name.ptr()));
 }
 
+// An AttributeError names what was asked for, and whom.
+void name_what_lacks(py::error_already_set& e, py::handle o, py::handle name) {
+  auto* error = reinterpret_cast<PyAttributeErrorObject*>(e.value().ptr());
+  if (!e.matches(PyExc_AttributeError) || error->name != nullptr || error->obj != nullptr) return;
+  error->name = Py_NewRef(name.ptr());
+  error->obj = Py_NewRef(o.ptr());
+}
+
 [[noreturn]] void no_attribute(PyTypeObject* type, py::handle name) {
   raise(PyExc_AttributeError,
         cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
@@ -67,16 +75,11 @@ bool is_part_of_alias(PyTypeObject* type, py::handle name) {
 
 }  // namespace
 
-// An AttributeError names what was asked for, and whom.
 py::object Tracer::load_attr(py::handle o, py::handle name) {
   try {
     return find_attr(o, name);
   } catch (py::error_already_set& e) {
-    auto* error = reinterpret_cast<PyAttributeErrorObject*>(e.value().ptr());
-    if (e.matches(PyExc_AttributeError) && error->name == nullptr && error->obj == nullptr) {
-      error->name = Py_NewRef(name.ptr());
-      error->obj = Py_NewRef(o.ptr());
-    }
+    name_what_lacks(e, o, name);
     throw;
   }
 }
@@ -364,7 +367,12 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
     guard(GuardKind::IdIs, member_source(pinned, names().getattr_), fallback);
     return call(fallback, {borrow(p), borrow(name.ptr())});
   }
-  no_attribute(type, name);
+  try {
+    no_attribute(type, name);
+  } catch (py::error_already_set& e) {
+    name_what_lacks(e, o, name);
+    throw;
+  }
 }
 
 // `descriptor.__set__(o, value)` or `descriptor.__delete__(o)`, of a class that is not CPython's own.

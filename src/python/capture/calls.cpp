@@ -499,7 +499,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   refuse_finalizer(t);
   static const py::object& enum_meta =
       *new py::object(py::module_::import("enum").attr("EnumMeta"));
-  if (!heap || module == "builtins" || module == "collections" || module == "itertools" ||
+  const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
+  if (!heap || module == "builtins" || of_collections || module == "itertools" ||
       module == "functools" || (exception && !exception_of_python) ||
       py::isinstance(type, enum_meta)) {
     for (auto& a : args) {

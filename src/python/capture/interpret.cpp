@@ -45,6 +45,8 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
   frame.caller = user_stack();
   frame.placed = SIZE_MAX;
   frames_.push_back(&frame);
+  if (codes_.insert(frame.code).second)
+    held_.push_back(borrow(reinterpret_cast<PyObject*>(frame.code)));
   frame.handled_outside = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
   Scope scope{frames_, frame.handled_outside};
   if (!frame.handled.empty()) PyErr_SetHandledException(frame.handled.back().exception.ptr());

@@ -70,7 +70,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     // Keys of the table that copy.deepcopy keeps of what it has seen.
     if (module == "builtins" && name == "id" && args.size() == 1 && !frames_.empty() &&
         module_of(frames_.back()->function) == "copy")
-      return py::int_(reinterpret_cast<uintptr_t>(args[0].ptr()));
+      return id_of(args[0]);
     if (module == "_contextvars") throw Break(BreakId::context_variable, name);
     if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
     if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));

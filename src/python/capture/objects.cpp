@@ -153,10 +153,12 @@ py::object Tracer::wrap_super(py::handle real, SourceId source) {
 }
 
 py::object Tracer::instead_of(py::handle real, SourceId source, const py::object& out) {
+  if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
   Known& k = known_[out.ptr()];
   k.source = source;
   k.original = borrow(real.ptr());
   held_.push_back(out);
+  stand_in_of_.emplace(real.ptr(), out);
   return out;
 }
 
@@ -258,10 +260,12 @@ py::object Tracer::wrap_tuple(py::handle real, SourceId source) {
             ? py::object(items)
             : steal(PyTuple_Type.tp_new(Py_TYPE(real.ptr()), py::make_tuple(items).ptr(), nullptr));
   }
+  if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
   Known& k = known_[out.ptr()];
   if (!k.source.valid()) k.source = source;
   k.original = borrow(real.ptr());
   held_.push_back(out);
+  stand_in_of_.emplace(real.ptr(), out);
   return out;
 }
 

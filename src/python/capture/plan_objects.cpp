@@ -3,6 +3,7 @@
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/frame_at.h"
 #include "python/cpython/type_dict.h"
 
 namespace oxy::python {
@@ -65,8 +66,8 @@ PyObject* make_traceback(PyObject*, PyObject* args) {
   PyObject *inner, *code, *globals;
   int offset, line;
   if (!PyArg_ParseTuple(args, "OOOii", &inner, &code, &globals, &offset, &line)) return nullptr;
-  auto frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(
-      PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code), globals, nullptr)));
+  auto frame = py::reinterpret_steal<py::object>(
+      frame_at(reinterpret_cast<PyCodeObject*>(code), globals, offset));
   if (!frame) return nullptr;
   return PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", inner,
                                frame.ptr(), offset, line);

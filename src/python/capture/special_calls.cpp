@@ -5,6 +5,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/tracer.h"
+#include "python/cpython/frame_at.h"
 #include "python/cpython/locals.h"
 #include "support/text.h"
 
@@ -50,6 +51,8 @@ enum Special {
   CmpToKey,
   BuildClass,
   ProcessDataclass,
+  Is,
+  IsNot,
   True_,
   False_
 };
@@ -74,6 +77,8 @@ const std::unordered_map<PyObject*, Special>& specials() {
     add(py::module_::import("sys").attr("exc_info"), ExcInfo);
     add(builtin("__build_class__"), BuildClass);
     add(py::module_::import("dataclasses").attr("_process_class"), ProcessDataclass);
+    add(py::module_::import("operator").attr("is_"), Is);
+    add(py::module_::import("operator").attr("is_not"), IsNot);
     py::module_ torch = py::module_::import("torch");
     add(torch.attr("compiler").attr("is_compiling"), True_);
     add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
@@ -114,6 +119,10 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (args.empty() || !is_made_class(args[0]))
         throw Break(BreakId::side_effect, "a class becomes a dataclass");
       return make_dataclass(callable, args, kwargs);
+    case Is:
+    case IsNot:
+      if (args.size() != 2 || !kwargs.empty()) return std::nullopt;
+      return py::bool_(is_same(args[0], args[1]) == (it->second == Is));
     case Type:
       if (args.size() == 3) return make_class(callable, args, kwargs);
       if (args.size() != 1) return std::nullopt;
@@ -280,9 +289,8 @@ py::object Tracer::traceback_of(py::handle exception) {
   if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");
   py::object out = py::none();
   for (const RaisedAt& place : it->second) {
-    const py::object frame = steal(reinterpret_cast<PyObject*>(
-        PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(place.code.ptr()),
-                    place.globals.ptr(), nullptr)));
+    const py::object frame = steal(frame_at(reinterpret_cast<PyCodeObject*>(place.code.ptr()),
+                                            place.globals.ptr(), place.offset));
     out = type(out, frame, place.offset, place.line);
   }
   held_.push_back(out);

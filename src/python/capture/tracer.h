@@ -297,6 +297,13 @@ class Tracer {
   py::object pop_from_set(py::handle set);
   std::optional<py::object> set_method(py::handle set, const std::string& name, Arguments& args,
                                        Keywords& kwargs);
+  // identity.cpp
+  bool is_same(py::handle a, py::handle b);
+  std::vector<SourceId> places_of(py::handle o);
+  void guard_one_object(py::handle o);
+  void guard_two_objects(py::handle a, py::handle b);
+  py::object id_of(const py::object& o);
+
   // operators.cpp
   std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
   std::optional<py::object> change_in_place(const std::string& name, const Arguments& args);
@@ -476,8 +483,9 @@ class Tracer {
   std::vector<std::unique_ptr<LazyIterator>> lazies_;  // in the order in which they were made
   py::object returned_;  // by the generator that `iter_next` has found at its end
   std::unordered_map<SourceId, py::object> by_source_;
-  std::unordered_map<PyObject*, py::object> fake_of_;    // by real tensor
-  std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
+  std::unordered_map<PyObject*, py::object> fake_of_;      // by real tensor
+  std::unordered_map<PyObject*, py::object> stand_in_of_;  // by tuple, method or super object
+  std::unordered_map<const void*, StackIds> stack_ids_;    // by UserStack::id
   std::vector<py::object> held_;
   // Constants that nothing has looked at yet, by what stands for them (unread.cpp).
   std::unordered_map<PyObject*, Unread> unread_;
@@ -489,6 +497,8 @@ class Tracer {
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
+  std::unordered_set<PyCodeObject*> codes_;            // that were interpreted
+  std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
   // Exceptions that were raised, with the places that they have passed, innermost first.
   struct RaisedAt {
     py::object code, globals;
@@ -521,6 +531,7 @@ bool is_constant(PyObject* p);
 bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
+bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
 // Of the module `operator`, by the argument of BINARY_OP.
 const char* binary_operator_name(uint32_t arg);
