@@ -16,6 +16,16 @@ bool is_behind_entry(const TracedFrame& f) {
   return op != MAKE_CELL && op != COPY_FREE_VARS && op != RETURN_GENERATOR && op != RESUME;
 }
 
+// Where the frame stands once the instruction has raised again: one that cleans up goes back to where it was come from.
+const Instruction& left_at(const TracedFrame& f, const Instruction& i) {
+  const auto& code = f.bytecode->instructions;
+  if (i.op != RERAISE || i.arg == 0 || f.stack.size() < i.arg) return i;
+  PyObject* from = f.stack[f.stack.size() - i.arg].ptr();
+  const size_t at = from != nullptr && PyLong_CheckExact(from) ? PyLong_AsSize_t(from) : SIZE_MAX;
+  PyErr_Clear();
+  return at < code.size() ? code[at] : i;
+}
+
 }  // namespace
 
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
@@ -116,10 +126,14 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
 void Tracer::note_raised(const TracedFrame& frame, size_t at, py::handle value) {
   const Instruction& i = frame.bytecode->instructions[at];
   std::vector<RaisedAt>& places = raised_[value.ptr()];
-  if (i.op == RERAISE || (i.op == RAISE_VARARGS && i.arg == 0)) return;
+  const bool again = i.op == RERAISE || (i.op == RAISE_VARARGS && i.arg == 0);
+  if (again && !places.empty() &&
+      places.back().code.ptr() == reinterpret_cast<PyObject*>(frame.code))
+    places.back().left = left_at(frame, i).offset;
+  if (again) return;
   auto* function = reinterpret_cast<PyFunctionObject*>(frame.function.ptr());
   places.push_back({borrow(reinterpret_cast<PyObject*>(frame.code)), borrow(function->func_globals),
-                    i.offset, i.location.line});
+                    i.offset, i.location.line, i.offset});
 }
 
 // The artefact trace_source: each line as capture comes to it.

@@ -26,6 +26,13 @@ bool reads_frame(const std::string& module, const std::string& name) {
          (module == "sys" && name == "_getframe");
 }
 
+// Methods that compare what they are given with what is in the container.
+bool compares_arguments(const std::string& name) {
+  static const std::set<std::string> names = {"index",  "count",  "remove",      "__eq__",
+                                              "__ne__", "__lt__", "__contains__"};
+  return names.contains(name);
+}
+
 // dict's method, where OrderedDict has one of its own: it leaves the order as it is.
 bool is_hidden_by_ordered_dict(PyObject* bound) {
   PyObject* descriptor = method_descriptor(bound);
@@ -54,9 +61,14 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
     return make_chain(args[0]);
-  if (!keeps_arguments(name))
-    for (auto& a : args)
-      if (lazy(a)) a = list_of(a);
+  // An iterator that was there before is not asked for real.
+  for (auto& a : args) {
+    const bool runs = lazy(a) || (exists(a) && PyIter_Check(a.ptr()));
+    if (!runs || keeps_arguments(name) || compares_arguments(name)) continue;
+    if (name == "isdisjoint" || name == "issuperset")  // they need not take all
+      throw Break(BreakId::builtin_call, cat(name, " of an iterator"));
+    a = list_of(a);
+  }
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
     refuse_finalizer(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
@@ -131,11 +143,10 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
     return sort(self, kwargs), py::none();
-  static const std::set<std::string> comparing = {"index",  "count",  "remove",      "__eq__",
-                                                  "__ne__", "__lt__", "__contains__"};
-  if (comparing.contains(name) && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
+  const bool compares = compares_arguments(name);
+  if (compares && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
-  if (comparing.contains(name) || (name == "get" && PyDict_Check(self.ptr())))
+  if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
       if (exists(a) && !is_constant(a.ptr()) && !PyUnicode_Check(self.ptr()))
         for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);

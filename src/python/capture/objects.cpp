@@ -37,12 +37,15 @@ bool is_callable_constant(PyObject* p) {
          Py_TYPE(p) == &PyGetSetDescr_Type || Py_TYPE(p) == &PyMemberDescr_Type;
 }
 
+bool is_enum_member(py::handle o) {
+  static const py::object& type = *new py::object(py::module_::import("enum").attr("Enum"));
+  return PyObject_TypeCheck(o.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()));
+}
+
 // Enum members, ops of torch and the like: one object for the life of the process.
 bool is_singleton(py::handle o) {
-  static const py::object& enum_type = *new py::object(py::module_::import("enum").attr("Enum"));
   const std::string_view type = Py_TYPE(o.ptr())->tp_name;
-  return type == "OpOverload" || type == "OpOverloadPacket" ||
-         PyObject_TypeCheck(o.ptr(), reinterpret_cast<PyTypeObject*>(enum_type.ptr()));
+  return type == "OpOverload" || type == "OpOverloadPacket" || is_enum_member(o);
 }
 
 bool is_constant(PyObject* p) {
@@ -72,6 +75,10 @@ bool Tracer::is_tensor(py::handle o) {
 bool Tracer::exists(py::handle o) {
   Known* k = known(o);
   return k != nullptr && k->source.valid() && !k->value && !PyTuple_Check(o.ptr());
+}
+
+bool Tracer::keeps_attributes(py::handle o) {
+  return exists(o) || (is_enum_member(o) && !is_made_class(type_object(o)));
 }
 
 SourceId Tracer::source_of(py::handle existing) {
@@ -105,6 +112,10 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
   } else if (PySlice_Check(p) || PyRange_Check(p) || PyFrozenSet_CheckExact(p)) {
     guard(GuardKind::IdIs, source, real);
     fixed_.insert(p);
+    if (PyFrozenSet_CheckExact(p))
+      for (py::handle item : py::list(out)) wrap_held(item);
+    if (PySlice_Check(p))
+      for (const char* part : {"start", "stop", "step"}) wrap_held(out.attr(part));
   } else {
     guard(GuardKind::TypeIs, source, type_object(real));
     Known& k = known_[p];
@@ -117,6 +128,15 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     held_.push_back(out);
   }
   by_source_.emplace(source, out);
+  return out;
+}
+
+// What an object that is guarded by its identity holds for good, and code written in C takes out of it.
+py::object Tracer::wrap_held(py::handle real) {
+  if (is_constant(real.ptr()) || is_callable_constant(real.ptr())) return borrow(real.ptr());
+  py::object out = wrap(real, sources.pinned(real, "held"));
+  if (!out.is(real))
+    throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(real.ptr())->tp_name, " in it"));
   return out;
 }
 

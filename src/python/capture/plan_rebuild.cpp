@@ -262,7 +262,7 @@ void RebuildPlan::require_plain_hash(py::handle key) {
     return;
   }
   if (is_tensor_object(p)) return;  // by its address
-  if (!made_here(key) && !tracer_.exists(key)) return;
+  if (is_constant(p) || is_callable_constant(p) || is_singleton(key)) return;
   PyObject* hash = _PyType_Lookup(Py_TYPE(p), py::str("__hash__").ptr());
   if (hash != nullptr && PyFunction_Check(hash)) refuse(key);
 }

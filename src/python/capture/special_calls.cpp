@@ -290,7 +290,7 @@ py::object Tracer::traceback_of(py::handle exception) {
   py::object out = py::none();
   for (const RaisedAt& place : it->second) {
     const py::object frame = steal(frame_at(reinterpret_cast<PyCodeObject*>(place.code.ptr()),
-                                            place.globals.ptr(), place.offset));
+                                            place.globals.ptr(), place.left));
     out = type(out, frame, place.offset, place.line);
   }
   held_.push_back(out);

@@ -225,19 +225,22 @@ class Tracer {
   py::object wrap_tuple(py::handle real, SourceId source);
   py::object wrap_bound(py::handle real, SourceId source);
   py::object wrap_super(py::handle real, SourceId source);
+  py::object wrap_held(py::handle real);
   py::object instead_of(py::handle real, SourceId source, const py::object& out);
   void wrap_function(py::handle real, SourceId source);
   bool is_made_anew(py::handle function, SourceId source) const;
   SourceId function_source(py::handle function, const std::string& name);
   Known* known(py::handle o);
   bool is_tensor(py::handle o);
-  bool exists(py::handle o);  // it was there before, and is not a constant
+  bool exists(py::handle o);            // it was there before, and is not a constant
+  bool keeps_attributes(py::handle o);  // of the time before the call
   SourceId source_of(py::handle existing);
   py::object contents(py::handle o);  // what to read instead of an existing container
   py::object load_attr(py::handle o, py::handle name);
   py::object find_attr(py::handle o, py::handle name);
   // `generic`: as object.__getattribute__, whatever the class says.
   py::object load_super_attr(py::handle super, py::handle name);
+  py::object metatype_attr(py::handle type, py::handle name);
   bool is_existing_tuple(py::handle o);  // of a class of its own
   void guard_no_attributes(PyObject* tuple, SourceId source);
   py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
@@ -503,6 +506,7 @@ class Tracer {
   struct RaisedAt {
     py::object code, globals;
     int offset, line;
+    int left;  // the offset of the frame's last instruction
   };
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
@@ -531,6 +535,7 @@ bool is_constant(PyObject* p);
 bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
+bool is_enum_member(py::handle o);
 bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
 // Of the module `operator`, by the argument of BINARY_OP.
