@@ -1,6 +1,7 @@
 """What CPython's own tests have found, a case a kind (`./dev cpython` runs them): plain Python's result, whatever breaks."""
 
 import collections
+import contextlib
 import itertools
 import operator
 import os
@@ -211,6 +212,20 @@ def raises_behind_another_handler():
         pass
 
 
+def raises_in_with():
+    with contextlib.nullcontext():
+        SEEN.append("in")
+        raise ValueError(1)
+
+
+def raises_in_named_handler():
+    try:
+        raise ValueError(1)
+    except ValueError as e:
+        SEEN.append("in")
+        raise KeyError(e)
+
+
 def lines_of(error):
     """Where the frames of its traceback stand, and the lines of the entries."""
     found, trace = [], error.__traceback__
@@ -286,7 +301,10 @@ def test_frames_of_c_code_are_not_run_by_a_capture():
     assert SEEN == ["hash"]
 
 
-@pytest.mark.parametrize("function", [raises_on_a_line, raises_behind_another_handler])
+@pytest.mark.parametrize(
+    "function",
+    [raises_on_a_line, raises_behind_another_handler, raises_in_with, raises_in_named_handler],
+)
 def test_frames_of_a_traceback_stand_where_they_were_left(function):
     def caught():
         try:
@@ -298,6 +316,22 @@ def test_frames_of_a_traceback_stand_where_they_were_left(function):
     compiled = oxyfuel.compile(caught, backend="eager")
     for _ in range(2):
         assert lines_of(compiled())[-1] == expected
+
+
+def test_a_generator_handles_only_its_own():
+    compiled = oxyfuel.compile(lambda x: (x + 1, sys.exc_info), backend="eager")
+
+    def generator():
+        compiled(torch.ones(2))
+        yield
+        yield sys.exc_info()
+
+    made = generator()
+    try:
+        raise ValueError
+    except ValueError:
+        next(made)
+    assert next(made) == (None, None, None)
 
 
 class Raises(Exception):

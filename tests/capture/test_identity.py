@@ -229,3 +229,14 @@ def test_what_deepcopy_meets_again():
         other = copy.deepcopy(value)
         for a, b in ((value, other), (value, value), (other, value), (other, other)):
             assert compiled(a, b, torch.ones(2))[0] is (a is b)
+
+
+def test_containers_find_nan_by_its_identity():
+    def found(a, b, items):
+        return a in items, items.count(a), [a] == [b], a in (b,), a in {b}, a in {b: 1}
+
+    compiled = oxyfuel.compile(found, backend="eager")
+    one, two = float("nan"), float("nan")
+    for a, b in ((one, one), (one, two), (two, one), (two, two), (one, one)):
+        for items in ([one], [1.0, two]):
+            assert compiled(a, b, items) == found(a, b, items)

@@ -5,6 +5,7 @@
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/type_dict.h"
+#include "python/guards/constants.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -148,7 +149,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
-      if (exists(a) && !is_constant(a.ptr()) && !PyUnicode_Check(self.ptr()))
+      if (((exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !PyUnicode_Check(self.ptr()))
         for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());

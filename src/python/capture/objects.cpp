@@ -10,6 +10,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/guards/constants.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
@@ -533,7 +534,8 @@ py::object Tracer::contains(py::handle container, py::handle item, bool generic)
   const bool by_identity = hashes && is_tensor(item);
   if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside))))
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
-  if (exists(item) && !is_constant(item.ptr()) && PyIter_Check(inside.ptr()) == 0)
+  const bool by_itself = (exists(item) && !is_constant(item.ptr())) || is_nan(item.ptr());
+  if (by_itself && PyIter_Check(inside.ptr()) == 0)
     for (py::handle held : py::list(inside)) guard_apart(held, item);
   const int found = PySequence_Contains(inside.ptr(), item.ptr());
   if (found < 0) throw py::error_already_set();
