@@ -209,7 +209,7 @@ def raises_behind_another_handler():
     try:
         [][1]
     except KeyError:
-        pass
+        SEEN.append("not this one")
 
 
 def raises_in_with():
@@ -223,7 +223,7 @@ def raises_in_named_handler():
         raise ValueError(1)
     except ValueError as e:
         SEEN.append("in")
-        raise KeyError(e)
+        raise KeyError(1) from e
 
 
 def lines_of(error):
