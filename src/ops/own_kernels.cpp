@@ -35,21 +35,27 @@ bool is_known_product(const TensorType* a, const TensorType* b, const TensorType
 
 bool is_one(const Args& a, size_t i) { return a.missing(i) || a.number(i, 1.0) == 1.0; }
 
-// How many rows the left matrix of a product has, where it is one that kernels of ours compute.
-std::optional<int64_t> rows_of_product(const ir::Graph& g, const ir::Node& n) {
+// Of a product that kernels of ours compute: whether it has too few rows for one that packs the right matrix. A
+// transposed one it would have to transpose, where a loop reads it as it lies.
+std::optional<bool> has_few_rows(const ir::Graph& g, const ir::Node& n) {
   if (n.outputs.size() != 1 || !g.value(n.outputs[0]).type.is_tensor()) return std::nullopt;
   const TensorType& out = g.tensor_type(n.outputs[0]);
   Args a(g, n);
+  const TensorType* right = a.tensor(1);
   bool good = false;
   if (n.target == "aten.mm.default" || n.target == "aten.bmm.default") {
-    good = is_known_product(a.tensor(0), a.tensor(1), out);
+    good = is_known_product(a.tensor(0), right, out);
   } else if (n.target == "aten.addmm.default") {
+    right = a.tensor(2);
     const TensorType* bias = a.tensor(0);
-    good = is_known_product(a.tensor(1), a.tensor(2), out) && is_known(bias, out.dtype) &&
+    good = is_known_product(a.tensor(1), right, out) && is_known(bias, out.dtype) &&
            bias->dim() == 1 && bias->is_contiguous() && bias->sizes[0] == out.sizes[1] &&
            is_one(a, 3) && is_one(a, 4);
   }
-  return good ? std::optional(out.sizes[out.sizes.size() - 2].value()) : std::nullopt;
+  if (!good) return std::nullopt;
+  const int64_t rows = out.sizes[out.sizes.size() - 2].value();
+  const bool transposed = right->strides[right->strides.size() - 2].is_const(1);
+  return rows < (transposed && out.dtype == DType::F32 ? kFewestTransposedRows : kFewestRows);
 }
 
 // The parameters of a 4-D convolution with one group.
@@ -79,13 +85,13 @@ bool is_plain_conv2d(const ir::Graph& g, const ir::Node& n) {
 }
 
 bool is_thin_product(const ir::Graph& g, const ir::Node& n) {
-  const std::optional<int64_t> rows = rows_of_product(g, n);
-  return rows && *rows < kFewestRows && g.tensor_type(n.outputs[0]).dtype == DType::F32;
+  const std::optional<bool> few = has_few_rows(g, n);
+  return few && *few && g.tensor_type(n.outputs[0]).dtype == DType::F32;
 }
 
 bool has_own_kernel(const ir::Graph& g, const ir::Node& n) {
   if (n.outputs.size() != 1 || !g.value(n.outputs[0]).type.is_tensor()) return false;
-  if (const std::optional<int64_t> rows = rows_of_product(g, n)) return *rows >= kFewestRows;
+  if (const std::optional<bool> few = has_few_rows(g, n)) return !*few;
   const TensorType& out = g.tensor_type(n.outputs[0]);
   Args a(g, n);
   return is_plain_conv2d(g, n) &&

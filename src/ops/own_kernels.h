@@ -12,6 +12,7 @@ namespace oxy::ops {
 
 // With fewer rows than this a product is bound by reading the other matrix once.
 constexpr int64_t kFewestRows = 4;
+constexpr int64_t kFewestTransposedRows = 8;  // the other matrix contiguous along k
 
 bool has_own_kernel(const ir::Graph& g, const ir::Node& n);
 

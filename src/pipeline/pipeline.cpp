@@ -29,13 +29,9 @@ int threads_of(const Settings& settings) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// What runs products and convolutions, with `auto` decided.
+// What runs products and convolutions: our kernels need vectors.
 std::string products_of(const Settings& settings, const codegen::cpp::Target& target) {
-  std::string choice = settings.products;
-  if (choice == "auto")
-    choice = target.vector_bytes == 32 ? "own" : target.vector_bytes == 64 ? "onednn" : "aten";
-  if (choice == "own" && target.vector_bytes == 0) choice = "aten";
-  return choice;
+  return settings.products == "own" && target.vector_bytes == 0 ? "aten" : settings.products;
 }
 
 bool is_wanted(const passes::Pass& pass, const Settings& settings, const std::string& products) {

@@ -43,10 +43,10 @@ void like_first(ir::TensorType& t, Args args) {
   if (suggests_channels_last(args[0].toTensor())) channels_last(t);
 }
 
-// The weight [O, I, K] of a convolution of one dimension, which runs as one of two over [O, I, 1, K].
-bool suggests_channels_last_1d(const at::Tensor& w) {
-  if (w.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return false;
-  const auto n = w.sizes(), s = w.strides();
+// An operand [N, C, L] of a convolution of one dimension, which runs as one of two over [N, C, 1, L].
+bool suggests_channels_last_1d(const at::Tensor& t) {
+  if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return false;
+  const auto n = t.sizes(), s = t.strides();
   return c10::is_channels_last_strides_2d<int64_t>({n[0], n[1], 1, n[2]},
                                                    {s[0], s[1], n[2] * s[2], s[2]});
 }
@@ -74,10 +74,23 @@ void convolution(ir::TensorType& t, Args args) {
   const bool known = !x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
                      !w.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   if (known && t.dim() > 3) return runs_channels_last(args) ? channels_last(t) : row_major(t, args);
-  if (x.scalar_type() == at::kDouble) return;
-  const bool last = t.dim() == 3 ? suggests_channels_last_1d(w)
-                                 : suggests_channels_last(x) || suggests_channels_last(w);
-  if (last) channels_last(t);
+  if (t.dim() == 3) {
+    // The input is made contiguous first.
+    if (suggests_channels_last_1d(w) || (x.is_contiguous() && suggests_channels_last_1d(x)))
+      channels_last(t);
+  } else if (x.scalar_type() != at::kDouble &&
+             (suggests_channels_last(x) || suggests_channels_last(w))) {
+    channels_last(t);
+  }
+}
+
+// Eager copies an empty input as it is.
+void unshuffled(ir::TensorType& t, Args args) {
+  const at::Tensor& x = args[0].toTensor();
+  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || x.numel() > 0)
+    return like_first(t, args);
+  t.sizes.assign(x.sizes().begin(), x.sizes().end());
+  t.strides.assign(x.strides().begin(), x.strides().end());
 }
 
 // Nothing happens where the sizes are equal.
@@ -182,7 +195,7 @@ constexpr Correction kCorrections[] = {
     {"aten.replication_pad2d.default", 0, like_first},
     {"aten.replication_pad3d.default", 0, like_first},
     {"aten.pixel_shuffle.default", 0, like_first},
-    {"aten.pixel_unshuffle.default", 0, like_first},
+    {"aten.pixel_unshuffle.default", 0, unshuffled},
     {"aten.channel_shuffle.default", 0, like_first},
     {"aten.native_channel_shuffle.default", 0, like_first},
     {"aten.resize_as.default", 0, resize_as},

@@ -121,7 +121,6 @@ def unary_cases() -> None:
         "tanh",
         "sigmoid",
         "silu",
-        "gelu",
         "signbit",
         "softshrink",
         "hardshrink",
@@ -129,6 +128,8 @@ def unary_cases() -> None:
         "leaky_relu",
     ]:
         case(f"{name}.default", odd)
+    # Of infinities ATen's gelu makes NaN in vectors of AVX-512, and only there.
+    case("gelu.default", odd[~odd.isinf()])
     case("nan_to_num.default", odd, 3.0, 4.0, -4.0)
     for name in (
         "neg",

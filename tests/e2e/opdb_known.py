@@ -46,7 +46,7 @@ CAPTURE_EAGER = by_name(
 LAYOUT_EAGER = by_name(
     {
         "results share memory that has gaps": """
-            slice_scatter select_scatter diagonal_scatter unsafe_split""",
+            slice_scatter select_scatter diagonal_scatter as_strided_scatter unsafe_split""",
         "random numbers for a tensor with gaps": """
             uniform normal.in_place bernoulli cauchy exponential geometric log_normal""",
         "torch's shape rule fails": """

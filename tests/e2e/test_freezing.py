@@ -208,12 +208,12 @@ def test_many_changes_end_freezing():
         warnings.simplefilter("always")
         for _ in range(12):
             add_in_place(model)
-            check(model, compiled, x)
+            check(model, compiled, x, tolerance=1e-4)  # weights grow, and what cancels with them
     assert sum("without freezing" in str(w.message) for w in said) == 1
     plans = oxyfuel.stats()["plans"]
     assert plans <= 9
     add_in_place(model)
-    check(model, compiled, x)
+    check(model, compiled, x, tolerance=1e-4)
     assert oxyfuel.stats()["plans"] == plans
 
 

@@ -168,3 +168,21 @@ def test_scan_of_selected_rows():
     compiled = oxyfuel.compile(f)
     with pytest.raises((IndexError, RuntimeError)):
         compiled(x, torch.tensor([3, 1, 9, 0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64, torch.uint8])
+@pytest.mark.parametrize("n", [5, 16, 45])
+def test_selections_of_what_bits_are_made_of(n, dtype):
+    torch.manual_seed(0)
+    a, b = torch.randint(0, 120, (2, n)).to(dtype)
+    m = torch.rand(n) > 0.5
+    check(lambda a, b, m: torch.where(m, a, (a & 5) | (b & ~5)), a, b, m)
+    check(lambda a, b, m: torch.where(m, (a & 5) | (b & ~5), b), a, b, m)
+
+
+@pytest.mark.parametrize("n", [5, 16, 45])
+def test_selections_of_signs(n):
+    torch.manual_seed(0)
+    x, y = torch.randn(2, n)
+    check(lambda x, y: torch.where(x > y, x, torch.copysign(y, x)), x, y)
+    check(lambda x, y: torch.maximum(y, torch.copysign(x, y)), x, y)

@@ -114,13 +114,21 @@ def test_convolutions_in_channels_last(channels, weight_too):
     check(f, x, w.contiguous(memory_format=format), v)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("channels", [4, 1])
 @pytest.mark.parametrize("weight_layout", [1, -1])
-def test_convolution_of_one_dimension(weight_layout):
+def test_convolution_of_one_dimension(weight_layout, channels, dtype):
     def f(x, w):
         return F.conv1d(x, w), F.conv_transpose1d(x, w)
 
-    w = torch.randn(4, 4, 3)
-    check(f, torch.randn(2, 6, 4).mT, w if weight_layout == 1 else w.mT.contiguous().mT)
+    w = torch.randn(channels, channels, 3, dtype=dtype)
+    x = torch.randn(2, 6, channels, dtype=dtype).mT
+    check(f, x, w if weight_layout == 1 else w.mT.contiguous().mT)
+
+
+def test_shuffles_of_nothing():
+    x = torch.empty(0, 4, 6, 6)
+    check(lambda x: (F.pixel_unshuffle(x, 2), F.pixel_shuffle(x, 2)), x)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def compare(f, *inputs):
     assert oxyfuel.stats()["extern_calls"] == 0
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
 @pytest.mark.parametrize("inner, columns", [(1, 1), (7, 5), (64, 33), (1376, 512)])
 def test_products(rows, inner, columns):
     torch.manual_seed(0)

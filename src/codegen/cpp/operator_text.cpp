@@ -231,7 +231,8 @@ std::string OperatorText::logic(LoopOp op, DType dtype, const std::vector<Operan
   if (op == LoopOp::Shl || op == LoopOp::Shr)
     return call(ops::name(op), dtype, cat(a, ", ", args[1].text));
   const std::string plain = cat(a, infix(op), args[1].text);
-  return lanes_ == 1 ? cat('(', value_type(dtype, 1), ")(", plain, ')') : plain;
+  if (lanes_ == 1) return cat('(', value_type(dtype, 1), ")(", plain, ')');
+  return dtype == DType::B8 ? plain : call("apart", dtype, plain);
 }
 
 std::string OperatorText::table_entry(LoopOp op, DType dtype) {

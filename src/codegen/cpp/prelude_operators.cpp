@@ -80,16 +80,32 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return __builtin_bit_cast($T, __builtin_bit_cast($i64, x) & 0x7fffffffffffffff);
 }
 )"},
+    // Hides a value's making from the compiler. LLVM 19 merges three bitwise operations and a selection of one of their
+    // operands into a masked vpternlog, with the wrong table where another operand is a constant in memory.
+    {"apart", "", 1, 0, "OXY_INLINE $T @@($T x) { return x; }\n"},
+    {"apart", "", 2, 0, R"(OXY_INLINE $T @@($T x) {
+#if defined(__clang__) && defined(__AVX512VL__)
+  constexpr int pieces = $B > 64 ? $B / 64 : 1;
+  typedef i32 piece __attribute__((vector_size($B < 16 ? 16 : $B / pieces)));
+  piece p[pieces];
+  __builtin_memcpy(p, &x, $B);
+  OXY_UNROLL
+  for (int i = 0; i < pieces; ++i) asm("" : "+v"(p[i]));
+  __builtin_memcpy(&x, p, $B);
+#endif
+  return x;
+}
+)"},
     {"copysign", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, $T s) {
   $i32 magnitude = __builtin_bit_cast($i32, x) & 0x7fffffff;
   $i32 sign = __builtin_bit_cast($i32, s) & (i32)0x80000000;
-  return __builtin_bit_cast($T, magnitude | sign);
+  return @apart(__builtin_bit_cast($T, magnitude | sign));
 }
 )"},
     {"copysign", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, $T s) {
   $i64 magnitude = __builtin_bit_cast($i64, x) & 0x7fffffffffffffff;
   $i64 sign = __builtin_bit_cast($i64, s) & (i64)0x8000000000000000;
-  return __builtin_bit_cast($T, magnitude | sign);
+  return @apart(__builtin_bit_cast($T, magnitude | sign));
 }
 )"},
     // NaN wins, as in ATen.

@@ -1,6 +1,7 @@
 // The emitted text, from the inside out: `tileR` (R rows of A times the packed panel, in registers), `pack` (a panel of
 // B), `pointers` (a block's rows), `kernel`. A parallel point is a block of up to 256 rows of one batch and a panel;
-// panels run innermost, so that a block's pointers are made once and its rows stay in the second-level cache.
+// panels run innermost, so that a block's pointers are made once and its rows stay in the second-level cache. Where they
+// are too many for it, all panels take one piece of k before the next.
 #include "codegen/cpp/product.h"
 
 #include <algorithm>
@@ -13,11 +14,18 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+constexpr int64_t kSecondLevel = 256
+                                 << 10;  // bytes of A that surely stay in the second-level cache
+constexpr int64_t kSameSet = 4096;  // addresses so far apart share a set of the first-level cache
+
 // How a product is cut.
 struct Blocking {
   int64_t width, max_rows;
   int64_t channels;  // a panel holds at a time
   int64_t panels, row_blocks, rows_per_block;
+  int64_t together = 1;  // panels that take a piece of k in turn
+  int64_t slice_row =
+      0;  // where rows of A push each other out of the cache: those of their copy lie so far apart
 
   Blocking(const Product& s, const Target& t) {
     OXY_CHECK(t.vector_bytes >= 32, "products need vectors");
@@ -28,6 +36,10 @@ struct Blocking {
     panels = ceil_div(s.n, width);
     rows_per_block = ceil_div(s.m, ceil_div(s.m, 256));
     row_blocks = ceil_div(s.m, rows_per_block);
+    if (s.in_h || s.dtype != ir::DType::F32 || channels >= s.channels) return;
+    const bool collide = rows_per_block >= max_rows && s.a_row * 4 % kSameSet == 0;
+    if (collide) slice_row = channels + 16;
+    if (collide || rows_per_block * s.channels * 4 > kSecondLevel) together = panels;
   }
 };
 
@@ -42,7 +54,7 @@ struct Scratch {
     edge = zeros + (s.in_h ? ceil_div(s.channels, 16) * 64 : 0);
     const bool half = s.dtype != ir::DType::F32;
     wide = edge + (half || s.n % b.width ? b.rows_per_block * b.width * 4 : 0);
-    end = wide + (half ? b.rows_per_block * s.channels * 4 : 0);
+    end = wide + b.rows_per_block * (half ? s.channels : b.slice_row) * 4;
   }
 };
 
@@ -67,7 +79,8 @@ class ProductEmitter {
     pack(body_);
     for (int r = 1; r <= max_rows_; r++) tile(body_, r);
     tiles(body_);
-    half_.empty() ? pointers(body_) : widen(body_);
+    if (half_.empty()) pointers(body_);
+    copy_rows(body_);
     kernel(body_);
     return cat("// C = A * B + bias", half_.empty() ? ", or a convolution" : " in ", half_,
                "; see Shape\n", prelude_.text(), "typedef ", element_, " element;\n", body_);
@@ -97,7 +110,7 @@ class ProductEmitter {
   i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias;
   i64 in_h, in_w, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   i64 panels, row_blocks, rows_per_block, channels_per_panel;
-  i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at;
+  i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at, together, slice_row;
 };
 )";
   }
@@ -146,8 +159,14 @@ class ProductEmitter {
         "(to + k * ", w, ", ", loaded("b + k * s->b_k", lanes_), ");\n      ", store_, "(to + k * ",
         w, " + ", lanes_, ", ", loaded(cat("b + k * s->b_k + ", lanes_), lanes_),
         ");\n    }\n  else if (columns == ", w,
-        ")\n    for (; k + 8 <= count; k += 8)\n      for (i64 n = 0; n < ", w,
-        "; n += 8) transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
+        ") {\n    for (; k + 16 <= count; k += 16)  // whole lines of B, whose rows may share a "
+        "set of the cache\n"
+        "      for (i64 n = 0; n < ",
+        w, "; n += 8) {\n        transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w,
+        " + n);\n        transpose8(b + n * s->b_n + k + 8, s->b_n, to + (k + 8) * ", w,
+        " + n);\n      }\n"
+        "    for (; k + 8 <= count; k += 8)\n      for (i64 n = 0; n < ",
+        w, "; n += 8) transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n  }\n",
         "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
         " + n] = n < columns ? ", widened("b[n * s->b_n + k * s->b_k]"), " : 0;\n}\n");
   }
@@ -236,20 +255,20 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 )");
   }
 
-  // widen: the same rows as f32, in `wide`.
-  void widen(std::string& out) {
+  // copy_rows: `count` values of rows first .. first+m-1 as f32, in `wide`, `step` apart.
+  void copy_rows(std::string& out) {
     const std::string value = loaded("from + k", lanes_), rest = widened("from[k]");
     cat_to(
         out,
-        R"(static void widen(const Shape* s, const element* a, i64 first, i64 m, f32* wide, const f32** rows) {
+        R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count, f32* wide, i64 step, const f32** rows) {
   for (i64 i = 0; i < m; ++i) {
     const element* from = a + (first + i) * s->a_row;
-    f32* to = wide + i * s->channels;
+    f32* to = wide + i * step;
     rows[i] = to;
     i64 k = 0;
     for (; k + )",
-        lanes_, " <= s->channels; k += ", lanes_, ") ", store_, "(to + k, ", value,
-        ");\n    for (; k < s->channels; ++k) to[k] = ", rest, ";\n  }\n}\n");
+        lanes_, " <= count; k += ", lanes_, ") ", store_, "(to + k, ", value,
+        ");\n    for (; k < count; ++k) to[k] = ", rest, ";\n  }\n}\n");
   }
 
   void kernel(std::string& out) {
@@ -267,45 +286,62 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   f32* start = (f32*)((char*)scratch + s->start_at);
   f32* zeros = (f32*)((char*)scratch + s->zeros_at);
   f32* edge = (f32*)((char*)scratch + s->edge_at);
-)",
-        half_.empty() ? "" : "  f32* wide = (f32*)((char*)scratch + s->wide_at);\n",
-        R"(  if (s->in_h)
+  f32* wide = (f32*)((char*)scratch + s->wide_at);
+  if (s->in_h)
     for (i64 i = 0; i < s->channels; ++i) zeros[i] = 0;
-  i64 known = -1, rest = 0;
-  for (i64 point = begin; point < end; ++point) {
-    const i64 p = point % s->panels, block = point / s->panels;
+  i64 known = -1, together = 0;
+  for (i64 point = begin; point < end; point += together) {
+    const i64 from = point % s->panels, block = point / s->panels;
     const i64 mb = block % s->row_blocks, batch = block / s->row_blocks, first = mb * s->rows_per_block;
     const i64 m = s->m - first < s->rows_per_block ? s->m - first : s->rows_per_block;
+    const element* a = A + batch * s->a_batch;
+    together = s->together < s->panels - from ? s->together : s->panels - from;
+    if (together > end - point) together = end - point;
     if (block != known) {
       known = block;
       )",
-        half_.empty() ? "pointers(s, A + batch * s->a_batch, zeros, first, m, rows);"
-                      : "widen(s, A + batch * s->a_batch, first, m, wide, rows);",
-        "\n    }\n", "    rest = s->n - p * ", w, ";\n    const i64 columns = rest < ", w,
-        " ? rest : ", w, ";\n    for (i64 n = 0; n < ", w,
+        half_.empty() ? "if (!s->slice_row) pointers(s, a, zeros, first, m, rows);"
+                      : "copy_rows(s, a, first, m, s->channels, wide, s->channels, rows);",
+        R"(
+    }
+    for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
+      const i64 left = s->channels - channel, count = left < s->channels_per_panel ? left : s->channels_per_panel;
+      if (s->slice_row) copy_rows(s, a + channel, first, m, count, wide, s->slice_row, rows);
+      for (i64 p = from; p < from + together; ++p) {
+        const i64 rest = s->n - p * )",
+        w, ", columns = rest < ", w, " ? rest : ", w,
+        ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
         "; ++n) start[n] = s->bias && n < columns ? ",
         widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
-        " : 0;\n    const element* b = B + batch * s->b_batch + p * ", w,
-        " * s->b_n;\n    element* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
-        ";\n    const b8 partial = ", half_.empty() ? cat("columns != ", w) : std::string("true"),
-        ";\n    f32* c = partial ? edge : (f32*)whole;\n    const i64 c_row = partial ? ", w,
-        " : s->c_row;\n",
-        R"(    for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
-      const i64 left = s->channels - channel, count = left < s->channels_per_panel ? left : s->channels_per_panel;
-      const f32* now = panel;
-      if (s->packed)
-        now = (const f32*)b + channel * s->taps * s->b_k;
-      else
-        pack(s, b + channel * s->taps * s->b_k, panel, count * s->taps, columns);
-      const element* next = left > count ? b + (channel + count) * s->taps * s->b_k
-                        : p + 1 < s->panels && point + 1 < end ? b + )",
-        w, R"( * s->b_n : (const element*)0;
-      tiles(s, m, rows, channel, now, c, c_row, count, channel ? (const f32*)0 : start, next);
-    }
-    if (partial)
-      for (i64 i = 0; i < m; ++i)
-        for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = )",
+        " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
+        " * s->b_n;\n        element* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
+        ";\n        const b8 partial = ",
+        half_.empty() ? cat("columns != ", w) : std::string("true"),
+        ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
+        "i64 c_row = partial ? ",
+        w, R"( : s->c_row;
+        const f32* now = panel;
+        if (s->packed)
+          now = (const f32*)b + channel * s->taps * s->b_k;
+        else
+          pack(s, b + channel * s->taps * s->b_k, panel, count * s->taps, columns);
+        const element* next = (const element*)0;
+        if (p + 1 < from + together)
+          next = b + channel * s->taps * s->b_k + )",
+        w, R"( * s->b_n;
+        else if (!ends)
+          next = b + (channel + count) * s->taps * s->b_k - (together - 1) * )",
+        w, R"( * s->b_n;
+        else if (p + 1 < s->panels && point + together < end)
+          next = b + )",
+        w, R"( * s->b_n;
+        tiles(s, m, rows, s->slice_row ? 0 : channel, now, c, c_row, count, channel ? (const f32*)0 : start, next);
+        if (partial && ends)
+          for (i64 i = 0; i < m; ++i)
+            for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = )",
         narrowed(cat("edge[i * ", w, " + n]")), R"(;
+      }
+    }
   }
   return 0;
 }
@@ -343,7 +379,7 @@ std::vector<int64_t> product_parameters(const Product& given, const Target& targ
           s.out_w,    s.kernel_h,   s.kernel_w,    s.stride_h, s.stride_w,   s.pad_h,
           s.pad_w,    s.dilation_h, s.dilation_w,  b.panels,   b.row_blocks, b.rows_per_block,
           b.channels, at.panel,     at.start,      at.zeros,   at.edge,      s.packed,
-          at.wide};
+          at.wide,    b.together,   b.slice_row};
 }
 
 int64_t product_range(const Product& shape, const Target& target) {
