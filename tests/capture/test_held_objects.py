@@ -1,5 +1,6 @@
 """What an object that stays the same holds may change: each call sees it as it is then."""
 
+import abc
 import enum
 import functools
 import operator
@@ -125,3 +126,24 @@ def test_super_finds_another_method():
     assert compiled() == 3
     Base.method = old
     assert compiled() == 1
+
+
+def test_classes_are_registered_later():
+    Abstract = abc.ABCMeta("Abstract", (), {})
+
+    class Late:
+        pass
+
+    def kinds(o):
+        return (
+            isinstance(o, Abstract),
+            issubclass(Late, (int, Abstract)),
+            isinstance(o, (int, Late)),
+        )
+
+    compiled = oxyfuel.compile(kinds, backend="eager")
+    for _ in range(2):
+        assert compiled(Late()) == (False, False, True)
+    Abstract.register(Late)
+    for _ in range(2):
+        assert compiled(Late()) == (True, True, True)

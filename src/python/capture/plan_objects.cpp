@@ -292,7 +292,7 @@ uint32_t RebuildPlan::place_traceback(const std::vector<Tracer::RaisedAt>& place
   uint32_t at = place(inner);
   std::vector<std::tuple<PyObject*, int, int>> same;  // parts of a group share one
   for (const Tracer::RaisedAt& raised : places)
-    same.emplace_back(raised.code.ptr(), raised.offset, raised.left);
+    same.emplace_back(raised.code.ptr(), raised.offset, raised.line);
   if (auto it = tracebacks_.find(same); it != tracebacks_.end()) return it->second;
   for (const Tracer::RaisedAt& raised : places) {
     tracer_.existing_dict(raised.globals, tracer_.sources.pinned(raised.globals, "G"));
