@@ -123,6 +123,7 @@ void KernelWriter::write_parallel(const For& outer) {
     names_[loop->var] = vars.back();
   }
   const For& last = *loops.back();
+  point_ = last.var;
   std::string rest = "begin";
   for (size_t i = loops.size(); i-- > 1;) {
     out_.line("i64 ", vars[i], " = ", rest, " % ", index(loops[i]->size), ';');

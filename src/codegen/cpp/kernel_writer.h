@@ -161,6 +161,7 @@ class KernelWriter {
   int next_accumulator_ = 0;
   std::vector<std::string> buffers_;
   std::unordered_map<Expr, std::string> names_;  // loop variables and uniform symbols
+  Expr point_;  // the innermost parallel loop's variable; a constant: there is none
   std::unordered_map<Expr, std::string>
       lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
