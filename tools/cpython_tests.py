@@ -41,6 +41,8 @@ EXCEPTED = {
         "test_ref_counting_behavior",
         "TestBasicOps.test_tee",
         "test_reference_loop",
+        "TestSetSubclass.test_weakref",
+        "PurePythonOrderedDictTests.test_highly_nested_subclass",
         "ScopeTests.testLeaks",
         "ExceptionTests.testExceptionCleanupState",
         "ExceptionTests.test_3114",

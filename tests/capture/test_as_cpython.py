@@ -1,6 +1,8 @@
 """What CPython's own tests have found, a case a kind (`./dev cpython` runs them): plain Python's result, whatever breaks."""
 
 import collections
+import contextlib
+import itertools
 import operator
 import os
 import subprocess
@@ -176,6 +178,64 @@ def match_too_much():
             return 1
 
 
+def lacking_by_object():
+    try:
+        object.__getattribute__(Plain(), "missing")
+    except AttributeError as e:
+        return e.name, type(e.obj).__name__
+
+
+def asked_while_it_runs():
+    def key(n):
+        return list(group) and n if n == 2 else n
+
+    for _, group in itertools.groupby(range(4), key):
+        SEEN.append(list(group))
+
+
+def wrapped_mapping():
+    made = collections.UserDict({"a": 1})
+    return collections.UserDict(made).data, list(collections.ChainMap(made).items())
+
+
+def raises_on_a_line():
+    try:
+        return 1 / 0
+    finally:
+        SEEN.append("left")
+
+
+def raises_behind_another_handler():
+    try:
+        [][1]
+    except KeyError:
+        SEEN.append("not this one")
+
+
+def raises_in_with():
+    with contextlib.nullcontext():
+        SEEN.append("in")
+        raise ValueError(1)
+
+
+def raises_in_named_handler():
+    try:
+        raise ValueError(1)
+    except ValueError as e:
+        SEEN.append("in")
+        raise KeyError(1) from e
+
+
+def lines_of(error):
+    """Where the frames of its traceback stand, and the lines of the entries."""
+    found, trace = [], error.__traceback__
+    while trace:
+        first = trace.tb_frame.f_code.co_firstlineno
+        found.append((trace.tb_frame.f_lineno - first, trace.tb_lineno - first))
+        trace = trace.tb_next
+    return found
+
+
 CASES = {
     "equal_in_a_dict": lambda: {Asked(True): 1}.get(Asked(True)),
     "member_of_a_list": lambda: Asked() in [Asked(), 3],
@@ -205,7 +265,7 @@ CASES = {
         f.__name__: f
         for f in (
             in_itself, deleted, deleted_of_class, with_neither, caught_traceback, named_error,
-            handed_on_generator, looks_at_locals, dropped, proxied, attribute_of_ordered, match_too_much,
+            asked_while_it_runs, lacking_by_object, wrapped_mapping, handed_on_generator, looks_at_locals, dropped, proxied, attribute_of_ordered, match_too_much,
         )
     },
 }  # fmt: skip
@@ -239,6 +299,81 @@ def test_frames_of_c_code_are_not_run_by_a_capture():
     SEEN.clear()
     assert torch.equal(compiled(torch.ones(2), o), torch.ones(2) + 2)
     assert SEEN == ["hash"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [raises_on_a_line, raises_behind_another_handler, raises_in_with, raises_in_named_handler],
+)
+def test_frames_of_a_traceback_stand_where_they_were_left(function):
+    def caught():
+        try:
+            function()
+        except Exception as e:
+            return e
+
+    expected = lines_of(caught())[-1]
+    compiled = oxyfuel.compile(caught, backend="eager")
+    for _ in range(2):
+        assert lines_of(compiled())[-1] == expected
+
+
+def test_a_generator_handles_only_its_own():
+    compiled = oxyfuel.compile(lambda x: (x + 1, sys.exc_info), backend="eager")
+
+    def generator():
+        compiled(torch.ones(2))
+        yield
+        yield sys.exc_info()
+
+    made = generator()
+    try:
+        raise ValueError
+    except ValueError:
+        next(made)
+    assert next(made) == (None, None, None)
+
+
+class Raises(Exception):
+    pass
+
+
+def raising():
+    raise Raises
+    yield 1
+
+
+@pytest.mark.parametrize("method", ["union", "difference", "isdisjoint", "symmetric_difference"])
+def test_an_iterator_is_asked_once(method):
+    def run(items, iterator):
+        try:
+            getattr(items, method)(iterator)
+        except Raises:
+            return True
+        return oxyfuel.graph_break()
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for items in (frozenset("abc"), {"a"}):
+        assert compiled(items, raising())
+        for kind in (iter, list.__iter__, reversed):
+            taken, by_eager = kind(list("cab")), kind(list("cab"))
+            assert compiled(items, taken) == run(items, by_eager)
+            assert list(taken) == list(by_eager)
+
+
+def test_keys_are_hashed_as_often():
+    class Counted(int):
+        def __hash__(self):
+            SEEN.append("hash")
+            return int.__hash__(self)
+
+    def keyed(keys):
+        return dict.fromkeys(keys, 1)
+
+    compiled = oxyfuel.compile(keyed, backend="eager")
+    keys = frozenset(map(Counted, range(3)))
+    for _ in range(2):
+        assert outcome(compiled, keys) == outcome(keyed, keys)
 
 
 @pytest.mark.parametrize("seconds", [120])

@@ -3,6 +3,7 @@ again must not call them a second time, and `super()` reaches the base's methods
 """
 
 import collections
+import copy
 import types
 
 import pytest
@@ -264,3 +265,28 @@ def test_init_takes_an_exceptions_arguments(place):
         return Silent(number).args, again.args, again.name
 
     assert oxyfuel.compile(f, backend="eager", options={"break_at": place})(3) == f(3)
+
+
+class Slotted(dict):
+    __slots__ = ("x",)
+
+
+class SlottedList(list):
+    __slots__ = ("x",)
+
+
+@pytest.mark.parametrize("made", [Slotted(x=1), SlottedList([1])], ids=lambda o: type(o).__name__)
+def test_slots_of_containers_are_no_items(made):
+    def run(o):
+        if isinstance(o, dict):
+            o["x"] = 5
+        before = o.x
+        o.x = before + 1
+        return before, o.x, list(o)
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    other = copy.copy(made)
+    made.x = other.x = 0
+    for _ in range(2):
+        assert compiled(made) == run(other)
+        assert list(made) == list(other) and made.x == other.x

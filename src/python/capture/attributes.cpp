@@ -43,6 +43,20 @@ bool is_generator_method(py::handle name) {
   return PyUnicode_Check(name.ptr()) && methods.contains(PyUnicode_AsUTF8(name.ptr()));
 }
 
+// What is written to it, its `Writes`, are its items and no slots.
+bool writes_items(py::handle o) {
+  PyObject* p = o.ptr();
+  return PyDict_Check(p) || PyList_Check(p) || PySet_Check(p) || is_deque(o);
+}
+
+// An AttributeError names what was asked for, and whom.
+void name_what_lacks(py::error_already_set& e, py::handle o, py::handle name) {
+  auto* error = reinterpret_cast<PyAttributeErrorObject*>(e.value().ptr());
+  if (!e.matches(PyExc_AttributeError) || error->name != nullptr || error->obj != nullptr) return;
+  error->name = Py_NewRef(name.ptr());
+  error->obj = Py_NewRef(o.ptr());
+}
+
 [[noreturn]] void no_attribute(PyTypeObject* type, py::handle name) {
   raise(PyExc_AttributeError,
         cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
@@ -67,16 +81,11 @@ bool is_part_of_alias(PyTypeObject* type, py::handle name) {
 
 }  // namespace
 
-// An AttributeError names what was asked for, and whom.
 py::object Tracer::load_attr(py::handle o, py::handle name) {
   try {
     return find_attr(o, name);
   } catch (py::error_already_set& e) {
-    auto* error = reinterpret_cast<PyAttributeErrorObject*>(e.value().ptr());
-    if (e.matches(PyExc_AttributeError) && error->name == nullptr && error->obj == nullptr) {
-      error->name = Py_NewRef(name.ptr());
-      error->obj = Py_NewRef(o.ptr());
-    }
+    name_what_lacks(e, o, name);
     throw;
   }
 }
@@ -157,7 +166,7 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
   if (raw == nullptr && is_written_on(t, name))
     raise(PyExc_AttributeError,
           cat("type object '", t->tp_name, "' has no attribute '", str(name), "'"));
-  if (raw == nullptr) return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  if (raw == nullptr) return metatype_attr(type, name);
   const SourceId source = member_source(type, name);
   if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
     guard(GuardKind::IdIs, source, raw);
@@ -166,6 +175,17 @@ py::object Tracer::load_type_attr(py::handle type, py::handle name) {
   if (PyFunction_Check(raw) || Py_TYPE(raw)->tp_descr_get == nullptr) return wrap(raw, source);
   if (python_method(raw, names().get_))
     return call_getter(wrap(raw, source), py::none(), type, name);
+  guard(GuardKind::IdIs, source, raw);
+  return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+}
+
+// Of a class that has nothing under the name.
+py::object Tracer::metatype_attr(py::handle type, py::handle name) {
+  PyTypeObject* meta = Py_TYPE(type.ptr());
+  type_member(reinterpret_cast<PyTypeObject*>(type.ptr()), name);
+  PyObject* found = type_member(meta, name);
+  if (found != nullptr && is_changeable_class(meta) && Py_TYPE(found)->tp_descr_get == nullptr)
+    return wrap(found, member_source(reinterpret_cast<PyObject*>(meta), name));
   return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
 }
 
@@ -234,7 +254,7 @@ PyObject* Tracer::special_method(py::handle o, py::handle name) {
 // The __dict__ of an object that may have been there before.
 py::object Tracer::instance_dict(py::handle o) {
   py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
-  return exists(o) ? existing_dict(dict, sources.instance_dict(known(o)->source)) : dict;
+  return keeps_attributes(o) ? existing_dict(dict, sources.instance_dict(source_of(o))) : dict;
 }
 
 py::object Tracer::existing_dict(py::handle dict, SourceId source) {
@@ -257,8 +277,11 @@ py::object Tracer::load_super_attr(py::handle super, py::handle name) {
   for (py::handle entry : mro) {
     auto* type = reinterpret_cast<PyTypeObject*>(entry.ptr());
     PyObject* found = behind ? PyDict_GetItemWithError(type_dict(type), name.ptr()) : nullptr;
+    if (behind) type_member(type, name);
     behind |= entry.is(first);
     if (found == nullptr) continue;
+    if (Py_TYPE(found)->tp_descr_get == nullptr && !is_written_on(type, name))
+      return wrap(found, member_source(entry, name));
     if (is_property(found)) {
       guard(GuardKind::IdIs, member_source(entry, name), found);
       return call(py::handle(found).attr("fget"), {self});
@@ -289,7 +312,7 @@ void Tracer::guard_no_attributes(PyObject* tuple, SourceId source) {
 py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generic) {
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
-  const bool old = exists(o);
+  const bool old = keeps_attributes(o);
   if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
   if (is_name(name, names().class_)) return type_object(o);
@@ -302,7 +325,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   }
   if (!old && type->tp_dictoffset == 0 && !is_changeable_class(type))
     return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
-  SourceId source = old ? known(o)->source : SourceId();
+  SourceId source = old ? source_of(o) : SourceId();
   py::object pinned = type_object(o);
   const SourceId on_type = member_source(pinned, name);
   PyObject* descriptor = lookup(type, name);
@@ -332,8 +355,8 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
       }
       if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
         throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
-      if (py::object o = old ? written(py::handle(p), name) : py::object()) {
-        if (!o.is(missing())) return o;
+      if (py::object now = old && !writes_items(o) ? written(o, name) : py::object()) {
+        if (!now.is(missing())) return now;
         raise(PyExc_AttributeError, str(name));
       }
       py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
@@ -364,7 +387,12 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
     guard(GuardKind::IdIs, member_source(pinned, names().getattr_), fallback);
     return call(fallback, {borrow(p), borrow(name.ptr())});
   }
-  no_attribute(type, name);
+  try {
+    no_attribute(type, name);
+  } catch (py::error_already_set& e) {
+    name_what_lacks(e, o, name);
+    throw;
+  }
 }
 
 // `descriptor.__set__(o, value)` or `descriptor.__delete__(o)`, of a class that is not CPython's own.
@@ -405,12 +433,15 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
     return call_setter(descriptor, o, name, value);
   if (is_existing_tuple(o))
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+  if (!exists(o) && keeps_attributes(o))
+    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
   if (!exists(o)) {
     const py::object held = value ? read(borrow(value.ptr())) : py::object();
     if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()) != 0)
       throw py::error_already_set();
   } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_changeable_class(type)) {
     if (!value) load_attr(o, name);
+    if (writes_items(o)) throw Break(BreakId::side_effect, cat("a slot of a ", type->tp_name));
     write_attribute(o, name, value);
   } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
     if (descriptor == nullptr) no_attribute(type, name);

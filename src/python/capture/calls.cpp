@@ -240,20 +240,20 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
   static const py::object& partial =
       *new py::object(py::module_::import("functools").attr("partial"));
   if (partial.ptr() == reinterpret_cast<PyObject*>(Py_TYPE(p))) {
-    if (exists(callable)) {
-      guard(GuardKind::IdIs, source_of(callable), callable);
-      if (mentions_tensor(callable.attr("args")) || mentions_tensor(callable.attr("keywords")))
-        throw Break(BreakId::builtin_on_existing, "a partial with tensors");
-    }
+    auto part = [&](const char* name) {
+      py::object held = callable.attr(name);
+      if (!exists(callable)) return held;
+      return wrap(held, sources.attribute(source_of(callable), py::str(name)));
+    };
     Arguments all;
-    for (py::handle a : py::tuple(callable.attr("args"))) all.push_back(borrow(a.ptr()));
+    for (py::handle a : py::tuple(part("args"))) all.push_back(borrow(a.ptr()));
     all.insert(all.end(), args.begin(), args.end());
-    py::dict named = callable.attr("keywords").attr("copy")();
+    py::dict named = contents(part("keywords")).attr("copy")();
     for (const auto& [key, value] : kwargs) named[key] = value;
     Keywords all_named;
     for (auto [key, value] : named) all_named.emplace_back(borrow(key.ptr()), borrow(value.ptr()));
     direct_ = direct;
-    return call(callable.attr("func"), std::move(all), std::move(all_named));
+    return call(part("func"), std::move(all), std::move(all_named));
   }
   if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty())
     return exists(callable)
@@ -296,6 +296,8 @@ py::object Tracer::call_operator_object(py::handle callable, const Arguments& ar
   py::tuple reduced = callable.attr("__reduce__")();
   py::tuple held = reduced[1];
   if (mentions_tensor(held)) throw Break(BreakId::builtin_call, type);
+  if (exists(callable))
+    for (py::handle item : held) wrap_held(item);
   if (type == "operator.methodcaller") {
     Keywords kwargs;
     py::object name = held[0];
@@ -498,7 +500,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   refuse_finalizer(t);
   static const py::object& enum_meta =
       *new py::object(py::module_::import("enum").attr("EnumMeta"));
-  if (!heap || module == "builtins" || module == "collections" || module == "itertools" ||
+  const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
+  if (!heap || module == "builtins" || of_collections || module == "itertools" ||
       module == "functools" || (exception && !exception_of_python) ||
       py::isinstance(type, enum_meta)) {
     for (auto& a : args) {

@@ -6,6 +6,7 @@
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"
+#include "python/guards/constants.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -556,9 +557,11 @@ void Tracer::guard_distinct() {
   }
 }
 
-// What CPython compares by identity first was not the same object: it must not be at a hit either.
+// What CPython compares by identity first was not the same object: it must not be at a hit either. Of NaN it must be as it
+// was.
 void Tracer::guard_apart(py::handle a, py::handle b, int depth) {
   constexpr int kMaxDepth = 4;
+  if (is_nan(a.ptr()) && is_nan(b.ptr())) is_same(a, b);
   if (a.is(b) || depth > kMaxDepth) return;
   PyObject *p = a.ptr(), *q = b.ptr();
   const bool sequences =

@@ -298,9 +298,7 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
     }
     case IS_OP: {
       py::object b = pop(f), a = pop(f);
-      if (!a.is(b) && exists(a) && exists(b) && Py_TYPE(a.ptr()) == Py_TYPE(b.ptr()))
-        guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), user_stack()});
-      push(py::bool_(a.is(b) != (i.arg == 1)));
+      push(py::bool_(is_same(a, b) != (i.arg == 1)));
       return false;
     }
     case CONTAINS_OP: {

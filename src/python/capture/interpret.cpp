@@ -16,6 +16,16 @@ bool is_behind_entry(const TracedFrame& f) {
   return op != MAKE_CELL && op != COPY_FREE_VARS && op != RETURN_GENERATOR && op != RESUME;
 }
 
+// Where the frame stands once the instruction at `at` has raised: one that cleans up goes back to where it was come from.
+size_t left_at(const TracedFrame& f, size_t at) {
+  const Instruction& i = f.bytecode->instructions[at];
+  if (i.op != RERAISE || i.arg == 0 || f.stack.size() < i.arg) return at;
+  PyObject* from = f.stack[f.stack.size() - i.arg].ptr();
+  const size_t back = from != nullptr && PyLong_CheckExact(from) ? PyLong_AsSize_t(from) : SIZE_MAX;
+  PyErr_Clear();
+  return back < f.bytecode->instructions.size() ? back : at;
+}
+
 }  // namespace
 
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
@@ -45,6 +55,8 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
   frame.caller = user_stack();
   frame.placed = SIZE_MAX;
   frames_.push_back(&frame);
+  if (codes_.insert(frame.code).second)
+    held_.push_back(borrow(reinterpret_cast<PyObject*>(frame.code)));
   frame.handled_outside = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
   Scope scope{frames_, frame.handled_outside};
   if (!frame.handled.empty()) PyErr_SetHandledException(frame.handled.back().exception.ptr());
@@ -70,12 +82,13 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       note_raised(frame, at, value);
       held_.push_back(value);
       frame.kwnames = py::object();
+      const size_t left = left_at(frame, at);
       const auto& ranges = frame.bytecode->ranges;
       bool handled = false;
       for (const auto& r : ranges) {
         if (static_cast<int32_t>(at) < r.start || static_cast<int32_t>(at) >= r.end) continue;
         frame.stack.resize(static_cast<size_t>(r.depth));
-        if (r.push_lasti) frame.stack.push_back(py::int_(at));
+        if (r.push_lasti) frame.stack.push_back(py::int_(left));
         frame.stack.push_back(value);
         frame.next = static_cast<size_t>(r.target);
         handled = true;
@@ -114,10 +127,14 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
 void Tracer::note_raised(const TracedFrame& frame, size_t at, py::handle value) {
   const Instruction& i = frame.bytecode->instructions[at];
   std::vector<RaisedAt>& places = raised_[value.ptr()];
-  if (i.op == RERAISE || (i.op == RAISE_VARARGS && i.arg == 0)) return;
+  const bool again = i.op == RERAISE || (i.op == RAISE_VARARGS && i.arg == 0);
+  if (again && !places.empty() &&
+      places.back().code.ptr() == reinterpret_cast<PyObject*>(frame.code))
+    places.back().left = frame.bytecode->instructions[left_at(frame, at)].offset;
+  if (again) return;
   auto* function = reinterpret_cast<PyFunctionObject*>(frame.function.ptr());
   places.push_back({borrow(reinterpret_cast<PyObject*>(frame.code)), borrow(function->func_globals),
-                    i.offset, i.location.line});
+                    i.offset, i.location.line, i.offset});
 }
 
 // The artefact trace_source: each line as capture comes to it.

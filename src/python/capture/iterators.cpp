@@ -315,6 +315,8 @@ py::object Tracer::list_of(py::handle iterable) {
 
 // Runs a generator to its next yield, from which `sent` comes back, or `thrown` is raised. Null where it returns.
 py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object thrown) {
+  if (g.running && is_polyfill(g.frame->function))  // the original is no generator
+    throw Break(BreakId::instruction, "an iterator of itertools is asked while it runs");
   if (g.running) raise(PyExc_ValueError, "generator already executing");
   returned_ = py::none();
   if (g.done || (!g.started && thrown)) {

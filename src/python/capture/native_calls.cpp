@@ -5,6 +5,7 @@
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/type_dict.h"
+#include "python/guards/constants.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -24,6 +25,13 @@ bool reads_frame(const std::string& module, const std::string& name) {
   static const std::set<std::string> builtins = {"locals", "vars", "dir", "eval", "exec"};
   return (module == "builtins" && builtins.contains(name)) ||
          (module == "sys" && name == "_getframe");
+}
+
+// Methods that compare what they are given with what is in the container.
+bool compares_arguments(const std::string& name) {
+  static const std::set<std::string> names = {"index",  "count",  "remove",      "__eq__",
+                                              "__ne__", "__lt__", "__contains__"};
+  return names.contains(name);
 }
 
 // dict's method, where OrderedDict has one of its own: it leaves the order as it is.
@@ -54,9 +62,14 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
     return make_chain(args[0]);
-  if (!keeps_arguments(name))
-    for (auto& a : args)
-      if (lazy(a)) a = list_of(a);
+  // An iterator that was there before is not asked for real.
+  for (auto& a : args) {
+    const bool runs = lazy(a) || (exists(a) && PyIter_Check(a.ptr()));
+    if (!runs || keeps_arguments(name) || compares_arguments(name)) continue;
+    if (name == "isdisjoint" || name == "issuperset")  // they need not take all
+      throw Break(BreakId::builtin_call, cat(name, " of an iterator"));
+    a = list_of(a);
+  }
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
     refuse_finalizer(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
@@ -70,7 +83,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     // Keys of the table that copy.deepcopy keeps of what it has seen.
     if (module == "builtins" && name == "id" && args.size() == 1 && !frames_.empty() &&
         module_of(frames_.back()->function) == "copy")
-      return py::int_(reinterpret_cast<uintptr_t>(args[0].ptr()));
+      return id_of(args[0]);
     if (module == "_contextvars") throw Break(BreakId::context_variable, name);
     if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
     if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
@@ -131,13 +144,12 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
     return sort(self, kwargs), py::none();
-  static const std::set<std::string> comparing = {"index",  "count",  "remove",      "__eq__",
-                                                  "__ne__", "__lt__", "__contains__"};
-  if (comparing.contains(name) && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
+  const bool compares = compares_arguments(name);
+  if (compares && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
-  if (comparing.contains(name) || (name == "get" && PyDict_Check(self.ptr())))
+  if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
-      if (exists(a) && !is_constant(a.ptr()) && !PyUnicode_Check(self.ptr()))
+      if (((exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !PyUnicode_Check(self.ptr()))
         for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());

@@ -10,6 +10,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/guards/constants.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
@@ -37,12 +38,15 @@ bool is_callable_constant(PyObject* p) {
          Py_TYPE(p) == &PyGetSetDescr_Type || Py_TYPE(p) == &PyMemberDescr_Type;
 }
 
+bool is_enum_member(py::handle o) {
+  static const py::object& type = *new py::object(py::module_::import("enum").attr("Enum"));
+  return PyObject_TypeCheck(o.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()));
+}
+
 // Enum members, ops of torch and the like: one object for the life of the process.
 bool is_singleton(py::handle o) {
-  static const py::object& enum_type = *new py::object(py::module_::import("enum").attr("Enum"));
   const std::string_view type = Py_TYPE(o.ptr())->tp_name;
-  return type == "OpOverload" || type == "OpOverloadPacket" ||
-         PyObject_TypeCheck(o.ptr(), reinterpret_cast<PyTypeObject*>(enum_type.ptr()));
+  return type == "OpOverload" || type == "OpOverloadPacket" || is_enum_member(o);
 }
 
 bool is_constant(PyObject* p) {
@@ -72,6 +76,10 @@ bool Tracer::is_tensor(py::handle o) {
 bool Tracer::exists(py::handle o) {
   Known* k = known(o);
   return k != nullptr && k->source.valid() && !k->value && !PyTuple_Check(o.ptr());
+}
+
+bool Tracer::keeps_attributes(py::handle o) {
+  return exists(o) || (is_enum_member(o) && !is_made_class(type_object(o)));
 }
 
 SourceId Tracer::source_of(py::handle existing) {
@@ -105,6 +113,10 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
   } else if (PySlice_Check(p) || PyRange_Check(p) || PyFrozenSet_CheckExact(p)) {
     guard(GuardKind::IdIs, source, real);
     fixed_.insert(p);
+    if (PyFrozenSet_CheckExact(p))
+      for (py::handle item : py::list(out)) wrap_held(item);
+    if (PySlice_Check(p))
+      for (const char* part : {"start", "stop", "step"}) wrap_held(out.attr(part));
   } else {
     guard(GuardKind::TypeIs, source, type_object(real));
     Known& k = known_[p];
@@ -117,6 +129,15 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     held_.push_back(out);
   }
   by_source_.emplace(source, out);
+  return out;
+}
+
+// What an object that is guarded by its identity holds for good, and code written in C takes out of it.
+py::object Tracer::wrap_held(py::handle real) {
+  if (is_constant(real.ptr()) || is_callable_constant(real.ptr())) return borrow(real.ptr());
+  py::object out = wrap(real, sources.pinned(real, "held"));
+  if (!out.is(real))
+    throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(real.ptr())->tp_name, " in it"));
   return out;
 }
 
@@ -153,10 +174,12 @@ py::object Tracer::wrap_super(py::handle real, SourceId source) {
 }
 
 py::object Tracer::instead_of(py::handle real, SourceId source, const py::object& out) {
+  if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
   Known& k = known_[out.ptr()];
   k.source = source;
   k.original = borrow(real.ptr());
   held_.push_back(out);
+  stand_in_of_.emplace(real.ptr(), out);
   return out;
 }
 
@@ -258,10 +281,12 @@ py::object Tracer::wrap_tuple(py::handle real, SourceId source) {
             ? py::object(items)
             : steal(PyTuple_Type.tp_new(Py_TYPE(real.ptr()), py::make_tuple(items).ptr(), nullptr));
   }
+  if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
   Known& k = known_[out.ptr()];
   if (!k.source.valid()) k.source = source;
   k.original = borrow(real.ptr());
   held_.push_back(out);
+  stand_in_of_.emplace(real.ptr(), out);
   return out;
 }
 
@@ -509,7 +534,8 @@ py::object Tracer::contains(py::handle container, py::handle item, bool generic)
   const bool by_identity = hashes && is_tensor(item);
   if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside))))
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
-  if (exists(item) && !is_constant(item.ptr()) && PyIter_Check(inside.ptr()) == 0)
+  const bool by_itself = (exists(item) && !is_constant(item.ptr())) || is_nan(item.ptr());
+  if (by_itself && PyIter_Check(inside.ptr()) == 0)
     for (py::handle held : py::list(inside)) guard_apart(held, item);
   const int found = PySequence_Contains(inside.ptr(), item.ptr());
   if (found < 0) throw py::error_already_set();

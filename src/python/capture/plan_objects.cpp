@@ -3,6 +3,7 @@
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/frame_at.h"
 #include "python/cpython/type_dict.h"
 
 namespace oxy::python {
@@ -60,13 +61,14 @@ bool has_plain_members(PyTypeObject* type) {
   return false;
 }
 
-// (the entry further in or None, code, globals, offset, line)
+// (the entry further in or None, code, globals, offset, line, where the frame was left)
 PyObject* make_traceback(PyObject*, PyObject* args) {
   PyObject *inner, *code, *globals;
-  int offset, line;
-  if (!PyArg_ParseTuple(args, "OOOii", &inner, &code, &globals, &offset, &line)) return nullptr;
-  auto frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(
-      PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code), globals, nullptr)));
+  int offset, line, left;
+  if (!PyArg_ParseTuple(args, "OOOiii", &inner, &code, &globals, &offset, &line, &left))
+    return nullptr;
+  auto frame = py::reinterpret_steal<py::object>(
+      frame_at(reinterpret_cast<PyCodeObject*>(code), globals, left));
   if (!frame) return nullptr;
   return PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", inner,
                                frame.ptr(), offset, line);
@@ -295,9 +297,9 @@ uint32_t RebuildPlan::place_traceback(const std::vector<Tracer::RaisedAt>& place
   for (const Tracer::RaisedAt& raised : places) {
     tracer_.existing_dict(raised.globals, tracer_.sources.pinned(raised.globals, "G"));
     py::object key = py::make_tuple(raised.line);
-    at = place_call(
-        key, maker,
-        {inner, raised.code, raised.globals, py::int_(raised.offset), py::int_(raised.line)});
+    at = place_call(key, maker,
+                    {inner, raised.code, raised.globals, py::int_(raised.offset),
+                     py::int_(raised.line), py::int_(raised.left)});
     inner = key;
   }
   tracebacks_.emplace(std::move(same), at);

@@ -109,7 +109,9 @@ uint32_t RebuildPlan::place(py::handle o) {
     return it->second.taken_apart && PyDict_CheckExact(it->second.real.ptr())
                ? place(it->second.real)
                : place_call(o, it->second.function, it->second.parts);
+  const SourceId own = may_be_another(o.ptr()) ? own_place(o) : SourceId();
   if (k && k->source.valid()) return place_existing(o, k->source);
+  if (own.valid() && is_constant(o.ptr())) return place_existing(o, own);
   if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end()) {
     // An iterator or view would be made before the writes are done.
     if (tracer_.known(it->second)->writes) refuse(it->second);
@@ -118,6 +120,22 @@ uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = owner_.find(o.ptr()); it != owner_.end())
     return add(o, {Kind::DictOf, 0, {}, {it->second}});
   return place_made(o);
+}
+
+// Of a value that came with the call: where a call has its own object for it.
+SourceId RebuildPlan::own_place(py::handle o) {
+  if (!own_) {
+    own_.emplace();
+    for (const auto& [source, found] : tracer_.by_source_) {
+      if (!may_be_another(found.ptr())) continue;
+      auto [it, is_new] = own_->emplace(found.ptr(), source);
+      if (!is_new && source.index < it->second.index) it->second = source;
+    }
+  }
+  auto it = own_->find(o.ptr());
+  if (it == own_->end()) return {};
+  tracer_.guard_one_object(o);
+  return it->second;
 }
 
 uint32_t RebuildPlan::place_tensor(py::handle o) {
@@ -246,7 +264,7 @@ void RebuildPlan::require_plain_hash(py::handle key) {
     return;
   }
   if (is_tensor_object(p)) return;  // by its address
-  if (!made_here(key) && !tracer_.exists(key)) return;
+  if (is_constant(p) || is_callable_constant(p) || is_singleton(key)) return;
   PyObject* hash = _PyType_Lookup(Py_TYPE(p), py::str("__hash__").ptr());
   if (hash != nullptr && PyFunction_Check(hash)) refuse(key);
 }

@@ -30,6 +30,7 @@ class RebuildPlan {
   uint32_t place(py::handle o);
   uint32_t place_tensor(py::handle o);
   uint32_t place_existing(py::handle o, SourceId source);
+  SourceId own_place(py::handle o);
   uint32_t place_made(py::handle o);
   uint32_t place_tuple(py::handle o);
   uint32_t place_instance(py::handle o);
@@ -77,6 +78,8 @@ class RebuildPlan {
   Tracer& tracer_;
   std::unordered_map<PyObject*, uint32_t> step_of_;
   std::unordered_map<PyObject*, uint32_t> owner_;  // of a __dict__: the step of its object
+  // Values that came with the call, by the first of their sources.
+  std::optional<std::unordered_map<PyObject*, SourceId>> own_;
   std::vector<std::pair<py::object, uint32_t>> unfilled_;
   std::unordered_set<PyObject*> made_;
   std::unordered_set<uint32_t> iterated_;  // steps of dicts that have an iterator

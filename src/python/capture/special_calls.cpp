@@ -5,6 +5,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/tracer.h"
+#include "python/cpython/frame_at.h"
 #include "python/cpython/locals.h"
 #include "support/text.h"
 
@@ -19,8 +20,41 @@ bool is_of_contextlib(const TracedFrame& f) {
          PyUnicode_CompareWithASCIIString(module, "contextlib") == 0;
 }
 
+// How often a class was registered with an abstract one, as the attribute `registrations` of an object without anything
+// else: a source like any other.
+py::object abstract_classes() {
+  static PyGetSetDef members[] = {{"registrations",
+                                   [](PyObject*, void*) {
+                                     static const py::object& token = *new py::object(
+                                         py::module_::import("_abc").attr("get_cache_token"));
+                                     return PyObject_CallNoArgs(token.ptr());
+                                   },
+                                   nullptr, nullptr, nullptr},
+                                  {}};
+  static PyType_Slot slots[] = {{Py_tp_getset, members}, {0, nullptr}};
+  static PyType_Spec spec = {"oxyfuel.AbstractClasses", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT,
+                             slots};
+  static const py::object& type = *new py::object(steal(PyType_FromSpec(&spec)));
+  static const py::object& object = *new py::object(type());
+  return object;
+}
+
+// Whether the answer may change with the classes that are registered with `asked`, a class or a tuple of them.
+bool depends_on_registrations(PyTypeObject* type, py::handle asked) {
+  static const py::object& meta = *new py::object(py::module_::import("abc").attr("ABCMeta"));
+  if (PyTuple_Check(asked.ptr())) {
+    for (py::handle one : asked)
+      if (depends_on_registrations(type, one)) return true;
+    return false;
+  }
+  return PyType_Check(asked.ptr()) &&
+         PyObject_TypeCheck(asked.ptr(), reinterpret_cast<PyTypeObject*>(meta.ptr())) &&
+         !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(asked.ptr()));
+}
+
 enum Special {
   IsInstance,
+  IsSubclass,
   Type,
   Len,
   GetAttr,
@@ -50,6 +84,8 @@ enum Special {
   CmpToKey,
   BuildClass,
   ProcessDataclass,
+  Is,
+  IsNot,
   True_,
   False_
 };
@@ -58,7 +94,8 @@ const std::unordered_map<PyObject*, Special>& specials() {
   static const auto& table = *[] {
     auto* m = new std::unordered_map<PyObject*, Special>();
     auto add = [&](const py::object& o, Special s) { m->emplace(o.inc_ref().ptr(), s); };
-    add(builtin("isinstance"), IsInstance), add(builtin("type"), Type), add(builtin("len"), Len);
+    add(builtin("isinstance"), IsInstance), add(builtin("issubclass"), IsSubclass);
+    add(builtin("type"), Type), add(builtin("len"), Len);
     add(builtin("getattr"), GetAttr), add(builtin("hasattr"), HasAttr);
     add(builtin("hash"), Hash), add(builtin("delattr"), DelAttr), add(builtin("sorted"), Sorted);
     add(builtin("setattr"), SetAttr), add(builtin("iter"), Iter), add(builtin("next"), Next);
@@ -74,6 +111,8 @@ const std::unordered_map<PyObject*, Special>& specials() {
     add(py::module_::import("sys").attr("exc_info"), ExcInfo);
     add(builtin("__build_class__"), BuildClass);
     add(py::module_::import("dataclasses").attr("_process_class"), ProcessDataclass);
+    add(py::module_::import("operator").attr("is_"), Is);
+    add(py::module_::import("operator").attr("is_not"), IsNot);
     py::module_ torch = py::module_::import("torch");
     add(torch.attr("compiler").attr("is_compiling"), True_);
     add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
@@ -97,6 +136,13 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     Known* k = known(o);
     return k && k->value && k->original ? k->original : o;
   };
+  auto guard_registrations = [&](PyTypeObject* type, py::handle asked) {
+    if (!depends_on_registrations(type, asked) || is_made_class(asked)) return;
+    static const py::object& classes = *new py::object(abstract_classes());
+    const py::str name("registrations");
+    const SourceId source = sources.attribute(sources.pinned(classes, "abc"), name);
+    guard(GuardKind::Equals, source, classes.attr(name));
+  };
   switch (it->second) {
     case True_:
       return py::bool_(true);
@@ -104,16 +150,26 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       return py::bool_(false);
     case IsInstance: {
       if (args.size() != 2) type_error("isinstance expected 2 arguments");
-      const int yes = PyObject_IsInstance(real(typed(args[0])).ptr(), args[1].ptr());
+      const py::object o = real(typed(args[0]));
+      guard_registrations(Py_TYPE(o.ptr()), args[1]);
+      const int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
       if (yes < 0) throw py::error_already_set();
       return py::bool_(yes == 1);
     }
+    case IsSubclass:
+      if (args.size() == 2 && PyType_Check(args[0].ptr()))
+        guard_registrations(reinterpret_cast<PyTypeObject*>(args[0].ptr()), args[1]);
+      return std::nullopt;
     case BuildClass:
       return build_class(args, kwargs);
     case ProcessDataclass:
       if (args.empty() || !is_made_class(args[0]))
         throw Break(BreakId::side_effect, "a class becomes a dataclass");
       return make_dataclass(callable, args, kwargs);
+    case Is:
+    case IsNot:
+      if (args.size() != 2 || !kwargs.empty()) return std::nullopt;
+      return py::bool_(is_same(args[0], args[1]) == (it->second == Is));
     case Type:
       if (args.size() == 3) return make_class(callable, args, kwargs);
       if (args.size() != 1) return std::nullopt;
@@ -280,9 +336,8 @@ py::object Tracer::traceback_of(py::handle exception) {
   if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");
   py::object out = py::none();
   for (const RaisedAt& place : it->second) {
-    const py::object frame = steal(reinterpret_cast<PyObject*>(
-        PyFrame_New(PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(place.code.ptr()),
-                    place.globals.ptr(), nullptr)));
+    const py::object frame = steal(frame_at(reinterpret_cast<PyCodeObject*>(place.code.ptr()),
+                                            place.globals.ptr(), place.left));
     out = type(out, frame, place.offset, place.line);
   }
   held_.push_back(out);

@@ -2,6 +2,7 @@
 #include "python/capture/tracer.h"
 
 #include "python/capture/names.h"
+#include "python/cpython/thread_state.h"
 #include "python/cpython/type_dict.h"
 #include "python/inner_frames.h"
 #include "python/replay.h"
@@ -85,11 +86,7 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, "the compiled function is a generator");
   const TorchModesGuard modes;
-  struct Handled {  // what the caller deals with is no matter of the captured code's
-    const py::object outside = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
-    Handled() { PyErr_SetHandledException(nullptr); }
-    ~Handled() { PyErr_SetHandledException(outside.ptr()); }
-  } handled;
+  const NothingHandled alone;  // what the caller deals with is no matter of the captured code's
   TracedFrame frame;
   frame.function = borrow(function.ptr());
   frame.code = code;

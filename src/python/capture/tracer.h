@@ -225,19 +225,22 @@ class Tracer {
   py::object wrap_tuple(py::handle real, SourceId source);
   py::object wrap_bound(py::handle real, SourceId source);
   py::object wrap_super(py::handle real, SourceId source);
+  py::object wrap_held(py::handle real);
   py::object instead_of(py::handle real, SourceId source, const py::object& out);
   void wrap_function(py::handle real, SourceId source);
   bool is_made_anew(py::handle function, SourceId source) const;
   SourceId function_source(py::handle function, const std::string& name);
   Known* known(py::handle o);
   bool is_tensor(py::handle o);
-  bool exists(py::handle o);  // it was there before, and is not a constant
+  bool exists(py::handle o);            // it was there before, and is not a constant
+  bool keeps_attributes(py::handle o);  // of the time before the call
   SourceId source_of(py::handle existing);
   py::object contents(py::handle o);  // what to read instead of an existing container
   py::object load_attr(py::handle o, py::handle name);
   py::object find_attr(py::handle o, py::handle name);
   // `generic`: as object.__getattribute__, whatever the class says.
   py::object load_super_attr(py::handle super, py::handle name);
+  py::object metatype_attr(py::handle type, py::handle name);
   bool is_existing_tuple(py::handle o);  // of a class of its own
   void guard_no_attributes(PyObject* tuple, SourceId source);
   py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
@@ -297,6 +300,13 @@ class Tracer {
   py::object pop_from_set(py::handle set);
   std::optional<py::object> set_method(py::handle set, const std::string& name, Arguments& args,
                                        Keywords& kwargs);
+  // identity.cpp
+  bool is_same(py::handle a, py::handle b);
+  std::vector<SourceId> places_of(py::handle o);
+  void guard_one_object(py::handle o);
+  void guard_two_objects(py::handle a, py::handle b);
+  py::object id_of(const py::object& o);
+
   // operators.cpp
   std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
   std::optional<py::object> change_in_place(const std::string& name, const Arguments& args);
@@ -483,8 +493,9 @@ class Tracer {
   std::vector<std::unique_ptr<LazyIterator>> lazies_;  // in the order in which they were made
   py::object returned_;  // by the generator that `iter_next` has found at its end
   std::unordered_map<SourceId, py::object> by_source_;
-  std::unordered_map<PyObject*, py::object> fake_of_;    // by real tensor
-  std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
+  std::unordered_map<PyObject*, py::object> fake_of_;      // by real tensor
+  std::unordered_map<PyObject*, py::object> stand_in_of_;  // by tuple, method or super object
+  std::unordered_map<const void*, StackIds> stack_ids_;    // by UserStack::id
   std::vector<py::object> held_;
   // Constants that nothing has looked at yet, by what stands for them (unread.cpp).
   std::unordered_map<PyObject*, Unread> unread_;
@@ -496,10 +507,13 @@ class Tracer {
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
+  std::unordered_set<PyCodeObject*> codes_;            // that were interpreted
+  std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
   // Exceptions that were raised, with the places that they have passed, innermost first.
   struct RaisedAt {
     py::object code, globals;
     int offset, line;
+    int left;  // the offset of the frame's last instruction
   };
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
@@ -528,6 +542,8 @@ bool is_constant(PyObject* p);
 bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
+bool is_enum_member(py::handle o);
+bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
 // Of the module `operator`, by the argument of BINARY_OP.
 const char* binary_operator_name(uint32_t arg);

@@ -54,4 +54,22 @@ inline void leave_call() {
 #endif
 }
 
+// While it lives, no exception is being handled: neither by the running frame nor, in a generator, by those around it.
+class NothingHandled {
+ public:
+  NothingHandled() : outside_(PyThreadState_Get()->exc_info) {
+    PyThreadState_Get()->exc_info = &own_;
+  }
+  NothingHandled(const NothingHandled&) = delete;
+  NothingHandled& operator=(const NothingHandled&) = delete;
+  ~NothingHandled() {
+    PyThreadState_Get()->exc_info = outside_;
+    Py_XDECREF(own_.exc_value);
+  }
+
+ private:
+  _PyErr_StackItem own_{};
+  _PyErr_StackItem* const outside_;
+};
+
 }  // namespace oxy::python

@@ -4,6 +4,7 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <cmath>
 #include <cstring>
 
 namespace oxy::python {
@@ -84,6 +85,8 @@ bool same_constant(PyObject* a, PyObject* b) {
   if (PyTuple_Check(a) && type->tp_dictoffset == 0) return same_items(a, b);
   return THPDevice_Check(a) && same_device(a, b);
 }
+
+bool is_nan(PyObject* p) { return PyFloat_CheckExact(p) && std::isnan(PyFloat_AS_DOUBLE(p)); }
 
 size_t constant_hash(PyObject* key) {
   // A slice cannot be hashed in 3.11, a device hashes like any equal device.

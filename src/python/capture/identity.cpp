@@ -1,0 +1,112 @@
+// Which objects are one object. Guards look at the values of strings, numbers and tuples alone; where captured code asks
+// whether two of them are one object, or hands one on, the answer of this call is guarded as well.
+#include <torch/csrc/Device.h>
+
+#include <algorithm>
+
+#include "python/capture/tracer.h"
+#include "python/guards/constants.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr long kLeastShared = -5, kMostShared = 256;  // of these CPython has one object each
+
+bool is_shared_int(PyObject* p) {
+  int over = 0;
+  const long value = PyLong_AsLongAndOverflow(p, &over);
+  return over == 0 && value >= kLeastShared && value <= kMostShared;
+}
+
+bool is_shared_text(PyObject* p) {
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(p);
+  return length == 0 || (length == 1 && PyUnicode_READ_CHAR(p, 0) < 256);
+}
+
+// A constant of the code, or one inside of a tuple or frozenset among them.
+bool has_constant(PyObject* constants, PyObject* p) {
+  py::object items = borrow(constants);
+  if (PyFrozenSet_CheckExact(constants)) items = steal(PySequence_Tuple(constants));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); i++) {
+    PyObject* item = PyTuple_GET_ITEM(items.ptr(), i);
+    if (item == p) return true;
+    const bool nested = PyTuple_CheckExact(item) || PyFrozenSet_CheckExact(item);
+    if (nested && has_constant(item, p)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Whether other calls may have an equal value in another object.
+bool may_be_another(PyObject* p) {
+  if (PyLong_CheckExact(p)) return !is_shared_int(p);
+  if (PyUnicode_CheckExact(p)) return !is_shared_text(p);
+  if (PyBytes_CheckExact(p)) return PyBytes_GET_SIZE(p) > 1;
+  if (PyTuple_Check(p)) return PyTuple_GET_SIZE(p) > 0 || !PyTuple_CheckExact(p);
+  return PyFloat_CheckExact(p) || PyComplex_CheckExact(p) || THPDevice_Check(p) ||
+         PyFunction_Check(p) || is_bound_method(p) || Py_TYPE(p) == &PySuper_Type;
+}
+
+// Where the object comes from, in the order in which it was found: sources, and the code itself as a pinned one.
+std::vector<SourceId> Tracer::places_of(py::handle o) {
+  std::vector<SourceId> out;
+  for (const auto& [source, found] : by_source_)
+    if (found.is(o)) out.push_back(source);
+  std::sort(out.begin(), out.end(), [](SourceId a, SourceId b) { return a.index < b.index; });
+  const bool in_code = std::any_of(codes_.begin(), codes_.end(), [&](PyCodeObject* code) {
+    return has_constant(code->co_consts, o.ptr());
+  });
+  if (in_code) out.push_back(sources.pinned(o, "constant"));
+  return out;
+}
+
+// Wherever a later call finds `o`, it is one object.
+void Tracer::guard_one_object(py::handle o) {
+  const std::vector<SourceId> places = places_of(o);
+  for (size_t i = 1; i < places.size(); i++)
+    guards.add({GuardKind::SameAs, places[i], {}, 0, places[0], user_stack()});
+}
+
+// a and b are two objects, and the guards on their values do not say so.
+void Tracer::guard_two_objects(py::handle a, py::handle b) {
+  PyObject *p = a.ptr(), *q = b.ptr();
+  if (Py_TYPE(p) != Py_TYPE(q)) return;
+  auto guard_places = [this](SourceId here, SourceId there) {
+    const bool both_stay =
+        sources[here].kind == SourceKind::Pinned && sources[there].kind == SourceKind::Pinned;
+    if (!both_stay) guards.add({GuardKind::NotSameAs, here, {}, 0, there, user_stack()});
+  };
+  if (!may_be_another(p)) {
+    if (exists(a) && exists(b)) guard_places(source_of(a), source_of(b));
+  } else if (!is_constant(p) || same_constant(p, q)) {
+    for (SourceId here : places_of(a))
+      for (SourceId there : places_of(b)) guard_places(here, there);
+  }
+}
+
+// `a is b`, and the guards by which it is so at a hit.
+bool Tracer::is_same(py::handle a, py::handle b) {
+  if (!a.is(b)) return guard_two_objects(a, b), false;
+  if (may_be_another(a.ptr())) guard_one_object(a);
+  return true;
+}
+
+// id() for the table that copy.deepcopy keeps: what it has met before must be met again, and nothing else.
+py::object Tracer::id_of(const py::object& o) {
+  constexpr size_t kMost = 64;
+  PyObject* p = o.ptr();
+  const bool by_value = THPDevice_Check(p) || (PyTuple_Check(p) && may_be_another(p));
+  if (by_value) guard_one_object(o);
+  if (by_value || exists(o)) {
+    std::vector<py::object>& met = identified_[Py_TYPE(p)];
+    const bool again = std::any_of(met.begin(), met.end(), [&](const auto& m) { return m.is(o); });
+    if (!again && met.size() == kMost) throw Break(BreakId::builtin_call, "id() of many objects");
+    for (const py::object& other : met)
+      if (!again) guard_two_objects(o, other);
+    if (!again) met.push_back(o);
+  }
+  return py::int_(reinterpret_cast<uintptr_t>(p));
+}
+
+}  // namespace oxy::python

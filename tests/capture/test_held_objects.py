@@ -1,0 +1,149 @@
+"""What an object that stays the same holds may change: each call sees it as it is then."""
+
+import abc
+import enum
+import functools
+import operator
+
+import pytest
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict_without_grad"), pytest.mark.filterwarnings("ignore")]
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+    def both(self, other):
+        return self.value, other.value
+
+
+class Meta(type):
+    pass
+
+
+class Base:
+    def method(self):
+        return 1
+
+
+class Between(Base):
+    pass
+
+
+class Derived(Between, metaclass=Meta):
+    def method(self):
+        return super().method()
+
+    def of_base(self):
+        return super().held.value, super().number
+
+
+class Kind(enum.Enum):
+    LIST = [1]
+    OBJECT = Holder(1)
+
+
+HOLDER, ITEMS = Holder(1), [1]
+Meta.held, Base.held, Base.number = HOLDER, HOLDER, 1
+SET, SLICE = frozenset([HOLDER]), slice(HOLDER, None)
+PARTIAL = functools.partial(lambda holder, items: (holder.value, list(items)), HOLDER, items=ITEMS)
+CALLER = operator.methodcaller("both", HOLDER)
+FUNCTIONS = {
+    "set": lambda: [o.value for o in SET],
+    "slice": lambda: SLICE.start.value,
+    "partial": lambda: PARTIAL(),
+    "partial_with_more": lambda: PARTIAL(items=[3]),
+    "methodcaller": lambda: CALLER(HOLDER),
+    "metaclass": lambda: Derived.held.value,
+    "super": lambda: Derived().of_base(),
+    "enum": lambda: (list(Kind.LIST.value), Kind.OBJECT.value.value),
+    "enum_attribute": lambda: getattr(Kind.LIST, "extra", 0),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_call_sees_what_is_held(name):
+    function = FUNCTIONS[name]
+    compiled = oxyfuel.compile(function, backend="eager")
+    for n in range(3):
+        HOLDER.value = Kind.OBJECT.value.value = Base.number = Kind.LIST.extra = n
+        ITEMS.append(n)
+        Kind.LIST.value.append(n)
+        assert compiled() == function()
+
+
+def test_sets_may_hold_what_is_changed():
+    def count(items):
+        for o in items:
+            o.value += 1
+
+    compiled = oxyfuel.compile(count, backend="eager")
+    one = Holder(0)
+    for _ in range(3):
+        compiled(frozenset([one]))
+    assert one.value == 3
+
+
+def test_members_of_an_enum_are_written_at_each_call():
+    def count():
+        Kind.LIST.calls += 1
+        return Kind.LIST.calls
+
+    Kind.LIST.calls = 0
+    compiled = oxyfuel.compile(count, backend="eager")
+    assert [compiled() for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_class_gets_what_it_lacked():
+    class Late:
+        pass
+
+    def read():
+        return getattr(Late, "late", None), hasattr(Late, "late")
+
+    compiled = oxyfuel.compile(read, backend="eager")
+    assert compiled() == (None, False)
+    Late.late = 1
+    assert compiled() == (1, True)
+    del Late.late
+    assert compiled() == (None, False)
+
+
+def test_super_finds_another_method():
+    def call():
+        return Derived().method()
+
+    compiled = oxyfuel.compile(call, backend="eager")
+    assert compiled() == 1
+    Between.method = lambda self: 2
+    assert compiled() == 2
+    del Between.method
+    assert compiled() == 1
+    old, Base.method = Base.method, lambda self: 3
+    assert compiled() == 3
+    Base.method = old
+    assert compiled() == 1
+
+
+def test_classes_are_registered_later():
+    Abstract = abc.ABCMeta("Abstract", (), {})
+
+    class Late:
+        pass
+
+    def kinds(o):
+        return (
+            isinstance(o, Abstract),
+            issubclass(Late, (int, Abstract)),
+            isinstance(o, (int, Late)),
+        )
+
+    compiled = oxyfuel.compile(kinds, backend="eager")
+    for _ in range(2):
+        assert compiled(Late()) == (False, False, True)
+    Abstract.register(Late)
+    for _ in range(2):
+        assert compiled(Late()) == (True, True, True)
