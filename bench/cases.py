@@ -301,6 +301,7 @@ CASES = {
         {},
     ),
 }
+BREAKS = ("toy_break",)  # a graph break is what they are about
 DEMO = ("pointwise", "toy_break", "mlp", "bert", "gpt2", "llama", "resnet50", "vit")
 
 

@@ -731,3 +731,38 @@ assert compiled(-torch.ones(2)).tolist() == [-2, -2]
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", text], check=True)
+
+
+def test_modes_of_the_user_are_seen_and_ours_is_not():
+    from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+    class Heard(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.ops = []
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.ops.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    def run(x):
+        return x + 1, len(_get_current_dispatch_mode_stack())
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    x = torch.ones(2)
+    with torch.no_grad():
+        assert compiled(x)[1] == 0
+        with Heard() as heard:
+            assert compiled(x)[1] == 1
+        assert heard.ops == ["aten.add.Tensor"]
+        assert compiled(x)[1] == 0
+
+
+def test_attention_in_inference_is_one_graph():
+    torch.manual_seed(0)
+    model = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    compiled = oxyfuel.compile(model, fullgraph=True)
+    with torch.no_grad():
+        got, expected = compiled(x, x, x), model(x, x, x)
+    torch.testing.assert_close(got, expected)

@@ -218,6 +218,8 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
     if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
   if (constant_functions().contains(name)) return call_real(callable, args, kwargs);
+  // Under a mode of the user's nothing is captured, and the recorder's own is not to be seen.
+  if (name == "torch._C._len_torch_dispatch_stack") return py::int_(0);
   if (makes_numbers_tensors(name) && std::all_of(args.begin(), args.end(), is_plain_number)) {
     const py::object real =
         py::reinterpret_steal<py::object>(call_real_tensor(callable, args, kwargs));
