@@ -578,3 +578,31 @@ def test_a_mode_sees_every_op():
         compiled(X)
     with torch.device("meta"):
         assert oxyfuel.compile(lambda: torch.ones(2))().device.type == "meta"
+
+
+def test_what_an_op_says_is_what_its_kernel_says():
+    def caught(x):
+        y = x + 1
+        try:
+            y = y @ x.new_ones(7, 7)
+        except RuntimeError as e:
+            return y, type(e), str(e)
+        return y, None, ""
+
+    def passed_on(x):
+        try:
+            return x.view(5, -1)
+        except RuntimeError as e:
+            raise ValueError(str(e)) from e
+
+    x = torch.randn(3, 4)
+    compiled = oxyfuel.compile(caught)
+    for _ in range(2):
+        (y, *said), (expected, *says) = compiled(x), caught(x)
+        assert said == says
+        torch.testing.assert_close(y, expected)
+    with pytest.raises(ValueError) as wanted:
+        passed_on(x)
+    with pytest.raises(ValueError) as got:
+        oxyfuel.compile(passed_on)(x)
+    assert str(got.value) == str(wanted.value)

@@ -114,6 +114,16 @@ bool may_be_of_torch(PyObject* p) {
   return type == "OpOverload" || type == "OpOverloadPacket";
 }
 
+// Whether an exception that is raised now comes to a handler of captured code. Where an op raises, only its kernel has the
+// words of its exception; rules for shapes have others.
+bool may_handle(std::span<TracedFrame* const> frames) {
+  return std::ranges::any_of(frames, [](const TracedFrame* f) {
+    const auto at = static_cast<int32_t>(f->next) - 1;
+    return std::ranges::any_of(f->bytecode->ranges,
+                               [at](const auto& r) { return r.start <= at && at < r.end; });
+  });
+}
+
 bool makes_numbers_tensors(const std::string& name) {
   static const Names names = {"torch.div", "torch.add",          "torch.sub",
                               "torch.mul", "torch.floor_divide", "torch.true_divide"};
@@ -356,6 +366,8 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     const char* limit = bridge::torch_limit(error->what());
     if (limit || error->matches(PyExc_NotImplementedError))
       throw Break(BreakId::torch_call, limit ? limit : error->what());
+    if (!error->matches(PyExc_TypeError) && may_handle(frames_))
+      throw Break(BreakId::torch_call, cat(target, " raises, and captured code may look at it"));
     throw *error;
   }
   note_results(result, ir->graph.node(id).outputs[0]);
