@@ -1,6 +1,7 @@
 #include "python/replay.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/util/strides.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/python_symnode.h>
 
@@ -65,7 +66,10 @@ class Replayer {
     }
     if (reached) *reached = n.id;
     py::object result = call(n);
-    if (recorder_) examine(result);
+    if (recorder_) {
+      lay_out_as_eager(n.target, result);
+      examine(result);
+    }
     set(n, std::move(result));
     // What nobody reads any more goes at once, as in eager.
     auto release = [&](ir::ValueId v) {
@@ -318,6 +322,17 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   out.attributes = recorder.attributes();
   out.facts = recorder.facts();
   return out;
+}
+
+void lay_out_as_eager(std::string_view function, py::object& result) {
+  // Tensors in memory have a kernel of their own for it; a dispatcher hears one for images, whose result can be channels-last.
+  if (!function.ends_with("max_pool1d") || !THPVariable_Check(result.ptr())) return;
+  const at::Tensor& t = THPVariable_Unpack(result.ptr());
+  if (t.requires_grad() || t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+  // contiguous() takes any stride of a dimension of size 1.
+  if (t.strides().equals(c10::contiguous_strides(t.sizes()))) return;
+  result =
+      py::reinterpret_steal<py::object>(THPVariable_Wrap(t.clone(at::MemoryFormat::Contiguous)));
 }
 
 }  // namespace oxy::python

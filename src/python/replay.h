@@ -49,4 +49,7 @@ bridge::Recorder::Options recorder_options(bool shape_rules = true, bool symboli
 // Unsupported where the computation cannot be recorded; any other exception is one that the computation raised.
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options = {});
 
+// The result of a function of torch, recorded on fakes, in the layout that the function has in eager.
+void lay_out_as_eager(std::string_view function, pybind11::object& result);
+
 }  // namespace oxy::python

@@ -126,6 +126,12 @@ def test_convolution_of_one_dimension(weight_layout, channels, dtype):
     check(f, x, w if weight_layout == 1 else w.mT.contiguous().mT)
 
 
+@pytest.mark.parametrize("sizes", [(2, 6, 3), (2, 3, 2), (1, 6, 3), (6, 3)])
+def test_pooling_of_transposed_rows(sizes):
+    check(lambda x: F.max_pool1d(x, 2), torch.randn(*sizes).mT)
+    check(lambda x: F.max_pool1d(x, 2, return_indices=True), torch.randn(*sizes).mT)
+
+
 def test_shuffles_of_nothing():
     x = torch.empty(0, 4, 6, 6)
     check(lambda x: (F.pixel_unshuffle(x, 2), F.pixel_shuffle(x, 2)), x)

@@ -7,6 +7,7 @@
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/inner_frames.h"
+#include "python/replay.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/torch_limits.h"
@@ -348,7 +349,10 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
         PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
   }
   std::optional<py::error_already_set> error;
-  if (!result) error.emplace();
+  if (result)
+    lay_out_as_eager(name, result);
+  else
+    error.emplace();
   recorder_->leave();
   if (error) {
     recorded_all_ = false;
