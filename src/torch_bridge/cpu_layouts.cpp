@@ -100,12 +100,12 @@ void resize_as(ir::TensorType& t, Args args) {
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
 }
 
-// A product of the first two arguments, which torch's rule takes for a new tensor.
+// A product of the first two arguments, which torch's rule takes for a new tensor: laid out as the first.
 void like_product(ir::TensorType& t, Args args) {
   const at::Tensor &x = args[0].toTensor(), &y = args[1].toTensor();
   if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || !x.is_non_overlapping_and_dense())
     return;
-  if (!x.sizes().equals(y.sizes()) || !x.strides().equals(y.strides())) return;
+  if (!x.sizes().equals(y.sizes())) return;
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
 }
 
