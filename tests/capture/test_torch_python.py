@@ -766,3 +766,19 @@ def test_attention_in_inference_is_one_graph():
     with torch.no_grad():
         got, expected = compiled(x, x, x), model(x, x, x)
     torch.testing.assert_close(got, expected)
+
+
+def test_questions_about_a_tensor_are_no_break():
+    def run(x):
+        asked = (
+            torch.is_signed(x),
+            torch.is_conj(x.conj()),
+            torch.is_neg(x),
+            torch.is_same_size(x, x.T),
+        )
+        return x + 1, asked
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    with torch.no_grad():
+        for x in (torch.ones(2, 2), torch.ones(2, 3), torch.ones(2, 2, dtype=torch.uint8)):
+            assert compiled(x)[1] == run(x)[1]

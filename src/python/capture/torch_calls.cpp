@@ -78,6 +78,10 @@ const Names& constant_functions() {
                               "torch.result_type",
                               "torch.is_floating_point",
                               "torch.is_complex",
+                              "torch.is_signed",
+                              "torch.is_conj",
+                              "torch.is_neg",
+                              "torch.is_same_size",
                               "torch.numel"};
   return names;
 }
