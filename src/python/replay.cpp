@@ -326,7 +326,8 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
 
 void lay_out_as_eager(std::string_view function, py::object& result) {
   // Tensors in memory have a kernel of their own for it; a dispatcher hears one for images, whose result can be channels-last.
-  if (!function.ends_with("max_pool1d") || !THPVariable_Check(result.ptr())) return;
+  const std::string_view word = function.substr(function.rfind('.') + 1);
+  if ((word != "max_pool1d" && word != "_max_pool1d") || !THPVariable_Check(result.ptr())) return;
   const at::Tensor& t = THPVariable_Unpack(result.ptr());
   if (t.requires_grad() || t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
   // contiguous() takes any stride of a dimension of size 1.

@@ -130,6 +130,7 @@ def test_convolution_of_one_dimension(weight_layout, channels, dtype):
 def test_pooling_of_transposed_rows(sizes):
     check(lambda x: F.max_pool1d(x, 2), torch.randn(*sizes).mT)
     check(lambda x: F.max_pool1d(x, 2, return_indices=True), torch.randn(*sizes).mT)
+    check(lambda x: F.adaptive_max_pool1d(x, 2), torch.randn(*sizes).mT)
 
 
 def test_shuffles_of_nothing():
