@@ -1,5 +1,6 @@
-"""torch.cond and torch.while_loop of captured code: what their tensors choose is asked for at a graph break, and what lies
-between is compiled. Where a capture knows the choice there is none."""
+"""torch.cond and torch.while_loop of captured code: one op of the graph, with graphs of its own for what may run. What
+cannot be such a graph (src/python/capture/inner_graphs.cpp) is chosen at a graph break, and what lies between is compiled;
+where a capture knows the choice there is none."""
 
 from __future__ import annotations
 
@@ -12,6 +13,16 @@ import torch
 def chosen(condition: Any) -> bool:
     """Its truth. A capture that cannot tell breaks here, with the reason of control flow."""
     return bool(condition)
+
+
+def choose(pred: Any, true_fn: Any, false_fn: Any, operands: Any) -> tuple[Any] | None:
+    """A capture makes an op of it and gives the result in a tuple, or None where it cannot."""
+    del pred, true_fn, false_fn, operands
+
+
+def repeat(cond_fn: Any, body_fn: Any, carried: Any) -> tuple[Any] | None:
+    """The same for a loop."""
+    del cond_fn, body_fn, carried
 
 
 def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
@@ -30,6 +41,9 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
             "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists "
             f"of tensor leaves, but got {operands}."
         )
+    in_graph = choose(pred, true_fn, false_fn, operands)
+    if in_graph is not None:
+        return in_graph[0]
     if chosen(pred):
         return apart(true_fn(*operands), given)
     return apart(false_fn(*operands), given)
@@ -48,6 +62,9 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
             f"consists of tensor or int leaves, but got {carried_inputs}."
         )
     carried = tuple(carried_inputs)
+    in_graph = repeat(cond_fn, body_fn, carried)
+    if in_graph is not None:
+        return in_graph[0]
     while chosen(condition(cond_fn(*carried))):
         carried = body_fn(*carried)
         if not isinstance(carried, tuple):

@@ -33,11 +33,16 @@ class BreakReason:
         return "\n".join([self.reason, *frames])
 
 
+def _ops(gm: torch.fx.GraphModule) -> list[Any]:
+    return [n.target for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
+
+
 @dataclass
 class Explanation:
     """The names are those of ``torch._dynamo.explain``; times are seconds."""
 
     graphs: list[torch.fx.GraphModule] = field(default_factory=list)
+    inner_graphs: list[torch.fx.GraphModule] = field(default_factory=list)  # of torch.cond, loops
     break_reasons: list[BreakReason] = field(default_factory=list)
     out_guards: list[str] = field(default_factory=list)
     guard_costs: list[float] = field(default_factory=list)  # of each: nanoseconds, looked at alone
@@ -57,12 +62,17 @@ class Explanation:
 
     @property
     def ops_per_graph(self) -> list[list[Any]]:
-        calls = ("call_function", "call_method")
-        return [[n.target for n in gm.graph.nodes if n.op in calls] for gm in self.graphs]
+        return [_ops(gm) for gm in self.graphs]
 
     @property
     def op_count(self) -> int:
         return sum(map(len, self.ops_per_graph))
+
+    def titled_graphs(self) -> list[tuple[str, str]]:
+        """Title and text of every graph, those inside of others behind these."""
+        named = [(f"graph {i + 1}", gm) for i, gm in enumerate(self.graphs)]
+        named += [(f"inner graph {i + 1}", gm) for i, gm in enumerate(self.inner_graphs)]
+        return [(f"{name}: {len(_ops(gm))} ops", str(gm.graph).strip()) for name, gm in named]
 
     def __str__(self) -> str:
         lines = [
@@ -73,8 +83,8 @@ class Explanation:
         ]
         for i, reason in enumerate(self.break_reasons):
             lines.append(f"break {i + 1}: {reason}")
-        for i, gm in enumerate(self.graphs):
-            lines += [f"graph {i + 1}: {len(self.ops_per_graph[i])} ops", str(gm.graph).strip()]
+        for title, text in self.titled_graphs():
+            lines += [title, text]
         for text in self.recompiles:
             lines.append(f"captured again: {text}")
         lines.append("guards, the dearest first:")
@@ -104,7 +114,8 @@ class _Explainer(Compiler):
         return self.made[-1]
 
     def compile(self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
-        self.found.graphs.append(torch_graph_to_fx(graph))
+        kind = self.found.inner_graphs if graph.is_inner else self.found.graphs
+        kind.append(torch_graph_to_fx(graph))
         return super().compile(graph, example_inputs)
 
     def report(self, kind: str, text: str, stack: Any = ()) -> None:

@@ -96,9 +96,6 @@ def _guards(found: Explanation) -> str:
 
 def _graphs(found: Explanation) -> str:
     out = ["<h2>Graphs</h2>"]
-    for i, gm in enumerate(found.graphs):
-        out.append(
-            f"<details><summary>graph {i + 1}: {len(found.ops_per_graph[i])} ops</summary>"
-            f"<pre>{html.escape(str(gm.graph).strip())}</pre></details>"
-        )
+    for title, text in found.titled_graphs():
+        out.append(f"<details><summary>{title}</summary><pre>{html.escape(text)}</pre></details>")
     return "".join(out)

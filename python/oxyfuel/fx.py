@@ -57,7 +57,9 @@ def torch_graph_to_fx(graph: _C.TorchGraph) -> GraphModule:
             node.meta["stack_trace"] = stack
         values[outputs[0]] = node
     out.output(_resolve(result, values))
-    return _LazyGraphModule(root, out)
+    made = _LazyGraphModule(root, out)
+    made.meta["torch_graph"] = graph  # it holds the graphs that calls of oxyfuel::choose name
+    return made
 
 
 def with_user_lines(run: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:

@@ -140,6 +140,8 @@ void bind_torch_graph(py::module_& m) {
           py::arg("example_inputs"),
           "Takes what the capture recorded underneath; None where there is nothing for these "
           "inputs.")
+      .def_readonly("is_inner", &TorchIr::inner,
+                    "Whether it is a branch or the body of a loop of another graph.")
       .def("describe", [](const TorchIr& ir, const py::object& reference) {
         return py::make_tuple(describe(ir.graph, &ir, reference),
                               argument(ir.graph.result, ir.objects, reference));

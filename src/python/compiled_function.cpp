@@ -13,6 +13,7 @@
 #include "python/broken_call.h"
 #include "python/capture/controls.h"
 #include "python/compiled_graph.h"
+#include "python/control_flow.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
@@ -259,19 +260,41 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
   return *self->own_table;
 }
 
+// One call's captures: each begins as the others did.
+struct Captures {
+  CompiledFunction* self;
+  std::span<const py::object> locals;
+  std::map<size_t, std::string> left_alone = {};
+
+  // Runs `tracer`, a new one for each choice or loop of torch's that it leaves alone.
+  void run(std::unique_ptr<Tracer>& tracer, int loop_left = -1, size_t stop_at = SIZE_MAX,
+           size_t break_at = SIZE_MAX) {
+    while (true) {
+      tracer = std::make_unique<Tracer>();
+      tracer->varying = *self->varying;
+      tracer->left_alone = left_alone;
+      tracer->loop_left = loop_left;
+      tracer->reads_numbers = self->numbers_changed < kMostNumbers;
+      tracer->break_at = break_at;
+      try {
+        return tracer->run(self->function, locals, stop_at);
+      } catch (const LeftAlone& l) {
+        if (!left_alone.emplace(l.step, l.why).second)
+          throw InternalError("a capture does not leave alone what it was to");
+      }
+    }
+  }
+};
+
 // Captures up to the latest place in front of a break where the frames can be left; null where
 // there is none.
-std::unique_ptr<Tracer> capture_in_front(CompiledFunction* self, std::span<const py::object> locals,
-                                         const Break& found) {
+std::unique_ptr<Tracer> capture_in_front(Captures& captures, const Break& found) {
   std::vector<size_t> steps = found.steps;
   for (size_t i = 0; i < steps.size(); i++) {
     const size_t step = steps[i];
-    auto tracer = std::make_unique<Tracer>();
-    tracer->varying = *self->varying;
-    tracer->loop_left = found.loop;
-    tracer->reads_numbers = self->numbers_changed < kMostNumbers;
+    std::unique_ptr<Tracer> tracer;
     try {
-      tracer->run(self->function, locals, step);
+      captures.run(tracer, found.loop, step);
       if (!tracer->left.empty()) return tracer;
     } catch (const Break& b) {  // a value that cannot be had there
       if (b.id != BreakId::local_class) continue;
@@ -306,7 +329,10 @@ void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   py::tuple examples(tracer.example_inputs.size());
   for (size_t i = 0; i < tracer.example_inputs.size(); i++) examples[i] = tracer.example_inputs[i];
   py::object graph = py::none();
-  if (entry.calls_graph) graph = py::handle(self->compile)(tracer.ir, examples);
+  if (entry.calls_graph) {
+    compile_inner_graphs(*tracer.ir, self->compile);
+    graph = py::handle(self->compile)(tracer.ir, examples);
+  }
   if (!tracer.left.empty()) {
     auto table = table_of(self);
     entry.broken = make_broken_call(*table, tracer.left, compiled_part(table->next_number()));
@@ -322,22 +348,22 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Entry>();
   entry->code = py::reinterpret_borrow<py::object>(bound.code);
-  auto tracer = std::make_unique<Tracer>();
-  tracer->varying = *self->varying;
+  std::unique_ptr<Tracer> tracer;
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
   bool captured = true;
-  tracer->reads_numbers = self->numbers_changed < kMostNumbers;
+  size_t break_at = SIZE_MAX;
   if (self->break_at != 0) {
     auto table = self->table->lock();
-    tracer->break_at = self->break_at - 1 + (table ? table->prologue_of(self->function) : 0);
+    break_at = self->break_at - 1 + (table ? table->prologue_of(self->function) : 0);
   }
+  Captures captures{self, locals};
   try {
-    tracer->run(self->function, locals);
+    captures.run(tracer, -1, SIZE_MAX, break_at);
   } catch (const Break& b) {
     const bool forbidden = tracer->error_on_break.value_or(self->fullgraph);
     if (forbidden) say(self, "forbidden break", b.what(), b.stack);
-    auto in_front = capture_in_front(self, locals, b);
+    auto in_front = capture_in_front(captures, b);
     captured = in_front != nullptr;
     entry->left_to_eager = !captured;
     if (captured) tracer = std::move(in_front);

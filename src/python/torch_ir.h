@@ -20,6 +20,7 @@ inline bool is_tensor_object(PyObject* o) {
 }
 
 struct CapturedRecording;  // replay.h
+struct ControlFlow;        // control_flow.h
 
 struct TorchIr {
   ir::Graph graph{ir::Stage::Torch};
@@ -32,6 +33,9 @@ struct TorchIr {
   std::vector<bool> module_state;
   // By input: whether it is a tensor that holds a number of Python's. May be shorter.
   std::vector<bool> runtime_numbers;
+  // What its calls of `oxyfuel::choose` and `oxyfuel::repeat` name.
+  std::vector<std::shared_ptr<ControlFlow>> control_flow;
+  bool inner = false;  // it is a part of such an entry
   // The code that it was captured from, or null.
   py::object code;
   // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.

@@ -57,6 +57,31 @@ def test_a_chain_of_a_thousand_functions():
         sys.setrecursionlimit(limit)
 
 
+def test_torch_dynamo_that_fails_below_a_break():
+    """It leaves its evaluator of frames behind, which calls ours, which calls it."""
+
+    def yes(a):
+        return a + sum(v for v in iter(oxyfuel_break, None))
+
+    def oxyfuel_break():
+        torch._dynamo.graph_break()
+
+    @oxyfuel.disable
+    def below(x):
+        return torch.compile(lambda t: yes(t) + 1, backend="eager", fullgraph=True)(x)
+
+    def f(x):
+        try:
+            return below(x * 2)
+        except torch._dynamo.exc.Unsupported:
+            return x * 3
+
+    run = compiled(f)
+    for _ in range(3):
+        assert run(torch.ones(2)).tolist() == [3, 3]
+        assert compiled(lambda x: len([x.tolist()]) + x)(torch.ones(1)).tolist() == [2]
+
+
 SCALE = 2
 
 

@@ -500,14 +500,6 @@ def test_a_gradient_through_an_autograd_function_breaks():
         oxyfuel.compile(run, fullgraph=True)(torch.ones(2, requires_grad=True))
 
 
-def test_a_branch_on_a_tensor_breaks():
-    def run(x):
-        return torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
-
-    with pytest.raises(oxyfuel.GraphBreak, match="a branch or loop of torch"):
-        oxyfuel.compile(run, fullgraph=True)(torch.ones(2))
-
-
 def cond_and_more(x, extra):
     y = torch.cond(x.sum() > 0, lambda a, b: a + b["k"][0], lambda a, b: a - 1, (x, extra))
     same = torch.cond((y > 9).any(), lambda a: a, lambda a: (a.sin(), a), (y,))
@@ -685,31 +677,12 @@ def test_a_list_that_is_written_while_it_is_gone_through():
         assert torch.equal(found[0], expected[0]) and found[1] == expected[1] and a == b
 
 
-def branches(x):
-    y = torch.cond(
-        x.sum() > 0, lambda a, b: (a + 1, {"b": b}), lambda a, b: (a - 1, {"b": b * 2}), (x, x * 3)
-    )
-    return y[0] * 2, y[1]["b"]
-
-
 def loops(x):
     def body(i, t):
         return i + 1, t * 2 + i
 
     i, y = while_loop(lambda i, t: t.sum() < 50, body, (torch.tensor(0), x))
     return i, y - 1
-
-
-def test_the_functions_of_a_branch_are_graphs():
-    compiled = oxyfuel.compile(branches, backend="eager")
-    compiled(torch.ones(2))
-    compiled(-torch.ones(2))
-    assert oxyfuel.stats()["graph_breaks"] == 1
-    graphs = oxyfuel.stats()["graphs"]
-    assert graphs == 4
-    for _ in range(3):
-        compiled(torch.ones(2))
-    assert oxyfuel.stats()["graphs"] == graphs
 
 
 def test_a_loop_of_torch_is_a_fixed_number_of_graphs():

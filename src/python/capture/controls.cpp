@@ -216,16 +216,19 @@ std::optional<py::object> Tracer::call_of_torch_dynamo(PyFunctionObject* f, Argu
     return call(scan, args, kwargs);
   }
   if (module == "oxyfuel.scan" && name == "combine_elements" && args.size() == 3) {
-    const size_t before = ir->graph.order().size();
+    const size_t before = ir_now().graph.order().size();
     py::object out = call(args[0], {args[1], args[2]});
-    if (!goes_by_elements(ir->graph, before))
+    if (!goes_by_elements(ir_now().graph, before))
       throw Break(BreakId::control_flow, "a scan whose parts are not combined element by element");
     return out;
   }
   if (module == "oxyfuel.control_flow" && name == "chosen" && args.size() == 1) {
-    if (is_tensor(args[0]) && !use_number(args[0])) throw Break(BreakId::control_flow, "a tensor");
+    if (is_tensor(args[0]) && !use_number(args[0]))
+      throw Break(BreakId::control_flow, cat("a tensor: ", why_left_alone_));
     return py::bool_(truth(args[0]));
   }
+  if (module == "oxyfuel.control_flow" && (name == "choose" || name == "repeat"))
+    return call_control_flow(name, args);
   return std::nullopt;
 }
 

@@ -44,6 +44,7 @@ py::object missing() {
 }
 
 Tracer::Writes& Tracer::writes_of(py::handle o) {
+  writes_++;
   const bool by_identity = PyType_Check(o.ptr());
   std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : known(o)->writes;
   if (!writes) {

@@ -142,6 +142,7 @@ uint32_t RebuildPlan::place_tensor(py::handle o) {
   Tracer::Known& k = *tracer_.known(o);
   requires_grad |= THPVariable_Unpack(o.ptr()).requires_grad();
   if (k.source.valid()) return place_existing(o, k.source);
+  tracer_.lift(borrow(o.ptr()));  // none of a graph inside of this one
   outputs.push_back(*k.value);
   output_tensors.push_back(THPVariable_Unpack(o.ptr()));
   return add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
@@ -294,22 +295,22 @@ void Tracer::finish(std::span<const py::object> values) {
   rebuild = std::move(plan.rebuild);
   result_requires_grad = plan.requires_grad;
   ir->graph.result = ir::Tuple{std::move(plan.outputs)};
-  drop_unused_items();
+  drop_unused_items(*ir);
   ir->graph.compact();
   ir->seal();
   finish_recording(plan.output_tensors);
 }
 
 // Parts of results that nobody took.
-void Tracer::drop_unused_items() {
-  std::vector<uint32_t> uses = ir->graph.use_counts();
-  const auto& order = ir->graph.order();
+void Tracer::drop_unused_items(TorchIr& ir) {
+  std::vector<uint32_t> uses = ir.graph.use_counts();
+  const auto& order = ir.graph.order();
   for (size_t i = order.size(); i-- > 0;) {
-    ir::Node& n = ir->graph.node(order[i]);
+    ir::Node& n = ir.graph.node(order[i]);
     if (n.dead || n.target != "operator.getitem" || !n.args[0].is_value()) continue;
-    if (uses[n.outputs[0].index] > 0 || ir->graph.value(n.args[0].value()).type.is_tensor())
+    if (uses[n.outputs[0].index] > 0 || ir.graph.value(n.args[0].value()).type.is_tensor())
       continue;
-    ir->graph.kill(n.id);
+    ir.graph.kill(n.id);
     uses[n.args[0].value().index]--;
   }
 }

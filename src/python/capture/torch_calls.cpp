@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "python/capture/inner_graph.h"
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/inner_frames.h"
@@ -307,36 +308,37 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   };
   bring_graph_to(TorchModes());
   auto given = [&](const py::object& a) {
-    if (unread_.contains(a.ptr())) return number_input(a, met_dtype(args).value());
-    return lazy(a) ? list_of(a) : deep_contents(a);
+    if (unread_.contains(a.ptr())) return lift(number_input(a, met_dtype(args).value()));
+    const py::object inside = lazy(a) ? list_of(a) : deep_contents(a);
+    return inner_ ? lifted(inside) : inside;
   };
   std::vector<ir::Arg> ir_args;
   Arguments seen;
   for (const auto& a : args) {
     seen.push_back(given(a));
-    ir_args.push_back(arg_from_python(*ir, seen.back(), value));
+    ir_args.push_back(arg_from_python(ir_now(), seen.back(), value));
   }
   std::string name = target;
   if (kind == ir::NodeKind::CallFunction && name.empty())
-    name = cat("@obj", ir->add_object(borrow(callable.ptr())));
-  ir::Node& node = ir->graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
+    name = cat("@obj", ir_now().add_object(borrow(callable.ptr())));
+  ir::Node& node = ir_now().graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
   py::dict named;
   for (const auto& [key, a] : kwargs) {
     py::object seen_value = given(a);
-    node.kwargs.emplace_back(text(key), arg_from_python(*ir, seen_value, value));
+    node.kwargs.emplace_back(text(key), arg_from_python(ir_now(), seen_value, value));
     named[key] = seen_value;
   }
   const StackIds stack = stack_ids(user_stack());
   node.stack = stack.torch;
-  if (kind == ir::NodeKind::CallFunction) ir->bound_of(node.id) = borrow(callable.ptr());
+  if (kind == ir::NodeKind::CallFunction) ir_now().bound_of(node.id) = borrow(callable.ptr());
   const ir::NodeId id = node.id;
-  recorder_->set_position(stack.aten, id);
-  recorder_->expect_write(name, named.contains("out"));
+  recorder_now().set_position(stack.aten, id);
+  recorder_now().expect_write(name, named.contains("out"));
   if (name.starts_with("torch.ops.") && !name.starts_with("torch.ops.aten.")) {
     const size_t dot = name.find('.', 10);
     if (dot != std::string::npos)
-      recorder_->expect_op(cat(name.substr(10, dot - 10),
-                               "::", name.substr(dot + 1, name.find('.', dot + 1) - dot - 1)));
+      recorder_now().expect_op(cat(name.substr(10, dot - 10),
+                                   "::", name.substr(dot + 1, name.find('.', dot + 1) - dot - 1)));
   }
   py::tuple positional(seen.size());
   for (size_t i = 0; i < seen.size(); i++) positional[i] = seen[i];
@@ -345,7 +347,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     function = steal(PyObject_GetAttrString(seen[0].ptr(), target.c_str()));
     positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
   }
-  recorder_->enter();
+  recorder_now().enter();
   py::object result;
   {
     const RefusedFrames allowed(false);
@@ -357,11 +359,11 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     lay_out_as_eager(name, result);
   else
     error.emplace();
-  recorder_->leave();
+  recorder_now().leave();
   if (error) {
     recorded_all_ = false;
-    ir->graph.kill(id);
-    if (const auto failure = recorder_->failure()) {
+    ir_now().graph.kill(id);
+    if (const auto failure = recorder_now().failure()) {
       const bool data = failure->find("depends on data") != std::string::npos;
       const bool value = failure->find("_local_scalar_dense") != std::string::npos;
       Break b(!data   ? BreakId::torch_call
@@ -378,7 +380,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
       throw Break(BreakId::torch_call, cat(target, " raises, and captured code may look at it"));
     throw *error;
   }
-  note_results(result, ir->graph.node(id).outputs[0]);
+  note_results(result, ir_now().graph.node(id).outputs[0]);
   return result;
 }
 
@@ -389,8 +391,8 @@ Tracer::StackIds Tracer::stack_ids(const UserStack& stack) {
   if (it != stack_ids_.end()) return it->second;
   const StackIds caller = stack_ids(stack.caller());
   ir::Frame frame = stack.innermost();
-  StackIds ids{stack, ir->graph.add_frame(caller.torch, frame), {}};
-  ids.aten = recorder_->add_frame(caller.aten, std::move(frame));
+  StackIds ids{stack, ir_now().graph.add_frame(caller.torch, frame), {}};
+  ids.aten = recorder_now().add_frame(caller.aten, std::move(frame));
   return stack_ids_.emplace(stack.id(), ids).first->second;
 }
 
@@ -400,20 +402,21 @@ void Tracer::note_results(py::handle result, ir::ValueId value) {
   held_.push_back(borrow(p));
   if (is_tensor_object(p)) {
     const at::Tensor& t = THPVariable_Unpack(p);
-    if (!recorder_->owns(t))
+    if (!recorder_now().owns(t))
       throw Break(BreakId::torch_call, "it returns a tensor that the recording did not make");
-    recorder_->seal(t);
-    ir->graph.value(value).type = ir::Type::of(bridge::type_of(t));
+    recorder_now().seal(t);
+    ir_now().graph.value(value).type = ir::Type::of(bridge::type_of(t));
     Known& k = known_[p];
-    if (!k.value) k.value = value;
+    if (!k.value) k.value = value, k.graph = inner_ ? inner_->number : 0;
   } else if (PyTuple_Check(p) || PyList_Check(p)) {
     static const py::object& getitem =
         *new py::object(py::module_::import("operator").attr("getitem"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++) {
-      ir::Node& item = ir->graph.add_call(ir::NodeKind::CallFunction, "operator.getitem",
-                                          {value, static_cast<int64_t>(i)}, {ir::Type::opaque()});
-      item.stack = ir->graph.def(value).stack;
-      ir->bound_of(item.id) = getitem;
+      ir::Node& item =
+          ir_now().graph.add_call(ir::NodeKind::CallFunction, "operator.getitem",
+                                  {value, static_cast<int64_t>(i)}, {ir::Type::opaque()});
+      item.stack = ir_now().graph.def(value).stack;
+      ir_now().bound_of(item.id) = getitem;
       note_results(PySequence_Fast_GET_ITEM(p, i), item.outputs[0]);
     }
   } else if (p != Py_None) {

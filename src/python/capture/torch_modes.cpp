@@ -46,10 +46,10 @@ std::optional<py::object> Tracer::set_mode(const std::string& name, py::handle c
 
 ir::ValueId Tracer::add_mode_call(const std::string& name, py::handle callable,
                                   std::vector<ir::Arg> args) {
-  ir::Node& node =
-      ir->graph.add_call(ir::NodeKind::CallFunction, name, std::move(args), {ir::Type::opaque()});
+  ir::Node& node = ir_now().graph.add_call(ir::NodeKind::CallFunction, name, std::move(args),
+                                           {ir::Type::opaque()});
   node.stack = stack_ids(user_stack()).torch;
-  ir->bound_of(node.id) = borrow(callable.ptr());
+  ir_now().bound_of(node.id) = borrow(callable.ptr());
   return node.outputs[0];
 }
 

@@ -19,6 +19,7 @@
 #include "python/bytecode/resume.h"
 #include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
+#include "python/control_flow.h"
 #include "python/global_state.h"
 #include "python/guards/guard.h"
 #include "python/torch_ir.h"
@@ -87,6 +88,14 @@ struct ModesAfter {
   }
 };
 
+// Of a capture that is to start again: the choice or loop of torch's at this step cannot be in the graph.
+struct LeftAlone {
+  size_t step;
+  std::string why;
+};
+
+struct InnerGraph;
+
 using Arguments = std::vector<py::object>;
 using Keywords = std::vector<std::pair<py::object, py::object>>;
 
@@ -101,6 +110,7 @@ class Tracer {
   size_t break_at = SIZE_MAX;  // a step that breaks, for tests
   // Sources, as texts, of numbers that were another one at each call: inputs of the graph where that is possible.
   std::unordered_set<std::string> varying;
+  std::map<size_t, std::string> left_alone;  // what LeftAlone said
   int loop_left = -1;         // Break::loop of the break in front of which the run stops
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
 
@@ -155,6 +165,7 @@ class Tracer {
     py::object shadow;    // a list, dict, set or deque with its items wrapped, as it is by now
     std::unique_ptr<Writes> writes;
     std::optional<ir::ValueId> value;  // of tensors
+    size_t graph = 0;  // that has the value: InnerGraph::number, 0 for the outermost
   };
 
   // A user's stack by its numbers in both graphs.
@@ -369,6 +380,33 @@ class Tracer {
   py::object number_input(const py::object& o, at::ScalarType fits);
   py::object compare_runtime(const py::object& a, const py::object& b, int operation);
 
+  // inner_graphs.cpp
+  struct Captured {
+    py::object result;
+    std::string form;  // of the result
+    ControlFlow::Inner graph;
+    std::vector<py::object> given;  // to its inputs
+  };
+  using Snapshot = std::unordered_map<PyObject*, std::pair<py::object, std::vector<py::object>>>;
+  TorchIr& ir_now();
+  bridge::Recorder& recorder_now();
+  py::object lift(const py::object& tensor);
+  py::object lifted(const py::object& o);
+  py::object add_inner_input(const py::object& outside);
+  void tensors_in(const py::object& tree, std::vector<py::object>& leaves, std::string& form);
+  py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
+  Snapshot snapshot(const Arguments& roots);
+  bool is_unchanged(const Snapshot& before, const Snapshot& after);
+  Captured capture_inner(const py::object& function, Arguments args, bool fresh);
+  static void add_operands(const Captured& captured, size_t carried, std::vector<py::object>& all,
+                           ControlFlow::Inner& graph);
+  std::vector<py::object> items_of_call(const py::object& sequence);
+  py::object record_control_flow(const char* op, std::shared_ptr<ControlFlow> entry, Arguments args,
+                                 const py::object& form);
+  py::object choose_in_graph(const Arguments& args);
+  py::object repeat_in_graph(const Arguments& args);
+  py::object call_control_flow(std::string_view name, const Arguments& args);
+
   // context_variables.cpp
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
                              const Keywords& kwargs);
@@ -479,7 +517,7 @@ class Tracer {
   // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the values.
   void finish(std::span<const py::object> values);
   uint32_t fetched(SourceId source);  // position behind the graph's inputs
-  void drop_unused_items();
+  static void drop_unused_items(TorchIr& ir);
   void finish_recording(const std::vector<at::Tensor>& outputs);
 
   // graph_break.cpp
@@ -533,7 +571,11 @@ class Tracer {
   std::vector<Autocast> autocasts_;  // that the graph stands in
   int autocast_nesting_ = 0;         // by which it has changed
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
-  bool direct_ = false;  // of the frame that comes next
+  InnerGraph* inner_ = nullptr;      // the graph that ops go to; null: `ir`
+  std::vector<size_t> inner_steps_;  // by number: the step of the outermost choice or loop
+  std::string why_left_alone_;       // of the choice that comes next
+  size_t writes_ = 0;                // to what was there before
+  bool direct_ = false;              // of the frame that comes next
   bool traces_source_ = false;
 };
 

@@ -5,6 +5,8 @@
 
 #include <internal/pycore_frame.h>
 
+#include <utility>
+
 #include "python/cpython/reference.h"
 #include "support/check.h"
 
@@ -17,6 +19,9 @@ _PyFrameEvalFunction previous = nullptr;
 FrameHandler handler = nullptr;
 int users = 0;
 thread_local int depth = 0;
+// The frame that `previous` has been given last. An evaluator that took ours for the one before it, and was there when ours
+// came back, gives the frame back to us.
+thread_local _PyInterpreterFrame* passed_on = nullptr;
 
 PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws);
 
@@ -24,7 +29,9 @@ PyObject* run_as_before(PyThreadState* state, _PyInterpreterFrame* frame, int th
   const bool deep = depth >= kMaxDepth && users > 0;
   if (deep) _PyInterpreterState_SetEvalFrameFunc(state->interp, previous);
   ++depth;
+  _PyInterpreterFrame* outer = std::exchange(passed_on, frame);
   PyObject* result = previous(state, frame, throws);
+  passed_on = outer;
   --depth;
   if (deep && users > 0) _PyInterpreterState_SetEvalFrameFunc(state->interp, evaluate);
   return result;
@@ -51,7 +58,7 @@ void leave(PyThreadState* state, _PyInterpreterFrame* frame) {
   Py_DECREF(frame->f_code);
   frame->f_code = reinterpret_cast<PyCodeObject*>(Py_NewRef(empty));
   frame->prev_instr = _PyCode_CODE(empty) - 1;
-  Py_XDECREF(previous(state, frame, 0));
+  Py_XDECREF(_PyEval_EvalFrameDefault(state, frame, 0));
   if (raised) PyErr_SetRaisedException(raised.release());
 }
 #else
@@ -62,6 +69,7 @@ void leave(PyThreadState*, _PyInterpreterFrame*) {}
 #endif
 
 PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws) {
+  if (frame == passed_on) return _PyEval_EvalFrameDefault(state, frame, throws);
   PyObject* result = nullptr;
   PyObject** parameters = frame->owner == FRAME_OWNED_BY_THREAD ? frame->localsplus : nullptr;
   if (throws || users == 0 || !handler(function_of(frame), parameters, result))

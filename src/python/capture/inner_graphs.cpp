@@ -1,0 +1,414 @@
+// torch.cond and torch.while_loop of tensors in the graph: what may run is captured into graphs of its own, which the ops
+// of python/control_flow.h call. Where that cannot be (a branch writes to something, breaks, gives another kind of result
+// than the other), the capture starts again and leaves this choice to a graph break.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "ops/op_table.h"
+#include "python/capture/inner_graph.h"
+#include "python/capture/plan_rebuild.h"
+#include "support/check.h"
+#include "support/text.h"
+#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/lazy_views.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr size_t kMostObjects = 10000;
+
+[[noreturn]] void refuse(const std::string& why) { throw Break(BreakId::control_flow, why); }
+
+bool same_type(const ir::TensorType& a, const ir::TensorType& b) {
+  return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype && a.device == b.device;
+}
+
+bool same_types(const std::vector<ir::TensorType>& a, const std::vector<ir::TensorType>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_type);
+}
+
+}  // namespace
+
+TorchIr& Tracer::ir_now() { return inner_ ? *inner_->ir : *ir; }
+bridge::Recorder& Tracer::recorder_now() { return inner_ ? inner_->recorder : *recorder_; }
+
+// A tensor of a graph around the current one, as an input of the current one.
+py::object Tracer::lift(const py::object& tensor) {
+  const size_t of = known(tensor)->graph;
+  if (of == (inner_ ? inner_->number : 0)) return tensor;
+  if (!inner_)
+    throw LeftAlone{inner_steps_[of - 1], "a tensor of a branch or loop is used behind it"};
+  if (auto it = inner_->lifted.find(tensor.ptr()); it != inner_->lifted.end()) return it->second;
+  InnerGraph* const graph = std::exchange(inner_, inner_->around);
+  py::object outside;
+  try {
+    outside = lift(tensor);
+  } catch (...) {
+    inner_ = graph;
+    throw;
+  }
+  inner_ = graph;
+  return inner_->lifted[tensor.ptr()] = add_inner_input(outside);
+}
+
+py::object Tracer::add_inner_input(const py::object& outside) {
+  const at::Tensor& t = THPVariable_Unpack(outside.ptr());
+  if (bridge::marks_of(t).any()) refuse("a lazily conjugated or negated tensor");
+  at::Tensor like = bridge::make_fake(bridge::type_of(t));
+  if (t.requires_grad()) like.set_requires_grad(true);
+  const std::string name = cat("operand_", inner_->given.size());
+  py::object fake = steal(THPVariable_Wrap(inner_->recorder.add_input(like, name)));
+  Known k;
+  k.value = inner_->ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
+  k.graph = inner_->number;
+  known_[fake.ptr()] = std::move(k);
+  held_.push_back(fake);
+  inner_->ir->module_state.push_back(false);
+  inner_->given.push_back(outside);
+  return fake;
+}
+
+// An argument with its tensors lifted.
+py::object Tracer::lifted(const py::object& o) {
+  if (is_tensor(o)) return lift(o);
+  PyObject* p = o.ptr();
+  if (PySlice_Check(p)) {
+    auto* s = reinterpret_cast<PySliceObject*>(p);
+    return steal(PySlice_New(lifted(borrow(s->start)).ptr(), lifted(borrow(s->stop)).ptr(),
+                             lifted(borrow(s->step)).ptr()));
+  }
+  if (!PyList_CheckExact(p) && !PyTuple_Check(p) && !PyDict_CheckExact(p)) return o;
+  if (PyDict_CheckExact(p)) {
+    py::dict out;
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(o))
+      out[key] = lifted(py::reinterpret_borrow<py::object>(value));
+    return std::move(out);
+  }
+  py::list items;
+  for (py::handle item : o) items.append(lifted(borrow(item.ptr())));
+  if (PyList_Check(p)) return std::move(items);
+  if (PyTuple_CheckExact(p)) return py::tuple(items);
+  return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
+}
+
+// What lies in nested tuples, lists and dicts, a tensor each; what they are goes to `form`.
+void Tracer::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
+                        std::string& form) {
+  PyObject* p = tree.ptr();
+  if (is_tensor(tree)) {
+    leaves.push_back(tree);
+    form += 't';
+  } else if (p == Py_None) {
+    form += 'n';
+  } else if (PyTuple_CheckExact(p) || PyList_CheckExact(p)) {
+    form += PyTuple_CheckExact(p) ? '(' : '[';
+    for (py::handle item : contents(tree)) tensors_in(borrow(item.ptr()), leaves, form);
+    form += ']';
+  } else if (PyDict_CheckExact(p)) {
+    form += '{';
+    const py::object inside = contents(tree);
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside)) {
+      if (!PyUnicode_CheckExact(key.ptr())) refuse("a dict with keys that are no strings");
+      cat_to(form, key.cast<std::string>().size(), ':', key.cast<std::string>());
+      tensors_in(borrow(value.ptr()), leaves, form);
+    }
+    form += '}';
+  } else {
+    refuse(cat("a branch or loop with a ", Py_TYPE(p)->tp_name));
+  }
+}
+
+py::object Tracer::with_tensors(const py::object& tree, const py::list& leaves, size_t& next) {
+  PyObject* p = tree.ptr();
+  if (is_tensor(tree)) return leaves[next++];
+  if (p == Py_None) return tree;
+  if (PyDict_CheckExact(p)) {
+    py::dict out;
+    const py::object inside = contents(tree);
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside))
+      out[key] = with_tensors(borrow(value.ptr()), leaves, next);
+    return std::move(out);
+  }
+  py::list items;
+  for (py::handle item : contents(tree))
+    items.append(with_tensors(borrow(item.ptr()), leaves, next));
+  if (PyList_Check(p)) return std::move(items);
+  return py::tuple(items);
+}
+
+// What code can reach and change that the capture has made itself, as it is now: changes of what was there before are
+// counted (`writes_`).
+Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
+  Snapshot out;
+  std::vector<py::object> open(roots.begin(), roots.end());
+  for (const py::object& o : written_) {
+    Known* k = known(o);
+    if (k == nullptr || !k->writes) continue;
+    open.push_back(k->writes->items);
+    if (k->shadow) open.push_back(k->shadow);
+  }
+  while (!open.empty()) {
+    const py::object o = open.back();
+    open.pop_back();
+    PyObject* p = o.ptr();
+    if (out.contains(p) || is_tensor(o) || is_constant(p) || PyModule_Check(p)) continue;
+    if (exists(o) && !PyFunction_Check(p) && !PyMethod_Check(p)) continue;
+    std::vector<py::object> held;
+    auto add = [&](PyObject* x) {
+      if (x != nullptr) held.push_back(borrow(x));
+    };
+    if (PyFunction_Check(p)) {
+      auto* f = reinterpret_cast<PyFunctionObject*>(p);
+      add(f->func_closure);
+      add(f->func_defaults);
+      add(f->func_kwdefaults);
+    } else if (PyMethod_Check(p)) {
+      add(PyMethod_GET_SELF(p));
+      add(PyMethod_GET_FUNCTION(p));
+    } else if (PyCell_Check(p)) {
+      add(PyCell_GET(p));
+    } else if (PyTuple_Check(p) || PyList_Check(p)) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
+        add(PySequence_Fast_GET_ITEM(p, i));
+    } else if (PyDict_Check(p)) {
+      PyObject *key, *value;
+      for (Py_ssize_t at = 0; PyDict_Next(p, &at, &key, &value);) add(key), add(value);
+    } else if (LazyIterator* l = lazy(o)) {
+      out[p] = {
+          o,
+          {py::make_tuple(l->taken, l->next, l->started, l->done, l->frame ? l->frame->next : 0)}};
+      continue;
+    } else if (PyAnySet_Check(p) || is_deque(o)) {
+      for (py::handle item : o) add(item.ptr());
+    } else if (PyObject** dict = _PyObject_GetDictPtr(p); dict != nullptr || !PyType_Check(p)) {
+      for (py::handle x : py::module_::import("gc").attr("get_referents")(o))
+        if (!PyType_Check(x.ptr())) add(x.ptr());
+    }
+    for (const py::object& x : held) open.push_back(x);
+    out.emplace(p, std::pair(o, std::move(held)));
+    if (out.size() > kMostObjects) refuse("a branch or loop that can reach too many objects");
+  }
+  return out;
+}
+
+bool Tracer::is_unchanged(const Snapshot& before, const Snapshot& after) {
+  for (const auto& [p, was] : before) {
+    auto it = after.find(p);
+    if (it == after.end()) return false;
+    const auto& now = it->second.second;
+    if (lazy(was.first)) {
+      if (!now[0].equal(was.second[0])) return false;
+      continue;
+    }
+    if (!std::equal(now.begin(), now.end(), was.second.begin(), was.second.end(),
+                    [](const py::object& a, const py::object& b) { return a.is(b); }))
+      return false;
+  }
+  return true;
+}
+
+// The call `function(*args)` as a graph of its own. `fresh`: the tensors of `args` are its first inputs, each another one
+// at each call.
+Tracer::Captured Tracer::capture_inner(const py::object& function, Arguments args, bool fresh) {
+  Captured out;
+  inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames_.back()->step);
+  InnerGraph graph(inner_steps_.size(), inner_);
+  graph.ir->inner = true;
+  graph.ir->graph.name = cat(ir->graph.name, "_inner_", graph.number);
+  graph.ir->code = ir->code;
+  const TorchModes modes;
+  struct Outside {
+    Tracer& tracer;
+    InnerGraph* inner = tracer.inner_;
+    TorchModes modes = tracer.graph_modes_;
+    std::vector<Autocast> autocasts = std::exchange(tracer.autocasts_, {});
+    decltype(tracer.stack_ids_) stack_ids = std::exchange(tracer.stack_ids_, {});
+    ~Outside() {
+      tracer.inner_ = inner;
+      tracer.graph_modes_ = modes;
+      tracer.autocasts_ = std::move(autocasts);
+      tracer.stack_ids_ = std::move(stack_ids);
+    }
+  } outside{*this};
+  graph_modes_ = state_.modes;  // the op runs in those of whoever calls the whole graph
+  inner_ = &graph;
+  if (fresh) {
+    std::vector<py::object> leaves;
+    std::string form;
+    const py::object tree = py::tuple(py::cast(args));
+    tensors_in(tree, leaves, form);
+    py::list inputs;
+    for (const py::object& leaf : leaves) {
+      inner_ = graph.around;
+      const py::object outer = lift(leaf);
+      inner_ = &graph;
+      inputs.append(add_inner_input(outer));
+    }
+    size_t next = 0;
+    const py::object now = with_tensors(tree, inputs, next);
+    for (size_t i = 0; i < args.size(); i++) args[i] = py::object(now[py::int_(i)]);
+  }
+  Arguments reached = args;
+  reached.push_back(function);
+  const Snapshot before = snapshot(reached);
+  const size_t writes = writes_, behind = behind_.size();
+  direct_ = false;
+  out.result = call(function, args);
+  if (writes != writes_ || behind != behind_.size() || !is_unchanged(before, snapshot(reached)))
+    refuse("a branch or loop that changes something outside of it");
+  if (!(TorchModes() == modes)) refuse("a branch or loop that leaves another mode of torch behind");
+  std::vector<py::object> leaves;
+  tensors_in(out.result, leaves, out.form);
+  bring_graph_to(state_.modes);
+  ir::Tuple values;
+  std::vector<at::Tensor> tensors;
+  for (const py::object& leaf : leaves) {
+    const py::object own = lift(leaf);
+    values.items.emplace_back(*known(own)->value);
+    tensors.push_back(THPVariable_Unpack(own.ptr()));
+    out.graph.results.push_back(bridge::type_of(tensors.back()));
+    out.graph.results.back().requires_grad = false;
+  }
+  graph.ir->graph.result = std::move(values);
+  drop_unused_items(*graph.ir);
+  graph.ir->graph.compact();
+  graph.ir->seal();
+  const ir::Graph heard = graph.recorder.finish(tensors);
+  if (!heard.mutations.empty()) refuse("a branch or loop that writes to a tensor from outside");
+  for (ir::NodeId n : heard.order()) {
+    const ops::OpInfo* op = ops::find(heard.node(n).target);
+    if (op && op->has(ops::Random)) refuse("a branch or loop that draws random numbers");
+  }
+  for (size_t i = 0; i < tensors.size(); i++) {
+    const bool shares = heard.outputs[i].kind != ir::OutputSpec::Kind::Value;
+    const bool twice = std::any_of(tensors.begin(), tensors.begin() + static_cast<ptrdiff_t>(i),
+                                   [&](const at::Tensor& t) { return t.is_same(tensors[i]); });
+    out.graph.shares.push_back(shares || twice);
+  }
+  out.graph.ir = graph.ir;
+  out.given = std::move(graph.given);
+  return out;
+}
+
+// `graph` in the place of a call of its own: what it takes is found among `all`, to which comes what is missing.
+void Tracer::add_operands(const Captured& captured, size_t carried, std::vector<py::object>& all,
+                          ControlFlow::Inner& graph) {
+  graph = captured.graph;
+  for (size_t i = 0; i < captured.given.size(); i++) {
+    const py::object& o = captured.given[i];
+    auto begin = all.begin() + static_cast<ptrdiff_t>(carried);
+    auto found = std::find_if(begin, all.end(), [&](const py::object& x) { return x.is(o); });
+    if (i < carried) found = all.begin() + static_cast<ptrdiff_t>(i);
+    if (found == all.end()) found = all.insert(all.end(), o);
+    graph.takes.push_back(static_cast<uint32_t>(found - all.begin()));
+  }
+}
+
+py::object Tracer::record_control_flow(const char* op, std::shared_ptr<ControlFlow> entry,
+                                       Arguments args, const py::object& form) {
+  entry->inner[0].callable = entry->inner[1].callable = py::none();
+  args.push_back(py::int_(add_control_flow(entry)));
+  ir_now().control_flow.push_back(std::move(entry));
+  const py::object callable =
+      py::module_::import("torch").attr("ops").attr("oxyfuel").attr(op).attr("default");
+  const py::object made = record(ir::NodeKind::CallFunction,
+                                 cat("torch.ops.oxyfuel.", op, ".default"), callable, args, {});
+  size_t next = 0;
+  return py::make_tuple(with_tensors(form, py::list(made), next));
+}
+
+std::vector<py::object> Tracer::items_of_call(const py::object& sequence) {
+  std::vector<py::object> out;
+  for (py::handle item : contents(sequence)) out.push_back(borrow(item.ptr()));
+  return out;
+}
+
+// (pred, true_fn, false_fn, operands) -> the result in a tuple.
+py::object Tracer::choose_in_graph(const Arguments& args) {
+  const Arguments operands = items_of_call(args[3]);
+  const Captured yes = capture_inner(args[1], operands, false);
+  const Captured no = capture_inner(args[2], operands, false);
+  if (yes.form != no.form) refuse("branches whose results differ in their form");
+  auto entry = std::make_shared<ControlFlow>();
+  auto types = [](const Captured& c) {
+    std::vector<ir::TensorType> out = c.graph.results;
+    for (size_t i = 0; i < out.size(); i++) {
+      if (!c.graph.shares[i]) continue;
+      const ir::Device device = out[i].device;
+      out[i] = type_of_copy(out[i]);
+      out[i].device = device;
+    }
+    return out;
+  };
+  entry->results = types(yes);
+  if (!same_types(entry->results, types(no)))
+    refuse("branches whose results differ in size, strides or dtype");
+  if (entry->results.empty()) refuse("branches without tensors as results");
+  std::vector<py::object> all;
+  add_operands(yes, 0, all, entry->inner[0]);
+  add_operands(no, 0, all, entry->inner[1]);
+  py::list given;
+  for (const py::object& o : all) {
+    given.append(o);
+    entry->operands.push_back(bridge::type_of(THPVariable_Unpack(o.ptr())));
+  }
+  return record_control_flow("choose", entry, {args[0], given}, yes.result);
+}
+
+// (cond_fn, body_fn, carried) -> the result in a tuple.
+py::object Tracer::repeat_in_graph(const Arguments& args) {
+  const Arguments carried = items_of_call(args[2]);
+  std::vector<py::object> leaves;
+  std::string form;
+  for (const py::object& o : carried) tensors_in(o, leaves, form);
+  if (leaves.empty()) refuse("a loop without tensors");
+  const Captured condition = capture_inner(args[0], carried, true);
+  if (condition.form != "t" || !condition.graph.results[0].sizes.empty() ||
+      condition.graph.results[0].dtype != ir::DType::B8)
+    refuse("a condition that is no boolean tensor without dimensions");
+  const Captured body = capture_inner(args[1], carried, true);
+  if (body.form != cat('(', form, ']')) refuse("a loop whose results have another form");
+  auto entry = std::make_shared<ControlFlow>();
+  std::vector<py::object> all(condition.given.begin(),
+                              condition.given.begin() + static_cast<ptrdiff_t>(leaves.size()));
+  add_operands(condition, leaves.size(), all, entry->inner[0]);
+  add_operands(body, leaves.size(), all, entry->inner[1]);
+  py::list first, others;
+  for (size_t i = 0; i < all.size(); i++) {
+    (i < leaves.size() ? first : others).append(all[i]);
+    entry->operands.push_back(bridge::type_of(THPVariable_Unpack(all[i].ptr())));
+    entry->operands.back().requires_grad = false;
+  }
+  entry->results.assign(entry->operands.begin(),
+                        entry->operands.begin() + static_cast<ptrdiff_t>(leaves.size()));
+  for (ir::TensorType& type : entry->results) {
+    type.offset = 0;
+    if (!type.is_dense()) refuse("a loop that carries a tensor with gaps");
+  }
+  if (!same_types(entry->results, body.graph.results))
+    refuse("a loop whose results differ from what it carries in size, strides or dtype");
+  return record_control_flow("repeat", entry, {first, others}, body.result);
+}
+
+// What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
+py::object Tracer::call_control_flow(std::string_view name, const Arguments& args) {
+  const size_t at = frames_.back()->step;
+  if (auto it = left_alone.find(at); it != left_alone.end()) {
+    why_left_alone_ = it->second;
+    return py::none();
+  }
+  if (name == "choose" && use_number(args[0])) return py::none();
+  try {
+    return name == "choose" ? choose_in_graph(args) : repeat_in_graph(args);
+  } catch (const Break& b) {
+    throw LeftAlone{at, b.what()};
+  } catch (py::error_already_set& e) {
+    if (e.matches(PyExc_KeyboardInterrupt)) throw;
+    throw LeftAlone{at, e.what()};
+  } catch (const Unsupported& e) {
+    throw LeftAlone{at, e.what()};
+  }
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,468 @@
+"""torch.cond and torch.while_loop of tensors: one graph, with graphs of its own for what may run."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch._higher_order_ops import while_loop
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+SCALE = torch.arange(1.0, 5.0)
+
+
+class Gated(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, self.one, lambda a: self.two(a).relu(), (x,))
+
+
+def choice(condition, yes, no, operands):
+    """torch.cond in Python: what the tests compare with."""
+    return yes(*operands) if condition.item() else no(*operands)
+
+
+def plain_loop(condition, body, carried):
+    carried = tuple(carried)
+    while condition(*carried).item():
+        carried = body(*carried)
+    return carried
+
+
+def simple(x, cond):
+    return cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+
+
+def with_trees(x, cond):
+    def yes(a, more):
+        return {"sum": a + more["k"][0], "both": [a * 2, None]}
+
+    def no(a, more):
+        return {"sum": a - more["k"][0], "both": [a.exp(), None]}
+
+    out = cond((x > 0).any(), yes, no, (x, {"k": [x * 3]}))
+    return out["sum"] * 2, out["both"][0], out["both"][1]
+
+
+def with_closures(x, cond):
+    y = x * 2
+    factor = 3
+
+    def yes():
+        return y * SCALE * factor
+
+    return cond(x[0] > 0, yes, lambda: y.cos() - SCALE, ()) + y
+
+
+def nested(x, cond):
+    def inner(a):
+        b = a + 1
+        return cond(a[0] > 1, lambda t: t * b, lambda t: t - b + x, (a,))
+
+    return cond(x.sum() > 0, inner, lambda a: a.sin(), (x,))
+
+
+def twice(x, cond):
+    y = cond(x.sum() > 0, lambda a: a * 2, lambda a: a + 3, (x,))
+    return cond(y.sum() > 4, lambda a, b: a * b, lambda a, b: a / 2, (y, x))
+
+
+def views(x, cond):
+    m = x.reshape(2, 2)
+    return cond(m.sum() > 0, lambda a: a.t(), lambda a: (a + 1).t(), (m,)), m
+
+
+def operands_come_back(x, cond):
+    out = cond(x.sum() > 0, lambda a, b: (a, b), lambda a, b: (b + 1, a + 1), (x, x.sin()))
+    return out[0].add_(1), out[1]
+
+
+def written_before(x, cond):
+    y = x.clone()
+    v = y[1:]
+    y.mul_(3)
+    return cond(v.sum() > 0, lambda a: a + y[0], lambda a: a * y[1], (v,)), y
+
+
+def inside_writes(x, cond):
+    def yes(a):
+        b = a * 1
+        b[0] = 7
+        b.add_(1)
+        return b
+
+    return cond(x.sum() > 0, yes, lambda a: a.clone().zero_(), (x,))
+
+
+def modes(x, cond):
+    def yes(a):
+        with torch.autocast("cpu"):
+            return (a.reshape(2, 2) @ a.reshape(2, 2)).float()
+
+    def no(a):
+        return a.reshape(2, 2) * 1.0
+
+    with torch.no_grad():
+        return cond(x.sum() > 0, yes, no, (x,))
+
+
+def in_autocast(x, cond):
+    with torch.autocast("cpu"):
+        m = x.reshape(2, 2)
+        return cond(x.sum() > 0, lambda a: a @ a, lambda a: a @ (a + 1), (m,))
+
+
+def numbers(x, cond):
+    return cond(x.max() > 2, lambda a: (a > 1).sum(), lambda a: (a < 1).sum() + 1, (x,))
+
+
+def empty(x, cond):
+    return cond(x.sum() > 0, lambda a: a + 1, lambda a: a * 2, (x[:0],)), x + 1
+
+
+def of_another_size(x, cond):
+    return cond(x.sum() > 0, lambda a: a[:2] + 1, lambda a: a[1:3] * 2, (x,))
+
+
+ONE_GRAPH = (
+    simple,
+    with_trees,
+    with_closures,
+    nested,
+    twice,
+    views,
+    operands_come_back,
+    written_before,
+    inside_writes,
+    modes,
+    in_autocast,
+    numbers,
+    empty,
+    of_another_size,
+)
+INPUTS = (
+    torch.ones(4),
+    -torch.ones(4),
+    torch.tensor([3.0, -1.0, 2.0, 0.5]),
+    torch.full((4,), -0.5),
+)
+
+
+def same(found, expected):
+    if isinstance(expected, torch.Tensor):
+        assert found.dtype == expected.dtype and found.stride() == expected.stride()
+        torch.testing.assert_close(found, expected, equal_nan=True)
+    elif isinstance(expected, (tuple, list)):
+        assert type(found) is type(expected) and len(found) == len(expected)
+        for a, b in zip(found, expected):
+            same(a, b)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("backend", ["native", "aot_eager", "eager"])
+@pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_one_graph(function, backend):
+    compiled = oxyfuel.compile(lambda x: function(x, torch.cond), backend=backend, fullgraph=True)
+    for _ in range(2):
+        for x in INPUTS:
+            given = x.clone()
+            same(compiled(given), function(x.clone(), choice))
+            assert torch.equal(given, x)
+    assert oxyfuel.stats()["graphs"] == 1
+
+
+def test_a_module_with_branches():
+    model = Gated().eval()
+    compiled = oxyfuel.compile(model, fullgraph=True)
+    with torch.no_grad():
+        for x in (torch.ones(2, 4), -torch.ones(2, 4), torch.ones(3, 4)):
+            expected = model.one(x) if x.sum() > 0 else model.two(x).relu()
+            torch.testing.assert_close(compiled(x), expected)
+        model.one.weight.add_(1)
+        x = torch.ones(2, 4)
+        torch.testing.assert_close(compiled(x), model.one(x))
+
+
+def test_results_are_new_tensors():
+    compiled = oxyfuel.compile(
+        lambda x: torch.cond(
+            x.sum() > 0, lambda a: (a, a, a[:2]), lambda a: (a, a * 1, a[:2] * 1), (x,)
+        ),
+        fullgraph=True,
+    )
+    for x in (torch.ones(4), -torch.ones(4)):
+        out = compiled(x)
+        assert len({t.untyped_storage().data_ptr() for t in (*out, x)}) == 4
+        same([t.tolist() for t in out], [x.tolist(), x.tolist(), x[:2].tolist()])
+
+
+def test_only_the_chosen_branch_runs():
+    def run(x, i):
+        return torch.cond(x.sum() > 0, lambda a, i: a[i], lambda a, i: a[i * 0], (x, i))
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    far = torch.tensor([9])
+    assert compiled(-torch.ones(3), far).tolist() == [-1]
+    with pytest.raises(IndexError):
+        compiled(torch.ones(3), far)
+
+
+def test_graphs_of_branches_go_with_the_function():
+    class Weight:
+        pass
+
+    def make():
+        marker = Weight()
+        reference = weakref.ref(marker)
+
+        def run(x):
+            def yes(a):
+                return a + 1 if marker is not None else a
+
+            return torch.cond(x.sum() > 0, yes, lambda a: a - 1, (x,))
+
+        oxyfuel.compile(run, fullgraph=True)(torch.ones(2))
+        return reference
+
+    reference = make()
+    gc.collect()
+    assert reference() is None
+
+
+def appends(x, cond, log):
+    def yes(a):
+        log.append("yes")
+        return a + 1
+
+    return cond(x.sum() > 0, yes, lambda a: a - 1, (x,)), len(log)
+
+
+def appends_to_its_own(x, cond, log):
+    own = [log]
+
+    def yes(a):
+        own.append("yes")
+        return a + 1
+
+    return cond(x.sum() > 0, yes, lambda a: a - 1, (x,)), len(own)
+
+
+def counts(x, cond, log):
+    n = 0
+
+    def yes(a):
+        nonlocal n
+        n += 1
+        return a + 1
+
+    return cond(x.sum() > 0, yes, lambda a: a - 1, (x,)), n
+
+
+def keeps_a_tensor(x, cond, log):
+    kept = {}
+
+    def yes(a):
+        kept["y"] = a * 2
+        return a
+
+    return cond(x.sum() > 0, yes, lambda a: a - 1, (x,)), list(kept)
+
+
+def writes_an_operand(x, cond, log):
+    y = x * 1
+
+    def yes(a):
+        a.add_(1)
+        return a * 2
+
+    return cond(x.sum() > 0, yes, lambda a: a - 1, (y,)), y
+
+
+def other_sizes(x, cond, log):
+    return cond(x.sum() > 0, lambda a: a[:2] * 1, lambda a: a * 1, (x,))
+
+
+def other_forms(x, cond, log):
+    return cond(x.sum() > 0, lambda a: (a + 1, a), lambda a: a * 2, (x,))
+
+
+def numbers_as_results(x, cond, log):
+    return cond(x.sum() > 0, lambda a: (a + 1, 3), lambda a: (a * 2, 4), (x,))
+
+
+def breaks(x, cond, log):
+    return cond(x.sum() > 0, lambda a: a + a.sum().item(), lambda a: a * 2, (x,))
+
+
+def raises(x, cond, log):
+    def no(a):
+        raise ValueError("no")
+
+    try:
+        return cond(x.sum() > 0, lambda a: a + 1, no, (x,))
+    except ValueError as e:
+        return str(e)
+
+
+def draws(x, cond, log):
+    torch.manual_seed(3)
+    return cond(x.sum() > 0, lambda a: a + torch.rand(4), lambda a: a * 2, (x,)), torch.rand(2)
+
+
+LEFT_TO_A_BREAK = (
+    appends,
+    appends_to_its_own,
+    counts,
+    keeps_a_tensor,
+    writes_an_operand,
+    other_sizes,
+    other_forms,
+    numbers_as_results,
+    breaks,
+    raises,
+    draws,
+)
+
+
+@pytest.mark.parametrize("function", LEFT_TO_A_BREAK, ids=lambda f: f.__name__)
+def test_what_cannot_be_in_one_graph_breaks(function):
+    compiled = oxyfuel.compile(lambda x, log: function(x, torch.cond, log))
+    for _ in range(2):
+        for x in INPUTS:
+            found, expected = [], []
+            a, b = compiled(x.clone(), found), function(x.clone(), choice, expected)
+            same(a, b)
+            assert found == expected
+    assert oxyfuel.stats()["graph_breaks"] > 0
+    with pytest.raises(oxyfuel.GraphBreak):
+        oxyfuel.compile(lambda x, log: function(x, torch.cond, log), fullgraph=True)(INPUTS[0], [])
+
+
+def test_explain_shows_the_branches():
+    found = oxyfuel.explain(lambda x: simple(x, torch.cond))(INPUTS[0])
+    assert found.graph_count == 1 and len(found.inner_graphs) == 2
+    assert "inner graph 2: 1 ops" in str(found) and "inner graph 1" in found.to_html()
+
+
+def test_gradients_run_in_eager():
+    x = torch.ones(4, requires_grad=True)
+    compiled = oxyfuel.compile(
+        lambda x: torch.cond(x.sum() > 0, lambda a: a * 2, lambda a: a * 3, (x,))
+    )
+    with pytest.warns(UserWarning, match="gradients"):
+        compiled(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 4
+
+
+def test_a_backend_of_the_user_gets_the_graphs():
+    seen = []
+
+    def backend(graph, inputs):
+        seen.append(len(list(graph.graph.nodes)))
+        return graph.forward
+
+    compiled = oxyfuel.compile(lambda x: simple(x, torch.cond), backend=backend, fullgraph=True)
+    for x in INPUTS:
+        same(compiled(x), simple(x, choice))
+    assert len(seen) == 3
+
+
+# ---- loops
+
+
+def doubling(x, loop):
+    return loop(
+        lambda i, t: t.sum() < 50, lambda i, t: (i + 1, t * 2 + i), (torch.tensor(0), x.abs() + 0.1)
+    )
+
+
+def closures(x, loop):
+    step = x.abs().sum() + 1
+
+    def body(t, n):
+        return t + step * SCALE, n - 1
+
+    t, n = loop(lambda t, n: (t.sum() < 40) & (n > 0), body, (x, torch.tensor(20)))
+    return t * 2, n, step
+
+
+def trees(x, loop):
+    def body(state):
+        return ({"a": state["a"] * 0.5, "n": [state["n"][0] + 1]},)
+
+    (state,) = loop(lambda s: s["a"].abs().sum() > 0.1, body, ({"a": x, "n": [torch.tensor(0)]},))
+    return state["a"], state["n"][0]
+
+
+def carried_as_it_is(x, loop):
+    return loop(lambda n, t: n < 3, lambda n, t: (n + 1, t), (torch.tensor(0), x))
+
+
+def swapped(x, loop):
+    return loop(lambda n, a, b: n < 3, lambda n, a, b: (n + 1, b, a), (torch.tensor(0), x, x * 2))
+
+
+def in_a_loop(x, loop):
+    def body(n, t):
+        _, inner = loop(lambda k, u: k < n, lambda k, u: (k + 1, u + n), (n * 0, t))
+        return n + 1, inner
+
+    return loop(lambda n, t: n < 4, body, (torch.tensor(0), x))
+
+
+def no_round(x, loop):
+    return loop(lambda t: t.sum() > 1000, lambda t: (t * 2,), (x,))
+
+
+@pytest.mark.parametrize("backend", ["native", "aot_eager", "eager"])
+@pytest.mark.parametrize(
+    "function",
+    [doubling, closures, trees, carried_as_it_is, swapped, in_a_loop, no_round],
+    ids=lambda f: f.__name__,
+)
+def test_a_loop_is_one_graph(function, backend):
+    compiled = oxyfuel.compile(lambda x: function(x, while_loop), backend=backend, fullgraph=True)
+    for _ in range(2):
+        for x in INPUTS:
+            out = compiled(x.clone())
+            same(out, function(x.clone(), plain_loop))
+            assert not any(a is x for a in out)
+    assert oxyfuel.stats()["graphs"] == 1
+
+
+def counts_rounds(x, loop):
+    rounds = []
+
+    def body(t):
+        rounds.append(1)
+        return (t * 2,)
+
+    return loop(lambda t: t.abs().sum() < 50, body, (x,)), len(rounds)
+
+
+def grows(x, loop):
+    return loop(lambda t: t.sum().abs() < 50, lambda t: (torch.cat([t, t]),), (x,))
+
+
+def python_counts(x, loop):
+    return loop(lambda n, t: t.abs().sum() < 50, lambda n, t: (n + 1, t * 2 + n), (0, x))
+
+
+@pytest.mark.parametrize(
+    "function", [counts_rounds, grows, python_counts], ids=lambda f: f.__name__
+)
+def test_a_loop_that_cannot_be_in_one_graph_breaks(function):
+    compiled = oxyfuel.compile(lambda x: function(x, while_loop))
+    for _ in range(2):
+        for x in INPUTS:
+            same(compiled(x.clone()), function(x.clone(), plain_loop))
+    assert oxyfuel.stats()["graph_breaks"] > 0
