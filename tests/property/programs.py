@@ -20,6 +20,8 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.uint8)
 DTYPES = (*FLOATS, *INTEGERS, torch.bool)
 MAX_ELEMENTS = 60_000
+# Ops that add elements up into results as large as their operands.
+ADD_UP = {operator.matmul, torch.cumsum, F.softmax, F.log_softmax, F.layer_norm, F.normalize}
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,15 @@ class Program:
         return [bases[i.base].as_strided(i.size, i.stride, i.offset) for i in self.inputs]
 
     def run(
-        self, inputs: list[torch.Tensor], wide: bool = False, largest: list[float] | None = None
+        self,
+        inputs: list[torch.Tensor],
+        wide: bool = False,
+        largest: list[float] | None = None,
+        noise: torch.Generator | None = None,
     ) -> list[Any]:
         """``largest`` gets the largest magnitude that went into each value: what its rounding errors scale with,
-        however small a difference of large numbers is."""
+        however small a difference of large numbers is. ``noise``: what rounds gets an error as large as its rounding;
+        what later steps make of it shows how far two correct implementations may differ."""
         values = list(inputs)
         if largest is not None:
             largest[:] = [_magnitude(v) for v in values]
@@ -98,6 +105,8 @@ class Program:
                 if step.target == "to":
                     kwargs = {"copy": True}
             values.append(call(step.target, args, kwargs))
+            if noise is not None and not self.exact[len(values) - 1]:
+                _disturb(values[-1], step.target, args, self.eps[len(values) - 1], noise)
             if largest is not None:
                 used = [largest[i] for i in references((step.args, step.kwargs))]
                 largest.append(max([_magnitude(values[-1]), *used]))
@@ -117,6 +126,19 @@ class Program:
             lines.append(f"v{i} = {name}({', '.join(arguments)})")
         lines.append(f"return {', '.join(f'v{i}' for i in self.results)}")
         return "\n".join(lines)
+
+
+def _disturb(
+    x: Any, target: Any, args: tuple[Any, ...], eps: float, noise: torch.Generator
+) -> None:
+    """An error of ``eps`` of each element, and of the largest operand where elements were added up."""
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or 0 in x.stride():
+        return
+    operands = [a for a in args if isinstance(a, torch.Tensor)]
+    adds_up = target in ADD_UP or any(a.numel() > x.numel() for a in operands)
+    scale = x.abs() + (max(map(_magnitude, operands), default=0.0) if adds_up else 0.0)
+    sign = torch.randint(0, 2, x.shape, generator=noise) * 2 - 1
+    x.add_((eps * scale * sign).nan_to_num(0.0, 0.0, 0.0))
 
 
 def _magnitude(x: Any) -> float:
