@@ -192,6 +192,43 @@ def test_a_module_with_branches():
         torch.testing.assert_close(compiled(x), model.one(x))
 
 
+@pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_inference_mode(function):
+    compiled = oxyfuel.compile(lambda x: function(x, torch.cond), fullgraph=True)
+    with torch.inference_mode():
+        for x in (*INPUTS, INPUTS[0] * 1):
+            same(compiled(x.clone()), function(x.clone(), choice))
+
+
+def test_inference_mode_of_a_module():
+    model = Gated()
+    compiled = oxyfuel.compile(model, fullgraph=True)
+    with torch.inference_mode():
+        for x in (torch.ones(2, 4), -torch.ones(2, 4)):
+            expected = model.one(x) if x.sum() > 0 else model.two(x).relu()
+            torch.testing.assert_close(compiled(x), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32])
+def test_other_dtypes(dtype):
+    def run(x, cond):
+        return cond(x.any(), lambda a: (a * 2, a.t()), lambda a: (a * 1, a.t() * 1), (x,))
+
+    compiled = oxyfuel.compile(lambda x: run(x, torch.cond), fullgraph=True)
+    for x in (torch.ones(3, 2), torch.zeros(3, 2), torch.ones(3, 4)[:, ::2]):
+        same(compiled(x.to(dtype)), run(x.to(dtype), choice))
+
+
+def test_conjugates():
+    def run(x, cond):
+        y = cond(x[0] > 0, lambda a: a * 2j, lambda a: a * 3j, (x,))
+        return cond(x[0] > 0, lambda a: a.conj(), lambda a: a.conj() * 1, (y,)) + y.conj()
+
+    compiled = oxyfuel.compile(lambda x: run(x, torch.cond))
+    for x in INPUTS:
+        same(compiled(x), run(x, choice))
+
+
 def test_results_are_new_tensors():
     compiled = oxyfuel.compile(
         lambda x: torch.cond(

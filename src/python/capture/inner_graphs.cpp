@@ -233,22 +233,7 @@ Tracer::Captured Tracer::capture_inner(const py::object& function, Arguments arg
   } outside{*this};
   graph_modes_ = state_.modes;  // the op runs in those of whoever calls the whole graph
   inner_ = &graph;
-  if (fresh) {
-    std::vector<py::object> leaves;
-    std::string form;
-    const py::object tree = py::tuple(py::cast(args));
-    tensors_in(tree, leaves, form);
-    py::list inputs;
-    for (const py::object& leaf : leaves) {
-      inner_ = graph.around;
-      const py::object outer = lift(leaf);
-      inner_ = &graph;
-      inputs.append(add_inner_input(outer));
-    }
-    size_t next = 0;
-    const py::object now = with_tensors(tree, inputs, next);
-    for (size_t i = 0; i < args.size(); i++) args[i] = py::object(now[py::int_(i)]);
-  }
+  if (fresh) args = with_fresh_inputs(args);
   Arguments reached = args;
   reached.push_back(function);
   const Snapshot before = snapshot(reached);
@@ -261,14 +246,40 @@ Tracer::Captured Tracer::capture_inner(const py::object& function, Arguments arg
   std::vector<py::object> leaves;
   tensors_in(out.result, leaves, out.form);
   bring_graph_to(state_.modes);
+  finish_inner(leaves, out.graph);
+  out.given = std::move(graph.given);
+  return out;
+}
+
+// The arguments with an input of the current graph in the place of each tensor.
+Arguments Tracer::with_fresh_inputs(const Arguments& args) {
+  InnerGraph* const graph = inner_;
+  std::vector<py::object> leaves;
+  std::string form;
+  const py::object tree = py::tuple(py::cast(args));
+  tensors_in(tree, leaves, form);
+  py::list inputs;
+  for (const py::object& leaf : leaves) {
+    inner_ = graph->around;
+    const py::object outside = lift(leaf);
+    inner_ = graph;
+    inputs.append(add_inner_input(outside));
+  }
+  size_t next = 0;
+  return items_of_call(with_tensors(tree, inputs, next));
+}
+
+// Ends the current graph with these results.
+void Tracer::finish_inner(const std::vector<py::object>& leaves, ControlFlow::Inner& out) {
+  InnerGraph& graph = *inner_;
   ir::Tuple values;
   std::vector<at::Tensor> tensors;
   for (const py::object& leaf : leaves) {
     const py::object own = lift(leaf);
     values.items.emplace_back(*known(own)->value);
     tensors.push_back(THPVariable_Unpack(own.ptr()));
-    out.graph.results.push_back(bridge::type_of(tensors.back()));
-    out.graph.results.back().requires_grad = false;
+    out.results.push_back(bridge::type_of(tensors.back()));
+    out.results.back().requires_grad = false;
   }
   graph.ir->graph.result = std::move(values);
   drop_unused_items(*graph.ir);
@@ -281,14 +292,14 @@ Tracer::Captured Tracer::capture_inner(const py::object& function, Arguments arg
     if (op && op->has(ops::Random)) refuse("a branch or loop that draws random numbers");
   }
   for (size_t i = 0; i < tensors.size(); i++) {
+    if (heard.outputs[i].conj || heard.outputs[i].neg)
+      refuse("a branch or loop with a lazily conjugated or negated result");
     const bool shares = heard.outputs[i].kind != ir::OutputSpec::Kind::Value;
     const bool twice = std::any_of(tensors.begin(), tensors.begin() + static_cast<ptrdiff_t>(i),
                                    [&](const at::Tensor& t) { return t.is_same(tensors[i]); });
-    out.graph.shares.push_back(shares || twice);
+    out.shares.push_back(shares || twice);
   }
-  out.graph.ir = graph.ir;
-  out.given = std::move(graph.given);
-  return out;
+  out.ir = graph.ir;
 }
 
 // `graph` in the place of a call of its own: what it takes is found among `all`, to which comes what is missing.
@@ -318,8 +329,8 @@ py::object Tracer::record_control_flow(const char* op, std::shared_ptr<ControlFl
   return py::make_tuple(with_tensors(form, py::list(made), next));
 }
 
-std::vector<py::object> Tracer::items_of_call(const py::object& sequence) {
-  std::vector<py::object> out;
+Arguments Tracer::items_of_call(const py::object& sequence) {
+  Arguments out;
   for (py::handle item : contents(sequence)) out.push_back(borrow(item.ptr()));
   return out;
 }
@@ -408,6 +419,8 @@ py::object Tracer::call_control_flow(std::string_view name, const Arguments& arg
     throw LeftAlone{at, e.what()};
   } catch (const Unsupported& e) {
     throw LeftAlone{at, e.what()};
+  } catch (const c10::Error& e) {
+    throw LeftAlone{at, e.what_without_backtrace()};
   }
 }
 

@@ -397,10 +397,12 @@ class Tracer {
   py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
   Snapshot snapshot(const Arguments& roots);
   bool is_unchanged(const Snapshot& before, const Snapshot& after);
+  Arguments with_fresh_inputs(const Arguments& args);
+  void finish_inner(const std::vector<py::object>& leaves, ControlFlow::Inner& out);
   Captured capture_inner(const py::object& function, Arguments args, bool fresh);
   static void add_operands(const Captured& captured, size_t carried, std::vector<py::object>& all,
                            ControlFlow::Inner& graph);
-  std::vector<py::object> items_of_call(const py::object& sequence);
+  Arguments items_of_call(const py::object& sequence);
   py::object record_control_flow(const char* op, std::shared_ptr<ControlFlow> entry, Arguments args,
                                  const py::object& form);
   py::object choose_in_graph(const Arguments& args);
