@@ -85,7 +85,7 @@ MATHS = names("""
     float_power sqrt rsqrt sigmoid erf erfc logit nn.functional.silu nn.functional.mish nn.functional.gelu
     nn.functional.elu nn.functional.celu nn.functional.selu nn.functional.logsigmoid nn.functional.softplus
     special.erfcx special.ndtr special.log_ndtr special.xlog1py xlogy special.entr logaddexp logaddexp2 ldexp hypot sinc angle
-    nn.functional.glu nn.functional.tanhshrink erfinv signal.windows.kaiser i0 special.i0e special.i1 special.i1e
+    nn.functional.glu nn.functional.tanhshrink erfinv logspace signal.windows.kaiser i0 special.i0e special.i1 special.i1e
 """)
 
 # Sums that kernels take in another order.
