@@ -9,6 +9,7 @@
 
 #include "ops/element.h"
 #include "ops/families.h"
+#include "ops/series.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -16,14 +17,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPi = std::numbers::pi;
-
-// Horner's rule, the highest power first.
-template <size_t N>
-Scalar polynomial(Element& e, Scalar x, const double (&coefficients)[N]) {
-  Scalar p = e.c(coefficients[0], x.dtype);
-  for (size_t k = 1; k < N; ++k) p = e.fma(p, x, e.c(coefficients[k], x.dtype));
-  return p;
-}
 
 // ---- divisors ----
 

@@ -7,7 +7,13 @@ import math
 import torch
 from op_cases import BF16, F16, F32, F64, FLOATS, case, ints, layouts, randn
 
-BESSEL = ("i0.default", "special_i0e.default", "special_i1.default", "special_i1e.default")
+BESSEL = [
+    "i0.default",
+    *(f"special_{name}.default" for name in ("i0e", "i1", "i1e", "spherical_bessel_j0", "airy_ai")),
+    *(f"special_bessel_{name}.default" for name in ("j0", "j1", "y0", "y1")),
+    *(f"special_modified_bessel_{name}.default" for name in ("i0", "i1", "k0", "k1")),
+    *(f"special_scaled_modified_bessel_{name}.default" for name in ("k0", "k1")),
+]
 ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 0.5, 1.0, -1.0]
 
 
