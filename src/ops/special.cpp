@@ -132,6 +132,17 @@ bool decompose_ldexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) 
   return true;
 }
 
+// Eager writes the angles of complex numbers to a new row-major tensor.
+bool shape_angle(const ShapeContext& context, std::span<const ir::Arg> args,
+                 std::vector<ir::Type>& out) {
+  const ir::TensorType* t = Args(context, args).tensor(0);
+  if (!t || (t->dtype != DType::C64 && t->dtype != DType::C128))
+    return shape_elementwise<ResultDType::Float, 1>(context, args, out);
+  const DType d = t->dtype == DType::C64 ? DType::F32 : DType::F64;
+  out.push_back(ir::Type::of(row_major(d, t->device, t->sizes)));
+  return true;
+}
+
 #define E(f) element_rule<f>
 #define D(f) decompose<f>
 #define none nullptr

@@ -144,7 +144,8 @@ class Closeness(NamedTuple):
 
 # Series of other lengths than ATen's, whose results grow without bound near the poles or whose terms cancel.
 SERIES = names("""
-    digamma polygamma.polygamma_n_0 special.polygamma.special_polygamma_n_0 special.airy_ai
+    digamma polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2 polygamma.polygamma_n_3
+    polygamma.polygamma_n_4 special.polygamma.special_polygamma_n_0 special.zeta special.airy_ai
 """)
 
 
