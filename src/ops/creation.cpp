@@ -1,5 +1,6 @@
-// Ops that fill a new tensor: full and its kin, arange, eye, triangles.
+// Ops that fill a new tensor: full and its kin, arange, linspace, logspace, eye, triangles.
 #include <cmath>
+#include <limits>
 
 #include "ops/element.h"
 #include "ops/families.h"
@@ -183,6 +184,84 @@ Scalar arange(Element& e) {
   return e.finish(e.add(e.c(*as_double(r.start), DType::F64), offset));
 }
 
+// ---- linspace, logspace ----
+
+double largest(DType d) {
+  switch (d) {
+    case DType::F64:
+      return std::numeric_limits<double>::max();
+    case DType::F32:
+    case DType::BF16:
+      return 3.38e38;
+    case DType::F16:
+      return 65504;
+    case DType::I64:
+      return 0x1.fffffffffffffp62;
+    default:
+      return std::ldexp(1.0, 8 * static_cast<int>(ir::byte_size(d)) - 1) - 1;
+  }
+}
+
+// Whether eager converts this bound to the dtype without an overflow. A symbol may be any integer.
+bool is_bound(const Args& a, size_t i, DType d) {
+  auto kind = a.number_kind(i);
+  if (!kind || *kind == NumberKind::Complex) return false;
+  if (a[i].get_if<bool>()) return true;
+  if (auto v = as_double(a[i])) {
+    if (ir::is_floating(d)) return !std::isfinite(*v) || std::abs(*v) <= largest(d);
+    return d == DType::U8 ? *v >= 0 && *v <= 255 : std::abs(*v) <= largest(d);
+  }
+  return d == DType::F64 || d == DType::F32 || d == DType::BF16 || d == DType::I64;
+}
+
+// start, end, steps, (base,) options. The dtype is never deduced from the bounds.
+template <size_t OptionsAt>
+bool shape_linspace(const ShapeContext& context, ArgSpan args, Types& out) {
+  Args a(context, args);
+  auto steps = a.expr(2);
+  auto negative = steps ? sym::known_less(*steps, 0) : std::nullopt;
+  auto o = options(a, OptionsAt, DType::F32, {});
+  if (!negative || *negative || !o || !is_computable(o->dtype) || o->dtype == DType::B8)
+    return false;
+  if (!is_bound(a, 0, o->dtype) || !is_bound(a, 1, o->dtype)) return false;
+  out.push_back(ir::Type::of(row_major(o->dtype, o->device, {*steps})));
+  return true;
+}
+
+// The point of this index of at least two points, in `d`: counted from the nearer end, so that both
+// ends are exact.
+Scalar point_between(Element& e, Scalar start, Scalar end, Scalar span, bool fused) {
+  const DType d = span.dtype;
+  const Expr steps = *e.args.expr(2);
+  const Scalar i = e.b.index(e.index[0]), last = e.b.index(steps - Expr(1));
+  const Scalar low = e.op(LoopOp::Lt, i, e.b.index(sym::floordiv(steps, Expr(2))));
+  const Scalar count = e.cast(e.where(low, i, e.sub(last, i)), d);
+  const Scalar step = e.div(span, e.cast(last, d));
+  const Scalar towards = e.where(low, step, e.op(LoopOp::Neg, step));
+  const Scalar from = e.where(low, start, end);
+  return fused ? e.fma(towards, count, from) : e.add(from, e.mul(towards, count));
+}
+
+// Integers in f64; halves are rounded at each step.
+Scalar linspace(Element& e) {
+  const DType r = e.result(), d = ir::is_floating(r) ? r : DType::F64;
+  if (sym::known_equal(*e.args.expr(2), 1).value_or(false)) return e.operand(0, r);
+  const Scalar start = e.operand(0, d, r), end = e.operand(1, d, r);
+  return e.finish(point_between(e, start, end, e.sub(end, start), !ir::is_half(d)));
+}
+
+// base ** point in f64; the bounds and their distance have the result's precision.
+Scalar logspace(Element& e) {
+  constexpr DType d = DType::F64;
+  const Scalar base = e.number(3, d, 10);
+  if (sym::known_equal(*e.args.expr(2), 1).value_or(false))
+    return e.finish(e.op(LoopOp::Pow, base, e.operand(0, d)));
+  const Scalar start = e.operand(0, e.result()), end = e.operand(1, e.result());
+  const Scalar span = e.cast(e.sub(end, start), d);
+  return e.finish(
+      e.op(LoopOp::Pow, base, point_between(e, e.cast(start, d), e.cast(end, d), span, false)));
+}
+
 // ---- eye, triangles ----
 
 template <size_t Sides>
@@ -223,6 +302,16 @@ bool applies_cpu_or_same(const ir::Graph& g, const ir::Node& n) {
   const TensorType* t = Args(g, n).tensor(0);
   const TensorType& r = g.tensor_type(n.outputs[0]);
   return applies_computable(g, n) && (!t || t->device == r.device);
+}
+
+// One point is its start, which a count that is not known may ask for.
+bool applies_linspace(const ir::Graph& g, const ir::Node& n) {
+  return applies_cpu_or_same(g, n) && sym::known_equal(*Args(g, n).expr(2), 1).has_value();
+}
+
+// Integers are cut, so that an error of the power's last bit would be seen.
+bool applies_logspace(const ir::Graph& g, const ir::Node& n) {
+  return applies_linspace(g, n) && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
 }
 
 #define E(f) element_rule<f>

@@ -8,6 +8,7 @@
 
 #include "ops/promote.h"
 #include "ops/rounding.h"
+#include "ops/zeta.h"
 #include "support/check.h"
 
 namespace oxy::ops {
@@ -148,6 +149,8 @@ double real_op(LoopOp op, double a, double b, double c) {
       return std::copysign(a, b);
     case LoopOp::Lgamma:
       return std::lgamma(a);
+    case LoopOp::Zeta:
+      return hurwitz_zeta(a, b);
     default:
       OXY_FAIL("no real operation ", name(op));
   }

@@ -1,4 +1,4 @@
-// Special functions: divisors, erfinv, digamma. Halves are computed in f32 and rounded once.
+// Special functions: divisors, erfinv, digamma, zeta, polygamma. Halves are computed in f32 and rounded once.
 //
 // Sources: erfinv of f32: M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2011; of f64:
 // the same, then Newton's method. digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun,
@@ -9,6 +9,7 @@
 
 #include "ops/element.h"
 #include "ops/families.h"
+#include "ops/series.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -16,14 +17,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPi = std::numbers::pi;
-
-// Horner's rule, the highest power first.
-template <size_t N>
-Scalar polynomial(Element& e, Scalar x, const double (&coefficients)[N]) {
-  Scalar p = e.c(coefficients[0], x.dtype);
-  for (size_t k = 1; k < N; ++k) p = e.fma(p, x, e.c(coefficients[k], x.dtype));
-  return p;
-}
 
 // ---- divisors ----
 
@@ -116,19 +109,61 @@ Scalar digamma(Element& e) {
   return e.finish(digamma_value(e, e.operand(0, DType::F64, e.result())));
 }
 
-Scalar polygamma(Element& e) {
-  return e.finish(digamma_value(e, e.b.cast(e.b.load(e.args[1].value(), e.index), DType::F64)));
+// ---- zeta, polygamma ----
+
+// In f64, for all dtypes.
+Scalar zeta(Element& e) {
+  const DType d = DType::F64, through = e.result();
+  return e.finish(e.op(LoopOp::Zeta, e.operand(0, d, through), e.operand(1, d, through)));
 }
 
-// Of other orders eager's series has its own roundings.
-bool applies_order_0(const ir::Graph& g, const ir::Node& n) {
-  return Args(g, n).integer(0) == 0 && has_computable_types(g, n) &&
+// Order 1: reflection below 1/2, six steps of the recurrence, four terms of the asymptotic series (Abramowitz and Stegun,
+// 6.4.6, 6.4.7, 6.4.12), as few as eager takes.
+Scalar trigamma(Element& e, Scalar x) {
+  const DType d = x.dtype;
+  const Scalar one = e.c(1, d);
+  const Scalar low = e.op(LoopOp::Lt, x, e.c(0.5, d));
+  const Scalar sine = e.op(LoopOp::Sin, e.mul(e.c(kPi, d), x));
+  const Scalar pi_square = e.mul(e.c(kPi, d), e.c(kPi, d));
+  const Scalar mirrored = e.op(LoopOp::Neg, e.div(pi_square, e.mul(sine, sine)));
+  Scalar sum = e.where(low, mirrored, e.c(0, d));
+  Scalar y = e.where(low, e.sub(one, x), x);
+  for (int k = 0; k < 6; ++k) {
+    sum = e.add(sum, e.div(one, e.mul(y, y)));
+    y = e.add(y, one);
+  }
+  const Scalar inverse = e.div(one, e.mul(y, y));
+  const Scalar inner = e.sub(e.c(1.0 / 30, d), e.mul(inverse, e.c(1.0 / 42, d)));
+  const Scalar outer = e.mul(inverse, e.sub(e.c(1.0 / 6, d), e.mul(inverse, inner)));
+  const Scalar lead = e.add(one, e.div(one, e.mul(e.c(2, d), y)));
+  sum = e.add(sum, e.div(e.add(lead, outer), y));
+  return e.where(low, e.op(LoopOp::Neg, sum), sum);
+}
+
+// (-1)^(n+1) n! zeta(n + 1, x), the factorial and the product in the result's precision.
+Scalar polygamma(Element& e) {
+  const int64_t n = *e.args.integer(0);
+  if (n == 1) return e.finish(trigamma(e, e.operand(1, e.compute())));
+  const Scalar x = e.operand(1, DType::F64, e.result());
+  if (n == 0) return e.finish(digamma_value(e, x));
+  const auto order = static_cast<double>(n) + 1;
+  const double factorial = e.compute() == DType::F64
+                               ? std::exp(std::lgamma(order))
+                               : std::exp(std::lgamma(static_cast<float>(order)));
+  const Scalar sum = e.finish(e.op(LoopOp::Zeta, e.c(order, DType::F64), x));
+  const Scalar factor = e.c(n % 2 == 1 ? factorial : -factorial, e.compute());
+  return e.finish(e.mul(factor, e.cast(sum, e.compute())));
+}
+
+bool applies_polygamma(const ir::Graph& g, const ir::Node& n) {
+  return Args(g, n).integer(0).value_or(-1) >= 0 && has_computable_types(g, n) &&
          ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
 }
 
 #define E(f) element_rule<f>
 #define none nullptr
 constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
+constexpr ShapeRule promoted_no_half = shape_elementwise<ResultDType::Float, 2, Needs::NoHalf>;
 constexpr ShapeRule promoted_integers =
     shape_elementwise<ResultDType::Promoted, 2, Needs::NumberIntegers>;
 constexpr Applies real = applies_computable;

@@ -261,6 +261,8 @@ bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DTyp
       return every_tensor([](DType d) { return d != DType::B8; });
     case Needs::AllFloating:
       return every_tensor(floating);
+    case Needs::NoHalf:
+      return !ir::is_half(common);
     case Needs::SameDType:
       return every_tensor(like_first);
     case Needs::SameFloating:

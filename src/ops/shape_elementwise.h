@@ -55,6 +55,7 @@ enum class Needs : uint8_t {
   NumberIntegers,  // of the result, without bool
   NoBool,          // of each operand
   AllFloating,     // each tensor
+  NoHalf,          // of the result
   SameDType,       // tensors of one dtype
   SameFloating,
 };

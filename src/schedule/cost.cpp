@@ -31,6 +31,7 @@ int cost_of(LoopOp op, ops::DType) {
     default:
       break;
   }
+  if (op == LoopOp::Zeta) return 200;
   bool math = op >= LoopOp::Exp && op <= LoopOp::Lgamma;
   bool simple = op == LoopOp::Floor || op == LoopOp::Ceil || op == LoopOp::Round ||
                 op == LoopOp::Trunc || op == LoopOp::IsNan || op == LoopOp::IsInf ||

@@ -470,6 +470,22 @@ def creation_cases() -> None:
     case("arange.start_step", 2, 9, 3)
     case("arange.start_step", 9, 2, -3)
     case("arange.start_step", 0, 1, 0.1)
+    for dtype in (None, *FLOATS):
+        for steps in (0, 1, 2, 7, 10):
+            case("linspace.default", -1.3, 2.7, steps, dtype)
+            case("logspace.default", -1.3, 2.7, steps, 2.0, dtype)
+        case("linspace.default", 3, -0.1, 300, dtype)
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8):
+        case("linspace.default", -100, 100.7, 37, dtype)
+        case("linspace.default", 1.7, True, 1, dtype)
+    case("linspace.default", 5, 250, 19, torch.uint8)
+    for start, end, dtype in ((0, 300, torch.uint8), (0, 127.5, torch.int8), (0, 7e4, F16), (0, 1, torch.bool),
+                              (0, math.nan, torch.int64), (0, 1e300, F32)):  # fmt: skip
+        case("linspace.default", start, end, 5, dtype)
+        case("logspace.default", start, end, 5, 10.0, dtype)
+    case("linspace.default", 0, 1, -1)
+    case("logspace.default", 0.5, 3, 6)
+    case("logspace.default", 0, 3, 6, 10.0, torch.int32)
     case("eye.default", 3)
     case("eye.m", 2, 4)
     for k in (0, 1, -2):

@@ -7,7 +7,13 @@ import math
 import torch
 from op_cases import BF16, F16, F32, F64, FLOATS, case, ints, layouts, randn
 
-BESSEL = ("i0.default", "special_i0e.default", "special_i1.default", "special_i1e.default")
+BESSEL = [
+    "i0.default",
+    *(f"special_{name}.default" for name in ("i0e", "i1", "i1e", "spherical_bessel_j0", "airy_ai")),
+    *(f"special_bessel_{name}.default" for name in ("j0", "j1", "y0", "y1")),
+    *(f"special_modified_bessel_{name}.default" for name in ("i0", "i1", "k0", "k1")),
+    *(f"special_scaled_modified_bessel_{name}.default" for name in ("k0", "k1")),
+]
 ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 0.5, 1.0, -1.0]
 
 
@@ -25,6 +31,17 @@ def special_cases() -> None:
             case(name, odd)
         for decimals in (0, 1, 3, -1):
             case("round.decimals", x * 10, decimals)
+        for order in (0, 1, 2, 5):
+            case("polygamma.default", order, y.abs() + 0.1)
+            case(
+                "polygamma.default",
+                order,
+                torch.tensor([math.nan, math.inf, 0.0, -0.0, 30.0, -1.0], dtype=dtype),
+            )
+        case("special_zeta.default", x.abs() + 1.05, y.abs() + 0.1)
+        case("special_zeta.default", *pairs)
+        case("special_zeta.other_scalar", x, 2.3)
+        case("special_zeta.self_scalar", 3, y * 3)
         case("special_xlog1py.default", x, y.abs())
         case("special_xlog1py.default", *pairs)
         case("logaddexp2.default", x, y)
@@ -39,6 +56,8 @@ def special_cases() -> None:
             case(f"{name}.default", x)
         for name in BESSEL:
             case(name, x)
+        case("polygamma.default", 2, x)
+        case("special_zeta.default", x, x)
         case("special_xlog1py.default", x, x)
         case("special_xlog1py.other_scalar", x, 2)
         case("ldexp.Tensor", randn(9), x)

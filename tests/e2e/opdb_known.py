@@ -85,7 +85,10 @@ MATHS = names("""
     float_power sqrt rsqrt sigmoid erf erfc logit nn.functional.silu nn.functional.mish nn.functional.gelu
     nn.functional.elu nn.functional.celu nn.functional.selu nn.functional.logsigmoid nn.functional.softplus
     special.erfcx special.ndtr special.log_ndtr special.xlog1py xlogy special.entr logaddexp logaddexp2 ldexp hypot sinc angle
-    nn.functional.glu nn.functional.tanhshrink erfinv signal.windows.kaiser i0 special.i0e special.i1 special.i1e
+    nn.functional.glu nn.functional.tanhshrink erfinv logspace signal.windows.kaiser i0 special.i0e special.i1 special.i1e
+    special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 special.spherical_bessel_j0
+    special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0 special.modified_bessel_k1
+    special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
 """)
 
 # Sums that kernels take in another order.
@@ -139,9 +142,10 @@ class Closeness(NamedTuple):
     least: float = 0.0
 
 
-# Series of other lengths than ATen's, whose results grow without bound near the poles.
+# Series of other lengths than ATen's, whose results grow without bound near the poles or whose terms cancel.
 SERIES = names("""
-    digamma polygamma.polygamma_n_0 special.polygamma.special_polygamma_n_0
+    digamma polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2 polygamma.polygamma_n_3
+    polygamma.polygamma_n_4 special.polygamma.special_polygamma_n_0 special.zeta special.airy_ai
 """)
 
 

@@ -22,7 +22,7 @@ bool is_inlined(LoopOp op) {
 
 bool is_compare(LoopOp op) { return op >= LoopOp::Eq && op <= LoopOp::Ge; }
 bool is_logic(LoopOp op) { return op >= LoopOp::And && op <= LoopOp::Shr; }
-bool is_math(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Lgamma; }
+bool is_math(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Zeta; }
 
 std::string_view infix(LoopOp op) {
   switch (op) {
@@ -266,6 +266,9 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
     return call("logaddexp", dtype,
                 cat(x, ", ", args[1].text, ", ", table_entry(LoopOp::Exp, dtype), ", ",
                     table_entry(LoopOp::Log1p, dtype)));
+  }
+  if (op == LoopOp::Zeta) {
+    return call("zeta", dtype, cat(x, ", ", args[1].text, ", ", table_entry(LoopOp::Pow, dtype)));
   }
   if (args.size() == 1) return call("call1", dtype, cat(x, ", ", table_entry(op, dtype)));
   return call("call2", dtype, cat(x, ", ", args[1].text, ", ", table_entry(op, dtype)));

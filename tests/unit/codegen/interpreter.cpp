@@ -7,6 +7,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "ops/zeta.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp::testing {
@@ -240,6 +241,8 @@ double float_op(LoopOp op, double a, double b, double c) {
       MATH(Lgamma, lgamma);
 #undef MATH
 
+    case LoopOp::Zeta:
+      return ops::hurwitz_zeta(a, b);
     case LoopOp::Atan2:
       return std::atan2(a, b);
     case LoopOp::Pow:

@@ -1,0 +1,12 @@
+// Hurwitz's zeta function, the sum of (q + k)^-x over k = 0, 1, ...
+//
+// Infinite where x is 1 or q a negative integer or 0; NaN for x below 1 and for a negative q with a broken x. Terms are
+// added until they are below the precision, nine at least and to beyond q = 9, then Euler and Maclaurin's correction (as
+// in the Cephes library).
+#pragma once
+
+namespace oxy::ops {
+
+double hurwitz_zeta(double x, double q);
+
+}  // namespace oxy::ops
