@@ -18,8 +18,8 @@ import torch
 
 import cases
 
-FIRST = ("tiny", "adds1000", "bert", "llama", "resnet50")
-WARM = ("tiny", "toy_break", "deep_tiny", "residual_tiny")
+FIRST = ("tiny", "adds1000", "branch", "rounds20", "bert", "llama", "resnet50")
+WARM = ("tiny", "toy_break", "deep_tiny", "residual_tiny", "branch", "rounds20")
 MODES = ("eager", "inductor", "oxyfuel")
 
 

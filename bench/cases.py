@@ -5,6 +5,7 @@ Models come from `transformers` with random weights and their default configurat
 
 import torch
 import torch.nn.functional as F
+from torch._higher_order_ops import while_loop
 
 
 def huggingface(model, config, **sizes):
@@ -199,6 +200,21 @@ class Decode(torch.nn.Module):
 
 
 NO_CACHE = {"use_cache": False}
+
+
+def branch(x):
+    return torch.cond(x.sum() > 0, lambda a: (a + 1).relu(), lambda a: a - 1, (x,)) * 2
+
+
+def rounds(x):
+    """A loop of torch's with twenty rounds."""
+
+    def body(n, t):
+        return n + 1, t * 1.5 + 1
+
+    return while_loop(lambda n, t: n < 20, body, (torch.tensor(0), x))[1]
+
+
 CASES = {
     "pointwise": lambda: (pointwise, (torch.randn(10_000_000),), {}),
     "toy_break": lambda: (Toy(), (torch.randn(10), torch.randn(10)), {}),
@@ -284,6 +300,8 @@ CASES = {
     "variance": lambda: (variance, (torch.randn(4096, 2048),), {}),
     "tiny": lambda: (lambda x: x + 1, (torch.randn(8),), {}),
     "adds1000": lambda: (adds, (torch.randn(8),), {}),
+    "branch": lambda: (branch, (torch.ones(1000),), {}),
+    "rounds20": lambda: (rounds, (torch.ones(1000),), {}),
     "deep_tiny": lambda: (deep_tiny(), (torch.randn(4, 8),), {}),
     "residual_tiny": lambda: (residual_tiny(), (torch.randn(4, 8),), {}),
     "bert": lambda: (huggingface("BertModel", "BertConfig"), (tokens(1, 128),), {}),

@@ -193,10 +193,7 @@ InnerFrames::~InnerFrames() {
   none_compiled = outer_none_;
 }
 
-// Of 3.12 a frame that is refused leaves its exception behind: there C code calls what it calls.
-constexpr bool kRefuses = PY_VERSION_HEX < 0x030C0000;
-
-RefusedFrames::RefusedFrames(bool refused) : outer_(std::exchange(refusing, refused && kRefuses)) {
+RefusedFrames::RefusedFrames(bool refused) : outer_(std::exchange(refusing, refused)) {
   if (refusing) {
     foreign_folders();
     refused_name.clear();

@@ -338,9 +338,9 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
         return steal(PyProperty_Type.tp_descr_get(descriptor, p, pinned.ptr()));
       return call(getter, {borrow(p)});
     }
-    // A field of a namedtuple, whose items are wrapped.
+    // A field of a namedtuple, whose items are wrapped. The type's module has an underscore up to 3.11.
     if (PyTuple_Check(p) &&
-        std::string(Py_TYPE(descriptor)->tp_name) == "_collections._tuplegetter")
+        std::string_view(Py_TYPE(descriptor)->tp_name).ends_with("collections._tuplegetter"))
       return steal(PyObject_GenericGetAttr(p, name.ptr()));
     const bool data = Py_TYPE(descriptor)->tp_descr_set != nullptr;
     if (data && python_method(descriptor, names().get_))
