@@ -147,3 +147,22 @@ def test_classes_are_registered_later():
     Abstract.register(Late)
     for _ in range(2):
         assert compiled(Late()) == (True, True, True)
+
+
+def test_a_partial_of_a_partial():
+    def called(inner):
+        outer = functools.partial(inner, 3, c=4)
+        return outer(), outer.func, outer.args, outer.keywords
+
+    def of(*args, **kwargs):
+        return args, kwargs
+
+    compiled = oxyfuel.compile(called, backend="eager")
+    marked = functools.partial(of)
+    marked.mark = 1  # is not taken apart
+    for inner in (
+        *(functools.partial(of, n, b=n) for n in (1, 2, 1)),
+        functools.partial(of),
+        marked,
+    ):
+        assert compiled(inner) == called(inner)

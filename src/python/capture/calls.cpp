@@ -227,6 +227,12 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     direct_ = direct;
     return call_function(callable, std::move(args), std::move(kwargs));
   }
+  static const py::object& partial =
+      *new py::object(py::module_::import("functools").attr("partial"));
+  // It would take the inner one apart without a guard.
+  if (callable.is(partial) && !args.empty() && exists(args[0]) &&
+      PyObject_TypeCheck(args[0].ptr(), reinterpret_cast<PyTypeObject*>(partial.ptr())))
+    throw Break(BreakId::builtin_on_existing, "a partial of a partial");
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
   if (PyCFunction_Check(p) || Py_TYPE(p) == &PyMethodDescr_Type ||
       Py_TYPE(p) == &PyWrapperDescr_Type || Py_TYPE(p) == &_PyMethodWrapper_Type ||
@@ -237,8 +243,6 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     direct_ = direct;
     return call(callable.attr("__wrapped__"), std::move(args), std::move(kwargs));
   }
-  static const py::object& partial =
-      *new py::object(py::module_::import("functools").attr("partial"));
   if (partial.ptr() == reinterpret_cast<PyObject*>(Py_TYPE(p))) {
     auto part = [&](const char* name) {
       py::object held = callable.attr(name);
