@@ -290,3 +290,41 @@ def test_slots_of_containers_are_no_items(made):
     for _ in range(2):
         assert compiled(made) == run(other)
         assert list(made) == list(other) and made.x == other.x
+
+
+class Marked(set):
+    pass
+
+
+@pytest.mark.parametrize(
+    "made", [collections.defaultdict(int, a=1), collections.Counter("aab"), Marked([1]), collections.OrderedDict(a=1)]
+)  # fmt: skip
+def test_the_text_names_the_class(made):
+    def run(o):
+        return f"{o}", str(o), repr([o]), f"{(1, o)!r}"
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for _ in range(2):
+        assert compiled(made) == run(made)
+
+
+class Slot:
+    __slots__ = ("x",)
+
+
+def test_a_slot_that_is_not_there():
+    def run(o):
+        texts = []
+        for _ in range(2):
+            try:
+                del o.x
+            except AttributeError as e:
+                texts.append(str(e))
+        return texts
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for filled in (True, False):
+        mine, other = Slot(), Slot()
+        if filled:
+            mine.x = other.x = 1
+        assert compiled(mine) == run(other)

@@ -418,3 +418,26 @@ def test_with_a_break_at_any_instruction(name):
         compiled = oxyfuel.compile(USES[name], options={"break_at": place})
         for n in FLOATS[:4]:
             assert outcome(compiled, (x, n)) == outcome(USES[name], (x, n)), (place, n)
+
+
+def test_items_of_a_list_that_vary():
+    def run(x, items):
+        items[0] += sum(items)
+        items[0] = max(items) + len(items)
+        return x + 1
+
+    compiled = oxyfuel.compile(run)
+    mine, theirs = [1, 2, 3], [1, 2, 3]
+    for _ in range(4):
+        compiled(torch.ones(1), mine), run(torch.ones(1), theirs)
+        assert mine == theirs
+
+
+def test_numbers_in_merged_keywords():
+    def run(x, n):
+        return dict(a=n, **{"b": n}), x * n
+
+    for place in range(1, 20):
+        compiled = oxyfuel.compile(run, options={"break_at": place})
+        for n in INTS:
+            assert describe(compiled(torch.ones(2), n)) == describe(run(torch.ones(2), n))

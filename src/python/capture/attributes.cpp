@@ -93,6 +93,7 @@ py::object Tracer::load_attr(py::handle o, py::handle name) {
 py::object Tracer::find_attr(py::handle o, py::handle name) {
   PyObject* p = o.ptr();
   if (is_tensor(o)) return tensor_attr(o, name);
+  if (is_array(o)) check_array_attr(o, name);
   if (PyModule_Check(p)) return module_member(o, name);
   if (PyType_Check(p)) return load_type_attr(o, name);
   if (PyFunction_Check(p)) return function_attr(o, name);
@@ -315,7 +316,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   const bool old = keeps_attributes(o);
   if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
-  if (is_name(name, names().class_)) return type_object(o);
+  if (is_name(name, names().class_)) return type_of(o);
   if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
     throw Break(BreakId::frame_access, "the frame of a traceback");
   if (has_own_lookup(type) && !is_part_of_alias(type, name)) {
@@ -440,7 +441,7 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
     if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()) != 0)
       throw py::error_already_set();
   } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_changeable_class(type)) {
-    if (!value) load_attr(o, name);
+    if (!value) check_slot(o, name);
     if (writes_items(o)) throw Break(BreakId::side_effect, cat("a slot of a ", type->tp_name));
     write_attribute(o, name, value);
   } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
@@ -453,6 +454,17 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
   }
 }
 
+// That there is something to delete.
+void Tracer::check_slot(py::handle o, py::handle name) {
+  try {
+    find_attr(o, name);
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_AttributeError)) throw;
+    PyErr_SetObject(PyExc_AttributeError, name.ptr());
+    throw py::error_already_set();
+  }
+}
+
 void Tracer::delete_member(PyTypeObject* type, py::handle dict, py::handle name) {
   if (!dict_has(dict, name)) no_attribute(type, name);
   dict_delete(dict, name);
@@ -462,6 +474,8 @@ void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
+  if (is_array(o) && !in_array_code())
+    throw Break(BreakId::numpy, cat("assignment to ", str(name)));
   if (PyType_Check(p)) return write_type(o, name, value);
   const bool made_function = PyFunction_Check(p) && known(o) && !known(o)->source.valid();
   if (made_function) {

@@ -119,7 +119,7 @@ bool is_disabled(PyFunctionObject* function) {
 
 bool Tracer::mentions_tensor(py::handle o, int depth) {
   PyObject* p = o.ptr();
-  if (is_tensor_object(p)) return true;
+  if (is_tensor_object(p) || is_array(o)) return true;
   if (depth > 4) return true;
   if (PyTuple_Check(p) || PyList_Check(p)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
@@ -214,6 +214,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     if (auto done = call_dispatched(callable, args, kwargs)) return *done;
   if (auto done = call_control(callable, args, kwargs)) return *done;
   if (auto done = call_special(callable, args, kwargs)) return *done;
+  if (auto done = call_numpy(callable, args, kwargs)) return *done;
   if (PyType_Check(p) || PyCFunction_Check(p))
     if (const py::object polyfill = polyfill_of(callable)) {
       // tee of what tee has made is a copy of it.
@@ -438,6 +439,7 @@ py::object Tracer::call_function(py::handle function, Arguments args, Keywords k
   if (code->co_flags & CO_GENERATOR) {
     return make_generator(std::move(frame));
   }
+  if (is_array_code(f) && !in_array_code()) return call_array_code(*frame);
   direct_ = direct;
   return interpret(*frame);
 }

@@ -261,7 +261,8 @@ py::object Tracer::call_once_for_all(py::handle callable, const Arguments& args,
   }
   const RefusedFrames allowed(false);
   py::object out = call_real(callable, given, kwargs);
-  if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !PyTuple_Check(out.ptr()))
+  if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !is_singleton(out) &&
+      !PyTuple_Check(out.ptr()))
     throw Break(BreakId::builtin_call, "a constant function that returns an object");
   if (PyTuple_Check(out.ptr())) require_plain(out, callable);
   return out;

@@ -35,7 +35,9 @@ std::vector<size_t> Tracer::places_to_stop() const {
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
-    if ((f->code->co_flags & CO_GENERATOR) || f->names || keeps_ids(*f)) break;
+    if ((f->code->co_flags & CO_GENERATOR) || f->names || keeps_ids(*f) ||
+        is_array_code(reinterpret_cast<PyFunctionObject*>(f->function.ptr())))
+      break;
     out.insert(out.begin(), f->step);
   }
   return out;

@@ -72,6 +72,9 @@ void Tracer::guard_one_object(py::handle o) {
 void Tracer::guard_two_objects(py::handle a, py::handle b) {
   PyObject *p = a.ptr(), *q = b.ptr();
   if (Py_TYPE(p) != Py_TYPE(q)) return;
+  if (is_array(a) && source_of_array(a).valid() && source_of_array(b).valid())
+    return guards.add(
+        {GuardKind::NotSameAs, source_of_array(a), {}, 0, source_of_array(b), user_stack()});
   auto guard_places = [this](SourceId here, SourceId there) {
     const bool both_stay =
         sources[here].kind == SourceKind::Pinned && sources[there].kind == SourceKind::Pinned;

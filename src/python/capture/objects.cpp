@@ -46,7 +46,8 @@ bool is_enum_member(py::handle o) {
 // Enum members, ops of torch and the like: one object for the life of the process.
 bool is_singleton(py::handle o) {
   const std::string_view type = Py_TYPE(o.ptr())->tp_name;
-  return type == "OpOverload" || type == "OpOverloadPacket" || is_enum_member(o);
+  return type == "OpOverload" || type == "OpOverloadPacket" || type.starts_with("numpy.dtypes.") ||
+         is_enum_member(o);
 }
 
 bool is_constant(PyObject* p) {
@@ -58,7 +59,7 @@ bool is_constant(PyObject* p) {
 
 // Of what the captured code has made itself there is no source, and nothing to guard.
 void Tracer::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
-  if (!source.valid()) return;
+  if (!source.valid() || (in_array_code() && is_of_array_code(source))) return;
   guards.add({kind, source, borrow(expected.ptr()), number, {}, user_stack()});
 }
 
@@ -110,6 +111,8 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     guard(GuardKind::IdIs, source, real);
   } else if (PyTuple_Check(p)) {
     out = wrap_tuple(real, source);
+  } else if (const py::object array = wrap_array(real, source)) {
+    out = array;
   } else if (PySlice_Check(p) || PyRange_Check(p) || PyFrozenSet_CheckExact(p)) {
     guard(GuardKind::IdIs, source, real);
     fixed_.insert(p);
@@ -152,7 +155,9 @@ py::object Tracer::wrap_bound(py::handle real, SourceId source) {
   };
   guard(GuardKind::TypeIs, source, type_object(real));
   py::object self = part("__self__"), out;
-  if (PyMethod_Check(real.ptr())) {
+  if (is_array(self)) {
+    out = method_of_array(self, part("__name__"));
+  } else if (PyMethod_Check(real.ptr())) {
     out = steal(PyMethod_New(part("__func__").ptr(), self.ptr()));
   } else {
     part("__name__");
@@ -395,6 +400,7 @@ py::object Tracer::contents(py::handle o) {
   PyObject* p = o.ptr();
   if (!exists(o)) return borrow(p);
   if (known(o)->shadow) return known(o)->shadow;
+  takes_ = Takes::Read;  // what is asked for next is one of its items
   py::object shadow;
   if (PyList_Check(p))
     shadow = items_of(o);
@@ -412,6 +418,7 @@ py::object Tracer::contents(py::handle o) {
 }
 
 py::object Tracer::type_of(py::handle o) {
+  if (is_array(o)) return type_of_array(o);
   Known* k = known(o);
   return type_object(k && k->original && k->value ? k->original : py::handle(o));
 }

@@ -104,6 +104,9 @@ uint32_t RebuildPlan::place(py::handle o) {
   Tracer::Known* k = tracer_.known(o);
   if (k && k->value) return place_tensor(o);
   if (is_tensor_object(o.ptr())) refuse(o);
+  if (is_array(o)) return place_array(o);
+  if (PyMethod_Check(o.ptr()) && !(k && k->source.valid()))
+    if (const auto step = place_array_method(o)) return *step;
   if (tracer_.lazy(o)) return place_lazy(o);
   if (auto it = tracer_.unread_.find(o.ptr()); it != tracer_.unread_.end() && it->second.function)
     return it->second.taken_apart && PyDict_CheckExact(it->second.real.ptr())

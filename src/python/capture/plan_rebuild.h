@@ -40,6 +40,9 @@ class RebuildPlan {
   // plan_objects.cpp: what is neither a list, a tuple, a dict, a set nor a plain object
   std::optional<uint32_t> place_special(py::handle o);
   uint32_t place_function(py::handle o);
+  // arrays.cpp
+  uint32_t place_array(py::handle o);
+  std::optional<uint32_t> place_array_method(py::handle method);
   uint32_t place_call(py::handle o, py::handle callable, const std::vector<py::object>& arguments);
   uint32_t place_iterator(py::handle o);
   uint32_t place_lazy(py::handle o);

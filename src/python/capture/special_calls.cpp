@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "python/capture/names.h"
+#include "python/capture/plan_rebuild.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/frame_at.h"
 #include "python/cpython/locals.h"
@@ -152,7 +153,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (args.size() != 2) type_error("isinstance expected 2 arguments");
       const py::object o = real(typed(args[0]));
       guard_registrations(Py_TYPE(o.ptr()), args[1]);
-      const int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
+      int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
+      if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(type_of(o).ptr(), args[1].ptr());
       if (yes < 0) throw py::error_already_set();
       return py::bool_(yes == 1);
     }
@@ -266,7 +268,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       return total;
     }
     case Abs:
-      if (args.size() != 1 || !is_tensor(args[0])) return std::nullopt;
+      if (args.size() != 1 || !(is_tensor(args[0]) || is_array(args[0]))) return std::nullopt;
       return operate(py::module_::import("operator").attr("abs"), args);
     case Min:
     case Max:
@@ -384,11 +386,27 @@ std::optional<py::object> Tracer::text_of(py::handle o, bool repr) {
     if (!PyUnicode_Check(text.ptr())) type_error("a text that is no string");
     return text;
   }
+  refuse_lost_class(o);
   if (!PyExceptionInstance_Check(o.ptr()) || exists(o)) return std::nullopt;
   if (!repr && is_exception_group(o)) return py::str(o);  // its message and how many
   static const py::object& str = *new py::object(builtin("str"));
   require_plain(py::object(borrow(o.ptr()).attr("args")), str);
   return repr ? py::object(py::repr(o)) : py::object(py::str(o));
+}
+
+// What stands for a container that was there before is of the builtin class, and its text may name another one.
+void Tracer::refuse_lost_class(py::handle o, int depth) {
+  constexpr int kMaxNesting = 20;
+  PyObject* p = o.ptr();
+  const bool dict = PyDict_Check(p) && !PyDict_CheckExact(p) && !PyODict_CheckExact(p);
+  const bool set = PyAnySet_Check(p) && !PyAnySet_CheckExact(p);
+  if (exists(o) && (dict || set))
+    throw Break(BreakId::builtin_on_existing, cat("the text of a ", Py_TYPE(p)->tp_name));
+  if (depth > kMaxNesting || !(PyTuple_Check(p) || PyList_Check(p) || PyDict_Check(p))) return;
+  const py::object inside = contents(o);
+  const py::list items =
+      PyDict_Check(p) ? py::list(steal(PyDict_Values(inside.ptr()))) : plain_list(inside);
+  for (py::handle item : items) refuse_lost_class(item, depth + 1);
 }
 
 // min or max, where what decides is called or taken from an iterator.

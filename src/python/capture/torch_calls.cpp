@@ -52,11 +52,11 @@ const Names& value_methods() {
 }
 
 const Names& forbidden_methods() {
-  static const Names names = {"numpy",           "__array__",     "data_ptr",       "storage",
-                              "untyped_storage", "__dlpack__",    "_typed_storage", "share_memory_",
-                              "is_shared",       "pin_memory",    "set_",           "backward",
-                              "register_hook",   "retain_grad",   "requires_grad_", "resize_",
-                              "__setstate__",    "__reduce_ex__", "detach_",        "swap_tensors"};
+  static const Names names = {"__array__",     "data_ptr",       "storage",       "untyped_storage",
+                              "__dlpack__",    "_typed_storage", "share_memory_", "is_shared",
+                              "pin_memory",    "set_",           "backward",      "register_hook",
+                              "retain_grad",   "requires_grad_", "resize_",       "__setstate__",
+                              "__reduce_ex__", "detach_",        "swap_tensors"};
   return names;
 }
 
@@ -286,6 +286,7 @@ py::object Tracer::call_method(py::handle tensor, const std::string& name, const
              : name == "__float__" ? py::object(py::float_(value))
                                    : value;
   if (value_methods().contains(name)) throw Break(BreakId::data_dependent, cat("Tensor.", name));
+  if (name == "numpy") return array_over(tensor, args, kwargs);
   if (forbidden_methods().contains(name)) throw Break(BreakId::torch_call, cat("Tensor.", name));
   if (constant_methods().contains(name)) return call_real(tensor.attr(name.c_str()), args, kwargs);
   Arguments all = args;
@@ -301,6 +302,11 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     static const py::object& power =
         *new py::object(py::module_::import("oxyfuel._C").attr("power"));
     return record(ir::NodeKind::CallFunction, "oxyfuel._C.power", power, args, kwargs);
+  }
+  if (mentions_array(args, kwargs)) {
+    const Arguments numbers = with_numbers(args);
+    if (mentions_array(numbers, kwargs)) throw Break(BreakId::numpy, cat(target, " of an array"));
+    return record(kind, target, callable, numbers, kwargs);
   }
   auto value = [this](py::handle o) -> std::optional<ir::ValueId> {
     Known* k = known(o);

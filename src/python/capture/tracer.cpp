@@ -64,6 +64,8 @@ Tracer::~Tracer() = default;
 UserStack Tracer::user_stack() const {
   if (frames_.empty()) return {};
   TracedFrame& f = *frames_.back();
+  // What stands for NumPy is no place of the user's.
+  if (is_array_code(reinterpret_cast<PyFunctionObject*>(f.function.ptr()))) return f.caller;
   if (f.placed != f.next) {
     const size_t at = f.next > 0 ? f.next - 1 : 0;
     f.place = UserStack(f.caller, f.code, f.bytecode->instructions[at].location.line);
@@ -120,6 +122,9 @@ void Tracer::finish_recording(const std::vector<at::Tensor>& outputs) {
     recorder_->leave();
     return;
   }
+  // Arrays that share memory do not look so: their tensors have storages of their own.
+  if (has_array_inputs_ && !r.graph.mutations.empty() && example_inputs.size() > 1)
+    throw Break(BreakId::numpy, "memory that arrays may share is written");
   r.graph.name = ir->graph.name;
   r.attributes = recorder_->attributes();
   r.visible_outputs = static_cast<uint32_t>(outputs.size());

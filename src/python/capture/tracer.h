@@ -260,6 +260,7 @@ class Tracer {
   py::object module_member(py::handle module, py::handle name);
   py::object instance_dict(py::handle o);
   py::object existing_dict(py::handle dict, SourceId source);
+  void check_slot(py::handle o, py::handle name);
   void delete_member(PyTypeObject* type, py::handle dict, py::handle name);
   py::object module_dict(py::handle module);
   py::object function_attr(py::handle function, py::handle name);
@@ -427,6 +428,7 @@ class Tracer {
   // special_calls.cpp
   std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
   std::optional<py::object> text_of(py::handle o, bool repr);
+  void refuse_lost_class(py::handle o, int depth = 0);
   py::object traceback_of(py::handle exception);
   std::optional<py::object> call_dispatched(py::handle callable, const Arguments& args,
                                             const Keywords& kwargs);
@@ -500,6 +502,18 @@ class Tracer {
   py::object with_known_sizes(const py::object& o);
   bool is_unwritten_state(py::handle tensor);
 
+  // arrays.cpp
+  py::object wrap_array(py::handle real, SourceId source);
+  SourceId source_of_array(py::handle array) const;
+  py::object array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs);
+  std::optional<py::object> call_numpy(py::handle callable, Arguments& args, Keywords& kwargs);
+  py::object call_array_code(TracedFrame& frame);
+  Arguments with_numbers(const Arguments& args);
+  bool in_array_code() const;
+  bool is_of_array_code(SourceId source) const;
+  bool mentions_array(py::handle o, int depth = 0);
+  bool mentions_array(const Arguments& args, const Keywords& kwargs);
+
   // messages.cpp
   std::optional<py::object> call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
   void call_behind(py::handle callable, const Arguments& args);
@@ -556,6 +570,8 @@ class Tracer {
     int left;  // the offset of the frame's last instruction
   };
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
+  std::unordered_map<PyObject*, SourceId> array_sources_;  // of arrays that were there before
+  bool has_array_inputs_ = false;
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
   std::vector<py::object> written_;  // what has `Writes`, in the order of the first
   std::vector<py::object>
@@ -614,6 +630,15 @@ py::object name_in(py::handle names, py::handle name);
 bool is_exception_group(py::handle o);
 // A context variable, a context, or the token of a change.
 bool is_of_context(py::handle o);
+
+// What stands for a numpy.ndarray or a NumPy scalar: oxyfuel.arrays.Array.
+bool is_array(py::handle o);
+py::object type_of_array(py::handle array);  // the one of NumPy
+py::object method_of_array(py::handle array, py::handle name);
+// Raises AttributeError, or breaks at what only NumPy's own array has.
+void check_array_attr(py::handle array, py::handle name);
+// A function of oxyfuel.arrays or oxyfuel.array_functions.
+bool is_array_code(PyFunctionObject* function);
 
 // Marked by oxyfuel.disable or torch.compiler.disable.
 bool is_disabled(PyFunctionObject* function);

@@ -425,7 +425,7 @@ void Tracer::read_arguments(TracedFrame& f) {
     case BUILD_MAP:
       return read_top(2 * i.arg);
     case DICT_MERGE:
-      return merges_packed(f) ? void() : read_top(1);
+      return merges_packed(f) ? void() : read_top(1 + i.arg);
     case STORE_SUBSCR:
       read_top(2);
       return stays_unread_in_store(f) ? void() : read_top(3);

@@ -2,6 +2,7 @@
 #include "python/guards/evaluate.h"
 
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/tensor_numpy.h>
 
 #include <algorithm>
 
@@ -196,6 +197,27 @@ py::object number_in(PyObject* o) {
   }
 }
 
+py::object tensor_of_array(PyObject* o) {
+  const bool is_array = std::string_view(Py_TYPE(o)->tp_name) == "numpy.ndarray";
+  const int collecting = PyGC_Disable();
+  auto array = py::reinterpret_steal<py::object>(
+      is_array ? Py_NewRef(o) : PyObject_CallMethod(o, "__array__", nullptr));
+  // Whether it can be written is asked before torch warns of it.
+  Py_buffer memory;
+  py::object out;
+  if (array && PyObject_GetBuffer(array.ptr(), &memory, PyBUF_STRIDES | PyBUF_WRITABLE) == 0) {
+    PyBuffer_Release(&memory);
+    try {
+      out = py::reinterpret_steal<py::object>(
+          THPVariable_Wrap(torch::utils::tensor_from_numpy(array.ptr(), false)));
+    } catch (const std::exception&) {  // a type or strides that tensors do not have
+    }
+  }
+  PyErr_Clear();
+  if (collecting) PyGC_Enable();
+  return out;
+}
+
 SourceStep step_of(const Source& source) {
   SourceStep step{source.kind, source.base, source.key.ptr(), 0, source.index};
   if (source.kind == SourceKind::DictItem || source.kind == SourceKind::KwDefault) {
@@ -255,6 +277,11 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return context_value(base, step.index == 1, made);
     case SourceKind::IteratorPart:
       return iterator_part(base, step.index, made);
+    case SourceKind::ArrayTensor: {
+      py::object tensor = tensor_of_array(base);
+      if (tensor) made.push_back(tensor);
+      return tensor.ptr();
+    }
   }
   OXY_FAIL("source kind");
 }

@@ -23,6 +23,10 @@ using Temporaries = c10::SmallVector<py::object, 4>;
 // torch runs.
 py::object number_in(PyObject* tensor);
 
+// A tensor over the memory of a numpy.ndarray, or with the value of a NumPy scalar; null for an array that cannot be written,
+// or of a kind that tensors do not have.
+py::object tensor_of_array(PyObject* o);
+
 SourceStep step_of(const Source& source);
 
 // The object that `step` finds from `base`, borrowed (`made` holds what nobody else does); nullptr if there is none.

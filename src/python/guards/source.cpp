@@ -150,6 +150,10 @@ SourceId SourceTable::iterator_part(SourceId base, int64_t index) {
   return add(SourceKind::IteratorPart, base, {}, index);
 }
 
+SourceId SourceTable::array_tensor(SourceId base) {
+  return add(SourceKind::ArrayTensor, base, {}, 0);
+}
+
 int SourceTable::traverse(visitproc visit, void* arg) const {
   for (const Source& s : sources_) Py_VISIT(s.key.ptr());
   return 0;
@@ -191,6 +195,8 @@ std::string SourceTable::text(SourceId id) const {
       return cat(text(s.base), ".get()");
     case SourceKind::IteratorPart:
       return cat("part ", s.index, " of ", text(s.base));
+    case SourceKind::ArrayTensor:
+      return cat("torch.from_numpy(", text(s.base), ")");
   }
   OXY_FAIL("source kind");
 }

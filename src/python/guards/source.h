@@ -38,6 +38,7 @@ enum class SourceKind : uint8_t {
   Referent,  // base is a weakref.ref: what it refers to, None where that is gone
   ContextValue,  // base is a context variable: its value in the current context; where `index` is 1, else its default
   IteratorPart,  // base is an enumerate or zip: part `index` of what its __reduce__ tells
+  ArrayTensor,   // base is a numpy.ndarray or a NumPy scalar: a tensor of it, another one each time
 };
 
 struct Source {
@@ -69,6 +70,7 @@ class SourceTable {
   SourceId referent(SourceId base);
   SourceId context_value(SourceId base, bool or_default);
   SourceId iterator_part(SourceId base, int64_t index);
+  SourceId array_tensor(SourceId base);
 
   const Source& operator[](SourceId id) const { return sources_[id]; }
   size_t size() const { return sources_.size(); }

@@ -1,0 +1,264 @@
+// NumPy arrays are tensors of the graph: captured code sees an oxyfuel.arrays.Array in the place of each, and Python functions
+// (oxyfuel.arrays, oxyfuel.array_functions), which are interpreted like any other, in the place of NumPy's. What these
+// raise is a break in front of the user's own call, which NumPy then does on the real arrays.
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/tensor_numpy.h>
+
+#include <set>
+
+#include "python/capture/names.h"
+#include "python/capture/plan_rebuild.h"
+#include "python/guards/evaluate.h"
+#include "python/inner_frames.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+// The class, once the module is there.
+PyTypeObject* array_class = nullptr;
+
+struct ArrayCode {
+  py::object over_tensor, other_method, numpy_types;
+  std::unordered_map<PyObject*, py::object> over_arrays, makers;  // by what they stand for
+};
+
+const ArrayCode& array_code() {
+  static const auto& code = *[] {
+    auto* out = new ArrayCode();
+    const RefusedFrames allowed(false);  // the import runs
+    const py::module_ arrays = py::module_::import("oxyfuel.arrays");
+    const py::module_ functions = py::module_::import("oxyfuel.array_functions");
+    auto table = [&](const char* name, auto& to) {
+      for (auto [original, function] : py::dict(functions.attr(name)))
+        to.emplace(original.inc_ref().ptr(), borrow(function.ptr()));
+    };
+    table("OVER_ARRAYS", out->over_arrays);
+    table("MAKE_ARRAYS", out->makers);
+    out->over_tensor = arrays.attr("over_tensor");
+    out->other_method = arrays.attr("other_method");
+    out->numpy_types = arrays.attr("NUMPY_OF");
+    array_class = reinterpret_cast<PyTypeObject*>(py::object(arrays.attr("Array")).release().ptr());
+    return out;
+  }();
+  return code;
+}
+
+bool is_real_array(PyObject* p) {
+  return std::string_view(Py_TYPE(p)->tp_name) == "numpy.ndarray" &&
+         !(Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
+bool is_real_scalar(PyObject* p) {
+  static const std::set<std::string_view> names = {
+      "numpy.bool",  "numpy.bool_", "numpy.int8",    "numpy.int16",   "numpy.int32",
+      "numpy.int64", "numpy.uint8", "numpy.float16", "numpy.float32", "numpy.float64"};
+  const std::string_view name = Py_TYPE(p)->tp_name;
+  return name.starts_with("numpy.") && names.contains(name) &&
+         !(Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
+bool starts_with(PyObject* text, std::string_view prefix) {
+  if (text == nullptr || !PyUnicode_Check(text)) return false;
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(text, &size);
+  return data != nullptr && std::string_view(data, static_cast<size_t>(size)).starts_with(prefix);
+}
+
+// A function of NumPy, as far as can be told without asking it.
+bool is_of_numpy(PyObject* p) {
+  if (PyFunction_Check(p))
+    return starts_with(reinterpret_cast<PyFunctionObject*>(p)->func_module, "numpy");
+  if (PyCFunction_Check(p))
+    return starts_with(reinterpret_cast<PyCFunctionObject*>(p)->m_module, "numpy");
+  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
+    return std::string_view(PyDescr_TYPE(p)->tp_name).starts_with("numpy.");
+  return std::string_view(Py_TYPE(p)->tp_name).starts_with("numpy.");
+}
+
+// (tensor, whether it is a scalar): the array over the tensor's memory, or the scalar.
+PyObject* make_array(PyObject*, PyObject* args) {
+  HANDLE_TH_ERRORS
+  py::object made = py::reinterpret_steal<py::object>(
+      torch::utils::tensor_to_numpy(THPVariable_Unpack(PyTuple_GET_ITEM(args, 0)).detach(), false));
+  if (PyTuple_GET_ITEM(args, 1) != Py_True) return made.release().ptr();
+  return PyObject_GetItem(made.ptr(), py::tuple().ptr());
+  END_HANDLE_TH_ERRORS
+}
+
+}  // namespace
+
+bool is_array(py::handle o) { return Py_TYPE(o.ptr()) == array_class; }
+
+py::object type_of_array(py::handle array) {
+  const py::object dtype = array_code().numpy_types[array.attr("tensor").attr("dtype")];
+  if (array.attr("scalar").cast<bool>()) return dtype.attr("type");
+  return py::module_::import("numpy").attr("ndarray");
+}
+
+void check_array_attr(py::handle array, py::handle name) {
+  if (_PyType_Lookup(array_class, name.ptr()) != nullptr) return;
+  const py::object type = type_of_array(array);
+  const auto text = py::str(name).cast<std::string>();
+  const std::string of = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name;
+  if (PyObject_HasAttr(type.ptr(), name.ptr())) throw Break(BreakId::numpy, cat(of, ".", text));
+  PyErr_SetString(PyExc_AttributeError,
+                  cat("'", of, "' object has no attribute '", text, "'").c_str());
+  throw py::error_already_set();
+}
+
+py::object method_of_array(py::handle array, py::handle name) {
+  PyObject* own = _PyType_Lookup(array_class, name.ptr());
+  const py::object function =
+      own != nullptr && PyFunction_Check(own) ? borrow(own) : array_code().other_method(name);
+  return steal(PyMethod_New(function.ptr(), array.ptr()));
+}
+
+bool is_array_code(PyFunctionObject* function) {
+  return array_class != nullptr && starts_with(function->func_module, "oxyfuel.array");
+}
+
+bool Tracer::in_array_code() const {
+  return !frames_.empty() &&
+         is_array_code(reinterpret_cast<PyFunctionObject*>(frames_.back()->function.ptr()));
+}
+
+// What that code is made of, no user's: nothing to guard.
+bool Tracer::is_of_array_code(SourceId source) const {
+  while (sources[source].base.valid()) source = sources[source].base;
+  if (sources[source].kind != SourceKind::Pinned) return false;
+  PyObject* root = sources[source].key.ptr();
+  if (PyFunction_Check(root)) return is_array_code(reinterpret_cast<PyFunctionObject*>(root));
+  if (PyType_Check(root)) return reinterpret_cast<PyTypeObject*>(root) == array_class;
+  if (PyDict_CheckExact(root))
+    return starts_with(PyDict_GetItemString(root, "__name__"), "oxyfuel.array");
+  return PyModule_Check(root);
+}
+
+bool Tracer::mentions_array(py::handle o, int depth) {
+  constexpr int kMaxNesting = 4;
+  PyObject* p = o.ptr();
+  if (is_array(o) || is_real_array(p)) return true;
+  if (depth > kMaxNesting) return false;
+  if (PyTuple_Check(p) || PyList_Check(p)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
+      if (mentions_array(PySequence_Fast_GET_ITEM(p, i), depth + 1)) return true;
+  } else if (PyDict_Check(p)) {
+    for (auto item : py::reinterpret_borrow<py::dict>(o))
+      if (mentions_array(item.second, depth + 1)) return true;
+  } else if (PySlice_Check(p)) {
+    auto* s = reinterpret_cast<PySliceObject*>(p);
+    return mentions_array(s->start) || mentions_array(s->stop) || mentions_array(s->step);
+  }
+  return false;
+}
+
+bool Tracer::mentions_array(const Arguments& args, const Keywords& kwargs) {
+  return array_class != nullptr &&
+         (std::ranges::any_of(args, [&](const auto& a) { return mentions_array(a); }) ||
+          std::ranges::any_of(kwargs, [&](const auto& a) { return mentions_array(a.second); }));
+}
+
+// Null for all else, and for arrays that no tensor can be over.
+py::object Tracer::wrap_array(py::handle real, SourceId source) {
+  const bool scalar = is_real_scalar(real.ptr());
+  if (!scalar && !is_real_array(real.ptr())) return {};
+  if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) {
+    guards.add(
+        {GuardKind::SameAs, source, {}, 0, array_sources_.at(it->second.ptr()), user_stack()});
+    return it->second;
+  }
+  const py::object tensor = tensor_of_array(real.ptr());
+  if (!tensor) return {};
+  array_code();
+  guard(GuardKind::TypeIs, source, borrow(reinterpret_cast<PyObject*>(Py_TYPE(real.ptr()))));
+  py::object out = steal(PyType_GenericAlloc(array_class, 0));
+  out.attr("tensor") = wrap_tensor(tensor, sources.array_tensor(source));
+  out.attr("scalar") = scalar;
+  array_sources_.emplace(out.ptr(), source);
+  stand_in_of_.emplace(real.ptr(), out);
+  held_.push_back(out);
+  held_.push_back(borrow(real.ptr()));
+  has_array_inputs_ = true;
+  return out;
+}
+
+SourceId Tracer::source_of_array(py::handle array) const {
+  auto it = array_sources_.find(array.ptr());
+  return it == array_sources_.end() ? SourceId() : it->second;
+}
+
+// Torch takes NumPy scalars for Python's numbers: those that came with the call, by their value.
+Arguments Tracer::with_numbers(const Arguments& args) {
+  Arguments out = args;
+  for (py::object& a : out) {
+    if (!is_array(a) || !source_of_array(a).valid() || !a.attr("scalar").cast<bool>()) continue;
+    Known& tensor = *known(a.attr("tensor"));
+    py::object number = number_in(tensor.original.ptr());
+    if (!number) throw Break(BreakId::numpy, "a scalar of this type");
+    guard(GuardKind::Number, tensor.source, number);
+    a = std::move(number);
+  }
+  return out;
+}
+
+// Tensor.numpy
+py::object Tracer::array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs) {
+  Arguments all = args;
+  all.insert(all.begin(), borrow(tensor.ptr()));
+  return call_function(array_code().over_tensor, std::move(all), kwargs);
+}
+
+std::optional<py::object> Tracer::call_numpy(py::handle callable, Arguments& args,
+                                             Keywords& kwargs) {
+  PyObject* p = callable.ptr();
+  const bool of_numpy = is_of_numpy(p);
+  if (of_numpy) array_code();
+  const bool over_arrays = mentions_array(args, kwargs);
+  if (!of_numpy && !over_arrays) return std::nullopt;
+  const ArrayCode& code = array_code();
+  if (auto it = code.makers.find(p); it != code.makers.end())
+    return call_function(it->second, std::move(args), std::move(kwargs));
+  if (!over_arrays) return std::nullopt;
+  if (auto it = code.over_arrays.find(p); it != code.over_arrays.end())
+    return call_function(it->second, std::move(args), std::move(kwargs));
+  const bool method = Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type;
+  if (of_numpy && method && !args.empty() && is_array(args[0])) {
+    const py::object own = load_attr(args[0], PyDescr_NAME(p));
+    return call(own, {args.begin() + 1, args.end()}, std::move(kwargs));
+  }
+  if (of_numpy) throw Break(BreakId::numpy, name_of(callable));
+  return std::nullopt;
+}
+
+// What it raises is not what NumPy would say.
+py::object Tracer::call_array_code(TracedFrame& frame) {
+  try {
+    return interpret(frame);
+  } catch (const py::error_already_set& e) {
+    const auto text = py::str(e.value()).cast<std::string>();
+    throw Break(BreakId::numpy, text);
+  }
+}
+
+// A method of an array, which is Python's here.
+std::optional<uint32_t> RebuildPlan::place_array_method(py::handle method) {
+  const py::object function = borrow(PyMethod_GET_FUNCTION(method.ptr()));
+  if (!PyFunction_Check(function.ptr()) ||
+      !is_array_code(reinterpret_cast<PyFunctionObject*>(function.ptr())))
+    return std::nullopt;
+  static const py::object& get = *new py::object(py::module_::import("builtins").attr("getattr"));
+  const py::object name = function.attr("__name__");
+  kept_.push_back(name);
+  return place_call(method, get, {borrow(PyMethod_GET_SELF(method.ptr())), name});
+}
+
+uint32_t RebuildPlan::place_array(py::handle o) {
+  if (const SourceId source = tracer_.source_of_array(o); source.valid())
+    return place_existing(o, source);
+  static PyMethodDef method = {"array", make_array, METH_VARARGS, nullptr};
+  static const py::object& maker = *new py::object(steal(PyCFunction_New(&method, nullptr)));
+  return place_call(o, maker, {o.attr("tensor"), o.attr("scalar")});
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,400 @@
+"""NumPy in captured code: arrays are tensors of the graph, and what comes out is what NumPy gives: the type, the dtype, the shape,
+the memory that is shared."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.filterwarnings("ignore")]
+
+
+def same(found, expected):
+    assert type(found) is type(expected), (type(found), type(expected))
+    if isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            same(a, b)
+    elif isinstance(expected, (np.ndarray, np.generic)):
+        assert found.dtype == expected.dtype and found.shape == expected.shape
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(found, expected)
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(found, expected)
+    else:
+        assert found == (pytest.approx(expected) if isinstance(expected, float) else expected)
+
+
+def agree(function, *inputs, breaks=0, backend="eager"):
+    """Two calls, each on copies of the inputs, which are compared as well."""
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(function, backend=backend) if backend else oxyfuel.compile(function)
+    copied = lambda: [x.copy() if isinstance(x, np.ndarray) else x for x in inputs]  # noqa: E731
+    for _ in range(2):
+        mine, theirs = copied(), copied()
+        try:
+            expected = function(*theirs)
+        except Exception as e:
+            with pytest.raises(type(e)) as raised:
+                compiled(*mine)
+            assert str(raised.value) == str(e)
+        else:
+            same(compiled(*mine), expected)
+        same(mine, theirs)
+    if breaks is not None:
+        assert oxyfuel.stats()["graph_breaks"] == breaks
+
+
+def values(dtype, shape=(3, 4)):
+    rng = np.random.default_rng(len(shape))
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if np.dtype(dtype).kind in "iu":
+        return rng.integers(0 if dtype == "uint8" else -9, 9, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+DTYPES = ["float32", "float64", "int64", "int32", "uint8", "bool"]
+
+UNARY = [
+    "negative",
+    "positive",
+    "absolute",
+    "fabs",
+    "sign",
+    "sqrt",
+    "square",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "arcsinh",
+    "arccosh",
+    "arctanh",
+    "floor",
+    "ceil",
+    "trunc",
+    "rint",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "signbit",
+    "logical_not",
+    "deg2rad",
+    "rad2deg",
+    "invert",
+    "reciprocal",
+    "sum",
+    "prod",
+    "mean",
+    "var",
+    "std",
+    "max",
+    "min",
+    "ptp",
+    "any",
+    "all",
+    "argmax",
+    "argmin",
+    "cumsum",
+    "cumprod",
+    "ravel",
+    "transpose",
+    "squeeze",
+    "atleast_1d",
+    "atleast_2d",
+    "sort",
+    "copy",
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "shape",
+    "ndim",
+    "size",
+    "triu",
+    "tril",
+    "diff",
+]
+BINARY = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "power",
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "floor_divide",
+    "remainder",
+    "fmod",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "hypot",
+    "copysign",
+    "logaddexp",
+    "logaddexp2",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "left_shift",
+    "right_shift",
+    "arctan2",
+    "isclose",
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", UNARY)
+def test_a_function_of_one_array(name, dtype):
+    function = getattr(np, name)
+    filled = np.zeros_like if name == "empty_like" else lambda a: a
+    agree(lambda a: filled(function(a)), values(dtype), breaks=None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), list(itertools.product(DTYPES, ["float32", "int64", "uint8", "bool"]))
+)
+@pytest.mark.parametrize("name", BINARY)
+def test_a_function_of_two_arrays(name, one, other):
+    function = getattr(np, name)
+    agree(lambda a, b: function(a, b), values(one), values(other, (4,)), breaks=None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", BINARY)
+def test_a_function_of_an_array_and_a_number(name, dtype):
+    function = getattr(np, name)
+    for n in (2, 0, 2.5, -1, True, 300, np.float32(1.5), np.float64(3.0), np.int64(4)):
+        agree(lambda a, n=n: (function(a, n), function(n, a)), values(dtype), breaks=None)
+
+
+CASES = {
+    "operators": lambda a: (a + 1, 1 - a, a * 2.5, 2 / (a * a + 1), a**2, -a, abs(a), a @ a.T, a > 0, a == a),
+    "reductions": lambda a: (a.sum(), a.sum(0), a.sum(axis=(0, 1)), a.mean(axis=1, keepdims=True), a.max(-1), a.min()),
+    "moments": lambda a: (a.var(), a.std(axis=0), np.var(a, ddof=1), np.std(a, axis=1, ddof=1, keepdims=True)),
+    "norms": lambda a: (np.linalg.norm(a), np.linalg.norm(a, axis=1), a / np.linalg.norm(a, axis=-1, keepdims=True)),
+    "places": lambda a: (a.argmax(), a.argmin(axis=1), np.argmax(a, axis=0, keepdims=True)),
+    "shapes": lambda a: (a.reshape(2, 6), a.reshape(-1), a.T, a.ravel(), a[None], np.swapaxes(a, 0, 1), a.flatten()),
+    "attributes": lambda a: (a.shape, a.ndim, a.size, a.dtype == np.float32, a.itemsize, a.nbytes, a.strides, len(a)),
+    "indices": lambda a: (a[0], a[0, 1], a[-1], a[1:, ::2], a[..., 1], a[:, None], a[[2, 0]], a[a.argmax(0)]),
+    "two_lists": lambda a: a[np.array([0, 1, 2]), np.array([1, 1, 3])],
+    "joins": lambda a: (np.concatenate([a, a * 2]), np.stack([a, a], axis=1), np.vstack([a, a]), np.hstack((a, a))),
+    "splits": lambda a: (np.split(a, 2, axis=1), np.split(a, [1, 2]), np.split(a, 3)),
+    "repeats": lambda a: (np.repeat(a, 2), np.repeat(a, 3, axis=1), np.tile(a, (2, 1)), np.roll(a, 1), np.roll(a, 2, 1)),
+    "choices": lambda a: (np.where(a > 0, a, 0), np.where(a > 0, 1.0, -1.0), np.clip(a, -0.5, 0.5), a.clip(0, None)),
+    "softmax": lambda a: np.exp(a - a.max(-1, keepdims=True)) / np.exp(a - a.max(-1, keepdims=True)).sum(-1, keepdims=True),
+    "products": lambda a: (np.dot(a, a.T), np.outer(a[0], a[1]), np.einsum("ij,kj->ik", a, a), a[0] @ a[1], np.dot(a[0], 2)),
+    "made": lambda a: (np.zeros((2, 3)), np.ones(4, dtype=np.int32), np.full((2,), 7), np.eye(3), np.arange(5), np.empty(0)),
+    "ranges": lambda a: (np.arange(1, 10, 2), np.arange(0.0, 1.0, 0.1), np.linspace(0, 1, 7), a * np.arange(4)),
+    "of_lists": lambda a: (np.array([1, 2, 3]), np.array([[1.5, 2], [3, 4]]), np.array([1, 2], dtype=np.float32), a + [1, 2, 3, 4]),
+    "casts": lambda a: (a.astype(np.float64), a.astype("int64"), a.astype(bool), a.astype(np.float32), (a > 0).astype(int)),
+    "scalars": lambda a: (a[0, 0] + 1, a.sum() * 2, np.sqrt(a.sum() ** 2), a[0, 0] * a, a.mean() > 0, np.float32(2) * a),
+    "rows": lambda a: [row * i for i, row in enumerate(a)],
+    "unpacked": lambda a: (lambda x, y, z: (z, x + y))(*a),
+    "kinds": lambda a: (isinstance(a, np.ndarray), isinstance(a.sum(), np.floating), type(a) is np.ndarray, hasattr(a, "detach")),
+    "to_torch": lambda a: (torch.from_numpy(a) + 1, torch.as_tensor(a * 2), torch.tensor(a).relu()),
+    "from_torch": lambda a: (torch.from_numpy(a).relu().numpy() + 1, np.asarray(torch.ones(3)) * 2),
+    "full_like": lambda a: (np.full_like(a, 3), np.zeros_like(a, dtype=int), np.identity(2), np.moveaxis(a, 0, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["eager", None], ids=["eager", "native"])
+@pytest.mark.parametrize("name", CASES)
+def test_one_graph(name, backend):
+    agree(CASES[name], values("float32"), backend=backend)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_other_layouts(name):
+    agree(CASES[name], np.asfortranarray(values("float32")), breaks=None)
+    agree(CASES[name], values("float64", (6, 8))[::2, ::2], breaks=None)
+
+
+def writes(a, b):
+    a += b
+    a[0] = 5
+    a[1:, 1] *= 2
+    a[a > 4] = 0
+    np.add(a, 1, out=a)
+    c = a.copy()
+    c -= b
+    a[1:] = a[:-1]
+    v = a.reshape(-1)
+    v[2] = 9
+    return a, c, a is a
+
+
+@pytest.mark.parametrize("backend", ["eager", None], ids=["eager", "native"])
+def test_writes_are_seen(backend):
+    agree(lambda a: writes(a, np.ones(4, np.float32)), values("float32"), backend=backend)
+    agree(writes, values("float32"), values("float32", (4,)), backend=backend, breaks=None)
+
+
+def test_memory_is_shared_as_in_numpy():
+    def f(x, a):
+        return x.numpy(), torch.from_numpy(a), a[1:], a.T, a
+
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        x, a = torch.zeros(3), np.zeros((3, 2), np.float32)
+        of_x, of_a, part, turned, again = compiled(x, a)
+        assert again is a
+        x[0], a[2, 1] = 7, 8
+        assert of_x[0] == 7 and of_a[2, 1] == 8 and part[1, 1] == 8 and turned[1, 2] == 8
+        of_a[1, 1] = 3
+        assert a[1, 1] == 3
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_arrays_that_share_memory():
+    def f(a, b):
+        a += 1
+        return b * 2
+
+    compiled = oxyfuel.compile(f)
+    for apart in (True, False):
+        a = np.arange(4.0)
+        b = a.copy() if apart else a
+        expected_a, expected = a + 1, (b if apart else a + 1) * 2
+        assert (compiled(a, b) == expected).all() and (a == expected_a).all()
+
+
+def test_one_array_given_twice():
+    def f(a, b):
+        return a is b, a + b
+
+    compiled = oxyfuel.compile(f)
+    a = np.ones(3)
+    for b in (a, a.copy(), a):
+        same(compiled(a, b), f(a, b))
+
+
+def test_other_types_and_shapes_are_captured_again():
+    compiled = oxyfuel.compile(lambda a: a * 2 + 1)
+    for a in (np.ones(3), np.ones(4), np.ones(3, np.float32), np.ones((2, 3), int), np.ones(3)):
+        same(compiled(a), a * 2 + 1)
+    same(compiled(np.broadcast_to(np.float64(2), (3,))), np.full(3, 5.0))  # cannot be written
+    same(compiled(np.ones(6)[::-2]), np.full(3, 3.0))
+    same(compiled(np.ones(3, np.complex128)), np.full(3, 3 + 0j))
+
+
+BREAKS = {
+    "backwards": lambda a: a[::-1] * 2,
+    "a_mask": lambda a: a[a > 0] + 1,
+    "text": lambda a: f"{a.sum():.3f}",
+    "a_number": lambda a: float(a.sum()) + int(a.size),
+    "a_choice": lambda a: a + 1 if a.sum() > 0 else a - 1,
+    "median": lambda a: np.median(a) + 1,
+    "percentile": lambda a: np.percentile(a, 30, axis=0),
+    "options": lambda a: np.add(a, 1, where=a > 0, out=np.zeros_like(a)),
+    "item": lambda a: a.item(3) + 1,
+    "lists": lambda a: (a + 1).tolist(),
+    "where": lambda a: np.where(a > 0),
+    "unique": lambda a: np.unique(np.sign(a)),
+    "random": lambda a: a + np.random.default_rng(0).random(4),
+    "of_a_tensor": lambda a: np.sum(torch.from_numpy(a) * 2) + 1,
+    "with_a_tensor": lambda a: torch.from_numpy(a) * a.sum(),
+    "a_method": lambda a: (a * 2).searchsorted(1.0) if a.ndim == 1 else a.tobytes(),
+    "wrong_shapes": lambda a: a + np.ones(5),
+    "out_of_range": lambda a: a[7],
+    "wrong_axis": lambda a: a.sum(axis=5),
+    "no_such_attribute": lambda a: a.detach(),
+    "attribute_set": lambda a: setattr(a, "shape", (4, 3)) or a.shape,
+    "integer_zero": lambda a: a.astype(int) // np.zeros(4, int),
+    "copied": lambda a: __import__("copy").deepcopy(a) + 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_numpy_does_itself(name):
+    agree(BREAKS[name], values("float32"), breaks=None)
+
+
+def test_arrays_live_across_breaks():
+    def f(a):
+        b, total = a * 2, a.sum()
+        views = {"v": b[1:], "t": [total]}
+        oxyfuel.graph_break()
+        b += 1
+        return b, views["v"], views["t"][0] + 1, type(total)
+
+    # The second: `b` is written, and what came from in front of the first shares its memory.
+    agree(f, values("float32"), breaks=2)
+
+
+def test_a_module_with_arrays():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+            self.mean, self.std = np.arange(4, dtype=np.float32), np.full(4, 2, np.float32)
+
+        def forward(self, a):
+            x = torch.from_numpy((a - self.mean) / self.std)
+            return self.linear(x).numpy().argmax(axis=-1)
+
+    with torch.no_grad():
+        module = Scaled()
+        compiled = oxyfuel.compile(module)
+        a = values("float32")
+        for shift in (0, 1):
+            module.mean += shift
+            same(compiled(a), module(a))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_the_reason_is_named():
+    with pytest.raises(oxyfuel.GraphBreak, match=r"(?s)NumPy.*median.*test_arrays.py"):
+        oxyfuel.compile(lambda a: np.median(a), fullgraph=True)(np.ones(3))
+
+
+def test_nothing_warns_of_arrays_that_cannot_be_written():
+    a = np.ones(3)
+    a.flags.writeable = False
+    compiled = oxyfuel.compile(lambda x, a: x + 1, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            compiled(torch.ones(3), a)
+
+
+def test_scalars_with_tensors_count_as_numbers():
+    compiled = oxyfuel.compile(lambda x, s: x * s + s, backend="eager")
+    for s in (np.float64(2), np.float64(3), np.float32(1.5), np.int64(2)):
+        same(compiled(torch.ones(2), s), torch.ones(2) * s + s)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_scalars_that_vary_are_inputs():
+    compiled = oxyfuel.compile(lambda a, s: a * s, backend="eager")
+    for s in (1.5, 2.5, 3.5):
+        same(
+            compiled(np.ones(3, np.float32), np.float32(s)), np.ones(3, np.float32) * np.float32(s)
+        )
+    assert oxyfuel.stats()["graphs"] == 1
