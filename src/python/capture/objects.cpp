@@ -389,10 +389,12 @@ py::object Tracer::deep_contents(py::handle o, int depth) {
   if (PyTuple_CheckExact(p)) return py::tuple(items);
   if (PyTuple_Check(p))
     return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
-  py::dict out;
+  if (is_changeable_class(Py_TYPE(inside.ptr())))
+    throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name, " of containers"));
+  py::object out = inside.attr("copy")();
   size_t i = 0;
   for (py::handle key : plain_list(inside)) out[key] = items[i++];
-  return std::move(out);
+  return out;
 }
 
 // A list, dict or set that was there before, with its items wrapped; guards its keys or its length.
