@@ -13,6 +13,10 @@ Scalar polynomial(Element& e, Scalar x, std::span<const double> coefficients) {
   return p;
 }
 
+Scalar quotient(Element& e, Scalar x, std::span<const double> top, std::span<const double> bottom) {
+  return e.div(polynomial(e, x, top), polynomial(e, x, bottom));
+}
+
 Scalar chebyshev(Element& e, Scalar y, std::span<const double> c) {
   const DType d = y.dtype;
   size_t terms = c.size();

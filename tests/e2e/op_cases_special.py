@@ -14,6 +14,7 @@ BESSEL = [
     *(f"special_modified_bessel_{name}.default" for name in ("i0", "i1", "k0", "k1")),
     *(f"special_scaled_modified_bessel_{name}.default" for name in ("k0", "k1")),
 ]
+ERRORS = [f"special_{name}.default" for name in ("erfcx", "log_ndtr", "ndtri")]
 ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 0.5, 1.0, -1.0]
 
 
@@ -69,6 +70,19 @@ def special_cases() -> None:
         case("special_i1.default", x)
         case("isposinf.default", x)
         case("logaddexp2.default", x, x)
+
+
+def error_function_cases() -> None:
+    for dtype in FLOATS:
+        for name in ERRORS:
+            case(name, torch.linspace(-8, 40, 401).to(dtype))
+            case(name, torch.linspace(0, 1, 301).to(dtype))
+            case(name, torch.tensor([*ODD, 1e-7, 1e-14, 1 - 2**-20, -40.0, 2e8]).to(dtype))
+    for dtype in (torch.int64, torch.uint8, torch.bool):
+        for name in ERRORS:
+            case(name, ints(9, low=0, high=3, dtype=dtype))
+    for x in layouts():
+        case("special_erfcx.default", x)
 
 
 def loss_cases() -> None:
@@ -190,4 +204,11 @@ def scan_cases() -> None:
         case(name, randn(3), 1)
 
 
-FAMILIES = (special_cases, loss_cases, rearrange_cases, pool_cases, scan_cases)
+FAMILIES = (
+    special_cases,
+    error_function_cases,
+    loss_cases,
+    rearrange_cases,
+    pool_cases,
+    scan_cases,
+)
