@@ -1,6 +1,7 @@
 // Which function an operation of the class Iterated is.
 #include "ops/iterated.h"
 
+#include "ops/recurrences.h"
 #include "ops/zeta.h"
 #include "support/check.h"
 
@@ -12,6 +13,16 @@ T iterated_in(LoopOp op, T a, T b, T c) {
   switch (op) {
     case LoopOp::Zeta:
       return static_cast<T>(hurwitz_zeta(a, b));
+    case LoopOp::Chebyshev:
+      return chebyshev_polynomial(a, b, c);
+    case LoopOp::HermiteH:
+      return hermite_h_polynomial(a, b);
+    case LoopOp::HermiteHe:
+      return hermite_he_polynomial(a, b);
+    case LoopOp::Laguerre:
+      return laguerre_polynomial(a, b);
+    case LoopOp::Legendre:
+      return legendre_polynomial(a, b);
     default:
       OXY_FAIL("no function for ", name(op));
   }

@@ -15,6 +15,12 @@ BESSEL = [
     *(f"special_scaled_modified_bessel_{name}.default" for name in ("k0", "k1")),
 ]
 ERRORS = [f"special_{name}.default" for name in ("erfcx", "log_ndtr", "ndtri")]
+CHEBYSHEV = [f"{shift}chebyshev_polynomial_{kind}" for shift in ("", "shifted_") for kind in "tuvw"]
+POLYNOMIALS = [
+    *CHEBYSHEV,
+    *("hermite_polynomial_h", "hermite_polynomial_he"),
+    *("laguerre_polynomial_l", "legendre_polynomial_p"),
+]
 ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 0.5, 1.0, -1.0]
 
 
@@ -83,6 +89,30 @@ def error_function_cases() -> None:
             case(name, ints(9, low=0, high=3, dtype=dtype))
     for x in layouts():
         case("special_erfcx.default", x)
+
+
+def polynomial_cases() -> None:
+    """Values at NaN are left out: eager's result there was never written."""
+    points = [-1.0, 1.0, 0.0, -0.0, 0.5, 1 - 2**-24, -1 + 2**-24, 2**-25, 1.5, -2.0, 1e-20]
+    degrees = [-math.inf, math.inf, math.nan, -1.0, -0.5, 0.0, 1.0, 2.5, 3.0, 7.0, 12.0, 1e19]
+    for name in (f"special_{p}" for p in POLYNOMIALS):
+        for dtype in FLOATS:
+            x, n = randn(97, dtype=dtype), ints(97, low=-1, high=9).to(dtype)
+            case(f"{name}.default", x, n)
+            case(f"{name}.n_scalar", x, 4)
+            case(f"{name}.x_scalar", 0.3, n)
+            case(f"{name}.default", randn(5, 1, dtype=dtype), ints(4, low=0, high=6).to(dtype))
+            pairs = (torch.tensor(v, dtype=F64).to(dtype) for v in (points, degrees))
+            x, n = torch.meshgrid(*pairs, indexing="ij")
+            case(f"{name}.default", x.contiguous(), n.contiguous())
+        case(f"{name}.default", randn(9), ints(9, low=0, high=9))
+        case(f"{name}.n_scalar", randn(97, dtype=F64), 9.7)
+        case(f"{name}.default", ints(9), ints(9, low=0, high=4, dtype=torch.int32))
+        case(f"{name}.n_scalar", ints(9, low=0, high=2, dtype=torch.bool), 3)
+    case("special_hermite_polynomial_h.default", randn(8), torch.tensor(129.0))
+    case("special_hermite_polynomial_he.default", randn(8, dtype=F64), torch.tensor(513))
+    for x in layouts():
+        case("special_legendre_polynomial_p.n_scalar", x, 3)
 
 
 def loss_cases() -> None:
@@ -207,6 +237,7 @@ def scan_cases() -> None:
 FAMILIES = (
     special_cases,
     error_function_cases,
+    polynomial_cases,
     loss_cases,
     rearrange_cases,
     pool_cases,

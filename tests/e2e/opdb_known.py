@@ -148,12 +148,19 @@ SERIES = names("""
     polygamma.polygamma_n_4 special.polygamma.special_polygamma_n_0 special.zeta special.airy_ai
 """)
 
+# Sines and cosines of an angle, times the degree.
+POLYNOMIALS = names("""
+    special.chebyshev_polynomial_t special.chebyshev_polynomial_u special.chebyshev_polynomial_v
+    special.chebyshev_polynomial_w special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
+    special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
+""")
 
 
 CLOSENESS = (
     dict.fromkeys(MATHS, Closeness(4))
     | dict.fromkeys(SUMS, Closeness(16))
     | dict.fromkeys(SERIES, Closeness(16))
+    | dict.fromkeys(POLYNOMIALS, Closeness(16))
     | dict.fromkeys(ATTENTION, Closeness(256))
     | dict.fromkeys(WINDOWS, Closeness(4, least=1.0))
 )

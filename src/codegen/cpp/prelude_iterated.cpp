@@ -8,6 +8,27 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
+// The recurrences of ops/recurrences.h: `next` is the polynomial of degree k + 1 from `p` and `q`, those of k and k - 1.
+// Every 64th step looks whether all lanes are NaN.
+#define OXY_RECURRENCE(name, operands, first, next)                         \
+  Piece{name, "", 0, 0,                                                     \
+        "static __attribute__((noinline)) $T @@(" operands                  \
+        ", $T degree) {\n"                                                  \
+        "  $S left = @whole(degree);\n"                                     \
+        "  $T one = @splat(1), q = one, p = " first                         \
+        ", result = degree < one ? one : p;\n"                              \
+        "  for (int k = 1, steps = @most(degree); k < steps; ++k) {\n"      \
+        "    if (k % 64 == 0 && !@some(p == p ? one : @splat(0))) break;\n" \
+        "    $T next = " next                                               \
+        ";\n"                                                               \
+        "    q = p;\n"                                                      \
+        "    p = next;\n"                                                   \
+        "    left = left - 1;\n"                                            \
+        "    result = left > 0 ? p : result;\n"                             \
+        "  }\n"                                                             \
+        "  return result;\n"                                                \
+        "}\n"}
+
 constexpr Piece kPieces[] = {
     {"some", "", 1, 0, "OXY_INLINE b8 @@($T x) { return x != 0; }\n"},
     {"some", "", 2, 0, R"(OXY_INLINE b8 @@($T x) {
@@ -16,6 +37,32 @@ constexpr Piece kPieces[] = {
   return r;
 }
 )"},
+
+    // Degrees as whole numbers, as many as an int can count; the largest of them.
+    {"whole", "", 1, 0, R"(OXY_INLINE $S @@($T degree) {
+  $T most = @splat(2147483520);
+  return ($S)(degree < most ? degree : most);
+}
+)"},
+    {"whole", "", 2, 0, R"(OXY_INLINE $S @@($T degree) {
+  $T most = @splat(2147483520);
+  return __builtin_convertvector(degree < most ? degree : most, $S);
+}
+)"},
+    {"most", "", 0, 0, R"(OXY_INLINE i32 @@($T degree) {
+  $t each[$N], most = 0;
+  __builtin_memcpy(each, &degree, sizeof degree);
+  for (int l = 0; l < $N; ++l) most = each[l] > most ? each[l] : most;
+  return most < 2147483520 ? (i32)most : 2147483520;
+}
+)"},
+    OXY_RECURRENCE("chebyshev", "$T x, $T first", "first", "@fma(x + x, p, -q)"),
+    OXY_RECURRENCE("hermite_h", "$T x", "x + x", "@fma(x + x, p, -(@splat(2l * k) * q))"),
+    OXY_RECURRENCE("hermite_he", "$T x", "x", "@fma(x, p, -(@splat(k) * q))"),
+    OXY_RECURRENCE("laguerre", "$T x", "one - x",
+                   "@fma(@splat(2l * k) + (one - x), p, -(@splat(k) * q)) / @splat(k + 1l)"),
+    OXY_RECURRENCE("legendre", "$T x", "x",
+                   "@fma(@splat(2l * k + 1) * x, p, -(@splat(k) * q)) / @splat(k + 1l)"),
 
     // ops/zeta.h, all lanes together: `live` is 1 in those that have not got their result.
     {"zeta", "", 0, 0, R"(static __attribute__((noinline)) $T @@($T x, $T q, void* pow) {
@@ -57,6 +104,7 @@ constexpr Piece kPieces[] = {
 }
 )"},
 };
+#undef OXY_RECURRENCE
 
 }  // namespace
 
