@@ -92,13 +92,24 @@ Scalar erfcx(Element& e) {
 
 // ---- the normal distribution ----
 
+// erfc(t) from erfcx(|t|), with both halves of the square.
+Scalar unscaled(Element& e, Scalar t, Scalar scaled) {
+  const DType d = t.dtype;
+  const Scalar square = e.mul(t, t), negative = e.op(LoopOp::Neg, square);
+  const Scalar rest = e.fma(t, t, negative);
+  const Scalar power = e.op(LoopOp::Exp, negative);
+  const Scalar upper = e.mul(e.fma(e.op(LoopOp::Neg, rest), power, power), scaled);
+  const Scalar below = e.op(LoopOp::Lt, t, e.c(0, d));
+  const Scalar value = e.where(below, e.sub(e.c(2, d), upper), upper);
+  return e.where(e.op(LoopOp::Gt, t, e.c(30, d)), e.c(0, d), value);
+}
+
 Scalar log_ndtr(Element& e) {
   const DType d = e.compute();
   const Scalar x = e.operand(0, d), t = e.mul(x, e.c(std::numbers::sqrt2 / 2, d));
-  const Scalar half = e.c(0.5, d);
-  const Scalar scaled = e.mul(erfcx_above_zero(e, e.op(LoopOp::Abs, t)), half);
-  const Scalar tail = e.sub(e.op(LoopOp::Log, scaled), e.mul(t, t));
-  const Scalar upper = e.mul(e.op(LoopOp::Erfc, t), half);
+  const Scalar half = e.c(0.5, d), scaled = erfcx_above_zero(e, e.op(LoopOp::Abs, t));
+  const Scalar tail = e.sub(e.op(LoopOp::Log, e.mul(scaled, half)), e.mul(t, t));
+  const Scalar upper = e.mul(unscaled(e, t, scaled), half);
   const Scalar rest = e.op(LoopOp::Log1p, e.op(LoopOp::Neg, upper));
   return e.finish(e.where(e.op(LoopOp::Lt, x, e.c(-1, d)), tail, rest));
 }
