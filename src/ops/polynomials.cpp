@@ -87,23 +87,22 @@ Scalar at_end(Element& e, Scalar n, bool upper) {
 }
 
 // With x = cos a, |x| < 1: T = cos na, U = sin (n+1)a / sin a, V = cos (n+1/2)a / cos a/2, W = sin (n+1/2)a / sin a/2.
-// V and W have their limits where the half angle's other function rounds to 1; eager gives the shifted W that of the
-// other end.
+// V and W have their limits where the half angle's other function rounds to 1, next to an end; eager gives the shifted W
+// that of the other end.
 template <Kind K, bool Shifted>
 Scalar by_angle(Element& e, Scalar x, Scalar n) {
   const DType d = x.dtype;
   const Scalar angle = e.op(LoopOp::Acos, x);
   if (K == Kind::T) return e.op(LoopOp::Cos, e.mul(n, angle));
-  if (K == Kind::U) {
-    const Scalar turned = e.mul(e.add(n, e.c(1, d)), angle);
-    return e.div(e.op(LoopOp::Sin, turned), e.op(LoopOp::Sin, angle));
-  }
-  const Scalar turned = e.mul(e.add(n, e.c(0.5, d)), angle), half = e.mul(angle, e.c(0.5, d));
-  const Scalar sine = e.op(LoopOp::Sin, half), cosine = e.op(LoopOp::Cos, half);
+  const Scalar turned = e.mul(e.add(n, e.c(K == Kind::U ? 1 : 0.5, d)), angle);
+  if (K == Kind::U) return e.div(e.op(LoopOp::Sin, turned), e.op(LoopOp::Sin, angle));
   const bool upper = K == Kind::W;
-  const Scalar value =
-      upper ? e.div(e.op(LoopOp::Sin, turned), sine) : e.div(e.op(LoopOp::Cos, turned), cosine);
-  const Scalar limit = e.op(LoopOp::Eq, upper ? cosine : sine, e.c(1, d));
+  const LoopOp wave = upper ? LoopOp::Sin : LoopOp::Cos;
+  const Scalar half = e.mul(angle, e.c(0.5, d));
+  const Scalar value = e.div(e.op(wave, turned), e.op(wave, half));
+  const double next = d == DType::F32 ? 1 - 0x1p-23 : 1 - 0x1p-53;
+  const Scalar limit =
+      upper ? e.op(LoopOp::Ge, x, e.c(next, d)) : e.op(LoopOp::Le, x, e.c(-next, d));
   return e.where(limit, at_end<K>(e, n, upper && !Shifted), value);
 }
 
@@ -128,17 +127,20 @@ Scalar chebyshev(Element& e) {
   const DType d = e.compute();
   const Scalar given = e.operand(0, d), n = degree(e), one = e.c(1, d);
   const Scalar x = Shifted ? e.sub(e.add(given, given), one) : given;
-  const Scalar upper_end = e.op(LoopOp::Eq, given, one);
-  const Scalar lower_end = e.op(LoopOp::Eq, given, e.c(Shifted ? 0 : -1, d));
-  const Scalar inside = e.op(LoopOp::Lt, e.op(LoopOp::Abs, x), one);
-  const Scalar high = e.op(LoopOp::Gt, n, e.c(last_by_recurrence(K, Shifted), d));
-  const Scalar turned = e.op(LoopOp::And, inside, high);
-  const Scalar below = e.where(lower_end, at_end<K>(e, n, false), by_angle<K, Shifted>(e, x, n));
-  const Scalar known = e.where(upper_end, at_end<K>(e, n, true), below);
-  const Scalar end = e.op(LoopOp::Or, upper_end, lower_end);
   const auto recurrence = [&](Scalar steps) {
     return e.op(LoopOp::Chebyshev, x, first<K>(e, x), steps);
   };
+  // Exact at the ends.
+  constexpr int kLast = last_by_recurrence(K, Shifted);
+  const std::optional<double> number = e.args.number(1);
+  if (number && *number < kLast + 1) return of_degree(e, n, recurrence(n));
+  const Scalar upper_end = e.op(LoopOp::Eq, given, one);
+  const Scalar lower_end = e.op(LoopOp::Eq, given, e.c(Shifted ? 0 : -1, d));
+  const Scalar inside = e.op(LoopOp::Lt, e.op(LoopOp::Abs, x), one);
+  const Scalar turned = e.op(LoopOp::And, inside, e.op(LoopOp::Gt, n, e.c(kLast, d)));
+  const Scalar below = e.where(lower_end, at_end<K>(e, n, false), by_angle<K, Shifted>(e, x, n));
+  const Scalar known = e.where(upper_end, at_end<K>(e, n, true), below);
+  const Scalar end = e.op(LoopOp::Or, upper_end, lower_end);
   return of_degree(e, n, unless(e, e.op(LoopOp::Or, end, turned), known, n, recurrence));
 }
 

@@ -93,7 +93,8 @@ def error_function_cases() -> None:
 
 def polynomial_cases() -> None:
     """Values at NaN are left out: eager's result there was never written."""
-    points = [-1.0, 1.0, 0.0, -0.0, 0.5, 1 - 2**-24, -1 + 2**-24, 2**-25, 1.5, -2.0, 1e-20]
+    near = [1 - 2**-24, 1 - 2**-23, 1 - 2**-22, 2**-25, 2**-24, 1e-20]
+    points = [-1.0, 1.0, 0.0, -0.0, 0.5, 1.5, -2.0, *near, *(-v for v in near)]
     degrees = [-math.inf, math.inf, math.nan, -1.0, -0.5, 0.0, 1.0, 2.5, 3.0, 7.0, 12.0, 1e19]
     for name in (f"special_{p}" for p in POLYNOMIALS):
         for dtype in FLOATS:
