@@ -1,4 +1,4 @@
-// Special functions: divisors, digamma, zeta, polygamma. Halves are computed in f32 and rounded once.
+// Special functions: divisors, digamma, zeta, polygamma, incomplete gamma. Halves are computed in f32 and rounded once.
 //
 // digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun, 6.3.5-6.3.18, in f64 for all dtypes.
 #include <cmath>
@@ -71,9 +71,10 @@ Scalar digamma(Element& e) {
 // ---- zeta, polygamma ----
 
 // In f64, for all dtypes.
-Scalar zeta(Element& e) {
+template <LoopOp O>
+Scalar in_f64(Element& e) {
   const DType d = DType::F64, through = e.result();
-  return e.finish(e.op(LoopOp::Zeta, e.operand(0, d, through), e.operand(1, d, through)));
+  return e.finish(e.op(O, e.operand(0, d, through), e.operand(1, d, through)));
 }
 
 // Order 1: reflection below 1/2, six steps of the recurrence, four terms of the asymptotic series (Abramowitz and Stegun,
@@ -125,6 +126,7 @@ constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
 constexpr ShapeRule promoted_no_half = shape_elementwise<ResultDType::Float, 2, Needs::NoHalf>;
 constexpr ShapeRule promoted_integers =
     shape_elementwise<ResultDType::Promoted, 2, Needs::NumberIntegers>;
+constexpr ShapeRule promoted_real = shape_elementwise<ResultDType::Promoted, 2, Needs::Floating>;
 constexpr Applies real = applies_computable;
 
 constexpr OpInfo kRows[] = {

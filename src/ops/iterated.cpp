@@ -1,6 +1,7 @@
 // Which function an operation of the class Iterated is.
 #include "ops/iterated.h"
 
+#include "ops/incomplete_gamma.h"
 #include "ops/recurrences.h"
 #include "ops/zeta.h"
 #include "support/check.h"
@@ -23,6 +24,10 @@ T iterated_in(LoopOp op, T a, T b, T c) {
       return laguerre_polynomial(a, b);
     case LoopOp::Legendre:
       return legendre_polynomial(a, b);
+    case LoopOp::GammaP:
+      return static_cast<T>(gamma_p(a, b));
+    case LoopOp::GammaQ:
+      return static_cast<T>(gamma_q(a, b));
     default:
       OXY_FAIL("no function for ", name(op));
   }

@@ -116,6 +116,26 @@ def polynomial_cases() -> None:
         case("special_legendre_polynomial_p.n_scalar", x, 3)
 
 
+def incomplete_gamma_cases() -> None:
+    values = [*ODD, 1e-7, 1.1, 10.0, 20.0, 150.0, 200.0, 5000.0]
+    for name in ("igamma.default", "igammac.default"):
+        for dtype in FLOATS:
+            a, x = (torch.rand(97).to(dtype) * 10 for _ in range(2))
+            case(name, a, x)
+            case(name, a[:, None][:5], x[:4] / 8)
+            case(name, a * 20 + 20, (a * 20 + 20) * (x / 10 + 0.5))
+            pairs = torch.tensor(values).to(dtype)
+            case(name, pairs.repeat_interleave(len(values)), pairs.repeat(len(values)))
+        near = torch.logspace(2.4, 5, 61, dtype=F64)
+        for distance in (-4.4, -1.0, 0.0, 1.0, 4.4):
+            case(name, near, near + distance * near.sqrt())
+        case(name, torch.rand(9), torch.rand(9, dtype=F64))
+        case(name, torch.rand(9), torch.tensor(2.0, dtype=F64))
+        case(name, ints(9), ints(9))
+        for x in layouts():
+            case(name, x.abs(), x.abs())
+
+
 def loss_cases() -> None:
     for reduction in (0, 1, 2):
         for dtype in FLOATS:
@@ -239,6 +259,7 @@ FAMILIES = (
     special_cases,
     error_function_cases,
     polynomial_cases,
+    incomplete_gamma_cases,
     loss_cases,
     rearrange_cases,
     pool_cases,

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "codegen/cpp/math_table.h"
 #include "codegen/cpp/types_text.h"
@@ -67,6 +68,16 @@ std::string_view rounding_piece(LoopOp op) {
     default:
       return "";
   }
+}
+
+// The functions of the math table that an iterated operation calls, in the order of its last parameters.
+std::span<const LoopOp> callees(LoopOp op) {
+  static constexpr LoopOp kZeta[] = {LoopOp::Pow};
+  static constexpr LoopOp kGamma[] = {LoopOp::Exp,    LoopOp::Log,  LoopOp::Pow,
+                                      LoopOp::Lgamma, LoopOp::Erfc, LoopOp::Expm1};
+  if (op == LoopOp::Zeta) return kZeta;
+  if (op == LoopOp::GammaP || op == LoopOp::GammaQ) return kGamma;
+  return {};
 }
 
 std::string float_literal(double v, DType dtype) {
@@ -282,7 +293,7 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
 std::string OperatorText::iterated(LoopOp op, DType dtype, const std::vector<Operand>& args) {
   std::string list = args[0].text;
   for (size_t i = 1; i < args.size(); ++i) cat_to(list, ", ", args[i].text);
-  if (op == LoopOp::Zeta) cat_to(list, ", ", table_entry(LoopOp::Pow, dtype));
+  for (LoopOp callee : callees(op)) cat_to(list, ", ", table_entry(callee, dtype));
   return call(ops::name(op), dtype, list);
 }
 

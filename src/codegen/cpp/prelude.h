@@ -54,6 +54,7 @@ std::span<const Piece> memory_pieces();
 std::span<const Piece> operator_pieces();
 std::span<const Piece> math_pieces();
 std::span<const Piece> iterated_pieces();
+std::span<const Piece> gamma_pieces();
 // The table that a piece names as $[name].
 std::span<const double> piece_numbers(std::string_view name);
 

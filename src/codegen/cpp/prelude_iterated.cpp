@@ -1,6 +1,7 @@
 // Functions of as many steps as their operands ask for: all lanes of a vector take them together, and those that have
 // their result keep it. The same functions of one number, which these are compared with, stand in src/ops.
 #include "codegen/cpp/prelude.h"
+#include "ops/incomplete_gamma.h"
 #include "ops/zeta.h"
 #include "support/check.h"
 
@@ -112,6 +113,8 @@ std::span<const Piece> iterated_pieces() { return kPieces; }
 
 std::span<const double> piece_numbers(std::string_view name) {
   if (name == "zeta_factors") return ops::zeta_factors();
+  if (name == "temme_factors") return ops::temme_factors();
+  if (name == "stirling_factors") return ops::stirling_factors();
   OXY_FAIL("no table ", name);
 }
 
