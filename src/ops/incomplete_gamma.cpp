@@ -72,16 +72,29 @@ double log_minus(double a, double x) {
   return std::fma(2 * s * square, sum, -m * s);
 }
 
-// x^a e^-x / gamma(a + 1)
+// log gamma(a) - (a - 1/2) log a + a - log(2 pi) / 2, from 10 on.
+double stirling(double a) {
+  const double inverse = 1 / a, square = inverse * inverse;
+  double sum = 0;
+  for (double c : kStirling) sum = std::fma(sum, square, c);
+  return sum * inverse;
+}
+
+// x^a e^-x / gamma(a + 1). Below 10 gamma(a + 11) / ((a + 10) .. (a + 1)) is divided by, with b = a + 10, and
+// b (log b - 1) = b log(b / 10) + a (log 10 - 1) + 10 (log 10 - 1), the last a factor of the result.
 double gamma_density(double a, double x) {
-  if (a < 10) {
-    if (x > 1000) return 0;
-    return std::pow(x, a) * std::exp(-x) * std::exp(-std::lgamma(a + 1));
+  constexpr double kFactor = 8.7872884933643468e-7;  // (e / 10)^10 / sqrt(2 pi)
+  constexpr double kSlope = 1.3025850929940457;     // log 10 - 1
+  if (a >= 10) {
+    const double power = std::fma(a, log_minus(a, x), -stirling(a));
+    return std::exp(power) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2) / std::sqrt(a);
   }
-  double stirling = 0;
-  for (double c : kStirling) stirling = std::fma(stirling, 1 / (a * a), c);
-  const double power = std::fma(a, log_minus(a, x), -stirling / a);
-  return std::exp(power) / std::sqrt(2 * std::numbers::pi * a);
+  const double b = a + 10;
+  double rising = b;
+  for (int k = 1; k < 10; ++k) rising *= a + k;
+  const double gamma = std::fma(b, std::log1p(a * 0.1), stirling(b));
+  const double power = std::fma(a, std::log(x) - kSlope, -x) - gamma;
+  return std::exp(power) * rising * kFactor / std::sqrt(b);
 }
 
 double series_of_p(double a, double x) {

@@ -73,7 +73,7 @@ std::string_view rounding_piece(LoopOp op) {
 // The functions of the math table that an iterated operation calls, in the order of its last parameters.
 std::span<const LoopOp> callees(LoopOp op) {
   static constexpr LoopOp kZeta[] = {LoopOp::Pow};
-  static constexpr LoopOp kGamma[] = {LoopOp::Exp,    LoopOp::Log,  LoopOp::Pow,
+  static constexpr LoopOp kGamma[] = {LoopOp::Exp,    LoopOp::Log,  LoopOp::Log1p,
                                       LoopOp::Lgamma, LoopOp::Erfc, LoopOp::Expm1};
   if (op == LoopOp::Zeta) return kZeta;
   if (op == LoopOp::GammaP || op == LoopOp::GammaQ) return kGamma;

@@ -17,37 +17,32 @@ constexpr Piece kPieces[] = {
   return far != zero ? @call1(x / a, log) - m : near;
 }
 )"},
-    {"gamma_density_small", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, void* exp, void* pow, void* lgamma) {
-  $T power = @call2(x, a, pow) * @call1(-x, exp);
-  $T value = power * @call1(-@call1(a + @splat(1), lgamma), exp);
-  return x > @splat(1000) ? @splat(0) : value;
-}
-)"},
-    {"gamma_density_large", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, void* exp, void* log) {
+    {"gamma_stirling", "f64", 0, 0, R"(OXY_INLINE $T @@($T a) {
   const $t factors[] = {$[stirling_factors]};
-  $T stirling = @splat(0), square = @splat(1) / (a * a);
+  $T inverse = @splat(1) / a, square = inverse * inverse, sum = @splat(0);
   for (unsigned i = 0; i < sizeof factors / sizeof *factors; ++i)
-    stirling = @fma(stirling, square, @splat(factors[i]));
-  $T power = @fma(a, @gamma_log_minus(a, x, log), -stirling / a);
-  return @call1(power, exp) / @sqrt(@splat(6.283185307179586) * a);
+    sum = @fma(sum, square, @splat(factors[i]));
+  return sum * inverse;
 }
 )"},
     {"gamma_density", "f64", 0, 0,
-     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* pow, void* lgamma) {
-  $T zero = @splat(0), one = @splat(1), ten = @splat(10), value = zero;
-  $T small = a < ten ? one : zero;
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, void* exp, void* log, void* log1p) {
+  $T zero = @splat(0), one = @splat(1), ten = @splat(10), power = zero;
+  $T factor = @splat(0.3989422804014327);
+  $T small = a < ten ? one : zero, high = small != zero ? a + ten : a;
+  $T stirling = @gamma_stirling(high);
   if (@some(small)) {
-    $T safe_a = small != zero ? a : one, safe_x = small != zero ? x : one;
-    value = @gamma_density_small(safe_a, safe_x, exp, pow, lgamma);
+    $T rising = high;
+    for (int k = 1; k < 10; ++k) rising *= a + @splat(k);
+    $T gamma = @fma(high, @call1(a * @splat(0.1), log1p), stirling);
+    power = @fma(a, @call1(x, log) - @splat(1.3025850929940457), -x) - gamma;
+    factor = small != zero ? rising * @splat(8.7872884933643468e-7) : factor;
   }
   if (@some(one - small)) {
-    $T safe_a = small != zero ? ten : a, safe_x = small != zero ? ten : x;
-    $T large = @gamma_density_large(safe_a, safe_x, exp, log);
-    value = small != zero ? value : large;
+    $T large = @fma(a, @gamma_log_minus(a, x, log), -stirling);
+    power = small != zero ? power : large;
   }
-  return value;
+  return @call1(power, exp) * factor / @sqrt(high);
 }
 )"},
     {"gamma_series_of_p", "f64", 0, 0,
@@ -152,7 +147,7 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"incomplete_gamma", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, b8 upper, void* exp, void* log, void* pow,
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, b8 upper, void* exp, void* log, void* log1p,
                                               void* lgamma, void* erfc, void* expm1) {
   $T zero = @splat(0), one = @splat(1), infinity = @splat(__builtin_inf());
   auto inside = (a > zero) & (x > zero) & (a < infinity) & (x < infinity);
@@ -178,7 +173,7 @@ constexpr Piece kPieces[] = {
   $T other = series != zero ? zero : live;
   $T fraction = other * high, small = other * (one - high);
   $T p_or_q = zero, density = zero;
-  if (@some(series + fraction)) density = @gamma_density(a, x, exp, log, pow, lgamma);
+  if (@some(series + fraction)) density = @gamma_density(a, x, exp, log, log1p);
   if (@some(series)) p_or_q = density * @gamma_series_of_p(a, x, series);
   if (@some(fraction)) {
     $T q = a * density * @gamma_fraction_of_q(a, x, density > zero ? fraction : zero);
@@ -194,13 +189,13 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"gamma_p", "f64", 0, 0,
-     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* pow, void* lgamma, void* erfc, void* expm1) {
-  return @incomplete_gamma(a, x, false, exp, log, pow, lgamma, erfc, expm1);
+     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* log1p, void* lgamma, void* erfc, void* expm1) {
+  return @incomplete_gamma(a, x, false, exp, log, log1p, lgamma, erfc, expm1);
 }
 )"},
     {"gamma_q", "f64", 0, 0,
-     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* pow, void* lgamma, void* erfc, void* expm1) {
-  return @incomplete_gamma(a, x, true, exp, log, pow, lgamma, erfc, expm1);
+     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* log1p, void* lgamma, void* erfc, void* expm1) {
+  return @incomplete_gamma(a, x, true, exp, log, log1p, lgamma, erfc, expm1);
 }
 )"},
 };
