@@ -6,21 +6,6 @@ namespace oxy::loops {
 
 using ops::Scalar;
 
-namespace {
-
-enum class OpClass : uint8_t { Arith, Compare, Logic, Math, Special };
-
-bool is_compare(LoopOp op) {
-  static constexpr OpClass kClass[] = {
-#define LOOP_OP(e, text, arity, cls) OpClass::cls,
-#include "ops/loop_ops.def"
-#undef LOOP_OP
-  };
-  return kClass[static_cast<size_t>(op)] == OpClass::Compare;
-}
-
-}  // namespace
-
 Scalar BodyBuilder::emit(Inst inst) {
   uint32_t id = writer_.emit(std::move(inst));
   return {id, writer_.inst(id).dtype};
@@ -135,7 +120,7 @@ Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
     OXY_CHECK(in[k].dtype == in[first_is_mask].dtype, ops::name(op), " of ",
               ir::name(in[first_is_mask].dtype), " and ", ir::name(in[k].dtype));
   }
-  i.dtype = is_compare(op) ? DType::B8 : in[first_is_mask].dtype;
+  i.dtype = ops::class_of(op) == ops::LoopClass::Compare ? DType::B8 : in[first_is_mask].dtype;
   Scalar r = emit(std::move(i));
   return half && r.dtype == DType::F32 ? cast(r, dtype) : r;
 }

@@ -191,6 +191,11 @@ Scalar scaled(Element& e, Scalar x, double factor, double offset) {
   return e.fma(x, e.c(factor, x.dtype), e.c(offset, x.dtype));
 }
 
+// An odd function at x, from its value at |x|.
+Scalar odd(Element& e, Scalar x, Scalar value) {
+  return e.where(e.op(LoopOp::Lt, x, e.c(0, x.dtype)), e.op(LoopOp::Neg, value), value);
+}
+
 // ---- modified Bessel functions ----
 
 template <int Order>
@@ -214,9 +219,7 @@ Scalar bessel_i(Element& e) {
   }
   far = e.div(far, e.op(LoopOp::Sqrt, size));
   const Scalar value = e.where(e.op(LoopOp::Le, size, e.c(8, d)), near, far);
-  if (Order == 0) return e.finish(value);
-  const Scalar below = e.op(LoopOp::Lt, x, e.c(0, d));
-  return e.finish(e.where(below, e.op(LoopOp::Neg, value), value));
+  return e.finish(Order == 0 ? value : odd(e, x, value));
 }
 
 // NaN below 0, where the logarithm is.
@@ -242,10 +245,6 @@ Scalar bessel_k(Element& e) {
 }
 
 // ---- Bessel functions ----
-
-Scalar quotient(Element& e, Scalar x, Series top, Series bottom) {
-  return e.div(polynomial(e, x, top), polynomial(e, x, bottom));
-}
 
 template <int Order>
 Scalar bessel_j_near(Element& e, Scalar x) {
@@ -282,9 +281,7 @@ Scalar bessel_j(Element& e) {
   const Scalar far = bessel_far<Order, false>(e, size);
   const Scalar near = bessel_j_near<Order>(e, size);
   const Scalar value = e.where(e.op(LoopOp::Le, size, e.c(5, d)), near, far);
-  if (Order == 0) return e.finish(value);
-  const Scalar below = e.op(LoopOp::Lt, x, e.c(0, d));
-  return e.finish(e.where(below, e.op(LoopOp::Neg, value), value));
+  return e.finish(Order == 0 ? value : odd(e, x, value));
 }
 
 // NaN below 0, where the logarithm is.

@@ -6,9 +6,9 @@
 #include <limits>
 #include <numeric>
 
+#include "ops/iterated.h"
 #include "ops/promote.h"
 #include "ops/rounding.h"
-#include "ops/zeta.h"
 #include "support/check.h"
 
 namespace oxy::ops {
@@ -149,8 +149,6 @@ double real_op(LoopOp op, double a, double b, double c) {
       return std::copysign(a, b);
     case LoopOp::Lgamma:
       return std::lgamma(a);
-    case LoopOp::Zeta:
-      return hurwitz_zeta(a, b);
     default:
       OXY_FAIL("no real operation ", name(op));
   }
@@ -310,7 +308,7 @@ class Evaluator : public LoopBuilder {
       OXY_CHECK(s.dtype == a[0].dtype, name(op), " of ", ir::name(a[0].dtype), " and ",
                 ir::name(s.dtype));
     }
-    return make(apply(op, args), is_truth(op) ? DType::B8 : a[0].dtype);
+    return make(apply(op, args), class_of(op) == LoopClass::Compare ? DType::B8 : a[0].dtype);
   }
   Scalar cast(Scalar v, DType dtype) override {
     return v.dtype == dtype ? v : make(convert(number(v), v.dtype, dtype), dtype);
@@ -336,10 +334,6 @@ class Evaluator : public LoopBuilder {
   void clear() { scalars_.clear(); }
 
  private:
-  static bool is_truth(LoopOp op) {
-    return is_comparison(op) || op == LoopOp::IsNan || op == LoopOp::IsInf;
-  }
-
   Number apply(LoopOp op, std::initializer_list<Scalar> args) const {
     Number x[3];
     size_t n = 0;
@@ -355,6 +349,8 @@ class Evaluator : public LoopBuilder {
       r.integer = d == DType::B8 ? !x[0].integer : wrap_to(~x[0].integer, d);
     } else if (!ir::is_floating(d)) {
       r.integer = wrap_to(integer_op(op, x[0].integer, x[1].integer, x[2].integer), d);
+    } else if (class_of(op) == LoopClass::Iterated) {
+      r.real = round_to(iterated(op, d, x[0].real, x[1].real, x[2].real), d);
     } else if (op == LoopOp::Mod) {
       r.real = round_to(real_mod(x[0].real, x[1].real), d);
     } else if (op == LoopOp::FloorDiv) {

@@ -17,6 +17,8 @@ std::span<const OpInfo> scatter_ops();
 std::span<const OpInfo> matmul_ops();
 std::span<const OpInfo> special_ops();
 std::span<const OpInfo> bessel_ops();
+std::span<const OpInfo> error_function_ops();
+std::span<const OpInfo> polynomial_ops();
 std::span<const OpInfo> loss_ops();
 std::span<const OpInfo> rearrange_ops();
 std::span<const OpInfo> window_ops();

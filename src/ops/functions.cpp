@@ -1,8 +1,6 @@
-// Special functions: divisors, erfinv, digamma, zeta, polygamma. Halves are computed in f32 and rounded once.
+// Special functions: divisors, digamma, zeta, polygamma, incomplete gamma. Halves are computed in f32 and rounded once.
 //
-// Sources: erfinv of f32: M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2011; of f64:
-// the same, then Newton's method. digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun,
-// 6.3.5-6.3.18, in f64 for all dtypes.
+// digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun, 6.3.5-6.3.18, in f64 for all dtypes.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -32,45 +30,6 @@ Scalar lcm(Element& e) {
   const Scalar none = e.op(LoopOp::Eq, g, e.c(0, d));
   const Scalar part = e.div(a, e.where(none, e.c(1, d), g));
   return e.finish(e.where(none, e.c(0, d), e.op(LoopOp::Abs, e.mul(part, b))));
-}
-
-// ---- erfinv ----
-
-constexpr double kCentre[] = {2.81022636e-08,  3.43273939e-07, -3.5233877e-06,
-                              -4.39150654e-06, 0.00021858087,  -0.00125372503,
-                              -0.00417768164,  0.246640727,    1.50140941};
-constexpr double kTail[] = {-0.000200214257, 0.000100950558, 0.00134934322,
-                            -0.00367342844,  0.00573950773,  -0.0076224613,
-                            0.00943887047,   1.00167406,     2.83297682};
-
-Scalar erfinv_estimate(Element& e, Scalar y) {
-  const DType d = y.dtype;
-  const Scalar one = e.c(1, d);
-  const Scalar w = e.op(LoopOp::Neg, e.op(LoopOp::Log, e.mul(e.sub(one, y), e.add(one, y))));
-  const Scalar centre = polynomial(e, e.sub(w, e.c(2.5, d)), kCentre);
-  const Scalar tail = polynomial(e, e.sub(e.op(LoopOp::Sqrt, w), e.c(3, d)), kTail);
-  return e.mul(e.where(e.op(LoopOp::Lt, w, e.c(5, d)), centre, tail), y);
-}
-
-// One step on the positive half, where 1 - y has no error from 1/2 on.
-Scalar newton(Element& e, Scalar x, Scalar y) {
-  const DType d = y.dtype;
-  const Scalar one = e.c(1, d);
-  const Scalar low = e.sub(e.op(LoopOp::Erf, x), y);
-  const Scalar high = e.sub(e.sub(one, y), e.op(LoopOp::Erfc, x));
-  const Scalar error = e.where(e.op(LoopOp::Lt, y, e.c(0.5, d)), low, high);
-  const Scalar slope =
-      e.mul(e.c(2 / std::sqrt(kPi), d), e.op(LoopOp::Exp, e.op(LoopOp::Neg, e.mul(x, x))));
-  return e.sub(x, e.div(error, slope));
-}
-
-Scalar erfinv(Element& e) {
-  const DType d = e.compute();
-  const Scalar y = e.operand(0, d), size = e.op(LoopOp::Abs, y);
-  Scalar x = erfinv_estimate(e, size);
-  if (d == DType::F64) x = newton(e, newton(e, x, size), size);
-  const Scalar end = e.op(LoopOp::Eq, size, e.c(1, d));
-  return e.finish(e.op(LoopOp::CopySign, e.where(end, e.c(kInfinity, d), x), y));
 }
 
 // ---- digamma ----
@@ -112,9 +71,10 @@ Scalar digamma(Element& e) {
 // ---- zeta, polygamma ----
 
 // In f64, for all dtypes.
-Scalar zeta(Element& e) {
+template <LoopOp O>
+Scalar in_f64(Element& e) {
   const DType d = DType::F64, through = e.result();
-  return e.finish(e.op(LoopOp::Zeta, e.operand(0, d, through), e.operand(1, d, through)));
+  return e.finish(e.op(O, e.operand(0, d, through), e.operand(1, d, through)));
 }
 
 // Order 1: reflection below 1/2, six steps of the recurrence, four terms of the asymptotic series (Abramowitz and Stegun,
@@ -166,6 +126,7 @@ constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
 constexpr ShapeRule promoted_no_half = shape_elementwise<ResultDType::Float, 2, Needs::NoHalf>;
 constexpr ShapeRule promoted_integers =
     shape_elementwise<ResultDType::Promoted, 2, Needs::NumberIntegers>;
+constexpr ShapeRule promoted_real = shape_elementwise<ResultDType::Promoted, 2, Needs::Floating>;
 constexpr Applies real = applies_computable;
 
 constexpr OpInfo kRows[] = {

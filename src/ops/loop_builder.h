@@ -20,9 +20,12 @@ enum class LoopOp : uint8_t {
 #undef LOOP_OP
   Count
 };
+// The last column of loop_ops.def.
+enum class LoopClass : uint8_t { Arith, Compare, Logic, Math, Iterated, Special };
 std::string_view name(LoopOp op);
 std::optional<LoopOp> loop_op_from_name(std::string_view s);
 int arity(LoopOp op);
+LoopClass class_of(LoopOp op);
 
 // LogSumExp is of a Scan only. Last keeps the newer of two values: of a StoreAdd only.
 enum class ReduceKind : uint8_t { Sum, Prod, Max, Min, Any, All, ArgMax, ArgMin, LogSumExp, Last };

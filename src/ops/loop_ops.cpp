@@ -10,10 +10,11 @@ namespace {
 struct LoopOpRow {
   std::string_view text;
   int arity;
+  LoopClass cls;
 };
 
 constexpr LoopOpRow kLoopOps[] = {
-#define LOOP_OP(e, text, arity, cls) {text, arity},
+#define LOOP_OP(e, text, arity, cls) {text, arity, LoopClass::cls},
 #include "ops/loop_ops.def"
 #undef LOOP_OP
 };
@@ -27,6 +28,8 @@ constexpr std::array<std::string_view, 10> kReduceKinds = {
 std::string_view name(LoopOp op) { return kLoopOps[static_cast<size_t>(op)].text; }
 
 int arity(LoopOp op) { return kLoopOps[static_cast<size_t>(op)].arity; }
+
+LoopClass class_of(LoopOp op) { return kLoopOps[static_cast<size_t>(op)].cls; }
 
 std::optional<LoopOp> loop_op_from_name(std::string_view s) {
   for (size_t i = 0; i < std::size(kLoopOps); ++i) {

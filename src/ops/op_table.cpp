@@ -16,10 +16,13 @@ namespace {
 class Table {
  public:
   Table() {
-    for (auto family : {pointwise_ops(), activation_ops(), blend_ops(), view_ops(), creation_ops(),
-                        reduction_ops(), normalization_ops(), indexing_ops(), scatter_ops(),
-                        matmul_ops(), special_ops(), bessel_ops(), loss_ops(), rearrange_ops(),
-                        window_ops(), sampling_ops(), scan_ops(), function_ops(), effect_ops()}) {
+    for (auto family :
+         {pointwise_ops(),      activation_ops(), blend_ops(),         view_ops(),
+          creation_ops(),       reduction_ops(),  normalization_ops(), indexing_ops(),
+          scatter_ops(),        matmul_ops(),     special_ops(),       bessel_ops(),
+          error_function_ops(), polynomial_ops(), loss_ops(),          rearrange_ops(),
+          window_ops(),         sampling_ops(),   scan_ops(),          function_ops(),
+          effect_ops()}) {
       rows_.insert(rows_.end(), family.begin(), family.end());
     }
     std::sort(rows_.begin(), rows_.end(),

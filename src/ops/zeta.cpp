@@ -8,7 +8,6 @@ namespace oxy::ops {
 namespace {
 
 constexpr double kPrecision = 0x1p-53;
-// (2k)! over Bernoulli's number B(2k).
 constexpr double kFactors[] = {12.0,
                                -720.0,
                                30240.0,
@@ -39,6 +38,8 @@ double corrected(double sum, double x, double w, double power) {
 }
 
 }  // namespace
+
+std::span<const double> zeta_factors() { return kFactors; }
 
 double hurwitz_zeta(double x, double q) {
   if (x == 1) return std::numeric_limits<double>::infinity();

@@ -5,8 +5,13 @@
 // in the Cephes library).
 #pragma once
 
+#include <span>
+
 namespace oxy::ops {
 
 double hurwitz_zeta(double x, double q);
+
+// (2k)! over Bernoulli's number B(2k), k = 1, 2, ...: what the terms of the correction are divided by.
+std::span<const double> zeta_factors();
 
 }  // namespace oxy::ops

@@ -31,12 +31,11 @@ int cost_of(LoopOp op, ops::DType) {
     default:
       break;
   }
-  if (op == LoopOp::Zeta) return 200;
-  bool math = op >= LoopOp::Exp && op <= LoopOp::Lgamma;
-  bool simple = op == LoopOp::Floor || op == LoopOp::Ceil || op == LoopOp::Round ||
-                op == LoopOp::Trunc || op == LoopOp::IsNan || op == LoopOp::IsInf ||
-                op == LoopOp::CopySign;
-  return math && !simple ? 16 : 1;
+  const ops::LoopClass cls = ops::class_of(op);
+  if (cls == ops::LoopClass::Iterated) return 200;
+  const bool simple = op == LoopOp::Floor || op == LoopOp::Ceil || op == LoopOp::Round ||
+                      op == LoopOp::Trunc || op == LoopOp::CopySign;
+  return cls == ops::LoopClass::Math && !simple ? 16 : 1;
 }
 
 int cost_of(const loops::Body& body) {

@@ -84,7 +84,7 @@ MATHS = names("""
     acos acosh asin asinh atan atan2 atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log10 log1p log2 pow __rpow__
     float_power sqrt rsqrt sigmoid erf erfc logit nn.functional.silu nn.functional.mish nn.functional.gelu
     nn.functional.elu nn.functional.celu nn.functional.selu nn.functional.logsigmoid nn.functional.softplus
-    special.erfcx special.ndtr special.log_ndtr special.xlog1py xlogy special.entr logaddexp logaddexp2 ldexp hypot sinc angle
+    special.erfcx special.ndtr special.log_ndtr special.ndtri special.xlog1py xlogy special.entr logaddexp logaddexp2 ldexp hypot sinc angle
     nn.functional.glu nn.functional.tanhshrink erfinv logspace signal.windows.kaiser i0 special.i0e special.i1 special.i1e
     special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 special.spherical_bessel_j0
     special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0 special.modified_bessel_k1
@@ -146,6 +146,14 @@ class Closeness(NamedTuple):
 SERIES = names("""
     digamma polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2 polygamma.polygamma_n_3
     polygamma.polygamma_n_4 special.polygamma.special_polygamma_n_0 special.zeta special.airy_ai
+    igamma igammac igamma.grad_other igammac.grad_other
+""")
+
+# Sines and cosines of an angle, times the degree.
+POLYNOMIALS = names("""
+    special.chebyshev_polynomial_t special.chebyshev_polynomial_u special.chebyshev_polynomial_v
+    special.chebyshev_polynomial_w special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
+    special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
 """)
 
 
@@ -153,6 +161,7 @@ CLOSENESS = (
     dict.fromkeys(MATHS, Closeness(4))
     | dict.fromkeys(SUMS, Closeness(16))
     | dict.fromkeys(SERIES, Closeness(16))
+    | dict.fromkeys(POLYNOMIALS, Closeness(16))
     | dict.fromkeys(ATTENTION, Closeness(256))
     | dict.fromkeys(WINDOWS, Closeness(4, least=1.0))
 )

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "codegen/cpp/math_table.h"
 #include "codegen/cpp/types_text.h"
@@ -11,6 +12,7 @@
 namespace oxy::codegen::cpp {
 
 using ir::DType;
+using ops::LoopClass;
 using ops::LoopOp;
 
 namespace {
@@ -19,10 +21,6 @@ bool is_inlined(LoopOp op) {
   return op == LoopOp::Exp || op == LoopOp::Log || op == LoopOp::Sin || op == LoopOp::Cos ||
          op == LoopOp::Tanh || op == LoopOp::Erf;
 }
-
-bool is_compare(LoopOp op) { return op >= LoopOp::Eq && op <= LoopOp::Ge; }
-bool is_logic(LoopOp op) { return op >= LoopOp::And && op <= LoopOp::Shr; }
-bool is_math(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Zeta; }
 
 std::string_view infix(LoopOp op) {
   switch (op) {
@@ -70,6 +68,16 @@ std::string_view rounding_piece(LoopOp op) {
     default:
       return "";
   }
+}
+
+// The functions of the math table that an iterated operation calls, in the order of its last parameters.
+std::span<const LoopOp> callees(LoopOp op) {
+  static constexpr LoopOp kZeta[] = {LoopOp::Pow};
+  static constexpr LoopOp kGamma[] = {LoopOp::Exp,    LoopOp::Log,  LoopOp::Log1p,
+                                      LoopOp::Lgamma, LoopOp::Erfc, LoopOp::Expm1};
+  if (op == LoopOp::Zeta) return kZeta;
+  if (op == LoopOp::GammaP || op == LoopOp::GammaQ) return kGamma;
+  return {};
 }
 
 std::string float_literal(double v, DType dtype) {
@@ -138,9 +146,18 @@ std::string OperatorText::apply(LoopOp op, DType result, const std::vector<Opera
     if (!ir::is_half(result)) return apply(op, result, wide);
     return cast({apply(op, DType::F32, wide), DType::F32}, result);
   }
-  if (is_compare(op)) return compare(op, args[0], args[1]);
-  if (is_logic(op)) return logic(op, result, args);
-  if (is_math(op)) return math(op, args[0].dtype, args);
+  switch (ops::class_of(op)) {
+    case LoopClass::Compare:
+      return args.size() == 1 ? kind_of_number(op, args[0]) : compare(op, args[0], args[1]);
+    case LoopClass::Logic:
+      return logic(op, result, args);
+    case LoopClass::Math:
+      return math(op, args[0].dtype, args);
+    case LoopClass::Iterated:
+      return iterated(op, args[0].dtype, args);
+    default:
+      break;
+  }
   if (op == LoopOp::Fma) {
     OXY_CHECK(ir::is_floating(result), "fma of integers");
     return call("fma", result, cat(args[0].text, ", ", args[1].text, ", ", args[2].text));
@@ -241,15 +258,16 @@ std::string OperatorText::table_entry(LoopOp op, DType dtype) {
   return cat("math[", *row, ']');
 }
 
+// Is it NaN, is it infinite?
+std::string OperatorText::kind_of_number(LoopOp op, const Operand& x) {
+  if (!ir::is_floating(x.dtype)) return splat("false", DType::B8);
+  if (op == LoopOp::IsNan) return compare(LoopOp::Ne, x, x);
+  const std::string infinity = splat(float_literal(INFINITY, x.dtype), x.dtype);
+  return compare(LoopOp::Eq, {call("abs", x.dtype, x.text), x.dtype}, {infinity, x.dtype});
+}
+
 std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand>& args) {
   const std::string& x = args[0].text;
-  if (op == LoopOp::IsNan || op == LoopOp::IsInf) {
-    if (!ir::is_floating(dtype)) return splat("false", DType::B8);
-    const std::string other =
-        op == LoopOp::IsNan ? x : splat(float_literal(INFINITY, dtype), dtype);
-    const std::string size = op == LoopOp::IsNan ? x : call("abs", dtype, x);
-    return compare(op == LoopOp::IsNan ? LoopOp::Ne : LoopOp::Eq, {size, dtype}, {other, dtype});
-  }
   if (!rounding_piece(op).empty())
     return ir::is_floating(dtype) ? call(rounding_piece(op), dtype, x) : x;
   OXY_CHECK(ir::is_floating(dtype), ops::name(op), " of ", ir::name(dtype));
@@ -267,11 +285,16 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
                 cat(x, ", ", args[1].text, ", ", table_entry(LoopOp::Exp, dtype), ", ",
                     table_entry(LoopOp::Log1p, dtype)));
   }
-  if (op == LoopOp::Zeta) {
-    return call("zeta", dtype, cat(x, ", ", args[1].text, ", ", table_entry(LoopOp::Pow, dtype)));
-  }
   if (args.size() == 1) return call("call1", dtype, cat(x, ", ", table_entry(op, dtype)));
   return call("call2", dtype, cat(x, ", ", args[1].text, ", ", table_entry(op, dtype)));
+}
+
+// A function of the prelude by the op's name, with the functions of the table that it calls.
+std::string OperatorText::iterated(LoopOp op, DType dtype, const std::vector<Operand>& args) {
+  std::string list = args[0].text;
+  for (size_t i = 1; i < args.size(); ++i) cat_to(list, ", ", args[i].text);
+  for (LoopOp callee : callees(op)) cat_to(list, ", ", table_entry(callee, dtype));
+  return call(ops::name(op), dtype, list);
 }
 
 std::string OperatorText::truth(const Operand& x) {

@@ -40,6 +40,8 @@ class OperatorText {
   std::string compare(ops::LoopOp op, const Operand& a, const Operand& b);
   std::string bool_compare(ops::LoopOp op, const std::string& a, const std::string& b);
   std::string logic(ops::LoopOp op, ir::DType dtype, const std::vector<Operand>& args);
+  std::string kind_of_number(ops::LoopOp op, const Operand& x);
+  std::string iterated(ops::LoopOp op, ir::DType dtype, const std::vector<Operand>& args);
   std::string math(ops::LoopOp op, ir::DType dtype, const std::vector<Operand>& args);
   std::string convert(const std::string& x, ir::DType from, ir::DType to);
   std::string bitcast(const Operand& x, ir::DType to);

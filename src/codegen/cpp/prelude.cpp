@@ -24,7 +24,8 @@ bool fits(const Piece& p, std::string_view piece, std::string_view element, int 
 
 const Piece& find_piece(std::string_view piece, std::string_view element, int lanes,
                         const Target& target) {
-  for (auto table : {memory_pieces(), operator_pieces(), math_pieces()}) {
+  for (auto table :
+       {memory_pieces(), operator_pieces(), math_pieces(), iterated_pieces(), gamma_pieces()}) {
     for (const Piece& p : table) {
       if (fits(p, piece, element, lanes, target)) return p;
     }
@@ -35,6 +36,16 @@ const Piece& find_piece(std::string_view piece, std::string_view element, int la
 std::string list(int lanes, bool reversed) {
   std::string s;
   for (int i = 0; i < lanes; ++i) cat_to(s, i ? ", " : "", reversed ? lanes - 1 - i : i);
+  return s;
+}
+
+std::string list(std::span<const double> numbers) {
+  std::string s;
+  for (double v : numbers) {
+    const std::string digits = cat(v);
+    const bool whole = digits.find_first_of(".e") == std::string::npos;
+    cat_to(s, s.empty() ? "" : ", ", digits, whole ? ".0" : "");
+  }
   return s;
 }
 
@@ -78,7 +89,11 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (c == '$') {
+    if (c == '$' && text.substr(i + 1).starts_with('[')) {
+      const std::string_view word = take_word(text, i + 2);
+      out += list(piece_numbers(word));
+      i += word.size() + 2;
+    } else if (c == '$') {
       const std::string_view word = take_word(text, i + 1);
       i += word.size();
       if (word == "T")

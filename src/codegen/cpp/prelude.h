@@ -7,6 +7,7 @@
 //   $S    the signed integers as wide as $T (a mask)     $u     the unsigned ones
 //   $N    lanes                                          $host  the machine's vector of $t
 //   $IOTA 0, 1, .. N-1                                   $REV   N-1, .. 1, 0
+//   $[table]  the numbers of a table of src/ops, with commas between them
 //   @@    the piece's own name
 //   @load another piece of this element and lanes; @load.i32 of another element; @div.1 of one lane
 // Scalar types (f32, i64, b8) are always there.
@@ -52,5 +53,9 @@ struct Piece {
 std::span<const Piece> memory_pieces();
 std::span<const Piece> operator_pieces();
 std::span<const Piece> math_pieces();
+std::span<const Piece> iterated_pieces();
+std::span<const Piece> gamma_pieces();
+// The table that a piece names as $[name].
+std::span<const double> piece_numbers(std::string_view name);
 
 }  // namespace oxy::codegen::cpp

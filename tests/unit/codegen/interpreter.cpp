@@ -7,7 +7,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "ops/zeta.h"
+#include "ops/iterated.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp::testing {
@@ -241,8 +241,6 @@ double float_op(LoopOp op, double a, double b, double c) {
       MATH(Lgamma, lgamma);
 #undef MATH
 
-    case LoopOp::Zeta:
-      return ops::hurwitz_zeta(a, b);
     case LoopOp::Atan2:
       return std::atan2(a, b);
     case LoopOp::Pow:
@@ -496,6 +494,8 @@ class Interpreter {
     if (c.op == LoopOp::IsNan) return {0, f && std::isnan(a.f)};
     if (c.op == LoopOp::IsInf) return {0, f && std::isinf(a.f)};
     if (d == DType::B8 && c.op == LoopOp::Not) return {0, !a.i};
+    if (ops::class_of(c.op) == ops::LoopClass::Iterated)
+      return {ops::iterated(c.op, d, a.f, b.f, third.f), 0};
     if (f) return {float_op(c.op, a.f, b.f, third.f), 0};
     return {0, int_op(c.op, a.i, b.i, 8 * ir::byte_size(d), status_)};
   }
