@@ -86,3 +86,46 @@ def test_masked_moves_of_booleans():
 
     x, y = torch.rand(1, 2, 5) > 0.5, torch.rand(1, 2, 2) > 0.5
     assert torch.equal(compiled(f)(x, y), f(x, y))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, i: torch.nn.functional.pad(x[i], (1, 1)),
+        lambda x, i: torch.cat([x[i], x[i]]),
+        lambda x, i: torch.cat([x[i], x, x[i.flip(0)]]),
+        lambda x, i: torch.nn.functional.pad(x.gather(0, i % 20), (3, 2)),
+        lambda x, i: torch.nn.functional.pad(x.index_select(0, i % 20), (3, 2)).flip(0),
+        lambda x, i: torch.nn.functional.embedding(i % 20, x[:, None].expand(20, 3)).roll(2, 1),
+        lambda x, i: x[i].roll(2),
+        lambda x, i: torch.slice_scatter(x, x[i][:4], 0, 3, 7),
+        lambda x, i: torch.nn.functional.pad(x[i], (3, 2)).sum(),
+        lambda x, i: torch.nn.functional.pad(x[i][i % 13], (1, 1)),
+        lambda x, i: torch.nn.functional.pad(x[:0][i[:0]], (1, 1)),
+    ],
+    ids=[
+        "pad",
+        "cat",
+        "three",
+        "gather",
+        "index_select",
+        "embedding",
+        "roll",
+        "slice",
+        "sum",
+        "twice",
+        "empty",
+    ],
+)
+def test_pieces_that_are_gathered(f):
+    """The loops of the ranges bound one symbol: where one loaded nothing, the others loaded its constant's element."""
+    x, i = torch.arange(20.0), torch.tensor([3, 5, -1, 7, 0, -20, 19, 2, 2, 11, -3, 4, 8])
+    assert torch.equal(oxyfuel.compile(f)(x, i), f(x, i))
+
+
+def test_an_index_out_of_bounds_in_a_piece():
+    def f(x, i):
+        return torch.nn.functional.pad(x[i], (1, 1))
+
+    with pytest.raises(IndexError, match="index 25 is out of bounds"):
+        oxyfuel.compile(f)(torch.arange(20.0), torch.tensor([3, 25]))
