@@ -139,6 +139,7 @@ class LoopSplitter {
       return;
     }
     if (same) return take(c, *same, out);
+    if (c.op == LoopOp::Symbol) moved_.emplace_back(c.index, new_symbol(c.index));
     Compute made = c;
     made.index = replace(c.index, moved_);
     if (c.op == LoopOp::Load && !c.args.empty()) {
@@ -153,14 +154,38 @@ class LoopSplitter {
     out.push_back(Stmt{std::move(made)});
   }
 
-  static void remove_unused(Block& body) {
+  // A loaded index of this range: each range binds symbols of its own.
+  Expr new_symbol(Expr old) {
+    const int64_t last = sym::range_of(old).hi;
+    return variables_.get('i', last == INT64_MAX ? old : Expr(last + 1));
+  }
+
+  // A check of a constant that holds: where nothing is loaded, the inliner checks a 0 instead.
+  bool is_idle(const Compute& c) const {
+    if (c.op != LoopOp::Check || !c.index.is_const()) return false;
+    auto constant = integers_.find(c.args[0]);
+    return constant != integers_.end() && constant->second >= 0 &&
+           constant->second < c.index.value();
+  }
+
+  void remove_unused(Block& body) const {
     std::unordered_set<uint32_t> used;
+    std::unordered_set<Expr> named;
     Block kept;
     for (size_t i = body.size(); i-- > 0;) {
       Compute& c = std::get<Compute>(body[i].v);
-      const bool acts = c.op == LoopOp::Store || c.op == LoopOp::StoreAdd || c.op == LoopOp::Check;
-      if (!acts && c.op != LoopOp::Symbol && !used.contains(c.value)) continue;
+      bool needed = used.contains(c.value);
+      if (c.op == LoopOp::Symbol)
+        needed = needed || named.contains(c.index);
+      else if (c.op == LoopOp::Store || c.op == LoopOp::StoreAdd)
+        needed = true;
+      else if (c.op == LoopOp::Check)
+        needed = !is_idle(c);
+      if (!needed) continue;
       used.insert(c.args.begin(), c.args.end());
+      std::vector<Expr> symbols;
+      if (c.op != LoopOp::Symbol) sym::collect_symbols(c.index, symbols);
+      named.insert(symbols.begin(), symbols.end());
       kept.push_back(std::move(body[i]));
     }
     std::reverse(kept.begin(), kept.end());
@@ -178,7 +203,7 @@ class LoopSplitter {
   std::unordered_map<uint32_t, uint32_t> value_;
 };
 
-// Integer constants and loop variables of a kernel.
+// Integer constants, loop variables and loaded indices of a kernel.
 void collect(const Block& block, std::unordered_map<uint32_t, int64_t>& integers,
              loops::VariableScope& variables) {
   for (const Stmt& s : block) {
@@ -187,6 +212,7 @@ void collect(const Block& block, std::unordered_map<uint32_t, int64_t>& integers
       collect(loop->body, integers, variables);
     } else if (const auto* c = std::get_if<Compute>(&s.v)) {
       if (c->op == LoopOp::Const && c->dtype == DType::I64) integers[c->value] = c->integer;
+      if (c->op == LoopOp::Symbol) variables.take(c->index);
     }
   }
 }

@@ -55,6 +55,8 @@ class Verifier {
       OXY_CHECK(c.op == LoopOp::Store || b.kind != Kind::Write, k_.name, ": read of ", b.name);
       OXY_CHECK(c.op == LoopOp::Load || b.kind != Kind::Read, k_.name, ": write of ", b.name);
     }
+    if (c.op == LoopOp::Symbol)
+      OXY_CHECK(symbols_.insert(c.index).second, k_.name, ": symbol ", c.index, " is bound twice");
     if (c.op != LoopOp::Store && c.op != LoopOp::StoreAdd && c.op != LoopOp::Check) make(c.value);
   }
 
@@ -86,7 +88,7 @@ class Verifier {
   const Kernel& k_;
   std::vector<bool> set_, visible_;
   std::vector<uint32_t>* made_ = nullptr;
-  std::unordered_set<Expr> variables_;
+  std::unordered_set<Expr> variables_, symbols_;
   std::unordered_set<uint32_t> accumulators_;
 };
 

@@ -14,6 +14,7 @@
 #include "ir/specialize.h"
 #include "ops/op_table.h"
 #include "support/check.h"
+#include "torch_bridge/exact_views.h"
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/lazy_views.h"
@@ -89,7 +90,9 @@ class AutocastCacheOff {
 // Everything of the thread that a recording changes, put back on destruction.
 class ThreadState {
  public:
-  ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic) : saved_(at::ThreadLocalState()) {
+  ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic,
+              std::function<void(const at::Tensor&)> check_copies)
+      : saved_(at::ThreadLocalState()), views_(std::move(check_copies)) {
     // An inference graph is the same without inference mode; its fakes are normal tensors.
     if (c10::InferenceMode::is_enabled()) {
       no_inference_.emplace(false);
@@ -104,6 +107,7 @@ class ThreadState {
  private:
   VtableGuard vtable_;
   at::ThreadLocalStateGuard saved_;
+  ExactViews views_;
   std::optional<c10::InferenceMode> no_inference_;
   AutocastCacheOff autocast_;
 };
@@ -259,6 +263,26 @@ struct Recorder::Impl final : OpListener {
     auto it = values.find(fake.unsafeGetTensorImpl());
     if (it == values.end()) throw Unsupported("a tensor that the recording did not make");
     return it->second;
+  }
+
+  // Whether all elements are known to be the same.
+  bool is_uniform(const at::Tensor& fake) const {
+    const ir::Node* n = &graph.def(value_of(fake));
+    while (n->kind == ir::NodeKind::CallOp) {
+      const std::string_view op = n->target;
+      if (op.starts_with("aten.fill.") || op == "aten.zero.default") return true;
+      const ops::OpInfo* info = ops::find(*n);
+      if (op != "aten.clone.default" && !(info && info->has(ops::View))) return false;
+      n = &graph.def(n->args[0].value());
+    }
+    return false;
+  }
+
+  // See ExactViews.
+  void check_copies(const at::Tensor& fake) {
+    if (is_uniform(fake)) return;
+    if (!failure) failure = "a write to a tensor that overlaps itself";
+    throw Unsupported(*failure);
   }
 
   // ---- lazy views
@@ -883,7 +907,8 @@ at::Tensor Recorder::add_attribute(const at::Tensor& real, const std::string& na
 
 void Recorder::enter() {
   OXY_CHECK(!impl_->state, "a recording is entered twice");
-  impl_->state.emplace(impl_->mode, impl_->shapes.has_value());
+  impl_->state.emplace(impl_->mode, impl_->shapes.has_value(),
+                       [this](const at::Tensor& t) { impl_->check_copies(t); });
 }
 
 void Recorder::expect_op(const std::string& name) {

@@ -86,3 +86,100 @@ def test_masked_moves_of_booleans():
 
     x, y = torch.rand(1, 2, 5) > 0.5, torch.rand(1, 2, 2) > 0.5
     assert torch.equal(compiled(f)(x, y), f(x, y))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, i: torch.nn.functional.pad(x[i], (1, 1)),
+        lambda x, i: torch.cat([x[i], x[i]]),
+        lambda x, i: torch.cat([x[i], x, x[i.flip(0)]]),
+        lambda x, i: torch.nn.functional.pad(x.gather(0, i % 20), (3, 2)),
+        lambda x, i: torch.nn.functional.pad(x.index_select(0, i % 20), (3, 2)).flip(0),
+        lambda x, i: torch.nn.functional.embedding(i % 20, x[:, None].expand(20, 3)).roll(2, 1),
+        lambda x, i: x[i].roll(2),
+        lambda x, i: torch.slice_scatter(x, x[i][:4], 0, 3, 7),
+        lambda x, i: torch.nn.functional.pad(x[i], (3, 2)).sum(),
+        lambda x, i: torch.nn.functional.pad(x[i][i % 13], (1, 1)),
+        lambda x, i: torch.nn.functional.pad(x[:0][i[:0]], (1, 1)),
+    ],
+    ids=[
+        "pad",
+        "cat",
+        "three",
+        "gather",
+        "index_select",
+        "embedding",
+        "roll",
+        "slice",
+        "sum",
+        "twice",
+        "empty",
+    ],
+)
+def test_pieces_that_are_gathered(f):
+    """The loops of the ranges bound one symbol: where one loaded nothing, the others loaded its constant's element."""
+    x, i = torch.arange(20.0), torch.tensor([3, 5, -1, 7, 0, -20, 19, 2, 2, 11, -3, 4, 8])
+    assert torch.equal(oxyfuel.compile(f)(x, i), f(x, i))
+
+
+def test_an_index_out_of_bounds_in_a_piece():
+    def f(x, i):
+        return torch.nn.functional.pad(x[i], (1, 1))
+
+    with pytest.raises(IndexError, match="index 25 is out of bounds"):
+        oxyfuel.compile(f)(torch.arange(20.0), torch.tensor([3, 25]))
+
+
+def write_to_the_first_row(x):
+    x.expand(3, 6)[0].mul_(1e-9)
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (x.expand(3, 6).fill_(1), x * 2)[1],
+        lambda x: (x.expand(3, 6).zero_(), x)[1],
+        lambda x: x.expand(3, 6).fill_(-0.0),
+        lambda x: (x.view(6, 1).expand(6, 3).t().fill_(3), x * 2)[1],
+        lambda x: (x.expand(3, 6).unsqueeze(-1).expand(3, 6, 2).fill_(4), x * 2)[1],
+        lambda x: (x.expand(0, 6).fill_(4), x * 2)[1],
+        lambda x: (x.expand(1, 6).sub_(0.5), x * 2)[1],
+        lambda x: (x.expand_as(x).mul_(3), x * 2)[1],
+        write_to_the_first_row,
+        lambda x: (x.unfold(0, 2, 4).add_(1), x * 2)[1],
+        lambda x: (x.view(2, 3).unfold(-1, 2, 2).add_(1), x * 2)[1],
+    ],
+    ids=[
+        "fill",
+        "zero",
+        "result",
+        "column",
+        "twice",
+        "nothing",
+        "one copy",
+        "same size",
+        "one of the copies",
+        "windows with gaps",
+        "windows and a rest",
+    ],
+)
+@pytest.mark.parametrize("kernels", [True, False])
+def test_write_through_an_expanded_or_unfolded_view(f, kernels, monkeypatch):
+    """torch's functionalisation carries it back as base + sum(view - base), and as 0 between windows."""
+    monkeypatch.setenv("OXYFUEL_STRICT", "0")  # a write to one of the copies runs in eager
+    a, b = (torch.tensor([torch.inf, -1, 1e30, 0, torch.nan, 7]) for _ in range(2))
+    expected, result = f(a), oxyfuel.compile(f, options={"kernels": kernels})(b)
+    same = torch.testing.assert_close
+    same(result, expected, rtol=0, atol=0, equal_nan=True)
+    same(b, a, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(a.signbit(), b.signbit())
+
+
+def test_write_through_an_expanded_view_of_booleans():
+    def f(x):
+        return x.expand(3, 4).fill_(0.5)
+
+    a, b = torch.tensor([True, False, True, False]), torch.tensor([True, False, True, False])
+    assert torch.equal(compiled(f)(b), f(a)) and torch.equal(a, b)

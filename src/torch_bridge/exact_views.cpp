@@ -1,0 +1,140 @@
+#include "torch_bridge/exact_views.h"
+
+#include <ATen/FunctionalStorageImpl.h>
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/Functions.h>
+#include <ATen/Operators.h>
+#include <torch/library.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "support/check.h"
+
+namespace oxy::bridge {
+namespace {
+
+using at::functionalization::ViewMeta;
+
+constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
+
+thread_local ExactViews* current = nullptr;
+
+// torch's view with another inverse: the new base, of the base before and the written view.
+class OurView final : public ViewMeta {
+ public:
+  using Inverse =
+      std::function<at::Tensor(ViewMeta& original, const at::Tensor& base, const at::Tensor& view)>;
+
+  OurView(std::shared_ptr<ViewMeta> original, Inverse inverse)
+      : ViewMeta(original->has_symbolic_inputs, original->is_multi_output, original->is_as_strided,
+                 original->out_index),
+        original_(std::move(original)),
+        inverse_(std::move(inverse)) {}
+
+  at::Tensor forward(const at::Tensor& base) override { return original_->forward(base); }
+  at::Tensor reverse(const at::Tensor& base, const at::Tensor& view) override {
+    return inverse_(*original_, base, view);
+  }
+
+ private:
+  std::shared_ptr<ViewMeta> original_;
+  Inverse inverse_;
+};
+
+void set_inverse(const at::Tensor& view, OurView::Inverse inverse) {
+  namespace functional = at::functionalization::impl;
+  if (!current || !functional::isFunctionalTensor(view)) return;
+  const auto& metas = functional::unsafeGetFunctionalWrapper(view)->view_metas();
+  if (metas.empty()) return;
+  // torch has no way to say this: a view's steps are only ever appended to.
+  auto& last = const_cast<std::shared_ptr<ViewMeta>&>(metas.back());
+  last = std::make_shared<OurView>(last, std::move(inverse));
+}
+
+// The first copy along each dimension that was expanded; they are all the same.
+at::Tensor without_copies(const at::Tensor& base, const at::Tensor& view) {
+  if (view.sym_numel() == 0) return base;
+  const int64_t added = view.dim() - base.dim();
+  bool copies = false;
+  at::Tensor once = view;
+  for (int64_t d = 0; d < view.dim(); ++d) {
+    const bool one = view.sym_size(d) == 1;
+    if (d < added) {
+      copies = copies || !one;
+      once = once.select(0, 0);
+    } else if (!one && base.sym_size(d - added) == 1) {
+      copies = true;
+      once = once.narrow(d - added, 0, 1);
+    }
+  }
+  OXY_CHECK(current, "a write is carried back outside of its recording");
+  if (copies) current->check_copies(view);
+  return once.contiguous();
+}
+
+at::Tensor expand(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef size,
+                  bool implicit) {
+  at::Tensor view = at::_ops::expand::redispatch(keys & kBelow, self, size, implicit);
+  set_inverse(view, [](ViewMeta&, const at::Tensor& base, const at::Tensor& written) {
+    return without_copies(base, written);
+  });
+  return view;
+}
+
+// True where a window covers the element; the windows do not overlap. Along `dim` of a tensor of so many dimensions.
+at::Tensor covered(const at::Tensor& base, int64_t dim, int64_t size, int64_t step) {
+  const int64_t length = base.size(dim), windows = (length - size) / step + 1;
+  const at::Tensor place =
+      at::arange(length, at::TensorOptions().dtype(at::kLong).device(base.device()));
+  const at::Tensor inside = place.remainder(step).lt(size).logical_and(place.lt(windows * step));
+  std::vector<int64_t> shape(static_cast<size_t>(base.dim()), 1);
+  shape[static_cast<size_t>(dim)] = length;
+  return inside.view(shape);
+}
+
+at::Tensor without_windows(ViewMeta& original, const at::Tensor& base, const at::Tensor& view,
+                           int64_t dim, int64_t size, int64_t step) {
+  if (view.sym_numel() == 0) return base;
+  if (base.dim() == 0) return view.select(0, 0);
+  dim = dim < 0 ? dim + base.dim() : dim;
+  const at::Tensor written = original.reverse(base, view);  // refuses windows that overlap
+  if (step < size || (step == size && base.sym_size(dim) % step == 0)) return written;
+  return at::where(covered(base, dim, size, step), written, base);
+}
+
+at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim, int64_t size,
+                  int64_t step) {
+  at::Tensor view = at::_ops::unfold::redispatch(keys & kBelow, self, dim, size, step);
+  set_inverse(view, [=](ViewMeta& original, const at::Tensor& base, const at::Tensor& written) {
+    return without_windows(original, base, written, dim, size, step);
+  });
+  return view;
+}
+
+}  // namespace
+
+ExactViews::ExactViews(std::function<void(const at::Tensor&)> check_copies)
+    : check_copies_(std::move(check_copies)),
+      before_(std::exchange(current, this)),
+      was_included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
+
+ExactViews::~ExactViews() {
+  current = before_;
+  c10::impl::tls_set_dispatch_key_included(kKey, was_included_);
+}
+
+}  // namespace oxy::bridge
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
+  m.impl("expand", TORCH_FN(oxy::bridge::expand));
+  m.impl("unfold", TORCH_FN(oxy::bridge::unfold));
+}
