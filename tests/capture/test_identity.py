@@ -240,3 +240,60 @@ def test_containers_find_nan_by_its_identity():
     for a, b in ((one, one), (one, two), (two, one), (two, two), (one, one)):
         for items in ([one], [1.0, two]):
             assert compiled(a, b, items) == found(a, b, items)
+
+
+def _keyed(value):
+    ordered = collections.OrderedDict([("first", 0), (value, 1)])
+    return [{"first": 0, value: 1}, ordered, {value}, frozenset([value])]
+
+
+@pytest.mark.parametrize("kind", ["str", "int", "float", "bytes", "tuple"])
+@pytest.mark.parametrize("place", range(4))
+def test_keys_of_dicts_and_items_of_sets(kind, place):
+    def found(container, name, x):
+        return [k is name for k in container], [k is not name for k in container], x + 1
+
+    # Containers of tuples are left to eager.
+    compiled = oxyfuel.compile(found, backend="eager", fullgraph=kind != "tuple")
+    key, other = VALUES[kind], another(VALUES[kind])
+    same = _keyed(key)[place]
+    for container, name in (
+        (same, key),
+        (same, other),
+        (_keyed(other)[place], key),
+        (_keyed(other)[place], other),
+        (same, key),
+    ):
+        expected = found(container, name, torch.ones(2))
+        assert compiled(container, name, torch.ones(2))[:2] == expected[:2]
+
+
+def test_a_key_that_is_exchanged_for_an_equal_one():
+    def found(table, name, x):
+        return [k is name for k in table], x + 1
+
+    compiled = oxyfuel.compile(found, backend="eager", fullgraph=True)
+    name, table = another("abcdef"), {}
+    for key in (name, another(name), name):
+        table.clear()
+        table[key] = 1
+        assert compiled(table, name, torch.ones(2))[0] == [key is name]
+
+
+def test_keys_of_objects_attributes():
+    def found(holder, name, x):
+        return [k is name for k in holder.__dict__], x + 1
+
+    compiled = oxyfuel.compile(found, backend="eager", fullgraph=True)
+    for key, name in (("value", "value"), ("value", another("value"))):
+        assert compiled(Holder(1), name, torch.ones(2))[0] == [key is name]
+
+
+def test_keys_of_two_dicts():
+    def found(one, two, x):
+        return [a is b for a in one for b in two], x + 1
+
+    compiled = oxyfuel.compile(found, backend="eager", fullgraph=True)
+    a, b = another("abcdef"), another("abcdef")
+    for one, two in ((a, a), (a, b), (b, b), (b, a), (a, a)):
+        assert compiled({one: 1}, {two: 1}, torch.ones(2))[0] == [one is two]

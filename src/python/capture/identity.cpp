@@ -23,15 +23,19 @@ bool is_shared_text(PyObject* p) {
   return length == 0 || (length == 1 && PyUnicode_READ_CHAR(p, 0) < 256);
 }
 
-// A constant of the code, or one inside of a tuple or frozenset among them.
+// A constant of the code, or one inside of a tuple, frozenset or slice among them.
 bool has_constant(PyObject* constants, PyObject* p) {
+  if (PySlice_Check(constants)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(constants);
+    return slice->start == p || slice->stop == p || slice->step == p;
+  }
+  if (!PyTuple_Check(constants) && !PyFrozenSet_CheckExact(constants)) return false;
   py::object items = borrow(constants);
   if (PyFrozenSet_CheckExact(constants)) items = steal(PySequence_Tuple(constants));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); i++) {
     PyObject* item = PyTuple_GET_ITEM(items.ptr(), i);
     if (item == p) return true;
-    const bool nested = PyTuple_CheckExact(item) || PyFrozenSet_CheckExact(item);
-    if (nested && has_constant(item, p)) return true;
+    if (has_constant(item, p)) return true;
   }
   return false;
 }
@@ -48,16 +52,24 @@ bool may_be_another(PyObject* p) {
          PyFunction_Check(p) || is_bound_method(p) || Py_TYPE(p) == &PySuper_Type;
 }
 
-// Where the object comes from, in the order in which it was found: sources, and the code itself as a pinned one.
+// Where the object comes from, in the order in which it was found: sources, keys of dicts and items of sets, and as a
+// pinned one the code itself and what is guarded by its identity.
 std::vector<SourceId> Tracer::places_of(py::handle o) {
   std::vector<SourceId> out;
   for (const auto& [source, found] : by_source_)
     if (found.is(o)) out.push_back(source);
   std::sort(out.begin(), out.end(), [](SourceId a, SourceId b) { return a.index < b.index; });
-  const bool in_code = std::any_of(codes_.begin(), codes_.end(), [&](PyCodeObject* code) {
-    return has_constant(code->co_consts, o.ptr());
-  });
-  if (in_code) out.push_back(sources.pinned(o, "constant"));
+  for (const Guard& g : guards.guards()) {
+    if (g.kind != GuardKind::Keys) continue;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(g.expected.ptr()); i++)
+      if (PyTuple_GET_ITEM(g.expected.ptr(), i) == o.ptr()) out.push_back(sources.key(g.source, i));
+  }
+  const bool stays =
+      std::any_of(codes_.begin(), codes_.end(),
+                  [&](PyCodeObject* code) { return has_constant(code->co_consts, o.ptr()); }) ||
+      std::any_of(fixed_.begin(), fixed_.end(),
+                  [&](PyObject* held) { return has_constant(held, o.ptr()); });
+  if (stays) out.push_back(sources.pinned(o, "constant"));
   return out;
 }
 

@@ -125,6 +125,32 @@ bool same_ordered_keys(PyObject* dict, PyObject* expected) {
   return same;
 }
 
+// Key or item `index` of a dict or set; its holder keeps it.
+PyObject* key_at(PyObject* o, int64_t index) {
+  Py_ssize_t pos = 0;
+  PyObject *key = nullptr, *value = nullptr;
+  Py_hash_t hash = 0;
+  if (PyODict_Check(o)) {
+    const int collecting = PyGC_Disable();
+    auto it = py::reinterpret_steal<py::object>(PyODict_Type.tp_iter(o));
+    if (collecting) PyGC_Enable();
+    for (int64_t i = 0; it && i <= index; i++) {
+      key = Py_TYPE(it.ptr())->tp_iternext(it.ptr());
+      Py_XDECREF(key);
+      if (key == nullptr) break;
+    }
+    PyErr_Clear();
+    return key;
+  }
+  for (int64_t i = 0; i <= index; i++) {
+    const bool more = PyDict_Check(o)     ? PyDict_Next(o, &pos, &key, &value) != 0
+                      : PyAnySet_Check(o) ? _PySet_NextEntry(o, &pos, &key, &hash) != 0
+                                          : false;
+    if (!more) return nullptr;
+  }
+  return key;
+}
+
 bool same_members(PyObject* set, PyObject* expected) {
   if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(expected)) return false;
   Py_ssize_t pos = 0, i = 0;
@@ -275,6 +301,8 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
     }
     case SourceKind::ContextValue:
       return context_value(base, step.index == 1, made);
+    case SourceKind::Key:
+      return key_at(base, step.index);
     case SourceKind::IteratorPart:
       return iterator_part(base, step.index, made);
     case SourceKind::ArrayTensor: {

@@ -146,6 +146,10 @@ SourceId SourceTable::context_value(SourceId base, bool or_default) {
   return add(SourceKind::ContextValue, base, {}, or_default);
 }
 
+SourceId SourceTable::key(SourceId base, int64_t index) {
+  return add(SourceKind::Key, base, {}, index);
+}
+
 SourceId SourceTable::iterator_part(SourceId base, int64_t index) {
   return add(SourceKind::IteratorPart, base, {}, index);
 }
@@ -193,6 +197,8 @@ std::string SourceTable::text(SourceId id) const {
       return cat(text(s.base), "()");
     case SourceKind::ContextValue:
       return cat(text(s.base), ".get()");
+    case SourceKind::Key:
+      return cat("key ", s.index, " of ", text(s.base));
     case SourceKind::IteratorPart:
       return cat("part ", s.index, " of ", text(s.base));
     case SourceKind::ArrayTensor:
