@@ -87,8 +87,8 @@ Scalar at_end(Element& e, Scalar n, bool upper) {
 }
 
 // With x = cos a, |x| < 1: T = cos na, U = sin (n+1)a / sin a, V = cos (n+1/2)a / cos a/2, W = sin (n+1/2)a / sin a/2.
-// V and W have their limits where the half angle's other function rounds to 1, next to an end; eager gives the shifted W
-// that of the other end.
+// V and W have their limits where the half angle's other function rounds to 1, next to an end; eager gives the shifted
+// W that of the other end.
 template <Kind K, bool Shifted>
 Scalar by_angle(Element& e, Scalar x, Scalar n) {
   const DType d = x.dtype;

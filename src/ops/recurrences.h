@@ -5,8 +5,8 @@
 //   Laguerre    L(k+1) = ((2k + 1 - x) L(k) - k L(k-1)) / (k + 1), from 1 and 1 - x
 //   Legendre    P(k+1) = ((2k + 1) x P(k) - k P(k-1)) / (k + 1), from 1 and x
 //
-// The product with u(k) and the difference are rounded once, as eager's compiler does it. NaN ends a recurrence. A degree
-// is a whole number, and what is below 1 gives 1.
+// The product with u(k) and the difference are rounded once, as eager's compiler does it. NaN ends a recurrence. A
+// degree is a whole number, and what is below 1 gives 1.
 #pragma once
 
 namespace oxy::ops {

@@ -1,5 +1,6 @@
-// The incomplete gamma functions of ops/incomplete_gamma.h on vectors of f64: each method runs for the lanes that take it,
-// where there are any; the others hold numbers that do no harm. Masks are 1 and 0.
+// The incomplete gamma functions of ops/incomplete_gamma.h on vectors of f64: each method runs where a lane takes it; the
+// other lanes hold numbers that do no harm. Masks are 1 and 0. No terms are added where the result is 0, or 1 minus what
+// 1 does not see.
 #include "codegen/cpp/prelude.h"
 
 namespace oxy::codegen::cpp {
@@ -172,19 +173,24 @@ constexpr Piece kPieces[] = {
   series = live != zero ? series : zero;
   $T other = series != zero ? zero : live;
   $T fraction = other * high, small = other * (one - high);
-  $T p_or_q = zero, density = zero;
-  if (@some(series + fraction)) density = @gamma_density(a, x, exp, log, log1p);
-  if (@some(series)) p_or_q = density * @gamma_series_of_p(a, x, series);
+  $T from_one = upper ? series : other;
+  $T p_or_q = zero, density = zero, seen = zero;
+  if (@some(series + fraction)) {
+    density = @gamma_density(a, x, exp, log, log1p);
+    $T least = from_one != zero ? @splat(1e-20) : zero;
+    seen = density * (a + one) > least ? one : zero;
+  }
+  if (@some(series)) p_or_q = density * @gamma_series_of_p(a, x, series * seen);
   if (@some(fraction)) {
-    $T q = a * density * @gamma_fraction_of_q(a, x, density > zero ? fraction : zero);
-    p_or_q = fraction != zero ? (density > zero ? q : zero) : p_or_q;
+    $T q = a * density * @gamma_fraction_of_q(a, x, fraction * seen);
+    q = seen != zero ? q : zero;
+    p_or_q = fraction != zero ? q : p_or_q;
   }
   if (@some(small)) {
     $T q = @gamma_series_of_q(a, x, small, log, lgamma, expm1);
     p_or_q = small != zero ? q : p_or_q;
   }
-  $T is_other = upper ? series : other;
-  p_or_q = is_other != zero ? one - p_or_q : p_or_q;
+  p_or_q = from_one != zero ? one - p_or_q : p_or_q;
   return live != zero ? p_or_q : value;
 }
 )"},

@@ -9,8 +9,8 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
-// The recurrences of ops/recurrences.h: `next` is the polynomial of degree k + 1 from `p` and `q`, those of k and k - 1.
-// Every 64th step looks whether all lanes are NaN.
+// The recurrences of ops/recurrences.h: `next` is the polynomial of degree k + 1 from `p` and `q`, those of k and
+// k - 1. Every 64th step looks whether all lanes are NaN.
 #define OXY_RECURRENCE(name, operands, first, next)                         \
   Piece{name, "", 0, 0,                                                     \
         "static __attribute__((noinline)) $T @@(" operands                  \

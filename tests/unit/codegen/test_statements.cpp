@@ -104,6 +104,27 @@ TEST(Statements, FloatingPoint) {
   cases.check();
 }
 
+// Lanes of one vector take different methods, or lie outside. In the tails an exponential multiplies roundings.
+TEST(Statements, IncompleteGamma) {
+  CaseList cases;
+  const auto methods = [](size_t buffer, int64_t at) {
+    constexpr double kA[] = {0.01, 0.3, 1, 5, 9.5, 10, 25, 250, 1e4};
+    constexpr double kRatio[] = {0.1, 0.6, 0.99, 1.3, 2};
+    const double a = kA[at % 9];
+    return buffer ? a * kRatio[at / 9 % 5] : a;
+  };
+  const auto edges = [](size_t buffer, int64_t at) {
+    constexpr double kValues[] = {NAN, INFINITY, -INFINITY, -0.0, 0, 1, -2.5};
+    return kValues[(at / (buffer ? 7 : 1)) % 7];
+  };
+  for (LoopOp op : {LoopOp::GammaP, LoopOp::GammaQ}) {
+    const auto make = [op](KernelMaker& m) { apply(m, op, DType::F64, DType::F64, 2); };
+    cases.add(cat("methods ", ops::name(op)), make, sizes_of(2), 1e4, methods);
+    cases.add(cat("edges ", ops::name(op)), make, sizes_of(2), 8, edges);
+  }
+  cases.check();
+}
+
 TEST(Statements, Logic) {
   CaseList cases;
   for (DType d : {DType::I64, DType::I32, DType::I16, DType::U8, DType::B8}) {
