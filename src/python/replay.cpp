@@ -1,5 +1,6 @@
 #include "python/replay.h"
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/strides.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -324,7 +325,20 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   return out;
 }
 
+namespace {
+
+// What was written has the strides of what was computed until it is taken from its memory again.
+void settle(const at::Tensor& t) {
+  try {
+    at::functionalization::impl::sync(t);
+  } catch (const std::exception&) {  // refused: the recorder says so where the tensor is read
+  }
+}
+
+}  // namespace
+
 void lay_out_as_eager(std::string_view function, py::object& result) {
+  if (THPVariable_Check(result.ptr())) settle(THPVariable_Unpack(result.ptr()));
   // Tensors in memory have a kernel of their own for it; a dispatcher hears one for images, whose result can be channels-last.
   const std::string_view word = function.substr(function.rfind('.') + 1);
   if ((word != "max_pool1d" && word != "_max_pool1d") || !THPVariable_Check(result.ptr())) return;

@@ -44,6 +44,18 @@ class OurView final : public ViewMeta {
   Inverse inverse_;
 };
 
+// All of the memory.
+class Whole final : public ViewMeta {
+ public:
+  Whole() : ViewMeta(/*has_symbolic_inputs=*/false) {}
+
+  at::Tensor forward(const at::Tensor& base) override { return base; }
+  at::Tensor reverse(const at::Tensor& base, const at::Tensor& view) override {
+    OXY_CHECK(current, "a write is carried back outside of its recording");
+    return current->lay_out(base, view);
+  }
+};
+
 void set_inverse(const at::Tensor& view, OurView::Inverse inverse) {
   namespace functional = at::functionalization::impl;
   if (!current || !functional::isFunctionalTensor(view)) return;
@@ -72,7 +84,12 @@ at::Tensor without_copies(const at::Tensor& base, const at::Tensor& view) {
   }
   OXY_CHECK(current, "a write is carried back outside of its recording");
   if (copies) current->check_copies(view);
-  return once.contiguous();
+  once = once.contiguous();
+  // contiguous() takes any stride of a dimension of size 1.
+  const bool alike =
+      base.is_contiguous() && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  return alike && once.strides() != base.strides() ? once.as_strided(base.sizes(), base.strides())
+                                                   : once;
 }
 
 at::Tensor expand(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef size,
@@ -116,8 +133,10 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
 
 }  // namespace
 
-ExactViews::ExactViews(std::function<void(const at::Tensor&)> check_copies)
+ExactViews::ExactViews(std::function<void(const at::Tensor&)> check_copies,
+                       std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> lay_out)
     : check_copies_(std::move(check_copies)),
+      lay_out_(std::move(lay_out)),
       before_(std::exchange(current, this)),
       was_included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
   c10::impl::tls_set_dispatch_key_included(kKey, true);
@@ -126,6 +145,13 @@ ExactViews::ExactViews(std::function<void(const at::Tensor&)> check_copies)
 ExactViews::~ExactViews() {
   current = before_;
   c10::impl::tls_set_dispatch_key_included(kKey, was_included_);
+}
+
+at::Tensor keeping_layout(const at::Tensor& fake) {
+  namespace functional = at::functionalization::impl;
+  const at::Tensor base = functional::to_functional_tensor(fake);
+  return at::detail::make_tensor<at::FunctionalTensorWrapper>(
+      fake, functional::unsafeGetFunctionalWrapper(base), std::make_shared<Whole>());
 }
 
 }  // namespace oxy::bridge

@@ -6,6 +6,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -91,8 +92,9 @@ class AutocastCacheOff {
 class ThreadState {
  public:
   ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic,
-              std::function<void(const at::Tensor&)> check_copies)
-      : saved_(at::ThreadLocalState()), views_(std::move(check_copies)) {
+              std::function<void(const at::Tensor&)> check_copies,
+              std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> lay_out)
+      : saved_(at::ThreadLocalState()), views_(std::move(check_copies), std::move(lay_out)) {
     // An inference graph is the same without inference mode; its fakes are normal tensors.
     if (c10::InferenceMode::is_enabled()) {
       no_inference_.emplace(false);
@@ -174,6 +176,9 @@ struct Recorder::Impl final : OpListener {
   std::optional<SymbolicShapes> shapes;  // with Options::symbolic
   size_t facts_applied = 0;
   std::vector<Source> inputs, attributes;
+  std::unordered_map<ir::ValueId, ir::ValueId> computed_of;  // of what `laid_out_like` made
+  // Written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than eager's.
+  std::unordered_set<const c10::StorageImpl*> rebuilt;
   std::vector<at::Tensor> attribute_tensors;
   std::unordered_map<const c10::TensorImpl*, ir::ValueId>
       values;  // of fakes; looked up, never walked
@@ -225,7 +230,9 @@ struct Recorder::Impl final : OpListener {
     s.value = is_input ? graph.add_input(name, ir::Type::of(type))
                        : graph.add_attribute(name, ir::Type::of(type));
     bind(fake, s.value);
-    s.wrapper = functional::to_functional_tensor(fake);
+    const bool plain = shapes || (real.storage_offset() == 0 &&
+                                  real.strides().equals(c10::contiguous_strides(real.sizes())));
+    s.wrapper = is_input && !plain ? keeping_layout(fake) : functional::to_functional_tensor(fake);
     forbid_data(s.wrapper);
     if (real.requires_grad() && !real.is_inference()) s.wrapper.set_requires_grad(true);
     return s;
@@ -280,9 +287,32 @@ struct Recorder::Impl final : OpListener {
 
   // See ExactViews.
   void check_copies(const at::Tensor& fake) {
-    if (is_uniform(fake)) return;
-    if (!failure) failure = "a write to a tensor that overlaps itself";
+    if (!is_uniform(fake)) give_up("a write to a tensor that overlaps itself");
+  }
+
+  [[noreturn]] void give_up(const char* why) {
+    if (!failure) failure = why;
     throw Unsupported(*failure);
+  }
+
+  at::Tensor laid_out_like(const at::Tensor& before, at::Tensor written) {
+    const ir::TensorType wanted = graph.tensor_type(value_of(before));
+    for (size_t d = 0; d < wanted.sizes.size(); ++d) {
+      if (wanted.strides[d].is_const(0) && !wanted.sizes[d].is_const(1))
+        give_up("an input that changes overlaps itself");
+    }
+    written = with_marks(std::move(written), marks_of(before));
+    const ir::ValueId computed = value_of(written), value = laid_out_as(wanted, written);
+    at::Tensor out = written;
+    if (value != computed) {
+      computed_of[value] = computed;
+      out = new_fake(graph.tensor_type(value));
+      bind(out, value);
+      set_marks(out, marks_of(written));
+    }
+    if (!wanted.is_dense() || !wanted.offset.is_const(0) || rebuilt.contains(storage_of(before)))
+      rebuilt.insert(storage_of(out));
+    return out;
   }
 
   // ---- lazy views
@@ -379,6 +409,8 @@ struct Recorder::Impl final : OpListener {
     if (f.target == "aten._to_copy.default") check_conversion(s, base);
     if (f.target == "aten._local_scalar_dense.default" && read_number(s)) return;
     refuse(f);
+    if (f.target.starts_with("aten.as_strided") && rebuilt.contains(storage_of(s[base].toTensor())))
+      throw Unsupported(cat(f.target, ": of an input that was written and has gaps or an offset"));
     if (is_lazy_view(f.target)) return lazy_view(f.target, s);
     if (!f.view) resolve_marks(s, base);
     if (f.info && f.info->has(ops::Random)) check_drawing_order(f, s[base]);
@@ -680,6 +712,8 @@ struct Recorder::Impl final : OpListener {
       ir::Mutation& m = graph.mutations.emplace_back();
       m.input = static_cast<uint32_t>(i);
       m.value = data ? laid_out_as(type_of(s.wrapper), value) : s.value;
+      // The plan copies it to the input, whatever its layout is.
+      if (auto it = computed_of.find(m.value); it != computed_of.end()) m.value = it->second;
       m.metadata = layout.has_value();
       if (layout) m.type = *layout;
     }
@@ -907,8 +941,12 @@ at::Tensor Recorder::add_attribute(const at::Tensor& real, const std::string& na
 
 void Recorder::enter() {
   OXY_CHECK(!impl_->state, "a recording is entered twice");
-  impl_->state.emplace(impl_->mode, impl_->shapes.has_value(),
-                       [this](const at::Tensor& t) { impl_->check_copies(t); });
+  impl_->state.emplace(
+      impl_->mode, impl_->shapes.has_value(),
+      [this](const at::Tensor& t) { impl_->check_copies(t); },
+      [this](const at::Tensor& before, const at::Tensor& written) {
+        return impl_->laid_out_like(before, written);
+      });
 }
 
 void Recorder::expect_op(const std::string& name) {

@@ -183,3 +183,41 @@ def test_write_through_an_expanded_view_of_booleans():
 
     a, b = torch.tensor([True, False, True, False]), torch.tensor([True, False, True, False])
     assert torch.equal(compiled(f)(b), f(a)) and torch.equal(a, b)
+
+
+GAPS = {
+    "gaps and an offset": lambda: torch.arange(40.0).as_strided((4, 3), (8, 2), 3),
+    "a size of one": lambda: torch.arange(400.0).as_strided((4, 1, 3), (3, 54, 1)),
+    "transposed": lambda: torch.arange(12.0).view(3, 4).t(),
+    "an offset": lambda: torch.arange(20.0)[4:16].view(3, 4),
+}
+
+
+@pytest.mark.parametrize("make", GAPS.values(), ids=GAPS)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.contiguous(),
+        lambda x: x.reshape(-1),
+        lambda x: x[1:].contiguous(),
+        lambda x: x.relu(),
+        lambda x: x,
+        lambda x: x.as_strided((2, 2), (1, 2)),
+    ],
+    ids=["contiguous", "reshape", "slice", "relu", "itself", "as_strided"],
+)
+def test_a_written_input_keeps_its_layout(make, read, monkeypatch):
+    """Once written it was dense: contiguous() gave the input itself, and the next write changed what it had given."""
+    monkeypatch.setenv("OXYFUEL_STRICT", "0")  # as_strided runs in eager
+
+    def f(x):
+        x.mul_(2)
+        y = read(x)
+        x.fill_(7)
+        return y
+
+    a, b = make(), make()
+    expected, result = f(a), oxyfuel.compile(f)(b)
+    assert torch.equal(result, expected) and torch.equal(a, b)
+    assert result.stride() == expected.stride()
+    assert (result.data_ptr() == b.data_ptr()) == (expected.data_ptr() == a.data_ptr())
