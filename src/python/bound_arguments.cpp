@@ -74,4 +74,31 @@ bool BoundArguments::bind_defaults(PyFunctionObject* f, PyCodeObject* code, size
   return true;
 }
 
+PyObject* call_bound(PyObject* callable, PyCodeObject* code, PyObject* const* parameters,
+                     const Vectorcall& call) {
+  std::vector<PyObject*> arguments(parameters, parameters + code->co_argcount);
+  PyObject* const* next = parameters + code->co_argcount;
+  PyObject* const* named = next;
+  next += code->co_kwonlyargcount;
+  if (code->co_flags & CO_VARARGS) {
+    PyObject* rest = *next++;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); i++)
+      arguments.push_back(PyTuple_GET_ITEM(rest, i));
+  }
+  const size_t positional = arguments.size();
+  py::list names;
+  for (int i = 0; i < code->co_kwonlyargcount; i++) {
+    names.append(py::handle(PyTuple_GET_ITEM(code->co_localsplusnames, code->co_argcount + i)));
+    arguments.push_back(named[i]);
+  }
+  if (code->co_flags & CO_VARKEYWORDS) {
+    for (auto [name, value] : py::reinterpret_borrow<py::dict>(*next)) {
+      names.append(name);
+      arguments.push_back(value.ptr());
+    }
+  }
+  py::tuple keywords(names);
+  return call(callable, arguments.data(), positional, names.empty() ? nullptr : keywords.ptr());
+}
+
 }  // namespace oxy::python

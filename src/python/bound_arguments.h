@@ -4,6 +4,7 @@
 #include <Python.h>
 #include <c10/util/SmallVector.h>
 
+#include <functional>
 #include <vector>
 
 #include "python/capture/handles.h"
@@ -25,5 +26,11 @@ struct BoundArguments {
                      bool extra, py::object& others);
   bool bind_defaults(PyFunctionObject* f, PyCodeObject* code, size_t positional, size_t named);
 };
+
+// Calls with the bound parameters of a frame of `code`, by way of `call`.
+using Vectorcall = std::function<PyObject*(PyObject* callable, PyObject* const* args, size_t nargsf,
+                                           PyObject* kwnames)>;
+PyObject* call_bound(PyObject* callable, PyCodeObject* code, PyObject* const* parameters,
+                     const Vectorcall& call = PyObject_Vectorcall);
 
 }  // namespace oxy::python

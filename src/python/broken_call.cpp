@@ -4,6 +4,7 @@
 
 #include "python/bytecode/code_builder.h"
 #include "python/bytecode/flow.h"
+#include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/text.h"
 
@@ -37,11 +38,18 @@ PyObject* hand_back(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   });
 }
 
-// Of an inner frame: a tuple of its function and its arguments.
+// Of an inner frame: a list of its function and its arguments, which is empty then.
 PyObject* go_on(PyObject* self, PyObject*) {
-  PyObject** items = reinterpret_cast<PyTupleObject*>(self)->ob_item;
-  return follow_tails(PyObject_Vectorcall(
-      items[0], items + 1, static_cast<size_t>(PyTuple_GET_SIZE(self) - 1), nullptr));
+  Handed held;
+  std::vector<PyObject*> given;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self); i++) {
+    given.push_back(PyList_GET_ITEM(self, i));
+    held.push_back(borrow(given.back()));
+  }
+  PyList_SetSlice(self, 0, PyList_GET_SIZE(self), nullptr);
+  const py::object function = held.front();
+  return follow_tails(
+      call_handing_over(function.ptr(), given.data() + 1, given.size() - 1, nullptr, held));
 }
 
 py::object globals_of(py::handle function) {
@@ -301,10 +309,10 @@ py::object BrokenCall::arguments(std::vector<py::object> values) const {
     if (continuation)
       items.insert(items.begin() + static_cast<ptrdiff_t>(frame.continuation), continuation);
     if (frame.function) items.insert(items.begin(), frame.function);
-    py::tuple tuple(items.size());
-    for (size_t k = 0; k < items.size(); k++) tuple[k] = std::move(items[k]);
-    if (i == 0) return std::move(tuple);
-    continuation = steal(PyCFunction_New(&method, tuple.ptr()));
+    py::list list;
+    for (const py::object& item : items) list.append(item);
+    if (i == 0) return py::tuple(list);
+    continuation = steal(PyCFunction_New(&method, list.ptr()));
   }
   OXY_FAIL("a broken call without a frame");
 }

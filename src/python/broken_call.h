@@ -90,7 +90,11 @@ struct BrokenCall {
 BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFrame> left,
                             py::handle compiled);
 
-// Calls on while what came back is a Tail. Defined where compiled functions are.
+// Defined where compiled functions are:
+// Calls on while what came back is a Tail.
 PyObject* follow_tails(PyObject* returned);
+// As PyObject_Vectorcall, of a compiled function. `handed` holds the arguments; it is empty once a frame has them.
+PyObject* call_handing_over_to_compiled(PyObject* compiled, PyObject* const* args, size_t nargsf,
+                                        PyObject* kwnames, std::vector<py::object>& handed);
 
 }  // namespace oxy::python

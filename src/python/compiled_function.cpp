@@ -152,11 +152,20 @@ std::optional<std::vector<py::object>> run_graph(const Entry& e, std::span<PyObj
   return results;
 }
 
-// What a broken frame's call of its graph needs to know of the hit.
+// What a broken frame's call of its graph needs to know of the hit. The frame has the arguments in its locals, and what it
+// drops behind the graph is to die then: nothing here holds it any more.
 struct Pending {
   const Entry& entry;
-  std::span<PyObject* const> fetched;
+  Fetched& fetched;
+  BoundArguments& bound;
+  Handed* handed;  // null where the arguments are the caller's
   bool done = false;
+
+  void let_go() {
+    fetched.clear();
+    bound.held.clear();
+    if (handed) handed->clear();
+  }
 };
 
 constexpr const char* kPending = "oxyfuel.inputs";
@@ -166,8 +175,9 @@ PyObject* run_pending(PyObject*, PyObject* capsule) {
   if (pending == nullptr) return nullptr;
   const InnerFrames none(nullptr);
   try {
-    auto values = run_graph(pending->entry, pending->fetched, pending->done);
+    auto values = run_graph(pending->entry, pending->fetched.objects(), pending->done);
     if (!values) return nullptr;
+    pending->let_go();
     return pending->entry.broken->arguments(std::move(*values)).release().ptr();
   } catch (py::error_already_set& e) {
     e.restore();
@@ -194,9 +204,10 @@ py::object compiled_part(int number) {
   return py::reinterpret_steal<py::object>(PyCFunction_New(method, self));
 }
 
-PyObject* run_eager(CompiledFunction* self, PyObject* const* args, size_t nargsf,
-                    PyObject* kwnames) {
+PyObject* run_eager(CompiledFunction* self, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                    Handed* handed = nullptr) {
   leave_next_frame(PyFunction_GET_CODE(self->function));
+  if (handed != nullptr) return call_handing_over(self->function, args, nargsf, kwnames, *handed);
   return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
 }
 
@@ -204,7 +215,7 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self);
 
 // The graph did not run: eager does.
 PyObject* run_instead(CompiledFunction* self, PyObject* const* args, size_t nargsf,
-                      PyObject* kwnames) {
+                      PyObject* kwnames, Handed* handed) {
   if (!PyErr_ExceptionMatches(left_to_eager())) return nullptr;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -212,24 +223,24 @@ PyObject* run_instead(CompiledFunction* self, PyObject* const* args, size_t narg
   Py_XDECREF(type);
   Py_XDECREF(trace);
   const auto left = py::reinterpret_steal<py::object>(value);
-  auto result = py::reinterpret_steal<py::object>(run_eager(self, args, nargsf, kwnames));
+  auto result = py::reinterpret_steal<py::object>(run_eager(self, args, nargsf, kwnames, handed));
   if (!result) return nullptr;
   const py::tuple why = left.attr("args");
   if (!why[1].is_none()) why[0](why[1], why[2]);
   return result.release().ptr();
 }
 
-PyObject* run_entry(CompiledFunction* self, const Entry& e, const Fetched& fetched,
-                    const BoundArguments& bound, PyObject* const* args, size_t nargsf,
-                    PyObject* kwnames) {
+PyObject* run_entry(CompiledFunction* self, const Entry& e, Fetched& fetched, BoundArguments& bound,
+                    PyObject* const* args, size_t nargsf, PyObject* kwnames, Handed* handed) {
   if (!e.graph) {
     std::optional<InnerFrames> compiled;
     if (e.left_to_eager) compiled.emplace(table_of(self));
-    return run_eager(self, args, nargsf, kwnames);
+    fetched.clear();
+    return run_eager(self, args, nargsf, kwnames, handed);
   }
-  Pending pending{e, fetched.objects()};
+  Pending pending{e, fetched, bound, handed};
   if (!e.broken) {
-    auto results = run_graph(e, pending.fetched, pending.done);
+    auto results = run_graph(e, fetched.objects(), pending.done);
     if (results) return results->front().release().ptr();
   } else {
     auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(&pending, kPending, nullptr));
@@ -242,7 +253,7 @@ PyObject* run_entry(CompiledFunction* self, const Entry& e, const Fetched& fetch
     PyCapsule_SetName(capsule.ptr(), "oxyfuel.inputs of a call that is over");
     if (result != nullptr) return result;
   }
-  return pending.done ? nullptr : run_instead(self, args, nargsf, kwnames);
+  return pending.done ? nullptr : run_instead(self, args, nargsf, kwnames, handed);
 }
 
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
@@ -487,11 +498,11 @@ std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
 }
 
 PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nargsf,
-                       PyObject* kwnames) {
-  auto eager = [&] { return run_eager(self, args, nargsf, kwnames); };
+                       PyObject* kwnames, Handed* handed) {
+  auto eager = [&] { return run_eager(self, args, nargsf, kwnames, handed); };
   if (is_observed() || is_traced() || !is_recordable()) return eager();
-  const BoundArguments bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
-                             static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+  BoundArguments bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
+                       static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
   if (!bound.valid) return eager();
   Fetched fetched;
   const GlobalState state;
@@ -513,14 +524,17 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
     }
   }
   if (entry->grad) say(self, "grad", "");
-  return run_entry(self, *entry, fetched, bound, args, nargsf, kwnames);
+  return run_entry(self, *entry, fetched, bound, args, nargsf, kwnames, handed);
 }
 
-PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+// `handed`, if not null, holds the arguments.
+PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                    Handed* handed = nullptr) {
+  const size_t given = handed ? handed->size() : 0;
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   std::string failure;
   try {
-    return call_checked(self, args, nargsf, kwnames);
+    return call_checked(self, args, nargsf, kwnames, handed);
   } catch (py::error_already_set& e) {
     e.restore();
     return nullptr;
@@ -530,7 +544,11 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
   } catch (const std::exception& e) {
     failure = e.what();
   }
-  PyObject* result = run_eager(self, args, nargsf, kwnames);
+  if (handed != nullptr && handed->size() != given) {  // a frame has begun
+    PyErr_SetString(PyExc_RuntimeError, failure.c_str());
+    return nullptr;
+  }
+  PyObject* result = run_eager(self, args, nargsf, kwnames, handed);
   if (result == nullptr) return nullptr;
   PyObject* said = PyObject_CallFunction(self->report, "ss()", "failed", failure.c_str());
   if (said == nullptr) Py_CLEAR(result);
@@ -538,14 +556,19 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
   return result;
 }
 
-PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* call_with(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                    Handed* handed) {
   if (!enter_call(" in a compiled function")) return nullptr;
-  PyObject* result = call_once(o, args, nargsf, kwnames);
+  PyObject* result = call_once(o, args, nargsf, kwnames, handed);
   leave_call();
   if (result == nullptr || tail_of(result) == nullptr) return result;
   // Whatever is called on the way belongs to this table.
   std::shared_ptr<ResumeTable> table = reinterpret_cast<CompiledFunction*>(o)->table->lock();
   return follow_tails(result);
+}
+
+PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  return call_with(o, args, nargsf, kwnames, nullptr);
 }
 
 PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject* compile,
@@ -666,14 +689,21 @@ void compile_everything_like(PyObject* compiled) {
   compile_every_frame(table_of(reinterpret_cast<CompiledFunction*>(Py_NewRef(compiled))));
 }
 
+PyObject* call_handing_over_to_compiled(PyObject* compiled, PyObject* const* args, size_t nargsf,
+                                        PyObject* kwnames, Handed& handed) {
+  return call_with(compiled, args, nargsf, kwnames, &handed);
+}
+
 PyObject* follow_tails(PyObject* returned) {
   while (returned != nullptr) {
     Tail* tail = tail_of(returned);
     if (tail == nullptr) break;
-    auto held = py::reinterpret_steal<py::object>(returned);
+    const py::object target = std::move(tail->target);
+    Handed handed = std::move(tail->arguments);
+    Py_DECREF(returned);
     c10::SmallVector<PyObject*, 16> arguments;
-    for (const py::object& o : tail->arguments) arguments.push_back(o.ptr());
-    returned = call_once(tail->target.ptr(), arguments.data(), arguments.size(), nullptr);
+    for (const py::object& o : handed) arguments.push_back(o.ptr());
+    returned = call_once(target.ptr(), arguments.data(), arguments.size(), nullptr, &handed);
   }
   return returned;
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "python/bound_arguments.h"
 #include "python/cpython/frame_hook.h"
 #include "python/cpython/thread_state.h"
 
@@ -13,6 +14,9 @@ namespace {
 thread_local std::shared_ptr<ResumeTable> active;
 thread_local PyObject* left_alone = nullptr;  // a code object
 thread_local bool none_compiled = false;      // not even of everything
+// The arguments of the frame that comes next, and its code.
+thread_local Handed* handed = nullptr;
+thread_local PyObject* handed_to = nullptr;
 thread_local bool refusing = false;
 thread_local std::string refused_name;
 
@@ -75,34 +79,6 @@ bool is_compiled_here(PyFunctionObject* function) {
   return !of_file<is_foreign>(code->co_filename);
 }
 
-// Calls as the frame was called.
-PyObject* call_with(PyObject* compiled, PyCodeObject* code, PyObject* const* parameters) {
-  std::vector<PyObject*> arguments(parameters, parameters + code->co_argcount);
-  PyObject* const* next = parameters + code->co_argcount;
-  PyObject* const* named = next;
-  next += code->co_kwonlyargcount;
-  if (code->co_flags & CO_VARARGS) {
-    PyObject* rest = *next++;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); i++)
-      arguments.push_back(PyTuple_GET_ITEM(rest, i));
-  }
-  const size_t positional = arguments.size();
-  py::list names;
-  for (int i = 0; i < code->co_kwonlyargcount; i++) {
-    names.append(py::handle(PyTuple_GET_ITEM(code->co_localsplusnames, code->co_argcount + i)));
-    arguments.push_back(named[i]);
-  }
-  if (code->co_flags & CO_VARKEYWORDS) {
-    for (auto [name, value] : py::reinterpret_borrow<py::dict>(*next)) {
-      names.append(name);
-      arguments.push_back(value.ptr());
-    }
-  }
-  py::tuple keywords(names);
-  return PyObject_Vectorcall(compiled, arguments.data(), positional,
-                             names.empty() ? nullptr : keywords.ptr());
-}
-
 // Of the standard library, torch and Oxyfuel, or made by them: what they do is known by their names.
 bool is_library(const std::string& file) {
   if (file.starts_with("<frozen") || file == "<string>" || file == "<__array_function__ internals>")
@@ -151,8 +127,28 @@ bool is_import(PyFunctionObject* function) {
   return function->func_code == code.ptr() && !everything();
 }
 
-bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObject*& result) {
+// In the place of its frame, which gives the parameters away.
+PyObject* call_compiled(PyObject* compiled, PyCodeObject* code, PyObject** parameters) {
+  const int count = code->co_argcount + code->co_kwonlyargcount +
+                    ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
+  Handed taken;
+  std::vector<PyObject*> given;
+  for (int i = 0; i < count; i++) {
+    given.push_back(parameters[i]);
+    taken.push_back(py::reinterpret_steal<py::object>(std::exchange(parameters[i], nullptr)));
+  }
+  return call_bound(compiled, code, given.data(),
+                    [&taken](PyObject* f, PyObject* const* args, size_t n, PyObject* kwnames) {
+                      return call_handing_over_to_compiled(f, args, n, kwnames, taken);
+                    });
+}
+
+bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& result) {
   if (parameters == nullptr) return false;
+  if (handed != nullptr && function->func_code == handed_to) {
+    std::exchange(handed, nullptr)->clear();
+    remove_frame_handler();
+  }
   if (refusing) {
     if (!is_refused(function)) return false;
     refuse(function);
@@ -167,11 +163,11 @@ bool handle_frame(PyFunctionObject* function, PyObject* const* parameters, PyObj
     if (table->has_made(function->func_code)) return false;
     if (is_disabled(function) || is_import(function)) {  // with all that it calls
       const InnerFrames none(nullptr);
-      result = call_with(callable, code, parameters);
+      result = call_bound(callable, code, parameters);
       return true;
     }
     if (!is_compiled_here(function)) return false;
-    result = call_with(table->inner(callable).ptr(), code, parameters);
+    result = call_compiled(table->inner(callable).ptr(), code, parameters);
     return true;
   } catch (py::error_already_set& e) {
     e.restore();
@@ -214,6 +210,18 @@ void compile_every_frame(std::shared_ptr<ResumeTable> table) {
   foreign_folders();
   if (!everything()) add_frame_handler(handle_frame);
   everything() = std::move(table);
+}
+
+PyObject* call_handing_over(PyObject* function, PyObject* const* args, size_t nargsf,
+                            PyObject* kwnames, Handed& arguments) {
+  Handed* const outer = std::exchange(handed, &arguments);
+  PyObject* const outer_code = std::exchange(handed_to, PyFunction_GET_CODE(function));
+  add_frame_handler(handle_frame);
+  PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
+  if (handed == &arguments) remove_frame_handler();  // there was no frame
+  handed = outer;
+  handed_to = outer_code;
+  return result;
 }
 
 void leave_next_frame(PyObject* code) {

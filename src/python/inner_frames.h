@@ -41,4 +41,11 @@ std::string take_refused();
 // The next frame of this code on this thread runs as it is.
 void leave_next_frame(PyObject* code);
 
+// What holds the arguments of a call and lets go of them as soon as the frame that is called has them, so that what it
+// drops dies there and then.
+using Handed = std::vector<py::object>;
+// As PyObject_Vectorcall, of a function written in Python. `handed` is empty once its frame runs.
+PyObject* call_handing_over(PyObject* function, PyObject* const* args, size_t nargsf,
+                            PyObject* kwnames, Handed& handed);
+
 }  // namespace oxy::python

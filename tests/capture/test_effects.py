@@ -434,7 +434,7 @@ def a_set_of_frozen_records():
     return lambda x: {Frozen(1), Frozen(2)} and [{Frozen(1): x + 1}], [tensor()]
 
 
-@breaks
+@case
 def a_generator_in_a_result():
     def f(x):
         g = (x + i for i in range(3))

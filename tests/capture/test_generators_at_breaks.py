@@ -1,7 +1,13 @@
 """Generators that are alive where a capture breaks."""
 
+import contextlib
+import inspect
+import types
+
+import generator_programs
 import pytest
 import torch
+from generator_programs import PROGRAMS
 
 import oxyfuel
 
@@ -123,3 +129,121 @@ def test_those_of_itertools_stay_what_they_are():
     x = torch.randn(3)
     ours, eagers = oxyfuel.compile(f)(x), f(x)
     assert ours[:3] == eagers[:3] and torch.equal(ours[3], eagers[3])
+
+
+def test_what_stands_around_it_is_compiled():
+    def f(x):
+        made = numbers(x, 2, 3)
+        first = next(made) + 1
+        oxyfuel.graph_break()
+        y = x * 2 + first
+        return y, list(made)
+
+    agree(f, torch.randn(3))
+    assert oxyfuel.stats()["graphs"] == 2
+
+
+def test_a_break_in_a_context_manager_of_a_generator():
+    @contextlib.contextmanager
+    def managed(log):
+        log.append("in")
+        try:
+            yield 3
+        finally:
+            log.append("out")
+
+    def f(x, log):
+        with managed(log) as n:
+            x = x * n
+            oxyfuel.graph_break()
+            x = x + 1
+        log.append("behind")
+        return x - 1
+
+    x = torch.randn(3)
+    compiled, logs = oxyfuel.compile(f), ([], [])
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, logs[0]), f(x, logs[1]))
+        assert logs[0] == logs[1]
+    assert oxyfuel.stats()["graphs"] == 3
+
+
+def test_many_calls_of_one_capture():
+    def f(x, log):
+        def noted(name):
+            try:
+                yield name
+                yield name * 2
+            finally:
+                log.append(name)
+
+        one, two = noted("a"), noted("b")
+        found = next(one) + next(two)
+        oxyfuel.graph_break()
+        one = found + next(two)
+        log.append("behind")
+        return x * 2, one
+
+    x = torch.randn(3)
+    compiled, logs = oxyfuel.compile(f), ([], [])
+    for _ in range(200):
+        torch.testing.assert_close(compiled(x, logs[0])[0], f(x, logs[1])[0])
+    assert logs[0] == logs[1]
+
+
+def told(value):
+    """Generators by their names, their states and what they still give."""
+    if isinstance(value, types.GeneratorType):
+        state = inspect.getgeneratorstate(value)
+        return [value.__name__, value.__qualname__, state, told(list(value))]
+    if isinstance(value, (list, tuple)):
+        return type(value)(told(v) for v in value)
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def outcome(function):
+    log = []
+    with torch.no_grad():
+        found = told(function(torch.arange(3.0), log))
+    return found, log
+
+
+def test_arguments_that_a_callee_lets_go_of():
+    def given_away(x, log):
+        def eat(g, *more, last=None):
+            y = x + next(g)
+            g = None
+            log.append("eaten")
+            for m in more:
+                y = y + next(m)
+            del m, more
+            log.append("more")
+            y = y + next(last)
+            del last
+            log.append("last")
+            return y
+
+        y = eat(
+            generator_programs.noted(log, 3, "a"),
+            generator_programs.noted(log, 3, "b"),
+            last=generator_programs.noted(log, 3, "c"),
+        )
+        log.append("behind")
+        return y
+
+    assert outcome(oxyfuel.compile(given_away)) == outcome(given_away)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_as_python_with_a_break_anywhere(program, request):
+    every = request.config.getoption("--every-break")
+    place = 0 if every else len(program.__name__) % 5
+    while place < 2000:
+        oxyfuel.reset()
+        compiled = oxyfuel.compile(program, backend="eager", options={"break_at": place})
+        for call in range(3):
+            expected, actual = outcome(program), outcome(compiled)
+            assert actual == expected, f"break at {place}, call {call}"
+        if place > 0 and oxyfuel.stats()["graph_breaks"] == 0:
+            break
+        place += 1 if every else 4 + place // 3

@@ -146,7 +146,7 @@ class Closeness(NamedTuple):
 SERIES = names("""
     digamma polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2 polygamma.polygamma_n_3
     polygamma.polygamma_n_4 special.polygamma.special_polygamma_n_0 special.zeta special.airy_ai
-    igamma igammac igamma.grad_other igammac.grad_other
+    igamma igammac
 """)
 
 # Sines and cosines of an angle, times the degree.

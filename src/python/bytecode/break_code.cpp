@@ -184,6 +184,11 @@ class BreakCode {
     for (size_t i = 0; i < nulls.size(); ++i)
       if (!nulls[i]) out.builder.add(STORE_FAST, out.temporary(i));
     for (int slot : break_.before.locals) out.builder.add(STORE_FAST, moved[slot]);
+    // What was given for the others is not kept.
+    for (int slot = 0; slot < parameters_; ++slot)
+      if (!is_cell(code_, slot) &&
+          std::count(break_.before.locals.begin(), break_.before.locals.end(), slot) == 0)
+        out.builder.add(DELETE_FAST, moved[slot]);
     out.builder.restore_stack(break_.before, out.temporary(0), true);
   }
 
@@ -286,14 +291,14 @@ PyCodeObject* make_break_code(PyCodeObject* code, const Bytecode& bytecode,
 
 PyCodeObject* make_inner_break_code(PyCodeObject* code, const Bytecode& bytecode,
                                     const GraphBreak& graph_break) {
+  OXY_CHECK((code->co_flags & CO_GENERATOR) == 0);
   ResumeLayout layout(code, graph_break.before, static_cast<int>(temporaries_of(graph_break)));
   BreakWriter writer(code, bytecode, graph_break, layout.moved(), layout.first_temporary());
   layout.restore_state(writer.builder);
   writer.write();
   Reference constants = writer.constants();
   if (!constants) return nullptr;
-  std::string name = PyUnicode_AsUTF8(code->co_name);
-  return layout.make(writer.builder.code, name, constants.get());
+  return layout.make(writer.builder.code, code->co_name, code->co_name, constants.get());
 }
 
 }  // namespace oxy::python

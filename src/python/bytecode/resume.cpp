@@ -40,7 +40,7 @@ ResumeLayout::ResumeLayout(PyCodeObject* code, const FrameState& state, int temp
       // super() looks for its object in slot 0, a cell where it is one.
       keeps_first_(reads_first_argument(code)),
       moved_(code->co_nlocalsplus, -1) {
-  OXY_CHECK((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);
+  OXY_CHECK((code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);
   place_arguments();
   place_others(temporaries);
 }
@@ -88,6 +88,10 @@ void ResumeLayout::place_others(int temporaries) {
 }
 
 void ResumeLayout::restore_state(CodeBuilder& builder) const {
+  if (code_->co_flags & CO_GENERATOR) {
+    builder.add(RETURN_GENERATOR);
+    builder.add(POP_TOP);
+  }
   builder.add(RESUME);
   builder.restore_stack(state_, 0);
   // In the arguments' order: what arrives in slot 0 leaves it before the first argument comes.
@@ -99,17 +103,17 @@ void ResumeLayout::restore_state(CodeBuilder& builder) const {
   }
 }
 
-PyCodeObject* ResumeLayout::make(const Bytecode& bytecode, const std::string& name,
+PyCodeObject* ResumeLayout::make(const Bytecode& bytecode, PyObject* name, PyObject* qualified_name,
                                  PyObject* constants) const {
   Reference variables = to_tuple(variables_), frees = to_tuple(frees_), cells = to_tuple(cells_);
-  Reference name_object(PyUnicode_FromString(name.c_str()));
-  if (!variables || !frees || !cells || !name_object) return nullptr;
+  if (!variables || !frees || !cells) return nullptr;
   CodeShape shape = CodeShape::like(code_, cells.get(), frees.get());
   shape.arguments = arguments_;
   shape.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
   shape.constants = constants;
   shape.variables = variables.get();
-  shape.name = shape.qualified_name = name_object.get();
+  shape.name = name;
+  shape.qualified_name = qualified_name;
   return make_code(bytecode, shape, code_);
 }
 
@@ -127,6 +131,7 @@ InstructionGroup group_of(const Bytecode& bytecode, int index) {
 
 ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                             const FrameState& state, int number) {
+  OXY_CHECK((code->co_flags & CO_GENERATOR) == 0);
   int first = group_of(bytecode, index).first;
   ResumeLayout layout(code, state, 0);
   CodeBuilder builder(bytecode.instructions[index].location);
@@ -134,8 +139,27 @@ ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int in
   int jump = builder.add(JUMP_FORWARD);
   int start = builder.copy_all(bytecode, layout.moved());
   builder.code.instructions[jump].target = start + first;
-  std::string name = cat("__resume_at_", bytecode.instructions[first].offset, "_", number);
-  return {layout.make(builder.code, name, code->co_consts), start, layout.moved()};
+  Reference name(
+      PyUnicode_FromFormat("__resume_at_%d_%d", bytecode.instructions[first].offset, number));
+  if (!name) return {};
+  return {layout.make(builder.code, name.get(), name.get(), code->co_consts), start,
+          layout.moved()};
+}
+
+PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, int index,
+                                  const FrameState& state) {
+  OXY_CHECK((code->co_flags & CO_GENERATOR) && bytecode.instructions[index].op == YIELD_VALUE);
+  Reference none(PyTuple_Pack(1, Py_None));
+  Reference constants(none ? PySequence_Concat(code->co_consts, none.get()) : nullptr);
+  if (!constants) return nullptr;
+  ResumeLayout layout(code, state, 0);
+  CodeBuilder builder(bytecode.instructions[index].location);
+  layout.restore_state(builder);
+  builder.add(LOAD_CONST, static_cast<uint32_t>(PyTuple_GET_SIZE(code->co_consts)));
+  int jump = builder.add(JUMP_FORWARD);
+  int start = builder.copy_all(bytecode, layout.moved());
+  builder.code.instructions[jump].target = start + index;
+  return layout.make(builder.code, code->co_name, qualified_name(code), constants.get());
 }
 
 PyObject* make_function(PyCodeObject* code, PyObject* globals) {

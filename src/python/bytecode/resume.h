@@ -1,7 +1,8 @@
 // Code around a graph break: run what is compiled, execute the one instruction that breaks, go on in
 // a function that starts in the middle of the original.
 //
-// Frames of generators are not for this. An exception that is being handled travels like a value on
+// Frames of generators are not left like this, but there is code for a generator that stands at a
+// yield. An exception that is being handled travels like a value on
 // the stack, in the place of what POP_EXCEPT takes. A call is KW_NAMES, PRECALL (of 3.11) and CALL
 // in one; naming any of them means all.
 #pragma once
@@ -33,6 +34,12 @@ struct ResumeCode {
 // NULL, then the locals, cells as cell objects. Its closure is given like that too: make_function.
 ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                             const FrameState& state, int number);
+
+// Of a generator that stands at the YIELD_VALUE `index` of `code`, under its name; `state` is without
+// what it yields. Its arguments are a resume code's. What it yields first is None, from that very
+// instruction: then it stands where the other one stood.
+PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, int index,
+                                  const FrameState& state);
 
 // A function of the code, its closure empty cells (a resume code brings its own).
 PyObject* make_function(PyCodeObject* code, PyObject* globals);

@@ -17,7 +17,8 @@ class ResumeLayout {
 
   // RESUME, then the state as it was.
   void restore_state(CodeBuilder& builder) const;
-  PyCodeObject* make(const Bytecode& bytecode, const std::string& name, PyObject* constants) const;
+  PyCodeObject* make(const Bytecode& bytecode, PyObject* name, PyObject* qualified_name,
+                     PyObject* constants) const;
 
   const std::vector<int>& moved() const { return moved_; }
   int first_temporary() const { return first_temporary_; }

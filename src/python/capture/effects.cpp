@@ -45,6 +45,9 @@ py::object missing() {
 
 Tracer::Writes& Tracer::writes_of(py::handle o) {
   writes_++;
+  const bool holds_items =
+      PyList_Check(o.ptr()) || PyAnySet_Check(o.ptr()) || PyCell_Check(o.ptr()) || is_deque(o);
+  if (holds_items) refuse_to_end(o.ptr());
   const bool by_identity = PyType_Check(o.ptr());
   std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : known(o)->writes;
   if (!writes) {
@@ -109,6 +112,7 @@ bool Tracer::dict_has(py::handle dict, py::handle key) {
 void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
   check_key(key);
   const py::object held = known(dict)->shadow ? read(borrow(value.ptr())) : borrow(value.ptr());
+  refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
   PyObject* before = PyDict_GetItemWithError(w.items.ptr(), key.ptr());
   if (before == missing().ptr()) {  // deleted: it comes last now
@@ -122,6 +126,7 @@ void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
 
 // Of a key that is there.
 void Tracer::dict_delete(py::handle dict, py::handle key) {
+  refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
   if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
   if (!w.cleared && check_key(key)) {
@@ -133,6 +138,7 @@ void Tracer::dict_delete(py::handle dict, py::handle key) {
 }
 
 void Tracer::dict_clear(py::handle dict) {
+  refuse_to_end(dict.ptr());
   Writes& w = writes_of(dict);
   w.items = py::dict();
   w.moved = py::set();

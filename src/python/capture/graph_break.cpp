@@ -43,6 +43,13 @@ std::vector<size_t> Tracer::places_to_stop() const {
   return out;
 }
 
+// Where the code stands and what could be done there.
+void Tracer::place(Break& b) const {
+  b.stack = user_stack().frames();
+  if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
+  if (b.of_sizes) choose_loop(b);
+}
+
 // The outermost loop of the innermost frame that a break stands in, if that frame can be left.
 void Tracer::choose_loop(Break& b) const {
   const TracedFrame& f = *frames_.back();
@@ -58,36 +65,49 @@ void Tracer::choose_loop(Break& b) const {
     b.steps.insert(b.steps.begin(), it->second);
 }
 
+// The stack of a frame that is left, and the locals that live on, by `live` or since something runs when they die; their
+// values are added to `values`.
+FrameState Tracer::state_left(const TracedFrame& f, const std::vector<bool>& live,
+                              std::vector<py::object>& values, std::vector<int>& with_finalizer) {
+  FrameState state;
+  auto handled = f.handled.begin();
+  for (const py::object& o : f.stack) {
+    const size_t place = state.null_on_stack.size();
+    state.null_on_stack.push_back(!o);
+    if (handled != f.handled.end() && handled->place == place) {
+      state.handling.push_back(static_cast<int>(place));
+      values.push_back((handled++)->exception);
+    } else if (o) {
+      values.push_back(o);
+    }
+  }
+  const bool shows_all = reads_own_frame(f.code);
+  for (int slot = 0; slot < f.code->co_nlocalsplus; slot++) {
+    const py::object& o = f.fast[static_cast<size_t>(slot)];
+    if (!o) continue;
+    // What Python runs when such a value dies, the end of a generator's body above all, comes when the frame ends.
+    // And `locals()` behind the break sees them all.
+    const bool lives = live[static_cast<size_t>(slot)] || is_cell(f.code, slot);
+    const bool finalizer = shows_all || Py_TYPE(o.ptr())->tp_finalize != nullptr ||
+                           ends_late(o.ptr()) || reaches_suspended(o.ptr());
+    if (!lives && !finalizer) continue;
+    if (finalizer) with_finalizer.push_back(slot);
+    state.locals.push_back(slot);
+    values.push_back(o);
+  }
+  return state;
+}
+
 void Tracer::stop() {
   std::vector<py::object> values;
+  without_suspended_.clear();  // what is made here has changed, but does so no more
   for (const TracedFrame* f : frames_) {
     LeftFrame frame{f->function, f->code, f->bytecode, static_cast<int>(f->next), {}, {}, {}};
     if (f != frames_.back()) frame.index--;  // it is in its call
     const int first = group_of(*f->bytecode, frame.index).first;
     frame.live = live_locals(*f->bytecode, f->code);
-    const std::vector<bool>& live = frame.live[static_cast<size_t>(first)];
-    auto handled = f->handled.begin();
-    for (const py::object& o : f->stack) {
-      const size_t place = frame.state.null_on_stack.size();
-      frame.state.null_on_stack.push_back(!o);
-      if (handled != f->handled.end() && handled->place == place) {
-        frame.state.handling.push_back(static_cast<int>(place));
-        values.push_back((handled++)->exception);
-      } else if (o) {
-        values.push_back(o);
-      }
-    }
-    for (int slot = 0; slot < f->code->co_nlocalsplus; slot++) {
-      const py::object& o = f->fast[static_cast<size_t>(slot)];
-      if (!o) continue;
-      // What Python runs when such a value dies, the end of a generator's body above all, comes when the frame ends.
-      // And `locals()` behind the break sees them all.
-      const bool finalizer = Py_TYPE(o.ptr())->tp_finalize != nullptr || reads_own_frame(f->code);
-      if (!live[static_cast<size_t>(slot)] && !is_cell(f->code, slot) && !finalizer) continue;
-      if (finalizer) frame.with_finalizer.push_back(slot);
-      frame.state.locals.push_back(slot);
-      values.push_back(o);
-    }
+    frame.state =
+        state_left(*f, frame.live[static_cast<size_t>(first)], values, frame.with_finalizer);
     const auto& code = f->bytecode->instructions;
     const bool in_loop = f == frames_.back() && loop_left >= 0 && loop_left <= frame.index &&
                          code.size() > static_cast<size_t>(loop_left) &&

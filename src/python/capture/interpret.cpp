@@ -72,6 +72,7 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       if (thrown) raise_value(std::exchange(thrown, {}));
       if (steps_ >= break_at && is_behind_entry(frame)) throw Break(BreakId::asked, "");
       if (!unread_.empty()) read_arguments(frame);
+      if (ends_iterator(frame)) break_at_end_of_iterator();
       if (traces_source_) trace_source(frame);
       if (step(frame, result)) return result;
       if (!lazies_.empty()) close_dropped_iterators();
@@ -87,6 +88,8 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       bool handled = false;
       for (const auto& r : ranges) {
         if (static_cast<int32_t>(at) < r.start || static_cast<int32_t>(at) >= r.end) continue;
+        if (unwinding_ends_iterator(frame, static_cast<size_t>(r.depth)))
+          break_at_end_of_iterator();
         frame.stack.resize(static_cast<size_t>(r.depth));
         if (r.push_lasti) frame.stack.push_back(py::int_(left));
         frame.stack.push_back(value);
@@ -94,13 +97,11 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
         handled = true;
         break;
       }
+      if (!handled && frames_.size() > 1 && unwinding_ends_iterator(frame, 0))
+        break_at_end_of_iterator();
       if (!handled) throw;
     } catch (Break& b) {
-      if (b.stack.empty()) {
-        b.stack = user_stack().frames();
-        if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
-        if (b.of_sizes) choose_loop(b);
-      }
+      if (b.stack.empty()) place(b);
       throw;
     }
   }

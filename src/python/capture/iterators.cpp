@@ -447,7 +447,7 @@ void Tracer::close_dropped_iterators() {
     lazies_.erase(lazies_.begin() + static_cast<ptrdiff_t>(i));
     if (dropped->running)
       throw Break(BreakId::instruction, "a generator that is dropped while it runs");
-    if (dropped->frame && dropped->started && !dropped->done && is_in_try(*dropped->frame)) {
+    if (is_open_generator(*dropped)) {
       try {
         close_generator(*dropped);
       } catch (py::error_already_set&) {  // Python would print it and go on
@@ -458,11 +458,9 @@ void Tracer::close_dropped_iterators() {
   }
 }
 
-// Whether leaving the code that is captured would close a generator in a try or with.
-bool Tracer::leaves_open_generator() const {
-  return std::any_of(lazies_.begin(), lazies_.end(), [](const auto& l) {
-    return l->frame && l->started && !l->done && is_in_try(*l->frame);
-  });
+// Suspended in a try or with: its end runs code.
+bool Tracer::is_open_generator(const LazyIterator& l) {
+  return l.frame && l.started && !l.done && is_in_try(*l.frame);
 }
 
 }  // namespace oxy::python

@@ -531,7 +531,10 @@ py::object Tracer::contains(py::handle container, py::handle item, bool generic)
   if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
   if (exists(container) && PyDict_Check(container.ptr()))
     return py::bool_(dict_has(container, item));
-  if (lazy(container) || (special_method(container, names().iter_) && !generic)) {
+  const bool takes_items = lazy(container) ||
+                           (exists(container) && PyIter_Check(container.ptr())) ||
+                           (special_method(container, names().iter_) && !generic);
+  if (takes_items) {
     py::object iterator = iterate(container);
     while (py::object found = iter_next(iterator))
       if (found.is(item) || truth(compare(found, item, Py_EQ))) return py::bool_(true);

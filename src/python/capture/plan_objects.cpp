@@ -172,23 +172,6 @@ uint32_t RebuildPlan::place_iterator(py::handle o) {
   return place_reduced(o);
 }
 
-// map, filter, zip and enumerate over what they have not taken yet.
-uint32_t RebuildPlan::place_lazy(py::handle o) {
-  const Tracer::LazyIterator& l = *tracer_.lazy(o);
-  PyTypeObject* type = Py_TYPE(o.ptr());
-  if (type != &PyMap_Type && type != &PyFilter_Type && type != &PyZip_Type && type != &PyEnum_Type)
-    refuse(o);
-  for (const py::object& i : l.iterators)
-    if (is_changeable_class(Py_TYPE(i.ptr()))) refuse(o);  // its __iter__ would run again
-  std::vector<py::object> arguments;
-  if (l.function) arguments.push_back(l.function);
-  arguments.insert(arguments.end(), l.iterators.begin(), l.iterators.end());
-  if (l.count) arguments.push_back(l.count);
-  const uint32_t at = place_call(o, type_object(type), arguments);
-  if (l.strict) write(Write::State, at, {constant(py::bool_(true))});
-  return at;
-}
-
 uint32_t RebuildPlan::place_dict_iterator(py::handle o, py::handle dict, const char* view) {
   py::object method = steal(
       PyObject_GetAttrString(reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(dict.ptr()))), view));

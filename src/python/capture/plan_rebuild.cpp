@@ -281,13 +281,14 @@ uint32_t Tracer::fetched(SourceId source) {
 }
 
 void Tracer::finish(std::span<const py::object> values) {
-  if (leaves_open_generator())
-    throw Break(BreakId::result_kind, "a generator that stands in a try or with");
   end_modes();
   RebuildPlan plan(*this);
   guard_distinct();
   for (const py::object& value : values) plan.add_root(value);
   plan.add_effects();
+  for (const auto& l : lazies_)  // nothing would close it
+    if (is_open_generator(*l) && !plan.makes(l->stand_in))
+      throw Break(BreakId::result_kind, "a generator that stands in a try or with");
   input_count = fetch.size();
   for (const auto& [source, index] : fetched_)
     fetch.resize(std::max(fetch.size(), input_count + index + 1));

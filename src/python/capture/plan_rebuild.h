@@ -16,6 +16,7 @@ class RebuildPlan {
   explicit RebuildPlan(Tracer& tracer);
 
   void add_root(py::handle value);
+  bool makes(py::handle o) const { return step_of_.contains(o.ptr()); }
   void add_effects();
 
   Rebuild rebuild;
@@ -46,6 +47,10 @@ class RebuildPlan {
   uint32_t place_call(py::handle o, py::handle callable, const std::vector<py::object>& arguments);
   uint32_t place_iterator(py::handle o);
   uint32_t place_lazy(py::handle o);
+  uint32_t place_generator(py::handle o, const Tracer::LazyIterator& generator);
+  py::object function_at_yield(const TracedFrame& frame, std::vector<py::object>& values);
+  uint32_t place_chain(py::handle o, const Tracer::LazyIterator& chain);
+  uint32_t place_islice(py::handle o, const Tracer::LazyIterator& islice);
   uint32_t place_dict_iterator(py::handle o, py::handle dict, const char* view);
   uint32_t place_reduced(py::handle o);
   py::object own_function(py::handle o, const py::tuple& reduced);

@@ -204,6 +204,15 @@ class Tracer {
   py::object next_of_existing(py::handle iterator);
   py::object take_existing(py::handle iterator);
   py::object driven_part(py::handle iterator, int64_t index, Py_ssize_t taken);
+  // ends_of_iterators.cpp
+  bool reaches_suspended(PyObject* root);
+  void refuse_to_end(PyObject* held);
+  bool has_plain_parts(py::handle iterator);
+  size_t places_in_frames(py::handle o) const;
+  bool is_last_place(py::handle o, size_t places = 1);
+  bool ends_iterator(const TracedFrame& frame);
+  bool unwinding_ends_iterator(const TracedFrame& frame, size_t depth);
+  [[noreturn]] void break_at_end_of_iterator();
   py::object list_of(py::handle iterable);
   py::object dict_of(py::handle mapping);
   py::object resume_generator(LazyIterator& generator, py::object sent, py::object thrown);
@@ -212,7 +221,7 @@ class Tracer {
   py::object call_lazy_method(LazyIterator& lazy, const std::string& name, const Arguments& args);
   [[noreturn]] void stop_iteration();
   void close_dropped_iterators();
-  bool leaves_open_generator() const;
+  static bool is_open_generator(const LazyIterator& lazy);
 
   // interpret.cpp
   py::object interpret(TracedFrame& frame, py::object sent = {}, py::object thrown = {});
@@ -538,8 +547,11 @@ class Tracer {
 
   // graph_break.cpp
   struct Stopped {};
+  void place(Break& b) const;
   void choose_loop(Break& b) const;
   std::vector<size_t> places_to_stop() const;
+  FrameState state_left(const TracedFrame& frame, const std::vector<bool>& live,
+                        std::vector<py::object>& values, std::vector<int>& with_finalizer);
   [[noreturn]] void stop();
 
   std::vector<TracedFrame*> frames_;
@@ -576,6 +588,7 @@ class Tracer {
   std::vector<py::object> written_;  // what has `Writes`, in the order of the first
   std::vector<py::object>
       existing_;  // what was there before, apart from what is guarded by identity
+  std::unordered_set<PyObject*> without_suspended_;  // what holds no suspended generator
   std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;
   std::unordered_map<PyObject*, MadeClass> made_classes_;
   std::unique_ptr<bridge::Recorder> recorder_;
@@ -596,6 +609,9 @@ class Tracer {
   bool direct_ = false;              // of the frame that comes next
   bool traces_source_ = false;
 };
+
+// A generator, or an iterator written in C that may hold one: code of the user's may run when it dies.
+bool ends_late(PyObject* iterator);
 
 // One object for all calls: numbers, strings, dtypes; functions, classes, modules; enum members, ops.
 bool is_constant(PyObject* p);
