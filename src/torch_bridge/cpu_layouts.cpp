@@ -100,6 +100,36 @@ void resize_as(ir::TensorType& t, Args args) {
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
 }
 
+bool is_channels_last(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  return sizes.size() == 4   ? c10::is_channels_last_strides_2d(sizes, strides)
+         : sizes.size() == 5 ? c10::is_channels_last_strides_3d(sizes, strides)
+                             : false;
+}
+
+// Each dimension's roll is a concatenation of two slices, which is channels-last where both are; an empty one is not.
+void rolled(ir::TensorType& t, Args args) {
+  const at::Tensor& x = args[0].toTensor();
+  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || x.numel() == 0) return;
+  const std::vector<int64_t> shifts = args[1].toIntVector(), dims = args[2].toIntVector();
+  if (dims.empty() || dims.size() != shifts.size()) return;
+  const std::vector<int64_t> sizes = x.sizes().vec();
+  bool channels_last = is_channels_last(sizes, x.strides());
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const int64_t size = x.size(dims[k]);
+    const int64_t begin = ((size - shifts[k]) % size + size) % size;
+    const auto d = static_cast<size_t>(c10::maybe_wrap_dim(dims[k], x.dim()));
+    for (int64_t part : {size - begin, begin}) {
+      std::vector<int64_t> slice = sizes;
+      slice[d] = part;
+      channels_last = channels_last && is_channels_last(slice, x.strides());
+    }
+  }
+  if (!channels_last) return row_major(t, args);
+  const std::vector<int64_t> strides = sizes.size() == 4 ? c10::get_channels_last_strides_2d(sizes)
+                                                         : c10::get_channels_last_strides_3d(sizes);
+  t.strides.assign(strides.begin(), strides.end());
+}
+
 // A product of the first two arguments, which torch's rule takes for a new tensor: laid out as the first.
 void like_product(ir::TensorType& t, Args args) {
   const at::Tensor &x = args[0].toTensor(), &y = args[1].toTensor();
@@ -189,6 +219,7 @@ constexpr Correction kCorrections[] = {
     {"aten.normal.Tensor_float", 0, row_major},
     {"aten.normal.float_Tensor", 0, row_major},
     {"aten.convolution.default", 0, convolution},
+    {"aten.roll.default", 0, rolled},
     {"aten.max_unpool2d.default", 0, like_first},
     {"aten.reflection_pad2d.default", 0, like_first},
     {"aten.reflection_pad3d.default", 0, like_first},

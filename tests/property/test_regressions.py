@@ -221,3 +221,17 @@ def test_a_written_input_keeps_its_layout(make, read, monkeypatch):
     assert torch.equal(result, expected) and torch.equal(a, b)
     assert result.stride() == expected.stride()
     assert (result.data_ptr() == b.data_ptr()) == (expected.data_ptr() == a.data_ptr())
+
+
+@pytest.mark.parametrize(
+    ("shifts", "dims"), [(2, 0), (1, 3), ((1, 2), (0, 1)), (0, 1), (3, 0), (3, None)]
+)
+def test_roll_of_a_channels_last_tensor(shifts, dims):
+    """A concatenation of two slices: row-major where one of them is empty."""
+
+    def f(x):
+        return x.roll(shifts) if dims is None else x.roll(shifts, dims)
+
+    x = torch.randn(3, 7, 7, 31).to(memory_format=torch.channels_last)
+    result = oxyfuel.compile(f, options={"strict": True})(x)
+    assert torch.equal(result, f(x)) and result.stride() == f(x).stride()
