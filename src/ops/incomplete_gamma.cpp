@@ -84,7 +84,7 @@ double stirling(double a) {
 // b (log b - 1) = b log(b / 10) + a (log 10 - 1) + 10 (log 10 - 1), the last a factor of the result.
 double gamma_density(double a, double x) {
   constexpr double kFactor = 8.7872884933643468e-7;  // (e / 10)^10 / sqrt(2 pi)
-  constexpr double kSlope = 1.3025850929940457;     // log 10 - 1
+  constexpr double kSlope = 1.3025850929940457;      // log 10 - 1
   if (a >= 10) {
     const double power = std::fma(a, log_minus(a, x), -stirling(a));
     return std::exp(power) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2) / std::sqrt(a);
