@@ -328,3 +328,15 @@ def test_a_slot_that_is_not_there():
         if filled:
             mine.x = other.x = 1
         assert compiled(mine) == run(other)
+
+
+def test_an_error_names_the_class():
+    def run(o):
+        try:
+            return 1 + o
+        except TypeError as e:
+            return str(e)
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    for _ in range(2):
+        assert compiled(collections.Counter("ab")) == run(collections.Counter("ab"))

@@ -755,3 +755,20 @@ def test_questions_about_a_tensor_are_no_break():
     with torch.no_grad():
         for x in (torch.ones(2, 2), torch.ones(2, 3), torch.ones(2, 2, dtype=torch.uint8)):
             assert compiled(x)[1] == run(x)[1]
+
+
+def test_the_storage_offset_of_what_was_written():
+    def run(x):
+        before = x.storage_offset()
+        x.mul_(2)
+        after = x.storage_offset()
+        oxyfuel.graph_break()
+        return before, after, x.as_strided((2,), (1,), after), x[1:].storage_offset()
+
+    for backend in ("eager", "native"):
+        compiled = oxyfuel.compile(run, backend=backend)
+        for offset in (3, 2, 0):
+            mine, theirs = torch.arange(10.0), torch.arange(10.0)
+            found, expected = compiled(mine[offset:]), run(theirs[offset:])
+            assert found[:2] == expected[:2] and found[3] == expected[3]
+            assert torch.equal(found[2], expected[2]) and torch.equal(mine, theirs)

@@ -277,6 +277,18 @@ std::optional<py::object> Tracer::one_hot(const std::string& name, const Argumen
   return call_method(zeros, "scatter", {py::int_(-1), places, py::int_(1)}, {});
 }
 
+// In the recording a tensor that is written has memory of its own, from the start of which it lies.
+py::object Tracer::storage_offset(py::handle tensor) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (!t.is_inference() && t._version() == 0) return py::int_(t.storage_offset());
+  if (Known* k = known(tensor); k->source.valid() && k->original) {
+    const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
+    if (real.sizes() == t.sizes() && real.strides() == t.strides())
+      return py::int_(real.storage_offset());
+  }
+  throw Break(BreakId::tensor_attribute, "Tensor.storage_offset of what may be written");
+}
+
 py::object Tracer::call_method(py::handle tensor, const std::string& name, const Arguments& args,
                                const Keywords& kwargs) {
   if (value_methods().contains(name))
@@ -288,6 +300,7 @@ py::object Tracer::call_method(py::handle tensor, const std::string& name, const
   if (value_methods().contains(name)) throw Break(BreakId::data_dependent, cat("Tensor.", name));
   if (name == "numpy") return array_over(tensor, args, kwargs);
   if (forbidden_methods().contains(name)) throw Break(BreakId::torch_call, cat("Tensor.", name));
+  if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (constant_methods().contains(name)) return call_real(tensor.attr(name.c_str()), args, kwargs);
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor.ptr()));
@@ -467,7 +480,14 @@ py::object Tracer::operate(py::handle function, const Arguments& args) {
       throw Break(BreakId::data_dependent, "a comparison of containers of tensors");
   }
   if (comparison) guard_apart(plain[0], plain[1]);
-  return call_real(function, plain, {});
+  try {
+    return call_real(function, plain, {});
+  } catch (py::error_already_set&) {  // its text may name the classes
+    for (size_t i = 0; i < args.size(); i++)
+      if (Py_TYPE(args[i].ptr()) != Py_TYPE(plain[i].ptr()))
+        throw Break(BreakId::builtin_on_existing, cat("operator.", name, " raises"));
+    throw;
+  }
 }
 
 }  // namespace oxy::python

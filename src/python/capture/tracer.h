@@ -487,6 +487,7 @@ class Tracer {
   std::optional<py::object> one_hot(const std::string& name, const Arguments& args,
                                     const Keywords& kwargs);
   bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object storage_offset(py::handle tensor);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);
   py::object record(ir::NodeKind kind, const std::string& target, py::handle callable,
