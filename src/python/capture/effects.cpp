@@ -112,7 +112,7 @@ bool Tracer::dict_has(py::handle dict, py::handle key) {
 void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
   check_key(key);
   const py::object held = known(dict)->shadow ? read(borrow(value.ptr())) : borrow(value.ptr());
-  refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
+  if (PyDict_Check(dict.ptr())) refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
   PyObject* before = PyDict_GetItemWithError(w.items.ptr(), key.ptr());
   if (before == missing().ptr()) {  // deleted: it comes last now
@@ -126,7 +126,7 @@ void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
 
 // Of a key that is there.
 void Tracer::dict_delete(py::handle dict, py::handle key) {
-  refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
+  if (PyDict_Check(dict.ptr())) refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
   if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
   if (!w.cleared && check_key(key)) {
