@@ -29,11 +29,10 @@ bool is_single_element(const Args& args, size_t i) {
   return true;
 }
 
-// Operands of mul and div: one-element ones are widened directly.
+// Operands of mul and div: a second one of one element is widened directly.
 Scalar wide_operand(Element& e, size_t i, DType common_type) {
   const DType compute = opmath(common_type);
-  const size_t direct = is_single_element(e.args, 1) ? 1 : 0;
-  const bool widened = i == direct && is_single_element(e.args, i);
+  const bool widened = i == 1 && is_single_element(e.args, 1);
   return widened ? e.operand(i, compute) : e.operand(i, compute, common_type);
 }
 

@@ -235,3 +235,13 @@ def test_roll_of_a_channels_last_tensor(shifts, dims):
     x = torch.randn(3, 7, 7, 31).to(memory_format=torch.channels_last)
     result = oxyfuel.compile(f, options={"strict": True})(x)
     assert torch.equal(result, f(x)) and result.stride() == f(x).stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("op", [torch.mul, torch.div])
+def test_a_wider_scalar_tensor_with_halves(op, dtype):
+    """ATen rounds the first operand to the halves' type, and a second one of one element not."""
+    x, s = (torch.rand(4000) + 0.3).to(dtype), torch.tensor(1.2345678)
+    f = compiled(lambda x, s: (op(x, s), op(s, x)))
+    for ours, eager in zip(f(x, s), (op(x, s), op(s, x)), strict=True):
+        assert torch.equal(ours, eager)
