@@ -245,3 +245,14 @@ def test_a_wider_scalar_tensor_with_halves(op, dtype):
     f = compiled(lambda x, s: (op(x, s), op(s, x)))
     for ours, eager in zip(f(x, s), (op(x, s), op(s, x)), strict=True):
         assert torch.equal(ours, eager)
+
+
+def test_a_gather_of_a_transposed_tensor():
+    """The place of its load is known in the loop alone: no tile of it can be transposed before."""
+
+    def f(x):
+        turned = x.as_strided((16, 4, 16), (76, 19, 1), 0).transpose(2, 0)
+        return torch.gather(turned, 1, turned % 4)
+
+    x = torch.randint(0, 100, (1213,))
+    assert torch.equal(compiled(f)(x), f(x))

@@ -25,9 +25,18 @@ const For* tiled_inner(const For& outer) {
   return inner;
 }
 
-// An unmasked load whose index is `row + stride * column + rest`.
-bool is_transposed(const Compute& c, const For& outer, const For& inner) {
+// An unmasked load whose place is known before the loop: no symbol in it is bound there (as a gather's is).
+bool is_known_before(const Compute& c, const For& loop) {
   if (c.op != LoopOp::Load || !c.args.empty()) return false;
+  return std::none_of(loop.body.begin(), loop.body.end(), [&](const Stmt& s) {
+    const Compute* bound = std::get_if<Compute>(&s.v);
+    return bound && bound->op == LoopOp::Symbol && sym::contains(c.index, bound->index);
+  });
+}
+
+// One whose index is `row + stride * column + rest`.
+bool is_transposed(const Compute& c, const For& outer, const For& inner) {
+  if (!is_known_before(c, inner)) return false;
   const auto by_row = sym::linear_in(c.index, outer.var);
   if (!by_row || !by_row->first.is_const(1)) return false;
   const auto by_column = sym::linear_in(by_row->second, inner.var);
@@ -90,7 +99,7 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
   if (next_point) names_[point_] = cat('(', point, " + 1)");
   for (const Stmt& s : inner.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || c->op != LoopOp::Load || !c->args.empty()) continue;
+    if (!c || !is_known_before(*c, inner)) continue;
     const auto by_column = sym::linear_in(c->index, inner.var);
     const bool transposed = is_transposed(*c, outer, inner);
     const bool along_columns = by_column && by_column->first.is_const(1);
