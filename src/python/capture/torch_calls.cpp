@@ -445,7 +445,9 @@ void Tracer::note_results(py::handle result, ir::ValueId value) {
 
 py::object Tracer::operate(py::handle function, const Arguments& args) {
   const std::string name = text(function.attr("__name__"));
-  // As torch.Tensor.__rtruediv__ computes it.
+  // As torch.Tensor.__rmul__ and __rtruediv__ compute it.
+  if (name == "mul" && unread_.contains(args[0].ptr()) && is_tensor(args[1]))
+    return operate(function, {args[1], args[0]});
   if (name == "truediv" && unread_.contains(args[0].ptr())) {
     static const py::object& multiply =
         *new py::object(py::module_::import("operator").attr("mul"));
