@@ -209,6 +209,27 @@ def thrown_through_yield_from(x, log):
 
 
 @program
+def asked_while_an_error_passes_through(x, log):
+    def outer():
+        yield from inner()
+        yield 3
+
+    def inner():
+        for number in (1, 2):
+            try:
+                yield number
+            except KeyError:
+                log.append(("caught", number))
+            try:
+                yield from around
+            except ValueError as e:
+                log.append(str(e))
+
+    around = outer()
+    return [next(around), around.throw(KeyError), around.throw(KeyError)], x + 1
+
+
+@program
 def closed_through_yield_from(x, log):
     def outer(name):
         with managed(log, name):

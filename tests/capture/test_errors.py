@@ -606,3 +606,45 @@ def test_what_an_op_says_is_what_its_kernel_says():
     with pytest.raises(ValueError) as got:
         oxyfuel.compile(passed_on)(x)
     assert str(got.value) == str(wanted.value)
+
+
+def test_contexts_of_before_the_call():
+    def chain_of(e):
+        names = []
+        while e is not None:
+            names.append(repr(e))
+            e = e.__context__
+        return names
+
+    def twice(x):
+        try:
+            try:
+                raise ValueError(1)
+            except ValueError as e:
+                inner = chain_of(e)
+                raise KeyError(2) from None
+        except KeyError as e:
+            return x + 1, inner, chain_of(e)
+
+    def with_a_break(x):
+        try:
+            raise IndexError("around")
+        except IndexError:
+            oxyfuel.graph_break()
+            return twice(x)
+
+    def while_handling(function):
+        try:
+            raise RuntimeError("outer")
+        except RuntimeError:
+            return function(X)
+
+    for function in (twice, with_a_break):
+        for calls in ((function, while_handling), (while_handling, function)):
+            compiled = oxyfuel.compile(function)
+            for call in calls:
+                got, wanted = (
+                    call(f) if call is while_handling else f(X) for f in (compiled, function)
+                )
+                assert got[1:] == wanted[1:]
+                assert torch.equal(got[0], wanted[0])

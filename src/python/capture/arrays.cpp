@@ -135,22 +135,8 @@ bool Tracer::is_of_array_code(SourceId source) const {
   return PyModule_Check(root);
 }
 
-bool Tracer::mentions_array(py::handle o, int depth) {
-  constexpr int kMaxNesting = 4;
-  PyObject* p = o.ptr();
-  if (is_array(o) || is_real_array(p)) return true;
-  if (depth > kMaxNesting) return false;
-  if (PyTuple_Check(p) || PyList_Check(p)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
-      if (mentions_array(PySequence_Fast_GET_ITEM(p, i), depth + 1)) return true;
-  } else if (PyDict_Check(p)) {
-    for (auto item : py::reinterpret_borrow<py::dict>(o))
-      if (mentions_array(item.second, depth + 1)) return true;
-  } else if (PySlice_Check(p)) {
-    auto* s = reinterpret_cast<PySliceObject*>(p);
-    return mentions_array(s->start) || mentions_array(s->stop) || mentions_array(s->step);
-  }
-  return false;
+bool Tracer::mentions_array(py::handle o) {
+  return mentions(o, [](py::handle p) { return is_array(p) || is_real_array(p.ptr()); }, false);
 }
 
 bool Tracer::mentions_array(const Arguments& args, const Keywords& kwargs) {

@@ -81,7 +81,13 @@ bool is_part_of_alias(PyTypeObject* type, py::handle name) {
 
 }  // namespace
 
+void require_name(py::handle name) {
+  if (!PyUnicode_Check(name.ptr()))
+    throw Break(BreakId::attribute_protocol, "an attribute's name that is no string");
+}
+
 py::object Tracer::load_attr(py::handle o, py::handle name) {
+  require_name(name);
   try {
     return find_attr(o, name);
   } catch (py::error_already_set& e) {
@@ -102,6 +108,10 @@ py::object Tracer::find_attr(py::handle o, py::handle name) {
     throw Break(BreakId::attribute_protocol, cat("an iterator's ", str(name)));
   if (PyExceptionInstance_Check(p) && !exists(o) && str(name) == "__traceback__")
     throw Break(BreakId::attribute_protocol, "the traceback of an exception");
+  // It may be what the code around the captured function deals with.
+  if (PyExceptionInstance_Check(p) && str(name) == "__context__" && raised_.contains(p) &&
+      reinterpret_cast<PyBaseExceptionObject*>(p)->context == nullptr)
+    throw Break(BreakId::attribute_protocol, "the context of an exception, of before the call");
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));
   return load_instance_attr(o, name);
@@ -471,6 +481,7 @@ void Tracer::delete_member(PyTypeObject* type, py::handle dict, py::handle name)
 }
 
 void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
+  require_name(name);
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));

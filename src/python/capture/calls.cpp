@@ -110,6 +110,26 @@ bool keeps_arguments(const std::string& name) {
   return names.contains(name);
 }
 
+namespace {
+
+// Whether a function or method written in C takes that many arguments, as far as it says so.
+bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kwargs) {
+  if (PyCFunction_Check(callable)) {
+    const int flags = PyCFunction_GET_FLAGS(callable);
+    if ((flags & (METH_NOARGS | METH_O)) == 0) return true;
+    return args.size() == ((flags & METH_O) != 0 ? 1 : 0) && kwargs.empty();
+  }
+  if (Py_TYPE(callable) != &_PyMethodWrapper_Type) return true;
+  const py::object signature = steal(PyObject_GetAttrString(callable, "__text_signature__"));
+  if (signature.is_none()) return true;
+  const auto text = signature.cast<std::string>();  // ($self, key, value, /)
+  if (!text.ends_with(", /)") || text.find('=') != std::string::npos) return true;
+  const auto commas = std::ranges::count(text, ',');
+  return args.size() + 1 == static_cast<size_t>(commas) && kwargs.empty();
+}
+
+}  // namespace
+
 bool is_disabled(PyFunctionObject* function) {
   if (function->func_dict == nullptr) return false;
   for (const char* mark : {"_oxyfuel_disable", "_torchdynamo_disable"})
@@ -117,29 +137,33 @@ bool is_disabled(PyFunctionObject* function) {
   return false;
 }
 
-bool Tracer::mentions_tensor(py::handle o, int depth) {
+// Whether `is_one` holds for an object or for one in it; what is nested deeper than anybody writes is `beyond`.
+bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth) {
+  constexpr int kMaxNesting = 4;
   PyObject* p = o.ptr();
-  if (is_tensor_object(p) || is_array(o)) return true;
-  if (depth > 4) return true;
+  if (is_one(o)) return true;
+  if (depth > kMaxNesting) return beyond;
+  auto inside = [&](py::handle held) { return mentions(held, is_one, beyond, depth + 1); };
   if (PyTuple_Check(p) || PyList_Check(p)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
-      if (mentions_tensor(PySequence_Fast_GET_ITEM(p, i), depth + 1)) return true;
-  } else if (PyDict_Check(p)) {
-    for (auto item : py::reinterpret_borrow<py::dict>(o))
-      if (mentions_tensor(item.second, depth + 1)) return true;
-  } else if (PySlice_Check(p)) {
-    auto* s = reinterpret_cast<PySliceObject*>(p);
-    return mentions_tensor(s->start) || mentions_tensor(s->stop) || mentions_tensor(s->step);
+    PyObject** items = PySequence_Fast_ITEMS(p);
+    return std::any_of(items, items + PySequence_Fast_GET_SIZE(p), inside);
   }
-  return false;
+  if (PyDict_Check(p)) {
+    const auto dict = py::reinterpret_borrow<py::dict>(o);
+    return std::any_of(dict.begin(), dict.end(), [&](auto item) { return inside(item.second); });
+  }
+  if (!PySlice_Check(p)) return false;
+  auto* s = reinterpret_cast<PySliceObject*>(p);
+  return inside(s->start) || inside(s->stop) || inside(s->step);
+}
+
+bool Tracer::mentions_tensor(py::handle o) {
+  return mentions(o, [](py::handle p) { return is_tensor_object(p.ptr()) || is_array(p); }, true);
 }
 
 bool Tracer::mentions_tensor(const Arguments& args, const Keywords& kwargs) {
-  for (const auto& a : args)
-    if (mentions_tensor(a)) return true;
-  for (const auto& [key, a] : kwargs)
-    if (mentions_tensor(a)) return true;
-  return false;
+  return std::ranges::any_of(args, [&](const auto& a) { return mentions_tensor(a); }) ||
+         std::ranges::any_of(kwargs, [&](const auto& a) { return mentions_tensor(a.second); });
 }
 
 // Only numbers, strings and what is made of them: nothing that Python code or the user's state hides behind.
@@ -208,6 +232,8 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       direct_ = direct;
       return call_function(ours, std::move(args), std::move(kwargs));
     }
+  if (!takes_as_many(p, args, kwargs))
+    throw Break(BreakId::builtin_call, cat(name_of(callable), " with too few or many arguments"));
   if (PyFunction_Check(p) || PyCFunction_Check(p))
     if (auto done = call_that_tells(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p))

@@ -154,8 +154,8 @@ void Tracer::dict_update(py::handle dict, const Arguments& args, const Keywords&
     } else if (own != nullptr) {
       throw Break(BreakId::side_effect, cat("an update with a ", Py_TYPE(args[0].ptr())->tp_name));
     } else {
-      for (py::handle pair : list_of(args[0])) {
-        py::list both = list_of(pair);
+      for (py::handle pair : items_to_add(args[0])) {
+        py::list both = items_to_add(pair);
         if (both.size() != 2) throw Break(BreakId::side_effect, "an update with what is no pair");
         dict_write(dict, both[0], both[1]);
       }
@@ -168,7 +168,8 @@ std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string
                                               Arguments& args, Keywords& kwargs) {
   auto arg = [&](size_t i) { return i < args.size() ? args[i] : py::none(); };
   const size_t n = args.size();
-  if (n > 2) throw Break(BreakId::builtin_call, cat("dict.", name, " with too many arguments"));
+  if (n > (name == "update" || name == "popitem" ? 1 : 2))
+    throw Break(BreakId::builtin_call, cat("dict.", name, " with too many arguments"));
   if (name == "get" && n > 0 && kwargs.empty()) {
     py::object found = dict_get(dict, args[0]);
     return found ? found : arg(1);
@@ -239,7 +240,7 @@ std::optional<py::object> Tracer::list_method(py::handle list, const std::string
     if (name == "append")
       items.append(args.at(0));
     else
-      items = list_of(args.at(0));
+      items = items_to_add(args.at(0));
     if (k.shadow) {
       sequence_to_write(list).attr("extend")(items);
     } else {
@@ -283,7 +284,7 @@ std::optional<py::object> Tracer::deque_method(py::handle deque, const std::stri
   static const std::set<std::string> extending = {"extend", "extendleft", "__iadd__"};
   if (extending.contains(name)) {
     py::object shadow = sequence_to_write(deque);
-    shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(list_of(args.at(0)));
+    shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(items_to_add(args.at(0)));
     return name == "__iadd__" ? borrow(deque.ptr()) : py::none();
   }
   if (!changing.contains(name)) return std::nullopt;
@@ -409,11 +410,12 @@ std::optional<py::object> Tracer::set_method(py::handle set, const std::string& 
   if ((name == "add" || name == "discard") && args.size() == 1)
     return set_put(set, args[0], name == "add"), py::none();
   if (name == "pop" && args.empty()) return pop_from_set(set);
-  if (name.starts_with("__i") && args.size() == 1 && !PyAnySet_Check(args[0].ptr()))
+  static const std::set<std::string> in_place = {"__ior__", "__iand__", "__isub__", "__ixor__"};
+  if (in_place.contains(name) && args.size() == 1 && !PyAnySet_Check(args[0].ptr()))
     return borrow(Py_NotImplemented);
   if (name == "update" || name == "__ior__") {
     for (const auto& a : args)
-      for (py::handle item : list_of(a)) set_put(set, item, true);
+      for (py::handle item : items_to_add(a)) set_put(set, item, true);
     return name == "update" ? py::none() : borrow(set.ptr());
   }
   if (name == "remove" && args.size() == 1) {
@@ -423,7 +425,10 @@ std::optional<py::object> Tracer::set_method(py::handle set, const std::string& 
   if (!changing.contains(name)) return std::nullopt;
   py::set after{py::list(contents(set))};
   Arguments given;
-  for (const auto& a : args) given.push_back(PyAnySet_Check(a.ptr()) ? contents(a) : list_of(a));
+  for (const auto& a : args) {
+    const bool real = PyIter_Check(a.ptr()) && !exists(a) && !lazy(a);  // it may not be taken whole
+    given.push_back(PyAnySet_Check(a.ptr()) ? contents(a) : real ? a : items_to_add(a));
+  }
   call_real(after.attr(name.c_str()), given, {});
   for (py::handle item : py::list(contents(set)))
     if (!after.contains(item)) set_put(set, item, false);

@@ -52,11 +52,11 @@ bool ends_late(PyObject* p) {
 
 // Whether `root` is or holds an unfinished generator, however far inside: a real one, or one that is interpreted. What was
 // there before does not change while its code is captured, so that nothing of it is looked at twice.
-bool Tracer::reaches_suspended(PyObject* root) {
+bool Tracer::reaches_unfinished(PyObject* root) {
   std::vector<PyObject*> open;
   auto look_at = [&](PyObject* o) {
-    if (o != nullptr && PyObject_IS_GC(o) && without_suspended_.size() < kMostReached &&
-        without_suspended_.insert(o).second)
+    if (o != nullptr && PyObject_IS_GC(o) && without_unfinished_.size() < kMostReached &&
+        without_unfinished_.insert(o).second)
       open.push_back(o);
   };
   for (look_at(root); !open.empty();) {
@@ -64,7 +64,7 @@ bool Tracer::reaches_suspended(PyObject* root) {
     open.pop_back();
     const LazyIterator* l = lazies_.empty() ? nullptr : lazy(o);
     const bool unfinished = l ? l->frame && !l->done : PyGen_CheckExact(o) && is_unfinished(o);
-    if (unfinished) return without_suspended_.clear(), true;
+    if (unfinished) return without_unfinished_.clear(), true;
     for (PyObject* inner : held_by(o)) look_at(inner);
     if (l == nullptr) continue;
     look_at(l->function.ptr());
@@ -113,7 +113,7 @@ bool Tracer::is_last_place(py::handle o, size_t places) {
   if (k == nullptr || k->value || !k->source.valid() ||
       sources[k->source].kind != SourceKind::Local)
     return false;
-  if (!ends_late(o.ptr())) return reaches_suspended(o.ptr()) && places_in_frames(o) <= places;
+  if (!ends_late(o.ptr())) return reaches_unfinished(o.ptr()) && places_in_frames(o) <= places;
   return places_in_frames(o) <= places && !has_plain_parts(o);
 }
 
@@ -162,7 +162,7 @@ void Tracer::break_at_end_of_iterator() {
 
 // What a container from before the call holds is replaced or taken out.
 void Tracer::refuse_to_end(PyObject* held) {
-  if (held != nullptr && reaches_suspended(held)) break_at_end_of_iterator();
+  if (held != nullptr && reaches_unfinished(held)) break_at_end_of_iterator();
 }
 
 }  // namespace oxy::python

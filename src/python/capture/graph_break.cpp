@@ -89,7 +89,7 @@ FrameState Tracer::state_left(const TracedFrame& f, const std::vector<bool>& liv
     // And `locals()` behind the break sees them all.
     const bool lives = live[static_cast<size_t>(slot)] || is_cell(f.code, slot);
     const bool finalizer = shows_all || Py_TYPE(o.ptr())->tp_finalize != nullptr ||
-                           ends_late(o.ptr()) || reaches_suspended(o.ptr());
+                           ends_late(o.ptr()) || reaches_unfinished(o.ptr());
     if (!lives && !finalizer) continue;
     if (finalizer) with_finalizer.push_back(slot);
     state.locals.push_back(slot);
@@ -100,7 +100,7 @@ FrameState Tracer::state_left(const TracedFrame& f, const std::vector<bool>& liv
 
 void Tracer::stop() {
   std::vector<py::object> values;
-  without_suspended_.clear();  // what is made here has changed, but does so no more
+  without_unfinished_.clear();  // what is made here has changed, but does so no more
   for (const TracedFrame* f : frames_) {
     LeftFrame frame{f->function, f->code, f->bytecode, static_cast<int>(f->next), {}, {}, {}};
     if (f != frames_.back()) frame.index--;  // it is in its call

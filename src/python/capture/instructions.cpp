@@ -59,6 +59,10 @@ py::handle name_of(const TracedFrame& f, const Instruction& i) {
 
 const char* binary_operator_name(uint32_t arg) { return kOperators[arg]; }
 
+bool is_binary_operator(std::string_view name) {
+  return std::ranges::find(kOperators, name) != std::end(kOperators);
+}
+
 // One instruction; true when the frame returned or yielded `result`.
 bool Tracer::instruction(TracedFrame& f, py::object& result) {
   if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");

@@ -52,6 +52,7 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
     }
   };
   takes_ = Takes::Read;
+  took_iterator_ = false;
   frame.caller = user_stack();
   frame.placed = SIZE_MAX;
   frames_.push_back(&frame);
@@ -113,13 +114,18 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
     if (const std::string name = take_refused(); !name.empty())
       throw Break(BreakId::builtin_call, cat("it calls ", name));
   };
+  const bool outside = std::exchange(took_iterator_, false);
   bool done = false;
   try {
     done = instruction(f, result);
   } catch (py::error_already_set&) {
     check();
+    // Code written in C may have stopped before the iterator's end.
+    if (std::exchange(took_iterator_, outside))
+      throw Break(BreakId::builtin_call, "an error, of what an iterator was given to");
     throw;
   }
+  took_iterator_ = outside;
   check();
   return done;
 }

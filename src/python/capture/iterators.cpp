@@ -308,7 +308,17 @@ py::object Tracer::list_of(py::handle iterable) {
   py::list out;
   py::object iterator = iterate(iterable);
   while (py::object item = iter_next(iterator)) out.append(item);
+  took_iterator_ |= PyIter_Check(iterable.ptr()) != 0;
   return std::move(out);
+}
+
+// As list_of, for what changes an object meanwhile: an error on the way leaves it changed in part.
+py::object Tracer::items_to_add(py::handle iterable) {
+  try {
+    return list_of(iterable);
+  } catch (py::error_already_set&) {
+    throw Break(BreakId::side_effect, "an iterator that raises while its items are added");
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------ generators
@@ -329,6 +339,11 @@ py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object
   TracedFrame& f = *g.frame;
   if (frames_.size() > kMaxInlined || static_cast<int>(frames_.size()) >= recursion_left())
     throw Break(BreakId::deep_inlining, "generators in generators");
+  struct Running {
+    bool& flag;
+    ~Running() { flag = false; }
+  } running{g.running = true};
+  g.started = true;
   if (thrown && delegates(f)) {
     const py::object inner = f.stack.back();
     if (python_method(inner.ptr(), py::str("throw").ptr()) != nullptr)
@@ -353,11 +368,6 @@ py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object
       }
     }
   }
-  struct Running {
-    bool& flag;
-    ~Running() { flag = false; }
-  } running{g.running = true};
-  g.started = true;
   auto end = [&] {
     g.done = true;
     f.fast.clear();

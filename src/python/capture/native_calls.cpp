@@ -34,6 +34,20 @@ bool compares_arguments(const std::string& name) {
   return names.contains(name);
 }
 
+// Functions and methods that go through an iterable to its end: their first argument, or each of them.
+bool takes_whole(const std::string& name, size_t argument) {
+  static const std::set<std::string> first = {"fsum",     "prod",     "countOf",
+                                              "join",     "extend",   "extendleft",
+                                              "fromkeys", "__iadd__", "issubset"};
+  static const std::set<std::string> each = {"update",
+                                             "union",
+                                             "difference",
+                                             "difference_update",
+                                             "symmetric_difference",
+                                             "symmetric_difference_update"};
+  return (argument == 0 && first.contains(name)) || each.contains(name);
+}
+
 // dict's method, where OrderedDict has one of its own: it leaves the order as it is.
 bool is_hidden_by_ordered_dict(PyObject* bound) {
   PyObject* descriptor = method_descriptor(bound);
@@ -62,13 +76,20 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
     return make_chain(args[0]);
+  // Keys of the table that copy.deepcopy keeps of what it has seen.
+  if (name == "id" && module_of(callable) == "builtins" && args.size() == 1 && !frames_.empty() &&
+      module_of(frames_.back()->function) == "copy")
+    return id_of(args[0]);
   // An iterator that was there before is not asked for real.
-  for (auto& a : args) {
-    const bool runs = lazy(a) || (exists(a) && PyIter_Check(a.ptr()));
+  for (size_t i = 0; i < args.size(); i++) {
+    const bool runs = lazy(args[i]) || (exists(args[i]) && PyIter_Check(args[i].ptr()));
     if (!runs || keeps_arguments(name) || compares_arguments(name)) continue;
-    if (name == "isdisjoint" || name == "issuperset")  // they need not take all
+    const bool makes = name == "__new__" && i == 1 &&
+                       (self.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
+                        self.ptr() == reinterpret_cast<PyObject*>(&PyFrozenSet_Type));
+    if (!makes && !takes_whole(name, i))
       throw Break(BreakId::builtin_call, cat(name, " of an iterator"));
-    a = list_of(a);
+    args[i] = items_to_add(args[i]);
   }
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
@@ -79,11 +100,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   if (PyModule_Check(self.ptr()) || self.is_none()) {
     const std::string module = module_of(callable);
-    if (module == "_operator" && mentions_tensor(args, kwargs)) return operate(callable, args);
-    // Keys of the table that copy.deepcopy keeps of what it has seen.
-    if (module == "builtins" && name == "id" && args.size() == 1 && !frames_.empty() &&
-        module_of(frames_.back()->function) == "copy")
-      return id_of(args[0]);
+    if (module == "_operator" && kwargs.empty())
+      if (auto done = call_operator(callable, name, args)) return *done;
     if (module == "_contextvars") throw Break(BreakId::context_variable, name);
     if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
     if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
@@ -113,14 +131,12 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 && !exists(self) &&
       (name == "getter" || name == "setter" || name == "deleter"))
     return call_real(callable, args, kwargs);
-  if (name == "__getattribute__" && args.size() == 1)
-    return load_instance_attr(self, args[0], true);
-  if (name == "__setattr__" && args.size() == 2) {
-    store_generic_attr(self, args[0], args[1]);
-    return py::none();
-  }
-  if (name == "__delattr__" && args.size() == 1) {
-    store_generic_attr(self, args[0], {});
+  const bool stores =
+      (name == "__setattr__" && args.size() == 2) || (name == "__delattr__" && args.size() == 1);
+  if (stores || (name == "__getattribute__" && args.size() == 1)) {
+    require_name(args[0]);
+    if (!stores) return load_instance_attr(self, args[0], true);
+    store_generic_attr(self, args[0], args.size() == 2 ? args[1] : py::object());
     return py::none();
   }
   py::object target = borrow(p);
@@ -145,14 +161,15 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
     return sort(self, kwargs), py::none();
   const bool compares = compares_arguments(name);
+  const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
+                    PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr()) ||
+                    PyComplex_Check(self.ptr());
   if (compares && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
-      if (((exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !PyUnicode_Check(self.ptr()))
+      if (((exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text)
         for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);
-  const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
-                    PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr());
   for (auto& a : args) {
     if (name == "update" || name == "extend")
       a = contents(a);

@@ -80,8 +80,37 @@ std::optional<py::object> Tracer::change_in_place(const std::string& name, const
         done && done->ptr() != Py_NotImplemented)
       return done;
   if (!PyList_CheckExact(args[0].ptr()) || exists(args[0]) || name != "iadd") return std::nullopt;
-  args[0].attr("extend")(list_of(args[1]));
+  args[0].attr("extend")(items_to_add(args[1]));
   return args[0];
+}
+
+// A function of the module operator, as the instruction that does the same; nullopt for all others.
+std::optional<py::object> Tracer::call_operator(py::handle function, const std::string& name,
+                                                const Arguments& args) {
+  constexpr std::array<std::string_view, 6> kComparisons{"lt", "le", "eq", "ne", "gt", "ge"};
+  const size_t n = args.size();
+  if (n == 1 && name == "neg")
+    if (auto computed = negate_unread(args[0])) return computed;
+  if (n == 1 && (name == "neg" || name == "pos" || name == "invert" || name == "inv"))
+    return operate(function, args);
+  if (n == 1 && name == "truth") return py::bool_(truth(args[0]));
+  if (n == 1 && name == "not_") return py::bool_(!truth(args[0]));
+  if (n == 3 && name == "setitem") return store_subscript(args[0], args[1], args[2]), py::none();
+  if (n != 2) return std::nullopt;
+  if (name == "getitem") return subscript(args[0], args[1]);
+  if (name == "delitem") return delete_subscript(args[0], args[1]), py::none();
+  if (name == "contains") return contains(args[0], args[1]);
+  if (name == "iconcat" && PyList_Check(args[0].ptr()))
+    return operate(py::module_::import("operator").attr("iadd"), args);
+  if (is_binary_operator(name)) {
+    auto computed = compute_unread(borrow(function.ptr()), args[0], args[1]);
+    return computed ? *computed : operate(function, args);
+  }
+  const auto* found = std::ranges::find(kComparisons, name);
+  if (found == kComparisons.end()) return std::nullopt;
+  const auto comparison = static_cast<int>(found - kComparisons.begin());  // Py_LT ...
+  auto answer = compare_unread(args[0], args[1], comparison);
+  return answer ? *answer : compare_runtime(args[0], args[1], comparison);
 }
 
 }  // namespace oxy::python

@@ -328,7 +328,8 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   bring_graph_to(TorchModes());
   auto given = [&](const py::object& a) {
     if (unread_.contains(a.ptr())) return lift(number_input(a, met_dtype(args).value()));
-    const py::object inside = lazy(a) ? list_of(a) : deep_contents(a);
+    if (lazy(a)) throw Break(BreakId::torch_call, cat(target, " of an iterator"));
+    const py::object inside = deep_contents(a);
     return inner_ ? lifted(inside) : inside;
   };
   std::vector<ir::Arg> ir_args;

@@ -205,7 +205,7 @@ class Tracer {
   py::object take_existing(py::handle iterator);
   py::object driven_part(py::handle iterator, int64_t index, Py_ssize_t taken);
   // ends_of_iterators.cpp
-  bool reaches_suspended(PyObject* root);
+  bool reaches_unfinished(PyObject* root);
   void refuse_to_end(PyObject* held);
   bool has_plain_parts(py::handle iterator);
   size_t places_in_frames(py::handle o) const;
@@ -214,6 +214,7 @@ class Tracer {
   bool unwinding_ends_iterator(const TracedFrame& frame, size_t depth);
   [[noreturn]] void break_at_end_of_iterator();
   py::object list_of(py::handle iterable);
+  py::object items_to_add(py::handle iterable);
   py::object dict_of(py::handle mapping);
   py::object resume_generator(LazyIterator& generator, py::object sent, py::object thrown);
   void close_generator(LazyIterator& generator);
@@ -470,6 +471,8 @@ class Tracer {
   // calls.cpp
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
+  std::optional<py::object> call_operator(py::handle function, const std::string& name,
+                                          const Arguments& args);
   py::object call_operator_object(py::handle callable, const Arguments& args);
   py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
   py::object call_type(py::handle type, Arguments args, Keywords kwargs);
@@ -478,7 +481,7 @@ class Tracer {
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
   void require_plain(py::handle o, py::handle callable);
   py::object plain_contents(py::handle o, py::handle callable);
-  bool mentions_tensor(py::handle o, int depth = 0);
+  bool mentions_tensor(py::handle o);
   bool mentions_tensor(const Arguments& args, const Keywords& kwargs);
 
   // torch_calls.cpp
@@ -521,7 +524,7 @@ class Tracer {
   Arguments with_numbers(const Arguments& args);
   bool in_array_code() const;
   bool is_of_array_code(SourceId source) const;
-  bool mentions_array(py::handle o, int depth = 0);
+  bool mentions_array(py::handle o);
   bool mentions_array(const Arguments& args, const Keywords& kwargs);
 
   // messages.cpp
@@ -589,7 +592,7 @@ class Tracer {
   std::vector<py::object> written_;  // what has `Writes`, in the order of the first
   std::vector<py::object>
       existing_;  // what was there before, apart from what is guarded by identity
-  std::unordered_set<PyObject*> without_suspended_;  // what holds no suspended generator
+  std::unordered_set<PyObject*> without_unfinished_;  // what holds no unfinished generator
   std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;
   std::unordered_map<PyObject*, MadeClass> made_classes_;
   std::unique_ptr<bridge::Recorder> recorder_;
@@ -602,6 +605,7 @@ class Tracer {
   };
   std::vector<Autocast> autocasts_;  // that the graph stands in
   int autocast_nesting_ = 0;         // by which it has changed
+  bool took_iterator_ = false;       // the instruction went through one, which its end has moved
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   InnerGraph* inner_ = nullptr;      // the graph that ops go to; null: `ir`
   std::vector<size_t> inner_steps_;  // by number: the step of the outermost choice or loop
@@ -624,6 +628,7 @@ bool may_be_another(PyObject* p);  // elsewhere an equal one may be another obje
 
 // Of the module `operator`, by the argument of BINARY_OP.
 const char* binary_operator_name(uint32_t arg);
+bool is_binary_operator(std::string_view name);
 
 // Breaks at a class with __del__: an object that capture makes and drops would run it.
 void refuse_finalizer(PyTypeObject* type);
@@ -633,6 +638,8 @@ std::string name_of(py::handle callable);
 std::string module_of(py::handle callable);
 // Whether what the function written in C is given may be found in what it returns.
 bool keeps_arguments(const std::string& name);
+void require_name(py::handle name);  // of an attribute
+bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth = 0);
 
 // What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
 py::object polyfill_of(py::handle callable);

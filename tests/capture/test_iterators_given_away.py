@@ -1,0 +1,175 @@
+"""Functions and methods written in C that are given an iterator: their result or error, and what is left of it."""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import collections
+import functools
+import math
+import operator
+import types
+
+import pytest
+
+import oxyfuel
+
+# They talk to the terminal or to files, run code, or tell an address.
+_TALK = set(
+    [
+        "breakpoint",
+        "copyright",
+        "credits",
+        "exec",
+        "eval",
+        "exit",
+        "help",
+        "id",
+        "input",
+        "license",
+        "open",
+        "print",
+        "quit",
+        "compile",
+        "__import__",
+    ]
+)
+_BASES = [
+    "ab",
+    b"ab",
+    [1, 2],
+    (1, 2),
+    {1: 2},
+    {1, 2},
+    frozenset((1, 2)),
+    5,
+    2.5,
+    collections.deque((1, 2)),
+]
+_BASES += [collections.OrderedDict({1: 2}), collections.defaultdict(int, {1: 2}), range(3)]
+# They tell what a class is, and memory addresses.
+_KEPT = {
+    "__init_subclass__",
+    "__subclasshook__",
+    "__class__",
+    "__sizeof__",
+    "__dir__",
+    "__reduce_ex__",
+    "__reduce__",
+}
+
+
+def _generator():
+    yield 1
+    yield 2
+    yield 3
+
+
+ITERATORS = {
+    "list": lambda: iter([1, 2, 3]),
+    "words": lambda: map(str, (1, 2, 3)),
+    "generator": _generator,
+    "pairs": lambda: zip((1, 2, 3), (4, 5, 6)),
+}
+PLACES = {
+    "first": lambda f, it: f(it),
+    "with a number": lambda f, it: f(it, 2),
+    "second": lambda f, it: f((1, 2), it),
+    "both": lambda f, it: f(it, it),
+}
+
+
+def _functions():
+    for module in (builtins, math, cmath, operator, functools):
+        for name, f in sorted(vars(module).items()):
+            own = f.__module__ if isinstance(f, types.BuiltinFunctionType) else None
+            if (
+                own in ("builtins", "math", "cmath", "_operator", "_functools")
+                and name not in _TALK
+            ):
+                yield pytest.param(lambda f=f: f, id=f"{module.__name__}.{name}")
+    for base in _BASES:
+        for name in sorted(set(dir(base)) - _KEPT):
+            if callable(getattr(base, name)):
+                make = lambda base=base, name=name: getattr(
+                    base.copy() if hasattr(base, "copy") else base, name
+                )  # noqa: E731
+                yield pytest.param(make, id=f"{type(base).__name__}.{name}")
+
+
+def _outcome(function, *args):
+    try:
+        result, rest = function(*args)
+    except Exception as e:  # compared, whatever it is
+        return type(e).__name__
+    if not isinstance(
+        result,
+        (int, float, complex, str, bytes, list, tuple, dict, set, frozenset, collections.deque),
+    ):
+        result = type(result).__name__
+    return repr(result).partition(" at 0x")[0], rest
+
+
+@pytest.mark.parametrize("make", list(_functions()))
+def test_what_is_left_of_it(make):
+    for kind, iterator in ITERATORS.items():
+        for place, call in PLACES.items():
+
+            def function(f, it):
+                try:
+                    result = call(f, it)
+                except (TypeError, ValueError, AttributeError, OverflowError) as e:
+                    result = type(e).__name__
+                return result, list(it)
+
+            def inside(f):
+                return function(f, iterator())
+
+            if (
+                _outcome(inside, make())[0] == _outcome(inside, make())[0]
+            ):  # no address, no hash of one
+                assert _outcome(oxyfuel.compile(inside, backend="eager"), make()) == _outcome(
+                    inside, make()
+                ), (kind, place)
+                got = _outcome(oxyfuel.compile(function, backend="eager"), make(), iterator())
+                assert got == _outcome(function, make(), iterator()), (kind, place)
+
+
+def _ends_early(first, second):
+    yield first
+    yield second
+    raise ValueError("early")
+
+
+ADDITIONS = {
+    "extend": lambda c: c["list"].extend(_ends_early(3, 4)),
+    "update": lambda c: c["set"].update(_ends_early(3, 4)),
+    "update with pairs": lambda c: c["dict"].update(_ends_early((3, 4), (5, 6))),
+    "update with no pair": lambda c: c["dict"].update([(3, 4), 5]),
+    "extend a deque": lambda c: c["deque"].extend(_ends_early(3, 4)),
+    "extendleft": lambda c: c["deque"].extendleft(_ends_early(3, 4)),
+    "+=": lambda c: operator.iadd(c["list"], _ends_early(3, 4)),
+    "+= of a deque": lambda c: operator.iadd(c["deque"], _ends_early(3, 4)),
+    "difference_update": lambda c: c["set"].difference_update(_ends_early(1, 2)),
+    "difference_update, then a number": lambda c: c["set"].difference_update((1,), 2),
+    "update, then a number": lambda c: c["set"].update((7,), 2),
+    "a slice": lambda c: operator.setitem(c["list"], slice(0, 1), _ends_early(3, 4)),
+}
+
+
+@pytest.mark.parametrize("made_inside", [False, True])
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_what_is_added_before_an_error(name, made_inside):
+    def made():
+        return {"list": [1, 2], "set": {1, 2}, "dict": {1: 2}, "deque": collections.deque((1, 2))}
+
+    def function(containers):
+        if made_inside:
+            containers = made()
+        try:
+            ADDITIONS[name](containers)
+        except (ValueError, TypeError) as e:
+            return containers, str(e)
+        return containers, None
+
+    assert oxyfuel.compile(function, backend="eager")(made()) == function(made())
