@@ -15,25 +15,23 @@ import pytest
 import oxyfuel
 
 # They talk to the terminal or to files, run code, or tell an address.
-_TALK = set(
-    [
-        "breakpoint",
-        "copyright",
-        "credits",
-        "exec",
-        "eval",
-        "exit",
-        "help",
-        "id",
-        "input",
-        "license",
-        "open",
-        "print",
-        "quit",
-        "compile",
-        "__import__",
-    ]
-)
+_TALK = {
+    "breakpoint",
+    "copyright",
+    "credits",
+    "exec",
+    "eval",
+    "exit",
+    "help",
+    "id",
+    "input",
+    "license",
+    "open",
+    "print",
+    "quit",
+    "compile",
+    "__import__",
+}
 _BASES = [
     "ab",
     b"ab",

@@ -326,7 +326,9 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   const bool old = keeps_attributes(o);
   if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
-  if (is_name(name, names().class_)) return type_of(o);
+  if (is_name(name, names().class_) &&
+      lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr()))
+    return type_of(o);
   if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
     throw Break(BreakId::frame_access, "the frame of a traceback");
   if (has_own_lookup(type) && !is_part_of_alias(type, name)) {

@@ -331,8 +331,10 @@ py::object Tracer::call_operator_object(py::handle callable, const Arguments& ar
     for (py::handle item : held) wrap_held(item);
   if (type == "operator.methodcaller") {
     Keywords kwargs;
-    py::object name = held[0];
-    if (!type_object(callable).is(py::object(reduced[0]))) {  // a partial, with keywords
+    py::object name;
+    if (type_object(callable).is(py::object(reduced[0]))) {
+      name = held[0];
+    } else {  // a partial, with keywords
       py::object partial = reduced[0];
       name = py::tuple(partial.attr("args"))[0];
       for (auto [key, value] : py::dict(partial.attr("keywords")))

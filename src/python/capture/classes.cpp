@@ -75,10 +75,7 @@ py::object Tracer::load_name(TracedFrame& f, py::handle name) {
 // `value` is null where the name is deleted.
 void Tracer::store_name(TracedFrame& f, py::handle name, py::handle value) {
   const bool there = static_cast<bool>(name_in(f.names, name));
-  if (!value && !there) {
-    PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
-    throw py::error_already_set();
-  }
+  if (!value && !there) name_error(name);
   const int status = value ? PyObject_SetItem(f.names.ptr(), name.ptr(), value.ptr())
                            : PyObject_DelItem(f.names.ptr(), name.ptr());
   if (status != 0) throw py::error_already_set();

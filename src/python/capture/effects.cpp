@@ -199,7 +199,7 @@ std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string
   if (name == "popitem" && n > 0 && !PyODict_Check(dict.ptr()))
     throw Break(BreakId::builtin_call, "dict.popitem with arguments");
   if (name == "popitem") {
-    bool last = arg(0).is_none() || truth(arg(0));
+    bool last = n == 0 || truth(args[0]);
     for (const auto& [key, value] : kwargs) last = truth(value);
     py::list keys(contents(dict));
     if (keys.empty()) key_error(py::str("popitem(): dictionary is empty"));

@@ -43,11 +43,6 @@ py::handle name_of(const TracedFrame& f, const Instruction& i) {
   return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));
 }
 
-[[noreturn]] void name_error(py::handle name) {
-  PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
-  throw py::error_already_set();
-}
-
 [[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
   PyErr_Format(PyExc_UnboundLocalError,
                "cannot access local variable '%U' where it is not associated with a value",
@@ -56,6 +51,14 @@ py::handle name_of(const TracedFrame& f, const Instruction& i) {
 }
 
 }  // namespace
+
+void name_error(py::handle name, const char* format) {
+  const py::object text = steal(PyUnicode_FromFormat(format, name.ptr()));
+  const py::object error = py::handle(PyExc_NameError)(text);
+  error.attr("name") = name;  // what the interpreter's suggestions go by
+  PyErr_SetObject(PyExc_NameError, error.ptr());
+  throw py::error_already_set();
+}
 
 const char* binary_operator_name(uint32_t arg) { return kOperators[arg]; }
 
@@ -180,11 +183,9 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
       py::object value = read_cell(fast[i.arg]);
       if (!value) {
         if (local_kind(f.code, static_cast<int>(i.arg)) != kFree) unbound(f, i.arg);
-        PyErr_Format(PyExc_NameError,
-                     "cannot access free variable '%U' where it is not associated with a value in "
-                     "enclosing scope",
-                     PyTuple_GET_ITEM(f.code->co_localsplusnames, i.arg));
-        throw py::error_already_set();
+        name_error(PyTuple_GET_ITEM(f.code->co_localsplusnames, i.arg),
+                   "cannot access free variable '%U' where it is not associated with a value in "
+                   "enclosing scope");
       }
       push(value);
       return false;

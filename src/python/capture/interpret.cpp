@@ -167,8 +167,7 @@ py::object Tracer::load_global(TracedFrame& f, py::handle name) {
   if (PyObject* found = PyDict_GetItemWithError(function->func_builtins, name.ptr()))
     return wrap(found,
                 sources.dict_item(sources.pinned(function->func_builtins, "builtins"), name));
-  PyErr_Format(PyExc_NameError, "name '%U' is not defined", name.ptr());
-  throw py::error_already_set();
+  name_error(name);
 }
 
 py::object Tracer::import_name(TracedFrame& f, py::handle name, py::handle level, py::handle from) {

@@ -171,6 +171,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       if (((exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text)
         for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);
   for (auto& a : args) {
+    if (text && exists(a) && PyDict_Check(a.ptr()) && !PyDict_CheckExact(a.ptr()))  // __missing__
+      throw Break(BreakId::builtin_on_existing, cat(name, " with a ", Py_TYPE(a.ptr())->tp_name));
     if (name == "update" || name == "extend")
       a = contents(a);
     else if (!keeps_arguments(name))

@@ -627,6 +627,7 @@ bool is_enum_member(py::handle o);
 bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
 // Of the module `operator`, by the argument of BINARY_OP.
+[[noreturn]] void name_error(py::handle name, const char* format = "name '%U' is not defined");
 const char* binary_operator_name(uint32_t arg);
 bool is_binary_operator(std::string_view name);
 
