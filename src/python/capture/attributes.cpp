@@ -13,11 +13,6 @@ py::object type_object(py::handle o) {
   return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
 }
 
-[[noreturn]] void raise(PyObject* type, const std::string& text) {
-  PyErr_SetString(type, text.c_str());
-  throw py::error_already_set();
-}
-
 bool is_property(PyObject* descriptor) {
   return PyObject_TypeCheck(descriptor, &PyProperty_Type) &&
          Py_TYPE(descriptor)->tp_descr_get == PyProperty_Type.tp_descr_get &&

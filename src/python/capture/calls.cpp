@@ -82,10 +82,12 @@ void refuse_finalizer(PyTypeObject* type) {
     throw Break(BreakId::object_construction, cat(type->tp_name, " has __del__"));
 }
 
-void type_error(const std::string& text) {
-  PyErr_SetString(PyExc_TypeError, text.c_str());
+void raise(PyObject* type, const std::string& text) {
+  PyErr_SetString(type, text.c_str());
   throw py::error_already_set();
 }
+
+void type_error(const std::string& text) { raise(PyExc_TypeError, text); }
 
 std::string name_of(py::handle callable) {
   PyObject* p = callable.ptr();

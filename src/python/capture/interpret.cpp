@@ -70,7 +70,7 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
     frame.step = steps_;
     if (steps_ == stop_at_) stop();
     try {
-      if (thrown) raise_value(std::exchange(thrown, {}));
+      if (thrown) reraise_value(std::exchange(thrown, {}));
       if (steps_ >= break_at && is_behind_entry(frame)) throw Break(BreakId::asked, "");
       if (!unread_.empty()) read_arguments(frame);
       if (ends_iterator(frame)) break_at_end_of_iterator();

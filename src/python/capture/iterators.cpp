@@ -18,11 +18,6 @@ namespace {
 
 constexpr size_t kMaxInlined = 150;
 
-[[noreturn]] void raise(PyObject* type, const std::string& text) {
-  PyErr_SetString(type, text.c_str());
-  throw py::error_already_set();
-}
-
 py::object empty_generator() {
   static const py::object& make = *[] {
     py::dict names;
@@ -331,7 +326,7 @@ py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object
   returned_ = py::none();
   if (g.done || (!g.started && thrown)) {
     g.done = true;
-    if (thrown) raise_value(thrown);
+    if (thrown) reraise_value(thrown);
     return {};
   }
   if (!g.started && !sent.is_none())

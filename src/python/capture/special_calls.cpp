@@ -312,19 +312,25 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     case Super: {
       if (!args.empty() || frames_.empty()) return std::nullopt;
       TracedFrame& f = *frames_.back();
-      if (f.code->co_argcount == 0) throw Break(BreakId::builtin_call, "super() without arguments");
+      if (f.code->co_argcount == 0) raise(PyExc_RuntimeError, "super(): no arguments");
+      py::object self = f.fast[0];
+      if (self && PyCell_Check(self.ptr()) && is_cell(f.code, 0))
+        self = borrow(PyCell_GET(self.ptr()));
+      if (!self) raise(PyExc_RuntimeError, "super(): arg[0] deleted");
       for (int i = 0; i < f.code->co_nlocalsplus; i++) {
         PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
         const py::object& cell = f.fast[static_cast<size_t>(i)];
         if (!is_name(name, names().class_) || !cell || !PyCell_Check(cell.ptr())) continue;
-        py::object self = f.fast[0], type = borrow(PyCell_GET(cell.ptr()));
-        if (self && PyCell_Check(self.ptr()) && is_cell(f.code, 0))
-          self = borrow(PyCell_GET(self.ptr()));
-        if (!self || !type || !PyType_Check(type.ptr()))
-          throw Break(BreakId::builtin_call, "super() without a class or an object");
+        const py::object changed =
+            exists(cell) ? written(cell, py::str("cell_contents")) : py::object();
+        const py::object type = changed ? changed : borrow(PyCell_GET(cell.ptr()));
+        if (!type || type.is(missing())) raise(PyExc_RuntimeError, "super(): empty __class__ cell");
+        if (!PyType_Check(type.ptr()))
+          raise(PyExc_RuntimeError,
+                cat("super(): __class__ is not a type (", Py_TYPE(type.ptr())->tp_name, ")"));
         return call_real(callable, {type, self}, {});
       }
-      throw Break(BreakId::builtin_call, "super() without a class");
+      raise(PyExc_RuntimeError, "super(): __class__ cell not found");
     }
   }
   return std::nullopt;

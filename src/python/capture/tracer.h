@@ -633,7 +633,8 @@ bool is_binary_operator(std::string_view name);
 
 // Breaks at a class with __del__: an object that capture makes and drops would run it.
 void refuse_finalizer(PyTypeObject* type);
-[[noreturn]] void type_error(const std::string& text);  // raises TypeError
+[[noreturn]] void raise(PyObject* type, const std::string& text);
+[[noreturn]] void type_error(const std::string& text);
 // What a callable says of itself; of what says nothing, the name of its type, and no module.
 std::string name_of(py::handle callable);
 std::string module_of(py::handle callable);

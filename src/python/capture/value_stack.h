@@ -28,7 +28,7 @@ inline py::object& peek(TracedFrame& f, size_t n) { return f.stack[f.stack.size(
   throw py::error_already_set();
 }
 
-// The same for one that is on its way already: what it was raised from stays.
+// The same for one that is on its way already, or thrown into a generator: its context stays.
 [[noreturn]] inline void reraise_value(py::handle value) {
   PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr()))),
                 Py_NewRef(value.ptr()), PyException_GetTraceback(value.ptr()));
