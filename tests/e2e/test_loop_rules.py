@@ -138,7 +138,7 @@ def test_windows(dtype):
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.uint8, torch.bool])
 def test_scans(dtype):
     """Exactly eager's numbers: one order of additions, in ATen's accumulator."""
-    for shape in ((6, 70), (5, 2100), (3, 4, 50), (7, 3, 9)):
+    for shape in ((6, 70), (5, 2100), (3, 4, 50), (7, 3, 9), (70, 83), (3, 30, 33)):
         for x in layouts((torch.randn(shape) * 3).to(dtype)):
             for dim in range(len(shape)):
                 check(lambda a, d=dim: torch.cumsum(a, d), x, tolerance=0)

@@ -27,6 +27,11 @@ void walk(const Block& block, F&& f) {
   }
 }
 
+bool has_loop(const Block& block) {
+  return std::any_of(block.begin(), block.end(),
+                     [](const Stmt& s) { return std::holds_alternative<For>(s.v); });
+}
+
 }  // namespace
 
 KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Target& target)
@@ -38,12 +43,14 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Target& target)
   lanes_ = lanes_of_kernel();
 }
 
-// Four-byte lanes fill a register unless everything is of 8 bytes.
+// Four-byte lanes fill a register unless everything is of 8 bytes, or rows are the lanes.
 int KernelWriter::lanes_of_kernel() const {
   if (prelude_.target().vector_bytes == 0) return 1;
   bool narrow = false;
   bool wide = false;
+  bool rows = false;
   walk(kernel_.body, [&](const Stmt& s) {
+    if (const For* loop = std::get_if<For>(&s.v)) rows |= loop->tiled && has_loop(loop->body);
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op == LoopOp::Index || c->op == LoopOp::Symbol || c->op == LoopOp::Check) return;
     if (ir::byte_size(c->dtype) == 8)
@@ -51,6 +58,7 @@ int KernelWriter::lanes_of_kernel() const {
     else if (c->dtype != DType::B8)
       narrow = true;
   });
+  if (rows) return kRowLanes;
   return prelude_.target().vector_bytes / (wide && !narrow ? 8 : 4);
 }
 
@@ -204,6 +212,7 @@ void KernelWriter::write_tiled_rows(const For& loop) {
 
 void KernelWriter::write_plain_loop(const For& loop, const Scope& scope) {
   OXY_CHECK(!varies(loop.size, scope), "the size of an inner loop differs by lane");
+  if (has_row_lanes(loop, scope)) return write_row_lanes(loop, scope);
   const std::string var = new_loop_var();
   names_[loop.var] = var;
   out_.open("for (i64 ", var, " = 0; ", var, " < ", index(loop.size), "; ++", var, ") ");

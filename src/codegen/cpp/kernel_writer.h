@@ -5,7 +5,7 @@
 // variable. In a vector scope a value that does not depend on that variable stays scalar
 // ("uniform") and is computed before the loop where it can be. All vectors of a kernel have the
 // same number of lanes, whatever their element. Split over files: kernel_writer.cpp (function,
-// loops), memory_statements.cpp, accumulators.cpp, transposed_tiles.cpp.
+// loops), memory_statements.cpp, accumulators.cpp, transposed_tiles.cpp, row_lanes.cpp.
 #pragma once
 
 #include <unordered_map>
@@ -25,6 +25,7 @@ using schedule::Fetch;
 using schedule::For;
 using schedule::ForKind;
 using schedule::Init;
+using schedule::kRowLanes;
 using schedule::Result;
 using schedule::Stmt;
 using sym::Expr;
@@ -140,6 +141,14 @@ class KernelWriter {
                      const std::string& row);
   std::optional<std::string> tile_load(const Compute& c, const Scope& scope) const;
 
+  // row_lanes.cpp
+  bool lies_along(const Compute& c, const For& loop, const Scope& scope) const;
+  bool has_row_lanes(const For& loop, const Scope& scope) const;
+  void write_row_lanes(const For& loop, const Scope& scope);
+  std::vector<const Compute*> hoist_from_rows(const For& loop, const Scope& scope);
+  std::string row_of_lane(const Compute& c, const For& loop, const Scope& scope,
+                          const std::string& at, const std::string& lane);
+
   // Values.
   Value& define(const Compute& c, bool vector);
   Value& define(uint32_t value, DType dtype, bool vector);
@@ -166,6 +175,7 @@ class KernelWriter {
       lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
   std::unordered_map<const Compute*, Tile> tiles_;
+  std::unordered_map<const Compute*, std::string> columns_;  // of rows that are lanes: a register
   int next_loop_ = 0;
   bool streams_ = false;
 };

@@ -72,7 +72,9 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   std::string text;
   const auto fn = [&](std::string_view piece) { return prelude_.fn(piece, element, scope.lanes); };
   const std::string from = cat(buffer(c.buffer), " + ", a.offset);
-  if (const auto tile = tile_load(c, scope)) {
+  if (const auto column = columns_.find(&c); column != columns_.end()) {
+    text = column->second;
+  } else if (const auto tile = tile_load(c, scope)) {
     text = cat(fn("load"), '(', *tile, ')');
   } else if (a.kind == Access::Kind::Uniform) {
     text = cat(fn("splat"), '(', buffer(c.buffer), '[', a.offset, "])");
@@ -143,6 +145,11 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   std::string v = operand(c.args[0], scope).text;
   const Access a = access_of(c.index, scope);
   const std::string element = memory_type(buffer_dtype(c.buffer));
+  if (const auto column = columns_.find(&c); column != columns_.end()) {
+    if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
+    out_.line(column->second, " = ", v, ';');
+    return;
+  }
   const auto fn = [&](std::string_view piece) { return prelude_.fn(piece, element, scope.lanes); };
   if (a.kind == Access::Kind::Gather || a.kind == Access::Kind::Uniform) {
     out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");

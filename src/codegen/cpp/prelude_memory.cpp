@@ -174,6 +174,63 @@ constexpr Piece kPieces[] = {
 }
 )"},
 
+    // r[i][j] = r[j][i] of 8 vectors of 8 lanes.
+    {"transpose_lanes", "4", 2, 32, R"(OXY_INLINE void @@($T* r) {
+  $T t[8], u[8];
+  OXY_UNROLL
+  for (int k = 0; k < 8; k += 2) {
+    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 8; k += 4) {
+    u[k] = __builtin_shufflevector(t[k], t[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    u[k + 1] = __builtin_shufflevector(t[k], t[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    u[k + 2] = __builtin_shufflevector(t[k + 1], t[k + 3], 0, 1, 8, 9, 4, 5, 12, 13);
+    u[k + 3] = __builtin_shufflevector(t[k + 1], t[k + 3], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    r[k] = __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    r[k + 4] = __builtin_shufflevector(u[k], u[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+)"},
+    {"transpose_lanes", "8", 2, 0, R"(OXY_INLINE void @@($T* r) {
+  $T t[8], u[8];
+  OXY_UNROLL
+  for (int k = 0; k < 8; k += 2) {
+    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) {
+    $T a = t[k & ~2], b = t[k | 2];
+    u[k] = k & 2 ? __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+                 : __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    r[k] = __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    r[k + 4] = __builtin_shufflevector(u[k], u[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+)"},
+    {"transpose_lanes", "", 2, 0, R"(OXY_INLINE void @@($T* r) {
+  $T t[8];
+  OXY_UNROLL
+  for (int round = 0; round < 3; ++round) {
+    OXY_UNROLL
+    for (int k = 0; k < 8; ++k) t[k] = r[k];
+    OXY_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      r[2 * k] = __builtin_shufflevector(t[k], t[k + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      r[2 * k + 1] = __builtin_shufflevector(t[k], t[k + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+  }
+}
+)"},
+
     // b8: a byte of 0 or 1 in memory, an i32 of 0 or -1 in a lane.
     {"mask_of", "u8", 2, 0,
      "OXY_INLINE $i32 @@($T v) { return __builtin_convertvector(v, $i32) != 0; }\n"},
