@@ -5,6 +5,7 @@
 
 #include "codegen/cpp/index_text.h"
 #include "codegen/cpp/types_text.h"
+#include "schedule/cost.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {
@@ -12,6 +13,7 @@ namespace oxy::codegen::cpp {
 namespace {
 
 constexpr int kStepsInABlock = 256;
+constexpr int64_t kFewestStreamed = 4;  // vectors, for which a loop's first lanes are written apart
 
 constexpr std::string_view kFloorHelpers =
     "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != "
@@ -251,20 +253,52 @@ void KernelWriter::write_vector_loop(const For& loop, const std::string& from,
   hoist_uniform(loop);
   names_[loop.var] = var;
   out_.line("i64 ", var, " = ", from, ';');
+  const Compute* unaligned = unaligned_stream(loop);
+  if (unaligned) write_head(loop, *unaligned, var, to);
   if (!constant || loop.size.value() >= lanes_) {
     out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
     write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
     out_.close();
   }
-  if (from == "0") {
+  if (from == "0" && !unaligned)
     write_remainder(loop, var, to);
-  } else {
-    out_.line("const i64 ", var, "_left = ", to, " - ", var, ';');
-    out_.open("if (", var, "_left > 0) ");
-    write_block(loop.body, Scope{lanes_, loop.var, var, cat(var, "_left"), "0"});
-    out_.close();
-  }
+  else
+    write_some(loop, var, cat(var, "_left"), cat(to, " - ", var));
   if (guard) out_.close();
+}
+
+// The lanes `count` from `var` on, which may be none.
+void KernelWriter::write_some(const For& loop, const std::string& var, const std::string& name,
+                              const std::string& count) {
+  out_.line("const i64 ", name, " = ", count, ';');
+  out_.open("if (", name, " > 0) ");
+  write_block(loop.body, Scope{lanes_, loop.var, var, name, "0"});
+  out_.close();
+}
+
+// A streaming store of a loop whose first vector may not lie where vectors can be streamed to.
+const Compute* KernelWriter::unaligned_stream(const For& loop) const {
+  if (schedule::count_of(loop.size) < kFewestStreamed * lanes_) return nullptr;
+  for (const Stmt& s : loop.body) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    if (!c || c->op != LoopOp::Store || !c->streaming) continue;
+    const auto along = sym::linear_in(c->index, loop.var);
+    if (along && along->first.is_const(1) && !sym::divisible(along->second, lanes_)) return c;
+  }
+  return nullptr;
+}
+
+// The lanes in front of the first vector that can be streamed.
+void KernelWriter::write_head(const For& loop, const Compute& store, const std::string& var,
+                              const std::string& to) {
+  const int64_t bytes = ir::byte_size(store.dtype);
+  const std::string room = cat(var, "_room"), aligned = cat(var, "_aligned"),
+                    head = cat(var, "_head");
+  out_.line("const i64 ", room, " = ", to, " - ", var, ';');
+  out_.line("const i64 ", aligned, " = (i64)(-(u64)(", buffer(store.buffer), " + ",
+            index(store.index), ") & ", lanes_ * bytes - 1, ") / ", bytes, ';');
+  write_some(loop, var, head, cat(aligned, " < ", room, " ? ", aligned, " : ", room));
+  out_.line(var, " += ", head, ';');
 }
 
 // Several copies of the accumulators at a time, then single vectors, then the lanes that are left.
@@ -321,13 +355,10 @@ void KernelWriter::write_remainder(const For& loop, const std::string& var, cons
   if (loop.size.is_const()) {
     out_.open("");
     write_block(loop.body, Scope{lanes_, loop.var, var, cat(loop.size.value() % lanes_), "0"});
+    out_.close();
   } else {
-    const std::string active = cat(var, "_left");
-    out_.line("const i64 ", active, " = ", to, " - ", var, ';');
-    out_.open("if (", active, " > 0) ");
-    write_block(loop.body, Scope{lanes_, loop.var, var, active, "0"});
+    write_some(loop, var, cat(var, "_left"), cat(to, " - ", var));
   }
-  out_.close();
 }
 
 void KernelWriter::write_compute(const Compute& c, const Scope& scope) {

@@ -90,6 +90,11 @@ class KernelWriter {
   void write_vector_loop(const For& loop, const std::string& from, const std::string& to);
   void write_vector_reduce(const For& loop);
   void write_remainder(const For& loop, const std::string& var, const std::string& to);
+  void write_some(const For& loop, const std::string& var, const std::string& name,
+                  const std::string& count);
+  const Compute* unaligned_stream(const For& loop) const;
+  void write_head(const For& loop, const Compute& store, const std::string& var,
+                  const std::string& to);
   void hoist_uniform(const For& loop);
   void write_compute(const Compute& c, const Scope& scope);
   int lanes_of_kernel() const;
