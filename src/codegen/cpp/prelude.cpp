@@ -100,6 +100,8 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
         out += type(element, lanes);
       else if (word == "T_u")
         out += type(element, lanes) + "_u";
+      else if (word == "T8")
+        out += type(element, 8);
       else if (word == "t")
         out += type(element, 1);
       else if (word == "S")
@@ -131,9 +133,9 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
       if (i + 1 < text.size() && text[i + 1] == '.') {
         other = take_word(text, i + 2);
         i += 1 + other.size();
-        if (other == "1") {
+        if (other == "1" || other == "8") {
+          count = other == "1" ? 1 : 8;
           other = element;
-          count = 1;
         }
       }
       out += fn(word, other, count);

@@ -79,31 +79,7 @@ constexpr Piece kPieces[] = {
 }
 )"},
 
-    // tile[64 * i + j] = from[i + stride * j] for i < rows, j < columns.
-    {"transpose_squares", "4", 2, 32, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
-  $T r[8], t[8], u[8];
-  OXY_UNROLL
-  for (int k = 0; k < 8; ++k) r[k] = @load(from + stride * k);
-  OXY_UNROLL
-  for (int k = 0; k < 8; k += 2) {
-    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-  }
-  OXY_UNROLL
-  for (int k = 0; k < 8; k += 4) {
-    u[k] = __builtin_shufflevector(t[k], t[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-    u[k + 1] = __builtin_shufflevector(t[k], t[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    u[k + 2] = __builtin_shufflevector(t[k + 1], t[k + 3], 0, 1, 8, 9, 4, 5, 12, 13);
-    u[k + 3] = __builtin_shufflevector(t[k + 1], t[k + 3], 2, 3, 10, 11, 6, 7, 14, 15);
-  }
-  OXY_UNROLL
-  for (int k = 0; k < 4; ++k) {
-    @store(tile + 64 * k, __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11));
-    @store(tile + 64 * (k + 4), __builtin_shufflevector(u[k], u[k + 4],
-        4, 5, 6, 7, 12, 13, 14, 15));
-  }
-}
-)"},
+    // tile[64 * i + j] = from[i + stride * j] for i < rows, j < columns; squares of 16 or 8 a side.
     {"transpose_squares", "4", 2, 64, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
   $T r[16], t[16], u[16];
   OXY_UNROLL
@@ -151,21 +127,25 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"transpose_squares", "", 2, 0, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
-  for (int i = 0; i < $N; ++i) {
-    for (int j = 0; j < $N; ++j) tile[64 * i + j] = from[i + stride * j];
-  }
+  $T8 r[8];
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) r[k] = @load.8(from + stride * k);
+  @transpose_lanes.8(r);
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) @store.8(tile + 64 * k, r[k]);
 }
 )"},
     {"transpose", "", 2, 0,
      R"(static void @@($t* tile, const $t* from, i64 stride, i64 rows, i64 columns) {
+  const i64 side = sizeof($t) == 4 ? $N : 8;
   i64 j = 0;
-  for (; j + $N <= columns; j += $N) {
+  for (; j + side <= columns; j += side) {
     i64 i = 0;
-    for (; i + $N <= rows; i += $N) {
+    for (; i + side <= rows; i += side) {
       @transpose_squares(tile + 64 * i + j, from + i + stride * j, stride);
     }
     for (; i < rows; ++i) {
-      for (i64 k = j; k < j + $N; ++k) tile[64 * i + k] = from[i + stride * k];
+      for (i64 k = j; k < j + side; ++k) tile[64 * i + k] = from[i + stride * k];
     }
   }
   for (; j < columns; ++j) {

@@ -303,9 +303,31 @@ TEST(Statements, DivisionByZeroSetsTheStatus) {
   cases.check();
 }
 
+// Rows that begin anywhere in a line: their first lanes are stored apart.
+TEST(Statements, StreamedRows) {
+  CaseList cases;
+  for (DType d : {DType::F32, DType::F64, DType::BF16, DType::I64, DType::U8, DType::B8}) {
+    for (int64_t columns : {64, 67, 129}) {
+      const auto make = [&](KernelMaker& m) {
+        const uint32_t x = m.in(d), y = m.out(d);
+        const Expr p = m.var("p0"), v = m.var("v0");
+        m.open(ForKind::Parallel, p, 17);
+        m.open(ForKind::Vector, v, columns);
+        const uint32_t w = m.load(d, x, Expr(columns) * p + v);
+        m.store(d, y, Expr(columns + 3) * p + v + 1, w, true);
+        m.close();
+        m.close();
+      };
+      cases.add(cat("streamed ", ir::name(d), ' ', columns), make,
+                {17 * columns, 17 * (columns + 3)}, 0, {}, 17);
+    }
+  }
+  cases.check();
+}
+
 TEST(Statements, TransposedTiles) {
   CaseList cases;
-  for (DType d : {DType::F32, DType::I32, DType::F64, DType::BF16}) {
+  for (DType d : {DType::F32, DType::I32, DType::F64, DType::BF16, DType::U8, DType::B8}) {
     for (auto [rows, columns] :
          {std::pair<int64_t, int64_t>{70, 131}, {5, 3}, {64, 64}, {129, 16}}) {
       for (ForKind outer : {ForKind::Parallel, ForKind::Serial}) {
@@ -316,7 +338,8 @@ TEST(Statements, TransposedTiles) {
           m.open(ForKind::Vector, v, columns, true);
           const uint32_t across = m.load(d, x, Expr(rows) * v + p);
           const uint32_t along = m.load(d, z, Expr(columns) * p + v);
-          m.store(d, y, Expr(columns) * p + v, m.op(LoopOp::Add, d, {across, along}));
+          const LoopOp both = d == DType::B8 ? LoopOp::Or : LoopOp::Add;
+          m.store(d, y, Expr(columns) * p + v, m.op(both, d, {across, along}), rows > columns);
           m.close();
           m.close();
         };
