@@ -83,6 +83,9 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
                                 : cat(fn("load_part"), '(', from, ", ", scope.active, ')');
   } else if (a.stride == "(-1)" && scope.active.empty()) {
     text = cat(fn("reverse"), '(', fn("load"), '(', from, " - ", scope.lanes - 1, "))");
+  } else if (a.stride == "2") {
+    text = scope.active.empty() ? cat(fn("load_second"), '(', from, ')')
+                                : cat(fn("load_second_part"), '(', from, ", ", scope.active, ')');
   } else {
     text = scope.active.empty()
                ? cat(fn("load_strided"), '(', from, ", ", a.stride, ')')
@@ -118,6 +121,20 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
     const Value& v = define(c, true);
     out_.line(type, ' ', v.name, " = ", other, ';');
     out_.line("if (", guard, ") ", v.name, " = ", loaded, ';');
+    return;
+  }
+  const bool second = a.kind == Access::Kind::Strided && a.stride == "2";
+  if (ir::byte_size(c.dtype) == 4 && (second || a.kind == Access::Kind::Contiguous)) {
+    std::string lanes = mask.name;
+    if (!scope.active.empty())
+      lanes = cat(lanes, " & ", prelude_.fn("first", "i32", scope.lanes), '(', scope.active, ')');
+    const std::string from = cat(buffer(c.buffer), " + ", a.offset);
+    const std::string piece =
+        prelude_.fn(second ? "load_second_if" : "load_if", memory_type(c.dtype), scope.lanes);
+    const std::string chosen =
+        operators(scope).select(mask.name, cat(piece, '(', from, ", ", lanes, ')'), other, c.dtype);
+    const Value& v = define(c, true);
+    out_.line("const ", type, ' ', v.name, " = ", chosen, ';');
     return;
   }
   if (!fast) return write_gather(c, {a.kind, per_lane, ""}, scope, other, cat(mask.name, "[l]"));

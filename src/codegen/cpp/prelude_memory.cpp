@@ -55,6 +55,32 @@ constexpr Piece kPieces[] = {
   for (i64 l = 0; l < n; ++l) p[l] = v[l];
 }
 )"},
+    // Of the lanes of an i32 mask only, the others are 0 and their memory is not touched.
+    {"load_if", "4", 2, 32, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
+  return ($T)__builtin_ia32_maskloadd256((const $i32*)p, m);
+}
+)"},
+    {"load_if", "4", 2, 64, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
+  return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, __builtin_ia32_cvtd2mask512(m));
+}
+)"},
+    // Lane l lies at p[2 * l], the last one within the second vector's last lane.
+    {"load_second", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p) {
+  return __builtin_shufflevector(@load(p), @load(p + $R), $SECOND);
+}
+)"},
+    {"load_second_part", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
+  $T low = @load_part(p, 2 * n - 1 < $N ? 2 * n - 1 : $N);
+  $T high = 2 * n > $N ? @load_part(p + $R, 2 * n - $N) : ($T){};
+  return __builtin_shufflevector(low, high, $SECOND);
+}
+)"},
+    {"load_second_if", "4", 2, 0, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
+  $T low = @load_if(p, __builtin_shufflevector(m, ($i32){}, $LOWSPREAD));
+  $T high = @load_if(p + $R, __builtin_shufflevector(m, ($i32){}, $HIGHSPREAD));
+  return __builtin_shufflevector(low, high, $SECOND);
+}
+)"},
     // Lane l lies at p[s * l].
     {"load_strided", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 s) {
   $T v;

@@ -111,10 +111,10 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     // NaN wins, as in ATen.
     {"max_nan", "", 1, 0, "OXY_INLINE $T @@($T a, $T b) { return a >= b || a != a ? a : b; }\n"},
     {"max_nan", "", 2, 0,
-     "OXY_INLINE $T @@($T a, $T b) { return ((a >= b) | (a != a)) ? a : b; }\n"},
+     "OXY_INLINE $T @@($T a, $T b) {\n  $T m = b > a ? b : a;\n  return b == b ? m : b;\n}\n"},
     {"min_nan", "", 1, 0, "OXY_INLINE $T @@($T a, $T b) { return a <= b || a != a ? a : b; }\n"},
     {"min_nan", "", 2, 0,
-     "OXY_INLINE $T @@($T a, $T b) { return ((a <= b) | (a != a)) ? a : b; }\n"},
+     "OXY_INLINE $T @@($T a, $T b) {\n  $T m = b < a ? b : a;\n  return b == b ? m : b;\n}\n"},
     {"max", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a > b ? a : b; }\n"},
     {"min", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a < b ? a : b; }\n"},
     {"gcd", "", 1, 0, R"(OXY_INLINE $T @@($T a, $T b) {

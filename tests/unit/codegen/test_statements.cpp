@@ -262,6 +262,24 @@ TEST(Statements, IndirectAndMasked) {
     };
     cases.add(cat("padded ", ir::name(d)), padded, {30, kSize}, 0);
   }
+  // Every second element: up to the buffer's end; of those within bounds, without one between them.
+  for (DType d : {DType::F32, DType::I32, DType::BF16, DType::I64, DType::B8}) {
+    const auto seconds = [&](KernelMaker& m) {
+      const uint32_t x = m.in(d), y = m.out(d), z = m.out(d);
+      const Expr v = m.var("v0");
+      m.open(ForKind::Vector, v, kSize);
+      const uint32_t i = m.index(Expr(2) * v - Expr(3));
+      const uint32_t low = m.op(LoopOp::Ge, DType::B8, {i, m.constant(DType::I64, 0)});
+      const uint32_t high = m.op(LoopOp::Lt, DType::B8, {i, m.constant(DType::I64, 60)});
+      const uint32_t hole = m.op(LoopOp::Ne, DType::B8, {i, m.constant(DType::I64, 35)});
+      const uint32_t some =
+          m.op(LoopOp::And, DType::B8, {m.op(LoopOp::And, DType::B8, {low, high}), hole});
+      m.store(d, y, v, m.load(d, x, Expr(2) * v - Expr(3), {some, m.constant(d, 7)}));
+      m.store(d, z, v, m.load(d, x, Expr(2) * v));
+      m.close();
+    };
+    cases.add(cat("every second ", ir::name(d)), seconds, {2 * kSize - 1, kSize, kSize}, 0);
+  }
   const auto where = [](KernelMaker& m) {
     const uint32_t c = m.in(DType::B8), x = m.in(DType::F64), y = m.out(DType::F64);
     const Expr v = m.var("v0");
