@@ -12,22 +12,12 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
-constexpr int kStepsInABlock = 256;
 constexpr int64_t kFewestStreamed = 4;  // vectors, for which a loop's first lanes are written apart
 
 constexpr std::string_view kFloorHelpers =
     "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != "
     "(b < 0))); }\n"
     "OXY_INLINE i64 floor_remainder(i64 a, i64 b) { return a - floor_quotient(a, b) * b; }\n";
-
-// Calls `f` on each statement of a tree.
-template <class F>
-void walk(const Block& block, F&& f) {
-  for (const Stmt& s : block) {
-    f(s);
-    if (const For* loop = std::get_if<For>(&s.v)) walk(loop->body, f);
-  }
-}
 
 bool has_loop(const Block& block) {
   return std::any_of(block.begin(), block.end(),
@@ -215,11 +205,29 @@ void KernelWriter::write_tiled_rows(const For& loop) {
 void KernelWriter::write_plain_loop(const For& loop, const Scope& scope) {
   OXY_CHECK(!varies(loop.size, scope), "the size of an inner loop differs by lane");
   if (has_row_lanes(loop, scope)) return write_row_lanes(loop, scope);
-  const std::string var = new_loop_var();
+  const std::string var = new_loop_var(), to = index(loop.size);
   names_[loop.var] = var;
-  out_.open("for (i64 ", var, " = 0; ", var, " < ", index(loop.size), "; ++", var, ") ");
+  std::vector<uint32_t> sums;
+  const int64_t chain = chain_of(loop.body);
+  if (loop.kind == ForKind::Reduce)
+    sums = long_sums(loop, loop.size.is_const() ? loop.size.value() * chain : INT64_MAX);
+  if (sums.empty()) {
+    out_.open("for (i64 ", var, " = 0; ", var, " < ", to, "; ++", var, ") ");
+    write_block(loop.body, scope);
+    out_.close();
+    return;
+  }
+  open_totals(sums);
+  out_.open("for (i64 ", var, " = 0; ", var, " < ", to, ";) ");
+  const int64_t block = std::max<int64_t>(block_of_sums(sums) / chain, 1);
+  out_.line("const i64 ", var, "_next = ", var, " + ", block, ';');
+  out_.line("const i64 ", var, "_end = ", var, "_next < ", to, " ? ", var, "_next : ", to, ';');
+  out_.open("for (; ", var, " < ", var, "_end; ++", var, ") ");
   write_block(loop.body, scope);
   out_.close();
+  add_to_totals(sums);
+  out_.close();
+  close_totals(sums);
 }
 
 // Statements of a vector loop that are the same for all lanes, written before it.
@@ -317,11 +325,11 @@ void KernelWriter::write_vector_reduce(const For& loop) {
   if (lanes_ > 1) hoist_uniform(loop);
   out_.line("i64 ", var, " = 0;");
   if (!constant || n >= step) {
-    const std::vector<uint32_t> sums = long_sums(loop.body, loop.size, 2 * kStepsInABlock * step);
+    const std::vector<uint32_t> sums = long_sums(loop, constant ? n / step : INT64_MAX);
     if (!sums.empty()) {
       open_totals(sums);
       out_.open("while (", var, " + ", step, " <= ", to, ") ");
-      out_.line("const i64 ", var, "_next = ", var, " + ", kStepsInABlock * step, ';');
+      out_.line("const i64 ", var, "_next = ", var, " + ", block_of_sums(sums) * step, ';');
       out_.line("const i64 ", var, "_end = ", var, "_next < ", to, " ? ", var, "_next : ", to, ';');
     }
     const std::string end = sums.empty() ? to : cat(var, "_end");

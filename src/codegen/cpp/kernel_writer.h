@@ -30,6 +30,15 @@ using schedule::Result;
 using schedule::Stmt;
 using sym::Expr;
 
+// Calls `f` on each statement of a tree.
+template <class F>
+void walk(const Block& block, F&& f) {
+  for (const Stmt& s : block) {
+    f(s);
+    if (const For* loop = std::get_if<For>(&s.v)) walk(loop->body, f);
+  }
+}
+
 struct Scope {
   int lanes = 1;
   Expr var = 0;            // the vector variable, where lanes > 1
@@ -128,15 +137,20 @@ class KernelWriter {
   void write_fold(const Accumulator& acc, const std::string& target, const std::string& target_at,
                   const std::string& value, const std::string& at, int lanes, bool later);
   std::string wide_positions(const Accumulator& acc);
-  std::vector<uint32_t> long_sums(const Block& body, Expr size, int64_t limit) const;
+  std::vector<uint32_t> long_sums(const For& loop, int64_t steps) const;
+  int64_t chain_of(const Block& body) const;
+  int64_t chain_of(const For& loop) const;
+  int block_of_sums(const std::vector<uint32_t>& sums) const;
   void open_totals(const std::vector<uint32_t>& sums);
   void add_to_totals(const std::vector<uint32_t>& sums);
   void close_totals(const std::vector<uint32_t>& sums);
+  int lanes_of(const Accumulator& acc) const;
+  OperatorText lane_operators(const Accumulator& acc);
   std::string identity(const Init& init, int lanes);
   std::string accumulator_type(const Init& init, int lanes);
   std::string folded(const Init& init, const std::string& vector);
   int copies_of(const For& loop) const;
-  std::string element(const Accumulator& acc, const Scope& scope) const;
+  std::string element_of(const Accumulator& acc, const std::string& copy) const;
 
   // transposed_tiles.cpp
   bool can_tile(const For& outer) const;
