@@ -184,7 +184,7 @@ Expr first_place(Element& e, const Window& w) {
   return place;
 }
 
-// The last NaN, else the first of the largest; its place in the operand's plane is the second result.
+// A NaN, else the first of the largest; its place (of the last NaN) in the operand's plane is the second result.
 template <size_t Dims>
 Scalar max_pool(Element& e) {
   const DType d = e.args.tensor(0)->dtype;
@@ -195,10 +195,13 @@ Scalar max_pool(Element& e) {
   const size_t first = e.index.size() - Dims;
   for_each_tap(w, [&](const std::vector<int64_t>& tap) {
     const Tap t = tap_at(e, w, tap, e.c(lowest(d), d));
+    if (!places) {
+      best = e.op(LoopOp::Max, best, t.value);
+      return;
+    }
     const Scalar larger =
         e.op(LoopOp::Or, e.op(LoopOp::Gt, t.value, best), e.op(LoopOp::IsNan, t.value));
     best = e.where(larger, t.value, best);
-    if (!places) return;
     Expr at = 0;
     for (size_t k = 0; k < Dims; ++k) at = at * Expr(w.size[k]) + t.at[first + k];
     place = e.where(larger, e.b.index(at), place);

@@ -340,9 +340,12 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
     sym::Range r = sym::range_of(kept[k].size);
     stride = stride * (r.hi == INT64_MAX ? kept[k].size : Expr(r.hi));
   }
+  // Rows follow each other by the thousand: what four of them come to is added up in f64.
+  const bool wide = reduce.reduce == ops::ReduceKind::Sum && reduce.dtype == ops::DType::F32;
+  const ops::DType kept_in = wide ? ops::DType::F64 : reduce.dtype;
   loops::Buffer acc;
   acc.name = cat("acc", program_.buffers.size());
-  acc.type.dtype = reduce.dtype;
+  acc.type.dtype = kept_in;
   acc.type.sizes = {stride};
   acc.type.strides = {1};
   BufferId buffer = program_.buffers.add(std::move(acc));
@@ -352,18 +355,18 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
     return axes;
   };
   auto load = [&] {
-    return Inst{.op = LoopOp::Load, .dtype = reduce.dtype, .buffer = buffer, .index = {offset}};
+    return Inst{.op = LoopOp::Load, .dtype = kept_in, .buffer = buffer, .index = {offset}};
   };
   auto store = [&](size_t v) {
     return Inst{.op = LoopOp::Store,
-                .dtype = reduce.dtype,
+                .dtype = kept_in,
                 .args = {static_cast<uint32_t>(v)},
                 .buffer = buffer,
                 .index = {offset}};
   };
 
   Nest init{n.name + "_init", with_parallel(kept), {}, n.origins};
-  init.body = {identity_of(reduce.reduce, reduce.dtype), store(0)};
+  init.body = {identity_of(reduce.reduce, kept_in), store(0)};
 
   Nest rows{n.name, with_parallel(kept), {}, n.origins};
   bool indirect = std::any_of(n.body.begin(), n.body.end(),
@@ -385,9 +388,12 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   }
   for (Axis& a : folded) a.reduction = false;
   rows.axes.insert(rows.axes.end() - 1, folded.begin(), folded.end());
-  auto combine = [&](uint32_t a, uint32_t b) {
-    rows.body.push_back(Inst{.op = fold, .dtype = reduce.dtype, .args = {a, b}});
+  auto add = [&](Inst i) {
+    rows.body.push_back(std::move(i));
     return static_cast<uint32_t>(rows.body.size() - 1);
+  };
+  auto combine = [&](uint32_t a, uint32_t b) {
+    return add(Inst{.op = fold, .dtype = rows.body[a].dtype, .args = {a, b}});
   };
   while (values.size() > 1) {
     std::vector<uint32_t> half;
@@ -395,13 +401,20 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
       half.push_back(combine(values[k], values[k + 1]));
     values = std::move(half);
   }
-  rows.body.push_back(load());
-  uint32_t sum = combine(static_cast<uint32_t>(rows.body.size() - 1), values[0]);
-  rows.body.push_back(store(sum));
+  if (wide) values[0] = add(Inst{.op = LoopOp::Cast, .dtype = kept_in, .args = {values[0]}});
+  rows.body.push_back(store(combine(add(load()), values[0])));
 
   Nest use = n;
   use.axes = with_parallel(kept);
   use.body[at] = load();
+  if (wide) {
+    const auto from = static_cast<uint32_t>(at);
+    use.body.insert(use.body.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                    Inst{.op = LoopOp::Cast, .dtype = reduce.dtype, .args = {from}});
+    for (size_t k = at + 2; k < use.body.size(); ++k) {
+      for (uint32_t& a : use.body[k].args) a += a >= at;
+    }
+  }
   loops::remove_checks(use.body, at);
   loops::remove_dead(use.body);
   loops::remove_dead(rows.body);

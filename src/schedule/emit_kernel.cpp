@@ -346,11 +346,6 @@ void KernelEmitter::emit_item(const Item& item, Block& out) {
   add_compute(std::move(i), next_value_++, out);
 }
 
-bool is_large(const loops::Buffer& b, int64_t limit) {
-  Expr bytes = loops::byte_extent(b.type);
-  return bytes.is_const() && bytes.value() >= limit;
-}
-
 void mark_streaming(Block& body, const std::vector<bool>& streaming) {
   for (Stmt& s : body) {
     if (auto* f = std::get_if<For>(&s.v)) mark_streaming(f->body, streaming);
@@ -360,10 +355,7 @@ void mark_streaming(Block& body, const std::vector<bool>& streaming) {
 }
 
 void KernelEmitter::finish_buffers() {
-  std::vector<bool> streaming(kernel_.buffers.size(), false);
-  bool any = false;
-  for (size_t k = 0; k < kernel_.buffers.size(); ++k) {
-    KernelBuffer& b = kernel_.buffers[k];
+  for (KernelBuffer& b : kernel_.buffers) {
     if (b.kind == KernelBuffer::Kind::Local) continue;
     bool loaded = loaded_.contains(b.buffer), stored = stored_.contains(b.buffer);
     b.kind = !stored  ? KernelBuffer::Kind::Read
@@ -371,11 +363,8 @@ void KernelEmitter::finish_buffers() {
                       : KernelBuffer::Kind::Write;
     b.elements =
         sym::floordiv(loops::byte_extent(program_.buffers[b.buffer].type), ir::byte_size(b.dtype));
-    streaming[k] =
-        stored && !loaded && is_large(program_.buffers[b.buffer], options_.last_level_bytes);
-    any = any || streaming[k];
   }
-  if (any) mark_streaming(kernel_.body, streaming);
+  stream_large_stores(kernel_, options_.last_level_bytes);
 }
 
 int64_t cost_of_block(const Block& body, int64_t times) {
@@ -397,6 +386,15 @@ int64_t cost_of_block(const Block& body, int64_t times) {
 int64_t KernelEmitter::cost() const { return cost_of_block(kernel_.body, 1); }
 
 }  // namespace
+
+void stream_large_stores(Kernel& k, int64_t large) {
+  std::vector<bool> streaming;
+  for (const KernelBuffer& b : k.buffers) {
+    streaming.push_back(b.kind == KernelBuffer::Kind::Write && b.elements.is_const() &&
+                        b.elements.value() * ir::byte_size(b.dtype) >= large);
+  }
+  mark_streaming(k.body, streaming);
+}
 
 int64_t point_cost(const Kernel& k) { return cost_of_block(k.body, 1); }
 

@@ -9,6 +9,9 @@ namespace oxy::schedule {
 Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
                    const ScheduleOptions& options, std::string name);
 
+// Marks the stores of a kernel to large buffers that it only writes.
+void stream_large_stores(Kernel& k, int64_t large);
+
 // Kernel::cost of its loops as they are.
 int64_t point_cost(const Kernel& k);
 

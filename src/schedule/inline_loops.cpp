@@ -156,7 +156,9 @@ bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
   bool broadcast = c.points > own * 3 / 2;
   int bearable = c.points <= own * 2 ? kTwice : kCheap;
   if (broadcast && !c.hoistable && c.cost > bearable) return false;
-  if (c.repeats > 1 && c.cost * (c.repeats - 1) > 2 * kCheap) return false;
+  // What is computed beyond once an element: windows overlap, and there may be fewer of them than elements.
+  const int64_t again = c.repeats * std::min(c.points, own) - own;
+  if (c.repeats > 1 && c.cost * again > 2 * kCheap * own) return false;
   if (c.roots.size() == 1) return true;
   return c.loads <= 1 && c.roots.size() <= 8 && c.extra + c.cost <= kCheap;
 }

@@ -33,6 +33,9 @@ using sym::Expr;
 
 enum class ForKind : uint8_t { Parallel, Serial, Vector, Reduce, VectorReduce };
 
+// Size of a tiled Vector loop that has a Serial loop inside: rows that are scanned side by side.
+inline constexpr int kRowLanes = 8;
+
 struct Stmt;
 using Block = std::vector<Stmt>;
 
@@ -41,7 +44,8 @@ struct For {
   Expr var;
   Expr size;
   // Tile of a 2-D transposition: this Vector loop and the For around it run as squares, so that loads contiguous in
-  // the other variable are transposed in registers. Set on the Vector loop.
+  // the other variable are transposed in registers. Set on the Vector loop. Where a Serial loop stands in it (a scan,
+  // whose rows are the lanes), what is contiguous in that loop's variable is, loads and stores.
   bool tiled = false;
   Block body;
 };

@@ -120,8 +120,8 @@ bool may_overwrite(const Kernel& k, int32_t read, uint32_t written) {
     if (c.op == LoopOp::Load) loads.push_back({&c, path, position});
     plain = plain && c.op != LoopOp::Store && c.op != LoopOp::StoreAdd;
   });
-  auto is_tiled = [](const For* f) { return f->tiled; };
-  if (!loads.empty() && std::any_of(store.path.begin(), store.path.end(), is_tiled)) return false;
+  const bool squares = !store.path.empty() && store.path.back()->tiled;
+  if (!loads.empty() && squares) return false;
   return plain && std::all_of(loads.begin(), loads.end(),
                               [&](const Access& l) { return is_read_first(l, store); });
 }

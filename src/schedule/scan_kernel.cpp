@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "schedule/cost.h"
 #include "schedule/fold.h"
 #include "schedule/nest_writer.h"
 
@@ -14,7 +15,9 @@ constexpr int64_t kColumns = 1024;  // whose sums are kept at once
 constexpr int64_t kNarrow = 64;     // the narrowest block, to keep all threads busy
 constexpr int64_t kWantedBlocks = 32;
 constexpr int64_t kFewestColumns = 8;  // fewer are walked row by row
-constexpr int64_t kRowsAsLanes = 16;   // of a fold that is worth gathering them
+constexpr int64_t kGatheredRows = 16;  // of a fold that is worth gathering them
+constexpr int64_t kShortestRow = 16;   // that is transposed
+constexpr int64_t kFewestBlocks = 8;   // of rows as lanes, to keep the threads busy
 
 class ScanKernel : NestWriter {
  public:
@@ -36,7 +39,11 @@ class ScanKernel : NestWriter {
     if (column == others_.end() && scan_->reduce == ReduceKind::LogSumExp) {
       column = std::find_if(others_.begin(), others_.end(), is_wide);
     }
-    Block body = column == others_.end() ? rows() : columns(column);
+    auto lane = std::find_if(others_.begin(), others_.end(),
+                             [&](const Axis& a) { return can_be_lanes(a); });
+    Block body = column != others_.end() ? columns(column)
+                 : lane != others_.end() ? rows_as_lanes(*lane)
+                                         : rows();
     return finish(parallel_, std::move(body));
   }
 
@@ -48,6 +55,15 @@ class ScanKernel : NestWriter {
   bool is_contiguous(const Axis& a) const {
     auto c = coefficient(store_->index[0], a.var);
     return c && c->is_const(1);
+  }
+
+  bool can_be_lanes(const Axis& a) const {
+    if (!a.size.is_const() || a.size.value() < kRowLanes) return false;
+    const bool indirect = std::any_of(nest_.body.begin(), nest_.body.end(),
+                                      [](const Inst& i) { return i.op == LoopOp::Symbol; });
+    const Axis& along = scanned_.back();
+    return !indirect && is_contiguous(along) && count_of(along.size) >= kShortestRow &&
+           points(others_) / kRowLanes >= kFewestBlocks;
   }
 
   // One step of the scan under a substitution; `fold` gives the value of the scan from that of its
@@ -100,6 +116,31 @@ class ScanKernel : NestWriter {
     return out;
   }
 
+  // Blocks of rows, each a vector that walks along them.
+  Block rows_as_lanes(const Axis& rows) {
+    const Expr count = sym::ceildiv(rows.size, kRowLanes), block = scope_.get('p', count);
+    const Expr size = sym::divisible(rows.size, kRowLanes)
+                          ? Expr(kRowLanes)
+                          : sym::min(kRowLanes, rows.size - block * kRowLanes);
+    const Expr lane = scope_.get('p', size);
+    parallel_ = others_;
+    for (Axis& a : parallel_) {
+      if (a.var == rows.var) a = {block, count, false};
+    }
+    const uint32_t acc = kernel_.acc_count++;
+    Block steps, body;
+    step(steps, {{rows.var, block * kRowLanes + lane}}, [&](Block& to, uint32_t v) {
+      to.push_back(Stmt{Accumulate{acc, v, 0}});
+      to.push_back(Stmt{Result{kernel_.value_count, acc}});
+      return kernel_.value_count++;
+    });
+    body.push_back(Stmt{Init{acc, scan_->reduce, scan_->dtype}});
+    for (Stmt& s : wrap(ForKind::Serial, scanned_, std::move(steps))) body.push_back(std::move(s));
+    Block out;
+    out.push_back(Stmt{For{ForKind::Vector, lane, size, true, std::move(body)}});
+    return out;
+  }
+
   // How many columns one point scans.
   int64_t block_of(const Axis& column) const {
     int64_t rest = 1, block = kColumns;
@@ -107,7 +148,7 @@ class ScanKernel : NestWriter {
       if (!(a.var == column.var) && a.size.is_const()) rest *= a.size.value();
     }
     if (!column.size.is_const()) return kColumns;
-    if (!is_contiguous(column)) return kRowsAsLanes;
+    if (!is_contiguous(column)) return kGatheredRows;
     while (block > kNarrow && rest * ((column.size.value() + block - 1) / block) < kWantedBlocks) {
       block /= 2;
     }

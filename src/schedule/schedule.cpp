@@ -154,6 +154,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     if (is_scan(g.nests[0]) || is_scatter(g.nests[0])) {
       s.kernels.push_back(is_scan(g.nests[0]) ? scan_kernel(p, g.nests[0], std::move(name))
                                               : scatter_kernel(p, g.nests[0], std::move(name)));
+      if (is_scan(g.nests[0])) stream_large_stores(s.kernels.back(), options.last_level_bytes);
       s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
       continue;
     }

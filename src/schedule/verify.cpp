@@ -19,6 +19,7 @@ class Verifier {
   struct Place {
     bool outermost = true;  // nothing but Parallel loops around
     bool vector = false;    // inside a Vector or VectorReduce loop
+    bool tiled = false;     // which is tiled
   };
 
   void block(const Block& b, Place at) {
@@ -34,9 +35,10 @@ class Verifier {
     bool parallel = f.kind == ForKind::Parallel;
     bool vector = f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce;
     OXY_CHECK(!parallel || at.outermost, k_.name, ": parallel loop ", f.var, " is not outermost");
-    OXY_CHECK(!at.vector, k_.name, ": loop ", f.var, " inside a vector loop");
+    OXY_CHECK(!at.vector || (at.tiled && f.kind == ForKind::Serial), k_.name, ": loop ", f.var,
+              " inside a vector loop");
     OXY_CHECK(variables_.insert(f.var).second, k_.name, ": loop variable ", f.var, " twice");
-    block(f.body, Place{parallel, vector});
+    block(f.body, Place{parallel, vector || at.vector, f.tiled || at.tiled});
     variables_.erase(f.var);
   }
 

@@ -138,7 +138,7 @@ def test_windows(dtype):
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.uint8, torch.bool])
 def test_scans(dtype):
     """Exactly eager's numbers: one order of additions, in ATen's accumulator."""
-    for shape in ((6, 70), (5, 2100), (3, 4, 50), (7, 3, 9)):
+    for shape in ((6, 70), (5, 2100), (3, 4, 50), (7, 3, 9), (70, 83), (3, 30, 33)):
         for x in layouts((torch.randn(shape) * 3).to(dtype)):
             for dim in range(len(shape)):
                 check(lambda a, d=dim: torch.cumsum(a, d), x, tolerance=0)
@@ -149,6 +149,35 @@ def test_scans(dtype):
     check(lambda a: a.t().cumsum(0).cumsum(1), x)
     check(lambda a: torch.cumsum(a[3:3], 1), x)
     check(lambda a: torch.cumsum(a.flatten(), 0), x, tolerance=0, loops=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("repeated", [1, 3, 40])
+def test_floating_point_to_integers(dtype, repeated):
+    """What does not fit too: it gives what the machine's conversion gives, cut to the type."""
+    few = [
+        0.0,
+        -0.0,
+        1.5,
+        -1.5,
+        127.9,
+        128.0,
+        255.9,
+        256.0,
+        -128.9,
+        -129.0,
+        300.7,
+        32767.5,
+        4e4,
+        -4e4,
+    ]
+    x = torch.tensor(few)
+    powers = [2.0**k for k in (16, 31, 32, 33, 62, 63, 64, 100)]
+    far = torch.tensor([*powers, *(p * 0.999 for p in powers), 3e9, float("inf"), float("nan")])
+    for values in (x, torch.cat((x, far, -far))):
+        values = values.repeat(repeated).to(dtype)
+        for to in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool):
+            check(lambda a, to=to: a.to(to), values)
 
 
 def test_scan_in_place():

@@ -80,6 +80,32 @@ def test_columns(size):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("columns", (999, 1000, 1002))
+@pytest.mark.parametrize(
+    "dtype", (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+)
+def test_rows_that_begin_within_a_line(columns, dtype):
+    x = rows_of(dtype, columns)
+    y, places = x[0].clone(), torch.randint(0, len(x), (len(x),))
+    for fn in (
+        lambda x, y, i: x * y if x.dtype != torch.bool else x ^ y,
+        lambda x, y, i: x[:, 1:] | y[1:] if not x.is_floating_point() else x[:, 1:] - y[1:],
+        lambda x, y, i: torch.cat((x[:, :300] * y[:300], x, x.flip(1)), 1),
+        lambda x, y, i: torch.index_select(x, 0, i) == y,
+        lambda x, y, i: x.float().softmax(-1),
+    ):
+        close(compiled(fn)(x, y, places), fn(x, y, places))
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.bfloat16, torch.int16, torch.uint8))
+def test_transposed(dtype):
+    torch.manual_seed(0)
+    x = (torch.randn(5003, 4096 // dtype.itemsize + 3) * 50).to(dtype)
+    y = (torch.randn(x.shape[::-1]) * 50).to(dtype)
+    f = compiled(lambda x, y: x.t() + y)
+    assert torch.equal(f(x, y), x.t() + y)
+
+
 @pytest.mark.parametrize(
     "size", ((8, 256), (4, 255), (6, 257), (3, 5, 1000), (1, 4096), (2, 513, 3))
 )

@@ -15,6 +15,10 @@ using ops::ReduceKind;
 
 namespace {
 
+constexpr int kStepsInABlock = 16;
+constexpr int kWideStepsInABlock = 128;
+constexpr int64_t kStepsOfAWindow = 64;  // that a lane sums by itself
+
 bool is_arg(ReduceKind k) { return k == ReduceKind::ArgMax || k == ReduceKind::ArgMin; }
 
 bool accumulates(const Block& block, uint32_t acc) {
@@ -160,8 +164,8 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
   out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name, "_at[k] = ", none, ';');
 }
 
-std::string KernelWriter::element(const Accumulator& acc, const Scope& scope) const {
-  return acc.form == Accumulator::Form::Copies ? cat(acc.name, '[', scope.copy, ']') : acc.name;
+std::string KernelWriter::element_of(const Accumulator& acc, const std::string& copy) const {
+  return acc.form == Accumulator::Form::Copies ? cat(acc.name, '[', copy, ']') : acc.name;
 }
 
 // target = fold(target, value), with the positions of both for ArgMax and ArgMin.
@@ -212,7 +216,7 @@ void KernelWriter::write_accumulate(const Accumulate& a, const Scope& scope) {
   std::string v = operand(a.value, scope).text;
   const DType from = value(a.value).dtype;
   if (from != init.dtype) v = operators(scope).cast({v, from}, init.dtype);
-  const std::string target = element(acc, scope);
+  const std::string target = element_of(acc, scope.copy);
   std::string target_at, at;
   if (is_arg(init.kind)) {
     target_at = cat(acc.name, "_at", target.substr(acc.name.size()));
@@ -295,7 +299,7 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
     out_.line("const ", value_type(acc.result, 1), ' ', v.name, " = ", text, ';');
     return;
   }
-  std::string text = element(acc, scope);
+  std::string text = element_of(acc, scope.copy);
   text = arg ? position(cat(acc.name, "_at"), scope.lanes) : rounded(text, scope);
   const Value& v = define(r.value, acc.result, scope.vector());
   out_.line("const ", value_type_name(acc.result, scope.lanes), ' ', v.name, " = ", text, ';');
@@ -313,34 +317,70 @@ std::string KernelWriter::wide_positions(const Accumulator& acc) {
   return wide;
 }
 
-// Sums in floating point that a loop of more than `limit` steps updates: they are folded in blocks,
-// so that an error grows with a block's length and the number of blocks only.
-std::vector<uint32_t> KernelWriter::long_sums(const Block& body, Expr size, int64_t limit) const {
-  std::vector<uint32_t> sums;
-  if (size.is_const() && size.value() <= limit) return sums;
+// How many additions follow each other where a body runs once, as far as they are not added up apart.
+int64_t KernelWriter::chain_of(const Block& body) const {
+  int64_t chain = 0;
   for (const Stmt& s : body) {
-    const Accumulate* a = std::get_if<Accumulate>(&s.v);
-    if (!a) continue;
-    const Init& init = accumulators_.at(a->acc).init;
-    if (init.kind == ReduceKind::Sum && ir::is_floating(init.dtype)) sums.push_back(a->acc);
+    chain = std::max<int64_t>(chain, std::holds_alternative<Accumulate>(s.v));
+    if (const For* loop = std::get_if<For>(&s.v)) chain = std::max(chain, chain_of(*loop));
   }
+  return chain;
+}
+
+int64_t KernelWriter::chain_of(const For& loop) const {
+  const int64_t inner = chain_of(loop.body);
+  if (inner == 0 || !loop.size.is_const()) return inner == 0 ? 0 : kStepsInABlock;
+  int64_t steps = loop.size.value();
+  if (loop.kind == ForKind::VectorReduce) {  // all copies at a time, then single vectors
+    const int64_t step = int64_t{lanes_} * copies_of(loop);
+    steps = steps / step + (steps % step + lanes_ - 1) / lanes_;
+  }
+  return std::min<int64_t>(steps * inner, kStepsInABlock);
+}
+
+// Sums in floating point that more than a block of additions update in a loop: each block is added up by itself, and the
+// blocks in f64, so that an error grows neither with the number of elements nor with that of blocks.
+std::vector<uint32_t> KernelWriter::long_sums(const For& loop, int64_t steps) const {
+  std::vector<uint32_t> sums;
+  std::unordered_set<uint32_t> inner;
+  if (steps <= kStepsInABlock) return sums;
+  walk(loop.body, [&](const Stmt& s) {
+    if (const Init* init = std::get_if<Init>(&s.v)) inner.insert(init->acc);
+    const Accumulate* a = std::get_if<Accumulate>(&s.v);
+    if (!a || inner.contains(a->acc)) return;
+    const Accumulator& acc = accumulators_.at(a->acc);
+    const bool sum = acc.init.kind == ReduceKind::Sum && ir::is_floating(acc.init.dtype);
+    const bool few = acc.form == Accumulator::Form::PerLane && steps <= kStepsOfAWindow;
+    if (sum && !few && std::find(sums.begin(), sums.end(), a->acc) == sums.end())
+      sums.push_back(a->acc);
+  });
   return sums;
+}
+
+int KernelWriter::block_of_sums(const std::vector<uint32_t>& sums) const {
+  const bool wide = std::any_of(sums.begin(), sums.end(), [&](uint32_t id) {
+    return accumulators_[id].init.dtype == DType::F64;
+  });
+  return wide ? kWideStepsInABlock : kStepsInABlock;
 }
 
 void KernelWriter::open_totals(const std::vector<uint32_t>& sums) {
   for (uint32_t id : sums) {
     const Accumulator& acc = accumulators_[id];
-    out_.line(accumulator_type(acc.init, lanes_), ' ', acc.name, "_total[", acc.copies, "] = {};");
+    const std::string type = value_type_name(DType::F64, lanes_of(acc));
+    out_.line(type, ' ', acc.name, "_total[", acc.copies, "] = {};");
   }
 }
 
 void KernelWriter::add_to_totals(const std::vector<uint32_t>& sums) {
   for (uint32_t id : sums) {
     const Accumulator& acc = accumulators_[id];
+    const std::string part = element_of(acc, "k");
+    const std::string wide = lane_operators(acc).cast({part, acc.init.dtype}, DType::F64);
     out_.line("OXY_UNROLL");
     out_.open("for (int k = 0; k < ", acc.copies, "; ++k) ");
-    out_.line(acc.name, "_total[k] = ", acc.name, "_total[k] + ", acc.name, "[k];");
-    out_.line(acc.name, "[k] = ", identity(acc.init, lanes_), ';');
+    out_.line(acc.name, "_total[k] = ", acc.name, "_total[k] + ", wide, ';');
+    out_.line(part, " = ", identity(acc.init, lanes_of(acc)), ';');
     out_.close();
   }
 }
@@ -348,10 +388,19 @@ void KernelWriter::add_to_totals(const std::vector<uint32_t>& sums) {
 void KernelWriter::close_totals(const std::vector<uint32_t>& sums) {
   for (uint32_t id : sums) {
     const Accumulator& acc = accumulators_[id];
+    const std::string total = cat(acc.name, "_total[k]");
     out_.line("OXY_UNROLL");
-    out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", acc.name, "[k] = ", acc.name,
-              "_total[k];");
+    out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", element_of(acc, "k"), " = ",
+              lane_operators(acc).cast({total, DType::F64}, acc.init.dtype), ';');
   }
+}
+
+int KernelWriter::lanes_of(const Accumulator& acc) const {
+  return acc.form == Accumulator::Form::Scalar ? 1 : lanes_;
+}
+
+OperatorText KernelWriter::lane_operators(const Accumulator& acc) {
+  return operators(Scope{lanes_of(acc), 0, "", "", "0"});
 }
 
 }  // namespace oxy::codegen::cpp

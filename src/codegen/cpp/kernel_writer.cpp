@@ -5,26 +5,23 @@
 
 #include "codegen/cpp/index_text.h"
 #include "codegen/cpp/types_text.h"
+#include "schedule/cost.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {
 
 namespace {
 
-constexpr int kStepsInABlock = 256;
+constexpr int64_t kFewestStreamed = 4;  // vectors, for which a loop's first lanes are written apart
 
 constexpr std::string_view kFloorHelpers =
     "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != "
     "(b < 0))); }\n"
     "OXY_INLINE i64 floor_remainder(i64 a, i64 b) { return a - floor_quotient(a, b) * b; }\n";
 
-// Calls `f` on each statement of a tree.
-template <class F>
-void walk(const Block& block, F&& f) {
-  for (const Stmt& s : block) {
-    f(s);
-    if (const For* loop = std::get_if<For>(&s.v)) walk(loop->body, f);
-  }
+bool has_loop(const Block& block) {
+  return std::any_of(block.begin(), block.end(),
+                     [](const Stmt& s) { return std::holds_alternative<For>(s.v); });
 }
 
 }  // namespace
@@ -38,12 +35,14 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Target& target)
   lanes_ = lanes_of_kernel();
 }
 
-// Four-byte lanes fill a register unless everything is of 8 bytes.
+// Four-byte lanes fill a register unless everything is of 8 bytes, or rows are the lanes.
 int KernelWriter::lanes_of_kernel() const {
   if (prelude_.target().vector_bytes == 0) return 1;
   bool narrow = false;
   bool wide = false;
+  bool rows = false;
   walk(kernel_.body, [&](const Stmt& s) {
+    if (const For* loop = std::get_if<For>(&s.v)) rows |= loop->tiled && has_loop(loop->body);
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op == LoopOp::Index || c->op == LoopOp::Symbol || c->op == LoopOp::Check) return;
     if (ir::byte_size(c->dtype) == 8)
@@ -51,6 +50,7 @@ int KernelWriter::lanes_of_kernel() const {
     else if (c->dtype != DType::B8)
       narrow = true;
   });
+  if (rows) return kRowLanes;
   return prelude_.target().vector_bytes / (wide && !narrow ? 8 : 4);
 }
 
@@ -204,11 +204,30 @@ void KernelWriter::write_tiled_rows(const For& loop) {
 
 void KernelWriter::write_plain_loop(const For& loop, const Scope& scope) {
   OXY_CHECK(!varies(loop.size, scope), "the size of an inner loop differs by lane");
-  const std::string var = new_loop_var();
+  if (has_row_lanes(loop, scope)) return write_row_lanes(loop, scope);
+  const std::string var = new_loop_var(), to = index(loop.size);
   names_[loop.var] = var;
-  out_.open("for (i64 ", var, " = 0; ", var, " < ", index(loop.size), "; ++", var, ") ");
+  std::vector<uint32_t> sums;
+  const int64_t chain = chain_of(loop.body);
+  if (loop.kind == ForKind::Reduce)
+    sums = long_sums(loop, loop.size.is_const() ? loop.size.value() * chain : INT64_MAX);
+  if (sums.empty()) {
+    out_.open("for (i64 ", var, " = 0; ", var, " < ", to, "; ++", var, ") ");
+    write_block(loop.body, scope);
+    out_.close();
+    return;
+  }
+  open_totals(sums);
+  out_.open("for (i64 ", var, " = 0; ", var, " < ", to, ";) ");
+  const int64_t block = std::max<int64_t>(block_of_sums(sums) / chain, 1);
+  out_.line("const i64 ", var, "_next = ", var, " + ", block, ';');
+  out_.line("const i64 ", var, "_end = ", var, "_next < ", to, " ? ", var, "_next : ", to, ';');
+  out_.open("for (; ", var, " < ", var, "_end; ++", var, ") ");
   write_block(loop.body, scope);
   out_.close();
+  add_to_totals(sums);
+  out_.close();
+  close_totals(sums);
 }
 
 // Statements of a vector loop that are the same for all lanes, written before it.
@@ -242,20 +261,52 @@ void KernelWriter::write_vector_loop(const For& loop, const std::string& from,
   hoist_uniform(loop);
   names_[loop.var] = var;
   out_.line("i64 ", var, " = ", from, ';');
+  const Compute* unaligned = unaligned_stream(loop);
+  if (unaligned) write_head(loop, *unaligned, var, to);
   if (!constant || loop.size.value() >= lanes_) {
     out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
     write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
     out_.close();
   }
-  if (from == "0") {
+  if (from == "0" && !unaligned)
     write_remainder(loop, var, to);
-  } else {
-    out_.line("const i64 ", var, "_left = ", to, " - ", var, ';');
-    out_.open("if (", var, "_left > 0) ");
-    write_block(loop.body, Scope{lanes_, loop.var, var, cat(var, "_left"), "0"});
-    out_.close();
-  }
+  else
+    write_some(loop, var, cat(var, "_left"), cat(to, " - ", var));
   if (guard) out_.close();
+}
+
+// The lanes `count` from `var` on, which may be none.
+void KernelWriter::write_some(const For& loop, const std::string& var, const std::string& name,
+                              const std::string& count) {
+  out_.line("const i64 ", name, " = ", count, ';');
+  out_.open("if (", name, " > 0) ");
+  write_block(loop.body, Scope{lanes_, loop.var, var, name, "0"});
+  out_.close();
+}
+
+// A streaming store of a loop whose first vector may not lie where vectors can be streamed to.
+const Compute* KernelWriter::unaligned_stream(const For& loop) const {
+  if (schedule::count_of(loop.size) < kFewestStreamed * lanes_) return nullptr;
+  for (const Stmt& s : loop.body) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    if (!c || c->op != LoopOp::Store || !c->streaming) continue;
+    const auto along = sym::linear_in(c->index, loop.var);
+    if (along && along->first.is_const(1) && !sym::divisible(along->second, lanes_)) return c;
+  }
+  return nullptr;
+}
+
+// The lanes in front of the first vector that can be streamed.
+void KernelWriter::write_head(const For& loop, const Compute& store, const std::string& var,
+                              const std::string& to) {
+  const int64_t bytes = ir::byte_size(store.dtype);
+  const std::string room = cat(var, "_room"), aligned = cat(var, "_aligned"),
+                    head = cat(var, "_head");
+  out_.line("const i64 ", room, " = ", to, " - ", var, ';');
+  out_.line("const i64 ", aligned, " = (i64)(-(u64)(", buffer(store.buffer), " + ",
+            index(store.index), ") & ", lanes_ * bytes - 1, ") / ", bytes, ';');
+  write_some(loop, var, head, cat(aligned, " < ", room, " ? ", aligned, " : ", room));
+  out_.line(var, " += ", head, ';');
 }
 
 // Several copies of the accumulators at a time, then single vectors, then the lanes that are left.
@@ -274,11 +325,11 @@ void KernelWriter::write_vector_reduce(const For& loop) {
   if (lanes_ > 1) hoist_uniform(loop);
   out_.line("i64 ", var, " = 0;");
   if (!constant || n >= step) {
-    const std::vector<uint32_t> sums = long_sums(loop.body, loop.size, 2 * kStepsInABlock * step);
+    const std::vector<uint32_t> sums = long_sums(loop, constant ? n / step : INT64_MAX);
     if (!sums.empty()) {
       open_totals(sums);
       out_.open("while (", var, " + ", step, " <= ", to, ") ");
-      out_.line("const i64 ", var, "_next = ", var, " + ", kStepsInABlock * step, ';');
+      out_.line("const i64 ", var, "_next = ", var, " + ", block_of_sums(sums) * step, ';');
       out_.line("const i64 ", var, "_end = ", var, "_next < ", to, " ? ", var, "_next : ", to, ';');
     }
     const std::string end = sums.empty() ? to : cat(var, "_end");
@@ -312,13 +363,10 @@ void KernelWriter::write_remainder(const For& loop, const std::string& var, cons
   if (loop.size.is_const()) {
     out_.open("");
     write_block(loop.body, Scope{lanes_, loop.var, var, cat(loop.size.value() % lanes_), "0"});
+    out_.close();
   } else {
-    const std::string active = cat(var, "_left");
-    out_.line("const i64 ", active, " = ", to, " - ", var, ';');
-    out_.open("if (", active, " > 0) ");
-    write_block(loop.body, Scope{lanes_, loop.var, var, active, "0"});
+    write_some(loop, var, cat(var, "_left"), cat(to, " - ", var));
   }
-  out_.close();
 }
 
 void KernelWriter::write_compute(const Compute& c, const Scope& scope) {

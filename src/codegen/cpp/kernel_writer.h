@@ -5,7 +5,7 @@
 // variable. In a vector scope a value that does not depend on that variable stays scalar
 // ("uniform") and is computed before the loop where it can be. All vectors of a kernel have the
 // same number of lanes, whatever their element. Split over files: kernel_writer.cpp (function,
-// loops), memory_statements.cpp, accumulators.cpp, transposed_tiles.cpp.
+// loops), memory_statements.cpp, accumulators.cpp, transposed_tiles.cpp, row_lanes.cpp.
 #pragma once
 
 #include <unordered_map>
@@ -25,9 +25,19 @@ using schedule::Fetch;
 using schedule::For;
 using schedule::ForKind;
 using schedule::Init;
+using schedule::kRowLanes;
 using schedule::Result;
 using schedule::Stmt;
 using sym::Expr;
+
+// Calls `f` on each statement of a tree.
+template <class F>
+void walk(const Block& block, F&& f) {
+  for (const Stmt& s : block) {
+    f(s);
+    if (const For* loop = std::get_if<For>(&s.v)) walk(loop->body, f);
+  }
+}
 
 struct Scope {
   int lanes = 1;
@@ -89,6 +99,11 @@ class KernelWriter {
   void write_vector_loop(const For& loop, const std::string& from, const std::string& to);
   void write_vector_reduce(const For& loop);
   void write_remainder(const For& loop, const std::string& var, const std::string& to);
+  void write_some(const For& loop, const std::string& var, const std::string& name,
+                  const std::string& count);
+  const Compute* unaligned_stream(const For& loop) const;
+  void write_head(const For& loop, const Compute& store, const std::string& var,
+                  const std::string& to);
   void hoist_uniform(const For& loop);
   void write_compute(const Compute& c, const Scope& scope);
   int lanes_of_kernel() const;
@@ -122,15 +137,20 @@ class KernelWriter {
   void write_fold(const Accumulator& acc, const std::string& target, const std::string& target_at,
                   const std::string& value, const std::string& at, int lanes, bool later);
   std::string wide_positions(const Accumulator& acc);
-  std::vector<uint32_t> long_sums(const Block& body, Expr size, int64_t limit) const;
+  std::vector<uint32_t> long_sums(const For& loop, int64_t steps) const;
+  int64_t chain_of(const Block& body) const;
+  int64_t chain_of(const For& loop) const;
+  int block_of_sums(const std::vector<uint32_t>& sums) const;
   void open_totals(const std::vector<uint32_t>& sums);
   void add_to_totals(const std::vector<uint32_t>& sums);
   void close_totals(const std::vector<uint32_t>& sums);
+  int lanes_of(const Accumulator& acc) const;
+  OperatorText lane_operators(const Accumulator& acc);
   std::string identity(const Init& init, int lanes);
   std::string accumulator_type(const Init& init, int lanes);
   std::string folded(const Init& init, const std::string& vector);
   int copies_of(const For& loop) const;
-  std::string element(const Accumulator& acc, const Scope& scope) const;
+  std::string element_of(const Accumulator& acc, const std::string& copy) const;
 
   // transposed_tiles.cpp
   bool can_tile(const For& outer) const;
@@ -139,6 +159,14 @@ class KernelWriter {
   void prefetch_next(const For& outer, const Span& rows, const Span& columns,
                      const std::string& row);
   std::optional<std::string> tile_load(const Compute& c, const Scope& scope) const;
+
+  // row_lanes.cpp
+  bool lies_along(const Compute& c, const For& loop, const Scope& scope) const;
+  bool has_row_lanes(const For& loop, const Scope& scope) const;
+  void write_row_lanes(const For& loop, const Scope& scope);
+  std::vector<const Compute*> hoist_from_rows(const For& loop, const Scope& scope);
+  std::string row_of_lane(const Compute& c, const For& loop, const Scope& scope,
+                          const std::string& at, const std::string& lane);
 
   // Values.
   Value& define(const Compute& c, bool vector);
@@ -166,6 +194,7 @@ class KernelWriter {
       lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
   std::unordered_map<const Compute*, Tile> tiles_;
+  std::unordered_map<const Compute*, std::string> columns_;  // of rows that are lanes: a register
   int next_loop_ = 0;
   bool streams_ = false;
 };

@@ -72,7 +72,9 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   std::string text;
   const auto fn = [&](std::string_view piece) { return prelude_.fn(piece, element, scope.lanes); };
   const std::string from = cat(buffer(c.buffer), " + ", a.offset);
-  if (const auto tile = tile_load(c, scope)) {
+  if (const auto column = columns_.find(&c); column != columns_.end()) {
+    text = column->second;
+  } else if (const auto tile = tile_load(c, scope)) {
     text = cat(fn("load"), '(', *tile, ')');
   } else if (a.kind == Access::Kind::Uniform) {
     text = cat(fn("splat"), '(', buffer(c.buffer), '[', a.offset, "])");
@@ -81,6 +83,9 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
                                 : cat(fn("load_part"), '(', from, ", ", scope.active, ')');
   } else if (a.stride == "(-1)" && scope.active.empty()) {
     text = cat(fn("reverse"), '(', fn("load"), '(', from, " - ", scope.lanes - 1, "))");
+  } else if (a.stride == "2") {
+    text = scope.active.empty() ? cat(fn("load_second"), '(', from, ')')
+                                : cat(fn("load_second_part"), '(', from, ", ", scope.active, ')');
   } else {
     text = scope.active.empty()
                ? cat(fn("load_strided"), '(', from, ", ", a.stride, ')')
@@ -118,6 +123,20 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
     out_.line("if (", guard, ") ", v.name, " = ", loaded, ';');
     return;
   }
+  const bool second = a.kind == Access::Kind::Strided && a.stride == "2";
+  if (ir::byte_size(c.dtype) == 4 && (second || a.kind == Access::Kind::Contiguous)) {
+    std::string lanes = mask.name;
+    if (!scope.active.empty())
+      lanes = cat(lanes, " & ", prelude_.fn("first", "i32", scope.lanes), '(', scope.active, ')');
+    const std::string from = cat(buffer(c.buffer), " + ", a.offset);
+    const std::string piece =
+        prelude_.fn(second ? "load_second_if" : "load_if", memory_type(c.dtype), scope.lanes);
+    const std::string chosen =
+        operators(scope).select(mask.name, cat(piece, '(', from, ", ", lanes, ')'), other, c.dtype);
+    const Value& v = define(c, true);
+    out_.line("const ", type, ' ', v.name, " = ", chosen, ';');
+    return;
+  }
   if (!fast) return write_gather(c, {a.kind, per_lane, ""}, scope, other, cat(mask.name, "[l]"));
   const std::string loaded = vector_load(c, a, scope);
   const std::string memory = cat(buffer(c.buffer), '[', per_lane, ']');
@@ -143,6 +162,11 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   std::string v = operand(c.args[0], scope).text;
   const Access a = access_of(c.index, scope);
   const std::string element = memory_type(buffer_dtype(c.buffer));
+  if (const auto column = columns_.find(&c); column != columns_.end()) {
+    if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
+    out_.line(column->second, " = ", v, ';');
+    return;
+  }
   const auto fn = [&](std::string_view piece) { return prelude_.fn(piece, element, scope.lanes); };
   if (a.kind == Access::Kind::Gather || a.kind == Access::Kind::Uniform) {
     out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");

@@ -33,10 +33,24 @@ const Piece& find_piece(std::string_view piece, std::string_view element, int la
   OXY_FAIL("no piece ", piece, " for ", element, " x", lanes);
 }
 
-std::string list(int lanes, bool reversed) {
+template <class F>
+std::string list(int lanes, F&& lane) {
   std::string s;
-  for (int i = 0; i < lanes; ++i) cat_to(s, i ? ", " : "", reversed ? lanes - 1 - i : i);
+  for (int i = 0; i < lanes; ++i) cat_to(s, i ? ", " : "", lane(i));
   return s;
+}
+
+// Where every second element lies in two vectors, of which the second one ends with the last lane's.
+std::string seconds(int lanes) {
+  return list(lanes, [=](int l) { return 2 * l < lanes ? 2 * l : 2 * l + 1; });
+}
+
+// The lane that an element of the one or the other vector belongs to; `lanes` where it belongs to none.
+std::string spread(int lanes, bool high) {
+  return list(lanes, [=](int e) {
+    const int at = high ? e + lanes - 1 : e;
+    return at % 2 == 0 && (at < lanes) != high ? at / 2 : lanes;
+  });
 }
 
 std::string list(std::span<const double> numbers) {
@@ -100,6 +114,8 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
         out += type(element, lanes);
       else if (word == "T_u")
         out += type(element, lanes) + "_u";
+      else if (word == "T8")
+        out += type(element, 8);
       else if (word == "t")
         out += type(element, 1);
       else if (word == "S")
@@ -113,9 +129,13 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
       else if (word == "host")
         out += type(element, std::max(1, target_.vector_bytes / element_bytes(element)));
       else if (word == "IOTA")
-        out += list(lanes, false);
+        out += list(lanes, [](int l) { return l; });
       else if (word == "REV")
-        out += list(lanes, true);
+        out += list(lanes, [=](int l) { return lanes - 1 - l; });
+      else if (word == "SECOND")
+        out += seconds(lanes);
+      else if (word == "LOWSPREAD" || word == "HIGHSPREAD")
+        out += spread(lanes, word[0] == 'H');
       else if (word == "u")
         out += type(cat('u', signed_of_bytes(element_bytes(element)).substr(1)), lanes);
       else
@@ -131,9 +151,9 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
       if (i + 1 < text.size() && text[i + 1] == '.') {
         other = take_word(text, i + 2);
         i += 1 + other.size();
-        if (other == "1") {
+        if (other == "1" || other == "8") {
+          count = other == "1" ? 1 : 8;
           other = element;
-          count = 1;
         }
       }
       out += fn(word, other, count);

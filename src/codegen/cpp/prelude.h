@@ -5,11 +5,13 @@
 //   $T    the vector type (f32x8; f32 for one lane)      $t     its element (f32)
 //   $i32  the vector of that element, as many lanes      $B     bytes of $T
 //   $S    the signed integers as wide as $T (a mask)     $u     the unsigned ones
+//   $T8   eight lanes, whatever $T has
 //   $N    lanes                                          $host  the machine's vector of $t
 //   $IOTA 0, 1, .. N-1                                   $REV   N-1, .. 1, 0
+//   $SECOND  every second element of two vectors that overlap by one; $LOWSPREAD, $HIGHSPREAD its lanes in either
 //   $[table]  the numbers of a table of src/ops, with commas between them
 //   @@    the piece's own name
-//   @load another piece of this element and lanes; @load.i32 of another element; @div.1 of one lane
+//   @load another piece of this element and lanes; @load.i32 of another element; @div.1 of one lane, @load.8 of eight
 // Scalar types (f32, i64, b8) are always there.
 #pragma once
 

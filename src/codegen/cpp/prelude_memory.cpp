@@ -55,6 +55,32 @@ constexpr Piece kPieces[] = {
   for (i64 l = 0; l < n; ++l) p[l] = v[l];
 }
 )"},
+    // Of the lanes of an i32 mask only, the others are 0 and their memory is not touched.
+    {"load_if", "4", 2, 32, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
+  return ($T)__builtin_ia32_maskloadd256((const $i32*)p, m);
+}
+)"},
+    {"load_if", "4", 2, 64, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
+  return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, __builtin_ia32_cvtd2mask512(m));
+}
+)"},
+    // Lane l lies at p[2 * l], the last one within the second vector's last lane.
+    {"load_second", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p) {
+  return __builtin_shufflevector(@load(p), @load(p + $R), $SECOND);
+}
+)"},
+    {"load_second_part", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
+  $T low = @load_part(p, 2 * n - 1 < $N ? 2 * n - 1 : $N);
+  $T high = 2 * n > $N ? @load_part(p + $R, 2 * n - $N) : ($T){};
+  return __builtin_shufflevector(low, high, $SECOND);
+}
+)"},
+    {"load_second_if", "4", 2, 0, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
+  $T low = @load_if(p, __builtin_shufflevector(m, ($i32){}, $LOWSPREAD));
+  $T high = @load_if(p + $R, __builtin_shufflevector(m, ($i32){}, $HIGHSPREAD));
+  return __builtin_shufflevector(low, high, $SECOND);
+}
+)"},
     // Lane l lies at p[s * l].
     {"load_strided", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 s) {
   $T v;
@@ -79,31 +105,7 @@ constexpr Piece kPieces[] = {
 }
 )"},
 
-    // tile[64 * i + j] = from[i + stride * j] for i < rows, j < columns.
-    {"transpose_squares", "4", 2, 32, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
-  $T r[8], t[8], u[8];
-  OXY_UNROLL
-  for (int k = 0; k < 8; ++k) r[k] = @load(from + stride * k);
-  OXY_UNROLL
-  for (int k = 0; k < 8; k += 2) {
-    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-  }
-  OXY_UNROLL
-  for (int k = 0; k < 8; k += 4) {
-    u[k] = __builtin_shufflevector(t[k], t[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-    u[k + 1] = __builtin_shufflevector(t[k], t[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    u[k + 2] = __builtin_shufflevector(t[k + 1], t[k + 3], 0, 1, 8, 9, 4, 5, 12, 13);
-    u[k + 3] = __builtin_shufflevector(t[k + 1], t[k + 3], 2, 3, 10, 11, 6, 7, 14, 15);
-  }
-  OXY_UNROLL
-  for (int k = 0; k < 4; ++k) {
-    @store(tile + 64 * k, __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11));
-    @store(tile + 64 * (k + 4), __builtin_shufflevector(u[k], u[k + 4],
-        4, 5, 6, 7, 12, 13, 14, 15));
-  }
-}
-)"},
+    // tile[64 * i + j] = from[i + stride * j] for i < rows, j < columns; squares of 16 or 8 a side.
     {"transpose_squares", "4", 2, 64, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
   $T r[16], t[16], u[16];
   OXY_UNROLL
@@ -151,25 +153,86 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"transpose_squares", "", 2, 0, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
-  for (int i = 0; i < $N; ++i) {
-    for (int j = 0; j < $N; ++j) tile[64 * i + j] = from[i + stride * j];
-  }
+  $T8 r[8];
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) r[k] = @load.8(from + stride * k);
+  @transpose_lanes.8(r);
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) @store.8(tile + 64 * k, r[k]);
 }
 )"},
     {"transpose", "", 2, 0,
      R"(static void @@($t* tile, const $t* from, i64 stride, i64 rows, i64 columns) {
+  const i64 side = sizeof($t) == 4 ? $N : 8;
   i64 j = 0;
-  for (; j + $N <= columns; j += $N) {
+  for (; j + side <= columns; j += side) {
     i64 i = 0;
-    for (; i + $N <= rows; i += $N) {
+    for (; i + side <= rows; i += side) {
       @transpose_squares(tile + 64 * i + j, from + i + stride * j, stride);
     }
     for (; i < rows; ++i) {
-      for (i64 k = j; k < j + $N; ++k) tile[64 * i + k] = from[i + stride * k];
+      for (i64 k = j; k < j + side; ++k) tile[64 * i + k] = from[i + stride * k];
     }
   }
   for (; j < columns; ++j) {
     for (i64 i = 0; i < rows; ++i) tile[64 * i + j] = from[i + stride * j];
+  }
+}
+)"},
+
+    // r[i][j] = r[j][i] of 8 vectors of 8 lanes.
+    {"transpose_lanes", "4", 2, 32, R"(OXY_INLINE void @@($T* r) {
+  $T t[8], u[8];
+  OXY_UNROLL
+  for (int k = 0; k < 8; k += 2) {
+    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 8; k += 4) {
+    u[k] = __builtin_shufflevector(t[k], t[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    u[k + 1] = __builtin_shufflevector(t[k], t[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    u[k + 2] = __builtin_shufflevector(t[k + 1], t[k + 3], 0, 1, 8, 9, 4, 5, 12, 13);
+    u[k + 3] = __builtin_shufflevector(t[k + 1], t[k + 3], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    r[k] = __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    r[k + 4] = __builtin_shufflevector(u[k], u[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+)"},
+    {"transpose_lanes", "8", 2, 0, R"(OXY_INLINE void @@($T* r) {
+  $T t[8], u[8];
+  OXY_UNROLL
+  for (int k = 0; k < 8; k += 2) {
+    t[k] = __builtin_shufflevector(r[k], r[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    t[k + 1] = __builtin_shufflevector(r[k], r[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) {
+    $T a = t[k & ~2], b = t[k | 2];
+    u[k] = k & 2 ? __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+                 : __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+  }
+  OXY_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    r[k] = __builtin_shufflevector(u[k], u[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    r[k + 4] = __builtin_shufflevector(u[k], u[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+)"},
+    {"transpose_lanes", "", 2, 0, R"(OXY_INLINE void @@($T* r) {
+  $T t[8];
+  OXY_UNROLL
+  for (int round = 0; round < 3; ++round) {
+    OXY_UNROLL
+    for (int k = 0; k < 8; ++k) t[k] = r[k];
+    OXY_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      r[2 * k] = __builtin_shufflevector(t[k], t[k + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      r[2 * k + 1] = __builtin_shufflevector(t[k], t[k + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
   }
 }
 )"},

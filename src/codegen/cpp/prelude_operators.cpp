@@ -111,10 +111,10 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     // NaN wins, as in ATen.
     {"max_nan", "", 1, 0, "OXY_INLINE $T @@($T a, $T b) { return a >= b || a != a ? a : b; }\n"},
     {"max_nan", "", 2, 0,
-     "OXY_INLINE $T @@($T a, $T b) { return ((a >= b) | (a != a)) ? a : b; }\n"},
+     "OXY_INLINE $T @@($T a, $T b) {\n  $T m = b > a ? b : a;\n  return b == b ? m : b;\n}\n"},
     {"min_nan", "", 1, 0, "OXY_INLINE $T @@($T a, $T b) { return a <= b || a != a ? a : b; }\n"},
     {"min_nan", "", 2, 0,
-     "OXY_INLINE $T @@($T a, $T b) { return ((a <= b) | (a != a)) ? a : b; }\n"},
+     "OXY_INLINE $T @@($T a, $T b) {\n  $T m = b < a ? b : a;\n  return b == b ? m : b;\n}\n"},
     {"max", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a > b ? a : b; }\n"},
     {"min", "", 0, 0, "OXY_INLINE $T @@($T a, $T b) { return a < b ? a : b; }\n"},
     {"gcd", "", 1, 0, R"(OXY_INLINE $T @@($T a, $T b) {
@@ -174,7 +174,17 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return fits ? (i32)x : (i32)0x80000000;
 }
 )"},
+    {"i64_of", "", 2, 64, R"(OXY_INLINE $i64 @@($T x) {
+  $S fits = (x >= @splat(-9223372036854775808.0)) & (x < @splat(9223372036854775808.0));
+  $i64 wide = __builtin_convertvector(fits, $i64);
+  $i64 r = __builtin_convertvector(($T)(($S)x & fits), $i64);
+  return wide ? r : @splat.i64((i64)0x8000000000000000);
+}
+)"},
+    // Without an instruction for it, where some lane needs it.
     {"i64_of", "", 2, 0, R"(OXY_INLINE $i64 @@($T x) {
+  $i32 near = @i32_of(x);
+  if (!@any.i32(near == @splat.i32((i32)0x80000000))) return __builtin_convertvector(near, $i64);
   $i64 r;
   for (int l = 0; l < $N; ++l) r[l] = @i64_of.1(x[l]);
   return r;
@@ -183,9 +193,10 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     {"i32_of", "f32", 2, 32,
      "OXY_INLINE $i32 @@($T x) { return ($i32)__builtin_ia32_cvttps2dq256(x); }\n"},
     {"i32_of", "", 2, 0, R"(OXY_INLINE $i32 @@($T x) {
-  $i32 r;
-  for (int l = 0; l < $N; ++l) r[l] = @i32_of.1(x[l]);
-  return r;
+  $S fits = (x > @splat(-2147483649.0)) & (x < @splat(2147483648.0));
+  $i32 narrow = __builtin_convertvector(fits, $i32);
+  $i32 r = __builtin_convertvector(($T)(($S)x & fits), $i32);
+  return narrow ? r : @splat.i32((i32)0x80000000);
 }
 )"},
 #define CUT(to, wide)                                                                       \

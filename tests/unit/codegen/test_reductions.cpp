@@ -142,5 +142,49 @@ TEST(Reductions, InsideAVectorLoop) {
   cases.check();
 }
 
+// y[p, r, c] = fold over c' <= c of x[p, r, c'] * s[r] + c: rows are lanes, the last block of each point has fewer.
+void row_scans(KernelMaker& m, ReduceKind kind, DType d, int64_t rows, int64_t columns,
+               bool streaming) {
+  const uint32_t x = m.in(d), s = m.in(d), y = m.out(d);
+  const Expr p = m.var("p0"), b = m.var("p1"), v = m.var("v0", 8), c = m.var("i0");
+  const Expr row = b * 8 + v, at = (p * rows + row) * columns + c;
+  m.open(ForKind::Parallel, p, 2);
+  m.open(ForKind::Parallel, b, (rows + 7) / 8);
+  m.open(ForKind::Vector, v, rows % 8 ? sym::min(8, Expr(rows) - b * 8) : Expr(8), true);
+  const uint32_t acc = m.init(kind, d);
+  m.open(ForKind::Serial, c, columns);
+  const uint32_t scaled = m.op(LoopOp::Mul, d, {m.load(d, x, at), m.load(d, s, row)});
+  m.accumulate(acc, m.op(LoopOp::Add, d, {scaled, m.op(LoopOp::Cast, d, {m.index(c)})}));
+  m.store(d, y, at, m.result(acc), streaming);
+  m.close();
+  m.close();
+  m.close();
+  m.close();
+}
+
+TEST(Reductions, ScansWithRowsAsLanes) {
+  CaseList cases;
+  for (ReduceKind kind : {ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max}) {
+    for (DType d :
+         {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::I16, DType::U8}) {
+      if (kind != ReduceKind::Sum && d != DType::F32 && d != DType::I16) continue;
+      for (int64_t columns : {7, 64, 75}) {
+        for (int64_t rows : {8, 21}) {
+          const long points = 2 * ((rows + 7) / 8);
+          cases.add(
+              cat("scan ", ops::name(kind), ' ', ir::name(d), ' ', rows, " x ", columns),
+              [&](KernelMaker& m) { row_scans(m, kind, d, rows, columns, columns % 2 == 0); },
+              {2 * rows * columns, rows, 2 * rows * columns}, 0,
+              [=](size_t buffer, int64_t i) {
+                return static_cast<double>(buffer ? i % 2 : kind == ReduceKind::Prod ? -1 : i % 3);
+              },
+              points);
+        }
+      }
+    }
+  }
+  cases.check();
+}
+
 }  // namespace
 }  // namespace oxy::codegen::cpp::testing

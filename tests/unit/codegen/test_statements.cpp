@@ -262,6 +262,24 @@ TEST(Statements, IndirectAndMasked) {
     };
     cases.add(cat("padded ", ir::name(d)), padded, {30, kSize}, 0);
   }
+  // Every second element: up to the buffer's end; of those within bounds, without one between them.
+  for (DType d : {DType::F32, DType::I32, DType::BF16, DType::I64, DType::B8}) {
+    const auto seconds = [&](KernelMaker& m) {
+      const uint32_t x = m.in(d), y = m.out(d), z = m.out(d);
+      const Expr v = m.var("v0");
+      m.open(ForKind::Vector, v, kSize);
+      const uint32_t i = m.index(Expr(2) * v - Expr(3));
+      const uint32_t low = m.op(LoopOp::Ge, DType::B8, {i, m.constant(DType::I64, 0)});
+      const uint32_t high = m.op(LoopOp::Lt, DType::B8, {i, m.constant(DType::I64, 60)});
+      const uint32_t hole = m.op(LoopOp::Ne, DType::B8, {i, m.constant(DType::I64, 35)});
+      const uint32_t some =
+          m.op(LoopOp::And, DType::B8, {m.op(LoopOp::And, DType::B8, {low, high}), hole});
+      m.store(d, y, v, m.load(d, x, Expr(2) * v - Expr(3), {some, m.constant(d, 7)}));
+      m.store(d, z, v, m.load(d, x, Expr(2) * v));
+      m.close();
+    };
+    cases.add(cat("every second ", ir::name(d)), seconds, {2 * kSize - 1, kSize, kSize}, 0);
+  }
   const auto where = [](KernelMaker& m) {
     const uint32_t c = m.in(DType::B8), x = m.in(DType::F64), y = m.out(DType::F64);
     const Expr v = m.var("v0");
@@ -303,9 +321,31 @@ TEST(Statements, DivisionByZeroSetsTheStatus) {
   cases.check();
 }
 
+// Rows that begin anywhere in a line: their first lanes are stored apart.
+TEST(Statements, StreamedRows) {
+  CaseList cases;
+  for (DType d : {DType::F32, DType::F64, DType::BF16, DType::I64, DType::U8, DType::B8}) {
+    for (int64_t columns : {64, 67, 129}) {
+      const auto make = [&](KernelMaker& m) {
+        const uint32_t x = m.in(d), y = m.out(d);
+        const Expr p = m.var("p0"), v = m.var("v0");
+        m.open(ForKind::Parallel, p, 17);
+        m.open(ForKind::Vector, v, columns);
+        const uint32_t w = m.load(d, x, Expr(columns) * p + v);
+        m.store(d, y, Expr(columns + 3) * p + v + 1, w, true);
+        m.close();
+        m.close();
+      };
+      cases.add(cat("streamed ", ir::name(d), ' ', columns), make,
+                {17 * columns, 17 * (columns + 3)}, 0, {}, 17);
+    }
+  }
+  cases.check();
+}
+
 TEST(Statements, TransposedTiles) {
   CaseList cases;
-  for (DType d : {DType::F32, DType::I32, DType::F64, DType::BF16}) {
+  for (DType d : {DType::F32, DType::I32, DType::F64, DType::BF16, DType::U8, DType::B8}) {
     for (auto [rows, columns] :
          {std::pair<int64_t, int64_t>{70, 131}, {5, 3}, {64, 64}, {129, 16}}) {
       for (ForKind outer : {ForKind::Parallel, ForKind::Serial}) {
@@ -316,7 +356,8 @@ TEST(Statements, TransposedTiles) {
           m.open(ForKind::Vector, v, columns, true);
           const uint32_t across = m.load(d, x, Expr(rows) * v + p);
           const uint32_t along = m.load(d, z, Expr(columns) * p + v);
-          m.store(d, y, Expr(columns) * p + v, m.op(LoopOp::Add, d, {across, along}));
+          const LoopOp both = d == DType::B8 ? LoopOp::Or : LoopOp::Add;
+          m.store(d, y, Expr(columns) * p + v, m.op(both, d, {across, along}), rows > columns);
           m.close();
           m.close();
         };

@@ -1,0 +1,93 @@
+"""Sums of many elements along any axis: no further from the sum in double precision than eager's."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+SHAPES = (
+    ((100_000,), 0),
+    ((1_000_003,), 0),
+    ((100_000, 1), 0),
+    ((100_000, 3), 0),
+    ((100_000, 64), 0),
+    ((100_003, 5), 0),
+    ((5_000, 700), 0),
+    ((3, 30_001, 7), 1),
+    ((4, 25_000, 40), 1),
+    ((17, 4_099, 33), 1),
+    ((8, 300_003), 1),
+    ((300, 200, 100), (0, 2)),
+    ((300, 200, 100), (0, 1)),
+    ((300, 200, 100), (1,)),
+    ((70, 300, 50), (0, 2)),
+    ((1_000, 1_000), (0, 1)),
+    ((40, 9, 2_000), (1, 2)),
+)
+
+
+def constant(shape):
+    return torch.full(shape, 0.1)
+
+
+def repeated(shape):
+    """Every addition rounds to the same side for long."""
+    return 0.1 + torch.arange(torch.Size(shape).numel()).remainder(3).reshape(shape) * 0.01
+
+
+def noise(shape):
+    torch.manual_seed(0)
+    return torch.randn(shape) + 1
+
+
+def far_from_zero(shape):
+    torch.manual_seed(1)
+    return torch.randn(shape) * 0.01 + 1000
+
+
+def error(got, exact):
+    return float((got.double() - exact).abs().max() / exact.abs().max())
+
+
+@pytest.mark.parametrize("values", (constant, repeated, noise, far_from_zero))
+@pytest.mark.parametrize("shape, dim", SHAPES)
+def test_sums(shape, dim, values):
+    x = values(shape)
+    for fn in (
+        lambda x: x.sum(dim),
+        lambda x: (x * x).sum(dim),
+        lambda x: (x + 1).mean(dim),
+        lambda x: torch.linalg.vector_norm(x, dim=dim),
+    ):
+        exact = fn(x.double())
+        got = oxyfuel.compile(fn, options={"strict": True})(x)
+        # Two partial sums and their sum are rounded.
+        assert error(got, exact) <= max(error(fn(x), exact), 2 * torch.finfo(torch.float32).eps)
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("shape, dim", SHAPES)
+def test_sums_of_halves(shape, dim, dtype):
+    x = (repeated(shape) * 0.01).to(dtype)
+    fn = lambda x: x.sum(dim)
+    exact = fn(x.double())
+    got = oxyfuel.compile(fn, options={"strict": True})(x)
+    assert error(got, exact) <= max(error(fn(x), exact), torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("shape, dim", SHAPES)
+def test_sums_of_doubles(shape, dim):
+    x = repeated(shape).double() / 7
+    fn = lambda x: x.sum(dim)
+    got = oxyfuel.compile(fn, options={"strict": True})(x)
+    torch.testing.assert_close(got, fn(x), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("shape, dim", SHAPES)
+def test_variances(shape, dim):
+    """Two passes in single precision, where eager has one in double: within a few roundings."""
+    x = noise(shape) + 100
+    fn = lambda x: x.var(dim, correction=0)
+    exact = fn(x.double())
+    got = oxyfuel.compile(fn, options={"strict": True})(x)
+    assert error(got, exact) <= 6 * torch.finfo(torch.float32).eps
