@@ -340,3 +340,30 @@ def test_an_error_names_the_class():
     compiled = oxyfuel.compile(run, backend="eager")
     for _ in range(2):
         assert compiled(collections.Counter("ab")) == run(collections.Counter("ab"))
+
+
+class OfOne(collections.deque):
+    def __init__(self, number=1):
+        collections.deque.__init__(self, [number])
+
+
+class Plain(collections.deque):
+    pass
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_deques_of_other_parameters(before):
+    def function(one, plain):
+        if not before:
+            one, plain = OfOne(number=3), Plain("abc", 2)
+        one.append(4)
+        oxyfuel.graph_break()
+        one.extend(plain)
+        plain.__init__([7, 8])
+        return one, plain, one[0], len(one), plain.maxlen, list(reversed(one)), type(one).__name__
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    for length in (1, 2):
+        made = [(OfOne(5), Plain(range(length))) for _ in range(2)]
+        assert compiled(*made[0]) == function(*made[1])
+        assert made[0] == made[1]

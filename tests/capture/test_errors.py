@@ -1,6 +1,7 @@
 """Bad input, errors, interrupts and threads: a compiled function does what Python does."""
 
 import contextlib
+import operator
 import signal
 import sys
 import threading
@@ -648,3 +649,43 @@ def test_contexts_of_before_the_call():
                 )
                 assert got[1:] == wanted[1:]
                 assert torch.equal(got[0], wanted[0])
+
+
+def test_what_names_and_super_say():
+    def without_arguments():
+        super()
+
+    def deleted(x):
+        del x
+        super()
+
+    class Emptied:
+        def run(self):
+            nonlocal __class__
+            del __class__
+            super()
+
+        def other(self):
+            nonlocal __class__
+            __class__ = 413
+            super()
+
+    class Named:
+        __class__ = 413
+
+    def run():
+        found = [Named().__class__]
+        for call in (without_arguments, lambda: deleted(1), Emptied().run, Emptied().other):
+            try:
+                call()
+            except RuntimeError as e:
+                found.append(str(e))
+        try:
+            return found, some_name_that_is_not_there  # noqa: F821
+        except NameError as e:
+            found += [e.name, str(e)]
+        get = operator.methodcaller("format", name=1)
+        oxyfuel.graph_break()
+        return found, get("{name}")
+
+    assert oxyfuel.compile(run, backend="eager")() == run()

@@ -181,7 +181,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
                           PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr()) ||
-                          module_of((PyObject*)Py_TYPE(self.ptr())) == "collections" ||
+                          is_deque(self) ||
                           (PyExceptionInstance_Check(self.ptr()) && name == "__init__");
   if (!known_self) throw Break(BreakId::builtin_call, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
   return call_real(target, args, kwargs);

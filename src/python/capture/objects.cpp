@@ -313,7 +313,8 @@ py::list Tracer::items_of(py::handle o) {
 
 py::object Tracer::deque_items(py::handle o) {
   const py::list items = items_of(o);
-  return py::type::of(o)(items, read(load_attr(o, py::str("maxlen"))));
+  const py::object limit = read(load_attr(o, py::str("maxlen")));
+  return py::handle(reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(o.ptr()))))(items, limit);
 }
 
 py::object Tracer::dict_items(py::handle o) {

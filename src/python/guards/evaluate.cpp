@@ -14,17 +14,19 @@
 namespace oxy::python {
 namespace {
 
-bool is_deque(PyObject* o) {
-  static const py::object& type = *new py::object(py::module_::import("collections").attr("deque"));
-  return reinterpret_cast<PyObject*>(Py_TYPE(o)) == type.ptr();
+// How a deque, or one of a derived class, is asked for its own items; null for all else.
+const PySequenceMethods* as_deque(PyObject* o) {
+  static auto* const type = reinterpret_cast<PyTypeObject*>(
+      py::object(py::module_::import("collections").attr("deque")).release().ptr());
+  return PyObject_TypeCheck(o, type) ? type->tp_as_sequence : nullptr;
 }
 
 PyObject* item_of(PyObject* base, int64_t index) {
   if (PyTuple_Check(base)) {
     return index < PyTuple_GET_SIZE(base) ? PyTuple_GET_ITEM(base, index) : nullptr;
   }
-  if (is_deque(base)) {  // the deque holds what it gives
-    PyObject* item = index < PyObject_Length(base) ? PySequence_GetItem(base, index) : nullptr;
+  if (const auto* deque = as_deque(base)) {  // the deque holds what it gives
+    PyObject* item = index < deque->sq_length(base) ? deque->sq_item(base, index) : nullptr;
     Py_XDECREF(item);
     return item;
   }
@@ -319,7 +321,7 @@ int64_t length_of(PyObject* value) {
   if (PyTuple_Check(value)) return PyTuple_GET_SIZE(value);
   if (PyDict_Check(value)) return PyDict_GET_SIZE(value);
   if (PyAnySet_Check(value)) return PySet_GET_SIZE(value);
-  if (is_deque(value)) return PyObject_Length(value);
+  if (const auto* deque = as_deque(value)) return deque->sq_length(value);
   return -1;
 }
 
