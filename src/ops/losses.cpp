@@ -225,7 +225,7 @@ bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   auto reduction = a.integer(3);
   if (!ir::is_floating(result.dtype) || ir::is_half(result.dtype)) return false;
   if (!reduction || *reduction == Elements || !is_class_index(&target)) return false;
-  if (target.strides != ir::contiguous_strides(target.sizes) || target.numel().is_const(0)) {
+  if (!target.is_row_major() || target.numel().is_const(0)) {
     return false;
   }
   const auto losses = c.call_multi(

@@ -140,14 +140,6 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
   return a0 < b1 && b0 < a1;
 }
 
-bool same_layout(const ir::TensorType& a, const ir::TensorType& b) {
-  return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
-}
-
-bool same_place(const ir::TensorType& a, const ir::TensorType& b) {
-  return same_layout(a, b) && a.offset == b.offset;
-}
-
 }  // namespace
 
 struct Recorder::Impl final : OpListener {
