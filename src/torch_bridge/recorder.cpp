@@ -91,10 +91,8 @@ class AutocastCacheOff {
 // Everything of the thread that a recording changes, put back on destruction.
 class ThreadState {
  public:
-  ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic,
-              std::function<void(const at::Tensor&)> check_copies,
-              std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> lay_out)
-      : saved_(at::ThreadLocalState()), views_(std::move(check_copies), std::move(lay_out)) {
+  ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic, WriteRules& rules)
+      : saved_(at::ThreadLocalState()), views_(rules) {
     // An inference graph is the same without inference mode; its fakes are normal tensors.
     if (c10::InferenceMode::is_enabled()) {
       no_inference_.emplace(false);
@@ -142,7 +140,7 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-struct Recorder::Impl final : OpListener {
+struct Recorder::Impl final : OpListener, WriteRules {
   struct Source {  // an input or an attribute
     at::Tensor real, wrapper;
     ir::ValueId value;
@@ -168,7 +166,7 @@ struct Recorder::Impl final : OpListener {
   std::optional<SymbolicShapes> shapes;  // with Options::symbolic
   size_t facts_applied = 0;
   std::vector<Source> inputs, attributes;
-  std::unordered_map<ir::ValueId, ir::ValueId> computed_of;  // of what `laid_out_like` made
+  std::unordered_map<ir::ValueId, ir::ValueId> computed_of;  // of what `lay_out` made
   // Written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
   std::vector<at::Tensor> attribute_tensors;
@@ -269,7 +267,7 @@ struct Recorder::Impl final : OpListener {
     const ir::Node* n = &graph.def(value_of(fake));
     while (n->kind == ir::NodeKind::CallOp) {
       const std::string_view op = n->target;
-      if (op.starts_with("aten.fill.") || op == "aten.zero.default") return true;
+      if (op == "aten.fill.Scalar" || op == "aten.zero.default") return true;
       const ops::OpInfo* info = ops::find(*n);
       if (op != "aten.clone.default" && !(info && info->has(ops::View))) return false;
       n = &graph.def(n->args[0].value());
@@ -277,23 +275,23 @@ struct Recorder::Impl final : OpListener {
     return false;
   }
 
-  // See ExactViews.
-  void check_copies(const at::Tensor& fake) {
-    if (!is_uniform(fake)) give_up("a write to a tensor that overlaps itself");
+  // ---- writes, see WriteRules
+
+  void check_copies(const at::Tensor& fake) override {
+    if (!is_uniform(fake)) refuse_write();
   }
+
+  [[noreturn]] void refuse_write() override { give_up("a write to a tensor that overlaps itself"); }
 
   [[noreturn]] void give_up(const char* why) {
     if (!failure) failure = why;
     throw Unsupported(*failure);
   }
 
-  at::Tensor laid_out_like(const at::Tensor& before, at::Tensor written) {
+  at::Tensor lay_out(const at::Tensor& before, const at::Tensor& result) override {
     const ir::TensorType wanted = graph.tensor_type(value_of(before));
-    for (size_t d = 0; d < wanted.sizes.size(); ++d) {
-      if (wanted.strides[d].is_const(0) && !wanted.sizes[d].is_const(1))
-        give_up("an input that changes overlaps itself");
-    }
-    written = with_marks(std::move(written), marks_of(before));
+    if (wanted.may_overlap_itself()) give_up("an input that changes overlaps itself");
+    const at::Tensor written = with_marks(result, marks_of(before));
     const ir::ValueId computed = value_of(written), value = laid_out_as(wanted, written);
     at::Tensor out = written;
     if (value != computed) {
@@ -737,11 +735,8 @@ struct Recorder::Impl final : OpListener {
     }
     if (std::any_of(attributes.begin(), attributes.end(), meets))
       throw Unsupported("an input that changes shares memory with an attribute");
-    const at::Tensor& t = inputs[input].real;
-    for (int64_t d = 0; d < t.dim(); ++d) {
-      if (t.stride(d) == 0 && t.size(d) > 1)
-        throw Unsupported("an input that changes overlaps itself");
-    }
+    if (type_of(inputs[input].real).may_overlap_itself())
+      throw Unsupported("an input that changes overlaps itself");
   }
 
   // The value of `fake` in the layout that eager would give it: functionalisation rebuilds written tensors, which can
@@ -933,12 +928,7 @@ at::Tensor Recorder::add_attribute(const at::Tensor& real, const std::string& na
 
 void Recorder::enter() {
   OXY_CHECK(!impl_->state, "a recording is entered twice");
-  impl_->state.emplace(
-      impl_->mode, impl_->shapes.has_value(),
-      [this](const at::Tensor& t) { impl_->check_copies(t); },
-      [this](const at::Tensor& before, const at::Tensor& written) {
-        return impl_->laid_out_like(before, written);
-      });
+  impl_->state.emplace(impl_->mode, impl_->shapes.has_value(), *impl_);
 }
 
 void Recorder::expect_op(const std::string& name) {
