@@ -159,32 +159,65 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
   return view;
 }
 
-// Eager lets an op that gives all elements one value write to places that are one in memory; what changes no element does
-// not write.
+// Eager lets an op that gives all elements one value write to places that are one in memory.
 bool may_write_copies(const c10::OperatorHandle& op) {
   static const c10::OperatorName fill("aten::fill_", "Scalar"), zero("aten::zero_", "");
-  return op.hasTag(at::Tag::inplace_view) || op.operator_name() == fill ||
-         op.operator_name() == zero;
+  return op.operator_name() == fill || op.operator_name() == zero;
 }
 
-void check_written(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
+template <class F>
+void for_each_written(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args, F&& visit) {
   const auto& formal = op.schema().arguments();
-  auto check = [](const at::Tensor& t) {
-    if (at::functionalization::impl::isFunctionalTensor(t) && type_of(t).may_overlap_itself())
-      rules().refuse_write();
+  auto functional = [&](const at::Tensor& t) {
+    if (at::functionalization::impl::isFunctionalTensor(t)) visit(t);
   };
   for (size_t i = 0; i < args.size(); ++i) {
     if (!formal[i].alias_info() || !formal[i].alias_info()->isWrite()) continue;
-    if (args[i].isTensor()) check(args[i].toTensor());
+    if (args[i].isTensor()) functional(args[i].toTensor());
     if (args[i].isTensorList())
-      for (const at::Tensor& t : args[i].toTensorVector()) check(t);
+      for (const at::Tensor& t : args[i].toTensorVector()) functional(t);
   }
 }
 
-void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+at::functionalization::FunctionalStorageImpl& memory_of(const at::Tensor& t) {
+  return *static_cast<at::functionalization::FunctionalStorageImpl*>(
+      t.storage().unsafeGetStorageImpl());
+}
+
+// A tensor, and the value of its memory before a write.
+struct Written {
+  at::Tensor wrapper, memory;
+};
+
+// A write leaves strides as they were; functionalisation has those of what was computed.
+void keep_strides(const Written& written) {
+  auto& memory = memory_of(written.wrapper);
+  const at::Tensor &before = written.memory, now = memory.base();
+  if (!now.sizes().equals(before.sizes()) || now.strides().equals(before.strides())) return;
+  // Rebuilding views runs ops on fakes; autograd has nothing to add there.
+  c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  memory.add_update(rules().lay_out(before, now), {});
+  at::functionalization::impl::sync(written.wrapper);
+}
+
+void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t n = op.schema().arguments().size();
-  if (current && op.schema().is_mutable() && !may_write_copies(op))
-    check_written(op, c10::ArrayRef<c10::IValue>(stack->data() + stack->size() - n, n));
+  const bool copies = may_write_copies(op);
+  std::vector<Written> written;
+  const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - n, n);
+  for_each_written(op, args, [&](const at::Tensor& t) {
+    if (!copies && type_of(t).may_overlap_itself()) rules().refuse_write();
+    at::Tensor base = memory_of(t).base();
+    if (!base.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+      written.push_back({t, std::move(base)});
+  });
+  op.redispatchBoxed(keys & kBelow, stack);
+  for (const Written& w : written) keep_strides(w);
+}
+
+void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (current && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
+    return run_write(op, keys, stack);
   op.redispatchBoxed(keys & kBelow, stack);
 }
 

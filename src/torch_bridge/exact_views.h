@@ -5,8 +5,8 @@
 // copies. A write through an unfolded view sets to 0 what lies between the windows. And writes to elements that are one
 // in memory, which eager refuses or does in the order of the elements, are values like any other. While an ExactViews
 // lives, views that this thread makes have inverses of ours instead, and such writes are refused. What is written gets the
-// strides of what was computed, which an input's memory does not: such inputs are views that keep their layout
-// (`keeping_layout`). To see each view and write above torch's functionalisation, it takes a dispatch key that torch keeps
+// strides of what was computed, where eager leaves them as they were: so does each op that writes here. Memory that has
+// gaps is an input's; such inputs are views that keep their layout (`keeping_layout`). To see each view and write above torch's functionalisation, it takes a dispatch key that torch keeps
 // for tests and that no tensor has.
 #pragma once
 
