@@ -103,6 +103,7 @@ bool shape_convolution(const ShapeContext& context, ArgSpan args, Types& out) {
   }
   if (!transposed || *transposed || !groups) return false;
   if (!same_size(x->sizes[1], w->sizes[1] * Expr(*groups))) return false;
+  if (x->sizes[1].is_const(0)) return false;  // eager gives no channels then
   // A kernel with one input channel can look like channels-last.
   if (w->sizes[1].is_const(1) || x->sizes[1].is_const(1)) return false;
   Sizes sizes{x->sizes[0], w->sizes[0]};

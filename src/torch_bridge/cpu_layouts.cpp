@@ -74,6 +74,10 @@ bool runs_channels_last(Args args) {
 
 void convolution(ir::TensorType& t, Args args) {
   const at::Tensor &x = args[0].toTensor(), &w = args[1].toTensor();
+  if (x.sym_size(1) == 0) {  // no channels come out either
+    t.sizes[1] = 0;
+    return row_major(t, args);
+  }
   const bool known = !x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
                      !w.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   if (known && t.dim() > 3) return runs_channels_last(args) ? channels_last(t) : row_major(t, args);

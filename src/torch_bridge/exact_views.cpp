@@ -184,6 +184,11 @@ at::functionalization::FunctionalStorageImpl& memory_of(const at::Tensor& t) {
       t.storage().unsafeGetStorageImpl());
 }
 
+bool keeps_layout(const at::Tensor& t) {
+  const auto& metas = at::functionalization::impl::unsafeGetFunctionalWrapper(t)->view_metas();
+  return !metas.empty() && dynamic_cast<Whole*>(metas.front().get()) != nullptr;
+}
+
 // A tensor, and the value of its memory before a write.
 struct Written {
   at::Tensor wrapper, memory;
@@ -193,7 +198,9 @@ struct Written {
 void keep_strides(const Written& written) {
   auto& memory = memory_of(written.wrapper);
   const at::Tensor &before = written.memory, now = memory.base();
-  if (!now.sizes().equals(before.sizes()) || now.strides().equals(before.strides())) return;
+  if (!now.sizes().equals(before.sizes())) return;  // of out=, which resizes
+  if (now.storage_offset() != before.storage_offset()) rules().refuse_write();
+  if (now.strides().equals(before.strides())) return;
   // Rebuilding views runs ops on fakes; autograd has nothing to add there.
   c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   memory.add_update(rules().lay_out(before, now), {});
@@ -208,7 +215,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for_each_written(op, args, [&](const at::Tensor& t) {
     if (!copies && type_of(t).may_overlap_itself()) rules().refuse_write();
     at::Tensor base = memory_of(t).base();
-    if (!base.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+    if (!keeps_layout(t) && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
       written.push_back({t, std::move(base)});
   });
   op.redispatchBoxed(keys & kBelow, stack);

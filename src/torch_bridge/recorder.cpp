@@ -750,14 +750,8 @@ struct Recorder::Impl final : OpListener, WriteRules {
     ir::TensorType type = wanted;
     type.offset = 0;
     type.requires_grad = false;
-    ir::List sizes, strides;
-    for (auto e : wanted.sizes) sizes.items.emplace_back(e);
-    for (auto e : wanted.strides) strides.items.emplace_back(e);
-    ir::Node& empty =
-        graph.add_call(ir::NodeKind::CallOp, "aten.new_empty_strided.default",
-                       {v, std::move(sizes), std::move(strides)}, {ir::Type::of(type)});
     ir::Node& copy = graph.add_call(ir::NodeKind::CallOp, "aten.copy.default",
-                                    {empty.outputs[0], v}, {ir::Type::of(type)});
+                                    {new_memory(v, type), v}, {ir::Type::of(type)});
     return copy.outputs[0];
   }
 
@@ -865,10 +859,47 @@ struct Recorder::Impl final : OpListener, WriteRules {
     ir::OutputSpec base;
     base.value = value_of(with_marks(storage->base(), {}));
     base.type = graph.tensor_type(base.value);
-    if (!base.type.is_dense() || !base.type.offset.is_const(0))
-      throw Unsupported("results that share sparse memory");
+    if (!base.type.is_dense() || !base.type.offset.is_const(0)) {
+      base.value = with_gaps(base.value);
+      base.type = graph.tensor_type(base.value);
+    }
     base.value = escape(base.value);
     return base;
+  }
+
+  // The memory of a value that has gaps, as one row of elements: nobody sees what is in the gaps.
+  ir::ValueId with_gaps(ir::ValueId v) {
+    const ir::TensorType t = graph.tensor_type(v);
+    auto constant = [](ir::Expr e) { return e.is_const(); };
+    if (t.may_overlap_itself() || !std::ranges::all_of(t.sizes, constant) ||
+        !std::ranges::all_of(t.strides, constant) || !constant(t.offset))
+      throw Unsupported("results that share sparse memory");
+    ir::Expr length = t.offset + ir::Expr(1);
+    for (size_t d = 0; d < t.sizes.size(); ++d)
+      length = length + (t.sizes[d] - ir::Expr(1)) * t.strides[d];
+    ir::TensorType row = t;
+    row.sizes = {length};
+    row.strides = {ir::Expr(1)};
+    row.offset = 0;
+    row.requires_grad = false;
+    const ir::ValueId memory = new_memory(v, row);
+    return graph
+        .add_call(ir::NodeKind::CallOp, "aten.as_strided_scatter.default",
+                  {memory, v, list_of(t.sizes), list_of(t.strides), t.offset}, {ir::Type::of(row)})
+        .outputs[0];
+  }
+
+  static ir::List list_of(const std::vector<ir::Expr>& numbers) {
+    ir::List list;
+    for (auto e : numbers) list.items.emplace_back(e);
+    return list;
+  }
+
+  ir::ValueId new_memory(ir::ValueId like, const ir::TensorType& type) {
+    return graph
+        .add_call(ir::NodeKind::CallOp, "aten.new_empty_strided.default",
+                  {like, list_of(type.sizes), list_of(type.strides)}, {ir::Type::of(type)})
+        .outputs[0];
   }
 
   // Where one of the results is all of the shared memory, it takes the place of the hidden output.
