@@ -1,7 +1,9 @@
 // Types: names of dtypes and devices, layout questions, and their text.
 #include "ir/types.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "support/check.h"
 
@@ -107,6 +109,8 @@ Expr TensorType::numel() const {
   return n;
 }
 
+bool TensorType::is_row_major() const { return strides == contiguous_strides(sizes); }
+
 bool TensorType::is_contiguous() const {
   if (known_empty(*this)) return true;
   Expr expected = 1;
@@ -138,6 +142,38 @@ bool TensorType::is_dense() const {
   return true;
 }
 
+bool TensorType::may_overlap_itself() const {
+  if (known_empty(*this)) return false;
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i].is_const(1)) continue;
+    if (strides[i].is_const(0)) return true;
+    if (!strides[i].is_const() || !sizes[i].is_const()) return false;
+    dims.emplace_back(strides[i].value(), sizes[i].value());
+  }
+  // From the innermost one outwards, each has to step over all that is inside of it.
+  std::sort(dims.begin(), dims.end());
+  int64_t last = 0;
+  for (const auto& [stride, size] : dims) {
+    if (stride <= last) return true;
+    last += stride * (size - 1);
+  }
+  return false;
+}
+
+bool same_layout(const TensorType& a, const TensorType& b) {
+  return a.dtype == b.dtype && a.device == b.device && a.sizes == b.sizes && a.strides == b.strides;
+}
+
+bool same_place(const TensorType& a, const TensorType& b) {
+  return same_layout(a, b) && a.offset == b.offset;
+}
+
+bool same_place(const Type& a, const Type& b) {
+  if (a.kind != b.kind) return false;
+  return a.is_tensor() ? same_place(a.tensor, b.tensor) : a.expr == b.expr;
+}
+
 std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
   std::vector<Expr> strides(sizes.size());
   Expr expected = 1;
@@ -158,7 +194,7 @@ std::string print(const TensorType& t) {
   std::string s = cat(name(t.dtype), print_list(t.sizes));
   if (t.device != Device{}) cat_to(s, ' ', print(t.device));
   if (t.requires_grad) append(s, " requires_grad");
-  if (t.strides != contiguous_strides(t.sizes)) cat_to(s, " strides=", print_list(t.strides));
+  if (!t.is_row_major()) cat_to(s, " strides=", print_list(t.strides));
   if (!t.offset.is_const(0)) cat_to(s, " offset=", t.offset);
   return s;
 }

@@ -51,11 +51,18 @@ struct TensorType {
 
   int64_t dim() const { return static_cast<int64_t>(sizes.size()); }
   Expr numel() const;
+  bool is_row_major() const;   // its strides are contiguous_strides()
   bool is_contiguous() const;  // known to be row-major (size-1 dimensions ignored)
   // Each element has its own place and there are no holes, in whatever order of dimensions.
   bool is_dense() const;
+  // Two elements may be one in memory. Symbolic strides are taken for apart, but for 0.
+  bool may_overlap_itself() const;
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
+// The same dtype, device, sizes and strides: not where it begins, nor what autograd knows of it.
+bool same_layout(const TensorType& a, const TensorType& b);
+// The same offset too: equal in all that a reader of the tensor can see.
+bool same_place(const TensorType& a, const TensorType& b);
 std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes);
 // `f32[2, 3]`; then what differs from the usual: the device (`cuda:0`), `requires_grad`, `strides=[1, 2]` where it is not
 // row-major, `offset=4`; in this order, as an expression may stand last only.
@@ -76,6 +83,7 @@ struct Type {
   bool is_tensor() const { return kind == Kind::Tensor; }
   friend bool operator==(const Type&, const Type&) = default;
 };
+bool same_place(const Type& a, const Type& b);
 // The tensor's text, or `None`, `int(s0)`, `float`, `bool`, `object`.
 std::string print(const Type& t);
 

@@ -208,10 +208,11 @@ Scalar glu(Element& e) {
 
 #define E(f) element_rule<f>
 #define none nullptr
+constexpr ShapeRule like_first = shape_like_first<ResultDType::Promoted, 1, Needs::NotBool>;
 constexpr ShapeRule unary_number = shape_elementwise<ResultDType::Promoted, 1, Needs::NotBool>;
 constexpr ShapeRule unary_real = shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>;
 constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
-constexpr ShapeRule prelu_shape = shape_elementwise<ResultDType::Promoted, 2, Needs::SameFloating>;
+constexpr ShapeRule prelu_shape = shape_like_first<ResultDType::Promoted, 2, Needs::SameFloating>;
 constexpr Applies real = applies_computable;
 constexpr Applies floating = applies_floating;
 constexpr Applies numbers = applies_known_numbers;

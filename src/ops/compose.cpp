@@ -30,7 +30,7 @@ ir::ValueId Compose::cast(ir::ValueId v, DType d) {
 std::optional<ir::ValueId> Compose::as(ir::ValueId v, const ir::TensorType& t) {
   v = cast(v, t.dtype);
   if (type(v).strides == t.strides) return v;
-  if (t.strides != ir::contiguous_strides(t.sizes)) return std::nullopt;
+  if (!t.is_row_major()) return std::nullopt;
   return call("aten.clone.default", {v, kContiguous});
 }
 

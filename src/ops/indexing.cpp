@@ -16,8 +16,6 @@ using ir::TensorType;
 using Types = std::vector<ir::Type>;
 using ArgSpan = std::span<const ir::Arg>;
 
-bool is_row_major(const TensorType& t) { return t.strides == ir::contiguous_strides(t.sizes); }
-
 ir::Type fresh(const TensorType& t, Sizes sizes) {
   return ir::Type::of(row_major(t.dtype, t.device, std::move(sizes)));
 }
@@ -196,7 +194,7 @@ bool shape_cat(const ShapeContext& context, ArgSpan args, Types& out) {
     }
     sizes[*dim] = sizes[*dim] + t.sizes[*dim];
     // One piece that does not look like channels-last makes the result row-major.
-    row_major_somewhere = row_major_somewhere || (t.dim() != 4 && t.dim() != 5) || is_row_major(t);
+    row_major_somewhere = row_major_somewhere || (t.dim() != 4 && t.dim() != 5) || t.is_row_major();
   }
   TensorType r = row_major(*dtype, first.device, std::move(sizes));
   if (!row_major_somewhere) return false;
@@ -255,7 +253,7 @@ bool shape_stack(const ShapeContext& context, ArgSpan args, Types& out) {
   if (!(dim = wrap_dim(*dim, first.dim() + 1))) return false;
   for (const TensorType* t : types) {
     if (!known_same(t->sizes, first.sizes) || t->device != first.device) return false;
-    if (!is_row_major(*t)) return false;
+    if (!t->is_row_major()) return false;
   }
   Sizes sizes = first.sizes;
   sizes.insert(sizes.begin() + *dim, Expr(static_cast<int64_t>(types.size())));
@@ -305,7 +303,7 @@ bool shape_pad(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
   const TensorType* t = a.tensor(0);
   auto p = t ? padding(a, *t) : std::nullopt;
-  if (!p || ((t->dim() == 4 || t->dim() == 5) && !is_row_major(*t))) return false;
+  if (!p || ((t->dim() == 4 || t->dim() == 5) && !t->is_row_major())) return false;
   Sizes sizes = t->sizes;
   for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = sizes[d] + p->before[d] + p->after[d];
   out.push_back(fresh(*t, std::move(sizes)));
@@ -369,7 +367,7 @@ bool shape_upsample(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
   const TensorType* t = a.tensor(0);
   Sizes size;
-  if (!t || t->dim() != 4 || !is_row_major(*t) || t->sizes[1].is_const(1)) return false;
+  if (!t || t->dim() != 4 || !t->is_row_major() || t->sizes[1].is_const(1)) return false;
   if (!a.exprs(1, size) || size.size() != 2 || t->numel().is_const(0)) return false;
   out.push_back(fresh(*t, {t->sizes[0], t->sizes[1], size[0], size[1]}));
   return true;

@@ -98,25 +98,39 @@ bool shape_of_losses(const ShapeContext& context, ArgSpan args, Types& out) {
   return true;
 }
 
-// torch refuses a negative scale, huber_loss also 0.
-template <bool MayBeZero>
-bool shape_of_scaled_losses(const ShapeContext& context, ArgSpan args, Types& out) {
-  auto scale = Args(context, args).number(3, 1.0);
-  return scale && (*scale > 0 || (MayBeZero && *scale == 0)) &&
-         shape_of_losses<2>(context, args, out);
+// torch refuses a negative scale.
+bool shape_smooth_l1(const ShapeContext& context, ArgSpan args, Types& out) {
+  auto beta = Args(context, args).number(3, 1.0);
+  return beta && *beta >= 0 && shape_of_losses<2>(context, args, out);
+}
+
+// It refuses 0 too, and makes its result by empty_like.
+bool shape_huber(const ShapeContext& context, ArgSpan args, Types& out) {
+  const Args a(context, args);
+  auto delta = a.number(3, 1.0);
+  if (!delta || *delta <= 0 || !shape_of_losses<2>(context, args, out)) return false;
+  return a.integer(2, Mean) != Elements || lay_out_like(a.tensor(0), out[0].tensor);
 }
 
 // In eager the losses are computed in place of 1 - target.
 bool shape_bce(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
-  constexpr size_t kTarget[] = {1};
   if (!a.missing(2) || !a.missing(3) || !a.tensor(0) || !a.tensor(1)) return false;
   if (!known_same(a.tensor(0)->sizes, a.tensor(1)->sizes)) return false;
   if (!shape_of_losses<4>(context, args, out)) return false;
-  if (a.integer(4, Mean) != Elements) return true;
-  auto t = elementwise_type(a, kTarget, ResultDType::Promoted);
-  if (t) out[0] = ir::Type::of(std::move(*t));
-  return t.has_value();
+  return a.integer(4, Mean) != Elements || lay_out_like(a.tensor(1), out[0].tensor);
+}
+
+// In eager these are computed in place of -self.
+bool shape_soft_margin(const ShapeContext& context, ArgSpan args, Types& out) {
+  constexpr size_t kSelf[] = {0};
+  const Args a(context, args);
+  if (!shape_of_losses<2>(context, args, out)) return false;
+  if (a.integer(2, Mean) != Elements) return true;
+  auto t = elementwise_type(a, kSelf, ResultDType::Promoted);
+  if (!t || !known_same(t->sizes, out[0].tensor.sizes)) return false;
+  out[0] = ir::Type::of(std::move(*t));
+  return true;
 }
 
 bool applies_to_elements(const ir::Graph& g, const ir::Node& n) {
@@ -225,7 +239,7 @@ bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   auto reduction = a.integer(3);
   if (!ir::is_floating(result.dtype) || ir::is_half(result.dtype)) return false;
   if (!reduction || *reduction == Elements || !is_class_index(&target)) return false;
-  if (target.strides != ir::contiguous_strides(target.sizes) || target.numel().is_const(0)) {
+  if (!target.is_row_major() || target.numel().is_const(0)) {
     return false;
   }
   const auto losses = c.call_multi(

@@ -13,8 +13,6 @@ using ir::TensorType;
 using Types = std::vector<ir::Type>;
 using ArgSpan = std::span<const ir::Arg>;
 
-bool is_row_major(const TensorType& t) { return t.strides == ir::contiguous_strides(t.sizes); }
-
 void push(Types& out, const TensorType& like, Sizes sizes) {
   out.push_back(ir::Type::of(row_major(like.dtype, like.device, std::move(sizes))));
 }
@@ -69,7 +67,7 @@ bool shape_dot(const ShapeContext& context, ArgSpan args, Types& out) {
 bool shape_linear(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
   const TensorType *x = a.tensor(0), *w = a.tensor(1);
-  if (!x || x->dim() < 2 || !alike(x, w, x->dim(), 2) || !is_row_major(*x)) return false;
+  if (!x || x->dim() < 2 || !alike(x, w, x->dim(), 2) || !x->is_row_major()) return false;
   if (!same_size(x->sizes.back(), w->sizes[1])) return false;
   if (!a.missing(2) && (!a.tensor(2) || a.tensor(2)->dtype != x->dtype)) return false;
   Sizes sizes = x->sizes;
@@ -96,7 +94,7 @@ bool spatial(const Args& a, size_t at, size_t rank, std::vector<int64_t>& out) {
 bool shape_convolution(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
   const TensorType *x = a.tensor(0), *w = a.tensor(1);
-  if (!alike(x, w, 4, 4) || !is_row_major(*x) || !is_row_major(*w)) return false;
+  if (!alike(x, w, 4, 4) || !x->is_row_major() || !w->is_row_major()) return false;
   std::vector<int64_t> stride, padding, dilation;
   auto transposed = a.boolean(6, false);
   auto groups = a.integer(8, 1);
@@ -105,6 +103,7 @@ bool shape_convolution(const ShapeContext& context, ArgSpan args, Types& out) {
   }
   if (!transposed || *transposed || !groups) return false;
   if (!same_size(x->sizes[1], w->sizes[1] * Expr(*groups))) return false;
+  if (x->sizes[1].is_const(0)) return false;  // eager gives no channels then
   // A kernel with one input channel can look like channels-last.
   if (w->sizes[1].is_const(1) || x->sizes[1].is_const(1)) return false;
   Sizes sizes{x->sizes[0], w->sizes[0]};

@@ -23,8 +23,6 @@ ir::Type fresh(const TensorType& t, DType dtype, Sizes sizes) {
   return ir::Type::of(row_major(dtype, t.device, std::move(sizes)));
 }
 
-bool is_row_major(const TensorType& t) { return t.strides == ir::contiguous_strides(t.sizes); }
-
 // ---- softmax ----
 
 bool shape_softmax(const ShapeContext& context, ArgSpan args, Types& out) {
@@ -127,7 +125,7 @@ bool shape_group_norm(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
   const TensorType* t = a.tensor(0);
   auto batch = a.expr(3), groups = a.expr(6);
-  if (!floating(t) || !batch || !groups || !is_row_major(*t)) return false;
+  if (!floating(t) || !batch || !groups || !t->is_row_major()) return false;
   for (size_t i : {1, 2}) {
     if (!a.missing(i) && (!a.tensor(i) || a.tensor(i)->dtype != t->dtype)) return false;
   }
@@ -145,10 +143,10 @@ bool decompose_group_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   const Args a(r.graph(), n);
   auto batch = a.expr(3), channels = a.expr(4), spatial = a.expr(5), groups = a.expr(6);
   auto eps = a.number(7);
-  if (!floating(&t) || !is_row_major(t) || !batch || !channels || !spatial || !groups || !eps) {
+  if (!floating(&t) || !t.is_row_major() || !batch || !channels || !spatial || !groups || !eps) {
     return false;
   }
-  if (!is_row_major(result) || t.numel().is_const(0)) return false;
+  if (!result.is_row_major() || t.numel().is_const(0)) return false;
   const Expr per_group = sym::floordiv(*channels, *groups);
   const Expr count = per_group * *spatial;
   const ValueId x = c.widen(n.arg(0).value());
@@ -188,18 +186,16 @@ bool uses_running_statistics(const Args& a, size_t training) {
 // In the input's memory format if that is one of the three that eager knows, else row-major.
 std::optional<TensorType> normalized_like(const TensorType& t) {
   TensorType y = row_major(t.dtype, t.device, t.sizes);
-  if (is_row_major(t)) return y;
-  const bool spatial = t.dim() == 4 || t.dim() == 5;
-  Sizes last;
-  if (spatial)
-    last = t.dim() == 4 ? channels_last_strides(t.sizes) : channels_last_3d_strides(t.sizes);
-  if (spatial && t.strides == last) {
-    y.strides = last;
-    return y;
+  if (t.is_contiguous() || (t.dim() != 4 && t.dim() != 5)) return y;
+  const Sizes last =
+      t.dim() == 4 ? channels_last_strides(t.sizes) : channels_last_3d_strides(t.sizes);
+  bool same = true;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    const auto one = sym::known_equal(t.sizes[d], 1);
+    if (!one) return std::nullopt;
+    same = same && (*one || t.strides[d] == last[d]);
   }
-  // With sizes of 1 strides fit more than one format.
-  auto is_one = [](Expr e) { return sym::known_equal(e, 1).value_or(true); };
-  if (spatial && std::ranges::any_of(t.sizes, is_one)) return std::nullopt;
+  if (same) y.strides = last;
   return y;
 }
 
@@ -216,10 +212,18 @@ std::optional<DType> batch_norm_statistics(const Args& a, const TensorType& t) {
   return mixed ? stats : std::nullopt;
 }
 
+bool parameters_are_contiguous(const Args& a) {
+  for (size_t i = 1; i < 5; ++i) {
+    if (const TensorType* t = a.tensor(i); t && !t->is_contiguous()) return false;
+  }
+  return true;
+}
+
 // The normalised tensor, and `kept` statistics twice.
 bool shape_normalized(const Args& a, Expr kept, Types& out) {
   const TensorType& t = *a.tensor(0);
-  auto y = normalized_like(t);
+  auto y =
+      parameters_are_contiguous(a) ? normalized_like(t) : row_major(t.dtype, t.device, t.sizes);
   auto stats = batch_norm_statistics(a, t);
   if (!y || !stats) return false;
   out.push_back(ir::Type::of(std::move(*y)));

@@ -453,6 +453,7 @@ bool shape_logical_not(const ShapeContext& context, std::span<const ir::Arg> arg
 #define E(f) element_rule<f>
 #define none nullptr
 constexpr ResultDType Promoted = ResultDType::Promoted;
+constexpr ShapeRule like_first = shape_like_first<Promoted, 1>;
 constexpr ShapeRule unary = shape_elementwise<Promoted, 1>;
 constexpr ShapeRule unary_number = shape_elementwise<Promoted, 1, Needs::NotBool>;
 constexpr ShapeRule unary_real = shape_elementwise<Promoted, 1, Needs::Floating>;

@@ -352,7 +352,7 @@ bool shape_roll(const ShapeContext& context, std::span<const ir::Arg> args,
   const TensorType* t = a.tensor(0);
   std::vector<int64_t> shifts, dims;
   if (!t || !a.integers(1, shifts) || (!a.missing(2) && !a.integers(2, dims))) return false;
-  if (t->strides != ir::contiguous_strides(t->sizes)) return false;
+  if (!t->is_row_major()) return false;
   if (dims.empty() ? shifts.size() != 1 : shifts.size() != dims.size()) return false;
   for (int64_t d : dims) {
     if (t->dim() == 0 || !wrap_dim(d, t->dim())) return false;

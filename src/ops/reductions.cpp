@@ -162,7 +162,7 @@ bool fold_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   if (!a.missing(1) || t.dim() == 1) return false;
   // The position among all elements, row by row.
   ValueId flat = n.arg(0).value();
-  if (t.strides != ir::contiguous_strides(t.sizes)) {
+  if (!t.is_row_major()) {
     flat = c.call("aten.clone.default", {flat, ir::MemoryFormat{0}});
   }
   const ValueId at = c.call(n.target, {c.view(flat, {t.numel()}), 0, false});

@@ -397,7 +397,7 @@ bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>
 ValueId in_a_line(Compose& c, ValueId v, Expr count) {
   const TensorType& t = c.type(v);
   constexpr ir::MemoryFormat contiguous{0};
-  const bool lies_so = t.strides == ir::contiguous_strides(t.sizes);
+  const bool lies_so = t.is_row_major();
   return c.view(lies_so ? v : c.call("aten.clone.default", {v, contiguous}), {count});
 }
 

@@ -217,6 +217,13 @@ std::optional<Sizes> elementwise_strides(const Sizes& sizes,
   return output_strides(sizes, *perm);
 }
 
+bool lay_out_like(const TensorType* t, TensorType& result) {
+  if (!t || !known_same(t->sizes, result.sizes)) return false;
+  auto strides = preserved_strides(*t);
+  if (strides) result.strides = std::move(*strides);
+  return strides.has_value();
+}
+
 TensorType row_major(DType dtype, ir::Device device, Sizes sizes) {
   TensorType t;
   t.dtype = dtype;

@@ -72,6 +72,9 @@ std::optional<DType> common_dtype(const Args& args, std::span<const size_t> oper
 // A tensor type of this shape, row-major from offset 0.
 ir::TensorType row_major(DType dtype, ir::Device device, Sizes sizes);
 
+// Gives a result the strides of empty_like(t), where `t` has its shape.
+bool lay_out_like(const ir::TensorType* t, ir::TensorType& result);
+
 // The shape rule of an op whose first N arguments are its operands.
 template <ResultDType R, size_t N, Needs W = Needs::Anything, bool LastFirst = false>
 bool shape_elementwise(const ShapeContext& context, std::span<const ir::Arg> args,
@@ -83,6 +86,14 @@ bool shape_elementwise(const ShapeContext& context, std::span<const ir::Arg> arg
   if (!t || !meets(W, a, operands, t->dtype)) return false;
   out.push_back(ir::Type::of(std::move(*t)));
   return true;
+}
+
+// The same of an op that makes its result by empty_like of the first operand.
+template <ResultDType R, size_t N, Needs W = Needs::Anything>
+bool shape_like_first(const ShapeContext& context, std::span<const ir::Arg> args,
+                      std::vector<ir::Type>& out) {
+  if (!shape_elementwise<R, N, W>(context, args, out)) return false;
+  return lay_out_like(Args(context, args).tensor(0), out.back().tensor);
 }
 
 }  // namespace oxy::ops

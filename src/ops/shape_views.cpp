@@ -50,7 +50,7 @@ std::optional<Sizes> view_chunks(const ir::TensorType& t, const Sizes& to) {
 
 std::optional<Sizes> view_strides(const ir::TensorType& t, const Sizes& to) {
   if (!known(product(t.sizes, 0, t.sizes.size()), product(to, 0, to.size()))) return std::nullopt;
-  if (t.strides == ir::contiguous_strides(t.sizes)) return ir::contiguous_strides(to);
+  if (t.is_row_major()) return ir::contiguous_strides(to);
   if (t.sizes == to) {
     if (t.numel().is_const(0)) return t.strides;
   } else if (t.numel().is_const(0)) {

@@ -147,6 +147,7 @@ bool shape_angle(const ShapeContext& context, std::span<const ir::Arg> args,
 #define D(f) decompose<f>
 #define none nullptr
 constexpr ShapeRule unary_real = shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>;
+constexpr ShapeRule like_first = shape_like_first<ResultDType::Float, 1>;
 constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
 constexpr ShapeRule unary_bool = shape_elementwise<ResultDType::Bool, 1>;
 constexpr ShapeRule promoted_real = shape_elementwise<ResultDType::Promoted, 2, Needs::Floating>;

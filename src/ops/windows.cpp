@@ -81,8 +81,8 @@ std::optional<Window> window(const Args& a, const TensorType& result, size_t dim
 // ---- shapes of four-dimensional, row-major images ----
 
 bool is_image(const TensorType* t) {
-  return t && t->dim() == 4 && t->strides == ir::contiguous_strides(t->sizes) &&
-         !t->sizes[1].is_const(1) && !t->numel().is_const(0);
+  return t && t->dim() == 4 && t->is_row_major() && !t->sizes[1].is_const(1) &&
+         !t->numel().is_const(0);
 }
 
 // Nothing where eager refuses the window.

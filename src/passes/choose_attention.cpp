@@ -208,7 +208,7 @@ std::optional<ValueId> laid_out(ops::Rewriter& r, ValueId v, const TensorType& l
   ValueId moved = r.call("aten.permute.default", {v, Arg(list_of(order))});
   moved = r.call("aten.clone.default", {moved, Arg(ir::MemoryFormat{0})});
   moved = r.call("aten.permute.default", {moved, Arg(list_of(back))});
-  return same_layout(r.type(moved), like) ? std::optional(moved) : std::nullopt;
+  return same_place(r.type(moved), like) ? std::optional(moved) : std::nullopt;
 }
 
 // Scores with what the op does to them: top-left causal, or a mask to add.
@@ -284,7 +284,7 @@ bool replace_nodes(Graph& g, const Make& make) {
     const size_t first = g.node_count();
     ops::Rewriter r(g, id);
     const std::optional<ValueId> out = make(r, n);
-    if (out && same_layout(g.value(*out).type, g.value(n.outputs[0]).type)) {
+    if (out && same_place(g.value(*out).type, g.value(n.outputs[0]).type)) {
       replacements.replace_unchecked(n.outputs[0], *out);
       g.kill(id);
     } else {

@@ -49,7 +49,7 @@ class Merger {
   bool take(ir::Node& n, const ir::Node& earlier) {
     for (size_t i = 0; i < n.outputs.size(); ++i) {
       ir::ValueId from = n.outputs[i], to = earlier.outputs[i];
-      if (!same_layout(g_.value(from).type, g_.value(to).type)) return false;
+      if (!same_place(g_.value(from).type, g_.value(to).type)) return false;
       if (n.outputs.size() > 1 && replacements_.escapes(from)) return false;
     }
     for (size_t i = 0; i < n.outputs.size(); ++i) {

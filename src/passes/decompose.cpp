@@ -62,7 +62,7 @@ class Round {
       if (!out[i].valid()) continue;
       ir::Type& made = g_.value(out[i]).type;
       const ir::Type& recorded = g_.value(n.outputs[i]).type;
-      if (is_new(out[i], first_new) && !same_layout(made, recorded)) made = recorded;
+      if (is_new(out[i], first_new) && !same_place(made, recorded)) made = recorded;
       replacements_.replace_unchecked(n.outputs[i], out[i]);
     }
     return true;
@@ -89,7 +89,7 @@ class Round {
     OXY_CHECK(recorded.kind == made.kind, "decomposition of ", n.target,
               " changes the kind of a result");
     if (replacements_.escapes(from) && !owns_memory(to, first_new)) return false;
-    if (same_layout(made, recorded)) return true;
+    if (same_place(made, recorded)) return true;
     if (!is_new(to, first_new)) return false;
     if (!made.is_tensor()) return false;
     const ir::TensorType &want = recorded.tensor, &have = made.tensor;

@@ -155,7 +155,7 @@ class BatchNormFolder {
       if (!known(a)) return;
     for (size_t i = 1; i < n.outputs.size(); ++i)
       if (uses_[n.outputs[i].index] > 0) return;
-    if (!same_layout(g_.value(norm->x).type, g_.value(n.outputs[0]).type)) return;
+    if (!same_place(g_.value(norm->x).type, g_.value(n.outputs[0]).type)) return;
     replacements_.replace_unchecked(n.outputs[0], folded(id, *norm));
     g_.kill(id);
   }

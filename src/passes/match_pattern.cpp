@@ -212,7 +212,7 @@ class Substitution {
     const Node& def = g_.def(v);
     const ops::OpInfo* info = ops::find(def);
     const bool own = is_new(def) && info && !info->has(ops::View);
-    if (same_layout(want, have) && (own || !replacements_.escapes(from))) return v;
+    if (same_place(want, have) && (own || !replacements_.escapes(from))) return v;
     return copy_in_layout(v, want);
   }
 
@@ -236,7 +236,7 @@ class Substitution {
     ValueId ordered = r.call("aten.permute.default", {v, Arg(list_of(order))});
     ValueId dense = r.call("aten.clone.default", {ordered, Arg(ir::MemoryFormat{0})});
     ValueId out = r.call("aten.permute.default", {dense, Arg(list_of(back))});
-    return same_layout(g_.tensor_type(out), want) ? out : ValueId();
+    return same_place(g_.tensor_type(out), want) ? out : ValueId();
   }
 
   Graph& g_;

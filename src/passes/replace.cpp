@@ -7,16 +7,6 @@
 
 namespace oxy::passes {
 
-bool same_layout(const ir::TensorType& a, const ir::TensorType& b) {
-  return a.dtype == b.dtype && a.device == b.device && a.sizes == b.sizes &&
-         a.strides == b.strides && a.offset == b.offset;
-}
-
-bool same_layout(const ir::Type& a, const ir::Type& b) {
-  if (a.kind != b.kind) return false;
-  return a.is_tensor() ? same_layout(a.tensor, b.tensor) : a.expr == b.expr;
-}
-
 Replacements::Replacements(ir::Graph& g)
     : graph_(g), to_(g.value_count()), escapes_(g.value_count()) {
   mark_escaping();
@@ -41,7 +31,7 @@ void Replacements::mark_escaping() {
 
 bool Replacements::replace(ir::ValueId from, ir::ValueId to) {
   to = resolve(to);
-  if (from == to || !same_layout(graph_.value(from).type, graph_.value(to).type)) return false;
+  if (from == to || !same_place(graph_.value(from).type, graph_.value(to).type)) return false;
   if (escapes(from)) {
     const ir::Node& def = graph_.def(to);
     const ops::OpInfo* info = ops::find(def);

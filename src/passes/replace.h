@@ -12,11 +12,6 @@
 
 namespace oxy::passes {
 
-// Equal in all that a reader of the tensor can see; requires_grad is the recorder's note and does
-// not count.
-bool same_layout(const ir::TensorType& a, const ir::TensorType& b);
-bool same_layout(const ir::Type& a, const ir::Type& b);
-
 // Collects replacements and applies them in one walk over the graph.
 class Replacements {
  public:

@@ -20,7 +20,7 @@ bool same_outputs(const ir::Graph& g, const ir::Node& n, const ops::OpInfo& info
   if (!info.shape || !info.shape(ops::ShapeContext{*g.pool, type_of}, args, types)) return false;
   if (types.size() != n.outputs.size()) return false;
   for (size_t i = 0; i < types.size(); ++i) {
-    if (!same_layout(types[i], g.value(n.outputs[i]).type)) return false;
+    if (!same_place(types[i], g.value(n.outputs[i]).type)) return false;
   }
   return true;
 }

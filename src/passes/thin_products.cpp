@@ -30,7 +30,7 @@ bool thin_products(ir::Graph& g) {
     ops::Rewriter r(g, id);
     ValueId out = product(r, n.args[adds].value(), n.args[adds + 1].value());
     if (adds) out = r.call("aten.add.Tensor", {out, n.args[0]});
-    if (!same_layout(g.value(out).type, g.value(n.outputs[0]).type)) continue;
+    if (!same_place(g.value(out).type, g.value(n.outputs[0]).type)) continue;
     replacements.replace_unchecked(n.outputs[0], out);
     g.kill(id);
   }

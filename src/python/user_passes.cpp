@@ -71,7 +71,7 @@ void run_function(const py::object& function, const std::string& name, Recording
     const ir::OutputSpec &a = before[i], &b = made->graph.outputs[i];
     same = a.kind == b.kind && a.index == b.index && a.conj == b.conj && a.neg == b.neg;
     if (same && a.kind == ir::OutputSpec::Kind::Value)
-      same = passes::same_layout(given->graph.value(a.value).type, made->graph.value(b.value).type);
+      same = ir::same_place(given->graph.value(a.value).type, made->graph.value(b.value).type);
   }
   if (!same) throw UserError(cat("pass ", name, " changes the number or the layout of results"));
   const std::string graph_name = graph.name;

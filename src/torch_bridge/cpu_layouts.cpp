@@ -6,6 +6,9 @@
 
 #include <algorithm>
 
+#include "ops/shape_elementwise.h"
+#include "torch_bridge/fake_tensor.h"
+
 namespace oxy::bridge {
 namespace {
 
@@ -71,6 +74,10 @@ bool runs_channels_last(Args args) {
 
 void convolution(ir::TensorType& t, Args args) {
   const at::Tensor &x = args[0].toTensor(), &w = args[1].toTensor();
+  if (x.sym_size(1) == 0) {  // no channels come out either
+    t.sizes[1] = 0;
+    return row_major(t, args);
+  }
   const bool known = !x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
                      !w.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   if (known && t.dim() > 3) return runs_channels_last(args) ? channels_last(t) : row_major(t, args);
@@ -82,6 +89,36 @@ void convolution(ir::TensorType& t, Args args) {
              (suggests_channels_last(x) || suggests_channels_last(w))) {
     channels_last(t);
   }
+}
+
+// Images that are made anew, in the format of the first argument.
+void image_like_first(ir::TensorType& t, Args args) {
+  suggests_channels_last(args[0].toTensor()) ? channels_last(t) : row_major(t, args);
+}
+
+// In eager the losses are computed in place of 1 - target.
+void losses_like_target(ir::TensorType& t, Args args) {
+  const at::Tensor& target = args[1].toTensor();
+  if (args[4].toInt() != 0 || target.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+  const ir::TensorType like = type_of(target);
+  ops::lay_out_like(&like, t);
+}
+
+// A flip, whose result is laid out as its input, that is then transposed.
+void rotated(ir::TensorType& t, Args args) {
+  if (args[0].toTensor().unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+  const ir::TensorType x = type_of(args[0].toTensor());
+  const int64_t turns = ((args[1].toInt() % 4) + 4) % 4;
+  const std::vector<int64_t> dims = args[2].toIntVector();
+  const auto strides = ops::preserved_strides(x);
+  if (!strides) return;
+  if (turns == 0) return row_major(t, args);
+  t.strides = *strides;
+  if (turns == 2) return;
+  const auto place = [&](size_t i) {
+    return static_cast<size_t>(c10::maybe_wrap_dim(dims[i], x.dim()));
+  };
+  std::swap(t.strides[place(0)], t.strides[place(1)]);
 }
 
 // Eager copies an empty input as it is.
@@ -109,9 +146,10 @@ bool is_channels_last(at::IntArrayRef sizes, at::IntArrayRef strides) {
 // Each dimension's roll is a concatenation of two slices, which is channels-last where both are; an empty one is not.
 void rolled(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
-  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || x.numel() == 0) return;
   const std::vector<int64_t> shifts = args[1].toIntVector(), dims = args[2].toIntVector();
-  if (dims.empty() || dims.size() != shifts.size()) return;
+  if (dims.empty()) return row_major(t, args);  // of all elements in a row
+  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || x.numel() == 0) return;
+  if (dims.size() != shifts.size()) return;
   const std::vector<int64_t> sizes = x.sizes().vec();
   bool channels_last = is_channels_last(sizes, x.strides());
   for (size_t k = 0; k < dims.size(); ++k) {
@@ -220,6 +258,11 @@ constexpr Correction kCorrections[] = {
     {"aten.normal.float_Tensor", 0, row_major},
     {"aten.convolution.default", 0, convolution},
     {"aten.roll.default", 0, rolled},
+    {"aten.rot90.default", 0, rotated},
+    {"aten.binary_cross_entropy_with_logits.default", 0, losses_like_target},
+    {"aten.grid_sampler_2d.default", 0, row_major},
+    {"aten.upsample_bilinear2d.default", 0, image_like_first},
+    {"aten.upsample_bicubic2d.default", 0, image_like_first},
     {"aten.max_unpool2d.default", 0, like_first},
     {"aten.reflection_pad2d.default", 0, like_first},
     {"aten.reflection_pad3d.default", 0, like_first},

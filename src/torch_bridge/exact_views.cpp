@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "support/check.h"
+#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::bridge {
 namespace {
@@ -20,7 +21,12 @@ using at::functionalization::ViewMeta;
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
-thread_local ExactViews* current = nullptr;
+thread_local WriteRules* current = nullptr;
+
+WriteRules& rules() {
+  OXY_CHECK(current, "a write is carried back outside of its recording");
+  return *current;
+}
 
 // torch's view with another inverse: the new base, of the base before and the written view.
 class OurView final : public ViewMeta {
@@ -51,8 +57,7 @@ class Whole final : public ViewMeta {
 
   at::Tensor forward(const at::Tensor& base) override { return base; }
   at::Tensor reverse(const at::Tensor& base, const at::Tensor& view) override {
-    OXY_CHECK(current, "a write is carried back outside of its recording");
-    return current->lay_out(base, view);
+    return rules().lay_out(base, view);
   }
 };
 
@@ -82,14 +87,37 @@ at::Tensor without_copies(const at::Tensor& base, const at::Tensor& view) {
       once = once.narrow(d - added, 0, 1);
     }
   }
-  OXY_CHECK(current, "a write is carried back outside of its recording");
-  if (copies) current->check_copies(view);
+  if (copies) rules().check_copies(view);
   once = once.contiguous();
   // contiguous() takes any stride of a dimension of size 1.
   const bool alike =
       base.is_contiguous() && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   return alike && once.strides() != base.strides() ? once.as_strided(base.sizes(), base.strides())
                                                    : once;
+}
+
+// Places that are one in memory have one value: each is taken once.
+at::Tensor without_shared_places(const at::Tensor& base, at::Tensor view,
+                                 std::vector<c10::SymInt> sizes, c10::SymIntArrayRef strides,
+                                 std::optional<c10::SymInt> offset) {
+  rules().check_copies(view);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (strides[d] != 0 || sizes[d] == 0) continue;
+    view = view.narrow(static_cast<int64_t>(d), 0, 1);
+    sizes[d] = 1;
+  }
+  return at::_ops::as_strided_scatter::call(base, view, sizes, strides, std::move(offset));
+}
+
+at::Tensor as_strided(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef size,
+                      c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
+  at::Tensor view = at::_ops::as_strided::redispatch(keys & kBelow, self, size, stride, offset);
+  if (!type_of(view).may_overlap_itself()) return view;
+  set_inverse(view, [sizes = size.vec(), strides = stride.vec(), offset](
+                        ViewMeta&, const at::Tensor& base, const at::Tensor& written) {
+    return without_shared_places(base, written, sizes, strides, offset);
+  });
+  return view;
 }
 
 at::Tensor expand(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef size,
@@ -131,13 +159,79 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
   return view;
 }
 
+// Eager lets an op that gives all elements one value write to places that are one in memory.
+bool may_write_copies(const c10::OperatorHandle& op) {
+  static const c10::OperatorName fill("aten::fill_", "Scalar"), zero("aten::zero_", "");
+  return op.operator_name() == fill || op.operator_name() == zero;
+}
+
+template <class F>
+void for_each_written(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args, F&& visit) {
+  const auto& formal = op.schema().arguments();
+  auto functional = [&](const at::Tensor& t) {
+    if (at::functionalization::impl::isFunctionalTensor(t)) visit(t);
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!formal[i].alias_info() || !formal[i].alias_info()->isWrite()) continue;
+    if (args[i].isTensor()) functional(args[i].toTensor());
+    if (args[i].isTensorList())
+      for (const at::Tensor& t : args[i].toTensorVector()) functional(t);
+  }
+}
+
+at::functionalization::FunctionalStorageImpl& memory_of(const at::Tensor& t) {
+  return *static_cast<at::functionalization::FunctionalStorageImpl*>(
+      t.storage().unsafeGetStorageImpl());
+}
+
+bool keeps_layout(const at::Tensor& t) {
+  const auto& metas = at::functionalization::impl::unsafeGetFunctionalWrapper(t)->view_metas();
+  return !metas.empty() && dynamic_cast<Whole*>(metas.front().get()) != nullptr;
+}
+
+// A tensor, and the value of its memory before a write.
+struct Written {
+  at::Tensor wrapper, memory;
+};
+
+// A write leaves strides as they were; functionalisation has those of what was computed.
+void keep_strides(const Written& written) {
+  auto& memory = memory_of(written.wrapper);
+  const at::Tensor &before = written.memory, now = memory.base();
+  if (!now.sizes().equals(before.sizes())) return;  // of out=, which resizes
+  if (now.storage_offset() != before.storage_offset()) rules().refuse_write();
+  if (now.strides().equals(before.strides())) return;
+  // Rebuilding views runs ops on fakes; autograd has nothing to add there.
+  c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  memory.add_update(rules().lay_out(before, now), {});
+  at::functionalization::impl::sync(written.wrapper);
+}
+
+void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const size_t n = op.schema().arguments().size();
+  const bool copies = may_write_copies(op);
+  std::vector<Written> written;
+  const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - n, n);
+  for_each_written(op, args, [&](const at::Tensor& t) {
+    if (!copies && type_of(t).may_overlap_itself()) rules().refuse_write();
+    at::Tensor base = memory_of(t).base();
+    if (!keeps_layout(t) && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+      written.push_back({t, std::move(base)});
+  });
+  op.redispatchBoxed(keys & kBelow, stack);
+  for (const Written& w : written) keep_strides(w);
+}
+
+void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (current && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
+    return run_write(op, keys, stack);
+  op.redispatchBoxed(keys & kBelow, stack);
+}
+
 }  // namespace
 
-ExactViews::ExactViews(std::function<void(const at::Tensor&)> check_copies,
-                       std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> lay_out)
-    : check_copies_(std::move(check_copies)),
-      lay_out_(std::move(lay_out)),
-      before_(std::exchange(current, this)),
+ExactViews::ExactViews(WriteRules& rules)
+    : before_(std::exchange(current, &rules)),
       was_included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
@@ -157,10 +251,11 @@ at::Tensor keeping_layout(const at::Tensor& fake) {
 }  // namespace oxy::bridge
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
-  m.fallback(torch::CppFunction::makeFallthrough());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&oxy::bridge::hear_op>());
 }
 
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
+  m.impl("as_strided", TORCH_FN(oxy::bridge::as_strided));
   m.impl("expand", TORCH_FN(oxy::bridge::expand));
   m.impl("unfold", TORCH_FN(oxy::bridge::unfold));
 }

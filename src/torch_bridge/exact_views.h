@@ -1,40 +1,40 @@
-// Writes through `expand` and `unfold`, functionalised as eager does them.
+// Writes through views that are not one place in memory an element, functionalised as eager does them.
 //
 // torch's own functionalisation carries a write through an expanded view back by arithmetic (base + sum(view - base)): it
 // rounds, makes NaN of infinities, refuses booleans and counts what is written to every copy as often as there are
-// copies. A write through an unfolded view sets to 0 what lies between the windows. While an ExactViews lives, views that
-// this thread makes have inverses of ours instead. And what is written gets the strides of what was computed, which an
-// input's memory does not: such inputs are views that keep their layout (`keeping_layout`). To see each view behind torch's functionalisation, it takes a dispatch
-// key that torch keeps for tests and that no tensor has.
+// copies. A write through an unfolded view sets to 0 what lies between the windows. And writes to elements that are one
+// in memory, which eager refuses or does in the order of the elements, are values like any other. While an ExactViews
+// lives, views that this thread makes have inverses of ours instead, and such writes are refused. What is written gets the
+// strides of what was computed, where eager leaves them as they were: so does each op that writes here. Memory that has
+// gaps is an input's; such inputs are views that keep their layout (`keeping_layout`). To see each view and write above torch's functionalisation, it takes a dispatch key that torch keeps
+// for tests and that no tensor has.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-
 namespace oxy::bridge {
+
+// Who decides about writes. Tensors are those below functionalisation.
+class WriteRules {
+ public:
+  virtual ~WriteRules() = default;
+  // Refuses a tensor whose elements are one in memory unless all are known to be the same, as after fill_.
+  virtual void check_copies(const at::Tensor& written) = 0;
+  // Refuses the write that is about to be.
+  [[noreturn]] virtual void refuse_write() = 0;
+  // A written tensor in the layout of the one before.
+  virtual at::Tensor lay_out(const at::Tensor& before, const at::Tensor& written) = 0;
+};
 
 class ExactViews {
  public:
-  // `check_copies` refuses a tensor below functionalisation, written to elements that are one in memory, unless all its
-  // elements are known to be the same, as after fill_: eager allows that. `lay_out` gives a written tensor the layout of
-  // the one before.
-  ExactViews(
-      std::function<void(const at::Tensor&)> check_copies,
-      std::function<at::Tensor(const at::Tensor& before, const at::Tensor& written)> lay_out);
+  explicit ExactViews(WriteRules& rules);
   ~ExactViews();
   ExactViews(const ExactViews&) = delete;
   ExactViews& operator=(const ExactViews&) = delete;
 
-  void check_copies(const at::Tensor& t) const { check_copies_(t); }
-  at::Tensor lay_out(const at::Tensor& before, const at::Tensor& written) const {
-    return lay_out_(before, written);
-  }
-
  private:
-  std::function<void(const at::Tensor&)> check_copies_;
-  std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> lay_out_;
-  ExactViews* before_;
+  WriteRules* before_;
   bool was_included_;
 };
 

@@ -43,13 +43,6 @@ bool same_storage(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
 }
 
-bool overlaps_itself(const at::Tensor& t) {
-  for (int64_t d = 0; d < t.dim(); d++) {
-    if (t.size(d) > 1 && t.stride(d) == 0) return true;
-  }
-  return false;
-}
-
 // All memory of a tensor's storage in elements of another dtype.
 at::Tensor as_dtype(const at::Tensor& base, c10::ScalarType dtype) {
   const auto unit = static_cast<int64_t>(
@@ -563,8 +556,6 @@ void Executable::check_writable(const Call& c) const {
     const at::Tensor& input = *c.inputs[m.input].tensor;
     OXY_CHECK(!input.is_inference() || c10::InferenceMode::is_enabled(),
               "an inference tensor is written");
-    OXY_CHECK(m.same_data || !overlaps_itself(input),
-              "a tensor whose elements share memory is written");
   }
 }
 

@@ -91,10 +91,8 @@ class AutocastCacheOff {
 // Everything of the thread that a recording changes, put back on destruction.
 class ThreadState {
  public:
-  ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic,
-              std::function<void(const at::Tensor&)> check_copies,
-              std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> lay_out)
-      : saved_(at::ThreadLocalState()), views_(std::move(check_copies), std::move(lay_out)) {
+  ThreadState(const std::shared_ptr<Mode>& mode, bool symbolic, WriteRules& rules)
+      : saved_(at::ThreadLocalState()), views_(rules) {
     // An inference graph is the same without inference mode; its fakes are normal tensors.
     if (c10::InferenceMode::is_enabled()) {
       no_inference_.emplace(false);
@@ -140,17 +138,9 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
   return a0 < b1 && b0 < a1;
 }
 
-bool same_layout(const ir::TensorType& a, const ir::TensorType& b) {
-  return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype;
-}
-
-bool same_place(const ir::TensorType& a, const ir::TensorType& b) {
-  return same_layout(a, b) && a.offset == b.offset;
-}
-
 }  // namespace
 
-struct Recorder::Impl final : OpListener {
+struct Recorder::Impl final : OpListener, WriteRules {
   struct Source {  // an input or an attribute
     at::Tensor real, wrapper;
     ir::ValueId value;
@@ -176,7 +166,7 @@ struct Recorder::Impl final : OpListener {
   std::optional<SymbolicShapes> shapes;  // with Options::symbolic
   size_t facts_applied = 0;
   std::vector<Source> inputs, attributes;
-  std::unordered_map<ir::ValueId, ir::ValueId> computed_of;  // of what `laid_out_like` made
+  std::unordered_map<ir::ValueId, ir::ValueId> computed_of;  // of what `lay_out` made
   // Written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
   std::vector<at::Tensor> attribute_tensors;
@@ -277,7 +267,7 @@ struct Recorder::Impl final : OpListener {
     const ir::Node* n = &graph.def(value_of(fake));
     while (n->kind == ir::NodeKind::CallOp) {
       const std::string_view op = n->target;
-      if (op.starts_with("aten.fill.") || op == "aten.zero.default") return true;
+      if (op == "aten.fill.Scalar" || op == "aten.zero.default") return true;
       const ops::OpInfo* info = ops::find(*n);
       if (op != "aten.clone.default" && !(info && info->has(ops::View))) return false;
       n = &graph.def(n->args[0].value());
@@ -285,23 +275,23 @@ struct Recorder::Impl final : OpListener {
     return false;
   }
 
-  // See ExactViews.
-  void check_copies(const at::Tensor& fake) {
-    if (!is_uniform(fake)) give_up("a write to a tensor that overlaps itself");
+  // ---- writes, see WriteRules
+
+  void check_copies(const at::Tensor& fake) override {
+    if (!is_uniform(fake)) refuse_write();
   }
+
+  [[noreturn]] void refuse_write() override { give_up("a write to a tensor that overlaps itself"); }
 
   [[noreturn]] void give_up(const char* why) {
     if (!failure) failure = why;
     throw Unsupported(*failure);
   }
 
-  at::Tensor laid_out_like(const at::Tensor& before, at::Tensor written) {
+  at::Tensor lay_out(const at::Tensor& before, const at::Tensor& result) override {
     const ir::TensorType wanted = graph.tensor_type(value_of(before));
-    for (size_t d = 0; d < wanted.sizes.size(); ++d) {
-      if (wanted.strides[d].is_const(0) && !wanted.sizes[d].is_const(1))
-        give_up("an input that changes overlaps itself");
-    }
-    written = with_marks(std::move(written), marks_of(before));
+    if (wanted.may_overlap_itself()) give_up("an input that changes overlaps itself");
+    const at::Tensor written = with_marks(result, marks_of(before));
     const ir::ValueId computed = value_of(written), value = laid_out_as(wanted, written);
     at::Tensor out = written;
     if (value != computed) {
@@ -745,11 +735,8 @@ struct Recorder::Impl final : OpListener {
     }
     if (std::any_of(attributes.begin(), attributes.end(), meets))
       throw Unsupported("an input that changes shares memory with an attribute");
-    const at::Tensor& t = inputs[input].real;
-    for (int64_t d = 0; d < t.dim(); ++d) {
-      if (t.stride(d) == 0 && t.size(d) > 1)
-        throw Unsupported("an input that changes overlaps itself");
-    }
+    if (type_of(inputs[input].real).may_overlap_itself())
+      throw Unsupported("an input that changes overlaps itself");
   }
 
   // The value of `fake` in the layout that eager would give it: functionalisation rebuilds written tensors, which can
@@ -763,14 +750,8 @@ struct Recorder::Impl final : OpListener {
     ir::TensorType type = wanted;
     type.offset = 0;
     type.requires_grad = false;
-    ir::List sizes, strides;
-    for (auto e : wanted.sizes) sizes.items.emplace_back(e);
-    for (auto e : wanted.strides) strides.items.emplace_back(e);
-    ir::Node& empty =
-        graph.add_call(ir::NodeKind::CallOp, "aten.new_empty_strided.default",
-                       {v, std::move(sizes), std::move(strides)}, {ir::Type::of(type)});
     ir::Node& copy = graph.add_call(ir::NodeKind::CallOp, "aten.copy.default",
-                                    {empty.outputs[0], v}, {ir::Type::of(type)});
+                                    {new_memory(v, type), v}, {ir::Type::of(type)});
     return copy.outputs[0];
   }
 
@@ -878,10 +859,47 @@ struct Recorder::Impl final : OpListener {
     ir::OutputSpec base;
     base.value = value_of(with_marks(storage->base(), {}));
     base.type = graph.tensor_type(base.value);
-    if (!base.type.is_dense() || !base.type.offset.is_const(0))
-      throw Unsupported("results that share sparse memory");
+    if (!base.type.is_dense() || !base.type.offset.is_const(0)) {
+      base.value = with_gaps(base.value);
+      base.type = graph.tensor_type(base.value);
+    }
     base.value = escape(base.value);
     return base;
+  }
+
+  // The memory of a value that has gaps, as one row of elements: nobody sees what is in the gaps.
+  ir::ValueId with_gaps(ir::ValueId v) {
+    const ir::TensorType t = graph.tensor_type(v);
+    auto constant = [](ir::Expr e) { return e.is_const(); };
+    if (t.may_overlap_itself() || !std::ranges::all_of(t.sizes, constant) ||
+        !std::ranges::all_of(t.strides, constant) || !constant(t.offset))
+      throw Unsupported("results that share sparse memory");
+    ir::Expr length = t.offset + ir::Expr(1);
+    for (size_t d = 0; d < t.sizes.size(); ++d)
+      length = length + (t.sizes[d] - ir::Expr(1)) * t.strides[d];
+    ir::TensorType row = t;
+    row.sizes = {length};
+    row.strides = {ir::Expr(1)};
+    row.offset = 0;
+    row.requires_grad = false;
+    const ir::ValueId memory = new_memory(v, row);
+    return graph
+        .add_call(ir::NodeKind::CallOp, "aten.as_strided_scatter.default",
+                  {memory, v, list_of(t.sizes), list_of(t.strides), t.offset}, {ir::Type::of(row)})
+        .outputs[0];
+  }
+
+  static ir::List list_of(const std::vector<ir::Expr>& numbers) {
+    ir::List list;
+    for (auto e : numbers) list.items.emplace_back(e);
+    return list;
+  }
+
+  ir::ValueId new_memory(ir::ValueId like, const ir::TensorType& type) {
+    return graph
+        .add_call(ir::NodeKind::CallOp, "aten.new_empty_strided.default",
+                  {like, list_of(type.sizes), list_of(type.strides)}, {ir::Type::of(type)})
+        .outputs[0];
   }
 
   // Where one of the results is all of the shared memory, it takes the place of the hidden output.
@@ -941,12 +959,7 @@ at::Tensor Recorder::add_attribute(const at::Tensor& real, const std::string& na
 
 void Recorder::enter() {
   OXY_CHECK(!impl_->state, "a recording is entered twice");
-  impl_->state.emplace(
-      impl_->mode, impl_->shapes.has_value(),
-      [this](const at::Tensor& t) { impl_->check_copies(t); },
-      [this](const at::Tensor& before, const at::Tensor& written) {
-        return impl_->laid_out_like(before, written);
-      });
+  impl_->state.emplace(impl_->mode, impl_->shapes.has_value(), *impl_);
 }
 
 void Recorder::expect_op(const std::string& name) {

@@ -39,7 +39,14 @@ at::Tensor alias_of(const at::Tensor& base, const runtime::TensorMeta& m, int64_
 at::Tensor copy_as(const at::Tensor& t, const runtime::TensorMeta& m) {
   at::Tensor copy = at::empty_strided(m.sizes, m.strides,
                                       t.options().dtype(static_cast<c10::ScalarType>(m.dtype)));
-  copy.copy_(t);
+  // Elements that are one in memory are written once.
+  at::Tensor to = copy, from = t;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (copy.stride(d) != 0 || copy.size(d) < 2) continue;
+    to = to.narrow(d, 0, 1);
+    from = from.narrow(d, 0, 1);
+  }
+  to.copy_(from);
   return copy;
 }
 

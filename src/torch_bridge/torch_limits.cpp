@@ -14,6 +14,7 @@ constexpr std::pair<std::string_view, const char*> kLimits[] = {
     {"data does not exist yet", kReadsData},
     {"a tensor being mutated that has internal overlap",
      "a write to a tensor that overlaps itself"},
+    {"a mutation on a view chain", "a write to as_strided of a view"},
     {"attribute '__dynamo_disable'",
      "an op whose rule in Python torch's own decorator cannot call"},
     {"doesn't match the broadcast shape", "an op in place whose result has another shape"},

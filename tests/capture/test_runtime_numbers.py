@@ -9,6 +9,7 @@ import oxyfuel
 
 pytestmark = pytest.mark.usefixtures("strict_without_grad")
 
+aten = torch.ops.aten
 FLOATS = (2.0, 3.0, -4.5, 1e-3, math.inf, 0.1)
 INTS = (1, 2, 3, -70, 11)
 
@@ -75,6 +76,7 @@ USES = {
     "divided": lambda x, n: (n / x, (n * 2) / (x + 3)),
     "inlined": lambda x, n: x * halve(n) - halve(n=n),
     "packed": lambda x, n: with_default(x, n, n, n),
+    "ops": lambda x, n: (aten.mul(x, n), aten.sub(n, x), aten.gt(x, n), aten.add_(x.clone(), n)),
     "returned": lambda x, n: (x * n, n, n + 1),
     "twice": lambda x, n: (x * n).float() + x.double() * n,
     "clamp": lambda x, n: (x.clamp(n), torch.clamp(x, max=n), x.clip(min=n), x.clone().clamp_(n)),
@@ -118,11 +120,37 @@ def test_floats(name, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32])
 @pytest.mark.parametrize(
     "name",
-    ["mul", "add", "sub", "reflected", "compare", "arithmetic", "clamp", "one bound", "masks"],
+    [
+        "mul",
+        "add",
+        "sub",
+        "ops",
+        "reflected",
+        "compare",
+        "arithmetic",
+        "clamp",
+        "one bound",
+        "masks",
+    ],
 )
 def test_ints(name, dtype):
     x = (torch.randn(3, 5) * 10).to(dtype)
     check(USES[name], [(x, n) for n in INTS], 2)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: aten.add(x, 5) + aten.add.Tensor(x, 5) + aten.add(5, x),
+        lambda x: aten.add(5, 6) + x,
+        lambda x: aten.div(5, 2) + aten.mul.Tensor(2, 3.5) * x,
+        lambda x: aten.sub(aten.floor_divide(7, 2), x),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8, torch.bool])
+def test_numbers_that_ops_take_for_tensors(f, dtype):
+    compiled, x = oxyfuel.compile(f, fullgraph=True), torch.arange(6).to(dtype)
+    assert outcome(compiled, (x,)) == outcome(f, (x,))
 
 
 # Computed as eager does up to a rounding or two.
@@ -130,7 +158,7 @@ MIXED = {
     "alpha": lambda x, n: (x.add(x, alpha=n), torch.sub(x, x * 3, alpha=n)),
     "blends": lambda x, n: (torch.lerp(x, x * 3, n), x.lerp(-x, weight=n)),
     "products": lambda x, n: (x.addcmul(x, x, value=n), torch.addcdiv(x, x, x + 9, value=n)),
-    "exponent": lambda x, n: (x**n, torch.pow(x, n), x.pow(n * 1)),
+    "exponent": lambda x, n: (x**n, torch.pow(x, n), x.pow(n * 1), aten.pow(x, n)),
     "base": lambda x, n: (n**x, torch.pow(n, x)),
 }
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

@@ -130,9 +130,17 @@ bool may_handle(std::span<TracedFrame* const> frames) {
   });
 }
 
-bool makes_numbers_tensors(const std::string& name) {
-  static const Names names = {"torch.div", "torch.add",          "torch.sub",
-                              "torch.mul", "torch.floor_divide", "torch.true_divide"};
+// torch.add, torch.ops.aten.add, torch.ops.aten.add.Tensor
+bool makes_numbers_tensors(std::string_view name) {
+  static const std::set<std::string_view> names = {"div", "add",          "sub",
+                                                   "mul", "floor_divide", "true_divide"};
+  constexpr std::string_view kOps = "torch.ops.aten.", kTorch = "torch.";
+  if (name.starts_with(kOps)) {
+    name.remove_prefix(kOps.size());
+    if (name.ends_with(".Tensor")) name.remove_suffix(7);
+  } else if (name.starts_with(kTorch)) {
+    name.remove_prefix(kTorch.size());
+  }
   return names.contains(name);
 }
 

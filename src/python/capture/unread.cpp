@@ -222,6 +222,12 @@ bool Tracer::hands_on_numbers(TracedFrame& f, size_t count) {
     return (is_method || is_torch_function(callable)) &&
            takes_runtime_numbers(name, positional, keywords);
   }
+  if (std::string_view(Py_TYPE(callable.ptr())->tp_name) == "OpOverloadPacket" && !f.kwnames) {
+    // Of clamp and clip a packet takes the overload for numbers, also for a tensor without dimensions.
+    const auto name = py::str(callable).cast<std::string>();
+    return name.starts_with("aten.") && !name.starts_with("aten.cl") && args.size() == 2 &&
+           takes_runtime_numbers(name, args, {});
+  }
   if (!interprets(callable)) return false;
   for (py::object& o : args)
     if (!runtime(o)) o = read(o);

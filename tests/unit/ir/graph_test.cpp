@@ -137,6 +137,24 @@ TEST(TensorType, Layout) {
   EXPECT_EQ(contiguous_strides({n, n}), (std::vector<Expr>{n, 1}));
 }
 
+TEST(TensorType, OverlapsItself) {
+  TensorType t;
+  t.sizes = {3, 1, 4};
+  auto overlaps = [&](std::vector<Expr> strides) {
+    t.strides = std::move(strides);
+    return t.may_overlap_itself();
+  };
+  EXPECT_FALSE(overlaps({4, 0, 1}));
+  EXPECT_FALSE(overlaps({1, 77, 3}));
+  EXPECT_FALSE(overlaps({9, 1, 2}));
+  EXPECT_TRUE(overlaps({0, 4, 1}));
+  EXPECT_TRUE(overlaps({3, 4, 1}));
+  EXPECT_TRUE(overlaps({1, 4, 2}));
+  EXPECT_TRUE(overlaps({1, 4, 1}));
+  t.sizes[1] = 0;
+  EXPECT_FALSE(overlaps({0, 4, 0}));
+}
+
 TEST(Verify, FindsWhatIsBroken) {
   {
     Small s;

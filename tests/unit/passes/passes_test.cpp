@@ -143,7 +143,7 @@ class RandomProgram {
     if (!g_.outputs.empty() && below(2)) g_.outputs.push_back(g_.outputs[0]);
     for (ValueId v : values_) {
       bool fits = g_.mutations.empty() && v != g_.inputs()[0] &&
-                  same_layout(g_.value(v).type, g_.value(g_.inputs()[0]).type);
+                  same_place(g_.value(v).type, g_.value(g_.inputs()[0]).type);
       if (fits && !below(4)) g_.mutations.push_back({0, v, false});
     }
   }

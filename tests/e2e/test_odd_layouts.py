@@ -1,0 +1,143 @@
+"""Strides of results where those of the operands are odd: gaps, any order of dimensions, any stride where a size is 1."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from op_cases import all_cases
+
+import oxyfuel
+from oxyfuel import _C
+
+GROUPS = 6
+# Decomposed while it is recorded, in another way than in eager.
+OPEN = {"aten.ldexp.Tensor"}
+
+
+def laid_out(t: torch.Tensor, sizes: dict[int, int], rng: random.Random) -> torch.Tensor:
+    shape = [sizes.get(s, s) for s in t.shape]
+    order = list(range(len(shape)))
+    if rng.random() < 0.5:
+        rng.shuffle(order)
+    stride, step = [0] * len(shape), rng.choice((1, 1, 1, 2))
+    for d in reversed(order):
+        if rng.random() < 0.05:
+            continue
+        if shape[d] == 1 and rng.random() < 0.5:
+            stride[d] = rng.choice((1, 2, 3, 7, 68, 100))
+            continue
+        stride[d] = step
+        step *= max(shape[d], 1) + (3 if rng.random() < 0.1 else 0)
+    elements = 1 + sum(max(s - 1, 0) * t for s, t in zip(shape, stride))
+    flat = t.reshape(-1) if t.numel() else torch.zeros(1, dtype=t.dtype)
+    base = flat.repeat(elements // flat.numel() + 1)[:elements].clone()
+    return base.as_strided(shape, stride)
+
+
+def each(value, visit):
+    if isinstance(value, (list, tuple)):
+        return type(value)(each(v, visit) for v in value)
+    return visit(value) if isinstance(value, torch.Tensor) else value
+
+
+def recorded(op, name: str, args) -> list[tuple]:
+    """Sizes and strides that the recording predicts for the call of the op; nothing where it makes other calls of it."""
+    tensors, graph = [], torch.fx.Graph()
+
+    def node(t):
+        tensors.append(t)
+        return graph.placeholder(f"x{len(tensors)}")
+
+    graph.output(graph.call_function(op, each(tuple(args), node)))
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    recording = _C.record(_C.TorchGraph.from_fx(module), tensors)
+    calls = [n for n in recording.describe(lambda *a: a) if n[1] == name]
+    types = [recording.type_of(value) for value in calls[-1][5]] if calls else []
+    return [(tuple(t[1]), tuple(t[2])) for t in types if t]
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_strides_as_in_eager(group):
+    rng, wrong, compared = random.Random(group), [], 0
+    for name, args in list(all_cases())[group::GROUPS]:
+        namespace, op, overload = name.split(".")
+        op = getattr(getattr(getattr(torch.ops, namespace), op), overload)
+        if name in OPEN or any(w in name for w in ("rand", "bernoulli", "empty")):
+            continue
+        found: set[int] = set()
+        each(tuple(args), lambda t: found.update(t.shape))
+        sizes = {s: 1 if rng.random() < 0.35 else s for s in found}
+        given = each(tuple(args), lambda t: laid_out(t, sizes, rng))
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = op(*given)
+            except (RuntimeError, IndexError, ValueError):
+                continue  # of sizes that do not fit
+            try:
+                ours = recorded(op, name, given)
+            except (RuntimeError, _C.Unsupported):
+                continue
+        results = [result] if isinstance(result, torch.Tensor) else list(result)
+        eager = [(tuple(t.shape), t.stride()) for t in results if isinstance(t, torch.Tensor)]
+        if len(ours) != len(eager):
+            continue
+        compared += 1
+        if ours != eager:
+            layouts = []
+            each(given, lambda t: layouts.append((tuple(t.shape), t.stride())))
+            wrong.append(f"{name} of {layouts}: {ours}, in eager {eager}")
+    assert not wrong, "\n".join(wrong)
+    assert compared > 300
+
+
+IN_PLACE = {
+    "sub_": lambda x, y: x.sub_(y),
+    "mul_ number": lambda x, y: x.mul_(2),
+    "clamp_min_": lambda x, y: x.clamp_min_(0),
+    "neg_": lambda x, y: x.neg_(),
+    "copy_": lambda x, y: x.copy_(y),
+    "fill_": lambda x, y: x.fill_(1.0),
+    "masked_fill_": lambda x, y: x.masked_fill_(y > 0, 1.0),
+    "cumsum_": lambda x, y: x.cumsum_(-1),
+    "index_put_": lambda x, y: x.index_put_((torch.tensor([0]),), torch.tensor(1.0)),
+    "add out=": lambda x, y: torch.add(x, y, out=x),
+    "a row": lambda x, y: x[0].add_(1),
+    "transposed": lambda x, y: x.t().mul_(y.t()),
+    "all of it": lambda x, y: x[:].mul_(y),
+    "a slice": lambda x, y: x[:, :2].mul_(y[:, :2]),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_write_keeps_strides(name, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    rng = random.Random(name)
+
+    def function(x, y):
+        own = x.clone()
+        IN_PLACE[name](own, y)
+        seen = own * 1.0
+        IN_PLACE[name](x, y)
+        return own, seen, x.t(), own + x
+
+    for _ in range(25):
+        shape = rng.choice([(1, 31), (3, 1), (1, 1), (4, 5), (5, 4)])
+        x, y = (laid_out(torch.randn(shape), {}, rng) for _ in range(2))
+        if 0 in x.stride():
+            continue
+        oxyfuel.reset()
+        expected, ours = (torch.empty_strided(x.shape, x.stride()).copy_(x) for _ in range(2))
+        with torch.no_grad():
+            theirs, mine = function(expected, y), oxyfuel.compile(function)(ours, y)
+        for a, b in zip((*mine, ours), (*theirs, expected), strict=True):
+            assert a.stride() == b.stride()
+            assert torch.equal(a, b)
