@@ -77,6 +77,7 @@ void bind_sources(py::module_& m) {
       .def("kw_default", numbered(&SourceTable::kw_default))
       .def("code", numbered(&SourceTable::code))
       .def("referent", numbered(&SourceTable::referent))
+      .def("handled", &SourceTable::handled)
       .def("context_value", numbered(&SourceTable::context_value))
       .def("next_popped", numbered(&SourceTable::next_popped))
       .def("text", [](const SourceTable& t, uint32_t id) { return t.text(source_id(id)); })

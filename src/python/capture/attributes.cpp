@@ -103,13 +103,20 @@ py::object Tracer::find_attr(py::handle o, py::handle name) {
     throw Break(BreakId::attribute_protocol, cat("an iterator's ", str(name)));
   if (PyExceptionInstance_Check(p) && !exists(o) && str(name) == "__traceback__")
     throw Break(BreakId::attribute_protocol, "the traceback of an exception");
-  // It may be what the code around the captured function deals with.
   if (PyExceptionInstance_Check(p) && str(name) == "__context__" && raised_.contains(p) &&
       reinterpret_cast<PyBaseExceptionObject*>(p)->context == nullptr)
-    throw Break(BreakId::attribute_protocol, "the context of an exception, of before the call");
+    guard_nothing_handled();
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));
   return load_instance_attr(o, name);
+}
+
+// What the code around the captured function deals with is the context of what that raises.
+void Tracer::guard_nothing_handled() {
+  static const py::object& exc_info = *new py::object(py::module_::import("sys").attr("exc_info"));
+  if (handled_outside_)
+    throw Break(BreakId::attribute_protocol, "the context of an exception, of before the call");
+  guard(GuardKind::IdIs, sources.handled(sources.pinned(exc_info, "sys.exc_info")), py::none());
 }
 
 py::object Tracer::function_attr(py::handle function, py::handle name) {

@@ -98,7 +98,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       if (exists(args[i])) args[i] = contents(args[i]);
     return call_real(callable, args, kwargs);
   }
-  if (PyModule_Check(self.ptr()) || self.is_none()) {
+  if (PyModule_Check(self.ptr()) || (self.is_none() && PyCFunction_Check(p))) {
     const std::string module = module_of(callable);
     if (module == "_operator" && kwargs.empty())
       if (auto done = call_operator(callable, name, args)) return *done;
@@ -168,7 +168,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
-      if (((exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text)
+      if (((exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text &&
+          Py_TYPE(self.ptr())->tp_iter != nullptr)
         for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);
   for (auto& a : args) {
     if (text && exists(a) && PyDict_Check(a.ptr()) && !PyDict_CheckExact(a.ptr()))  // __missing__

@@ -526,7 +526,8 @@ void Tracer::delete_subscript(py::handle o, py::handle key) {
   }
 }
 
-py::object Tracer::contains(py::handle container, py::handle item, bool generic) {
+py::object Tracer::contains(py::handle container, py::handle item_given, bool generic) {
+  const py::object item = deep_contents(item_given);  // what is in it decides as well
   if (PyObject* own = special_method(container, names().contains_); own != nullptr && !generic)
     return py::bool_(truth(call(own, {borrow(container.ptr()), borrow(item.ptr())})));
   if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");

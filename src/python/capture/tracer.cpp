@@ -88,6 +88,8 @@ void Tracer::run(py::handle function, std::span<const py::object> bound, size_t 
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, "the compiled function is a generator");
   const TorchModesGuard modes;
+  handled_outside_ =
+      static_cast<bool>(py::reinterpret_steal<py::object>(PyErr_GetHandledException()));
   const NothingHandled alone;  // what the caller deals with is no matter of the captured code's
   TracedFrame frame;
   frame.function = borrow(function.ptr());

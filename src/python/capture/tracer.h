@@ -213,6 +213,7 @@ class Tracer {
   bool ends_iterator(const TracedFrame& frame);
   bool unwinding_ends_iterator(const TracedFrame& frame, size_t depth);
   [[noreturn]] void break_at_end_of_iterator();
+  void guard_nothing_handled();
   py::object list_of(py::handle iterable);
   py::object items_to_add(py::handle iterable);
   py::object dict_of(py::handle mapping);
@@ -605,6 +606,7 @@ class Tracer {
   };
   std::vector<Autocast> autocasts_;  // that the graph stands in
   int autocast_nesting_ = 0;         // by which it has changed
+  bool handled_outside_ = false;     // the code around the call deals with an exception
   bool took_iterator_ = false;       // the instruction went through one, which its end has moved
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   InnerGraph* inner_ = nullptr;      // the graph that ops go to; null: `ir`

@@ -303,6 +303,12 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
     }
     case SourceKind::ContextValue:
       return context_value(base, step.index == 1, made);
+    case SourceKind::Handled: {
+      PyObject* handled = PyErr_GetHandledException();
+      if (handled == nullptr) return Py_None;
+      made.push_back(py::reinterpret_steal<py::object>(handled));
+      return handled;
+    }
     case SourceKind::Key:
       return key_at(base, step.index);
     case SourceKind::IteratorPart:

@@ -146,6 +146,8 @@ SourceId SourceTable::context_value(SourceId base, bool or_default) {
   return add(SourceKind::ContextValue, base, {}, or_default);
 }
 
+SourceId SourceTable::handled(SourceId base) { return add(SourceKind::Handled, base, {}, 0); }
+
 SourceId SourceTable::key(SourceId base, int64_t index) {
   return add(SourceKind::Key, base, {}, index);
 }
@@ -195,6 +197,8 @@ std::string SourceTable::text(SourceId id) const {
       return cat("item ", s.index, " of ", text(s.base));
     case SourceKind::Referent:
       return cat(text(s.base), "()");
+    case SourceKind::Handled:
+      return cat(text(s.base), "()[1]");
     case SourceKind::ContextValue:
       return cat(text(s.base), ".get()");
     case SourceKind::Key:

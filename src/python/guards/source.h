@@ -37,7 +37,8 @@ enum class SourceKind : uint8_t {
   NextItem,  // base is an iterator written in C: what it gives when `index` items more are taken
   Referent,  // base is a weakref.ref: what it refers to, None where that is gone
   ContextValue,  // base is a context variable: its value in the current context; where `index` is 1, else its default
-  Key,           // base is a dict or a set: key or item `index` in its order
+  Handled,  // base is sys.exc_info: the exception that the code around the call deals with, or None
+  Key,      // base is a dict or a set: key or item `index` in its order
   IteratorPart,  // base is an enumerate or zip: part `index` of what its __reduce__ tells
   ArrayTensor,   // base is a numpy.ndarray or a NumPy scalar: a tensor of it, another one each time
 };
@@ -70,6 +71,7 @@ class SourceTable {
   SourceId next_item(SourceId base, int64_t index);
   SourceId referent(SourceId base);
   SourceId context_value(SourceId base, bool or_default);
+  SourceId handled(SourceId base);
   SourceId key(SourceId base, int64_t index);
   SourceId iterator_part(SourceId base, int64_t index);
   SourceId array_tensor(SourceId base);
