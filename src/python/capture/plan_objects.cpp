@@ -113,8 +113,9 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
   if (name == "functools.partial" || name.starts_with("operator.")) return place_reduced(o);
   if (PyCFunction_Check(p) || type == &_PyMethodWrapper_Type) {
     PyObject* descriptor = method_descriptor(p);
-    if (descriptor == nullptr) return constant(o);
     const py::object self = o.attr("__self__");
+    if (descriptor == nullptr || self.is_none())
+      return constant(o);  // __get__ of None binds nothing
     return place_call(o, py::handle(descriptor).attr("__get__"), {self, py::type::of(self)});
   }
   if (PyExceptionInstance_Check(p)) return place_exception(o);
