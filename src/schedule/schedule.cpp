@@ -170,7 +170,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     readers.resize(p.buffers.size());
   }
   write_in_place(s);
-  for (Kernel& k : s.kernels) fetch_ahead(k, options.last_level_bytes);
+  for (Kernel& k : s.kernels) fetch_ahead(k, *p.variables, options.last_level_bytes);
   s.memory = plan_memory(s);
   insert_frees(s);
   return s;
