@@ -1,6 +1,7 @@
 #include "schedule/fetch_ahead.h"
 
 #include <algorithm>
+#include <map>
 
 #include "schedule/cost.h"
 #include "schedule/nest.h"
@@ -15,7 +16,8 @@ constexpr size_t kMost = 4;                 // in a loop
 
 class Fetcher {
  public:
-  Fetcher(Kernel& k, int64_t large) : kernel_(k), large_(large) {}
+  Fetcher(Kernel& k, loops::Variables& variables, int64_t large)
+      : kernel_(k), scope_(variables), large_(large) {}
 
   void run() {
     Block* point = &kernel_.body;
@@ -30,6 +32,8 @@ class Fetcher {
       if (For* f = std::get_if<For>(&s.v)) loops.push_back(f);
     }
     if (parallel_.empty() || loops.empty() || !is_lanes(*loops[0])) return;
+    point_ = point;
+    note_statements(kernel_.body);
     if (loops.size() == 1)
       within(*loops[0]);
     else
@@ -92,6 +96,7 @@ class Fetcher {
     f.body.insert(f.body.begin(), fetches.begin(), fetches.end());
   }
 
+  // In `second`, what `first` will load in the next point.
   void next_point(const For& first, For& second) {
     if (!is_lanes(second) || !(first.size == second.size)) return;
     const Expr point = parallel_.back()->var;
@@ -99,22 +104,118 @@ class Fetcher {
     int64_t bytes = 0;
     for (const Compute* c : loads(first)) {
       const auto step = coefficient(c->index, point);
-      if (!step || step->is_const(0)) continue;
+      Substitution next{{point, point + 1}, {first.var, second.var}};
+      if (!step || !foresee(c->index, next)) continue;
+      if (step->is_const(0) && next.size() == 2) continue;
       bytes += first.size.value() * ir::byte_size(c->dtype);
-      fetches.push_back(
-          Stmt{Fetch{c->buffer, replace(c->index, {{point, point + 1}, {first.var, second.var}})}});
+      fetches.push_back(Stmt{Fetch{c->buffer, replace(c->index, next)}});
     }
     if (bytes > kLongestRow) return;
     second.body.insert(second.body.begin(), fetches.begin(), fetches.end());
+    const auto before = std::find_if(point_->begin(), point_->end(), [&](const Stmt& s) {
+      return std::get_if<For>(&s.v) == &second;
+    });
+    point_->insert(before, lead_.begin(), lead_.end());
+  }
+
+  void note_statements(const Block& block) {
+    for (const Stmt& s : block) {
+      if (const For* f = std::get_if<For>(&s.v)) {
+        scope_.take(f->var);
+        note_statements(f->body);
+      }
+      const Compute* c = std::get_if<Compute>(&s.v);
+      if (c && c->op == LoopOp::Symbol) scope_.take(c->index);
+    }
+  }
+
+  // Adds what the symbols of an index, which the point has loaded, will be in the next point; false where that takes
+  // more than loads at known places.
+  bool foresee(Expr index, Substitution& next) {
+    std::vector<Expr> symbols;
+    sym::collect_symbols(index, symbols);
+    for (Expr s : symbols) {
+      for (size_t i = 0; i < point_->size(); ++i) {
+        const Compute* c = std::get_if<Compute>(&(*point_)[i].v);
+        if (!c || c->op != LoopOp::Symbol || !(c->index == s)) continue;
+        if (!is_foreseeable(c->args[0])) return false;
+        next.emplace_back(s, next_symbol(*c));
+      }
+    }
+    return true;
+  }
+
+  const Stmt* definition(uint32_t value) const {
+    for (const Stmt& s : *point_) {
+      const Compute* c = std::get_if<Compute>(&s.v);
+      const Result* r = std::get_if<Result>(&s.v);
+      const bool sets =
+          c && c->op != LoopOp::Store && c->op != LoopOp::StoreAdd && c->op != LoopOp::Check;
+      if ((sets && c->value == value) || (r && r->value == value)) return &s;
+    }
+    return nullptr;
+  }
+
+  bool is_foreseeable(uint32_t value) const {
+    const Stmt* s = definition(value);
+    if (!s) return true;  // of all points
+    const Compute* c = std::get_if<Compute>(&s->v);
+    if (!c || c->op == LoopOp::Symbol) return false;
+    if (c->op == LoopOp::Load && kernel_.buffers[c->buffer].kind != KernelBuffer::Kind::Read)
+      return false;
+    std::vector<Expr> symbols;
+    sym::collect_symbols(c->index, symbols);
+    return std::all_of(symbols.begin(), symbols.end(), [&](Expr e) { return is_point(e); }) &&
+           std::all_of(c->args.begin(), c->args.end(),
+                       [&](uint32_t a) { return is_foreseeable(a); });
+  }
+
+  bool is_point(Expr e) const {
+    return std::any_of(parallel_.begin(), parallel_.end(),
+                       [&](const For* f) { return f->var == e; });
+  }
+
+  Expr next_symbol(const Compute& symbol) {
+    const auto [it, fresh] = symbols_.try_emplace(symbol.index, 0);
+    if (!fresh) return it->second;
+    const int64_t last = sym::range_of(symbol.index).hi;
+    Compute c = symbol;
+    c.index = it->second = scope_.get('i', last == INT64_MAX ? symbol.index : Expr(last + 1));
+    c.value = kernel_.value_count++;
+    c.args = {next_value(symbol.args[0])};
+    lead_.push_back(Stmt{std::move(c)});
+    return it->second;
+  }
+
+  // What a value will be in the next point; behind the last one, in that again.
+  uint32_t next_value(uint32_t value) {
+    const Stmt* s = definition(value);
+    if (!s) return value;
+    const auto [it, fresh] = values_.try_emplace(value, 0);
+    if (!fresh) return it->second;
+    const For& inner = *parallel_.back();
+    Compute c = std::get<Compute>(s->v);
+    for (uint32_t& a : c.args) a = next_value(a);
+    c.index = replace(c.index, {{inner.var, sym::min(inner.var + 1, inner.size - 1)}});
+    const uint32_t made = c.value = values_[value] = kernel_.value_count++;
+    lead_.push_back(Stmt{std::move(c)});
+    return made;
   }
 
   Kernel& kernel_;
+  loops::VariableScope scope_;
   const int64_t large_;
   std::vector<const For*> parallel_;
+  Block* point_ = nullptr;
+  std::map<Expr, Expr> symbols_;         // loaded indices: what they are in the next point
+  std::map<uint32_t, uint32_t> values_;  // what they are computed from
+  Block lead_;                           // the statements of these
 };
 
 }  // namespace
 
-void fetch_ahead(Kernel& k, int64_t large) { Fetcher(k, large).run(); }
+void fetch_ahead(Kernel& k, loops::Variables& variables, int64_t large) {
+  Fetcher(k, variables, large).run();
+}
 
 }  // namespace oxy::schedule

@@ -2,14 +2,16 @@
 //
 // A point of one loop fetches a little ahead of its loads: the machine's own prefetchers stop at the end of a page. A
 // point of several loops (softmax: the row is loaded, then worked on in the cache) fetches in its second loop what the
-// first loop of the next point will load, so that memory has no pause. A kernel that only reads gains nothing.
+// first loop of the next point will load, so that memory has no pause. Rows at loaded indices are fetched by the point
+// before, which loads the next index (the last point: its own again). A kernel that only reads gains nothing.
 #pragma once
 
+#include "loops/variables.h"
 #include "schedule/kernel.h"
 
 namespace oxy::schedule {
 
 // After all that moves or merges statements. Buffers of at least `large` bytes are worth it.
-void fetch_ahead(Kernel& k, int64_t large);
+void fetch_ahead(Kernel& k, loops::Variables& variables, int64_t large);
 
 }  // namespace oxy::schedule

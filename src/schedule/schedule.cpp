@@ -13,6 +13,7 @@
 #include "schedule/in_place.h"
 #include "schedule/inline_loops.h"
 #include "schedule/jam_rows.h"
+#include "schedule/lane_tables.h"
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
 #include "schedule/scan_kernel.h"
@@ -163,12 +164,13 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     s.kernels.push_back(emit_kernel(p, a, needed, options, std::move(name)));
     split_ranges(s.kernels.back(), *p.variables);
     jam_rows(s.kernels.back(), *p.variables, options.last_level_bytes);
+    make_lane_tables(s.kernels.back());
     s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
     pinned.resize(p.buffers.size(), false);
     readers.resize(p.buffers.size());
   }
   write_in_place(s);
-  for (Kernel& k : s.kernels) fetch_ahead(k, options.last_level_bytes);
+  for (Kernel& k : s.kernels) fetch_ahead(k, *p.variables, options.last_level_bytes);
   s.memory = plan_memory(s);
   insert_frees(s);
   return s;

@@ -20,7 +20,7 @@ MODES = (("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3))
 def test_upsample(mode, dims, corners, dtype):
     tolerance = 2e-5 if dtype != torch.float64 else 1e-12
     for x in layouts(torch.randn(2, 3, *(7, 5, 6)[:dims]).to(dtype)):
-        for size in ((14, 10, 12), (7, 2, 3), (3, 9, 1)):
+        for size in ((14, 10, 12), (7, 2, 3), (3, 9, 1), (21, 10, 51)):
             check(
                 lambda a, s=size[:dims]: F.interpolate(a, s, mode=mode, align_corners=corners),
                 x,

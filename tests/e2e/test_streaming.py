@@ -71,6 +71,31 @@ def test_rows_in_several_loops(dtype):
     close(f(x, mask), torch.softmax(x.masked_fill(mask, float("-inf")), -1))
 
 
+@pytest.mark.parametrize("index", (torch.int64, torch.int32))
+@pytest.mark.parametrize("wrapped", (False, True))
+def test_rows_at_loaded_places(index, wrapped):
+    """The next row is fetched by its index, also a wrong one, which is an error only where it is used."""
+    table = rows_of(torch.float32, 200)
+    at = torch.randint(-len(table) if wrapped else 0, len(table), (37, 11)).to(index)
+    at[-1, -1] = len(table) - 1
+    read = (lambda t, i: t[i]) if wrapped else (lambda t, i: torch.nn.functional.embedding(i, t))
+
+    def normed(t, i):
+        rows = read(t, i) * 2
+        return torch.softmax(rows, -1), torch.nn.functional.layer_norm(rows, (200,))
+
+    f = compiled(normed)
+    for got, want in zip(f(table, at), normed(table, at)):
+        close_sums(got, want)
+    for place in ((0, 0), (5, 3), (-1, -1)):
+        wrong = at.clone()
+        wrong[place] = len(table)
+        with pytest.raises(IndexError):
+            normed(table, wrong)
+        with pytest.raises(IndexError):
+            f(table, wrong)
+
+
 @pytest.mark.parametrize("size", ((4096, 1500), (3, 1 << 21), (64, 256, 300)))
 def test_columns(size):
     torch.manual_seed(0)

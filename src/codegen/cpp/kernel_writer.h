@@ -83,6 +83,10 @@ class KernelWriter {
   struct Span {
     std::string from, to;
   };
+  // An index that differs by lane: C++ of the lanes' own parts, a vector, and of what they share.
+  struct LaneOffsets {
+    std::string own, shared;
+  };
   // A tile of a buffer that has been transposed onto the stack.
   struct Tile {
     std::string name;
@@ -120,6 +124,8 @@ class KernelWriter {
   void write_scalar_load(const Compute& c);
   void write_masked_load(const Compute& c, const Scope& scope);
   std::string vector_load(const Compute& c, const Access& a, const Scope& scope);
+  std::optional<LaneOffsets> lane_offsets(Expr e, int bytes, const Scope& scope);
+  std::string gathered(const Compute& c, const Scope& scope, const std::string& mask);
   void write_gather(const Compute& c, const Access& a, const Scope& scope,
                     const std::string& initial, const std::string& condition);
   void write_store(const Compute& c, const Scope& scope);

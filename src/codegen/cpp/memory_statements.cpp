@@ -48,7 +48,12 @@ void KernelWriter::write_load(const Compute& c, const Scope& scope) {
   if (!c.args.empty()) return write_masked_load(c, scope);
   const Access a = access_of(c.index, scope);
   if (a.kind == Access::Kind::Gather) {
-    return write_gather(c, a, scope, cat('(', value_type_name(c.dtype, scope.lanes), "){}"), "");
+    const std::string type = value_type_name(c.dtype, scope.lanes);
+    const std::string all = gathered(c, scope, "");
+    if (all.empty()) return write_gather(c, a, scope, cat('(', type, "){}"), "");
+    const Value& v = define(c, true);
+    out_.line("const ", type, ' ', v.name, " = ", all, ';');
+    return;
   }
   const Value& v = define(c, true);
   out_.line("const ", value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ",
@@ -95,6 +100,56 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
                               : text;
 }
 
+// The lanes' own part of an index, in elements, as a vector of signed integers as wide as the element, and what all
+// lanes share; nothing where it is not a sum of their symbols or too large.
+std::optional<KernelWriter::LaneOffsets> KernelWriter::lane_offsets(Expr e, int bytes,
+                                                                    const Scope& scope) {
+  const std::string integers = bytes == 8 ? "i64" : "i32";
+  const std::string type = prelude_.type(integers, scope.lanes);
+  const std::string splat = prelude_.fn("splat", integers, scope.lanes);
+  LaneOffsets offsets;
+  Expr own = 0;
+  std::vector<Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  for (Expr s : symbols) {
+    if (!varies(s, scope)) continue;
+    const auto linear = sym::linear_in(e, s);
+    if (!linear || !linear->first.is_const()) return std::nullopt;
+    own += linear->first * s;
+    std::string lane;
+    if (s == scope.var)
+      lane = cat(prelude_.fn("iota", integers, scope.lanes), "() + ", splat, "((", integers, ')',
+                 scope.first, ')');
+    else
+      lane = bytes == 8 ? lane_names_.at(s)
+                        : cat("__builtin_convertvector(", lane_names_.at(s), ", ", type, ')');
+    if (!linear->first.is_const(1))
+      lane = cat('(', lane, ") * ", splat, '(', linear->first.value(), ')');
+    cat_to(offsets.own, offsets.own.empty() ? "" : " + ", lane);
+  }
+  const sym::Range range = sym::range_of(own);
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (bytes == 4 && (range.lo < -kMost || range.hi > kMost)) return std::nullopt;
+  offsets.shared = index(e - own);
+  return offsets;
+}
+
+// A load at places that differ by lane, by the instruction for it; empty where there is none. `mask`: of which lanes.
+std::string KernelWriter::gathered(const Compute& c, const Scope& scope, const std::string& mask) {
+  const int bytes = ir::byte_size(c.dtype);
+  if (bytes < 4 || scope.lanes * bytes != prelude_.target().vector_bytes) return "";
+  const auto offsets = lane_offsets(c.index, bytes, scope);
+  if (!offsets) return "";
+  std::string lanes = mask;
+  if (!scope.active.empty())
+    cat_to(lanes, lanes.empty() ? "" : " & ", prelude_.fn("first", "i32", scope.lanes), '(',
+           scope.active, ')');
+  const std::string piece =
+      prelude_.fn(lanes.empty() ? "gather" : "gather_if", memory_type(c.dtype), scope.lanes);
+  return cat(piece, '(', buffer(c.buffer), " + ", offsets->shared, ", ", offsets->own,
+             lanes.empty() ? "" : ", ", lanes, ')');
+}
+
 void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& scope,
                                 const std::string& initial, const std::string& condition) {
   const Value& v = define(c, true);
@@ -116,8 +171,9 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
   const std::string per_lane = lane_index(c.index, scope);
   if (!mask.vector) {
     const std::string guard = mask.name;
-    if (a.kind == Access::Kind::Gather) return write_gather(c, a, scope, other, guard);
-    const std::string loaded = vector_load(c, a, scope);
+    const bool apart = a.kind == Access::Kind::Gather;
+    const std::string loaded = apart ? gathered(c, scope, "") : vector_load(c, a, scope);
+    if (loaded.empty()) return write_gather(c, a, scope, other, guard);
     const Value& v = define(c, true);
     out_.line(type, ' ', v.name, " = ", other, ';');
     out_.line("if (", guard, ") ", v.name, " = ", loaded, ';');
@@ -136,6 +192,14 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
     const Value& v = define(c, true);
     out_.line("const ", type, ' ', v.name, " = ", chosen, ';');
     return;
+  }
+  if (a.kind == Access::Kind::Gather) {
+    if (const std::string some = gathered(c, scope, mask.name); !some.empty()) {
+      const std::string chosen = operators(scope).select(mask.name, some, other, c.dtype);
+      const Value& v = define(c, true);
+      out_.line("const ", type, ' ', v.name, " = ", chosen, ';');
+      return;
+    }
   }
   if (!fast) return write_gather(c, {a.kind, per_lane, ""}, scope, other, cat(mask.name, "[l]"));
   const std::string loaded = vector_load(c, a, scope);
@@ -237,6 +301,15 @@ void KernelWriter::write_check(const Compute& c, const Scope& scope) {
   const std::string wrong = "return status | 1;";
   if (!v.vector) {
     out_.line("if (", v.name, " < 0 || ", v.name, " >= ", index(c.index), ") ", wrong);
+    return;
+  }
+  if (v.dtype == DType::I64 && !varies(c.index, scope)) {
+    std::string outside = cat("__builtin_convertvector((", prelude_.type("u64", scope.lanes), ')',
+                              v.name, " >= ", prelude_.fn("splat", "u64", scope.lanes), "((u64)",
+                              index(c.index), "), ", prelude_.type("i32", scope.lanes), ')');
+    if (!scope.active.empty())
+      cat_to(outside, " & ", prelude_.fn("first", "i32", scope.lanes), '(', scope.active, ')');
+    out_.line("if (", prelude_.fn("any", "i32", scope.lanes), '(', outside, ")) ", wrong);
     return;
   }
   out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");

@@ -64,6 +64,51 @@ constexpr Piece kPieces[] = {
   return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, __builtin_ia32_cvtd2mask512(m));
 }
 )"},
+    // Lane l lies at p[at[l]]. Where the lanes lie behind the first one and none behind the last one, all within a
+    // vector, they are loaded at once and moved to their places; no memory outside of theirs is touched.
+    {"gather", "4", 2, 0, R"(OXY_INLINE $T @@(const $t* p, $i32 at) {
+#if defined(__clang__)
+  $u32 away = ($u32)(at - @splat.i32(at[0])), ends = @splat.u32(away[$R]);
+  ends = ends < @splat.u32($R) ? ends : @splat.u32($R);
+  if (!@any.i32(($i32)(away > ends)))
+    return @permuted(@load_if(p + at[0], ($i32)(@iota.u32() <= ends)), ($i32)away);
+#endif
+  return @gather_if(p, at, ~($i32){});
+}
+)"},
+    {"permuted", "4", 2, 32, R"(OXY_INLINE $T @@($T x, $i32 at) {
+  return ($T)__builtin_ia32_permvarsi256(($i32)x, at);
+}
+)"},
+    {"permuted", "4", 2, 64, R"(OXY_INLINE $T @@($T x, $i32 at) {
+  return ($T)__builtin_ia32_permvarsi512(($i32)x, at);
+}
+)"},
+    {"gather", "8", 2, 0,
+     "OXY_INLINE $T @@(const $t* p, $i64 at) { return @gather_if(p, at, ~($i32){}); }\n"},
+    // Of the lanes of an i32 mask only, the others are 0 and their memory is not touched.
+    {"gather_if", "4", 2, 64, R"(OXY_INLINE $T @@(const $t* p, $i32 at, $i32 m) {
+  return ($T)__builtin_ia32_gathersiv16si(($i32){}, p, at, __builtin_ia32_cvtd2mask512(m), 4);
+}
+)"},
+    {"gather_if", "4", 2, 32, R"(OXY_INLINE $T @@(const $t* p, $i32 at, $i32 m) {
+#if defined(__clang__)
+  return ($T)__builtin_ia32_gatherd_d256(($i32){}, (const i32*)p, at, m, 4);
+#else
+  return ($T)__builtin_ia32_gathersiv8si(($i32){}, (const i32*)p, at, m, 4);
+#endif
+}
+)"},
+    {"gather_if", "8", 2, 64, R"(OXY_INLINE $T @@(const $t* p, $i64 at, $i32 m) {
+  return ($T)__builtin_ia32_gatherdiv8di(($i64){}, p, at, __builtin_ia32_cvtd2mask256(m), 8);
+}
+)"},
+    {"gather_if", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, $S at, $i32 m) {
+  $T v = {};
+  for (int l = 0; l < $N; ++l) if (m[l]) v[l] = p[at[l]];
+  return v;
+}
+)"},
     // Lane l lies at p[2 * l], the last one within the second vector's last lane.
     {"load_second", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p) {
   return __builtin_shufflevector(@load(p), @load(p + $R), $SECOND);

@@ -214,6 +214,41 @@ TEST(Statements, Indices) {
   cases.check();
 }
 
+// Lanes that read within a vector of each other, in order, backwards, far apart, up to the buffer's end; with a mask.
+TEST(Statements, Gathers) {
+  constexpr int64_t kSpan = 400;
+  const auto place = [](int64_t way, int64_t at) {
+    if (way == 0) return kSpan - 1 - (kSize - 1 - at) / 2;  // in order, twice each
+    if (way == 1) return kSpan - 1 - at;
+    if (way == 2) return at * 137 % kSpan;
+    if (way == 3) return at % 8 == 5 ? kSpan - 1 : at;  // one lane far away
+    return at % 16 < 9 ? int64_t{20} : int64_t{35};
+  };
+  CaseList cases;
+  for (DType d : {DType::F32, DType::I32, DType::F64, DType::I64, DType::BF16, DType::B8}) {
+    for (int64_t way = 0; way < 5; ++way) {
+      const auto lookup = [&](KernelMaker& m) {
+        const uint32_t at = m.in(DType::I64), x = m.in(d), y = m.out(d), z = m.out(d);
+        const Expr v = m.var("v0", kSize), s = m.pool.symbol("s0", {0, kSpan - 1});
+        m.open(ForKind::Vector, v, kSize);
+        const uint32_t i = m.load(DType::I64, at, v);
+        m.check(i, kSpan);
+        m.symbol(i, s);
+        const uint32_t some =
+            m.op(LoopOp::Lt, DType::B8, {m.index(sym::mod(v, 5)), m.constant(DType::I64, 3)});
+        m.store(d, y, v, m.load(d, x, Expr(2) * s + v + Expr(3)));
+        m.store(d, z, v, m.load(d, x, s, {some, m.constant(d, 7)}));
+        m.close();
+      };
+      cases.add(cat("gather ", ir::name(d), ' ', way), lookup,
+                {kSize, 2 * kSpan + kSize + 3, kSize, kSize}, 0, [=](size_t b, int64_t at) {
+                  return static_cast<double>(b == 0 ? place(way, at) : at % 120);
+                });
+    }
+  }
+  cases.check();
+}
+
 // Gathered rows: a loaded index, checked, and a mask that keeps the others from being read.
 TEST(Statements, IndirectAndMasked) {
   CaseList cases;

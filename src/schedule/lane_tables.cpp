@@ -1,0 +1,231 @@
+#include "schedule/lane_tables.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "schedule/cost.h"
+#include "schedule/emit_kernel.h"
+#include "schedule/nest.h"
+
+namespace oxy::schedule {
+namespace {
+
+constexpr int64_t kFewestRows = 4;
+constexpr int64_t kCheap = 1;           // operations: computed again rather than kept
+constexpr int64_t kLeastSaved = 8;      // operations an element, a load of a table counted as one
+constexpr int64_t kLargest = 16 << 10;  // bytes of a loop's tables: a part of the first-level cache
+
+bool sets_value(const Compute& c) {
+  return c.op != LoopOp::Store && c.op != LoopOp::StoreAdd && c.op != LoopOp::Check;
+}
+
+bool is_lanes(const For& f) { return f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce; }
+
+// The tables of one Vector loop.
+class TableMaker {
+ public:
+  // `inside`: the values that are set in the rows.
+  TableMaker(Kernel& k, For& loop, const std::set<uint32_t>& inside)
+      : kernel_(k), loop_(loop), inside_(inside) {}
+
+  // The loop that fills the tables, which `loop` reads from now on; nothing where that does not pay.
+  std::optional<Stmt> run() {
+    for (const Stmt& s : loop_.body) {
+      if (const Compute* c = std::get_if<Compute>(&s.v)) note(*c);
+    }
+    for (uint32_t v : used_in_rows()) choose(v);
+    if (tables_.empty() || !pays()) return std::nullopt;
+    const auto first = static_cast<uint32_t>(kernel_.buffers.size());
+    for (uint32_t t : tables_) {
+      const std::string name = cat("table", kernel_.buffers.size());
+      kernel_.buffers.push_back(
+          {name, KernelBuffer::Kind::Local, same_.at(t).dtype, loop_.size, loops::BufferId()});
+    }
+    Stmt fill{For{ForKind::Vector, loop_.var, loop_.size, false, filling(first)}};
+    loop_.body = reading(first);
+    return fill;
+  }
+
+ private:
+  // Whether a statement computes the same in each row. Loaded indices are checked in the rows.
+  bool is_same(const Compute& c) const {
+    if (!sets_value(c) || c.op == LoopOp::Symbol) return false;
+    if (c.op == LoopOp::Load && kernel_.buffers[c.buffer].kind != KernelBuffer::Kind::Read)
+      return false;
+    std::vector<Expr> symbols;
+    sym::collect_symbols(c.index, symbols);
+    return std::all_of(symbols.begin(), symbols.end(), [&](Expr s) { return s == loop_.var; }) &&
+           std::all_of(c.args.begin(), c.args.end(),
+                       [&](uint32_t a) { return !inside_.contains(a) || same_.contains(a); });
+  }
+
+  bool is_noted(const Compute& c) const { return sets_value(c) && same_.contains(c.value); }
+
+  void note(const Compute& c) {
+    if (!is_same(c)) return;
+    const bool by_lane =
+        sym::contains(c.index, loop_.var) ||
+        std::any_of(c.args.begin(), c.args.end(), [&](uint32_t a) { return by_lane_.contains(a); });
+    same_.emplace(c.value, c);
+    if (by_lane) by_lane_.insert(c.value);
+  }
+
+  // What statements that are not the same in each row take.
+  std::set<uint32_t> used_in_rows() const {
+    std::set<uint32_t> used;
+    for (const Stmt& s : loop_.body) {
+      if (const Accumulate* a = std::get_if<Accumulate>(&s.v)) used.insert(a->value);
+      const Compute* c = std::get_if<Compute>(&s.v);
+      if (c && !is_noted(*c)) used.insert(c->args.begin(), c->args.end());
+    }
+    return used;
+  }
+
+  // Operations for a value where the tables are there.
+  int64_t cost(uint32_t v) const {
+    if (!by_lane_.contains(v) || tables_.contains(v)) return 0;
+    const Compute& c = same_.at(v);
+    int64_t sum = cost_of(c.op, c.dtype);
+    for (uint32_t a : c.args) sum += cost(a);
+    return sum;
+  }
+
+  void choose(uint32_t v) {
+    if (cost(v) <= kCheap) return;
+    const Compute& c = same_.at(v);
+    // An index is kept as it was computed, in half the memory.
+    const bool widens = c.op == LoopOp::Cast && c.dtype == DType::I64 &&
+                        by_lane_.contains(c.args[0]) && same_.at(c.args[0]).dtype == DType::I32;
+    tables_.insert(widens ? c.args[0] : v);
+  }
+
+  // Statements of the loop that are needed with `roots`, which come from elsewhere where `given` has them.
+  std::set<uint32_t> needed(std::set<uint32_t> roots, const std::set<uint32_t>& given) const {
+    for (auto it = same_.rbegin(); it != same_.rend(); ++it) {
+      if (!roots.contains(it->first) || given.contains(it->first)) continue;
+      roots.insert(it->second.args.begin(), it->second.args.end());
+    }
+    return roots;
+  }
+
+  std::set<uint32_t> needed_in_rows() const { return needed(used_in_rows(), tables_); }
+
+  bool pays() const {
+    const std::set<uint32_t> kept = needed_in_rows();
+    int64_t saved = 0, bytes = 0;
+    for (const auto& [v, c] : same_) {
+      if (!by_lane_.contains(v)) continue;
+      if (tables_.contains(v)) bytes += loop_.size.value() * ir::byte_size(c.dtype);
+      if (tables_.contains(v) || !kept.contains(v)) saved += cost_of(c.op, c.dtype);
+    }
+    return saved - static_cast<int64_t>(tables_.size()) >= kLeastSaved && bytes <= kLargest;
+  }
+
+  // The values of the tables, under names of their own, and their stores.
+  Block filling(uint32_t buffer) {
+    const std::set<uint32_t> wanted = needed(tables_, {});
+    std::map<uint32_t, uint32_t> names;
+    Block out;
+    for (const Stmt& s : loop_.body) {
+      const Compute* c = std::get_if<Compute>(&s.v);
+      if (!c || !is_noted(*c) || !wanted.contains(c->value)) continue;
+      Compute copy = *c;
+      copy.value = names[c->value] = kernel_.value_count++;
+      for (uint32_t& a : copy.args) {
+        if (const auto it = names.find(a); it != names.end()) a = it->second;
+      }
+      out.push_back(Stmt{std::move(copy)});
+    }
+    for (uint32_t t : tables_) {
+      Compute store;
+      store.op = LoopOp::Store;
+      store.dtype = same_.at(t).dtype;
+      store.args = {names.at(t)};
+      store.buffer = buffer++;
+      store.index = loop_.var;
+      out.push_back(Stmt{std::move(store)});
+    }
+    return out;
+  }
+
+  Block reading(uint32_t first) const {
+    const std::set<uint32_t> kept = needed_in_rows();
+    Block out;
+    for (const Stmt& s : loop_.body) {
+      const Compute* c = std::get_if<Compute>(&s.v);
+      if (!c || !is_noted(*c)) {
+        out.push_back(s);
+      } else if (const auto t = tables_.find(c->value); t != tables_.end()) {
+        Compute load;
+        load.value = c->value;
+        load.op = LoopOp::Load;
+        load.dtype = c->dtype;
+        load.buffer = first + static_cast<uint32_t>(std::distance(tables_.begin(), t));
+        load.index = loop_.var;
+        out.push_back(Stmt{std::move(load)});
+      } else if (kept.contains(c->value)) {
+        out.push_back(s);
+      }
+    }
+    return out;
+  }
+
+  Kernel& kernel_;
+  For& loop_;
+  const std::set<uint32_t>& inside_;
+  std::map<uint32_t, Compute> same_;  // statements that compute the same in each row, by value
+  std::set<uint32_t> by_lane_;        // of those, what differs by lane
+  std::set<uint32_t> tables_;
+};
+
+void note_values(const Block& block, std::set<uint32_t>& values) {
+  for (const Stmt& s : block) {
+    if (const For* f = std::get_if<For>(&s.v)) note_values(f->body, values);
+    if (const Compute* c = std::get_if<Compute>(&s.v); c && sets_value(*c)) values.insert(c->value);
+    if (const Result* r = std::get_if<Result>(&s.v)) values.insert(r->value);
+  }
+}
+
+// The Vector loops in `rows`, which run `times` times.
+void tabulate(Kernel& k, For& rows, int64_t times, const std::set<uint32_t>& inside, Block& fills) {
+  times *= count_of(rows.size);
+  for (Stmt& s : rows.body) {
+    For* f = std::get_if<For>(&s.v);
+    if (!f || f->tiled) continue;
+    if (!is_lanes(*f)) {
+      tabulate(k, *f, times, inside, fills);
+    } else if (f->size.is_const() && times >= kFewestRows) {
+      if (auto fill = TableMaker(k, *f, inside).run()) fills.push_back(std::move(*fill));
+    }
+  }
+}
+
+void tabulate(Kernel& k, Block& point) {
+  for (size_t i = 0; i < point.size(); ++i) {
+    For* f = std::get_if<For>(&point[i].v);
+    if (!f || is_lanes(*f)) continue;
+    if (f->kind == ForKind::Parallel) {
+      tabulate(k, f->body);
+      continue;
+    }
+    std::set<uint32_t> inside;
+    note_values(f->body, inside);
+    Block fills;
+    tabulate(k, *f, 1, inside, fills);
+    const auto at = point.begin() + static_cast<std::ptrdiff_t>(i);
+    point.insert(at, fills.begin(), fills.end());
+    i += fills.size();
+  }
+}
+
+}  // namespace
+
+void make_lane_tables(Kernel& k) {
+  const size_t before = k.buffers.size();
+  tabulate(k, k.body);
+  if (k.buffers.size() != before) k.cost = point_cost(k);
+}
+
+}  // namespace oxy::schedule

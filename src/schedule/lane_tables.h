@@ -1,0 +1,12 @@
+// What differs by lane only is computed once for all rows: a Vector loop inside of Serial loops that computes the same
+// for each row (where upsampling reads a row, with which weights) finds it in a local buffer, which a loop in front
+// of the rows fills.
+#pragma once
+
+#include "schedule/kernel.h"
+
+namespace oxy::schedule {
+
+void make_lane_tables(Kernel& k);
+
+}  // namespace oxy::schedule
