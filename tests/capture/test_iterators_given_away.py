@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import cmath
 import collections
+import copy
 import functools
 import math
 import operator
@@ -171,3 +172,14 @@ def test_what_is_added_before_an_error(name, made_inside):
         return containers, None
 
     assert oxyfuel.compile(function, backend="eager")(made()) == function(made())
+
+
+def test_ids_in_a_table_of_before():
+    """copy.deepcopy's table has keys that are another object's at each call."""
+    function = copy._reconstruct
+    compiled = oxyfuel.compile(function, backend="eager")
+    for text in ("abc", "de"):
+        it, table = iter(text), {}
+        copied = compiled(it, table, *it.__reduce__())
+        assert list(copied) == list(it) == list(text)
+        assert list(table) == [id(it)] + [k for k in table if k != id(it)] and table[id(it)] is copied

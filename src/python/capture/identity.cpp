@@ -121,7 +121,10 @@ py::object Tracer::id_of(const py::object& o) {
       if (!again) guard_two_objects(o, other);
     if (!again) met.push_back(o);
   }
-  return py::int_(reinterpret_cast<uintptr_t>(p));
+  const py::int_ id(reinterpret_cast<uintptr_t>(p));
+  held_.push_back(id);
+  ids_.insert(id.ptr());
+  return id;
 }
 
 }  // namespace oxy::python
