@@ -121,10 +121,7 @@ py::object Tracer::id_of(const py::object& o) {
       if (!again) guard_two_objects(o, other);
     if (!again) met.push_back(o);
   }
-  const py::int_ id(reinterpret_cast<uintptr_t>(p));
-  held_.push_back(id);
-  ids_.insert(id.ptr());
-  return id;
+  return py::int_(reinterpret_cast<uintptr_t>(p));
 }
 
 }  // namespace oxy::python

@@ -48,6 +48,17 @@ bool takes_whole(const std::string& name, size_t argument) {
   return (argument == 0 && first.contains(name)) || each.contains(name);
 }
 
+// The variable `memo` of a function of the module copy.
+py::object table_of_copies(const TracedFrame& f) {
+  for (size_t i = 0; i < f.fast.size(); i++) {
+    const auto at = static_cast<Py_ssize_t>(i);
+    PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, at);
+    if (!f.fast[i] || PyUnicode_CompareWithASCIIString(name, "memo") != 0) continue;
+    return PyCell_Check(f.fast[i].ptr()) ? borrow(PyCell_GET(f.fast[i].ptr())) : f.fast[i];
+  }
+  return {};
+}
+
 // dict's method, where OrderedDict has one of its own: it leaves the order as it is.
 bool is_hidden_by_ordered_dict(PyObject* bound) {
   PyObject* descriptor = method_descriptor(bound);
@@ -78,8 +89,11 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     return make_chain(args[0]);
   // Keys of the table that copy.deepcopy keeps of what it has seen.
   if (name == "id" && module_of(callable) == "builtins" && args.size() == 1 && !frames_.empty() &&
-      module_of(frames_.back()->function) == "copy")
+      module_of(frames_.back()->function) == "copy") {
+    if (const py::object table = table_of_copies(*frames_.back()); table && exists(table))
+      throw Break(BreakId::builtin_call, "id() for a table of before the call");
     return id_of(args[0]);
+  }
   // An iterator that was there before is not asked for real.
   for (size_t i = 0; i < args.size(); i++) {
     const bool runs = lazy(args[i]) || (exists(args[i]) && PyIter_Check(args[i].ptr()));

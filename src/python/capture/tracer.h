@@ -580,7 +580,6 @@ class Tracer {
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
   std::unordered_set<PyCodeObject*> codes_;            // that were interpreted
   std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
-  std::unordered_set<PyObject*> ids_;                                      // what it has given
   // Exceptions that were raised, with the places that they have passed, innermost first.
   struct RaisedAt {
     py::object code, globals;
