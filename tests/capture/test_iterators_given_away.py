@@ -182,4 +182,6 @@ def test_ids_in_a_table_of_before():
         it, table = iter(text), {}
         copied = compiled(it, table, *it.__reduce__())
         assert list(copied) == list(it) == list(text)
-        assert list(table) == [id(it)] + [k for k in table if k != id(it)] and table[id(it)] is copied
+        assert (
+            list(table) == [id(it)] + [k for k in table if k != id(it)] and table[id(it)] is copied
+        )
