@@ -15,6 +15,8 @@ import pytest
 
 import oxyfuel
 
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
+
 # They talk to the terminal or to files, run code, or tell an address.
 _TALK = {
     "breakpoint",

@@ -236,6 +236,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       return list;
     }
     case Reduce: {
+      if (args.size() < 2 || args.size() > 3) return std::nullopt;
       py::object iterator = iterate(args.at(1));
       py::object total = args.size() > 2 ? args[2] : iter_next(iterator);
       if (!total) type_error("reduce() of empty iterable with no initial value");
