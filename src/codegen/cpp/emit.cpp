@@ -1,6 +1,8 @@
 // Entry points of the C++ emitter.
 #include "codegen/cpp/emit.h"
 
+#include <unistd.h>
+
 #include "codegen/cpp/kernel_writer.h"
 #include "support/check.h"
 
@@ -8,6 +10,10 @@ namespace oxy::codegen::cpp {
 
 Target host_target() {
   Target t{0, false};
+#ifdef _SC_LEVEL2_CACHE_SIZE
+  if (const int64_t bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE); bytes > 0) t.first_level_bytes = bytes;
+  if (const int64_t bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) t.second_level_bytes = bytes;
+#endif
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

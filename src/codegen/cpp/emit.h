@@ -22,6 +22,8 @@ namespace oxy::codegen::cpp {
 struct Target {
   int vector_bytes = 64;           // 64: AVX-512, 32: AVX2, 0: plain C++
   bool bf16_instructions = false;  // AVX512_BF16
+  // Of a core; only how products are cut depends on them, and no result.
+  int64_t first_level_bytes = 32 << 10, second_level_bytes = 512 << 10;
 };
 Target host_target();
 

@@ -152,9 +152,45 @@ constexpr Piece kPieces[] = {
 
     // tile[64 * i + j] = from[i + stride * j] for i < rows, j < columns; squares of 16 or 8 a side.
     {"transpose_squares", "4", 2, 64, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
-  $T r[16], t[16], u[16];
+  $T r[16];
   OXY_UNROLL
   for (int k = 0; k < 16; ++k) r[k] = @load(from + stride * k);
+  @transpose_lanes(r);
+  OXY_UNROLL
+  for (int k = 0; k < 16; ++k) @store(tile + 64 * k, r[k]);
+}
+)"},
+    {"transpose_squares", "", 2, 0, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
+  $T8 r[8];
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) r[k] = @load.8(from + stride * k);
+  @transpose_lanes.8(r);
+  OXY_UNROLL
+  for (int k = 0; k < 8; ++k) @store.8(tile + 64 * k, r[k]);
+}
+)"},
+    {"transpose", "", 2, 0,
+     R"(static void @@($t* tile, const $t* from, i64 stride, i64 rows, i64 columns) {
+  const i64 side = sizeof($t) == 4 ? $N : 8;
+  i64 j = 0;
+  for (; j + side <= columns; j += side) {
+    i64 i = 0;
+    for (; i + side <= rows; i += side) {
+      @transpose_squares(tile + 64 * i + j, from + i + stride * j, stride);
+    }
+    for (; i < rows; ++i) {
+      for (i64 k = j; k < j + side; ++k) tile[64 * i + k] = from[i + stride * k];
+    }
+  }
+  for (; j < columns; ++j) {
+    for (i64 i = 0; i < rows; ++i) tile[64 * i + j] = from[i + stride * j];
+  }
+}
+)"},
+
+    // r[i][j] = r[j][i] of 8 vectors of 8 lanes, or of 16 of 16.
+    {"transpose_lanes", "4", 2, 64, R"(OXY_INLINE void @@($T* r) {
+  $T t[16], u[16];
   OXY_UNROLL
   for (int k = 0; k < 16; k += 2) {
     t[k] = __builtin_shufflevector(r[k], r[k + 1],
@@ -190,42 +226,13 @@ constexpr Piece kPieces[] = {
         4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
     $T w = __builtin_shufflevector(b, d,
         4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-    @store(tile + 64 * k, p);
-    @store(tile + 64 * (k + 4), q);
-    @store(tile + 64 * (k + 8), v);
-    @store(tile + 64 * (k + 12), w);
+    r[k] = p;
+    r[k + 4] = q;
+    r[k + 8] = v;
+    r[k + 12] = w;
   }
 }
 )"},
-    {"transpose_squares", "", 2, 0, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
-  $T8 r[8];
-  OXY_UNROLL
-  for (int k = 0; k < 8; ++k) r[k] = @load.8(from + stride * k);
-  @transpose_lanes.8(r);
-  OXY_UNROLL
-  for (int k = 0; k < 8; ++k) @store.8(tile + 64 * k, r[k]);
-}
-)"},
-    {"transpose", "", 2, 0,
-     R"(static void @@($t* tile, const $t* from, i64 stride, i64 rows, i64 columns) {
-  const i64 side = sizeof($t) == 4 ? $N : 8;
-  i64 j = 0;
-  for (; j + side <= columns; j += side) {
-    i64 i = 0;
-    for (; i + side <= rows; i += side) {
-      @transpose_squares(tile + 64 * i + j, from + i + stride * j, stride);
-    }
-    for (; i < rows; ++i) {
-      for (i64 k = j; k < j + side; ++k) tile[64 * i + k] = from[i + stride * k];
-    }
-  }
-  for (; j < columns; ++j) {
-    for (i64 i = 0; i < rows; ++i) tile[64 * i + j] = from[i + stride * j];
-  }
-}
-)"},
-
-    // r[i][j] = r[j][i] of 8 vectors of 8 lanes.
     {"transpose_lanes", "4", 2, 32, R"(OXY_INLINE void @@($T* r) {
   $T t[8], u[8];
   OXY_UNROLL

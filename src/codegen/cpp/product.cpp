@@ -14,32 +14,43 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-constexpr int64_t kSecondLevel = 256
-                                 << 10;  // bytes of A that surely stay in the second-level cache
 constexpr int64_t kSameSet = 4096;  // addresses so far apart share a set of the first-level cache
+
+constexpr int kTileRows = 6;
+// Of a tile's row: 24 of AVX-512's 32 registers are accumulators, 12 of AVX2's 16.
+int tile_vectors(const Target& t) { return t.vector_bytes == 64 ? 4 : 2; }
+constexpr int kSteps = 4;           // of k that follow each other without a question
 
 // How a product is cut.
 struct Blocking {
-  int64_t width, max_rows;
+  int64_t width;
   int64_t channels;  // a panel holds at a time
   int64_t panels, row_blocks, rows_per_block;
-  int64_t together = 1;  // panels that take a piece of k in turn
-  int64_t slice_row =
-      0;  // where rows of A push each other out of the cache: those of their copy lie so far apart
+  int64_t together = 1;   // panels that take a piece of k in turn
+  int64_t slice_row = 0;  // where rows of A push each other out of the cache: those of their copy lie so far apart
 
   Blocking(const Product& s, const Target& t) {
     OXY_CHECK(t.vector_bytes >= 32, "products need vectors");
     width = panel_width(t);
-    max_rows = t.vector_bytes == 64 ? 12 : 6;
-    // About 256 values of k, in equal pieces of a multiple of 8.
-    channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), 288)), 8) * 8;
+    // Values of k that fill the first-level cache, in equal pieces of a multiple of 8.
+    const int64_t depth = std::min<int64_t>(288, t.first_level_bytes / (width * 4));
+    channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
-    rows_per_block = ceil_div(s.m, ceil_div(s.m, 256));
+    row_blocks = ceil_div(s.m, 256);
+    // Work for several threads; each block packs the panel anew.
+    auto share = [&](int64_t points, int64_t fewest_rows) {
+      row_blocks = std::max(row_blocks, std::min(ceil_div(points, s.batch * panels), s.m / fewest_rows));
+    };
+    share(8, 64);
+    share(2, 12);
+    rows_per_block = ceil_div(s.m, row_blocks);
     row_blocks = ceil_div(s.m, rows_per_block);
     if (s.in_h || s.dtype != ir::DType::F32 || channels >= s.channels) return;
-    const bool collide = rows_per_block >= max_rows && s.a_row * 4 % kSameSet == 0;
+    const bool collide = rows_per_block >= kTileRows && s.a_row * 4 % kSameSet == 0;
     if (collide) slice_row = channels + 16;
-    if (collide || rows_per_block * s.channels * 4 > kSecondLevel) together = panels;
+    const int64_t half = t.second_level_bytes / 2;
+    if (collide || rows_per_block * s.channels * 4 > half)
+      together = std::clamp<int64_t>(half / (rows_per_block * width * 4), 1, panels);
   }
 };
 
@@ -63,7 +74,7 @@ class ProductEmitter {
   ProductEmitter(ir::DType dtype, const Target& t)
       : prelude_(t),
         lanes_(t.vector_bytes / 4),
-        max_rows_(lanes_ == 16 ? 12 : 6),
+        vectors_(tile_vectors(t)),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
         element_(half_.empty() ? "f32" : "u16") {
     vec_ = prelude_.type("f32", lanes_);
@@ -75,9 +86,11 @@ class ProductEmitter {
 
   std::string text() {
     shape(body_);
-    transpose8(body_);
+    transpose(body_);
     pack(body_);
-    for (int r = 1; r <= max_rows_; r++) tile(body_, r);
+    fetch(body_);
+    for (int r = 1; r <= kTileRows; r++)
+      for (int v = 1; v <= vectors_; v++) tile(body_, r, v);
     tiles(body_);
     if (half_.empty()) pointers(body_);
     copy_rows(body_);
@@ -87,7 +100,7 @@ class ProductEmitter {
   }
 
  private:
-  int width() const { return 2 * lanes_; }
+  int width() const { return vectors_ * lanes_; }
 
   // Elements as f32.
   std::string loaded(const std::string& address, int lanes) {
@@ -115,37 +128,13 @@ class ProductEmitter {
 )";
   }
 
-  // 8 rows of 8 values, transposed in three rounds of shuffles.
-  void transpose8(std::string& out) {
-    const std::string v8 = prelude_.type("f32", 8), store = prelude_.fn("store", "f32", 8);
-    out += "OXY_INLINE void transpose8(const element* b, i64 stride, f32* to) {\n";
-    for (int i = 0; i < 8; i++)
-      cat_to(out, "  const ", v8, " r", i, " = ", loaded(cat("b + ", i, " * stride"), 8), ";\n");
-    auto shuffle = [&](const std::string& to, const std::string& a, const std::string& b,
-                       const char* order) {
-      cat_to(out, "  const ", v8, " ", to, " = __builtin_shufflevector(", a, ", ", b, ", ", order,
-             ");\n");
-    };
-    for (int i = 0; i < 4; i++) {
-      std::string a = cat("r", 2 * i), b = cat("r", 2 * i + 1);
-      shuffle(cat("s", 2 * i), a, b, "0, 8, 1, 9, 4, 12, 5, 13");
-      shuffle(cat("s", 2 * i + 1), a, b, "2, 10, 3, 11, 6, 14, 7, 15");
-    }
-    for (int half = 0; half < 2; half++) {
-      for (int i = 0; i < 2; i++) {
-        std::string a = cat("s", 4 * half + i), b = cat("s", 4 * half + 2 + i);
-        shuffle(cat("t", 4 * half + 2 * i), a, b, "0, 1, 8, 9, 4, 5, 12, 13");
-        shuffle(cat("t", 4 * half + 2 * i + 1), a, b, "2, 3, 10, 11, 6, 7, 14, 15");
-      }
-    }
-    for (int i = 0; i < 4; i++) {
-      std::string both = cat("(t", i, ", t", 4 + i, ", ");
-      cat_to(out, "  ", store, "(to + ", i * width(), ", __builtin_shufflevector", both,
-             "0, 1, 2, 3, 8, 9, 10, 11));\n");
-      cat_to(out, "  ", store, "(to + ", (i + 4) * width(), ", __builtin_shufflevector", both,
-             "4, 5, 6, 7, 12, 13, 14, 15));\n");
-    }
-    out += "}\n";
+  // A square of B, rows along k, transposed.
+  void transpose(std::string& out) {
+    const std::string load = loaded("b + i * stride", lanes_), store = prelude_.fn("store", "f32", lanes_);
+    cat_to(out, "OXY_INLINE void transpose(const element* b, i64 stride, f32* to) {\n  ", vec_, " r[", lanes_,
+           "];\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_, "; ++i) r[i] = ", load, ";\n  ",
+           prelude_.fn("transpose_lanes", "f32", lanes_), "(r);\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_,
+           "; ++i) ", store, "(to + i * ", width(), ", r[i]);\n}\n");
   }
 
   // pack: to[k][0..width) = B's panel; columns beyond `columns` are 0.
@@ -155,74 +144,102 @@ class ProductEmitter {
         out,
         "static void pack(const Shape* s, const element* b, f32* to, i64 count, i64 columns) {\n  "
         "i64 k = 0;\n",
-        "  if (columns == ", w, " && s->b_n == 1)\n    for (; k < count; ++k) {\n      ", store_,
-        "(to + k * ", w, ", ", loaded("b + k * s->b_k", lanes_), ");\n      ", store_, "(to + k * ",
-        w, " + ", lanes_, ", ", loaded(cat("b + k * s->b_k + ", lanes_), lanes_),
-        ");\n    }\n  else if (columns == ", w,
-        ") {\n    for (; k + 16 <= count; k += 16)  // whole lines of B, whose rows may share a "
-        "set of the cache\n"
-        "      for (i64 n = 0; n < ",
-        w, "; n += 8) {\n        transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w,
-        " + n);\n        transpose8(b + n * s->b_n + k + 8, s->b_n, to + (k + 8) * ", w,
-        " + n);\n      }\n"
-        "    for (; k + 8 <= count; k += 8)\n      for (i64 n = 0; n < ",
-        w, "; n += 8) transpose8(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n  }\n",
+        "  if (columns == ", w, " && s->b_n == 1)\n    for (; k < count; ++k)\n      OXY_UNROLL\n      for (i64 n = 0; n < ", w,
+        "; n += ", lanes_, ") ", store_, "(to + k * ", w, " + n, ", loaded("b + k * s->b_k + n", lanes_),
+        ");\n  else if (columns == ", w,
+        ")\n    for (; k + ", lanes_, " <= count; k += ", lanes_, ")\n      for (i64 n = 0; n < ", w,
+        "; n += ", lanes_, ") transpose(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
         "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
         " + n] = n < columns ? ", widened("b[n * s->b_n + k * s->b_k]"), " : 0;\n}\n");
   }
 
-  // tileR: `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the tile's own values.
-  void tile(std::string& out, int rows) {
-    cat_to(out, "static void tile", rows,
-           "(const f32* const* rows, i64 taps, i64 channel, const f32* panel, f32* c, ",
-           "i64 c_row, i64 count, const f32* start) {\n  ", vec_);
-    for (int i = 0; i < rows; i++) cat_to(out, i ? ", " : " ", "x", i, ", y", i);
-    out += ";\n  if (start) {\n";
-    for (int i = 0; i < rows; i++)
-      cat_to(out, "    x", i, " = ", load_, "(start);\n    y", i, " = ", load_, "(start + ", lanes_,
-             ");\n");
-    out += "  } else {\n";
-    for (int i = 0; i < rows; i++)
-      cat_to(out, "    x", i, " = ", load_, "(c + ", i, " * c_row);\n    y", i, " = ", load_,
-             "(c + ", i, " * c_row + ", lanes_, ");\n");
-    out += "  }\n  for (i64 t = 0; t < taps; ++t) {\n";
-    for (int i = 0; i < rows; i++)
-      cat_to(out, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
-    cat_to(out, "    const f32* b = panel + t * ", width(),
-           ";\n    for (i64 k = 0; k < count; ++k) {\n      const ", vec_, " p = ", load_,
-           "(b), q = ", load_, "(b + ", lanes_, ");\n");
-    for (int i = 0; i < rows; i++)
-      cat_to(out, "      const ", vec_, " v", i, " = ", splat_, "(r", i, "[k]);\n      x", i, " = ",
-             fma_, "(v", i, ", p, x", i, ");\n      y", i, " = ", fma_, "(v", i, ", q, y", i,
-             ");\n");
-    cat_to(out, "      b += taps * ", width(), ";\n    }\n  }\n");
-    for (int i = 0; i < rows; i++)
-      cat_to(out, "  ", store_, "(c + ", i, " * c_row, x", i, ");\n  ", store_, "(c + ", i,
-             " * c_row + ", lanes_, ", y", i, ");\n");
-    out += "}\n";
+  // One k of a tile: `rows` broadcasts times `vectors` of the panel.
+  void step(std::string& out, int rows, int vectors, const char* k) {
+    for (int j = 0; j < vectors; j++)
+      cat_to(out, "        const ", vec_, " p", j, " = ", load_, "(b + ", j * lanes_, ");\n");
+    for (int i = 0; i < rows; i++) {
+      cat_to(out, "        const ", vec_, " v", i, " = ", splat_, "(r", i, "[", k, "]);\n");
+      for (int j = 0; j < vectors; j++)
+        cat_to(out, "        x", i, j, " = ", fma_, "(v", i, ", p", j, ", x", i, j, ");\n");
+    }
+    cat_to(out, "        b += taps * ", width(), ";\n");
   }
 
-  // tiles: a block of rows, cut into tiles whose sizes differ by one at most, prefetching the panel at `next` on the way.
+  // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the
+  // tile's own values.
+  void tile(std::string& out, int rows, int vectors) {
+    auto each = [&](auto&& write) {
+      for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j * lanes_);
+    };
+    cat_to(out, "static struct Fetch tile", rows, "x", vectors,
+           "(const f32* const* rows, i64 taps, i64 channel, const f32* panel, f32* c, ",
+           "i64 c_row, i64 count, const f32* start, struct Fetch next) {\n");
+    each([&](const std::string& x, const std::string& c, int column) {
+      cat_to(out, "  ", vec_, " ", x, " = ", load_, "(start ? start + ", column, " : ", c, ");\n");
+    });
+    out += "  for (i64 t = 0; t < taps; ++t) {\n";
+    for (int i = 0; i < rows; i++)
+      cat_to(out, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
+    cat_to(out, "    const f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n    for (; k + ", kSteps,
+           " <= count; k += ", kSteps, ") {\n      fetch(&next);\n      OXY_UNROLL\n      for (int j = 0; j < ", kSteps, "; ++j) {\n");
+    step(out, rows, vectors, "k + j");
+    out += "      }\n    }\n    for (; k < count; ++k) {\n";
+    step(out, rows, vectors, "k");
+    out += "    }\n  }\n";
+    each([&](const std::string& x, const std::string& c, int) { cat_to(out, "  ", store_, "(", c, ", ", x, ");\n"); });
+    out += "  return next;\n}\n";
+  }
+
+  // Fetch: where the panel lies that is worked on next. Its lines are fetched one at a time on the way through this
+  // one's tiles: a burst of them would wait for memory, and the arithmetic with it.
+  void fetch(std::string& out) {
+    cat_to(out, R"(struct Fetch {
+  const element* at;
+  i64 left, run, runs, step, skip, second;
+};
+OXY_INLINE void fetch(struct Fetch* f) {
+  __builtin_prefetch(f->at, 0, 2);
+  __builtin_prefetch((const char*)f->at + f->second, 0, 2);
+  f->at += f->step;
+  if (--f->left) return;
+  f->runs -= 1;
+  f->left = f->runs > 0 ? f->run : 1l << 62;
+  f->at += f->runs > 0 ? f->skip : 0;
+  f->step = f->runs > 0 ? f->step : 0;
+}
+OXY_INLINE struct Fetch fetch_from(const Shape* s, const element* next, i64 groups) {
+  const struct Fetch none = {(const element*)s, 1l << 62, 0, 0, 0, 0, 0};
+  if (!next) return none;
+  const b8 wide = s->b_n == 1 || s->packed;
+  const i64 depth = s->channels_per_panel * s->taps, length = wide ? )", width(), R"( : depth, runs = wide ? depth : )", width(), R"(;
+  i64 step = 64 / sizeof(element);
+  const b8 pairs = length / step * runs > groups;
+  if (pairs) step *= 2;
+  const i64 run = (length + step - 1) / step;
+  const struct Fetch f = {next, run, run, runs, step, (wide ? s->b_k : s->b_n) - run * step, pairs ? 64 : 0};
+  return f;
+}
+)");
+  }
+
+  // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond `columns` are 0 in the panel;
+  // vectors of nothing else are left out.
   void tiles(std::string& out) {
-    const int w = width();
     cat_to(out,
            "static void tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const "
            "f32* panel, f32* c, i64 c_row, ",
-           "i64 count, const f32* start, const element* next) {\n  const i64 tiles = (m + ",
-           max_rows_ - 1, ") / ", max_rows_,
-           ", size = m / tiles, big = m % tiles, taps = s->taps;\n  const b8 wide = s->b_n == 1 || "
-           "s->packed;\n "
-           " const i64 depth = s->channels_per_panel * taps, lines = wide ? depth * ",
-           w / 16, " : ", w,
-           " * ((depth + 15) / 16), each = (lines + tiles - 1) / tiles;\n  i64 line = 0;\n",
-           "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n    if "
-           "(next)\n      for (i64 j = 0; j < each && line < lines; ++j, ++line)\n",
-           "        __builtin_prefetch(next + (wide ? line / ", w / 16, " * s->b_k + line % ",
-           w / 16, " * 16 : line % ", w, " * s->b_n + line / ", w,
-           " * 16), 0, 2);\n    switch (r) {\n");
-    for (int r = max_rows_; r >= 1; r--)
-      cat_to(out, r > 1 ? cat("      case ", r, ": ") : "      default: ", "tile", r,
-             "(rows, taps, channel, panel, c, c_row, count, start); break;\n");
+           "i64 count, i64 columns, const f32* start, const element* ahead) {\n  const i64 tiles = (m + ",
+           kTileRows - 1, ") / ", kTileRows,
+           ", size = m / tiles, big = m % tiles, taps = s->taps;\n",
+           "  const i64 groups = tiles * (count * taps / ", kSteps, ");\n  struct Fetch next = fetch_from(s, ahead, groups);\n"
+           "  const i64 burst = (next.runs * next.run - groups) / tiles, vectors = (columns + ", lanes_ - 1, ") / ", lanes_, ";\n",
+           "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n"
+           "    for (i64 j = 0; j < burst; ++j) fetch(&next);\n    switch (r * ", vectors_ + 1, " + vectors) {\n");
+    for (int r = kTileRows; r >= 1; r--)
+      for (int v = vectors_; v >= 1; v--)
+        cat_to(out, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
+             "(rows, taps, channel, panel, c, c_row, count, start, next); break;\n");
     out += "    }\n    rows += r * taps;\n    c += r * c_row;\n  }\n}\n";
   }
 
@@ -241,7 +258,7 @@ class ProductEmitter {
 }
 static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m, const f32** rows) {
   const i64 tiles = (m + )",
-        max_rows_ - 1, ") / ", max_rows_, R"(, size = m / tiles, big = m % tiles;
+        kTileRows - 1, ") / ", kTileRows, R"(, size = m / tiles, big = m % tiles;
   for (i64 i = 0; i < tiles; ++i) {
     const i64 r = size + (i < big);
     for (i64 j = 0; j < r; ++j, ++first)
@@ -335,7 +352,7 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         else if (p + 1 < s->panels && point + together < end)
           next = b + )",
         w, R"( * s->b_n;
-        tiles(s, m, rows, s->slice_row ? 0 : channel, now, c, c_row, count, channel ? (const f32*)0 : start, next);
+        tiles(s, m, rows, s->slice_row ? 0 : channel, now, c, c_row, count, columns, channel ? (const f32*)0 : start, next);
         if (partial && ends)
           for (i64 i = 0; i < m; ++i)
             for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = )",
@@ -349,7 +366,7 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   }
 
   Prelude prelude_;
-  const int lanes_, max_rows_;
+  const int lanes_, vectors_;
   const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
   std::string vec_, load_, store_, fma_, splat_, body_;
 };
@@ -397,7 +414,7 @@ int64_t product_bytes(const Product& s) {
   return (s.batch * (pixels * s.channels + s.m * s.n) + right) * ir::byte_size(s.dtype);
 }
 
-int64_t panel_width(const Target& target) { return target.vector_bytes / 4 * 2; }
+int64_t panel_width(const Target& target) { return target.vector_bytes / 4 * tile_vectors(target); }
 
 std::string print(const Product& s) {
   if (s.in_h)
