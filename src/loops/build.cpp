@@ -36,7 +36,7 @@ class ProgramBuilder final : public ValueHome {
   bool has_loop(const ir::Node& n, const ops::OpInfo* info) const;
   void add_node(const ir::Node& n);
   void add_extern(const ir::Node& n);
-  bool lies_as_typed(const ir::Node& n);
+  bool is_own_product(const ir::Node& n);
   Loop empty_loop(const ir::Node& n) const;
   void add_loop(const ir::Node& n, uint32_t out);
   void add_reduction(const ir::Node& n);
@@ -272,7 +272,7 @@ void ProgramBuilder::add_extern(const ir::Node& n) {
       if (graph_.value(v).type.is_tensor()) step.reads.push_back(in_memory(v));
     });
   }
-  if (options_.own_products && ops::has_own_kernel(graph_, n) && lies_as_typed(n)) {
+  if (is_own_product(n)) {
     step.writes.push_back(result_buffer(n.outputs[0]));
     program_.steps.push_back(std::move(step));
     return;
@@ -289,9 +289,10 @@ void ProgramBuilder::add_extern(const ir::Node& n) {
   program_.steps.push_back(std::move(step));
 }
 
-// Whether the operands' memory has the strides of their types, on which has_own_kernel relies.
-bool ProgramBuilder::lies_as_typed(const ir::Node& n) {
-  bool same = true;
+// A product that becomes a kernel of ours, which relies on the strides of the operands' types: their memory has them.
+bool ProgramBuilder::is_own_product(const ir::Node& n) {
+  if (!ops::has_own_kernel(graph_, n)) return false;
+  bool same = std::ranges::count(options_.own_products, graph_.tensor_type(n.outputs[0]).dtype) > 0;
   for (const ir::Arg& a : n.args) {
     ir::for_each_value(a, [&](ir::ValueId v) {
       same &= program_.buffers[in_memory(v)].type.strides == graph_.tensor_type(v).strides;

@@ -12,8 +12,9 @@ namespace oxy::loops {
 
 struct BuildOptions {
   bool kernels = true;  // false: every node is an extern step
-  // Products and convolutions of ops/own_kernels.h write to planned memory, as loops do: their steps become kernels.
-  bool own_products = false;
+  // Of these dtypes products and convolutions of ops/own_kernels.h write to planned memory, as loops do: their steps become
+  // kernels.
+  std::vector<ir::DType> own_products = {};
 };
 
 Program build_program(const ir::Graph& graph, const BuildOptions& options);

@@ -35,8 +35,7 @@ bool is_known_product(const TensorType* a, const TensorType* b, const TensorType
 
 bool is_one(const Args& a, size_t i) { return a.missing(i) || a.number(i, 1.0) == 1.0; }
 
-// Of a product that kernels of ours compute: whether it has too few rows for one that packs the right matrix. A
-// transposed one it would have to transpose, where a loop reads it as it lies.
+// Of a product that kernels of ours compute: whether it has too few rows for them.
 std::optional<bool> has_few_rows(const ir::Graph& g, const ir::Node& n) {
   if (n.outputs.size() != 1 || !g.value(n.outputs[0]).type.is_tensor()) return std::nullopt;
   const TensorType& out = g.tensor_type(n.outputs[0]);
@@ -55,7 +54,12 @@ std::optional<bool> has_few_rows(const ir::Graph& g, const ir::Node& n) {
   if (!good) return std::nullopt;
   const int64_t rows = out.sizes[out.sizes.size() - 2].value();
   const bool transposed = right->strides[right->strides.size() - 2].is_const(1);
-  return rows < (transposed && out.dtype == DType::F32 ? kFewestTransposedRows : kFewestRows);
+  if (transposed || out.dtype == DType::F32) {
+    constexpr int64_t kTiny =
+        64 * 64;  // elements of the right matrix: a loop fuses with its neighbours
+    return rows == 1 && right->sizes[right->dim() - 2].value() * out.sizes.back().value() <= kTiny;
+  }
+  return rows < kFewestRows;
 }
 
 // The parameters of a 4-D convolution with one group.

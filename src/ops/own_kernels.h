@@ -2,8 +2,8 @@
 // a matter of the operands' types alone. f32, bf16 or f16 (convolutions: f32) on the CPU, rows of the left side contiguous, the right side contiguous
 // along one of its dimensions; convolutions with two spatial dimensions and one group, on channels-last activations.
 //
-// Measured on two Zen 3 cores (peak 186 GFLOP/s): 128 x 768 by 768 x 3072 runs at 175 GFLOP/s, MKL and oneDNN at 130 to
-// 140; with fewer than four rows reading the weights is all, and a plain loop does that (passes/thin_products.h).
+// Few rows: where the other matrix is contiguous along k there is a kernel for them (codegen/cpp/dot_product.h), and only what
+// is tiny is a plain loop; elsewhere a plain loop reads it once, as it lies (passes/thin_products.h).
 #pragma once
 
 #include "ir/graph.h"
@@ -12,7 +12,6 @@ namespace oxy::ops {
 
 // With fewer rows than this a product is bound by reading the other matrix once.
 constexpr int64_t kFewestRows = 4;
-constexpr int64_t kFewestTransposedRows = 8;  // the other matrix contiguous along k
 
 bool has_own_kernel(const ir::Graph& g, const ir::Node& n);
 

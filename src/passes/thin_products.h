@@ -1,5 +1,4 @@
-// Products with few rows (decoding one token) as loops: the time is that of reading the other matrix once, and as a sum
-// of products it fuses with what stands around it. Which ones: ops/own_kernels.h.
+// Products of one row with a small matrix as loops, which fuse with what stands around them. Which ones: ops/own_kernels.h.
 #pragma once
 
 #include "ir/graph.h"

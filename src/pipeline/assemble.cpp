@@ -232,7 +232,7 @@ class Assembler {
     p.b_offset = view_offset(b);
     p.c_offset = view_offset(c);
     runtime::KernelStep step{0, {a.index, b.index, c.index}};
-    if (p.dtype == ir::DType::F32 && is_constant(b)) {
+    if (p.dtype == ir::DType::F32 && is_constant(b) && !codegen::cpp::reads_as_it_lies(p)) {
       step.buffers[1] = packed(p, b);
       p.packed = true;
     }
@@ -292,7 +292,7 @@ class Assembler {
       if (shape == p) return kernel;
     KernelSource source;
     source.name = cat(name, "_", products_.size());
-    source.text = codegen::cpp::emit_product(p.dtype, target_);
+    source.text = codegen::cpp::emit_product(p, target_);
     source.range = codegen::cpp::product_range(p, target_);
     source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, target_);
     source.parameters = codegen::cpp::product_parameters(p, target_);

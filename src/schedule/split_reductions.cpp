@@ -102,6 +102,7 @@ bool is_reduction_axis(const Nest& n, Expr var) {
 }
 
 Expr contiguous_axis(const Nest& n) {
+  constexpr int64_t kMostVotes = int64_t{1} << 31;
   bool reduces = find_reduce(n) != nullptr;
   Expr best = 0;
   int64_t most = 0;
@@ -111,10 +112,12 @@ Expr contiguous_axis(const Nest& n) {
       if (i.op != (reduces ? LoopOp::Load : LoopOp::Store)) continue;
       auto c = coefficient(i.index[0], a.var);
       if (!c || !c->is_const(1)) continue;
-      // A load that does not walk every axis is a small operand.
-      int64_t weight = 1;
-      for (const Axis& b : n.axes) weight += sym::contains(i.index[0], b.var) ? 4 : 0;
-      votes += weight;
+      // As many votes as elements, so that small operands do not decide; a size that is not known counts as 1024.
+      int64_t elements = 1;
+      for (const Axis& b : n.axes)
+        if (sym::contains(i.index[0], b.var) && elements < kMostVotes)
+          elements *= b.size.is_const() ? b.size.value() : 1024;
+      votes += std::min(elements, kMostVotes);
     }
     if (votes > most) {
       most = votes;

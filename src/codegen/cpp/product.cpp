@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "codegen/cpp/dot_product.h"
 #include "codegen/cpp/prelude.h"
+#include "codegen/cpp/row_product.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {
@@ -19,15 +21,17 @@ constexpr int64_t kSameSet = 4096;  // addresses so far apart share a set of the
 constexpr int kTileRows = 6;
 // Of a tile's row: 24 of AVX-512's 32 registers are accumulators, 12 of AVX2's 16.
 int tile_vectors(const Target& t) { return t.vector_bytes == 64 ? 4 : 2; }
-constexpr int kSteps = 4;           // of k that follow each other without a question
+constexpr int kUnrolledRows = 5;
+constexpr int kSteps = 4;  // of k that follow each other without a question
 
 // How a product is cut.
 struct Blocking {
   int64_t width;
   int64_t channels;  // a panel holds at a time
   int64_t panels, row_blocks, rows_per_block;
-  int64_t together = 1;   // panels that take a piece of k in turn
-  int64_t slice_row = 0;  // where rows of A push each other out of the cache: those of their copy lie so far apart
+  int64_t together = 1;  // panels that take a piece of k in turn
+  int64_t slice_row =
+      0;  // where rows of A push each other out of the cache: those of their copy lie so far apart
 
   Blocking(const Product& s, const Target& t) {
     OXY_CHECK(t.vector_bytes >= 32, "products need vectors");
@@ -39,7 +43,8 @@ struct Blocking {
     row_blocks = ceil_div(s.m, 256);
     // Work for several threads; each block packs the panel anew.
     auto share = [&](int64_t points, int64_t fewest_rows) {
-      row_blocks = std::max(row_blocks, std::min(ceil_div(points, s.batch * panels), s.m / fewest_rows));
+      row_blocks =
+          std::max(row_blocks, std::min(ceil_div(points, s.batch * panels), s.m / fewest_rows));
     };
     share(8, 64);
     share(2, 12);
@@ -90,7 +95,7 @@ class ProductEmitter {
     pack(body_);
     fetch(body_);
     for (int r = 1; r <= kTileRows; r++)
-      for (int v = 1; v <= vectors_; v++) tile(body_, r, v);
+      for (int v = 1; v <= vectors_; v *= 2) tile(body_, r, v);
     tiles(body_);
     if (half_.empty()) pointers(body_);
     copy_rows(body_);
@@ -130,11 +135,13 @@ class ProductEmitter {
 
   // A square of B, rows along k, transposed.
   void transpose(std::string& out) {
-    const std::string load = loaded("b + i * stride", lanes_), store = prelude_.fn("store", "f32", lanes_);
-    cat_to(out, "OXY_INLINE void transpose(const element* b, i64 stride, f32* to) {\n  ", vec_, " r[", lanes_,
-           "];\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_, "; ++i) r[i] = ", load, ";\n  ",
-           prelude_.fn("transpose_lanes", "f32", lanes_), "(r);\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_,
-           "; ++i) ", store, "(to + i * ", width(), ", r[i]);\n}\n");
+    const std::string load = loaded("b + i * stride", lanes_),
+                      store = prelude_.fn("store", "f32", lanes_);
+    cat_to(out, "OXY_INLINE void transpose(const element* b, i64 stride, f32* to) {\n  ", vec_,
+           " r[", lanes_, "];\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_,
+           "; ++i) r[i] = ", load, ";\n  ", prelude_.fn("transpose_lanes", "f32", lanes_),
+           "(r);\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_, "; ++i) ", store, "(to + i * ",
+           width(), ", r[i]);\n}\n");
   }
 
   // pack: to[k][0..width) = B's panel; columns beyond `columns` are 0.
@@ -144,11 +151,13 @@ class ProductEmitter {
         out,
         "static void pack(const Shape* s, const element* b, f32* to, i64 count, i64 columns) {\n  "
         "i64 k = 0;\n",
-        "  if (columns == ", w, " && s->b_n == 1)\n    for (; k < count; ++k)\n      OXY_UNROLL\n      for (i64 n = 0; n < ", w,
-        "; n += ", lanes_, ") ", store_, "(to + k * ", w, " + n, ", loaded("b + k * s->b_k + n", lanes_),
-        ");\n  else if (columns == ", w,
-        ")\n    for (; k + ", lanes_, " <= count; k += ", lanes_, ")\n      for (i64 n = 0; n < ", w,
-        "; n += ", lanes_, ") transpose(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
+        "  if (columns == ", w,
+        " && s->b_n == 1)\n    for (; k < count; ++k)\n      OXY_UNROLL\n      for (i64 n = 0; n "
+        "< ",
+        w, "; n += ", lanes_, ") ", store_, "(to + k * ", w, " + n, ",
+        loaded("b + k * s->b_k + n", lanes_), ");\n  else if (columns == ", w, ")\n    for (; k + ",
+        lanes_, " <= count; k += ", lanes_, ")\n      for (i64 n = 0; n < ", w, "; n += ", lanes_,
+        ") transpose(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
         "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
         " + n] = n < columns ? ", widened("b[n * s->b_n + k * s->b_k]"), " : 0;\n}\n");
   }
@@ -165,12 +174,18 @@ class ProductEmitter {
     cat_to(out, "        b += taps * ", width(), ";\n");
   }
 
+  // The others are remainders: text for them takes time to compile and saves little.
+  bool is_unrolled(int rows, int vectors) const {
+    return rows >= kUnrolledRows && vectors == vectors_;
+  }
+
   // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the
   // tile's own values.
   void tile(std::string& out, int rows, int vectors) {
     auto each = [&](auto&& write) {
       for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j * lanes_);
+        for (int j = 0; j < vectors; j++)
+          write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j * lanes_);
     };
     cat_to(out, "static struct Fetch tile", rows, "x", vectors,
            "(const f32* const* rows, i64 taps, i64 channel, const f32* panel, f32* c, ",
@@ -181,13 +196,20 @@ class ProductEmitter {
     out += "  for (i64 t = 0; t < taps; ++t) {\n";
     for (int i = 0; i < rows; i++)
       cat_to(out, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
-    cat_to(out, "    const f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n    for (; k + ", kSteps,
-           " <= count; k += ", kSteps, ") {\n      fetch(&next);\n      OXY_UNROLL\n      for (int j = 0; j < ", kSteps, "; ++j) {\n");
-    step(out, rows, vectors, "k + j");
-    out += "      }\n    }\n    for (; k < count; ++k) {\n";
+    cat_to(out, "    const f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
+    if (is_unrolled(rows, vectors)) {
+      cat_to(out, "    for (; k + ", kSteps, " <= count; k += ", kSteps,
+             ") {\n      fetch(&next);\n      OXY_UNROLL\n      for (int j = 0; j < ", kSteps,
+             "; ++j) {\n");
+      step(out, rows, vectors, "k + j");
+      out += "      }\n    }\n";
+    }
+    out += "    for (; k < count; ++k) {\n";
     step(out, rows, vectors, "k");
     out += "    }\n  }\n";
-    each([&](const std::string& x, const std::string& c, int) { cat_to(out, "  ", store_, "(", c, ", ", x, ");\n"); });
+    each([&](const std::string& x, const std::string& c, int) {
+      cat_to(out, "  ", store_, "(", c, ", ", x, ");\n");
+    });
     out += "  return next;\n}\n";
   }
 
@@ -212,7 +234,8 @@ OXY_INLINE struct Fetch fetch_from(const Shape* s, const element* next, i64 grou
   const struct Fetch none = {(const element*)s, 1l << 62, 0, 0, 0, 0, 0};
   if (!next) return none;
   const b8 wide = s->b_n == 1 || s->packed;
-  const i64 depth = s->channels_per_panel * s->taps, length = wide ? )", width(), R"( : depth, runs = wide ? depth : )", width(), R"(;
+  const i64 depth = s->channels_per_panel * s->taps, length = wide ? )",
+           width(), R"( : depth, runs = wide ? depth : )", width(), R"(;
   i64 step = 64 / sizeof(element);
   const b8 pairs = length / step * runs > groups;
   if (pairs) step *= 2;
@@ -224,22 +247,28 @@ OXY_INLINE struct Fetch fetch_from(const Shape* s, const element* next, i64 grou
   }
 
   // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond `columns` are 0 in the panel;
-  // vectors of nothing else are left out.
+  // whole vectors of nothing else are left out, to the next power of two.
   void tiles(std::string& out) {
     cat_to(out,
            "static void tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const "
            "f32* panel, f32* c, i64 c_row, ",
-           "i64 count, i64 columns, const f32* start, const element* ahead) {\n  const i64 tiles = (m + ",
+           "i64 count, i64 columns, const f32* start, const element* ahead) {\n  const i64 tiles = "
+           "(m + ",
            kTileRows - 1, ") / ", kTileRows,
            ", size = m / tiles, big = m % tiles, taps = s->taps;\n",
-           "  const i64 groups = tiles * (count * taps / ", kSteps, ");\n  struct Fetch next = fetch_from(s, ahead, groups);\n"
-           "  const i64 burst = (next.runs * next.run - groups) / tiles, vectors = (columns + ", lanes_ - 1, ") / ", lanes_, ";\n",
+           "  i64 vectors = 1;\n  while (vectors * ", lanes_,
+           " < columns) vectors *= 2;\n"
+           "  const i64 groups = size >= ",
+           kUnrolledRows, " && vectors == ", vectors_, " ? tiles * (count * taps / ", kSteps,
+           ") : 0;\n  struct Fetch next = fetch_from(s, ahead, groups);\n"
+           "  const i64 burst = (next.runs * next.run - groups) / tiles;\n",
            "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n"
-           "    for (i64 j = 0; j < burst; ++j) fetch(&next);\n    switch (r * ", vectors_ + 1, " + vectors) {\n");
+           "    for (i64 j = 0; j < burst; ++j) fetch(&next);\n    switch (r * ",
+           vectors_ + 1, " + vectors) {\n");
     for (int r = kTileRows; r >= 1; r--)
-      for (int v = vectors_; v >= 1; v--)
+      for (int v = vectors_; v >= 1; v /= 2)
         cat_to(out, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
-             "(rows, taps, channel, panel, c, c_row, count, start, next); break;\n");
+               "(rows, taps, channel, panel, c, c_row, count, start, next); break;\n");
     out += "    }\n    rows += r * taps;\n    c += r * c_row;\n  }\n}\n";
   }
 
@@ -373,11 +402,15 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 
 }  // namespace
 
-std::string emit_product(ir::DType dtype, const Target& target) {
-  return ProductEmitter(dtype, target).text();
+std::string emit_product(const Product& shape, const Target& target) {
+  if (is_dot_product(shape)) return emit_dot_product(shape.dtype, target);
+  if (is_row_product(shape)) return emit_row_product(target);
+  return ProductEmitter(shape.dtype, target).text();
 }
 
 std::vector<int64_t> product_parameters(const Product& given, const Target& target) {
+  if (is_dot_product(given)) return dot_product_parameters(given);
+  if (is_row_product(given)) return row_product_parameters(given);
   Product s = given;
   if (s.packed) {  // k rows of a panel's columns each, one panel behind the other
     const int64_t k = s.channels * s.taps();
@@ -399,12 +432,18 @@ std::vector<int64_t> product_parameters(const Product& given, const Target& targ
           at.wide,    b.together,   b.slice_row};
 }
 
+bool reads_as_it_lies(const Product& s) { return is_dot_product(s) || is_row_product(s); }
+
 int64_t product_range(const Product& shape, const Target& target) {
+  if (is_dot_product(shape)) return dot_product_range(shape);
+  if (is_row_product(shape)) return row_product_range(shape);
   const Blocking b(shape, target);
   return shape.batch * b.row_blocks * b.panels;
 }
 
 int64_t product_scratch_bytes(const Product& shape, const Target& target) {
+  if (is_dot_product(shape)) return 0;
+  if (is_row_product(shape)) return row_product_scratch_bytes(shape);
   return Scratch(shape, Blocking(shape, target)).end;
 }
 

@@ -48,12 +48,14 @@ struct Product {
 
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B, C, and the bias where
 // there is one. `target` must have vectors.
-std::string emit_product(ir::DType dtype, const Target& target);
+// All products of one dtype have one of three texts: dot_product.h, row_product.h, or that of product.cpp.
+std::string emit_product(const Product& shape, const Target& target);
 std::vector<int64_t> product_parameters(const Product& shape, const Target& target);
 int64_t product_range(const Product& shape, const Target& target);          // parallel points
 int64_t product_scratch_bytes(const Product& shape, const Target& target);  // a thread
 int64_t product_bytes(const Product& shape);  // of operands and result
 int64_t panel_width(const Target& target);
+bool reads_as_it_lies(const Product& shape);  // B is not packed, also where it is constant
 std::string print(const Product& shape);
 
 }  // namespace oxy::codegen::cpp

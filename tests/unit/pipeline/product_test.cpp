@@ -7,7 +7,8 @@
 #include <memory>
 #include <random>
 
-#include "codegen/cpp/product.h"
+#include "codegen/cpp/dot_product.h"
+#include "codegen/cpp/row_product.h"
 #include "jit/compiler.h"
 
 namespace oxy::codegen::cpp {
@@ -36,7 +37,12 @@ class ProductTest : public ::testing::Test {
     std::string why;
     auto compiler = jit::find_external("", why);
     ASSERT_TRUE(compiler) << why;
-    code_ = compiler->compile({emit_product(ir::DType::F32, target_)}, 1).at(0);
+    auto code = compiler->compile({text_of(100, false), text_of(1, true), text_of(1, false)}, 2);
+    packs_ = code.at(0), dots_ = code.at(1), rows_ = code.at(2);
+  }
+
+  std::string text_of(int64_t rows, bool transposed) {
+    return emit_product(product(1, rows, 9, 9, transposed, true), target_);
   }
 
   void fill(Memory& m) {
@@ -50,6 +56,7 @@ class ProductTest : public ::testing::Test {
   // Runs all points in two pieces, as two threads would.
   void run(const Product& p, Memory& a, Memory& b, Memory& bias, Memory& c) {
     std::vector<int64_t> parameters = product_parameters(p, target_);
+    const jit::Code* code = (is_dot_product(p) ? dots_ : is_row_product(p) ? rows_ : packs_).get();
     const auto bytes = static_cast<size_t>(product_scratch_bytes(p, target_));
     const int64_t range = product_range(p, target_);
     void* buffers[] = {parameters.data(), a.begin(), b.begin(), c.begin(), bias.begin()};
@@ -58,7 +65,7 @@ class ProductTest : public ::testing::Test {
       std::unique_ptr<char, decltype(&std::free)> scratch(
           static_cast<char*>(std::aligned_alloc(64, whole)), &std::free);
       std::fill_n(scratch.get(), whole, 0x5a);
-      ASSERT_EQ(code_->entry()(buffers, begin, end, scratch.get(), nullptr), 0);
+      ASSERT_EQ(code->entry()(buffers, begin, end, scratch.get(), nullptr), 0);
       for (size_t i = bytes; i < whole; i++)
         ASSERT_EQ(scratch.get()[i], 0x5a) << "scratch overrun, " << print(p);
     }
@@ -120,17 +127,22 @@ class ProductTest : public ::testing::Test {
   }
 
   Target target_;
-  std::shared_ptr<jit::Code> code_;
+  std::shared_ptr<jit::Code> packs_, dots_, rows_;
   std::mt19937 random_{7};
 };
 
 TEST_F(ProductTest, Products) {
-  for (int64_t m : {1, 5, 6, 7, 13, 256, 257}) check_product(product(1, m, 33, 19, true, true));
-  for (int64_t n : {1, 15, 16, 17, 32, 100}) check_product(product(1, 9, n, 300, false, true));
-  for (int64_t k : {1, 7, 8, 255, 288, 289, 577, 1000})
-    check_product(product(1, 8, 40, k, true, false));
-  for (int i = 0; i < 60; i++)
-    check_product(product(pick(1, 3), pick(1, 40), pick(1, 70), pick(1, 400), pick(0, 1) != 0,
+  for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 13, 24, 25, 32, 63, 64, 256, 257})
+    for (int64_t k : {19, 160}) check_product(product(1, m, 33, k, true, true));
+  for (int64_t n : {1, 3, 9, 600, 1100})
+    for (int64_t m : {1, 2, 7, 8}) check_product(product(1, m, n, 75, false, true));
+  for (int64_t n : {1, 3, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 200})
+    for (int64_t m : {9, 29})
+      for (bool transposed : {false, true}) check_product(product(1, m, n, 300, transposed, true));
+  for (int64_t k : {1, 7, 8, 15, 16, 17, 127, 128, 129, 192, 193, 255, 288, 289, 577, 1000})
+    for (int64_t m : {8, 25}) check_product(product(1, m, 40, k, true, false));
+  for (int i = 0; i < 120; i++)
+    check_product(product(pick(1, 3), pick(1, 80), pick(1, 150), pick(1, 400), pick(0, 1) != 0,
                           pick(0, 1) != 0));
 }
 
@@ -151,7 +163,9 @@ TEST_F(ProductTest, Convolutions) {
 }
 
 TEST_F(ProductTest, OneTextForAllShapes) {
-  EXPECT_EQ(emit_product(ir::DType::F32, target_), emit_product(ir::DType::F32, target_));
+  EXPECT_EQ(text_of(50, true), text_of(90, false));
+  EXPECT_EQ(text_of(2, true), text_of(5, true));
+  EXPECT_EQ(text_of(2, false), text_of(5, false));
 }
 
 }  // namespace

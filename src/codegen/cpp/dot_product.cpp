@@ -1,0 +1,197 @@
+// The emitted text: `dotR` (R rows and four columns along all of k), `sums` (lanes of four vectors), `kernel`. A parallel
+// point is a group of columns of one batch.
+#include "codegen/cpp/dot_product.h"
+
+#include "codegen/cpp/prelude.h"
+
+namespace oxy::codegen::cpp {
+namespace {
+
+constexpr int64_t kMostRows = 16;  // from there on packing B is cheaper than adding up lanes
+constexpr int64_t kColumnsOfAPoint = 32;
+constexpr int kColumns = 4;  // in registers
+
+int64_t points(const Product& p) { return (p.n + kColumnsOfAPoint - 1) / kColumnsOfAPoint; }
+
+class DotEmitter {
+ public:
+  DotEmitter(ir::DType dtype, const Target& t)
+      : prelude_(t),
+        lanes_(t.vector_bytes / 4),
+        most_rows_(lanes_ == 16 ? 6 : 3),
+        half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
+        element_(half_.empty() ? "f32" : "u16") {
+    vec_ = prelude_.type("f32", lanes_);
+    fma_ = prelude_.fn("fma", "f32", lanes_);
+  }
+
+  std::string text() {
+    shape();
+    sums();
+    for (int r = 1; r <= most_rows_; r++) dot(r);
+    kernel();
+    return cat("// Few rows of A times columns of B", half_.empty() ? "" : " in ", half_, "\n",
+               prelude_.text(), "typedef ", element_, " element;\n", body_);
+  }
+
+ private:
+  // In the order of dot_product_parameters.
+  void shape() {
+    body_ += R"(struct Shape {
+  i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, points;
+};
+)";
+  }
+
+  // Elements as f32; `piece` is load or load_part.
+  std::string loaded(const char* piece, const std::string& arguments) {
+    const std::string bits = cat(prelude_.fn(piece, element_, lanes_), "(", arguments, ")");
+    return half_.empty() ? bits
+                         : cat(prelude_.fn(cat("f32_of_", half_), "u16", lanes_), "(", bits, ")");
+  }
+
+  // The sums of four vectors' lanes.
+  void sums() {
+    const std::string quarter = prelude_.type("f32", 4);
+    cat_to(body_, "OXY_INLINE ", quarter, " sums(", vec_, " a, ", vec_, " b, ", vec_, " c, ", vec_,
+           " d) {\n");
+    for (const char* x : {"a", "b", "c", "d"}) {
+      std::string value = x;
+      for (int lanes = lanes_; lanes > 4; lanes /= 2) {
+        const std::string half = prelude_.type("f32", lanes / 2), sum = cat(x, lanes / 2);
+        cat_to(body_, "  const ", half, " ", sum, " = __builtin_shufflevector(", value, ", ",
+               value);
+        for (int i = 0; i < lanes / 2; i++) cat_to(body_, ", ", i);
+        cat_to(body_, ") + __builtin_shufflevector(", value, ", ", value);
+        for (int i = lanes / 2; i < lanes; i++) cat_to(body_, ", ", i);
+        body_ += ");\n";
+        value = sum;
+      }
+    }
+    cat_to(body_, "  const ", quarter,
+           " p = __builtin_shufflevector(a4, b4, 0, 4, 1, 5) + __builtin_shufflevector(a4, b4, 2, "
+           "6, 3, 7),\n",
+           "    q = __builtin_shufflevector(c4, d4, 0, 4, 1, 5) + __builtin_shufflevector(c4, d4, "
+           "2, 6, 3, 7);\n",
+           "  return __builtin_shufflevector(p, q, 0, 1, 4, 5) + __builtin_shufflevector(p, q, 2, "
+           "3, 6, 7);\n}\n");
+  }
+
+  void step(int rows, const char* piece, const char* rest) {
+    for (int i = 0; i < rows; i++)
+      cat_to(body_, "    const ", vec_, " r", i, " = ",
+             loaded(piece, cat("a + ", i, " * s->a_row + k", rest)), ";\n");
+    for (int j = 0; j < kColumns; j++) {
+      cat_to(body_, "    const ", vec_, " w", j, " = ", loaded(piece, cat("b", j, " + k", rest)),
+             ";\n");
+      for (int i = 0; i < rows; i++)
+        cat_to(body_, "    x", i, j, " = ", fma_, "(r", i, ", w", j, ", x", i, j, ");\n");
+    }
+  }
+
+  // dotR: `columns` of four columns; `ahead`: whether those behind them are fetched.
+  void dot(int rows) {
+    const std::string store = prelude_.fn("store", "f32", 4), load = prelude_.fn("load", "f32", 4);
+    cat_to(body_, "static void dot", rows,
+           "(const Shape* s, const element* a, const element* b0, i64 columns, const f32* start, "
+           "element* c, b8 ahead) {\n");
+    for (int j = 1; j < kColumns; j++)
+      cat_to(body_, "  const element* b", j, " = b0 + (columns > ", j, " ? ", j,
+             " * s->b_n : 0);\n");
+    for (int i = 0; i < rows; i++)
+      for (int j = 0; j < kColumns; j++) cat_to(body_, "  ", vec_, " x", i, j, " = {};\n");
+    cat_to(body_, "  const i64 next = ahead ? ", kColumns,
+           " * s->b_n : 0;\n  i64 k = 0;\n  for (; k + ", lanes_, " <= s->k; k += ", lanes_,
+           ") {\n");
+    for (int j = 0; j < kColumns; j++)
+      cat_to(body_, "    __builtin_prefetch(b", j, " + next + k, 0, 3);\n");
+    step(rows, "load", "");
+    body_ += "  }\n  if (k < s->k) {\n";
+    step(rows, "load_part", ", s->k - k");
+    body_ += "  }\n";
+    for (int i = 0; i < rows; i++) {
+      cat_to(body_, "  {\n    f32 out[4];\n    ", store, "(out, sums(x", i, "0, x", i, "1, x", i,
+             "2, x", i, "3) + ", load, "(start));\n", "    for (i64 j = 0; j < columns; ++j) c[", i,
+             " * s->c_row + j] = ", narrowed("out[j]"), ";\n  }\n");
+    }
+    body_ += "}\n";
+  }
+
+  std::string narrowed(const std::string& value) {
+    return half_.empty() ? value
+                         : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", 1), "(", value, ")");
+  }
+
+  void kernel() {
+    const std::string bias = "((const element*)buffers[4])[s->bias_offset + n + j]";
+    const std::string widened =
+        half_.empty() ? bias : cat(prelude_.fn(cat("f32_of_", half_), "u16", 1), "(", bias, ")");
+    cat_to(
+        body_,
+        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+  (void)math;
+  (void)scratch;
+  const Shape* s = (const Shape*)buffers[0];
+  const i64 tiles = (s->m + )",
+        most_rows_ - 1, ") / ", most_rows_, R"(, size = s->m / tiles, big = s->m % tiles;
+  for (i64 point = begin; point < end; ++point) {
+    const i64 batch = point / s->points, first = point % s->points * )",
+        kColumnsOfAPoint, R"(;
+    const i64 last = first + )",
+        kColumnsOfAPoint, " < s->n ? first + ", kColumnsOfAPoint, R"( : s->n;
+    const element* B = (const element*)buffers[2] + s->b_offset + batch * s->b_batch;
+    for (i64 n = first; n < last; n += )",
+        kColumns, R"() {
+      const i64 columns = last - n < )",
+        kColumns, " ? last - n : ", kColumns, R"(;
+      f32 start[4] = {};
+      if (s->bias)
+        for (i64 j = 0; j < columns; ++j) start[j] = )",
+        widened, R"(;
+      const element* a = (const element*)buffers[1] + s->a_offset + batch * s->a_batch;
+      element* c = (element*)buffers[3] + s->c_offset + batch * s->c_batch + n;
+      for (i64 i = 0; i < tiles; ++i) {
+        const i64 r = size + (i < big);
+        const b8 ahead = i == 0 && n + )",
+        2 * kColumns, R"( <= s->n;
+        switch (r) {
+)");
+    for (int r = 1; r <= most_rows_; r++)
+      cat_to(body_, "          case ", r, ": dot", r,
+             "(s, a, B + n * s->b_n, columns, start, c, ahead); break;\n");
+    body_ += R"(        }
+        a += r * s->a_row;
+        c += r * s->c_row;
+      }
+    }
+  }
+  return 0;
+}
+)";
+  }
+
+  Prelude prelude_;
+  const int lanes_, most_rows_;
+  const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
+  std::string vec_, fma_, body_;
+};
+
+}  // namespace
+
+bool is_dot_product(const Product& p) {
+  return !p.in_h && !p.packed && p.b_k == 1 && p.m <= kMostRows;
+}
+
+std::string emit_dot_product(ir::DType dtype, const Target& target) {
+  return DotEmitter(dtype, target).text();
+}
+
+std::vector<int64_t> dot_product_parameters(const Product& p) {
+  return {p.m,        p.n,        p.channels,    p.a_batch, p.a_row,
+          p.b_batch,  p.b_n,      p.c_batch,     p.c_row,   p.a_offset,
+          p.b_offset, p.c_offset, p.bias_offset, p.bias,    points(p)};
+}
+
+int64_t dot_product_range(const Product& p) { return p.batch * points(p); }
+
+}  // namespace oxy::codegen::cpp

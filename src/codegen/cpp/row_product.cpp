@@ -1,0 +1,169 @@
+// The emitted text: `addR` (eight values of k for R rows, along the columns), `add` (any number of rows and values),
+// `kernel`. A parallel point is a group of columns of one batch.
+#include "codegen/cpp/row_product.h"
+
+#include <algorithm>
+
+#include "codegen/cpp/prelude.h"
+
+namespace oxy::codegen::cpp {
+namespace {
+
+constexpr int64_t kMostRows =
+    8;  // from there on packing B is cheaper than the sums' way through the cache
+constexpr int kDepth = 8;  // values of k that a sum stays in a register for
+constexpr int kTileRows = 6;
+constexpr int64_t kColumnsOfAPoint = 64;
+constexpr int64_t kSums = 4096;  // of all rows, in the first-level cache
+
+int64_t points(const Product& p) { return (p.n + kColumnsOfAPoint - 1) / kColumnsOfAPoint; }
+
+// Points that are worked on together, so that memory is read in long pieces.
+int64_t most_points(const Product& p) {
+  return std::clamp<int64_t>(kSums / (p.m * kColumnsOfAPoint), 1, points(p));
+}
+
+class RowEmitter {
+ public:
+  explicit RowEmitter(const Target& t) : prelude_(t), lanes_(t.vector_bytes / 4) {
+    vec_ = prelude_.type("f32", lanes_);
+  }
+
+  std::string text() {
+    // In the order of row_product_parameters.
+    body_ += R"(struct Shape {
+  i64 m, n, k, a_batch, a_row, b_batch, b_k, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, points, together;
+};
+)";
+    for (int r = 1; r <= kTileRows; r++) add(r);
+    add_rest();
+    kernel();
+    return cat("// Few rows of A times rows of B\n", prelude_.text(), body_);
+  }
+
+ private:
+  std::string fn(const char* piece) { return prelude_.fn(piece, "f32", lanes_); }
+
+  // addR: sums += a * b for kDepth values of k; `columns` are whole vectors.
+  void add(int rows) {
+    cat_to(body_, "static void add", rows,
+           "(const f32* a, i64 a_row, const f32* b, i64 b_k, f32* sums, i64 row, i64 columns) {\n"
+           "  for (i64 n = 0; n < columns; n += ",
+           lanes_, ") {\n");
+    for (int i = 0; i < rows; i++)
+      cat_to(body_, "    ", vec_, " x", i, " = ", fn("load"), "(sums + ", i, " * row + n);\n");
+    for (int j = 0; j < kDepth; j++) {
+      cat_to(body_, "    __builtin_prefetch(b + ", j + kDepth, " * b_k + n, 0, 3);\n    const ",
+             vec_, " w", j, " = ", fn("load"), "(b + ", j, " * b_k + n);\n");
+      for (int i = 0; i < rows; i++)
+        cat_to(body_, "    x", i, " = ", fn("fma"), "(", fn("splat"), "(a[", i, " * a_row + ", j,
+               "]), w", j, ", x", i, ");\n");
+    }
+    for (int i = 0; i < rows; i++)
+      cat_to(body_, "    ", fn("store"), "(sums + ", i, " * row + n, x", i, ");\n");
+    body_ += "  }\n}\n";
+  }
+
+  // add_rest: one row and value of k after the other; the last vector may be partial.
+  void add_rest() {
+    cat_to(body_,
+           "static void add_rest(const f32* a, i64 a_row, i64 m, const f32* b, i64 b_k, i64 depth, "
+           "f32* sums, i64 row, i64 from, i64 columns) {\n"
+           "  for (i64 n = from; n < columns; n += ",
+           lanes_,
+           ")\n    for (i64 k = 0; k < depth; ++k) {\n"
+           "      const i64 count = columns - n < ",
+           lanes_, " ? columns - n : ", lanes_,
+           ";\n"
+           "      const ",
+           vec_, " w = ", fn("load_part"),
+           "(b + k * b_k + n, count);\n"
+           "      for (i64 i = 0; i < m; ++i) {\n        f32* to = sums + i * row + n;\n        ",
+           fn("store"), "(to, ", fn("fma"), "(", fn("splat"), "(a[i * a_row + k]), w, ", fn("load"),
+           "(to)));\n      }\n    }\n}\n");
+  }
+
+  void kernel() {
+    cat_to(
+        body_,
+        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+  (void)math;
+  const Shape* s = (const Shape*)buffers[0];
+  f32* sums = (f32*)scratch;
+  const i64 tiles = (s->m + )",
+        kTileRows - 1, ") / ", kTileRows, R"(, size = s->m / tiles, big = s->m % tiles;
+  i64 together = 0;
+  for (i64 point = begin; point < end; point += together) {
+    const i64 batch = point / s->points, from = point % s->points, first = from * )",
+        kColumnsOfAPoint, R"(;
+    together = s->points - from < s->together ? s->points - from : s->together;
+    if (together > end - point) together = end - point;
+    const i64 row = together * )",
+        kColumnsOfAPoint, ", columns = s->n - first < row ? s->n - first : row, whole = columns / ",
+        lanes_, " * ", lanes_, R"(;
+    const f32* a = (const f32*)buffers[1] + s->a_offset + batch * s->a_batch;
+    const f32* b = (const f32*)buffers[2] + s->b_offset + batch * s->b_batch + first;
+    for (i64 i = 0; i < s->m; ++i)
+      for (i64 n = 0; n < row; ++n)
+        sums[i * row + n] = s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + first + n] : 0;
+    for (i64 k = 0; k < s->k; k += )",
+        kDepth, R"() {
+      const i64 depth = s->k - k < )",
+        kDepth, " ? s->k - k : ", kDepth, R"(;
+      const f32 *rows = a + k, *panel = b + k * s->b_k;
+      f32* to = sums;
+      add_rest(rows, s->a_row, s->m, panel, s->b_k, depth, sums, row, depth < )",
+        kDepth, R"( ? 0 : whole, columns);
+      for (i64 i = 0; i < tiles && depth == )",
+        kDepth, R"(; ++i) {
+        const i64 r = size + (i < big);
+        switch (r) {
+)");
+    for (int r = 1; r <= kTileRows; r++)
+      cat_to(body_, "          case ", r, ": add", r,
+             "(rows, s->a_row, panel, s->b_k, to, row, whole); break;\n");
+    cat_to(body_, R"(        }
+        rows += r * s->a_row;
+        to += r * row;
+      }
+    }
+    f32* c = (f32*)buffers[3] + s->c_offset + batch * s->c_batch + first;
+    for (i64 i = 0; i < s->m; ++i) {
+      for (i64 n = 0; n < whole; n += )",
+           lanes_, ") ", fn("store"), "(c + i * s->c_row + n, ", fn("load"),
+           R"((sums + i * row + n));
+      for (i64 n = whole; n < columns; ++n) c[i * s->c_row + n] = sums[i * row + n];
+    }
+  }
+  return 0;
+}
+)");
+  }
+
+  Prelude prelude_;
+  const int lanes_;
+  std::string vec_, body_;
+};
+
+}  // namespace
+
+bool is_row_product(const Product& p) {
+  return p.dtype == ir::DType::F32 && !p.in_h && !p.packed && p.b_n == 1 && p.b_k != 1 &&
+         p.m <= kMostRows;
+}
+
+std::string emit_row_product(const Target& target) { return RowEmitter(target).text(); }
+
+std::vector<int64_t> row_product_parameters(const Product& p) {
+  return {p.m,           p.n,       p.channels, p.a_batch,     p.a_row,    p.b_batch,
+          p.b_k,         p.c_batch, p.c_row,    p.a_offset,    p.b_offset, p.c_offset,
+          p.bias_offset, p.bias,    points(p),  most_points(p)};
+}
+
+int64_t row_product_range(const Product& p) { return p.batch * points(p); }
+
+int64_t row_product_scratch_bytes(const Product& p) {
+  return p.m * most_points(p) * kColumnsOfAPoint * 4;
+}
+
+}  // namespace oxy::codegen::cpp
