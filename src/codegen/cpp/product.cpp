@@ -40,7 +40,10 @@ struct Blocking {
     const int64_t depth = std::min<int64_t>(288, t.first_level_bytes / (width * 4));
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
-    row_blocks = ceil_div(s.m, 256);
+    // Halves are converted as a block of rows with all of k; f32 can do with pieces of k (together, below).
+    const int64_t half_cache = t.second_level_bytes / 2, wide_rows = half_cache / (s.channels * 4);
+    row_blocks =
+        ceil_div(s.m, s.dtype == ir::DType::F32 ? 256 : std::clamp<int64_t>(wide_rows, 64, 256));
     // Work for several threads; each block packs the panel anew.
     auto share = [&](int64_t points, int64_t fewest_rows) {
       row_blocks =
@@ -53,9 +56,8 @@ struct Blocking {
     if (s.in_h || s.dtype != ir::DType::F32 || channels >= s.channels) return;
     const bool collide = rows_per_block >= kTileRows && s.a_row * 4 % kSameSet == 0;
     if (collide) slice_row = channels + 16;
-    const int64_t half = t.second_level_bytes / 2;
-    if (collide || rows_per_block * s.channels * 4 > half)
-      together = std::clamp<int64_t>(half / (rows_per_block * width * 4), 1, panels);
+    if (collide || rows_per_block * s.channels * 4 > half_cache)
+      together = std::clamp<int64_t>(half_cache / (rows_per_block * width * 4), 1, panels);
   }
 };
 
@@ -120,6 +122,11 @@ class ProductEmitter {
   std::string narrowed(const std::string& value) {
     return half_.empty() ? value
                          : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", 1), "(", value, ")");
+  }
+
+  std::string narrowed_vector(const std::string& value) {
+    return half_.empty() ? value
+                         : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", lanes_), "(", value, ")");
   }
 
   // In the order of product_parameters.
@@ -383,9 +390,15 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         w, R"( * s->b_n;
         tiles(s, m, rows, s->slice_row ? 0 : channel, now, c, c_row, count, columns, channel ? (const f32*)0 : start, next);
         if (partial && ends)
-          for (i64 i = 0; i < m; ++i)
-            for (i64 n = 0; n < columns; ++n) whole[i * s->c_row + n] = )",
+          for (i64 i = 0; i < m; ++i) {
+            i64 n = 0;
+            for (; n + )",
+        lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
+        "(whole + i * s->c_row + n, ", narrowed_vector(cat(load_, "(edge + i * ", w, " + n)")),
+        R"();
+            for (; n < columns; ++n) whole[i * s->c_row + n] = )",
         narrowed(cat("edge[i * ", w, " + n]")), R"(;
+          }
       }
     }
   }
