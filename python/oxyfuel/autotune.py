@@ -8,7 +8,7 @@ from typing import Any
 from oxyfuel import _C
 
 # What is tried, one row after the other, each on top of the best so far.
-_CHOICES = (("products", ("own", "onednn", "aten")), ("streaming_stores", ("True", "False")))
+_CHOICES = (("products", ("auto", "onednn", "aten")), ("streaming_stores", ("True", "False")))
 _BUDGET = 1.0  # seconds of timing a row
 
 

@@ -30,8 +30,10 @@ struct Blocking {
   int64_t channels;  // a panel holds at a time
   int64_t panels, row_blocks, rows_per_block;
   int64_t together = 1;  // panels that take a piece of k in turn
-  int64_t slice_row =
-      0;  // where rows of A push each other out of the cache: those of their copy lie so far apart
+  // Rows of A are copied where they are halves, or would push each other out of the cache: so far apart. By pieces of k, or
+  // once for a block.
+  int64_t copy_row = 0;
+  bool by_piece = false;
 
   Blocking(const Product& s, const Target& t) {
     OXY_CHECK(t.vector_bytes >= 32, "products need vectors");
@@ -40,10 +42,13 @@ struct Blocking {
     const int64_t depth = std::min<int64_t>(288, t.first_level_bytes / (width * 4));
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
-    // Halves are converted as a block of rows with all of k; f32 can do with pieces of k (together, below).
-    const int64_t half_cache = t.second_level_bytes / 2, wide_rows = half_cache / (s.channels * 4);
-    row_blocks =
-        ceil_div(s.m, s.dtype == ir::DType::F32 ? 256 : std::clamp<int64_t>(wide_rows, 64, 256));
+    // A block's rows stay in the second-level cache, where that costs nothing: a packed panel is read again for each of a few blocks,
+    // another one packed again.
+    const bool half = s.dtype != ir::DType::F32;
+    const int64_t cache = t.second_level_bytes / 2, row_bytes = s.channels * 4;
+    const int64_t most_rows =
+        half || (s.packed && s.m <= 256) ? std::clamp<int64_t>(cache / row_bytes, 64, 256) : 256;
+    row_blocks = ceil_div(s.m, s.in_h ? 256 : most_rows);
     // Work for several threads; each block packs the panel anew.
     auto share = [&](int64_t points, int64_t fewest_rows) {
       row_blocks =
@@ -53,11 +58,14 @@ struct Blocking {
     share(2, 12);
     rows_per_block = ceil_div(s.m, row_blocks);
     row_blocks = ceil_div(s.m, rows_per_block);
-    if (s.in_h || s.dtype != ir::DType::F32 || channels >= s.channels) return;
-    const bool collide = rows_per_block >= kTileRows && s.a_row * 4 % kSameSet == 0;
-    if (collide) slice_row = channels + 16;
-    if (collide || rows_per_block * s.channels * 4 > half_cache)
-      together = std::clamp<int64_t>(half_cache / (rows_per_block * width * 4), 1, panels);
+    if (s.in_h) return;
+    const bool collide =
+        rows_per_block >= kTileRows && (half ? row_bytes : s.a_row * 4) % kSameSet == 0;
+    if (half || collide) copy_row = s.channels + (collide ? 16 : 0);
+    if (half || channels >= s.channels || rows_per_block * row_bytes <= cache) return;
+    together = std::clamp<int64_t>(cache / (rows_per_block * width * 4), 1, panels);
+    by_piece = collide;
+    if (collide) copy_row = channels + 16;
   }
 };
 
@@ -72,7 +80,7 @@ struct Scratch {
     edge = zeros + (s.in_h ? ceil_div(s.channels, 16) * 64 : 0);
     const bool half = s.dtype != ir::DType::F32;
     wide = edge + (half || s.n % b.width ? b.rows_per_block * b.width * 4 : 0);
-    end = wide + b.rows_per_block * (half ? s.channels : b.slice_row) * 4;
+    end = wide + b.rows_per_block * b.copy_row * 4;
   }
 };
 
@@ -135,7 +143,7 @@ class ProductEmitter {
   i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias;
   i64 in_h, in_w, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   i64 panels, row_blocks, rows_per_block, channels_per_panel;
-  i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at, together, slice_row;
+  i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at, together, copy_row, by_piece;
 };
 )";
   }
@@ -308,15 +316,15 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 )");
   }
 
-  // copy_rows: `count` values of rows first .. first+m-1 as f32, in `wide`, `step` apart.
+  // copy_rows: `count` values of rows first .. first+m-1 as f32, in `wide`, copy_row apart.
   void copy_rows(std::string& out) {
     const std::string value = loaded("from + k", lanes_), rest = widened("from[k]");
     cat_to(
         out,
-        R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count, f32* wide, i64 step, const f32** rows) {
+        R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count, f32* wide, const f32** rows) {
   for (i64 i = 0; i < m; ++i) {
     const element* from = a + (first + i) * s->a_row;
-    f32* to = wide + i * step;
+    f32* to = wide + i * s->copy_row;
     rows[i] = to;
     i64 k = 0;
     for (; k + )",
@@ -353,13 +361,12 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     if (block != known) {
       known = block;
       )",
-        half_.empty() ? "if (!s->slice_row) pointers(s, a, zeros, first, m, rows);"
-                      : "copy_rows(s, a, first, m, s->channels, wide, s->channels, rows);",
-        R"(
+        half_.empty() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
+        R"(if (s->copy_row && !s->by_piece) copy_rows(s, a, first, m, s->channels, wide, rows);
     }
     for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
       const i64 left = s->channels - channel, count = left < s->channels_per_panel ? left : s->channels_per_panel;
-      if (s->slice_row) copy_rows(s, a + channel, first, m, count, wide, s->slice_row, rows);
+      if (s->by_piece) copy_rows(s, a + channel, first, m, count, wide, rows);
       for (i64 p = from; p < from + together; ++p) {
         const i64 rest = s->n - p * )",
         w, ", columns = rest < ", w, " ? rest : ", w,
@@ -388,7 +395,7 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         else if (p + 1 < s->panels && point + together < end)
           next = b + )",
         w, R"( * s->b_n;
-        tiles(s, m, rows, s->slice_row ? 0 : channel, now, c, c_row, count, columns, channel ? (const f32*)0 : start, next);
+        tiles(s, m, rows, s->by_piece ? 0 : channel, now, c, c_row, count, columns, channel ? (const f32*)0 : start, next);
         if (partial && ends)
           for (i64 i = 0; i < m; ++i) {
             i64 n = 0;
@@ -442,7 +449,7 @@ std::vector<int64_t> product_parameters(const Product& given, const Target& targ
           s.out_w,    s.kernel_h,   s.kernel_w,    s.stride_h, s.stride_w,   s.pad_h,
           s.pad_w,    s.dilation_h, s.dilation_w,  b.panels,   b.row_blocks, b.rows_per_block,
           b.channels, at.panel,     at.start,      at.zeros,   at.edge,      s.packed,
-          at.wide,    b.together,   b.slice_row};
+          at.wide,    b.together,   b.copy_row,    b.by_piece};
 }
 
 bool reads_as_it_lies(const Product& s) { return is_dot_product(s) || is_row_product(s); }
