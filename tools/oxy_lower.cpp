@@ -4,7 +4,8 @@
 //   fused     the program after inlining
 //   schedule  kernels, memory plan and the reasons why loops were not fused
 // No FILE, or `-`: standard input. --standard runs the graph passes first, --no-kernels makes every
-// op an extern step, --no-fusion a kernel of every loop.
+// op an extern step, --no-fusion a kernel of every loop, --own-products has products and convolutions run in kernels of
+// our own, with panels of 64 columns.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -73,11 +74,13 @@ int main(int argc, char** argv) {
       options.build.kernels = false;
     else if (a == "--no-fusion")
       options.schedule.fusion = false;
+    else if (a == "--own-products")
+      options.build.own_products = {oxy::ir::DType::F32}, options.schedule.panel_width = 64;
     else if (a.rfind("--", 0) != 0)
       options.path = a;
     else {
       std::cerr << "usage: oxy-lower --to=loops|fused|schedule [--standard] [--no-kernels] "
-                   "[--no-fusion] [FILE]\n";
+                   "[--no-fusion] [--own-products] [FILE]\n";
       return 2;
     }
   }

@@ -6,7 +6,9 @@
 #include "ops/op_table.h"
 #include "runtime/extern_plan.h"
 #include "runtime/pack.h"
+#include "schedule/epilogues.h"
 #include "schedule/moved_bytes.h"
+#include "schedule/step_uses.h"
 #include "support/check.h"
 
 namespace oxy::pipeline {
@@ -42,8 +44,8 @@ PlanBuffer::Kind kind_of(Buffer::Kind k) {
 
 // Points of the Parallel loops at the top.
 int64_t parallel_points(const schedule::Block& block) {
-  if (block.size() != 1) return 1;
-  const auto* loop = std::get_if<schedule::For>(&block[0].v);
+  if (block.empty()) return 1;
+  const auto* loop = std::get_if<schedule::For>(&block.back().v);
   if (!loop || loop->kind != schedule::ForKind::Parallel) return 1;
   return known(loop->size) * parallel_points(loop->body);
 }
@@ -110,7 +112,13 @@ class Assembler {
     source.grain = std::max<int64_t>(1, kWorkOfAThread / std::max<int64_t>(1, k.cost));
     source.scratch_bytes = codegen::cpp::scratch_bytes(k);
     source.moved_bytes = schedule::moved_bytes(k);
+    if (k.epilogue_of.valid()) source.moved_bytes -= cached_bytes(program_.buffers[k.epilogue_of]);
     add_source(std::move(source));
+  }
+
+  // An epilogue finds its matrix in the cache, and overwrites it there where the result lies in its place.
+  static int64_t cached_bytes(const Buffer& matrix) {
+    return known(loops::byte_extent(matrix.type)) * (matrix.kind == Buffer::Kind::View ? 2 : 1);
   }
 
   uint32_t add_source(KernelSource source) {
@@ -122,21 +130,27 @@ class Assembler {
 
   void add_step(const schedule::ScheduledStep& step) {
     if (auto* call = std::get_if<schedule::KernelCall>(&step)) {
-      runtime::KernelStep k{call->kernel, {}};
-      for (const schedule::KernelBuffer& b : schedule_.kernels[call->kernel].buffers)
-        if (b.kind != schedule::KernelBuffer::Kind::Local) k.buffers.push_back(b.buffer.index);
-      plan().steps.emplace_back(std::move(k));
+      plan().steps.emplace_back(
+          runtime::KernelStep{call->kernel, buffers_of(call->kernel), {}, {}});
     } else if (auto* free = std::get_if<schedule::Free>(&step)) {
       plan().steps.emplace_back(runtime::FreeStep{free->buffer.index});
     } else {
-      const loops::ExternStep& e = std::get<schedule::ExternCall>(step).step;
-      if (!is_own_kernel(e))
+      const auto& call = std::get<schedule::ExternCall>(step);
+      const loops::ExternStep& e = call.step;
+      if (!schedule::is_own_kernel(program_, e))
         add_extern(e);
       else if (graph_.node(e.node).target == "aten.convolution.default")
-        add_convolution(e);
+        add_convolution(e, call.epilogue);
       else
-        add_product(e);
+        add_product(e, call.epilogue);
     }
+  }
+
+  std::vector<uint32_t> buffers_of(uint32_t kernel) const {
+    std::vector<uint32_t> out;
+    for (const schedule::KernelBuffer& b : schedule_.kernels[kernel].buffers)
+      if (b.kind != schedule::KernelBuffer::Kind::Local) out.push_back(b.buffer.index);
+    return out;
   }
 
   BufferId buffer_of(ir::ValueId v) const {
@@ -159,12 +173,6 @@ class Assembler {
     return a;
   }
 
-  // Building the program gave such a step memory of the plan to write to.
-  bool is_own_kernel(const loops::ExternStep& e) const {
-    return e.writes.size() == 1 && e.writes[0].valid() &&
-           program_.buffers[e.writes[0]].kind != Buffer::Kind::Extern;
-  }
-
   void add_extern(const loops::ExternStep& e) {
     const ir::Node& n = graph_.node(e.node);
     const ops::OpInfo* info = ops::find(n);
@@ -180,7 +188,7 @@ class Assembler {
   }
 
   // mm(a, b), bmm(a, b) or addmm(bias, a, b): the last two dimensions are the product's, one before them is the batch.
-  void add_product(const loops::ExternStep& e) {
+  void add_product(const loops::ExternStep& e, std::optional<uint32_t> epilogue) {
     const ir::Node& n = graph_.node(e.node);
     const size_t first = n.args.size() > 2 ? 1 : 0;
     BufferId a = buffer_of(n.arg(first).value()), b = buffer_of(n.arg(first + 1).value()),
@@ -200,11 +208,11 @@ class Assembler {
     if (d) p.a_batch = ma.strides[0], p.b_batch = mb.strides[0], p.c_batch = mc.strides[0];
     std::optional<BufferId> bias;
     if (first) bias = buffer_of(n.arg(0).value());
-    add_own_kernel("product", p, a, b, c, bias);
+    add_own_kernel("product", p, a, b, c, bias, epilogue);
   }
 
   // convolution(x, w, bias, stride, padding, dilation, ...) on channels-last x.
-  void add_convolution(const loops::ExternStep& e) {
+  void add_convolution(const loops::ExternStep& e, std::optional<uint32_t> epilogue) {
     const ir::Node& n = graph_.node(e.node);
     BufferId x = buffer_of(n.arg(0).value()), w = buffer_of(n.arg(1).value()), out = e.writes.at(0);
     const auto &xs = meta(x).sizes, &ws = meta(w).sizes, &os = meta(out).sizes;
@@ -221,17 +229,17 @@ class Assembler {
     p.c_row = p.n, p.c_batch = p.m * p.n;
     std::optional<BufferId> bias;
     if (n.arg(2).is_value()) bias = buffer_of(n.arg(2).value());
-    add_own_kernel("convolution", p, x, w, out, bias);
+    add_own_kernel("convolution", p, x, w, out, bias, epilogue);
   }
 
   const runtime::TensorMeta& meta(BufferId b) const { return out_.plan.buffers[b.index].meta; }
 
   void add_own_kernel(const char* name, Product p, BufferId a, BufferId b, BufferId c,
-                      std::optional<BufferId> bias) {
+                      std::optional<BufferId> bias, std::optional<uint32_t> epilogue) {
     p.a_offset = view_offset(a);
     p.b_offset = view_offset(b);
     p.c_offset = view_offset(c);
-    runtime::KernelStep step{0, {a.index, b.index, c.index}};
+    runtime::KernelStep step{0, {a.index, b.index, c.index}, epilogue, {}};
     if (p.dtype == ir::DType::F32 && is_constant(b) && !codegen::cpp::reads_as_it_lies(p)) {
       step.buffers[1] = packed(p, b);
       p.packed = true;
@@ -241,7 +249,15 @@ class Assembler {
       p.bias_offset = view_offset(*bias);
       step.buffers.push_back(bias->index);
     }
-    step.kernel = product_kernel(name, p);
+    int64_t cost = 0;
+    if (epilogue) {
+      step.epilogue_buffers = buffers_of(*epilogue);
+      p.epilogue = true;
+      p.epilogue_reads = schedule::read_with_matrix(schedule_, schedule_.kernels[*epilogue]);
+      p.epilogue_scratch = codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]);
+      cost = out_.sources[*epilogue].range * schedule_.kernels[*epilogue].cost;
+    }
+    step.kernel = product_kernel(name, p, cost);
     plan().steps.emplace_back(std::move(step));
   }
 
@@ -286,10 +302,10 @@ class Assembler {
     return count;
   }
 
-  // One kernel text for all; a plan kernel a shape.
-  uint32_t product_kernel(const char* name, const Product& p) {
-    for (auto& [shape, kernel] : products_)
-      if (shape == p) return kernel;
+  // One kernel text for all; a plan kernel a shape. `cost`: of the epilogue.
+  uint32_t product_kernel(const char* name, const Product& p, int64_t cost) {
+    for (const MadeProduct& made : products_)
+      if (made.shape == p && made.cost == cost) return made.kernel;
     KernelSource source;
     source.name = cat(name, "_", products_.size());
     source.text = codegen::cpp::emit_product(p, target_);
@@ -299,9 +315,10 @@ class Assembler {
     source.moved_bytes = codegen::cpp::product_bytes(p);
     // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
     source.grain = std::max<int64_t>(
-        1, 16 * kWorkOfAThread / std::max<int64_t>(1, p.multiplications() / source.range));
+        1, 16 * kWorkOfAThread /
+               std::max<int64_t>(1, (p.multiplications() + 16 * cost) / source.range));
     uint32_t kernel = add_source(std::move(source));
-    products_.emplace_back(p, kernel);
+    products_.push_back({p, cost, kernel});
     return kernel;
   }
 
@@ -344,7 +361,12 @@ class Assembler {
   const codegen::cpp::Target& target_;
   const std::vector<bool>& frozen_;
   Assembly out_;
-  std::vector<std::pair<Product, uint32_t>> products_;
+  struct MadeProduct {
+    Product shape;
+    int64_t cost;
+    uint32_t kernel;
+  };
+  std::vector<MadeProduct> products_;
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ class Diagram {
       if (auto* k = std::get_if<schedule::KernelCall>(&step))
         add_kernel(schedule_.kernels[k->kernel]);
       else if (auto* e = std::get_if<schedule::ExternCall>(&step))
-        add_extern(e->step);
+        add_step(*e);
     }
     for (const ir::OutputSpec& o : graph_.outputs) {
       if (o.kind != ir::OutputSpec::Kind::Value) continue;
@@ -58,6 +58,11 @@ class Diagram {
       if (b.kind == Kind::Read || b.kind == Kind::ReadWrite) edge(b.buffer, id);
     for (const schedule::KernelBuffer& b : k.buffers)
       if (b.kind == Kind::Write || b.kind == Kind::ReadWrite) writer_[memory(b.buffer).index] = id;
+  }
+
+  void add_step(const schedule::ExternCall& call) {
+    add_extern(call.step);
+    if (call.epilogue) add_kernel(schedule_.kernels[*call.epilogue]);
   }
 
   void add_extern(const loops::ExternStep& e) {

@@ -4,6 +4,7 @@
 #include <thread>
 #include <unordered_set>
 
+#include "codegen/cpp/product.h"
 #include "ir/python_text.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -104,6 +105,12 @@ std::string fusion_text(const schedule::Schedule& s) {
   std::string out;
   for (const schedule::FusionNote& n : s.notes)
     cat_to(out, n.first, " | ", n.second, ": ", n.reason, "\n");
+  for (const schedule::ScheduledStep& step : s.steps) {
+    const auto* call = std::get_if<schedule::ExternCall>(&step);
+    if (call && call->epilogue)
+      cat_to(out, s.program.graph->node(call->step.node).target, " | ",
+             s.kernels[*call->epilogue].name, ": its epilogue\n");
+  }
   return out;
 }
 
@@ -173,6 +180,8 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
     Phase phase(trace.timeline(), "schedule");
     schedule::ScheduleOptions options;
     options.fusion = settings.fusion;
+    if (settings.fusion && settings.epilogues && products.own)
+      options.panel_width = codegen::cpp::panel_width(target);
     if (!settings.streaming_stores) options.last_level_bytes = INT64_MAX;
     schedule = schedule::make_schedule(std::move(program), options);
     if (settings.verify)

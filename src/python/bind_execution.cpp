@@ -224,7 +224,7 @@ int64_t moved_bytes(const CompiledPlan& plan) {
   int64_t bytes = 0;
   for (const runtime::PlanStep& step : plan.executable.plan().steps)
     if (auto* k = std::get_if<runtime::KernelStep>(&step))
-      bytes += plan.executable.plan().kernels[k->kernel].moved_bytes;
+      bytes += runtime::moved_bytes(plan.executable.plan(), *k);
   return bytes;
 }
 

@@ -63,12 +63,12 @@ double measure(const Host& host) {
   return best;
 }
 
-std::string row(const PlanKernel& kernel, double seconds, double copy) {
+std::string row(const Plan& plan, const KernelStep& step, double seconds, double copy) {
   char line[160];
-  const double bytes = static_cast<double>(kernel.moved_bytes);
+  const double bytes = static_cast<double>(moved_bytes(plan, step));
   std::snprintf(line, sizeof line, "%-40.40s %9.3f MB %9.4f ms %7.2f GB/s %4.0f %%\n",
-                kernel.name.c_str(), bytes / 1e6, seconds * 1e3, bytes / seconds / 1e9,
-                100 * bytes / seconds / copy);
+                plan.kernels[step.kernel].name.c_str(), bytes / 1e6, seconds * 1e3,
+                bytes / seconds / 1e9, 100 * bytes / seconds / copy);
   return line;
 }
 
@@ -79,7 +79,7 @@ std::string bandwidth_text(const Plan& plan, std::span<const double> seconds, do
   size_t at = 0;
   for (const PlanStep& step : plan.steps) {
     const auto* call = std::get_if<KernelStep>(&step);
-    if (call && at < seconds.size()) out += row(plan.kernels[call->kernel], seconds[at++], copy);
+    if (call && at < seconds.size()) out += row(plan, *call, seconds[at++], copy);
   }
   char line[80];
   std::snprintf(line, sizeof line, "a copy of %zu MB: %.2f GB/s\n", kBytes >> 20, copy / 1e9);

@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "runtime/launch.h"
+
 namespace oxy::runtime {
 namespace {
 
@@ -85,7 +87,7 @@ Fence fence_of(std::string_view setting) {
 }
 
 int launch_fenced(const PlanKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
-                  const Host& host) {
+                  const Host& host, const PlanKernel* epilogue, size_t of_kernel) {
   if (kernel.range <= 0) return 0;
   std::vector<Copy> copies;
   std::vector<void*> arguments;
@@ -101,6 +103,12 @@ int launch_fenced(const PlanKernel& kernel, std::span<const FencedBuffer> buffer
         std::memcpy(it->block.data(), b.address, it->block.size());
     }
     arguments.push_back(it->block.data());
+  }
+  Epilogue last{};
+  if (epilogue) {
+    const auto at = arguments.end() - static_cast<std::ptrdiff_t>(buffers.size() - of_kernel);
+    const auto first = arguments.insert(at, &last) + 1;
+    last = {epilogue->code->entry(), &*first};
   }
   int status = 0;
   const int64_t pieces = std::min(kernel.range, kPieces);

@@ -6,6 +6,12 @@
 
 namespace oxy::runtime {
 
+// What the kernel of a product gets as its last buffer.
+struct Epilogue {
+  jit::KernelFn kernel;
+  void* const* buffers;
+};
+
 // Bytes of scratch that launch() needs for this kernel: one aligned part a thread.
 int64_t scratch_bytes(const PlanKernel& kernel, int threads);
 

@@ -42,6 +42,9 @@ struct PlanBuffer {
 struct KernelStep {
   uint32_t kernel = 0;            // entry of Plan::kernels
   std::vector<uint32_t> buffers;  // in the kernel's order
+  // Of a product: the kernel that it runs on each block that it has finished (codegen/cpp/product.h).
+  std::optional<uint32_t> epilogue;
+  std::vector<uint32_t> epilogue_buffers;
 };
 
 // An argument of an extern call.
@@ -65,7 +68,8 @@ struct PlanKernel {
   int64_t range = 1;          // Parallel points
   int64_t grain = 1;          // at least so many a thread
   int64_t scratch_bytes = 0;  // a thread
-  int64_t moved_bytes = 0;    // of what it reads and writes, each element once
+  // Of what it reads and writes, each element once; an epilogue's without the matrix that it finds in the cache.
+  int64_t moved_bytes = 0;
   // Sizes of a kernel that serves many shapes; where there are any, their address is its first buffer.
   std::vector<int64_t> parameters;
 };
@@ -114,5 +118,6 @@ struct Plan {
 };
 
 std::string print(const Plan& p);
+int64_t moved_bytes(const Plan& p, const KernelStep& step);
 
 }  // namespace oxy::runtime

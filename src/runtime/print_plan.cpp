@@ -53,9 +53,16 @@ class PlanPrinter {
 
   void print_step(const KernelStep& s) {
     const PlanKernel& k = p_.kernels[s.kernel];
+    print_call(k, s.buffers);
+    cat_to(out_, " over ", k.range, " grain ", k.grain);
+    if (!s.epilogue) return;
+    append(out_, " epilogue ");
+    print_call(p_.kernels[*s.epilogue], s.epilogue_buffers);
+  }
+
+  void print_call(const PlanKernel& k, const std::vector<uint32_t>& buffers) {
     cat_to(out_, k.name, "(",
-           join(s.buffers, ", ", [&](std::string& o, uint32_t b) { append(o, name(b)); }),
-           ") over ", k.range, " grain ", k.grain);
+           join(buffers, ", ", [&](std::string& o, uint32_t b) { append(o, name(b)); }), ")");
   }
 
   void print_step(const ExternStep& s) {
@@ -117,5 +124,10 @@ class PlanPrinter {
 }  // namespace
 
 std::string print(const Plan& p) { return PlanPrinter(p).run(); }
+
+int64_t moved_bytes(const Plan& p, const KernelStep& step) {
+  return p.kernels[step.kernel].moved_bytes +
+         (step.epilogue ? p.kernels[*step.epilogue].moved_bytes : 0);
+}
 
 }  // namespace oxy::runtime

@@ -47,11 +47,22 @@ class Arranger {
       return n.axes.size() == group_.parallel.size();
     });
     sort_by_stride(group_.parallel, nests());
-    merge_parallel();
+    merge_parallel(0);
     if (elementwise)
       arrange_elementwise();
     else
       cut_columns();
+    return arranged();
+  }
+
+  std::optional<PanelArrangement> run(const Panels& panels) {
+    const std::optional<uint32_t> panel_loops = cut_panels(panels);
+    if (!panel_loops) return std::nullopt;
+    return PanelArrangement{arranged(), *panel_loops};
+  }
+
+ private:
+  Arrangement arranged() {
     std::vector<Nest> list = std::move(group_.nests);
     Arrangement out;
     out.parallel = std::move(group_.parallel);
@@ -63,20 +74,23 @@ class Arranger {
     return out;
   }
 
- private:
   std::vector<Nest*> nests() {
     std::vector<Nest*> out;
     for (Nest& n : group_.nests) out.push_back(&n);
     return out;
   }
-  void merge_parallel();
+  // `apart`: an axis that is not merged with the one before it.
+  void merge_parallel(size_t apart);
   void arrange_elementwise();
   bool tile_transposed();
   void make_serial(size_t axis);
   void cut_columns();
   // Cuts a parallel axis into pieces: the pieces stay parallel, what is inside belongs to the
-  // nests.
-  void cut(size_t axis, int64_t piece);
+  // nests, and is returned.
+  Axis cut(size_t axis, int64_t piece);
+  std::optional<uint32_t> cut_panels(const Panels& panels);  // parallel loops over panels
+  bool sort_along(BufferId matrix);
+  std::optional<size_t> first_column(int64_t columns);
   void add_nest(Nest n, const Arrangement& out);
   bool walks_columns(const Nest& n, const Arrangement& out) const;
   void expand_columns(Nest n, const std::vector<Axis>& parallel);
@@ -94,9 +108,10 @@ class Arranger {
   Expr innermost_ = 0;  // the axis that must be walked innermost, where that has been decided
 };
 
-void Arranger::merge_parallel() {
+void Arranger::merge_parallel(size_t apart) {
   std::vector<Axis>& axes = group_.parallel;
   for (size_t k = axes.size(); k-- > 1;) {
+    if (k == apart) continue;
     const Axis outer = axes[k - 1], inner = axes[k];
     if (!mergeable(nests(), outer.var, inner.var, inner.size)) continue;
     Expr size = outer.size * inner.size;
@@ -107,7 +122,7 @@ void Arranger::merge_parallel() {
   }
 }
 
-void Arranger::cut(size_t axis, int64_t piece) {
+Axis Arranger::cut(size_t axis, int64_t piece) {
   Axis old = group_.parallel[axis];
   Expr count = sym::ceildiv(old.size, piece);
   bool even = sym::divisible(old.size, piece);
@@ -124,6 +139,7 @@ void Arranger::cut(size_t axis, int64_t piece) {
     n.axes.insert(n.axes.begin(), {outer, count, false});
   }
   group_.parallel[axis] = {outer, count, false};
+  return {inner, size, false};
 }
 
 // A chunk that divides the axis and is whole vectors, where there is one near kChunk.
@@ -200,13 +216,7 @@ bool Arranger::tile_transposed() {
             make_serial(axis);
             return var;
           }
-          size_t before = group_.nests[0].axes.size();
-          Expr old = axes[axis].var;
-          size_t place = 0;
-          while (!(group_.nests[0].axes[place].var == old)) ++place;
-          cut(axis, kTile);
-          OXY_CHECK(group_.nests[0].axes.size() == before + 1, "tile");
-          return group_.nests[0].axes[place + 1].var;
+          return cut(axis, kTile).var;
         };
         Expr other_var = axes[other].var;
         innermost_ = inside(v);
@@ -232,10 +242,7 @@ void Arranger::arrange_elementwise() {
   const Axis vector = axes.back();
   int64_t length = std::max<int64_t>(count_of(vector.size), 1);
   if (length > (axes.size() == 1 ? kChunk : kLongAxis)) {
-    size_t place = 0;
-    while (!(group_.nests[0].axes[place].var == vector.var)) ++place;
-    cut(axes.size() - 1, chunk_of(vector.size));
-    innermost_ = group_.nests[0].axes[place + 1].var;
+    innermost_ = cut(axes.size() - 1, chunk_of(vector.size)).var;
     return;
   }
   make_serial(axes.size() - 1);
@@ -275,10 +282,80 @@ void Arranger::cut_columns() {
     innermost_ = column;
     return make_serial(at);
   }
-  size_t place = 0;
-  while (!(group_.nests[0].axes[place].var == column)) ++place;
-  cut(at, tile);
-  innermost_ = group_.nests[0].axes[place + 1].var;
+  innermost_ = cut(at, tile).var;
+}
+
+// Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it element by element.
+bool Arranger::sort_along(BufferId matrix) {
+  Expr place = 0;
+  for (const Nest& n : group_.nests) {
+    for (const Inst& i : n.body) {
+      if (i.op == LoopOp::Load && i.buffer == matrix) place = i.index[0];
+    }
+  }
+  std::vector<std::pair<int64_t, Axis>> order;
+  for (const Axis& a : group_.parallel) {
+    const auto stride = coefficient(place, a.var);
+    if (!stride || !stride->is_const() || !a.size.is_const()) return false;
+    order.emplace_back(stride->value(), a);
+  }
+  std::ranges::stable_sort(order, std::greater<>(), [](const auto& x) { return x.first; });
+  int64_t reach = 1;
+  for (size_t k = order.size(); k-- > 0;) {
+    const auto& [stride, axis] = order[k];
+    if (stride != reach) return false;
+    place = place - axis.var * stride;
+    reach *= axis.size.value();
+    group_.parallel[k] = axis;
+  }
+  const ir::TensorType& type = program_.buffers[matrix].type;
+  return place.is_const(0) && loops::byte_extent(type).is_const(reach * ir::byte_size(type.dtype));
+}
+
+// The first of the innermost axes that come to so many columns. One that goes on behind them is cut.
+std::optional<size_t> Arranger::first_column(int64_t columns) {
+  std::vector<Axis>& axes = group_.parallel;
+  size_t first = axes.size();
+  for (int64_t reach = 1; reach < columns && first > 0;) {
+    const int64_t size = axes[--first].size.value();
+    if (columns % reach != 0) return std::nullopt;
+    const int64_t left = columns / reach;
+    if (size > left) {
+      if (size % left != 0) return std::nullopt;
+      axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(first) + 1, cut(first, left));
+      return first + 1;
+    }
+    reach *= size;
+  }
+  return first;
+}
+
+// Columns and rows become axes of their own; columns come first, in panels.
+std::optional<uint32_t> Arranger::cut_panels(const Panels& panels) {
+  std::vector<Axis>& axes = group_.parallel;
+  if (!sort_along(panels.matrix)) return std::nullopt;
+  std::optional<size_t> first = first_column(panels.columns);
+  if (!first || *first == 0 || *first == axes.size()) return std::nullopt;
+  merge_parallel(*first);
+  first = first_column(panels.columns);
+  const int64_t inner = axes.back().size.value();
+  if (axes.size() - *first > 1 && inner % panels.width != 0) return std::nullopt;
+  innermost_ = axes.back().var;
+  if (inner > panels.width)
+    innermost_ = cut(axes.size() - 1, panels.width).var;
+  else
+    make_serial(axes.size() - 1);
+  const auto panel_loops = static_cast<uint32_t>(axes.size() - *first);
+  std::rotate(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(*first), axes.end());
+  for (const Nest& n : group_.nests) {
+    for (const Inst& i : n.body) {
+      if (!touches_memory(i.op)) continue;
+      const auto along = coefficient(i.index[0], innermost_);
+      const bool same = along && along->is_const(0) && i.op == LoopOp::Load;
+      if (!same && !(along && along->is_const(1))) return std::nullopt;
+    }
+  }
+  return panel_loops;
 }
 
 bool Arranger::walks_columns(const Nest& n, const Arrangement& out) const {
@@ -508,6 +585,13 @@ void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
 }
 
 }  // namespace
+
+std::optional<PanelArrangement> arrange_panels(loops::Program& p, Group g,
+                                               const std::vector<bool>& needed,
+                                               const ScheduleOptions& options,
+                                               const Panels& panels) {
+  return Arranger(p, std::move(g), needed, options).run(panels);
+}
 
 Arrangement arrange_loops(loops::Program& p, Group g, const std::vector<bool>& needed,
                           const ScheduleOptions& options) {

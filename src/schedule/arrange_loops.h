@@ -37,4 +37,22 @@ struct Arrangement {
 Arrangement arrange_loops(loops::Program& p, Group g, const std::vector<bool>& needed,
                           const ScheduleOptions& options);
 
+// A matrix in row-major order that is finished block by block: some rows of one panel of columns.
+struct Panels {
+  BufferId matrix;
+  int64_t columns = 0, width = 0;
+};
+
+// The group, which is elementwise over the matrix: a parallel point is one row of one panel, so that the points of a block
+// follow each other. First the parallel loops over panels, `panel_loops` of them, then those over rows. Nothing where the
+// group does not walk the columns so.
+struct PanelArrangement {
+  Arrangement loops;
+  uint32_t panel_loops = 0;
+};
+std::optional<PanelArrangement> arrange_panels(loops::Program& p, Group g,
+                                               const std::vector<bool>& needed,
+                                               const ScheduleOptions& options,
+                                               const Panels& panels);
+
 }  // namespace oxy::schedule

@@ -13,8 +13,10 @@
 // Accumulators are declared by Init outside the loops that update them and read by Result after, or
 // inside (a scan: what has been folded so far); where the Init stands
 // in a Vector loop, each lane has its own.
-// A Local buffer belongs to one run of the innermost Parallel point (or the kernel, where there is none): a row that
-// stays in cache. Index expressions are flat offsets in elements from the start of the buffer's memory.
+// Statements in front of a Parallel loop run before its first point, or the first that a thread gets: they fill Local buffers,
+// or are constants in front of all loops.
+// A Local buffer belongs to one run of the innermost Parallel point around its store (or the kernel, where there is none): a
+// row that stays in cache. Index expressions are flat offsets in elements from the start of the buffer's memory.
 #pragma once
 
 #include <memory>
@@ -105,6 +107,10 @@ struct Kernel {
   uint32_t value_count = 0;  // values and accumulators are numbered below this
   uint32_t acc_count = 0;
   std::vector<ir::NodeId> origins;
+  // An epilogue (epilogues.h): the matrix whose finished blocks it takes; the outer `panel_loops` of its Parallel loops run
+  // over panels of columns, the others over rows.
+  loops::BufferId epilogue_of;
+  uint32_t panel_loops = 0;
   // Two-stage reduction of everything: the Parallel range is cut in `parts` fixed pieces, each writing its own partial
   // result; 0 where there is none. Fixed for a thread count, so that results are stable.
   // (The schedule expresses both stages as kernels; this is only for the launcher's grain.)

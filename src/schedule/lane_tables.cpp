@@ -26,9 +26,9 @@ bool is_lanes(const For& f) { return f.kind == ForKind::Vector || f.kind == ForK
 // The tables of one Vector loop.
 class TableMaker {
  public:
-  // `inside`: the values that are set in the rows.
-  TableMaker(Kernel& k, For& loop, const std::set<uint32_t>& inside)
-      : kernel_(k), loop_(loop), inside_(inside) {}
+  // `inside`: the values that are set in the rows; `fixed`: variables that are the same for all rows.
+  TableMaker(Kernel& k, For& loop, const std::set<uint32_t>& inside, const std::vector<Expr>& fixed)
+      : kernel_(k), loop_(loop), inside_(inside), fixed_(fixed) {}
 
   // The loop that fills the tables, which `loop` reads from now on; nothing where that does not pay.
   std::optional<Stmt> run() {
@@ -56,7 +56,8 @@ class TableMaker {
       return false;
     std::vector<Expr> symbols;
     sym::collect_symbols(c.index, symbols);
-    return std::all_of(symbols.begin(), symbols.end(), [&](Expr s) { return s == loop_.var; }) &&
+    auto is_known = [&](Expr s) { return s == loop_.var || std::ranges::count(fixed_, s) > 0; };
+    return std::all_of(symbols.begin(), symbols.end(), is_known) &&
            std::all_of(c.args.begin(), c.args.end(),
                        [&](uint32_t a) { return !inside_.contains(a) || same_.contains(a); });
   }
@@ -175,6 +176,7 @@ class TableMaker {
   Kernel& kernel_;
   For& loop_;
   const std::set<uint32_t>& inside_;
+  const std::vector<Expr>& fixed_;
   std::map<uint32_t, Compute> same_;  // statements that compute the same in each row, by value
   std::set<uint32_t> by_lane_;        // of those, what differs by lane
   std::set<uint32_t> tables_;
@@ -189,31 +191,35 @@ void note_values(const Block& block, std::set<uint32_t>& values) {
 }
 
 // The Vector loops in `rows`, which run `times` times.
-void tabulate(Kernel& k, For& rows, int64_t times, const std::set<uint32_t>& inside, Block& fills) {
+void tabulate(Kernel& k, For& rows, int64_t times, const std::set<uint32_t>& inside,
+              const std::vector<Expr>& fixed, Block& fills) {
   times *= count_of(rows.size);
   for (Stmt& s : rows.body) {
     For* f = std::get_if<For>(&s.v);
     if (!f || f->tiled) continue;
     if (!is_lanes(*f)) {
-      tabulate(k, *f, times, inside, fills);
+      tabulate(k, *f, times, inside, fixed, fills);
     } else if (f->size.is_const() && times >= kFewestRows) {
-      if (auto fill = TableMaker(k, *f, inside).run()) fills.push_back(std::move(*fill));
+      if (auto fill = TableMaker(k, *f, inside, fixed).run()) fills.push_back(std::move(*fill));
     }
   }
 }
 
-void tabulate(Kernel& k, Block& point) {
+// `panels`: the variables of an epilogue's loops over panels, so far.
+void tabulate(Kernel& k, Block& point, std::vector<Expr> panels = {}) {
   for (size_t i = 0; i < point.size(); ++i) {
     For* f = std::get_if<For>(&point[i].v);
     if (!f || is_lanes(*f)) continue;
-    if (f->kind == ForKind::Parallel) {
-      tabulate(k, f->body);
+    const bool rows = k.epilogue_of.valid() && panels.size() == k.panel_loops;
+    if (f->kind == ForKind::Parallel && !rows) {
+      if (k.epilogue_of.valid()) panels.push_back(f->var);
+      tabulate(k, f->body, panels);
       continue;
     }
     std::set<uint32_t> inside;
     note_values(f->body, inside);
     Block fills;
-    tabulate(k, *f, 1, inside, fills);
+    tabulate(k, *f, 1, inside, panels, fills);
     const auto at = point.begin() + static_cast<std::ptrdiff_t>(i);
     point.insert(at, fills.begin(), fills.end());
     i += fills.size();

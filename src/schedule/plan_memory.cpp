@@ -17,19 +17,24 @@ constexpr int64_t kAlign = 64;
 
 template <class Fn>
 void for_each_buffer(const Schedule& s, const ScheduledStep& step, Fn&& f) {
-  if (const auto* k = std::get_if<KernelCall>(&step)) {
-    for (const KernelBuffer& b : s.kernels[k->kernel].buffers) {
+  auto visit = [&](uint32_t kernel) {
+    for (const KernelBuffer& b : s.kernels[kernel].buffers) {
       if (b.buffer.valid()) f(memory_of(s.program, b.buffer));
     }
+  };
+  if (const auto* k = std::get_if<KernelCall>(&step)) {
+    visit(k->kernel);
   } else if (const auto* e = std::get_if<ExternCall>(&step)) {
     for (BufferId b : e->step.reads) f(memory_of(s.program, b));
     for (BufferId b : e->step.writes) {
       if (b.valid()) f(memory_of(s.program, b));
     }
+    if (e->epilogue) visit(*e->epilogue);
   }
 }
 
-// Buffers that are read after the last step: outputs and new values of inputs.
+}  // namespace
+
 std::set<BufferId> escaping(const Schedule& s) {
   std::set<BufferId> out;
   if (!s.program.graph) return out;
@@ -43,6 +48,8 @@ std::set<BufferId> escaping(const Schedule& s) {
   for (const ir::Mutation& m : s.program.graph->mutations) add(m.value);
   return out;
 }
+
+namespace {
 
 struct Life {
   size_t first = SIZE_MAX, last = 0;

@@ -2,6 +2,8 @@
 // scheduler: the order of the steps is final.
 #pragma once
 
+#include <set>
+
 #include "schedule/schedule.h"
 
 namespace oxy::schedule {
@@ -10,6 +12,9 @@ namespace oxy::schedule {
 // kernel reads another of its size for the last time, each element before it writes it, takes that
 // one's place. Temps that no step touches get no place.
 MemoryPlan plan_memory(const Schedule& s);
+
+// Buffers that are read after the last step: outputs and new values of inputs.
+std::set<loops::BufferId> escaping(const Schedule& s);
 
 // Puts a Free after the last use of each Extern buffer that does not escape.
 void insert_frees(Schedule& s);

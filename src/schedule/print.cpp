@@ -140,7 +140,9 @@ std::string print(const Schedule& s) {
     } else if (const auto* e = std::get_if<ExternCall>(&step)) {
       bool known = p.graph && e->step.node.valid();
       cat_to(out, "extern ", known ? std::string_view(p.graph->node(e->step.node).target) : "op",
-             "(", names(p, e->step.reads), ") -> ", names(p, e->step.writes), "\n");
+             "(", names(p, e->step.reads), ") -> ", names(p, e->step.writes));
+      if (e->epilogue) cat_to(out, ", epilogue ", print(s.kernels[*e->epilogue]));
+      if (!e->epilogue) append(out, "\n");
     } else {
       cat_to(out, "free ", p.buffers[std::get<Free>(step).buffer].name, "\n");
     }

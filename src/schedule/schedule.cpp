@@ -7,6 +7,7 @@
 #include "schedule/arrange_loops.h"
 #include "schedule/copy_loops.h"
 #include "schedule/emit_kernel.h"
+#include "schedule/epilogues.h"
 #include "schedule/fetch_ahead.h"
 #include "schedule/fold.h"
 #include "schedule/fuse_nests.h"
@@ -138,7 +139,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
   pinned.resize(p.buffers.size(), false);
   for (uint32_t u = 0; u < units.size(); ++u) {
     if (units[u].group.empty()) {
-      s.steps.push_back(ExternCall{std::move(units[u].external[0])});
+      s.steps.push_back(ExternCall{std::move(units[u].external[0]), {}});
       continue;
     }
     Group& g = units[u].group[0];
@@ -159,6 +160,11 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
       s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
       continue;
     }
+    if (auto epilogue = epilogue_kernel(s, g, needed, options, name)) {
+      s.kernels.push_back(std::move(*epilogue));
+      s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
+      continue;
+    }
     Arrangement a = arrange_loops(p, std::move(g), needed, options);
     needed.resize(p.buffers.size(), false);
     s.kernels.push_back(emit_kernel(p, a, needed, options, std::move(name)));
@@ -170,6 +176,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     readers.resize(p.buffers.size());
   }
   write_in_place(s);
+  attach_epilogues(s);
   for (Kernel& k : s.kernels) fetch_ahead(k, *p.variables, options.last_level_bytes);
   s.memory = plan_memory(s);
   insert_frees(s);

@@ -1,6 +1,8 @@
 // The Schedule: pure data that says what runs, in which order, and where its memory lies.
 #pragma once
 
+#include <optional>
+
 #include "schedule/kernel.h"
 
 namespace oxy::schedule {
@@ -10,6 +12,7 @@ struct KernelCall {
 };  // entry of Schedule::kernels
 struct ExternCall {
   loops::ExternStep step;
+  std::optional<uint32_t> epilogue;  // entry of Schedule::kernels, see epilogues.h
 };
 struct Free {
   loops::BufferId buffer;
@@ -43,6 +46,8 @@ struct ScheduleOptions {
   bool fusion = true;
   int64_t cache_bytes = 512 * 1024;     // of one core: what a Local row may take
   int64_t last_level_bytes = 16 << 20;  // stores as large as this stream
+  // Columns that products of our own finish at a time (codegen/cpp/product.h); 0: they have no epilogues.
+  int64_t panel_width = 0;
 };
 
 // Loops to kernels: inlining, fusion, loop order, memory plan. Each part has its own header beside this one.

@@ -15,30 +15,33 @@ bool has(const std::vector<BufferId>& list, BufferId b) {
   return std::find(list.begin(), list.end(), b) != list.end();
 }
 
-// A step that building the program gave planned memory to write to runs as a kernel of our own.
+void add_kernel(const Schedule& s, uint32_t kernel, StepUses& u) {
+  for (const KernelBuffer& b : s.kernels[kernel].buffers) {
+    if (!b.buffer.valid()) continue;
+    BufferId memory = memory_of(s.program, b.buffer);
+    if (b.kind != KernelBuffer::Kind::Write) u.reads.push_back(memory);
+    if (b.kind != KernelBuffer::Kind::Read) u.writes.push_back(memory);
+  }
+}
+
+}  // namespace
+
 bool is_own_kernel(const loops::Program& p, const loops::ExternStep& e) {
   return e.writes.size() == 1 && e.writes[0].valid() &&
          p.buffers[e.writes[0]].kind != Buffer::Kind::Extern;
 }
 
-}  // namespace
-
 StepUses uses_of(const Schedule& s, const ScheduledStep& step) {
   StepUses u;
   if (const auto* call = std::get_if<KernelCall>(&step)) {
-    const Kernel& k = s.kernels[call->kernel];
-    for (const KernelBuffer& b : k.buffers) {
-      if (!b.buffer.valid()) continue;
-      BufferId memory = memory_of(s.program, b.buffer);
-      if (b.kind != KernelBuffer::Kind::Write) u.reads.push_back(memory);
-      if (b.kind != KernelBuffer::Kind::Read) u.writes.push_back(memory);
-    }
-    u.raises = has_check(k);
+    add_kernel(s, call->kernel, u);
+    u.raises = has_check(s.kernels[call->kernel]);
   } else if (const auto* e = std::get_if<ExternCall>(&step)) {
     for (BufferId b : e->step.reads) u.reads.push_back(memory_of(s.program, b));
     for (BufferId b : e->step.writes) {
       if (b.valid()) u.writes.push_back(memory_of(s.program, b));
     }
+    if (e->epilogue) add_kernel(s, *e->epilogue, u);
     u.raises = !is_own_kernel(s.program, e->step);
   }
   return u;

@@ -162,7 +162,8 @@ void Executable::forget_unread_attributes(size_t first) {
   std::vector<bool> read(plan_.buffers.size(), false);
   for (const runtime::PlanStep& step : plan_.steps) {
     if (auto* k = std::get_if<runtime::KernelStep>(&step))
-      for (uint32_t b : k->buffers) read[root(b)] = true;
+      for (const auto* list : {&k->buffers, &k->epilogue_buffers})
+        for (uint32_t b : *list) read[root(b)] = true;
     else if (auto* e = std::get_if<runtime::ExternStep>(&step))
       for (const ir::Arg& a : e->args)
         ir::for_each_value(a, [&](ir::ValueId v) { read[root(v.index)] = true; });
@@ -218,6 +219,9 @@ void Executable::bind_steps() {
     if (auto* k = std::get_if<runtime::KernelStep>(&step)) {
       BoundKernel bound{&plan_.kernels.at(k->kernel), {}};
       for (uint32_t b : k->buffers) bound.roots.push_back(root(b));
+      bound.own = bound.roots.size();
+      if (k->epilogue) bound.epilogue = &plan_.kernels.at(*k->epilogue);
+      for (uint32_t b : k->epilogue_buffers) bound.roots.push_back(root(b));
       scratch_bytes_ = std::max(scratch_bytes_, runtime::scratch_bytes(*bound.kernel, 1));
       steps_.push_back({StepKind::Kernel, static_cast<uint32_t>(kernels_.size())});
       kernels_.push_back(std::move(bound));
@@ -459,7 +463,8 @@ int Executable::launch_fenced(const Lease& lease, const BoundKernel& k) const {
     const int64_t before = m.offset * ir::byte_size(m.dtype);  // of the first element
     buffers.push_back({lease.addresses[b], std::max<int64_t>(0, buffer(b).bytes - before)});
   }
-  return runtime::launch_fenced(*k.kernel, buffers, options_.fence, torch_host());
+  return runtime::launch_fenced(*k.kernel, buffers, options_.fence, torch_host(), k.epilogue,
+                                k.own);
 }
 
 void Executable::run_kernel(Call& c, const BoundKernel& k) const {
@@ -468,6 +473,12 @@ void Executable::run_kernel(Call& c, const BoundKernel& k) const {
   if (!k.kernel->parameters.empty())
     lease.arguments.push_back(const_cast<int64_t*>(k.kernel->parameters.data()));
   for (uint32_t b : k.roots) lease.arguments.push_back(lease.addresses[b]);
+  runtime::Epilogue epilogue{};
+  if (k.epilogue) {
+    const auto of_epilogue = static_cast<std::ptrdiff_t>(k.roots.size() - k.own);
+    const auto at = lease.arguments.insert(lease.arguments.end() - of_epilogue, &epilogue);
+    epilogue = {k.epilogue->code->entry(), &at[1]};
+  }
   const int status =
       options_.fence == runtime::Fence::Off
           ? runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host())

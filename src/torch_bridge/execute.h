@@ -67,7 +67,9 @@ class Executable {
   };
   struct BoundKernel {
     const runtime::PlanKernel* kernel;
-    std::vector<uint32_t> roots;  // the buffers whose memory it gets
+    std::vector<uint32_t> roots;  // the buffers whose memory it gets, then its epilogue's
+    const runtime::PlanKernel* epilogue = nullptr;
+    size_t own = 0;  // roots of the kernel itself
   };
   struct Lease;
   struct Call;

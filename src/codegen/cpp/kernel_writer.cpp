@@ -73,6 +73,10 @@ std::string KernelWriter::write() {
     OXY_CHECK(std::next(outer) == kernel_.body.end(), "statements after the parallel loop of ",
               kernel_.name);
     for (auto it = kernel_.body.begin(); it != outer; ++it) {
+      if (const For* loop = std::get_if<For>(&it->v)) {
+        write_for(*loop, scalar);
+        continue;
+      }
       const Compute* c = std::get_if<Compute>(&it->v);
       OXY_CHECK(c && c->op != LoopOp::Store, "a statement beside the parallel loop of ",
                 kernel_.name);
@@ -109,11 +113,11 @@ void KernelWriter::write_signature_buffers() {
 }
 
 // Points of the nested Parallel loops, flattened row-major; the outer indices step when an inner
-// one wraps.
+// one wraps. Statements in front of a loop run before its first point.
 void KernelWriter::write_parallel(const For& outer) {
   std::vector<const For*> loops{&outer};
-  while (loops.back()->body.size() == 1) {
-    const For* inner = std::get_if<For>(&loops.back()->body[0].v);
+  while (!loops.back()->body.empty()) {
+    const For* inner = std::get_if<For>(&loops.back()->body.back().v);
     if (!inner || inner->kind != ForKind::Parallel) break;
     loops.push_back(inner);
   }
@@ -133,6 +137,8 @@ void KernelWriter::write_parallel(const For& outer) {
   const bool tiled = can_tile(last);
   out_.line("i64 ", vars[0], " = ", rest, ';');
   out_.open("for (i64 p = begin; p < end;) ");
+  for (size_t i = 1; i < loops.size(); ++i)
+    write_before(*loops[i - 1], {vars.begin() + i, vars.end()});
   if (tiled) {
     const std::string& row = vars.back();
     const std::string size = index(last.size);
@@ -153,6 +159,20 @@ void KernelWriter::write_parallel(const For& outer) {
     out_.line(vars[i], " = 0;");
     out_.line("++", vars[i - 1], ';');
     out_.close();
+  }
+  out_.close();
+}
+
+// The statements in front of the loop that `outer` ends with, whose variable is the first of `inner`.
+void KernelWriter::write_before(const For& outer, const std::vector<std::string>& inner) {
+  if (outer.body.size() == 1) return;
+  std::string first;
+  for (const std::string& var : inner) cat_to(first, first.empty() ? "" : " | ", var);
+  out_.open("if (p == begin || (", first, ") == 0) ");
+  for (size_t i = 0; i + 1 < outer.body.size(); ++i) {
+    const For* loop = std::get_if<For>(&outer.body[i].v);
+    OXY_CHECK(loop, "a statement beside a parallel loop of ", kernel_.name);
+    write_for(*loop, Scope{});
   }
   out_.close();
 }

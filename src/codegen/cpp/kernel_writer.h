@@ -96,6 +96,7 @@ class KernelWriter {
   // kernel_writer.cpp
   void write_signature_buffers();
   void write_parallel(const For& outer);
+  void write_before(const For& outer, const std::vector<std::string>& inner);
   void write_block(const Block& block, const Scope& scope);
   void write_for(const For& loop, const Scope& scope);
   void write_tiled_rows(const For& loop);

@@ -22,7 +22,8 @@ constexpr int kTileRows = 6;
 // Of a tile's row: 24 of AVX-512's 32 registers are accumulators, 12 of AVX2's 16.
 int tile_vectors(const Target& t) { return t.vector_bytes == 64 ? 4 : 2; }
 constexpr int kUnrolledRows = 5;
-constexpr int kSteps = 4;  // of k that follow each other without a question
+constexpr int kRowsFinished = 24;  // that an epilogue runs on at a time
+constexpr int kSteps = 4;          // of k that follow each other without a question
 
 // How a product is cut.
 struct Blocking {
@@ -71,7 +72,7 @@ struct Blocking {
 
 // Where the parts of a thread's scratch begin, in bytes.
 struct Scratch {
-  int64_t pointers = 0, panel, start, zeros, edge, wide, end;
+  int64_t pointers = 0, panel, start, zeros, edge, wide, epilogue, end;
 
   Scratch(const Product& s, const Blocking& b) {
     panel = ceil_div(b.rows_per_block * s.taps() * 8, 64) * 64;
@@ -80,7 +81,8 @@ struct Scratch {
     edge = zeros + (s.in_h ? ceil_div(s.channels, 16) * 64 : 0);
     const bool half = s.dtype != ir::DType::F32;
     wide = edge + (half || s.n % b.width ? b.rows_per_block * b.width * 4 : 0);
-    end = wide + b.rows_per_block * b.copy_row * 4;
+    epilogue = ceil_div(wide + b.rows_per_block * b.copy_row * 4, 64) * 64;
+    end = epilogue + s.epilogue_scratch;
   }
 };
 
@@ -144,6 +146,17 @@ class ProductEmitter {
   i64 in_h, in_w, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   i64 panels, row_blocks, rows_per_block, channels_per_panel;
   i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at, together, copy_row, by_piece;
+  i64 epilogue, epilogue_at, all_rows, reads, read[];
+};
+struct Epilogue {
+  int (*kernel)(void* const* buffers, long begin, long end, void* scratch, void* const* math);
+  void* const* buffers;
+};
+struct Finish {
+  const struct Epilogue* epilogue;
+  void* scratch;
+  void* const* math;
+  i64 point, place;
 };
 )";
   }
@@ -258,6 +271,15 @@ OXY_INLINE struct Fetch fetch_from(const Shape* s, const element* next, i64 grou
   const struct Fetch f = {next, run, run, runs, step, (wide ? s->b_k : s->b_n) - run * step, pairs ? 64 : 0};
   return f;
 }
+static int finish(const struct Finish* f, i64 first, i64 m) {
+  return f->epilogue->kernel(f->epilogue->buffers, f->point + first, f->point + first + m, f->scratch, f->math);
+}
+static void fetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m, i64 columns) {
+  for (i64 b = 0; b < s->reads; ++b)
+    for (i64 i = first; i < first + m; ++i)
+      for (i64 n = 0; n < columns; n += 64 / sizeof(element))
+        __builtin_prefetch((const element*)f->epilogue->buffers[s->read[b]] + f->place + i * s->c_row + n, 0, 2);
+}
 )");
   }
 
@@ -265,9 +287,10 @@ OXY_INLINE struct Fetch fetch_from(const Shape* s, const element* next, i64 grou
   // whole vectors of nothing else are left out, to the next power of two.
   void tiles(std::string& out) {
     cat_to(out,
-           "static void tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const "
+           "static int tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const "
            "f32* panel, f32* c, i64 c_row, ",
-           "i64 count, i64 columns, const f32* start, const element* ahead) {\n  const i64 tiles = "
+           "i64 count, i64 columns, const f32* start, const element* ahead, "
+           "const struct Finish* f) {\n  const i64 tiles = "
            "(m + ",
            kTileRows - 1, ") / ", kTileRows,
            ", size = m / tiles, big = m % tiles, taps = s->taps;\n",
@@ -276,15 +299,24 @@ OXY_INLINE struct Fetch fetch_from(const Shape* s, const element* next, i64 grou
            "  const i64 groups = size >= ",
            kUnrolledRows, " && vectors == ", vectors_, " ? tiles * (count * taps / ", kSteps,
            ") : 0;\n  struct Fetch next = fetch_from(s, ahead, groups);\n"
-           "  const i64 burst = (next.runs * next.run - groups) / tiles;\n",
+           "  const i64 burst = (next.runs * next.run - groups) / tiles;\n  i64 finished = 0, done "
+           "= 0;\n"
+           "  int status = 0;\n",
            "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n"
-           "    for (i64 j = 0; j < burst; ++j) fetch(&next);\n    switch (r * ",
+           "    for (i64 j = 0; j < burst; ++j) fetch(&next);\n"
+           "    if (f) fetch_rows(s, f, done, r, columns);\n    switch (r * ",
            vectors_ + 1, " + vectors) {\n");
     for (int r = kTileRows; r >= 1; r--)
       for (int v = vectors_; v >= 1; v /= 2)
         cat_to(out, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
                "(rows, taps, channel, panel, c, c_row, count, start, next); break;\n");
-    out += "    }\n    rows += r * taps;\n    c += r * c_row;\n  }\n}\n";
+    cat_to(
+        out,
+        "    }\n    rows += r * taps;\n    c += r * c_row;\n    done += r;\n"
+        "    if (f && (done - finished >= ",
+        kRowsFinished,
+        " || i + 1 == tiles)) status |= finish(f, finished, done - finished), finished = done;\n",
+        "  }\n  return status;\n}\n");
   }
 
   // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
@@ -337,7 +369,6 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     cat_to(
         out,
         R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
-  (void)math;
   const Shape* s = (const Shape*)buffers[0];
   const element* A = (const element*)buffers[1] + s->a_offset;
   const element* B = (const element*)buffers[2] + s->b_offset;
@@ -348,6 +379,8 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   f32* zeros = (f32*)((char*)scratch + s->zeros_at);
   f32* edge = (f32*)((char*)scratch + s->edge_at);
   f32* wide = (f32*)((char*)scratch + s->wide_at);
+  const struct Epilogue* epilogue = (const struct Epilogue*)(s->epilogue ? buffers[s->epilogue] : 0);
+  int status = 0;
   if (s->in_h)
     for (i64 i = 0; i < s->channels; ++i) zeros[i] = 0;
   i64 known = -1, together = 0;
@@ -395,7 +428,9 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         else if (p + 1 < s->panels && point + together < end)
           next = b + )",
         w, R"( * s->b_n;
-        tiles(s, m, rows, s->by_piece ? 0 : channel, now, c, c_row, count, columns, channel ? (const f32*)0 : start, next);
+        const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math, p * s->all_rows + batch * s->m + first, whole - C};
+        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, now, c, c_row, count, columns, channel ? (const f32*)0 : start, next,
+              epilogue && ends && !partial ? &f : 0);
         if (partial && ends)
           for (i64 i = 0; i < m; ++i) {
             i64 n = 0;
@@ -406,10 +441,11 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
             for (; n < columns; ++n) whole[i * s->c_row + n] = )",
         narrowed(cat("edge[i * ", w, " + n]")), R"(;
           }
+        if (epilogue && ends && partial) status |= finish(&f, 0, m);
       }
     }
   }
-  return 0;
+  return status;
 }
 )");
   }
@@ -429,6 +465,7 @@ std::string emit_product(const Product& shape, const Target& target) {
 }
 
 std::vector<int64_t> product_parameters(const Product& given, const Target& target) {
+  OXY_CHECK(!given.epilogue || !reads_as_it_lies(given), print(given));
   if (is_dot_product(given)) return dot_product_parameters(given);
   if (is_row_product(given)) return row_product_parameters(given);
   Product s = given;
@@ -443,13 +480,18 @@ std::vector<int64_t> product_parameters(const Product& given, const Target& targ
             print(s));
   const Blocking b(s, target);
   const Scratch at(s, b);
-  return {s.m,        s.n,          s.channels,    s.taps(),   s.a_batch,    s.a_row,
-          s.b_batch,  s.b_k,        s.b_n,         s.c_batch,  s.c_row,      s.a_offset,
-          s.b_offset, s.c_offset,   s.bias_offset, s.bias,     s.in_h,       s.in_w,
-          s.out_w,    s.kernel_h,   s.kernel_w,    s.stride_h, s.stride_w,   s.pad_h,
-          s.pad_w,    s.dilation_h, s.dilation_w,  b.panels,   b.row_blocks, b.rows_per_block,
-          b.channels, at.panel,     at.start,      at.zeros,   at.edge,      s.packed,
-          at.wide,    b.together,   b.copy_row,    b.by_piece};
+  std::vector<int64_t> out{s.m,          s.n,          s.channels, s.taps(),     s.a_batch,
+                           s.a_row,      s.b_batch,    s.b_k,      s.b_n,        s.c_batch,
+                           s.c_row,      s.a_offset,   s.b_offset, s.c_offset,   s.bias_offset,
+                           s.bias,       s.in_h,       s.in_w,     s.out_w,      s.kernel_h,
+                           s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,      s.pad_w,
+                           s.dilation_h, s.dilation_w, b.panels,   b.row_blocks, b.rows_per_block,
+                           b.channels,   at.panel,     at.start,   at.zeros,     at.edge,
+                           s.packed,     at.wide,      b.together, b.copy_row,   b.by_piece};
+  const auto reads = static_cast<int64_t>(s.epilogue_reads.size());
+  out.insert(out.end(), {s.epilogue ? 4 + s.bias : 0, at.epilogue, s.batch * s.m, reads});
+  out.insert(out.end(), s.epilogue_reads.begin(), s.epilogue_reads.end());
+  return out;
 }
 
 bool reads_as_it_lies(const Product& s) { return is_dot_product(s) || is_row_product(s); }

@@ -14,6 +14,9 @@
 // channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm", 2019): each row has a pointer a tap, to
 // the input pixel or, outside the image, to zeros. Activations are channels-last, weights plain (out, in, kh, kw); k is
 // ordered (channel, tap) as in the weights' memory. A plain product has one tap.
+//
+// An epilogue (schedule/epilogues.h) is a kernel of its own that is called on a few rows of a panel as soon as they are done.
+// What it reads beside them is fetched while they are made.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +39,12 @@ struct Product {
   bool bias = false;  // n values, contiguous
   // B has been packed once (runtime/pack.h): its strides do not count, and panels of panel_width columns follow each other.
   bool packed = false;
+  // One more buffer, a runtime::Epilogue: a kernel whose points are the rows of each panel of C in turn. It runs on each
+  // block that is done, with so many bytes of scratch.
+  bool epilogue = false;
+  int64_t epilogue_scratch = 0;
+  std::vector<int64_t>
+      epilogue_reads;  // its buffers that lie as C does, and are fetched while a block is made
   // A convolution: m counts output pixels; in_h is 0 otherwise.
   int64_t in_h = 0, in_w = 0, out_w = 0;
   int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0,
@@ -46,8 +55,8 @@ struct Product {
   friend bool operator==(const Product&, const Product&) = default;
 };
 
-// The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B, C, and the bias where
-// there is one. `target` must have vectors.
+// The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B, C, the bias where there
+// is one, and the epilogue. `target` must have vectors.
 // All products of one dtype have one of three texts: dot_product.h, row_product.h, or that of product.cpp.
 std::string emit_product(const Product& shape, const Target& target);
 std::vector<int64_t> product_parameters(const Product& shape, const Target& target);

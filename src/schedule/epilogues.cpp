@@ -1,0 +1,269 @@
+#include "schedule/epilogues.h"
+
+#include <algorithm>
+
+#include "schedule/arrange_loops.h"
+#include "schedule/emit_kernel.h"
+#include "schedule/kernel_access.h"
+#include "schedule/lane_tables.h"
+#include "schedule/plan_memory.h"
+#include "schedule/step_uses.h"
+
+namespace oxy::schedule {
+
+using loops::Buffer;
+using loops::BufferId;
+
+namespace {
+
+// With fewer rows a block is soon done: its product has kernels of its own (codegen/cpp/dot_product.h).
+constexpr int64_t kFewestRows = 17;
+
+bool is_plain(const Inst& i) {
+  return i.op != LoopOp::Reduce && i.op != LoopOp::Scan && i.op != LoopOp::StoreAdd &&
+         i.op != LoopOp::Symbol && i.op != LoopOp::Check;
+}
+
+bool is_elementwise(const Group& g) {
+  return std::ranges::all_of(g.nests, [&](const Nest& n) {
+    return n.axes.size() == g.parallel.size() && std::ranges::all_of(n.body, is_plain);
+  });
+}
+
+// What earlier steps have made for the group.
+std::set<BufferId> sources_of(const loops::Program& p, const Group& g) {
+  std::set<BufferId> read, written;
+  for (const Nest& n : g.nests) {
+    for (const Inst& i : n.body) {
+      if (touches_memory(i.op)) (i.op == LoopOp::Load ? read : written).insert(i.buffer);
+    }
+  }
+  for (BufferId b : written) read.erase(b);
+  std::erase_if(read, [&](BufferId b) {
+    const Buffer::Kind kind = p.buffers[b].kind;
+    return kind == Buffer::Kind::Input || kind == Buffer::Kind::Attribute;
+  });
+  return read;
+}
+
+// Columns of the matrix that a step of our own writes row by row; 0 where there is no epilogue.
+int64_t columns_of(const Schedule& s, const ExternCall& e) {
+  const loops::Program& p = s.program;
+  if (!p.graph || !is_own_kernel(p, e.step)) return 0;
+  const Buffer& matrix = p.buffers[e.step.writes[0]];
+  if (matrix.kind != Buffer::Kind::Temp && matrix.kind != Buffer::Kind::Output) return 0;
+  const std::vector<Expr>& sizes = matrix.type.sizes;
+  if (p.graph->node(e.step.node).target == "aten.convolution.default") return sizes[1].value();
+  const bool few = sizes[sizes.size() - 2].value() < kFewestRows;
+  return few || !matrix.type.is_contiguous() ? 0 : sizes.back().value();
+}
+
+bool makes(const StepUses& u, const std::set<BufferId>& buffers) {
+  return std::ranges::any_of(u.writes, [&](BufferId b) { return buffers.contains(b); });
+}
+
+// Whether a step can wait until all before `end` have run.
+bool can_wait(const Schedule& s, size_t at, size_t end) {
+  const StepUses own = uses_of(s, s.steps[at]);
+  for (size_t i = at + 1; i < end; ++i) {
+    if (conflict(own, uses_of(s, s.steps[i]))) return false;
+  }
+  return true;
+}
+
+// The last product that makes something the group reads, if all else that it reads is there when that runs, or the product
+// can wait for it.
+std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width) {
+  const std::set<BufferId> sources = sources_of(s.program, g);
+  bool later = false;  // something is made behind the product
+  for (size_t i = s.steps.size(), left = sources.size(); i-- > 0 && left > 0;) {
+    if (!makes(uses_of(s, s.steps[i]), sources)) continue;
+    const auto* e = std::get_if<ExternCall>(&s.steps[i]);
+    const int64_t columns = e ? columns_of(s, *e) : 0;
+    if (columns == 0) {
+      later = true;
+      --left;
+      continue;
+    }
+    const BufferId matrix = e->step.writes[0];
+    const bool has_one =
+        std::ranges::any_of(s.kernels, [&](const Kernel& k) { return k.epilogue_of == matrix; });
+    if (has_one || (later && !can_wait(s, i, s.steps.size()))) return std::nullopt;
+    return Panels{matrix, columns, width};
+  }
+  return std::nullopt;
+}
+
+// Whether all elements of the matrix are read at one place: where the point is.
+bool reads_one_element(const Group& g, BufferId matrix) {
+  std::set<Expr> places;
+  for (const Nest& n : g.nests) {
+    for (const Inst& i : n.body) {
+      if (i.op == LoopOp::Load && i.buffer == matrix) places.insert(i.index[0]);
+    }
+  }
+  return places.size() == 1;
+}
+
+// A chain of Parallel loops around one Vector loop, without memory of its own.
+bool is_simple(const Kernel& k) {
+  const bool locals = std::ranges::any_of(
+      k.buffers, [](const KernelBuffer& b) { return b.kind == KernelBuffer::Kind::Local; });
+  const Block* block = &k.body;
+  for (bool inside = false; !inside;) {
+    const For* loop = nullptr;
+    for (const Stmt& s : *block) {
+      const For* f = std::get_if<For>(&s.v);
+      if (!f) continue;
+      if (loop || f->tiled) return false;
+      loop = f;
+    }
+    if (!loop || (loop->kind != ForKind::Parallel && loop->kind != ForKind::Vector)) return false;
+    inside = loop->kind == ForKind::Vector;
+    block = &loop->body;
+  }
+  return !locals;
+}
+
+// Statements of a point that come to the same at all points stand in front of all loops.
+void hoist_constants(Kernel& k) {
+  Block* point = &k.body;
+  while (true) {
+    For* f = std::get_if<For>(&point->back().v);
+    if (!f || f->kind != ForKind::Parallel) break;
+    point = &f->body;
+  }
+  Block constants;
+  std::erase_if(*point, [&](const Stmt& s) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    if (!c || c->op != LoopOp::Const) return false;
+    constants.push_back(s);
+    return true;
+  });
+  k.body.insert(k.body.begin(), constants.begin(), constants.end());
+}
+
+class Attacher {
+ public:
+  explicit Attacher(Schedule& s) : s_(s), escaping_(escaping(s)) {}
+
+  void run() {
+    for (size_t i = 0; i < s_.steps.size(); ++i) {
+      const auto* call = std::get_if<KernelCall>(&s_.steps[i]);
+      if (!call || !s_.kernels[call->kernel].epilogue_of.valid()) continue;
+      const uint32_t kernel = call->kernel;
+      std::optional<size_t> at = product_before(i);
+      if (at && !may_run_there(i, *at) && can_wait(s_, *at, i)) {
+        const auto first = s_.steps.begin();
+        std::rotate(first + static_cast<std::ptrdiff_t>(*at),
+                    first + static_cast<std::ptrdiff_t>(*at) + 1,
+                    first + static_cast<std::ptrdiff_t>(i));
+        at = i - 1;
+      }
+      if (!at || !may_run_there(i, *at)) {
+        s_.kernels[kernel].epilogue_of = {};
+        continue;
+      }
+      std::get<ExternCall>(s_.steps[*at]).epilogue = kernel;
+      s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(i--));
+      share_memory(*at);
+    }
+  }
+
+ private:
+  std::optional<size_t> product_before(size_t at) const {
+    const BufferId matrix = s_.kernels[std::get<KernelCall>(s_.steps[at]).kernel].epilogue_of;
+    while (at-- > 0) {
+      const auto* e = std::get_if<ExternCall>(&s_.steps[at]);
+      if (e && e->step.writes.size() == 1 && e->step.writes[0] == matrix) return at;
+    }
+    return std::nullopt;
+  }
+
+  // The kernel of step `from` may run while the product `to` does.
+  bool may_run_there(size_t from, size_t to) const {
+    const StepUses own = uses_of(s_, s_.steps[from]), product = uses_of(s_, s_.steps[to]);
+    const bool seen = std::ranges::any_of(
+        own.writes, [&](BufferId b) { return s_.program.buffers[b].kind == Buffer::Kind::Input; });
+    for (size_t i = to + 1; i < from; ++i) {
+      const StepUses between = uses_of(s_, s_.steps[i]);
+      if (conflict(own, between) || (seen && between.raises)) return false;
+    }
+    return std::ranges::none_of(own.writes, [&](BufferId b) { return reads(product, b); });
+  }
+
+  void share_memory(size_t at) {
+    const auto& call = std::get<ExternCall>(s_.steps[at]);
+    const Kernel& k = s_.kernels[*call.epilogue];
+    const BufferId matrix = call.step.writes[0];
+    if (s_.program.buffers[matrix].kind != Buffer::Kind::Temp || escaping_.contains(matrix) ||
+        is_used_elsewhere(matrix, at))
+      return;
+    const int32_t read = entry_of(k, matrix);
+    for (uint32_t w = 0; w < k.buffers.size(); ++w) {
+      const KernelBuffer& b = k.buffers[w];
+      if (b.kind != KernelBuffer::Kind::Write || !is_alike(b.buffer, matrix) ||
+          !may_overwrite(k, read, w))
+        continue;
+      s_.program.buffers[matrix].kind = Buffer::Kind::View;
+      s_.program.buffers[matrix].base = b.buffer;
+      return;
+    }
+  }
+
+  bool is_used_elsewhere(BufferId matrix, size_t at) const {
+    for (size_t i = 0; i < s_.steps.size(); ++i) {
+      const StepUses u = uses_of(s_, s_.steps[i]);
+      if (i != at && (reads(u, matrix) || writes(u, matrix))) return true;
+    }
+    return false;
+  }
+
+  bool is_alike(BufferId result, BufferId matrix) const {
+    const Buffer &a = s_.program.buffers[result], &b = s_.program.buffers[matrix];
+    return (a.kind == Buffer::Kind::Temp || a.kind == Buffer::Kind::Output) &&
+           a.type.dtype == b.type.dtype && loops::byte_extent(a.type) == loops::byte_extent(b.type);
+  }
+
+  Schedule& s_;
+  const std::set<BufferId> escaping_;
+};
+
+}  // namespace
+
+std::optional<Kernel> epilogue_kernel(Schedule& s, const Group& g, const std::vector<bool>& needed,
+                                      const ScheduleOptions& options, const std::string& name) {
+  if (options.panel_width == 0 || !is_elementwise(g)) return std::nullopt;
+  const std::optional<Panels> panels = panels_of(s, g, options.panel_width);
+  if (!panels || !reads_one_element(g, panels->matrix)) return std::nullopt;
+  const auto arranged = arrange_panels(s.program, g, needed, options, *panels);
+  if (!arranged) return std::nullopt;
+  ScheduleOptions plain = options;
+  plain.last_level_bytes = INT64_MAX;  // its stores go where the product's have just been
+  Kernel k = emit_kernel(s.program, arranged->loops, needed, plain, name);
+  if (!is_simple(k)) return std::nullopt;
+  k.epilogue_of = panels->matrix;
+  k.panel_loops = arranged->panel_loops;
+  hoist_constants(k);
+  make_lane_tables(k);
+  return k;
+}
+
+std::vector<int64_t> read_with_matrix(const Schedule& s, const Kernel& k) {
+  const auto matrix = static_cast<uint32_t>(entry_of(k, k.epilogue_of));
+  const auto size = ir::byte_size(s.program.buffers[k.epilogue_of].type.dtype);
+  std::set<Expr> places;
+  std::set<int64_t> out;
+  for_each_compute(k, [&](const Compute& c, const Path&) {
+    if (c.op == LoopOp::Load && c.buffer == matrix) places.insert(c.index);
+  });
+  for_each_compute(k, [&](const Compute& c, const Path&) {
+    if (c.op != LoopOp::Load || c.buffer == matrix || !places.contains(c.index)) return;
+    if (ir::byte_size(c.dtype) == size) out.insert(c.buffer);
+  });
+  return {out.begin(), out.end()};
+}
+
+void attach_epilogues(Schedule& s) { Attacher(s).run(); }
+
+}  // namespace oxy::schedule
