@@ -127,6 +127,8 @@ const std::unordered_map<PyObject*, Special>& specials() {
   return table;
 }
 
+bool is_iterable(PyObject* o) { return Py_TYPE(o)->tp_iter != nullptr || PySequence_Check(o) != 0; }
+
 // Some argument may be given by its name; where none may, or it is another name, the real function says so.
 bool takes_names(Special special) {
   static const std::set<Special> taking = {True_,  False_,    Type,       Sum,
@@ -183,7 +185,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       return py::bool_(is_same(args[0], args[1]) == (it->second == Is));
     case Type:
       if (args.size() == 3) return make_class(callable, args, kwargs);
-      if (args.size() != 1) return std::nullopt;
+      if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
       return type_of(args[0]);
     case Len: {
       if (args.size() != 1) return std::nullopt;
@@ -245,7 +247,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       return list;
     }
     case Reduce: {
-      if (args.size() != 2 && args.size() != 3) return std::nullopt;
+      if ((args.size() != 2 && args.size() != 3) || !is_iterable(args[1].ptr()))
+        return std::nullopt;
       py::object iterator = iterate(args[1]);
       py::object total = args.size() > 2 ? args[2] : iter_next(iterator);
       if (!total) type_error("reduce() of empty iterable with no initial value");
@@ -276,6 +279,9 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       py::object total = args.size() > 1      ? args[1]
                          : kwargs.size() == 1 ? kwargs[0].second
                                               : py::int_(0);
+      if (PyUnicode_Check(total.ptr()) || PyBytes_Check(total.ptr()) ||
+          PyByteArray_Check(total.ptr()))
+        return std::nullopt;
       py::object iterator = iterate(args[0]);
       while (py::object item = iter_next(iterator)) total = operate(add, {total, item});
       return total;
