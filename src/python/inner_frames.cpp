@@ -18,6 +18,7 @@ thread_local bool none_compiled = false;      // not even of everything
 thread_local Handed* handed = nullptr;
 thread_local PyObject* handed_to = nullptr;
 thread_local bool refusing = false;
+thread_local int hooks_outside = 0;  // those that ran when frames began to be refused
 thread_local std::string refused_name;
 
 // Never freed: frames of every thread ask for it, to the end of the process.
@@ -120,11 +121,11 @@ void refuse(PyFunctionObject* function) {
 
 // The first import of a module: what its body calls runs once.
 bool is_import(PyFunctionObject* function) {
-  static const py::object& code = *new py::object(
-      py::reinterpret_borrow<py::dict>(PyImport_GetModuleDict())["_frozen_importlib"]
-          .attr("_find_and_load")
-          .attr("__code__"));
-  return function->func_code == code.ptr() && !everything();
+  // Not by the attribute __code__: an audit hook would be told, and come here again.
+  static const py::object& importing = *new py::object(
+      py::reinterpret_borrow<py::dict>(PyImport_GetModuleDict())["_frozen_importlib"].attr(
+          "_find_and_load"));
+  return function->func_code == PyFunction_GET_CODE(importing.ptr()) && !everything();
 }
 
 // In the place of its frame, which gives the parameters away.
@@ -149,6 +150,7 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
     std::exchange(handed, nullptr)->clear();
     remove_frame_handler();
   }
+  if (running_hooks() > hooks_outside) return false;  // no part of the program
   if (refusing) {
     if (!is_refused(function)) return false;
     refuse(function);
@@ -189,7 +191,9 @@ InnerFrames::~InnerFrames() {
   none_compiled = outer_none_;
 }
 
-RefusedFrames::RefusedFrames(bool refused) : outer_(std::exchange(refusing, refused)) {
+RefusedFrames::RefusedFrames(bool refused)
+    : outer_(std::exchange(refusing, refused)),
+      outer_hooks_(std::exchange(hooks_outside, running_hooks())) {
   if (refusing) {
     foreign_folders();
     refused_name.clear();
@@ -202,6 +206,7 @@ RefusedFrames::~RefusedFrames() {
   if (refusing) remove_frame_handler();
   if (collecting_ != 0) PyGC_Enable();
   refusing = outer_;
+  hooks_outside = outer_hooks_;
 }
 
 std::string take_refused() { return std::exchange(refused_name, {}); }

@@ -24,7 +24,8 @@ class InnerFrames {
 void compile_every_frame(std::shared_ptr<ResumeTable> table);
 
 // While it lives, this thread runs no Python function of the user's: a function written in C that calls one while a capture
-// interprets gets an exception in its place, before it could do anything. Libraries' own functions run. Garbage is collected later.
+// interprets gets an exception in its place, before it could do anything. Libraries' own functions run, and what audit hooks
+// call. Garbage is collected later.
 class RefusedFrames {
  public:
   explicit RefusedFrames(bool refused = true);  // false: it runs them again
@@ -33,6 +34,7 @@ class RefusedFrames {
 
  private:
   bool outer_;
+  int outer_hooks_;
   int collecting_ = 0;
 };
 // The name of the function that was refused since this was last asked, or empty.

@@ -230,6 +230,23 @@ def asked_while_an_error_passes_through(x, log):
 
 
 @program
+def ended_through_yield_from(x, log):
+    def inner(number):
+        try:
+            yield number
+        except KeyError as e:
+            return str(e)
+
+    def outer():
+        for number in (1, 2):
+            log.append((number, (yield from inner(number))))
+        yield 3
+
+    g = outer()
+    return [next(g), g.throw(KeyError("a")), g.throw(KeyError("b")), next(g, "end")], x + 1
+
+
+@program
 def closed_through_yield_from(x, log):
     def outer(name):
         with managed(log, name):

@@ -1,11 +1,14 @@
 """Bad input, errors, interrupts and threads: a compiled function does what Python does."""
 
 import contextlib
+import functools
+import itertools
 import operator
 import signal
 import sys
 import threading
 import traceback
+from random import Random
 
 import pytest
 import torch
@@ -225,6 +228,44 @@ def test_wrong_arguments_are_the_function_s_own_error():
             raised_by(lambda: compiled(*args, **kwargs))[:2]
             == raised_by(lambda: f(*args, **kwargs))[:2]
         )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        isinstance,
+        issubclass,
+        type,
+        len,
+        getattr,
+        hasattr,
+        setattr,
+        delattr,
+        hash,
+        sorted,
+        iter,
+        next,
+    ]
+    + [any, all, sum, abs, min, max, bool, int, float, str, repr, callable, super, sys.exc_info]
+    + [functools.reduce, functools.cmp_to_key, operator.is_, operator.is_not],
+    ids=lambda f: f.__name__,
+)
+def test_how_many_arguments_functions_take(function):
+    def called(args, kwargs):
+        try:
+            result = function(*args, **kwargs)
+        except Exception as e:
+            return type(e).__name__, str(e)
+        return repr(result).partition(" at 0x")[0]
+
+    choices = [5, "a", [3, 1, 2], max, type]
+    given = [args for n in range(4) for args in itertools.product(choices, repeat=n)]
+    given += [([1, 2], 3, 4, 5), (max, [], 3, 4, 5)]
+    random = Random(function.__name__)
+    for args in given[:6] + random.sample(given[6:-2], 12) + given[-2:]:
+        for kwargs in ({}, {"start": 1}, {"key": None}, {"wrong": 1}):
+            compiled = oxyfuel.compile(called, backend="eager")
+            assert compiled(args, kwargs) == called(args, kwargs), (args, kwargs)
 
 
 def test_caught_errors():

@@ -1,10 +1,13 @@
-"""Code that strains a capture: long loops, functions that change what they are made of, forks."""
+"""Code that strains a capture: long loops, functions that change what they are made of, forks, audit hooks."""
 
 import os
+import subprocess
 import sys
+import textwrap
 import threading
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -215,3 +218,75 @@ def test_a_fork_after_a_compilation(backend):
             os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert torch.allclose(run(torch.ones(3), 4), f(torch.ones(3), 4))
+
+
+# Libraries add such hooks (filelock does). There is no way to take one off again, hence the process.
+def test_an_audit_hook_in_python(tmp_path):
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent(
+            """
+            import sys, torch, oxyfuel
+
+            events = []
+            inside = []
+
+            def hook(event, arguments):
+                events.append(event)
+                if event == "a compiled call":
+                    inside.append(arguments[0](*arguments[1:]))
+
+            sys.addaudithook(hook)
+
+            class Shown:
+                def __init__(self, log):
+                    self.log = log
+
+                def __format__(self, how):
+                    self.log.append("shown")
+                    return "me"
+
+            layer = torch.nn.Linear(2, 2).requires_grad_(False)
+
+            def parameters(x, log):
+                log.append(parameters.__code__.co_name)
+                return x * len(dict(layer.named_parameters()))
+
+            def helper(x, log):
+                print(end="")
+                log.append(helper.__code__.co_name)
+                return x + 1
+
+            def broken(x, log):
+                log.append(broken.__code__.co_name)
+                y = helper(x * 2, log)
+                log.append("{}".format(Shown(log)))
+                return y * len(sorted([3, 1], key=lambda n: log.append(n) or -n))
+
+            compiled = {parameters: oxyfuel.compile(parameters, fullgraph=True)}
+            for f in (parameters, broken):
+                for call in range(6):
+                    results, logs = [], []
+                    for g in (f, compiled.setdefault(f, oxyfuel.compile(f))):
+                        logs.append([])
+                        if call in (0, 3):
+                            oxyfuel.reset()
+                        if call < 3:
+                            results.append(g(torch.ones(3), logs[-1]))
+                        else:
+                            sys.audit("a compiled call", g, torch.ones(3), logs[-1])
+                            results.append(inside.pop())
+                    assert torch.equal(*results), (f, call, results)
+                    assert logs[0] == logs[1], (f, call, logs)
+            assert "object.__getattr__" in events
+            assert oxyfuel.stats()["fallbacks"] == 0
+            print(oxyfuel.stats()["graph_breaks"] > 0)
+            """
+        )
+    )
+    package = Path(__file__).parent.parent.parent / "python"
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, env=environment, capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

@@ -93,7 +93,7 @@ MATHS = names("""
 
 # Sums that kernels take in another order.
 SUMS = names("""
-    __rmatmul__ addbmm addmm addmm.decomposed addmv addr baddbmm bmm dot inner matmul mm mv outer
+    __rmatmul__ addbmm addmm addmm.decomposed addmv addr baddbmm bmm dot inner linalg.matrix_power matmul mm mv outer
     linalg.multi_dot linalg.vecdot tensordot einsum kron vdot nn.functional.bilinear nn.functional.linear
     nn.functional.conv1d nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose1d
     nn.functional.conv_transpose2d nn.functional.conv_transpose3d nn.functional.scaled_dot_product_attention

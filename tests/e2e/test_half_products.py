@@ -34,7 +34,18 @@ def check(fn, *inputs):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "m,k,n", [(1, 60, 70), (3, 17, 16), (4, 8, 16), (25, 130, 70), (5, 1, 1), (7, 33, 17), (64, 300, 48), (300, 290, 40), (16, 1000, 31)]
+    "m,k,n",
+    [
+        (1, 60, 70),
+        (3, 17, 16),
+        (4, 8, 16),
+        (25, 130, 70),
+        (5, 1, 1),
+        (7, 33, 17),
+        (64, 300, 48),
+        (300, 290, 40),
+        (16, 1000, 31),
+    ],
 )
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear(dtype, m, k, n, bias):

@@ -29,10 +29,10 @@ def eps(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
 
-def check(f, *args, tolerance: float = 2e-6, loops: bool = True) -> None:
+def check(f, *args, tolerance: float = 2e-6, loops: bool = True, **options) -> None:
     """`f` of the arguments, compiled and in eager."""
     oxyfuel.reset()
-    compiled = oxyfuel.compile(f, options={"strict": True})
+    compiled = oxyfuel.compile(f, options={"strict": True, **options})
     with torch.no_grad():
         expected = f(*args)
         for _ in range(2):

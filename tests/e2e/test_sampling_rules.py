@@ -36,6 +36,36 @@ def test_upsample(mode, dims, corners, dtype):
         )
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("vectors", [32, None])
+def test_widths_of_upsampled_rows(mode, vectors):
+    """Rows narrower than a vector and longer, with and without a rest, read near to each other or not."""
+    options = {} if vectors is None else {"vector_bytes": vectors}
+    widths = (
+        (5, 40),
+        (9, 19),
+        (14, 56),
+        (16, 32),
+        (17, 35),
+        (33, 66),
+        (60, 57),
+        (60, 131),
+        (130, 60),
+    )
+    for dtype in (torch.float32, torch.bfloat16):
+        for columns, wanted in widths:
+            x = torch.randn(2, 2, 7, columns).to(dtype)
+            for corners in (False, True):
+                check(
+                    lambda a, c=corners, w=wanted: F.interpolate(
+                        a, (19, w), mode=mode, align_corners=c
+                    ),
+                    x,
+                    tolerance=2e-5,
+                    **options,
+                )
+
+
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
 def test_nearest(mode, dtype):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fences import SANITIZER, environment, run, sanitizer_library
@@ -13,6 +14,14 @@ NO_SANITIZER = pytest.mark.skipif(not sanitizer_library(), reason="no address sa
 @pytest.mark.parametrize("fence", ["start", "end", pytest.param("address", marks=NO_SANITIZER)])
 def test_programs_stay_inside(fence):
     done = run(fence, first=1, count=PROGRAMS[fence])
+    assert done.returncode == 0, f"{done.stdout[-1000:]}\n{done.stderr[-4000:]}"
+
+
+@pytest.mark.parametrize("fence", ["start", "end"])
+def test_upsampled_rows_stay_inside(fence):
+    tests = Path(__file__).parents[1] / "e2e/test_sampling_rules.py"
+    command = [sys.executable, "-m", "pytest", "-q", str(tests), "-k", "widths_of_upsampled_rows"]
+    done = subprocess.run(command, env=environment(fence), capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout[-1000:]}\n{done.stderr[-4000:]}"
 
 

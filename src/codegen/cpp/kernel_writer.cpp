@@ -33,6 +33,7 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Target& target)
       numbers_(kernel.value_count, -1),
       accumulators_(kernel.acc_count) {
   lanes_ = lanes_of_kernel();
+  if (lanes_ * 4 == target.vector_bytes) table_gathers_ = find_table_gathers(kernel, lanes_);
 }
 
 // Four-byte lanes fill a register unless everything is of 8 bytes, or rows are the lanes.
@@ -136,6 +137,7 @@ void KernelWriter::write_parallel(const For& outer) {
   }
   const bool tiled = can_tile(last);
   out_.line("i64 ", vars[0], " = ", rest, ';');
+  if (!tiled) hoist_tables(last.body);
   out_.open("for (i64 p = begin; p < end;) ");
   for (size_t i = 1; i < loops.size(); ++i)
     write_before(*loops[i - 1], {vars.begin() + i, vars.end()});
@@ -180,7 +182,9 @@ void KernelWriter::write_before(const For& outer, const std::vector<std::string>
 void KernelWriter::write_block(const Block& block, const Scope& scope) {
   for (const Stmt& s : block) {
     if (const For* loop = std::get_if<For>(&s.v)) {
+      if (filled_.contains(loop)) continue;
       write_for(*loop, scope);
+      write_tables(*loop);
     } else if (const Compute* c = std::get_if<Compute>(&s.v)) {
       if (!hoisted_.contains(c)) write_compute(*c, scope);
     } else if (const Init* init = std::get_if<Init>(&s.v)) {
@@ -283,16 +287,34 @@ void KernelWriter::write_vector_loop(const For& loop, const std::string& from,
   out_.line("i64 ", var, " = ", from, ';');
   const Compute* unaligned = unaligned_stream(loop);
   if (unaligned) write_head(loop, *unaligned, var, to);
-  if (!constant || loop.size.value() >= lanes_) {
-    out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
-    write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
-    out_.close();
-  }
+  if (!constant || loop.size.value() >= lanes_) write_vectors(loop, var, to);
   if (from == "0" && !unaligned)
     write_remainder(loop, var, to);
   else
     write_some(loop, var, cat(var, "_left"), cat(to, " - ", var));
   if (guard) out_.close();
+}
+
+// Whole vectors from `var` on, in two ways where the loop gathers at places of tables.
+void KernelWriter::write_vectors(const For& loop, const std::string& var, const std::string& to) {
+  const auto vectors = [&] {
+    out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
+    write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
+    out_.close();
+  };
+  const auto tables = table_gathers_.loops.find(&loop);
+  if (tables == table_gathers_.loops.end()) return vectors();
+  out_.open("if (",
+            join(tables->second, " && ",
+                 [&](std::string& s, uint32_t t) { cat_to(s, buffer(t), "_near"); }),
+            ") ");
+  near_ = true;
+  vectors();
+  near_ = false;
+  out_.close();
+  out_.open("else ");
+  vectors();
+  out_.close();
 }
 
 // The lanes `count` from `var` on, which may be none.

@@ -5,7 +5,8 @@
 // variable. In a vector scope a value that does not depend on that variable stays scalar
 // ("uniform") and is computed before the loop where it can be. All vectors of a kernel have the
 // same number of lanes, whatever their element. Split over files: kernel_writer.cpp (function,
-// loops), memory_statements.cpp, accumulators.cpp, transposed_tiles.cpp, row_lanes.cpp.
+// loops), memory_statements.cpp, table_gathers.cpp, accumulators.cpp, transposed_tiles.cpp,
+// row_lanes.cpp.
 #pragma once
 
 #include <unordered_map>
@@ -13,6 +14,7 @@
 
 #include "codegen/cpp/operator_text.h"
 #include "codegen/cpp/source_writer.h"
+#include "codegen/cpp/table_gathers.h"
 
 namespace oxy::codegen::cpp {
 
@@ -103,6 +105,7 @@ class KernelWriter {
   void write_plain_loop(const For& loop, const Scope& scope);
   void write_vector_loop(const For& loop, const std::string& from, const std::string& to);
   void write_vector_reduce(const For& loop);
+  void write_vectors(const For& loop, const std::string& var, const std::string& to);
   void write_remainder(const For& loop, const std::string& var, const std::string& to);
   void write_some(const For& loop, const std::string& var, const std::string& name,
                   const std::string& count);
@@ -136,6 +139,15 @@ class KernelWriter {
   void write_fetch(const Fetch& f, const Scope& scope);
   void write_symbol(const Compute& c, const Scope& scope);
   void write_index(const Compute& c, const Scope& scope);
+
+  // table_gathers.cpp
+  bool is_same_everywhere(const Compute& c, Expr var,
+                          const std::unordered_set<uint32_t>& known) const;
+  bool fills_tables(const For& loop, std::unordered_set<uint32_t> known) const;
+  void hoist_tables(const Block& point);
+  void write_tables(const For& fill);
+  void write_distances(const Compute& c, const Value& entries, const Scope& scope);
+  std::string table_gathered(const Compute& c, const Scope& scope);
 
   // accumulators.cpp
   void write_init(const Init& init, const Block& block, const Scope& scope);
@@ -189,6 +201,8 @@ class KernelWriter {
   Prelude prelude_;
   SourceWriter out_;
   int lanes_ = 1;
+  TableGathers table_gathers_;
+  bool near_ = false;  // in a loop whose tables have been found to be near
   std::vector<Value> values_;
   std::vector<int> numbers_;  // canonical number of a value
   int next_number_ = 0;
@@ -200,6 +214,7 @@ class KernelWriter {
   std::unordered_map<Expr, std::string>
       lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
+  std::unordered_set<const For*> filled_;  // loops written in front of the points
   std::unordered_map<const Compute*, Tile> tiles_;
   std::unordered_map<const Compute*, std::string> columns_;  // of rows that are lanes: a register
   int next_loop_ = 0;

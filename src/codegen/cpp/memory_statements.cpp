@@ -49,7 +49,8 @@ void KernelWriter::write_load(const Compute& c, const Scope& scope) {
   const Access a = access_of(c.index, scope);
   if (a.kind == Access::Kind::Gather) {
     const std::string type = value_type_name(c.dtype, scope.lanes);
-    const std::string all = gathered(c, scope, "");
+    std::string all = table_gathered(c, scope);
+    if (all.empty()) all = gathered(c, scope, "");
     if (all.empty()) return write_gather(c, a, scope, cat('(', type, "){}"), "");
     const Value& v = define(c, true);
     out_.line("const ", type, ' ', v.name, " = ", all, ';');
@@ -58,6 +59,7 @@ void KernelWriter::write_load(const Compute& c, const Scope& scope) {
   const Value& v = define(c, true);
   out_.line("const ", value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ",
             vector_load(c, a, scope), ';');
+  if (near_ && table_gathers_.entries.contains(&c)) write_distances(c, v, scope);
 }
 
 void KernelWriter::write_scalar_load(const Compute& c) {

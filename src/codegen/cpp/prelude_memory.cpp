@@ -76,12 +76,42 @@ constexpr Piece kPieces[] = {
   return @gather_if(p, at, ~($i32){});
 }
 )"},
+    // Lane l lies at p[away[l]], within a vector that may be read.
+    {"gather_near", "4", 2, 0, R"(OXY_INLINE $T @@(const $t* p, $i32 away) {
+  return @permuted(@load(p), away);
+}
+)"},
+    {"gather_near", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, $i32 away) {
+  $i32 from = __builtin_convertvector(@load(p), $i32);
+  return __builtin_convertvector(@permuted.i32(from, away), $T);
+}
+)"},
+    // Whether a table of n >= 2 * $N places ascends, by $R or more in all and by no more than that in each vector.
+    {"are_near", "i32", 2, 0, R"(OXY_INLINE b8 @@(const i32* t, i64 n) {
+  $T far = @load(t + n - $N - 1) > @load(t + n - $N);
+  const i64 last = n - $N - $R;
+  for (i64 k = 0; k < last + $N; k += $N) {
+    const i64 i = k < last ? k : last;
+    const $T here = @load(t + i);
+    far |= (here > @load(t + i + 1)) | ($T)(($u)(@load(t + i + $R) - here) > @splat.u32($R));
+  }
+  return !@any(far) && t[n - 1] - t[0] >= $R;
+}
+)"},
     {"permuted", "4", 2, 32, R"(OXY_INLINE $T @@($T x, $i32 at) {
+#if defined(__clang__)
   return ($T)__builtin_ia32_permvarsi256(($i32)x, at);
+#else
+  return __builtin_shuffle(x, at);
+#endif
 }
 )"},
     {"permuted", "4", 2, 64, R"(OXY_INLINE $T @@($T x, $i32 at) {
+#if defined(__clang__)
   return ($T)__builtin_ia32_permvarsi512(($i32)x, at);
+#else
+  return __builtin_shuffle(x, at);
+#endif
 }
 )"},
     {"gather", "8", 2, 0,

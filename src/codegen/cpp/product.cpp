@@ -191,9 +191,16 @@ struct Finish {
   }
 
   // One k of a tile: `rows` broadcasts times `vectors` of the panel.
-  void step(std::string& out, int rows, int vectors, const char* k) {
-    for (int j = 0; j < vectors; j++)
-      cat_to(out, "        const ", vec_, " p", j, " = ", load_, "(b + ", j * lanes_, ");\n");
+  // With `packs` it comes from B, and goes into the panel on the way.
+  void step(std::string& out, int rows, int vectors, const char* k, bool packs = false) {
+    for (int j = 0; j < vectors; j++) {
+      const std::string packed = cat("b + ", j * lanes_);
+      cat_to(out, "        const ", vec_, " p", j, " = ",
+             packs ? loaded(cat("from + k * from_row + ", j * lanes_), lanes_)
+                   : cat(load_, "(", packed, ")"),
+             ";\n");
+      if (packs) cat_to(out, "        ", store_, "(", packed, ", p", j, ");\n");
+    }
     for (int i = 0; i < rows; i++) {
       cat_to(out, "        const ", vec_, " v", i, " = ", splat_, "(r", i, "[", k, "]);\n");
       for (int j = 0; j < vectors; j++)
@@ -207,8 +214,11 @@ struct Finish {
     return rows >= kUnrolledRows && vectors == vectors_;
   }
 
+  // The first tile, that is.
+  bool can_pack(int rows, int vectors) const { return rows == kTileRows && vectors == vectors_; }
+
   // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the
-  // tile's own values.
+  // tile's own values. `from`: rows of B, one tap, which the panel does not hold yet, or null.
   void tile(std::string& out, int rows, int vectors) {
     auto each = [&](auto&& write) {
       for (int i = 0; i < rows; i++)
@@ -216,16 +226,22 @@ struct Finish {
           write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j * lanes_);
     };
     cat_to(out, "static struct Fetch tile", rows, "x", vectors,
-           "(const f32* const* rows, i64 taps, i64 channel, const f32* panel, f32* c, ",
-           "i64 c_row, i64 count, const f32* start, struct Fetch next) {\n");
+           "(const f32* const* rows, i64 taps, i64 channel, f32* panel, f32* c, ",
+           "i64 c_row, i64 count, const f32* start, struct Fetch next",
+           can_pack(rows, vectors) ? ", const element* from, i64 from_row) {\n" : ") {\n");
     each([&](const std::string& x, const std::string& c, int column) {
       cat_to(out, "  ", vec_, " ", x, " = ", load_, "(start ? start + ", column, " : ", c, ");\n");
     });
     out += "  for (i64 t = 0; t < taps; ++t) {\n";
     for (int i = 0; i < rows; i++)
       cat_to(out, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
-    cat_to(out, "    const f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
+    cat_to(out, "    f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
     if (is_unrolled(rows, vectors)) {
+      if (can_pack(rows, vectors)) {
+        out += "    if (from)\n      for (; k < count; ++k) {\n        fetch(&next);\n";
+        step(out, rows, vectors, "k", true);
+        out += "      }\n";
+      }
       cat_to(out, "    for (; k + ", kSteps, " <= count; k += ", kSteps,
              ") {\n      fetch(&next);\n      OXY_UNROLL\n      for (int j = 0; j < ", kSteps,
              "; ++j) {\n");
@@ -287,17 +303,23 @@ static void fetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m,
   // whole vectors of nothing else are left out, to the next power of two.
   void tiles(std::string& out) {
     cat_to(out,
-           "static int tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, const "
+           "static int tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, "
            "f32* panel, f32* c, i64 c_row, ",
-           "i64 count, i64 columns, const f32* start, const element* ahead, "
+           "i64 count, i64 columns, const f32* start, const element* ahead, const element* b, "
            "const struct Finish* f) {\n  const i64 tiles = "
            "(m + ",
            kTileRows - 1, ") / ", kTileRows,
            ", size = m / tiles, big = m % tiles, taps = s->taps;\n",
            "  i64 vectors = 1;\n  while (vectors * ", lanes_,
            " < columns) vectors *= 2;\n"
-           "  const i64 groups = size >= ",
-           kUnrolledRows, " && vectors == ", vectors_, " ? tiles * (count * taps / ", kSteps,
+           "  const b8 whole = size >= ",
+           kUnrolledRows, " && vectors == ", vectors_, ", packs = whole && columns == ", width(),
+           " && size + (big > 0) == ", kTileRows,
+           " && s->b_n == 1 && taps == 1 && !s->packed;\n"
+           "  if (!packs && !s->packed) pack(s, b, panel, count * taps, columns);\n  const "
+           "element* from = packs ? b : (const element*)0;\n"
+           "  const i64 groups = whole ? tiles * (count * taps / ",
+           kSteps,
            ") : 0;\n  struct Fetch next = fetch_from(s, ahead, groups);\n"
            "  const i64 burst = (next.runs * next.run - groups) / tiles;\n  i64 finished = 0, done "
            "= 0;\n"
@@ -309,10 +331,12 @@ static void fetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m,
     for (int r = kTileRows; r >= 1; r--)
       for (int v = vectors_; v >= 1; v /= 2)
         cat_to(out, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
-               "(rows, taps, channel, panel, c, c_row, count, start, next); break;\n");
+               "(rows, taps, channel, panel, c, c_row, count, start, next",
+               can_pack(r, v) ? ", from, s->b_k" : "", "); break;\n");
     cat_to(
         out,
-        "    }\n    rows += r * taps;\n    c += r * c_row;\n    done += r;\n"
+        "    }\n    from = (const element*)0;\n    rows += r * taps;\n    c += r * c_row;\n    "
+        "done += r;\n"
         "    if (f && (done - finished >= ",
         kRowsFinished,
         " || i + 1 == tiles)) status |= finish(f, finished, done - finished), finished = done;\n",
@@ -413,14 +437,10 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
         "i64 c_row = partial ? ",
         w, R"( : s->c_row;
-        const f32* now = panel;
-        if (s->packed)
-          now = (const f32*)b + channel * s->taps * s->b_k;
-        else
-          pack(s, b + channel * s->taps * s->b_k, panel, count * s->taps, columns);
+        const element* now = b + channel * s->taps * s->b_k;
         const element* next = (const element*)0;
         if (p + 1 < from + together)
-          next = b + channel * s->taps * s->b_k + )",
+          next = now + )",
         w, R"( * s->b_n;
         else if (!ends)
           next = b + (channel + count) * s->taps * s->b_k - (together - 1) * )",
@@ -429,8 +449,8 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
           next = b + )",
         w, R"( * s->b_n;
         const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math, p * s->all_rows + batch * s->m + first, whole - C};
-        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, now, c, c_row, count, columns, channel ? (const f32*)0 : start, next,
-              epilogue && ends && !partial ? &f : 0);
+        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (f32*)now : panel, c, c_row, count, columns,
+              channel ? (const f32*)0 : start, next, now, epilogue && ends && !partial ? &f : 0);
         if (partial && ends)
           for (i64 i = 0; i < m; ++i) {
             i64 n = 0;

@@ -1,14 +1,14 @@
-// Matrix products and 2-D convolutions of f32 in one kernel of our own, whose shapes are parameters: it is compiled once
-// for a machine. Products of bf16 and f16 in another one: A is converted a block of rows at a time, B where it is packed,
+// Matrix products and 2-D convolutions of f32 in kernels of our own, whose shapes are parameters: they are compiled once
+// for a machine. Products of bf16 and f16 in others: A is converted a block of rows at a time, B where it is packed,
 // sums are f32 and rounded once, as ATen does.
 //
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
 //
 // The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", 2008) without packing
-// A, whose rows are read as broadcasts: for a block of values of k, a panel of B as wide as two vectors is packed into the
-// first-level cache, and tiles of up to six rows (twelve with AVX-512) of A times that panel stay in registers. While a
-// panel is worked on the next one is prefetched, so that weights arrive from memory at full speed without having been
-// packed before the call.
+// A, whose rows are read as broadcasts: for a block of values of k, a panel of B as wide as two vectors (four with AVX-512) is
+// packed into the first-level cache, and tiles of up to six rows of A times that panel stay in registers. While a panel is
+// worked on the next one is fetched a line at a time, so that weights arrive from memory without having been packed before
+// the call. Products of few rows do not pack B at all: dot_product.h, row_product.h.
 //
 // A convolution is a product with one row an output pixel, one column an output channel, and k running over the input
 // channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm", 2019): each row has a pointer a tap, to

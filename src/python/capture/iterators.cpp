@@ -350,7 +350,8 @@ py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object
           close_generator(*l);
         } else {
           if (py::object value = resume_generator(*l, py::none(), thrown)) return value;
-          f.stack.back() = returned_;
+          if (!kSendKeepsIterator) f.stack.pop_back();
+          f.stack.push_back(returned_);
           f.next = static_cast<size_t>(
               f.bytecode
                   ->instructions[static_cast<size_t>(f.bytecode->instructions[f.next + 1].target)]

@@ -4,6 +4,7 @@
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/tracer.h"
+#include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"
 #include "python/guards/constants.h"
 #include "support/text.h"
@@ -36,16 +37,16 @@ bool compares_arguments(const std::string& name) {
 
 // Functions and methods that go through an iterable to its end: their first argument, or each of them.
 bool takes_whole(const std::string& name, size_t argument) {
-  static const std::set<std::string> first = {"fsum",     "prod",     "countOf",
-                                              "join",     "extend",   "extendleft",
-                                              "fromkeys", "__iadd__", "issubset"};
+  static const std::set<std::string> first = {"fsum",   "prod",       "countOf",  "join",
+                                              "extend", "extendleft", "fromkeys", "__iadd__"};
   static const std::set<std::string> each = {"update",
                                              "union",
                                              "difference",
                                              "difference_update",
                                              "symmetric_difference",
                                              "symmetric_difference_update"};
-  return (argument == 0 && first.contains(name)) || each.contains(name);
+  const bool to_the_end = first.contains(name) || (name == "issubset" && !kIssubsetStopsEarly);
+  return (argument == 0 && to_the_end) || each.contains(name);
 }
 
 // The variable `memo` of a function of the module copy.

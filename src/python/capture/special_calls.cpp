@@ -127,12 +127,23 @@ const std::unordered_map<PyObject*, Special>& specials() {
   return table;
 }
 
+bool is_iterable(PyObject* o) { return Py_TYPE(o)->tp_iter != nullptr || PySequence_Check(o) != 0; }
+
+// Some argument may be given by its name; where none may, or it is another name, the real function says so.
+bool takes_names(Special special) {
+  static const std::set<Special> taking = {True_,  False_,    Type,       Sum,
+                                           Sorted, Min,       Max,        Int,
+                                           Float,  Signature, BuildClass, ProcessDataclass};
+  return taking.contains(special);
+}
+
 }  // namespace
 
 std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& args,
                                                Keywords& kwargs) {
   auto it = specials().find(callable.ptr());
   if (it == specials().end()) return std::nullopt;
+  if (!kwargs.empty() && !takes_names(it->second)) return std::nullopt;
   auto real = [&](const py::object& o) {
     Known* k = known(o);
     return k && k->value && k->original ? k->original : o;
@@ -150,7 +161,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     case False_:
       return py::bool_(false);
     case IsInstance: {
-      if (args.size() != 2) type_error("isinstance expected 2 arguments");
+      if (args.size() != 2) return std::nullopt;
       const py::object o = real(typed(args[0]));
       guard_registrations(Py_TYPE(o.ptr()), args[1]);
       int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
@@ -174,7 +185,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       return py::bool_(is_same(args[0], args[1]) == (it->second == Is));
     case Type:
       if (args.size() == 3) return make_class(callable, args, kwargs);
-      if (args.size() != 1) return std::nullopt;
+      if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
       return type_of(args[0]);
     case Len: {
       if (args.size() != 1) return std::nullopt;
@@ -200,7 +211,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
           return args[2];
         }
       }
-      if (args.size() != 2) type_error("getattr expected 2 or 3 arguments");
+      if (args.size() != 2) return std::nullopt;
       return load_attr(args[0], args[1]);
     case Hash: {
       if (args.size() != 1) return std::nullopt;
@@ -213,7 +224,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       throw Break(BreakId::builtin_call, "a __hash__ that is no plain number");
     }
     case HasAttr:
-      if (args.size() != 2) type_error("hasattr expected 2 arguments");
+      if (args.size() != 2) return std::nullopt;
       try {
         load_attr(args[0], args[1]);
         return py::bool_(true);
@@ -222,22 +233,23 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
         return py::bool_(false);
       }
     case SetAttr:
-      if (args.size() != 3) type_error("setattr expected 3 arguments");
+      if (args.size() != 3) return std::nullopt;
       store_attr(args[0], args[1], args[2]);
       return py::none();
     case DelAttr:
-      if (args.size() != 2) type_error("delattr expected 2 arguments");
+      if (args.size() != 2) return std::nullopt;
       store_attr(args[0], args[1], {});
       return py::none();
     case Sorted: {
-      if (args.size() != 1) type_error(cat("sorted expected 1 argument, got ", args.size()));
+      if (args.size() != 1) return std::nullopt;
       py::object list = list_of(args[0]);
       sort(list, kwargs);
       return list;
     }
     case Reduce: {
-      if (args.size() < 2 || args.size() > 3) return std::nullopt;
-      py::object iterator = iterate(args.at(1));
+      if ((args.size() != 2 && args.size() != 3) || !is_iterable(args[1].ptr()))
+        return std::nullopt;
+      py::object iterator = iterate(args[1]);
       py::object total = args.size() > 2 ? args[2] : iter_next(iterator);
       if (!total) type_error("reduce() of empty iterable with no initial value");
       while (py::object item = iter_next(iterator)) total = call(args[0], {total, item});
@@ -247,24 +259,30 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (args.size() != 1) return std::nullopt;
       return iterate(args[0]);
     case Next:
-      if (args.empty()) return std::nullopt;
+      if (args.size() != 1 && args.size() != 2) return std::nullopt;
       if (py::object item = iter_next(args[0])) return item;
       if (args.size() > 1) return args[1];
       stop_iteration();
     case Any:
     case All: {
+      if (args.size() != 1) return std::nullopt;
       const bool stop = it->second == Any;
-      py::object iterator = iterate(args.at(0));
+      py::object iterator = iterate(args[0]);
       while (py::object item = iter_next(iterator))
         if (truth(item) == stop) return py::bool_(stop);
       return py::bool_(!stop);
     }
     case Sum: {
+      if (args.empty() || args.size() + kwargs.size() > 2) return std::nullopt;
+      if (!kwargs.empty() && !kwargs[0].first.equal(py::str("start"))) return std::nullopt;
       static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
       py::object total = args.size() > 1      ? args[1]
                          : kwargs.size() == 1 ? kwargs[0].second
                                               : py::int_(0);
-      py::object iterator = iterate(args.at(0));
+      if (PyUnicode_Check(total.ptr()) || PyBytes_Check(total.ptr()) ||
+          PyByteArray_Check(total.ptr()))
+        return std::nullopt;
+      py::object iterator = iterate(args[0]);
       while (py::object item = iter_next(iterator)) total = operate(add, {total, item});
       return total;
     }
@@ -275,7 +293,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     case Max:
       return extreme(callable, args, kwargs, it->second == Min);
     case Callable:
-      return py::bool_(PyCallable_Check(args.at(0).ptr()) != 0);
+      if (args.size() != 1) return std::nullopt;
+      return py::bool_(PyCallable_Check(args[0].ptr()) != 0);
     case Signature: {  // of a function or method: of its code and defaults
       if (args.size() != 1 || !(PyFunction_Check(args[0].ptr()) || PyMethod_Check(args[0].ptr())))
         return std::nullopt;

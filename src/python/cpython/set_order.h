@@ -1,9 +1,12 @@
-// The order in which set.pop() takes the items of a set: from a finger that goes around its table.
+// What sets do with their items, and when: the order in which pop() takes them is from a finger that goes around the table.
 #pragma once
 
 #include <Python.h>
 
 namespace oxy::python {
+
+// issubset() asks an iterable for no more once it has seen all of the set.
+constexpr bool kIssubsetStopsEarly = PY_VERSION_HEX >= 0x030C0000;
 
 // The item that a set's pop() takes after `before` others, nothing else being done to the set between; borrowed, null where
 // there is none.

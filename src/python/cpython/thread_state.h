@@ -11,6 +11,9 @@ inline bool is_traced() {
   return state->c_tracefunc != nullptr || state->c_profilefunc != nullptr;
 }
 
+// How many audit hooks and functions of sys.settrace or sys.setprofile run on this thread.
+inline int running_hooks() { return PyThreadState_Get()->tracing; }
+
 // The interpreter is being taken down: modules are empty already.
 inline bool is_finalizing() {
 #if PY_VERSION_HEX >= 0x030D0000

@@ -249,6 +249,71 @@ TEST(Statements, Gathers) {
   cases.check();
 }
 
+// Rows read at the places of a table, the same at each point or each point's own: near to each other but for any one
+// place, in a vector, narrower than one, farther apart, backwards.
+TEST(Statements, GathersAtPlacesOfTables) {
+  constexpr int64_t kOff[] = {20, -20, -2, -3};  // for which one place is off
+  constexpr int64_t kVectors = 48;               // places, no rest at any width
+  constexpr int64_t kOneOff = 4 * kVectors, kWays = kOneOff + 6, kSpan = 400, kRows = 4;
+  const auto place = [](int64_t way, int64_t at) {
+    const int64_t near = 25 + at * 3 / 4;
+    if (way < kOneOff) return near + (at == way / 4 ? kOff[way % 4] : 0);
+    switch (way - kOneOff) {
+      case 0:
+        return near;
+      case 1:
+        return at;
+      case 2:
+        return at + (at >= 37);
+      case 3:
+        return at / 8;
+      case 4:
+        return at * 7;
+      default:
+        return kSpan - 1 - at;
+    }
+  };
+  CaseList cases;
+  const auto rows = [&](KernelMaker& m, DType d, int64_t size, bool own) {
+    const uint32_t at = m.in(DType::I64), x = m.in(d), y = m.out(d);
+    const uint32_t table = m.local(DType::I32, size);
+    const Expr p = m.var("p0", kWays), r = m.var("r0", kRows), v = m.var("v0", size);
+    const Expr s = m.pool.symbol("s0", {0, kSpan - 1});
+    m.open(ForKind::Parallel, p, kWays);
+    m.open(ForKind::Vector, v, size);
+    const uint32_t entry = m.load(DType::I64, at, own ? Expr(size) * p + v : v);
+    m.store(DType::I32, table, v, m.op(LoopOp::Cast, DType::I32, {entry}));
+    m.close();
+    m.open(ForKind::Serial, r, kRows);
+    m.open(ForKind::Vector, v, size);
+    m.symbol(m.op(LoopOp::Cast, DType::I64, {m.load(DType::I32, table, v)}), s);
+    const uint32_t here = m.load(d, x, Expr(10) * r + s), next = m.load(d, x, Expr(10) * r + s + 1);
+    m.store(d, y, Expr(size * kRows) * p + Expr(size) * r + v,
+            d == DType::B8 ? here : m.op(LoopOp::Sub, d, {here, next}));
+    m.close();
+    m.close();
+    m.close();
+  };
+  const auto add = [&](DType d, int64_t size, int64_t way) {
+    cases.add(
+        cat("table ", ir::name(d), ' ', size, ' ', way),
+        [&](KernelMaker& m) { rows(m, d, size, way < 0); },
+        {kWays * size, kSpan + 10 * kRows, kWays * kRows * size}, 0,
+        [=](size_t b, int64_t at) {
+          if (b == 0) return static_cast<double>(place(way < 0 ? at / size : way, at % size));
+          return static_cast<double>(at * at % 113);
+        },
+        kWays);
+  };
+  for (DType d : {DType::F32, DType::I32, DType::F64, DType::BF16, DType::U8, DType::B8}) {
+    for (int64_t size : {kSize, kVectors}) {
+      add(d, size, -1);
+      for (int64_t way = 0; way < 6; way += 2) add(d, size, kOneOff + way);
+    }
+  }
+  cases.check();
+}
+
 // Gathered rows: a loaded index, checked, and a mask that keeps the others from being read.
 TEST(Statements, IndirectAndMasked) {
   CaseList cases;
