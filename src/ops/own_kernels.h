@@ -1,16 +1,16 @@
-// Which products and convolutions run in our own kernels (codegen/cpp/product.h) instead of torch's libraries:
-// a matter of the operands' types alone. f32, bf16 or f16 (convolutions: f32) on the CPU, rows of the left side contiguous, the right side contiguous
-// along one of its dimensions; convolutions with two spatial dimensions and one group, on channels-last activations.
+// Which products and convolutions run in our own kernels (codegen/cpp/product.h) instead of torch's libraries: a matter of
+// the operands' types alone. f32, bf16 or f16 (convolutions: f32) on the CPU, rows of the left side contiguous, the right side
+// contiguous along one of its dimensions; convolutions with two spatial dimensions and one group, on channels-last activations.
 //
-// Few rows: where the other matrix is contiguous along k there is a kernel for them (codegen/cpp/dot_product.h), and only what
-// is tiny is a plain loop; elsewhere a plain loop reads it once, as it lies (passes/thin_products.h).
+// Few rows have kernels of their own (codegen/cpp/dot_product.h, row_product.h), but halves times a matrix contiguous along n,
+// which are left to torch, and one row times a tiny matrix, which is a loop (passes/thin_products.h).
 #pragma once
 
 #include "ir/graph.h"
 
 namespace oxy::ops {
 
-// With fewer rows than this a product is bound by reading the other matrix once.
+// With fewer rows than this a product or attention is bound by reading the other matrix once.
 constexpr int64_t kFewestRows = 4;
 
 bool has_own_kernel(const ir::Graph& g, const ir::Node& n);

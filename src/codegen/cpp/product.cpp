@@ -43,8 +43,8 @@ struct Blocking {
     const int64_t depth = std::min<int64_t>(288, t.first_level_bytes / (width * 4));
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
-    // A block's rows stay in the second-level cache, where that costs nothing: a packed panel is read again for each of a few blocks,
-    // another one packed again.
+    // A block's rows stay in the second-level cache where that costs little: a packed panel is read again for each of a few
+    // blocks, another one would be packed again.
     const bool half = s.dtype != ir::DType::F32;
     const int64_t cache = t.second_level_bytes / 2, row_bytes = s.channels * 4;
     const int64_t most_rows =
