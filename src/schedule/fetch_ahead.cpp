@@ -37,7 +37,7 @@ class Fetcher {
     if (loops.size() == 1)
       within(*loops[0]);
     else
-      next_point(*loops[0], *loops[1]);
+      next_point(loops);
   }
 
  private:
@@ -96,24 +96,36 @@ class Fetcher {
     f.body.insert(f.body.begin(), fetches.begin(), fetches.end());
   }
 
-  // In `second`, what `first` will load in the next point.
-  void next_point(const For& first, For& second) {
-    if (!is_lanes(second) || !(first.size == second.size)) return;
+  // In the loops behind the first one, what that one will load in the next point: a share each, since a burst would wait
+  // for memory.
+  void next_point(const std::vector<For*>& loops) {
+    const For& first = *loops[0];
+    auto fits = [&](const For* f) { return is_lanes(*f) && f->size == first.size; };
+    if (!fits(loops[1])) return;
+    std::vector<For*> later;
+    std::copy_if(loops.begin() + 1, loops.end(), std::back_inserter(later), fits);
     const Expr point = parallel_.back()->var;
-    Block fetches;
+    std::vector<Block> fetches(later.size());
     int64_t bytes = 0;
     for (const Compute* c : loads(first)) {
       const auto step = coefficient(c->index, point);
-      Substitution next{{point, point + 1}, {first.var, second.var}};
+      Substitution next{{point, point + 1}};
       if (!step || !foresee(c->index, next)) continue;
-      if (step->is_const(0) && next.size() == 2) continue;
+      if (step->is_const(0) && next.size() == 1) continue;
       bytes += first.size.value() * ir::byte_size(c->dtype);
-      fetches.push_back(Stmt{Fetch{c->buffer, replace(c->index, next)}});
+      const auto shares = static_cast<int64_t>(later.size());
+      for (int64_t j = 0; j < shares; ++j) {
+        Substitution share = next;
+        share.emplace_back(
+            first.var, sym::floordiv(first.size * j + later[static_cast<size_t>(j)]->var, shares));
+        fetches[static_cast<size_t>(j)].push_back(Stmt{Fetch{c->buffer, replace(c->index, share)}});
+      }
     }
     if (bytes > kLongestRow) return;
-    second.body.insert(second.body.begin(), fetches.begin(), fetches.end());
+    for (size_t j = 0; j < later.size(); ++j)
+      later[j]->body.insert(later[j]->body.begin(), fetches[j].begin(), fetches[j].end());
     const auto before = std::find_if(point_->begin(), point_->end(), [&](const Stmt& s) {
-      return std::get_if<For>(&s.v) == &second;
+      return std::get_if<For>(&s.v) == loops[1];
     });
     point_->insert(before, lead_.begin(), lead_.end());
   }

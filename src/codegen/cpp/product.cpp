@@ -45,8 +45,10 @@ struct Blocking {
     panels = ceil_div(s.n, width);
     // A block's rows stay in the second-level cache where that costs little: a packed panel is read again for each of a few
     // blocks, another one would be packed again.
-    const bool half = s.dtype != ir::DType::F32;
-    const int64_t cache = t.second_level_bytes / 2, row_bytes = s.channels * 4;
+    // (Rows of B, which the first tile packs, pass through that cache as well.)
+    const bool half = s.dtype != ir::DType::F32, lies_in_rows = s.b_n == 1 && !s.packed;
+    const int64_t cache = t.second_level_bytes / 4 * (lies_in_rows ? 2 : 3),
+                  row_bytes = s.channels * 4;
     const int64_t most_rows =
         half || (s.packed && s.m <= 256) ? std::clamp<int64_t>(cache / row_bytes, 64, 256) : 256;
     row_blocks = ceil_div(s.m, s.in_h ? 256 : most_rows);
