@@ -217,3 +217,26 @@ def test_selections_of_signs(n):
     x, y = torch.randn(2, n)
     check(lambda x, y: torch.where(x > y, x, torch.copysign(y, x)), x, y)
     check(lambda x, y: torch.maximum(y, torch.copysign(x, y)), x, y)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_quotients_are_correctly_rounded(seed):
+    """Rows divided by one number each: all sizes, and mantissas next to powers of two, where rounding is hard."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def bits(shape, exponents, mantissas):
+        sign = torch.randint(0, 2, shape, generator=generator)
+        exponent = torch.randint(*exponents, shape, generator=generator)
+        return ((sign << 31) | (exponent << 23) | mantissas).to(torch.int32).view(torch.float32)
+
+    def numbers(*shape):
+        return torch.randint(0, 1 << 23, shape, generator=generator)
+
+    x = bits((256, 1000), (60, 195) if seed % 2 else (0, 256), numbers(256, 1000))
+    d = bits((256, 1), (60, 195), numbers(256, 1) | (0x7FF000 if seed // 2 else 0))
+    odd = [0.0, -0.0, 2.0**-60, -(2.0**-61), 2.0**60, 1e-45, 3e38, float("inf"), float("nan")]
+    x[:9, :9], d[:9, 0] = torch.tensor(odd), torch.tensor(odd)
+    with torch.no_grad():
+        got, expected = oxyfuel.compile(lambda x, d: x / d)(x, d), x / d
+    same = got.view(torch.int32) == expected.view(torch.int32)
+    assert bool((same | (got.isnan() & expected.isnan())).all())

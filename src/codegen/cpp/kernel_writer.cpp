@@ -411,6 +411,14 @@ void KernelWriter::write_remainder(const For& loop, const std::string& var, cons
   }
 }
 
+// Whether a vector is divided by one number, in registers so wide that the machine's division takes much longer than
+// products with the reciprocal.
+bool KernelWriter::is_long_division(const Compute& c, const Scope& scope) const {
+  return c.op == LoopOp::Div && c.dtype == DType::F32 && scope.lanes == 16 &&
+         value(c.args[0]).vector && !value(c.args[1]).vector &&
+         value(c.args[0]).dtype == DType::F32 && value(c.args[1]).dtype == DType::F32;
+}
+
 void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
   switch (c.op) {
     case LoopOp::Load:
@@ -433,6 +441,9 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
   std::string text;
   if (c.op == LoopOp::Const) {
     text = operators(Scope{}).constant(c.number, c.integer, c.dtype);
+  } else if (vector && is_long_division(c, used)) {
+    text = cat(prelude_.fn("divide_by", "f32", used.lanes), '(', value(c.args[0]).name, ", ",
+               value(c.args[1]).name, ')');
   } else {
     std::vector<Operand> args;
     for (uint32_t a : c.args) args.push_back(operand(a, used));

@@ -113,6 +113,7 @@ class KernelWriter {
   void write_head(const For& loop, const Compute& store, const std::string& var,
                   const std::string& to);
   void hoist_uniform(const For& loop);
+  bool is_long_division(const Compute& c, const Scope& scope) const;
   void write_compute(const Compute& c, const Scope& scope);
   int lanes_of_kernel() const;
   std::string new_loop_var();

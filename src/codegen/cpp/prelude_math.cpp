@@ -63,6 +63,20 @@ constexpr Piece kPieces[] = {
   return none ? @splat(0.0f) : y;
 }
 )"},
+    // x / d, correctly rounded: for sizes from 2^-60 to 2^60, and 0, two steps of P. Markstein (Computation of elementary
+    // functions on the IBM RISC System/6000 processor, 1990), since 1 / d is. For others, and -0, the division itself.
+    {"divide_by", "f32", 2, 64, R"(OXY_INLINE $T @@($T x, f32 d) {
+  $u32 bits = __builtin_bit_cast($u32, x);
+  auto usual = ((bits & 0x7fffffff) - 0x21800000 < 0x3c000000) | (bits == 0);
+  b8 fits = (__builtin_bit_cast(u32, d) & 0x7fffffff) - 0x21800000 < 0x3c000000;
+  $T by = @splat(d), one_by = @splat(1.0f / d);
+  $T q = x * one_by;
+  q = @fma(@fma(-q, by, x), one_by, q);
+  q = @fma(@fma(-q, by, x), one_by, q);
+  if (__builtin_expect(@any_not(usual & @splat.i32(fits ? -1 : 0)), 0)) return x / by;
+  return q;
+}
+)"},
     {"any_not", "f32", 1, 0, "OXY_INLINE b8 @@(b8 m) { return !m; }\n"},
     {"any_not", "f32", 2, 0, "OXY_INLINE b8 @@($i32 m) { return @any.i32(~m); }\n"},
 
