@@ -16,7 +16,8 @@ if(python_sources)
   target_include_directories(_C SYSTEM PRIVATE ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
   target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C)
   # The core's libraries are archives in dependency order; the extension takes what it uses.
-  target_link_libraries(_C PRIVATE ${OXY_CORE_LIBS}
+  include(cmake/prebuilt.cmake)
+  target_link_libraries(_C PRIVATE oxy_prebuilt ${OXY_CORE_LIBS}
     ${TORCH_DIR}/lib/libtorch.so ${TORCH_DIR}/lib/libtorch_cpu.so ${TORCH_DIR}/lib/libc10.so
     ${TORCH_DIR}/lib/libtorch_python.so)
   target_precompile_headers(_C PRIVATE src/torch_bridge/pch.h)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "jit/prebuilt.h"
 #include "jit/thread_pool.h"
 
 namespace oxy::jit {
@@ -41,7 +42,9 @@ std::vector<std::shared_ptr<Code>> SharedCompiler::compile(const std::vector<std
     Slot& mine = *slots[first[n]];
     std::lock_guard lock(mine.compiling);
     std::shared_ptr<Code> code = mine.code.lock();
-    if (!code) mine.code = code = build(sources[first[n]]);
+    if (!code) code = find_prebuilt(sources[first[n]]);
+    if (!code) code = build(sources[first[n]]);
+    mine.code = code;
     result[first[n]] = std::move(code);
   });
   if (!first.empty()) finished();

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "ir/text.h"
+#include "jit/prebuilt.h"
 #include "passes/pass_list.h"
 #include "pipeline/compilers.h"
 #include "pipeline/pipeline.h"
@@ -262,6 +263,7 @@ py::list threads_used(int64_t range, int64_t grain) {
 }  // namespace
 
 void bind_execution(py::module_& m) {
+  jit::use_prebuilt(jit::prebuilt_products());
   py::class_<CompiledPlan, std::shared_ptr<CompiledPlan>>(m, "CompiledPlan",
                                                           "Steps that a call runs natively.")
       .def("text", [](const CompiledPlan& p) { return runtime::print(p.executable.plan()); })

@@ -486,6 +486,15 @@ std::string emit_product(const Product& shape, const Target& target) {
   return ProductEmitter(shape.dtype, target).text();
 }
 
+std::vector<std::string> product_texts(const Target& target) {
+  std::vector<std::string> texts{emit_row_product(target)};
+  for (ir::DType dtype : {ir::DType::F32, ir::DType::BF16, ir::DType::F16}) {
+    texts.push_back(ProductEmitter(dtype, target).text());
+    texts.push_back(emit_dot_product(dtype, target));
+  }
+  return texts;
+}
+
 std::vector<int64_t> product_parameters(const Product& given, const Target& target) {
   OXY_CHECK(!given.epilogue || !reads_as_it_lies(given), print(given));
   if (is_dot_product(given)) return dot_product_parameters(given);

@@ -59,6 +59,7 @@ struct Product {
 // is one, and the epilogue. `target` must have vectors.
 // All products of one dtype have one of three texts: dot_product.h, row_product.h, or that of product.cpp.
 std::string emit_product(const Product& shape, const Target& target);
+std::vector<std::string> product_texts(const Target& target);  // all that emit_product gives
 std::vector<int64_t> product_parameters(const Product& shape, const Target& target);
 int64_t product_range(const Product& shape, const Target& target);          // parallel points
 int64_t product_scratch_bytes(const Product& shape, const Target& target);  // a thread

@@ -1,0 +1,22 @@
+# The kernels of matrix products, whose texts are the same for every model, compiled with the library: the first call of a
+# model does not wait for them. With the flags of src/jit/external.cpp.
+set(prebuilt_folder ${CMAKE_BINARY_DIR}/prebuilt)
+file(MAKE_DIRECTORY ${prebuilt_folder})
+set(prebuilt_flags -w -O2 -ffp-contract=off -fno-math-errno -fwrapv -fno-exceptions -fno-rtti -fno-strict-aliasing)
+set(prebuilt_kernels)
+foreach(n RANGE 6)  # of codegen::cpp::product_texts
+  set(avx2 ${prebuilt_folder}/avx2_${n}.cpp)
+  set(avx512 ${prebuilt_folder}/avx512_${n}.cpp)
+  set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v3")
+  set_source_files_properties(${avx512} PROPERTIES
+                              COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mprefer-vector-width=512")
+  list(APPEND prebuilt_kernels ${avx2} ${avx512})
+endforeach()
+add_custom_command(OUTPUT ${prebuilt_folder}/table.cpp ${prebuilt_kernels}
+                   COMMAND oxy-products ${prebuilt_folder} DEPENDS oxy-products)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(prebuilt_kernels)
+endif()
+add_library(oxy_prebuilt STATIC ${prebuilt_folder}/table.cpp ${prebuilt_kernels})
+target_link_libraries(oxy_prebuilt PUBLIC oxy_jit)
+set_target_properties(oxy_prebuilt PROPERTIES CXX_VISIBILITY_PRESET hidden)

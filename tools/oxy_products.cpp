@@ -1,0 +1,64 @@
+// oxy-products FOLDER: the kernels of matrix products, one file each, to be compiled with the library.
+//
+// avx2_0.cpp, avx2_1.cpp, .. and avx512_0.cpp, .. are emit_product's texts with another name for the function; table.cpp
+// defines oxy::jit::prebuilt_products().
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "codegen/cpp/product.h"
+#include "jit/prebuilt.h"
+#include "support/check.h"
+#include "support/text.h"
+
+namespace {
+
+// Files that say the same stay as old as they are.
+void write(const std::string& path, const std::string& text) {
+  std::ifstream there(path);
+  if (std::string(std::istreambuf_iterator<char>(there), {}) == text) return;
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw oxy::UserError("cannot write " + path);
+}
+
+void write_all(const std::string& folder) {
+  std::string declared, rows;
+  for (const auto& [stem, bytes] : {std::pair{"avx2", 32}, std::pair{"avx512", 64}}) {
+    const auto texts = oxy::codegen::cpp::product_texts({.vector_bytes = bytes});
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const std::string name = oxy::cat(stem, '_', i), function = "oxy_product_" + name;
+      write(oxy::cat(folder, '/', name, ".cpp"),
+            oxy::cat("#define kernel ", function, '\n', texts[i]));
+      oxy::cat_to(declared, "extern \"C\" int ", function,
+                  "(void* const*, long, long, void*, void* const*);\n");
+      oxy::cat_to(rows, "    {", oxy::jit::text_hash(texts[i]), "u, ", texts[i].size(), ", ", bytes,
+                  ", ", function, "},\n");
+    }
+  }
+  write(folder + "/table.cpp",
+        oxy::cat(R"(#include "jit/prebuilt.h"
+#if defined(__x86_64__)
+)",
+                 declared, "static constexpr oxy::jit::Prebuilt kTable[] = {\n", rows, R"(};
+std::span<const oxy::jit::Prebuilt> oxy::jit::prebuilt_products() { return kTable; }
+#else
+std::span<const oxy::jit::Prebuilt> oxy::jit::prebuilt_products() { return {}; }
+#endif
+)"));
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 2) {
+    std::cerr << "usage: oxy-products FOLDER\n";
+    return 2;
+  }
+  try {
+    write_all(arguments[1]);
+  } catch (const std::exception& e) {
+    std::cerr << "oxy-products: " << e.what() << '\n';
+    return 1;
+  }
+}
