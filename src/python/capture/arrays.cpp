@@ -135,14 +135,9 @@ bool Tracer::is_of_array_code(SourceId source) const {
   return PyModule_Check(root);
 }
 
-bool Tracer::mentions_array(py::handle o) {
-  return mentions(o, [](py::handle p) { return is_array(p) || is_real_array(p.ptr()); }, false);
-}
-
-bool Tracer::mentions_array(const Arguments& args, const Keywords& kwargs) {
+bool mentions_array(py::handle o) {
   return array_class != nullptr &&
-         (std::ranges::any_of(args, [&](const auto& a) { return mentions_array(a); }) ||
-          std::ranges::any_of(kwargs, [&](const auto& a) { return mentions_array(a.second); }));
+         mentions(o, [](py::handle p) { return is_array(p) || is_real_array(p.ptr()); }, false);
 }
 
 // Null for all else, and for arrays that no tensor can be over.
@@ -200,7 +195,7 @@ std::optional<py::object> Tracer::call_numpy(py::handle callable, Arguments& arg
   PyObject* p = callable.ptr();
   const bool of_numpy = is_of_numpy(p);
   if (of_numpy) array_code();
-  const bool over_arrays = mentions_array(args, kwargs);
+  const bool over_arrays = any_argument(args, kwargs, mentions_array);
   if (!of_numpy && !over_arrays) return std::nullopt;
   const ArrayCode& code = array_code();
   if (auto it = code.makers.find(p); it != code.makers.end())

@@ -179,7 +179,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr()) ||
                     PyComplex_Check(self.ptr());
-  if (compares && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
+  if (compares && (mentions_tensor(self) || any_argument(args, kwargs, mentions_tensor)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)

@@ -236,7 +236,7 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
   const std::string name = torch_name(callable);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
   // A check or a choice that the graph has no part in.
-  if (PyFunction_Check(p) && !mentions_tensor(args, kwargs)) return std::nullopt;
+  if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
   if (auto done = set_mode(name, callable, args, kwargs)) return *done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
@@ -324,9 +324,10 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
         *new py::object(py::module_::import("oxyfuel._C").attr("power"));
     return record(ir::NodeKind::CallFunction, "oxyfuel._C.power", power, args, kwargs);
   }
-  if (mentions_array(args, kwargs)) {
+  if (any_argument(args, kwargs, mentions_array)) {
     const Arguments numbers = with_numbers(args);
-    if (mentions_array(numbers, kwargs)) throw Break(BreakId::numpy, cat(target, " of an array"));
+    if (any_argument(numbers, kwargs, mentions_array))
+      throw Break(BreakId::numpy, cat(target, " of an array"));
     return record(kind, target, callable, numbers, kwargs);
   }
   auto value = [this](py::handle o) -> std::optional<ir::ValueId> {
