@@ -92,8 +92,7 @@ void type_error(const std::string& text) { raise(PyExc_TypeError, text); }
 std::string name_of(py::handle callable) {
   PyObject* p = callable.ptr();
   if (PyCFunction_Check(p)) return reinterpret_cast<PyCFunctionObject*>(p)->m_ml->ml_name;
-  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
-    return py::handle(PyDescr_NAME(p)).cast<std::string>();
+  if (is_unbound_native(p)) return py::handle(PyDescr_NAME(p)).cast<std::string>();
   return py::hasattr(callable, "__name__") ? py::str(callable.attr("__name__")).cast<std::string>()
                                            : std::string(Py_TYPE(callable.ptr())->tp_name);
 }
@@ -263,8 +262,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       PyObject_TypeCheck(args[0].ptr(), reinterpret_cast<PyTypeObject*>(partial.ptr())))
     throw Break(BreakId::builtin_on_existing, "a partial of a partial");
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
-  if (PyCFunction_Check(p) || Py_TYPE(p) == &PyMethodDescr_Type ||
-      Py_TYPE(p) == &PyWrapperDescr_Type || Py_TYPE(p) == &_PyMethodWrapper_Type ||
+  if (PyCFunction_Check(p) || is_unbound_native(p) || Py_TYPE(p) == &_PyMethodWrapper_Type ||
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));
   if (Py_TYPE(p) == compiled_function_type()) {

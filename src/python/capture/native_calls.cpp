@@ -74,7 +74,7 @@ bool is_hidden_by_ordered_dict(PyObject* bound) {
 py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwargs) {
   PyObject* p = callable.ptr();
   const std::string name = name_of(callable);
-  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type) {
+  if (is_unbound_native(p)) {
     if (args.empty()) type_error(cat("unbound method ", name, " needs an argument"));
     py::object self = args.front();
     args.erase(args.begin());

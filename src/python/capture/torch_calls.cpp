@@ -190,8 +190,7 @@ py::object Tracer::tensor_attr(py::handle tensor, py::handle name) {
                   {borrow(tensor.ptr()), borrow(name.ptr())}, {});
   }
   PyObject* found = _PyType_Lookup(Py_TYPE(tensor.ptr()), name.ptr());
-  if (found != nullptr && (PyFunction_Check(found) || Py_TYPE(found) == &PyMethodDescr_Type ||
-                           Py_TYPE(found) == &PyWrapperDescr_Type))
+  if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (found == nullptr) {
     // What the user has put there. `__dict__` is read through the descriptor, which makes one where there is none.

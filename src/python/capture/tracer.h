@@ -670,6 +670,8 @@ bool is_array_code(PyFunctionObject* function);
 // Marked by oxyfuel.disable or torch.compiler.disable.
 bool is_disabled(PyFunctionObject* function);
 
+// A method of a type written in C, without an object: list.append, int.__add__.
+bool is_unbound_native(PyObject* o);
 // A method with the object that it was found on. Of functions written in C: one that its object's type has.
 bool is_bound_method(PyObject* o);
 // What such a method was made from, which a class further down may hide; nullptr for what no type has.
