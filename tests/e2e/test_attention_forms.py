@@ -8,15 +8,9 @@ import torch.nn.functional as F
 
 import oxyfuel
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 LONG, SHORT = 1700, 20  # positions of 3 heads: scores of 35 MB, and of nothing
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    oxyfuel.reset()
-    torch.manual_seed(0)
-    yield
-    oxyfuel.reset()
 
 
 def plain(q, k, v):

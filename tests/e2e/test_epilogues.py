@@ -23,9 +23,7 @@ FORMS = {
 
 
 @pytest.fixture(autouse=True)
-def fresh():
-    oxyfuel.reset()
-    torch.manual_seed(0)
+def fresh(fresh):
     yield
     oxyfuel.set_logs()
     torch.set_num_threads(2)

@@ -8,13 +8,7 @@ import torch.nn.functional as F
 
 import oxyfuel
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    oxyfuel.reset()
-    torch.manual_seed(0)
-    yield
-    oxyfuel.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def frozen(model):

@@ -6,16 +6,10 @@ import torch.nn.functional as F
 
 import oxyfuel
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 DTYPES = [torch.bfloat16, torch.float16]
 OWN = {"products": "own"}  # also where oneDNN's are faster
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    oxyfuel.reset()
-    torch.manual_seed(0)
-    yield
-    oxyfuel.reset()
 
 
 def check(fn, *inputs):

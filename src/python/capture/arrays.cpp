@@ -71,8 +71,7 @@ bool is_of_numpy(PyObject* p) {
     return starts_with(reinterpret_cast<PyFunctionObject*>(p)->func_module, "numpy");
   if (PyCFunction_Check(p))
     return starts_with(reinterpret_cast<PyCFunctionObject*>(p)->m_module, "numpy");
-  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
-    return std::string_view(PyDescr_TYPE(p)->tp_name).starts_with("numpy.");
+  if (is_unbound_native(p)) return std::string_view(PyDescr_TYPE(p)->tp_name).starts_with("numpy.");
   return std::string_view(Py_TYPE(p)->tp_name).starts_with("numpy.");
 }
 
@@ -135,14 +134,9 @@ bool Tracer::is_of_array_code(SourceId source) const {
   return PyModule_Check(root);
 }
 
-bool Tracer::mentions_array(py::handle o) {
-  return mentions(o, [](py::handle p) { return is_array(p) || is_real_array(p.ptr()); }, false);
-}
-
-bool Tracer::mentions_array(const Arguments& args, const Keywords& kwargs) {
+bool mentions_array(py::handle o) {
   return array_class != nullptr &&
-         (std::ranges::any_of(args, [&](const auto& a) { return mentions_array(a); }) ||
-          std::ranges::any_of(kwargs, [&](const auto& a) { return mentions_array(a.second); }));
+         mentions(o, [](py::handle p) { return is_array(p) || is_real_array(p.ptr()); }, false);
 }
 
 // Null for all else, and for arrays that no tensor can be over.
@@ -200,7 +194,7 @@ std::optional<py::object> Tracer::call_numpy(py::handle callable, Arguments& arg
   PyObject* p = callable.ptr();
   const bool of_numpy = is_of_numpy(p);
   if (of_numpy) array_code();
-  const bool over_arrays = mentions_array(args, kwargs);
+  const bool over_arrays = any_argument(args, kwargs, mentions_array);
   if (!of_numpy && !over_arrays) return std::nullopt;
   const ArrayCode& code = array_code();
   if (auto it = code.makers.find(p); it != code.makers.end())
@@ -208,8 +202,7 @@ std::optional<py::object> Tracer::call_numpy(py::handle callable, Arguments& arg
   if (!over_arrays) return std::nullopt;
   if (auto it = code.over_arrays.find(p); it != code.over_arrays.end())
     return call_function(it->second, std::move(args), std::move(kwargs));
-  const bool method = Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type;
-  if (of_numpy && method && !args.empty() && is_array(args[0])) {
+  if (of_numpy && is_unbound_native(p) && !args.empty() && is_array(args[0])) {
     const py::object own = load_attr(args[0], PyDescr_NAME(p));
     return call(own, {args.begin() + 1, args.end()}, std::move(kwargs));
   }

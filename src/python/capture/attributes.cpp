@@ -212,8 +212,7 @@ py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::hand
     return steal(PyMethod_New(function.ptr(), (PyObject*)type));
   }
   if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
-  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
-    return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
+  if (is_unbound_native(p)) return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
   if (Py_TYPE(p)->tp_descr_get == nullptr) return borrow(p);
   throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
 }

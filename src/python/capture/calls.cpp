@@ -92,8 +92,7 @@ void type_error(const std::string& text) { raise(PyExc_TypeError, text); }
 std::string name_of(py::handle callable) {
   PyObject* p = callable.ptr();
   if (PyCFunction_Check(p)) return reinterpret_cast<PyCFunctionObject*>(p)->m_ml->ml_name;
-  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type)
-    return py::handle(PyDescr_NAME(p)).cast<std::string>();
+  if (is_unbound_native(p)) return py::handle(PyDescr_NAME(p)).cast<std::string>();
   return py::hasattr(callable, "__name__") ? py::str(callable.attr("__name__")).cast<std::string>()
                                            : std::string(Py_TYPE(callable.ptr())->tp_name);
 }
@@ -159,13 +158,13 @@ bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth) 
   return inside(s->start) || inside(s->stop) || inside(s->step);
 }
 
-bool Tracer::mentions_tensor(py::handle o) {
+bool mentions_tensor(py::handle o) {
   return mentions(o, [](py::handle p) { return is_tensor_object(p.ptr()) || is_array(p); }, true);
 }
 
-bool Tracer::mentions_tensor(const Arguments& args, const Keywords& kwargs) {
-  return std::ranges::any_of(args, [&](const auto& a) { return mentions_tensor(a); }) ||
-         std::ranges::any_of(kwargs, [&](const auto& a) { return mentions_tensor(a.second); });
+bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(py::handle)) {
+  return std::ranges::any_of(args, is_one) ||
+         std::ranges::any_of(kwargs, is_one, &Keywords::value_type::second);
 }
 
 // Only numbers, strings and what is made of them: nothing that Python code or the user's state hides behind.
@@ -263,8 +262,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       PyObject_TypeCheck(args[0].ptr(), reinterpret_cast<PyTypeObject*>(partial.ptr())))
     throw Break(BreakId::builtin_on_existing, "a partial of a partial");
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
-  if (PyCFunction_Check(p) || Py_TYPE(p) == &PyMethodDescr_Type ||
-      Py_TYPE(p) == &PyWrapperDescr_Type || Py_TYPE(p) == &_PyMethodWrapper_Type ||
+  if (PyCFunction_Check(p) || is_unbound_native(p) || Py_TYPE(p) == &_PyMethodWrapper_Type ||
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));
   if (Py_TYPE(p) == compiled_function_type()) {
@@ -294,7 +292,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
                : borrow(PyWeakref_GET_OBJECT(p));
   const std::string_view type = Py_TYPE(p)->tp_name;
   if (type == "functools._lru_cache_wrapper") return call_cached(callable, args, kwargs);
-  if (type == "numpy.ufunc" && !mentions_tensor(args, kwargs)) {
+  if (type == "numpy.ufunc" && !any_argument(args, kwargs, mentions_tensor)) {
     for (const auto& a : args) require_plain(a, callable);
     for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);

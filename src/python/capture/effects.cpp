@@ -270,7 +270,8 @@ std::optional<py::object> Tracer::list_method(py::handle list, const std::string
     return py::none();
   }
   if (!changing.contains(name)) return std::nullopt;
-  if (name == "remove" && (mentions_tensor(contents(list)) || mentions_tensor(args, kwargs)))
+  if (name == "remove" &&
+      (mentions_tensor(contents(list)) || any_argument(args, kwargs, mentions_tensor)))
     throw Break(BreakId::data_dependent, "remove compares tensors");
   py::object out = call_real(sequence_to_write(list).attr(name.c_str()), args, kwargs);
   return name == "__imul__" ? borrow(list.ptr()) : out;

@@ -20,12 +20,8 @@ constexpr size_t kMostObjects = 10000;
 
 [[noreturn]] void refuse(const std::string& why) { throw Break(BreakId::control_flow, why); }
 
-bool same_type(const ir::TensorType& a, const ir::TensorType& b) {
-  return a.sizes == b.sizes && a.strides == b.strides && a.dtype == b.dtype && a.device == b.device;
-}
-
 bool same_types(const std::vector<ir::TensorType>& a, const std::vector<ir::TensorType>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_type);
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), ir::same_layout);
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ bool is_hidden_by_ordered_dict(PyObject* bound) {
 py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwargs) {
   PyObject* p = callable.ptr();
   const std::string name = name_of(callable);
-  if (Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type) {
+  if (is_unbound_native(p)) {
     if (args.empty()) type_error(cat("unbound method ", name, " needs an argument"));
     py::object self = args.front();
     args.erase(args.begin());
@@ -179,7 +179,7 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr()) ||
                     PyComplex_Check(self.ptr());
-  if (compares && (mentions_tensor(self) || mentions_tensor(args, kwargs)))
+  if (compares && (mentions_tensor(self) || any_argument(args, kwargs, mentions_tensor)))
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)

@@ -34,8 +34,8 @@ py::object type_object(py::handle o) {
 
 bool is_callable_constant(PyObject* p) {
   return PyFunction_Check(p) || PyType_Check(p) || PyCFunction_Check(p) || PyModule_Check(p) ||
-         Py_TYPE(p) == &PyMethodDescr_Type || Py_TYPE(p) == &PyWrapperDescr_Type ||
-         Py_TYPE(p) == &PyGetSetDescr_Type || Py_TYPE(p) == &PyMemberDescr_Type;
+         is_unbound_native(p) || Py_TYPE(p) == &PyGetSetDescr_Type ||
+         Py_TYPE(p) == &PyMemberDescr_Type;
 }
 
 bool is_enum_member(py::handle o) {

@@ -190,8 +190,7 @@ py::object Tracer::tensor_attr(py::handle tensor, py::handle name) {
                   {borrow(tensor.ptr()), borrow(name.ptr())}, {});
   }
   PyObject* found = _PyType_Lookup(Py_TYPE(tensor.ptr()), name.ptr());
-  if (found != nullptr && (PyFunction_Check(found) || Py_TYPE(found) == &PyMethodDescr_Type ||
-                           Py_TYPE(found) == &PyWrapperDescr_Type))
+  if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (found == nullptr) {
     // What the user has put there. `__dict__` is read through the descriptor, which makes one where there is none.
@@ -236,7 +235,7 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
   const std::string name = torch_name(callable);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
   // A check or a choice that the graph has no part in.
-  if (PyFunction_Check(p) && !mentions_tensor(args, kwargs)) return std::nullopt;
+  if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
   if (auto done = set_mode(name, callable, args, kwargs)) return *done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
@@ -324,9 +323,10 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
         *new py::object(py::module_::import("oxyfuel._C").attr("power"));
     return record(ir::NodeKind::CallFunction, "oxyfuel._C.power", power, args, kwargs);
   }
-  if (mentions_array(args, kwargs)) {
+  if (any_argument(args, kwargs, mentions_array)) {
     const Arguments numbers = with_numbers(args);
-    if (mentions_array(numbers, kwargs)) throw Break(BreakId::numpy, cat(target, " of an array"));
+    if (any_argument(numbers, kwargs, mentions_array))
+      throw Break(BreakId::numpy, cat(target, " of an array"));
     return record(kind, target, callable, numbers, kwargs);
   }
   auto value = [this](py::handle o) -> std::optional<ir::ValueId> {

@@ -31,6 +31,10 @@ std::string break_text(BreakId id, const std::string& detail) {
 
 }  // namespace
 
+bool is_unbound_native(PyObject* o) {
+  return Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type;
+}
+
 bool is_bound_method(PyObject* o) { return PyMethod_Check(o) || method_descriptor(o) != nullptr; }
 
 PyObject* method_descriptor(PyObject* bound) {

@@ -482,8 +482,6 @@ class Tracer {
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
   void require_plain(py::handle o, py::handle callable);
   py::object plain_contents(py::handle o, py::handle callable);
-  bool mentions_tensor(py::handle o);
-  bool mentions_tensor(const Arguments& args, const Keywords& kwargs);
 
   // torch_calls.cpp
   py::object tensor_attr(py::handle tensor, py::handle name);
@@ -525,8 +523,6 @@ class Tracer {
   Arguments with_numbers(const Arguments& args);
   bool in_array_code() const;
   bool is_of_array_code(SourceId source) const;
-  bool mentions_array(py::handle o);
-  bool mentions_array(const Arguments& args, const Keywords& kwargs);
 
   // messages.cpp
   std::optional<py::object> call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
@@ -644,6 +640,9 @@ std::string module_of(py::handle callable);
 bool keeps_arguments(const std::string& name);
 void require_name(py::handle name);  // of an attribute
 bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth = 0);
+bool mentions_tensor(py::handle o);  // or an array
+bool mentions_array(py::handle o);
+bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(py::handle));
 
 // What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
 py::object polyfill_of(py::handle callable);
@@ -671,6 +670,8 @@ bool is_array_code(PyFunctionObject* function);
 // Marked by oxyfuel.disable or torch.compiler.disable.
 bool is_disabled(PyFunctionObject* function);
 
+// A method of a type written in C, without an object: list.append, int.__add__.
+bool is_unbound_native(PyObject* o);
 // A method with the object that it was found on. Of functions written in C: one that its object's type has.
 bool is_bound_method(PyObject* o);
 // What such a method was made from, which a class further down may hide; nullptr for what no type has.
