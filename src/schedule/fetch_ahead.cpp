@@ -34,10 +34,15 @@ class Fetcher {
     if (parallel_.empty() || loops.empty() || !is_lanes(*loops[0])) return;
     point_ = point;
     note_statements(kernel_.body);
-    if (loops.size() == 1)
+    auto fits = [&](const For* f) { return is_lanes(*f) && f->size == loops[0]->size; };
+    if (loops.size() == 1) {
       within(*loops[0]);
-    else
-      next_point(loops);
+      next_point(*loops[0], loops, true);
+    } else if (fits(loops[1])) {
+      std::vector<For*> later;
+      std::copy_if(loops.begin() + 1, loops.end(), std::back_inserter(later), fits);
+      next_point(*loops[0], later, false);
+    }
   }
 
  private:
@@ -96,38 +101,45 @@ class Fetcher {
     f.body.insert(f.body.begin(), fetches.begin(), fetches.end());
   }
 
-  // In the loops behind the first one, what that one will load in the next point: a share each, since a burst would wait
-  // for memory.
-  void next_point(const std::vector<For*>& loops) {
-    const For& first = *loops[0];
-    auto fits = [&](const For* f) { return is_lanes(*f) && f->size == first.size; };
-    if (!fits(loops[1])) return;
-    std::vector<For*> later;
-    std::copy_if(loops.begin() + 1, loops.end(), std::back_inserter(later), fits);
+  // In the loops `later`, what the first one will load in the next point: a share each, since a burst would wait for
+  // memory. Rows at loaded indices are touched a point earlier still: their pages have to be found. `at_indices`: no others.
+  void next_point(const For& first, const std::vector<For*>& later, bool at_indices) {
     const Expr point = parallel_.back()->var;
+    const auto shares = static_cast<int64_t>(later.size());
     std::vector<Block> fetches(later.size());
+    Block touches;
     int64_t bytes = 0;
     for (const Compute* c : loads(first)) {
       const auto step = coefficient(c->index, point);
       Substitution next{{point, point + 1}};
-      if (!step || !foresee(c->index, next)) continue;
-      if (step->is_const(0) && next.size() == 1) continue;
+      if (!step || !foresee(c->index, 1, next)) continue;
+      const bool at_index = next.size() > 1;
+      if (!at_index && (at_indices || step->is_const(0))) continue;
       bytes += first.size.value() * ir::byte_size(c->dtype);
-      const auto shares = static_cast<int64_t>(later.size());
       for (int64_t j = 0; j < shares; ++j) {
-        Substitution share = next;
-        share.emplace_back(
-            first.var, sym::floordiv(first.size * j + later[static_cast<size_t>(j)]->var, shares));
-        fetches[static_cast<size_t>(j)].push_back(Stmt{Fetch{c->buffer, replace(c->index, share)}});
+        const auto at = static_cast<size_t>(j);
+        const Expr share = sym::floordiv(first.size * j + later[at]->var, shares);
+        fetches[at].push_back(fetch(*c, next, first, share));
       }
+      if (!at_index) continue;
+      Substitution after{{point, point + 2}};
+      foresee(c->index, 2, after);
+      touches.push_back(fetch(*c, after, first, 0));
+      touches.push_back(fetch(*c, after, first, first.size - 1));
     }
     if (bytes > kLongestRow) return;
     for (size_t j = 0; j < later.size(); ++j)
       later[j]->body.insert(later[j]->body.begin(), fetches[j].begin(), fetches[j].end());
+    lead_.insert(lead_.end(), touches.begin(), touches.end());
     const auto before = std::find_if(point_->begin(), point_->end(), [&](const Stmt& s) {
-      return std::get_if<For>(&s.v) == loops[1];
+      return std::get_if<For>(&s.v) == later[0];
     });
     point_->insert(before, lead_.begin(), lead_.end());
+  }
+
+  static Stmt fetch(const Compute& load, Substitution point, const For& loop, Expr at) {
+    point.emplace_back(loop.var, at);
+    return Stmt{Fetch{load.buffer, replace(load.index, point)}};
   }
 
   void note_statements(const Block& block) {
@@ -141,9 +153,9 @@ class Fetcher {
     }
   }
 
-  // Adds what the symbols of an index, which the point has loaded, will be in the next point; false where that takes
+  // Adds what the symbols of an index, which the point has loaded, will be `ahead` points later; false where that takes
   // more than loads at known places.
-  bool foresee(Expr index, Substitution& next) {
+  bool foresee(Expr index, int64_t ahead, Substitution& next) {
     std::vector<Expr> symbols;
     sym::collect_symbols(index, symbols);
     for (Expr s : symbols) {
@@ -151,7 +163,7 @@ class Fetcher {
         const Compute* c = std::get_if<Compute>(&(*point_)[i].v);
         if (!c || c->op != LoopOp::Symbol || !(c->index == s)) continue;
         if (!is_foreseeable(c->args[0])) return false;
-        next.emplace_back(s, next_symbol(*c));
+        next.emplace_back(s, later_symbol(*c, ahead));
       }
     }
     return true;
@@ -187,29 +199,29 @@ class Fetcher {
                        [&](const For* f) { return f->var == e; });
   }
 
-  Expr next_symbol(const Compute& symbol) {
-    const auto [it, fresh] = symbols_.try_emplace(symbol.index, 0);
+  Expr later_symbol(const Compute& symbol, int64_t ahead) {
+    const auto [it, fresh] = symbols_.try_emplace({symbol.index, ahead}, 0);
     if (!fresh) return it->second;
     const int64_t last = sym::range_of(symbol.index).hi;
     Compute c = symbol;
     c.index = it->second = scope_.get('i', last == INT64_MAX ? symbol.index : Expr(last + 1));
     c.value = kernel_.value_count++;
-    c.args = {next_value(symbol.args[0])};
+    c.args = {later_value(symbol.args[0], ahead)};
     lead_.push_back(Stmt{std::move(c)});
     return it->second;
   }
 
-  // What a value will be in the next point; behind the last one, in that again.
-  uint32_t next_value(uint32_t value) {
+  // What a value will be so many points later; behind the last one, in that again.
+  uint32_t later_value(uint32_t value, int64_t ahead) {
     const Stmt* s = definition(value);
     if (!s) return value;
-    const auto [it, fresh] = values_.try_emplace(value, 0);
+    const auto [it, fresh] = values_.try_emplace({value, ahead}, 0);
     if (!fresh) return it->second;
     const For& inner = *parallel_.back();
     Compute c = std::get<Compute>(s->v);
-    for (uint32_t& a : c.args) a = next_value(a);
-    c.index = replace(c.index, {{inner.var, sym::min(inner.var + 1, inner.size - 1)}});
-    const uint32_t made = c.value = values_[value] = kernel_.value_count++;
+    for (uint32_t& a : c.args) a = later_value(a, ahead);
+    c.index = replace(c.index, {{inner.var, sym::min(inner.var + ahead, inner.size - 1)}});
+    const uint32_t made = c.value = values_[{value, ahead}] = kernel_.value_count++;
     lead_.push_back(Stmt{std::move(c)});
     return made;
   }
@@ -219,9 +231,10 @@ class Fetcher {
   const int64_t large_;
   std::vector<const For*> parallel_;
   Block* point_ = nullptr;
-  std::map<Expr, Expr> symbols_;         // loaded indices: what they are in the next point
-  std::map<uint32_t, uint32_t> values_;  // what they are computed from
-  Block lead_;                           // the statements of these
+  // By how many points ahead: loaded indices, and what they are computed from.
+  std::map<std::pair<Expr, int64_t>, Expr> symbols_;
+  std::map<std::pair<uint32_t, int64_t>, uint32_t> values_;
+  Block lead_;  // the statements of these
 };
 
 }  // namespace

@@ -3,7 +3,8 @@
 // A point of one loop fetches a little ahead of its loads: the machine's own prefetchers stop at the end of a page. A
 // point of several loops (softmax: the row is loaded, then worked on in the cache) fetches in those behind the first one
 // what the first loop of the next point will load, so that memory has no pause. Rows at loaded indices are fetched by the point
-// before, which loads the next index (the last point: its own again). A kernel that only reads gains nothing.
+// before, which loads the next index, and their ends touched by the one before that (the last points: their own again). A
+// kernel that only reads gains nothing.
 #pragma once
 
 #include "loops/variables.h"

@@ -101,6 +101,25 @@ bool is_reduction_axis(const Nest& n, Expr var) {
                      [&](const Axis& a) { return a.var == var && a.reduction; });
 }
 
+// Whether an index depends on the axis, also through indices that are loaded.
+static bool depends(const Nest& n, Expr index, Expr axis) {
+  if (sym::contains(index, axis)) return true;
+  auto loaded = [&](const Inst& symbol) {
+    std::vector<uint32_t> open = symbol.args;
+    while (!open.empty()) {
+      const Inst& i = n.body[open.back()];
+      open.pop_back();
+      open.insert(open.end(), i.args.begin(), i.args.end());
+      for (Expr e : i.index)
+        if (depends(n, e, axis)) return true;
+    }
+    return false;
+  };
+  return std::any_of(n.body.begin(), n.body.end(), [&](const Inst& i) {
+    return i.op == LoopOp::Symbol && sym::contains(index, i.index[0]) && loaded(i);
+  });
+}
+
 Expr contiguous_axis(const Nest& n) {
   constexpr int64_t kMostVotes = int64_t{1} << 31;
   bool reduces = find_reduce(n) != nullptr;
@@ -115,7 +134,7 @@ Expr contiguous_axis(const Nest& n) {
       // As many votes as elements, so that small operands do not decide; a size that is not known counts as 1024.
       int64_t elements = 1;
       for (const Axis& b : n.axes)
-        if (sym::contains(i.index[0], b.var) && elements < kMostVotes)
+        if (elements < kMostVotes && depends(n, i.index[0], b.var))
           elements *= b.size.is_const() ? b.size.value() : 1024;
       votes += std::min(elements, kMostVotes);
     }
