@@ -6,7 +6,12 @@ namespace oxy::runtime {
 namespace {
 
 constexpr int64_t kAlign = 64;
-int64_t padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+// Between the scratch of two threads: what one runs through is fetched beyond its end, away from the other.
+constexpr int64_t kApart = 4096;
+
+int64_t stride(const PlanKernel& kernel) {
+  return kernel.scratch_bytes ? (kernel.scratch_bytes + kAlign - 1) / kAlign * kAlign + kApart : 0;
+}
 
 struct Region {
   jit::KernelFn entry;
@@ -36,14 +41,14 @@ const Host& serial_host() {
 }
 
 int64_t scratch_bytes(const PlanKernel& kernel, int threads) {
-  return padded(kernel.scratch_bytes) * threads;
+  return stride(kernel) * threads;
 }
 
 int launch(const PlanKernel& kernel, void* const* buffers, char* scratch, const Host& host) {
   jit::KernelFn entry = kernel.code->entry();
   if (kernel.range <= 0) return 0;
   if (kernel.range <= kernel.grain) return entry(buffers, 0, kernel.range, scratch, host.math);
-  Region region{entry, buffers, scratch, padded(kernel.scratch_bytes), host.math};
+  Region region{entry, buffers, scratch, stride(kernel), host.math};
   host.parallel(kernel.range, kernel.grain, run_piece, &region);
   return region.status.load(std::memory_order_relaxed);
 }
