@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/compose.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 
@@ -9,12 +10,7 @@ namespace oxy::bridge {
 namespace {
 
 namespace functional = at::functionalization::impl;
-
-ir::List list_of(const std::vector<ir::Expr>& numbers) {
-  ir::List list;
-  for (auto e : numbers) list.items.emplace_back(e);
-  return list;
-}
+using ops::list_of;
 
 ir::ValueId new_memory(ir::Graph& graph, ir::ValueId like, const ir::TensorType& type) {
   return graph
