@@ -107,11 +107,9 @@ bool shape_scalar_tensor(const ShapeContext& context, ArgSpan args, Types& out) 
 bool shape_fill(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
   const TensorType* t = a.tensor(0);
-  auto strides = t ? preserved_strides(*t) : std::nullopt;
-  if (!strides || (a.tensor(1) && !a.tensor(1)->sizes.empty())) return false;
-  TensorType r = row_major(t->dtype, t->device, t->sizes);
-  r.strides = std::move(*strides);
-  out.push_back(ir::Type::of(std::move(r)));
+  auto r = t ? empty_like(*t) : std::nullopt;
+  if (!r || (a.tensor(1) && !a.tensor(1)->sizes.empty())) return false;
+  out.push_back(ir::Type::of(std::move(*r)));
   return true;
 }
 

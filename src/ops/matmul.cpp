@@ -126,15 +126,13 @@ bool shape_attention(const ShapeContext& context, ArgSpan args, Types& out) {
   const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2);
   if (!alike(q, k, 4, 4) || !alike(q, v, 4, 4)) return false;
   if (!same_size(q->sizes[3], v->sizes[3]) || !same_size(q->sizes[3], k->sizes[3])) return false;
-  auto strides = preserved_strides(*q);
-  if (!strides || q->numel().is_const(0)) return false;
-  TensorType y = row_major(q->dtype, q->device, q->sizes);
-  y.strides = std::move(*strides);
+  auto y = empty_like(*q);
+  if (!y || q->numel().is_const(0)) return false;
   const Expr batch = q->sizes[0], heads = q->sizes[1], length = q->sizes[2];
   const DType wide = q->dtype == DType::F64 ? DType::F64 : DType::F32;
   TensorType sums = row_major(wide, q->device, {batch, heads, length});
   sums.strides = {heads * length, Expr(1), heads};
-  out.push_back(ir::Type::of(std::move(y)));
+  out.push_back(ir::Type::of(std::move(*y)));
   out.push_back(ir::Type::of(std::move(sums)));
   return true;
 }

@@ -347,17 +347,6 @@ Scalar nan_to_num(Element& e) {
 
 // ---- shapes that are not plain TensorIterator ----
 
-std::optional<ir::TensorType> like(const ir::TensorType& t, DType dtype) {
-  auto strides = preserved_strides(t);
-  if (!strides) return std::nullopt;
-  ir::TensorType r = t;
-  r.dtype = dtype;
-  r.strides = std::move(*strides);
-  r.offset = 0;
-  r.requires_grad = false;
-  return r;
-}
-
 // c10::MemoryFormat numbers.
 enum class Format : int8_t { Contiguous = 0, Preserve = 1, ChannelsLast = 2, ChannelsLast3d = 3 };
 
@@ -370,8 +359,9 @@ bool copy_type(const Args& a, size_t at, const ir::TensorType& t, DType dtype,
     if (!f) return false;
     format = static_cast<Format>(f->value);
   }
-  auto r = like(t, dtype);
+  auto r = empty_like(t);
   if (!r) return false;
+  r->dtype = dtype;
   if (format == Format::Contiguous) {
     r->strides = ir::contiguous_strides(r->sizes);
   } else if (format == Format::ChannelsLast && t.dim() == 4) {

@@ -335,14 +335,9 @@ bool shape_flip(const ShapeContext& context, std::span<const ir::Arg> args,
   const TensorType* t = a.tensor(0);
   std::vector<int64_t> dims;
   if (!t || !a.integers(1, dims) || !wrap_dims(dims, t->dim())) return false;
-  auto strides = preserved_strides(*t);
-  if (!strides) return false;
-  TensorType copy = *t;
-  copy.strides = std::move(*strides);
-  copy.offset = 0;
-  copy.requires_grad = false;
-  out.push_back(ir::Type::of(std::move(copy)));
-  return true;
+  auto r = empty_like(*t);
+  if (r) out.push_back(ir::Type::of(std::move(*r)));
+  return r.has_value();
 }
 
 // Shifts by dimension; an empty list of dimensions rolls the flattened tensor.

@@ -131,12 +131,9 @@ bool shape_index_fill(const ShapeContext& context, ArgSpan args, Types& out) {
   if (!shape_rows(a, false) || a.tensor(2)->dtype != DType::I64) return false;
   const TensorType *t = a.tensor(0), *value = a.tensor(3);
   if (value ? value->dim() != 0 : !a.number(3)) return false;
-  auto strides = preserved_strides(*t);
-  if (!strides) return false;
-  TensorType r = row_major(t->dtype, t->device, t->sizes);
-  r.strides = std::move(*strides);
-  out.push_back(ir::Type::of(std::move(r)));
-  return true;
+  auto r = empty_like(*t);
+  if (r) out.push_back(ir::Type::of(std::move(*r)));
+  return r.has_value();
 }
 
 Sizes row_space(const Args& a) {
@@ -203,12 +200,9 @@ bool shape_index_put(const ShapeContext& context, ArgSpan args, Types& out) {
   const Sizes sizes = indexed_sizes(*t, *x);
   auto common = broadcast(values->sizes, sizes);
   if (!common || !known_same(*common, sizes)) return false;
-  auto strides = preserved_strides(*t);
-  if (!strides) return false;
-  TensorType r = row_major(t->dtype, t->device, t->sizes);
-  r.strides = std::move(*strides);
-  out.push_back(ir::Type::of(std::move(r)));
-  return true;
+  auto r = empty_like(*t);
+  if (r) out.push_back(ir::Type::of(std::move(*r)));
+  return r.has_value();
 }
 
 bool over_indexed(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {

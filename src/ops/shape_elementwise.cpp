@@ -186,6 +186,14 @@ std::optional<Sizes> preserved_strides(const TensorType& t) {
   return dense_strides_like(t.sizes, t.strides);
 }
 
+std::optional<TensorType> empty_like(const TensorType& t) {
+  auto strides = preserved_strides(t);
+  if (!strides) return std::nullopt;
+  TensorType r = row_major(t.dtype, t.device, t.sizes);
+  r.strides = std::move(*strides);
+  return r;
+}
+
 std::optional<Sizes> elementwise_strides(const Sizes& sizes,
                                          std::span<const TensorType* const> operands,
                                          bool has_number) {

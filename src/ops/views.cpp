@@ -106,10 +106,9 @@ bool shape_same(const ShapeContext& context, ArgSpan args, Types& out) {
 // lift_fresh_copy: a clone.
 bool shape_fresh(const ShapeContext& context, ArgSpan args, Types& out) {
   const TensorType* t = Args(context, args).tensor(0);
-  auto strides = t ? preserved_strides(*t) : std::nullopt;
-  if (!strides) return false;
-  out.push_back(view_of(*t, t->sizes, std::move(*strides), 0));
-  return true;
+  auto r = t ? empty_like(*t) : std::nullopt;
+  if (r) out.push_back(ir::Type::of(std::move(*r)));
+  return r.has_value();
 }
 
 Scalar element_same(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {

@@ -61,18 +61,6 @@ std::optional<std::vector<int64_t>> integers(const ir::Arg& a) {
   return out;
 }
 
-ir::List list_of(const std::vector<int64_t>& xs) {
-  ir::List l;
-  for (int64_t x : xs) l.items.emplace_back(x);
-  return l;
-}
-
-ir::List list_of(const std::vector<ir::Expr>& xs) {
-  ir::List l;
-  for (ir::Expr x : xs) l.items.emplace_back(x);
-  return l;
-}
-
 const ir::TensorType* tensor_of(const ir::Graph& g, const ir::Arg& a) {
   if (!a.is_value()) return nullptr;
   const ir::Type& t = g.value(a.value()).type;

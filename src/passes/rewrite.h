@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/graph.h"
+#include "ops/compose.h"
 
 namespace oxy::passes {
 
@@ -17,8 +17,7 @@ bool rewrite(ir::Graph& g, ir::Node& n, std::string_view op, std::vector<ir::Arg
 std::optional<int64_t> integer(const ir::Arg& a);
 // An argument as a list of constant integers; a single one counts as a list of one.
 std::optional<std::vector<int64_t>> integers(const ir::Arg& a);
-ir::List list_of(const std::vector<int64_t>& xs);
-ir::List list_of(const std::vector<ir::Expr>& xs);
+using ops::list_of;
 
 // The type of an argument that is a tensor, or nullptr.
 const ir::TensorType* tensor_of(const ir::Graph& g, const ir::Arg& a);

@@ -329,24 +329,9 @@ class Assembler {
   }
 
   void add_results() {
-    for (const ir::OutputSpec& spec : graph_.outputs) {
-      runtime::PlanOutput o;
-      o.kind = spec.kind;
-      o.index = spec.index;
-      o.conj = spec.conj;
-      o.neg = spec.neg;
-      if (spec.kind == ir::OutputSpec::Kind::Value) {
-        const ir::Type& type = graph_.value(spec.value).type;
-        if (type.kind == ir::Type::Kind::Int)
-          o.number = known(type.expr);
-        else
-          o.buffer = buffer_of(spec.value).index;
-      } else if (spec.kind != ir::OutputSpec::Kind::None &&
-                 spec.kind != ir::OutputSpec::Kind::Input) {
-        o.meta = runtime::meta_of(spec.type);
-      }
-      plan().outputs.push_back(std::move(o));
-    }
+    for (const ir::OutputSpec& spec : graph_.outputs)
+      plan().outputs.push_back(
+          runtime::output_of(graph_, spec, [this](ir::ValueId v) { return buffer_of(v).index; }));
     for (const ir::Mutation& m : graph_.mutations) {
       bool in_place = std::any_of(schedule_.in_place.begin(), schedule_.in_place.end(),
                                   [&](const auto& p) { return p.first == m.input; });

@@ -97,27 +97,8 @@ class ExternPlanner {
   }
 
   void add_results() {
-    for (const ir::OutputSpec& spec : g_.outputs) {
-      PlanOutput out;
-      out.kind = spec.kind;
-      out.index = spec.index;
-      out.conj = spec.conj;
-      out.neg = spec.neg;
-      if (spec.kind == ir::OutputSpec::Kind::Value) {
-        const ir::Type& type = g_.value(spec.value).type;
-        if (type.is_tensor()) {
-          out.buffer = buffer(spec.value);
-        } else {
-          OXY_CHECK(type.kind == ir::Type::Kind::Int && type.expr.is_const(), "a result that is ",
-                    ir::print(type));
-          out.number = type.expr.value();
-        }
-      } else if (spec.kind == ir::OutputSpec::Kind::ViewOfInput ||
-                 spec.kind == ir::OutputSpec::Kind::ViewOfOutput) {
-        out.meta = meta_of(spec.type);
-      }
-      plan_.outputs.push_back(std::move(out));
-    }
+    for (const ir::OutputSpec& spec : g_.outputs)
+      plan_.outputs.push_back(output_of(g_, spec, [this](ir::ValueId v) { return buffer(v); }));
     for (const ir::Mutation& m : g_.mutations) {
       plan_.mutations.push_back(mutation_of(g_, m, buffer(m.value), false));
     }
@@ -161,6 +142,28 @@ class ExternPlanner {
 TensorMeta meta_of(const ir::TensorType& t) {
   OXY_CHECK(t.offset.is_const(), "a plan needs known offsets, not ", t.offset);
   return {t.dtype, t.device, constants(t.sizes), constants(t.strides), t.offset.value()};
+}
+
+PlanOutput output_of(const ir::Graph& g, const ir::OutputSpec& spec,
+                     const std::function<uint32_t(ir::ValueId)>& buffer) {
+  using Kind = ir::OutputSpec::Kind;
+  PlanOutput out;
+  out.kind = spec.kind;
+  out.index = spec.index;
+  out.conj = spec.conj;
+  out.neg = spec.neg;
+  if (spec.kind == Kind::ViewOfInput || spec.kind == Kind::ViewOfOutput)
+    out.meta = meta_of(spec.type);
+  if (spec.kind != Kind::Value) return out;
+  const ir::Type& type = g.value(spec.value).type;
+  if (type.is_tensor()) {
+    out.buffer = buffer(spec.value);
+  } else {
+    OXY_CHECK(type.kind == ir::Type::Kind::Int && type.expr.is_const(), "a result that is ",
+              ir::print(type));
+    out.number = type.expr.value();
+  }
+  return out;
 }
 
 PlanMutation mutation_of(const ir::Graph& g, const ir::Mutation& m, uint32_t buffer,

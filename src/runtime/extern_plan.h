@@ -2,6 +2,8 @@
 // switched off, and the yardstick that tells an error of the recording from an error of a kernel.
 #pragma once
 
+#include <functional>
+
 #include "runtime/plan.h"
 
 namespace oxy::runtime {
@@ -10,6 +12,9 @@ namespace oxy::runtime {
 TensorMeta meta_of(const ir::TensorType& t);
 // Bytes between the first and the last element, both included, and the storage offset before them.
 int64_t span_bytes(const TensorMeta& m);
+// What the caller gets for an output of the graph; `buffer` says where a value lies.
+PlanOutput output_of(const ir::Graph& g, const ir::OutputSpec& spec,
+                     const std::function<uint32_t(ir::ValueId)>& buffer);
 // What the plan does for a mutation of the graph, whose value lies in `buffer`.
 PlanMutation mutation_of(const ir::Graph& g, const ir::Mutation& m, uint32_t buffer, bool in_place);
 

@@ -5,6 +5,7 @@
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
+#include "schedule/nest.h"
 #include "schedule/uses.h"
 #include "support/check.h"
 
@@ -207,7 +208,6 @@ class Splicer {
   }
 
  private:
-  using Substitution = std::vector<std::pair<Expr, Expr>>;
   struct Mask {
     uint32_t holds, otherwise;
   };
@@ -246,16 +246,6 @@ class Splicer {
   std::vector<ir::NodeId> origins_;
   int depth_ = 0;
 };
-
-Expr replace(Expr e, const std::vector<std::pair<Expr, Expr>>& subst) {
-  if (e.is_const() || subst.empty()) return e;
-  return sym::substitute(e, [&](Expr s) {
-    for (const auto& [from, to] : subst) {
-      if (from == s) return to;
-    }
-    return s;
-  });
-}
 
 Expr Splicer::fresh_symbol(Expr old) {
   if (scope_->take(old)) return old;

@@ -1,15 +1,12 @@
-// The recorder: from a dispatched op to a node, and from the functional wrappers at the end to mutations and outputs.
+// The recorder: from a dispatched op to a node.
 #include "torch_bridge/recorder.h"
 
-#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/util/strides.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "ir/specialize.h"
@@ -18,8 +15,8 @@
 #include "torch_bridge/exact_views.h"
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/ivalue_convert.h"
-#include "torch_bridge/lazy_views.h"
 #include "torch_bridge/mutable_ops.h"
+#include "torch_bridge/recording_end.h"
 #include "torch_bridge/runtime_number.h"
 #include "torch_bridge/shape_fallback.h"
 #include "torch_bridge/sym_node.h"
@@ -112,42 +109,10 @@ class ThreadState {
   AutocastCacheOff autocast_;
 };
 
-at::FunctionalTensorWrapper* wrapper_of(const at::Tensor& t) {
-  return functional::isFunctionalTensor(t) ? functional::unsafeGetFunctionalWrapper(t) : nullptr;
-}
-
-const c10::StorageImpl* storage_of(const at::Tensor& t) {
-  return t.storage().unsafeGetStorageImpl();
-}
-
-// First and one past the last element that a real tensor can touch.
-std::pair<int64_t, int64_t> bytes_touched(const at::Tensor& t) {
-  int64_t low = t.storage_offset(), high = low;
-  for (int64_t i = 0; i < t.dim(); ++i) {
-    if (t.size(i) == 0) return {0, 0};
-    high += (t.size(i) - 1) * t.stride(i);
-  }
-  auto item = static_cast<int64_t>(t.element_size());
-  return {low * item, (high + 1) * item};
-}
-
-bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
-  if (storage_of(a) != storage_of(b)) return false;
-  auto [a0, a1] = bytes_touched(a);
-  auto [b0, b1] = bytes_touched(b);
-  return a0 < b1 && b0 < a1;
-}
-
 }  // namespace
 
-struct Recorder::Impl final : OpListener, WriteRules {
-  struct Source {  // an input or an attribute
-    at::Tensor real, wrapper;
-    ir::ValueId value;
-    bool fresh = false;  // a constant made inside the recording: nobody else holds it
-  };
-
-  explicit Impl(Options o) : options(std::move(o)), graph(ir::Stage::Aten) {
+struct Recorder::Impl final : OpListener, WriteRules, Recording {
+  explicit Impl(Options o) : options(std::move(o)) {
     mode = make_mode(options.mode_object, *this);
     if (!options.symbolic) return;
     shapes.emplace(graph.pool);
@@ -160,13 +125,10 @@ struct Recorder::Impl final : OpListener, WriteRules {
   }
 
   Options options;
-  ir::Graph graph;
   std::shared_ptr<Mode> mode;
   std::optional<ThreadState> state;
   std::optional<SymbolicShapes> shapes;  // with Options::symbolic
   size_t facts_applied = 0;
-  std::vector<Source> inputs, attributes;
-  std::unordered_map<ir::ValueId, ir::ValueId> computed_of;  // of what `lay_out` made
   // Written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
   std::vector<at::Tensor> attribute_tensors;
@@ -181,8 +143,6 @@ struct Recorder::Impl final : OpListener, WriteRules {
   ir::NodeId parent;
   std::optional<std::string> failure;
   Write expected_write = Write::None;
-  bool grad_mode_seen = false;
-  const bool inference = c10::InferenceMode::is_enabled();  // of the caller
   std::unordered_map<std::string, std::optional<MutableOpSupport>> mutable_ops;
   const std::function<const ir::Type&(ir::ValueId)> type_of_value =
       [this](ir::ValueId v) -> const ir::Type& { return graph.value(v).type; };
@@ -207,12 +167,12 @@ struct Recorder::Impl final : OpListener, WriteRules {
     return out;
   }
 
-  Source make_source(const at::Tensor& real, const std::string& name, bool is_input,
-                     std::span<const int64_t> dynamic_dims = {}) {
+  RecordedSource make_source(const at::Tensor& real, const std::string& name, bool is_input,
+                             std::span<const int64_t> dynamic_dims = {}) {
     if (auto why = why_not_recordable(real)) throw Unsupported(*why);
     auto type =
         dynamic_dims.empty() ? type_of(real) : shapes.value().input_type(real, dynamic_dims);
-    Source s;
+    RecordedSource s;
     s.real = real;
     // Under inference mode functionalisation cannot make views of normal tensors, and both kinds may meet.
     c10::InferenceMode off(false);
@@ -228,7 +188,7 @@ struct Recorder::Impl final : OpListener, WriteRules {
     return s;
   }
 
-  const Source& attribute(const at::Tensor& real, const std::string& name) {
+  const RecordedSource& attribute(const at::Tensor& real, const std::string& name) {
     auto [it, is_new] = attribute_of.try_emplace(real.unsafeGetTensorImpl(), attributes.size());
     if (is_new) {
       attributes.push_back(make_source(real, name, false));
@@ -256,10 +216,16 @@ struct Recorder::Impl final : OpListener, WriteRules {
     return number_of(t);
   }
 
-  ir::ValueId value_of(const at::Tensor& fake) const {
+  ir::ValueId value_of(const at::Tensor& fake) const override {
     auto it = values.find(fake.unsafeGetTensorImpl());
     if (it == values.end()) throw Unsupported("a tensor that the recording did not make");
     return it->second;
+  }
+
+  at::Tensor another_fake(ir::ValueId v) override {
+    at::Tensor fake = new_fake(graph.tensor_type(v));
+    bind(fake, v);
+    return fake;
   }
 
   // Whether all elements are known to be the same.
@@ -292,12 +258,11 @@ struct Recorder::Impl final : OpListener, WriteRules {
     const ir::TensorType wanted = graph.tensor_type(value_of(before));
     if (wanted.may_overlap_itself()) give_up("an input that changes overlaps itself");
     const at::Tensor written = with_marks(result, marks_of(before));
-    const ir::ValueId computed = value_of(written), value = laid_out_as(wanted, written);
+    const ir::ValueId computed = value_of(written), value = laid_out_as(graph, wanted, computed);
     at::Tensor out = written;
     if (value != computed) {
       computed_of[value] = computed;
-      out = new_fake(graph.tensor_type(value));
-      bind(out, value);
+      out = another_fake(value);
       set_marks(out, marks_of(written));
     }
     if (!wanted.is_dense() || !wanted.offset.is_const(0) || rebuilt.contains(storage_of(before)))
@@ -316,8 +281,7 @@ struct Recorder::Impl final : OpListener, WriteRules {
     s.back() = std::move(view);
   }
 
-  // A tensor of these marks with the values of `t`.
-  at::Tensor with_marks(at::Tensor t, LazyMarks wanted) {
+  at::Tensor with_marks(at::Tensor t, LazyMarks wanted) override {
     const LazyMarks has = marks_of(t);
     if (has == wanted) return t;
     if (has.conj != wanted.conj) t = computed("aten::conj_physical", t);
@@ -527,7 +491,7 @@ struct Recorder::Impl final : OpListener, WriteRules {
   // be left that would not see it.
   void write_back(const at::Tensor& old, const at::Tensor& now) {
     for (const auto* sources : {&inputs, &attributes}) {
-      for (const Source& s : *sources) {
+      for (const RecordedSource& s : *sources) {
         auto* w = s.wrapper.defined() ? wrapper_of(s.wrapper) : nullptr;
         if (!w || !w->value().is_same(old)) continue;
         w->replace_(now);
@@ -673,254 +637,11 @@ struct Recorder::Impl final : OpListener, WriteRules {
     return fake;
   }
 
-  // ---- the end
-
   // New facts may say more of sizes recorded before.
   void simplify_sizes() {
     if (!shapes || shapes->facts()->facts().size() == facts_applied) return;
     facts_applied = shapes->facts()->facts().size();
     ir::map_exprs(graph, [this](ir::Expr e) { return shapes->facts()->simplify(e); });
-  }
-
-  void add_mutations() {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      Source& s = inputs[i];
-      if (!s.wrapper.defined()) continue;
-      auto* w = wrapper_of(s.wrapper);
-      if (w->was_storage_changed()) throw Unsupported("the storage of an input changes in place");
-      const std::optional<ir::TensorType> layout = changed_layout(s);
-      if (layout && s.real.requires_grad())
-        throw Unsupported("the shape of an input that requires gradients changes in place");
-      functional::sync(s.wrapper);
-      const at::Tensor value = with_marks(w->value(), {});
-      const bool data = w->has_data_mutation() && value_of(value) != s.value;
-      if (!data && !layout) continue;
-      check_alone(i);
-      if (s.real.is_inference() && !inference) {
-        throw Unsupported("an inference tensor changes in place outside inference mode");
-      }
-      ir::Mutation& m = graph.mutations.emplace_back();
-      m.input = static_cast<uint32_t>(i);
-      m.value = data ? laid_out_as(type_of(s.wrapper), value) : s.value;
-      // The plan copies it to the input, whatever its layout is.
-      if (auto it = computed_of.find(m.value); it != computed_of.end()) m.value = it->second;
-      m.metadata = layout.has_value();
-      if (layout) m.type = *layout;
-    }
-    for (Source& s : attributes) {
-      auto* w = wrapper_of(s.wrapper);
-      if (s.fresh ||
-          !(w->has_data_mutation() || w->has_metadata_mutation() || w->was_storage_changed()))
-        continue;
-      throw Unsupported("an attribute of the module changes in place");
-    }
-  }
-
-  // The layout that an input leaves the graph with, where it is another one. The wrapper itself does not know its offset.
-  std::optional<ir::TensorType> changed_layout(const Source& s) {
-    if (!wrapper_of(s.wrapper)->has_metadata_mutation()) return std::nullopt;
-    const ir::TensorType type = layout_of_view(s, s.wrapper);
-    if (same_place(type, graph.tensor_type(s.value))) return std::nullopt;
-    return type;
-  }
-
-  // Each input is its own memory here: a change of one that others see is not in the graph.
-  void check_alone(size_t input) const {
-    auto meets = [&](const Source& other) {
-      return other.wrapper.defined() && may_overlap(other.real, inputs[input].real);
-    };
-    for (size_t j = 0; j < inputs.size(); ++j) {
-      if (j != input && meets(inputs[j]))
-        throw Unsupported("an input that changes shares memory with another input");
-    }
-    if (std::any_of(attributes.begin(), attributes.end(), meets))
-      throw Unsupported("an input that changes shares memory with an attribute");
-    if (type_of(inputs[input].real).may_overlap_itself())
-      throw Unsupported("an input that changes overlaps itself");
-  }
-
-  // The value of `fake` in the layout that eager would give it: functionalisation rebuilds written tensors, which can
-  // change their strides.
-  ir::ValueId laid_out_as(const ir::TensorType& wanted, const at::Tensor& fake) {
-    ir::ValueId v = value_of(fake);
-    const ir::TensorType has = graph.tensor_type(v);
-    if (same_layout(has, wanted)) return v;
-    if (has.sizes != wanted.sizes || has.dtype != wanted.dtype)
-      throw Unsupported("a result that changed its shape");
-    ir::TensorType type = wanted;
-    type.offset = 0;
-    type.requires_grad = false;
-    ir::Node& copy = graph.add_call(ir::NodeKind::CallOp, "aten.copy.default",
-                                    {new_memory(v, type), v}, {ir::Type::of(type)});
-    return copy.outputs[0];
-  }
-
-  // A fresh constant must not leave the graph itself: a caller may write to what it gets.
-  ir::ValueId escape(ir::ValueId v) {
-    if (graph.def(v).kind != ir::NodeKind::Attribute) return v;
-    ir::Type type = graph.value(v).type;
-    type.tensor.offset = 0;
-    if (!type.tensor.is_dense()) throw Unsupported("an attribute of the module is returned");
-    return graph.add_call(ir::NodeKind::CallOp, "aten.clone.default", {v}, {type}).outputs[0];
-  }
-
-  std::optional<size_t> input_with_storage(const c10::StorageImpl* storage) const {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].wrapper.defined() && storage_of(inputs[i].wrapper) == storage) return i;
-    }
-    return std::nullopt;
-  }
-
-  [[noreturn]] static void refuse_gradients() {
-    throw Unsupported("a result that requires gradients");
-  }
-
-  void add_outputs(const std::vector<at::Tensor>& results) {
-    for (const at::Tensor& t : results) {
-      if (t.defined()) functional::sync(t);
-    }
-    std::vector<ir::OutputSpec> hidden;  // memory that results are views of
-    std::vector<const c10::StorageImpl*> hidden_storage;
-    for (const at::Tensor& t : results) {
-      ir::OutputSpec& out = graph.outputs.emplace_back();
-      if (!t.defined()) {
-        out.kind = ir::OutputSpec::Kind::None;
-        continue;
-      }
-      auto* w = wrapper_of(t);
-      if (!w) throw Unsupported("a result that the recording did not make");
-      // Views of an input that requires gradients say so too, where in eager no_grad hides it.
-      const bool needs_grad = t.requires_grad() && grad_mode_seen;
-      if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
-      const c10::StorageImpl* storage = storage_of(t);
-      out.type = type_of(t);
-      out.type.requires_grad = false;
-      const LazyMarks marks = marks_of(t);
-      out.conj = marks.conj;
-      out.neg = marks.neg;
-      if (auto input = input_with_storage(storage)) {
-        describe_input_alias(out, t, *input);
-        if (needs_grad && out.kind != ir::OutputSpec::Kind::Input) refuse_gradients();
-        continue;
-      }
-      if (needs_grad) refuse_gradients();
-      for (const Source& a : attributes) {
-        if (!a.fresh && storage_of(a.wrapper) == storage)
-          throw Unsupported("an attribute of the module is returned");
-      }
-      auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
-      const bool alone = std::count_if(results.begin(), results.end(), shares) == 1;
-      if (alone && out.type.is_dense()) {
-        out.value = escape(laid_out_as(out.type, with_marks(w->value(), marks)));
-        continue;
-      }
-      out.kind = ir::OutputSpec::Kind::ViewOfOutput;
-      auto seen = std::find(hidden_storage.begin(), hidden_storage.end(), storage);
-      out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
-      if (seen == hidden_storage.end()) {
-        hidden_storage.push_back(storage);
-        hidden.push_back(base_of(t));
-      }
-    }
-    graph.outputs.insert(graph.outputs.end(), hidden.begin(), hidden.end());
-    for (size_t i = 0; i < results.size(); ++i) promote_base(i, results.size());
-  }
-
-  void describe_input_alias(ir::OutputSpec& out, const at::Tensor& t, size_t input) {
-    const Source& s = inputs[input];
-    out.index = static_cast<uint32_t>(input);
-    if (t.is_same(s.wrapper)) {
-      out.kind = ir::OutputSpec::Kind::Input;
-      return;
-    }
-    out.kind = ir::OutputSpec::Kind::ViewOfInput;
-    if (wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(s, t);
-  }
-
-  // The layout that a view of a written input has in eager: the same views of the input as it came. The view itself was
-  // rebuilt on the written value, which has strides and an offset of its own.
-  ir::TensorType layout_of_view(const Source& input, const at::Tensor& view) {
-    at::AutoDispatchSkipFunctionalize below;
-    at::Tensor fake = new_fake(graph.tensor_type(input.value));
-    bind(fake, input.value);
-    try {
-      for (const auto& step : wrapper_of(view)->view_metas()) fake = step->forward(fake);
-    } catch (const c10::Error&) {  // a reshape, which is a view only of the written value
-      throw Unsupported("a view of a written input where eager has a copy");
-    }
-    ir::TensorType type = graph.tensor_type(value_of(fake));
-    type.requires_grad = false;
-    return type;
-  }
-
-  ir::OutputSpec base_of(const at::Tensor& t) {
-    auto* storage = static_cast<at::functionalization::FunctionalStorageImpl*>(
-        t.storage().unsafeGetStorageImpl());
-    ir::OutputSpec base;
-    base.value = value_of(with_marks(storage->base(), {}));
-    base.type = graph.tensor_type(base.value);
-    if (!base.type.is_dense() || !base.type.offset.is_const(0)) {
-      base.value = with_gaps(base.value);
-      base.type = graph.tensor_type(base.value);
-    }
-    base.value = escape(base.value);
-    return base;
-  }
-
-  // The memory of a value that has gaps, as one row of elements: nobody sees what is in the gaps.
-  ir::ValueId with_gaps(ir::ValueId v) {
-    const ir::TensorType t = graph.tensor_type(v);
-    auto constant = [](ir::Expr e) { return e.is_const(); };
-    if (t.may_overlap_itself() || !std::ranges::all_of(t.sizes, constant) ||
-        !std::ranges::all_of(t.strides, constant) || !constant(t.offset))
-      throw Unsupported("results that share sparse memory");
-    ir::Expr length = t.offset + ir::Expr(1);
-    for (size_t d = 0; d < t.sizes.size(); ++d)
-      length = length + (t.sizes[d] - ir::Expr(1)) * t.strides[d];
-    ir::TensorType row = t;
-    row.sizes = {length};
-    row.strides = {ir::Expr(1)};
-    row.offset = 0;
-    row.requires_grad = false;
-    const ir::ValueId memory = new_memory(v, row);
-    return graph
-        .add_call(ir::NodeKind::CallOp, "aten.as_strided_scatter.default",
-                  {memory, v, list_of(t.sizes), list_of(t.strides), t.offset}, {ir::Type::of(row)})
-        .outputs[0];
-  }
-
-  static ir::List list_of(const std::vector<ir::Expr>& numbers) {
-    ir::List list;
-    for (auto e : numbers) list.items.emplace_back(e);
-    return list;
-  }
-
-  ir::ValueId new_memory(ir::ValueId like, const ir::TensorType& type) {
-    return graph
-        .add_call(ir::NodeKind::CallOp, "aten.new_empty_strided.default",
-                  {like, list_of(type.sizes), list_of(type.strides)}, {ir::Type::of(type)})
-        .outputs[0];
-  }
-
-  // Where one of the results is all of the shared memory, it takes the place of the hidden output.
-  void promote_base(size_t i, size_t visible) {
-    ir::OutputSpec out = graph.outputs[i];
-    if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible) return;
-    if (out.conj || out.neg) return;
-    ir::OutputSpec base = graph.outputs[out.index];
-    if (base.kind != ir::OutputSpec::Kind::Value || !same_layout(base.type, out.type) ||
-        !out.type.offset.is_const(0))
-      return;
-    graph.outputs[i] = base;
-    const uint32_t from = out.index;
-    graph.outputs.erase(graph.outputs.begin() + from);
-    for (ir::OutputSpec& o : graph.outputs) {
-      if (o.kind != ir::OutputSpec::Kind::ViewOfOutput) continue;
-      if (o.index == from)
-        o.index = static_cast<uint32_t>(i);
-      else if (o.index > from)
-        --o.index;
-    }
   }
 };
 
@@ -940,7 +661,7 @@ at::Tensor Recorder::add_runtime_number(const at::Tensor& real, const std::strin
 }
 
 c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name) {
-  Impl::Source s;
+  RecordedSource s;
   const ir::Expr e = impl_->shapes.value().symbol_for(hint);
   s.value = impl_->graph.add_input(name, ir::Type::integer(e));
   impl_->inputs.push_back(std::move(s));
@@ -948,7 +669,7 @@ c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name)
 }
 
 void Recorder::add_number(int64_t value, const std::string& name) {
-  Impl::Source s;
+  RecordedSource s;
   s.value = impl_->graph.add_input(name, ir::Type::integer(value));
   impl_->inputs.push_back(std::move(s));
 }
@@ -1003,8 +724,8 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
     // Rebuilding views runs ops on fakes; autograd has nothing to add there.
     c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     impl_->simplify_sizes();
-    impl_->add_mutations();
-    impl_->add_outputs(results);
+    add_mutations(*impl_);
+    add_outputs(*impl_, results);
     impl_->simplify_sizes();
   }
   leave();

@@ -10,21 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._dynamo
 
 import oxyfuel
 
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    torch._dynamo.reset()
-    oxyfuel.reset()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
 
 
 def compiled(f, **options):

@@ -2,19 +2,13 @@
 
 import pytest
 import torch
-import torch._dynamo
 
 import oxyfuel
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+def trace(strict_without_grad, monkeypatch, tmp_path):
     monkeypatch.setenv("OXYFUEL_TRACE", str(tmp_path))
-    torch._dynamo.reset()
-    oxyfuel.reset()
-    with torch.no_grad():
-        yield
 
 
 @pytest.fixture

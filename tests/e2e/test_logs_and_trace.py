@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._dynamo
 
 import oxyfuel
 
@@ -19,12 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    torch._dynamo.reset()
-    oxyfuel.reset()
-    with torch.no_grad():
-        yield
+def quiet_behind(strict_without_grad):
+    yield
     oxyfuel.set_logs()
 
 

@@ -6,17 +6,9 @@ import torch._dynamo
 
 import oxyfuel
 
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
+
 transformers = pytest.importorskip("transformers")
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    torch._dynamo.reset()
-    oxyfuel.reset()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
 
 
 def tokens():

@@ -6,18 +6,10 @@ import warnings
 
 import pytest
 import torch
-import torch._dynamo
 
 import oxyfuel
 
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("OXYFUEL_STRICT", "1")
-    torch._dynamo.reset()
-    oxyfuel.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
 
 
 EXTERN, KERNELS = {"kernels": False}, {}

@@ -1,0 +1,265 @@
+#include "torch_bridge/recording_end.h"
+
+#include <algorithm>
+
+#include "ops/compose.h"
+#include "support/check.h"
+#include "torch_bridge/fake_tensor.h"
+
+namespace oxy::bridge {
+namespace {
+
+namespace functional = at::functionalization::impl;
+using ops::list_of;
+
+ir::ValueId new_memory(ir::Graph& graph, ir::ValueId like, const ir::TensorType& type) {
+  return graph
+      .add_call(ir::NodeKind::CallOp, "aten.new_empty_strided.default",
+                {like, list_of(type.sizes), list_of(type.strides)}, {ir::Type::of(type)})
+      .outputs[0];
+}
+
+// A fresh constant must not leave the graph itself: a caller may write to what it gets.
+ir::ValueId escape(ir::Graph& graph, ir::ValueId v) {
+  if (graph.def(v).kind != ir::NodeKind::Attribute) return v;
+  ir::Type type = graph.value(v).type;
+  type.tensor.offset = 0;
+  if (!type.tensor.is_dense()) throw Unsupported("an attribute of the module is returned");
+  return graph.add_call(ir::NodeKind::CallOp, "aten.clone.default", {v}, {type}).outputs[0];
+}
+
+// The memory of a value that has gaps, as one row of elements: nobody sees what is in the gaps.
+ir::ValueId with_gaps(ir::Graph& graph, ir::ValueId v) {
+  const ir::TensorType t = graph.tensor_type(v);
+  auto constant = [](ir::Expr e) { return e.is_const(); };
+  if (t.may_overlap_itself() || !std::ranges::all_of(t.sizes, constant) ||
+      !std::ranges::all_of(t.strides, constant) || !constant(t.offset))
+    throw Unsupported("results that share sparse memory");
+  ir::Expr length = t.offset + ir::Expr(1);
+  for (size_t d = 0; d < t.sizes.size(); ++d)
+    length = length + (t.sizes[d] - ir::Expr(1)) * t.strides[d];
+  ir::TensorType row = t;
+  row.sizes = {length};
+  row.strides = {ir::Expr(1)};
+  row.offset = 0;
+  row.requires_grad = false;
+  const ir::ValueId memory = new_memory(graph, v, row);
+  return graph
+      .add_call(ir::NodeKind::CallOp, "aten.as_strided_scatter.default",
+                {memory, v, list_of(t.sizes), list_of(t.strides), t.offset}, {ir::Type::of(row)})
+      .outputs[0];
+}
+
+// Where one of the results is all of the shared memory, it takes the place of the hidden output.
+void promote_base(ir::Graph& graph, size_t i, size_t visible) {
+  ir::OutputSpec out = graph.outputs[i];
+  if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible) return;
+  if (out.conj || out.neg) return;
+  ir::OutputSpec base = graph.outputs[out.index];
+  if (base.kind != ir::OutputSpec::Kind::Value || !same_layout(base.type, out.type) ||
+      !out.type.offset.is_const(0))
+    return;
+  graph.outputs[i] = base;
+  const uint32_t from = out.index;
+  graph.outputs.erase(graph.outputs.begin() + from);
+  for (ir::OutputSpec& o : graph.outputs) {
+    if (o.kind != ir::OutputSpec::Kind::ViewOfOutput) continue;
+    if (o.index == from)
+      o.index = static_cast<uint32_t>(i);
+    else if (o.index > from)
+      --o.index;
+  }
+}
+
+// First and one past the last element that a real tensor can touch.
+std::pair<int64_t, int64_t> bytes_touched(const at::Tensor& t) {
+  int64_t low = t.storage_offset(), high = low;
+  for (int64_t i = 0; i < t.dim(); ++i) {
+    if (t.size(i) == 0) return {0, 0};
+    high += (t.size(i) - 1) * t.stride(i);
+  }
+  auto item = static_cast<int64_t>(t.element_size());
+  return {low * item, (high + 1) * item};
+}
+
+bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (storage_of(a) != storage_of(b)) return false;
+  auto [a0, a1] = bytes_touched(a);
+  auto [b0, b1] = bytes_touched(b);
+  return a0 < b1 && b0 < a1;
+}
+
+// Each input is its own memory here: a change of one that others see is not in the graph.
+void check_alone(const Recording& r, size_t input) {
+  auto meets = [&](const RecordedSource& other) {
+    return other.wrapper.defined() && may_overlap(other.real, r.inputs[input].real);
+  };
+  for (size_t j = 0; j < r.inputs.size(); ++j) {
+    if (j != input && meets(r.inputs[j]))
+      throw Unsupported("an input that changes shares memory with another input");
+  }
+  if (std::any_of(r.attributes.begin(), r.attributes.end(), meets))
+    throw Unsupported("an input that changes shares memory with an attribute");
+  if (type_of(r.inputs[input].real).may_overlap_itself())
+    throw Unsupported("an input that changes overlaps itself");
+}
+
+// The layout that a view of a written input has in eager: the same views of the input as it came. The view itself was
+// rebuilt on the written value, which has strides and an offset of its own.
+ir::TensorType layout_of_view(Recording& r, const RecordedSource& input, const at::Tensor& view) {
+  at::AutoDispatchSkipFunctionalize below;
+  at::Tensor fake = r.another_fake(input.value);
+  try {
+    for (const auto& step : wrapper_of(view)->view_metas()) fake = step->forward(fake);
+  } catch (const c10::Error&) {  // a reshape, which is a view only of the written value
+    throw Unsupported("a view of a written input where eager has a copy");
+  }
+  ir::TensorType type = r.graph.tensor_type(r.value_of(fake));
+  type.requires_grad = false;
+  return type;
+}
+
+// The layout that an input leaves the graph with, where it is another one. The wrapper itself does not know its offset.
+std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource& s) {
+  if (!wrapper_of(s.wrapper)->has_metadata_mutation()) return std::nullopt;
+  const ir::TensorType type = layout_of_view(r, s, s.wrapper);
+  if (same_place(type, r.graph.tensor_type(s.value))) return std::nullopt;
+  return type;
+}
+
+std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage) {
+  for (size_t i = 0; i < r.inputs.size(); ++i) {
+    if (r.inputs[i].wrapper.defined() && storage_of(r.inputs[i].wrapper) == storage) return i;
+  }
+  return std::nullopt;
+}
+
+void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t, size_t input) {
+  const RecordedSource& s = r.inputs[input];
+  out.index = static_cast<uint32_t>(input);
+  if (t.is_same(s.wrapper)) {
+    out.kind = ir::OutputSpec::Kind::Input;
+    return;
+  }
+  out.kind = ir::OutputSpec::Kind::ViewOfInput;
+  if (wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
+}
+
+ir::OutputSpec base_of(Recording& r, const at::Tensor& t) {
+  auto* storage = static_cast<at::functionalization::FunctionalStorageImpl*>(
+      t.storage().unsafeGetStorageImpl());
+  ir::OutputSpec base;
+  base.value = r.value_of(r.with_marks(storage->base(), {}));
+  base.type = r.graph.tensor_type(base.value);
+  if (!base.type.is_dense() || !base.type.offset.is_const(0)) {
+    base.value = with_gaps(r.graph, base.value);
+    base.type = r.graph.tensor_type(base.value);
+  }
+  base.value = escape(r.graph, base.value);
+  return base;
+}
+
+[[noreturn]] void refuse_gradients() { throw Unsupported("a result that requires gradients"); }
+
+}  // namespace
+
+ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::ValueId v) {
+  const ir::TensorType has = graph.tensor_type(v);
+  if (same_layout(has, wanted)) return v;
+  if (has.sizes != wanted.sizes || has.dtype != wanted.dtype)
+    throw Unsupported("a result that changed its shape");
+  ir::TensorType type = wanted;
+  type.offset = 0;
+  type.requires_grad = false;
+  ir::Node& copy = graph.add_call(ir::NodeKind::CallOp, "aten.copy.default",
+                                  {new_memory(graph, v, type), v}, {ir::Type::of(type)});
+  return copy.outputs[0];
+}
+
+void add_mutations(Recording& r) {
+  for (size_t i = 0; i < r.inputs.size(); ++i) {
+    RecordedSource& s = r.inputs[i];
+    if (!s.wrapper.defined()) continue;
+    auto* w = wrapper_of(s.wrapper);
+    if (w->was_storage_changed()) throw Unsupported("the storage of an input changes in place");
+    const std::optional<ir::TensorType> layout = changed_layout(r, s);
+    if (layout && s.real.requires_grad())
+      throw Unsupported("the shape of an input that requires gradients changes in place");
+    functional::sync(s.wrapper);
+    const at::Tensor value = r.with_marks(w->value(), {});
+    const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
+    if (!data && !layout) continue;
+    check_alone(r, i);
+    if (s.real.is_inference() && !r.inference) {
+      throw Unsupported("an inference tensor changes in place outside inference mode");
+    }
+    ir::Mutation& m = r.graph.mutations.emplace_back();
+    m.input = static_cast<uint32_t>(i);
+    m.value = data ? laid_out_as(r.graph, type_of(s.wrapper), r.value_of(value)) : s.value;
+    // The plan copies it to the input, whatever its layout is.
+    if (auto it = r.computed_of.find(m.value); it != r.computed_of.end()) m.value = it->second;
+    m.metadata = layout.has_value();
+    if (layout) m.type = *layout;
+  }
+  for (RecordedSource& s : r.attributes) {
+    auto* w = wrapper_of(s.wrapper);
+    if (s.fresh ||
+        !(w->has_data_mutation() || w->has_metadata_mutation() || w->was_storage_changed()))
+      continue;
+    throw Unsupported("an attribute of the module changes in place");
+  }
+}
+
+void add_outputs(Recording& r, const std::vector<at::Tensor>& results) {
+  for (const at::Tensor& t : results) {
+    if (t.defined()) functional::sync(t);
+  }
+  std::vector<ir::OutputSpec> hidden;  // memory that results are views of
+  std::vector<const c10::StorageImpl*> hidden_storage;
+  for (const at::Tensor& t : results) {
+    ir::OutputSpec& out = r.graph.outputs.emplace_back();
+    if (!t.defined()) {
+      out.kind = ir::OutputSpec::Kind::None;
+      continue;
+    }
+    auto* w = wrapper_of(t);
+    if (!w) throw Unsupported("a result that the recording did not make");
+    // Views of an input that requires gradients say so too, where in eager no_grad hides it.
+    const bool needs_grad = t.requires_grad() && r.grad_mode_seen;
+    if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
+    const c10::StorageImpl* storage = storage_of(t);
+    out.type = type_of(t);
+    out.type.requires_grad = false;
+    const LazyMarks marks = marks_of(t);
+    out.conj = marks.conj;
+    out.neg = marks.neg;
+    if (auto input = input_with_storage(r, storage)) {
+      describe_input_alias(r, out, t, *input);
+      if (needs_grad && out.kind != ir::OutputSpec::Kind::Input) refuse_gradients();
+      continue;
+    }
+    if (needs_grad) refuse_gradients();
+    for (const RecordedSource& a : r.attributes) {
+      if (!a.fresh && storage_of(a.wrapper) == storage)
+        throw Unsupported("an attribute of the module is returned");
+    }
+    auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
+    const bool alone = std::count_if(results.begin(), results.end(), shares) == 1;
+    if (alone && out.type.is_dense()) {
+      out.value = escape(
+          r.graph, laid_out_as(r.graph, out.type, r.value_of(r.with_marks(w->value(), marks))));
+      continue;
+    }
+    out.kind = ir::OutputSpec::Kind::ViewOfOutput;
+    auto seen = std::find(hidden_storage.begin(), hidden_storage.end(), storage);
+    out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
+    if (seen == hidden_storage.end()) {
+      hidden_storage.push_back(storage);
+      hidden.push_back(base_of(r, t));
+    }
+  }
+  r.graph.outputs.insert(r.graph.outputs.end(), hidden.begin(), hidden.end());
+  for (size_t i = 0; i < results.size(); ++i) promote_base(r.graph, i, results.size());
+}
+
+}  // namespace oxy::bridge
