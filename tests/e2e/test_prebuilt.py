@@ -14,13 +14,19 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def useless(tmp_path, fresh):
+@pytest.fixture(params=[-1, 32])
+def useless(request, tmp_path, fresh):
     """Options with a compiler that says its name and fails with every text."""
     script = tmp_path / "cxx"
     script.write_text('#!/bin/sh\n[ "$1" = --version ] && echo useless 1.0\n')
     script.chmod(0o755)
-    return {"strict": True, "products": "own", "compiler": "external", "cxx": str(script)}
+    return {
+        "strict": True,
+        "products": "own",
+        "vector_bytes": request.param,
+        "compiler": "external",
+        "cxx": str(script),
+    }
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
