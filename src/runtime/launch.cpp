@@ -40,9 +40,7 @@ const Host& serial_host() {
   return host;
 }
 
-int64_t scratch_bytes(const PlanKernel& kernel, int threads) {
-  return stride(kernel) * threads;
-}
+int64_t scratch_bytes(const PlanKernel& kernel, int threads) { return stride(kernel) * threads; }
 
 int launch(const PlanKernel& kernel, void* const* buffers, char* scratch, const Host& host) {
   jit::KernelFn entry = kernel.code->entry();
