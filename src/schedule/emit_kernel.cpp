@@ -396,6 +396,27 @@ void stream_large_stores(Kernel& k, int64_t large) {
   mark_streaming(k.body, streaming);
 }
 
+static void stop_streaming(Block& body, const std::set<loops::BufferId>& kept,
+                           const std::vector<KernelBuffer>& buffers) {
+  for (Stmt& s : body) {
+    if (auto* f = std::get_if<For>(&s.v)) stop_streaming(f->body, kept, buffers);
+    auto* c = std::get_if<Compute>(&s.v);
+    if (c && c->op == LoopOp::Store && kept.contains(buffers[c->buffer].buffer))
+      c->streaming = false;
+  }
+}
+
+void keep_what_is_changed(std::vector<Kernel>& kernels, int64_t most) {
+  std::set<loops::BufferId> changed;
+  for (size_t k = kernels.size(); k-- > 0;) {
+    stop_streaming(kernels[k].body, changed, kernels[k].buffers);
+    for (const KernelBuffer& b : kernels[k].buffers)
+      if (b.kind == KernelBuffer::Kind::ReadWrite && b.elements.is_const() &&
+          b.elements.value() * ir::byte_size(b.dtype) < most)
+        changed.insert(b.buffer);
+  }
+}
+
 int64_t point_cost(const Kernel& k) { return cost_of_block(k.body, 1); }
 
 Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,

@@ -11,6 +11,8 @@ Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vec
 
 // Marks the stores of a kernel to large buffers that it only writes.
 void stream_large_stores(Kernel& k, int64_t large);
+// Buffers of less than `most` bytes that a later kernel adds to do not stream: it reads them again.
+void keep_what_is_changed(std::vector<Kernel>& kernels, int64_t most);
 
 // Kernel::cost of its loops as they are.
 int64_t point_cost(const Kernel& k);

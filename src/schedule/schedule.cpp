@@ -177,6 +177,8 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
   }
   write_in_place(s);
   attach_epilogues(s);
+  if (options.last_level_bytes < INT64_MAX / 4)
+    keep_what_is_changed(s.kernels, 4 * options.last_level_bytes);
   for (Kernel& k : s.kernels) fetch_ahead(k, *p.variables, options.last_level_bytes);
   s.memory = plan_memory(s);
   insert_frees(s);
