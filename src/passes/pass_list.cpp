@@ -82,7 +82,6 @@ bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& op
   OXY_CHECK(g.stage == ir::Stage::Aten, "passes run on ATen graphs");
   using Clock = std::chrono::steady_clock;
   bool any = false;
-  if (options.verify) ir::verify(g);
   for (const Pass& p : passes) {
     if (options.wanted && !options.wanted(p)) continue;
     Phase phase(options.timeline, p.name);

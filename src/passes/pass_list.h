@@ -28,8 +28,8 @@ std::span<const Pass> standard_passes();
 
 struct RunOptions {
   Machine machine;
-  bool verify = true;            // before the first and after each; an InternalError names the pass
-  Timeline* timeline = nullptr;  // gets a phase a pass
+  bool verify = true;                       // after each pass; an InternalError names the pass
+  Timeline* timeline = nullptr;             // gets a phase a pass
   std::function<bool(const Pass&)> wanted;  // which passes of the list run; empty: all
   // Called after each pass, for timing and dumps.
   std::function<void(const Pass&, const ir::Graph&, bool changed, double seconds)> after;

@@ -65,6 +65,7 @@ bool is_wanted(const passes::Pass& pass, const Settings& settings, const Product
 void run_passes(ir::Graph& graph, const Settings& settings, const Machine& machine,
                 const Products& products, Trace& trace) {
   Phase all(trace.timeline(), "passes");
+  if (settings.verify) ir::verify(graph);
   passes::RunOptions options{machine, settings.verify, &trace.timeline(), {}, {}};
   options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, products); };
   options.after = [&](const passes::Pass& p, const ir::Graph& g, bool changed, double) {
