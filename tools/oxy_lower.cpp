@@ -36,9 +36,12 @@ struct Options {
 
 // The passes that every CPU runs: not those that choose a library for products.
 void run_passes(oxy::ir::Graph& graph, const oxy::Machine& machine) {
-  for (const oxy::passes::Pass& pass : oxy::passes::standard_passes()) {
-    if (pass.name != "use_onednn" && pass.name != "choose_layouts") pass.run(graph, machine);
-  }
+  oxy::passes::RunOptions run;
+  run.machine = machine;
+  run.wanted = [](const oxy::passes::Pass& pass) {
+    return pass.name != "use_onednn" && pass.name != "choose_layouts";
+  };
+  oxy::passes::run_passes(graph, oxy::passes::standard_passes(), run);
   graph.compact();
 }
 

@@ -78,15 +78,22 @@ const Pass& find_pass(std::string_view name) {
   throw UserError(cat("unknown pass '", name, "'; known are: ", known));
 }
 
+// On every region inside of the graph, then on the graph.
+static bool run_pass(const Pass& pass, ir::Graph& g, const Machine& machine) {
+  bool changed = false;
+  ir::for_each_region(g, [&](ir::Graph& region) { changed |= pass.run(region, machine); });
+  return pass.run(g, machine) || changed;
+}
+
 bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& options) {
-  OXY_CHECK(g.stage == ir::Stage::Aten, "passes run on ATen graphs");
+  OXY_CHECK(g.stage != ir::Stage::Torch, "passes run on ATen graphs");
   using Clock = std::chrono::steady_clock;
   bool any = false;
   for (const Pass& p : passes) {
     if (options.wanted && !options.wanted(p)) continue;
     Phase phase(options.timeline, p.name);
     Clock::time_point start = Clock::now();
-    bool changed = p.run(g, options.machine);
+    bool changed = run_pass(p, g, options.machine);
     if (!changed) phase.note("(unchanged)");
     double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     any |= changed;
