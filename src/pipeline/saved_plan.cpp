@@ -1,12 +1,12 @@
 #include "pipeline/saved_plan.h"
 
-#include "codegen/cpp/emit.h"
 #include "runtime/plan_file.h"
 #include "support/check.h"
+#include "support/machine.h"
 
 namespace oxy::pipeline {
 
-std::string machine_name() { return cat("vectors ", codegen::cpp::host_target().vector_bytes); }
+std::string machine_name() { return cat("vectors ", host_machine().vector_bytes); }
 
 std::string save_plan(const runtime::Plan& plan, const runtime::CodeTable& code) {
   return runtime::save(plan, code, machine_name());
