@@ -71,7 +71,7 @@ def load(folder, settings):
 def run_folders(parent):
     """In the fresh process: each plan's results beside it."""
     for folder in sorted(p for p in pathlib.Path(parent).iterdir() if p.is_dir()):
-        plan, inputs = load(folder, _C.Settings())
+        plan, inputs = load(folder, _C.Settings.from_env())
         (folder / "plan.txt").write_text(plan.text())
         torch.save(run(plan, inputs), folder / "results.pt")
 
@@ -115,7 +115,7 @@ def check_changed_files(kept, parent, count):
         else:
             data.insert(at, generator.randrange(256))
         try:
-            _C.load_plan(bytes(data), [], (), _C.Settings())
+            _C.load_plan(bytes(data), [], (), _C.Settings.from_env())
         except _C.UserError:
             continue
         raise AssertionError(f"a changed file was read: {change} at {at}")

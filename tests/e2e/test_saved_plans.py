@@ -112,7 +112,7 @@ DYNAMIC = """plan arena=0 {
 
 def test_one_plan_for_many_sizes():
     """Sizes, strides, views, arguments of extern calls and numbers come from the call."""
-    plan = _C.load_plan_text(DYNAMIC, [], (torch.randn(4, 6),), _C.Settings())
+    plan = _C.load_plan_text(DYNAMIC, [], (torch.randn(4, 6),), _C.Settings.from_env())
     assert plan.text() == DYNAMIC
     for n in (4, 7, 1, 100, 4):
         x = torch.randn(n, 6)
