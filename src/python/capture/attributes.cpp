@@ -74,6 +74,12 @@ bool is_part_of_alias(PyTypeObject* type, py::handle name) {
          parts.contains(PyUnicode_AsUTF8(name.ptr()));
 }
 
+// A module whose class finds attributes in a way of its own, and may keep what it has found.
+bool has_own_members(PyTypeObject* type) {
+  return type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
+                                    _PyType_Lookup(type, names().getattr_) != nullptr);
+}
+
 }  // namespace
 
 void require_name(py::handle name) {
@@ -160,9 +166,20 @@ py::object Tracer::module_dict(py::handle module) {
 
 py::object Tracer::module_member(py::handle module, py::handle name) {
   py::object members = module_dict(module);
-  if (py::object o = written(members, name); o && !o.is(missing())) return o;
-  if (PyDict_Contains(members.ptr(), name.ptr()) == 1)
+  PyTypeObject* type = Py_TYPE(module.ptr());
+  const bool lazy = has_own_members(type);
+  for (PyObject* how : {names().getattr_, names().getattribute_}) type_member(type, how);
+  PyObject* on_class = type_member(type, name);
+  const bool data = on_class != nullptr && Py_TYPE(on_class)->tp_descr_set != nullptr;
+  if (!data && (!lazy || PyDict_Contains(members.ptr(), name.ptr()) == 1))
     if (py::object found = dict_get(members, name)) return found;
+  if (on_class == nullptr && !lazy) {
+    if (py::object fallback = dict_get(members, borrow(names().getattr_)))
+      return call(fallback, {borrow(name.ptr())});
+    if (PyDict_Contains(members.ptr(), name.ptr()) == 1)  // deleted by the captured code
+      raise(PyExc_AttributeError,
+            cat("module '", str(module.attr("__name__")), "' has no attribute '", str(name), "'"));
+  }
   py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
     throw Break(BreakId::attribute_protocol, cat("the module attribute ", str(name)));
@@ -171,6 +188,8 @@ py::object Tracer::module_member(py::handle module, py::handle name) {
 
 py::object Tracer::load_type_attr(py::handle type, py::handle name) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (PyObject* own = special_method(type, names().getattribute_))
+    return call(own, {borrow(type.ptr()), borrow(name.ptr())});
   PyObject* raw = lookup(t, name);
   if (raw != nullptr && is_written_on(t, name)) {
     if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw)) return taken(borrow(raw));
@@ -199,7 +218,20 @@ py::object Tracer::metatype_attr(py::handle type, py::handle name) {
   PyObject* found = type_member(meta, name);
   if (found != nullptr && is_changeable_class(meta) && Py_TYPE(found)->tp_descr_get == nullptr)
     return wrap(found, member_source(reinterpret_cast<PyObject*>(meta), name));
-  return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  if (PyObject* fallback = found == nullptr ? type_member(meta, names().getattr_) : nullptr) {
+    if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
+    return call(fallback, {borrow(type.ptr()), borrow(name.ptr())});
+  }
+  py::object value = steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  // Its name, its bases, and what follows from them.
+  const bool changes = found != nullptr && (Py_TYPE(found) == &PyMemberDescr_Type ||
+                                            Py_TYPE(found) == &PyGetSetDescr_Type);
+  if (!changes || is_name(name, names().dict_) ||
+      !is_changeable_class(reinterpret_cast<PyTypeObject*>(type.ptr())) || is_made_class(type))
+    return value;
+  const SourceId of_type =
+      sources.pinned(type, reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
+  return wrap(value, sources.attribute(of_type, name));
 }
 
 py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
@@ -325,7 +357,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   const bool old = keeps_attributes(o);
-  if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
+  if (PyObject* own = special_method(o, names().getattribute_); own != nullptr && !generic)
     return call(own, {borrow(p), borrow(name.ptr())});
   if (is_name(name, names().class_) &&
       lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr()))
@@ -396,9 +428,8 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
                          pinned, name);
     return bind(descriptor, o, type, name);
   }
-  PyObject* fallback = _PyType_Lookup(type, names().getattr_);
-  if (fallback != nullptr && PyFunction_Check(fallback)) {
-    guard(GuardKind::IdIs, member_source(pinned, names().getattr_), fallback);
+  if (PyObject* fallback = type_member(type, names().getattr_)) {
+    if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
     return call(fallback, {borrow(p), borrow(name.ptr())});
   }
   try {

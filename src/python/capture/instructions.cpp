@@ -50,6 +50,20 @@ py::handle name_of(const TracedFrame& f, const Instruction& i) {
   throw py::error_already_set();
 }
 
+// f(**dict, **more): a keyword is given once.
+void require_new_keywords(py::handle callable, py::handle dict, py::handle more) {
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(more.ptr(), &at, &key, &value) != 0;) {
+    const int there = PyDict_Contains(dict.ptr(), key);
+    if (there < 0) throw py::error_already_set();
+    if (there == 0) continue;
+    const py::object name = steal(_PyObject_FunctionStr(callable.ptr()));
+    PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.ptr(),
+                 key);
+    throw py::error_already_set();
+  }
+}
+
 }  // namespace
 
 void name_error(py::handle name, const char* format) {
@@ -525,6 +539,7 @@ bool Tracer::instruction(TracedFrame& f, py::object& result) {
         throw Break(BreakId::instruction, "** of a mapping that is no dict");
       py::object dict = peek(f, i.arg);
       if (exists(dict)) return dict_update(dict, {o}, {}), false;
+      if (i.op == DICT_MERGE) require_new_keywords(peek(f, i.arg + 2), dict, o);
       if (PyDict_Merge(dict.ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
       return false;
     }

@@ -232,8 +232,10 @@ void Tracer::call_function_ex(TracedFrame& f, bool keywords) {
     if (is_packed(held))
       kwargs = unpack_named(held);
     else
-      for (auto item : py::reinterpret_borrow<py::dict>(contents(held)))
+      for (auto item : py::reinterpret_borrow<py::dict>(contents(held))) {
+        if (!PyUnicode_Check(item.first.ptr())) type_error("keywords must be strings");
         kwargs.emplace_back(borrow(item.first.ptr()), borrow(item.second.ptr()));
+      }
   }
   const py::object given = pop(f);
   Arguments args;

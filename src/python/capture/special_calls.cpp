@@ -155,6 +155,13 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     const SourceId source = sources.attribute(sources.pinned(classes, "abc"), name);
     guard(GuardKind::Equals, source, classes.attr(name));
   };
+  // Metaclasses may say what is an instance.
+  auto guard_checks = [&](auto& self, py::handle asked, const char* check) -> void {
+    if (PyType_Check(asked.ptr()) && is_changeable_class(Py_TYPE(asked.ptr())))
+      type_member(Py_TYPE(asked.ptr()), py::str(check));
+    if (!PyTuple_Check(asked.ptr())) return;
+    for (py::handle one : asked) self(self, one, check);
+  };
   switch (it->second) {
     case True_:
       return py::bool_(true);
@@ -164,14 +171,17 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (args.size() != 2) return std::nullopt;
       const py::object o = real(typed(args[0]));
       guard_registrations(Py_TYPE(o.ptr()), args[1]);
+      guard_checks(guard_checks, args[1], "__instancecheck__");
       int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
       if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(type_of(o).ptr(), args[1].ptr());
       if (yes < 0) throw py::error_already_set();
       return py::bool_(yes == 1);
     }
     case IsSubclass:
-      if (args.size() == 2 && PyType_Check(args[0].ptr()))
+      if (args.size() == 2 && PyType_Check(args[0].ptr())) {
         guard_registrations(reinterpret_cast<PyTypeObject*>(args[0].ptr()), args[1]);
+        guard_checks(guard_checks, args[1], "__subclasscheck__");
+      }
       return std::nullopt;
     case BuildClass:
       return build_class(args, kwargs);
@@ -294,6 +304,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       return extreme(callable, args, kwargs, it->second == Min);
     case Callable:
       if (args.size() != 1) return std::nullopt;
+      if (is_changeable_class(Py_TYPE(args[0].ptr())))
+        type_member(Py_TYPE(args[0].ptr()), names().call_);
       return py::bool_(PyCallable_Check(args[0].ptr()) != 0);
     case Signature: {  // of a function or method: of its code and defaults
       if (args.size() != 1 || !(PyFunction_Check(args[0].ptr()) || PyMethod_Check(args[0].ptr())))
