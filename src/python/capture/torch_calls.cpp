@@ -1,4 +1,5 @@
 // Calls of torch: run on the fakes under the recorder, and kept as nodes of the Torch IR.
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -155,6 +156,31 @@ PyObject* call_real_tensor(py::handle callable, const std::vector<py::object>& a
   py::dict named;
   for (const auto& [key, value] : kwargs) named[key] = value;
   return callable(*given, **named).release().ptr();
+}
+
+// Whether ATen has an op of this name that takes its operands element by element.
+bool is_pointwise(std::string_view name) {
+  static const auto& names = *[] {
+    auto* all = new std::set<std::string, std::less<>>();
+    c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& op : dispatcher.getAllOpNames()) {
+      const auto handle = dispatcher.findOp(op);
+      if (op.name.starts_with("aten::") && handle && handle->hasTag(at::Tag::pointwise))
+        all->insert(op.name.substr(6));
+    }
+    return all;
+  }();
+  return names.contains(name.substr(name.rfind('.') + 1));
+}
+
+// What is given as out=.
+std::vector<at::Tensor> outs_in(py::handle out) {
+  std::vector<at::Tensor> tensors;
+  if (is_tensor_object(out.ptr())) return {THPVariable_Unpack(out.ptr())};
+  if (PyTuple_Check(out.ptr()) || PyList_Check(out.ptr()))
+    for (py::handle one : out)
+      if (is_tensor_object(one.ptr())) tensors.push_back(THPVariable_Unpack(one.ptr()));
+  return tensors;
 }
 
 // The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found by a name; empty
@@ -375,6 +401,16 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     function = steal(PyObject_GetAttrString(seen[0].ptr(), target.c_str()));
     positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
   }
+  const std::vector<at::Tensor> outs =
+      named.contains("out") ? outs_in(named["out"]) : std::vector<at::Tensor>();
+  if (!outs.empty() && !is_pointwise(name))
+    for (const py::object& a : seen)
+      if (is_tensor_object(a.ptr()) && std::ranges::any_of(outs, [&](const at::Tensor& out) {
+            return out.is_alias_of(THPVariable_Unpack(a.ptr()));
+          }))
+        throw Break(BreakId::torch_call, cat(target, " whose out= is an operand"));
+  std::vector<std::vector<int64_t>> sizes_of_outs;
+  for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sizes().vec());
   recorder_now().enter();
   py::object result;
   {
@@ -408,6 +444,11 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
       throw Break(BreakId::torch_call, cat(target, " raises, and captured code may look at it"));
     throw *error;
   }
+  // Eager warns, and the memory keeps its size.
+  for (size_t i = 0; i < outs.size(); i++)
+    if (outs[i].sizes() != c10::IntArrayRef(sizes_of_outs[i]) &&
+        c10::multiply_integers(sizes_of_outs[i]) != 0)
+      throw Break(BreakId::torch_call, cat(target, " whose out= has another shape"));
   note_results(result, ir_now().graph.node(id).outputs[0]);
   return result;
 }
