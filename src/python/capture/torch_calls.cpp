@@ -377,10 +377,13 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
   for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sizes().vec());
   recorder_now().enter();
   py::object result;
+  std::vector<TorchWarning> warnings;
   {
     const RefusedFrames allowed(false);
+    const TorchWarnings kept(callable);
     result = py::reinterpret_steal<py::object>(
         PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
+    warnings = kept.given();
   }
   std::optional<py::error_already_set> error;
   if (result)
@@ -401,6 +404,8 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
       b.of_sizes = data && (!value || target != "operator.getitem");
       throw b;
     }
+    // Memory that out= gives another shape is eager's to deal with.
+    if (!outs.empty()) throw Break(BreakId::torch_call, cat(target, " with out=: ", error->what()));
     const char* limit = bridge::torch_limit(error->what());
     if (limit || error->matches(PyExc_NotImplementedError))
       throw Break(BreakId::torch_call, limit ? limit : error->what());
@@ -414,6 +419,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
         c10::multiply_integers(sizes_of_outs[i]) != 0)
       throw Break(BreakId::torch_call, cat(target, " whose out= has another shape"));
   note_results(result, ir_now().graph.node(id).outputs[0]);
+  for (const TorchWarning& w : warnings) warn_behind(w);
   return result;
 }
 

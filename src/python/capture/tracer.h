@@ -20,6 +20,7 @@
 #include "python/capture/left_frame.h"
 #include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
+#include "python/capture/torch_warnings.h"
 #include "python/control_flow.h"
 #include "python/global_state.h"
 #include "python/guards/guard.h"
@@ -472,6 +473,7 @@ class Tracer {
   void call_behind(py::handle callable, const Arguments& args);
   void require_harmless_warnings();
   py::object warn_behind(const Arguments& args, const Keywords& kwargs);
+  void warn_behind(TorchWarning warning);
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
 
   // torch_modes.cpp
