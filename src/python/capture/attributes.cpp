@@ -163,6 +163,7 @@ py::object Tracer::module_dict(py::handle module) {
   return existing_dict(module.attr("__dict__"), sources.instance_dict(*pinned));
 }
 
+// A class of modules may find what they have not by code of Python: torch.backends.cudnn.benchmark.
 py::object Tracer::module_member(py::handle module, py::handle name) {
   py::object members = module_dict(module);
   PyTypeObject* type = Py_TYPE(module.ptr());
@@ -172,6 +173,10 @@ py::object Tracer::module_member(py::handle module, py::handle name) {
   const bool data = on_class != nullptr && Py_TYPE(on_class)->tp_descr_set != nullptr;
   if (!data && (!lazy || PyDict_Contains(members.ptr(), name.ptr()) == 1))
     if (py::object found = dict_get(members, name)) return found;
+  if (on_class != nullptr && python_method(on_class, names().get_)) {
+    const SourceId source = member_source(reinterpret_cast<PyObject*>(type), name);
+    return call_getter(wrap(on_class, source), module, type_object(module), name);
+  }
   if (on_class == nullptr && !lazy) {
     if (py::object fallback = dict_get(members, borrow(names().getattr_)))
       return call(fallback, {borrow(name.ptr())});
@@ -180,6 +185,13 @@ py::object Tracer::module_member(py::handle module, py::handle name) {
             cat("module '", str(module.attr("__name__")), "' has no attribute '", str(name), "'"));
   }
   py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
+  PyObject* computes =
+      is_constant(found.ptr()) ? special_method(module, names().getattr_) : nullptr;
+  if (on_class == nullptr && computes != nullptr) {
+    dict_get(members, name);  // guards that it is not there
+    return call(computes, {borrow(module.ptr()), borrow(name.ptr())});
+  }
+  if (Py_TYPE(found.ptr()) == &_PyMethodWrapper_Type) return found;
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
     throw Break(BreakId::attribute_protocol, cat("the module attribute ", str(name)));
   return found;
