@@ -4,8 +4,8 @@
 //   fused     the program after inlining
 //   schedule  kernels, memory plan and the reasons why loops were not fused
 // No FILE, or `-`: standard input. --standard runs the graph passes first, --no-kernels makes every
-// op an extern step, --no-fusion a kernel of every loop, --own-products has products and convolutions run in kernels of
-// our own, with panels of 64 columns.
+// op an extern step, --no-fusion a kernel of every loop, --own-products has gemms and convolutions run in kernels of our
+// own, with panels of 64 columns, --onednn has linear layers run in oneDNN.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -37,7 +37,7 @@ struct Options {
 // The passes that every CPU runs: not those that choose a library for products.
 void run_passes(oxy::ir::Graph& graph) {
   for (const oxy::passes::Pass& pass : oxy::passes::standard_passes()) {
-    if (pass.name != "use_onednn" && pass.name != "choose_layouts") pass.run(graph);
+    if (pass.name != "choose_layouts") pass.run(graph);
   }
   graph.compact();
 }
@@ -75,12 +75,14 @@ int main(int argc, char** argv) {
     else if (a == "--no-fusion")
       options.schedule.fusion = false;
     else if (a == "--own-products")
-      options.build.own_products = {oxy::ir::DType::F32}, options.schedule.panel_width = 64;
+      options.build.providers.own = true, options.schedule.panel_width = 64;
+    else if (a == "--onednn")
+      options.build.providers.onednn = true;
     else if (a.rfind("--", 0) != 0)
       options.path = a;
     else {
       std::cerr << "usage: oxy-lower --to=loops|fused|schedule [--standard] [--no-kernels] "
-                   "[--no-fusion] [--own-products] [FILE]\n";
+                   "[--no-fusion] [--own-products] [--onednn] [FILE]\n";
       return 2;
     }
   }

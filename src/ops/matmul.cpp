@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "ops/compose.h"
+#include "ops/contraction.h"
 #include "ops/families.h"
-#include "ops/own_kernels.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {

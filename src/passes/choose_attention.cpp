@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ops/args.h"
-#include "ops/own_kernels.h"
+#include "ops/contraction.h"
 #include "passes/replace.h"
 #include "passes/rewrite.h"
 #include "support/text.h"

@@ -15,7 +15,6 @@
 #include "passes/remove_noops.h"
 #include "passes/simplify_views.h"
 #include "passes/thin_products.h"
-#include "passes/use_onednn.h"
 #include "support/check.h"
 
 namespace oxy::passes {
@@ -33,7 +32,6 @@ constexpr Pass kAll[] = {
     {"remove_noops", remove_noops, "calls whose result is their operand go"},
     {"simplify_views", simplify_views, "chains of views become one view"},
     {"thin_products", thin_products, "products with few rows as loops"},
-    {"use_onednn", use_onednn, "linear layers through oneDNN"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
@@ -51,9 +49,6 @@ constexpr Pass kStandard[] = {
     {"choose_layouts", choose_layouts, "while it shows what is element-wise"},
     {"remove_noops", remove_noops, "what the last four laid bare"},
     {"cse", cse, "equal by now: masks and casts of each layer"},
-    {"use_onednn", use_onednn, "once it is settled which products there are"},
-    {"simplify_views", simplify_views, "weights that are transposed twice by now"},
-    {"remove_noops", remove_noops, "and so not at all"},
     {"dce", dce, "what all of them left behind"},
 };
 

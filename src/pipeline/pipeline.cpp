@@ -30,41 +30,29 @@ int threads_of(const Settings& settings) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Who runs products and convolutions.
-struct Products {
-  bool own, onednn;  // neither: ATen
-  std::vector<ir::DType> own_dtypes;
-};
-
-// Our kernels need vectors. Measured on two cores of a Granite Rapids server: our f32 and f16 products are as fast as the
-// libraries' or faster at all shapes that were tried; with instructions for bf16 (AVX512_BF16, AMX) oneDNN is three to five
-// times faster than what computes in f32.
-Products products_of(const Settings& settings, const codegen::cpp::Target& target) {
-  Products p{
-      settings.products == "own" || settings.products == "auto", settings.products == "onednn", {}};
-  p.own &= target.vector_bytes > 0;
-  if (!p.own) return p;
-  p.own_dtypes = {ir::DType::F32, ir::DType::F16};
-  if (settings.products == "own" || !target.bf16_instructions)
-    p.own_dtypes.push_back(ir::DType::BF16);
-  return p;
+// Who there is for gemms and convolutions; ops/contraction.h chooses among them. Our kernels need vectors.
+ops::Providers providers_of(const Settings& settings, const codegen::cpp::Target& target) {
+  const bool own = settings.products == "own" || settings.products == "auto";
+  return {.own = own && target.vector_bytes > 0,
+          .onednn = settings.products == "onednn",
+          .fast_bf16 = settings.products != "own" && target.bf16_instructions};
 }
 
-bool is_wanted(const passes::Pass& pass, const Settings& settings, const Products& products) {
+bool is_wanted(const passes::Pass& pass, const Settings& settings,
+               const ops::Providers& providers) {
   if (settings.pass_disabled(pass.name)) return false;
   if (pass.name == "decompose") return settings.decompose;
-  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return products.own;
-  if (pass.name == "thin_products") return products.own || products.onednn;
-  if (pass.name == "use_onednn") return products.onednn;
+  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return providers.own;
+  if (pass.name == "thin_products") return providers.own || providers.onednn;
   return true;
 }
 
-void run_passes(ir::Graph& graph, const Settings& settings, const Products& products,
+void run_passes(ir::Graph& graph, const Settings& settings, const ops::Providers& providers,
                 Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
   for (const passes::Pass& pass : passes::standard_passes()) {
-    if (!is_wanted(pass, settings, products)) continue;
+    if (!is_wanted(pass, settings, providers)) continue;
     Phase phase(trace.timeline(), pass.name);
     if (!pass.run(graph)) phase.note("(unchanged)");
     if (settings.verify) ir::verify(graph);
@@ -106,7 +94,7 @@ std::string fusion_text(const schedule::Schedule& s) {
   for (const schedule::FusionNote& n : s.notes)
     cat_to(out, n.first, " | ", n.second, ": ", n.reason, "\n");
   for (const schedule::ScheduledStep& step : s.steps) {
-    const auto* call = std::get_if<schedule::ExternCall>(&step);
+    const auto* call = std::get_if<schedule::ContractionCall>(&step);
     if (call && call->epilogue)
       cat_to(out, s.program.graph->node(call->step.node).target, " | ",
              s.kernels[*call->epilogue].name, ": its epilogue\n");
@@ -159,9 +147,9 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
   }
 
   const codegen::cpp::Target target = target_of(settings);
-  const Products products = products_of(settings, target);
+  const ops::Providers providers = providers_of(settings, target);
   if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
-  run_passes(aten, settings, products, trace);
+  run_passes(aten, settings, providers, trace);
   if (freezing) freeze(aten, *freezing, settings, trace);
   run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
@@ -170,7 +158,7 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
   loops::Program program;
   {
     Phase phase(trace.timeline(), "build loops");
-    program = loops::build_program(aten, {.kernels = true, .own_products = products.own_dtypes});
+    program = loops::build_program(aten, {.kernels = true, .providers = providers});
     if (settings.verify) loops::verify(program);
   }
   trace.show(Artifact::ir_pre_fusion, "ir_pre_fusion.txt", [&] { return loops::print(program); });
@@ -180,7 +168,7 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
     Phase phase(trace.timeline(), "schedule");
     schedule::ScheduleOptions options;
     options.fusion = settings.fusion;
-    if (settings.fusion && settings.epilogues && products.own)
+    if (settings.fusion && settings.epilogues && providers.own)
       options.panel_width = codegen::cpp::panel_width(target);
     if (!settings.streaming_stores) options.last_level_bytes = INT64_MAX;
     schedule = schedule::make_schedule(std::move(program), options);

@@ -3,11 +3,11 @@
 #include "codegen/cpp/dot_product.h"
 
 #include "codegen/cpp/prelude.h"
+#include "ops/contraction.h"
 
 namespace oxy::codegen::cpp {
 namespace {
 
-constexpr int64_t kMostRows = 16;  // from there on packing B is cheaper than adding up lanes
 constexpr int64_t kColumnsOfAPoint = 32;
 constexpr int kColumns = 4;  // in registers
 
@@ -179,7 +179,7 @@ class DotEmitter {
 }  // namespace
 
 bool is_dot_product(const Product& p) {
-  return !p.in_h && !p.packed && p.b_k == 1 && p.m <= kMostRows;
+  return !p.in_h && !p.packed && p.b_k == 1 && p.m <= ops::kMostUnpackedRows;
 }
 
 std::string emit_dot_product(ir::DType dtype, const Target& target) {

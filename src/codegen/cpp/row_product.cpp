@@ -5,12 +5,14 @@
 #include <algorithm>
 
 #include "codegen/cpp/prelude.h"
+#include "ops/contraction.h"
 
 namespace oxy::codegen::cpp {
 namespace {
 
 constexpr int64_t kMostRows =
     8;  // from there on packing B is cheaper than the sums' way through the cache
+static_assert(kMostRows <= ops::kMostUnpackedRows);
 constexpr int kDepth = 8;  // values of k that a sum stays in a register for
 constexpr int kTileRows = 6;
 constexpr int64_t kColumnsOfAPoint = 64;

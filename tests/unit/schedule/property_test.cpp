@@ -50,6 +50,7 @@ void check(uint32_t seed, const RandomOptions& options) {
   for (bool fusion : {true, false}) {
     schedule::ScheduleOptions o;
     o.fusion = fusion;
+    if (options.gemms) o.panel_width = 4;
     schedule::Schedule s = schedule::make_schedule(p, o);
     std::string all = cat("seed ", seed, " fusion ", fusion, "\n", text, schedule::print(s));
     for (const schedule::Kernel& k : s.kernels) {
@@ -86,6 +87,13 @@ TEST(RandomPrograms, Empty) {
   RandomOptions o;
   o.sizes = {0, 1, 2, 4};
   for (uint32_t seed = 0; seed < 300 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
+}
+
+// Matrices whose finished blocks an epilogue takes.
+TEST(RandomPrograms, Gemms) {
+  RandomOptions o;
+  o.gemms = true;
+  for (uint32_t seed = 0; seed < 800 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
 }
 
 // Sizes at which axes are cut, tiled and folded in parts.
