@@ -14,7 +14,6 @@
 #include "python/capture/controls.h"
 #include "python/capture/tracer.h"
 #include "python/compiled_graph.h"
-#include "python/control_flow.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
@@ -350,10 +349,7 @@ void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
   py::tuple examples(tracer.example_inputs.size());
   for (size_t i = 0; i < tracer.example_inputs.size(); i++) examples[i] = tracer.example_inputs[i];
   py::object graph = py::none();
-  if (entry.calls_graph) {
-    compile_inner_graphs(*tracer.ir, self->compile);
-    graph = py::handle(self->compile)(tracer.ir, examples);
-  }
+  if (entry.calls_graph) graph = py::handle(self->compile)(tracer.ir, examples);
   if (!tracer.left.empty()) {
     auto table = table_of(self);
     entry.broken = make_broken_call(*table, tracer.left, compiled_part(table->next_number()));
