@@ -298,9 +298,10 @@ Arguments Tracer::with_fresh_inputs(const Arguments& args) {
 void Tracer::finish_inner(const std::vector<py::object>& leaves, Captured& out) {
   InnerGraph& graph = *inner_;
   ir::Tuple values;
+  std::vector<py::object> results;
+  for (const py::object& leaf : leaves) results.push_back(lift(leaf));
   std::vector<at::Tensor> tensors, taken = graph.recorder.sources();
-  for (const py::object& leaf : leaves) {
-    py::object own = lift(leaf);
+  for (py::object& own : results) {
     const at::Tensor& t = THPVariable_Unpack(own.ptr());
     if (bridge::marks_of(t).any())
       refuse("a branch or loop with a lazily conjugated or negated result");
