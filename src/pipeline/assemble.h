@@ -33,7 +33,7 @@ struct Assembly {
 using RegionPlans = std::unordered_map<uint32_t, std::vector<runtime::Plan>>;
 // `frozen`: by input, whether it counts as a constant; where there are any, attributes do too.
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
-                  const codegen::cpp::Target& target, const std::vector<bool>& frozen = {},
+                  const Machine& machine, const std::vector<bool>& frozen = {},
                   RegionPlans regions = {});
 // What runs the regions of a node: its plans go to `plan`. Unsupported for a node that no plan can run.
 runtime::RegionStep region_step(const ir::Node& n, std::vector<runtime::Plan> regions,
