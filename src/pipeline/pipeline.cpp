@@ -30,45 +30,21 @@ int threads_of(const Settings& settings) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Who runs products and convolutions.
-struct Products {
-  bool own, onednn;  // neither: ATen
-  std::vector<ir::DType> own_dtypes;
-};
-
-// Whether the machine multiplies halves of this kind and sums in f32, and the library does so: twice to sixteen times as many
-// a cycle as our kernels, which compute in f32. (AVX512_FP16 sums in f16, which ATen does not.)
-bool library_multiplies(const Machine& m, ir::DType dtype) {
-  if (!m.onednn) return false;
-  return dtype == ir::DType::BF16 ? m.avx512_bf16 || m.amx_bf16
-                                  : dtype == ir::DType::F16 && m.amx_fp16;
-}
-
-// Our kernels need vectors.
-Products products_of(const Settings& settings, const Machine& machine) {
-  const bool any = settings.products == "auto", onednn = settings.products == "onednn";
-  Products p{any || settings.products == "own", onednn && machine.onednn, {}};
-  p.own &= machine.vector_bytes > 0;
-  for (ir::DType d : {ir::DType::F32, ir::DType::F16, ir::DType::BF16})
-    if (p.own && !(any && library_multiplies(machine, d))) p.own_dtypes.push_back(d);
-  return p;
-}
-
-bool is_wanted(const passes::Pass& pass, const Settings& settings, const Products& products) {
+bool is_wanted(const passes::Pass& pass, const Settings& settings,
+               const ops::Providers& providers) {
   if (settings.pass_disabled(pass.name)) return false;
   if (pass.name == "decompose") return settings.decompose;
-  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return products.own;
-  if (pass.name == "thin_products") return products.own || products.onednn;
-  if (pass.name == "use_onednn") return products.onednn;
+  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return providers.own;
+  if (pass.name == "thin_products") return providers.own || providers.onednn;
   return true;
 }
 
 void run_passes(ir::Graph& graph, const Settings& settings, const Machine& machine,
-                const Products& products, Trace& trace) {
+                const ops::Providers& providers, Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
   passes::RunOptions options{machine, settings.verify, &trace.timeline(), {}, {}};
-  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, products); };
+  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, providers); };
   options.after = [&](const passes::Pass& p, const ir::Graph& g, bool changed, double) {
     trace.after_pass(p.name, changed, [&] { return ir::print(g); });
   };
@@ -110,7 +86,7 @@ std::string fusion_text(const schedule::Schedule& s) {
   for (const schedule::FusionNote& n : s.notes)
     cat_to(out, n.first, " | ", n.second, ": ", n.reason, "\n");
   for (const schedule::ScheduledStep& step : s.steps) {
-    const auto* call = std::get_if<schedule::ExternCall>(&step);
+    const auto* call = std::get_if<schedule::ContractionCall>(&step);
     if (call && call->epilogue)
       cat_to(out, s.program.graph->node(call->step.node).target, " | ",
              s.kernels[*call->epilogue].name, ": its epilogue\n");
@@ -122,7 +98,7 @@ std::string fusion_text(const schedule::Schedule& s) {
 struct Lowering {
   const Settings& settings;
   const Machine& machine;
-  const Products& products;
+  const ops::Providers& providers;
   Trace& trace;
 };
 
@@ -144,7 +120,7 @@ Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool
   loops::Program program;
   {
     Phase phase(o.trace.timeline(), "build loops");
-    program = loops::build_program(graph, {.kernels = true, .own_products = o.products.own_dtypes});
+    program = loops::build_program(graph, {.kernels = true, .providers = o.providers});
     if (o.settings.verify) loops::verify(program);
   }
   o.trace.show(Artifact::ir_pre_fusion, (prefix + "ir_pre_fusion.txt").c_str(),
@@ -156,7 +132,7 @@ Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool
     schedule::ScheduleOptions options;
     options.machine = o.machine;
     options.fusion = o.settings.fusion;
-    options.epilogues = o.settings.fusion && o.settings.epilogues && o.products.own;
+    options.epilogues = o.settings.fusion && o.settings.epilogues && o.providers.own;
     options.streaming = o.settings.streaming_stores;
     schedule = schedule::make_schedule(std::move(program), options);
     if (o.settings.verify)
@@ -237,16 +213,16 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   }
 
   const Machine machine = machine_of(settings);
-  const Products products = products_of(settings, machine);
+  const ops::Providers providers = ops::providers_on(machine, settings.products);
   if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
-  run_passes(aten, settings, machine, products, trace);
+  run_passes(aten, settings, machine, providers, trace);
   if (freezing) freeze(aten, *freezing, settings, trace);
   run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
 
   const std::vector<bool> frozen = freezing ? freezing->inputs : std::vector<bool>();
-  Assembly assembly = lower(aten, {settings, machine, products, trace}, frozen, "");
+  Assembly assembly = lower(aten, {settings, machine, providers, trace}, frozen, "");
   runtime::CodeTable code = compile_kernels(assembly, *compiler, settings, trace, report);
   trace.show(Artifact::output_code, "output_code.txt",
              [&] { return runtime::print(assembly.plan); });
