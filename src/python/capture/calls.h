@@ -2,6 +2,7 @@
 #pragma once
 
 #include "python/capture/heap.h"
+#include "python/capture/torch_warnings.h"
 #include "python/global_state.h"
 
 namespace oxy::python {
