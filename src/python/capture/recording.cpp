@@ -1,7 +1,9 @@
 // What captured code calls of torch: nodes of the Torch IR, and the ops that are heard underneath.
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <set>
 
 #include "python/capture/inner_graph.h"
 #include "python/capture/names.h"
@@ -23,6 +25,31 @@ bool may_handle(std::span<TracedFrame* const> frames) {
     return std::ranges::any_of(f->bytecode->ranges,
                                [at](const auto& r) { return r.start <= at && at < r.end; });
   });
+}
+
+// Whether ATen has an op of this name that takes its operands element by element.
+bool is_pointwise(std::string_view name) {
+  static const auto& names = *[] {
+    auto* all = new std::set<std::string, std::less<>>();
+    c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& op : dispatcher.getAllOpNames()) {
+      const auto handle = dispatcher.findOp(op);
+      if (op.name.starts_with("aten::") && handle && handle->hasTag(at::Tag::pointwise))
+        all->insert(op.name.substr(6));
+    }
+    return all;
+  }();
+  return names.contains(name.substr(name.rfind('.') + 1));
+}
+
+// What is given as out=.
+std::vector<at::Tensor> outs_in(py::handle out) {
+  std::vector<at::Tensor> tensors;
+  if (is_tensor_object(out.ptr())) return {THPVariable_Unpack(out.ptr())};
+  if (PyTuple_Check(out.ptr()) || PyList_Check(out.ptr()))
+    for (py::handle one : out)
+      if (is_tensor_object(one.ptr())) tensors.push_back(THPVariable_Unpack(one.ptr()));
+  return tensors;
 }
 
 }  // namespace
