@@ -289,6 +289,8 @@ struct Captures {
       tracer->break_at = break_at;
       try {
         return tracer->run(self->function, locals, stop_at);
+      } catch (const StartAgain&) {
+        left_alone.clear();
       } catch (const LeftAlone& l) {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");

@@ -714,6 +714,8 @@ bool Recorder::owns(const at::Tensor& t) const {
   return w && impl_->values.contains(w->value().unsafeGetTensorImpl());
 }
 
+const ir::Graph& Recorder::graph() const { return impl_->graph; }
+
 const std::optional<std::string>& Recorder::failure() const { return impl_->failure; }
 
 ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {

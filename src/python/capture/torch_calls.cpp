@@ -376,6 +376,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
   }
   recorder_now().enter();
+  const size_t heard = recorder_now().graph().order().size();
   py::object result;
   {
     const RefusedFrames allowed(false);
@@ -407,6 +408,12 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     if (!error->matches(PyExc_TypeError) && may_handle(frames_))
       throw Break(BreakId::torch_call, cat(target, " raises, and captured code may look at it"));
     throw *error;
+  }
+  // It has told something of what guards keep fixed.
+  if (!result.is_none() && is_constant(result.ptr()) &&
+      recorder_now().graph().order().size() == heard) {
+    ir_now().graph.kill(id);
+    return result;
   }
   note_results(result, ir_now().graph.node(id).outputs[0]);
   return result;

@@ -94,6 +94,9 @@ struct LeftAlone {
   std::string why;
 };
 
+// Of a capture that is to start again: it has changed what it has read (lazy_modules.cpp).
+struct StartAgain {};
+
 struct InnerGraph;
 
 using Arguments = std::vector<py::object>;
@@ -445,6 +448,9 @@ class Tracer {
                                             const Keywords& kwargs);
   std::optional<py::object> extreme(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs, bool least);
+
+  // lazy_modules.cpp
+  std::optional<py::object> infer_parameters(py::handle callable, const Arguments& args);
 
   // exception_groups.cpp
   void refuse_existing_group(py::handle e);
