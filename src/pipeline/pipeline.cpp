@@ -66,7 +66,7 @@ void run_passes(ir::Graph& graph, const Settings& settings, const Products& prod
   for (const passes::Pass& pass : passes::standard_passes()) {
     if (!is_wanted(pass, settings, products)) continue;
     Phase phase(trace.timeline(), pass.name);
-    if (!pass.run(graph)) phase.note("(unchanged)");
+    if (!passes::run_pass(pass, graph)) phase.note("(unchanged)");
     if (settings.verify) ir::verify(graph);
   }
   graph.compact();
