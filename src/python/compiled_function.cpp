@@ -285,6 +285,7 @@ struct Captures {
   CompiledFunction* self;
   std::span<const py::object> locals;
   std::map<size_t, std::string> left_alone = {};
+  bool compiling = true;
 
   // Runs `tracer`, a new one for each choice or loop of torch's that it leaves alone.
   void run(std::unique_ptr<Tracer>& tracer, int loop_left = -1, size_t stop_at = SIZE_MAX,
@@ -294,6 +295,7 @@ struct Captures {
       tracer->compiled_type = Py_TYPE(self);
       tracer->varying = *self->varying;
       tracer->left_alone = left_alone;
+      tracer->compiling = compiling;
       tracer->loop_left = loop_left;
       tracer->reads_numbers = self->numbers_changed < kMostNumbers;
       tracer->break_at = break_at;
@@ -304,6 +306,11 @@ struct Captures {
       } catch (const LeftAlone& l) {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");
+      } catch (py::error_already_set& e) {
+        // Code that does something else where it is compiled may be wrong there alone.
+        if (!compiling || !tracer->asked_compiling || !e.matches(PyExc_Exception)) throw;
+        compiling = false;
+        left_alone.clear();
       }
     }
   }

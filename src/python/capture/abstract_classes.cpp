@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "python/capture/handles.h"
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
 namespace {

@@ -57,7 +57,7 @@ enum Special {
   InferParameters,
   Is,
   IsNot,
-  True_,
+  IsCompiling,
   False_
 };
 
@@ -91,8 +91,8 @@ const std::unordered_map<PyObject*, Special>& specials() {
             .attr("LazyModuleMixin")
             .attr("_infer_parameters"),
         InferParameters);
-    add(torch.attr("compiler").attr("is_compiling"), True_);
-    add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
+    add(torch.attr("compiler").attr("is_compiling"), IsCompiling);
+    add(torch.attr("compiler").attr("is_dynamo_compiling"), IsCompiling);
     add(torch.attr("jit").attr("is_scripting"), False_);
     add(torch.attr("jit").attr("is_tracing"), False_);
     for (const char* name :
@@ -107,9 +107,9 @@ bool is_iterable(PyObject* o) { return Py_TYPE(o)->tp_iter != nullptr || PySeque
 
 // Some argument may be given by its name; where none may, or it is another name, the real function says so.
 bool takes_names(Special special) {
-  static const std::set<Special> taking = {True_,  False_,    Type,       Sum,
-                                           Sorted, Min,       Max,        Int,
-                                           Float,  Signature, BuildClass, ProcessDataclass};
+  static const std::set<Special> taking = {IsCompiling, False_,    Type,       Sum,
+                                           Sorted,      Min,       Max,        Int,
+                                           Float,       Signature, BuildClass, ProcessDataclass};
   return taking.contains(special);
 }
 
@@ -137,8 +137,9 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     }
   };
   switch (it->second) {
-    case True_:
-      return py::bool_(true);
+    case IsCompiling:
+      asked_compiling = true;
+      return py::bool_(compiling);
     case False_:
       return py::bool_(false);
     case IsInstance: {

@@ -77,6 +77,8 @@ class Tracer {
   std::map<size_t, std::string> left_alone;  // what LeftAlone said
   int loop_left = -1;  // Break::loop of the break in front of which the run stops
   PyTypeObject* compiled_type = nullptr;  // of functions that are compiled themselves
+  bool compiling = true;                  // what torch.compiler.is_compiling says
+  bool asked_compiling = false;
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
 
   // After `run`.
