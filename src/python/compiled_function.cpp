@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <unordered_set>
 
 #include "python/bound_arguments.h"
 #include "python/broken_call.h"
+#include "python/capture/capture_lock.h"
 #include "python/capture/controls.h"
 #include "python/capture/tracer.h"
 #include "python/compiled_graph.h"
@@ -421,29 +421,6 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   self->entries->insert(self->entries->begin(), entry);
   return entry;
 }
-
-// Functions are captured one at a time. A thread that waits for another lets go of the GIL.
-class CaptureLock {
- public:
-  CaptureLock() {
-    if (mutex().try_lock()) return;
-    waited_ = true;
-    py::gil_scoped_release released;
-    mutex().lock();
-  }
-  ~CaptureLock() { mutex().unlock(); }
-  CaptureLock(const CaptureLock&) = delete;
-  CaptureLock& operator=(const CaptureLock&) = delete;
-  bool waited() const { return waited_; }
-
- private:
-  // A backend of the user's may call a compiled function.
-  static std::recursive_mutex& mutex() {
-    static auto& m = *new std::recursive_mutex();
-    return m;
-  }
-  bool waited_ = false;
-};
 
 // `fetched` is filled where the entry fits.
 bool holds(const Entry& e, const GlobalState& state, const BoundArguments& bound,

@@ -31,7 +31,8 @@ Written by `./dev modules`. Every sample of torch's module_db (`torch.testing._i
 in training mode under `no_grad`, two calls of each: the values, dtypes and strides of the result, the arguments, parameters,
 buffers, classes, hooks and random numbers left behind are compared with eager. "One graph" counts the samples whose first
 call is one graph without a break, beside those of `torch.compile(backend="eager")` as recorded in
-`tests/modules/dynamo.txt`; the last column says what is wrong with a sample.
+`tests/modules/dynamo.txt`; the last column says what is wrong with a sample: it differs, runs in eager, or breaks more often
+than TorchDynamo does where that makes a graph at all.
 
 """
 

@@ -95,3 +95,22 @@ def test_layers(first, norm_first):
     in_one_graph(nn.TransformerEncoderLayer(8, 2, 16, **made).eval(), x)
     oxyfuel.reset()
     in_one_graph(nn.TransformerDecoderLayer(8, 2, 16, **made).eval(), x, y)
+
+
+def test_code_that_raises_only_where_it_is_compiled():
+    def choose(x, missing=None):
+        if not torch.compiler.is_compiling():
+            missing = x * 2
+        return x + missing.shape[0]
+
+    in_one_graph(choose, torch.ones(3))
+
+
+def test_code_that_raises_wherever_it_runs():
+    def fail(x):
+        if torch.compiler.is_compiling():
+            raise KeyError("compiled")
+        raise ValueError("eager")
+
+    with pytest.raises(ValueError, match="eager"):
+        oxyfuel.compile(fail)(torch.ones(3))
