@@ -10,6 +10,7 @@
 
 #include "python/bound_arguments.h"
 #include "python/broken_call.h"
+#include "python/capture/attempt.h"
 #include "python/capture/capture_lock.h"
 #include "python/capture/controls.h"
 #include "python/capture/tracer.h"
@@ -291,11 +292,11 @@ struct Captures {
   void run(std::unique_ptr<Tracer>& tracer, int loop_left = -1, size_t stop_at = SIZE_MAX,
            size_t break_at = SIZE_MAX) {
     while (true) {
+      Attempt attempt(compiling);
       tracer = std::make_unique<Tracer>();
       tracer->compiled_type = Py_TYPE(self);
       tracer->varying = *self->varying;
       tracer->left_alone = left_alone;
-      tracer->compiling = compiling;
       tracer->loop_left = loop_left;
       tracer->reads_numbers = self->numbers_changed < kMostNumbers;
       tracer->break_at = break_at;
@@ -308,7 +309,7 @@ struct Captures {
           throw InternalError("a capture does not leave alone what it was to");
       } catch (py::error_already_set& e) {
         // Code that does something else where it is compiled may be wrong there alone.
-        if (!compiling || !tracer->asked_compiling || !e.matches(PyExc_Exception)) throw;
+        if (!compiling || !attempt.was_asked || !e.matches(PyExc_Exception)) throw;
         compiling = false;
         left_alone.clear();
       }

@@ -78,8 +78,6 @@ class Recorder {
   // Makes data access on tensors that a torch function has just returned throw.
   void seal(const at::Tensor& t) const { forbid_data(t); }
 
-  // What was heard so far.
-  const ir::Graph& graph() const;
   // Why an op was refused, if one was.
   const std::optional<std::string>& failure() const;
 

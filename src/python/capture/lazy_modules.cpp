@@ -1,12 +1,8 @@
-// Modules that take the sizes of their parameters from their first input (torch.nn.LazyLinear).
-//
-// The first call changes what capture looks at: parameters, hooks, the module's class. torch's own modules read nothing of
-// their input but its sizes, so what eager would do now is done for real, and the capture starts again on a module like any
-// other. Random numbers are drawn in eager's order: an op of the graph that draws in front of it is a break.
+#include "python/capture/lazy_modules.h"
+
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "ops/op_table.h"
-#include "python/capture/tracer.h"
+#include "python/capture/attempt.h"
 #include "python/inner_frames.h"
 #include "torch_bridge/fake_tensor.h"
 
@@ -19,32 +15,24 @@ bool is_of_torch(py::handle type, const char* method) {
   return PyFunction_Check(found.ptr()) && module_of(found).starts_with("torch.nn.modules.");
 }
 
-bool draws(const ir::Graph& graph) {
-  return std::ranges::any_of(graph.order(), [&](ir::NodeId id) {
-    const ops::OpInfo* info = ops::find(graph.node(id));
-    return info && info->has(ops::Random);
-  });
-}
-
 }  // namespace
 
-// LazyModuleMixin._infer_parameters(self, module, args, kwargs).
-std::optional<py::object> Tracer::infer_parameters(py::handle callable, const Arguments& args) {
-  if (args.size() != 4 || inner_ || !args[0].is(args[1]) || !exists(args[0])) return std::nullopt;
+void infer_parameters(Tracer& t, py::handle callable, const Arguments& args) {
+  if (args.size() != 4 || t.inner_ || !args[0].is(args[1]) || !t.exists(args[0])) return;
   const py::type type = py::type::of(args[0]);
   if (!is_of_torch(type, "initialize_parameters") || !is_of_torch(type, "reset_parameters") ||
-      known(args[0])->writes)
-    return std::nullopt;
-  if (draws(recorder_now().graph()))
-    throw Break(BreakId::torch_call, "a lazy module is initialised behind an op that draws");
+      t.known(args[0])->writes)
+    return;
   py::list given;
-  for (py::handle a : contents(args[2])) {
-    if (!is_tensor(a)) return std::nullopt;
-    const at::Tensor& t = THPVariable_Unpack(a.ptr());
-    given.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(bridge::make_meta(t))));
+  for (py::handle a : t.contents(args[2])) {
+    if (!t.is_tensor(a)) return;
+    const at::Tensor meta = bridge::make_meta(THPVariable_Unpack(a.ptr()));
+    given.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(meta)));
   }
+  if (bridge::heard().draws != Attempt::current().before.draws)
+    throw Break(BreakId::torch_call, "a lazy module is initialised behind an op that draws");
   const RefusedFrames allowed(false);
-  callable(args[0], args[1], py::tuple(given), contents(args[3]));
+  callable(args[0], args[1], py::tuple(given), t.contents(args[3]));
   throw StartAgain{};
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "python/capture/abstract_classes.h"
+#include "python/capture/attempt.h"
+#include "python/capture/lazy_modules.h"
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/tracer.h"
@@ -138,8 +140,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
   };
   switch (it->second) {
     case IsCompiling:
-      asked_compiling = true;
-      return py::bool_(compiling);
+      Attempt::current().was_asked = true;
+      return py::bool_(Attempt::current().is_compiling);
     case False_:
       return py::bool_(false);
     case IsInstance: {
@@ -162,7 +164,8 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
         throw Break(BreakId::side_effect, "a class becomes a dataclass");
       return make_dataclass(callable, args, kwargs);
     case InferParameters:
-      return infer_parameters(callable, args);
+      infer_parameters(*this, callable, args);
+      return std::nullopt;
     case Is:
     case IsNot:
       if (args.size() != 2 || !kwargs.empty()) return std::nullopt;

@@ -11,6 +11,7 @@
 #include "python/replay.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/heard.h"
 #include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
@@ -336,7 +337,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
   }
   recorder_now().enter();
-  const size_t heard = recorder_now().graph().order().size();
+  const size_t heard = bridge::heard().ops;
   py::object result;
   {
     const RefusedFrames allowed(false);
@@ -370,8 +371,7 @@ py::object Tracer::record(ir::NodeKind kind, const std::string& target, py::hand
     throw *error;
   }
   // It has told something of what guards keep fixed.
-  if (!result.is_none() && is_constant(result.ptr()) &&
-      recorder_now().graph().order().size() == heard) {
+  if (!result.is_none() && is_constant(result.ptr()) && bridge::heard().ops == heard) {
     ir_now().graph.kill(id);
     return result;
   }

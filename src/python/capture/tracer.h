@@ -55,9 +55,6 @@ struct TracedFrame {
   py::object result;                          // that it returns or yields next
 };
 
-// Of a capture that is to start again: it has changed what it has read (lazy_modules.cpp).
-struct StartAgain {};
-
 struct InnerGraph;
 
 using Arguments = std::vector<py::object>;
@@ -77,8 +74,6 @@ class Tracer {
   std::map<size_t, std::string> left_alone;  // what LeftAlone said
   int loop_left = -1;  // Break::loop of the break in front of which the run stops
   PyTypeObject* compiled_type = nullptr;  // of functions that are compiled themselves
-  bool compiling = true;                  // what torch.compiler.is_compiling says
-  bool asked_compiling = false;
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
 
   // After `run`.
@@ -393,9 +388,6 @@ class Tracer {
                                             const Keywords& kwargs);
   std::optional<py::object> extreme(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs, bool least);
-
-  // lazy_modules.cpp
-  std::optional<py::object> infer_parameters(py::handle callable, const Arguments& args);
 
   // exception_groups.cpp
   void refuse_existing_group(py::handle e);
