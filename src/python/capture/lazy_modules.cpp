@@ -17,22 +17,23 @@ bool is_of_torch(py::handle type, const char* method) {
 
 }  // namespace
 
-void infer_parameters(Tracer& t, py::handle callable, const Arguments& args) {
-  if (args.size() != 4 || t.inner_ || !args[0].is(args[1]) || !t.exists(args[0])) return;
+void infer_parameters(Capture& t, py::handle callable, const Arguments& args) {
+  if (args.size() != 4 || t.graphs.inner() || !args[0].is(args[1]) || !t.heap.exists(args[0]))
+    return;
   const py::type type = py::type::of(args[0]);
   if (!is_of_torch(type, "initialize_parameters") || !is_of_torch(type, "reset_parameters") ||
-      t.known(args[0])->writes)
+      t.heap.known(args[0])->writes)
     return;
   py::list given;
-  for (py::handle a : t.contents(args[2])) {
-    if (!t.is_tensor(a)) return;
+  for (py::handle a : t.heap.contents(args[2])) {
+    if (!t.heap.is_tensor(a)) return;
     const at::Tensor meta = bridge::make_meta(THPVariable_Unpack(a.ptr()));
     given.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(meta)));
   }
   if (bridge::heard().draws != Attempt::current().before.draws)
     throw Break(BreakId::torch_call, "a lazy module is initialised behind an op that draws");
   const RefusedFrames allowed(false);
-  callable(args[0], args[1], py::tuple(given), t.contents(args[3]));
+  callable(args[0], args[1], py::tuple(given), t.heap.contents(args[3]));
   throw StartAgain{};
 }
 

@@ -5,11 +5,11 @@
 // other. Random numbers are drawn in eager's order: an op of the graph that draws in front of it is a break.
 #pragma once
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 
 namespace oxy::python {
 
 // A call of LazyModuleMixin._infer_parameters(self, module, args, kwargs): throws StartAgain, or it is a call like any other.
-void infer_parameters(Tracer& t, py::handle callable, const Arguments& args);
+void infer_parameters(Capture& t, py::handle callable, const Arguments& args);
 
 }  // namespace oxy::python
