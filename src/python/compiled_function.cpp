@@ -15,7 +15,6 @@
 #include "python/capture/controls.h"
 #include "python/capture/capture.h"
 #include "python/compiled_graph.h"
-#include "python/control_flow.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
@@ -360,10 +359,7 @@ void fill_entry(CompiledFunction* self, Entry& entry, Capture& tracer) {
   py::tuple examples(tracer.graphs.example_inputs.size());
   for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++) examples[i] = tracer.graphs.example_inputs[i];
   py::object graph = py::none();
-  if (entry.calls_graph) {
-    compile_inner_graphs(*tracer.graphs.ir, self->compile);
-    graph = py::handle(self->compile)(tracer.graphs.ir, examples);
-  }
+  if (entry.calls_graph) graph = py::handle(self->compile)(tracer.graphs.ir, examples);
   if (!tracer.frames.left.empty()) {
     auto table = table_of(self);
     entry.broken = make_broken_call(*table, tracer.frames.left, compiled_part(table->next_number()));
