@@ -9,7 +9,6 @@
 #include "python/replay.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
-#include "torch_bridge/heard.h"
 
 namespace oxy::python {
 namespace {
