@@ -6,13 +6,14 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <unordered_set>
 
 #include "python/bound_arguments.h"
 #include "python/broken_call.h"
-#include "python/capture/controls.h"
+#include "python/capture/attempt.h"
 #include "python/capture/capture.h"
+#include "python/capture/capture_lock.h"
+#include "python/capture/controls.h"
 #include "python/compiled_graph.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
@@ -284,11 +285,13 @@ struct Captures {
   CompiledFunction* self;
   std::span<const py::object> locals;
   std::map<size_t, std::string> left_alone = {};
+  bool compiling = true;
 
   // Runs `tracer`, a new one for each choice or loop of torch's that it leaves alone.
   void run(std::unique_ptr<Capture>& tracer, int loop_left = -1, size_t stop_at = SIZE_MAX,
            size_t break_at = SIZE_MAX) {
     while (true) {
+      Attempt attempt(compiling);
       tracer = std::make_unique<Capture>();
       tracer->calls.compiled_type = Py_TYPE(self);
       tracer->numbers.varying = *self->varying;
@@ -298,9 +301,16 @@ struct Captures {
       tracer->frames.break_at = break_at;
       try {
         return tracer->run(self->function, locals, stop_at);
+      } catch (const StartAgain&) {
+        left_alone.clear();
       } catch (const LeftAlone& l) {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");
+      } catch (py::error_already_set& e) {
+        // Code that does something else where it is compiled may be wrong there alone.
+        if (!compiling || !attempt.was_asked || !e.matches(PyExc_Exception)) throw;
+        compiling = false;
+        left_alone.clear();
       }
     }
   }
@@ -347,12 +357,14 @@ void fill_entry(CompiledFunction* self, Entry& entry, Capture& tracer) {
     return tracer.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
   py::tuple examples(tracer.graphs.example_inputs.size());
-  for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++) examples[i] = tracer.graphs.example_inputs[i];
+  for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++)
+    examples[i] = tracer.graphs.example_inputs[i];
   py::object graph = py::none();
   if (entry.calls_graph) graph = py::handle(self->compile)(tracer.graphs.ir, examples);
   if (!tracer.frames.left.empty()) {
     auto table = table_of(self);
-    entry.broken = make_broken_call(*table, tracer.frames.left, compiled_part(table->next_number()));
+    entry.broken =
+        make_broken_call(*table, tracer.frames.left, compiled_part(table->next_number()));
   }
   if (log_enabled(Artifact::bytecode)) say_bytecode(self, entry);
   entry.graph = std::move(graph);
@@ -395,42 +407,20 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   }
   entry->grad = captured && entry->state.modes.grad &&
                 (tracer->graphs.result_requires_grad ||
-                 std::any_of(tracer->graphs.example_inputs.begin(), tracer->graphs.example_inputs.end(),
-                             [](const py::object& o) {
+                 std::any_of(tracer->graphs.example_inputs.begin(),
+                             tracer->graphs.example_inputs.end(), [](const py::object& o) {
                                return THPVariable_Unpack(o.ptr()).requires_grad();
                              }));
   if (captured && !entry->grad) fill_entry(self, *entry, *tracer);
   if (!entry->graph) tracer->graphs.fetch.resize(tracer->graphs.example_inputs.size());
-  entry->guards = std::make_shared<GuardProgram>(tracer->heap.sources, tracer->heap.guards, tracer->graphs.fetch);
+  entry->guards = std::make_shared<GuardProgram>(tracer->heap.sources, tracer->heap.guards,
+                                                 tracer->graphs.fetch);
   entry->input_count = tracer->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries->insert(self->entries->begin(), entry);
   return entry;
 }
-
-// Functions are captured one at a time. A thread that waits for another lets go of the GIL.
-class CaptureLock {
- public:
-  CaptureLock() {
-    if (mutex().try_lock()) return;
-    waited_ = true;
-    py::gil_scoped_release released;
-    mutex().lock();
-  }
-  ~CaptureLock() { mutex().unlock(); }
-  CaptureLock(const CaptureLock&) = delete;
-  CaptureLock& operator=(const CaptureLock&) = delete;
-  bool waited() const { return waited_; }
-
- private:
-  // A backend of the user's may call a compiled function.
-  static std::recursive_mutex& mutex() {
-    static auto& m = *new std::recursive_mutex();
-    return m;
-  }
-  bool waited_ = false;
-};
 
 // `fetched` is filled where the entry fits.
 bool holds(const Entry& e, const GlobalState& state, const BoundArguments& bound,

@@ -286,6 +286,10 @@ constexpr Correction kCorrections[] = {
 
 void correct_cpu_layouts(const std::string& target, Args args,
                          std::vector<PredictedReturn>& returns) {
+  // Weights that nobody asks for are not there.
+  if (target == "aten._native_multi_head_attention.default" &&
+      (!args[10].toBool() || args[0].toTensor().sym_numel() == 0))
+    returns[1].tensors[0].defined = false;
   for (const Correction& c : kCorrections) {
     if (target != c.target || c.ret >= returns.size()) continue;
     for (PredictedTensor& t : returns[c.ret].tensors) {

@@ -4,6 +4,7 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/Functions.h>
 #include <ATen/Operators.h>
+#include <c10/core/GradMode.h>
 #include <torch/library.h>
 
 #include <functional>
@@ -159,6 +160,25 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
   return view;
 }
 
+// Eager's unsafe_split is a split that autograd does not know of: its results share memory with what was split.
+bool is_plain_split(const at::Tensor& self) {
+  return current && !(c10::GradMode::is_enabled() && self.requires_grad());
+}
+
+std::vector<at::Tensor> unsafe_split(c10::DispatchKeySet keys, const at::Tensor& self,
+                                     c10::SymInt size, int64_t dim) {
+  if (!is_plain_split(self))
+    return at::_ops::unsafe_split_Tensor::redispatch(keys & kBelow, self, std::move(size), dim);
+  return at::_ops::split_Tensor::redispatch(keys & kBelow, self, std::move(size), dim);
+}
+
+std::vector<at::Tensor> unsafe_split_with_sizes(c10::DispatchKeySet keys, const at::Tensor& self,
+                                                c10::SymIntArrayRef sizes, int64_t dim) {
+  if (!is_plain_split(self))
+    return at::_ops::unsafe_split_with_sizes::redispatch(keys & kBelow, self, sizes, dim);
+  return at::_ops::split_with_sizes::redispatch(keys & kBelow, self, sizes, dim);
+}
+
 // Eager lets an op that gives all elements one value write to places that are one in memory.
 bool may_write_copies(const c10::OperatorHandle& op) {
   static const c10::OperatorName fill("aten::fill_", "Scalar"), zero("aten::zero_", "");
@@ -258,4 +278,6 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
   m.impl("as_strided", TORCH_FN(oxy::bridge::as_strided));
   m.impl("expand", TORCH_FN(oxy::bridge::expand));
   m.impl("unfold", TORCH_FN(oxy::bridge::unfold));
+  m.impl("unsafe_split.Tensor", TORCH_FN(oxy::bridge::unsafe_split));
+  m.impl("unsafe_split_with_sizes", TORCH_FN(oxy::bridge::unsafe_split_with_sizes));
 }

@@ -14,6 +14,7 @@
 #include "ops/op_table.h"
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
+#include "torch_bridge/heard.h"
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/mutable_ops.h"
@@ -28,6 +29,8 @@ namespace oxy::bridge {
 namespace {
 
 namespace functional = at::functionalization::impl;
+
+thread_local Heard so_far;
 
 // What we need to know of an op, looked up once a recording.
 struct OpFacts {
@@ -360,6 +363,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     simplify_sizes();
     const OpFacts& f = facts_for(op);
     const size_t n = f.args.size(), base = s.size() - n;
+    so_far.ops++;
+    so_far.draws += f.info && f.info->has(ops::Random) ? 1 : 0;
     if (f.target == "aten.lift_fresh.default") return lift(s);
     if (f.info && f.info->has(ops::MetadataOnly)) return run_on_metadata(op, s);
     if (f.target == "aten._to_copy.default") check_conversion(s, base);
@@ -685,6 +690,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     ir::map_exprs(graph, [this](ir::Expr e) { return shapes->facts()->simplify(e); });
   }
 };
+
+Heard heard() { return so_far; }
 
 Recorder::Recorder(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Recorder::~Recorder() = default;

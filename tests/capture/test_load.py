@@ -1,5 +1,6 @@
 """Code that strains a capture: long loops, functions that change what they are made of, forks, audit hooks."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -307,3 +308,30 @@ def test_an_audit_hook_in_python(tmp_path):
         text=True, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "mark", [functools.lru_cache(maxsize=None), torch.compiler.assume_constant_result]
+)
+def test_threads_that_wait_for_each_other_inside_captures(mark):
+    """What is called as a whole runs for real: other threads may capture meanwhile."""
+    count = 4
+    barrier = threading.Barrier(count)
+
+    @mark
+    def meet(k):
+        barrier.wait(20)
+        return 3 * k
+
+    compiled = oxyfuel.compile(lambda x, k: x + meet(k))
+    found = {}
+
+    def work(k):
+        found[k] = compiled(torch.zeros(2), k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert {k: v.tolist() for k, v in found.items()} == {k: [3.0 * k] * 2 for k in range(count)}

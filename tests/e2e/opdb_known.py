@@ -29,7 +29,7 @@ EAGER = by_name(
             polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2 polygamma.polygamma_n_3
             polygamma.polygamma_n_4 lerp""",
         "the storage of an input changes in place": "resize_ addbmm",
-        "results share memory that has gaps": "unsafe_chunk new_empty_strided empty_strided",
+        "results share memory that has gaps": "new_empty_strided empty_strided",
     }
 )
 
@@ -46,7 +46,7 @@ CAPTURE_EAGER = by_name(
 LAYOUT_EAGER = by_name(
     {
         "results share memory that has gaps": """
-            slice_scatter select_scatter diagonal_scatter as_strided_scatter unsafe_split""",
+            slice_scatter select_scatter diagonal_scatter as_strided_scatter""",
         "random numbers for a tensor with gaps": """
             uniform normal.in_place bernoulli cauchy exponential geometric log_normal""",
         "random numbers for a tensor that is not row-major": "nn.functional.dropout nn.functional.alpha_dropout",

@@ -24,12 +24,12 @@ class Case(NamedTuple):
     settings: dict[str, Any]
     inputs: Inputs
 
-    def make(self) -> tuple[torch.nn.Module, dict[str, Any]]:
+    def make(self) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
         """The model in evaluation mode, and the arguments of the call."""
         torch.manual_seed(0)
         config = getattr(transformers, self.config)(**self.settings)
         model = getattr(transformers, self.model)(config).eval()
-        return model, self.inputs()
+        return model, (), self.inputs()
 
 
 CASES: list[Case] = []

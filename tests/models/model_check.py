@@ -5,15 +5,20 @@ from __future__ import annotations
 import collections
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from model_cases import Case
 
 import oxyfuel
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+
+
+class Case(Protocol):
+    """What makes a model and the arguments of its call, the same each time."""
+
+    def make(self) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]: ...
 
 
 class Counted(NamedTuple):
@@ -78,18 +83,24 @@ def tensor_difference(a: torch.Tensor, b: torch.Tensor, what: str) -> str:
     return ""
 
 
+def state_of(model: torch.nn.Module) -> list[Any]:
+    """What calls may have changed: parameters and buffers, classes (of lazy modules), hooks, random numbers."""
+    parts = [(type(m).__name__, m.training, len(m._forward_pre_hooks)) for m in model.modules()]
+    return [parts, dict(model.state_dict().items()), torch.get_rng_state()]
+
+
 def outcomes(
     case: Case, calls: int, compiled: Callable[[Any], Any], told: Callable[[], None] = lambda: None
 ) -> list[Any]:
     """The results of some calls and, behind them, the state that they leave; `told` hears of the end of each."""
-    model, inputs = case.make()
+    model, args, kwargs = case.make()
     run = compiled(model)
     torch.manual_seed(1)
     results = []
     for _ in range(calls):
-        results.append(run(**inputs))
+        results.append(run(*args, **kwargs))
         told()
-    return [*results, dict(inputs), dict(model.state_dict().items())]
+    return [*results, list(args), kwargs, *state_of(model)]
 
 
 def check(case: Case, calls: int = 2, **options: Any) -> Found:
@@ -126,8 +137,8 @@ def dynamo_counts(case: Case) -> Counted:
         graphs.append(gm)
         return gm.forward
 
-    model, inputs = case.make()
+    model, args, kwargs = case.make()
     with torch.no_grad():
-        torch.compile(model, backend=backend)(**inputs)
+        torch.compile(model, backend=backend)(*args, **kwargs)
     breaks: collections.Counter[str] = counters["graph_break"]
     return Counted(len(graphs), sum(breaks.values()))

@@ -12,6 +12,7 @@
 #include "python/replay.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/heard.h"
 #include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
@@ -131,6 +132,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   std::vector<std::vector<int64_t>> sizes_of_outs;
   for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sizes().vec());
   recorder_now().enter();
+  const size_t heard = bridge::heard().ops;
   py::object result;
   std::vector<TorchWarning> warnings;
   {
@@ -173,6 +175,11 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     if (outs[i].sizes() != c10::IntArrayRef(sizes_of_outs[i]) &&
         c10::multiply_integers(sizes_of_outs[i]) != 0)
       throw Break(BreakId::torch_call, cat(target, " whose out= has another shape"));
+  // It has told something of what guards keep fixed.
+  if (!result.is_none() && is_constant(result.ptr()) && bridge::heard().ops == heard) {
+    ir_now().graph.kill(id);
+    return result;
+  }
   note_results(result, ir_now().graph.node(id).outputs[0]);
   for (const TorchWarning& w : warnings) calls().warn_behind(w);
   return result;

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include "python/capture/abstract_classes.h"
+#include "python/capture/attempt.h"
 #include "python/capture/capture.h"
+#include "python/capture/lazy_modules.h"
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/locals.h"
@@ -18,38 +21,6 @@ bool is_of_contextlib(const TracedFrame& f) {
   PyObject* module = reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_module;
   return module != nullptr && PyUnicode_Check(module) &&
          PyUnicode_CompareWithASCIIString(module, "contextlib") == 0;
-}
-
-// How often a class was registered with an abstract one, as the attribute `registrations` of an object without anything
-// else: a source like any other.
-py::object abstract_classes() {
-  static PyGetSetDef members[] = {{"registrations",
-                                   [](PyObject*, void*) {
-                                     static const py::object& token = *new py::object(
-                                         py::module_::import("_abc").attr("get_cache_token"));
-                                     return PyObject_CallNoArgs(token.ptr());
-                                   },
-                                   nullptr, nullptr, nullptr},
-                                  {}};
-  static PyType_Slot slots[] = {{Py_tp_getset, members}, {0, nullptr}};
-  static PyType_Spec spec = {"oxyfuel.AbstractClasses", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT,
-                             slots};
-  static const py::object& type = *new py::object(steal(PyType_FromSpec(&spec)));
-  static const py::object& object = *new py::object(type());
-  return object;
-}
-
-// Whether the answer may change with the classes that are registered with `asked`, a class or a tuple of them.
-bool depends_on_registrations(PyTypeObject* type, py::handle asked) {
-  static const py::object& meta = *new py::object(py::module_::import("abc").attr("ABCMeta"));
-  if (PyTuple_Check(asked.ptr())) {
-    for (py::handle one : asked)
-      if (depends_on_registrations(type, one)) return true;
-    return false;
-  }
-  return PyType_Check(asked.ptr()) &&
-         PyObject_TypeCheck(asked.ptr(), reinterpret_cast<PyTypeObject*>(meta.ptr())) &&
-         !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(asked.ptr()));
 }
 
 enum Special {
@@ -84,9 +55,10 @@ enum Special {
   CmpToKey,
   BuildClass,
   ProcessDataclass,
+  InferParameters,
   Is,
   IsNot,
-  True_,
+  IsCompiling,
   False_
 };
 
@@ -114,8 +86,14 @@ const std::unordered_map<PyObject*, Special>& specials() {
     add(py::module_::import("operator").attr("is_"), Is);
     add(py::module_::import("operator").attr("is_not"), IsNot);
     py::module_ torch = py::module_::import("torch");
-    add(torch.attr("compiler").attr("is_compiling"), True_);
-    add(torch.attr("compiler").attr("is_dynamo_compiling"), True_);
+    add(torch.attr("nn")
+            .attr("modules")
+            .attr("lazy")
+            .attr("LazyModuleMixin")
+            .attr("_infer_parameters"),
+        InferParameters);
+    add(torch.attr("compiler").attr("is_compiling"), IsCompiling);
+    add(torch.attr("compiler").attr("is_dynamo_compiling"), IsCompiling);
     add(torch.attr("jit").attr("is_scripting"), False_);
     add(torch.attr("jit").attr("is_tracing"), False_);
     for (const char* name :
@@ -130,9 +108,9 @@ bool is_iterable(PyObject* o) { return Py_TYPE(o)->tp_iter != nullptr || PySeque
 
 // Some argument may be given by its name; where none may, or it is another name, the real function says so.
 bool takes_names(Special special) {
-  static const std::set<Special> taking = {True_,  False_,    Type,       Sum,
-                                           Sorted, Min,       Max,        Int,
-                                           Float,  Signature, BuildClass, ProcessDataclass};
+  static const std::set<Special> taking = {IsCompiling, False_,    Type,       Sum,
+                                           Sorted,      Min,       Max,        Int,
+                                           Float,       Signature, BuildClass, ProcessDataclass};
   return taking.contains(special);
 }
 
@@ -148,11 +126,17 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
     return k && k->value && k->original ? k->original : o;
   };
   auto guard_registrations = [&](PyTypeObject* type, py::handle asked) {
-    if (!depends_on_registrations(type, asked) || classes().is_made_class(asked)) return;
-    static const py::object& classes = *new py::object(abstract_classes());
-    const py::str name("registrations");
-    const SourceId source = heap().sources.attribute(heap().sources.pinned(classes, "abc"), name);
-    heap().guard(GuardKind::Equals, source, classes.attr(name));
+    std::vector<py::object> changeable;
+    add_changeable(type, asked, changeable);
+    for (const py::object& one : changeable) {
+      if (classes().is_made_class(one)) continue;
+      const py::str attribute("answer");
+      const py::object object = answer_of(type, one);
+      const SourceId source =
+          heap().sources.pinned(object, cat("issubclass(", type->tp_name, ", ", name_of(one), ")"));
+      heap().guard(GuardKind::Equals, heap().sources.attribute(source, attribute),
+                   object.attr(attribute));
+    }
   };
   // Metaclasses may say what is an instance.
   auto guard_checks = [&](auto& self, py::handle asked, const char* check) -> void {
@@ -162,8 +146,9 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
     for (py::handle one : asked) self(self, one, check);
   };
   switch (it->second) {
-    case True_:
-      return py::bool_(true);
+    case IsCompiling:
+      Attempt::current().was_asked = true;
+      return py::bool_(Attempt::current().is_compiling);
     case False_:
       return py::bool_(false);
     case IsInstance: {
@@ -189,6 +174,9 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
       if (args.empty() || !classes().is_made_class(args[0]))
         throw Break(BreakId::side_effect, "a class becomes a dataclass");
       return classes().make_dataclass(callable, args, kwargs);
+    case InferParameters:
+      infer_parameters(capture_, callable, args);
+      return std::nullopt;
     case Is:
     case IsNot:
       if (args.size() != 2 || !kwargs.empty()) return std::nullopt;
