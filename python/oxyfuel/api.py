@@ -151,8 +151,7 @@ class Compiler:
 
     def compile(self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
         """The captured graph as a callable by the chosen backend."""
-        if not graph.is_inner:
-            statistics.count("graphs")
+        statistics.count("graphs")
         if _C.log_enabled("graph_code"):
             readable = torch_graph_to_fx(graph).print_readable(print_output=False)
             log("graph_code", f"captured graph of {self._name}", readable)
