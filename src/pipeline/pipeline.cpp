@@ -14,6 +14,7 @@
 #include "pipeline/assemble.h"
 #include "pipeline/diagram.h"
 #include "pipeline/extern_plan.h"
+#include "schedule/cpu/pass_list.h"
 
 namespace oxy::pipeline {
 namespace {
@@ -35,8 +36,9 @@ struct Products {
   std::vector<ir::DType> own_dtypes;
 };
 
-// Whether the machine multiplies halves of this kind and sums in f32, and the library does so: twice to sixteen times as many
-// a cycle as our kernels, which compute in f32. (AVX512_FP16 sums in f16, which ATen does not.)
+// Whether the machine multiplies halves of this kind and sums in f32, and the library does so:
+// twice to sixteen times as many a cycle as our kernels, which compute in f32. (AVX512_FP16 sums in
+// f16, which ATen does not.)
 bool library_multiplies(const Machine& m, ir::DType dtype) {
   if (!m.onednn) return false;
   return dtype == ir::DType::BF16 ? m.avx512_bf16 || m.amx_bf16
@@ -102,6 +104,24 @@ void run_user_passes(ir::Graph& graph, std::span<const UserPass> user_passes, bo
     ir::verify(graph);
   }
   graph.compact();
+}
+
+// The schedule's passes as the settings want them; the trace folder gets what each of them has
+// changed.
+schedule::RunOptions run_options(const Settings& settings, Trace& trace) {
+  schedule::RunOptions run{settings.verify, &trace.timeline(), {}, {}};
+  run.disabled = [&](std::string_view pass) {
+    const bool fuses = pass == "inline_loops" || pass == "fuse_nests";
+    return (fuses && !settings.fusion) || settings.pass_disabled(pass);
+  };
+  if (trace.folder().empty()) return run;
+  run.after = [&trace, before = std::string()](const schedule::Pass& pass,
+                                               const schedule::Draft& d) mutable {
+    std::string text = schedule::print(d);
+    trace.after_pass(pass.name, text != before, [&] { return text; });
+    before = std::move(text);
+  };
+  return run;
 }
 
 std::string fusion_text(const schedule::Schedule& s) {
@@ -191,12 +211,9 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
     Phase phase(trace.timeline(), "schedule");
     schedule::ScheduleOptions options;
     options.machine = machine;
-    options.fusion = settings.fusion;
     options.epilogues = settings.fusion && settings.epilogues && products.own;
     options.streaming = settings.streaming_stores;
-    schedule = schedule::make_schedule(std::move(program), options);
-    if (settings.verify)
-      for (const schedule::Kernel& k : schedule.kernels) schedule::verify(k);
+    schedule = schedule::make_schedule(std::move(program), options, run_options(settings, trace));
   }
   trace.show(Artifact::ir_post_fusion, "ir_post_fusion.txt", [&] {
     return join(schedule.kernels, "\n",
