@@ -6,6 +6,7 @@
 
 #include "codegen/cpp/product.h"
 #include "ir/python_text.h"
+#include "ir/region_ops.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "loops/build.h"
@@ -30,46 +31,21 @@ int threads_of(const Settings& settings) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Who runs products and convolutions.
-struct Products {
-  bool own, onednn;  // neither: ATen
-  std::vector<ir::DType> own_dtypes;
-};
-
-// Whether the machine multiplies halves of this kind and sums in f32, and the library does so:
-// twice to sixteen times as many a cycle as our kernels, which compute in f32. (AVX512_FP16 sums in
-// f16, which ATen does not.)
-bool library_multiplies(const Machine& m, ir::DType dtype) {
-  if (!m.onednn) return false;
-  return dtype == ir::DType::BF16 ? m.avx512_bf16 || m.amx_bf16
-                                  : dtype == ir::DType::F16 && m.amx_fp16;
-}
-
-// Our kernels need vectors.
-Products products_of(const Settings& settings, const Machine& machine) {
-  const bool any = settings.products == "auto", onednn = settings.products == "onednn";
-  Products p{any || settings.products == "own", onednn && machine.onednn, {}};
-  p.own &= machine.vector_bytes > 0;
-  for (ir::DType d : {ir::DType::F32, ir::DType::F16, ir::DType::BF16})
-    if (p.own && !(any && library_multiplies(machine, d))) p.own_dtypes.push_back(d);
-  return p;
-}
-
-bool is_wanted(const passes::Pass& pass, const Settings& settings, const Products& products) {
+bool is_wanted(const passes::Pass& pass, const Settings& settings,
+               const ops::Providers& providers) {
   if (settings.pass_disabled(pass.name)) return false;
   if (pass.name == "decompose") return settings.decompose;
-  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return products.own;
-  if (pass.name == "thin_products") return products.own || products.onednn;
-  if (pass.name == "use_onednn") return products.onednn;
+  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return providers.own;
+  if (pass.name == "thin_products") return providers.own || providers.onednn;
   return true;
 }
 
 void run_passes(ir::Graph& graph, const Settings& settings, const Machine& machine,
-                const Products& products, Trace& trace) {
+                const ops::Providers& providers, Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
   passes::RunOptions options{machine, settings.verify, &trace.timeline(), {}, {}};
-  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, products); };
+  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, providers); };
   options.after = [&](const passes::Pass& p, const ir::Graph& g, bool changed, double) {
     trace.after_pass(p.name, changed, [&] { return ir::print(g); });
   };
@@ -129,7 +105,7 @@ std::string fusion_text(const schedule::Schedule& s) {
   for (const schedule::FusionNote& n : s.notes)
     cat_to(out, n.first, " | ", n.second, ": ", n.reason, "\n");
   for (const schedule::ScheduledStep& step : s.steps) {
-    const auto* call = std::get_if<schedule::ExternCall>(&step);
+    const auto* call = std::get_if<schedule::ContractionCall>(&step);
     if (call && call->epilogue)
       cat_to(out, s.program.graph->node(call->step.node).target, " | ",
              s.kernels[*call->epilogue].name, ": its epilogue\n");
@@ -137,24 +113,88 @@ std::string fusion_text(const schedule::Schedule& s) {
   return out;
 }
 
+// What lowers a graph to a plan, and its regions before it.
+struct Lowering {
+  const Settings& settings;
+  const Machine& machine;
+  const ops::Providers& providers;
+  Trace& trace;
+};
+
+// The texts of the regions' kernels stand behind those of the plan's own. `prefix`: of the names of files.
+Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool>& frozen,
+               const std::string& prefix) {
+  RegionPlans regions;
+  std::vector<KernelText> texts;
+  for (ir::NodeId id : graph.order()) {
+    const ir::Node& n = graph.node(id);
+    const size_t number = regions.size();
+    for (size_t i = 0; !n.dead && i < n.regions.size(); i++) {
+      const std::string name = cat(prefix, n.target, number, '_', ir::region_op(n).regions[i], '_');
+      Assembly inner = lower(n.regions[i], o, {}, name);
+      regions[id.index].push_back(std::move(inner.plan));
+      for (KernelText& t : inner.texts) texts.push_back({name + t.name, std::move(t.text)});
+    }
+  }
+  loops::Program program;
+  {
+    Phase phase(o.trace.timeline(), "build loops");
+    program = loops::build_program(graph, {.kernels = true, .providers = o.providers});
+    if (o.settings.verify) loops::verify(program);
+  }
+  o.trace.show(Artifact::ir_pre_fusion, (prefix + "ir_pre_fusion.txt").c_str(),
+               [&] { return loops::print(program); });
+
+  schedule::Schedule schedule;
+  {
+    Phase phase(o.trace.timeline(), "schedule");
+    schedule::ScheduleOptions options;
+    options.machine = o.machine;
+    options.epilogues = o.settings.fusion && o.settings.epilogues && o.providers.own;
+    options.streaming = o.settings.streaming_stores;
+    schedule = schedule::make_schedule(std::move(program), options,
+                                       run_options(o.settings, o.trace));
+  }
+  o.trace.show(Artifact::ir_post_fusion, (prefix + "ir_post_fusion.txt").c_str(), [&] {
+    return join(schedule.kernels, "\n",
+                [](std::string& out, const schedule::Kernel& k) { out += schedule::print(k); });
+  });
+  o.trace.show(Artifact::fusion, (prefix + "fusion.txt").c_str(),
+               [&] { return fusion_text(schedule); });
+  o.trace.show(Artifact::schedule, (prefix + "schedule.txt").c_str(),
+               [&] { return schedule::print(schedule); });
+  if (!o.trace.folder().empty() && prefix.empty()) o.trace.draw(diagram(graph, schedule));
+
+  Assembly assembly;
+  {
+    Phase phase(o.trace.timeline(), "emit");
+    assembly = assemble(graph, schedule, o.machine, frozen, std::move(regions));
+  }
+  assembly.texts.insert(assembly.texts.end(), std::make_move_iterator(texts.begin()),
+                        std::make_move_iterator(texts.end()));
+  return assembly;
+}
+
 runtime::CodeTable compile_kernels(const Assembly& assembly, jit::Compiler& compiler,
                                    const Settings& settings, Trace& trace, Report& report) {
   std::unordered_set<std::string_view> distinct;
-  for (size_t i = 0; i < assembly.texts.size(); i++) {
-    trace.show(Artifact::kernel_code,
-               cat("kernels/", assembly.plan.kernels[i].name, ".cpp").c_str(),
-               [&] { return assembly.texts[i]; });
-    distinct.insert(assembly.texts[i]);
+  std::vector<std::string> texts;
+  for (const KernelText& t : assembly.texts) {
+    trace.show(Artifact::kernel_code, cat("kernels/", t.name, ".cpp").c_str(),
+               [&] { return t.text; });
+    distinct.insert(t.text);
+    texts.push_back(t.text);
   }
   Phase phase(trace.timeline(), "compile kernels");
   phase.note(cat(distinct.size(), " of ", assembly.texts.size(), " kernels, ", compiler.name()));
   report.kernels = static_cast<int>(distinct.size());
-  return compile_texts(assembly.texts, settings, compiler);
+  return compile_texts(texts, settings, compiler);
 }
 
 }  // namespace
 
 void count_steps(const runtime::Plan& plan, Report& report) {
+  for (const runtime::Plan& region : plan.regions) count_steps(region, report);
   for (const runtime::PlanStep& s : plan.steps) {
     report.kernel_calls += std::holds_alternative<runtime::LaunchStep>(s) ||
                            std::holds_alternative<runtime::ProductStep>(s);
@@ -190,44 +230,16 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   }
 
   const Machine machine = machine_of(settings);
-  const Products products = products_of(settings, machine);
+  const ops::Providers providers = ops::providers_on(machine, settings.products);
   if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
-  run_passes(aten, settings, machine, products, trace);
+  run_passes(aten, settings, machine, providers, trace);
   if (freezing) freeze(aten, *freezing, settings, trace);
   run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
 
-  loops::Program program;
-  {
-    Phase phase(trace.timeline(), "build loops");
-    program = loops::build_program(aten, {.kernels = true, .own_products = products.own_dtypes});
-    if (settings.verify) loops::verify(program);
-  }
-  trace.show(Artifact::ir_pre_fusion, "ir_pre_fusion.txt", [&] { return loops::print(program); });
-
-  schedule::Schedule schedule;
-  {
-    Phase phase(trace.timeline(), "schedule");
-    schedule::ScheduleOptions options;
-    options.machine = machine;
-    options.epilogues = settings.fusion && settings.epilogues && products.own;
-    options.streaming = settings.streaming_stores;
-    schedule = schedule::make_schedule(std::move(program), options, run_options(settings, trace));
-  }
-  trace.show(Artifact::ir_post_fusion, "ir_post_fusion.txt", [&] {
-    return join(schedule.kernels, "\n",
-                [](std::string& out, const schedule::Kernel& k) { out += schedule::print(k); });
-  });
-  trace.show(Artifact::fusion, "fusion.txt", [&] { return fusion_text(schedule); });
-  trace.show(Artifact::schedule, "schedule.txt", [&] { return schedule::print(schedule); });
-  if (!trace.folder().empty()) trace.draw(diagram(aten, schedule));
-
-  Assembly assembly;
-  {
-    Phase phase(trace.timeline(), "emit");
-    assembly = assemble(aten, schedule, machine, freezing ? freezing->inputs : std::vector<bool>());
-  }
+  const std::vector<bool> frozen = freezing ? freezing->inputs : std::vector<bool>();
+  Assembly assembly = lower(aten, {settings, machine, providers, trace}, frozen, "");
   runtime::CodeTable code = compile_kernels(assembly, *compiler, settings, trace, report);
   trace.show(Artifact::output_code, "output_code.txt",
              [&] { return runtime::print(assembly.plan); });

@@ -36,7 +36,11 @@ std::vector<ScheduledUnit> make_units(const loops::Program& p) {
   std::vector<ScheduledUnit> units;
   for (const loops::Step& s : p.steps) {
     if (const auto* e = std::get_if<loops::ExternStep>(&s)) {
-      units.emplace_back().external.push_back(*e);
+      units.push_back({{}, {ExternCall{*e}}});
+      continue;
+    }
+    if (const auto* c = std::get_if<loops::ContractionStep>(&s)) {
+      units.push_back({{}, {ContractionCall{*c, {}}}});
       continue;
     }
     const auto& l = std::get<loops::Loop>(s);

@@ -70,7 +70,10 @@ std::string print(const Draft& d) {
   if (d.units.empty()) return loops::print(p);
   std::string out;
   for (const ScheduledUnit& u : d.units) {
-    for (const loops::ExternStep& e : u.external) out += loops::print(p, e);
+    for (const ScheduledStep& call : u.call) {
+      if (const auto* e = std::get_if<ExternCall>(&call)) out += loops::print(p, e->step);
+      if (const auto* c = std::get_if<ContractionCall>(&call)) out += loops::print(p, c->step);
+    }
     for (const Group& g : u.group) {
       append(out, "group parallel");
       for (const Axis& a : g.parallel) cat_to(out, ' ', a.var, ": ", a.size);

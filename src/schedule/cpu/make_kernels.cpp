@@ -102,7 +102,7 @@ void make_kernels(Draft& d) {
   std::vector<bool> pinned = buffer_uses(s.program).pinned;
   for (uint32_t u = 0; u < d.units.size(); ++u) {
     if (d.units[u].group.empty()) {
-      s.steps.push_back(ExternCall{std::move(d.units[u].external[0]), {}});
+      s.steps.push_back(std::move(d.units[u].call[0]));
       continue;
     }
     pinned.resize(s.program.buffers.size(), false);

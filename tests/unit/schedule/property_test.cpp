@@ -61,6 +61,7 @@ void check(uint32_t seed, const RandomOptions& options) {
   for (int variant = 0; variant < 4; ++variant) {
     schedule::ScheduleOptions o;
     o.machine = machines[variant / 2];
+    o.epilogues = options.gemms;
     schedule::RunOptions run_options;
     run_options.verify = true;
     const std::vector<std::string_view> disabled = disabled_passes(variant % 2, seed);
@@ -105,6 +106,14 @@ TEST(RandomPrograms, Empty) {
   RandomOptions o;
   o.sizes = {0, 1, 2, 4};
   for (uint32_t seed = 0; seed < 300 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
+}
+
+// Matrices whose finished blocks an epilogue takes.
+TEST(RandomPrograms, Gemms) {
+  RandomOptions o;
+  o.gemms = true;
+  o.sizes = {1, 2, 3, 4, 20};
+  for (uint32_t seed = 0; seed < 800 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
 }
 
 // Sizes at which axes are cut, tiled and folded in parts.
