@@ -152,8 +152,8 @@ Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool
     options.machine = o.machine;
     options.epilogues = o.settings.fusion && o.settings.epilogues && o.providers.own;
     options.streaming = o.settings.streaming_stores;
-    schedule = schedule::make_schedule(std::move(program), options,
-                                       run_options(o.settings, o.trace));
+    schedule =
+        schedule::make_schedule(std::move(program), options, run_options(o.settings, o.trace));
   }
   o.trace.show(Artifact::ir_post_fusion, (prefix + "ir_post_fusion.txt").c_str(), [&] {
     return join(schedule.kernels, "\n",

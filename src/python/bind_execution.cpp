@@ -13,6 +13,7 @@
 #include "pipeline/compilers.h"
 #include "pipeline/extern_plan.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/saved_plan.h"
 #include "python/bindings.h"
 #include "python/bytecode/code.h"
 #include "python/compiled_function.h"
@@ -21,7 +22,6 @@
 #include "python/replay.h"
 #include "python/user_passes.h"
 #include "runtime/bandwidth.h"
-#include "runtime/plan_file.h"
 #include "schedule/cpu/pass_list.h"
 #include "support/check.h"
 #include "support/settings.h"
@@ -155,32 +155,46 @@ std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args,
   }
 }
 
-// A plan that was saved, made for inputs like these. `own_attributes`: how many of the attributes are
-// the graph's, where the rest was made from constants.
-std::shared_ptr<CompiledPlan> load_plan(const py::bytes& bytes, std::vector<at::Tensor> attributes,
+// `own_attributes`: how many of the attributes are the graph's, where the rest was made from constants.
+std::shared_ptr<CompiledPlan> bind_plan(pipeline::Compiled made, std::vector<at::Tensor> attributes,
                                         const py::tuple& args, const Settings& settings,
                                         std::optional<size_t> own_attributes) {
-  runtime::PlanFile file = runtime::load(static_cast<std::string_view>(bytes));
   bridge::Executable::Options options;
   options.strict = settings.strict;
   options.fence = runtime::fence_of(settings.fence);
   options.frozen = own_attributes.has_value();
   options.own_attributes = own_attributes.value_or(attributes.size());
-  pipeline::Compiled made{std::move(file.plan), {}};
-  if (!file.texts.empty()) {
-    std::string why;
-    auto compiler = pipeline::compiler_for(settings, own_folder(), why);
-    if (!compiler) throw InternalError(why);
-    py::gil_scoped_release released;
-    made.code = pipeline::compile_texts(file.texts, settings, *compiler);
-  }
   pipeline::Report report;
   pipeline::count_steps(made.plan, report);
-  report.kernels = static_cast<int>(file.texts.size());
   auto loaded = std::make_shared<CompiledPlan>(std::move(made), std::move(attributes),
                                                inputs_of(args), options, ResultTree());
   loaded->report = report;
   return loaded;
+}
+
+std::shared_ptr<CompiledPlan> load_plan(const py::bytes& bytes, std::vector<at::Tensor> attributes,
+                                        const py::tuple& args, const Settings& settings,
+                                        std::optional<size_t> own_attributes) {
+  auto compiler = [&] {
+    std::string why;
+    auto found = pipeline::compiler_for(settings, own_folder(), why);
+    if (!found) throw InternalError(why);
+    return found;
+  };
+  const std::string_view data = bytes;
+  std::optional<pipeline::Compiled> made;
+  {
+    py::gil_scoped_release released;
+    made = pipeline::load_plan(data, settings, compiler);
+  }
+  return bind_plan(std::move(*made), std::move(attributes), args, settings, own_attributes);
+}
+
+// Of a plan without kernels.
+std::shared_ptr<CompiledPlan> load_plan_text(const std::string& text,
+                                             std::vector<at::Tensor> attributes,
+                                             const py::tuple& args, const Settings& settings) {
+  return bind_plan({runtime::parse_plan(text), {}}, std::move(attributes), args, settings, {});
 }
 
 // The outputs of a plan, in order: tensors, numbers, None.
@@ -341,7 +355,7 @@ void bind_execution(py::module_& m) {
       .def(
           "save",
           [](const CompiledPlan& p) {
-            return py::bytes(runtime::save(p.executable.plan(), p.executable.code()));
+            return py::bytes(pipeline::save_plan(p.executable.plan(), p.executable.code()));
           },
           "As bytes, with the texts of its kernels; load_plan reads them back.")
       .def(
@@ -373,6 +387,8 @@ void bind_execution(py::module_& m) {
   m.def("load_plan", &load_plan, py::arg("saved"), py::arg("attributes"), py::arg("example_inputs"),
         py::arg("settings"), py::arg("own_attributes") = py::none(),
         "A plan that was saved, for inputs like these.");
+  m.def("load_plan_text", &load_plan_text, py::arg("text"), py::arg("attributes"),
+        py::arg("example_inputs"), py::arg("settings"), "A plan of extern calls, from its text.");
   m.def(
       "parse_plan",
       [](const std::string& text) { return runtime::print(runtime::parse_plan(text)); },

@@ -11,8 +11,8 @@
 
 #include "python/bound_arguments.h"
 #include "python/broken_call.h"
-#include "python/capture/capture.h"
 #include "python/capture/controls.h"
+#include "python/capture/capture.h"
 #include "python/compiled_graph.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
@@ -347,14 +347,12 @@ void fill_entry(CompiledFunction* self, Entry& entry, Capture& tracer) {
     return tracer.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
   py::tuple examples(tracer.graphs.example_inputs.size());
-  for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++)
-    examples[i] = tracer.graphs.example_inputs[i];
+  for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++) examples[i] = tracer.graphs.example_inputs[i];
   py::object graph = py::none();
   if (entry.calls_graph) graph = py::handle(self->compile)(tracer.graphs.ir, examples);
   if (!tracer.frames.left.empty()) {
     auto table = table_of(self);
-    entry.broken =
-        make_broken_call(*table, tracer.frames.left, compiled_part(table->next_number()));
+    entry.broken = make_broken_call(*table, tracer.frames.left, compiled_part(table->next_number()));
   }
   if (log_enabled(Artifact::bytecode)) say_bytecode(self, entry);
   entry.graph = std::move(graph);
@@ -397,14 +395,13 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   }
   entry->grad = captured && entry->state.modes.grad &&
                 (tracer->graphs.result_requires_grad ||
-                 std::any_of(tracer->graphs.example_inputs.begin(),
-                             tracer->graphs.example_inputs.end(), [](const py::object& o) {
+                 std::any_of(tracer->graphs.example_inputs.begin(), tracer->graphs.example_inputs.end(),
+                             [](const py::object& o) {
                                return THPVariable_Unpack(o.ptr()).requires_grad();
                              }));
   if (captured && !entry->grad) fill_entry(self, *entry, *tracer);
   if (!entry->graph) tracer->graphs.fetch.resize(tracer->graphs.example_inputs.size());
-  entry->guards = std::make_shared<GuardProgram>(tracer->heap.sources, tracer->heap.guards,
-                                                 tracer->graphs.fetch);
+  entry->guards = std::make_shared<GuardProgram>(tracer->heap.sources, tracer->heap.guards, tracer->graphs.fetch);
   entry->input_count = tracer->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());

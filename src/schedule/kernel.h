@@ -14,13 +14,17 @@
 // binds index[0], the others do not occur). StoreAdd adds to the element, also where several
 // iterations meet in one; scatters that fold in another way are loads and stores in order. Values
 // are numbered in one space per kernel, each set once; a value set inside a For is visible there
-// only. Accumulators are declared by Init outside the loops that update them and read by Result
-// after, or inside (a scan: what has been folded so far); where the Init stands in a Vector loop,
-// each lane has its own. Statements in front of a Parallel loop run before its first point, or the
-// first that a thread gets: they fill Local buffers, or are constants in front of all loops. A
-// Local buffer belongs to one run of the innermost Parallel point around its store (or the kernel,
-// where there is none): a row that stays in cache. Index expressions are flat offsets in elements
-// from the start of the buffer's memory.
+// only.
+//
+// Accumulators are declared by Init outside the loops that update them and read by Result after,
+// or inside (a scan: what has been folded so far); where the Init stands in a Vector loop, each
+// lane has its own.
+//
+// Statements in front of a Parallel loop run before its first point, or the first that a thread
+// gets: they fill Local buffers, or are constants in front of all loops. A Local buffer belongs to
+// one run of the innermost Parallel point around its store (or the kernel, where there is none): a
+// row that stays in cache. Index expressions are flat offsets in elements from the start of the
+// buffer's memory.
 #pragma once
 
 #include <memory>
