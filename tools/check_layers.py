@@ -30,6 +30,11 @@ def layers(root):
     return [*core, "torch_bridge", "python"]
 
 
+def is_neutral(file):
+    """Whether a file of schedule/ belongs to every device: its sub-folders are one device's each."""
+    return file.startswith("schedule/") and file.count("/") == 1
+
+
 def part_of(file):
     """What a file of src/python belongs to: its subfolder, or the header and source of one name."""
     inside = file.removeprefix("python/")
@@ -78,6 +83,8 @@ def problem(file, header, quoted, order):
         return f"src/{target} is not in the list of folders"
     if quoted and order.index(target) > order.index(folder):
         return f"{folder} comes before {target}"
+    if header.startswith("schedule/cpu/") and is_neutral(file):
+        return "what is true for every device knows none"
     if folder == target == "python" and (what := python_problem(file, header)):
         return what
     if TORCH.match(header) and folder not in ("torch_bridge", "python"):

@@ -6,6 +6,8 @@
 // No FILE, or `-`: standard input. --standard runs the graph passes first, --no-kernels makes every
 // op an extern step, --no-fusion a kernel of every loop, --own-products has gemms and convolutions run in kernels of our
 // own, --onednn has linear layers run in oneDNN. --machine=TEXT|FILE: what it is lowered for (support/machine.h).
+// --disable=NAMES leaves passes of the schedule out, --dump prints what each of them has changed,
+// --list their names in order and the reasons for it.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -13,8 +15,8 @@
 #include "ir/text.h"
 #include "loops/build.h"
 #include "passes/pass_list.h"
+#include "schedule/cpu/pass_list.h"
 #include "schedule/inline_loops.h"
-#include "schedule/schedule.h"
 #include "support/check.h"
 
 namespace {
@@ -32,6 +34,8 @@ struct Options {
   bool standard = false;
   oxy::loops::BuildOptions build;
   oxy::schedule::ScheduleOptions schedule;
+  bool dump = false;
+  std::string disabled;  // ",a,b,"
 };
 
 // The passes that every CPU runs: not those that choose a library for products.
@@ -56,9 +60,26 @@ std::string lower(const std::string& text, const Options& options) {
     return oxy::loops::print(program);
   }
   if (stage != "schedule") throw oxy::UserError("--to is one of loops, fused, schedule");
-  oxy::schedule::Schedule s = oxy::schedule::make_schedule(std::move(program), options.schedule);
-  for (const oxy::schedule::Kernel& k : s.kernels) oxy::schedule::verify(k);
-  return oxy::schedule::print(s);
+  oxy::schedule::RunOptions run;
+  run.verify = true;
+  run.disabled = [&](std::string_view pass) {
+    return options.disabled.find(oxy::cat(',', pass, ',')) != std::string::npos;
+  };
+  std::string before, dump;
+  run.after = [&](const oxy::schedule::Pass& pass, const oxy::schedule::Draft& d) {
+    if (!options.dump) return;
+    std::string now = oxy::schedule::print(d);
+    oxy::cat_to(dump, "# ", pass.name, now == before ? " (unchanged)\n" : "\n");
+    if (now != before) dump += now;
+    before = std::move(now);
+  };
+  auto s = oxy::schedule::make_schedule(std::move(program), options.schedule, run);
+  return options.dump ? dump : oxy::schedule::print(s);
+}
+
+void list_passes() {
+  for (const oxy::schedule::Pass& p : oxy::schedule::cpu_passes())
+    std::cout << p.name << std::string(22 - p.name.size(), ' ') << p.reason << '\n';
 }
 
 }  // namespace
@@ -75,7 +96,13 @@ int main(int argc, char** argv) {
     else if (a == "--no-kernels")
       options.build.kernels = false;
     else if (a == "--no-fusion")
-      options.schedule.fusion = false;
+      options.disabled += ",inline_loops,fuse_nests,";
+    else if (a == "--list")
+      return list_passes(), 0;
+    else if (a == "--dump")
+      options.dump = true;
+    else if (a.rfind("--disable=", 0) == 0)
+      options.disabled += oxy::cat(',', a.substr(10), ',');
     else if (a == "--own-products")
       options.build.providers.own = true, options.schedule.epilogues = true;
     else if (a == "--onednn")
@@ -86,7 +113,8 @@ int main(int argc, char** argv) {
       options.path = a;
     else {
       std::cerr << "usage: oxy-lower --to=loops|fused|schedule [--standard] [--no-kernels] "
-                   "[--no-fusion] [--own-products] [--onednn] [--machine=TEXT|FILE] [FILE]\n";
+                   "[--no-fusion] [--own-products] [--onednn] [--machine=TEXT|FILE] "
+                   "[--disable=NAMES] [--dump] [--list] [FILE]\n";
       return 2;
     }
   }

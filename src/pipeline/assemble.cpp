@@ -6,7 +6,8 @@
 #include "ops/op_table.h"
 #include "pipeline/lower_sizes.h"
 #include "runtime/pack.h"
-#include "schedule/epilogues.h"
+#include "schedule/cpu/annotations.h"
+#include "schedule/cpu/epilogues.h"
 #include "schedule/moved_bytes.h"
 #include "support/check.h"
 #include "support/tuning.h"
@@ -112,7 +113,8 @@ class Assembler {
     source.grain = std::max<int64_t>(1, tuning::thread_work / std::max<int64_t>(1, k.cost));
     source.scratch_bytes = codegen::cpp::scratch_bytes(k);
     source.moved_bytes = schedule::moved_bytes(k);
-    if (k.epilogue_of.valid()) source.moved_bytes -= cached_bytes(program_.buffers[k.epilogue_of]);
+    if (schedule::is_epilogue(k))
+      source.moved_bytes -= cached_bytes(program_.buffers[schedule::epilogue_of(k)]);
     add_source(std::move(source));
   }
 

@@ -15,6 +15,7 @@
 #include "pipeline/assemble.h"
 #include "pipeline/diagram.h"
 #include "pipeline/extern_plan.h"
+#include "schedule/cpu/pass_list.h"
 
 namespace oxy::pipeline {
 namespace {
@@ -81,6 +82,24 @@ void run_user_passes(ir::Graph& graph, std::span<const UserPass> user_passes, bo
   graph.compact();
 }
 
+// The schedule's passes as the settings want them; the trace folder gets what each of them has
+// changed.
+schedule::RunOptions run_options(const Settings& settings, Trace& trace) {
+  schedule::RunOptions run{settings.verify, &trace.timeline(), {}, {}};
+  run.disabled = [&](std::string_view pass) {
+    const bool fuses = pass == "inline_loops" || pass == "fuse_nests";
+    return (fuses && !settings.fusion) || settings.pass_disabled(pass);
+  };
+  if (trace.folder().empty()) return run;
+  run.after = [&trace, before = std::string()](const schedule::Pass& pass,
+                                               const schedule::Draft& d) mutable {
+    std::string text = schedule::print(d);
+    trace.after_pass(pass.name, text != before, [&] { return text; });
+    before = std::move(text);
+  };
+  return run;
+}
+
 std::string fusion_text(const schedule::Schedule& s) {
   std::string out;
   for (const schedule::FusionNote& n : s.notes)
@@ -131,12 +150,10 @@ Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool
     Phase phase(o.trace.timeline(), "schedule");
     schedule::ScheduleOptions options;
     options.machine = o.machine;
-    options.fusion = o.settings.fusion;
     options.epilogues = o.settings.fusion && o.settings.epilogues && o.providers.own;
     options.streaming = o.settings.streaming_stores;
-    schedule = schedule::make_schedule(std::move(program), options);
-    if (o.settings.verify)
-      for (const schedule::Kernel& k : schedule.kernels) schedule::verify(k);
+    schedule =
+        schedule::make_schedule(std::move(program), options, run_options(o.settings, o.trace));
   }
   o.trace.show(Artifact::ir_post_fusion, (prefix + "ir_post_fusion.txt").c_str(), [&] {
     return join(schedule.kernels, "\n",

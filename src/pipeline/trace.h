@@ -1,9 +1,11 @@
-// What a compilation shows of itself: every stage as text, to the logs and to the trace folder, and where time went.
+// What a compilation shows of itself: every stage as text, to the logs and to the trace folder, and
+// where time went.
 //
-// The folder (setting `trace`) gets one folder a compilation with torch.compile's file names (TORCH_COMPILE_DEBUG):
-// fx_graph_readable.py, fx_graph_runnable.py, fx_graph_transformed.py, ir_pre_fusion.txt, ir_post_fusion.txt,
-// output_code.txt, graph_diagram.svg (where graphviz is installed, else .dot), and our own: torch_graph.txt,
-// aten_graph.txt, passes/*.txt, fusion.txt, schedule.txt, kernels/*.cpp, compile_time.json (Chrome's trace format).
+// The folder (setting `trace`) gets one folder a compilation with torch.compile's file names
+// (TORCH_COMPILE_DEBUG): fx_graph_readable.py, fx_graph_runnable.py, fx_graph_transformed.py,
+// ir_pre_fusion.txt, ir_post_fusion.txt, output_code.txt, graph_diagram.svg (where graphviz is
+// installed, else .dot), and our own: torch_graph.txt, aten_graph.txt, passes/*.txt, fusion.txt,
+// schedule.txt, kernels/*.cpp, compile_time.json (Chrome's trace format).
 #pragma once
 
 #include <optional>
@@ -23,7 +25,8 @@ class Trace {
   Timeline& timeline() { return timeline_; }
   const std::string& folder() const { return folder_; }  // empty: none is written
 
-  // A stage. `text` is called only if somebody wants it: the artefact is on, or there is a folder and `file` is not empty.
+  // A stage. `text` is called only if somebody wants it: the artefact is on, or there is a folder
+  // and `file` is not empty.
   template <class F>
   void show(std::optional<Artifact> artifact, const char* file, F&& text) {
     bool logged = artifact && log_enabled(*artifact);

@@ -22,6 +22,7 @@
 #include "python/replay.h"
 #include "python/user_passes.h"
 #include "runtime/bandwidth.h"
+#include "schedule/cpu/pass_list.h"
 #include "support/check.h"
 #include "support/settings.h"
 #include "support/text.h"
@@ -423,6 +424,8 @@ void bind_execution(py::module_& m) {
       [] {
         std::vector<std::string> out;
         for (const passes::Pass& p : passes::all_passes()) out.emplace_back(p.name);
+        for (const schedule::Pass& p : schedule::cpu_passes())
+          if (!p.required) out.emplace_back(p.name);
         return out;
       },
       "The passes that the option disabled_passes knows.");

@@ -11,7 +11,7 @@ namespace oxy::schedule {
 namespace {
 
 struct Access {
-  Nest* nest;
+  const Nest* nest;
   const Inst* inst;
 };
 
@@ -23,7 +23,7 @@ AccessMap accesses(const Group& g, bool stores) {
   for (const Nest& n : g.nests) {
     for (const Inst& i : n.body) {
       if (touches_memory(i.op) && (i.op != LoopOp::Load) == stores) {
-        out[i.buffer].push_back({const_cast<Nest*>(&n), &i});
+        out[i.buffer].push_back({&n, &i});
       }
     }
   }
@@ -34,10 +34,6 @@ const Axis& axis_of(const Nest& n, Expr var) {
   auto it = std::find_if(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == var; });
   OXY_CHECK(it != n.axes.end(), "no axis ", var);
   return *it;
-}
-
-bool has_axis(const Nest& n, Expr var) {
-  return std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == var; });
 }
 
 // Pairs of accesses to one buffer, dependences first, then shared reads.
@@ -129,7 +125,7 @@ void Aligner::split(Group& g, Expr var, int64_t inner) {
     }
   };
   for (Nest& n : g.nests) {
-    if (!has_axis(n, var)) continue;
+    if (!has_axis(n.axes, var)) continue;
     if (outer_var.is_const()) {
       outer_var = scope.get('p', sym::floordiv(axis_of(n, var).size, inner));
       inner_var = scope.get('p', inner);
@@ -300,7 +296,7 @@ bool reads_own_point(const Private& write, const Private& read, const Nest& writ
   for (const Axis& g : parallel) {
     auto c = coefficient(store.index[0], g.var);
     if (!c || !c->is_const() || c->value() < span.value()) return false;
-    OXY_CHECK(has_axis(writer, g.var), "parallel axis ", g.var);
+    OXY_CHECK(has_axis(writer.axes, g.var), "parallel axis ", g.var);
   }
   sym::Range r = sym::range_of(read.rest - write.constant);
   return r.lo >= 0 && r.hi < span.value();
@@ -324,9 +320,7 @@ std::optional<std::vector<Axis>> common_parallel_axes(const Group& a, const Grou
                                                       std::string& why) {
   std::vector<Axis> common;
   for (const Axis& x : a.parallel) {
-    bool in_b = std::any_of(b.parallel.begin(), b.parallel.end(),
-                            [&](const Axis& y) { return y.var == x.var; });
-    if (in_b && is_common_axis(a, b, x.var)) common.push_back(x);
+    if (has_axis(b.parallel, x.var) && is_common_axis(a, b, x.var)) common.push_back(x);
   }
   for_each_pair(a, b, false, [&](const Nest&, const Inst& ia, const Nest&, const Inst& ib) {
     std::erase_if(common, [&](const Axis& g) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "schedule/emit_kernel.h"
+#include "schedule/cost.h"
 #include "schedule/kernel_access.h"
 
 namespace oxy::schedule {
@@ -30,7 +30,7 @@ class Sweeper {
     run(f.body);
     return !f.body.empty();
   }
-  bool is_live(const Fetch&) const { return true; }
+  bool is_live(const Hint&) const { return true; }
   bool is_live(Compute& c) {
     bool effect = c.op == LoopOp::Store || c.op == LoopOp::StoreAdd || c.op == LoopOp::Check;
     // A symbol is used by name: few, and cheap.
@@ -195,7 +195,7 @@ class Narrower {
 
   bool shrink(Box& box) {
     for (const For* f : loops_) {
-      if (f->tiled || !f->size.is_const()) return false;
+      if (!f->annotations.empty() || !f->size.is_const()) return false;
       auto it = box.find(f->var);
       if (it == box.end()) continue;
       Interval& i = it->second;

@@ -56,4 +56,28 @@ int64_t points(const std::vector<loops::Axis>& axes) {
   return n;
 }
 
+namespace {
+
+int64_t cost_of_block(const Block& body, int64_t times) {
+  int64_t sum = 0;
+  for (const Stmt& s : body) {
+    if (const auto* f = std::get_if<For>(&s.v)) {
+      sum +=
+          cost_of_block(f->body, f->kind == ForKind::Parallel ? times : times * count_of(f->size));
+    } else if (const auto* c = std::get_if<Compute>(&s.v)) {
+      int one = (c->op == LoopOp::Load || c->op == LoopOp::Store || c->op == LoopOp::StoreAdd)
+                    ? ir::byte_size(c->dtype)
+                    : cost_of(c->op, c->dtype);
+      sum += times * one;
+    } else {
+      sum += times;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+int64_t point_cost(const Kernel& k) { return cost_of_block(k.body, 1); }
+
 }  // namespace oxy::schedule

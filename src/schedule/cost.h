@@ -2,7 +2,7 @@
 // only ranks choices.
 #pragma once
 
-#include "loops/loop_ir.h"
+#include "schedule/kernel.h"
 
 namespace oxy::schedule {
 
@@ -11,5 +11,7 @@ int cost_of(const loops::Body& body);
 // The number of iterations where it is constant, else the number at the hints, else a guess.
 int64_t count_of(sym::Expr e);
 int64_t points(const std::vector<loops::Axis>& axes);
+
+int64_t point_cost(const Kernel& k);  // Kernel::cost of its loops as they are
 
 }  // namespace oxy::schedule

@@ -24,18 +24,14 @@ Walk join(Walk a, Walk b) {
   return b == Walk::Any ? a : Walk::Mixed;
 }
 
-bool is_parallel(const std::vector<Axis>& parallel, Expr var) {
-  return std::any_of(parallel.begin(), parallel.end(), [&](const Axis& g) { return g.var == var; });
-}
-
 Walk walk_of(const Group& g, const std::vector<Axis>& parallel) {
   Walk w = Walk::Any;
   for (const Nest& n : g.nests) {
     bool own = std::any_of(n.axes.begin(), n.axes.end(),
-                           [&](const Axis& a) { return !is_parallel(parallel, a.var); });
+                           [&](const Axis& a) { return !has_axis(parallel, a.var); });
     Expr inner = contiguous_axis(n);
     if (!own || inner.is_const()) continue;
-    w = join(w, is_parallel(parallel, inner) ? Walk::Columns : Walk::Rows);
+    w = join(w, has_axis(parallel, inner) ? Walk::Columns : Walk::Rows);
   }
   return w;
 }
@@ -97,9 +93,8 @@ struct Unit {
 
 class Fuser {
  public:
-  Fuser(const loops::Program& p, std::vector<ScheduledUnit> units, const ScheduleOptions& options,
-        std::vector<FusionNote>& notes)
-      : program_(const_cast<loops::Program&>(p)), options_(options), notes_(notes) {
+  Fuser(loops::Program& p, std::vector<ScheduledUnit> units, std::vector<FusionNote>& notes)
+      : program_(p), notes_(notes) {
     for (ScheduledUnit& u : units) {
       Unit x;
       x.position = units_.size();
@@ -117,7 +112,7 @@ class Fuser {
     for (uint32_t id = 0; id < units_.size(); ++id) {
       owner_[id] = id;
       connect(id);
-      if (options_.fusion && units_[id].is_group()) fuse(id);
+      if (units_[id].is_group()) fuse(id);
     }
     return in_order();
   }
@@ -142,7 +137,6 @@ class Fuser {
   std::vector<ScheduledUnit> in_order();
 
   loops::Program& program_;
-  const ScheduleOptions& options_;
   std::vector<FusionNote>& notes_;
   std::vector<Unit> units_;
   std::vector<uint32_t> owner_;  // by unit: the unit that it was merged into, itself while alive
@@ -394,10 +388,9 @@ Group group_of(Nest n) {
   return g;
 }
 
-std::vector<ScheduledUnit> fuse_nests(const loops::Program& p, std::vector<ScheduledUnit> units,
-                                      const ScheduleOptions& options,
+std::vector<ScheduledUnit> fuse_nests(loops::Program& p, std::vector<ScheduledUnit> units,
                                       std::vector<FusionNote>& notes) {
-  return Fuser(p, std::move(units), options, notes).run();
+  return Fuser(p, std::move(units), notes).run();
 }
 
 }  // namespace oxy::schedule

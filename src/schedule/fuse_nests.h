@@ -24,9 +24,9 @@ struct ScheduledUnit {
   std::vector<ScheduledStep> call;  // the other way round
 };
 
-// A unit of the input: one nest or one call, in program order.
-std::vector<ScheduledUnit> fuse_nests(const loops::Program& p, std::vector<ScheduledUnit> units,
-                                      const ScheduleOptions& options,
+// A unit of the input: one nest or one call, in program order. Axes of merged groups get
+// common names among the program's variables.
+std::vector<ScheduledUnit> fuse_nests(loops::Program& p, std::vector<ScheduledUnit> units,
                                       std::vector<FusionNote>& notes);
 
 // All axes that are not reductions: the parallel axes of a nest alone.

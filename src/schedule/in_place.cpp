@@ -182,7 +182,7 @@ class InPlace {
   bool divide(size_t at, std::vector<Kernel> kernels, BufferId input) {
     std::vector<ScheduledStep> steps = s_.steps;
     const size_t before = s_.kernels.size(), count = kernels.size();
-    for (Kernel& k : kernels) k.epilogue_of = {};  // a part of the matrix is none
+    for (Kernel& k : kernels) k.annotations = {};  // of the whole, not of a part
     std::move(kernels.begin(), kernels.end(), std::back_inserter(s_.kernels));
     s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(at));
     for (size_t i = 0; i < count; ++i) {

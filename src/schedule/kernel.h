@@ -1,22 +1,30 @@
-// A Kernel: fused loops as a tree, in the order in which they run. The schedule's result and the emitters' input;
-// it names loops, not threads or vectors of a machine.
+// A Kernel: fused loops as a tree, in the order in which they run. The schedule's result and the
+// emitters' input; it names loops and which of their iterations may run at once, not the threads or
+// vectors of a machine.
 //
-// Semantics. `body` runs once. A For runs its children for var = 0 .. size-1, in order unless `kind` allows more:
+// Semantics. `body` runs once. A For runs its children for var = 0 .. size-1, in order unless
+// `kind` allows more:
 //   Parallel  iterations are independent and may run on different threads; only at the top, directly nested, outermost
 //             first; together they are the range that the launcher splits
 //   Serial    in order
-//   Vector    iterations are independent, innermost: an emitter runs several at once
+//   Vector    iterations are independent, with nothing but Serial loops inside: an emitter runs several at once
 //   Reduce    carries the accumulators that its Accumulate statements update; iterations may be reassociated
 //   VectorReduce  as Reduce, innermost and contiguous: an emitter keeps several partial accumulators
-// An Inst statement is a LoopOp of loop_ir.h on scalars (Reduce, Scan and Symbol excepted: Symbol binds index[0], the
-// others do not occur). Values are numbered in one space per kernel, each set once; a value set inside a For is visible there only.
-// Accumulators are declared by Init outside the loops that update them and read by Result after, or
-// inside (a scan: what has been folded so far); where the Init stands
-// in a Vector loop, each lane has its own.
-// Statements in front of a Parallel loop run before its first point, or the first that a thread gets: they fill Local buffers,
-// or are constants in front of all loops.
-// A Local buffer belongs to one run of the innermost Parallel point around its store (or the kernel, where there is none): a
-// row that stays in cache. Index expressions are flat offsets in elements from the start of the buffer's memory.
+// An Inst statement is a LoopOp of loop_ir.h on scalars (Reduce, Scan and Symbol excepted: Symbol
+// binds index[0], the others do not occur). StoreAdd adds to the element, also where several
+// iterations meet in one; scatters that fold in another way are loads and stores in order. Values
+// are numbered in one space per kernel, each set once; a value set inside a For is visible there
+// only.
+//
+// Accumulators are declared by Init outside the loops that update them and read by Result after,
+// or inside (a scan: what has been folded so far); where the Init stands in a Vector loop, each
+// lane has its own.
+//
+// Statements in front of a Parallel loop run before its first point, or the first that a thread
+// gets: they fill Local buffers, or are constants in front of all loops. A Local buffer belongs to
+// one run of the innermost Parallel point around its store (or the kernel, where there is none): a
+// row that stays in cache. Index expressions are flat offsets in elements from the start of the
+// buffer's memory.
 #pragma once
 
 #include <memory>
@@ -35,8 +43,27 @@ using sym::Expr;
 
 enum class ForKind : uint8_t { Parallel, Serial, Vector, Reduce, VectorReduce };
 
-// Size of a tiled Vector loop that has a Serial loop inside: rows that are scanned side by side.
-inline constexpr int kRowLanes = 8;
+// What a device's passes leave for its emitter: words with a number each
+// (schedule/cpu/annotations.h). Nothing here asks what they mean; the text shows them. A loop that
+// has any may run in another order than it says.
+class Annotations {
+ public:
+  int64_t get(std::string_view word) const {  // 0 where it is not there
+    for (const auto& [w, value] : words_)
+      if (w == word) return value;
+    return 0;
+  }
+  void set(std::string_view word, int64_t value = 1) {
+    std::erase_if(words_, [&](const auto& x) { return x.first == word; });
+    if (value != 0) words_.emplace_back(word, value);
+  }
+  bool empty() const { return words_.empty(); }
+  auto begin() const { return words_.begin(); }
+  auto end() const { return words_.end(); }
+
+ private:
+  std::vector<std::pair<std::string, int64_t>> words_;
+};
 
 struct Stmt;
 using Block = std::vector<Stmt>;
@@ -45,10 +72,7 @@ struct For {
   ForKind kind = ForKind::Serial;
   Expr var;
   Expr size;
-  // Tile of a 2-D transposition: this Vector loop and the For around it run as squares, so that loads contiguous in
-  // the other variable are transposed in registers. Set on the Vector loop. Where a Serial loop stands in it (a scan,
-  // whose rows are the lanes), what is contiguous in that loop's variable is, loads and stores.
-  bool tiled = false;
+  Annotations annotations;
   Block body;
 };
 
@@ -61,8 +85,7 @@ struct Compute {       // value = op(args)
   Expr index = 0;       // Load, Store, StoreAdd: flat offset; Index, Check, Symbol: the expression
   double number = 0;
   int64_t integer = 0;
-  bool streaming =
-      false;  // Store: large and not read again soon, so an emitter may go past the cache
+  Annotations annotations;
 };
 
 struct Init {
@@ -70,8 +93,8 @@ struct Init {
   ReduceKind kind = ReduceKind::Sum;
   DType dtype = DType::F32;  // of the folded values; of ArgMax and ArgMin too, whose result is i64
 };
-// Folds `value` into the accumulator. ArgMax and ArgMin: `index` is the element's position; the first extreme wins and
-// NaN is the extreme, as ATen.
+// Folds `value` into the accumulator. ArgMax and ArgMin: `index` is the element's position; the
+// first extreme wins and NaN is the extreme, as ATen.
 struct Accumulate {
   uint32_t acc = 0;
   uint32_t value = 0;
@@ -81,14 +104,16 @@ struct Result {
   uint32_t value = 0;
   uint32_t acc = 0;
 };  // dtype of the accumulator; i64 for ArgMax and ArgMin
-// The memory of an element, perhaps behind the buffer's end, will be read: an emitter may ask for its line. Has no value.
-struct Fetch {
+// Says something about the memory of an element, perhaps behind the buffer's end, to an emitter
+// that knows the word. Without effect and value.
+struct Hint {
+  std::string word;
   uint32_t buffer = 0;
   Expr index = 0;
 };
 
 struct Stmt {
-  std::variant<For, Compute, Init, Accumulate, Result, Fetch> v;
+  std::variant<For, Compute, Init, Accumulate, Result, Hint> v;
 };
 
 struct KernelBuffer {
@@ -107,15 +132,9 @@ struct Kernel {
   uint32_t value_count = 0;  // values and accumulators are numbered below this
   uint32_t acc_count = 0;
   std::vector<ir::NodeId> origins;
-  // An epilogue (epilogues.h): the matrix whose finished blocks it takes; the outer `panel_loops` of its Parallel loops run
-  // over panels of columns, the others over rows.
-  loops::BufferId epilogue_of;
-  uint32_t panel_loops = 0;
-  // Two-stage reduction of everything: the Parallel range is cut in `parts` fixed pieces, each writing its own partial
-  // result; 0 where there is none. Fixed for a thread count, so that results are stable.
-  // (The schedule expresses both stages as kernels; this is only for the launcher's grain.)
+  Annotations annotations;
   int64_t cost =
-      0;  // about how many bytes and flops one Parallel point costs: the launcher's grain
+      0;  // about how many bytes and operations one Parallel point costs: the launcher's grain
 };
 
 // Text, parsed back. See docs/ir.md.
@@ -132,6 +151,6 @@ struct Kernel {
 //   }
 std::string print(const Kernel& k);
 Kernel parse(std::string_view text, sym::ExprPool& pool);
-void verify(const Kernel& k);
+void verify(const Kernel& k);  // what is true for every device; an InternalError names the kernel
 
 }  // namespace oxy::schedule

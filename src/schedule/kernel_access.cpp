@@ -72,7 +72,7 @@ void redirect(Block& block, uint32_t from, uint32_t to) {
     if (!memory) continue;
     if (c->buffer == from) {
       c->buffer = to;
-      c->streaming = false;  // the line has just been loaded
+      c->annotations = {};  // what was said of memory that is only written
     }
     if (c->buffer > from) --c->buffer;
   }
@@ -120,8 +120,8 @@ bool may_overwrite(const Kernel& k, int32_t read, uint32_t written) {
     if (c.op == LoopOp::Load) loads.push_back({&c, path, position});
     plain = plain && c.op != LoopOp::Store && c.op != LoopOp::StoreAdd;
   });
-  const bool squares = !store.path.empty() && store.path.back()->tiled;
-  if (!loads.empty() && squares) return false;
+  const bool reordered = !store.path.empty() && !store.path.back()->annotations.empty();
+  if (!loads.empty() && reordered) return false;
   return plain && std::all_of(loads.begin(), loads.end(),
                               [&](const Access& l) { return is_read_first(l, store); });
 }

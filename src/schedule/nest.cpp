@@ -151,6 +151,10 @@ void set_positions(Nest& n) {
 
 }  // namespace
 
+bool has_axis(const std::vector<Axis>& axes, Expr var) {
+  return std::ranges::any_of(axes, [&](const Axis& a) { return a.var == var; });
+}
+
 Nest flatten(const loops::Program& p, const loops::Loop& l) {
   Nest n;
   n.name = l.name;

@@ -33,6 +33,10 @@ inline bool touches_memory(LoopOp op) {
   return op == LoopOp::Load || op == LoopOp::Store || op == LoopOp::StoreAdd;
 }
 
+// Whether one of the axes has the variable: for a group's parallel axes, whether that axis is
+// parallel.
+bool has_axis(const std::vector<Axis>& axes, Expr var);
+
 Nest flatten(const loops::Program& p, const loops::Loop& l);
 
 // e with the variables replaced.

@@ -22,6 +22,7 @@ class Parser {
     }
     lexer_.expect(")");
     if (lexer_.accept("cost")) kernel_.cost = lexer_.integer();
+    while (lexer_.is(TokenKind::Identifier)) annotation(lexer_.identifier(), kernel_.annotations);
     kernel_.body = block();
     return std::move(kernel_);
   }
@@ -47,7 +48,10 @@ class Parser {
   Init init();
   Accumulate accumulate();
   Compute store(LoopOp op);
-  Fetch fetch();
+  Hint hint();
+  void annotation(std::string_view word, Annotations& to) {
+    to.set(word, lexer_.accept("=") ? lexer_.integer() : 1);
+  }
   Stmt assignment();
   void operands(Compute& c);
   void place(Compute& c);
@@ -98,7 +102,7 @@ Stmt Parser::statement() {
   if (word == "accumulate") return Stmt{accumulate()};
   if (word == "store") return Stmt{store(LoopOp::Store)};
   if (word == "store_add") return Stmt{store(LoopOp::StoreAdd)};
-  if (word == "fetch") return Stmt{fetch()};
+  if (word == "hint") return Stmt{hint()};
   if (word != "check") lexer_.fail(cat("no such statement: ", word));
   Compute c;
   c.op = LoopOp::Check;
@@ -112,8 +116,11 @@ Stmt Parser::statement() {
 For Parser::loop(ForKind kind) {
   For f;
   f.kind = kind;
-  f.tiled = lexer_.accept("tiled");
   std::string name = lexer_.identifier();
+  while (!lexer_.is(":")) {
+    annotation(name, f.annotations);
+    name = lexer_.identifier();
+  }
   lexer_.expect(":");
   f.size = expr();
   int64_t last = sym::range_of(f.size).hi;
@@ -152,17 +159,19 @@ void Parser::place(Compute& c) {
   lexer_.expect("]");
 }
 
-Fetch Parser::fetch() {
+Hint Parser::hint() {
+  std::string word = lexer_.identifier();
   Compute c;
   place(c);
-  return {c.buffer, c.index};
+  return {std::move(word), c.buffer, c.index};
 }
 
 Compute Parser::store(LoopOp op) {
   Compute c;
   c.op = op;
   c.value = UINT32_MAX;
-  c.streaming = lexer_.accept("streaming");
+  while (lexer_.is(TokenKind::Identifier) && !ir::dtype_from_name(lexer_.peek().text))
+    annotation(lexer_.identifier(), c.annotations);
   c.dtype = dtype();
   place(c);
   lexer_.expect("=");

@@ -37,6 +37,16 @@ std::string_view name_of(KernelBuffer::Kind k) {
   return "";
 }
 
+// " tiled panel_loops=2"
+std::string words(const Annotations& annotations) {
+  std::string out;
+  for (const auto& [word, value] : annotations) {
+    cat_to(out, ' ', word);
+    if (value != 1) cat_to(out, '=', value);
+  }
+  return out;
+}
+
 class Printer {
  public:
   explicit Printer(const Kernel& k) : k_(k) {}
@@ -48,7 +58,7 @@ class Printer {
       cat_to(out_, i ? ", " : "", b.name, ": ", name_of(b.kind), " ", ir::name(b.dtype), "[",
              b.elements, "]");
     }
-    cat_to(out_, ") cost ", k_.cost, " {\n");
+    cat_to(out_, ") cost ", k_.cost, words(k_.annotations), " {\n");
     block(k_.body, 1);
     append(out_, "}\n");
     return std::move(out_);
@@ -63,7 +73,7 @@ class Printer {
     }
   }
   void statement(const For& f, int depth) {
-    cat_to(out_, name_of(f.kind), f.tiled ? " tiled " : " ", f.var, ": ", f.size, " {\n");
+    cat_to(out_, name_of(f.kind), words(f.annotations), ' ', f.var, ": ", f.size, " {\n");
     block(f.body, depth + 1);
     out_.append(2 * depth, ' ');
     append(out_, "}");
@@ -76,8 +86,8 @@ class Printer {
     if (!a.index.is_const(0)) cat_to(out_, " at ", a.index);
   }
   void statement(const Result& r, int) { cat_to(out_, "%", r.value, " = result @", r.acc); }
-  void statement(const Fetch& f, int) {
-    cat_to(out_, "fetch ", k_.buffers[f.buffer].name, "[", f.index, "]");
+  void statement(const Hint& h, int) {
+    cat_to(out_, "hint ", h.word, ' ', k_.buffers[h.buffer].name, "[", h.index, "]");
   }
   void statement(const Compute& c, int);
 
@@ -91,8 +101,8 @@ void Printer::statement(const Compute& c, int) {
   switch (c.op) {
     case LoopOp::Store:
     case LoopOp::StoreAdd:
-      cat_to(out_, ops::name(c.op), c.streaming ? " streaming " : " ", ir::name(c.dtype), " ",
-             place(), " = ", arg(0));
+      cat_to(out_, ops::name(c.op), words(c.annotations), ' ', ir::name(c.dtype), " ", place(),
+             " = ", arg(0));
       return;
     case LoopOp::Check:
       cat_to(out_, "check ", arg(0), " in ", c.index);

@@ -51,16 +51,12 @@ struct Schedule {
 
 struct ScheduleOptions {
   Machine machine;
-  bool fusion = true;
   bool epilogues = false;  // of products of our own (codegen/cpp/product.h)
   bool streaming = true;   // past the cache
 
   // Buffers of at least so many bytes go through memory.
   int64_t large_bytes() const { return streaming ? tuning::last_level_bytes(machine) : INT64_MAX; }
 };
-
-// Loops to kernels: inlining, fusion, loop order, memory plan. Each part has its own header beside this one.
-Schedule make_schedule(loops::Program program, const ScheduleOptions& options);
 
 // Text of the whole (the `schedule` log artefact).
 std::string print(const Schedule& s);

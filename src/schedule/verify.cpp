@@ -13,13 +13,13 @@ class Verifier {
   explicit Verifier(const Kernel& k)
       : k_(k), set_(k.value_count, false), visible_(k.value_count, false) {}
 
-  void run() { block(k_.body, Place{true, false}); }
+  void run() { block(k_.body, Place{}); }
 
  private:
   struct Place {
     bool outermost = true;  // nothing but Parallel loops around
-    bool vector = false;    // inside a Vector or VectorReduce loop
-    bool tiled = false;     // which is tiled
+    bool vector = false;    // inside a Vector loop
+    bool folds = false;     // inside a VectorReduce loop
   };
 
   void block(const Block& b, Place at) {
@@ -33,12 +33,12 @@ class Verifier {
 
   void statement(const For& f, Place at) {
     bool parallel = f.kind == ForKind::Parallel;
-    bool vector = f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce;
     OXY_CHECK(!parallel || at.outermost, k_.name, ": parallel loop ", f.var, " is not outermost");
-    OXY_CHECK(!at.vector || (at.tiled && f.kind == ForKind::Serial), k_.name, ": loop ", f.var,
+    OXY_CHECK(!at.folds && (!at.vector || f.kind == ForKind::Serial), k_.name, ": loop ", f.var,
               " inside a vector loop");
     OXY_CHECK(variables_.insert(f.var).second, k_.name, ": loop variable ", f.var, " twice");
-    block(f.body, Place{parallel, vector || at.vector, f.tiled || at.tiled});
+    block(f.body,
+          Place{parallel, at.vector || f.kind == ForKind::Vector, f.kind == ForKind::VectorReduce});
     variables_.erase(f.var);
   }
 
@@ -74,8 +74,8 @@ class Verifier {
     make(r.value);
   }
 
-  void statement(const Fetch& f, Place) {
-    OXY_CHECK(f.buffer < k_.buffers.size(), k_.name, ": no such buffer");
+  void statement(const Hint& h, Place) {
+    OXY_CHECK(h.buffer < k_.buffers.size(), k_.name, ": no such buffer");
   }
 
   void use(uint32_t v) {

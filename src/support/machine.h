@@ -1,11 +1,12 @@
-// The machine that code is made for: what passes, the scheduler and the emitters ask instead of knowing one.
+// The machine that code is made for: what passes, the scheduler and the emitters ask instead of
+// knowing one.
 //
-// Made once, from the host or from a text, and passed down as a const reference. What follows from it for a rule stands in
-// tuning.h. A text says what differs from the default machine; entries are separated by commas or lines, `#` begins a
-// comment:
+// Made once, from the host or from a text, and passed down as a const reference. What follows from
+// it for a rule stands in tuning.h. A text says what differs from the default machine; entries are
+// separated by commas or lines, `#` begins a comment:
 //   plain, avx2, l1 32K, l2 512K, l3 16M / 8, threads 16, line 64, page 4096, no onednn
-// Instruction sets come one by one; `plain` takes all of them away. Kernels use the widest vectors that there are, or those of
-// `vectors 32`. Behind a cache's size stands how many threads share it.
+// Instruction sets come one by one; `plain` takes all of them away. Kernels use the widest vectors
+// that there are, or those of `vectors 32`. Behind a cache's size stands how many threads share it.
 #pragma once
 
 #include <cstdint>

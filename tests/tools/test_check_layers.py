@@ -11,7 +11,7 @@ import check_layers  # noqa: E402
 
 
 def findings(tmp_path, file, text):
-    (tmp_path / "CMakeLists.txt").write_text("set(OXY_LAYERS support ir codegen jit runtime)\n")
+    (tmp_path / "CMakeLists.txt").write_text("set(OXY_LAYERS support ir schedule codegen jit runtime)\n")
     path = tmp_path / "src" / file
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -23,6 +23,7 @@ def findings(tmp_path, file, text):
     [
         ("ir/graph.h", '"runtime/plan.h"', "ir comes before runtime"),
         ("ir/graph.h", '"elsewhere/plan.h"', "not in the list"),
+        ("schedule/kernel.h", '"schedule/cpu/annotations.h"', "every device"),
         ("ir/graph.cpp", '"graph.h"', "path from src/"),
         ("runtime/plan.cpp", "<ATen/ATen.h>", "headers of torch"),
         ("torch_bridge/fake.cpp", "<Python.h>", "headers of Python"),

@@ -42,7 +42,7 @@ int KernelWriter::lanes_of_kernel() const {
   bool wide = false;
   bool rows = false;
   walk(kernel_.body, [&](const Stmt& s) {
-    if (const For* loop = std::get_if<For>(&s.v)) rows |= loop->tiled && has_loop(loop->body);
+    if (const For* loop = std::get_if<For>(&s.v)) rows |= is_tiled(*loop) && has_loop(loop->body);
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op == LoopOp::Index || c->op == LoopOp::Symbol || c->op == LoopOp::Check) return;
     if (ir::byte_size(c->dtype) == 8)
@@ -190,8 +190,8 @@ void KernelWriter::write_block(const Block& block, const Scope& scope) {
       write_init(*init, block, scope);
     } else if (const Accumulate* a = std::get_if<Accumulate>(&s.v)) {
       write_accumulate(*a, scope);
-    } else if (const Fetch* f = std::get_if<Fetch>(&s.v)) {
-      write_fetch(*f, scope);
+    } else if (const Hint* h = std::get_if<Hint>(&s.v)) {
+      write_hint(*h, scope);
     } else {
       write_result(std::get<Result>(s.v), scope);
     }
@@ -330,7 +330,7 @@ const Compute* KernelWriter::unaligned_stream(const For& loop) const {
   if (schedule::count_of(loop.size) < tuning::stream_fewest_vectors * lanes_) return nullptr;
   for (const Stmt& s : loop.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || c->op != LoopOp::Store || !c->streaming) continue;
+    if (!c || c->op != LoopOp::Store || !is_streaming(*c)) continue;
     const auto along = sym::linear_in(c->index, loop.var);
     if (along && along->first.is_const(1) && !sym::divisible(along->second, lanes_)) return c;
   }

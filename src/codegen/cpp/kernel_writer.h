@@ -15,6 +15,7 @@
 #include "codegen/cpp/operator_text.h"
 #include "codegen/cpp/source_writer.h"
 #include "codegen/cpp/table_gathers.h"
+#include "schedule/cpu/annotations.h"
 
 namespace oxy::codegen::cpp {
 
@@ -23,10 +24,12 @@ using ops::LoopOp;
 using schedule::Accumulate;
 using schedule::Block;
 using schedule::Compute;
-using schedule::Fetch;
 using schedule::For;
 using schedule::ForKind;
+using schedule::Hint;
 using schedule::Init;
+using schedule::is_streaming;
+using schedule::is_tiled;
 using schedule::kRowLanes;
 using schedule::Result;
 using schedule::Stmt;
@@ -137,7 +140,7 @@ class KernelWriter {
   void write_scalar_store(const Compute& c);
   void write_store_add(const Compute& c, const Scope& scope);
   void write_check(const Compute& c, const Scope& scope);
-  void write_fetch(const Fetch& f, const Scope& scope);
+  void write_hint(const Hint& h, const Scope& scope);
   void write_symbol(const Compute& c, const Scope& scope);
   void write_index(const Compute& c, const Scope& scope);
 

@@ -252,7 +252,7 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
                 ");");
   } else if (!scope.active.empty()) {
     out_.line(fn("store_part"), '(', to, ", ", v, ", ", scope.active, ");");
-  } else if (c.streaming) {
+  } else if (is_streaming(c)) {
     streams_ = true;
     out_.line(fn("stream"), '(', to, ", ", v, ");");
   } else {
@@ -320,9 +320,9 @@ void KernelWriter::write_check(const Compute& c, const Scope& scope) {
   out_.close();
 }
 
-void KernelWriter::write_fetch(const Fetch& f, const Scope& scope) {
-  if (!scope.active.empty()) return;
-  out_.line("__builtin_prefetch(", buffer(f.buffer), " + ", index(f.index), ");");
+void KernelWriter::write_hint(const Hint& h, const Scope& scope) {
+  if (h.word != schedule::kPrefetch || !scope.active.empty()) return;
+  out_.line("__builtin_prefetch(", buffer(h.buffer), " + ", index(h.index), ");");
 }
 
 void KernelWriter::write_symbol(const Compute& c, const Scope&) {

@@ -15,7 +15,7 @@
 // the input pixel or, outside the image, to zeros. Activations are channels-last, weights plain (out, in, kh, kw); k is
 // ordered (channel, tap) as in the weights' memory. A plain product has one tap.
 //
-// An epilogue (schedule/epilogues.h) is a kernel of its own that is called on a few rows of a panel as soon as they are done.
+// An epilogue (schedule/cpu/epilogues.h) is a kernel of its own that is called on a few rows of a panel as soon as they are done.
 // What it reads beside them is fetched while they are made.
 #pragma once
 

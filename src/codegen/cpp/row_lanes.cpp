@@ -135,7 +135,7 @@ void KernelWriter::write_row_lanes(const For& loop, const Scope& scope) {
                 " * h, to", i, "[h][k]);");
     };
     // Half a line that waits for its other half pushes others out half written.
-    const bool streams = c.streaming && width * ir::byte_size(c.dtype) % kLine == 0;
+    const bool streams = is_streaming(c) && width * ir::byte_size(c.dtype) % kLine == 0;
     streams_ = streams_ || streams;
     each_row([&] {
       if (streams) out_.open("if (((u64)(", row, ") & ", kLine - 1, ") == 0) ");

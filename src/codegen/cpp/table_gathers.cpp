@@ -5,6 +5,7 @@
 
 #include "codegen/cpp/kernel_writer.h"
 #include "codegen/cpp/types_text.h"
+#include "schedule/cpu/annotations.h"
 
 namespace oxy::codegen::cpp {
 
@@ -47,7 +48,7 @@ class Finder {
       if (f->kind != ForKind::Vector) {
         rows(f->body, tables);
         block(f->body);
-      } else if (!f->tiled) {
+      } else if (!schedule::is_tiled(*f)) {
         for (const Stmt& in : f->body) {
           const Compute* c = std::get_if<Compute>(&in.v);
           if (c && c->op == LoopOp::Store && is_table(*c, *f)) tables.insert(c->buffer);
@@ -60,7 +61,7 @@ class Finder {
     for (const Stmt& s : b) {
       const For* f = std::get_if<For>(&s.v);
       if (!f) continue;
-      if (f->kind == ForKind::Vector && !f->tiled)
+      if (f->kind == ForKind::Vector && !schedule::is_tiled(*f))
         gathers(*f, tables);
       else
         rows(f->body, tables);
@@ -135,7 +136,8 @@ bool KernelWriter::is_same_everywhere(const Compute& c, Expr var,
 
 // Whether a loop only fills local buffers that nothing else writes, with the same at each point.
 bool KernelWriter::fills_tables(const For& loop, std::unordered_set<uint32_t> known) const {
-  if (loop.kind != ForKind::Vector || loop.tiled || !loop.size.is_const()) return false;
+  if (loop.kind != ForKind::Vector || schedule::is_tiled(loop) || !loop.size.is_const())
+    return false;
   for (const Stmt& s : loop.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c) return false;

@@ -20,7 +20,7 @@ const For* tiled_inner(const For& outer) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (c && c->op != LoopOp::Store && c->op != LoopOp::StoreAdd) continue;
     const For* loop = std::get_if<For>(&s.v);
-    if (!loop || inner || loop->kind != ForKind::Vector || !loop->tiled) return nullptr;
+    if (!loop || inner || loop->kind != ForKind::Vector || !is_tiled(*loop)) return nullptr;
     inner = loop;
   }
   return inner;

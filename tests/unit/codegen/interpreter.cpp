@@ -366,7 +366,7 @@ class Interpreter {
     }
   }
 
-  void statement(const schedule::Fetch&) {}
+  void statement(const schedule::Hint&) {}
 
   void statement(const For& loop) {
     const int64_t n = evaluate(loop.size);

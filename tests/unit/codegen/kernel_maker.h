@@ -1,7 +1,7 @@
 // Kernels written by hand for tests: each method appends a statement to the block that is open.
 #pragma once
 
-#include "schedule/kernel.h"
+#include "schedule/cpu/annotations.h"
 
 namespace oxy::codegen::cpp::testing {
 
@@ -32,7 +32,7 @@ class KernelMaker {
     loop.kind = kind;
     loop.var = var;
     loop.size = size;
-    loop.tiled = tiled;
+    if (tiled) loop.annotations.set(schedule::kTiled);
     blocks_.back()->push_back({std::move(loop)});
     blocks_.push_back(&std::get<schedule::For>(blocks_.back()->back().v).body);
   }
@@ -64,7 +64,7 @@ class KernelMaker {
     c.buffer = buffer;
     c.index = index;
     c.args = {value};
-    c.streaming = streaming;
+    if (streaming) c.annotations.set(schedule::kStreaming);
     append(c);
   }
   uint32_t constant(DType dtype, double number) {

@@ -278,7 +278,7 @@ class KernelRunner {
   void step(const schedule::Accumulate& a) {
     acc_[a.acc].fold(value_[a.value], at(a.index, vars_));
   }
-  void step(const schedule::Fetch&) {}
+  void step(const schedule::Hint&) {}
   void step(const schedule::Result& r) { value_[r.value] = acc_[r.acc].result(); }
   double& memory(const schedule::Compute& c) {
     const schedule::KernelBuffer& b = k_.buffers[c.buffer];

@@ -2,11 +2,13 @@
 // back.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
 #include "interpret.h"
 #include "random_program.h"
+#include "schedule/cpu/pass_list.h"
 #include "schedule/inline_loops.h"
 
 namespace oxy::test {
@@ -28,6 +30,13 @@ void expect_equal(const loops::Program& p, const Memory& want, const Memory& got
   }
 }
 
+// All run, or fusion and one more pass do not.
+std::vector<std::string_view> disabled_passes(bool some, uint32_t seed) {
+  if (!some) return {};
+  const std::span<const schedule::Pass> all = schedule::cpu_passes();
+  return {"inline_loops", "fuse_nests", all[seed % all.size()].name};
+}
+
 void check(uint32_t seed, const RandomOptions& options) {
   loops::Program p = random_program(seed, options);
   loops::verify(p);
@@ -47,13 +56,22 @@ void check(uint32_t seed, const RandomOptions& options) {
   expect_equal(p, want, got, cat("seed ", seed, " after inlining\n", text, loops::print(inlined)));
   if (testing::Test::HasFatalFailure()) return;
 
-  for (bool fusion : {true, false}) {
+  const Machine machines[] = {parse_machine(""),
+                              parse_machine("plain, avx2, l1 4K, l2 8K, l3 16K, page 64, line 16")};
+  for (int variant = 0; variant < 4; ++variant) {
     schedule::ScheduleOptions o;
-    o.fusion = fusion;
+    o.machine = machines[variant / 2];
     o.epilogues = options.gemms;
-    o.machine = o.machine.with_vectors(32);  // whose panels are narrow
-    schedule::Schedule s = schedule::make_schedule(p, o);
-    std::string all = cat("seed ", seed, " fusion ", fusion, "\n", text, schedule::print(s));
+    schedule::RunOptions run_options;
+    run_options.verify = true;
+    const std::vector<std::string_view> disabled = disabled_passes(variant % 2, seed);
+    run_options.disabled = [&](std::string_view pass) {
+      return std::ranges::find(disabled, pass) != disabled.end();
+    };
+    schedule::Schedule s = schedule::make_schedule(p, o, run_options);
+    std::string all = cat("seed ", seed, " on ", print(o.machine), " without ",
+                          join(disabled, ", ", [](std::string& x, std::string_view d) { x += d; }),
+                          "\n", text, schedule::print(s));
     for (const schedule::Kernel& k : s.kernels) {
       ASSERT_NO_THROW(schedule::verify(k)) << all;
       std::string kernel = schedule::print(k);

@@ -1,11 +1,11 @@
-#include "schedule/epilogues.h"
+#include "schedule/cpu/epilogues.h"
 
 #include <algorithm>
 
-#include "schedule/arrange_loops.h"
-#include "schedule/emit_kernel.h"
+#include "schedule/cpu/annotations.h"
+#include "schedule/cpu/arrange_loops.h"
+#include "schedule/cpu/emit_kernel.h"
 #include "schedule/kernel_access.h"
-#include "schedule/lane_tables.h"
 #include "schedule/plan_memory.h"
 #include "schedule/step_uses.h"
 
@@ -67,8 +67,8 @@ bool can_wait(const Schedule& s, size_t at, size_t end) {
   return true;
 }
 
-// The last product that makes something the group reads, if all else that it reads is there when that runs, or the product
-// can wait for it.
+// The last product that makes something the group reads, if all else that it reads is there when
+// that runs, or the product can wait for it.
 std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width) {
   const std::set<BufferId> sources = sources_of(s.program, g);
   bool later = false;  // something is made behind the product
@@ -83,7 +83,7 @@ std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width
     }
     const BufferId matrix = call->step.c();
     const bool has_one =
-        std::ranges::any_of(s.kernels, [&](const Kernel& k) { return k.epilogue_of == matrix; });
+        std::ranges::any_of(s.kernels, [&](const Kernel& k) { return epilogue_of(k) == matrix; });
     if (has_one || (later && !can_wait(s, i, s.steps.size()))) return std::nullopt;
     return Panels{matrix, columns, width};
   }
@@ -111,7 +111,7 @@ bool is_simple(const Kernel& k) {
     for (const Stmt& s : *block) {
       const For* f = std::get_if<For>(&s.v);
       if (!f) continue;
-      if (loop || f->tiled) return false;
+      if (loop || is_tiled(*f)) return false;
       loop = f;
     }
     if (!loop || (loop->kind != ForKind::Parallel && loop->kind != ForKind::Vector)) return false;
@@ -146,7 +146,7 @@ class Attacher {
   void run() {
     for (size_t i = 0; i < s_.steps.size(); ++i) {
       const auto* call = std::get_if<KernelCall>(&s_.steps[i]);
-      if (!call || !s_.kernels[call->kernel].epilogue_of.valid()) continue;
+      if (!call || !is_epilogue(s_.kernels[call->kernel])) continue;
       const uint32_t kernel = call->kernel;
       std::optional<size_t> at = product_before(i);
       if (at && !may_run_there(i, *at) && can_wait(s_, *at, i)) {
@@ -157,7 +157,7 @@ class Attacher {
         at = i - 1;
       }
       if (!at || !may_run_there(i, *at)) {
-        s_.kernels[kernel].epilogue_of = {};
+        s_.kernels[kernel].annotations = {};
         continue;
       }
       std::get<ContractionCall>(s_.steps[*at]).epilogue = kernel;
@@ -168,7 +168,7 @@ class Attacher {
 
  private:
   std::optional<size_t> product_before(size_t at) const {
-    const BufferId matrix = s_.kernels[std::get<KernelCall>(s_.steps[at]).kernel].epilogue_of;
+    const BufferId matrix = epilogue_of(s_.kernels[std::get<KernelCall>(s_.steps[at]).kernel]);
     while (at-- > 0) {
       const auto* call = std::get_if<ContractionCall>(&s_.steps[at]);
       if (call && call->step.c() == matrix) return at;
@@ -234,20 +234,17 @@ std::optional<Kernel> epilogue_kernel(Schedule& s, const Group& g, const std::ve
   if (!panels || !reads_one_element(g, panels->matrix)) return std::nullopt;
   const auto arranged = arrange_panels(s.program, g, needed, options, *panels);
   if (!arranged) return std::nullopt;
-  ScheduleOptions plain = options;
-  plain.streaming = false;  // its stores go where the product's have just been
-  Kernel k = emit_kernel(s.program, arranged->loops, needed, plain, name);
+  Kernel k = emit_kernel(s.program, arranged->loops, needed, name);
   if (!is_simple(k)) return std::nullopt;
-  k.epilogue_of = panels->matrix;
-  k.panel_loops = arranged->panel_loops;
+  k.annotations.set(kEpilogueOf, 1 + panels->matrix.index);
+  k.annotations.set(kPanelLoops, arranged->panel_loops);
   hoist_constants(k);
-  make_lane_tables(k, options.machine);
   return k;
 }
 
 std::vector<int64_t> read_with_matrix(const Schedule& s, const Kernel& k) {
-  const auto matrix = static_cast<uint32_t>(entry_of(k, k.epilogue_of));
-  const auto size = ir::byte_size(s.program.buffers[k.epilogue_of].type.dtype);
+  const auto matrix = static_cast<uint32_t>(entry_of(k, epilogue_of(k)));
+  const auto size = ir::byte_size(s.program.buffers[epilogue_of(k)].type.dtype);
   std::set<Expr> places;
   std::set<int64_t> out;
   for_each_compute(k, [&](const Compute& c, const Path&) {

@@ -1,9 +1,9 @@
-#include "schedule/local_buffers.h"
+#include "schedule/cpu/local_buffers.h"
 
 #include <algorithm>
 #include <map>
 
-#include "schedule/phases.h"
+#include "schedule/cpu/phases.h"
 #include "schedule/split_reductions.h"
 
 namespace oxy::schedule {
@@ -79,7 +79,7 @@ class Localiser {
   bool forwarded(const Traffic& t) const {
     const Place& w = t.stores[0];
     bool in_no_loop = std::all_of(w.nest->axes.begin(), w.nest->axes.end(), [&](const Axis& a) {
-      return a.reduction || is_parallel_axis(arrangement_.parallel, a.var);
+      return a.reduction || has_axis(arrangement_.parallel, a.var);
     });
     return std::all_of(t.loads.begin(), t.loads.end(), [&](const Place& r) {
       return r.inst->index[0] == w.inst->index[0] && (r.phase == w.phase || in_no_loop);

@@ -1,4 +1,4 @@
-#include "schedule/phases.h"
+#include "schedule/cpu/phases.h"
 
 #include <algorithm>
 #include <set>
@@ -25,7 +25,7 @@ struct Written {
 Slot slot_of(const Nest& n, const std::vector<Axis>& parallel) {
   Slot s;
   for (const Axis& a : n.axes) {
-    if (is_parallel_axis(parallel, a.var)) continue;
+    if (has_axis(parallel, a.var)) continue;
     s.axes.insert(a.var);
     if (a.reduction) s.folded.insert(a.var);
   }
@@ -39,10 +39,6 @@ bool fits(const Slot& phase, const Slot& nest) {
 }
 
 }  // namespace
-
-bool is_parallel_axis(const std::vector<Axis>& parallel, Expr var) {
-  return std::any_of(parallel.begin(), parallel.end(), [&](const Axis& a) { return a.var == var; });
-}
 
 std::vector<Phase> make_phases(std::vector<Nest> nests, const std::vector<Axis>& parallel) {
   std::vector<Phase> phases;

@@ -1,6 +1,6 @@
-#include "schedule/nest_writer.h"
+#include "schedule/cpu/nest_writer.h"
 
-#include "schedule/emit_kernel.h"
+#include "schedule/cost.h"
 
 namespace oxy::schedule {
 
@@ -13,7 +13,7 @@ NestWriter::NestWriter(const loops::Program& p, const Nest& n, std::string name)
 
 Block NestWriter::wrap(ForKind kind, Expr var, Expr size, Block body) {
   Block out;
-  out.push_back(Stmt{For{kind, var, size, false, std::move(body)}});
+  out.push_back(Stmt{For{kind, var, size, {}, std::move(body)}});
   return out;
 }
 

@@ -1,11 +1,12 @@
-#include "schedule/split_ranges.h"
+#include "schedule/cpu/split_ranges.h"
 
 #include <algorithm>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "schedule/emit_kernel.h"
+#include "schedule/cost.h"
+#include "schedule/cpu/annotations.h"
 #include "schedule/nest.h"
 #include "support/tuning.h"
 
@@ -44,7 +45,7 @@ class LoopSplitter {
  private:
   // Of the body's comparisons, those that a range can decide. False where the loop is no candidate.
   bool find_tests() {
-    if (loop_.kind != ForKind::Vector || loop_.tiled || !loop_.size.is_const()) return false;
+    if (loop_.kind != ForKind::Vector || is_tiled(loop_) || !loop_.size.is_const()) return false;
     std::unordered_map<uint32_t, int64_t> ahead;  // values that are the variable plus a constant
     for (const Stmt& s : loop_.body) {
       const Compute* c = std::get_if<Compute>(&s.v);
@@ -74,7 +75,7 @@ class LoopSplitter {
   }
 
   For range(int64_t begin, int64_t end) {
-    For out{ForKind::Vector, variables_.get('p', end - begin), end - begin, false, {}};
+    For out{ForKind::Vector, variables_.get('p', end - begin), end - begin, {}, {}};
     moved_ = {{loop_.var, out.var + begin}};
     known_.clear();
     value_.clear();
@@ -92,7 +93,8 @@ class LoopSplitter {
     return it == known_.end() ? std::nullopt : std::optional(it->second);
   }
 
-  // What a logic operation on b8 comes to where operands are known; `same` is set where it is its other operand.
+  // What a logic operation on b8 comes to where operands are known; `same` is set where it is its
+  // other operand.
   std::optional<bool> folded(const Compute& c, std::optional<uint32_t>& same) const {
     const bool logic = c.op == LoopOp::Not || c.op == LoopOp::And || c.op == LoopOp::Or;
     if (c.dtype != DType::B8 || !logic) return std::nullopt;

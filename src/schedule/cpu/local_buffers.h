@@ -3,7 +3,7 @@
 // where what one point writes fits the cache. After the phases are known, before loops are merged.
 #pragma once
 
-#include "schedule/arrange_loops.h"
+#include "schedule/cpu/arrange_loops.h"
 
 namespace oxy::schedule {
 

@@ -1,17 +1,18 @@
-#include "schedule/fetch_ahead.h"
+#include "schedule/cpu/prefetch.h"
 
 #include <algorithm>
 #include <map>
 
 #include "schedule/cost.h"
+#include "schedule/cpu/annotations.h"
 #include "schedule/nest.h"
 
 namespace oxy::schedule {
 namespace {
 
-class Fetcher {
+class Prefetcher {
  public:
-  Fetcher(Kernel& k, loops::Variables& variables, const ScheduleOptions& options)
+  Prefetcher(Kernel& k, loops::Variables& variables, const ScheduleOptions& options)
       : kernel_(k), scope_(variables), machine_(options.machine), large_(options.large_bytes()) {}
 
   void run() {
@@ -42,14 +43,14 @@ class Fetcher {
 
  private:
   static bool is_lanes(const For& f) {
-    return (f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce) && !f.tiled &&
+    return (f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce) && !is_tiled(f) &&
            f.size.is_const();
   }
 
   static bool streams(const For& f) {
     return std::any_of(f.body.begin(), f.body.end(), [](const Stmt& s) {
       const Compute* c = std::get_if<Compute>(&s.v);
-      return c && c->op == LoopOp::Store && c->streaming;
+      return c && c->op == LoopOp::Store && is_streaming(*c);
     });
   }
 
@@ -75,7 +76,8 @@ class Fetcher {
            b.elements.value() * ir::byte_size(b.dtype) >= large_;
   }
 
-  // Whether what the loop reads lies together, and so much of it, or with what comes next behind it.
+  // Whether what the loop reads lies together, and so much of it, or with what comes next behind
+  // it.
   bool runs_on(const Compute& c, const For& f) const {
     int64_t run = f.size.value();
     for (size_t k = parallel_.size(); k-- > 0;) {
@@ -92,13 +94,14 @@ class Fetcher {
     const int64_t ahead = tuning::prefetch_ahead_bytes(machine_);
     for (const Compute* c : loads(f)) {
       if (runs_on(*c, f))
-        fetches.push_back(Stmt{Fetch{c->buffer, c->index + ahead / ir::byte_size(c->dtype)}});
+        fetches.push_back(hint(c->buffer, c->index + ahead / ir::byte_size(c->dtype)));
     }
     f.body.insert(f.body.begin(), fetches.begin(), fetches.end());
   }
 
-  // In the loops `later`, what the first one will load in the next point: a share each, since a burst would wait for
-  // memory. Rows at loaded indices are touched a point earlier still: their pages have to be found. `at_indices`: no others.
+  // In the loops `later`, what the first one will load in the next point: a share each, since a
+  // burst would wait for memory. Rows at loaded indices are touched a point earlier still: their
+  // pages have to be found. `at_indices`: no others.
   void next_point(const For& first, const std::vector<For*>& later, bool at_indices) {
     const Expr point = parallel_.back()->var;
     const auto shares = static_cast<int64_t>(later.size());
@@ -133,9 +136,13 @@ class Fetcher {
     point_->insert(before, lead_.begin(), lead_.end());
   }
 
+  static Stmt hint(uint32_t buffer, Expr index) {
+    return Stmt{Hint{std::string(kPrefetch), buffer, index}};
+  }
+
   static Stmt fetch(const Compute& load, Substitution point, const For& loop, Expr at) {
     point.emplace_back(loop.var, at);
-    return Stmt{Fetch{load.buffer, replace(load.index, point)}};
+    return hint(load.buffer, replace(load.index, point));
   }
 
   void note_statements(const Block& block) {
@@ -149,8 +156,8 @@ class Fetcher {
     }
   }
 
-  // Adds what the symbols of an index, which the point has loaded, will be `ahead` points later; false where that takes
-  // more than loads at known places.
+  // Adds what the symbols of an index, which the point has loaded, will be `ahead` points later;
+  // false where that takes more than loads at known places.
   bool foresee(Expr index, int64_t ahead, Substitution& next) {
     std::vector<Expr> symbols;
     sym::collect_symbols(index, symbols);
@@ -236,8 +243,8 @@ class Fetcher {
 
 }  // namespace
 
-void fetch_ahead(Kernel& k, loops::Variables& variables, const ScheduleOptions& options) {
-  Fetcher(k, variables, options).run();
+void prefetch(Kernel& k, loops::Variables& variables, const ScheduleOptions& options) {
+  Prefetcher(k, variables, options).run();
 }
 
 }  // namespace oxy::schedule

@@ -1,4 +1,4 @@
-#include "schedule/lane_tables.h"
+#include "schedule/cpu/lane_tables.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "schedule/cost.h"
-#include "schedule/emit_kernel.h"
+#include "schedule/cpu/annotations.h"
 #include "schedule/nest.h"
 #include "support/tuning.h"
 
@@ -22,12 +22,14 @@ bool is_lanes(const For& f) { return f.kind == ForKind::Vector || f.kind == ForK
 // The tables of one Vector loop.
 class TableMaker {
  public:
-  // `inside`: the values that are set in the rows; `fixed`: variables that are the same for all rows.
+  // `inside`: the values that are set in the rows; `fixed`: variables that are the same for all
+  // rows.
   TableMaker(Kernel& k, For& loop, const std::set<uint32_t>& inside, const std::vector<Expr>& fixed,
              int64_t most_bytes)
       : kernel_(k), loop_(loop), inside_(inside), fixed_(fixed), most_bytes_(most_bytes) {}
 
-  // The loop that fills the tables, which `loop` reads from now on; nothing where that does not pay.
+  // The loop that fills the tables, which `loop` reads from now on; nothing where that does not
+  // pay.
   std::optional<Stmt> run() {
     for (const Stmt& s : loop_.body) {
       if (const Compute* c = std::get_if<Compute>(&s.v)) note(*c);
@@ -40,7 +42,7 @@ class TableMaker {
       kernel_.buffers.push_back(
           {name, KernelBuffer::Kind::Local, same_.at(t).dtype, loop_.size, loops::BufferId()});
     }
-    Stmt fill{For{ForKind::Vector, loop_.var, loop_.size, false, filling(first)}};
+    Stmt fill{For{ForKind::Vector, loop_.var, loop_.size, {}, filling(first)}};
     loop_.body = reading(first);
     return fill;
   }
@@ -99,7 +101,8 @@ class TableMaker {
     tables_.insert(widens ? c.args[0] : v);
   }
 
-  // Statements of the loop that are needed with `roots`, which come from elsewhere where `given` has them.
+  // Statements of the loop that are needed with `roots`, which come from elsewhere where `given`
+  // has them.
   std::set<uint32_t> needed(std::set<uint32_t> roots, const std::set<uint32_t>& given) const {
     for (auto it = same_.rbegin(); it != same_.rend(); ++it) {
       if (!roots.contains(it->first) || given.contains(it->first)) continue;
@@ -199,8 +202,8 @@ class Tabulator {
     for (size_t i = 0; i < point.size(); ++i) {
       For* f = std::get_if<For>(&point[i].v);
       if (!f || is_lanes(*f)) continue;
-      const bool epilogue = kernel_.epilogue_of.valid();
-      const bool rows = epilogue && panels.size() == kernel_.panel_loops;
+      const bool epilogue = is_epilogue(kernel_);
+      const bool rows = epilogue && panels.size() == panel_loops_;
       if (f->kind == ForKind::Parallel && !rows) {
         if (epilogue) panels.push_back(f->var);
         run(f->body, panels);
@@ -223,7 +226,7 @@ class Tabulator {
     times *= count_of(rows.size);
     for (Stmt& s : rows.body) {
       For* f = std::get_if<For>(&s.v);
-      if (!f || f->tiled) continue;
+      if (!f || is_tiled(*f)) continue;
       if (!is_lanes(*f)) {
         in_rows(*f, times, inside, fixed, fills);
       } else if (f->size.is_const() && times >= tuning::table_fewest_rows) {
@@ -235,13 +238,14 @@ class Tabulator {
 
   Kernel& kernel_;
   const int64_t most_bytes_;
+  const size_t panel_loops_ = static_cast<size_t>(kernel_.annotations.get(kPanelLoops));
 };
 
 }  // namespace
 
-void make_lane_tables(Kernel& k, const Machine& machine) {
+void make_lane_tables(Kernel& k, const ScheduleOptions& options) {
   const size_t before = k.buffers.size();
-  Tabulator(k, machine).run(k.body);
+  Tabulator(k, options.machine).run(k.body);
   if (k.buffers.size() != before) k.cost = point_cost(k);
 }
 

@@ -1,4 +1,4 @@
-#include "schedule/jam_rows.h"
+#include "schedule/cpu/jam_rows.h"
 
 #include <algorithm>
 
@@ -47,7 +47,8 @@ class RowJammer {
            points_ / kRows >= tuning::jam_fewest_points;
   }
 
-  // Only reductions of rows, at least one of them of a large buffer and cheap enough to wait for memory.
+  // Only reductions of rows, at least one of them of a large buffer and cheap enough to wait for
+  // memory.
   bool fits() const {
     bool pays = false;
     for (const Stmt& s : point_->body) {
@@ -95,7 +96,7 @@ class RowJammer {
     Block out;
     for (const Stmt& s : block) {
       if (const For* f = std::get_if<For>(&s.v)) {
-        out.push_back(Stmt{For{f->kind, f->var, f->size, f->tiled, jammed(f->body)}});
+        out.push_back(Stmt{For{f->kind, f->var, f->size, f->annotations, jammed(f->body)}});
         continue;
       }
       for (int64_t r = 0; r < kRows; ++r) out.push_back(of_row(s, static_cast<uint32_t>(r)));
@@ -116,7 +117,7 @@ class RowJammer {
     } else if (auto* a = std::get_if<Accumulate>(&out.v)) {
       *a = {acc(a->acc), value(a->value), replace(a->index, rows_[r])};
     } else {
-      Result& result = std::get<Result>(out.v);  // no Fetch before fetch_ahead
+      Result& result = std::get<Result>(out.v);  // no Hint before prefetch
       result = {value(result.value), acc(result.acc)};
     }
     return out;

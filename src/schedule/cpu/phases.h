@@ -2,13 +2,11 @@
 // where no value that one needs is complete only after the other's loop.
 #pragma once
 
-#include "schedule/arrange_loops.h"
+#include "schedule/cpu/arrange_loops.h"
 
 namespace oxy::schedule {
 
 // Phases in order; their axes are not set yet.
 std::vector<Phase> make_phases(std::vector<Nest> nests, const std::vector<Axis>& parallel);
-
-bool is_parallel_axis(const std::vector<Axis>& parallel, Expr var);
 
 }  // namespace oxy::schedule

@@ -1,4 +1,4 @@
-#include "schedule/emit_kernel.h"
+#include "schedule/cpu/emit_kernel.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,8 @@
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
-#include "schedule/phases.h"
+#include "schedule/cpu/annotations.h"
+#include "schedule/cpu/phases.h"
 #include "schedule/split_reductions.h"
 #include "support/check.h"
 
@@ -25,9 +26,8 @@ struct Item {
 
 class KernelEmitter {
  public:
-  KernelEmitter(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
-                const ScheduleOptions& options)
-      : program_(p), arrangement_(a), needed_(needed), options_(options) {}
+  KernelEmitter(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed)
+      : program_(p), arrangement_(a), needed_(needed) {}
 
   Kernel run(std::string name) {
     kernel_.name = std::move(name);
@@ -38,7 +38,7 @@ class KernelEmitter {
     scopes_.pop_back();
     for (size_t k = arrangement_.parallel.size(); k-- > 0;) {
       const Axis& a = arrangement_.parallel[k];
-      For loop{ForKind::Parallel, a.var, a.size, false, std::move(body)};
+      For loop{ForKind::Parallel, a.var, a.size, {}, std::move(body)};
       body.clear();
       body.push_back(Stmt{std::move(loop)});
     }
@@ -46,7 +46,7 @@ class KernelEmitter {
     finish_buffers();
     kernel_.value_count = next_value_;
     kernel_.acc_count = next_acc_;
-    kernel_.cost = cost();
+    kernel_.cost = point_cost(kernel_);
     return std::move(kernel_);
   }
 
@@ -77,7 +77,6 @@ class KernelEmitter {
   void add_compute(Inst i, uint32_t value, Block& out);
   uint32_t buffer_entry(BufferId b);
   void finish_buffers();
-  int64_t cost() const;
   bool is_written_here(BufferId b) const { return writers_.contains(b); }
   // Set by one nest and updated by another one.
   bool is_accumulator(BufferId b) const {
@@ -88,7 +87,6 @@ class KernelEmitter {
   const loops::Program& program_;
   const Arrangement& arrangement_;
   const std::vector<bool>& needed_;
-  const ScheduleOptions& options_;
   Kernel kernel_;
   size_t phase_ = 0;
   std::vector<Scope> scopes_;
@@ -132,7 +130,7 @@ void KernelEmitter::collect_traffic() {
         ++writers_[i.buffer];
         store[i.buffer] = {k, &i};
         in_no_loop[i.buffer] = std::all_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) {
-          return a.reduction || is_parallel_axis(arrangement_.parallel, a.var);
+          return a.reduction || has_axis(arrangement_.parallel, a.var);
         });
       }
     }
@@ -222,7 +220,8 @@ void KernelEmitter::emit_level(uint32_t level, Block& out) {
   }
   if (level < phase().axes.size()) {
     const PhaseAxis& a = phase().axes[level];
-    For loop{a.kind, a.var, a.size, a.tiled, {}};
+    For loop{a.kind, a.var, a.size, {}, {}};
+    if (a.tiled) loop.annotations.set(kTiled);
     scopes_.emplace_back();
     emit_level(level + 1, loop.body);
     scopes_.pop_back();
@@ -346,14 +345,6 @@ void KernelEmitter::emit_item(const Item& item, Block& out) {
   add_compute(std::move(i), next_value_++, out);
 }
 
-void mark_streaming(Block& body, const std::vector<bool>& streaming) {
-  for (Stmt& s : body) {
-    if (auto* f = std::get_if<For>(&s.v)) mark_streaming(f->body, streaming);
-    auto* c = std::get_if<Compute>(&s.v);
-    if (c && c->op == LoopOp::Store) c->streaming = streaming[c->buffer];
-  }
-}
-
 void KernelEmitter::finish_buffers() {
   for (KernelBuffer& b : kernel_.buffers) {
     if (b.kind == KernelBuffer::Kind::Local) continue;
@@ -364,64 +355,13 @@ void KernelEmitter::finish_buffers() {
     b.elements =
         sym::floordiv(loops::byte_extent(program_.buffers[b.buffer].type), ir::byte_size(b.dtype));
   }
-  stream_large_stores(kernel_, options_.large_bytes());
 }
-
-int64_t cost_of_block(const Block& body, int64_t times) {
-  int64_t sum = 0;
-  for (const Stmt& s : body) {
-    if (const auto* f = std::get_if<For>(&s.v)) {
-      sum +=
-          cost_of_block(f->body, f->kind == ForKind::Parallel ? times : times * count_of(f->size));
-    } else if (const auto* c = std::get_if<Compute>(&s.v)) {
-      int one = touches_memory(c->op) ? ir::byte_size(c->dtype) : cost_of(c->op, c->dtype);
-      sum += times * one;
-    } else {
-      sum += times;
-    }
-  }
-  return sum;
-}
-
-int64_t KernelEmitter::cost() const { return cost_of_block(kernel_.body, 1); }
 
 }  // namespace
 
-void stream_large_stores(Kernel& k, int64_t large) {
-  std::vector<bool> streaming;
-  for (const KernelBuffer& b : k.buffers) {
-    streaming.push_back(b.kind == KernelBuffer::Kind::Write && b.elements.is_const() &&
-                        b.elements.value() * ir::byte_size(b.dtype) >= large);
-  }
-  mark_streaming(k.body, streaming);
-}
-
-static void stop_streaming(Block& body, const std::set<loops::BufferId>& kept,
-                           const std::vector<KernelBuffer>& buffers) {
-  for (Stmt& s : body) {
-    if (auto* f = std::get_if<For>(&s.v)) stop_streaming(f->body, kept, buffers);
-    auto* c = std::get_if<Compute>(&s.v);
-    if (c && c->op == LoopOp::Store && kept.contains(buffers[c->buffer].buffer))
-      c->streaming = false;
-  }
-}
-
-void keep_what_is_changed(std::vector<Kernel>& kernels, int64_t most) {
-  std::set<loops::BufferId> changed;
-  for (size_t k = kernels.size(); k-- > 0;) {
-    stop_streaming(kernels[k].body, changed, kernels[k].buffers);
-    for (const KernelBuffer& b : kernels[k].buffers)
-      if (b.kind == KernelBuffer::Kind::ReadWrite && b.elements.is_const() &&
-          b.elements.value() * ir::byte_size(b.dtype) < most)
-        changed.insert(b.buffer);
-  }
-}
-
-int64_t point_cost(const Kernel& k) { return cost_of_block(k.body, 1); }
-
 Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
-                   const ScheduleOptions& options, std::string name) {
-  Kernel k = KernelEmitter(p, a, needed, options).run(std::move(name));
+                   std::string name) {
+  Kernel k = KernelEmitter(p, a, needed).run(std::move(name));
   for (const Phase& ph : a.phases) {
     for (const Nest& n : ph.nests)
       k.origins.insert(k.origins.end(), n.origins.begin(), n.origins.end());

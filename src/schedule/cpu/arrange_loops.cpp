@@ -1,14 +1,14 @@
-#include "schedule/arrange_loops.h"
+#include "schedule/cpu/arrange_loops.h"
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
+#include "schedule/cpu/local_buffers.h"
+#include "schedule/cpu/phases.h"
 #include "schedule/fold.h"
-#include "schedule/local_buffers.h"
 #include "schedule/merge_axes.h"
-#include "schedule/phases.h"
 #include "schedule/split_reductions.h"
 #include "support/check.h"
 #include "support/tuning.h"
@@ -278,7 +278,8 @@ void Arranger::cut_columns() {
   innermost_ = cut(at, tile).var;
 }
 
-// Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it element by element.
+// Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it
+// element by element.
 bool Arranger::sort_along(BufferId matrix) {
   Expr place = 0;
   for (const Nest& n : group_.nests) {
@@ -305,7 +306,8 @@ bool Arranger::sort_along(BufferId matrix) {
   return place.is_const(0) && loops::byte_extent(type).is_const(reach * ir::byte_size(type.dtype));
 }
 
-// The first of the innermost axes that come to so many columns. One that goes on behind them is cut.
+// The first of the innermost axes that come to so many columns. One that goes on behind them is
+// cut.
 std::optional<size_t> Arranger::first_column(int64_t columns) {
   std::vector<Axis>& axes = group_.parallel;
   size_t first = axes.size();
@@ -357,10 +359,7 @@ bool Arranger::walks_columns(const Nest& n, const Arrangement& out) const {
       reduce->reduce == ops::ReduceKind::ArgMin)
     return false;
   if (innermost_.is_const() || is_reduction_axis(n, innermost_)) return false;
-  bool own =
-      std::any_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) { return a.var == innermost_; });
-  bool parallel = std::any_of(out.parallel.begin(), out.parallel.end(),
-                              [&](const Axis& a) { return a.var == innermost_; });
+  const bool own = has_axis(n.axes, innermost_), parallel = has_axis(out.parallel, innermost_);
   bool reduces =
       std::any_of(n.axes.begin(), n.axes.end(), [](const Axis& a) { return a.reduction; });
   return own && !parallel && reduces;
@@ -394,8 +393,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   LoopOp fold = fold_of(reduce.reduce, reduce.dtype);
   std::vector<Axis> kept, folded;
   for (const Axis& a : n.axes) {
-    bool common = std::any_of(parallel.begin(), parallel.end(),
-                              [&](const Axis& g) { return g.var == a.var; });
+    const bool common = has_axis(parallel, a.var);
     if (a.reduction)
       folded.push_back(a);
     else if (!common)
@@ -542,8 +540,7 @@ void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
     }
   }
   for (const Axis& a : ph.nests[0].axes) {
-    bool common = std::any_of(parallel.begin(), parallel.end(),
-                              [&](const Axis& g) { return g.var == a.var; });
+    const bool common = has_axis(parallel, a.var);
     if (!common) (reduced.contains(a.var) ? folded : kept).push_back(a);
   }
   std::vector<Nest*> all;

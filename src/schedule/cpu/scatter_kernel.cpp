@@ -1,9 +1,9 @@
-#include "schedule/scatter_kernel.h"
+#include "schedule/cpu/scatter_kernel.h"
 
 #include <algorithm>
 
+#include "schedule/cpu/nest_writer.h"
 #include "schedule/fold.h"
-#include "schedule/nest_writer.h"
 #include "support/tuning.h"
 
 namespace oxy::schedule {
@@ -35,8 +35,9 @@ std::optional<std::vector<Term>> terms_of(Expr place) {
   return rest.is_const() ? std::optional(std::move(terms)) : std::nullopt;
 }
 
-// Whether points with different values of the variable never meet: it is a digit of the place, since the smaller terms
-// together do not reach its step and the larger ones step over all of its values.
+// Whether points with different values of the variable never meet: it is a digit of the place,
+// since the smaller terms together do not reach its step and the larger ones step over all of its
+// values.
 bool is_digit(const std::vector<Term>& terms, Expr var) {
   auto own = std::find_if(terms.begin(), terms.end(), [&](const Term& t) { return t.var == var; });
   if (own == terms.end()) return false;

@@ -3,11 +3,10 @@
 // of the rows fills.
 #pragma once
 
-#include "schedule/kernel.h"
-#include "support/machine.h"
+#include "schedule/schedule.h"
 
 namespace oxy::schedule {
 
-void make_lane_tables(Kernel& k, const Machine& machine);
+void make_lane_tables(Kernel& k, const ScheduleOptions& options);
 
 }  // namespace oxy::schedule

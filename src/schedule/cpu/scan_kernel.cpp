@@ -1,10 +1,11 @@
-#include "schedule/scan_kernel.h"
+#include "schedule/cpu/scan_kernel.h"
 
 #include <algorithm>
 
 #include "schedule/cost.h"
+#include "schedule/cpu/annotations.h"
+#include "schedule/cpu/nest_writer.h"
 #include "schedule/fold.h"
-#include "schedule/nest_writer.h"
 #include "support/tuning.h"
 
 namespace oxy::schedule {
@@ -129,8 +130,8 @@ class ScanKernel : NestWriter {
     });
     body.push_back(Stmt{Init{acc, scan_->reduce, scan_->dtype}});
     for (Stmt& s : wrap(ForKind::Serial, scanned_, std::move(steps))) body.push_back(std::move(s));
-    Block out;
-    out.push_back(Stmt{For{ForKind::Vector, lane, size, true, std::move(body)}});
+    Block out = wrap(ForKind::Vector, lane, size, std::move(body));
+    std::get<For>(out[0].v).annotations.set(kTiled);
     return out;
   }
 
