@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import warnings
@@ -16,6 +17,8 @@ from oxyfuel.logs import log
 from oxyfuel.options import make_settings
 
 _lock = threading.RLock()  # one compilation at a time
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
 captured_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 _said: set[str] = set()

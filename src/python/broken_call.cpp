@@ -4,6 +4,7 @@
 
 #include "python/bytecode/code_builder.h"
 #include "python/bytecode/flow.h"
+#include "python/cpython/boundary.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/text.h"
@@ -22,36 +23,46 @@ struct Target {
   std::weak_ptr<ResumeTable> table;
 };
 
+PyObject* tail_to(const Target* target, PyObject* const* arguments, Py_ssize_t n) {
+  auto tail = std::make_unique<Tail>();
+  tail->target = borrow(target->compiled);
+  tail->call = target->call_once;
+  for (Py_ssize_t i = 0; i < n; i++) tail->arguments.push_back(borrow(arguments[i]));
+  return PyCapsule_New(tail.release(), kTail, [](PyObject* c) {
+    boundary([=] { delete static_cast<Tail*>(PyCapsule_GetPointer(c, kTail)); });
+  });
+}
+
 PyObject* hand_back(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   auto* target = static_cast<Target*>(PyCapsule_GetPointer(self, nullptr));
   if (target->table.expired()) {
     PyErr_SetString(PyExc_RuntimeError, "the compiled function of this frame is gone");
     return nullptr;
   }
-  if (target->direct)
-    return follow_tails(
-        PyObject_Vectorcall(target->compiled, arguments, static_cast<size_t>(n), nullptr));
-  auto tail = std::make_unique<Tail>();
-  tail->target = borrow(target->compiled);
-  tail->call = target->call_once;
-  for (Py_ssize_t i = 0; i < n; i++) tail->arguments.push_back(borrow(arguments[i]));
-  return PyCapsule_New(tail.release(), kTail, [](PyObject* c) {
-    delete static_cast<Tail*>(PyCapsule_GetPointer(c, kTail));
-  });
+  return boundary(
+      [&] {
+        if (!target->direct) return tail_to(target, arguments, n);
+        return follow_tails(
+            PyObject_Vectorcall(target->compiled, arguments, static_cast<size_t>(n), nullptr));
+      },
+      nullptr);
 }
 
 // Of an inner frame: a list of its function and its arguments, which is empty then.
 PyObject* go_on(PyObject* self, PyObject*) {
-  Handed held;
-  std::vector<PyObject*> given;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self); i++) {
-    given.push_back(PyList_GET_ITEM(self, i));
-    held.push_back(borrow(given.back()));
-  }
-  PyList_SetSlice(self, 0, PyList_GET_SIZE(self), nullptr);
-  const py::object function = held.front();
-  return follow_tails(
-      call_handing_over(function.ptr(), given.data() + 1, given.size() - 1, nullptr, held));
+  auto body = [&] {
+    Handed held;
+    std::vector<PyObject*> given;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self); i++) {
+      given.push_back(PyList_GET_ITEM(self, i));
+      held.push_back(borrow(given.back()));
+    }
+    PyList_SetSlice(self, 0, PyList_GET_SIZE(self), nullptr);
+    const py::object function = held.front();
+    return follow_tails(
+        call_handing_over(function.ptr(), given.data() + 1, given.size() - 1, nullptr, held));
+  };
+  return boundary(body, nullptr);
 }
 
 py::object globals_of(py::handle function) {
@@ -114,7 +125,7 @@ py::object ResumeTable::make_target(py::handle compiled, const std::string& name
                     METH_FASTCALL, nullptr};
   PyMethodDef* method = &target->method;
   py::object self = steal(PyCapsule_New(target.release(), nullptr, [](PyObject* c) {
-    delete static_cast<Target*>(PyCapsule_GetPointer(c, nullptr));
+    boundary([=] { delete static_cast<Target*>(PyCapsule_GetPointer(c, nullptr)); });
   }));
   return steal(PyCFunction_New(method, self.ptr()));
 }

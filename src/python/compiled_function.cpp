@@ -12,9 +12,10 @@
 #include "python/broken_call.h"
 #include "python/capture/attempt.h"
 #include "python/capture/capture.h"
-#include "python/capture/capture_lock.h"
+#include "python/capture/compile_lock.h"
 #include "python/capture/controls.h"
 #include "python/compiled_graph.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
@@ -174,18 +175,14 @@ constexpr const char* kPending = "oxyfuel.inputs";
 PyObject* run_pending(PyObject*, PyObject* capsule) {
   auto* pending = static_cast<Pending*>(PyCapsule_GetPointer(capsule, kPending));
   if (pending == nullptr) return nullptr;
-  const InnerFrames none(nullptr);
-  try {
+  auto body = [&]() -> PyObject* {
+    const InnerFrames none(nullptr);
     auto values = run_graph(pending->entry, pending->fetched.objects(), pending->done);
     if (!values) return nullptr;
     pending->let_go();
     return pending->entry.broken->arguments(std::move(*values)).release().ptr();
-  } catch (py::error_already_set& e) {
-    e.restore();
-  } catch (const std::exception& e) {
-    PyErr_SetString(PyExc_RuntimeError, e.what());
-  }
-  return nullptr;
+  };
+  return boundary(body, nullptr);
 }
 
 // `__compiled_fn_<number>`.
@@ -199,7 +196,7 @@ py::object compiled_part(int number) {
   part->method = {part->name.c_str(), run_pending, METH_O, nullptr};
   PyMethodDef* method = &part->method;
   PyObject* self = PyCapsule_New(part.release(), nullptr, [](PyObject* c) {
-    delete static_cast<Part*>(PyCapsule_GetPointer(c, nullptr));
+    boundary([=] { delete static_cast<Part*>(PyCapsule_GetPointer(c, nullptr)); });
   });
   auto held = py::reinterpret_steal<py::object>(self);
   return py::reinterpret_steal<py::object>(PyCFunction_New(method, self));
@@ -468,12 +465,13 @@ std::string why_another(const CompiledFunction* self, const GlobalState& state,
 }
 
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
-// the limit.
+// the limit and where another thread captures for long.
 std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
                                const BoundArguments& bound, Fetched& fetched, std::string& raised) {
-  const CaptureLock lock;
+  const CompileLock lock;
   if (lock.waited())
     if (auto e = find_entry(self, state, bound, fetched)) return e;
+  if (!lock.held()) return nullptr;
   if (self->entries->size() >= self->limit) {
     if (!std::exchange(self->limit_said, true)) say(self, "limit", why_another(self, state, bound));
     return nullptr;
@@ -564,7 +562,7 @@ PyObject* call_with(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
 }
 
 PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  return call_with(o, args, nargsf, kwnames, nullptr);
+  return boundary([=] { return call_with(o, args, nargsf, kwnames, nullptr); }, nullptr);
 }
 
 PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject* compile,
@@ -592,11 +590,14 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
   if (!PyArg_ParseTuple(args, "O!OOpnn", &PyFunction_Type, &function, &compile, &report, &fullgraph,
                         &limit, &break_at))
     return nullptr;
-  return new_compiled_function(type, function, compile, report, fullgraph != 0,
-                               static_cast<size_t>(limit), static_cast<size_t>(break_at));
+  auto body = [=] {
+    return new_compiled_function(type, function, compile, report, fullgraph != 0,
+                                 static_cast<size_t>(limit), static_cast<size_t>(break_at));
+  };
+  return boundary(body, nullptr);
 }
 
-int traverse(PyObject* o, visitproc visit, void* arg) {
+int visit_all(PyObject* o, visitproc visit, void* arg) {
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   Py_VISIT(Py_TYPE(o));
   Py_VISIT(self->function);
@@ -611,7 +612,11 @@ int traverse(PyObject* o, visitproc visit, void* arg) {
   return 0;
 }
 
-int clear(PyObject* o) {
+int traverse(PyObject* o, visitproc visit, void* arg) {
+  return boundary([=] { return visit_all(o, visit, arg); }, 0);
+}
+
+void clear_all(PyObject* o) {
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   Py_CLEAR(self->function);
   Py_CLEAR(self->compile);
@@ -620,13 +625,17 @@ int clear(PyObject* o) {
   delete std::exchange(self->varying, nullptr);
   delete std::exchange(self->own_table, nullptr);
   delete std::exchange(self->table, nullptr);
+}
+
+int clear(PyObject* o) {
+  boundary([=] { clear_all(o); });
   return 0;
 }
 
 void dealloc(PyObject* o) {
   PyObject_GC_UnTrack(o);
   if (reinterpret_cast<CompiledFunction*>(o)->weakrefs != nullptr) PyObject_ClearWeakRefs(o);
-  clear(o);
+  boundary([=] { clear_all(o); });
   PyTypeObject* type = Py_TYPE(o);
   type->tp_free(o);
   Py_DECREF(type);
@@ -634,30 +643,42 @@ void dealloc(PyObject* o) {
 
 PyObject* forget(PyObject* o, PyObject*) {
   auto* self = reinterpret_cast<CompiledFunction*>(o);
-  self->entries->clear();
-  self->varying->clear();
-  self->own_table->reset();
-  self->limit_said = self->seen = false;
-  self->numbers_changed = 0;
-  Py_RETURN_NONE;
+  auto body = [&] {
+    self->entries->clear();
+    self->varying->clear();
+    self->own_table->reset();
+    self->limit_said = self->seen = false;
+    self->numbers_changed = 0;
+    return Py_NewRef(Py_None);
+  };
+  return boundary(body, nullptr);
 }
 
 PyObject* guards(PyObject* o, PyObject*) {
-  py::list out;
-  for (const auto& e : *reinterpret_cast<CompiledFunction*>(o)->entries) out.append(e->guards);
-  return out.release().ptr();
+  auto body = [=] {
+    py::list out;
+    for (const auto& e : *reinterpret_cast<CompiledFunction*>(o)->entries) out.append(e->guards);
+    return out.release().ptr();
+  };
+  return boundary(body, nullptr);
 }
 
 PyObject* resumed(PyObject* o, PyObject*) {
-  py::list out;
-  if (auto table = reinterpret_cast<CompiledFunction*>(o)->table->lock())
-    for (const py::object& function : table->functions()) out.append(function);
-  return out.release().ptr();
+  auto body = [=] {
+    py::list out;
+    if (auto table = reinterpret_cast<CompiledFunction*>(o)->table->lock())
+      for (const py::object& function : table->functions()) out.append(function);
+    return out.release().ptr();
+  };
+  return boundary(body, nullptr);
 }
 
 // As a function's: a compiled function in a class is a method.
 PyObject* descriptor_get(PyObject* self, PyObject* object, PyObject*) {
-  return object == nullptr || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
+  auto body = [=] {
+    return object == nullptr || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
+  };
+  return boundary(body, nullptr);
 }
 
 PyMethodDef methods[] = {
@@ -673,10 +694,13 @@ PyMemberDef members[] = {
 
 // What a function tells of itself: its name, documentation, signature.
 PyObject* get_attribute(PyObject* o, PyObject* name) {
-  PyObject* own = PyObject_GenericGetAttr(o, name);
-  if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return own;
-  PyErr_Clear();
-  return PyObject_GetAttr(reinterpret_cast<CompiledFunction*>(o)->function, name);
+  auto body = [=] {
+    PyObject* own = PyObject_GenericGetAttr(o, name);
+    if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return own;
+    PyErr_Clear();
+    return PyObject_GetAttr(reinterpret_cast<CompiledFunction*>(o)->function, name);
+  };
+  return boundary(body, nullptr);
 }
 
 }  // namespace

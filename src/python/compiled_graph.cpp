@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "python/compiled_plan.h"
+#include "python/cpython/boundary.h"
 #include "python/global_state.h"
 #include "torch_bridge/interrupts.h"
 
@@ -285,18 +286,14 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
 }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  try {
+  auto body = [=] {
     Arguments arguments(args, PyVectorcall_NARGS(nargsf));
     return call_checked(reinterpret_cast<CompiledGraph*>(self), arguments, kwnames);
-  } catch (py::error_already_set& e) {
-    e.restore();
-  } catch (const std::exception& e) {
-    PyErr_SetString(PyExc_RuntimeError, e.what());
-  }
-  return nullptr;
+  };
+  return boundary(body, nullptr);
 }
 
-PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
+PyObject* new_compiled_graph(PyTypeObject* type, PyObject* args) {
   PyObject *eager, *compile, *report, *slots;
   if (!PyArg_ParseTuple(args, "OOOO!", &eager, &compile, &report, &PyList_Type, &slots))
     return nullptr;
@@ -320,7 +317,11 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-int traverse(PyObject* o, visitproc visit, void* arg) {
+PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
+  return boundary([=] { return new_compiled_graph(type, args); }, nullptr);
+}
+
+int visit_all(PyObject* o, visitproc visit, void* arg) {
   auto* self = reinterpret_cast<CompiledGraph*>(o);
   Py_VISIT(Py_TYPE(o));
   Py_VISIT(self->eager);
@@ -332,35 +333,45 @@ int traverse(PyObject* o, visitproc visit, void* arg) {
   return 0;
 }
 
-int clear(PyObject* o) {
+int traverse(PyObject* o, visitproc visit, void* arg) {
+  return boundary([=] { return visit_all(o, visit, arg); }, 0);
+}
+
+void clear_all(PyObject* o) {
   auto* self = reinterpret_cast<CompiledGraph*>(o);
   Py_CLEAR(self->eager);
   Py_CLEAR(self->compile);
   Py_CLEAR(self->report);
   delete std::exchange(self->slots, nullptr);
   delete std::exchange(self->entries, nullptr);
+}
+
+int clear(PyObject* o) {
+  boundary([=] { clear_all(o); });
   return 0;
 }
 
 void dealloc(PyObject* o) {
   PyObject_GC_UnTrack(o);
-  clear(o);
+  boundary([=] { clear_all(o); });
   PyTypeObject* type = Py_TYPE(o);
   type->tp_free(o);
   Py_DECREF(type);
 }
 
 PyObject* forget(PyObject* o, PyObject*) {
-  reinterpret_cast<CompiledGraph*>(o)->entries->clear();
+  boundary([=] { reinterpret_cast<CompiledGraph*>(o)->entries->clear(); });
   Py_RETURN_NONE;
 }
 
 PyObject* plans(PyObject* o, PyObject*) {
-  py::list out;
-  for (const Entry& e : *reinterpret_cast<CompiledGraph*>(o)->entries) {
-    if (e.plan) out.append(e.plan);
-  }
-  return out.release().ptr();
+  auto body = [=] {
+    py::list out;
+    for (const Entry& e : *reinterpret_cast<CompiledGraph*>(o)->entries)
+      if (e.plan) out.append(e.plan);
+    return out.release().ptr();
+  };
+  return boundary(body, nullptr);
 }
 
 PyMethodDef methods[] = {

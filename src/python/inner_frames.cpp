@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "python/after_fork.h"
 #include "python/bound_arguments.h"
 #include "python/cpython/frame_hook.h"
 #include "python/cpython/thread_state.h"
@@ -20,6 +21,7 @@ thread_local PyObject* handed_to = nullptr;
 thread_local bool refusing = false;
 thread_local int hooks_outside = 0;  // those that ran when frames began to be refused
 thread_local std::string refused_name;
+int collections_off = 0;  // those that have switched the collection of garbage off
 
 // Never freed: frames of every thread ask for it, to the end of the process.
 std::shared_ptr<FrameCompiler>& everything() {
@@ -61,13 +63,20 @@ bool is_foreign(const std::string& file) {
   return false;
 }
 
+// A name may have characters in it that UTF-8 has no bytes for.
+std::string text_of(PyObject* name) {
+  const auto bytes = py::reinterpret_steal<py::object>(
+      PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace"));
+  if (!bytes) throw py::error_already_set();
+  return bytes.cast<std::string>();
+}
+
 // What `holds` says of a file by its name, asked once.
 template <bool (*holds)(const std::string&)>
 bool of_file(PyObject* file) {
   static auto& known = *new std::unordered_map<PyObject*, bool>();  // holds the names
   auto it = known.find(file);
-  if (it == known.end())
-    it = known.emplace(Py_NewRef(file), holds(py::handle(file).cast<std::string>())).first;
+  if (it == known.end()) it = known.emplace(Py_NewRef(file), holds(text_of(file))).first;
   return it->second;
 }
 
@@ -115,7 +124,7 @@ bool is_refused(PyFunctionObject* function) {
 void refuse(PyFunctionObject* function) {
   static PyObject* const type =
       PyErr_NewException("oxyfuel._C.Refused", PyExc_BaseException, nullptr);
-  refused_name = py::handle(function->func_qualname).cast<std::string>();
+  refused_name = text_of(function->func_qualname);
   PyErr_SetString(type, refused_name.c_str());
 }
 
@@ -163,20 +172,15 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   auto* callable = reinterpret_cast<PyObject*>(function);
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
-  try {
-    if (table->has_made(function->func_code)) return false;
-    if (is_disabled(function) || is_import(function)) {  // with all that it calls
-      const InnerFrames none(nullptr);
-      result = call_bound(callable, code, parameters);
-      return true;
-    }
-    if (!is_compiled_here(function)) return false;
-    result = call_compiled(*table, function, parameters);
-    return true;
-  } catch (py::error_already_set& e) {
-    e.restore();
+  if (table->has_made(function->func_code)) return false;
+  if (is_disabled(function) || is_import(function)) {  // with all that it calls
+    const InnerFrames none(nullptr);
+    result = call_bound(callable, code, parameters);
     return true;
   }
+  if (!is_compiled_here(function)) return false;
+  result = call_compiled(*table, function, parameters);
+  return true;
 }
 
 }  // namespace
@@ -207,22 +211,28 @@ RefusedFrames::RefusedFrames(bool refused)
     foreign_folders();
     refused_name.clear();
     collecting_ = PyGC_Disable();
-    add_frame_handler(handle_frame);
+    collections_off += collecting_;
+    add_frame_handler(handle_frame, /*every=*/true);
   }
 }
 
 RefusedFrames::~RefusedFrames() {
-  if (refusing) remove_frame_handler();
-  if (collecting_ != 0) PyGC_Enable();
+  if (refusing) remove_frame_handler(/*every=*/true);
+  if (collecting_ != 0 && collections_off-- > 0) PyGC_Enable();
   refusing = outer_;
   hooks_outside = outer_hooks_;
+}
+
+void forget_frames_of_other_threads() {
+  forget_handlers_of_other_threads();
+  if (!refusing && std::exchange(collections_off, 0) > 0) PyGC_Enable();
 }
 
 std::string take_refused() { return std::exchange(refused_name, {}); }
 
 void compile_every_frame(std::shared_ptr<FrameCompiler> table) {
   foreign_folders();
-  if (!everything()) add_frame_handler(handle_frame);
+  if (!everything()) add_lasting_frame_handler(handle_frame);
   everything() = std::move(table);
 }
 

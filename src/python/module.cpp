@@ -1,4 +1,5 @@
 // The extension module oxyfuel._C.
+#include "python/after_fork.h"
 #include "python/bindings.h"
 
 PYBIND11_MODULE(_C, m) {
@@ -8,4 +9,5 @@ PYBIND11_MODULE(_C, m) {
   oxy::python::bind_execution(m);
   oxy::python::bind_guards(m);
   oxy::python::bind_bytecode(m);
+  oxy::python::forget_other_threads_after_forks();
 }

@@ -100,6 +100,9 @@ struct Executable::Call {
   Outputs& outputs;
   std::vector<at::Tensor> writes;  // new values of mutated inputs, by mutation
   std::vector<double>* seconds = nullptr;
+  // Tensors and the room for copies of them, to be filled when the steps are over.
+  std::vector<std::pair<at::Tensor, at::Tensor>> late = {};
+  const c10::impl::LocalDispatchKeySet outside = c10::impl::tls_local_dispatch_key_set();
 };
 
 Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
@@ -229,6 +232,7 @@ void Executable::bind_steps() {
   }
   bind_results(has_tensor);
   bind_moves();
+  first_write_ = find_first_write();
   forget_unread_results();
   if (!static_sizes_) return;
   int64_t bytes = 0;
@@ -249,6 +253,18 @@ void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& h
   random_ |= call.random();
   steps_.push_back({StepKind::Extern, static_cast<uint32_t>(calls_.size())});
   calls_.push_back(std::move(call));
+}
+
+// Schedules write in place behind all extern calls, regions and checks (schedule/in_place.h).
+size_t Executable::find_first_write() const {
+  auto written = [&](uint32_t b) { return buffer(b).kind == BufferKind::Input && is_reused(b); };
+  auto may_raise = [](StepKind k) { return k == StepKind::Extern || k == StepKind::Region; };
+  size_t first = steps_.size();
+  for (size_t i = steps_.size(); i-- > 0 && !may_raise(steps_[i].kind);)
+    if (steps_[i].kind == StepKind::Kernel &&
+        std::ranges::any_of(launches_[steps_[i].index].memory, written))
+      first = i;
+  return first;
 }
 
 void Executable::bind_region(const runtime::RegionStep& step, std::vector<bool>& has_tensor) {
@@ -510,7 +526,9 @@ void Executable::execute(Call& c) {
     c10::impl::ExcludeDispatchKeyGuard below(kRecordedAbove);
     check_writable(c);
     begin(c);
-    for (const Step& s : steps_) {
+    for (size_t i = 0; i < steps_.size(); i++) {
+      const Step& s = steps_[i];
+      if (i == first_write_) prepare_results(c, i);
       switch (s.kind) {
         case StepKind::Kernel:
           if (c.seconds == nullptr)
@@ -528,18 +546,32 @@ void Executable::execute(Call& c) {
           c.lease.tensors[s.index].reset();
           break;
         case StepKind::View:
-          make_view(c.lease, s.index);
+          if (i < first_write_) make_view(c.lease, s.index);
           break;
       }
     }
     const int status = device_.finish(c.queue);
     OXY_CHECK(status == 0, "a kernel stopped with status ", status);
     drop_temporaries(c.lease);
-    prepare_values(c);
-    prepare_writes(c);
+    if (first_write_ == steps_.size()) prepare_results(c, steps_.size());
+    for (const auto& [from, room] : c.late) fill_room(room, from);
   }
-  make_views(c);
   if (!plan_.mutations.empty()) commit(c);
+}
+
+// All that can fail of what follows the steps. Of those from `next` on only kernels are left, which write to memory that is
+// there.
+void Executable::prepare_results(Call& c, size_t next) const {
+  for (size_t i = next; i < steps_.size(); i++)
+    if (steps_[i].kind == StepKind::View) make_view(c.lease, steps_[i].index);
+  prepare_values(c);
+  prepare_writes(c);
+  const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
+  make_views(c);
+}
+
+at::Tensor Executable::late_copy(Call& c, const at::Tensor& t, const runtime::TensorMeta& m) const {
+  return c.late.emplace_back(t, room_for(t, m)).second;
 }
 
 void Executable::begin(Call& c) const {
@@ -664,7 +696,7 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   if (kind == BufferKind::Attribute || kind == BufferKind::Output) return t;
   const TensorMeta& meta = c.sizes.buffers[b].meta;
   BufferKind memory = buffer(root(b)).kind;
-  if (memory == BufferKind::Arena) return copy_as(t, meta);
+  if (memory == BufferKind::Arena) return late_copy(c, t, meta);
   if (t.storage().use_count() == 1) return t;
   auto shares = [&](const at::Tensor& other) {
     return other.defined() && !other.is_same(t) && same_storage(t, other);
@@ -675,7 +707,7 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   for (const Input& in : c.inputs)
     shared = shared || (in.tensor != nullptr && same_storage(t, *in.tensor));
   if (shared)
-    t = copy_as(t, meta);  // kept, so that the same value returned twice is the same tensor
+    t = late_copy(c, t, meta);  // kept, so that the same value returned twice is the same tensor
   return t;
 }
 
@@ -698,7 +730,7 @@ void Executable::prepare_writes(Call& c) const {
     // The old value of an input that is itself written in this commit.
     for (const runtime::PlanMutation& other : plan_.mutations) {
       if (!same_storage(value, *c.inputs[other.input].tensor)) continue;
-      value = copy_as(value, c.sizes.buffers[m.buffer].meta);
+      value = late_copy(c, value, c.sizes.buffers[m.buffer].meta);
       break;
     }
     c.writes.push_back(std::move(value));
@@ -725,7 +757,7 @@ void Executable::make_views(Call& c) const {
   }
 }
 
-// Nothing here can raise but for lack of memory: shapes are equal, and autograd has been asked before.
+// Nothing here raises: shapes are equal, and autograd has been asked before.
 void Executable::commit(Call& c) const {
   c10::impl::ExcludeDispatchKeyGuard below(kRecordedAbove);
   for (size_t i = 0; i < plan_.mutations.size(); i++) {
@@ -736,7 +768,7 @@ void Executable::commit(Call& c) const {
       const int64_t shift = input.storage_offset() - c.sizes.inputs[m.input].offset;
       input.as_strided_(layout.sizes, layout.strides, layout.offset + shift);
     }
-    if (c.writes[i].defined()) input.copy_(c.writes[i]);
+    if (c.writes[i].defined()) write_values(input, c.writes[i]);
     input.unsafeGetTensorImpl()->bump_version();
   }
 }

@@ -88,6 +88,7 @@ class Executable {
   void bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor);
   void bind_region(const runtime::RegionStep& step, std::vector<bool>& has_tensor);
   void bind_results(std::vector<bool>& has_tensor);
+  size_t find_first_write() const;
   void forget_unread_results();
   void need_tensor(uint32_t buffer, std::vector<bool>& has_tensor);
   void bind_moves();
@@ -116,6 +117,8 @@ class Executable {
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
   void make_view(Lease& lease, uint32_t b) const;
   void drop_temporaries(Lease& lease) const;
+  void prepare_results(Call& c, size_t next) const;
+  at::Tensor late_copy(Call& c, const at::Tensor& t, const runtime::TensorMeta& m) const;
   void prepare_values(Call& c) const;
   at::Tensor own_value(Call& c, uint32_t b) const;
   void check_writable(const Call& c) const;
@@ -148,6 +151,8 @@ class Executable {
   std::vector<uint32_t> kept_;      // Attribute buffers
   std::vector<uint32_t> cleared_;   // whose tensors are let go of after a call
   std::vector<bool> moved_;         // by output: its tensor is wanted by nobody else
+  // The step from which on inputs are written in place: nothing raises any more. Behind the last step where none are.
+  size_t first_write_ = 0;
   bool random_ = false, brief_ = false;
   std::unique_ptr<const FrozenTensors> frozen_;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;

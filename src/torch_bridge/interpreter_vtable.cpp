@@ -31,6 +31,7 @@ struct ListeningDeleter {
 // torch's own vtable, while ours stands in its place.
 const PyInterpreterVTable* torch_vtable_found = nullptr;
 int installed = 0;
+thread_local int installed_here = 0;
 std::mutex install_mutex;
 
 const PyInterpreterVTable& torch_vtable() { return *torch_vtable_found; }
@@ -190,6 +191,7 @@ std::atomic_ref<const PyInterpreterVTable*> vtable_slot() {
 
 VtableGuard::VtableGuard() {
   std::lock_guard lock(install_mutex);
+  ++installed_here;
   if (installed++ > 0) return;
   torch_vtable_found = vtable_slot().load();
   vtable_slot().store(&recording_vtable());
@@ -197,7 +199,14 @@ VtableGuard::VtableGuard() {
 
 VtableGuard::~VtableGuard() {
   std::lock_guard lock(install_mutex);
+  --installed_here;
   if (--installed == 0) vtable_slot().store(torch_vtable_found);
+}
+
+void forget_recordings_of_other_threads() {
+  new (&install_mutex) std::mutex();
+  if (installed > 0 && installed_here == 0) vtable_slot().store(torch_vtable_found);
+  installed = installed_here;
 }
 
 std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener) {

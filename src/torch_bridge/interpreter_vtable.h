@@ -36,6 +36,9 @@ class VtableGuard {
   VtableGuard& operator=(const VtableGuard&) = delete;
 };
 
+// In a process that was forked, which has no other threads.
+void forget_recordings_of_other_threads();
+
 // A mode for the stack. `python_object`: what Python sees of it (a reference is taken). The mode can outlive the
 // listener: call `silence` when the listener goes.
 std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener);

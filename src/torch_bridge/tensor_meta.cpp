@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty_strided.h>
 
+#include <cstring>
+
 #include "support/check.h"
 
 namespace oxy::bridge {
@@ -36,18 +38,54 @@ at::Tensor alias_of(const at::Tensor& base, const runtime::TensorMeta& m, int64_
   return t;
 }
 
-at::Tensor copy_as(const at::Tensor& t, const runtime::TensorMeta& m) {
-  at::Tensor copy = at::empty_strided(m.sizes, m.strides,
-                                      t.options().dtype(static_cast<c10::ScalarType>(m.dtype)));
+at::Tensor room_for(const at::Tensor& t, const runtime::TensorMeta& m) {
+  return at::empty_strided(m.sizes, m.strides,
+                           t.options().dtype(static_cast<c10::ScalarType>(m.dtype)));
+}
+
+void fill_room(const at::Tensor& room, const at::Tensor& t) {
   // Elements that are one in memory are written once.
-  at::Tensor to = copy, from = t;
+  at::Tensor to = room, from = t;
   for (int64_t d = 0; d < t.dim(); ++d) {
-    if (copy.stride(d) != 0 || copy.size(d) < 2) continue;
+    if (room.stride(d) != 0 || room.size(d) < 2) continue;
     to = to.narrow(d, 0, 1);
     from = from.narrow(d, 0, 1);
   }
-  to.copy_(from);
+  write_values(to, from);
+}
+
+at::Tensor copy_as(const at::Tensor& t, const runtime::TensorMeta& m) {
+  at::Tensor copy = room_for(t, m);
+  fill_room(copy, t);
   return copy;
+}
+
+namespace {
+
+void copy_elements(char* to, const char* from, const at::Tensor& t, const at::Tensor& f,
+                   int64_t d) {
+  const auto size = static_cast<int64_t>(t.element_size());
+  if (d == t.dim()) {
+    std::memcpy(to, from, static_cast<size_t>(size));
+    return;
+  }
+  for (int64_t i = 0; i < t.size(d); i++)
+    copy_elements(to + i * t.stride(d) * size, from + i * f.stride(d) * size, t, f, d + 1);
+}
+
+}  // namespace
+
+// torch transposes by way of a block of memory.
+void write_values(const at::Tensor& to, const at::Tensor& from) {
+  try {
+    to.copy_(from);
+  } catch (const std::exception&) {
+    const bool plain = to.scalar_type() == from.scalar_type() && to.is_conj() == from.is_conj() &&
+                       to.is_neg() == from.is_neg() && to.is_cpu() && from.is_cpu();
+    if (!plain || to.sizes() != from.sizes()) throw;
+    copy_elements(static_cast<char*>(to.mutable_data_ptr()),
+                  static_cast<const char*>(from.const_data_ptr()), to, from, 0);
+  }
 }
 
 }  // namespace oxy::bridge

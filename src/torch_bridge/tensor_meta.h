@@ -20,8 +20,12 @@ bool same_layout(const at::Tensor& t, const runtime::TensorMeta& m);
 at::Tensor allocate(const runtime::TensorMeta& m, int64_t bytes);
 // A tensor of this metadata in the storage of `base`, as an independent object (not a view for autograd).
 at::Tensor alias_of(const at::Tensor& base, const runtime::TensorMeta& m, int64_t offset);
-// The same values in memory of their own, laid out as `m`.
+// The same values in memory of their own, laid out as `m`: room for them, and the values.
 at::Tensor copy_as(const at::Tensor& t, const runtime::TensorMeta& m);
+at::Tensor room_for(const at::Tensor& t, const runtime::TensorMeta& m);
+void fill_room(const at::Tensor& room, const at::Tensor& t);
+// Writes the values of one tensor to another of its sizes and dtype, also where there is no memory to be had.
+void write_values(const at::Tensor& to, const at::Tensor& from);
 
 // The pool behind allocate(): one a process, never destroyed, since torch may free a storage at any time.
 runtime::BlockPool& output_pool();

@@ -1,5 +1,16 @@
 // The extension module oxyfuel_bytecode: the bytecode layer alone, for a Python without torch.
+#include <exception>
+
 #include "python/bytecode/python_functions.h"
+#include "python/cpython/boundary.h"
+
+void oxy::python::raise_in_python() noexcept {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+}
 
 PyMODINIT_FUNC PyInit_oxyfuel_bytecode() {
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT,

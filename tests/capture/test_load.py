@@ -1,18 +1,14 @@
 """Code that strains a capture: long loops, functions that change what they are made of, forks, audit hooks."""
 
 import functools
-import os
-import subprocess
 import sys
-import textwrap
 import threading
-import traceback
 import types
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
+from other_processes import in_a_fork, run_program
 
 import oxyfuel
 
@@ -21,26 +17,6 @@ pytestmark = [pytest.mark.usefixtures("strict_without_grad")]
 
 def compiled(function):
     return oxyfuel.compile(function, backend="eager")
-
-
-def in_a_fork(check):
-    """What it leaves behind in its process is gone."""
-    if not hasattr(os, "fork"):
-        pytest.skip("no fork")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there are threads
-        child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            torch.set_num_threads(1)
-            check()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_long_loop_is_unrolled_up_to_a_limit():
@@ -240,74 +216,64 @@ def test_a_fork_after_a_compilation(backend):
 
 # Libraries add such hooks (filelock does). There is no way to take one off again, hence the process.
 def test_an_audit_hook_in_python(tmp_path):
-    (tmp_path / "program.py").write_text(
-        textwrap.dedent(
-            """
-            import sys, torch, oxyfuel
+    program = """
+        import sys, torch, oxyfuel
 
-            events = []
-            inside = []
+        events = []
+        inside = []
 
-            def hook(event, arguments):
-                events.append(event)
-                if event == "a compiled call":
-                    inside.append(arguments[0](*arguments[1:]))
+        def hook(event, arguments):
+            events.append(event)
+            if event == "a compiled call":
+                inside.append(arguments[0](*arguments[1:]))
 
-            sys.addaudithook(hook)
+        sys.addaudithook(hook)
 
-            class Shown:
-                def __init__(self, log):
-                    self.log = log
+        class Shown:
+            def __init__(self, log):
+                self.log = log
 
-                def __format__(self, how):
-                    self.log.append("shown")
-                    return "me"
+            def __format__(self, how):
+                self.log.append("shown")
+                return "me"
 
-            layer = torch.nn.Linear(2, 2).requires_grad_(False)
+        layer = torch.nn.Linear(2, 2).requires_grad_(False)
 
-            def parameters(x, log):
-                log.append(parameters.__code__.co_name)
-                return x * len(dict(layer.named_parameters()))
+        def parameters(x, log):
+            log.append(parameters.__code__.co_name)
+            return x * len(dict(layer.named_parameters()))
 
-            def helper(x, log):
-                print(end="")
-                log.append(helper.__code__.co_name)
-                return x + 1
+        def helper(x, log):
+            print(end="")
+            log.append(helper.__code__.co_name)
+            return x + 1
 
-            def broken(x, log):
-                log.append(broken.__code__.co_name)
-                y = helper(x * 2, log)
-                log.append("{}".format(Shown(log)))
-                return y * len(sorted([3, 1], key=lambda n: log.append(n) or -n))
+        def broken(x, log):
+            log.append(broken.__code__.co_name)
+            y = helper(x * 2, log)
+            log.append("{}".format(Shown(log)))
+            return y * len(sorted([3, 1], key=lambda n: log.append(n) or -n))
 
-            compiled = {parameters: oxyfuel.compile(parameters, fullgraph=True)}
-            for f in (parameters, broken):
-                for call in range(6):
-                    results, logs = [], []
-                    for g in (f, compiled.setdefault(f, oxyfuel.compile(f))):
-                        logs.append([])
-                        if call in (0, 3):
-                            oxyfuel.reset()
-                        if call < 3:
-                            results.append(g(torch.ones(3), logs[-1]))
-                        else:
-                            sys.audit("a compiled call", g, torch.ones(3), logs[-1])
-                            results.append(inside.pop())
-                    assert torch.equal(*results), (f, call, results)
-                    assert logs[0] == logs[1], (f, call, logs)
-            assert "object.__getattr__" in events
-            assert oxyfuel.stats()["fallbacks"] == 0
-            print(oxyfuel.stats()["graph_breaks"] > 0)
-            """
-        )
-    )
-    package = Path(__file__).parent.parent.parent / "python"
-    environment = {**os.environ, "PYTHONPATH": str(package)}
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, env=environment, capture_output=True,
-        text=True, timeout=120,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+        compiled = {parameters: oxyfuel.compile(parameters, fullgraph=True)}
+        for f in (parameters, broken):
+            for call in range(6):
+                results, logs = [], []
+                for g in (f, compiled.setdefault(f, oxyfuel.compile(f))):
+                    logs.append([])
+                    if call in (0, 3):
+                        oxyfuel.reset()
+                    if call < 3:
+                        results.append(g(torch.ones(3), logs[-1]))
+                    else:
+                        sys.audit("a compiled call", g, torch.ones(3), logs[-1])
+                        results.append(inside.pop())
+                assert torch.equal(*results), (f, call, results)
+                assert logs[0] == logs[1], (f, call, logs)
+        assert "object.__getattr__" in events
+        assert oxyfuel.stats()["fallbacks"] == 0
+        print(oxyfuel.stats()["graph_breaks"] > 0)
+    """
+    assert run_program(program, tmp_path) == (0, "True\n", "")
 
 
 @pytest.mark.parametrize(

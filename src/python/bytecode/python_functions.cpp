@@ -5,6 +5,7 @@
 #include "python/bytecode/code.h"
 #include "python/bytecode/flow.h"
 #include "python/bytecode/layout.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/locals.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/reference.h"
@@ -91,12 +92,7 @@ PyObject* call(PyObject*, PyObject* object) {
     return nullptr;
   }
   auto* code = reinterpret_cast<PyCodeObject*>(object);
-  try {
-    return function(disassemble(code), code);
-  } catch (const std::exception& e) {
-    PyErr_SetString(PyExc_RuntimeError, e.what());
-    return nullptr;
-  }
+  return boundary([&] { return function(disassemble(code), code); }, nullptr);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/boundary.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
 #include "support/text.h"
@@ -72,12 +73,16 @@ bool is_of_numpy(PyObject* p) {
 
 // (tensor, whether it is a scalar): the array over the tensor's memory, or the scalar.
 PyObject* make_array(PyObject*, PyObject* args) {
-  HANDLE_TH_ERRORS
-  py::object made = py::reinterpret_steal<py::object>(
-      torch::utils::tensor_to_numpy(THPVariable_Unpack(PyTuple_GET_ITEM(args, 0)).detach(), false));
-  if (PyTuple_GET_ITEM(args, 1) != Py_True) return made.release().ptr();
-  return PyObject_GetItem(made.ptr(), py::tuple().ptr());
-  END_HANDLE_TH_ERRORS
+  return boundary(
+      [&]() -> PyObject* {
+        HANDLE_TH_ERRORS
+        const at::Tensor tensor = THPVariable_Unpack(PyTuple_GET_ITEM(args, 0)).detach();
+        auto made = py::reinterpret_steal<py::object>(torch::utils::tensor_to_numpy(tensor, false));
+        if (PyTuple_GET_ITEM(args, 1) != Py_True) return made.release().ptr();
+        return PyObject_GetItem(made.ptr(), py::tuple().ptr());
+        END_HANDLE_TH_ERRORS
+      },
+      nullptr);
 }
 
 }  // namespace

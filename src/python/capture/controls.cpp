@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "python/capture/capture.h"
-#include "python/capture/capture_lock.h"
+#include "python/capture/compile_lock.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/inner_frames.h"
@@ -258,7 +258,7 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
     given.push_back(borrow(a.ptr()));
   }
   const RefusedFrames allowed(false);
-  const CaptureUnlocked waiting;
+  const CompileUnlocked waiting;
   py::object out = call_real(callable, given, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !is_singleton(out) &&
       !PyTuple_Check(out.ptr()))
@@ -287,7 +287,7 @@ py::object Calls::call_cached(py::handle callable, const Arguments& args, const 
   if (heap().exists(callable))
     heap().guard(GuardKind::IdIs, heap().known(callable)->source, callable);
   const RefusedFrames allowed(false);
-  const CaptureUnlocked waiting;
+  const CompileUnlocked waiting;
   py::object out = call_real(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
     throw Break(BreakId::builtin_call, "a function with a cache that returns an object");

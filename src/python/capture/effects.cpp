@@ -4,6 +4,7 @@
 
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"
 #include "python/guards/constants.h"
@@ -304,13 +305,16 @@ struct Comparison {
 
 PyObject* compare_captured(PyObject* self, PyObject* args) {
   auto* c = static_cast<Comparison*>(PyCapsule_GetPointer(self, nullptr));
-  try {
-    return PyLong_FromLong(c->compare(PyTuple_GET_ITEM(args, 0), PyTuple_GET_ITEM(args, 1)));
-  } catch (...) {
-    c->failure = std::current_exception();
-    PyErr_SetString(PyExc_RuntimeError, "a comparison of captured code");
-    return nullptr;
-  }
+  return boundary(
+      [&] {
+        try {
+          return PyLong_FromLong(c->compare(PyTuple_GET_ITEM(args, 0), PyTuple_GET_ITEM(args, 1)));
+        } catch (...) {
+          c->failure = std::current_exception();
+          throw;
+        }
+      },
+      nullptr);
 }
 
 }  // namespace

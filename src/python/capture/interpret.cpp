@@ -1,6 +1,7 @@
 // Frames: running one to its end, handling its exceptions, finding its global names.
 
 #include "python/capture/value_stack.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/code_extra.h"
 #include "python/cpython/frame_at.h"
 #include "python/cpython/opcodes.h"
@@ -31,7 +32,8 @@ size_t left_at(const TracedFrame& f, size_t at) {
 
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
   using Kept = std::shared_ptr<const Bytecode>;
-  static const CodeExtra extra([](void* kept) { delete static_cast<Kept*>(kept); });
+  static const CodeExtra extra(
+      [](void* kept) { boundary([=] { delete static_cast<Kept*>(kept); }); });
   if (void* found = extra.get(code)) return *static_cast<Kept*>(found);
   auto kept = std::make_unique<Kept>(std::make_shared<const Bytecode>(disassemble(code)));
   Kept out = *kept;

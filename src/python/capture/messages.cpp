@@ -4,6 +4,7 @@
 
 #include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/boundary.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -22,7 +23,7 @@ PyObject* warn_from(PyObject*, PyObject* args) {
   PyObject *message, *category, *file, *line, *globals;
   if (!PyArg_ParseTuple(args, "OOOOO!", &message, &category, &file, &line, &PyDict_Type, &globals))
     return nullptr;
-  try {
+  auto body = [=] {
     static const py::object& warn = *new py::object(member("_warnings", "warn_explicit"));
     const auto dict = py::reinterpret_borrow<py::dict>(globals);
     const py::object registry = dict.attr("setdefault")("__warningregistry__", py::dict());
@@ -31,25 +32,21 @@ PyObject* warn_from(PyObject*, PyObject* args) {
                 module, registry)
         .release()
         .ptr();
-  } catch (py::error_already_set& e) {
-    e.restore();
-    return nullptr;
-  }
+  };
+  return boundary(body, nullptr);
 }
 
 // (logger, level, file, line, message, arguments, function): as Logger._log called from there.
 PyObject* log_from(PyObject*, PyObject* args) {
-  try {
+  auto body = [=] {
     const py::tuple a = py::reinterpret_borrow<py::tuple>(args);
     const py::object logger = a[0];
     const py::object record =
         logger.attr("makeRecord")(logger.attr("name"), a[1], a[2], a[3], a[4], a[5], py::none(),
                                   a[6], py::none(), py::none());
     return logger.attr("handle")(record).release().ptr();
-  } catch (py::error_already_set& e) {
-    e.restore();
-    return nullptr;
-  }
+  };
+  return boundary(body, nullptr);
 }
 
 py::object function_of(PyMethodDef& method) {

@@ -3,6 +3,7 @@
 
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/frame_at.h"
 #include "python/cpython/type_dict.h"
 
@@ -49,11 +50,14 @@ PyObject* make_traceback(PyObject*, PyObject* args) {
   int offset, line, left;
   if (!PyArg_ParseTuple(args, "OOOiii", &inner, &code, &globals, &offset, &line, &left))
     return nullptr;
-  auto frame = py::reinterpret_steal<py::object>(
-      frame_at(reinterpret_cast<PyCodeObject*>(code), globals, left));
-  if (!frame) return nullptr;
-  return PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", inner,
-                               frame.ptr(), offset, line);
+  auto body = [=]() -> PyObject* {
+    auto frame = py::reinterpret_steal<py::object>(
+        frame_at(reinterpret_cast<PyCodeObject*>(code), globals, left));
+    if (!frame) return nullptr;
+    return PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", inner,
+                                 frame.ptr(), offset, line);
+  };
+  return boundary(body, nullptr);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "python/cpython/boundary.h"
+
 namespace oxy::python {
 namespace {
 
@@ -26,7 +28,7 @@ py::tuple kept(py::handle message, py::handle category, int64_t level, py::handl
 }
 
 // In the place of warnings.warn. `self`: the list, the thread, the real one, the frame that runs the capture.
-PyObject* keep(PyObject* self, PyObject* args, PyObject* kwargs) {
+PyObject* keep_one(PyObject* self, PyObject* args, PyObject* kwargs) {
   const auto held = py::reinterpret_borrow<py::tuple>(self);
   if (held[1].cast<unsigned long>() != PyThread_get_thread_ident())
     return PyObject_Call(py::object(held[2]).ptr(), args, kwargs);
@@ -36,14 +38,13 @@ PyObject* keep(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OnO", const_cast<char**>(names), &message,
                                    &category, &level, &source))
     return nullptr;
-  try {
-    if (category == Py_None) category = PyExc_UserWarning;
-    py::list(held[0]).append(kept(message, category, level, held[3]));
-    return py::none().release().ptr();
-  } catch (py::error_already_set& e) {
-    e.restore();
-    return nullptr;
-  }
+  if (category == Py_None) category = PyExc_UserWarning;
+  py::list(held[0]).append(kept(message, category, level, held[3]));
+  return py::none().release().ptr();
+}
+
+PyObject* keep(PyObject* self, PyObject* args, PyObject* kwargs) {
+  return boundary([=] { return keep_one(self, args, kwargs); }, nullptr);
 }
 
 py::module_ warnings() { return py::module_::import("warnings"); }

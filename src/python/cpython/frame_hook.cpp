@@ -1,12 +1,15 @@
-// With an evaluator of their own, calls of Python functions use C stack. Beyond a depth the one that was there before is put
-// back until the frames return.
+// The evaluator of frames. With one of their own, calls of Python functions use C stack. Beyond a depth the one that was
+// there before is put back until the frames return, unless a handler has to see every frame.
 #define Py_BUILD_CORE 1
 #include "python/cpython/frame_hook.h"
 
 #include <internal/pycore_frame.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "python/cpython/boundary.h"
 #include "python/cpython/reference.h"
 #include "support/check.h"
 
@@ -14,19 +17,34 @@ namespace oxy::python {
 namespace {
 
 constexpr int kMaxDepth = 200;
+constexpr int kMaxWatchedDepth = 2000;  // while another thread has to see every frame
 
 _PyFrameEvalFunction previous = nullptr;
 FrameHandler handler = nullptr;
-int users = 0;
-thread_local int depth = 0;
+int users = 0, watchers = 0;  // watchers: users that have to see every frame
+int lasting = 0;              // users of no thread
+thread_local int depth = 0, own_users = 0, own_watchers = 0;
 // The frame that `previous` has been given last. An evaluator that took ours for the one before it, and was there when ours
 // came back, gives the frame back to us.
 thread_local _PyInterpreterFrame* passed_on = nullptr;
 
 PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws);
 
+// Whether the frames that this one calls should use no C stack. Beyond the second limit there is none left for as long as
+// another thread watches: that is waited for, ten seconds at most.
+bool is_deep() {
+  if (depth < kMaxDepth || own_watchers > 0) return false;
+  if (watchers > 0 && depth < kMaxWatchedDepth) return false;
+  for (int i = 0; watchers > 0 && i < 100'000; i++) {
+    PyThreadState* thread = PyEval_SaveThread();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    PyEval_RestoreThread(thread);
+  }
+  return users > 0;
+}
+
 PyObject* run_as_before(PyThreadState* state, _PyInterpreterFrame* frame, int throws) {
-  const bool deep = depth >= kMaxDepth && users > 0;
+  const bool deep = is_deep();
   if (deep) _PyInterpreterState_SetEvalFrameFunc(state->interp, previous);
   ++depth;
   _PyInterpreterFrame* outer = std::exchange(passed_on, frame);
@@ -51,10 +69,15 @@ PyCodeObject* empty_code() {
   return reinterpret_cast<PyCodeObject*>(Py_NewRef(code));
 }
 
+PyCodeObject* empty = nullptr;
+
 // Of 3.12 the evaluator frees the frame, with functions that are not exported: it runs a code that does nothing else.
+void prepare_to_leave() {
+  if (empty == nullptr) empty = empty_code();
+}
+
 void leave(PyThreadState* state, _PyInterpreterFrame* frame) {
   Reference raised(PyErr_GetRaisedException());
-  static PyCodeObject* const empty = empty_code();
   Py_DECREF(frame->f_code);
   frame->f_code = reinterpret_cast<PyCodeObject*>(Py_NewRef(empty));
   frame->prev_instr = _PyCode_CODE(empty) - 1;
@@ -65,6 +88,7 @@ void leave(PyThreadState* state, _PyInterpreterFrame* frame) {
 PyFunctionObject* function_of(const _PyInterpreterFrame* frame) { return frame->f_func; }
 
 // The caller frees the frame.
+void prepare_to_leave() {}
 void leave(PyThreadState*, _PyInterpreterFrame*) {}
 #endif
 
@@ -72,27 +96,53 @@ PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws)
   if (frame == passed_on) return _PyEval_EvalFrameDefault(state, frame, throws);
   PyObject* result = nullptr;
   PyObject** parameters = frame->owner == FRAME_OWNED_BY_THREAD ? frame->localsplus : nullptr;
-  if (throws || users == 0 || !handler(function_of(frame), parameters, result))
-    return run_as_before(state, frame, throws);
+  auto handled = [&] { return handler(function_of(frame), parameters, result); };
+  if (throws || users == 0 || !boundary(handled, true)) return run_as_before(state, frame, throws);
   leave(state, frame);
   return result;
 }
 
-}  // namespace
-
-void add_frame_handler(FrameHandler added) {
-  handler = added;
-  if (users++ > 0) return;
-  PyInterpreterState* interpreter = PyThreadState_Get()->interp;
-  previous = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-  _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
-}
-
-void remove_frame_handler() {
-  if (--users > 0) return;
+void put_back() {
   PyInterpreterState* interpreter = PyThreadState_Get()->interp;
   if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate)
     _PyInterpreterState_SetEvalFrameFunc(interpreter, previous);
+}
+
+}  // namespace
+
+void add_frame_handler(FrameHandler added, bool every) {
+  prepare_to_leave();
+  handler = added;
+  const bool first = users++ == 0;
+  ++own_users;
+  watchers += every;
+  own_watchers += every;
+  PyInterpreterState* interpreter = PyThreadState_Get()->interp;
+  const _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+  const bool deep = now == previous;  // some thread is
+  if (now == evaluate || !(first || every || deep)) return;
+  previous = now;
+  _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
+}
+
+void remove_frame_handler(bool every) {
+  watchers -= every;
+  own_watchers -= every;
+  --own_users;
+  if (--users == 0) put_back();
+}
+
+void add_lasting_frame_handler(FrameHandler added) {
+  add_frame_handler(added);
+  --own_users;
+  ++lasting;
+}
+
+void forget_handlers_of_other_threads() {
+  const bool had = users > 0;
+  users = lasting + own_users;
+  watchers = own_watchers;
+  if (had && users == 0) put_back();
 }
 
 }  // namespace oxy::python

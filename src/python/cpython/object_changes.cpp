@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "python/cpython/boundary.h"
 #include "python/cpython/type_dict.h"
 #include "support/check.h"
 
@@ -13,17 +14,17 @@ setter set_class = nullptr, set_dict = nullptr, set_code = nullptr;
 
 int counted_set_class(PyObject* object, PyObject* value, void* closure) {
   ++changes;
-  return set_class(object, value, closure);
+  return boundary([=] { return set_class(object, value, closure); }, -1);
 }
 
 int counted_set_dict(PyObject* object, PyObject* value, void* closure) {
   ++changes;
-  return set_dict(object, value, closure);
+  return boundary([=] { return set_dict(object, value, closure); }, -1);
 }
 
 int counted_set_code(PyObject* object, PyObject* value, void* closure) {
   ++changes;
-  return set_code(object, value, closure);
+  return boundary([=] { return set_code(object, value, closure); }, -1);
 }
 
 // The getter and setter that stand under `name` in the type's own dict; nullptr where something else does.

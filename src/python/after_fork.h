@@ -1,0 +1,12 @@
+// What a forked process has to forget: captures and compilations of threads that it does not have.
+#pragma once
+
+namespace oxy::python {
+
+// Once, when the extension is loaded.
+void forget_other_threads_after_forks();
+
+// The part of inner_frames.cpp.
+void forget_frames_of_other_threads();
+
+}  // namespace oxy::python

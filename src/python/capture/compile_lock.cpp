@@ -1,0 +1,52 @@
+#include "python/capture/compile_lock.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <chrono>
+#include <mutex>
+
+namespace oxy::python {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(5);
+
+thread_local int depth = 0;
+
+std::recursive_timed_mutex& mutex() {
+  static auto& m = *new std::recursive_timed_mutex();
+  return m;
+}
+
+}  // namespace
+
+CompileLock::CompileLock() : held_(mutex().try_lock()) {
+  if (!held_) {
+    waited_ = true;
+    pybind11::gil_scoped_release released;
+    held_ = mutex().try_lock_for(kPatience);
+  }
+  depth += held_;
+}
+
+CompileLock::~CompileLock() {
+  if (!held_) return;
+  --depth;
+  mutex().unlock();
+}
+
+void CompileLock::renew() {
+  new (&mutex()) std::recursive_timed_mutex();
+  depth = 0;
+}
+
+CompileUnlocked::CompileUnlocked() : depth_(depth) {
+  for (; depth > 0; --depth) mutex().unlock();
+}
+
+CompileUnlocked::~CompileUnlocked() {
+  if (depth_ == 0) return;
+  pybind11::gil_scoped_release released;
+  for (; depth < depth_; ++depth) mutex().lock();
+}
+
+}  // namespace oxy::python
