@@ -113,10 +113,12 @@ class _Explainer(Compiler):
         self.made.append(super().function(fn))
         return self.made[-1]
 
-    def compile(self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
+    def compile(
+        self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...], freezing: bool = True
+    ) -> Any:
         kind = self.found.inner_graphs if graph.is_inner else self.found.graphs
         kind.append(torch_graph_to_fx(graph))
-        return super().compile(graph, example_inputs)
+        return super().compile(graph, example_inputs, freezing)
 
     def report(self, kind: str, text: str, stack: Any = ()) -> None:
         if kind in ("break", "forbidden break"):

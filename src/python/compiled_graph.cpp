@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "python/compiled_plan.h"
+#include "python/compile_graph.h"
 #include "python/global_state.h"
 
 namespace oxy::python {
@@ -41,6 +41,7 @@ struct CompiledGraph {
   PyObject *eager, *compile, *report;
   std::vector<Slot>* slots;
   std::vector<Entry>* entries;  // most recently used first
+  Thaws* thaws;
   bool full_said;
 };
 
@@ -88,11 +89,6 @@ std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), input
 // Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception and is not reported.
 PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
                     const std::string& why) {
-  if (self->eager == Py_None) {
-    const py::object what = kind ? py::object(py::str(kind)) : py::none();
-    PyErr_SetObject(left_to_eager(), py::make_tuple(py::handle(self->report), what, why).ptr());
-    return nullptr;
-  }
   PyObject* result =
       PyObject_Vectorcall(self->eager, a.objects, static_cast<size_t>(a.count), kwnames);
   if (result == nullptr || kind == nullptr) return result;
@@ -120,7 +116,7 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
     if (e.plan && !e.plan->executable.is_fresh(span(a.inputs))) {
       const Entry stale = std::move(e);  // what it held as constants has changed
       entries.erase(entries.begin() + static_cast<ptrdiff_t>(i));
-      py::handle(self->report)("thawed", "a frozen parameter or buffer has changed");
+      py::handle(self->report)("thawed", self->thaws->count());
       return find_entry(self, a, state);
     }
     auto found = entries.begin() + static_cast<ptrdiff_t>(i);
@@ -142,7 +138,7 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
     entry.attributes.push_back(
         py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr())));
   }
-  py::object made = py::handle(self->compile)(args);
+  py::object made = py::handle(self->compile)(args, self->thaws->freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
     kind = entry.kind;
@@ -154,14 +150,6 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
   auto plan = entry.plan;
   self->entries->insert(self->entries->begin(), std::move(entry));
   return plan;
-}
-
-PyObject* wrap_output(std::span<PyObject* const> inputs, const runtime::PlanOutput& o,
-                      at::Tensor&& t) {
-  if (o.kind == ir::OutputSpec::Kind::Input) return Py_NewRef(inputs[o.index]);
-  if (t.defined()) return THPVariable_Wrap(std::move(t));
-  if (o.number) return PyLong_FromLongLong(*o.number);
-  return Py_NewRef(Py_None);
 }
 
 PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
@@ -214,22 +202,6 @@ PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<Comp
   if (plan->executable.has_notes() && !report_notes(self, plan->executable)) return nullptr;
   return wrap_outputs(a, *plan, outputs);
 }
-
-// Tensors of one call, kept from a thread that exchanges what its Python object stands for while the GIL is free.
-struct PlanInputs {
-  Inputs inputs;
-  Held held;
-
-  PlanInputs(std::span<PyObject* const> objects, bool hold) {
-    inputs.reserve(objects.size());
-    if (hold) held.reserve(objects.size());
-    for (PyObject* o : objects) {
-      const at::Tensor& t = THPVariable_Unpack(o);
-      if (hold) held.push_back(t);
-      inputs.push_back({hold ? &held.back() : &t, 0});
-    }
-  }
-};
 
 bool slots_require_grad(const CompiledGraph* self) {
   return std::any_of(self->slots->begin(), self->slots->end(), [](const Slot& s) {
@@ -290,6 +262,7 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
   self->compile = Py_NewRef(compile);
   self->report = Py_NewRef(report);
   self->slots = new std::vector<Slot>();
+  self->thaws = new Thaws();
   self->entries = new std::vector<Entry>();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(slots); i++) {
     PyObject *dict, *key;
@@ -321,6 +294,7 @@ int clear(PyObject* o) {
   Py_CLEAR(self->compile);
   Py_CLEAR(self->report);
   delete std::exchange(self->slots, nullptr);
+  delete std::exchange(self->thaws, nullptr);
   delete std::exchange(self->entries, nullptr);
   return 0;
 }
@@ -356,35 +330,12 @@ PyMemberDef members[] = {
 
 }  // namespace
 
-PyObject* left_to_eager() {
-  static PyObject* type = PyErr_NewException("oxyfuel._C.LeftToEager", PyExc_Exception, nullptr);
-  return type;
-}
-
-bool run_only_plan(PyObject* graph, std::span<PyObject* const> inputs, OutputObjects& outputs) {
-  if (Py_TYPE(graph)->tp_dealloc != dealloc) return false;
-  const std::vector<Entry>& entries = *reinterpret_cast<CompiledGraph*>(graph)->entries;
-  if (entries.size() != 1 || !entries.front().plan || !entries.front().plan->flat) return false;
-  const std::shared_ptr<CompiledPlan> plan = entries.front().plan;
-  const bool brief = plan->executable.is_brief();
-  const PlanInputs held(inputs, !brief);
-  if (!plan->executable.is_fresh(span(held.inputs))) return false;
-  bridge::Outputs tensors;
-  std::string reason;
-  PyThreadState* thread = brief ? nullptr : PyEval_SaveThread();
-  const bool ok = plan->executable.run(span(held.inputs), tensors, reason);
-  if (thread != nullptr) PyEval_RestoreThread(thread);
-  if (!ok) return false;
-  if (plan->executable.has_notes() &&
-      !report_notes(reinterpret_cast<CompiledGraph*>(graph), plan->executable))
-    throw py::error_already_set();
-  const auto& specs = plan->executable.plan().outputs;
-  for (const ResultTree& leaf : plan->result.items) {
-    PyObject* o = wrap_output(inputs, specs[leaf.output], at::Tensor(tensors[leaf.output]));
-    if (o == nullptr) throw py::error_already_set();
-    outputs.push_back(py::reinterpret_steal<py::object>(o));
-  }
-  return true;
+PyObject* wrap_output(std::span<PyObject* const> inputs, const runtime::PlanOutput& o,
+                      at::Tensor&& t) {
+  if (o.kind == ir::OutputSpec::Kind::Input) return Py_NewRef(inputs[o.index]);
+  if (t.defined()) return THPVariable_Wrap(std::move(t));
+  if (o.number) return PyLong_FromLongLong(*o.number);
+  return Py_NewRef(Py_None);
 }
 
 PyObject* make_compiled_graph_type() {

@@ -7,8 +7,6 @@
 #include <map>
 #include <mutex>
 
-#include "python/compiled_graph.h"
-#include "python/replay.h"
 #include "python/torch_ir.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
@@ -55,13 +53,7 @@ Tensors call_inner(const ControlFlow::Inner& graph, const Tensors& given) {
   }
   auto made = py::reinterpret_steal<py::object>(
       PyObject_Vectorcall(graph.callable.ptr(), arguments.data(), arguments.size(), nullptr));
-  if (!made) {
-    if (!PyErr_ExceptionMatches(left_to_eager())) throw py::error_already_set();
-    PyErr_Clear();
-    py::tuple all(held.size());
-    for (size_t i = 0; i < held.size(); i++) all[i] = held[i];
-    made = replay(*graph.ir, all);
-  }
+  if (!made) throw py::error_already_set();
   Tensors out;
   for (py::handle o : made) out.push_back(THPVariable_Unpack(o.ptr()));
   TORCH_CHECK(out.size() == graph.results.size(),

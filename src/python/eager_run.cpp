@@ -1,11 +1,11 @@
+// A captured graph whose functions are called one by one.
 #include "python/eager_run.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <traceback.h>
 
-#include "python/compiled_graph.h"
 #include "python/replay.h"
+#include "torch_bridge/random_state.h"
 
 namespace oxy::python {
 namespace {
@@ -20,9 +20,6 @@ class Before {
       counted_ &= !t.is_inference();
       if (counted_) versions_.emplace_back(t, t._version());
     }
-    auto generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    random_ = generator.get_state();
   }
 
   bool nothing_written() const {
@@ -30,16 +27,12 @@ class Before {
                                    [](const auto& v) { return v.first._version() == v.second; });
   }
 
-  void restore_random_numbers() const {
-    auto generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(random_);
-  }
+  void restore_random_numbers() { random_.restore(); }
 
  private:
   bool counted_ = true;  // inference tensors have no versions
   std::vector<std::pair<at::Tensor, int64_t>> versions_;
-  at::Tensor random_;
+  bridge::RandomState random_;
 };
 
 }  // namespace
@@ -61,16 +54,15 @@ void add_user_lines(py::handle exception, const py::list& frames) {
   Py_XDECREF(trace);
 }
 
-py::object run_captured(const TorchIr& ir, py::handle args) {
-  const Before before(args);
+std::optional<py::object> run_captured(const TorchIr& ir, py::handle args) {
+  Before before(args);
   ir::NodeId reached;
   try {
     return replay(ir, args, &reached);
   } catch (py::error_already_set& e) {
     if (before.nothing_written()) {
       before.restore_random_numbers();
-      PyErr_SetObject(left_to_eager(), py::make_tuple(py::none(), py::none(), "").ptr());
-      throw py::error_already_set();
+      return std::nullopt;
     }
     const py::object value = e.value();
     if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
