@@ -6,9 +6,9 @@
 #include "jit/prebuilt.h"
 #include "passes/pass_list.h"
 #include "python/bindings.h"
+#include "python/compile_graph.h"
 #include "python/compiled_function.h"
 #include "python/compiled_graph.h"
-#include "python/compile_graph.h"
 #include "python/user_passes.h"
 #include "runtime/bandwidth.h"
 #include "torch_bridge/host.h"
@@ -69,14 +69,15 @@ void bind_execution(py::module_& m) {
           "kernel_count", [](const CompiledPlan& p) { return p.report.kernels; },
           "Distinct kernels.")
       .def("moved_bytes", &moved_bytes, "Memory that the kernels of a call read and write.")
-      .def("bandwidth_text",
-           [](CompiledPlan& p, const py::tuple& args) {
-             const std::vector<bridge::Input> inputs = inputs_of(args);
-             const py::gil_scoped_release released;
-             return bridge::bandwidth_text(p.executable, inputs);
-           },
-           py::arg("inputs"),
-           "A table of the kernels: memory moved, time, part of the machine's bandwidth.")
+      .def(
+          "bandwidth_text",
+          [](CompiledPlan& p, const py::tuple& args) {
+            const std::vector<bridge::Input> inputs = inputs_of(args);
+            const py::gil_scoped_release released;
+            return bridge::bandwidth_text(p.executable, inputs);
+          },
+          py::arg("inputs"),
+          "A table of the kernels: memory moved, time, part of the machine's bandwidth.")
       .def_readonly("choices", &CompiledPlan::choices, "What max-autotune tried, a row each.")
       .def(
           "kernel_calls", [](const CompiledPlan& p) { return p.report.kernel_calls; },

@@ -12,6 +12,7 @@
 #include "python/artefact.h"
 #include "python/bound_arguments.h"
 #include "python/capture/controls.h"
+#include "python/capture/tracer.h"
 #include "python/compile_lock.h"
 #include "python/control_flow.h"
 #include "python/cpython/thread_state.h"
@@ -110,6 +111,12 @@ PyObject* run_eager(CompiledFunction* self, PyObject* const* args, size_t nargsf
 
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self);
 
+// A call, and one that may return a Tail.
+PyObject* call_with(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                    Handed* handed);
+PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                    Handed* handed);
+
 // The graph did not run: eager does.
 PyObject* run_instead(CompiledFunction* self, const NotRun& why, PyObject* const* args,
                       size_t nargsf, PyObject* kwnames, Handed* handed) {
@@ -159,14 +166,16 @@ PyObject* run_artefact(CompiledFunction* self, Artefact& a, Fetched& fetched, Bo
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
   auto table = self->table->lock();
   if (table) return table;
-  *self->own_table = std::make_shared<ResumeTable>([self](py::handle function) {
+  auto make = [self](py::handle function) {
     PyObject* made =
         new_compiled_function(Py_TYPE(self), function.ptr(), self->compile, self->report,
                               self->fullgraph, self->limit, self->break_at);
     if (made == nullptr) throw py::error_already_set();
     *reinterpret_cast<CompiledFunction*>(made)->table = *self->table;
     return py::reinterpret_steal<py::object>(made);
-  });
+  };
+  *self->own_table =
+      std::make_shared<ResumeTable>(ResumeTable::Compiled{make, call_with, call_once});
   *self->table = *self->own_table;
   return *self->own_table;
 }
@@ -182,6 +191,7 @@ struct Captures {
            size_t break_at = SIZE_MAX) {
     while (true) {
       tracer = std::make_unique<Tracer>();
+      tracer->compiled_type = Py_TYPE(self);
       tracer->varying = *self->varying;
       tracer->left_alone = left_alone;
       tracer->loop_left = loop_left;
@@ -254,7 +264,7 @@ void fill(CompiledFunction* self, Artefact& entry, Tracer& tracer) {
 // Captures the call; null where the captured code raises (`raised` says what; eager then raises
 // it). What the capture has learned before a break tells calls like this one apart from others.
 std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArguments& bound,
-                                  std::string& raised) {
+                                        std::string& raised) {
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Artefact>();
   entry->code = py::reinterpret_borrow<py::object>(bound.code);
@@ -305,7 +315,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
 // What a check lets go of may run Python code, and that code, or another thread, may change the
 // list.
 std::shared_ptr<Artefact> find(CompiledFunction* self, const GlobalState& state,
-                                  const BoundArguments& bound, Fetched& fetched) {
+                               const BoundArguments& bound, Fetched& fetched) {
   auto& entries = *self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
     std::shared_ptr<Artefact> e = entries[i];
@@ -343,7 +353,8 @@ std::string why_another(const CompiledFunction* self, const GlobalState& state,
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
 // the limit.
 std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& state,
-                               const BoundArguments& bound, Fetched& fetched, std::string& raised) {
+                                  const BoundArguments& bound, Fetched& fetched,
+                                  std::string& raised) {
   const CompileLock lock;
   if (lock.waited())
     if (auto e = find(self, state, bound, fetched)) return e;
@@ -366,6 +377,13 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   return e;
 }
 
+// torch.fx.symbolic_trace runs the call on proxies, whose methods write down what happens.
+bool is_symbolic() {
+  static const py::object& tracing = *new py::object(
+      py::module_::import("torch.fx._symbolic_trace").attr("is_fx_symbolic_tracing"));
+  return tracing().cast<bool>();
+}
+
 PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nargsf,
                        PyObject* kwnames, Handed* handed) {
   auto eager = [&] { return run_eager(self, args, nargsf, kwnames, handed); };
@@ -379,7 +397,7 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
   if (stance == Stance::ForceEager) return eager();
   std::shared_ptr<Artefact> entry = find(self, state, bound, fetched);
   if (!entry) {
-    if (is_finalizing()) return eager();
+    if (is_finalizing() || is_symbolic()) return eager();
     if (stance == Stance::EagerOnRecompile) return eager();
     if (stance == Stance::FailOnRecompile) say(self, "refused", why_another(self, state, bound));
     if (stance == Stance::EagerThenCompile && !std::exchange(self->seen, true)) return eager();
@@ -398,7 +416,7 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
 
 // `handed`, if not null, holds the arguments.
 PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
-                    Handed* handed = nullptr) {
+                    Handed* handed) {
   const size_t given = handed ? handed->size() : 0;
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   std::string failure;
@@ -556,25 +574,6 @@ PyObject* get_attribute(PyObject* o, PyObject* name) {
 
 void compile_everything_like(PyObject* compiled) {
   compile_every_frame(table_of(reinterpret_cast<CompiledFunction*>(Py_NewRef(compiled))));
-}
-
-PyObject* call_handing_over_to_compiled(PyObject* compiled, PyObject* const* args, size_t nargsf,
-                                        PyObject* kwnames, Handed& handed) {
-  return call_with(compiled, args, nargsf, kwnames, &handed);
-}
-
-PyObject* follow_tails(PyObject* returned) {
-  while (returned != nullptr) {
-    Tail* tail = tail_of(returned);
-    if (tail == nullptr) break;
-    const py::object target = std::move(tail->target);
-    Handed handed = std::move(tail->arguments);
-    Py_DECREF(returned);
-    c10::SmallVector<PyObject*, 16> arguments;
-    for (const py::object& o : handed) arguments.push_back(o.ptr());
-    returned = call_once(target.ptr(), arguments.data(), arguments.size(), nullptr, &handed);
-  }
-  return returned;
 }
 
 PyTypeObject* compiled_function_type() {

@@ -33,7 +33,7 @@ struct CompiledPlan {
   ResultTree result;
   pipeline::Report report;
   std::string choices;  // what max-autotune tried
-  bool flat = false;  // a tuple or list of outputs: the usual case, built without the tree's help
+  bool flat = false;    // a tuple or list of outputs: the usual case, built without the tree's help
 };
 
 // An output of a plan as Python sees it, a new reference; null with an exception set.

@@ -24,14 +24,14 @@ std::string difference(const GlobalState& now, const GlobalState& before) {
 #define OXY_MODE(type, field, words, read, write) \
   compare(words, now.modes.field, before.modes.field);
 #define OXY_STATE(type, field, words, read) compare(words, now.field, before.field);
-#include "python/global_state.def"
+#include "python/torch_state.def"
   return out;
 }
 
 const std::map<std::string_view, Folded>& folded_functions() {
   static const std::map<std::string_view, Folded> table = {
 #define OXY_FOLDED(function, guard) {function, Folded::guard},
-#include "python/global_state.def"
+#include "python/torch_state.def"
   };
   return table;
 }

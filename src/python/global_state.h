@@ -18,14 +18,14 @@ namespace oxy::python {
 struct GlobalState {
   TorchModes modes;
 #define OXY_STATE(type, field, words, read) type field = read;
-#include "python/global_state.def"
+#include "python/torch_state.def"
   friend bool operator==(const GlobalState&, const GlobalState&) = default;
 };
 
 // What is not as it was: "grad mode is on, was off"; "" where all is.
 std::string difference(const GlobalState& now, const GlobalState& before);
 
-// What keeps the answer of a function that capture takes for a constant: global_state.def.
+// What keeps the answer of a function that capture takes for a constant: torch_state.def.
 enum class Folded : uint8_t { Compared, OfDevice, Asked, Fixed };
 const std::map<std::string_view, Folded>& folded_functions();
 

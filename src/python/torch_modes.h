@@ -11,12 +11,12 @@ namespace oxy::python {
 // Of this thread, autocast on the CPU.
 struct TorchModes {
 #define OXY_MODE(type, field, words, read, write) type field = read;
-#include "python/global_state.def"
+#include "python/torch_state.def"
   friend bool operator==(const TorchModes&, const TorchModes&) = default;
 
   void set() const {
 #define OXY_MODE(type, field, words, read, write) write(field);
-#include "python/global_state.def"
+#include "python/torch_state.def"
   }
 };
 
@@ -45,6 +45,17 @@ class TorchModesGuard {
  private:
   const TorchModes before_;
   const int nesting_ = autocast_nesting();
+};
+
+// The modes of torch that captured code leaves behind.
+struct ModesAfter {
+  TorchModes modes;
+  int autocast_nesting = 0;  // by which it has changed
+
+  void set() const {
+    modes.set();
+    change_autocast_nesting(autocast_nesting);
+  }
 };
 
 }  // namespace oxy::python

@@ -67,7 +67,8 @@ std::vector<double> time_in_turn(std::span<const ExecutableMaker::Made> ways,
   std::vector<std::vector<double>> times(ways.size());
   const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
   const Clock::time_point begin = Clock::now();
-  while (times[0].size() < 4 || (seconds(Clock::now() - begin) < kBudget && times[0].size() < 200)) {
+  while (times[0].size() < 4 ||
+         (seconds(Clock::now() - begin) < kBudget && times[0].size() < 200)) {
     for (size_t i = 0; i < ways.size(); ++i) {
       Outputs outputs;
       std::string reason;
@@ -94,7 +95,8 @@ std::string row_text(const char* setting, const char* value, double seconds, boo
 
 }  // namespace
 
-ExecutableMaker::Made ExecutableMaker::make(const Recorded& recorded, pipeline::Trace& trace) const {
+ExecutableMaker::Made ExecutableMaker::make(const Recorded& recorded,
+                                            pipeline::Trace& trace) const {
   return settings_.autotune ? fastest(recorded, trace) : make_with(recorded, settings_, trace);
 }
 
@@ -106,8 +108,7 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   options.own_attributes = recorded.attributes.size();
   std::vector<at::Tensor> constants;
   pipeline::Freezing freezing;
-  if (settings.freezing &&
-      std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen)) {
+  if (settings.freezing && std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen)) {
     options.frozen = true;
     freezing.inputs = frozen_inputs(recorded);
     freezing.evaluate = [&](const ir::Graph& graph) {

@@ -13,8 +13,9 @@ namespace oxy::bridge {
 struct Recorded {
   const ir::Graph& graph;
   const std::vector<at::Tensor>& attributes;  // behind the graph's attributes
-  std::span<const Input> example;          // of the call that was recorded
-  const std::vector<bool>& module_state;   // by input: a parameter or buffer of a module; may be shorter
+  std::span<const Input> example;             // of the call that was recorded
+  const std::vector<bool>&
+      module_state;  // by input: a parameter or buffer of a module; may be shorter
   std::span<const pipeline::UserPass> passes;
   std::function<void()> restart;  // puts back what the passes of the user's have changed
 };
