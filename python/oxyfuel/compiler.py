@@ -127,6 +127,8 @@ class _Graph:
             graph = _C.TorchGraph.from_fx(self._gm)
         except _C.Unsupported as e:
             return "unsupported", str(e)
+        except Exception as e:
+            return "failed", f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"
         return plan(graph, args, self._settings, freezing)
 
 

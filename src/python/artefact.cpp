@@ -115,37 +115,38 @@ bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& output
 
 bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& outputs,
                              NotRun& why) {
-  const bool brief = plan_->executable.is_brief();
-  // Without the GIL another thread may exchange the plan.
-  const std::shared_ptr<CompiledPlan> plan = plan_;
+  CompiledPlan& plan = *plan_;
+  const bool brief = plan.executable.is_brief();
+  // While others run another one may take its place.
+  const auto held = brief && !plan.executable.takes_constants() ? nullptr : plan_;
   const PlanInputs given(inputs, !brief);
-  if (!plan->executable.is_fresh(given.span())) {
+  if (!plan.executable.is_fresh(given.span())) {
     thaw(inputs);
     return run(inputs, outputs, why);
   }
   bridge::Outputs tensors;
   std::string reason;
   PyThreadState* thread = brief ? nullptr : PyEval_SaveThread();
-  const bool ok = plan->executable.run(given.span(), tensors, reason);
+  const bool ok = plan.executable.run(given.span(), tensors, reason);
   if (thread != nullptr) PyEval_RestoreThread(thread);
   if (!ok) {
     why = {"failed graph", std::move(reason)};
     return false;
   }
-  if (plan->executable.has_notes()) report_notes(plan->executable);
-  const auto& specs = plan->executable.plan().outputs;
+  if (plan.executable.has_notes()) report_notes(plan.executable);
+  const auto& specs = plan.executable.plan().outputs;
   auto wrapped = [&](size_t k) {
     PyObject* o = wrap_output(inputs, specs[k], at::Tensor(tensors[k]));
     if (o == nullptr) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(o);
   };
-  if (plan->flat) {
-    for (const ResultTree& leaf : plan->result.items) outputs.push_back(wrapped(leaf.output));
+  if (plan.flat) {
+    for (const ResultTree& leaf : plan.result.items) outputs.push_back(wrapped(leaf.output));
     return true;
   }
   std::vector<py::object> objects;
   for (size_t k = 0; k < tensors.size(); k++) objects.push_back(wrapped(k));
-  append_items(plan->result.build(objects), outputs);
+  append_items(plan.result.build(objects), outputs);
   return true;
 }
 

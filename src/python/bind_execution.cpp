@@ -12,6 +12,7 @@
 #include "python/user_passes.h"
 #include "runtime/bandwidth.h"
 #include "torch_bridge/host.h"
+#include "torch_bridge/tensor_meta.h"
 
 namespace oxy::python {
 namespace {

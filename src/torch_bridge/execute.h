@@ -44,6 +44,7 @@ class Executable {
   bool is_fresh(std::span<const Input> inputs) const noexcept {
     return !frozen_ || frozen_->unchanged(inputs);
   }
+  bool takes_constants() const noexcept { return frozen_ != nullptr; }
 
   // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself. The caller holds
   // references to the inputs. False: nothing has happened, and `reason` says why.
