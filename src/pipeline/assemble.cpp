@@ -4,7 +4,7 @@
 
 #include "codegen/cpp/product.h"
 #include "ops/op_table.h"
-#include "runtime/extern_plan.h"
+#include "pipeline/lower_sizes.h"
 #include "runtime/pack.h"
 #include "schedule/epilogues.h"
 #include "schedule/moved_bytes.h"
@@ -18,10 +18,17 @@ using codegen::cpp::Product;
 using loops::Buffer;
 using loops::BufferId;
 using runtime::PlanBuffer;
+using sym::Expr;
 
-int64_t known(sym::Expr e) {
+int64_t known(Expr e) {
   OXY_CHECK(e.is_const(), "a plan needs known sizes, not ", e);
   return e.value();
+}
+
+std::vector<int64_t> known(const std::vector<Expr>& list) {
+  std::vector<int64_t> out;
+  for (const Expr e : list) out.push_back(known(e));
+  return out;
 }
 
 PlanBuffer::Kind kind_of(Buffer::Kind k) {
@@ -43,11 +50,11 @@ PlanBuffer::Kind kind_of(Buffer::Kind k) {
 }
 
 // Points of the Parallel loops at the top.
-int64_t parallel_points(const schedule::Block& block) {
+Expr parallel_points(const schedule::Block& block) {
   if (block.empty()) return 1;
   const auto* loop = std::get_if<schedule::For>(&block.back().v);
   if (!loop || loop->kind != schedule::ForKind::Parallel) return 1;
-  return known(loop->size) * parallel_points(loop->body);
+  return loop->size * parallel_points(loop->body);
 }
 
 // Less than this many bytes and flops are not worth a second thread.
@@ -57,7 +64,12 @@ class Assembler {
  public:
   Assembler(const ir::Graph& graph, const schedule::Schedule& s, const codegen::cpp::Target& target,
             const std::vector<bool>& frozen)
-      : graph_(graph), schedule_(s), program_(s.program), target_(target), frozen_(frozen) {}
+      : graph_(graph),
+        schedule_(s),
+        program_(s.program),
+        target_(target),
+        frozen_(frozen),
+        sizes_(graph, out_.plan.sizes) {}
 
   Assembly run() {
     add_inputs();
@@ -67,7 +79,7 @@ class Assembler {
     add_results();
     for (uint32_t i = 0; i < frozen_.size(); i++)
       if (frozen_[i]) plan().frozen.push_back(i);
-    plan().arena_bytes = known(schedule_.memory.arena_bytes);
+    plan().arena_bytes = sizes_.slot(schedule_.memory.arena_bytes);
     return std::move(out_);
   }
 
@@ -75,31 +87,26 @@ class Assembler {
   runtime::Plan& plan() { return out_.plan; }
 
   void add_inputs() {
-    for (ir::ValueId v : graph_.inputs()) {
-      const ir::Type& type = graph_.value(v).type;
-      runtime::TensorMeta number;
-      number.dtype = ir::DType::None;
-      if (type.kind == ir::Type::Kind::Int) number.offset = known(type.expr);
-      plan().inputs.push_back(type.is_tensor() ? runtime::meta_of(type.tensor) : number);
-    }
+    for (ir::ValueId v : graph_.inputs()) plan().inputs.push_back(sizes_.input(v));
   }
 
   void add_buffers() {
     for (size_t i = 0; i < program_.buffers.size(); i++) {
       const Buffer& b = program_.buffers[BufferId(i)];
+      ir::TensorType type = b.type;
       PlanBuffer p;
       p.kind = kind_of(b.kind);
-      p.meta = runtime::meta_of(b.type);
       p.name = b.name;
       p.source = b.source;
       if (b.kind == Buffer::Kind::View) {
         p.source = b.base.index;
-        p.meta.offset += known(program_.buffers[b.base]
-                                   .type.offset);  // from the start of the storage, as torch counts
+        // From the start of the storage, as torch counts.
+        type.offset += program_.buffers[b.base].type.offset;
       }
-      p.bytes = runtime::span_bytes(p.meta);
-      if (auto it = schedule_.memory.offset.find(BufferId(i)); it != schedule_.memory.offset.end())
-        p.arena_offset = known(it->second);
+      p.meta = sizes_.tensor(type);
+      p.bytes = sizes_.span_bytes(p.meta);
+      const auto it = schedule_.memory.offset.find(BufferId(i));
+      p.arena_offset = sizes_.slot(it == schedule_.memory.offset.end() ? 0 : it->second);
       plan().buffers.push_back(std::move(p));
     }
   }
@@ -122,16 +129,16 @@ class Assembler {
   }
 
   uint32_t add_source(KernelSource source) {
-    plan().kernels.push_back({source.name, nullptr, source.range, source.grain,
-                              source.scratch_bytes, source.moved_bytes, source.parameters});
-    out_.sources.push_back(std::move(source));
-    return static_cast<uint32_t>(out_.sources.size() - 1);
+    plan().kernels.push_back({source.name, content_hash(source.text), sizes_.slot(source.range),
+                              sizes_.constant(source.grain), sizes_.constant(source.scratch_bytes),
+                              source.moved_bytes, sizes_.slots(source.parameters)});
+    out_.texts.push_back(std::move(source.text));
+    return static_cast<uint32_t>(out_.texts.size() - 1);
   }
 
   void add_step(const schedule::ScheduledStep& step) {
     if (auto* call = std::get_if<schedule::KernelCall>(&step)) {
-      plan().steps.emplace_back(
-          runtime::KernelStep{call->kernel, buffers_of(call->kernel), {}, {}});
+      plan().steps.emplace_back(runtime::LaunchStep{call->kernel, buffers_of(call->kernel)});
     } else if (auto* free = std::get_if<schedule::Free>(&step)) {
       plan().steps.emplace_back(runtime::FreeStep{free->buffer.index});
     } else {
@@ -159,26 +166,13 @@ class Assembler {
     return it->second;
   }
 
-  ir::Arg argument(const ir::Arg& a) const {
-    if (a.is_value()) {
-      const ir::Type& type = graph_.value(a.value()).type;
-      if (type.kind == ir::Type::Kind::Int) return ir::Arg(type.expr);
-      return ir::Arg(ir::ValueId(buffer_of(a.value()).index));
-    }
-    if (auto* l = a.get_if<ir::List>()) {
-      ir::List out;
-      for (const ir::Arg& x : l->items) out.items.push_back(argument(x));
-      return ir::Arg(std::move(out));
-    }
-    return a;
-  }
-
   void add_extern(const loops::ExternStep& e) {
     const ir::Node& n = graph_.node(e.node);
     const ops::OpInfo* info = ops::find(n);
     runtime::ExternStep step;
     step.op = n.target;
-    for (const ir::Arg& a : n.args) step.args.push_back(argument(a));
+    for (const ir::Arg& a : n.args)
+      step.args.push_back(sizes_.argument(a, [this](ir::ValueId v) { return buffer_of(v).index; }));
     step.returns = n.returns;
     for (BufferId b : e.writes)
       step.outputs.push_back(b.valid() ? static_cast<int64_t>(b.index) : -1);
@@ -193,7 +187,7 @@ class Assembler {
     const size_t first = n.args.size() > 2 ? 1 : 0;
     BufferId a = buffer_of(n.arg(first).value()), b = buffer_of(n.arg(first + 1).value()),
              c = e.writes.at(0);
-    const auto &ma = meta(a), &mb = meta(b), &mc = meta(c);
+    const auto ma = dims(a), mb = dims(b), mc = dims(c);
     Product p;
     const size_t d = ma.sizes.size() - 2;
     p.batch = d ? ma.sizes[0] : 1;
@@ -204,7 +198,7 @@ class Assembler {
     p.b_k = mb.strides[d];
     p.b_n = mb.strides[d + 1];
     p.c_row = mc.strides[d];
-    p.dtype = mc.dtype;
+    p.dtype = program_.buffers[c].type.dtype;
     if (d) p.a_batch = ma.strides[0], p.b_batch = mb.strides[0], p.c_batch = mc.strides[0];
     std::optional<BufferId> bias;
     if (first) bias = buffer_of(n.arg(0).value());
@@ -215,7 +209,7 @@ class Assembler {
   void add_convolution(const loops::ExternStep& e, std::optional<uint32_t> epilogue) {
     const ir::Node& n = graph_.node(e.node);
     BufferId x = buffer_of(n.arg(0).value()), w = buffer_of(n.arg(1).value()), out = e.writes.at(0);
-    const auto &xs = meta(x).sizes, &ws = meta(w).sizes, &os = meta(out).sizes;
+    const auto xs = dims(x).sizes, ws = dims(w).sizes, os = dims(out).sizes;
     auto number = [&](size_t i, size_t d) { return known((*n.arg(i).items())[d].get<ir::Expr>()); };
     Product p;
     p.batch = xs[0], p.channels = xs[1], p.in_h = xs[2], p.in_w = xs[3];
@@ -232,32 +226,39 @@ class Assembler {
     add_own_kernel("convolution", p, x, w, out, bias, epilogue);
   }
 
-  const runtime::TensorMeta& meta(BufferId b) const { return out_.plan.buffers[b.index].meta; }
+  struct Dims {
+    std::vector<int64_t> sizes, strides;
+  };
+  Dims dims(BufferId b) const {
+    const ir::TensorType& t = program_.buffers[b].type;
+    return {known(t.sizes), known(t.strides)};
+  }
 
   void add_own_kernel(const char* name, Product p, BufferId a, BufferId b, BufferId c,
                       std::optional<BufferId> bias, std::optional<uint32_t> epilogue) {
     p.a_offset = view_offset(a);
     p.b_offset = view_offset(b);
     p.c_offset = view_offset(c);
-    runtime::KernelStep step{0, {a.index, b.index, c.index}, epilogue, {}};
+    runtime::ProductStep step{{0, {a.index, b.index, c.index}}, std::nullopt};
     if (p.dtype == ir::DType::F32 && is_constant(b) && !codegen::cpp::reads_as_it_lies(p)) {
-      step.buffers[1] = packed(p, b);
+      step.product.buffers[1] = packed(p, b);
       p.packed = true;
     }
     if (bias) {
       p.bias = true;
       p.bias_offset = view_offset(*bias);
-      step.buffers.push_back(bias->index);
+      step.product.buffers.push_back(bias->index);
     }
     int64_t cost = 0;
     if (epilogue) {
-      step.epilogue_buffers = buffers_of(*epilogue);
+      step.epilogue = runtime::LaunchStep{*epilogue, buffers_of(*epilogue)};
       p.epilogue = true;
       p.epilogue_reads = schedule::read_with_matrix(schedule_, schedule_.kernels[*epilogue]);
       p.epilogue_scratch = codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]);
-      cost = out_.sources[*epilogue].range * schedule_.kernels[*epilogue].cost;
+      const schedule::Kernel& kernel = schedule_.kernels[*epilogue];
+      cost = known(parallel_points(kernel.body)) * kernel.cost;
     }
-    step.kernel = product_kernel(name, p, cost);
+    step.product.kernel = product_kernel(name, p, cost);
     plan().steps.emplace_back(std::move(step));
   }
 
@@ -284,9 +285,10 @@ class Assembler {
     }
     PlanBuffer buffer;
     buffer.kind = PlanBuffer::Kind::Attribute;
-    buffer.meta.sizes = {runtime::packed_elements(packing)};
-    buffer.meta.strides = {1};
-    buffer.bytes = runtime::span_bytes(buffer.meta);
+    buffer.meta.sizes = {sizes_.constant(runtime::packed_elements(packing))};
+    buffer.meta.strides = {sizes_.constant(1)};
+    buffer.meta.offset = buffer.arena_offset = sizes_.constant(0);
+    buffer.bytes = sizes_.span_bytes(buffer.meta);
     buffer.source = static_cast<uint32_t>(attribute_count() + plan().packings.size());
     buffer.name = cat("packed", plan().packings.size());
     packing.to = static_cast<uint32_t>(plan().buffers.size());
@@ -309,14 +311,15 @@ class Assembler {
     KernelSource source;
     source.name = cat(name, "_", products_.size());
     source.text = codegen::cpp::emit_product(p, target_);
-    source.range = codegen::cpp::product_range(p, target_);
+    const int64_t range = codegen::cpp::product_range(p, target_);
+    source.range = range;
     source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, target_);
-    source.parameters = codegen::cpp::product_parameters(p, target_);
+    for (const int64_t n : codegen::cpp::product_parameters(p, target_))
+      source.parameters.push_back(n);
     source.moved_bytes = codegen::cpp::product_bytes(p);
     // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
     source.grain = std::max<int64_t>(
-        1, 16 * kWorkOfAThread /
-               std::max<int64_t>(1, (p.multiplications() + 16 * cost) / source.range));
+        1, 16 * kWorkOfAThread / std::max<int64_t>(1, (p.multiplications() + 16 * cost) / range));
     uint32_t kernel = add_source(std::move(source));
     products_.push_back({p, cost, kernel});
     return kernel;
@@ -331,12 +334,11 @@ class Assembler {
   void add_results() {
     for (const ir::OutputSpec& spec : graph_.outputs)
       plan().outputs.push_back(
-          runtime::output_of(graph_, spec, [this](ir::ValueId v) { return buffer_of(v).index; }));
+          sizes_.output(spec, [this](ir::ValueId v) { return buffer_of(v).index; }));
     for (const ir::Mutation& m : graph_.mutations) {
       bool in_place = std::any_of(schedule_.in_place.begin(), schedule_.in_place.end(),
                                   [&](const auto& p) { return p.first == m.input; });
-      plan().mutations.push_back(
-          runtime::mutation_of(graph_, m, buffer_of(m.value).index, in_place));
+      plan().mutations.push_back(sizes_.mutation(m, buffer_of(m.value).index, in_place));
     }
   }
 
@@ -346,6 +348,7 @@ class Assembler {
   const codegen::cpp::Target& target_;
   const std::vector<bool>& frozen_;
   Assembly out_;
+  SizeLowering sizes_;
   struct MadeProduct {
     Product shape;
     int64_t cost;

@@ -118,7 +118,7 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   CompiledPlan& plan = *plan_;
   const bool brief = plan.executable.is_brief();
   // While others run another one may take its place.
-  const auto held = brief && !plan.executable.takes_constants() ? nullptr : plan_;
+  const auto held = brief && !plan.executable.options().frozen ? nullptr : plan_;
   const PlanInputs given(inputs, !brief);
   if (!plan.executable.is_fresh(given.span())) {
     thaw(inputs);
@@ -134,9 +134,8 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
     return false;
   }
   if (plan.executable.has_notes()) report_notes(plan.executable);
-  const auto& specs = plan.executable.plan().outputs;
   auto wrapped = [&](size_t k) {
-    PyObject* o = wrap_output(inputs, specs[k], at::Tensor(tensors[k]));
+    PyObject* o = wrap_output(inputs, plan.executable, k, at::Tensor(tensors[k]));
     if (o == nullptr) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(o);
   };

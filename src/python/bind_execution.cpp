@@ -11,17 +11,58 @@
 #include "python/compiled_graph.h"
 #include "python/user_passes.h"
 #include "runtime/bandwidth.h"
+#include "runtime/plan_file.h"
+#include "support/check.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::python {
 namespace {
 
+// A plan that was saved, made for inputs like these. `own_attributes`: how many of the attributes are
+// the graph's, where the rest was made from constants.
+std::shared_ptr<CompiledPlan> load_plan(const py::bytes& saved, std::vector<at::Tensor> attributes,
+                                        const py::tuple& args, const Settings& settings,
+                                        std::optional<size_t> own_attributes) {
+  const std::vector<bridge::Input> inputs = inputs_of(args);
+  const auto bytes = static_cast<std::string_view>(saved);
+  const py::gil_scoped_release released;
+  return std::make_shared<CompiledPlan>(
+      bridge::ExecutableMaker(settings, library_folder())
+          .load(bytes, std::move(attributes), inputs, own_attributes),
+      ResultTree());
+}
+
+// The outputs of a plan, in order: tensors, numbers, None.
+py::list run_plan(const CompiledPlan& plan, const py::tuple& args) {
+  bridge::Executable& executable = plan.executable;
+  const std::vector<bridge::Input> inputs = inputs_of(args);
+  if (!executable.accepts(inputs)) throw UserError("the plan is for other inputs");
+  bridge::Outputs outputs;
+  std::string reason;
+  bool ok = false;
+  {
+    py::gil_scoped_release released;
+    ok = executable.run(inputs, outputs, reason);
+  }
+  if (!ok) throw InternalError(reason);
+  py::list out;
+  for (size_t k = 0; k < outputs.size(); k++) {
+    const runtime::PlanOutput& o = executable.plan().outputs[k];
+    if (o.number)
+      out.append(executable.number(outputs[k], o));
+    else if (outputs[k].defined())
+      out.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(outputs[k])));
+    else
+      out.append(py::none());
+  }
+  return out;
+}
+
 int64_t moved_bytes(const CompiledPlan& plan) {
   int64_t bytes = 0;
   for (const runtime::PlanStep& step : plan.executable.plan().steps)
-    if (auto* k = std::get_if<runtime::KernelStep>(&step))
-      bytes += runtime::moved_bytes(plan.executable.plan(), *k);
+    bytes += runtime::moved_bytes(plan.executable.plan(), step);
   return bytes;
 }
 
@@ -64,6 +105,23 @@ void bind_execution(py::module_& m) {
                                                           "Steps that a call runs natively.")
       .def("text", [](const CompiledPlan& p) { return runtime::print(p.executable.plan()); })
       .def(
+          "save",
+          [](const CompiledPlan& p) {
+            return py::bytes(runtime::save(p.executable.plan(), p.executable.code()));
+          },
+          "As bytes, with the texts of its kernels; load_plan reads them back.")
+      .def(
+          "attributes", [](const CompiledPlan& p) { return p.executable.attributes(); },
+          "The constants that its steps read.")
+      .def(
+          "own_attributes",
+          [](const CompiledPlan& p) -> std::optional<size_t> {
+            const auto& o = p.executable.options();
+            return o.frozen ? std::optional(o.own_attributes) : std::nullopt;
+          },
+          "Of a plan with frozen parameters: how many of the attributes are the graph's.")
+      .def("run", &run_plan, py::arg("inputs"), "Its outputs, in order.")
+      .def(
           "extern_count", [](const CompiledPlan& p) { return p.report.extern_calls; },
           "Extern calls a call makes.")
       .def(
@@ -86,6 +144,13 @@ void bind_execution(py::module_& m) {
   m.def("make_plan", &plan_recording, py::arg("recording"), py::arg("torch_graph"),
         py::arg("example_inputs"), py::arg("settings"), py::arg("passes") = py::list(),
         "A plan for inputs like these.");
+  m.def("load_plan", &load_plan, py::arg("saved"), py::arg("attributes"), py::arg("example_inputs"),
+        py::arg("settings"), py::arg("own_attributes") = py::none(),
+        "A plan that was saved, for inputs like these.");
+  m.def(
+      "parse_plan",
+      [](const std::string& text) { return runtime::print(runtime::parse_plan(text)); },
+      py::arg("text"), "Reads the text of a plan and writes it again.");
   py::class_<UserPattern, std::shared_ptr<UserPattern>>(m, "Pattern", "What a replacement is for.")
       .def(py::init(&make_user_pattern), py::arg("search"), py::arg("numbers"), py::arg("record"));
   m.def("compile", &compile_graph, py::arg("torch_graph"), py::arg("example_inputs"),

@@ -18,13 +18,6 @@
 namespace oxy::python {
 namespace {
 
-// The folder of this extension, where the Clang library lies too.
-std::string own_folder() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(&compile_graph), &info) == 0 || !info.dli_fname) return ".";
-  return std::filesystem::path(info.dli_fname).parent_path().string();
-}
-
 std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, const py::tuple& args,
                                       const Settings& settings, const py::list& registered,
                                       pipeline::Trace& trace) {
@@ -38,7 +31,7 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, cons
   {
     const py::gil_scoped_release released;
     made =
-        bridge::ExecutableMaker(settings, own_folder())
+        bridge::ExecutableMaker(settings, library_folder())
             .make({r.graph, r.attributes, inputs, torch_ir.module_state, passes, restart}, trace);
   }
   return std::make_shared<CompiledPlan>(std::move(made), r.result);
@@ -84,6 +77,12 @@ py::object no_plan_for(const std::string& type, const std::string& message) {
 }
 
 }  // namespace
+
+std::string library_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&compile_graph), &info) == 0 || !info.dli_fname) return ".";
+  return std::filesystem::path(info.dli_fname).parent_path().string();
+}
 
 std::vector<bridge::Input> inputs_of(const py::tuple& args) {
   std::vector<bridge::Input> out;

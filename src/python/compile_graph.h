@@ -30,6 +30,9 @@ class Thaws {
   int times_ = 0;
 };
 
+// The folder of this extension, where the Clang library lies too.
+std::string library_folder();
+
 // Inputs as plans take them. The tensors are held by `args`.
 std::vector<bridge::Input> inputs_of(const py::tuple& args);
 

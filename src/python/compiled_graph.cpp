@@ -159,7 +159,7 @@ PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Output
   PyObject* result = list ? PyList_New(count) : PyTuple_New(count);
   for (Py_ssize_t i = 0; result != nullptr && i < count; i++) {
     uint32_t k = leaves[static_cast<size_t>(i)].output;
-    PyObject* o = wrap_output(a.span(), plan.executable.plan().outputs[k], at::Tensor(outputs[k]));
+    PyObject* o = wrap_output(a.span(), plan.executable, k, at::Tensor(outputs[k]));
     if (o == nullptr) {
       Py_CLEAR(result);
     } else if (list) {
@@ -175,7 +175,7 @@ PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Out
   if (plan.flat) return wrap_flat(a, plan, outputs);
   std::vector<py::object> objects;
   for (size_t k = 0; k < outputs.size(); k++) {
-    PyObject* o = wrap_output(a.span(), plan.executable.plan().outputs[k], std::move(outputs[k]));
+    PyObject* o = wrap_output(a.span(), plan.executable, k, std::move(outputs[k]));
     if (o == nullptr) return nullptr;
     objects.push_back(py::reinterpret_steal<py::object>(o));
   }
@@ -330,11 +330,12 @@ PyMemberDef members[] = {
 
 }  // namespace
 
-PyObject* wrap_output(std::span<PyObject* const> inputs, const runtime::PlanOutput& o,
-                      at::Tensor&& t) {
-  if (o.kind == ir::OutputSpec::Kind::Input) return Py_NewRef(inputs[o.index]);
+PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
+                      size_t k, at::Tensor&& t) {
+  const runtime::PlanOutput& o = executable.plan().outputs[k];
+  if (o.kind == runtime::PlanOutput::Kind::Input) return Py_NewRef(inputs[o.index]);
+  if (o.number) return PyLong_FromLongLong(executable.number(t, o));
   if (t.defined()) return THPVariable_Wrap(std::move(t));
-  if (o.number) return PyLong_FromLongLong(*o.number);
   return Py_NewRef(Py_None);
 }
 

@@ -36,8 +36,8 @@ struct CompiledPlan {
   bool flat = false;    // a tuple or list of outputs: the usual case, built without the tree's help
 };
 
-// An output of a plan as Python sees it, a new reference; null with an exception set.
-PyObject* wrap_output(std::span<PyObject* const> inputs, const runtime::PlanOutput& o,
-                      at::Tensor&& t);
+// Output `k` of a plan as Python sees it, a new reference; null with an exception set.
+PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
+                      size_t k, at::Tensor&& t);
 
 }  // namespace oxy::python

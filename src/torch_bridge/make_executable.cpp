@@ -8,8 +8,9 @@
 #include <cstdio>
 
 #include "pipeline/compilers.h"
+#include "pipeline/extern_plan.h"
 #include "runtime/bandwidth.h"
-#include "runtime/extern_plan.h"
+#include "runtime/plan_file.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/host.h"
@@ -37,7 +38,7 @@ std::vector<at::Tensor> evaluate(const ir::Graph& constants,
                                  const std::vector<at::Tensor>& attributes,
                                  std::span<const Input> inputs) {
   if (constants.outputs.empty()) return {};
-  Executable once(runtime::make_extern_plan(constants), attributes, inputs, {});
+  Executable once(pipeline::make_extern_plan(constants), {}, attributes, inputs, {});
   Outputs outputs;
   std::string reason;
   c10::InferenceMode plain(false);
@@ -118,13 +119,38 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   Made made;
   std::string why;
   auto compiler = pipeline::compiler_for(settings, folder_, why);
-  runtime::Plan plan =
+  pipeline::Compiled compiled =
       pipeline::compile(recorded.graph, settings, compiler.get(), trace, made.report,
                         recorded.passes, options.frozen ? &freezing : nullptr);
   std::vector<at::Tensor> attributes = recorded.attributes;
   attributes.insert(attributes.end(), constants.begin(), constants.end());
-  made.executable = std::make_unique<Executable>(std::move(plan), std::move(attributes),
-                                                 recorded.example, options);
+  made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
+                                                 std::move(attributes), recorded.example, options);
+  return made;
+}
+
+ExecutableMaker::Made ExecutableMaker::load(std::string_view saved,
+                                            std::vector<at::Tensor> attributes,
+                                            std::span<const Input> example,
+                                            std::optional<size_t> own_attributes) const {
+  runtime::PlanFile file = runtime::load(saved);
+  Executable::Options options;
+  options.strict = settings_.strict;
+  options.fence = runtime::fence_of(settings_.fence);
+  options.frozen = own_attributes.has_value();
+  options.own_attributes = own_attributes.value_or(attributes.size());
+  Made made;
+  runtime::CodeTable code;
+  if (!file.texts.empty()) {
+    std::string why;
+    auto compiler = pipeline::compiler_for(settings_, folder_, why);
+    if (!compiler) throw InternalError(why);
+    code = pipeline::compile_texts(file.texts, settings_, *compiler);
+  }
+  pipeline::count_steps(file.plan, made.report);
+  made.report.kernels = static_cast<int>(file.texts.size());
+  made.executable = std::make_unique<Executable>(std::move(file.plan), std::move(code),
+                                                 std::move(attributes), example, options);
   return made;
 }
 

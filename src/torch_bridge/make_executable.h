@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "pipeline/pipeline.h"
 #include "torch_bridge/execute.h"
@@ -33,6 +35,10 @@ class ExecutableMaker {
   };
   // Throws InternalError or Unsupported.
   Made make(const Recorded& recorded, pipeline::Trace& trace) const;
+  // From what runtime::save wrote. `own_attributes`: how many of the attributes are the graph's, where the rest was made
+  // from constants.
+  Made load(std::string_view saved, std::vector<at::Tensor> attributes,
+            std::span<const Input> example, std::optional<size_t> own_attributes) const;
 
  private:
   Made make_with(const Recorded& recorded, const Settings& settings, pipeline::Trace& trace) const;
