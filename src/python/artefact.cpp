@@ -134,17 +134,23 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
     return false;
   }
   if (plan.executable.has_notes()) report_notes(plan.executable);
-  auto wrapped = [&](size_t k) {
-    PyObject* o = wrap_output(inputs, plan.executable, k, at::Tensor(tensors[k]));
+  auto wrapped = [&](size_t k, at::Tensor tensor) {
+    PyObject* o = wrap_output(inputs, plan.executable, k, std::move(tensor));
     if (o == nullptr) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(o);
   };
+  if (plan.flat && plan.result.items.size() == 1) {
+    const uint32_t k = plan.result.items[0].output;
+    outputs.push_back(wrapped(k, std::move(tensors[k])));
+    return true;
+  }
   if (plan.flat) {
-    for (const ResultTree& leaf : plan.result.items) outputs.push_back(wrapped(leaf.output));
+    for (const ResultTree& leaf : plan.result.items)
+      outputs.push_back(wrapped(leaf.output, tensors[leaf.output]));
     return true;
   }
   std::vector<py::object> objects;
-  for (size_t k = 0; k < tensors.size(); k++) objects.push_back(wrapped(k));
+  for (size_t k = 0; k < tensors.size(); k++) objects.push_back(wrapped(k, tensors[k]));
   append_items(plan.result.build(objects), outputs);
   return true;
 }
