@@ -2,6 +2,7 @@
 
 #include "ops/args.h"
 #include "ops/shape_elementwise.h"
+#include "support/tuning.h"
 
 namespace oxy::ops {
 namespace {
@@ -55,11 +56,10 @@ std::optional<bool> has_few_rows(const ir::Graph& g, const ir::Node& n) {
   const int64_t rows = out.sizes[out.sizes.size() - 2].value();
   const bool transposed = right->strides[right->strides.size() - 2].is_const(1);
   if (transposed || out.dtype == DType::F32) {
-    constexpr int64_t kTiny =
-        64 * 64;  // elements of the right matrix: a loop fuses with its neighbours
-    return rows == 1 && right->sizes[right->dim() - 2].value() * out.sizes.back().value() <= kTiny;
+    return rows == 1 && right->sizes[right->dim() - 2].value() * out.sizes.back().value() <=
+                            tuning::gemm_tiny_matrix;
   }
-  return rows < kFewestRows;
+  return rows < tuning::gemm_few_rows;
 }
 
 // The parameters of a 4-D convolution with one group.
@@ -80,11 +80,9 @@ bool is_conv2d(const Args& a) {
 }  // namespace
 
 bool is_plain_conv2d(const ir::Graph& g, const ir::Node& n) {
-  // With few input channels a tap is too little work for its pointers.
-  constexpr int64_t kFewestChannels = 8;
   if (n.target != "aten.convolution.default") return false;
   Args a(g, n);
-  return is_conv2d(a) && a.tensor(0)->sizes[1].value() >= kFewestChannels &&
+  return is_conv2d(a) && a.tensor(0)->sizes[1].value() >= tuning::conv_fewest_channels &&
          is_known_f32(&g.tensor_type(n.outputs[0]));
 }
 

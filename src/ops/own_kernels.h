@@ -10,9 +10,6 @@
 
 namespace oxy::ops {
 
-// With fewer rows than this a product or attention is bound by reading the other matrix once.
-constexpr int64_t kFewestRows = 4;
-
 bool has_own_kernel(const ir::Graph& g, const ir::Node& n);
 
 // A product (mm, bmm, addmm with a vector) of that kind with too few rows for such a kernel.

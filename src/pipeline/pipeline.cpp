@@ -18,11 +18,10 @@
 namespace oxy::pipeline {
 namespace {
 
-codegen::cpp::Target target_of(const Settings& settings) {
-  codegen::cpp::Target target = codegen::cpp::host_target();
-  if (settings.vector_bytes >= 0)
-    target.vector_bytes = std::min(target.vector_bytes, settings.vector_bytes);
-  return target;
+// The host, as far as the settings want it used.
+Machine machine_of(const Settings& settings) {
+  return settings.vector_bytes < 0 ? host_machine()
+                                   : host_machine().with_vectors(settings.vector_bytes);
 }
 
 int threads_of(const Settings& settings) {
@@ -36,17 +35,21 @@ struct Products {
   std::vector<ir::DType> own_dtypes;
 };
 
-// Our kernels need vectors. Measured on two cores of a Granite Rapids server: our f32 and f16 products are as fast as the
-// libraries' or faster at all shapes that were tried; with instructions for bf16 (AVX512_BF16, AMX) oneDNN is three to five
-// times faster than what computes in f32.
-Products products_of(const Settings& settings, const codegen::cpp::Target& target) {
-  Products p{
-      settings.products == "own" || settings.products == "auto", settings.products == "onednn", {}};
-  p.own &= target.vector_bytes > 0;
-  if (!p.own) return p;
-  p.own_dtypes = {ir::DType::F32, ir::DType::F16};
-  if (settings.products == "own" || !target.bf16_instructions)
-    p.own_dtypes.push_back(ir::DType::BF16);
+// Whether the machine multiplies halves of this kind and sums in f32, and the library does so: twice to sixteen times as many
+// a cycle as our kernels, which compute in f32. (AVX512_FP16 sums in f16, which ATen does not.)
+bool library_multiplies(const Machine& m, ir::DType dtype) {
+  if (!m.onednn) return false;
+  return dtype == ir::DType::BF16 ? m.avx512_bf16 || m.amx_bf16
+                                  : dtype == ir::DType::F16 && m.amx_fp16;
+}
+
+// Our kernels need vectors.
+Products products_of(const Settings& settings, const Machine& machine) {
+  const bool any = settings.products == "auto", onednn = settings.products == "onednn";
+  Products p{any || settings.products == "own", onednn && machine.onednn, {}};
+  p.own &= machine.vector_bytes > 0;
+  for (ir::DType d : {ir::DType::F32, ir::DType::F16, ir::DType::BF16})
+    if (p.own && !(any && library_multiplies(machine, d))) p.own_dtypes.push_back(d);
   return p;
 }
 
@@ -59,16 +62,16 @@ bool is_wanted(const passes::Pass& pass, const Settings& settings, const Product
   return true;
 }
 
-void run_passes(ir::Graph& graph, const Settings& settings, const Products& products,
-                Trace& trace) {
+void run_passes(ir::Graph& graph, const Settings& settings, const Machine& machine,
+                const Products& products, Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
-  for (const passes::Pass& pass : passes::standard_passes()) {
-    if (!is_wanted(pass, settings, products)) continue;
-    Phase phase(trace.timeline(), pass.name);
-    if (!passes::run_pass(pass, graph)) phase.note("(unchanged)");
-    if (settings.verify) ir::verify(graph);
-  }
+  passes::RunOptions options{machine, settings.verify, &trace.timeline(), {}, {}};
+  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, products); };
+  options.after = [&](const passes::Pass& p, const ir::Graph& g, bool changed, double) {
+    trace.after_pass(p.name, changed, [&] { return ir::print(g); });
+  };
+  passes::run_passes(graph, passes::standard_passes(), options);
   graph.compact();
 }
 
@@ -166,10 +169,10 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
     return {std::move(plan), {}};
   }
 
-  const codegen::cpp::Target target = target_of(settings);
-  const Products products = products_of(settings, target);
+  const Machine machine = machine_of(settings);
+  const Products products = products_of(settings, machine);
   if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
-  run_passes(aten, settings, products, trace);
+  run_passes(aten, settings, machine, products, trace);
   if (freezing) freeze(aten, *freezing, settings, trace);
   run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
@@ -187,10 +190,10 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   {
     Phase phase(trace.timeline(), "schedule");
     schedule::ScheduleOptions options;
+    options.machine = machine;
     options.fusion = settings.fusion;
-    if (settings.fusion && settings.epilogues && products.own)
-      options.panel_width = codegen::cpp::panel_width(target);
-    if (!settings.streaming_stores) options.last_level_bytes = INT64_MAX;
+    options.epilogues = settings.fusion && settings.epilogues && products.own;
+    options.streaming = settings.streaming_stores;
     schedule = schedule::make_schedule(std::move(program), options);
     if (settings.verify)
       for (const schedule::Kernel& k : schedule.kernels) schedule::verify(k);
@@ -206,7 +209,7 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   Assembly assembly;
   {
     Phase phase(trace.timeline(), "emit");
-    assembly = assemble(aten, schedule, target, freezing ? freezing->inputs : std::vector<bool>());
+    assembly = assemble(aten, schedule, machine, freezing ? freezing->inputs : std::vector<bool>());
   }
   runtime::CodeTable code = compile_kernels(assembly, *compiler, settings, trace, report);
   trace.show(Artifact::output_code, "output_code.txt",

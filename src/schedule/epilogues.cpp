@@ -17,7 +17,7 @@ using loops::BufferId;
 namespace {
 
 // With fewer rows a block is soon done: its product has kernels of its own (codegen/cpp/dot_product.h).
-constexpr int64_t kFewestRows = 17;
+constexpr int64_t kFewestRows = tuning::dot_most_rows + 1;
 
 bool is_plain(const Inst& i) {
   return i.op != LoopOp::Reduce && i.op != LoopOp::Scan && i.op != LoopOp::StoreAdd &&
@@ -233,19 +233,19 @@ class Attacher {
 
 std::optional<Kernel> epilogue_kernel(Schedule& s, const Group& g, const std::vector<bool>& needed,
                                       const ScheduleOptions& options, const std::string& name) {
-  if (options.panel_width == 0 || !is_elementwise(g)) return std::nullopt;
-  const std::optional<Panels> panels = panels_of(s, g, options.panel_width);
+  if (!options.epilogues || !is_elementwise(g)) return std::nullopt;
+  const std::optional<Panels> panels = panels_of(s, g, tuning::gemm_panel_columns(options.machine));
   if (!panels || !reads_one_element(g, panels->matrix)) return std::nullopt;
   const auto arranged = arrange_panels(s.program, g, needed, options, *panels);
   if (!arranged) return std::nullopt;
   ScheduleOptions plain = options;
-  plain.last_level_bytes = INT64_MAX;  // its stores go where the product's have just been
+  plain.streaming = false;  // its stores go where the product's have just been
   Kernel k = emit_kernel(s.program, arranged->loops, needed, plain, name);
   if (!is_simple(k)) return std::nullopt;
   k.epilogue_of = panels->matrix;
   k.panel_loops = arranged->panel_loops;
   hoist_constants(k);
-  make_lane_tables(k);
+  make_lane_tables(k, options.machine);
   return k;
 }
 

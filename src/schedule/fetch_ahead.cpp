@@ -9,15 +9,10 @@
 namespace oxy::schedule {
 namespace {
 
-constexpr int64_t kAhead = 1024;            // bytes: some lines across the end of a page, in time
-constexpr int64_t kLongRun = 8192;          // bytes that lie together: little is fetched in vain
-constexpr int64_t kLongestRow = 128 << 10;  // of the next point: what stays in a core's cache
-constexpr size_t kMost = 4;                 // in a loop
-
 class Fetcher {
  public:
-  Fetcher(Kernel& k, loops::Variables& variables, int64_t large)
-      : kernel_(k), scope_(variables), large_(large) {}
+  Fetcher(Kernel& k, loops::Variables& variables, const ScheduleOptions& options)
+      : kernel_(k), scope_(variables), machine_(options.machine), large_(options.large_bytes()) {}
 
   void run() {
     Block* point = &kernel_.body;
@@ -71,7 +66,7 @@ class Fetcher {
       });
       if (along && along->is_const(1) && !known) found.push_back(c);
     }
-    if (found.size() > kMost) found.clear();
+    if (found.size() > tuning::prefetch_most) found.clear();
     return found;
   }
 
@@ -88,15 +83,16 @@ class Fetcher {
       if (!step || !step->is_const(run) || !parallel_[k]->size.is_const()) break;
       run *= parallel_[k]->size.value();
     }
-    return run * ir::byte_size(c.dtype) >= kLongRun;
+    return run * ir::byte_size(c.dtype) >= tuning::prefetch_run_bytes(machine_);
   }
 
   void within(For& f) {
     if (!streams(f)) return;
     Block fetches;
+    const int64_t ahead = tuning::prefetch_ahead_bytes(machine_);
     for (const Compute* c : loads(f)) {
       if (runs_on(*c, f))
-        fetches.push_back(Stmt{Fetch{c->buffer, c->index + kAhead / ir::byte_size(c->dtype)}});
+        fetches.push_back(Stmt{Fetch{c->buffer, c->index + ahead / ir::byte_size(c->dtype)}});
     }
     f.body.insert(f.body.begin(), fetches.begin(), fetches.end());
   }
@@ -127,7 +123,7 @@ class Fetcher {
       touches.push_back(fetch(*c, after, first, 0));
       touches.push_back(fetch(*c, after, first, first.size - 1));
     }
-    if (bytes > kLongestRow) return;
+    if (bytes > tuning::prefetch_row_bytes(machine_)) return;
     for (size_t j = 0; j < later.size(); ++j)
       later[j]->body.insert(later[j]->body.begin(), fetches[j].begin(), fetches[j].end());
     lead_.insert(lead_.end(), touches.begin(), touches.end());
@@ -228,6 +224,7 @@ class Fetcher {
 
   Kernel& kernel_;
   loops::VariableScope scope_;
+  const Machine& machine_;
   const int64_t large_;
   std::vector<const For*> parallel_;
   Block* point_ = nullptr;
@@ -239,8 +236,8 @@ class Fetcher {
 
 }  // namespace
 
-void fetch_ahead(Kernel& k, loops::Variables& variables, int64_t large) {
-  Fetcher(k, variables, large).run();
+void fetch_ahead(Kernel& k, loops::Variables& variables, const ScheduleOptions& options) {
+  Fetcher(k, variables, options).run();
 }
 
 }  // namespace oxy::schedule

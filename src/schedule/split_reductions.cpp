@@ -4,16 +4,11 @@
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-constexpr int64_t kEnoughPoints = 32;  // parallel points that keep any machine busy
-constexpr int64_t kWantedPoints = 64;
-constexpr int64_t kSmall = 1 << 16;       // elements that one thread folds soon enough
-constexpr int64_t kPieceElements = 4096;  // a part is at least so much work
-constexpr int64_t kColumns = 512;         // columns that one point of a column reduction takes
 
 bool is_arg(ops::ReduceKind k) {
   return k == ops::ReduceKind::ArgMax || k == ops::ReduceKind::ArgMin;
@@ -38,17 +33,18 @@ std::optional<Cut> choose_cut(const Nest& n) {
     if (!a.size.is_const()) return std::nullopt;
     (a.reduction ? folded : results) *= a.size.value();
   }
-  if (results * folded < kSmall) return std::nullopt;
+  if (results * folded < tuning::split_small) return std::nullopt;
   Expr inner = contiguous_axis(n);
   bool column = !inner.is_const() && !is_reduction_axis(n, inner);
   int64_t points = results;
   for (const Axis& a : n.axes) {
     if (column && a.var == inner)
-      points = results / a.size.value() * ((a.size.value() + kColumns - 1) / kColumns);
+      points = results / a.size.value() *
+               ((a.size.value() + tuning::split_columns - 1) / tuning::split_columns);
   }
-  if (points >= kEnoughPoints) return std::nullopt;
-  int64_t wanted =
-      std::min((kWantedPoints + points - 1) / points, results * folded / (kPieceElements * points));
+  if (points >= tuning::split_enough_points) return std::nullopt;
+  int64_t wanted = std::min((tuning::split_wanted_points + points - 1) / points,
+                            results * folded / (tuning::split_piece * points));
   for (size_t i = 0; i < n.axes.size(); ++i) {
     int64_t size = n.axes[i].size.value();
     if (!n.axes[i].reduction || wanted < 2 || size < std::min<int64_t>(wanted, 8)) continue;

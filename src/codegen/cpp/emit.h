@@ -15,25 +15,18 @@
 #include <string>
 
 #include "schedule/kernel.h"
+#include "support/machine.h"
 
 namespace oxy::codegen::cpp {
-
-// The machine to emit for.
-struct Target {
-  int vector_bytes = 64;           // 64: AVX-512, 32: AVX2, 0: plain C++
-  bool bf16_instructions = false;  // AVX512_BF16
-  // Of a core; only how products are cut depends on them, and no result.
-  int64_t first_level_bytes = 32 << 10, second_level_bytes = 512 << 10;
-};
-Target host_target();
 
 inline constexpr int kOutOfRange = 1;
 inline constexpr int kDivideByZero = 2;
 
-std::string emit(const schedule::Kernel& kernel, const Target& target);
+// Of the machine only the width of its vectors enters the texts; its caches decide how products are cut.
+std::string emit(const schedule::Kernel& kernel, const Machine& target);
 int64_t scratch_bytes(const schedule::Kernel& kernel);
 // Symbols of the math table, in order, for a target ("Sleef_sinf16_u10avx512f", ...); the host
 // looks them up.
-std::vector<std::string> math_symbols(const Target& target);
+std::vector<std::string> math_symbols(const Machine& target);
 
 }  // namespace oxy::codegen::cpp
