@@ -4,8 +4,8 @@
 //   fused     the program after inlining
 //   schedule  kernels, memory plan and the reasons why loops were not fused
 // No FILE, or `-`: standard input. --standard runs the graph passes first, --no-kernels makes every
-// op an extern step, --no-fusion a kernel of every loop, --own-products has products and convolutions run in kernels of
-// our own. --machine=TEXT|FILE: what it is lowered for (support/machine.h).
+// op an extern step, --no-fusion a kernel of every loop, --own-products has gemms and convolutions run in kernels of our
+// own, --onednn has linear layers run in oneDNN. --machine=TEXT|FILE: what it is lowered for (support/machine.h).
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -38,9 +38,7 @@ struct Options {
 void run_passes(oxy::ir::Graph& graph, const oxy::Machine& machine) {
   oxy::passes::RunOptions run;
   run.machine = machine;
-  run.wanted = [](const oxy::passes::Pass& pass) {
-    return pass.name != "use_onednn" && pass.name != "choose_layouts";
-  };
+  run.wanted = [](const oxy::passes::Pass& pass) { return pass.name != "choose_layouts"; };
   oxy::passes::run_passes(graph, oxy::passes::standard_passes(), run);
   graph.compact();
 }
@@ -79,14 +77,16 @@ int main(int argc, char** argv) {
     else if (a == "--no-fusion")
       options.schedule.fusion = false;
     else if (a == "--own-products")
-      options.build.own_products = {oxy::ir::DType::F32}, options.schedule.epilogues = true;
+      options.build.providers.own = true, options.schedule.epilogues = true;
+    else if (a == "--onednn")
+      options.build.providers.onednn = true;
     else if (a.rfind("--machine=", 0) == 0)
       machine = a.substr(10);
     else if (a.rfind("--", 0) != 0)
       options.path = a;
     else {
       std::cerr << "usage: oxy-lower --to=loops|fused|schedule [--standard] [--no-kernels] "
-                   "[--no-fusion] [--own-products] [--machine=TEXT|FILE] [FILE]\n";
+                   "[--no-fusion] [--own-products] [--onednn] [--machine=TEXT|FILE] [FILE]\n";
       return 2;
     }
   }

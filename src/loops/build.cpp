@@ -4,7 +4,6 @@
 
 #include "ir/text.h"
 #include "loops/body_builder.h"
-#include "ops/own_kernels.h"
 #include "ops/promote.h"
 #include "support/check.h"
 
@@ -36,7 +35,7 @@ class ProgramBuilder final : public ValueHome {
   bool has_loop(const ir::Node& n, const ops::OpInfo* info) const;
   void add_node(const ir::Node& n);
   void add_extern(const ir::Node& n);
-  bool is_own_product(const ir::Node& n);
+  bool add_contraction(const ir::Node& n);
   Loop empty_loop(const ir::Node& n) const;
   void add_loop(const ir::Node& n, uint32_t out);
   void add_reduction(const ir::Node& n);
@@ -47,6 +46,8 @@ class ProgramBuilder final : public ValueHome {
 
   BufferId add_buffer(Buffer::Kind kind, ir::ValueId v, const char* prefix, ir::TensorType type);
   BufferId result_buffer(ir::ValueId v);
+  BufferId extern_buffer(ir::ValueId v);
+  ir::TensorType planned_type(ir::ValueId v) const;
   // The value in memory, as an extern op or the caller reads it.
   BufferId in_memory(ir::ValueId v);
   std::optional<Buffer> strided_alias(ir::ValueId v);
@@ -154,16 +155,22 @@ std::vector<Axis> ProgramBuilder::axes_of(const std::vector<Expr>& sizes, Variab
   return axes;
 }
 
-BufferId ProgramBuilder::result_buffer(ir::ValueId v) {
+// Of a value in memory that we give it.
+ir::TensorType ProgramBuilder::planned_type(ir::ValueId v) const {
   ir::TensorType type = graph_.tensor_type(v);
   type.offset = 0;
   type.requires_grad = false;
-  bool escapes = escapes_[v.index];
-  if (!escapes && !type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
-  BufferId b =
-      add_buffer(escapes ? Buffer::Kind::Output : Buffer::Kind::Temp, v, "buf", std::move(type));
-  program_.buffer_of[v] = b;
-  return b;
+  if (!escapes_[v.index] && !type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
+  return type;
+}
+
+BufferId ProgramBuilder::result_buffer(ir::ValueId v) {
+  const Buffer::Kind kind = escapes_[v.index] ? Buffer::Kind::Output : Buffer::Kind::Temp;
+  return program_.buffer_of[v] = add_buffer(kind, v, "buf", planned_type(v));
+}
+
+BufferId ProgramBuilder::extern_buffer(ir::ValueId v) {
+  return program_.buffer_of[v] = add_buffer(Buffer::Kind::Extern, v, "buf", graph_.tensor_type(v));
 }
 
 Loop ProgramBuilder::empty_loop(const ir::Node& n) const {
@@ -272,33 +279,32 @@ void ProgramBuilder::add_extern(const ir::Node& n) {
       if (graph_.value(v).type.is_tensor()) step.reads.push_back(in_memory(v));
     });
   }
-  if (is_own_product(n)) {
-    step.writes.push_back(result_buffer(n.outputs[0]));
-    program_.steps.push_back(std::move(step));
-    return;
-  }
   may_alias(n);
-  for (ir::ValueId v : n.outputs) {
-    BufferId b;
-    if (graph_.value(v).type.is_tensor()) {
-      b = add_buffer(Buffer::Kind::Extern, v, "buf", graph_.tensor_type(v));
-      program_.buffer_of[v] = b;
-    }
-    step.writes.push_back(b);
-  }
+  for (ir::ValueId v : n.outputs)
+    step.writes.push_back(graph_.value(v).type.is_tensor() ? extern_buffer(v) : BufferId());
   program_.steps.push_back(std::move(step));
 }
 
-// A product that becomes a kernel of ours, which relies on the strides of the operands' types: their memory has them.
-bool ProgramBuilder::is_own_product(const ir::Node& n) {
-  if (!ops::has_own_kernel(graph_, n)) return false;
-  bool same = std::ranges::count(options_.own_products, graph_.tensor_type(n.outputs[0]).dtype) > 0;
-  for (const ir::Arg& a : n.args) {
-    ir::for_each_value(a, [&](ir::ValueId v) {
-      same &= program_.buffers[in_memory(v)].type.strides == graph_.tensor_type(v).strides;
-    });
-  }
-  return same;
+// Who computes it is chosen by the types of the memory that its operands have got.
+bool ProgramBuilder::add_contraction(const ir::Node& n) {
+  const auto node = options_.kernels ? ops::contraction_of(graph_, n) : std::nullopt;
+  if (!node) return false;
+  for (const ir::Arg& a : n.args) ir::for_each_value(a, [&](ir::ValueId v) { in_memory(v); });
+  ContractionStep step;
+  step.node = n.id;
+  step.what = node->what;
+  step.reads = {buffer(node->a), buffer(node->b)};
+  if (node->bias.valid()) step.reads.push_back(buffer(node->bias));
+  auto type = [&](BufferId b) { return b.valid() ? &program_.buffers[b].type : nullptr; };
+  const ir::ValueId v = n.outputs[0];
+  const ir::TensorType result = planned_type(v);
+  step.provider = ops::provider_of(
+      step.what, {type(step.a()), type(step.b()), type(step.bias()), &result}, options_.providers);
+  if (step.provider == ops::Provider::Loops)
+    step.provider = ops::Provider::Aten;  // nobody has made some
+  step.writes = {step.is_own() ? result_buffer(v) : extern_buffer(v)};
+  program_.steps.push_back(std::move(step));
+  return true;
 }
 
 // The flat offset of the view's elements in its source, where it is linear in the view's indices.
@@ -369,6 +375,7 @@ BufferId ProgramBuilder::in_memory(ir::ValueId v) {
 
 void ProgramBuilder::add_node(const ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
+  if (add_contraction(n)) return;
   if (!has_loop(n, info)) return add_extern(n);
   if (info->has(ops::View)) return;
   if (info->reduction) {

@@ -19,6 +19,16 @@ Expr flat_offset(const Buffer& b, const Index& index) {
   return flat;
 }
 
+const Call* call_of(const Step& s) {
+  if (const auto* e = std::get_if<ExternStep>(&s)) return e;
+  return std::get_if<ContractionStep>(&s);
+}
+
+ops::ContractionLayout layout_of(const Program& p, const ContractionStep& s) {
+  auto type = [&](BufferId b) { return b.valid() ? &p.buffers[b].type : nullptr; };
+  return ops::layout_of(s.what, {type(s.a()), type(s.b()), type(s.bias()), type(s.c())});
+}
+
 BufferId memory_of(const Program& p, BufferId b) {
   return p.buffers[b].kind == Buffer::Kind::View ? p.buffers[b].base : b;
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "loops/variables.h"
+#include "ops/contraction.h"
 #include "ops/loop_builder.h"
 
 namespace oxy::loops {
@@ -76,15 +77,32 @@ struct Loop {
   bool has_reduction() const;
 };
 
-// An op run by the dispatcher. Its arguments are the node's; buffers stand for the values.
-struct ExternStep {
+// A step that is no loop: what it computes is a matter of its kind, what it does to memory is not.
+struct Call {
   ir::NodeId node;
   std::vector<BufferId> reads;
-  std::vector<BufferId>
-      writes;  // one an output value of the node that is a tensor; invalid where it is not
+  // One an output value of the node that is a tensor; invalid where it is not.
+  std::vector<BufferId> writes;
 };
 
-using Step = std::variant<Loop, ExternStep>;
+// An op run by the dispatcher. Its arguments are the node's; buffers stand for the values.
+struct ExternStep : Call {};
+
+// A gemm or a convolution. It reads a, b and, where there is one, the bias, and writes c; sizes and
+// strides are those of the buffers. Of our own kernels (Provider::Own) c is planned memory, else
+// the provider allocates it.
+struct ContractionStep : Call {
+  ops::Contraction what;
+  ops::Provider provider = ops::Provider::Aten;
+
+  BufferId a() const { return reads[0]; }
+  BufferId b() const { return reads[1]; }
+  BufferId bias() const { return reads.size() > 2 ? reads[2] : BufferId(); }
+  BufferId c() const { return writes[0]; }
+  bool is_own() const { return provider == ops::Provider::Own; }
+};
+
+using Step = std::variant<Loop, ExternStep, ContractionStep>;
 
 struct Program {
   const ir::Graph* graph = nullptr;
@@ -95,9 +113,13 @@ struct Program {
   std::unordered_map<ir::ValueId, BufferId> buffer_of;  // where a graph value lives
 };
 
-// The offset of the element at a logical index, in elements from the buffer's first element. Of a View: from the first
-// element of its base.
+// The offset of the element at a logical index, in elements from the buffer's first element. Of a
+// View: from the first element of its base.
 Expr flat_offset(const Buffer& b, const Index& index);
+// The step as a call; null where it is a loop.
+const Call* call_of(const Step& s);
+// Sizes and strides of a contraction, from the types of its buffers.
+ops::ContractionLayout layout_of(const Program& p, const ContractionStep& s);
 // The buffer whose memory it is: the base of a View, else itself.
 BufferId memory_of(const Program& p, BufferId b);
 // Bytes from the first element to the end of the last one.
@@ -118,9 +140,13 @@ Expr byte_extent(const ir::TensorType& type);
 //     store buf1[p0] = %1
 //   }
 //   extern op2: aten.mm.default(buf0, in1) -> buf2     # reads, then writes; `_` for a result that is no tensor
+//   gemm op3: buf2, in1, in2 -> buf3 by own     # a, b and perhaps the bias; by own, onednn or aten
+//   convolution op4: in3, in4, stride [1, 1], padding [0, 0], dilation [1, 1] -> buf4 by aten
 std::string print(const Program& p);
 std::string print(const Program& p, const Step& s);
-Program parse(std::string_view text);  // extern steps parse to steps without a node
+// What a contraction reads, writes and is computed by: "buf2, in1 -> buf3 by own".
+std::string operands_text(const Program& p, const ContractionStep& s);
+Program parse(std::string_view text);  // calls parse to steps without a node
 void verify(const Program& p);
 
 }  // namespace oxy::loops

@@ -22,8 +22,12 @@ class Parser {
         loop();
       else if (lexer_.accept("extern"))
         extern_step();
+      else if (lexer_.accept("gemm"))
+        contraction(ops::Contraction::Kind::Gemm);
+      else if (lexer_.accept("convolution"))
+        contraction(ops::Contraction::Kind::Convolution);
       else
-        lexer_.fail("expected buffer, loop or extern");
+        lexer_.fail("expected buffer, loop, extern, gemm or convolution");
     }
     return std::move(program_);
   }
@@ -40,6 +44,7 @@ class Parser {
   void value(Loop& loop);
   Inst value_inst(LoopOp op);
   void extern_step();
+  void contraction(ops::Contraction::Kind kind);
   BufferId buffer_ref(std::string_view name);
   uint32_t arg();
 
@@ -250,6 +255,30 @@ void Parser::extern_step() {
     e.writes.push_back(name == "_" ? BufferId() : buffer_ref(name));
   } while (lexer_.accept(","));
   program_.steps.push_back(std::move(e));
+}
+
+void Parser::contraction(ops::Contraction::Kind kind) {
+  ContractionStep c;
+  c.what.kind = kind;
+  lexer_.identifier();
+  lexer_.expect(":");
+  do {
+    if (lexer_.accept("stride"))
+      c.what.stride = expr_list();
+    else if (lexer_.accept("padding"))
+      c.what.padding = expr_list();
+    else if (lexer_.accept("dilation"))
+      c.what.dilation = expr_list();
+    else
+      c.reads.push_back(buffer_ref(lexer_.identifier()));
+  } while (lexer_.accept(","));
+  lexer_.expect("->");
+  c.writes.push_back(buffer_ref(lexer_.identifier()));
+  lexer_.expect("by");
+  const auto provider = ops::provider_from_name(lexer_.identifier());
+  if (!provider) lexer_.fail("expected own, onednn or aten");
+  c.provider = *provider;
+  program_.steps.push_back(std::move(c));
 }
 
 }  // namespace

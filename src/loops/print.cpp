@@ -113,16 +113,22 @@ std::string print_loop(const Program& p, const Loop& l) {
   return out;
 }
 
+std::string names(const Program& p, const std::vector<BufferId>& ids) {
+  return join(ids, ", ", [&](std::string& s, BufferId b) {
+    append(s, b.valid() ? std::string_view(p.buffers[b].name) : "_");
+  });
+}
+
+std::string print_contraction(const Program& p, const ContractionStep& c, size_t at) {
+  return cat(ops::name(c.what.kind), " op", at, ": ", operands_text(p, c),
+             origin_comment(p, c.node), "\n");
+}
+
 std::string print_extern(const Program& p, const ExternStep& e, size_t at) {
-  auto names = [&](const std::vector<BufferId>& ids) {
-    return join(ids, ", ", [&](std::string& s, BufferId b) {
-      append(s, b.valid() ? std::string_view(p.buffers[b].name) : "_");
-    });
-  };
   bool known = p.graph && e.node.valid();
   std::string out =
       cat("extern op", at, ": ", known ? std::string_view(p.graph->node(e.node).target) : "op", "(",
-          names(e.reads), ") -> ", names(e.writes));
+          names(p, e.reads), ") -> ", names(p, e.writes));
   if (known) append(out, origin_comment(p, e.node));
   return out + "\n";
 }
@@ -139,22 +145,31 @@ std::string print_buffer(const Program& p, const Buffer& b) {
 
 }  // namespace
 
+std::string operands_text(const Program& p, const ContractionStep& s) {
+  std::string out = names(p, s.reads);
+  auto list = [&](const char* word, const std::vector<Expr>& numbers) {
+    if (numbers.empty()) return;
+    cat_to(out, ", ", word, " [", join(numbers, ", ", [](std::string& t, Expr e) { append(t, e); }),
+           "]");
+  };
+  list("stride", s.what.stride);
+  list("padding", s.what.padding);
+  list("dilation", s.what.dilation);
+  return cat(out, " -> ", names(p, s.writes), " by ", ops::name(s.provider));
+}
+
 std::string print(const Program& p, const Step& s) {
   if (const auto* l = std::get_if<Loop>(&s)) return print_loop(p, *l);
   size_t at = 0;
   while (at < p.steps.size() && &p.steps[at] != &s) ++at;
+  if (const auto* c = std::get_if<ContractionStep>(&s)) return print_contraction(p, *c, at);
   return print_extern(p, std::get<ExternStep>(s), at);
 }
 
 std::string print(const Program& p) {
   std::string out;
   for (const Buffer& b : p.buffers) append(out, print_buffer(p, b));
-  for (size_t i = 0; i < p.steps.size(); ++i) {
-    if (const auto* l = std::get_if<Loop>(&p.steps[i]))
-      append(out, print_loop(p, *l));
-    else
-      append(out, print_extern(p, std::get<ExternStep>(p.steps[i]), i));
-  }
+  for (const Step& s : p.steps) append(out, print(p, s));
   return out;
 }
 

@@ -63,6 +63,33 @@ void verify_loop(const Program& p, const Loop& l) {
   }
 }
 
+// Both differ, whatever the symbols are.
+bool differ(Expr a, Expr b) { return sym::known_equal(a, b) == false; }
+
+void verify_contraction(const Program& p, const ContractionStep& s) {
+  const std::string_view kind = ops::name(s.what.kind);
+  const bool gemm = s.what.kind == ops::Contraction::Kind::Gemm;
+  OXY_CHECK(s.provider != ops::Provider::Loops, kind, " by nobody");
+  OXY_CHECK(s.reads.size() >= 2 && s.reads.size() <= 3 && s.writes.size() == 1, kind, ": operands");
+  for (const std::vector<Expr>* list : {&s.what.stride, &s.what.padding, &s.what.dilation})
+    OXY_CHECK(list->size() == (gemm ? 0 : 2), kind, ": stride, padding, dilation");
+  const std::vector<Expr>&a = p.buffers[s.a()].type.sizes, &b = p.buffers[s.b()].type.sizes,
+        &c = p.buffers[s.c()].type.sizes;
+  const size_t rank = gemm ? c.size() : 4;
+  OXY_CHECK(rank >= 2 && rank <= 4 && a.size() == rank && b.size() == rank && c.size() == rank,
+            kind, ": ranks");
+  const size_t k = gemm ? rank - 1 : 1;  // a's dimension that is folded
+  const Expr n = gemm ? b[rank - 1] : b[0];
+  OXY_CHECK(!differ(a[k], gemm ? b[rank - 2] : b[1]) && !differ(n, c[k]) && !differ(a[0], c[0]),
+            kind, ": sizes of ", p.buffers[s.c()].name);
+  if (s.bias().valid()) {
+    const std::vector<Expr>& bias = p.buffers[s.bias()].type.sizes;
+    OXY_CHECK(bias.size() == 1 && !differ(bias[0], n), kind, ": size of the bias");
+  }
+  const bool planned = p.buffers[s.c()].kind != Buffer::Kind::Extern;
+  OXY_CHECK(planned == s.is_own(), kind, ": memory of ", p.buffers[s.c()].name);
+}
+
 }  // namespace
 
 void verify(const Program& p) {
@@ -86,9 +113,10 @@ void verify(const Program& p) {
         if (i.op == LoopOp::Store) make(memory_of(p, i.buffer));
       }
     } else {
-      const auto& e = std::get<ExternStep>(s);
-      for (BufferId b : e.reads) read(b);
-      for (BufferId b : e.writes) {
+      if (const auto* c = std::get_if<ContractionStep>(&s)) verify_contraction(p, *c);
+      const Call& call = *call_of(s);
+      for (BufferId b : call.reads) read(b);
+      for (BufferId b : call.writes) {
         if (b.valid()) make(b);
       }
     }

@@ -3,7 +3,6 @@
 
 #include "ops/compose.h"
 #include "ops/families.h"
-#include "ops/own_kernels.h"
 #include "ops/shape_elementwise.h"
 #include "support/tuning.h"
 

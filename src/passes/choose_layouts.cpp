@@ -2,8 +2,8 @@
 
 #include <unordered_map>
 
+#include "ops/contraction.h"
 #include "ops/op_table.h"
-#include "ops/own_kernels.h"
 #include "ops/shape_elementwise.h"
 #include "passes/replace.h"
 
@@ -21,7 +21,7 @@ class LayoutChooser {
     for (ir::NodeId id : order) {
       ir::Node& n = graph_.node(id);
       if (n.dead) continue;
-      if (ops::is_plain_conv2d(graph_, n))
+      if (ops::wants_channels_last(graph_, n))
         convert(n);
       else if (reads_changed(n))
         propagate(n);

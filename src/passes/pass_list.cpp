@@ -15,7 +15,6 @@
 #include "passes/remove_noops.h"
 #include "passes/simplify_views.h"
 #include "passes/thin_products.h"
-#include "passes/use_onednn.h"
 #include "support/check.h"
 
 namespace oxy::passes {
@@ -39,7 +38,6 @@ constexpr Pass kAll[] = {
     {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
     {"simplify_views", plain<simplify_views>, "chains of views become one view"},
     {"thin_products", plain<thin_products>, "products with few rows as loops"},
-    {"use_onednn", plain<use_onednn>, "linear layers through oneDNN"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
@@ -58,9 +56,6 @@ constexpr Pass kStandard[] = {
     {"choose_layouts", plain<choose_layouts>, "while it shows what is element-wise"},
     {"remove_noops", plain<remove_noops>, "what the last four laid bare"},
     {"cse", plain<cse>, "equal by now: masks and casts of each layer"},
-    {"use_onednn", plain<use_onednn>, "once it is settled which products there are"},
-    {"simplify_views", plain<simplify_views>, "weights that are transposed twice by now"},
-    {"remove_noops", plain<remove_noops>, "and so not at all"},
     {"dce", plain<dce>, "what all of them left behind"},
 };
 

@@ -1,7 +1,7 @@
 #include "passes/thin_products.h"
 
+#include "ops/contraction.h"
 #include "ops/op_table.h"
-#include "ops/own_kernels.h"
 #include "passes/replace.h"
 
 namespace oxy::passes {
@@ -25,11 +25,12 @@ bool thin_products(ir::Graph& g) {
   const std::vector<ir::NodeId> order = g.order();
   for (ir::NodeId id : order) {
     const ir::Node n = g.node(id);
-    if (n.dead || !ops::is_thin_product(g, n)) continue;
-    const bool adds = n.target == "aten.addmm.default";
+    if (n.dead) continue;
+    const auto gemm = ops::contraction_of(g, n);
+    if (!gemm || ops::provider_of(g, n, {}) != ops::Provider::Loops) continue;
     ops::Rewriter r(g, id);
-    ValueId out = product(r, n.args[adds].value(), n.args[adds + 1].value());
-    if (adds) out = r.call("aten.add.Tensor", {out, n.args[0]});
+    ValueId out = product(r, gemm->a, gemm->b);
+    if (gemm->bias.valid()) out = r.call("aten.add.Tensor", {out, gemm->bias});
     if (!same_place(g.value(out).type, g.value(n.outputs[0]).type)) continue;
     replacements.replace_unchecked(n.outputs[0], out);
     g.kill(id);

@@ -1,4 +1,4 @@
-// Products of one row with a small matrix as loops, which fuse with what stands around them. Which ones: ops/own_kernels.h.
+// Products of one row with a small matrix as loops, which fuse with what stands around them. Which ones: ops/contraction.h.
 #pragma once
 
 #include "ir/graph.h"

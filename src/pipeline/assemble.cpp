@@ -8,7 +8,6 @@
 #include "runtime/pack.h"
 #include "schedule/epilogues.h"
 #include "schedule/moved_bytes.h"
-#include "schedule/step_uses.h"
 #include "support/check.h"
 #include "support/tuning.h"
 
@@ -18,18 +17,13 @@ namespace {
 using codegen::cpp::Product;
 using loops::Buffer;
 using loops::BufferId;
+using runtime::PlanArg;
 using runtime::PlanBuffer;
 using sym::Expr;
 
 int64_t known(Expr e) {
   OXY_CHECK(e.is_const(), "a plan needs known sizes, not ", e);
   return e.value();
-}
-
-std::vector<int64_t> known(const std::vector<Expr>& list) {
-  std::vector<int64_t> out;
-  for (const Expr e : list) out.push_back(known(e));
-  return out;
 }
 
 PlanBuffer::Kind kind_of(Buffer::Kind k) {
@@ -139,15 +133,10 @@ class Assembler {
       plan().steps.emplace_back(runtime::LaunchStep{call->kernel, buffers_of(call->kernel)});
     } else if (auto* free = std::get_if<schedule::Free>(&step)) {
       plan().steps.emplace_back(runtime::FreeStep{free->buffer.index});
+    } else if (auto* call = std::get_if<schedule::ContractionCall>(&step)) {
+      add_contraction(*call);
     } else {
-      const auto& call = std::get<schedule::ExternCall>(step);
-      const loops::ExternStep& e = call.step;
-      if (!schedule::is_own_kernel(program_, e))
-        add_extern(e);
-      else if (graph_.node(e.node).target == "aten.convolution.default")
-        add_convolution(e, call.epilogue);
-      else
-        add_product(e, call.epilogue);
+      add_extern(std::get<schedule::ExternCall>(step).step);
     }
   }
 
@@ -164,13 +153,21 @@ class Assembler {
     return it->second;
   }
 
-  void add_extern(const loops::ExternStep& e) {
+  // The op of the call's node, on its arguments.
+  void add_extern(const loops::Call& e) {
+    const ir::Node& n = graph_.node(e.node);
+    PlanArg::List args;
+    for (const ir::Arg& a : n.args)
+      args.push_back(sizes_.argument(a, [this](ir::ValueId v) { return buffer_of(v).index; }));
+    add_extern(e, n.target, std::move(args));
+  }
+
+  void add_extern(const loops::Call& e, std::string op, PlanArg::List args) {
     const ir::Node& n = graph_.node(e.node);
     const ops::OpInfo* info = ops::find(n);
     runtime::ExternStep step;
-    step.op = n.target;
-    for (const ir::Arg& a : n.args)
-      step.args.push_back(sizes_.argument(a, [this](ir::ValueId v) { return buffer_of(v).index; }));
+    step.op = std::move(op);
+    step.args = std::move(args);
     step.returns = n.returns;
     for (BufferId b : e.writes)
       step.outputs.push_back(b.valid() ? static_cast<int64_t>(b.index) : -1);
@@ -179,74 +176,68 @@ class Assembler {
     plan().steps.emplace_back(std::move(step));
   }
 
-  // mm(a, b), bmm(a, b) or addmm(bias, a, b): the last two dimensions are the product's, one before them is the batch.
-  void add_product(const loops::ExternStep& e, std::optional<uint32_t> epilogue) {
-    const ir::Node& n = graph_.node(e.node);
-    const size_t first = n.args.size() > 2 ? 1 : 0;
-    BufferId a = buffer_of(n.arg(first).value()), b = buffer_of(n.arg(first + 1).value()),
-             c = e.writes.at(0);
-    const auto ma = dims(a), mb = dims(b), mc = dims(c);
+  void add_contraction(const schedule::ContractionCall& call) {
+    const loops::ContractionStep& s = call.step;
+    if (s.is_own()) return add_own_kernel(s, call.epilogue);
+    if (s.provider == ops::Provider::Aten) return add_extern(s);
+    auto value = [](uint32_t buffer) { return PlanArg{runtime::BufferArg{buffer}}; };
+    add_extern(s, "mkldnn._linear_pointwise.default",
+               {value(s.a().index), value(transposed(s.b())),
+                s.bias().valid() ? value(s.bias().index) : PlanArg{}, PlanArg{std::string("none")},
+                PlanArg{PlanArg::List{}}, PlanArg{std::string()}});
+  }
+
+  // A matrix as (columns, rows), which is what oneDNN calls weights.
+  uint32_t transposed(BufferId b) {
+    const Buffer& matrix = program_.buffers[b];
+    const BufferId memory = memory_of(program_, b);
+    ir::TensorType type = matrix.type;
+    std::swap(type.sizes[0], type.sizes[1]);
+    std::swap(type.strides[0], type.strides[1]);
+    const ir::TensorType& whole = program_.buffers[memory].type;
+    if (matrix.kind == Buffer::Kind::View && type.offset == 0 && type.sizes == whole.sizes &&
+        type.strides == whole.strides)
+      return memory.index;  // has been transposed before
+    PlanBuffer t = plan().buffers[b.index];
+    t.kind = PlanBuffer::Kind::View;
+    t.source = memory.index;
+    std::swap(t.meta.sizes[0], t.meta.sizes[1]);
+    std::swap(t.meta.strides[0], t.meta.strides[1]);
+    t.name = cat("transposed_", t.name);
+    plan().buffers.push_back(std::move(t));
+    return static_cast<uint32_t>(plan().buffers.size() - 1);
+  }
+
+  // The parameters of the kernel for a contraction; how it is packed and finished comes later.
+  Product parameters_of(const loops::ContractionStep& s) const {
+    const ops::ContractionLayout l = layout_of(program_, s);
     Product p;
-    const size_t d = ma.sizes.size() - 2;
-    p.batch = d ? ma.sizes[0] : 1;
-    p.m = ma.sizes[d];
-    p.n = mb.sizes[d + 1];
-    p.channels = ma.sizes[d + 1];
-    p.a_row = ma.strides[d];
-    p.b_k = mb.strides[d];
-    p.b_n = mb.strides[d + 1];
-    p.c_row = mc.strides[d];
-    p.dtype = program_.buffers[c].type.dtype;
-    if (d) p.a_batch = ma.strides[0], p.b_batch = mb.strides[0], p.c_batch = mc.strides[0];
-    std::optional<BufferId> bias;
-    if (first) bias = buffer_of(n.arg(0).value());
-    add_own_kernel("product", p, a, b, c, bias, epilogue);
+    p.dtype = l.dtype;
+    p.batch = known(l.batch), p.m = known(l.m), p.n = known(l.n), p.channels = known(l.k);
+    p.a_batch = known(l.a_batch), p.a_row = known(l.a_row);
+    p.b_batch = known(l.b_batch), p.b_k = known(l.b_k), p.b_n = known(l.b_n);
+    p.c_batch = known(l.c_batch), p.c_row = known(l.c_row);
+    p.a_offset = view_offset(s.a()), p.b_offset = view_offset(s.b());
+    p.c_offset = view_offset(s.c());
+    p.bias = s.bias().valid();
+    if (p.bias) p.bias_offset = view_offset(s.bias());
+    if (s.what.kind == ops::Contraction::Kind::Gemm) return p;
+    p.in_h = known(l.in_h), p.in_w = known(l.in_w), p.out_w = known(l.out_w);
+    p.kernel_h = known(l.kernel_h), p.kernel_w = known(l.kernel_w);
+    p.stride_h = known(s.what.stride[0]), p.stride_w = known(s.what.stride[1]);
+    p.pad_h = known(s.what.padding[0]), p.pad_w = known(s.what.padding[1]);
+    p.dilation_h = known(s.what.dilation[0]), p.dilation_w = known(s.what.dilation[1]);
+    return p;
   }
 
-  // convolution(x, w, bias, stride, padding, dilation, ...) on channels-last x.
-  void add_convolution(const loops::ExternStep& e, std::optional<uint32_t> epilogue) {
-    const ir::Node& n = graph_.node(e.node);
-    BufferId x = buffer_of(n.arg(0).value()), w = buffer_of(n.arg(1).value()), out = e.writes.at(0);
-    const auto xs = dims(x).sizes, ws = dims(w).sizes, os = dims(out).sizes;
-    auto number = [&](size_t i, size_t d) { return known((*n.arg(i).items())[d].get<ir::Expr>()); };
-    Product p;
-    p.batch = xs[0], p.channels = xs[1], p.in_h = xs[2], p.in_w = xs[3];
-    p.n = os[1], p.m = os[2] * os[3], p.out_w = os[3];
-    p.kernel_h = ws[2], p.kernel_w = ws[3];
-    p.stride_h = number(3, 0), p.stride_w = number(3, 1);
-    p.pad_h = number(4, 0), p.pad_w = number(4, 1);
-    p.dilation_h = number(5, 0), p.dilation_w = number(5, 1);
-    p.a_row = p.channels, p.a_batch = p.in_h * p.in_w * p.channels;
-    p.b_k = 1, p.b_n = p.channels * p.taps();
-    p.c_row = p.n, p.c_batch = p.m * p.n;
-    std::optional<BufferId> bias;
-    if (n.arg(2).is_value()) bias = buffer_of(n.arg(2).value());
-    add_own_kernel("convolution", p, x, w, out, bias, epilogue);
-  }
-
-  struct Dims {
-    std::vector<int64_t> sizes, strides;
-  };
-  Dims dims(BufferId b) const {
-    const ir::TensorType& t = program_.buffers[b].type;
-    return {known(t.sizes), known(t.strides)};
-  }
-
-  void add_own_kernel(const char* name, Product p, BufferId a, BufferId b, BufferId c,
-                      std::optional<BufferId> bias, std::optional<uint32_t> epilogue) {
-    p.a_offset = view_offset(a);
-    p.b_offset = view_offset(b);
-    p.c_offset = view_offset(c);
-    runtime::ProductStep step{{0, {a.index, b.index, c.index}}, std::nullopt};
-    if (p.dtype == ir::DType::F32 && is_constant(b) && !codegen::cpp::reads_as_it_lies(p)) {
-      step.product.buffers[1] = packed(p, b);
+  void add_own_kernel(const loops::ContractionStep& s, std::optional<uint32_t> epilogue) {
+    Product p = parameters_of(s);
+    runtime::ProductStep step{{0, {s.a().index, s.b().index, s.c().index}}, std::nullopt};
+    if (p.dtype == ir::DType::F32 && is_constant(s.b()) && !codegen::cpp::reads_as_it_lies(p)) {
+      step.product.buffers[1] = packed(p, s.b());
       p.packed = true;
     }
-    if (bias) {
-      p.bias = true;
-      p.bias_offset = view_offset(*bias);
-      step.product.buffers.push_back(bias->index);
-    }
+    if (p.bias) step.product.buffers.push_back(s.bias().index);
     int64_t cost = 0;
     if (epilogue) {
       step.epilogue = runtime::LaunchStep{*epilogue, buffers_of(*epilogue)};
@@ -256,7 +247,7 @@ class Assembler {
       const schedule::Kernel& kernel = schedule_.kernels[*epilogue];
       cost = known(parallel_points(kernel.body)) * kernel.cost;
     }
-    step.product.kernel = product_kernel(name, p, cost);
+    step.product.kernel = product_kernel(p, cost);
     plan().steps.emplace_back(std::move(step));
   }
 
@@ -303,11 +294,11 @@ class Assembler {
   }
 
   // One kernel text for all; a plan kernel a shape. `cost`: of the epilogue.
-  uint32_t product_kernel(const char* name, const Product& p, int64_t cost) {
+  uint32_t product_kernel(const Product& p, int64_t cost) {
     for (const MadeProduct& made : products_)
       if (made.shape == p && made.cost == cost) return made.kernel;
     KernelSource source;
-    source.name = cat(name, "_", products_.size());
+    source.name = cat(p.in_h ? "convolution_" : "product_", products_.size());
     source.text = codegen::cpp::emit_product(p, machine_);
     const int64_t range = codegen::cpp::product_range(p, machine_);
     source.range = range;

@@ -1,7 +1,7 @@
 // The last step of a compilation: Schedule and kernel texts to a Plan.
 //
-// Buffers keep their numbers. An extern call of a product that our own kernels take (ops/own_kernels.h) becomes a
-// kernel here, since it needs no loops.
+// Buffers keep their numbers. A contraction becomes what its provider is called by: a kernel whose parameters are
+// its sizes, or an extern call.
 #pragma once
 
 #include "codegen/cpp/emit.h"

@@ -16,8 +16,10 @@ class Diagram {
     for (const schedule::ScheduledStep& step : schedule_.steps) {
       if (auto* k = std::get_if<schedule::KernelCall>(&step))
         add_kernel(schedule_.kernels[k->kernel]);
-      else if (auto* e = std::get_if<schedule::ExternCall>(&step))
-        add_step(*e);
+      else if (auto* call = call_of(step))
+        add_call(*call);
+      if (auto* c = std::get_if<schedule::ContractionCall>(&step); c && c->epilogue)
+        add_kernel(schedule_.kernels[*c->epilogue]);
     }
     for (const ir::OutputSpec& o : graph_.outputs) {
       if (o.kind != ir::OutputSpec::Kind::Value) continue;
@@ -60,12 +62,7 @@ class Diagram {
       if (b.kind == Kind::Write || b.kind == Kind::ReadWrite) writer_[memory(b.buffer).index] = id;
   }
 
-  void add_step(const schedule::ExternCall& call) {
-    add_extern(call.step);
-    if (call.epilogue) add_kernel(schedule_.kernels[*call.epilogue]);
-  }
-
-  void add_extern(const loops::ExternStep& e) {
+  void add_call(const loops::Call& e) {
     std::string id = add_node(graph_.node(e.node).target, "");
     for (loops::BufferId b : e.reads) edge(b, id);
     for (loops::BufferId b : e.writes)

@@ -29,45 +29,21 @@ int threads_of(const Settings& settings) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Who runs products and convolutions.
-struct Products {
-  bool own, onednn;  // neither: ATen
-  std::vector<ir::DType> own_dtypes;
-};
-
-// Whether the machine multiplies halves of this kind and sums in f32, and the library does so: twice to sixteen times as many
-// a cycle as our kernels, which compute in f32. (AVX512_FP16 sums in f16, which ATen does not.)
-bool library_multiplies(const Machine& m, ir::DType dtype) {
-  if (!m.onednn) return false;
-  return dtype == ir::DType::BF16 ? m.avx512_bf16 || m.amx_bf16
-                                  : dtype == ir::DType::F16 && m.amx_fp16;
-}
-
-// Our kernels need vectors.
-Products products_of(const Settings& settings, const Machine& machine) {
-  const bool any = settings.products == "auto", onednn = settings.products == "onednn";
-  Products p{any || settings.products == "own", onednn && machine.onednn, {}};
-  p.own &= machine.vector_bytes > 0;
-  for (ir::DType d : {ir::DType::F32, ir::DType::F16, ir::DType::BF16})
-    if (p.own && !(any && library_multiplies(machine, d))) p.own_dtypes.push_back(d);
-  return p;
-}
-
-bool is_wanted(const passes::Pass& pass, const Settings& settings, const Products& products) {
+bool is_wanted(const passes::Pass& pass, const Settings& settings,
+               const ops::Providers& providers) {
   if (settings.pass_disabled(pass.name)) return false;
   if (pass.name == "decompose") return settings.decompose;
-  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return products.own;
-  if (pass.name == "thin_products") return products.own || products.onednn;
-  if (pass.name == "use_onednn") return products.onednn;
+  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return providers.own;
+  if (pass.name == "thin_products") return providers.own || providers.onednn;
   return true;
 }
 
 void run_passes(ir::Graph& graph, const Settings& settings, const Machine& machine,
-                const Products& products, Trace& trace) {
+                const ops::Providers& providers, Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
   passes::RunOptions options{machine, settings.verify, &trace.timeline(), {}, {}};
-  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, products); };
+  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, providers); };
   options.after = [&](const passes::Pass& p, const ir::Graph& g, bool changed, double) {
     trace.after_pass(p.name, changed, [&] { return ir::print(g); });
   };
@@ -109,7 +85,7 @@ std::string fusion_text(const schedule::Schedule& s) {
   for (const schedule::FusionNote& n : s.notes)
     cat_to(out, n.first, " | ", n.second, ": ", n.reason, "\n");
   for (const schedule::ScheduledStep& step : s.steps) {
-    const auto* call = std::get_if<schedule::ExternCall>(&step);
+    const auto* call = std::get_if<schedule::ContractionCall>(&step);
     if (call && call->epilogue)
       cat_to(out, s.program.graph->node(call->step.node).target, " | ",
              s.kernels[*call->epilogue].name, ": its epilogue\n");
@@ -170,9 +146,9 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   }
 
   const Machine machine = machine_of(settings);
-  const Products products = products_of(settings, machine);
+  const ops::Providers providers = ops::providers_on(machine, settings.products);
   if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
-  run_passes(aten, settings, machine, products, trace);
+  run_passes(aten, settings, machine, providers, trace);
   if (freezing) freeze(aten, *freezing, settings, trace);
   run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
@@ -181,7 +157,7 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   loops::Program program;
   {
     Phase phase(trace.timeline(), "build loops");
-    program = loops::build_program(aten, {.kernels = true, .own_products = products.own_dtypes});
+    program = loops::build_program(aten, {.kernels = true, .providers = providers});
     if (settings.verify) loops::verify(program);
   }
   trace.show(Artifact::ir_pre_fusion, "ir_pre_fusion.txt", [&] { return loops::print(program); });
@@ -192,7 +168,7 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
     schedule::ScheduleOptions options;
     options.machine = machine;
     options.fusion = settings.fusion;
-    options.epilogues = settings.fusion && settings.epilogues && products.own;
+    options.epilogues = settings.fusion && settings.epilogues && providers.own;
     options.streaming = settings.streaming_stores;
     schedule = schedule::make_schedule(std::move(program), options);
     if (settings.verify)

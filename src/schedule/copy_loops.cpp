@@ -25,8 +25,8 @@ std::vector<bool> seen_layouts(const Program& p) {
     if (b.kind == Buffer::Kind::View) see(b.base);
   }
   for (const loops::Step& s : p.steps) {
-    if (const auto* e = std::get_if<ExternStep>(&s)) {
-      for (BufferId b : e->reads) see(b);
+    if (const loops::Call* call = call_of(s)) {
+      for (BufferId b : call->reads) see(b);
     }
   }
   auto see_value = [&](ir::ValueId v) {

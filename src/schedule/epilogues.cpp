@@ -16,9 +16,6 @@ using loops::BufferId;
 
 namespace {
 
-// With fewer rows a block is soon done: its product has kernels of its own (codegen/cpp/dot_product.h).
-constexpr int64_t kFewestRows = tuning::dot_most_rows + 1;
-
 bool is_plain(const Inst& i) {
   return i.op != LoopOp::Reduce && i.op != LoopOp::Scan && i.op != LoopOp::StoreAdd &&
          i.op != LoopOp::Symbol && i.op != LoopOp::Check;
@@ -46,16 +43,15 @@ std::set<BufferId> sources_of(const loops::Program& p, const Group& g) {
   return read;
 }
 
-// Columns of the matrix that a step of our own writes row by row; 0 where there is no epilogue.
-int64_t columns_of(const Schedule& s, const ExternCall& e) {
-  const loops::Program& p = s.program;
-  if (!p.graph || !is_own_kernel(p, e.step)) return 0;
-  const Buffer& matrix = p.buffers[e.step.writes[0]];
-  if (matrix.kind != Buffer::Kind::Temp && matrix.kind != Buffer::Kind::Output) return 0;
-  const std::vector<Expr>& sizes = matrix.type.sizes;
-  if (p.graph->node(e.step.node).target == "aten.convolution.default") return sizes[1].value();
-  const bool few = sizes[sizes.size() - 2].value() < kFewestRows;
-  return few || !matrix.type.is_contiguous() ? 0 : sizes.back().value();
+// Columns of the matrix that a kernel of our own writes row by row; 0 where there is no epilogue:
+// with few rows a block is soon done, by a kernel that has none (codegen/cpp/dot_product.h).
+int64_t columns_of(const Schedule& s, const loops::ContractionStep& c) {
+  const Buffer& matrix = s.program.buffers[c.c()];
+  const bool planned = matrix.kind == Buffer::Kind::Temp || matrix.kind == Buffer::Kind::Output;
+  if (!c.is_own() || !planned) return 0;
+  const ops::ContractionLayout l = layout_of(s.program, c);
+  const bool lies_in_rows = l.m.value() > tuning::dot_most_rows && matrix.type.is_contiguous();
+  return lies_in_rows || c.what.kind == ops::Contraction::Kind::Convolution ? l.n.value() : 0;
 }
 
 bool makes(const StepUses& u, const std::set<BufferId>& buffers) {
@@ -78,14 +74,14 @@ std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width
   bool later = false;  // something is made behind the product
   for (size_t i = s.steps.size(), left = sources.size(); i-- > 0 && left > 0;) {
     if (!makes(uses_of(s, s.steps[i]), sources)) continue;
-    const auto* e = std::get_if<ExternCall>(&s.steps[i]);
-    const int64_t columns = e ? columns_of(s, *e) : 0;
+    const auto* call = std::get_if<ContractionCall>(&s.steps[i]);
+    const int64_t columns = call ? columns_of(s, call->step) : 0;
     if (columns == 0) {
       later = true;
       --left;
       continue;
     }
-    const BufferId matrix = e->step.writes[0];
+    const BufferId matrix = call->step.c();
     const bool has_one =
         std::ranges::any_of(s.kernels, [&](const Kernel& k) { return k.epilogue_of == matrix; });
     if (has_one || (later && !can_wait(s, i, s.steps.size()))) return std::nullopt;
@@ -164,7 +160,7 @@ class Attacher {
         s_.kernels[kernel].epilogue_of = {};
         continue;
       }
-      std::get<ExternCall>(s_.steps[*at]).epilogue = kernel;
+      std::get<ContractionCall>(s_.steps[*at]).epilogue = kernel;
       s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(i--));
       share_memory(*at);
     }
@@ -174,8 +170,8 @@ class Attacher {
   std::optional<size_t> product_before(size_t at) const {
     const BufferId matrix = s_.kernels[std::get<KernelCall>(s_.steps[at]).kernel].epilogue_of;
     while (at-- > 0) {
-      const auto* e = std::get_if<ExternCall>(&s_.steps[at]);
-      if (e && e->step.writes.size() == 1 && e->step.writes[0] == matrix) return at;
+      const auto* call = std::get_if<ContractionCall>(&s_.steps[at]);
+      if (call && call->step.c() == matrix) return at;
     }
     return std::nullopt;
   }
@@ -193,9 +189,9 @@ class Attacher {
   }
 
   void share_memory(size_t at) {
-    const auto& call = std::get<ExternCall>(s_.steps[at]);
+    const auto& call = std::get<ContractionCall>(s_.steps[at]);
     const Kernel& k = s_.kernels[*call.epilogue];
-    const BufferId matrix = call.step.writes[0];
+    const BufferId matrix = call.step.c();
     if (s_.program.buffers[matrix].kind != Buffer::Kind::Temp || escaping_.contains(matrix) ||
         is_used_elsewhere(matrix, at))
       return;

@@ -171,7 +171,7 @@ void Fuser::connect(uint32_t id) {
     if (readers_[m].empty() || readers_[m].back() != id) readers_[m].push_back(id);
   };
   if (!u.is_group()) {
-    const loops::ExternStep& e = u.unit.external[0];
+    const loops::Call& e = *call_of(u.unit.call[0]);
     for (BufferId b : e.reads) reads(b);
     for (BufferId b : e.writes) {
       if (b.valid()) writer_[b.index] = static_cast<int32_t>(id);

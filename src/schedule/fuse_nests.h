@@ -20,11 +20,11 @@ struct Group {
 };
 
 struct ScheduledUnit {
-  std::vector<Group> group;                 // one, or none for an extern step
-  std::vector<loops::ExternStep> external;  // the other way round
+  std::vector<Group> group;         // one, or none for a call
+  std::vector<ScheduledStep> call;  // the other way round
 };
 
-// A unit of the input: one nest or one extern step, in program order.
+// A unit of the input: one nest or one call, in program order.
 std::vector<ScheduledUnit> fuse_nests(const loops::Program& p, std::vector<ScheduledUnit> units,
                                       const ScheduleOptions& options,
                                       std::vector<FusionNote>& notes);

@@ -252,8 +252,7 @@ class InPlace {
         merge_entries(k, entry_of(k, input), static_cast<uint32_t>(entry), input, name);
     }
     for (ScheduledStep& step : s_.steps) {
-      if (auto* e = std::get_if<ExternCall>(&step))
-        std::replace(e->step.reads.begin(), e->step.reads.end(), value, input);
+      if (loops::Call* call = call_of(step)) std::ranges::replace(call->reads, value, input);
     }
     for (Buffer& b : s_.program.buffers) {
       if (b.kind == Buffer::Kind::View && b.base == value) b.base = input;

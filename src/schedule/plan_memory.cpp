@@ -5,6 +5,7 @@
 #include <set>
 
 #include "schedule/kernel_access.h"
+#include "schedule/step_uses.h"
 
 namespace oxy::schedule {
 
@@ -17,20 +18,8 @@ constexpr int64_t kAlign = 64;
 
 template <class Fn>
 void for_each_buffer(const Schedule& s, const ScheduledStep& step, Fn&& f) {
-  auto visit = [&](uint32_t kernel) {
-    for (const KernelBuffer& b : s.kernels[kernel].buffers) {
-      if (b.buffer.valid()) f(memory_of(s.program, b.buffer));
-    }
-  };
-  if (const auto* k = std::get_if<KernelCall>(&step)) {
-    visit(k->kernel);
-  } else if (const auto* e = std::get_if<ExternCall>(&step)) {
-    for (BufferId b : e->step.reads) f(memory_of(s.program, b));
-    for (BufferId b : e->step.writes) {
-      if (b.valid()) f(memory_of(s.program, b));
-    }
-    if (e->epilogue) visit(*e->epilogue);
-  }
+  const StepUses uses = uses_of(s, step);
+  for (const auto* list : {&uses.reads, &uses.writes}) std::ranges::for_each(*list, f);
 }
 
 }  // namespace

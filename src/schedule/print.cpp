@@ -140,9 +140,11 @@ std::string print(const Schedule& s) {
     } else if (const auto* e = std::get_if<ExternCall>(&step)) {
       bool known = p.graph && e->step.node.valid();
       cat_to(out, "extern ", known ? std::string_view(p.graph->node(e->step.node).target) : "op",
-             "(", names(p, e->step.reads), ") -> ", names(p, e->step.writes));
-      if (e->epilogue) cat_to(out, ", epilogue ", print(s.kernels[*e->epilogue]));
-      if (!e->epilogue) append(out, "\n");
+             "(", names(p, e->step.reads), ") -> ", names(p, e->step.writes), "\n");
+    } else if (const auto* c = std::get_if<ContractionCall>(&step)) {
+      cat_to(out, ops::name(c->step.what.kind), " ", operands_text(p, c->step));
+      if (c->epilogue) cat_to(out, ", epilogue ", print(s.kernels[*c->epilogue]));
+      if (!c->epilogue) append(out, "\n");
     } else {
       cat_to(out, "free ", p.buffers[std::get<Free>(step).buffer].name, "\n");
     }

@@ -84,9 +84,11 @@ std::vector<ScheduledUnit> make_units(loops::Program& p) {
   };
   for (loops::Step& s : p.steps) {
     if (auto* e = std::get_if<loops::ExternStep>(&s)) {
-      ScheduledUnit u;
-      u.external.push_back(*e);
-      units.push_back(std::move(u));
+      units.push_back({{}, {ExternCall{*e}}});
+      continue;
+    }
+    if (auto* c = std::get_if<loops::ContractionStep>(&s)) {
+      units.push_back({{}, {ContractionCall{*c, {}}}});
       continue;
     }
     auto& l = std::get<loops::Loop>(s);
@@ -139,7 +141,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
   pinned.resize(p.buffers.size(), false);
   for (uint32_t u = 0; u < units.size(); ++u) {
     if (units[u].group.empty()) {
-      s.steps.push_back(ExternCall{std::move(units[u].external[0]), {}});
+      s.steps.push_back(std::move(units[u].call[0]));
       continue;
     }
     Group& g = units[u].group[0];

@@ -13,12 +13,18 @@ struct KernelCall {
 };  // entry of Schedule::kernels
 struct ExternCall {
   loops::ExternStep step;
+};
+struct ContractionCall {
+  loops::ContractionStep step;
   std::optional<uint32_t> epilogue;  // entry of Schedule::kernels, see epilogues.h
 };
 struct Free {
   loops::BufferId buffer;
 };  // an Extern buffer's last use is over
-using ScheduledStep = std::variant<KernelCall, ExternCall, Free>;
+using ScheduledStep = std::variant<KernelCall, ExternCall, ContractionCall, Free>;
+// The step as a call of what is no kernel of loops; null where it is something else.
+const loops::Call* call_of(const ScheduledStep& s);
+loops::Call* call_of(ScheduledStep& s);
 
 // Where a Temp buffer lies in the arena (bytes), and the arena's size. Offsets are multiples of 64.
 struct MemoryPlan {

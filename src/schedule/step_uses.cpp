@@ -6,7 +6,6 @@
 
 namespace oxy::schedule {
 
-using loops::Buffer;
 using loops::BufferId;
 
 namespace {
@@ -26,9 +25,14 @@ void add_kernel(const Schedule& s, uint32_t kernel, StepUses& u) {
 
 }  // namespace
 
-bool is_own_kernel(const loops::Program& p, const loops::ExternStep& e) {
-  return e.writes.size() == 1 && e.writes[0].valid() &&
-         p.buffers[e.writes[0]].kind != Buffer::Kind::Extern;
+loops::Call* call_of(ScheduledStep& s) {
+  if (auto* e = std::get_if<ExternCall>(&s)) return &e->step;
+  auto* c = std::get_if<ContractionCall>(&s);
+  return c ? &c->step : nullptr;
+}
+
+const loops::Call* call_of(const ScheduledStep& s) {
+  return call_of(const_cast<ScheduledStep&>(s));
 }
 
 StepUses uses_of(const Schedule& s, const ScheduledStep& step) {
@@ -36,13 +40,14 @@ StepUses uses_of(const Schedule& s, const ScheduledStep& step) {
   if (const auto* call = std::get_if<KernelCall>(&step)) {
     add_kernel(s, call->kernel, u);
     u.raises = has_check(s.kernels[call->kernel]);
-  } else if (const auto* e = std::get_if<ExternCall>(&step)) {
-    for (BufferId b : e->step.reads) u.reads.push_back(memory_of(s.program, b));
-    for (BufferId b : e->step.writes) {
+  } else if (const loops::Call* e = call_of(step)) {
+    for (BufferId b : e->reads) u.reads.push_back(memory_of(s.program, b));
+    for (BufferId b : e->writes) {
       if (b.valid()) u.writes.push_back(memory_of(s.program, b));
     }
-    if (e->epilogue) add_kernel(s, *e->epilogue, u);
-    u.raises = !is_own_kernel(s.program, e->step);
+    const auto* c = std::get_if<ContractionCall>(&step);
+    if (c && c->epilogue) add_kernel(s, *c->epilogue, u);
+    u.raises = !c || !c->step.is_own();
   }
   return u;
 }

@@ -10,8 +10,6 @@ struct StepUses {
   bool raises = false;  // an op of the dispatcher, or a kernel that checks indices
 };
 StepUses uses_of(const Schedule& s, const ScheduledStep& step);
-// A step that building the program gave planned memory to write to runs as a kernel of our own.
-bool is_own_kernel(const loops::Program& p, const loops::ExternStep& e);
 
 bool reads(const StepUses& u, loops::BufferId b);
 bool writes(const StepUses& u, loops::BufferId b);

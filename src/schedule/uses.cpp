@@ -3,7 +3,6 @@
 namespace oxy::schedule {
 
 using loops::Buffer;
-using loops::ExternStep;
 using loops::Inst;
 using loops::Loop;
 using loops::LoopOp;
@@ -19,7 +18,7 @@ BufferUses buffer_uses(const loops::Program& p) {
     if (p.buffers[BufferId(b)].kind != Buffer::Kind::Temp) pin(BufferId(b));
   }
   for (uint32_t s = 0; s < p.steps.size(); ++s) {
-    if (const auto* e = std::get_if<ExternStep>(&p.steps[s])) {
+    if (const loops::Call* e = call_of(p.steps[s])) {
       for (BufferId b : e->reads) pin(b);
       for (BufferId b : e->writes) {
         if (b.valid()) u.writer[b.index] = static_cast<int32_t>(s);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kDepth = tuning::row_depth, kTileRows = tuning::row_tile_rows;
 constexpr int64_t kColumnsOfAPoint = tuning::row_columns_of_a_point;
+static_assert(tuning::row_most_rows <= tuning::dot_most_rows);
 
 int64_t points(const Product& p) { return (p.n + kColumnsOfAPoint - 1) / kColumnsOfAPoint; }
 

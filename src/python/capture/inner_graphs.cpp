@@ -26,12 +26,12 @@ bool same_types(const std::vector<ir::TensorType>& a, const std::vector<ir::Tens
 
 }  // namespace
 
-TorchIr& Tracer::ir_now() { return inner_ ? *inner_->ir : *ir; }
-bridge::Recorder& Tracer::recorder_now() { return inner_ ? inner_->recorder : *recorder_; }
+TorchIr& Graphs::ir_now() { return inner_ ? *inner_->ir : *ir; }
+bridge::Recorder& Graphs::recorder_now() { return inner_ ? inner_->recorder : *recorder_; }
 
 // A tensor of a graph around the current one, as an input of the current one.
-py::object Tracer::lift(const py::object& tensor) {
-  const size_t of = known(tensor)->graph;
+py::object Graphs::lift(const py::object& tensor) {
+  const size_t of = heap().known(tensor)->graph;
   if (of == (inner_ ? inner_->number : 0)) return tensor;
   if (!inner_)
     throw LeftAlone{inner_steps_[of - 1], "a tensor of a branch or loop is used behind it"};
@@ -48,7 +48,7 @@ py::object Tracer::lift(const py::object& tensor) {
   return inner_->lifted[tensor.ptr()] = add_inner_input(outside);
 }
 
-py::object Tracer::add_inner_input(const py::object& outside) {
+py::object Graphs::add_inner_input(const py::object& outside) {
   const at::Tensor& t = THPVariable_Unpack(outside.ptr());
   if (bridge::marks_of(t).any()) refuse("a lazily conjugated or negated tensor");
   at::Tensor like = bridge::make_fake(bridge::type_of(t));
@@ -58,16 +58,16 @@ py::object Tracer::add_inner_input(const py::object& outside) {
   Known k;
   k.value = inner_->ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
   k.graph = inner_->number;
-  known_[fake.ptr()] = std::move(k);
-  held_.push_back(fake);
+  heap().entry(fake.ptr()) = std::move(k);
+  heap().hold(fake);
   inner_->ir->module_state.push_back(false);
   inner_->given.push_back(outside);
   return fake;
 }
 
 // An argument with its tensors lifted.
-py::object Tracer::lifted(const py::object& o) {
-  if (is_tensor(o)) return lift(o);
+py::object Graphs::lifted(const py::object& o) {
+  if (heap().is_tensor(o)) return lift(o);
   PyObject* p = o.ptr();
   if (PySlice_Check(p)) {
     auto* s = reinterpret_cast<PySliceObject*>(p);
@@ -89,21 +89,21 @@ py::object Tracer::lifted(const py::object& o) {
 }
 
 // What lies in nested tuples, lists and dicts, a tensor each; what they are goes to `form`.
-void Tracer::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
+void Graphs::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
                         std::string& form) {
   PyObject* p = tree.ptr();
-  if (is_tensor(tree)) {
+  if (heap().is_tensor(tree)) {
     leaves.push_back(tree);
     form += 't';
   } else if (p == Py_None) {
     form += 'n';
   } else if (PyTuple_CheckExact(p) || PyList_CheckExact(p)) {
     form += PyTuple_CheckExact(p) ? '(' : '[';
-    for (py::handle item : contents(tree)) tensors_in(borrow(item.ptr()), leaves, form);
+    for (py::handle item : heap().contents(tree)) tensors_in(borrow(item.ptr()), leaves, form);
     form += ']';
   } else if (PyDict_CheckExact(p)) {
     form += '{';
-    const py::object inside = contents(tree);
+    const py::object inside = heap().contents(tree);
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside)) {
       if (!PyUnicode_CheckExact(key.ptr())) refuse("a dict with keys that are no strings");
       cat_to(form, key.cast<std::string>().size(), ':', key.cast<std::string>());
@@ -115,19 +115,19 @@ void Tracer::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
   }
 }
 
-py::object Tracer::with_tensors(const py::object& tree, const py::list& leaves, size_t& next) {
+py::object Graphs::with_tensors(const py::object& tree, const py::list& leaves, size_t& next) {
   PyObject* p = tree.ptr();
-  if (is_tensor(tree)) return leaves[next++];
+  if (heap().is_tensor(tree)) return leaves[next++];
   if (p == Py_None) return tree;
   if (PyDict_CheckExact(p)) {
     py::dict out;
-    const py::object inside = contents(tree);
+    const py::object inside = heap().contents(tree);
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside))
       out[key] = with_tensors(borrow(value.ptr()), leaves, next);
     return std::move(out);
   }
   py::list items;
-  for (py::handle item : contents(tree))
+  for (py::handle item : heap().contents(tree))
     items.append(with_tensors(borrow(item.ptr()), leaves, next));
   if (PyList_Check(p)) return std::move(items);
   return py::tuple(items);
@@ -135,11 +135,11 @@ py::object Tracer::with_tensors(const py::object& tree, const py::list& leaves, 
 
 // What code can reach and change that the capture has made itself, as it is now: changes of what was there before are
 // counted (`writes_`).
-Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
+Graphs::Snapshot Graphs::snapshot(const Arguments& roots) {
   Snapshot out;
   std::vector<py::object> open(roots.begin(), roots.end());
-  for (const py::object& o : written_) {
-    Known* k = known(o);
+  for (const py::object& o : effects().all_written()) {
+    Known* k = heap().known(o);
     if (k == nullptr || !k->writes) continue;
     open.push_back(k->writes->items);
     if (k->shadow) open.push_back(k->shadow);
@@ -148,8 +148,8 @@ Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
     const py::object o = open.back();
     open.pop_back();
     PyObject* p = o.ptr();
-    if (out.contains(p) || is_tensor(o) || is_constant(p) || PyModule_Check(p)) continue;
-    if (exists(o) && !PyFunction_Check(p) && !PyMethod_Check(p)) continue;
+    if (out.contains(p) || heap().is_tensor(o) || is_constant(p) || PyModule_Check(p)) continue;
+    if (heap().exists(o) && !PyFunction_Check(p) && !PyMethod_Check(p)) continue;
     std::vector<py::object> held;
     auto add = [&](PyObject* x) {
       if (x != nullptr) held.push_back(borrow(x));
@@ -170,7 +170,7 @@ Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
     } else if (PyDict_Check(p)) {
       PyObject *key, *value;
       for (Py_ssize_t at = 0; PyDict_Next(p, &at, &key, &value);) add(key), add(value);
-    } else if (LazyIterator* l = lazy(o)) {
+    } else if (LazyIterator* l = iterators().lazy(o)) {
       out[p] = {
           o,
           {py::make_tuple(l->taken, l->next, l->started, l->done, l->frame ? l->frame->next : 0)}};
@@ -188,12 +188,12 @@ Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
   return out;
 }
 
-bool Tracer::is_unchanged(const Snapshot& before, const Snapshot& after) {
+bool Graphs::is_unchanged(const Snapshot& before, const Snapshot& after) {
   for (const auto& [p, was] : before) {
     auto it = after.find(p);
     if (it == after.end()) return false;
     const auto& now = it->second.second;
-    if (lazy(was.first)) {
+    if (iterators().lazy(was.first)) {
       if (!now[0].equal(was.second[0])) return false;
       continue;
     }
@@ -206,25 +206,25 @@ bool Tracer::is_unchanged(const Snapshot& before, const Snapshot& after) {
 
 // The call `function(*args)` as a graph of its own. `fresh`: the tensors of `args` are its first inputs, each another one
 // at each call.
-Tracer::Captured Tracer::capture_inner(const py::object& function, Arguments args, bool fresh) {
+Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments args, bool fresh) {
   Captured out;
-  inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames_.back()->step);
+  inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames().stack().back()->step);
   InnerGraph graph(inner_steps_.size(), inner_);
   graph.ir->inner = true;
   graph.ir->graph.name = cat(ir->graph.name, "_inner_", graph.number);
   graph.ir->code = ir->code;
   const TorchModes modes;
   struct Outside {
-    Tracer& tracer;
-    InnerGraph* inner = tracer.inner_;
-    TorchModes modes = tracer.graph_modes_;
-    std::vector<Autocast> autocasts = std::exchange(tracer.autocasts_, {});
-    decltype(tracer.stack_ids_) stack_ids = std::exchange(tracer.stack_ids_, {});
+    Graphs& graphs;
+    InnerGraph* inner = graphs.inner_;
+    TorchModes modes = graphs.graph_modes_;
+    std::vector<Autocast> autocasts = std::exchange(graphs.autocasts_, {});
+    decltype(graphs.stack_ids_) stack_ids = std::exchange(graphs.stack_ids_, {});
     ~Outside() {
-      tracer.inner_ = inner;
-      tracer.graph_modes_ = modes;
-      tracer.autocasts_ = std::move(autocasts);
-      tracer.stack_ids_ = std::move(stack_ids);
+      graphs.inner_ = inner;
+      graphs.graph_modes_ = modes;
+      graphs.autocasts_ = std::move(autocasts);
+      graphs.stack_ids_ = std::move(stack_ids);
     }
   } outside{*this};
   graph_modes_ = state_.modes;  // the op runs in those of whoever calls the whole graph
@@ -233,10 +233,11 @@ Tracer::Captured Tracer::capture_inner(const py::object& function, Arguments arg
   Arguments reached = args;
   reached.push_back(function);
   const Snapshot before = snapshot(reached);
-  const size_t writes = writes_, behind = behind_.size();
-  direct_ = false;
-  out.result = call(function, args);
-  if (writes != writes_ || behind != behind_.size() || !is_unchanged(before, snapshot(reached)))
+  const size_t writes = effects().count(), behind = calls().behind().size();
+  frames().direct = false;
+  out.result = calls().call(function, args);
+  if (writes != effects().count() || behind != calls().behind().size() ||
+      !is_unchanged(before, snapshot(reached)))
     refuse("a branch or loop that changes something outside of it");
   if (!(TorchModes() == modes)) refuse("a branch or loop that leaves another mode of torch behind");
   std::vector<py::object> leaves;
@@ -248,7 +249,7 @@ Tracer::Captured Tracer::capture_inner(const py::object& function, Arguments arg
 }
 
 // The arguments with an input of the current graph in the place of each tensor.
-Arguments Tracer::with_fresh_inputs(const Arguments& args) {
+Arguments Graphs::with_fresh_inputs(const Arguments& args) {
   InnerGraph* const graph = inner_;
   std::vector<py::object> leaves;
   std::string form;
@@ -266,13 +267,13 @@ Arguments Tracer::with_fresh_inputs(const Arguments& args) {
 }
 
 // Ends the current graph with these results.
-void Tracer::finish_inner(const std::vector<py::object>& leaves, ControlFlow::Inner& out) {
+void Graphs::finish_inner(const std::vector<py::object>& leaves, ControlFlow::Inner& out) {
   InnerGraph& graph = *inner_;
   ir::Tuple values;
   std::vector<at::Tensor> tensors;
   for (const py::object& leaf : leaves) {
     const py::object own = lift(leaf);
-    values.items.emplace_back(*known(own)->value);
+    values.items.emplace_back(*heap().known(own)->value);
     tensors.push_back(THPVariable_Unpack(own.ptr()));
     out.results.push_back(bridge::type_of(tensors.back()));
     out.results.back().requires_grad = false;
@@ -299,7 +300,7 @@ void Tracer::finish_inner(const std::vector<py::object>& leaves, ControlFlow::In
 }
 
 // `graph` in the place of a call of its own: what it takes is found among `all`, to which comes what is missing.
-void Tracer::add_operands(const Captured& captured, size_t carried, std::vector<py::object>& all,
+void Graphs::add_operands(const Captured& captured, size_t carried, std::vector<py::object>& all,
                           ControlFlow::Inner& graph) {
   graph = captured.graph;
   for (size_t i = 0; i < captured.given.size(); i++) {
@@ -312,7 +313,7 @@ void Tracer::add_operands(const Captured& captured, size_t carried, std::vector<
   }
 }
 
-py::object Tracer::record_control_flow(const char* op, std::shared_ptr<ControlFlow> entry,
+py::object Graphs::record_control_flow(const char* op, std::shared_ptr<ControlFlow> entry,
                                        Arguments args, const py::object& form) {
   entry->inner[0].callable = entry->inner[1].callable = py::none();
   args.push_back(py::int_(add_control_flow(entry)));
@@ -325,14 +326,14 @@ py::object Tracer::record_control_flow(const char* op, std::shared_ptr<ControlFl
   return py::make_tuple(with_tensors(form, py::list(made), next));
 }
 
-Arguments Tracer::items_of_call(const py::object& sequence) {
+Arguments Graphs::items_of_call(const py::object& sequence) {
   Arguments out;
-  for (py::handle item : contents(sequence)) out.push_back(borrow(item.ptr()));
+  for (py::handle item : heap().contents(sequence)) out.push_back(borrow(item.ptr()));
   return out;
 }
 
 // (pred, true_fn, false_fn, operands) -> the result in a tuple.
-py::object Tracer::choose_in_graph(const Arguments& args) {
+py::object Graphs::choose_in_graph(const Arguments& args) {
   const Arguments operands = items_of_call(args[3]);
   const Captured yes = capture_inner(args[1], operands, false);
   const Captured no = capture_inner(args[2], operands, false);
@@ -364,7 +365,7 @@ py::object Tracer::choose_in_graph(const Arguments& args) {
 }
 
 // (cond_fn, body_fn, carried) -> the result in a tuple.
-py::object Tracer::repeat_in_graph(const Arguments& args) {
+py::object Graphs::repeat_in_graph(const Arguments& args) {
   const Arguments carried = items_of_call(args[2]);
   std::vector<py::object> leaves;
   std::string form;
@@ -399,13 +400,13 @@ py::object Tracer::repeat_in_graph(const Arguments& args) {
 }
 
 // What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
-py::object Tracer::call_control_flow(std::string_view name, const Arguments& args) {
-  const size_t at = frames_.back()->step;
+py::object Graphs::call_control_flow(std::string_view name, const Arguments& args) {
+  const size_t at = frames().stack().back()->step;
   if (auto it = left_alone.find(at); it != left_alone.end()) {
-    why_left_alone_ = it->second;
+    why_left_alone = it->second;
     return py::none();
   }
-  if (name == "choose" && use_number(args[0])) return py::none();
+  if (name == "choose" && numbers().use_number(args[0])) return py::none();
   try {
     return name == "choose" ? choose_in_graph(args) : repeat_in_graph(args);
   } catch (const Break& b) {

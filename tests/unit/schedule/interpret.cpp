@@ -4,6 +4,7 @@
 #include <limits>
 #include <random>
 
+#include "schedule/step_uses.h"
 #include "support/check.h"
 
 namespace oxy::test {
@@ -241,8 +242,8 @@ class LoopRunner {
 
 class KernelRunner {
  public:
-  KernelRunner(const Kernel& k, Memory& m)
-      : k_(k), m_(m), value_(k.value_count, kNan), acc_(k.acc_count) {
+  KernelRunner(const loops::Program& p, const Kernel& k, Memory& m)
+      : p_(p), k_(k), m_(m), value_(k.value_count, kNan), acc_(k.acc_count) {
     locals_.resize(k.buffers.size());
   }
   void run() {
@@ -282,7 +283,8 @@ class KernelRunner {
   double& memory(const schedule::Compute& c) {
     const schedule::KernelBuffer& b = k_.buffers[c.buffer];
     int64_t offset = at(c.index, vars_);
-    if (b.kind != schedule::KernelBuffer::Kind::Local) return element(m_, b.buffer, offset, b.name);
+    if (b.kind != schedule::KernelBuffer::Kind::Local)
+      return element(m_, memory_of(p_, b.buffer), offset, b.name);
     OXY_CHECK(offset >= 0 && offset < static_cast<int64_t>(locals_[c.buffer].size()), "offset ",
               offset, " of local ", b.name);
     return locals_[c.buffer][offset];
@@ -317,6 +319,7 @@ class KernelRunner {
     value_[c.value] = apply(c.op, a);
   }
 
+  const loops::Program& p_;
   const Kernel& k_;
   Memory& m_;
   std::vector<double> value_;
@@ -359,6 +362,22 @@ void run_extern(const loops::Program& p, const loops::ExternStep& e, Memory& m) 
     for_each_offset(p.buffers[b], [&](int64_t o) {
       element(m, b, o, p.buffers[b].name) = seen + std::sin(k += 1);
     });
+  }
+}
+
+// c = a * b + bias
+void run_gemm(const loops::Program& p, const loops::ContractionStep& s, Memory& m) {
+  auto at = [&](BufferId b, const loops::Index& index) -> double& {
+    const loops::Buffer& buffer = p.buffers[b];
+    return element(m, memory_of(p, b), loops::flat_offset(buffer, index).value(), buffer.name);
+  };
+  const ops::ContractionLayout l = layout_of(p, s);
+  for (int64_t i = 0; i < l.m.value(); ++i) {
+    for (int64_t j = 0; j < l.n.value(); ++j) {
+      double sum = s.bias().valid() ? at(s.bias(), {j}) : 0;
+      for (int64_t k = 0; k < l.k.value(); ++k) sum += at(s.a(), {i, k}) * at(s.b(), {k, j});
+      at(s.c(), {i, j}) = sum;
+    }
   }
 }
 
@@ -420,31 +439,27 @@ void run(const loops::Program& p, Memory& m) {
   for (const loops::Step& s : p.steps) {
     if (const auto* l = std::get_if<loops::Loop>(&s))
       LoopRunner(p, *l, m).run();
+    else if (const auto* c = std::get_if<loops::ContractionStep>(&s))
+      run_gemm(p, *c, m);
     else
       run_extern(p, std::get<loops::ExternStep>(s), m);
   }
 }
 
-void run(const Kernel& k, Memory& m) { KernelRunner(k, m).run(); }
-
 void run(const schedule::Schedule& s, Memory& m, bool arena) {
   Arena shared(s, m);
   for (const schedule::ScheduledStep& step : s.steps) {
     if (arena) shared.load();
-    std::vector<BufferId> written;
+    auto run_kernel = [&](uint32_t k) { KernelRunner(s.program, s.kernels[k], m).run(); };
     if (const auto* k = std::get_if<schedule::KernelCall>(&step)) {
-      const Kernel& kernel = s.kernels[k->kernel];
-      run(kernel, m);
-      for (const schedule::KernelBuffer& b : kernel.buffers) {
-        if (b.kind == schedule::KernelBuffer::Kind::Write ||
-            b.kind == schedule::KernelBuffer::Kind::ReadWrite) {
-          written.push_back(b.buffer);
-        }
-      }
+      run_kernel(k->kernel);
     } else if (const auto* e = std::get_if<schedule::ExternCall>(&step)) {
       run_extern(s.program, e->step, m);
+    } else if (const auto* c = std::get_if<schedule::ContractionCall>(&step)) {
+      run_gemm(s.program, c->step, m);
+      if (c->epilogue) run_kernel(*c->epilogue);
     }
-    if (arena) shared.save(written);
+    if (arena) shared.save(uses_of(s, step).writes);
   }
 }
 

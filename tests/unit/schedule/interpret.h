@@ -19,6 +19,5 @@ Memory initial_memory(const loops::Program& p, uint32_t seed);
 void run(const loops::Program& p, Memory& m);
 // With `arena`, Temp buffers lie where the memory plan puts them, over each other.
 void run(const schedule::Schedule& s, Memory& m, bool arena);
-void run(const schedule::Kernel& k, Memory& m);
 
 }  // namespace oxy::test

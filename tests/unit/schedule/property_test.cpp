@@ -50,6 +50,8 @@ void check(uint32_t seed, const RandomOptions& options) {
   for (bool fusion : {true, false}) {
     schedule::ScheduleOptions o;
     o.fusion = fusion;
+    o.epilogues = options.gemms;
+    o.machine = o.machine.with_vectors(32);  // whose panels are narrow
     schedule::Schedule s = schedule::make_schedule(p, o);
     std::string all = cat("seed ", seed, " fusion ", fusion, "\n", text, schedule::print(s));
     for (const schedule::Kernel& k : s.kernels) {
@@ -86,6 +88,14 @@ TEST(RandomPrograms, Empty) {
   RandomOptions o;
   o.sizes = {0, 1, 2, 4};
   for (uint32_t seed = 0; seed < 300 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
+}
+
+// Matrices whose finished blocks an epilogue takes.
+TEST(RandomPrograms, Gemms) {
+  RandomOptions o;
+  o.gemms = true;
+  o.sizes = {1, 2, 3, 4, 20};
+  for (uint32_t seed = 0; seed < 800 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
 }
 
 // Sizes at which axes are cut, tiled and folded in parts.

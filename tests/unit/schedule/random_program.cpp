@@ -35,6 +35,10 @@ class Generator {
     readable_.pop_back();
     p_.buffers[positions_].type.dtype = DType::I64;
     for (int k = 0; k < options_.steps; ++k) {
+      if (options_.gemms && below(3) == 0) {
+        add_gemm();
+        continue;
+      }
       int what = below(10);
       if (what < 6)
         add_elementwise();
@@ -305,6 +309,21 @@ class Generator {
     e.reads = {recent()};
     e.writes = {add_buffer(Buffer::Kind::Extern, shape_of(e.reads[0]))};
     p_.steps.push_back(std::move(e));
+  }
+
+  // By a kernel of our own, or by a library; of enough rows for an epilogue, with a matrix that is an input.
+  void add_gemm() {
+    BufferId a = recent();
+    if (shape_of(a).size() != 2 || below(4) == 0)
+      a = add_buffer(Buffer::Kind::Input, {below(4) ? 17 + below(4) : 3, 3});
+    const int64_t rows = shape_of(a)[0], depth = shape_of(a)[1], columns = one_of(options_.sizes);
+    loops::ContractionStep c;
+    c.reads = {a, add_buffer(Buffer::Kind::Input, {depth, columns})};
+    if (below(2)) c.reads.push_back(add_buffer(Buffer::Kind::Input, {columns}));
+    c.provider = below(4) ? ops::Provider::Own : ops::Provider::Aten;
+    c.writes = {
+        add_buffer(c.is_own() ? Buffer::Kind::Temp : Buffer::Kind::Extern, {rows, columns})};
+    p_.steps.push_back(std::move(c));
   }
 
   void mark_outputs() {

@@ -1,5 +1,5 @@
 // Small random programs: elementwise loops, reductions, reshapes, transposes, broadcasts, shifts,
-// layouts, extern steps.
+// layouts, extern steps, gemms.
 #pragma once
 
 #include "loops/loop_ir.h"
@@ -11,6 +11,7 @@ struct RandomOptions {
   std::vector<int64_t> sizes = {1, 2, 3, 4, 6, 8};
   int max_dims = 3;
   int64_t max_elements = 512;
+  bool gemms = false;
 };
 
 loops::Program random_program(uint32_t seed, const RandomOptions& options = {});

@@ -1,0 +1,85 @@
+// Matrix products (gemm) and convolutions: which nodes are some, on which operands, and who
+// computes each.
+//
+//   gemm         c[b, m, n] = bias[n] + sum over k of a[b, m, k] * b[b, k, n]
+//                mm, bmm, addmm with a vector
+//   convolution  a gemm with a row m a pixel of the result, a column n an output channel, and k
+//                running over the input channels at each tap of the filter: two spatial dimensions,
+//                one group
+//
+// Our own kernels (codegen/cpp/product.h) take f32, bf16 or f16 (convolutions: f32) on the CPU,
+// rows of a and c contiguous, b contiguous along one of its dimensions; of convolutions,
+// activations that are channels-last.
+#pragma once
+
+#include "ir/graph.h"
+#include "support/machine.h"
+
+namespace oxy::ops {
+
+using ir::DType;
+using ir::Expr;
+
+struct Contraction {
+  enum class Kind : uint8_t { Gemm, Convolution };
+  Kind kind = Kind::Gemm;
+  std::vector<Expr> stride, padding, dilation;  // of a convolution: one a spatial dimension
+};
+
+std::string_view name(Contraction::Kind k);  // gemm, convolution
+
+// The types of the operands and of the result.
+struct ContractionTypes {
+  const ir::TensorType *a = nullptr, *b = nullptr, *bias = nullptr,
+                       *c = nullptr;  // bias: may be missing
+};
+
+// A node that is a contraction, and its operands.
+struct ContractionNode {
+  Contraction what;
+  ir::ValueId a, b, bias;  // bias: may be invalid
+  ContractionTypes types(const ir::Graph& g, const ir::Node& n) const;
+};
+std::optional<ContractionNode> contraction_of(const ir::Graph& g, const ir::Node& n);
+
+enum class Provider : uint8_t {
+  Own,     // a kernel of ours, which writes to planned memory and cannot fail
+  OneDnn,  // mkldnn::_linear_pointwise: with AVX-512 faster than the BLAS that ATen calls
+  Aten,    // the op of the node
+  Loops,   // no call at all: passes/thin_products makes it a multiplication and a sum
+};
+std::string_view name(Provider p);
+std::optional<Provider> provider_from_name(std::string_view name);
+
+// Who there is on a machine, as far as the setting `products` (auto, own, onednn, aten) allows.
+struct Providers {
+  bool own = false, onednn = false;
+  // The library multiplies these with instructions of the machine and sums in f32: twice to sixteen
+  // times as many a cycle as our kernels, which compute in f32.
+  bool fast_bf16 = false, fast_f16 = false;
+};
+Providers providers_on(const Machine& m, std::string_view setting);
+
+// Where our kernels are wanted, they run all that they take: f32 and f16 as fast as the libraries'
+// or faster at all shapes that were tried. The choice needs constants, since the kernels' blocking
+// is computed before the call.
+Provider provider_of(const Contraction& what, const ContractionTypes& types,
+                     const Providers& available);
+Provider provider_of(const ir::Graph& g, const ir::Node& n, const Providers& available);
+// A convolution that our kernels take once its activations are channels-last.
+bool wants_channels_last(const ir::Graph& g, const ir::Node& n);
+
+// Sizes, and strides in elements, of a contraction that our kernels take: strides that are missing
+// here are 1.
+struct ContractionLayout {
+  DType dtype = DType::F32;
+  Expr batch = 1, m = 0, n = 0, k = 0;  // k of a convolution: its input channels
+  Expr a_batch = 0, a_row = 0;
+  Expr b_batch = 0, b_k = 0, b_n = 0;
+  Expr c_batch = 0, c_row = 0;
+  // Of a convolution: its images, its filter, and how that moves over them.
+  Expr in_h = 0, in_w = 0, out_w = 0, kernel_h = 1, kernel_w = 1;
+};
+ContractionLayout layout_of(const Contraction& what, const ContractionTypes& types);
+
+}  // namespace oxy::ops
