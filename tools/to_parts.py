@@ -6,6 +6,7 @@ It merges what was on main before that commit (resolve, commit and run it again 
 src/python/capture as that commit did, and commits the merge. Then pull as always. A new data member of Tracer that
 it reports has no owner yet: name one in the table `own` of CORE. For the transition only.
 """
+
 # ruff: noqa
 # fmt: off
 import collections, glob, os, re, subprocess, sys

@@ -153,19 +153,16 @@ class Compiler:
         self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...], freezing: bool = True
     ) -> Any:
         """What runs the captured graph by the chosen backend: a plan, (kind, reason) where there is none, the graph itself
-        for its functions called one by one, or a callable. A graph inside of another one is always a callable."""
-        if not graph.is_inner:
-            statistics.count("graphs")
+        for its functions called one by one, or a callable."""
+        statistics.count("graphs")
         if _C.log_enabled("graph_code"):
             readable = torch_graph_to_fx(graph).print_readable(print_output=False)
             log("graph_code", f"captured graph of {self._name}", readable)
         if self._backend in ("native", "aot_eager"):
-            if graph.is_inner:
-                return compiler.inner_callable(graph, self._settings)
             return compiler.plan(graph, example_inputs, self._settings, freezing)
         graph.forget_recording()
         if self._backend == "eager":
-            return (lambda *inputs: graph.replay(inputs)) if graph.is_inner else graph
+            return graph
         start = time.perf_counter()
         gm = torch_graph_to_fx(graph)
         made = self._backend(gm, list(example_inputs))

@@ -132,17 +132,6 @@ class _Graph:
         return plan(graph, args, self._settings, freezing)
 
 
-def inner_callable(graph: _C.TorchGraph, settings: _C.Settings) -> Callable[..., Any]:
-    """A graph inside of another one, as what calls it: each new combination of sizes has its own plan."""
-
-    def compile(args: tuple[Any, ...], freezing: bool) -> _C.CompiledPlan | tuple[str, str]:
-        return plan(graph, args, settings, freezing)
-
-    return _C.CompiledGraph(
-        lambda *args: graph.replay(args), compile, functools.partial(report, settings), []
-    )
-
-
 def grad_text(settings: _C.Settings) -> str:
     """What is said of a call that needs gradients."""
     if settings.get("freezing") == "True":

@@ -126,10 +126,7 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   }
   bridge::Outputs tensors;
   std::string reason;
-  PyThreadState* thread = brief ? nullptr : PyEval_SaveThread();
-  const bool ok = plan.executable.run(given.span(), tensors, reason);
-  if (thread != nullptr) PyEval_RestoreThread(thread);
-  if (!ok) {
+  if (!run_executable(plan.executable, given.span(), tensors, reason, !brief)) {
     why = {"failed graph", std::move(reason)};
     return false;
   }

@@ -14,7 +14,6 @@
 #include "python/capture/capture.h"
 #include "python/capture/controls.h"
 #include "python/compile_lock.h"
-#include "python/control_flow.h"
 #include "python/cpython/thread_state.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
@@ -250,10 +249,7 @@ void fill(CompiledFunction* self, Artefact& entry, Capture& tracer) {
   py::tuple examples(tracer.graphs.example_inputs.size());
   for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++)
     examples[i] = tracer.graphs.example_inputs[i];
-  if (calls) {
-    compile_inner_graphs(*tracer.graphs.ir, self->compile);
-    entry.graph.emplace(tracer.graphs.ir, self->compile, self->report, examples);
-  }
+  if (calls) entry.graph.emplace(tracer.graphs.ir, self->compile, self->report, examples);
   if (!tracer.frames.left.empty()) {
     auto table = table_of(self);
     entry.broken =

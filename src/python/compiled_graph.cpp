@@ -12,6 +12,7 @@
 
 #include "python/compile_graph.h"
 #include "python/global_state.h"
+#include "torch_bridge/interrupts.h"
 
 namespace oxy::python {
 namespace {
@@ -195,9 +196,7 @@ bool report_notes(CompiledGraph* self, bridge::Executable& executable) {
 PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<CompiledPlan> plan) {
   bridge::Outputs outputs;
   std::string reason;
-  PyThreadState* thread = PyEval_SaveThread();
-  bool ok = plan->executable.run(span(a.inputs), outputs, reason);
-  PyEval_RestoreThread(thread);
+  const bool ok = run_executable(plan->executable, span(a.inputs), outputs, reason, true);
   if (!ok) return run_eager(self, a, nullptr, "failed", reason);
   if (plan->executable.has_notes() && !report_notes(self, plan->executable)) return nullptr;
   return wrap_outputs(a, *plan, outputs);
@@ -337,6 +336,21 @@ PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executabl
   if (o.number) return PyLong_FromLongLong(executable.number(t, o));
   if (t.defined()) return THPVariable_Wrap(std::move(t));
   return Py_NewRef(Py_None);
+}
+
+bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
+                    bridge::Outputs& outputs, std::string& reason, bool released) {
+  std::exception_ptr interrupt;
+  bool ok = false;
+  PyThreadState* thread = released ? PyEval_SaveThread() : nullptr;
+  try {
+    ok = executable.run(inputs, outputs, reason);
+  } catch (const bridge::Interrupted& i) {
+    interrupt = i.why;
+  }
+  if (thread != nullptr) PyEval_RestoreThread(thread);
+  if (interrupt) std::rethrow_exception(interrupt);
+  return ok;
 }
 
 PyObject* make_compiled_graph_type() {

@@ -6,7 +6,6 @@
 #include "python/capture/heap.h"
 #include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
-#include "python/control_flow.h"
 #include "python/global_state.h"
 #include "python/torch_ir.h"
 #include "torch_bridge/recorder.h"
@@ -56,7 +55,9 @@ class Graphs : public Part {
   struct Captured {
     py::object result;
     std::string form;  // of the result
-    ControlFlow::Inner graph;
+    std::shared_ptr<TorchIr> ir;
+    bridge::RecordedRegion recorded;
+    std::vector<ir::TensorType> results;
     std::vector<py::object> given;  // to its inputs
   };
 
@@ -75,13 +76,11 @@ class Graphs : public Part {
   Snapshot snapshot(const Arguments& roots);
   bool is_unchanged(const Snapshot& before, const Snapshot& after);
   Arguments with_fresh_inputs(const Arguments& args);
-  void finish_inner(const std::vector<py::object>& leaves, ControlFlow::Inner& out);
+  void finish_inner(const std::vector<py::object>& leaves, Captured& out);
   Captured capture_inner(const py::object& function, Arguments args, bool fresh);
-  static void add_operands(const Captured& captured, size_t carried, std::vector<py::object>& all,
-                           ControlFlow::Inner& graph);
   Arguments items_of_call(const py::object& sequence);
-  py::object record_control_flow(const char* op, std::shared_ptr<ControlFlow> entry, Arguments args,
-                                 const py::object& form);
+  py::object record_regions(const char* op, const Arguments& front, size_t carried,
+                            std::vector<Captured> regions, const py::object& form);
   py::object choose_in_graph(const Arguments& args);
   py::object repeat_in_graph(const Arguments& args);
   void note_results(py::handle result, ir::ValueId value);

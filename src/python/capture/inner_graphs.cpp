@@ -1,11 +1,10 @@
-// torch.cond and torch.while_loop of tensors in the graph: what may run is captured into graphs of its own, which the ops
-// of python/control_flow.h call. Where that cannot be (a branch writes to something, breaks, gives another kind of result
+// torch.cond and torch.while_loop of tensors in the graph: what may run is captured into graphs of its own, the regions of
+// one node. Where that cannot be (a branch writes to something, breaks, gives another kind of result
 // than the other), the capture starts again and leaves this choice to a graph break.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
-#include "ops/op_table.h"
 #include "python/capture/inner_graph.h"
 #include "python/capture/plan_rebuild.h"
 #include "support/check.h"
@@ -22,6 +21,39 @@ constexpr size_t kMostObjects = 10000;
 
 bool same_types(const std::vector<ir::TensorType>& a, const std::vector<ir::TensorType>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), ir::same_layout);
+}
+
+// Where among the operands the i-th input of a region stands; SIZE_MAX: nowhere.
+size_t place_of(const std::vector<py::object>& given, size_t i, size_t carried,
+                const std::vector<py::object>& operands) {
+  if (i < carried) return i;
+  for (size_t k = carried; k < operands.size(); ++k)
+    if (operands[k].is(given[i])) return k;
+  return SIZE_MAX;
+}
+
+// What a region takes and no other one before.
+void add_operands(const std::vector<py::object>& given, size_t carried,
+                  std::vector<py::object>& operands) {
+  if (operands.empty())
+    operands.assign(given.begin(), given.begin() + static_cast<ptrdiff_t>(carried));
+  for (size_t i = carried; i < given.size(); ++i)
+    if (place_of(given, i, carried, operands) == SIZE_MAX) operands.push_back(given[i]);
+}
+
+// The graph, whose inputs are for `given`, as one whose inputs are for all operands.
+void take_inputs(ir::Graph& graph, const std::vector<py::object>& given, size_t carried,
+                 const std::vector<py::object>& operands) {
+  const std::vector<ir::ValueId> before = graph.inputs();
+  std::vector<ir::ValueId> inputs(operands.size());
+  for (size_t i = 0; i < given.size(); ++i)
+    inputs[place_of(given, i, carried, operands)] = before[i];
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (inputs[k].valid()) continue;
+    const at::Tensor& t = THPVariable_Unpack(operands[k].ptr());
+    inputs[k] = graph.add_input(cat("unread_", k), ir::Type::of(bridge::type_of(t)));
+  }
+  graph.arrange_inputs(std::move(inputs));
 }
 
 }  // namespace
@@ -51,16 +83,13 @@ py::object Graphs::lift(const py::object& tensor) {
 py::object Graphs::add_inner_input(const py::object& outside) {
   const at::Tensor& t = THPVariable_Unpack(outside.ptr());
   if (bridge::marks_of(t).any()) refuse("a lazily conjugated or negated tensor");
-  at::Tensor like = bridge::make_fake(bridge::type_of(t));
-  if (t.requires_grad()) like.set_requires_grad(true);
   const std::string name = cat("operand_", inner_->given.size());
-  py::object fake = steal(THPVariable_Wrap(inner_->recorder.add_input(like, name)));
+  py::object fake = steal(THPVariable_Wrap(inner_->recorder.add_input(bridge::like(t), name)));
   Known k;
   k.value = inner_->ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
   k.graph = inner_->number;
   heap().entry(fake.ptr()) = std::move(k);
   heap().hold(fake);
-  inner_->ir->module_state.push_back(false);
   inner_->given.push_back(outside);
   return fake;
 }
@@ -210,9 +239,6 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
   Captured out;
   inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames().stack().back()->step);
   InnerGraph graph(inner_steps_.size(), inner_);
-  graph.ir->inner = true;
-  graph.ir->graph.name = cat(ir->graph.name, "_inner_", graph.number);
-  graph.ir->code = ir->code;
   const TorchModes modes;
   struct Outside {
     Graphs& graphs;
@@ -227,7 +253,7 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
       graphs.stack_ids_ = std::move(stack_ids);
     }
   } outside{*this};
-  graph_modes_ = state_.modes;  // the op runs in those of whoever calls the whole graph
+  graph_modes_ = modes;  // the graph around it comes to these in front of the node
   inner_ = &graph;
   if (fresh) args = with_fresh_inputs(args);
   Arguments reached = args;
@@ -242,8 +268,10 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
   if (!(TorchModes() == modes)) refuse("a branch or loop that leaves another mode of torch behind");
   std::vector<py::object> leaves;
   tensors_in(out.result, leaves, out.form);
-  bring_graph_to(state_.modes);
-  finish_inner(leaves, out.graph);
+  finish_inner(leaves, out);
+  bring_graph_to(modes);
+  out.ir = graph.ir;
+  out.recorded.attributes = graph.recorder.attributes();
   out.given = std::move(graph.given);
   return out;
 }
@@ -266,64 +294,29 @@ Arguments Graphs::with_fresh_inputs(const Arguments& args) {
   return items_of_call(with_tensors(tree, inputs, next));
 }
 
-// Ends the current graph with these results.
-void Graphs::finish_inner(const std::vector<py::object>& leaves, ControlFlow::Inner& out) {
+// Ends the current graph with these results, copies of those that share memory with an input or with each other.
+void Graphs::finish_inner(const std::vector<py::object>& leaves, Captured& out) {
   InnerGraph& graph = *inner_;
   ir::Tuple values;
-  std::vector<at::Tensor> tensors;
-  for (const py::object& leaf : leaves) {
-    const py::object own = lift(leaf);
+  std::vector<py::object> results;
+  for (const py::object& leaf : leaves) results.push_back(lift(leaf));
+  std::vector<at::Tensor> tensors, taken = graph.recorder.sources();
+  for (py::object& own : results) {
+    const at::Tensor& t = THPVariable_Unpack(own.ptr());
+    if (bridge::marks_of(t).any())
+      refuse("a branch or loop with a lazily conjugated or negated result");
+    auto shares = [&](const at::Tensor& other) { return other.is_alias_of(t); };
+    if (std::ranges::any_of(taken, shares) || !t.is_non_overlapping_and_dense())
+      own = calls().call_method(own, "clone", {}, {});
     values.items.emplace_back(*heap().known(own)->value);
     tensors.push_back(THPVariable_Unpack(own.ptr()));
+    taken.push_back(tensors.back());
     out.results.push_back(bridge::type_of(tensors.back()));
-    out.results.back().requires_grad = false;
   }
   graph.ir->graph.result = std::move(values);
   drop_unused_items(*graph.ir);
   graph.ir->graph.compact();
-  graph.ir->seal();
-  const ir::Graph heard = graph.recorder.finish(tensors);
-  if (!heard.mutations.empty()) refuse("a branch or loop that writes to a tensor from outside");
-  for (ir::NodeId n : heard.order()) {
-    const ops::OpInfo* op = ops::find(heard.node(n).target);
-    if (op && op->has(ops::Random)) refuse("a branch or loop that draws random numbers");
-  }
-  for (size_t i = 0; i < tensors.size(); i++) {
-    if (heard.outputs[i].conj || heard.outputs[i].neg)
-      refuse("a branch or loop with a lazily conjugated or negated result");
-    const bool shares = heard.outputs[i].kind != ir::OutputSpec::Kind::Value;
-    const bool twice = std::any_of(tensors.begin(), tensors.begin() + static_cast<ptrdiff_t>(i),
-                                   [&](const at::Tensor& t) { return t.is_same(tensors[i]); });
-    out.shares.push_back(shares || twice);
-  }
-  out.ir = graph.ir;
-}
-
-// `graph` in the place of a call of its own: what it takes is found among `all`, to which comes what is missing.
-void Graphs::add_operands(const Captured& captured, size_t carried, std::vector<py::object>& all,
-                          ControlFlow::Inner& graph) {
-  graph = captured.graph;
-  for (size_t i = 0; i < captured.given.size(); i++) {
-    const py::object& o = captured.given[i];
-    auto begin = all.begin() + static_cast<ptrdiff_t>(carried);
-    auto found = std::find_if(begin, all.end(), [&](const py::object& x) { return x.is(o); });
-    if (i < carried) found = all.begin() + static_cast<ptrdiff_t>(i);
-    if (found == all.end()) found = all.insert(all.end(), o);
-    graph.takes.push_back(static_cast<uint32_t>(found - all.begin()));
-  }
-}
-
-py::object Graphs::record_control_flow(const char* op, std::shared_ptr<ControlFlow> entry,
-                                       Arguments args, const py::object& form) {
-  entry->inner[0].callable = entry->inner[1].callable = py::none();
-  args.push_back(py::int_(add_control_flow(entry)));
-  ir_now().control_flow.push_back(std::move(entry));
-  const py::object callable =
-      py::module_::import("torch").attr("ops").attr("oxyfuel").attr(op).attr("default");
-  const py::object made = record(ir::NodeKind::CallFunction,
-                                 cat("torch.ops.oxyfuel.", op, ".default"), callable, args, {});
-  size_t next = 0;
-  return py::make_tuple(with_tensors(form, py::list(made), next));
+  out.recorded.graph = graph.recorder.finish(tensors);
 }
 
 Arguments Graphs::items_of_call(const py::object& sequence) {
@@ -332,36 +325,64 @@ Arguments Graphs::items_of_call(const py::object& sequence) {
   return out;
 }
 
+// One node with these regions, and the result in a tuple. The first `carried` inputs of each region are the same operands.
+py::object Graphs::record_regions(const char* op, const Arguments& front, size_t carried,
+                                  std::vector<Captured> regions, const py::object& form) {
+  std::vector<py::object> operands;
+  for (const Captured& c : regions) add_operands(c.given, carried, operands);
+  bring_graph_to(TorchModes());
+  std::vector<py::object> args = front;
+  args.insert(args.end(), operands.begin(), operands.end());
+  std::vector<ir::Arg> values;
+  std::vector<at::Tensor> tensors;
+  for (py::object& o : args) {
+    o = lift(o);
+    values.emplace_back(heap().known(o)->value.value());
+    tensors.push_back(THPVariable_Unpack(o.ptr()));
+  }
+  ir::Node& node =
+      ir_now().graph.add_call(ir::NodeKind::Region, op, std::move(values), {ir::Type::opaque()});
+  const ir::NodeId id = node.id;
+  std::vector<bridge::RecordedRegion> recorded;
+  for (Captured& c : regions) {
+    take_inputs(c.ir->graph, c.given, carried, operands);
+    take_inputs(c.recorded.graph, c.given, carried, operands);
+    node.regions.push_back(std::move(c.ir->graph));
+    ir_now().regions_of(id).push_back(std::move(*c.ir));
+    recorded.push_back(std::move(c.recorded));
+  }
+  const StackIds stack = stack_ids(frames().user_stack());
+  node.stack = stack.torch;
+  recorder_now().set_position(stack.aten, id);
+  recorder_now().enter();
+  py::list made;
+  try {
+    for (const at::Tensor& t : recorder_now().add_regions(op, tensors, std::move(recorded)))
+      made.append(steal(THPVariable_Wrap(t)));
+  } catch (...) {
+    recorder_now().leave();
+    throw;
+  }
+  recorder_now().leave();
+  note_results(py::tuple(made), ir_now().graph.node(id).outputs[0]);
+  size_t next = 0;
+  return py::make_tuple(with_tensors(form, made, next));
+}
+
 // (pred, true_fn, false_fn, operands) -> the result in a tuple.
 py::object Graphs::choose_in_graph(const Arguments& args) {
   const Arguments operands = items_of_call(args[3]);
-  const Captured yes = capture_inner(args[1], operands, false);
-  const Captured no = capture_inner(args[2], operands, false);
+  Captured yes = capture_inner(args[1], operands, false);
+  Captured no = capture_inner(args[2], operands, false);
   if (yes.form != no.form) refuse("branches whose results differ in their form");
-  auto entry = std::make_shared<ControlFlow>();
-  auto types = [](const Captured& c) {
-    std::vector<ir::TensorType> out = c.graph.results;
-    for (size_t i = 0; i < out.size(); i++) {
-      if (!c.graph.shares[i]) continue;
-      const ir::Device device = out[i].device;
-      out[i] = type_of_copy(out[i]);
-      out[i].device = device;
-    }
-    return out;
-  };
-  entry->results = types(yes);
-  if (!same_types(entry->results, types(no)))
+  if (!same_types(yes.results, no.results))
     refuse("branches whose results differ in size, strides or dtype");
-  if (entry->results.empty()) refuse("branches without tensors as results");
-  std::vector<py::object> all;
-  add_operands(yes, 0, all, entry->inner[0]);
-  add_operands(no, 0, all, entry->inner[1]);
-  py::list given;
-  for (const py::object& o : all) {
-    given.append(o);
-    entry->operands.push_back(bridge::type_of(THPVariable_Unpack(o.ptr())));
-  }
-  return record_control_flow("choose", entry, {args[0], given}, yes.result);
+  if (yes.results.empty()) refuse("branches without tensors as results");
+  const py::object form = yes.result;
+  std::vector<Captured> regions;
+  regions.push_back(std::move(yes));
+  regions.push_back(std::move(no));
+  return record_regions("cond", {args[0]}, 0, std::move(regions), form);
 }
 
 // (cond_fn, body_fn, carried) -> the result in a tuple.
@@ -371,32 +392,24 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
   std::string form;
   for (const py::object& o : carried) tensors_in(o, leaves, form);
   if (leaves.empty()) refuse("a loop without tensors");
-  const Captured condition = capture_inner(args[0], carried, true);
-  if (condition.form != "t" || !condition.graph.results[0].sizes.empty() ||
-      condition.graph.results[0].dtype != ir::DType::B8)
+  Captured condition = capture_inner(args[0], carried, true);
+  if (condition.form != "t" || !condition.results[0].sizes.empty() ||
+      condition.results[0].dtype != ir::DType::B8)
     refuse("a condition that is no boolean tensor without dimensions");
-  const Captured body = capture_inner(args[1], carried, true);
+  Captured body = capture_inner(args[1], carried, true);
   if (body.form != cat('(', form, ']')) refuse("a loop whose results have another form");
-  auto entry = std::make_shared<ControlFlow>();
-  std::vector<py::object> all(condition.given.begin(),
-                              condition.given.begin() + static_cast<ptrdiff_t>(leaves.size()));
-  add_operands(condition, leaves.size(), all, entry->inner[0]);
-  add_operands(body, leaves.size(), all, entry->inner[1]);
-  py::list first, others;
-  for (size_t i = 0; i < all.size(); i++) {
-    (i < leaves.size() ? first : others).append(all[i]);
-    entry->operands.push_back(bridge::type_of(THPVariable_Unpack(all[i].ptr())));
-    entry->operands.back().requires_grad = false;
+  std::vector<ir::TensorType> given;
+  for (const py::object& o : leaves) {
+    given.push_back(bridge::type_of(THPVariable_Unpack(o.ptr())));
+    if (!given.back().is_dense()) refuse("a loop that carries a tensor with gaps");
   }
-  entry->results.assign(entry->operands.begin(),
-                        entry->operands.begin() + static_cast<ptrdiff_t>(leaves.size()));
-  for (ir::TensorType& type : entry->results) {
-    type.offset = 0;
-    if (!type.is_dense()) refuse("a loop that carries a tensor with gaps");
-  }
-  if (!same_types(entry->results, body.graph.results))
+  if (!same_types(given, body.results))
     refuse("a loop whose results differ from what it carries in size, strides or dtype");
-  return record_control_flow("repeat", entry, {first, others}, body.result);
+  const py::object result = body.result;
+  std::vector<Captured> regions;
+  regions.push_back(std::move(condition));
+  regions.push_back(std::move(body));
+  return record_regions("while_loop", {}, leaves.size(), std::move(regions), result);
 }
 
 // What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
