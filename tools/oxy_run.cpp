@@ -16,7 +16,7 @@
 #include "codegen/cpp/emit.h"
 #include "npy.h"
 #include "pipeline/compilers.h"
-#include "pipeline/pipeline.h"
+#include "pipeline/saved_plan.h"
 #include "runtime/plan_file.h"
 
 namespace {
@@ -109,22 +109,24 @@ std::vector<Array> read_inputs(const Options& o, const oxy::runtime::Plan& p) {
   return out;
 }
 
-void run(const Options& o, oxy::runtime::PlanFile file) {
+void run(const Options& o, const std::string& bytes) {
   std::vector<void*> table;
   oxy::runtime::Host host = oxy::runtime::serial_host();
   if (o.math.empty())
-    require_no_maths(file.texts);
+    require_no_maths(oxy::runtime::load(bytes).texts);
   else
     host.math = (table = math_table(o.math)).data();
-  oxy::Settings settings;
-  std::string why;
-  const auto compiler = oxy::pipeline::compiler_for(settings, o.clang, why);
-  if (!compiler) throw UserError(why);
-  auto code = oxy::pipeline::compile_texts(file.texts, settings, *compiler);
+  const oxy::Settings settings;
+  auto made = oxy::pipeline::load_plan(bytes, settings, [&] {
+    std::string why;
+    auto compiler = oxy::pipeline::compiler_for(settings, o.clang, why);
+    if (!compiler) throw UserError(why);
+    return compiler;
+  });
   std::vector<Array> attributes;
   for (const std::string& path : o.attributes) attributes.push_back(oxy::npy::read(path));
   const oxy::runtime::CpuDevice cpu(host);
-  const oxy::runtime::PlanRunner runner(std::move(file.plan), std::move(code),
+  const oxy::runtime::PlanRunner runner(std::move(made.plan), std::move(made.code),
                                         std::move(attributes), cpu);
   const std::vector<Array> inputs = read_inputs(o, runner.plan());
   const std::vector<Array> outputs = runner.run(inputs);
@@ -152,11 +154,10 @@ int main(int argc, char** argv) {
       std::cout << oxy::runtime::print(oxy::runtime::parse_plan(bytes));
       return 0;
     }
-    oxy::runtime::PlanFile file = oxy::runtime::load(bytes);
     if (o.print)
-      std::cout << oxy::runtime::print(file.plan);
+      std::cout << oxy::runtime::print(oxy::runtime::load(bytes).plan);
     else
-      run(o, std::move(file));
+      run(o, bytes);
     return 0;
   } catch (const std::exception& e) {
     std::cerr << "oxy-run: " << e.what() << '\n';

@@ -5,13 +5,13 @@
 
 #include "jit/prebuilt.h"
 #include "passes/pass_list.h"
+#include "pipeline/saved_plan.h"
 #include "python/bindings.h"
 #include "python/compile_graph.h"
 #include "python/compiled_function.h"
 #include "python/compiled_graph.h"
 #include "python/user_passes.h"
 #include "runtime/bandwidth.h"
-#include "runtime/plan_file.h"
 #include "support/check.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/interrupts.h"
@@ -20,18 +20,34 @@
 namespace oxy::python {
 namespace {
 
-// A plan that was saved, made for inputs like these. `own_attributes`: how many of the attributes are
-// the graph's, where the rest was made from constants.
-std::shared_ptr<CompiledPlan> load_plan(const py::bytes& saved, std::vector<at::Tensor> attributes,
+// `own_attributes`: how many of the attributes are the graph's, where the rest was made from constants.
+std::shared_ptr<CompiledPlan> bind_plan(pipeline::Compiled made, std::vector<at::Tensor> attributes,
                                         const py::tuple& args, const Settings& settings,
                                         std::optional<size_t> own_attributes) {
   const std::vector<bridge::Input> inputs = inputs_of(args);
-  const auto bytes = static_cast<std::string_view>(saved);
-  const py::gil_scoped_release released;
   return std::make_shared<CompiledPlan>(
       bridge::ExecutableMaker(settings, library_folder())
-          .load(bytes, std::move(attributes), inputs, own_attributes),
+          .bind(std::move(made), std::move(attributes), inputs, own_attributes),
       ResultTree());
+}
+
+std::shared_ptr<CompiledPlan> load_plan(const py::bytes& saved, std::vector<at::Tensor> attributes,
+                                        const py::tuple& args, const Settings& settings,
+                                        std::optional<size_t> own_attributes) {
+  const std::string_view bytes = saved;
+  pipeline::Compiled made;
+  {
+    const py::gil_scoped_release released;
+    made = bridge::ExecutableMaker(settings, library_folder()).load(bytes);
+  }
+  return bind_plan(std::move(made), std::move(attributes), args, settings, own_attributes);
+}
+
+// Of a plan without kernels.
+std::shared_ptr<CompiledPlan> load_plan_text(const std::string& text,
+                                             std::vector<at::Tensor> attributes,
+                                             const py::tuple& args, const Settings& settings) {
+  return bind_plan({runtime::parse_plan(text), {}}, std::move(attributes), args, settings, {});
 }
 
 // The outputs of a plan, in order: tensors, numbers, None.
@@ -123,7 +139,7 @@ void bind_execution(py::module_& m) {
       .def(
           "save",
           [](const CompiledPlan& p) {
-            return py::bytes(runtime::save(p.executable.plan(), p.executable.code()));
+            return py::bytes(pipeline::save_plan(p.executable.plan(), p.executable.code()));
           },
           "As bytes, with the texts of its kernels; load_plan reads them back.")
       .def(
@@ -163,6 +179,8 @@ void bind_execution(py::module_& m) {
   m.def("load_plan", &load_plan, py::arg("saved"), py::arg("attributes"), py::arg("example_inputs"),
         py::arg("settings"), py::arg("own_attributes") = py::none(),
         "A plan that was saved, for inputs like these.");
+  m.def("load_plan_text", &load_plan_text, py::arg("text"), py::arg("attributes"),
+        py::arg("example_inputs"), py::arg("settings"), "A plan of extern calls, from its text.");
   m.def(
       "parse_plan",
       [](const std::string& text) { return runtime::print(runtime::parse_plan(text)); },

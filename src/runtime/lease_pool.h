@@ -1,5 +1,6 @@
-// Things that one call at a time may use and that are dear to make: a call takes one and gives it back. As many exist as
-// calls run at the same time; a few stay for the next ones.
+// Things that one call at a time may use and that are expensive to make: a call takes one and gives it
+// back. As many exist as calls run at the same time; a few stay for the next ones. Where one thread
+// calls again and again, taking and giving back are one atomic operation each.
 #pragma once
 
 #include <atomic>
@@ -13,13 +14,14 @@ template <class T>
 class LeasePool {
  public:
   explicit LeasePool(size_t keep = 4) : keep_(keep) { idle_.reserve(keep); }
-  ~LeasePool() { delete first_.load(); }
+  ~LeasePool() { delete last_.load(); }
   LeasePool(const LeasePool&) = delete;
   LeasePool& operator=(const LeasePool&) = delete;
 
   // An idle one, or nullptr: then the caller makes one.
   std::unique_ptr<T> take() {
-    if (T* first = first_.exchange(nullptr)) return std::unique_ptr<T>(first);
+    if (T* last = last_.exchange(nullptr, std::memory_order_acquire))
+      return std::unique_ptr<T>(last);
     std::lock_guard lock(mutex_);
     if (idle_.empty()) return nullptr;
     std::unique_ptr<T> t = std::move(idle_.back());
@@ -28,17 +30,17 @@ class LeasePool {
   }
   void give_back(std::unique_ptr<T> t) {
     T* none = nullptr;
-    if (first_.compare_exchange_strong(none, t.get())) {
+    if (last_.compare_exchange_strong(none, t.get(), std::memory_order_release)) {
       t.release();
       return;
     }
     std::lock_guard lock(mutex_);
-    if (idle_.size() + 1 < keep_) idle_.push_back(std::move(t));
+    if (idle_.size() < keep_) idle_.push_back(std::move(t));
   }
 
  private:
   const size_t keep_;
-  std::atomic<T*> first_{nullptr};  // of calls that run one after the other: no lock
+  std::atomic<T*> last_{nullptr};  // the one that was given back last
   std::mutex mutex_;
   std::vector<std::unique_ptr<T>> idle_;
 };

@@ -24,6 +24,8 @@ class PlanParser {
     lex_.expect("{");
     while (!lex_.accept("}")) parse_line();
     if (!arena.empty()) plan_.arena_bytes = varying(arena);
+    for (const auto& [view, base] : bases_)
+      plan_.buffers[view].source = find(plan_.buffers, base, "buffer");
     return std::move(plan_);
   }
 
@@ -164,7 +166,7 @@ class PlanParser {
     if (b.kind == Kind::Input || b.kind == Kind::Attribute) b.source = number<uint32_t>();
     if (b.kind == Kind::View) {
       lex_.expect("of");
-      b.source = buffer();
+      bases_.emplace_back(plan_.buffers.size(), lex_.identifier());
     }
     if (b.kind == Kind::Arena) {
       lex_.expect("at");
@@ -381,8 +383,9 @@ class PlanParser {
   Lexer& lex_;
   Plan plan_;
   SizeBuilder sizes_;
-  std::vector<Slot> varying_;  // by the number in their name
-  int depth_;                  // of plans and lists
+  std::vector<Slot> varying_;                          // by the number in their name
+  std::vector<std::pair<size_t, std::string>> bases_;  // of views: a buffer below may be one
+  int depth_;                                          // of plans and lists
 };
 
 }  // namespace

@@ -4,8 +4,8 @@
 namespace oxy::runtime {
 
 uint32_t memory_of(const Plan& p, uint32_t buffer) {
-  while (p.buffers[buffer].kind == PlanBuffer::Kind::View) buffer = p.buffers[buffer].source;
-  return buffer;
+  const PlanBuffer& b = p.buffers[buffer];
+  return b.kind == PlanBuffer::Kind::View ? b.source : buffer;
 }
 
 std::vector<uint32_t> buffers_of(const PlanStep& step) {

@@ -259,7 +259,7 @@ void fields(A& a, Plan& p) {
 }
 template <class A>
 void fields(A& a, PlanFile& f) {
-  a(f.plan, f.texts);
+  a(f.machine, f.plan, f.texts);
 }
 
 struct Header {
@@ -291,8 +291,8 @@ void require_texts(const Plan& p, const std::set<ContentHash>& texts) {
 
 }  // namespace
 
-std::string save_body(const Plan& plan, const CodeTable& code) {
-  PlanFile file{plan, {}};
+std::string save_body(const Plan& plan, const CodeTable& code, std::string machine) {
+  PlanFile file{std::move(machine), plan, {}};
   std::set<ContentHash> seen;
   collect(plan, code, seen, file.texts);
   Writer body;
@@ -300,8 +300,8 @@ std::string save_body(const Plan& plan, const CodeTable& code) {
   return body.take();
 }
 
-std::string save(const Plan& plan, const CodeTable& code) {
-  const std::string body = save_body(plan, code);
+std::string save(const Plan& plan, const CodeTable& code, std::string machine) {
+  const std::string body = save_body(plan, code, std::move(machine));
   Header header{kVersion, body.size(), content_hash(body)};
   Writer head;
   head(header);

@@ -12,16 +12,17 @@
 namespace oxy::runtime {
 
 struct PlanFile {
+  std::string machine;  // that the texts are for, by a name that whoever saves gives it
   Plan plan;
   std::vector<std::string> texts;  // of the plan's kernels and those of its regions, each once
 };
 
-std::string save(const Plan& plan, const CodeTable& code);
+std::string save(const Plan& plan, const CodeTable& code, std::string machine);
 // Throws UserError where the bytes are no file of this version, were changed, or hold no valid plan.
 PlanFile load(std::string_view bytes);
 
 // What stands behind the header.
-std::string save_body(const Plan& plan, const CodeTable& code);
+std::string save_body(const Plan& plan, const CodeTable& code, std::string machine);
 PlanFile load_body(std::string_view bytes);
 
 }  // namespace oxy::runtime

@@ -18,9 +18,16 @@ constexpr std::array kRows = {
 #undef SIZE_OP
 };
 
-int64_t checked(bool overflow, int64_t value) {
-  OXY_CHECK(!overflow, "a size has more than 64 bits");
-  return value;
+int64_t add(int64_t a, int64_t b) {
+  int64_t r = 0;
+  OXY_CHECK(!__builtin_add_overflow(a, b, &r), "a size has more than 64 bits");
+  return r;
+}
+
+int64_t mul(int64_t a, int64_t b) {
+  int64_t r = 0;
+  OXY_CHECK(!__builtin_mul_overflow(a, b, &r), "a size has more than 64 bits");
+  return r;
 }
 
 int64_t floordiv(int64_t a, int64_t b) {
@@ -29,12 +36,11 @@ int64_t floordiv(int64_t a, int64_t b) {
 }
 
 int64_t apply(SizeOp op, int64_t a, int64_t b) {
-  int64_t r = 0;
   switch (op) {
     case SizeOp::Add:
-      return checked(__builtin_add_overflow(a, b, &r), r);
+      return add(a, b);
     case SizeOp::Mul:
-      return checked(__builtin_mul_overflow(a, b, &r), r);
+      return mul(a, b);
     case SizeOp::FloorDiv:
       return floordiv(a, b);
     case SizeOp::Mod:

@@ -92,7 +92,10 @@ class Verifier {
       check_name(b.name, seen);
       require(static_cast<size_t>(b.kind) < kBufferKinds.size(), "a buffer's kind");
       require(b.kind != Kind::Input || is_tensor(b.source), "an input's buffer");
-      require(b.kind != Kind::View || b.source < i, "a view's base");
+      if (b.kind == Kind::View) {
+        check_buffer(b.source);
+        require(p_.buffers[b.source].kind != Kind::View, "a view of a view");
+      }
       check(b.meta);
       check(b.arena_offset);
       check(b.bytes);

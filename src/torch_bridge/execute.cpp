@@ -1,6 +1,5 @@
 #include "torch_bridge/execute.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
@@ -79,32 +78,14 @@ double seconds_of(F&& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The state of the default generator, put back unless the call succeeds.
-class RandomState {
- public:
-  explicit RandomState(bool used) {
-    if (used) state_ = at::detail::getDefaultCPUGenerator().get_state();
-  }
-  void restore() const {
-    if (!state_.defined()) return;
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    std::lock_guard lock(generator.mutex());
-    generator.set_state(state_);
-  }
-
- private:
-  at::Tensor state_;
-};
-
 }  // namespace
 
 // The working memory of one call at a time.
 struct Executable::Lease {
   Sizes sizes;
-  std::shared_ptr<runtime::AlignedBlock>
-      arena;  // shared with the tensors over it, which an op might keep
-  runtime::AlignedBlock scratch;
-  int threads = 0;                  // that scratch was made for
+  runtime::Memory arena;  // shared with the tensors over it, which an op might keep
+  runtime::Memory scratch;
+  int64_t scratch_bytes = 0;
   std::vector<at::Tensor> tensors;  // by buffer
   std::vector<void*> addresses;     // by buffer
   runtime::Arguments arguments;     // of the kernel being launched
@@ -115,6 +96,7 @@ struct Executable::Call {
   std::span<const Input> inputs;
   Lease& lease;
   const runtime::SizedPlan& sizes;
+  runtime::DeviceApi::Queue queue;
   Outputs& outputs;
   std::vector<at::Tensor> writes;  // new values of mutated inputs, by mutation
   std::vector<double>* seconds = nullptr;
@@ -404,11 +386,12 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
                      std::vector<double>* seconds) {
   std::unique_ptr<Lease> lease = leases_.take();
   bool ok = false;
-  RandomState random(random_);
+  runtime::DeviceApi::GeneratorState generator;
   std::exception_ptr interrupt;
   try {
+    if (random_) generator = device_.generator_state();
     prepare_lease(lease, inputs);
-    Call call{inputs, *lease, *lease->sizes, outputs, {}, seconds};
+    Call call{inputs, *lease, *lease->sizes, device_.queue(), outputs, {}, seconds};
     execute(call);
     ok = true;
   } catch (const Interrupted&) {
@@ -419,7 +402,7 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
     reason = "an unknown exception";
   }
   if (!ok) {
-    random.restore();
+    if (generator) device_.restore_generator(generator);
     outputs.clear();
   }
   if (lease != nullptr) {
@@ -488,14 +471,13 @@ std::unique_ptr<Executable::Lease> Executable::make_lease(Sizes sizes) const {
   c10::InferenceMode plain(false);  // a lease made under inference mode serves other calls too
   auto lease = std::make_unique<Lease>();
   lease->sizes = std::move(sizes);
-  lease->arena =
-      std::make_shared<runtime::AlignedBlock>(static_cast<size_t>(lease->sizes->arena_bytes));
+  lease->arena = device_.allocate(lease->sizes->arena_bytes, device_.queue());
   lease->tensors.resize(plan_.buffers.size());
   lease->addresses.resize(plan_.buffers.size(), nullptr);
   for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
     const PlanBuffer& p = buffer(b);
     if (p.kind == BufferKind::Arena)
-      lease->addresses[b] = lease->arena->data() + lease->sizes->buffers[b].arena_offset;
+      lease->addresses[b] = lease->arena.data + lease->sizes->buffers[b].arena_offset;
     if (p.kind == BufferKind::Attribute) lease->tensors[b] = attributes_.at(p.source);
   }
   for (uint32_t b : arena_tensors_) {
@@ -509,10 +491,9 @@ std::unique_ptr<Executable::Lease> Executable::make_lease(Sizes sizes) const {
 
 void Executable::add_arena_tensor(Lease& lease, uint32_t b) const {
   const auto& [meta, offset, bytes] = lease.sizes->buffers[b];
-  auto* owner = new std::shared_ptr<runtime::AlignedBlock>(lease.arena);
+  auto* owner = new std::shared_ptr<void>(lease.arena.owner);
   c10::DataPtr data(
-      lease.addresses[b], owner,
-      [](void* o) { delete static_cast<std::shared_ptr<runtime::AlignedBlock>*>(o); },
+      lease.addresses[b], owner, [](void* o) { delete static_cast<std::shared_ptr<void>*>(o); },
       c10::Device(c10::kCPU));
   c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes), std::move(data),
                        nullptr,
@@ -551,6 +532,8 @@ void Executable::execute(Call& c) {
           break;
       }
     }
+    const int status = device_.finish(c.queue);
+    OXY_CHECK(status == 0, "a kernel stopped with status ", status);
     drop_temporaries(c.lease);
     prepare_values(c);
     prepare_writes(c);
@@ -571,11 +554,11 @@ void Executable::begin(Call& c) const {
     lease.tensors[b] = allocate(c.sizes.buffers[b].meta, c.sizes.buffers[b].bytes);
     lease.addresses[b] = first_element(lease.tensors[b], true);
   }
-  const int threads = c.sizes.scratch_bytes > 0 ? torch_host().thread_count() : 0;
-  if (threads > lease.threads) {
-    lease.scratch = runtime::AlignedBlock(static_cast<size_t>(c.sizes.scratch_bytes * threads));
-    lease.threads = threads;
-  }
+  if (c.sizes.scratch_bytes == 0) return;
+  const int64_t scratch = device_.scratch_bytes(c.sizes);
+  if (scratch <= lease.scratch_bytes) return;
+  lease.scratch = device_.allocate(scratch, c.queue);
+  lease.scratch_bytes = scratch;
 }
 
 int Executable::launch_fenced(const Lease& lease, const runtime::BoundLaunch& l) const {
@@ -595,13 +578,12 @@ void Executable::run_kernel(Call& c, const runtime::BoundLaunch& l) const {
   int status = 0;
   if (options_.fence == runtime::Fence::Off) {
     lease.arguments.fill(l, c.sizes, lease.addresses.data());
-    status = runtime::launch(c.sizes.kernels[l.kernel], lease.arguments.data(),
-                             lease.scratch.data(), torch_host());
+    status = device_.launch(c.sizes.kernels[l.kernel], lease.arguments.data(), lease.scratch.data,
+                            c.queue);
   } else {
     status = launch_fenced(lease, l);
   }
-  if (status != 0) [[unlikely]]
-    OXY_FAIL("kernel ", plan_.kernels[l.kernel].name, " stopped with status ", status);
+  OXY_CHECK(status == 0, "kernel ", plan_.kernels[l.kernel].name, " stopped with status ", status);
 }
 
 void Executable::run_extern(Call& c, const BoundCall& call) {

@@ -17,6 +17,7 @@
 #include "runtime/lease_pool.h"
 #include "torch_bridge/bound_call.h"
 #include "torch_bridge/frozen_tensors.h"
+#include "torch_bridge/host.h"
 #include "torch_bridge/input_signature.h"
 
 namespace oxy::bridge {
@@ -128,6 +129,7 @@ class Executable {
   const std::vector<runtime::KernelFn> entries_;
   std::vector<at::Tensor> attributes_;
   const Options options_;
+  const runtime::DeviceApi& device_ = torch_cpu();
   Sizes static_sizes_;  // nullptr where sizes vary
   std::vector<BoundCall> calls_;
   std::vector<std::unique_ptr<BoundRegion>> regions_;

@@ -9,8 +9,8 @@
 
 #include "pipeline/compilers.h"
 #include "pipeline/extern_plan.h"
+#include "pipeline/saved_plan.h"
 #include "runtime/bandwidth.h"
-#include "runtime/plan_file.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/host.h"
@@ -129,27 +129,27 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   return made;
 }
 
-ExecutableMaker::Made ExecutableMaker::load(std::string_view saved,
+pipeline::Compiled ExecutableMaker::load(std::string_view saved) const {
+  return pipeline::load_plan(saved, settings_, [&] {
+    std::string why;
+    auto found = pipeline::compiler_for(settings_, folder_, why);
+    if (!found) throw InternalError(why);
+    return found;
+  });
+}
+
+ExecutableMaker::Made ExecutableMaker::bind(pipeline::Compiled compiled,
                                             std::vector<at::Tensor> attributes,
                                             std::span<const Input> example,
                                             std::optional<size_t> own_attributes) const {
-  runtime::PlanFile file = runtime::load(saved);
   Executable::Options options;
   options.strict = settings_.strict;
   options.fence = runtime::fence_of(settings_.fence);
   options.frozen = own_attributes.has_value();
   options.own_attributes = own_attributes.value_or(attributes.size());
   Made made;
-  runtime::CodeTable code;
-  if (!file.texts.empty()) {
-    std::string why;
-    auto compiler = pipeline::compiler_for(settings_, folder_, why);
-    if (!compiler) throw InternalError(why);
-    code = pipeline::compile_texts(file.texts, settings_, *compiler);
-  }
-  pipeline::count_steps(file.plan, made.report);
-  made.report.kernels = static_cast<int>(file.texts.size());
-  made.executable = std::make_unique<Executable>(std::move(file.plan), std::move(code),
+  pipeline::count_steps(compiled.plan, made.report);
+  made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
                                                  std::move(attributes), example, options);
   return made;
 }

@@ -35,9 +35,10 @@ class ExecutableMaker {
   };
   // Throws InternalError or Unsupported.
   Made make(const Recorded& recorded, pipeline::Trace& trace) const;
-  // From what runtime::save wrote. `own_attributes`: how many of the attributes are the graph's, where the rest was made
-  // from constants.
-  Made load(std::string_view saved, std::vector<at::Tensor> attributes,
+  // From what pipeline::save_plan wrote; UserError where it is no plan for this machine.
+  pipeline::Compiled load(std::string_view saved) const;
+  // `own_attributes`: how many of the attributes are the graph's, where the rest was made from constants.
+  Made bind(pipeline::Compiled compiled, std::vector<at::Tensor> attributes,
             std::span<const Input> example, std::optional<size_t> own_attributes) const;
 
  private:

@@ -73,6 +73,12 @@ bool is_part_of_alias(PyTypeObject* type, py::handle name) {
           native::PartOfAlias) != 0;
 }
 
+// A module whose class finds attributes in a way of its own, and may keep what it has found.
+bool has_own_members(PyTypeObject* type) {
+  return type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
+                                    _PyType_Lookup(type, names().getattr_) != nullptr);
+}
+
 }  // namespace
 
 void require_name(py::handle name) {
@@ -165,19 +171,28 @@ py::object Objects::module_dict(py::handle module) {
 // A class of modules may find what they have not by code of Python: torch.backends.cudnn.benchmark.
 py::object Objects::module_member(py::handle module, py::handle name) {
   py::object members = module_dict(module);
-  if (py::object o = effects().written(members, name); o && !o.is(missing())) return o;
-  if (PyDict_Contains(members.ptr(), name.ptr()) == 1)
-    if (py::object found = effects().dict_get(members, name)) return found;
   PyTypeObject* type = Py_TYPE(module.ptr());
-  PyObject* on_type = is_changeable_class(type) ? type_member(type, name) : nullptr;
-  if (on_type != nullptr && python_method(on_type, names().get_)) {
+  const bool lazy = has_own_members(type);
+  for (PyObject* how : {names().getattr_, names().getattribute_}) type_member(type, how);
+  PyObject* on_class = type_member(type, name);
+  const bool data = on_class != nullptr && Py_TYPE(on_class)->tp_descr_set != nullptr;
+  if (!data && (!lazy || PyDict_Contains(members.ptr(), name.ptr()) == 1))
+    if (py::object found = effects().dict_get(members, name)) return found;
+  if (on_class != nullptr && python_method(on_class, names().get_)) {
     const SourceId source = classes().member_source(reinterpret_cast<PyObject*>(type), name);
-    return call_getter(heap().wrap(on_type, source), module, type_object(module), name);
+    return call_getter(heap().wrap(on_class, source), module, type_object(module), name);
+  }
+  if (on_class == nullptr && !lazy) {
+    if (py::object fallback = effects().dict_get(members, borrow(names().getattr_)))
+      return calls().call(fallback, {borrow(name.ptr())});
+    if (PyDict_Contains(members.ptr(), name.ptr()) == 1)  // deleted by the captured code
+      raise(PyExc_AttributeError,
+            cat("module '", str(module.attr("__name__")), "' has no attribute '", str(name), "'"));
   }
   py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
   PyObject* computes =
       is_constant(found.ptr()) ? special_method(module, names().getattr_) : nullptr;
-  if (on_type == nullptr && computes != nullptr) {
+  if (on_class == nullptr && computes != nullptr) {
     effects().dict_get(members, name);  // guards that it is not there
     return calls().call(computes, {borrow(module.ptr()), borrow(name.ptr())});
   }
@@ -189,6 +204,8 @@ py::object Objects::module_member(py::handle module, py::handle name) {
 
 py::object Objects::load_type_attr(py::handle type, py::handle name) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (PyObject* own = special_method(type, names().getattribute_))
+    return calls().call(own, {borrow(type.ptr()), borrow(name.ptr())});
   PyObject* raw = effects().lookup(t, name);
   if (raw != nullptr && effects().is_written_on(t, name)) {
     if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw))
@@ -219,7 +236,21 @@ py::object Objects::metatype_attr(py::handle type, py::handle name) {
   PyObject* found = type_member(meta, name);
   if (found != nullptr && is_changeable_class(meta) && Py_TYPE(found)->tp_descr_get == nullptr)
     return heap().wrap(found, classes().member_source(reinterpret_cast<PyObject*>(meta), name));
-  return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  if (PyObject* fallback = found == nullptr ? type_member(meta, names().getattr_) : nullptr) {
+    if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
+    return calls().call(fallback, {borrow(type.ptr()), borrow(name.ptr())});
+  }
+  py::object value = steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  // Its name, its bases, and what follows from them.
+  const bool changes = found != nullptr && (Py_TYPE(found) == &PyMemberDescr_Type ||
+                                            Py_TYPE(found) == &PyGetSetDescr_Type);
+  if (!changes || is_name(name, names().dict_) ||
+      !is_changeable_class(reinterpret_cast<PyTypeObject*>(type.ptr())) ||
+      classes().is_made_class(type))
+    return value;
+  const SourceId of_type =
+      heap().sources.pinned(type, reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
+  return heap().wrap(value, heap().sources.attribute(of_type, name));
 }
 
 py::object Objects::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
@@ -347,7 +378,7 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   const bool old = heap().keeps_attributes(o);
-  if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
+  if (PyObject* own = special_method(o, names().getattribute_); own != nullptr && !generic)
     return calls().call(own, {borrow(p), borrow(name.ptr())});
   if (is_name(name, names().class_) &&
       effects().lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr()))
@@ -419,9 +450,8 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
                          pinned, name);
     return bind(descriptor, o, type, name);
   }
-  PyObject* fallback = _PyType_Lookup(type, names().getattr_);
-  if (fallback != nullptr && PyFunction_Check(fallback)) {
-    heap().guard(GuardKind::IdIs, classes().member_source(pinned, names().getattr_), fallback);
+  if (PyObject* fallback = type_member(type, names().getattr_)) {
+    if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
     return calls().call(fallback, {borrow(p), borrow(name.ptr())});
   }
   try {

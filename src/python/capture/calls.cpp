@@ -551,13 +551,12 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   // Made by tp_new alone, an object of C++ is an empty one.
   if (std::string_view(Py_TYPE(type.ptr())->tp_name) == "pybind11_builtins.pybind11_type")
     throw Break(BreakId::object_construction, t->tp_name);
-  PyObject* metacall = _PyType_Lookup(Py_TYPE(type.ptr()), names().call_);
-  if (metacall != nullptr && PyFunction_Check(metacall))
+  if (objects().special_method(type, names().call_) != nullptr)
     throw Break(BreakId::object_construction, cat(t->tp_name, ": its metaclass has __call__"));
-  if (_PyType_Lookup(t, py::str("__del__").ptr()) != nullptr)
+  if (objects().type_member(t, py::str("__del__")) != nullptr)
     throw Break(BreakId::object_construction, cat(t->tp_name, ": it has a __del__"));
   py::object made;
-  py::object creator = borrow(_PyType_Lookup(t, names().new_));
+  py::object creator = borrow(objects().type_member(t, names().new_));
   if (Py_TYPE(creator.ptr()) == &PyStaticMethod_Type) {
     Arguments with_type = args;
     with_type.insert(with_type.begin(), borrow(type.ptr()));
@@ -568,7 +567,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   heap().hold(made);
   if (!PyType_IsSubtype(Py_TYPE(made.ptr()), t)) return made;
   t = Py_TYPE(made.ptr());  // __new__ may have made one of a derived class
-  PyObject* init = _PyType_Lookup(t, names().init_);
+  PyObject* init = objects().type_member(t, names().init_);
   if (init != nullptr && PyFunction_Check(init)) {
     args.insert(args.begin(), made);
     py::object out = call(init, std::move(args), std::move(kwargs));

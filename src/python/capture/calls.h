@@ -2,6 +2,7 @@
 #pragma once
 
 #include "python/capture/heap.h"
+#include "python/capture/torch_warnings.h"
 #include "python/global_state.h"
 
 namespace oxy::python {
@@ -19,6 +20,8 @@ class Calls : public Part {
   py::object tensor_attr(py::handle tensor, py::handle name);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);
+  py::object warn_behind(const Arguments& args, const Keywords& kwargs);
+  void warn_behind(TorchWarning warning);
 
   const auto& behind() const { return behind_; }
 
@@ -61,7 +64,6 @@ class Calls : public Part {
   std::optional<py::object> call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
   void call_behind(py::handle callable, const Arguments& args);
   void require_harmless_warnings();
-  py::object warn_behind(const Arguments& args, const Keywords& kwargs);
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done

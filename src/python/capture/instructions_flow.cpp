@@ -167,8 +167,10 @@ void call_function_ex(Capture& c, TracedFrame& f, const Instruction& i) {
     if (c.numbers.is_packed(held))
       kwargs = c.numbers.unpack_named(held);
     else
-      for (auto item : py::reinterpret_borrow<py::dict>(c.heap.contents(held)))
+      for (auto item : py::reinterpret_borrow<py::dict>(c.heap.contents(held))) {
+        if (!PyUnicode_Check(item.first.ptr())) type_error("keywords must be strings");
         kwargs.emplace_back(borrow(item.first.ptr()), borrow(item.second.ptr()));
+      }
   }
   const py::object given = pop(f);
   Arguments args;

@@ -23,6 +23,20 @@ const py::object& binary_operator(uint32_t arg) {
   return table.at(arg);
 }
 
+// f(**dict, **more): a keyword is given once.
+void require_new_keywords(py::handle callable, py::handle dict, py::handle more) {
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(more.ptr(), &at, &key, &value) != 0;) {
+    const int there = PyDict_Contains(dict.ptr(), key);
+    if (there < 0) throw py::error_already_set();
+    if (there == 0) continue;
+    const py::object name = steal(_PyObject_FunctionStr(callable.ptr()));
+    PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.ptr(),
+                 key);
+    throw py::error_already_set();
+  }
+}
+
 void unary(Capture& c, TracedFrame& f, const char* name) {
   const py::object a = pop(f);
   push(f, c.objects.operate(operator_named(name), {a}));
@@ -271,6 +285,7 @@ void dict_merge(Capture& c, TracedFrame& f, const Instruction& i) {
   if (!PyDict_Check(o.ptr())) throw Break(BreakId::instruction, "** of a mapping that is no dict");
   py::object dict = peek(f, i.arg);
   if (c.heap.exists(dict)) return c.effects.dict_update(dict, {o}, {});
+  if (i.op == DICT_MERGE) require_new_keywords(peek(f, i.arg + 2), dict, o);
   if (PyDict_Merge(dict.ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
 }
 

@@ -122,8 +122,6 @@ void Calls::require_harmless_warnings() {
 }
 
 py::object Calls::warn_behind(const Arguments& args, const Keywords& kwargs) {
-  static PyMethodDef method = {"warn_from", warn_from, METH_VARARGS, nullptr};
-  static const py::object& function = *new py::object(function_of(method));
   const py::dict given = by_name(args, kwargs, {"message", "category", "stacklevel", "source"});
   auto refuse = [] { throw Break(BreakId::builtin_call, "_warnings.warn"); };
   auto part = [&](const char* name, py::object otherwise) {
@@ -137,15 +135,29 @@ py::object Calls::warn_behind(const Arguments& args, const Keywords& kwargs) {
       !PyType_Check(category.ptr()) || !PyLong_CheckExact(level.ptr()) ||
       PyObject_IsSubclass(category.ptr(), PyExc_Warning) != 1)
     refuse();
-  const auto depth = static_cast<size_t>(std::max<int64_t>(level.cast<int64_t>(), 1));
-  if (depth > frames().stack().size()) refuse();
-  const TracedFrame& f = *frames().stack()[frames().stack().size() - depth];
-  require_harmless_warnings();
-  const py::object globals = frames().globals_of(f);
-  objects().existing_dict(globals, heap().sources.pinned(globals, "G"));
-  call_behind(function,
-              {message, category, borrow(f.code->co_filename), py::int_(line_of(f)), globals});
+  warn_behind({message,
+               category,
+               static_cast<size_t>(std::max<int64_t>(level.cast<int64_t>(), 1)),
+               {},
+               {},
+               0});
   return py::none();
+}
+
+void Calls::warn_behind(TorchWarning warning) {
+  static PyMethodDef method = {"warn_from", warn_from, METH_VARARGS, nullptr};
+  static const py::object& function = *new py::object(function_of(method));
+  if (warning.level > frames().stack().size()) throw Break(BreakId::builtin_call, "_warnings.warn");
+  require_harmless_warnings();
+  if (warning.level > 0) {
+    const TracedFrame& f = *frames().stack()[frames().stack().size() - warning.level];
+    warning.file = borrow(f.code->co_filename);
+    warning.line = line_of(f);
+    warning.globals = frames().globals_of(f);
+  }
+  objects().existing_dict(warning.globals, heap().sources.pinned(warning.globals, "G"));
+  call_behind(function, {warning.message, warning.category, warning.file, py::int_(warning.line),
+                         warning.globals});
 }
 
 py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {

@@ -93,12 +93,25 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     function = steal(PyObject_GetAttrString(seen[0].ptr(), target.c_str()));
     positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
   }
+  const std::vector<at::Tensor> outs =
+      named.contains("out") ? outs_in(named["out"]) : std::vector<at::Tensor>();
+  if (!outs.empty() && !is_pointwise(name))
+    for (const py::object& a : seen)
+      if (is_tensor_object(a.ptr()) && std::ranges::any_of(outs, [&](const at::Tensor& out) {
+            return out.is_alias_of(THPVariable_Unpack(a.ptr()));
+          }))
+        throw Break(BreakId::torch_call, cat(target, " whose out= is an operand"));
+  std::vector<std::vector<int64_t>> sizes_of_outs;
+  for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sizes().vec());
   recorder_now().enter();
   py::object result;
+  std::vector<TorchWarning> warnings;
   {
     const RefusedFrames allowed(false);
+    const TorchWarnings kept(callable);
     result = py::reinterpret_steal<py::object>(
         PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
+    warnings = kept.given();
   }
   std::optional<py::error_already_set> error;
   if (result)
@@ -119,6 +132,8 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
       b.of_sizes = data && (!value || target != "operator.getitem");
       throw b;
     }
+    // Memory that out= gives another shape is eager's to deal with.
+    if (!outs.empty()) throw Break(BreakId::torch_call, cat(target, " with out=: ", error->what()));
     const char* limit = bridge::torch_limit(error->what());
     if (limit || error->matches(PyExc_NotImplementedError))
       throw Break(BreakId::torch_call, limit ? limit : error->what());
@@ -126,7 +141,13 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
       throw Break(BreakId::torch_call, cat(target, " raises, and captured code may look at it"));
     throw *error;
   }
+  // Eager warns, and the memory keeps its size.
+  for (size_t i = 0; i < outs.size(); i++)
+    if (outs[i].sizes() != c10::IntArrayRef(sizes_of_outs[i]) &&
+        c10::multiply_integers(sizes_of_outs[i]) != 0)
+      throw Break(BreakId::torch_call, cat(target, " whose out= has another shape"));
   note_results(result, ir_now().graph.node(id).outputs[0]);
+  for (const TorchWarning& w : warnings) calls().warn_behind(w);
   return result;
 }
 

@@ -154,6 +154,13 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
     const SourceId source = heap().sources.attribute(heap().sources.pinned(classes, "abc"), name);
     heap().guard(GuardKind::Equals, source, classes.attr(name));
   };
+  // Metaclasses may say what is an instance.
+  auto guard_checks = [&](auto& self, py::handle asked, const char* check) -> void {
+    if (PyType_Check(asked.ptr()) && is_changeable_class(Py_TYPE(asked.ptr())))
+      objects().type_member(Py_TYPE(asked.ptr()), py::str(check));
+    if (!PyTuple_Check(asked.ptr())) return;
+    for (py::handle one : asked) self(self, one, check);
+  };
   switch (it->second) {
     case True_:
       return py::bool_(true);
@@ -163,6 +170,7 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
       if (args.size() != 2) return std::nullopt;
       const py::object o = real(numbers().typed(args[0]));
       guard_registrations(Py_TYPE(o.ptr()), args[1]);
+      guard_checks(guard_checks, args[1], "__instancecheck__");
       int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
       if (yes == 0 && is_array(o))
         yes = PyObject_IsSubclass(objects().type_of(o).ptr(), args[1].ptr());
@@ -170,8 +178,10 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
       return py::bool_(yes == 1);
     }
     case IsSubclass:
-      if (args.size() == 2 && PyType_Check(args[0].ptr()))
+      if (args.size() == 2 && PyType_Check(args[0].ptr())) {
         guard_registrations(reinterpret_cast<PyTypeObject*>(args[0].ptr()), args[1]);
+        guard_checks(guard_checks, args[1], "__subclasscheck__");
+      }
       return std::nullopt;
     case BuildClass:
       return classes().build_class(args, kwargs);
@@ -299,6 +309,8 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
       return extreme(callable, args, kwargs, it->second == Min);
     case Callable:
       if (args.size() != 1) return std::nullopt;
+      if (is_changeable_class(Py_TYPE(args[0].ptr())))
+        objects().type_member(Py_TYPE(args[0].ptr()), names().call_);
       return py::bool_(PyCallable_Check(args[0].ptr()) != 0);
     case Signature: {  // of a function or method: of its code and defaults
       if (args.size() != 1 || !(PyFunction_Check(args[0].ptr()) || PyMethod_Check(args[0].ptr())))

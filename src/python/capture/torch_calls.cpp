@@ -1,4 +1,5 @@
 // Calls of torch: what becomes a node (recording.cpp), what is constant, what no graph can have.
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -69,6 +70,31 @@ PyObject* call_real_tensor(py::handle callable, const std::vector<py::object>& a
   py::dict named;
   for (const auto& [key, value] : kwargs) named[key] = value;
   return callable(*given, **named).release().ptr();
+}
+
+// Whether ATen has an op of this name that takes its operands element by element.
+bool is_pointwise(std::string_view name) {
+  static const auto& names = *[] {
+    auto* all = new std::set<std::string, std::less<>>();
+    c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& op : dispatcher.getAllOpNames()) {
+      const auto handle = dispatcher.findOp(op);
+      if (op.name.starts_with("aten::") && handle && handle->hasTag(at::Tag::pointwise))
+        all->insert(op.name.substr(6));
+    }
+    return all;
+  }();
+  return names.contains(name.substr(name.rfind('.') + 1));
+}
+
+// What is given as out=.
+std::vector<at::Tensor> outs_in(py::handle out) {
+  std::vector<at::Tensor> tensors;
+  if (is_tensor_object(out.ptr())) return {THPVariable_Unpack(out.ptr())};
+  if (PyTuple_Check(out.ptr()) || PyList_Check(out.ptr()))
+    for (py::handle one : out)
+      if (is_tensor_object(one.ptr())) tensors.push_back(THPVariable_Unpack(one.ptr()));
+  return tensors;
 }
 
 // The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found by a name; empty

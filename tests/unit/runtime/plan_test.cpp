@@ -68,7 +68,7 @@ TEST(PlanTextErrors, SayWhere) {
 
 class PlanBytes : public ::testing::Test {
  protected:
-  PlanBytes() : file_(save(parse_plan(dynamic_plan()), table_of({kRowAdd, kSquare}))) {}
+  PlanBytes() : file_(save(parse_plan(dynamic_plan()), table_of({kRowAdd, kSquare}), "m")) {}
 
   std::string file_;
 };
@@ -77,13 +77,14 @@ TEST_F(PlanBytes, ReadBack) {
   const PlanFile loaded = load(file_);
   EXPECT_EQ(print(loaded.plan), dynamic_plan());
   EXPECT_EQ(loaded.texts, (std::vector<std::string>{kRowAdd, kSquare}));
-  EXPECT_EQ(save(loaded.plan, table_of(loaded.texts)), file_);
+  EXPECT_EQ(loaded.machine, "m");
+  EXPECT_EQ(save(loaded.plan, table_of(loaded.texts), "m"), file_);
 }
 
 TEST_F(PlanBytes, EveryKindOfStepReadsBack) {
   Plan p = parse_plan(extern_plan());
   for (PlanKernel& k : p.kernels) k.code = content_hash(k.name);
-  const PlanFile loaded = load(save(p, table_of({"gemm_0", "tail_1"})));
+  const PlanFile loaded = load(save(p, table_of({"gemm_0", "tail_1"}), ""));
   EXPECT_EQ(print(loaded.plan), print(p));
 }
 
@@ -110,7 +111,7 @@ TEST_F(PlanBytes, MutatedFilesAreErrors) {
 TEST_F(PlanBytes, MutatedBodiesAreErrorsOrPlans) {
   Plan p = parse_plan(extern_plan());
   for (PlanKernel& k : p.kernels) k.code = content_hash(k.name);
-  const std::string body = save_body(p, table_of({"gemm_0", "tail_1"}));
+  const std::string body = save_body(p, table_of({"gemm_0", "tail_1"}), "m");
   std::mt19937 random(7);
   int plans = 0;
   for (int i = 0; i < 10000; i++) {
@@ -127,7 +128,7 @@ TEST_F(PlanBytes, MutatedBodiesAreErrorsOrPlans) {
 
 TEST_F(PlanBytes, AKernelWithoutItsTextIsAnError) {
   const Plan p = parse_plan(dynamic_plan());
-  EXPECT_THROW(save(p, table_of({kRowAdd})), InternalError);
+  EXPECT_THROW(save(p, table_of({kRowAdd}), ""), InternalError);
 }
 
 }  // namespace

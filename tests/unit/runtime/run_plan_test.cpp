@@ -52,7 +52,7 @@ Array numbers(const std::vector<int64_t>& sizes) {
 class RunPlan : public ::testing::Test {
  protected:
   CpuDevice cpu_{serial_host()};
-  PlanRunner runner_{load(save(parse_plan(dynamic_plan()), code())).plan, code(), {}, cpu_};
+  PlanRunner runner_{load(save(parse_plan(dynamic_plan()), code(), "")).plan, code(), {}, cpu_};
 };
 
 TEST_F(RunPlan, RunsAtEverySize) {

@@ -1,0 +1,185 @@
+"""Plans saved, loaded in a fresh process and run: the results of the plans that were saved."""
+
+import pathlib
+import shutil
+import subprocess
+
+import numpy
+import pytest
+import torch
+from saved_plans import ROOT, check, check_changed_files, copy_of, kept_plans, run
+
+import oxyfuel
+from oxyfuel import _C
+
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)
+        self.norm = torch.nn.LayerNorm(32)
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, x, image):
+        hidden = torch.nn.functional.gelu(self.a(self.norm(x)))
+        return x + self.b(hidden), self.conv(image).relu().mean((2, 3))
+
+
+def mutated(x, y):
+    x.add_(y)
+    y[1:].mul_(2)
+    return x.t(), y.view(-1), x, x.shape[0], torch.sort(y)[0], None
+
+
+def drawn(x):
+    return torch.nn.functional.dropout(x.sin(), 0.5, True), torch.rand_like(x), x.softmax(-1)
+
+
+def extern(x):
+    values, indices = torch.sort(x.cumsum(0).double(), dim=0, descending=True)
+    return values.to(torch.complex64), indices, torch.cat([x, x[:0]]), x.new_full((3,), 1.5)
+
+
+CASES = {
+    "block": (lambda: Block().eval(), lambda: (torch.randn(7, 32), torch.randn(2, 3, 8, 8))),
+    "mutated": (lambda: mutated, lambda: (torch.randn(4, 5), torch.randn(4, 5))),
+    "drawn": (lambda: drawn, lambda: (torch.randn(6, 33),)),
+    "extern": (lambda: extern, lambda: (torch.randn(5, 4),)),
+    "half": (lambda: lambda x, w: (x @ w).relu(), lambda: torch.randn(2, 8, 8).bfloat16().unbind()),
+}
+
+
+def plans_of(name, **options):
+    make, arguments = CASES[name]
+    with kept_plans() as kept:
+        oxyfuel.compile(make(), options=options)(*arguments())
+    assert kept
+    return kept
+
+
+@pytest.mark.parametrize("options", [{}, {"kernels": False}, {"freezing": True}], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_a_fresh_process_gives_the_same(name, options, tmp_path):
+    check(plans_of(name, **options), tmp_path)
+
+
+def test_a_loaded_plan_saves_as_the_same_bytes():
+    for plan, inputs, settings in plans_of("block"):
+        saved = plan.save()
+        loaded = _C.load_plan(saved, plan.attributes(), inputs, settings)
+        assert loaded.save() == saved and loaded.kernel_calls() == plan.kernel_calls()
+
+
+def test_changed_files_are_errors(tmp_path):
+    check_changed_files(plans_of("block") + plans_of("extern"), tmp_path, 300)
+
+
+def test_other_inputs_are_refused():
+    plan, _, settings = plans_of("drawn")[0]
+    with pytest.raises(_C.UserError, match="other inputs"):
+        plan.run((torch.randn(2, 2),))
+    with pytest.raises(_C.InternalError, match="a plan for 1 inputs got 0"):
+        _C.load_plan(plan.save(), plan.attributes(), (), settings)
+
+
+DYNAMIC = """plan arena=0 {
+  size %0 = size(0, 0)
+  size %1 = mul(%0, 24)
+  size %2 = mul(%0, 6)
+  size %3 = floordiv(%0, 2)
+  input f32[%0, 6] strides=[6, 1]
+  buffer in0: input 0 f32[%0, 6] strides=[6, 1] bytes=%1
+  buffer buf1: extern f32[%2] strides=[1] bytes=%1
+  buffer buf2: extern f32[%3, 6] strides=[6, 1] bytes=%1
+  buffer view3: view of buf1 f32[6, %0] strides=[1, 6] bytes=%1
+  buffer buf4: extern f32[6, %0] strides=[%0, 1] bytes=%1
+  extern_steps
+  return buf1
+  return buf2
+  return %3
+  return view of input 0: f32[6, %0] strides=[1, 6]
+  return buf4
+}
+""".replace(
+    "extern_steps",
+    """buf1 = extern aten.reshape.default(in0, [%2]) origin=0
+  buf2 = extern aten.slice.Tensor(in0, 0, 0, %3, 1) origin=1
+  buf4 = extern aten.clone.default(view3, memory_format(contiguous)) origin=2""",
+)
+
+
+def test_one_plan_for_many_sizes():
+    """Sizes, strides, views, arguments of extern calls and numbers come from the call."""
+    plan = _C.load_plan_text(DYNAMIC, [], (torch.randn(4, 6),), _C.Settings.from_env())
+    assert plan.text() == DYNAMIC
+    for n in (4, 7, 1, 100, 4):
+        x = torch.randn(n, 6)
+        flat, half, number, view, copy = plan.run((x,))
+        assert torch.equal(flat, x.reshape(-1)) and torch.equal(half, x[: n // 2])
+        assert number == n // 2 and torch.equal(view, x.t()) and view._base is x
+        assert torch.equal(copy, x.t()) and copy.is_contiguous()
+    with pytest.raises(_C.UserError, match="other inputs"):
+        plan.run((torch.randn(4, 5),))
+    with pytest.raises(_C.UserError, match="other inputs"):
+        plan.run((torch.randn(6, 4).t(),))
+
+
+# ---- oxy-run ----
+
+
+def tool(*arguments):
+    program = pathlib.Path(shutil.which("oxy-run", path=ROOT / "build/Release") or "oxy-run")
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_oxy_run(tmp_path):
+    def f(x, y):
+        x.mul_(2)
+        return (x + y).relu(), x.t() * 3, x.shape[0]
+
+    with kept_plans() as kept:
+        oxyfuel.compile(f)(torch.randn(40, 30), torch.randn(40, 30))
+    ((plan, inputs, _),) = kept
+    (tmp_path / "plan").write_bytes(plan.save())
+    for i, t in enumerate(inputs):
+        numpy.save(tmp_path / f"in{i}.npy", t.numpy())
+    out = tmp_path / "out"
+    done = tool(tmp_path / "plan", tmp_path / "in0.npy", tmp_path / "in1.npy", f"--out={out}")
+    assert done.returncode == 0, done.stderr
+    outputs, after = run(plan, copy_of(inputs))
+    for i, expected in enumerate(outputs):
+        if isinstance(expected, torch.Tensor):
+            assert numpy.array_equal(numpy.load(f"{out}{i}.npy"), expected.numpy())
+        else:
+            assert f"result {i}: {expected}\n" in done.stdout
+    assert numpy.array_equal(numpy.load(f"{out}_input0.npy"), after[0].numpy())
+    done = tool("--print", tmp_path / "plan")
+    assert done.stdout == plan.text()
+
+
+def test_oxy_run_says_what_it_cannot(tmp_path):
+    with kept_plans() as kept:
+        oxyfuel.compile(lambda x: torch.sort(x)[0] + 1)(torch.randn(4))
+        oxyfuel.compile(lambda x: x.sin())(torch.randn(4))
+    numpy.save(tmp_path / "x.npy", torch.randn(4).numpy())
+    numpy.save(tmp_path / "y.npy", torch.randn(5).numpy())
+    for name, (plan, _, _) in zip(("sort", "sin"), kept):
+        (tmp_path / name).write_bytes(plan.save())
+    done = tool(tmp_path / "sort", tmp_path / "x.npy")
+    assert done.returncode == 1 and "which needs torch" in done.stderr
+    done = tool(tmp_path / "sin", tmp_path / "x.npy")
+    assert done.returncode == 1 and "--math" in done.stderr
+    maths = f"--math={next((pathlib.Path(torch.__file__).parent / 'lib').glob('libtorch_cpu.so'))}"
+    done = tool(tmp_path / "sin", tmp_path / "x.npy", maths, f"--out={tmp_path}/out")
+    assert done.returncode == 0, done.stderr
+    x = torch.from_numpy(numpy.load(tmp_path / "x.npy"))
+    torch.testing.assert_close(torch.from_numpy(numpy.load(tmp_path / "out0.npy")), x.sin())
+    done = tool(tmp_path / "sin", tmp_path / "y.npy", maths)
+    assert done.returncode == 1 and "other sizes" in done.stderr
+    (tmp_path / "text").write_text("plan arena=0 {\n  return 5\n}\n")
+    assert tool(tmp_path / "text").stdout == "plan arena=0 {\n  return 5\n}\n"
+    (tmp_path / "text").write_text("plan arena=0 {\n  launch a()\n}\n")
+    done = tool(tmp_path / "text")
+    assert done.returncode == 1 and "no such kernel" in done.stderr
