@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from oxyfuel import _C, statistics
+from oxyfuel import _C, compiler, statistics
 from oxyfuel.compiled_module import compiled_module
-from oxyfuel.compiler import CapturedGraph, captured_functions, grad_text, warn_once
+from oxyfuel.compiler import captured_functions, warn_once
 from oxyfuel.controls import graph_break
 from oxyfuel.fx import torch_graph_to_fx, with_user_lines
 from oxyfuel.logs import log
@@ -149,17 +149,20 @@ class Compiler:
         captured_functions.add(made)
         return made
 
-    def compile(self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
-        """The captured graph as a callable by the chosen backend."""
+    def compile(
+        self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...], freezing: bool = True
+    ) -> Any:
+        """What runs the captured graph by the chosen backend: a plan, (kind, reason) where there is none, the graph itself
+        for its functions called one by one, or a callable."""
         statistics.count("graphs")
         if _C.log_enabled("graph_code"):
             readable = torch_graph_to_fx(graph).print_readable(print_output=False)
             log("graph_code", f"captured graph of {self._name}", readable)
         if self._backend in ("native", "aot_eager"):
-            return CapturedGraph(graph, self._settings).callable
+            return compiler.plan(graph, example_inputs, self._settings, freezing)
         graph.forget_recording()
         if self._backend == "eager":
-            return lambda *inputs: graph.run(inputs)
+            return graph
         start = time.perf_counter()
         gm = torch_graph_to_fx(graph)
         made = self._backend(gm, list(example_inputs))
@@ -193,9 +196,8 @@ class Compiler:
                 f"{self._name} has {RECOMPILE_LIMIT} captures; other calls run in eager. The last guard "
                 f"that failed: {text}"
             )
-        elif kind == "grad":
-            statistics.count("grad_fallbacks")
-            warn_once(grad_text(self._settings))
+        elif kind in ("note", "thawed", "grad", "unsupported", "failed graph"):
+            compiler.report(self._settings, kind, text)
         elif kind == "failed":
             statistics.count("fallbacks")
             if self._strict:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import threading
+import functools
+import sys
 import time
 import warnings
 import weakref
@@ -12,17 +12,13 @@ from typing import Any
 
 import torch
 
-from oxyfuel import _C, autotune, passes, statistics
+from oxyfuel import _C, passes, statistics
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings
 
-_lock = threading.RLock()  # one compilation at a time
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_lock._at_fork_reinit)
 _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
 captured_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 _said: set[str] = set()
-THAW_LIMIT = 8  # changes of frozen parameters that a graph is compiled for
 
 
 def compile_fx(
@@ -44,7 +40,7 @@ def compile_fx(
     statistics.count("graphs")
     if settings.get("disable") == "True":
         return gm.forward
-    return _FxGraph(gm, settings).callable
+    return _Graph(gm, settings).callable
 
 
 def reset() -> None:
@@ -58,119 +54,82 @@ def reset() -> None:
     _C.trim_pool()
 
 
+def plan(
+    graph: _C.TorchGraph, args: tuple[Any, ...], settings: _C.Settings, freezing: bool
+) -> _C.CompiledPlan | tuple[str, str]:
+    """A plan for inputs like these, or (kind, reason) where there is none."""
+    start = time.perf_counter()
+    made = _C.compile(graph, args, settings, passes.rows(), freezing)
+    statistics.count("compile_seconds", time.perf_counter() - start)
+    if isinstance(made, _C.CompiledPlan):
+        statistics.count("plans")
+        statistics.count("kernels", made.kernel_count())
+        statistics.count("kernel_calls", made.kernel_calls())
+        statistics.count("extern_calls", made.extern_count())
+        statistics.count("moved_bytes", made.moved_bytes())
+        if _C.log_enabled("bandwidth"):
+            log("bandwidth", "kernels", made.bandwidth_text(args))
+        if made.choices and _C.log_enabled("autotuning"):
+            log("autotuning", "ways that were tried", made.choices)
+        elif made.choices:
+            print(f"oxyfuel autotune\n{made.choices}", file=sys.stderr)
+    return made
+
+
+def report(settings: _C.Settings, kind: str, text: str) -> None:
+    """Says what became of a graph: told after eager has taken a call over, or of a plan that ran (kind "note")."""
+    if kind == "note":
+        statistics.count("layout_copies")
+        warn_once(text)
+    elif kind == "thawed":
+        statistics.count("thaws")
+        if text:
+            warn_once(text)
+    elif kind == "grad":
+        statistics.count("grad_fallbacks")
+        warn_once(grad_text(settings))
+    elif kind == "unsupported":
+        statistics.count("unsupported")
+        warn_once(f"{text} is not compiled: such calls run in eager")
+    else:
+        statistics.count("fallbacks")
+        if settings.get("strict") == "True":
+            raise _C.InternalError(text)
+        warn_once(
+            f"a graph runs in eager after an internal failure: {text}. OXYFUEL_STRICT=1 raises the error, "
+            "OXYFUEL_LOGS shows the stages that were reached"
+        )
+
+
 class _Graph:
-    """One graph and the plans made of it. Lives as long as its callable, which holds its methods."""
+    """A torch.fx.GraphModule and the plans made of it. Lives as long as its callable, which holds its methods."""
 
-    def __init__(
-        self,
-        eager: Callable[..., Any] | None,
-        settings: _C.Settings,
-        slots: list[tuple[dict[str, Any], str]],
-    ) -> None:
+    def __init__(self, gm: torch.fx.GraphModule, settings: _C.Settings) -> None:
+        self._gm = gm
         self._settings = settings
-        self._thaws = 0
-        self._strict = settings.get("strict") == "True"
-        self.callable = _C.CompiledGraph(eager, self.compile, self.report, slots)
+        self._shown = False
+        self.callable = _C.CompiledGraph(
+            gm.forward, self.compile, functools.partial(report, settings), _attribute_slots(gm)
+        )
         _graphs.add(self)
-
-    def torch_graph(self) -> _C.TorchGraph:
-        """What is compiled."""
-        raise NotImplementedError
 
     def forget(self) -> None:
         """Drops the plans; the next call compiles anew."""
         self.callable.reset()
 
-    def compile(self, args: tuple[Any, ...]) -> _C.CompiledPlan | tuple[str, str]:
+    def compile(self, args: tuple[Any, ...], freezing: bool) -> _C.CompiledPlan | tuple[str, str]:
         """A plan for inputs like these, or (kind, reason) where there is none."""
-        start = time.perf_counter()
-        random_state = torch.get_rng_state()
-        try:
-            with _lock:
-                return self._make_plan(args)
-        except _C.Unsupported as e:
-            return "unsupported", str(e)
-        except Exception as e:
-            text = f"{type(e).__name__}: {_first_line(e)}"
-            reason = _C.torch_limit(text)
-            return ("unsupported", f"{reason} ({text})") if reason else ("failed", text)
-        finally:
-            torch.set_rng_state(random_state)
-            statistics.count("compile_seconds", time.perf_counter() - start)
-
-    def _make_plan(self, args: tuple[Any, ...]) -> _C.CompiledPlan:
-        make = autotune.fastest_plan if self._settings.get("autotune") == "True" else _C.compile
-        plan = make(self.torch_graph(), args, self._settings, passes.rows())
-        statistics.count("plans")
-        statistics.count("kernels", plan.kernel_count())
-        statistics.count("kernel_calls", plan.kernel_calls())
-        statistics.count("extern_calls", plan.extern_count())
-        statistics.count("moved_bytes", plan.moved_bytes())
-        if _C.log_enabled("bandwidth"):
-            log("bandwidth", "kernels", plan.bandwidth_text(args))
-        return plan
-
-    def report(self, kind: str, text: str) -> None:
-        """Told by the callable after eager has taken a call over, or of a plan that ran (kind "note")."""
-        if kind == "note":
-            statistics.count("layout_copies")
-            return warn_once(text)
-        if kind == "thawed":
-            return self._thaw()
-        if kind == "grad":
-            statistics.count("grad_fallbacks")
-            return warn_once(grad_text(self._settings))
-        if kind == "unsupported":
-            statistics.count("unsupported")
-            return warn_once(f"{text} is not compiled: such calls run in eager")
-        statistics.count("fallbacks")
-        if self._strict:
-            raise _C.InternalError(text)
-        return warn_once(
-            f"a graph runs in eager after an internal failure: {text}. OXYFUEL_STRICT=1 raises the error, "
-            "OXYFUEL_LOGS shows the stages that were reached"
-        )
-
-    def _thaw(self) -> None:
-        """A parameter that was frozen has changed: the next plan has its new value, or takes none as a constant."""
-        statistics.count("thaws")
-        self._thaws += 1
-        if self._thaws == THAW_LIMIT:
-            self._settings = self._settings.copy()
-            self._settings.set("freezing", "False")
-            warn_once(
-                f"frozen parameters have changed {THAW_LIMIT} times: the graph is compiled without freezing"
-            )
-
-
-class _FxGraph(_Graph):
-    """A graph that came as a torch.fx.GraphModule."""
-
-    def __init__(self, gm: torch.fx.GraphModule, settings: _C.Settings) -> None:
-        super().__init__(gm.forward, settings, _attribute_slots(gm))
-        self._gm = gm
-        self._shown = False
-
-    def torch_graph(self) -> _C.TorchGraph:
         if not self._shown and _C.log_enabled("graph_code"):
             log("graph_code", "captured graph", self._gm.print_readable(print_output=False))
         self._shown = True
         # Anew: it holds the module's attributes of this moment.
-        return _C.TorchGraph.from_fx(self._gm)
-
-
-class CapturedGraph(_Graph):
-    """A graph of Oxyfuel's own capture: whatever it reads is an input.
-
-    Where it does not run, its caller runs the function that it was captured from.
-    """
-
-    def __init__(self, graph: _C.TorchGraph, settings: _C.Settings) -> None:
-        super().__init__(None, settings, [])
-        self._graph = graph
-
-    def torch_graph(self) -> _C.TorchGraph:
-        return self._graph
+        try:
+            graph = _C.TorchGraph.from_fx(self._gm)
+        except _C.Unsupported as e:
+            return "unsupported", str(e)
+        except Exception as e:
+            return "failed", f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"
+        return plan(graph, args, self._settings, freezing)
 
 
 def grad_text(settings: _C.Settings) -> str:
@@ -181,10 +140,6 @@ def grad_text(settings: _C.Settings) -> str:
             "Call under torch.no_grad() or torch.inference_mode()"
         )
     return "calls that need gradients run in eager: training is not compiled yet"
-
-
-def _first_line(e: Exception) -> str:
-    return str(e).partition("\n")[0]
 
 
 def warn_once(text: str) -> None:

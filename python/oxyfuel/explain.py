@@ -119,10 +119,12 @@ class _Explainer(Compiler):
         self.made.append(super().function(fn))
         return self.made[-1]
 
-    def compile(self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
+    def compile(
+        self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...], freezing: bool = True
+    ) -> Any:
         self.found.graphs.append(torch_graph_to_fx(graph))
         self.found.inner_graphs += _inner_graphs(self.found.graphs[-1])
-        return super().compile(graph, example_inputs)
+        return super().compile(graph, example_inputs, freezing)
 
     def report(self, kind: str, text: str, stack: Any = ()) -> None:
         if kind in ("break", "forbidden break"):

@@ -145,22 +145,9 @@ void bind_torch_graph(py::module_& m) {
       .def(
           "replay", [](const TorchIr& ir, py::handle args) { return replay(ir, args); },
           py::arg("args"), "Calls every function of the graph, in order, on these arguments.")
-      .def("run", &run_captured, py::arg("args"),
-           "The same for a captured graph: where it raises and nothing was written, the call is "
-           "left to the "
-           "function that was captured; else the user's lines are in the traceback.")
       .def(
           "forget_recording", [](TorchIr& ir) { ir.captured = nullptr; },
           "Drops what the capture recorded underneath, and the inputs that it holds.")
-      .def(
-          "captured_recording",
-          [](TorchIr& ir, const py::object& args) -> std::shared_ptr<Recording> {
-            auto taken = take_captured(ir, args);
-            return taken ? std::make_shared<Recording>(std::move(*taken)) : nullptr;
-          },
-          py::arg("example_inputs"),
-          "Takes what the capture recorded underneath; None where there is nothing for these "
-          "inputs.")
       .def("describe", [](const TorchIr& ir, const py::object& reference) {
         return py::make_tuple(describe(ir.graph, &ir, &ir, reference),
                               argument(ir.graph.result, ir.objects, reference));

@@ -1,3 +1,4 @@
+// Calls of compiled functions: which capture fits, what is captured, what runs.
 #include "python/compiled_function.h"
 
 #include <structmember.h>
@@ -8,17 +9,14 @@
 #include <memory>
 #include <unordered_set>
 
+#include "python/artefact.h"
 #include "python/bound_arguments.h"
-#include "python/broken_call.h"
 #include "python/capture/attempt.h"
 #include "python/capture/capture.h"
 #include "python/capture/compile_lock.h"
 #include "python/capture/controls.h"
-#include "python/compiled_graph.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/thread_state.h"
-#include "python/global_state.h"
-#include "python/guards/guard_program.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -30,40 +28,13 @@ namespace {
 // A number in a tensor that is another one so often is no constant: captures break where Python asks for it.
 constexpr size_t kMostNumbers = 3;
 
-// A capture, or the knowledge that there is none for calls like these (`graph` is null).
-struct Entry {
-  GlobalState state;
-  py::object code;  // the function's
-  std::shared_ptr<GuardProgram> guards;
-  size_t input_count = 0;
-  py::object graph;
-  std::vector<NumberInput> numbers;  // the inputs of the graph that are no tensors of the call's
-  bool calls_graph = true;           // false: nothing but Python's own work, done by `rebuild`
-  Rebuild rebuild;
-  std::optional<ModesAfter> modes_after;  // null: those in front
-  std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
-  bool grad = false;                 // runs in eager because gradients are needed
-  bool left_to_eager = false;        // because of a break; what it calls is compiled
-
-  int traverse(visitproc visit, void* arg) const {
-    Py_VISIT(graph.ptr());
-    Py_VISIT(code.ptr());
-    if (int stop = guards->traverse(visit, arg)) return stop;
-    if (broken)
-      if (int stop = broken->traverse(visit, arg)) return stop;
-    for (const NumberInput& n : numbers)
-      if (int stop = n.number.traverse(visit, arg)) return stop;
-    return rebuild.traverse(visit, arg);
-  }
-};
-
 struct CompiledFunction {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject *function, *compile, *report, *weakrefs;
   bool fullgraph, limit_said, seen;  // seen: called before, in eager
   size_t numbers_changed;  // how often a capture did not serve because of a number in a tensor
   size_t limit, break_at;
-  std::vector<std::shared_ptr<Entry>>* entries;  // most recently used first
+  std::vector<std::shared_ptr<Artefact>>* entries;  // most recently used first
   std::unordered_set<std::string>*
       varying;  // sources of numbers that were another one at some call
   // The table is owned by the function that the user compiled, and known to its resume functions.
@@ -82,86 +53,14 @@ void say(CompiledFunction* self, const char* kind, const std::string& text,
   py::handle(self->report)(kind, text, frames);
 }
 
-// The graph's inputs for a hit: what was fetched, and tensors in the place of numbers.
-struct GraphInputs {
-  std::span<PyObject* const> objects;
-  bool valid = true;  // false: a number that only eager can deal with
-
-  GraphInputs(const Entry& e, std::span<PyObject* const> fetched)
-      : objects(fetched.first(e.input_count)) {
-    if (e.numbers.empty()) return;
-    with_numbers_.assign(objects.begin(), objects.end());
-    for (const NumberInput& n : e.numbers) {
-      const py::object number = n.number.value(fetched);
-      const auto tensor = number ? number_as_tensor(number, n.fits) : std::nullopt;
-      if (!tensor) {
-        valid = false;
-        return;
-      }
-      made_.push_back(py::reinterpret_steal<py::object>(THPVariable_Wrap(*tensor)));
-      with_numbers_[n.input] = made_.back().ptr();
-    }
-    objects = {with_numbers_.data(), with_numbers_.size()};
-  }
-  GraphInputs(const GraphInputs&) = delete;
-  GraphInputs& operator=(const GraphInputs&) = delete;
-
- private:
-  c10::SmallVector<PyObject*, 16> with_numbers_;
-  c10::SmallVector<py::object, 2> made_;
-};
-
-// What the graph gives for a hit; nullopt with an exception set.
-std::optional<OutputObjects> graph_outputs(const Entry& e, std::span<PyObject* const> fetched) {
-  OutputObjects outputs;
-  if (!e.calls_graph) return outputs;
-  const GraphInputs inputs(e, fetched);
-  if (!inputs.valid) {
-    PyErr_SetObject(left_to_eager(), py::make_tuple(py::none(), py::none(), py::none()).ptr());
-    return std::nullopt;
-  }
-  if (run_only_plan(e.graph.ptr(), inputs.objects, outputs)) return outputs;
-  const TorchModesGuard modes;  // for graphs that raise
-  PyObject* made =
-      PyObject_Vectorcall(e.graph.ptr(), inputs.objects.data(), e.input_count, nullptr);
-  if (made == nullptr) return std::nullopt;
-  auto results = py::reinterpret_steal<py::object>(made);
-  PyObject* fast = PySequence_Fast(made, "a backend's callable must return a tuple or a list");
-  if (fast == nullptr) return std::nullopt;
-  auto held = py::reinterpret_steal<py::object>(fast);
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
-    outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
-  return outputs;
-}
-
-// The values of a hit, its effects done; nullopt with an exception set. Until `done` is set nothing
-// has happened that a user could see.
-std::optional<std::vector<py::object>> run_graph(const Entry& e, std::span<PyObject* const> fetched,
-                                                 bool& done) {
-  auto outputs = graph_outputs(e, fetched);
-  if (!outputs) return std::nullopt;
-  std::vector<py::object> results;
-  if (e.rebuild.is_one_output()) {
-    results.push_back(std::move((*outputs)[e.rebuild.steps[0].index]));
-    done = true;
-  } else {
-    const auto built = e.rebuild.build({outputs->data(), outputs->size()}, fetched);
-    done = true;
-    e.rebuild.apply(built);
-    for (uint32_t root : e.rebuild.roots) results.push_back(built[root]);
-  }
-  if (e.modes_after) e.modes_after->set();
-  return results;
-}
-
-// What a broken frame's call of its graph needs to know of the hit. The frame has the arguments in its locals, and what it
-// drops behind the graph is to die then: nothing here holds it any more.
+// A hit whose graph has run, on the way into the frame that goes on from there. That frame has the arguments in its locals,
+// and what it drops is to die then: nothing here holds it any more.
 struct Pending {
-  const Entry& entry;
+  const BrokenCall& broken;
+  std::vector<py::object> values;  // of the frames that were left
   Fetched& fetched;
   BoundArguments& bound;
   Handed* handed;  // null where the arguments are the caller's
-  bool done = false;
 
   void let_go() {
     fetched.clear();
@@ -177,10 +76,8 @@ PyObject* run_pending(PyObject*, PyObject* capsule) {
   if (pending == nullptr) return nullptr;
   auto body = [&]() -> PyObject* {
     const InnerFrames none(nullptr);
-    auto values = run_graph(pending->entry, pending->fetched.objects(), pending->done);
-    if (!values) return nullptr;
     pending->let_go();
-    return pending->entry.broken->arguments(std::move(*values)).release().ptr();
+    return pending->broken.arguments(std::move(pending->values)).release().ptr();
   };
   return boundary(body, nullptr);
 }
@@ -218,46 +115,49 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
                     Handed* handed);
 
 // The graph did not run: eager does.
-PyObject* run_instead(CompiledFunction* self, PyObject* const* args, size_t nargsf,
-                      PyObject* kwnames, Handed* handed) {
-  if (!PyErr_ExceptionMatches(left_to_eager())) return nullptr;
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
-  Py_XDECREF(type);
-  Py_XDECREF(trace);
-  const auto left = py::reinterpret_steal<py::object>(value);
+PyObject* run_instead(CompiledFunction* self, const NotRun& why, PyObject* const* args,
+                      size_t nargsf, PyObject* kwnames, Handed* handed) {
   auto result = py::reinterpret_steal<py::object>(run_eager(self, args, nargsf, kwnames, handed));
-  if (!result) return nullptr;
-  const py::tuple why = left.attr("args");
-  if (!why[1].is_none()) why[0](why[1], why[2]);
+  if (result && !why.kind.empty()) say(self, why.kind.c_str(), why.why);
   return result.release().ptr();
 }
 
-PyObject* run_entry(CompiledFunction* self, const Entry& e, Fetched& fetched, BoundArguments& bound,
-                    PyObject* const* args, size_t nargsf, PyObject* kwnames, Handed* handed) {
-  if (!e.graph) {
+// Goes on behind the graph, in the frames that the capture has left.
+PyObject* go_on(CompiledFunction* self, Pending pending) {
+  auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(&pending, kPending, nullptr));
+  if (!capsule) return nullptr;
+  auto locals = pending.bound.locals;
+  locals.push_back(capsule.ptr());
+  const InnerFrames compiled(table_of(self));
+  PyObject* result =
+      PyObject_Vectorcall(pending.broken.function.ptr(), locals.data(), locals.size(), nullptr);
+  PyCapsule_SetName(capsule.ptr(), "oxyfuel.inputs of a call that is over");
+  return result;
+}
+
+PyObject* run_artefact(CompiledFunction* self, Artefact& a, Fetched& fetched, BoundArguments& bound,
+                       PyObject* const* args, size_t nargsf, PyObject* kwnames, Handed* handed) {
+  if (a.eager) {
     std::optional<InnerFrames> compiled;
-    if (e.left_to_eager) compiled.emplace(table_of(self));
+    if (a.left_to_eager) compiled.emplace(table_of(self));
     fetched.clear();
     return run_eager(self, args, nargsf, kwnames, handed);
   }
-  Pending pending{e, fetched, bound, handed};
-  if (!e.broken) {
-    auto results = run_graph(e, fetched.objects(), pending.done);
-    if (results) return results->front().release().ptr();
-  } else {
-    auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(&pending, kPending, nullptr));
-    if (!capsule) return nullptr;
-    auto locals = bound.locals;
-    locals.push_back(capsule.ptr());
-    const InnerFrames compiled(table_of(self));
-    PyObject* result =
-        PyObject_Vectorcall(e.broken->function.ptr(), locals.data(), locals.size(), nullptr);
-    PyCapsule_SetName(capsule.ptr(), "oxyfuel.inputs of a call that is over");
-    if (result != nullptr) return result;
+  if (a.broken && recursion_left() < 1)  // its frame is one more than eager's
+    return run_eager(self, args, nargsf, kwnames, handed);
+  OutputObjects outputs;
+  NotRun why;
+  if (!a.run(fetched.objects(), outputs, why))
+    return run_instead(self, why, args, nargsf, kwnames, handed);
+  if (!a.broken && a.rebuild.is_one_output()) {
+    if (a.modes_after) a.modes_after->set();
+    return outputs[a.rebuild.steps[0].index].release().ptr();
   }
-  return pending.done ? nullptr : run_instead(self, args, nargsf, kwnames, handed);
+  std::vector<py::object> values = a.results(outputs, fetched.objects());
+  outputs.clear();
+  if (a.modes_after) a.modes_after->set();
+  if (!a.broken) return values.front().release().ptr();
+  return go_on(self, {*a.broken, std::move(values), fetched, bound, handed});
 }
 
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
@@ -335,7 +235,7 @@ std::unique_ptr<Capture> capture_in_front(Captures& captures, const Break& found
   return nullptr;
 }
 
-void say_bytecode(CompiledFunction* self, const Entry& entry) {
+void say_bytecode(CompiledFunction* self, const Artefact& entry) {
   auto text = [](PyObject* function) {
     auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
     return to_text(disassemble(code), code);
@@ -345,34 +245,33 @@ void say_bytecode(CompiledFunction* self, const Entry& entry) {
           entry.broken ? text(entry.broken->function.ptr()) : "none: the call is one graph\n"));
 }
 
-void fill_entry(CompiledFunction* self, Entry& entry, Capture& tracer) {
+void fill(CompiledFunction* self, Artefact& entry, Capture& tracer) {
   entry.rebuild = std::move(tracer.graphs.rebuild);
   entry.modes_after = tracer.graphs.modes_after;
   entry.numbers = std::move(tracer.graphs.number_inputs);
   const auto& order = tracer.graphs.ir->graph.order();
-  entry.calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
+  const bool calls = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
     return tracer.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
   py::tuple examples(tracer.graphs.example_inputs.size());
   for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++)
     examples[i] = tracer.graphs.example_inputs[i];
-  py::object graph = py::none();
-  if (entry.calls_graph) graph = py::handle(self->compile)(tracer.graphs.ir, examples);
+  if (calls) entry.graph.emplace(tracer.graphs.ir, self->compile, self->report, examples);
   if (!tracer.frames.left.empty()) {
     auto table = table_of(self);
     entry.broken =
         make_broken_call(*table, tracer.frames.left, compiled_part(table->next_number()));
   }
   if (log_enabled(Artifact::bytecode)) say_bytecode(self, entry);
-  entry.graph = std::move(graph);
+  entry.eager = false;
 }
 
 // Captures the call; null where the captured code raises (`raised` says what; eager then raises
 // it). What the capture has learned before a break tells calls like this one apart from others.
-std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& bound,
-                                  std::string& raised) {
+std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArguments& bound,
+                                        std::string& raised) {
   const InnerFrames none(nullptr);
-  auto entry = std::make_shared<Entry>();
+  auto entry = std::make_shared<Artefact>();
   entry->code = py::reinterpret_borrow<py::object>(bound.code);
   std::unique_ptr<Capture> tracer;
   std::vector<py::object> locals;
@@ -408,8 +307,8 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
                              tracer->graphs.example_inputs.end(), [](const py::object& o) {
                                return THPVariable_Unpack(o.ptr()).requires_grad();
                              }));
-  if (captured && !entry->grad) fill_entry(self, *entry, *tracer);
-  if (!entry->graph) tracer->graphs.fetch.resize(tracer->graphs.example_inputs.size());
+  if (captured && !entry->grad) fill(self, *entry, *tracer);
+  if (entry->eager) tracer->graphs.fetch.resize(tracer->graphs.example_inputs.size());
   entry->guards = std::make_shared<GuardProgram>(tracer->heap.sources, tracer->heap.guards,
                                                  tracer->graphs.fetch);
   entry->input_count = tracer->graphs.example_inputs.size();
@@ -419,21 +318,14 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   return entry;
 }
 
-// `fetched` is filled where the entry fits.
-bool holds(const Entry& e, const GlobalState& state, const BoundArguments& bound,
-           Fetched& fetched) {
-  return e.code.ptr() == bound.code && e.state == state &&
-         e.guards->check(bound.locals.data(), fetched);
-}
-
 // What a check lets go of may run Python code, and that code, or another thread, may change the
 // list.
-std::shared_ptr<Entry> find_entry(CompiledFunction* self, const GlobalState& state,
-                                  const BoundArguments& bound, Fetched& fetched) {
+std::shared_ptr<Artefact> find(CompiledFunction* self, const GlobalState& state,
+                               const BoundArguments& bound, Fetched& fetched) {
   auto& entries = *self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
-    std::shared_ptr<Entry> e = entries[i];
-    if (!holds(*e, state, bound, fetched)) continue;
+    std::shared_ptr<Artefact> e = entries[i];
+    if (!e->holds(state, bound.code, bound.locals.data(), fetched)) continue;
     if (i > 0 && i < entries.size() && entries[i] == e)
       std::rotate(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(i),
                   entries.begin() + static_cast<ptrdiff_t>(i) + 1);
@@ -466,11 +358,12 @@ std::string why_another(const CompiledFunction* self, const GlobalState& state,
 
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
 // the limit and where another thread captures for long.
-std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
-                               const BoundArguments& bound, Fetched& fetched, std::string& raised) {
+std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& state,
+                                  const BoundArguments& bound, Fetched& fetched,
+                                  std::string& raised) {
   const CompileLock lock;
   if (lock.waited())
-    if (auto e = find_entry(self, state, bound, fetched)) return e;
+    if (auto e = find(self, state, bound, fetched)) return e;
   if (!lock.held()) return nullptr;
   if (self->entries->size() >= self->limit) {
     if (!std::exchange(self->limit_said, true)) say(self, "limit", why_another(self, state, bound));
@@ -485,10 +378,17 @@ std::shared_ptr<Entry> capture(CompiledFunction* self, const GlobalState& state,
     const auto why = self->entries->front()->guards->why_not(bound.locals.data());
     self->numbers_changed += why && why->number ? 1 : 0;
   }
-  std::shared_ptr<Entry> e = make_entry(self, bound, raised);
-  if (e && !holds(*e, state, bound, fetched))
+  std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);
+  if (e && !e->holds(state, bound.code, bound.locals.data(), fetched))
     throw InternalError("the guards of a new capture do not hold");
   return e;
+}
+
+// torch.fx.symbolic_trace runs the call on proxies, whose methods write down what happens.
+bool is_symbolic() {
+  static const py::object& tracing = *new py::object(
+      py::module_::import("torch.fx._symbolic_trace").attr("is_fx_symbolic_tracing"));
+  return tracing().cast<bool>();
 }
 
 PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nargsf,
@@ -502,9 +402,9 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
   const GlobalState state;
   const Stance stance = current_stance();
   if (stance == Stance::ForceEager) return eager();
-  std::shared_ptr<Entry> entry = find_entry(self, state, bound, fetched);
+  std::shared_ptr<Artefact> entry = find(self, state, bound, fetched);
   if (!entry) {
-    if (is_finalizing()) return eager();
+    if (is_finalizing() || is_symbolic()) return eager();
     if (stance == Stance::EagerOnRecompile) return eager();
     if (stance == Stance::FailOnRecompile) say(self, "refused", why_another(self, state, bound));
     if (stance == Stance::EagerThenCompile && !std::exchange(self->seen, true)) return eager();
@@ -518,7 +418,7 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
     }
   }
   if (entry->grad) say(self, "grad", "");
-  return run_entry(self, *entry, fetched, bound, args, nargsf, kwnames, handed);
+  return run_artefact(self, *entry, fetched, bound, args, nargsf, kwnames, handed);
 }
 
 // `handed`, if not null, holds the arguments.
@@ -576,7 +476,7 @@ PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject
   self->fullgraph = fullgraph;
   self->limit = limit;
   self->break_at = break_at;
-  self->entries = new std::vector<std::shared_ptr<Entry>>();
+  self->entries = new std::vector<std::shared_ptr<Artefact>>();
   self->varying = new std::unordered_set<std::string>();
   self->own_table = new std::shared_ptr<ResumeTable>();
   self->table = new std::weak_ptr<ResumeTable>();

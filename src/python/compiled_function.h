@@ -6,8 +6,9 @@
 namespace oxy::python {
 
 // The type `CompiledFunction(function, compile, report, fullgraph, limit, break_at)`; nullptr with an exception set.
-//   compile(torch_graph, example_inputs) -> callable that takes the inputs and returns a tuple of the outputs
-//   report(kind, text, stack)  "break", "bytecode", "recompile", "limit", "grad", "failed"; what it raises, the call raises
+//   compile(torch_graph, example_inputs, freezing)  -> what runs the graph (artefact.h)
+//   report(kind, text, stack)  "break", "bytecode", "recompile", "limit", "grad", "failed", "failed graph", "unsupported",
+//                              "note", "thawed"; what it raises, the call raises
 //   fullgraph                  a break is an error, raised by report
 //   limit                      captures kept; more different calls than that run in eager
 //   break_at                   every capture breaks in front of this instruction (the first: 1), for tests; 0 for none

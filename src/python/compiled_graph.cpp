@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "python/compiled_plan.h"
+#include "python/compile_graph.h"
 #include "python/cpython/boundary.h"
 #include "python/global_state.h"
 #include "torch_bridge/interrupts.h"
@@ -43,6 +43,7 @@ struct CompiledGraph {
   PyObject *eager, *compile, *report;
   std::vector<Slot>* slots;
   std::vector<Entry>* entries;  // most recently used first
+  Thaws* thaws;
   bool full_said;
 };
 
@@ -90,11 +91,6 @@ std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), input
 // Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception and is not reported.
 PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
                     const std::string& why) {
-  if (self->eager == Py_None) {
-    const py::object what = kind ? py::object(py::str(kind)) : py::none();
-    PyErr_SetObject(left_to_eager(), py::make_tuple(py::handle(self->report), what, why).ptr());
-    return nullptr;
-  }
   PyObject* result =
       PyObject_Vectorcall(self->eager, a.objects, static_cast<size_t>(a.count), kwnames);
   if (result == nullptr || kind == nullptr) return result;
@@ -122,7 +118,7 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
     if (e.plan && !e.plan->executable.is_fresh(span(a.inputs))) {
       const Entry stale = std::move(e);  // what it held as constants has changed
       entries.erase(entries.begin() + static_cast<ptrdiff_t>(i));
-      py::handle(self->report)("thawed", "a frozen parameter or buffer has changed");
+      py::handle(self->report)("thawed", self->thaws->count());
       return find_entry(self, a, state);
     }
     auto found = entries.begin() + static_cast<ptrdiff_t>(i);
@@ -144,7 +140,7 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
     entry.attributes.push_back(
         py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr())));
   }
-  py::object made = py::handle(self->compile)(args);
+  py::object made = py::handle(self->compile)(args, self->thaws->freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
     kind = entry.kind;
@@ -156,16 +152,6 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
   auto plan = entry.plan;
   self->entries->insert(self->entries->begin(), std::move(entry));
   return plan;
-}
-
-// Output `k` of a plan.
-PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
-                      size_t k, at::Tensor&& t) {
-  const runtime::PlanOutput& o = executable.plan().outputs[k];
-  if (o.kind == runtime::PlanOutput::Kind::Input) return Py_NewRef(inputs[o.index]);
-  if (o.number) return PyLong_FromLongLong(executable.number(t, o));
-  if (t.defined()) return THPVariable_Wrap(std::move(t));
-  return Py_NewRef(Py_None);
 }
 
 PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
@@ -207,22 +193,6 @@ bool report_notes(CompiledGraph* self, bridge::Executable& executable) {
   return true;
 }
 
-// Without the GIL where it is `released`. A Python exception where the user interrupts the run.
-bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
-                    bridge::Outputs& outputs, std::string& reason, bool released) {
-  std::exception_ptr interrupt;
-  bool ok = false;
-  PyThreadState* thread = released ? PyEval_SaveThread() : nullptr;
-  try {
-    ok = executable.run(inputs, outputs, reason);
-  } catch (const bridge::Interrupted& i) {
-    interrupt = i.why;
-  }
-  if (thread != nullptr) PyEval_RestoreThread(thread);
-  if (interrupt) std::rethrow_exception(interrupt);
-  return ok;
-}
-
 // `plan` is held: a compilation in another thread may drop the entry.
 PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<CompiledPlan> plan) {
   bridge::Outputs outputs;
@@ -232,22 +202,6 @@ PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<Comp
   if (plan->executable.has_notes() && !report_notes(self, plan->executable)) return nullptr;
   return wrap_outputs(a, *plan, outputs);
 }
-
-// Tensors of one call, kept from a thread that exchanges what its Python object stands for while the GIL is free.
-struct PlanInputs {
-  Inputs inputs;
-  Held held;
-
-  PlanInputs(std::span<PyObject* const> objects, bool hold) {
-    inputs.reserve(objects.size());
-    if (hold) held.reserve(objects.size());
-    for (PyObject* o : objects) {
-      const at::Tensor& t = THPVariable_Unpack(o);
-      if (hold) held.push_back(t);
-      inputs.push_back({hold ? &held.back() : &t, 0});
-    }
-  }
-};
 
 bool slots_require_grad(const CompiledGraph* self) {
   return std::any_of(self->slots->begin(), self->slots->end(), [](const Slot& s) {
@@ -304,6 +258,7 @@ PyObject* new_compiled_graph(PyTypeObject* type, PyObject* args) {
   self->compile = Py_NewRef(compile);
   self->report = Py_NewRef(report);
   self->slots = new std::vector<Slot>();
+  self->thaws = new Thaws();
   self->entries = new std::vector<Entry>();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(slots); i++) {
     PyObject *dict, *key;
@@ -343,6 +298,7 @@ void clear_all(PyObject* o) {
   Py_CLEAR(self->compile);
   Py_CLEAR(self->report);
   delete std::exchange(self->slots, nullptr);
+  delete std::exchange(self->thaws, nullptr);
   delete std::exchange(self->entries, nullptr);
 }
 
@@ -384,33 +340,28 @@ PyMemberDef members[] = {
 
 }  // namespace
 
-PyObject* left_to_eager() {
-  static PyObject* type = PyErr_NewException("oxyfuel._C.LeftToEager", PyExc_Exception, nullptr);
-  return type;
+PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
+                      size_t k, at::Tensor&& t) {
+  const runtime::PlanOutput& o = executable.plan().outputs[k];
+  if (o.kind == runtime::PlanOutput::Kind::Input) return Py_NewRef(inputs[o.index]);
+  if (o.number) return PyLong_FromLongLong(executable.number(t, o));
+  if (t.defined()) return THPVariable_Wrap(std::move(t));
+  return Py_NewRef(Py_None);
 }
 
-bool run_only_plan(PyObject* graph, std::span<PyObject* const> inputs, OutputObjects& outputs) {
-  if (Py_TYPE(graph)->tp_dealloc != dealloc) return false;
-  const std::vector<Entry>& entries = *reinterpret_cast<CompiledGraph*>(graph)->entries;
-  if (entries.size() != 1 || !entries.front().plan || !entries.front().plan->flat) return false;
-  const std::shared_ptr<CompiledPlan> plan = entries.front().plan;
-  const bool brief = plan->executable.is_brief();
-  const PlanInputs held(inputs, !brief);
-  if (!plan->executable.is_fresh(span(held.inputs))) return false;
-  bridge::Outputs tensors;
-  std::string reason;
-  const bool ok = run_executable(plan->executable, span(held.inputs), tensors, reason, !brief);
-  if (!ok) return false;
-  if (plan->executable.has_notes() &&
-      !report_notes(reinterpret_cast<CompiledGraph*>(graph), plan->executable))
-    throw py::error_already_set();
-  for (const ResultTree& leaf : plan->result.items) {
-    PyObject* o =
-        wrap_output(inputs, plan->executable, leaf.output, at::Tensor(tensors[leaf.output]));
-    if (o == nullptr) throw py::error_already_set();
-    outputs.push_back(py::reinterpret_steal<py::object>(o));
+bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
+                    bridge::Outputs& outputs, std::string& reason, bool released) {
+  std::exception_ptr interrupt;
+  bool ok = false;
+  PyThreadState* thread = released ? PyEval_SaveThread() : nullptr;
+  try {
+    ok = executable.run(inputs, outputs, reason);
+  } catch (const bridge::Interrupted& i) {
+    interrupt = i.why;
   }
-  return true;
+  if (thread != nullptr) PyEval_RestoreThread(thread);
+  if (interrupt) std::rethrow_exception(interrupt);
+  return ok;
 }
 
 PyObject* make_compiled_graph_type() {

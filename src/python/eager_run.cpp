@@ -1,9 +1,9 @@
+// A captured graph whose functions are called one by one.
 #include "python/eager_run.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 #include <traceback.h>
 
-#include "python/compiled_graph.h"
 #include "python/replay.h"
 #include "torch_bridge/random_state.h"
 
@@ -54,7 +54,7 @@ void add_user_lines(py::handle exception, const py::list& frames) {
   Py_XDECREF(trace);
 }
 
-py::object run_captured(const TorchIr& ir, py::handle args) {
+std::optional<py::object> run_captured(const TorchIr& ir, py::handle args) {
   Before before(args);
   ir::NodeId reached;
   try {
@@ -63,8 +63,7 @@ py::object run_captured(const TorchIr& ir, py::handle args) {
     if (!e.matches(PyExc_Exception)) throw;  // KeyboardInterrupt: eager would begin again
     if (before.nothing_written()) {
       before.restore_random_numbers();
-      PyErr_SetObject(left_to_eager(), py::make_tuple(py::none(), py::none(), "").ptr());
-      throw py::error_already_set();
+      return std::nullopt;
     }
     const py::object value = e.value();
     if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());

@@ -363,6 +363,20 @@ def test_jit_trace_over_a_compiled_module_with_a_break():
         assert torch.equal(traced(x), layer(x))
 
 
+def test_symbolic_tracing_over_a_compiled_function():
+    def f(x):
+        return torch.relu(x) * 2
+
+    compiled = oxyfuel.compile(f)
+    with torch.no_grad():
+        compiled(torch.ones(3))
+        traced = torch.fx.symbolic_trace(lambda x: compiled(x))
+        x = torch.tensor([-1.0, 2.0])
+        assert torch.equal(traced(x), f(x))
+        assert traced.code == torch.fx.symbolic_trace(f).code
+        assert torch.equal(compiled(x), f(x))
+
+
 def test_forward_mode_ad_keeps_tangents():
     weight = torch.tensor([1.0, 2.0, 3.0])
 

@@ -235,7 +235,7 @@ def broken_recording(monkeypatch):
             return getattr(_C, name)
 
         def compile(self, *_):
-            raise _C.InternalError("injected")
+            return "failed", "InternalError: injected"
 
     monkeypatch.setattr(compiler, "_C", Broken())
     return {}

@@ -319,3 +319,21 @@ def test_behind_dynamo():
         model.conv.weight.add_(0.1)
     check(model, compiled, x)
     assert oxyfuel.stats()["thaws"] == 1
+
+
+def test_what_keeps_changing_is_no_constant():
+    model = torch.nn.Linear(4, 4)
+    ours, theirs = (
+        frozen(model),
+        torch.compile(model, backend="oxyfuel", options={"freezing": True}),
+    )
+    for compiled in (ours, theirs):
+        oxyfuel.reset()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(12):
+                with torch.no_grad():
+                    model.weight.add_(1)
+                check(model, compiled, torch.randn(2, 4))
+        assert oxyfuel.stats()["thaws"] == 8
+        assert sum("have changed 8 times" in str(w.message) for w in said) == 1

@@ -345,8 +345,8 @@ def test_a_recompilation_says_what_of_the_global_state(capfd):
         "autocast on the CPU is on, was off; autocast's dtype on the CPU is float16, was bfloat16"
         in first
     )
-    assert second.splitlines()[1] == "autocast on the CPU is off, was on; " + (
-        "autocast's dtype on the CPU is bfloat16, was float16; grad mode is on, was off"
+    assert second.splitlines()[1] == "grad mode is on, was off; autocast on the CPU is off, " + (
+        "was on; autocast's dtype on the CPU is bfloat16, was float16"
     )
     assert "grad mode is on, was off" in second.splitlines()
     assert "use_deterministic_algorithms is on, was off" in third

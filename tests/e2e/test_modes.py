@@ -50,6 +50,26 @@ def test_autotuning_prints_what_it_tried_and_keeps_one(capfd):
     assert not capfd.readouterr().err
 
 
+def test_autotuning_with_a_pass_of_the_users():
+    def double(gm):
+        output = gm.graph.output_node()
+        with gm.graph.inserting_before(output):
+            doubled = [
+                gm.graph.call_function(torch.ops.aten.mul.Tensor, (r, 2)) for r in output.args[0]
+            ]
+        output.args = (tuple(doubled),)
+
+    name = oxyfuel.register_pass(double)
+    try:
+        with torch.no_grad():
+            x = torch.randn(5, 64)
+            got = oxyfuel.compile(lambda x: torch.relu(x), mode="max-autotune")(x)
+    finally:
+        oxyfuel.unregister_pass(name)
+    # Each way is planned from what was recorded, not from what the pass made of it before.
+    torch.testing.assert_close(got, 2 * torch.relu(x))
+
+
 def test_lite_makes_no_kernels():
     oxyfuel.reset()
     with torch.no_grad():

@@ -36,7 +36,7 @@ def run(gm, ir, recording, args):
         raise AssertionError(f"{kind}: {text}")
 
     with torch.no_grad():
-        return _C.CompiledGraph(gm, lambda _: plan, failed, _attribute_slots(gm))(*args)
+        return _C.CompiledGraph(gm, lambda *_: plan, failed, _attribute_slots(gm))(*args)
 
 
 def without_hints(text):

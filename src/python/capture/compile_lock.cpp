@@ -19,11 +19,12 @@ std::recursive_timed_mutex& mutex() {
 
 }  // namespace
 
-CompileLock::CompileLock() : held_(mutex().try_lock()) {
+CompileLock::CompileLock(Wait wait) : held_(mutex().try_lock()) {
   if (!held_) {
     waited_ = true;
     pybind11::gil_scoped_release released;
-    held_ = mutex().try_lock_for(kPatience);
+    do held_ = mutex().try_lock_for(kPatience);
+    while (!held_ && wait == Wait::Unbounded);
   }
   depth += held_;
 }

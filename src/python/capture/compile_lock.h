@@ -7,10 +7,11 @@ namespace oxy::python {
 // compiled function, and a capture compiles its graph.
 //
 // Python code that runs under it may want a lock that the waiting thread holds (a module's that it imports, one of the
-// user's): so a thread waits for a bounded time, and goes without if it can.
+// user's): so a thread that can go without waits for a bounded time.
 class CompileLock {
  public:
-  CompileLock();
+  enum class Wait { Bounded, Unbounded };
+  explicit CompileLock(Wait wait = Wait::Bounded);
   ~CompileLock();
   CompileLock(const CompileLock&) = delete;
   CompileLock& operator=(const CompileLock&) = delete;

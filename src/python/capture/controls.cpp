@@ -10,6 +10,7 @@
 #include "python/capture/compile_lock.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
+#include "python/cpython/dict_version.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/text.h"
@@ -145,18 +146,28 @@ Stance stance_named(std::string_view name) {
 
 void set_stance(Stance stance) { own_stance = stance; }
 
+// Every call asks: versions of the dicts on the way tell that the answer is what it was.
 Stance current_stance() {
   if (own_stance != Stance::Default) return own_stance;
+  static uint64_t modules_version = 0, members_version = 0;
+  static PyObject *members = nullptr, *last = nullptr;  // held
+  static Stance named = Stance::Default;
+  PyObject* modules = PyImport_GetModuleDict();
+  if (dict_version(modules) == modules_version &&
+      (members == nullptr || dict_version(members) == members_version))
+    return named;
   static PyObject* const name = PyUnicode_InternFromString("torch._dynamo.eval_frame");
   static PyObject* const variable = PyUnicode_InternFromString("_stance");
-  PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
-  if (module == nullptr) return Stance::Default;
-  static PyObject* last = nullptr;  // held
-  static Stance named = Stance::Default;
-  PyObject* now = PyDict_GetItemWithError(PyModule_GetDict(module), variable);
-  if (now == nullptr || now == last) return now == nullptr ? Stance::Default : named;
-  named = stance_named(utf8_of(py::object(py::handle(now).attr("stance")).ptr()));
-  Py_XSETREF(last, Py_NewRef(now));
+  PyObject* module = PyDict_GetItemWithError(modules, name);
+  Py_XSETREF(members, module ? Py_NewRef(PyModule_GetDict(module)) : nullptr);
+  PyObject* now = members ? PyDict_GetItemWithError(members, variable) : nullptr;
+  if (now == nullptr)
+    named = Stance::Default;
+  else if (now != last)
+    named = stance_named(utf8_of(py::object(py::handle(now).attr("stance")).ptr()));
+  Py_XSETREF(last, Py_XNewRef(now));
+  modules_version = dict_version(modules);
+  members_version = members ? dict_version(members) : 0;
   return named;
 }
 

@@ -1,0 +1,203 @@
+// Running what was captured.
+#include "python/artefact.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "python/eager_run.h"
+#include "python/inner_frames.h"
+
+namespace oxy::python {
+namespace {
+
+// The tensors of one call. Without the GIL they are kept from a thread that exchanges what their objects stand for.
+struct PlanInputs {
+  c10::SmallVector<bridge::Input, 16> inputs;
+  c10::SmallVector<at::Tensor, 16> held;
+
+  PlanInputs(std::span<PyObject* const> objects, bool hold) {
+    inputs.reserve(objects.size());
+    if (hold) held.reserve(objects.size());
+    for (PyObject* o : objects) {
+      const at::Tensor& t = THPVariable_Unpack(o);
+      if (hold) held.push_back(t);
+      inputs.push_back({hold ? &held.back() : &t, 0});
+    }
+  }
+  std::span<const bridge::Input> span() const { return {inputs.data(), inputs.size()}; }
+};
+
+// The graph's inputs for a hit: what was fetched, and tensors in the place of numbers.
+struct GraphInputs {
+  std::span<PyObject* const> objects;
+  bool valid = true;  // false: a number that only eager can deal with
+
+  GraphInputs(const Artefact& a, std::span<PyObject* const> fetched)
+      : objects(fetched.first(a.input_count)) {
+    if (a.numbers.empty()) return;
+    with_numbers_.assign(objects.begin(), objects.end());
+    for (const NumberInput& n : a.numbers) {
+      const py::object number = n.number.value(fetched);
+      const auto tensor = number ? number_as_tensor(number, n.fits) : std::nullopt;
+      if (!tensor) {
+        valid = false;
+        return;
+      }
+      made_.push_back(py::reinterpret_steal<py::object>(THPVariable_Wrap(*tensor)));
+      with_numbers_[n.input] = made_.back().ptr();
+    }
+    objects = {with_numbers_.data(), with_numbers_.size()};
+  }
+  GraphInputs(const GraphInputs&) = delete;
+  GraphInputs& operator=(const GraphInputs&) = delete;
+
+ private:
+  c10::SmallVector<PyObject*, 16> with_numbers_;
+  c10::SmallVector<py::object, 2> made_;
+};
+
+py::tuple tuple_of(std::span<PyObject* const> objects) {
+  py::tuple out(objects.size());
+  for (size_t i = 0; i < objects.size(); i++) out[i] = py::handle(objects[i]);
+  return out;
+}
+
+void append_items(const py::object& results, OutputObjects& outputs) {
+  PyObject* fast =
+      PySequence_Fast(results.ptr(), "a backend's callable must return a tuple or a list");
+  if (fast == nullptr) throw py::error_already_set();
+  const auto held = py::reinterpret_steal<py::object>(fast);
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
+    outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
+}
+
+}  // namespace
+
+RunnableGraph::RunnableGraph(std::shared_ptr<TorchIr> ir, py::handle compile, py::handle report,
+                             const py::tuple& examples)
+    : ir_(std::move(ir)),
+      compile_(py::reinterpret_borrow<py::object>(compile)),
+      report_(py::reinterpret_borrow<py::object>(report)) {
+  this->compile(examples);
+}
+
+void RunnableGraph::compile(const py::tuple& examples) {
+  const InnerFrames none(nullptr);  // what compiles is no code of the user's
+  const py::object made = compile_(ir_, examples, thaws_.freezing());
+  plan_ = nullptr;
+  if (py::isinstance<CompiledPlan>(made)) {
+    plan_ = made.cast<std::shared_ptr<CompiledPlan>>();
+  } else if (py::isinstance<py::tuple>(made)) {
+    const auto [kind, why] = made.cast<std::pair<std::string, std::string>>();
+    none_ = {kind == "failed" ? "failed graph" : kind, why};
+  } else if (!py::isinstance<TorchIr>(made)) {
+    callable_ = made;
+  }
+}
+
+bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why) {
+  if (plan_) [[likely]]
+    return run_plan(inputs, outputs, why);
+  if (!none_.kind.empty()) {
+    why = none_;
+    return false;
+  }
+  const TorchModesGuard modes;  // for graphs that raise
+  if (callable_) {
+    PyObject* made = PyObject_Vectorcall(callable_.ptr(), inputs.data(), inputs.size(), nullptr);
+    if (made == nullptr) throw py::error_already_set();
+    append_items(py::reinterpret_steal<py::object>(made), outputs);
+    return true;
+  }
+  const auto made = run_captured(*ir_, tuple_of(inputs));
+  if (made) append_items(*made, outputs);
+  return made.has_value();
+}
+
+bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& outputs,
+                             NotRun& why) {
+  CompiledPlan& plan = *plan_;
+  const bool brief = plan.executable.is_brief();
+  // While others run another one may take its place.
+  const auto held = brief && !plan.executable.options().frozen ? nullptr : plan_;
+  const PlanInputs given(inputs, !brief);
+  if (!plan.executable.is_fresh(given.span())) {
+    thaw(inputs);
+    return run(inputs, outputs, why);
+  }
+  bridge::Outputs tensors;
+  std::string reason;
+  if (!run_executable(plan.executable, given.span(), tensors, reason, !brief)) {
+    why = {"failed graph", std::move(reason)};
+    return false;
+  }
+  if (plan.executable.has_notes()) report_notes(plan.executable);
+  auto wrapped = [&](size_t k, at::Tensor tensor) {
+    PyObject* o = wrap_output(inputs, plan.executable, k, std::move(tensor));
+    if (o == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(o);
+  };
+  if (plan.flat && plan.result.items.size() == 1) {
+    const uint32_t k = plan.result.items[0].output;
+    outputs.push_back(wrapped(k, std::move(tensors[k])));
+    return true;
+  }
+  if (plan.flat) {
+    for (const ResultTree& leaf : plan.result.items)
+      outputs.push_back(wrapped(leaf.output, tensors[leaf.output]));
+    return true;
+  }
+  std::vector<py::object> objects;
+  for (size_t k = 0; k < tensors.size(); k++) objects.push_back(wrapped(k, tensors[k]));
+  append_items(plan.result.build(objects), outputs);
+  return true;
+}
+
+// What the plan took for constants has changed.
+void RunnableGraph::thaw(std::span<PyObject* const> inputs) {
+  {
+    const InnerFrames none(nullptr);
+    report_("thawed", thaws_.count());
+  }
+  compile(tuple_of(inputs));
+}
+
+void RunnableGraph::report_notes(bridge::Executable& executable) const {
+  const InnerFrames none(nullptr);
+  for (const std::string& text : executable.take_notes()) report_("note", text);
+}
+
+int RunnableGraph::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(compile_.ptr());
+  Py_VISIT(report_.ptr());
+  Py_VISIT(callable_.ptr());
+  return 0;
+}
+
+bool Artefact::run(std::span<PyObject* const> fetched, OutputObjects& outputs, NotRun& why) {
+  if (!graph) return true;
+  const GraphInputs inputs(*this, fetched);
+  return inputs.valid && graph->run(inputs.objects, outputs, why);
+}
+
+std::vector<py::object> Artefact::results(OutputObjects& outputs,
+                                          std::span<PyObject* const> fetched) const {
+  std::vector<py::object> out;
+  const auto built = rebuild.build({outputs.data(), outputs.size()}, fetched);
+  rebuild.apply(built);
+  for (uint32_t root : rebuild.roots) out.push_back(built[root]);
+  return out;
+}
+
+int Artefact::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(code.ptr());
+  if (int stop = guards->traverse(visit, arg)) return stop;
+  if (graph)
+    if (int stop = graph->traverse(visit, arg)) return stop;
+  if (broken)
+    if (int stop = broken->traverse(visit, arg)) return stop;
+  for (const NumberInput& n : numbers)
+    if (int stop = n.number.traverse(visit, arg)) return stop;
+  return rebuild.traverse(visit, arg);
+}
+
+}  // namespace oxy::python

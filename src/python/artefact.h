@@ -1,0 +1,78 @@
+// What a capture has become, as calls find it by one look-up: the guards, the graph in the form in which it runs, and what
+// is made of its results.
+//
+// The guards are the only ones who ask whether it fits: they cover what plans rely on (torch_bridge/input_signature.h with
+// all its options, GlobalState), so the plan runs on the tensors that they have just looked at.
+#pragma once
+
+#include "python/broken_call.h"
+#include "python/capture/number_input.h"
+#include "python/capture/rebuild.h"
+#include "python/compile_graph.h"
+#include "python/global_state.h"
+#include "python/guards/guard_program.h"
+
+namespace oxy::python {
+
+// Why eager runs in the place of a graph; said once that has succeeded, where there is anything to say.
+struct NotRun {
+  std::string kind, why;
+};
+
+// A captured graph in the form that its backend gave it.
+class RunnableGraph {
+ public:
+  // compile(TorchGraph, example inputs, freezing) -> what runs it:
+  //   a CompiledPlan; (kind, reason) where there is none; the TorchGraph itself: its functions are called one by one; or a
+  //   callable that takes the inputs and returns a tuple or list of the outputs
+  // report(kind, text): "note", "thawed"; what it raises, the call raises
+  RunnableGraph(std::shared_ptr<TorchIr> ir, py::handle compile, py::handle report,
+                const py::tuple& examples);
+
+  // False: nothing has happened, and eager is to run. Throws what the graph raises. The caller holds the inputs.
+  bool run(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why);
+
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+
+ private:
+  void compile(const py::tuple& examples);
+  bool run_plan(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why);
+  void thaw(std::span<PyObject* const> inputs);
+  void report_notes(bridge::Executable& executable) const;
+
+  std::shared_ptr<TorchIr> ir_;
+  py::object compile_, report_;
+  std::shared_ptr<CompiledPlan> plan_;
+  py::object callable_;  // where there is no plan: a callable, or null: the functions one by one
+  NotRun none_;          // why it never runs
+  Thaws thaws_;
+};
+
+struct Artefact {
+  GlobalState state;
+  py::object code;  // the function's
+  std::shared_ptr<GuardProgram> guards;
+  size_t input_count = 0;
+  std::optional<RunnableGraph> graph;  // null: nothing but Python's own work, done by `rebuild`
+  std::vector<NumberInput> numbers;    // the inputs of the graph that are no tensors of the call's
+  Rebuild rebuild;
+  std::optional<ModesAfter> modes_after;  // null: those in front
+  std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
+  bool eager = true;                 // nothing was captured
+  bool grad = false;                 // runs in eager because gradients are needed
+  bool left_to_eager = false;        // because of a break; what it calls is compiled
+
+  // Whether it is for a call like this; then `fetched` has what run() takes.
+  bool holds(const GlobalState& now, PyObject* function_code, PyObject* const* locals,
+             Fetched& fetched) const {
+    return code.ptr() == function_code && state == now && guards->check(locals, fetched);
+  }
+  // The outputs of the graph for a hit; as RunnableGraph::run.
+  bool run(std::span<PyObject* const> fetched, OutputObjects& outputs, NotRun& why);
+  // The roots of `rebuild`, with the effects done.
+  std::vector<py::object> results(OutputObjects& outputs, std::span<PyObject* const> fetched) const;
+
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+};
+
+}  // namespace oxy::python

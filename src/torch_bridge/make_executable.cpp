@@ -1,0 +1,212 @@
+#include "torch_bridge/make_executable.h"
+
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "pipeline/compilers.h"
+#include "pipeline/extern_plan.h"
+#include "pipeline/saved_plan.h"
+#include "runtime/bandwidth.h"
+#include "support/check.h"
+#include "support/text.h"
+#include "torch_bridge/host.h"
+
+namespace oxy::bridge {
+namespace {
+
+// The inputs that are module state and stay what they are during a call.
+std::vector<bool> frozen_inputs(const Recorded& recorded) {
+  const auto& inputs = recorded.example;
+  std::vector<bool> frozen(inputs.size(), false);
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const at::Tensor* t = inputs[i].tensor;
+    frozen[i] = i < recorded.module_state.size() && recorded.module_state[i] && t != nullptr &&
+                FrozenTensors::can_be_frozen(*t);
+    for (const ir::Mutation& m : recorded.graph.mutations)
+      if (frozen[i] && inputs[m.input].tensor->storage().is_alias_of(t->storage()))
+        frozen[i] = false;
+  }
+  return frozen;
+}
+
+// The constants of a frozen graph, on the tensors that it was frozen with.
+std::vector<at::Tensor> evaluate(const ir::Graph& constants,
+                                 const std::vector<at::Tensor>& attributes,
+                                 std::span<const Input> inputs) {
+  if (constants.outputs.empty()) return {};
+  Executable once(pipeline::make_extern_plan(constants), {}, attributes, inputs, {});
+  Outputs outputs;
+  std::string reason;
+  c10::InferenceMode plain(false);
+  if (!once.run(inputs, outputs, reason)) throw InternalError(cat("constants: ", reason));
+  return {outputs.begin(), outputs.end()};
+}
+
+// What max-autotune tries, one row after the other, each on top of the best so far.
+struct Choice {
+  const char* setting;
+  std::vector<const char*> values;
+};
+
+const std::vector<Choice>& choices() {
+  static const std::vector<Choice> rows = {{"products", {"auto", "onednn", "aten"}},
+                                           {"streaming_stores", {"True", "False"}}};
+  return rows;
+}
+
+constexpr double kBudget = 1.0;  // seconds of timing a row
+
+// The median seconds of a run of each, taken in turn.
+std::vector<double> time_in_turn(std::span<const ExecutableMaker::Made> ways,
+                                 std::span<const Input> example) {
+  using Clock = std::chrono::steady_clock;
+  const CopiedInputs copies(example);
+  std::vector<std::vector<double>> times(ways.size());
+  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  const Clock::time_point begin = Clock::now();
+  while (times[0].size() < 4 ||
+         (seconds(Clock::now() - begin) < kBudget && times[0].size() < 200)) {
+    for (size_t i = 0; i < ways.size(); ++i) {
+      Outputs outputs;
+      std::string reason;
+      const Clock::time_point start = Clock::now();
+      if (!ways[i].executable->run(copies.inputs(), outputs, reason)) throw InternalError(reason);
+      times[i].push_back(seconds(Clock::now() - start));
+    }
+  }
+  std::vector<double> out;
+  for (std::vector<double>& t : times) {
+    t.erase(t.begin());  // the first run fills caches and pools
+    std::ranges::nth_element(t, t.begin() + static_cast<ptrdiff_t>(t.size() / 2));
+    out.push_back(t[t.size() / 2]);
+  }
+  return out;
+}
+
+std::string row_text(const char* setting, const char* value, double seconds, bool kept) {
+  char row[80];
+  std::snprintf(row, sizeof(row), "%s=%-8s %10.4f ms%s\n", setting, value, seconds * 1e3,
+                kept ? " (kept)" : "");
+  return row;
+}
+
+}  // namespace
+
+ExecutableMaker::Made ExecutableMaker::make(const Recorded& recorded,
+                                            pipeline::Trace& trace) const {
+  return settings_.autotune ? fastest(recorded, trace) : make_with(recorded, settings_, trace);
+}
+
+ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const Settings& settings,
+                                                 pipeline::Trace& trace) const {
+  Executable::Options options;
+  options.strict = settings.strict;
+  options.fence = runtime::fence_of(settings.fence);
+  options.own_attributes = recorded.attributes.size();
+  std::vector<at::Tensor> constants;
+  pipeline::Freezing freezing;
+  if (settings.freezing && std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen)) {
+    options.frozen = true;
+    freezing.inputs = frozen_inputs(recorded);
+    freezing.evaluate = [&](const ir::Graph& graph) {
+      constants = evaluate(graph, recorded.attributes, recorded.example);
+    };
+  }
+  Made made;
+  std::string why;
+  auto compiler = pipeline::compiler_for(settings, folder_, why);
+  pipeline::Compiled compiled =
+      pipeline::compile(recorded.graph, settings, compiler.get(), trace, made.report,
+                        recorded.passes, options.frozen ? &freezing : nullptr);
+  std::vector<at::Tensor> attributes = recorded.attributes;
+  attributes.insert(attributes.end(), constants.begin(), constants.end());
+  made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
+                                                 std::move(attributes), recorded.example, options);
+  return made;
+}
+
+pipeline::Compiled ExecutableMaker::load(std::string_view saved) const {
+  return pipeline::load_plan(saved, settings_, [&] {
+    std::string why;
+    auto found = pipeline::compiler_for(settings_, folder_, why);
+    if (!found) throw InternalError(why);
+    return found;
+  });
+}
+
+ExecutableMaker::Made ExecutableMaker::bind(pipeline::Compiled compiled,
+                                            std::vector<at::Tensor> attributes,
+                                            std::span<const Input> example,
+                                            std::optional<size_t> own_attributes) const {
+  Executable::Options options;
+  options.strict = settings_.strict;
+  options.fence = runtime::fence_of(settings_.fence);
+  options.frozen = own_attributes.has_value();
+  options.own_attributes = own_attributes.value_or(attributes.size());
+  Made made;
+  pipeline::count_steps(compiled.plan, made.report);
+  made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
+                                                 std::move(attributes), example, options);
+  return made;
+}
+
+ExecutableMaker::Made ExecutableMaker::fastest(const Recorded& recorded,
+                                               pipeline::Trace& trace) const {
+  Settings best = settings_;
+  Made out;
+  std::string table;
+  for (const Choice& choice : choices()) {
+    std::vector<Made> ways;
+    for (const char* value : choice.values) {
+      Settings changed = best;
+      changed.set(choice.setting, value);
+      recorded.restart();
+      ways.push_back(make_with(recorded, changed, trace));
+    }
+    const std::vector<double> times = time_in_turn(ways, recorded.example);
+    const auto kept = static_cast<size_t>(std::ranges::min_element(times) - times.begin());
+    for (size_t i = 0; i < ways.size(); i++)
+      table += row_text(choice.setting, choice.values[i], times[i], i == kept);
+    best.set(choice.setting, choice.values[kept]);
+    out = std::move(ways[kept]);
+  }
+  table.pop_back();
+  out.choices = std::move(table);
+  return out;
+}
+
+CopiedInputs::CopiedInputs(std::span<const Input> inputs) : inputs_(inputs.begin(), inputs.end()) {
+  for (const Input& input : inputs) {
+    if (input.tensor == nullptr) {
+      copies_.emplace_back();
+      continue;
+    }
+    const at::Tensor& t = *input.tensor;
+    const bool overlaps = std::ranges::count(t.strides(), 0) != 0;
+    copies_.push_back(overlaps ? t
+                               : at::empty_strided(t.sizes(), t.strides(), t.options()).copy_(t));
+  }
+  for (size_t i = 0; i < inputs_.size(); i++)
+    if (inputs_[i].tensor) inputs_[i].tensor = &copies_[i];
+}
+
+std::string bandwidth_text(Executable& executable, std::span<const Input> inputs) {
+  constexpr int kRuns = 8;
+  const CopiedInputs copies(inputs);
+  std::vector<double> best;
+  for (int run = 0; run < kRuns; ++run) {
+    Outputs outputs;
+    std::string reason;
+    std::vector<double> seconds;
+    if (!executable.run(copies.inputs(), outputs, reason, &seconds)) throw InternalError(reason);
+    if (best.empty()) best = seconds;
+    for (size_t i = 0; i < seconds.size(); ++i) best[i] = std::min(best[i], seconds[i]);
+  }
+  return runtime::bandwidth_text(executable.plan(), best, runtime::copy_bandwidth(torch_host()));
+}
+
+}  // namespace oxy::bridge

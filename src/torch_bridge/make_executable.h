@@ -1,0 +1,66 @@
+// From a recorded graph to what runs it: what is frozen, the passes of the user's, code, the choice among several ways.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "pipeline/pipeline.h"
+#include "torch_bridge/execute.h"
+
+namespace oxy::bridge {
+
+// A recording as it is compiled. What it refers to lives as long as it does.
+struct Recorded {
+  const ir::Graph& graph;
+  const std::vector<at::Tensor>& attributes;  // behind the graph's attributes
+  std::span<const Input> example;             // of the call that was recorded
+  const std::vector<bool>&
+      module_state;  // by input: a parameter or buffer of a module; may be shorter
+  std::span<const pipeline::UserPass> passes;
+  std::function<void()> restart;  // puts back what the passes of the user's have changed
+};
+
+class ExecutableMaker {
+ public:
+  // `folder`: where the Clang library lies.
+  ExecutableMaker(const Settings& settings, std::string folder)
+      : settings_(settings), folder_(std::move(folder)) {}
+
+  struct Made {
+    std::unique_ptr<Executable> executable;
+    pipeline::Report report;
+    std::string choices;  // of mode max-autotune: a row for each way that was tried
+  };
+  // Throws InternalError or Unsupported.
+  Made make(const Recorded& recorded, pipeline::Trace& trace) const;
+  // From what pipeline::save_plan wrote; UserError where it is no plan for this machine.
+  pipeline::Compiled load(std::string_view saved) const;
+  // `own_attributes`: how many of the attributes are the graph's, where the rest was made from constants.
+  Made bind(pipeline::Compiled compiled, std::vector<at::Tensor> attributes,
+            std::span<const Input> example, std::optional<size_t> own_attributes) const;
+
+ private:
+  Made make_with(const Recorded& recorded, const Settings& settings, pipeline::Trace& trace) const;
+  Made fastest(const Recorded& recorded, pipeline::Trace& trace) const;
+
+  const Settings& settings_;
+  const std::string folder_;
+};
+
+// Copies of the tensors, so that what a plan writes is nobody's. One that overlaps itself is written by no plan.
+class CopiedInputs {
+ public:
+  explicit CopiedInputs(std::span<const Input> inputs);
+  std::span<const Input> inputs() const { return inputs_; }
+
+ private:
+  std::vector<at::Tensor> copies_;
+  std::vector<Input> inputs_;
+};
+
+// A row a kernel step: the memory that it moves, its best time in a few runs, and what part of the speed of a copy that is.
+std::string bandwidth_text(Executable& executable, std::span<const Input> inputs);
+
+}  // namespace oxy::bridge
