@@ -71,6 +71,15 @@ at::Tensor marked(at::Tensor t, const PlanOutput& o) {
   return o.neg ? at::_neg_view(t) : t;
 }
 
+// Whether a call, of a region too, names places in a storage by absolute numbers.
+bool names_places(const runtime::Plan& plan) {
+  auto names = [](const runtime::PlanStep& s) {
+    const auto* call = std::get_if<runtime::ExternStep>(&s);
+    return call != nullptr && call->op.find("as_strided") != std::string::npos;
+  };
+  return std::ranges::any_of(plan.steps, names) || std::ranges::any_of(plan.regions, names_places);
+}
+
 template <class F>
 double seconds_of(F&& f) {
   const auto start = std::chrono::steady_clock::now();
@@ -209,10 +218,7 @@ InputSignature::Options Executable::signature_options(std::span<const Input> exa
     if (out.kind == OutputKind::ViewOfInput && out.meta->dtype != plan_.inputs[out.index].dtype)
       o.offsets = true;
   }
-  for (const BoundCall& call : calls_) {
-    // These name places in the storage by absolute numbers.
-    if (call.name().find("as_strided") != std::string::npos) o.offsets = true;
-  }
+  o.offsets = o.offsets || names_places(plan_);
   return o;
 }
 
