@@ -399,11 +399,6 @@ bool Executable::fits(std::span<const Input> inputs) const {
   return true;
 }
 
-bool Executable::attributes_require_grad() const noexcept {
-  return std::any_of(attributes_.begin(), attributes_.end(),
-                     [](const at::Tensor& t) { return t.requires_grad(); });
-}
-
 bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
                      std::vector<double>* seconds) {
   std::unique_ptr<Lease> lease = leases_.take();

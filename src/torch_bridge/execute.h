@@ -58,7 +58,6 @@ class Executable {
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
            std::vector<double>* seconds = nullptr);
 
-  bool attributes_require_grad() const noexcept;
   // Over before another thread could make use of the time: kernels alone, on little memory.
   bool is_brief() const noexcept { return brief_; }
   const runtime::Plan& plan() const { return plan_; }
