@@ -286,6 +286,7 @@ void Executable::bind_region(const runtime::RegionStep& step, std::vector<bool>&
   options.frozen = false;
   steps_.push_back({StepKind::Region, static_cast<uint32_t>(regions_.size())});
   regions_.push_back(std::make_unique<BoundRegion>(plan_, step, code_, options));
+  random_ |= regions_.back()->is_random();
 }
 
 // The tensors that begin() or an earlier step makes are there; an arena buffer's is made with the lease, a view's by a

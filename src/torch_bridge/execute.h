@@ -60,6 +60,8 @@ class Executable {
 
   // Over before another thread could make use of the time: kernels alone, on little memory.
   bool is_brief() const noexcept { return brief_; }
+  // Whether a step, of a region too, may draw random numbers.
+  bool is_random() const noexcept { return random_; }
   const runtime::Plan& plan() const { return plan_; }
   const runtime::CodeTable& code() const { return code_; }
   const Options& options() const { return options_; }
