@@ -6,6 +6,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <cxxabi.h>
 
 #include <algorithm>
 #include <chrono>
@@ -416,6 +417,8 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
     interrupt = std::current_exception();
   } catch (const std::exception& e) {
     reason = e.what();
+  } catch (const abi::__forced_unwind&) {  // the end of a daemon thread
+    throw;
   } catch (...) {
     reason = "an unknown exception";
   }
