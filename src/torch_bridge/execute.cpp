@@ -371,8 +371,11 @@ bool Executable::accepts(std::span<const Input> inputs) const noexcept {
 
 // Whether a plan of sizes that vary is for these too. What is written must look as it did.
 bool Executable::fits(std::span<const Input> inputs) const {
-  if (static_sizes_ || !plan_.mutations.empty() || inputs.size() != plan_.inputs.size())
-    return false;
+  return !static_sizes_ && plan_.mutations.empty() && has_layouts(inputs);
+}
+
+bool Executable::has_layouts(std::span<const Input> inputs) const {
+  if (inputs.size() != plan_.inputs.size()) return false;
   for (size_t i = 0; i < inputs.size(); i++) {
     const runtime::TensorSlots& wanted = plan_.inputs[i];
     const at::Tensor* t = inputs[i].tensor;
@@ -398,7 +401,13 @@ bool Executable::fits(std::span<const Input> inputs) const {
                      : !same(t->sizes(), wanted.sizes) || !same(t->strides(), wanted.strides))
       return false;
   }
-  return true;
+  return std::ranges::all_of(plan_.buffers, [&](const PlanBuffer& b) {
+    if (b.kind != BufferKind::Attribute) return true;
+    const at::Tensor& t = attributes_.at(b.source);
+    if (!t.defined()) return true;  // nobody reads it
+    return static_cast<DType>(t.scalar_type()) == b.meta.dtype && same(t.sizes(), b.meta.sizes) &&
+           same(t.strides(), b.meta.strides);
+  });
 }
 
 bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,

@@ -46,6 +46,8 @@ class Executable {
   ~Executable();
 
   // Whether the plan was made for inputs like these.
+  // Whether these inputs, and the attributes, have the dtypes, sizes and strides that the plan is for.
+  bool has_layouts(std::span<const Input> inputs) const;
   bool accepts(std::span<const Input> inputs) const noexcept;
   // Whether what it takes as constants is what it was. Asked of inputs that it accepts.
   bool is_fresh(std::span<const Input> inputs) const noexcept {

@@ -94,6 +94,19 @@ std::string row_text(const char* setting, const char* value, double seconds, boo
   return row;
 }
 
+constexpr const char* kOtherInputs = "the plan was made for other inputs or attributes";
+
+// What a size program reads of an input is there.
+void require_ranks(const runtime::Plan& plan, std::span<const Input> example) {
+  for (size_t i = 0; i < std::min(example.size(), plan.inputs.size()); i++) {
+    const at::Tensor* t = example[i].tensor;
+    const runtime::TensorSlots& wanted = plan.inputs[i];
+    if (t == nullptr ? wanted.dtype != DType::None
+                     : static_cast<size_t>(t->dim()) != wanted.sizes.size())
+      throw UserError(kOtherInputs);
+  }
+}
+
 }  // namespace
 
 ExecutableMaker::Made ExecutableMaker::make(const Recorded& recorded,
@@ -147,10 +160,12 @@ ExecutableMaker::Made ExecutableMaker::bind(pipeline::Compiled compiled,
   options.fence = runtime::fence_of(settings_.fence);
   options.frozen = own_attributes.has_value();
   options.own_attributes = own_attributes.value_or(attributes.size());
+  require_ranks(compiled.plan, example);
   Made made;
   pipeline::count_steps(compiled.plan, made.report);
   made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
                                                  std::move(attributes), example, options);
+  if (!made.executable->has_layouts(example)) throw UserError(kOtherInputs);
   return made;
 }
 

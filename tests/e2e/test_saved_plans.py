@@ -77,11 +77,15 @@ def test_changed_files_are_errors(tmp_path):
 
 
 def test_other_inputs_are_refused():
-    plan, _, settings = plans_of("drawn")[0]
+    plan, inputs, settings = plans_of("drawn")[0]
     with pytest.raises(_C.UserError, match="other inputs"):
         plan.run((torch.randn(2, 2),))
     with pytest.raises(_C.InternalError, match="a plan for 1 inputs got 0"):
         _C.load_plan(plan.save(), plan.attributes(), (), settings)
+    (example,) = inputs
+    for other in (example[:1], example[0], example.double(), example.expand(2, *example.shape)):
+        with pytest.raises(_C.UserError, match="other inputs"):
+            _C.load_plan(plan.save(), plan.attributes(), (other,), settings)
 
 
 DYNAMIC = """plan arena=0 {
