@@ -67,9 +67,8 @@ class TensorImage {
   }
 
   static const Meta* meta(const c10::TensorImpl& t) {
-    const c10::AutogradMetaInterface* meta;
-    std::memcpy(&meta, at(t, Layout::autograd()), sizeof(meta));
-    return static_cast<const Meta*>(meta);
+    using Pointer = const c10::AutogradMetaInterface*;
+    return static_cast<const Meta*>(*static_cast<const Pointer*>(at(t, Layout::autograd())));
   }
 
  private:
