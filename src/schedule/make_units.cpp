@@ -14,10 +14,33 @@ bool is_empty(const loops::Loop& l, bool reduction) {
                      [&](const Axis& a) { return a.size.is_const(0) && a.reduction == reduction; });
 }
 
-// A reduction of nothing is a constant; what would be folded is never read.
+// Whether each instruction depends on a variable that is folded.
+std::vector<bool> folded(const loops::Loop& l) {
+  std::vector<Expr> bound;  // the axes' variables and what positions in them bind
+  for (const Axis& a : l.axes) {
+    if (a.reduction) bound.push_back(a.var);
+  }
+  std::vector<bool> out(l.body.size());
+  for (size_t k = 0; k < l.body.size(); ++k) {
+    const Inst& i = l.body[k];
+    if (i.op == LoopOp::Reduce) continue;
+    std::vector<Expr> symbols;
+    for (Expr e : i.index) sym::collect_symbols(e, symbols);
+    out[k] = std::ranges::any_of(i.args, [&](uint32_t a) { return out[a]; }) ||
+             std::ranges::any_of(
+                 symbols, [&](Expr s) { return std::ranges::find(bound, s) != bound.end(); });
+    if (i.op == LoopOp::Symbol && out[k]) bound.push_back(i.index[0]);
+  }
+  return out;
+}
+
+// A reduction of nothing is a constant; what would be folded is neither read nor checked.
 loops::Loop without_fold(loops::Loop l) {
-  for (Inst& i : l.body) {
+  const std::vector<bool> gone = folded(l);
+  for (size_t k = 0; k < l.body.size(); ++k) {
+    Inst& i = l.body[k];
     if (i.op == LoopOp::Reduce) i = identity_of(i.reduce, i.dtype);
+    if (i.op == LoopOp::Check && gone[k]) i = Inst{.op = LoopOp::Const, .dtype = DType::I64};
   }
   std::erase_if(l.axes, [](const Axis& a) { return a.reduction; });
   loops::remove_dead(l.body);
