@@ -67,8 +67,9 @@ class TensorImage {
   }
 
   static const Meta* meta(const c10::TensorImpl& t) {
-    using Pointer = const c10::AutogradMetaInterface*;
-    return static_cast<const Meta*>(*static_cast<const Pointer*>(at(t, Layout::autograd())));
+    const c10::AutogradMetaInterface* meta;
+    std::memcpy(&meta, at(t, Layout::autograd()), sizeof(meta));
+    return static_cast<const Meta*>(meta);
   }
 
  private:
