@@ -109,7 +109,8 @@ class Assembler {
     source.text = codegen::cpp::emit(k, target_);
     source.range = parallel_points(k.body);
     source.grain = std::max<int64_t>(1, kWorkOfAThread / std::max<int64_t>(1, k.cost));
-    source.scratch_bytes = codegen::cpp::scratch_bytes(k);
+    source.scratch_bytes = known(codegen::cpp::scratch_bytes(k));
+    for (sym::Expr size : k.parameters) source.parameters.push_back(known(size));
     source.moved_bytes = schedule::moved_bytes(k);
     if (k.epilogue_of.valid()) source.moved_bytes -= cached_bytes(program_.buffers[k.epilogue_of]);
     add_source(std::move(source));
@@ -248,7 +249,7 @@ class Assembler {
       step.epilogue_buffers = buffers_of(*epilogue);
       p.epilogue = true;
       p.epilogue_reads = schedule::read_with_matrix(schedule_, schedule_.kernels[*epilogue]);
-      p.epilogue_scratch = codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]);
+      p.epilogue_scratch = known(codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]));
       cost = out_.sources[*epilogue].range * schedule_.kernels[*epilogue].cost;
     }
     step.kernel = product_kernel(p, cost);

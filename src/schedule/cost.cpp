@@ -44,8 +44,26 @@ int cost_of(const loops::Body& body) {
   return sum;
 }
 
+static std::vector<sym::Expr> symbols_of(sym::Expr e) {
+  std::vector<sym::Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  return symbols;
+}
+
+std::optional<int64_t> hinted(sym::Expr e) {
+  if (e.is_const()) return e.value();
+  if (!std::ranges::all_of(symbols_of(e), sym::symbol_hint)) return std::nullopt;
+  return sym::hint(e);
+}
+
 int64_t count_of(sym::Expr e) {
   if (e.is_const()) return e.value();
+  const std::vector<sym::Expr> symbols = symbols_of(e);
+  if (std::ranges::any_of(symbols, sym::symbol_hint)) {
+    return std::max<int64_t>(1, sym::evaluate(e, [](sym::Expr s) {
+                               return sym::symbol_hint(s).value_or(std::max<int64_t>(0, sym::range_of(s).lo));
+                             }));
+  }
   sym::Range r = sym::range_of(e);
   return r.hi != INT64_MAX ? std::max<int64_t>(r.hi, 1) : 4096;
 }

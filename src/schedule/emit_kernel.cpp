@@ -390,8 +390,8 @@ int64_t KernelEmitter::cost() const { return cost_of_block(kernel_.body, 1); }
 void stream_large_stores(Kernel& k, int64_t large) {
   std::vector<bool> streaming;
   for (const KernelBuffer& b : k.buffers) {
-    streaming.push_back(b.kind == KernelBuffer::Kind::Write && b.elements.is_const() &&
-                        b.elements.value() * ir::byte_size(b.dtype) >= large);
+    streaming.push_back(b.kind == KernelBuffer::Kind::Write &&
+                        hinted(b.elements).value_or(0) * ir::byte_size(b.dtype) >= large);
   }
   mark_streaming(k.body, streaming);
 }
@@ -411,8 +411,8 @@ void keep_what_is_changed(std::vector<Kernel>& kernels, int64_t most) {
   for (size_t k = kernels.size(); k-- > 0;) {
     stop_streaming(kernels[k].body, changed, kernels[k].buffers);
     for (const KernelBuffer& b : kernels[k].buffers)
-      if (b.kind == KernelBuffer::Kind::ReadWrite && b.elements.is_const() &&
-          b.elements.value() * ir::byte_size(b.dtype) < most)
+      if (b.kind == KernelBuffer::Kind::ReadWrite &&
+          hinted(b.elements).value_or(most) * ir::byte_size(b.dtype) < most)
         changed.insert(b.buffer);
   }
 }

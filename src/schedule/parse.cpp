@@ -21,6 +21,12 @@ class Parser {
       if (!lexer_.accept(",")) break;
     }
     lexer_.expect(")");
+    if (lexer_.accept("sizes")) {
+      lexer_.expect("(");
+      do kernel_.parameters.push_back(expr());
+      while (lexer_.accept(","));
+      lexer_.expect(")");
+    }
     if (lexer_.accept("cost")) kernel_.cost = lexer_.integer();
     kernel_.body = block();
     return std::move(kernel_);

@@ -49,7 +49,7 @@ class ScanKernel : NestWriter {
 
  private:
   static bool is_wide(const Axis& a) {
-    return !a.size.is_const() || a.size.value() >= kFewestColumns;
+    return hinted(a.size).value_or(kFewestColumns) >= kFewestColumns;
   }
 
   bool is_contiguous(const Axis& a) const {
@@ -58,7 +58,7 @@ class ScanKernel : NestWriter {
   }
 
   bool can_be_lanes(const Axis& a) const {
-    if (!a.size.is_const() || a.size.value() < kRowLanes) return false;
+    if (hinted(a.size).value_or(0) < kRowLanes) return false;
     const bool indirect = std::any_of(nest_.body.begin(), nest_.body.end(),
                                       [](const Inst& i) { return i.op == LoopOp::Symbol; });
     const Axis& along = scanned_.back();
@@ -90,8 +90,8 @@ class ScanKernel : NestWriter {
     int64_t together = 1;
     std::vector<Substitution> copies{{}};
     parallel_ = others_;
-    if (!parallel_.empty() && parallel_.back().size.is_const()) {
-      while (together < kRows && parallel_.back().size.value() % (2 * together) == 0) together *= 2;
+    if (!parallel_.empty()) {
+      while (together < kRows && sym::divisible(parallel_.back().size, 2 * together)) together *= 2;
     }
     const bool indirect = std::any_of(nest_.body.begin(), nest_.body.end(),
                                       [](const Inst& i) { return i.op == LoopOp::Symbol; });
@@ -145,11 +145,12 @@ class ScanKernel : NestWriter {
   int64_t block_of(const Axis& column) const {
     int64_t rest = 1, block = kColumns;
     for (const Axis& a : others_) {
-      if (!(a.var == column.var) && a.size.is_const()) rest *= a.size.value();
+      if (!(a.var == column.var)) rest *= hinted(a.size).value_or(1);
     }
-    if (!column.size.is_const()) return kColumns;
+    const std::optional<int64_t> size = hinted(column.size);
+    if (!size) return kColumns;
     if (!is_contiguous(column)) return kGatheredRows;
-    while (block > kNarrow && rest * ((column.size.value() + block - 1) / block) < kWantedBlocks) {
+    while (block > kNarrow && rest * ((*size + block - 1) / block) < kWantedBlocks) {
       block /= 2;
     }
     return block;
@@ -162,7 +163,7 @@ class ScanKernel : NestWriter {
     const int64_t most = block_of(whole);
     Expr lane = whole.var, size = whole.size, width = whole.size;
     Substitution subst;
-    if (whole.size.is_const() && whole.size.value() <= most) {
+    if (loops::is_size(whole.size) && hinted(whole.size).value_or(INT64_MAX) <= most) {
       parallel_.erase(parallel_.begin() + static_cast<std::ptrdiff_t>(at));
     } else {
       const Expr count = sym::ceildiv(whole.size, most), block = scope_.get('p', count);

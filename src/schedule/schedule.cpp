@@ -14,6 +14,7 @@
 #include "schedule/in_place.h"
 #include "schedule/inline_loops.h"
 #include "schedule/jam_rows.h"
+#include "schedule/kernel_access.h"
 #include "schedule/lane_tables.h"
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
@@ -182,6 +183,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
   if (options.last_level_bytes < INT64_MAX / 4)
     keep_what_is_changed(s.kernels, 4 * options.last_level_bytes);
   for (Kernel& k : s.kernels) fetch_ahead(k, *p.variables, options.last_level_bytes);
+  for (Kernel& k : s.kernels) k.parameters = free_symbols(k);
   s.memory = plan_memory(s);
   insert_frees(s);
   return s;
