@@ -88,8 +88,9 @@ struct Call {
 // An op run by the dispatcher. Its arguments are the node's; buffers stand for the values.
 struct ExternStep : Call {};
 
-// A gemm or a convolution. It reads a, b and, where there is one, the bias, and writes c; sizes and strides are those of
-// the buffers. Of our own kernels (Provider::Own) c is planned memory, else the provider allocates it.
+// A gemm or a convolution. It reads a, b and, where there is one, the bias, and writes c; sizes and
+// strides are those of the buffers. Of our own kernels (Provider::Own) c is planned memory, else
+// the provider allocates it.
 struct ContractionStep : Call {
   ops::Contraction what;
   ops::Provider provider = ops::Provider::Aten;
@@ -112,8 +113,8 @@ struct Program {
   std::unordered_map<ir::ValueId, BufferId> buffer_of;  // where a graph value lives
 };
 
-// The offset of the element at a logical index, in elements from the buffer's first element. Of a View: from the first
-// element of its base.
+// The offset of the element at a logical index, in elements from the buffer's first element. Of a
+// View: from the first element of its base.
 Expr flat_offset(const Buffer& b, const Index& index);
 // The step as a call; null where it is a loop.
 const Call* call_of(const Step& s);

@@ -59,13 +59,16 @@ bool are_constant(const std::vector<Expr>& list) {
 
 // Of this dtype on the CPU, with elements, all sizes known.
 bool is_fixed(const TensorType& t, DType dtype) {
-  return t.dtype == dtype && t.device.is_cpu() && are_constant(t.sizes) && are_constant(t.strides) &&
-         t.offset.is_const() && std::ranges::count(t.sizes, Expr(0)) == 0;
+  return t.dtype == dtype && t.device.is_cpu() && are_constant(t.sizes) &&
+         are_constant(t.strides) && t.offset.is_const() &&
+         std::ranges::count(t.sizes, Expr(0)) == 0;
 }
 
 // One dimension of each matrix is contiguous.
 bool is_gemm_of_ours(const ContractionTypes& t) {
-  auto stride = [](const TensorType& x) { return x.sizes.back().is_const(1) ? 1 : x.strides.back(); };
+  auto stride = [](const TensorType& x) {
+    return x.sizes.back().is_const(1) ? 1 : x.strides.back();
+  };
   return stride(*t.a) == 1 && stride(*t.c) == 1 &&
          (t.b->strides.back() == 1 || t.b->strides[t.b->strides.size() - 2] == 1);
 }
@@ -158,7 +161,8 @@ ContractionLayout layout_of(const Contraction& what, const ContractionTypes& t) 
     l.c_row = l.n, l.c_batch = l.m * l.n;
     return l;
   }
-  const size_t d = as.size() - 2;  // the last two dimensions are the matrix, one before them the batch
+  const size_t d =
+      as.size() - 2;  // the last two dimensions are the matrix, one before them the batch
   l.m = as[d], l.n = bs[d + 1], l.k = as[d + 1];
   l.a_row = t.a->strides[d], l.b_k = t.b->strides[d], l.b_n = t.b->strides[d + 1];
   l.c_row = t.c->strides[d];

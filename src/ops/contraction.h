@@ -1,11 +1,15 @@
-// Matrix products (gemm) and convolutions: which nodes are some, on which operands, and who computes each.
+// Matrix products (gemm) and convolutions: which nodes are some, on which operands, and who
+// computes each.
 //
-//   gemm         c[b, m, n] = bias[n] + sum over k of a[b, m, k] * b[b, k, n]         mm, bmm, addmm with a vector
-//   convolution  a gemm with a row m a pixel of the result, a column n an output channel, and k running over the input
-//                channels at each tap of the filter: two spatial dimensions, one group
+//   gemm         c[b, m, n] = bias[n] + sum over k of a[b, m, k] * b[b, k, n]
+//                mm, bmm, addmm with a vector
+//   convolution  a gemm with a row m a pixel of the result, a column n an output channel, and k
+//                running over the input channels at each tap of the filter: two spatial dimensions,
+//                one group
 //
-// Our own kernels (codegen/cpp/product.h) take f32, bf16 or f16 (convolutions: f32) on the CPU, rows of a and c contiguous,
-// b contiguous along one of its dimensions; of convolutions, activations that are channels-last.
+// Our own kernels (codegen/cpp/product.h) take f32, bf16 or f16 (convolutions: f32) on the CPU,
+// rows of a and c contiguous, b contiguous along one of its dimensions; of convolutions,
+// activations that are channels-last.
 #pragma once
 
 #include "ir/graph.h"
@@ -17,8 +21,8 @@ using ir::Expr;
 
 // With fewer rows than this a gemm or attention is bound by reading the other matrix once.
 constexpr int64_t kFewestRows = 4;
-// Up to so many, our kernels read b as it lies (codegen/cpp/dot_product.h, row_product.h): packing it would not pay. Such a
-// gemm is soon done and has no epilogue.
+// Up to so many, our kernels read b as it lies (codegen/cpp/dot_product.h, row_product.h): packing
+// it would not pay. Such a gemm is soon done and has no epilogue.
 constexpr int64_t kMostUnpackedRows = 16;
 
 struct Contraction {
@@ -31,7 +35,8 @@ std::string_view name(Contraction::Kind k);  // gemm, convolution
 
 // The types of the operands and of the result.
 struct ContractionTypes {
-  const ir::TensorType *a = nullptr, *b = nullptr, *bias = nullptr, *c = nullptr;  // bias: may be missing
+  const ir::TensorType *a = nullptr, *b = nullptr, *bias = nullptr,
+                       *c = nullptr;  // bias: may be missing
 };
 
 // A node that is a contraction, and its operands.
@@ -44,9 +49,9 @@ std::optional<ContractionNode> contraction_of(const ir::Graph& g, const ir::Node
 
 enum class Provider : uint8_t {
   Own,     // a kernel of ours, which writes to planned memory and cannot fail
-  OneDnn,  // mkldnn::_linear_pointwise, which beats the BLAS that ATen calls on machines with AVX-512
+  OneDnn,  // mkldnn::_linear_pointwise: with AVX-512 faster than the BLAS that ATen calls
   Aten,    // the op of the node
-  Loops,   // no call at all: passes/thin_products makes it a multiplication and a sum
+  Loops,  // no call at all: passes/thin_products makes it a multiplication and a sum
 };
 std::string_view name(Provider p);
 std::optional<Provider> provider_from_name(std::string_view name);
@@ -54,19 +59,23 @@ std::optional<Provider> provider_from_name(std::string_view name);
 // What there is on this machine, and what the setting `products` leaves of it.
 struct Providers {
   bool own = false, onednn = false;
-  // The machine has instructions for bf16 (AVX512_BF16, AMX), and ATen's library uses them: three to five times faster than
-  // our kernels, which compute in f32 (two cores of a Granite Rapids server).
+  // The machine has instructions for bf16 (AVX512_BF16, AMX), and ATen's library uses them: three
+  // to five times faster than our kernels, which compute in f32 (two cores of a Granite Rapids
+  // server).
   bool fast_bf16 = false;
 };
 
-// Where our kernels are wanted, they run all that they take: f32 and f16 as fast as the libraries' or faster at all shapes
-// that were tried. The choice needs constants, since the kernels' blocking is computed before the call.
-Provider provider_of(const Contraction& what, const ContractionTypes& types, const Providers& available);
+// Where our kernels are wanted, they run all that they take: f32 and f16 as fast as the libraries'
+// or faster at all shapes that were tried. The choice needs constants, since the kernels' blocking
+// is computed before the call.
+Provider provider_of(const Contraction& what, const ContractionTypes& types,
+                     const Providers& available);
 Provider provider_of(const ir::Graph& g, const ir::Node& n, const Providers& available);
 // A convolution that our kernels take once its activations are channels-last.
 bool wants_channels_last(const ir::Graph& g, const ir::Node& n);
 
-// Sizes, and strides in elements, of a contraction that our kernels take: strides that are missing here are 1.
+// Sizes, and strides in elements, of a contraction that our kernels take: strides that are missing
+// here are 1.
 struct ContractionLayout {
   DType dtype = DType::F32;
   Expr batch = 1, m = 0, n = 0, k = 0;  // k of a convolution: its input channels

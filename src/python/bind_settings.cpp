@@ -3,6 +3,7 @@
 
 #include "python/bindings.h"
 #include "python/capture/controls.h"
+#include "python/capture/natives.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/settings.h"
@@ -52,6 +53,16 @@ void bind_settings(py::module_& m) {
                                                          {"substitute", Control::Substitute}};
     set_control(callable, names.at(name), std::move(substitute));
   });
+  m.def(
+      "native_table",
+      [] {
+        py::list rows;
+        for (const Native& n : native_table())
+          rows.append(py::make_tuple(n.module, n.type, n.name, (n.traits & native::From312) != 0));
+        return rows;
+      },
+      "(module, type, name, whether CPython 3.11 lacks it) of what capture knows that is written "
+      "in C.");
   m.def("set_stance", [](const std::string& name) { set_stance(stance_named(name)); });
   m.def("log_enabled", [](const std::string& name) { return log_enabled(artifact(name)); });
 }

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "python/capture/handles.h"
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
 

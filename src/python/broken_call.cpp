@@ -18,6 +18,7 @@ struct Target {
   std::string name;
   PyObject* compiled;  // the table's
   bool direct;         // called here
+  CallCompiled call_once;
   std::weak_ptr<ResumeTable> table;
 };
 
@@ -32,6 +33,7 @@ PyObject* hand_back(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
         PyObject_Vectorcall(target->compiled, arguments, static_cast<size_t>(n), nullptr));
   auto tail = std::make_unique<Tail>();
   tail->target = borrow(target->compiled);
+  tail->call = target->call_once;
   for (Py_ssize_t i = 0; i < n; i++) tail->arguments.push_back(borrow(arguments[i]));
   return PyCapsule_New(tail.release(), kTail, [](PyObject* c) {
     delete static_cast<Tail*>(PyCapsule_GetPointer(c, kTail));
@@ -85,11 +87,27 @@ Tail* tail_of(PyObject* returned) {
   return static_cast<Tail*>(PyCapsule_GetPointer(returned, kTail));
 }
 
+PyObject* follow_tails(PyObject* returned) {
+  while (returned != nullptr) {
+    Tail* tail = tail_of(returned);
+    if (tail == nullptr) break;
+    const py::object target = std::move(tail->target);
+    const CallCompiled call = tail->call;
+    Handed handed = std::move(tail->arguments);
+    Py_DECREF(returned);
+    c10::SmallVector<PyObject*, 16> arguments;
+    for (const py::object& o : handed) arguments.push_back(o.ptr());
+    returned = call(target.ptr(), arguments.data(), arguments.size(), nullptr, &handed);
+  }
+  return returned;
+}
+
 py::object ResumeTable::make_target(py::handle compiled, const std::string& name, bool direct) {
   auto target = std::make_unique<Target>();
   target->name = name;
   target->compiled = compiled.ptr();
   target->direct = direct;
+  target->call_once = compiled_.call_once;
   target->table = weak_from_this();
   target->method = {target->name.c_str(),
                     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hand_back)),
@@ -101,8 +119,7 @@ py::object ResumeTable::make_target(py::handle compiled, const std::string& name
   return steal(PyCFunction_New(method, self.ptr()));
 }
 
-ResumeTable::Resume ResumeTable::resume(const Tracer::LeftFrame& frame, int index,
-                                        FrameState state) {
+ResumeTable::Resume ResumeTable::resume(const LeftFrame& frame, int index, FrameState state) {
   PyCodeObject* code = frame.code;
   std::shared_ptr<const Bytecode> bytecode = frame.bytecode;
   // (slot of the code that it is made from, slot of the frame)
@@ -137,7 +154,7 @@ ResumeTable::Resume ResumeTable::resume(const Tracer::LeftFrame& frame, int inde
     origins_[made_code.ptr()] = {borrow(reinterpret_cast<PyObject*>(code)), bytecode, made.start,
                                  made.slots};
     py::object function = steal(make_function(made.code, globals.ptr()));
-    py::object compiled = make_compiled_(function);
+    py::object compiled = compiled_.make(function);
     const std::string name = py::str(function.attr("__name__"));
     found = made_
                 .emplace(key, Made{made_code, compiled, make_target(compiled, name, false),
@@ -157,7 +174,7 @@ size_t ResumeTable::prologue_of(py::handle function) const {
 py::object ResumeTable::inner(py::handle function) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   py::object& compiled = inner_[{f->func_code, f->func_globals}];
-  if (!compiled) compiled = make_compiled_(function);
+  if (!compiled) compiled = compiled_.make(function);
   return compiled;
 }
 
@@ -171,7 +188,7 @@ std::vector<py::object> ResumeTable::functions() const {
 namespace {
 
 // Whether all that is read behind a loop has a value now, and keeps having one.
-bool is_bound_behind_loop(const Bytecode& bytecode, const Tracer::LeftFrame& frame, int exit) {
+bool is_bound_behind_loop(const Bytecode& bytecode, const LeftFrame& frame, int exit) {
   const std::vector<bool>& read = frame.live[static_cast<size_t>(exit)];
   for (size_t slot = 0; slot < read.size(); slot++)
     if (read[slot] && std::ranges::count(frame.state.locals, static_cast<int>(slot)) == 0)
@@ -185,11 +202,11 @@ bool is_bound_behind_loop(const Bytecode& bytecode, const Tracer::LeftFrame& fra
 
 }  // namespace
 
-BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFrame> left,
+BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
                             py::handle compiled) {
   BrokenCall out;
   for (size_t i = 0; i < left.size(); i++) {
-    const Tracer::LeftFrame& frame = left[i];
+    const LeftFrame& frame = left[i];
     const Bytecode& bytecode = *frame.bytecode;
     const bool is_last = i + 1 == left.size();
     const InstructionGroup group = group_of(bytecode, frame.index);

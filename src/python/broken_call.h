@@ -8,25 +8,39 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
-#include "python/capture/tracer.h"
+#include "python/capture/left_frame.h"
+#include "python/inner_frames.h"
 
 namespace oxy::python {
+
+// As PyObject_Vectorcall, of a compiled function. `handed`, if not null, holds the arguments; it is empty once a frame has
+// them.
+using CallCompiled = PyObject* (*)(PyObject* compiled, PyObject* const* args, size_t nargsf,
+                                   PyObject* kwnames, Handed* handed);
 
 // What to call next, with which arguments; held by the object that a frame returns in the place of its result.
 struct Tail {
   py::object target;
+  CallCompiled call;  // may return another Tail
   std::vector<py::object> arguments;
 };
 // Null where the object is a result.
 Tail* tail_of(PyObject* returned);
+// Calls on while what came back is a Tail.
+PyObject* follow_tails(PyObject* returned);
 
 // The resume functions of one compiled function, each made once however often the break is met.
-class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
+class ResumeTable : public FrameCompiler, public std::enable_shared_from_this<ResumeTable> {
  public:
-  using MakeCompiled = std::function<py::object(py::handle function)>;
-  explicit ResumeTable(MakeCompiled make_compiled) : make_compiled_(std::move(make_compiled)) {}
+  // How functions are compiled and called. `call_once` may return a Tail, `call` follows it.
+  struct Compiled {
+    std::function<py::object(py::handle function)> make;
+    CallCompiled call, call_once;
+  };
+  explicit ResumeTable(Compiled compiled) : compiled_(std::move(compiled)) {}
 
   struct Resume {
     py::object target;       // called by break code; gives a Tail
@@ -34,12 +48,15 @@ class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
     std::vector<int> slots;  // of the frame that was left, in the order of the arguments
   };
   // Goes on in front of instruction `index` of a frame that has these slots and this stack.
-  Resume resume(const Tracer::LeftFrame& frame, int index, FrameState state);
+  Resume resume(const LeftFrame& frame, int index, FrameState state);
   // How many instructions of a resume function are in front of the original's; 0 for all else.
   size_t prologue_of(py::handle function) const;
-  // The compiled counterpart of a function that a broken frame calls; one for each code and globals.
-  py::object inner(py::handle function);
-  bool has_made(PyObject* code) const { return codes_.contains(code); }
+  py::object inner(py::handle function) override;
+  bool has_made(PyObject* code) const override { return codes_.contains(code); }
+  PyObject* call(PyObject* compiled, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                 Handed& handed) override {
+    return compiled_.call(compiled, args, nargsf, kwnames, &handed);
+  }
   void add_code(py::object code) { codes_.emplace(code.ptr(), code); }
   std::vector<py::object> functions() const;  // that it has made
   int next_number() { return ++number_; }
@@ -64,7 +81,7 @@ class ResumeTable : public std::enable_shared_from_this<ResumeTable> {
   };
   py::object make_target(py::handle compiled, const std::string& name, bool direct);
 
-  MakeCompiled make_compiled_;
+  Compiled compiled_;
   std::unordered_map<PyObject*, Origin> origins_;
   std::map<Key, Made> made_;
   std::map<std::pair<PyObject*, PyObject*>, py::object> inner_;
@@ -87,14 +104,7 @@ struct BrokenCall {
   py::object arguments(std::vector<py::object> values) const;
 };
 
-BrokenCall make_broken_call(ResumeTable& table, std::span<const Tracer::LeftFrame> left,
+BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
                             py::handle compiled);
-
-// Defined where compiled functions are:
-// Calls on while what came back is a Tail.
-PyObject* follow_tails(PyObject* returned);
-// As PyObject_Vectorcall, of a compiled function. `handed` holds the arguments; it is empty once a frame has them.
-PyObject* call_handing_over_to_compiled(PyObject* compiled, PyObject* const* args, size_t nargsf,
-                                        PyObject* kwnames, std::vector<py::object>& handed);
 
 }  // namespace oxy::python

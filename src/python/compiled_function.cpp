@@ -12,6 +12,7 @@
 #include "python/bound_arguments.h"
 #include "python/broken_call.h"
 #include "python/capture/controls.h"
+#include "python/capture/tracer.h"
 #include "python/compiled_graph.h"
 #include "python/control_flow.h"
 #include "python/cpython/thread_state.h"
@@ -213,6 +214,12 @@ PyObject* run_eager(CompiledFunction* self, PyObject* const* args, size_t nargsf
 
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self);
 
+// A call, and one that may return a Tail.
+PyObject* call_with(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                    Handed* handed);
+PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
+                    Handed* handed);
+
 // The graph did not run: eager does.
 PyObject* run_instead(CompiledFunction* self, PyObject* const* args, size_t nargsf,
                       PyObject* kwnames, Handed* handed) {
@@ -259,14 +266,16 @@ PyObject* run_entry(CompiledFunction* self, const Entry& e, Fetched& fetched, Bo
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
   auto table = self->table->lock();
   if (table) return table;
-  *self->own_table = std::make_shared<ResumeTable>([self](py::handle function) {
+  auto make = [self](py::handle function) {
     PyObject* made =
         new_compiled_function(Py_TYPE(self), function.ptr(), self->compile, self->report,
                               self->fullgraph, self->limit, self->break_at);
     if (made == nullptr) throw py::error_already_set();
     *reinterpret_cast<CompiledFunction*>(made)->table = *self->table;
     return py::reinterpret_steal<py::object>(made);
-  });
+  };
+  *self->own_table =
+      std::make_shared<ResumeTable>(ResumeTable::Compiled{make, call_with, call_once});
   *self->table = *self->own_table;
   return *self->own_table;
 }
@@ -282,6 +291,7 @@ struct Captures {
            size_t break_at = SIZE_MAX) {
     while (true) {
       tracer = std::make_unique<Tracer>();
+      tracer->compiled_type = Py_TYPE(self);
       tracer->varying = *self->varying;
       tracer->left_alone = left_alone;
       tracer->loop_left = loop_left;
@@ -529,7 +539,7 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
 
 // `handed`, if not null, holds the arguments.
 PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
-                    Handed* handed = nullptr) {
+                    Handed* handed) {
   const size_t given = handed ? handed->size() : 0;
   auto* self = reinterpret_cast<CompiledFunction*>(o);
   std::string failure;
@@ -687,25 +697,6 @@ PyObject* get_attribute(PyObject* o, PyObject* name) {
 
 void compile_everything_like(PyObject* compiled) {
   compile_every_frame(table_of(reinterpret_cast<CompiledFunction*>(Py_NewRef(compiled))));
-}
-
-PyObject* call_handing_over_to_compiled(PyObject* compiled, PyObject* const* args, size_t nargsf,
-                                        PyObject* kwnames, Handed& handed) {
-  return call_with(compiled, args, nargsf, kwnames, &handed);
-}
-
-PyObject* follow_tails(PyObject* returned) {
-  while (returned != nullptr) {
-    Tail* tail = tail_of(returned);
-    if (tail == nullptr) break;
-    const py::object target = std::move(tail->target);
-    Handed handed = std::move(tail->arguments);
-    Py_DECREF(returned);
-    c10::SmallVector<PyObject*, 16> arguments;
-    for (const py::object& o : handed) arguments.push_back(o.ptr());
-    returned = call_once(target.ptr(), arguments.data(), arguments.size(), nullptr, &handed);
-  }
-  return returned;
 }
 
 PyTypeObject* compiled_function_type() {

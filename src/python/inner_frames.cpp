@@ -11,7 +11,7 @@
 namespace oxy::python {
 namespace {
 
-thread_local std::shared_ptr<ResumeTable> active;
+thread_local std::shared_ptr<FrameCompiler> active;
 thread_local PyObject* left_alone = nullptr;  // a code object
 thread_local bool none_compiled = false;      // not even of everything
 // The arguments of the frame that comes next, and its code.
@@ -22,12 +22,12 @@ thread_local int hooks_outside = 0;  // those that ran when frames began to be r
 thread_local std::string refused_name;
 
 // Never freed: frames of every thread ask for it, to the end of the process.
-std::shared_ptr<ResumeTable>& everything() {
-  static auto& table = *new std::shared_ptr<ResumeTable>();
+std::shared_ptr<FrameCompiler>& everything() {
+  static auto& table = *new std::shared_ptr<FrameCompiler>();
   return table;
 }
 
-std::shared_ptr<ResumeTable> table_of_frames() {
+std::shared_ptr<FrameCompiler> table_of_frames() {
   return active || none_compiled ? active : everything();
 }
 
@@ -129,7 +129,9 @@ bool is_import(PyFunctionObject* function) {
 }
 
 // In the place of its frame, which gives the parameters away.
-PyObject* call_compiled(PyObject* compiled, PyCodeObject* code, PyObject** parameters) {
+PyObject* call_compiled(FrameCompiler& table, PyFunctionObject* function, PyObject** parameters) {
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  const py::object compiled = table.inner(reinterpret_cast<PyObject*>(function));
   const int count = code->co_argcount + code->co_kwonlyargcount +
                     ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
   Handed taken;
@@ -138,9 +140,9 @@ PyObject* call_compiled(PyObject* compiled, PyCodeObject* code, PyObject** param
     given.push_back(parameters[i]);
     taken.push_back(py::reinterpret_steal<py::object>(std::exchange(parameters[i], nullptr)));
   }
-  return call_bound(compiled, code, given.data(),
-                    [&taken](PyObject* f, PyObject* const* args, size_t n, PyObject* kwnames) {
-                      return call_handing_over_to_compiled(f, args, n, kwnames, taken);
+  return call_bound(compiled.ptr(), code, given.data(),
+                    [&](PyObject* f, PyObject* const* args, size_t n, PyObject* kwnames) {
+                      return table.call(f, args, n, kwnames, taken);
                     });
 }
 
@@ -156,7 +158,7 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
     refuse(function);
     return true;
   }
-  const std::shared_ptr<ResumeTable> table = table_of_frames();
+  const std::shared_ptr<FrameCompiler> table = table_of_frames();
   if (!table || is_finalizing()) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   auto* callable = reinterpret_cast<PyObject*>(function);
@@ -169,7 +171,7 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
       return true;
     }
     if (!is_compiled_here(function)) return false;
-    result = call_compiled(table->inner(callable).ptr(), code, parameters);
+    result = call_compiled(*table, function, parameters);
     return true;
   } catch (py::error_already_set& e) {
     e.restore();
@@ -179,7 +181,14 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
 
 }  // namespace
 
-InnerFrames::InnerFrames(std::shared_ptr<ResumeTable> table)
+bool is_disabled(PyFunctionObject* function) {
+  if (function->func_dict == nullptr) return false;
+  for (const char* mark : {"_oxyfuel_disable", "_torchdynamo_disable"})
+    if (PyDict_GetItemString(function->func_dict, mark) != nullptr) return true;
+  return false;
+}
+
+InnerFrames::InnerFrames(std::shared_ptr<FrameCompiler> table)
     : outer_(std::exchange(active, std::move(table))),
       outer_none_(std::exchange(none_compiled, active == nullptr)) {
   if (active) add_frame_handler(handle_frame);
@@ -211,7 +220,7 @@ RefusedFrames::~RefusedFrames() {
 
 std::string take_refused() { return std::exchange(refused_name, {}); }
 
-void compile_every_frame(std::shared_ptr<ResumeTable> table) {
+void compile_every_frame(std::shared_ptr<FrameCompiler> table) {
   foreign_folders();
   if (!everything()) add_frame_handler(handle_frame);
   everything() = std::move(table);

@@ -2,26 +2,51 @@
 // frame runs.
 #pragma once
 
-#include "python/broken_call.h"
+#include <Python.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
+
+// What holds the arguments of a call and lets go of them as soon as the frame that is called has them, so that what it
+// drops dies there and then.
+using Handed = std::vector<py::object>;
+
+// Who compiles what a broken frame calls.
+class FrameCompiler {
+ public:
+  virtual ~FrameCompiler() = default;
+  virtual bool has_made(PyObject* code) const = 0;
+  // The compiled counterpart of a function that a broken frame calls; one for each code and globals.
+  virtual py::object inner(py::handle function) = 0;
+  // As PyObject_Vectorcall, of such a counterpart. `handed` holds the arguments; it is empty once a frame has them.
+  virtual PyObject* call(PyObject* compiled, PyObject* const* args, size_t nargsf,
+                         PyObject* kwnames, Handed& handed) = 0;
+};
+
+// Marked by oxyfuel.disable or torch.compiler.disable.
+bool is_disabled(PyFunctionObject* function);
 
 // While it lives, Python functions of the user's that this thread calls are compiled by way of the table; none with a null
 // table.
 class InnerFrames {
  public:
-  explicit InnerFrames(std::shared_ptr<ResumeTable> table);
+  explicit InnerFrames(std::shared_ptr<FrameCompiler> table);
   ~InnerFrames();
   InnerFrames(const InnerFrames&) = delete;
 
  private:
-  std::shared_ptr<ResumeTable> outer_;
+  std::shared_ptr<FrameCompiler> outer_;
   bool outer_none_;
 };
 
 // From now on the Python functions that any thread calls are compiled by way of the table, apart from torch's and ours:
 // for tests of the front end with programs that know nothing of it.
-void compile_every_frame(std::shared_ptr<ResumeTable> table);
+void compile_every_frame(std::shared_ptr<FrameCompiler> table);
 
 // While it lives, this thread runs no Python function of the user's: a function written in C that calls one while a capture
 // interprets gets an exception in its place, before it could do anything. Libraries' own functions run, and what audit hooks
@@ -43,9 +68,6 @@ std::string take_refused();
 // The next frame of this code on this thread runs as it is.
 void leave_next_frame(PyObject* code);
 
-// What holds the arguments of a call and lets go of them as soon as the frame that is called has them, so that what it
-// drops dies there and then.
-using Handed = std::vector<py::object>;
 // As PyObject_Vectorcall, of a function written in Python. `handed` is empty once its frame runs.
 PyObject* call_handing_over(PyObject* function, PyObject* const* args, size_t nargsf,
                             PyObject* kwnames, Handed& handed);

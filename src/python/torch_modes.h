@@ -49,4 +49,15 @@ class TorchModesGuard {
   const int nesting_ = autocast_nesting();
 };
 
+// The modes of torch that captured code leaves behind.
+struct ModesAfter {
+  TorchModes modes;
+  int autocast_nesting = 0;  // by which it has changed
+
+  void set() const {
+    modes.set();
+    change_autocast_nesting(autocast_nesting);
+  }
+};
+
 }  // namespace oxy::python

@@ -30,6 +30,12 @@ def findings(tmp_path, file, text):
         ("torch_bridge/fake.h", '"python/frame.h"', "torch_bridge comes before python"),
         ("jit/loader.cpp", "<llvm/IR/Module.h>", "headers of LLVM"),
         ("other/file.cpp", "<vector>", "not in the list"),
+        (
+            "python/bytecode/code.h",
+            '"python/capture/break.h"',
+            "bytecode comes before python/capture",
+        ),
+        ("python/other/code.h", '"python/replay.h"', "python/other is not in the list"),
     ],
 )
 def test_finds(tmp_path, file, include, reason):
@@ -48,11 +54,27 @@ def test_finds(tmp_path, file, include, reason):
         ("torch_bridge/fake.cpp", "<ATen/core/Tensor.h>"),
         ("torch_bridge/pch.h", "<torch/csrc/autograd/python_variable.h>"),
         ("python/frame.cpp", "<internal/pycore_frame.h>"),
+        ("python/frame.cpp", '"python/capture/break.h"'),
+        ("python/capture/break.h", '"python/frame.h"'),
+        ("python/capture/break.h", '"python/guards/guard.h"'),
         ("jit/clang/api.cpp", "<llvm/IR/Module.h>"),
     ],
 )
 def test_allows(tmp_path, file, include):
     assert findings(tmp_path, file, f"#include {include}\n") == []
+
+
+def test_finds_a_cycle_in_python(tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text("set(OXY_LAYERS support)\n")
+    python = tmp_path / "src" / "python"
+    (python / "capture").mkdir(parents=True)
+    (python / "capture" / "calls.cpp").write_text('#include "python/frames.h"\n')
+    (python / "frames.h").write_text("// A file.\n")
+    (python / "frames.cpp").write_text('#include "python/frames.h"\n#include "python/broken.h"\n')
+    assert check_layers.check(tmp_path) == []
+    (python / "broken.h").write_text('#include "python/capture/break.h"\n')
+    found = check_layers.check(tmp_path)
+    assert found == ["src/python: a cycle of includes: broken -> capture -> frames -> broken"]
 
 
 def test_the_project_is_in_order():

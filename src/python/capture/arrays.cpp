@@ -4,9 +4,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/tensor_numpy.h>
 
-#include <set>
-
 #include "python/capture/names.h"
+#include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
@@ -50,11 +49,7 @@ bool is_real_array(PyObject* p) {
 }
 
 bool is_real_scalar(PyObject* p) {
-  static const std::set<std::string_view> names = {
-      "numpy.bool",  "numpy.bool_", "numpy.int8",    "numpy.int16",   "numpy.int32",
-      "numpy.int64", "numpy.uint8", "numpy.float16", "numpy.float32", "numpy.float64"};
-  const std::string_view name = Py_TYPE(p)->tp_name;
-  return name.starts_with("numpy.") && names.contains(name) &&
+  return (type_traits(Py_TYPE(p)) & native::Scalar) != 0 &&
          !(Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE);
 }
 

@@ -1,7 +1,6 @@
 // Attributes of modules, classes, functions and objects, as CPython finds them.
-#include <set>
-
 #include "python/capture/names.h"
+#include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/type_dict.h"
 #include "support/text.h"
@@ -33,9 +32,9 @@ std::string str(py::handle o) {
 
 // What a lazy iterator's stand-in is asked for, and answers as the iterator would.
 bool is_generator_method(py::handle name) {
-  static const std::set<std::string_view> methods = {"__iter__", "__next__", "send",
-                                                     "throw",    "close",    "__class__"};
-  return PyUnicode_Check(name.ptr()) && methods.contains(PyUnicode_AsUTF8(name.ptr()));
+  return PyUnicode_Check(name.ptr()) &&
+         (native_traits("builtins", "generator", PyUnicode_AsUTF8(name.ptr())) &
+          native::OfIterator) != 0;
 }
 
 // What is written to it, its `Writes`, are its items and no slots.
@@ -67,11 +66,11 @@ bool has_own_lookup(PyTypeObject* type) {
 
 // `int | str` and `list[int]` keep these as other objects do.
 bool is_part_of_alias(PyTypeObject* type, py::handle name) {
-  static const std::set<std::string_view> parts = {"__args__", "__origin__", "__parameters__"};
   static const py::object& union_type =
       *new py::object(py::module_::import("types").attr("UnionType"));
   return (type == &Py_GenericAliasType || reinterpret_cast<PyObject*>(type) == union_type.ptr()) &&
-         parts.contains(PyUnicode_AsUTF8(name.ptr()));
+         (native_traits("types", "GenericAlias", PyUnicode_AsUTF8(name.ptr())) &
+          native::PartOfAlias) != 0;
 }
 
 }  // namespace

@@ -2,14 +2,13 @@
 #include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <set>
-
 #include "python/capture/names.h"
+#include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/tracer.h"
-#include "python/compiled_function.h"
 #include "python/cpython/thread_state.h"
 #include "python/cpython/type_dict.h"
+#include "python/inner_frames.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -26,38 +25,17 @@ bool has_python_init(PyTypeObject* type) {
   return init != nullptr && PyFunction_Check(init);
 }
 
-// Iterators written in C that take what they are given apart, and call nothing.
-bool takes_iterables(PyTypeObject* type) {
-  static const std::set<std::string> names = {
-      "chain",        "islice",       "cycle",       "repeat",   "product",
-      "permutations", "combinations", "zip_longest", "pairwise", "combinations_with_replacement"};
-  const std::string name = type->tp_name;
-  return name.starts_with("itertools.") && names.contains(name.substr(10));
-}
-
 // Types whose first act is to take all items of what they are given.
 bool takes_all(py::handle type) {
-  static const std::set<std::string> names = {"frozenset",
-                                              "dict",
-                                              "bytes",
-                                              "bytearray",
-                                              "collections.deque",
-                                              "collections.OrderedDict",
-                                              "collections.defaultdict",
-                                              "itertools.product",
-                                              "itertools.permutations",
-                                              "itertools.combinations",
-                                              "itertools.combinations_with_replacement"};
   static const py::object& counter =
       *new py::object(py::module_::import("collections").attr("Counter"));
-  return type.is(counter) || names.contains(reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
+  return type.is(counter) ||
+         (type_traits(reinterpret_cast<PyTypeObject*>(type.ptr())) & native::TakesAll) != 0;
 }
 
 // itemgetter, attrgetter and methodcaller.
 bool is_operator_object(PyTypeObject* type) {
-  static const std::set<std::string> names = {"operator.itemgetter", "operator.attrgetter",
-                                              "operator.methodcaller"};
-  return names.contains(type->tp_name);
+  return (type_traits(type) & native::OperatorObject) != 0;
 }
 
 // oxyfuel.graph_break, and torch's own.
@@ -105,11 +83,7 @@ std::string module_of(py::handle callable) {
 }
 
 // Methods of containers that put their arguments in, or look for them, and do not take them apart.
-bool keeps_arguments(const std::string& name) {
-  static const std::set<std::string> names = {"append",     "appendleft", "insert", "add",
-                                              "setdefault", "get",        "pop",    "__setitem__"};
-  return names.contains(name);
-}
+bool keeps_arguments(const std::string& name) { return (method_traits(name) & native::Keeps) != 0; }
 
 namespace {
 
@@ -130,13 +104,6 @@ bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kw
 }
 
 }  // namespace
-
-bool is_disabled(PyFunctionObject* function) {
-  if (function->func_dict == nullptr) return false;
-  for (const char* mark : {"_oxyfuel_disable", "_torchdynamo_disable"})
-    if (PyDict_GetItemString(function->func_dict, mark) != nullptr) return true;
-  return false;
-}
 
 // Whether `is_one` holds for an object or for one in it; what is nested deeper than anybody writes is `beyond`.
 bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth) {
@@ -265,7 +232,7 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
   if (PyCFunction_Check(p) || is_unbound_native(p) || Py_TYPE(p) == &_PyMethodWrapper_Type ||
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));
-  if (Py_TYPE(p) == compiled_function_type()) {
+  if (Py_TYPE(p) == compiled_type) {
     guard(GuardKind::IdIs, source_of(callable), callable);
     direct_ = direct;
     return call(callable.attr("__wrapped__"), std::move(args), std::move(kwargs));
@@ -544,8 +511,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
       if (exception && !(exists(a) && PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseExceptionGroup)))
         continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
-      const bool takes_apart = consumes || takes_iterables(t) || module == "collections" ||
-                               t == &PyEnum_Type || t == &PyZip_Type;
+      const bool takes_apart = consumes || (type_traits(t) & native::TakesApart) != 0 ||
+                               module == "collections" || t == &PyEnum_Type || t == &PyZip_Type;
       const bool by_key = PyType_IsSubtype(t, &PyDict_Type) &&
                           (!PyDict_Check(a.ptr()) || (own != nullptr && PyFunction_Check(own))) &&
                           lookup(Py_TYPE(a.ptr()), py::str("keys")) != nullptr;
@@ -561,7 +528,8 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
                            t == &PyEnum_Type || t == &PyZip_Type || t == &PyReversed_Type ||
                            t == &PySlice_Type || t == &PyBaseObject_Type || t == &PySuper_Type ||
                            is_descriptor || module == "collections" || module == "functools" ||
-                           t == &PyDictProxy_Type || exception || takes_iterables(t) ||
+                           t == &PyDictProxy_Type || exception ||
+                           (type_traits(t) & native::TakesApart) != 0 ||
                            std::string(t->tp_name) == "types.SimpleNamespace";
     if (!container) {
       for (const auto& a : args) require_plain(a, type);

@@ -5,9 +5,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <set>
 
 #include "python/capture/names.h"
+#include "python/capture/natives.h"
 #include "python/capture/tracer.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
@@ -65,14 +65,11 @@ std::string_view utf8_of(PyObject* o) {
 
 // Whether each call from position `first` on makes each element of its result from the same element of its arguments.
 bool goes_by_elements(const ir::Graph& graph, size_t first) {
-  static const std::set<std::string> targets = {
-      "operator.add", "operator.sub", "operator.mul",  "operator.truediv", "operator.neg",
-      "torch.add",    "torch.sub",    "torch.mul",     "torch.div",        "torch.exp",
-      "torch.log",    "torch.where",  "torch.maximum", "torch.minimum",    "torch.logaddexp"};
   for (size_t i = first; i < graph.order().size(); i++) {
     const ir::Node& n = graph.node(graph.order()[i]);
     if (n.dead) continue;
-    if (n.kind != ir::NodeKind::CallFunction || !targets.contains(n.target)) return false;
+    if (n.kind != ir::NodeKind::CallFunction || !(target_traits(n.target) & native::ByElement))
+      return false;
     const auto& sizes = graph.value(n.outputs[0]).type.tensor.sizes;
     bool same = true;
     ir::for_each_value(n,

@@ -1,8 +1,8 @@
 // Writing to what was there before the call. Nothing is done to it while its code is captured: what is written goes into
 // `Writes`, reading looks there first, and once the graph has run it is done to the real objects (plan_effects.cpp).
 #include <functional>
-#include <set>
 
+#include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"
@@ -229,8 +229,6 @@ py::object Tracer::sequence_to_write(py::handle o) {
 
 std::optional<py::object> Tracer::list_method(py::handle list, const std::string& name,
                                               Arguments& args, Keywords& kwargs) {
-  static const std::set<std::string> changing = {"insert",  "pop",         "remove",
-                                                 "reverse", "__delitem__", "__imul__"};
   Known& k = *known(list);
   auto same_or_none = [&](const char* in_place) {
     return name == in_place ? borrow(list.ptr()) : py::none();
@@ -269,7 +267,7 @@ std::optional<py::object> Tracer::list_method(py::handle list, const std::string
     check(PyObject_SetItem(sequence_to_write(list).ptr(), args[0].ptr(), value.ptr()));
     return py::none();
   }
-  if (!changing.contains(name)) return std::nullopt;
+  if (!(native_traits("builtins", "list", name) & native::Changes)) return std::nullopt;
   if (name == "remove" &&
       (mentions_tensor(contents(list)) || any_argument(args, kwargs, mentions_tensor)))
     throw Break(BreakId::data_dependent, "remove compares tensors");
@@ -279,16 +277,13 @@ std::optional<py::object> Tracer::list_method(py::handle list, const std::string
 
 std::optional<py::object> Tracer::deque_method(py::handle deque, const std::string& name,
                                                Arguments& args, Keywords& kwargs) {
-  static const std::set<std::string> changing = {"append",      "appendleft", "pop",    "popleft",
-                                                 "rotate",      "clear",      "insert", "reverse",
-                                                 "__setitem__", "__delitem__"};
-  static const std::set<std::string> extending = {"extend", "extendleft", "__iadd__"};
-  if (extending.contains(name)) {
+  const uint32_t traits = native_traits("collections", "deque", name);
+  if (traits & native::Extends) {
     py::object shadow = sequence_to_write(deque);
     shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(items_to_add(args.at(0)));
     return name == "__iadd__" ? borrow(deque.ptr()) : py::none();
   }
-  if (!changing.contains(name)) return std::nullopt;
+  if (!(traits & native::Changes)) return std::nullopt;
   return call_real(sequence_to_write(deque).attr(name.c_str()), args, kwargs);
 }
 
@@ -401,18 +396,11 @@ py::object Tracer::pop_from_set(py::handle set) {
 
 std::optional<py::object> Tracer::set_method(py::handle set, const std::string& name,
                                              Arguments& args, Keywords&) {
-  static const std::set<std::string> changing = {"clear",
-                                                 "difference_update",
-                                                 "intersection_update",
-                                                 "symmetric_difference_update",
-                                                 "__iand__",
-                                                 "__isub__",
-                                                 "__ixor__"};
+  const uint32_t traits = native_traits("builtins", "set", name);
   if ((name == "add" || name == "discard") && args.size() == 1)
     return set_put(set, args[0], name == "add"), py::none();
   if (name == "pop" && args.empty()) return pop_from_set(set);
-  static const std::set<std::string> in_place = {"__ior__", "__iand__", "__isub__", "__ixor__"};
-  if (in_place.contains(name) && args.size() == 1 && !PyAnySet_Check(args[0].ptr()))
+  if ((traits & native::InPlace) && args.size() == 1 && !PyAnySet_Check(args[0].ptr()))
     return borrow(Py_NotImplemented);
   if (name == "update" || name == "__ior__") {
     for (const auto& a : args)
@@ -423,7 +411,7 @@ std::optional<py::object> Tracer::set_method(py::handle set, const std::string& 
     if (PySet_Contains(contents(set).ptr(), args[0].ptr()) != 1) key_error(args[0]);
     return set_put(set, args[0], false), py::none();
   }
-  if (!changing.contains(name)) return std::nullopt;
+  if (!(traits & native::Changes)) return std::nullopt;
   py::set after{py::list(contents(set))};
   Arguments given;
   for (const auto& a : args) {

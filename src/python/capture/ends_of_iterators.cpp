@@ -2,6 +2,7 @@
 // user's there and then, so the capture breaks, and CPython executes the instruction.
 #include <algorithm>
 
+#include "python/capture/natives.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/opcodes.h"
 #include "python/guards/evaluate.h"
@@ -41,14 +42,7 @@ std::vector<PyObject*> held_by(PyObject* o) {
 
 }  // namespace
 
-bool ends_late(PyObject* p) {
-  const PyTypeObject* type = Py_TYPE(p);
-  const std::string_view name = type->tp_name;
-  return PyGen_CheckExact(p) || type == &PyMap_Type || type == &PyFilter_Type ||
-         type == &PyZip_Type || type == &PyEnum_Type ||
-         (name.starts_with("itertools.") && name != "itertools.count" &&
-          name != "itertools.repeat");
-}
+bool ends_late(PyObject* p) { return (type_traits(Py_TYPE(p)) & native::EndsLate) != 0; }
 
 // Whether `root` is or holds an unfinished generator, however far inside: a real one, or one that is interpreted. What was
 // there before does not change while its code is captured, so that nothing of it is looked at twice.

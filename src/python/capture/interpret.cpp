@@ -1,4 +1,4 @@
-// Frames: running one to its end, handling its exceptions, names, calls and functions.
+// Frames: running one to its end, handling its exceptions, finding its global names.
 
 #include "python/capture/value_stack.h"
 #include "python/cpython/code_extra.h"
@@ -64,7 +64,6 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
   frame.direct = std::exchange(direct_, false);
   if (frame.yielded) frame.stack.push_back(sent ? sent : py::none());
   frame.yielded = false;
-  py::object result;
   while (true) {
     const size_t at = thrown ? frame.next - 1 : frame.next;
     frame.step = steps_;
@@ -75,7 +74,8 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       if (!unread_.empty()) read_arguments(frame);
       if (ends_iterator(frame)) break_at_end_of_iterator();
       if (traces_source_) trace_source(frame);
-      if (step(frame, result)) return result;
+      step(frame);
+      if (frame.result) return std::exchange(frame.result, {});
       if (!lazies_.empty()) close_dropped_iterators();
     } catch (py::error_already_set& e) {
       if (e.matches(PyExc_KeyboardInterrupt)) throw;  // of the capture, not of the code
@@ -109,15 +109,14 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
 }
 
 // One instruction. Where code written in C wants to call a function of the user's, it breaks.
-bool Tracer::step(TracedFrame& f, py::object& result) {
+void Tracer::step(TracedFrame& f) {
   auto check = [] {
     if (const std::string name = take_refused(); !name.empty())
       throw Break(BreakId::builtin_call, cat("it calls ", name));
   };
   const bool outside = std::exchange(took_iterator_, false);
-  bool done = false;
   try {
-    done = instruction(f, result);
+    instruction(f);
   } catch (py::error_already_set&) {
     check();
     // Code written in C may have stopped before the iterator's end.
@@ -127,7 +126,6 @@ bool Tracer::step(TracedFrame& f, py::object& result) {
   }
   took_iterator_ = outside;
   check();
-  return done;
 }
 
 // What its traceback will say. An exception that is raised again has the place already.
@@ -168,112 +166,6 @@ py::object Tracer::load_global(TracedFrame& f, py::handle name) {
     return wrap(found,
                 sources.dict_item(sources.pinned(function->func_builtins, "builtins"), name));
   name_error(name);
-}
-
-py::object Tracer::import_name(TracedFrame& f, py::handle name, py::handle level, py::handle from) {
-  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  const std::string text = name.cast<std::string>();
-  if (level.cast<int>() == 0 &&
-      !py::dict(py::module_::import("sys").attr("modules")).contains(name))
-    throw Break(BreakId::side_effect, cat("the first import of ", text));
-  return steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
-                                                from.ptr(), level.cast<int>()));
-}
-
-void Tracer::make_function(TracedFrame& f, uint32_t flags) {
-  py::object code = pop(f);
-  auto* outer = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  py::object made = steal(PyFunction_New(code.ptr(), outer->func_globals));
-  auto set = [&](uint32_t bit, int (*setter)(PyObject*, PyObject*)) {
-    if (flags & bit) setter(made.ptr(), pop(f).ptr());
-  };
-  set(8, PyFunction_SetClosure);
-  if (flags & 4) {
-    py::object annotations = pop(f);
-    if (PyTuple_Check(annotations.ptr())) {
-      py::dict d;
-      for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(annotations.ptr()); i += 2)
-        d[py::handle(PyTuple_GET_ITEM(annotations.ptr(), i))] =
-            py::handle(PyTuple_GET_ITEM(annotations.ptr(), i + 1));
-      annotations = d;
-    }
-    PyFunction_SetAnnotations(made.ptr(), annotations.ptr());
-  }
-  set(2, PyFunction_SetKwDefaults);
-  set(1, PyFunction_SetDefaults);
-  known_[made.ptr()];  // made here: its defaults and cells have no source
-  held_.push_back(made);
-  f.stack.push_back(made);
-}
-
-void Tracer::call_instruction(TracedFrame& f, uint32_t count) {
-  Arguments args = pop_many(f, count);
-  Keywords kwargs;
-  if (f.kwnames) {
-    const auto n = static_cast<size_t>(PyTuple_GET_SIZE(f.kwnames.ptr()));
-    for (size_t i = 0; i < n; i++)
-      kwargs.emplace_back(borrow(PyTuple_GET_ITEM(f.kwnames.ptr(), i)), args[args.size() - n + i]);
-    args.resize(args.size() - n);
-    f.kwnames = py::object();
-  }
-  py::object callable = pop(f), first = pop(f);
-  if (first) {  // a method and self, under the arguments
-    args.insert(args.begin(), callable);
-    callable = first;
-  }
-  direct_ = true;
-  f.stack.push_back(call(callable, std::move(args), std::move(kwargs)));
-}
-
-void Tracer::call_function_ex(TracedFrame& f, bool keywords) {
-  Keywords kwargs;
-  if (keywords) {
-    py::object held = pop(f);
-    if (is_packed(held))
-      kwargs = unpack_named(held);
-    else
-      for (auto item : py::reinterpret_borrow<py::dict>(contents(held)))
-        kwargs.emplace_back(borrow(item.first.ptr()), borrow(item.second.ptr()));
-  }
-  const py::object given = pop(f);
-  Arguments args;
-  if (is_packed(given))
-    args = unpack_numbers(given);
-  else
-    for (py::handle a : list_of(given)) args.push_back(borrow(a.ptr()));
-  py::object callable = pop(f);
-  pop(f);  // the null below
-  direct_ = true;
-  f.stack.push_back(call(callable, std::move(args), std::move(kwargs)));
-}
-
-void Tracer::unpack(TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
-  py::list list;
-  const py::object packed = pop(f);
-  PyTypeObject* type = Py_TYPE(packed.ptr());
-  if (type->tp_iter == nullptr && !PySequence_Check(packed.ptr()) && !is_tensor(packed)) {
-    PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", type->tp_name);
-    throw py::error_already_set();
-  }
-  py::object iterator = iterate(packed);
-  while (py::object item = iter_next(iterator)) {
-    list.append(item);
-    if (!rest && list.size() > before) break;
-  }
-  const size_t n = list.size();
-  if (n < before + after || (!rest && n > before)) {
-    PyErr_SetString(PyExc_ValueError,
-                    n < before + after
-                        ? cat("not enough values to unpack (expected ", rest ? "at least " : "",
-                              before + after, ", got ", n, ")")
-                              .c_str()
-                        : cat("too many values to unpack (expected ", before, ")").c_str());
-    throw py::error_already_set();
-  }
-  auto item = [&](size_t i) { return borrow(PyList_GET_ITEM(list.ptr(), i)); };
-  for (size_t i = 0; i < after; i++) f.stack.push_back(item(n - 1 - i));
-  if (rest) f.stack.push_back(list[py::slice(before, static_cast<ssize_t>(n - after), 1)]);
-  for (size_t i = before; i-- > 0;) f.stack.push_back(item(i));
 }
 
 }  // namespace oxy::python

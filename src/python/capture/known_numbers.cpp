@@ -6,15 +6,12 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <set>
-
+#include "python/capture/natives.h"
 #include "python/capture/tracer.h"
 #include "python/guards/evaluate.h"
 
 namespace oxy::python {
 namespace {
-
-using Names = std::set<std::string>;
 
 PyObject* number_key() {
   static PyObject* const key = PyUnicode_InternFromString("_oxyfuel_number");
@@ -25,53 +22,6 @@ py::object kept_number(py::handle tensor) {
   PyObject** dict = _PyObject_GetDictPtr(tensor.ptr());
   if (dict == nullptr || *dict == nullptr) return {};
   return borrow(PyDict_GetItemWithError(*dict, number_key()));
-}
-
-// Their results are new tensors, and on tensors that are known they are known.
-bool computes_numbers(const std::string& target) {
-  static const Names names = {"operator.add", "operator.sub", "operator.mul", "operator.truediv",
-                              "operator.neg", "operator.mod", "operator.lt",  "operator.floordiv",
-                              "operator.le",  "operator.gt",  "operator.ge",  "operator.eq",
-                              "operator.ne",  "torch.ceil",   "torch.floor",  "torch.add",
-                              "torch.sub",    "torch.mul",    "torch.div",    "ceil",
-                              "floor",        "add",          "sub",          "mul",
-                              "div"};
-  return names.contains(target);
-}
-
-// May give the tensor itself.
-bool converts_numbers(const std::string& target) {
-  static const Names names = {"to", "long", "int", "float", "double"};
-  return names.contains(target);
-}
-
-bool takes_sizes(const std::string& target) {
-  static const Names names = {"view",
-                              "reshape",
-                              "expand",
-                              "repeat",
-                              "as_strided",
-                              "new_empty",
-                              "new_zeros",
-                              "new_ones",
-                              "unfold",
-                              "narrow",
-                              "split",
-                              "chunk",
-                              "unflatten",
-                              "new_full",
-                              "tile",
-                              "torch.nn.functional.pad",
-                              "torch._C._nn.pad",
-                              "torch.arange",
-                              "torch.zeros",
-                              "torch.ones",
-                              "torch.empty",
-                              "torch.reshape",
-                              "torch.narrow",
-                              "torch.split",
-                              "torch.chunk"};
-  return names.contains(target);
 }
 
 bool is_plain_argument(py::handle o) {
@@ -137,7 +87,8 @@ void Tracer::set_known_number(py::handle tensor, const KnownNumber& number) {
 // What the call gives on tensors and numbers that are all known: computed for real.
 Tracer::KnownNumber Tracer::computed_number(const std::string& target, py::handle function,
                                             const Arguments& args, const Keywords& kwargs) {
-  if (!computes_numbers(target) && !converts_numbers(target)) return {py::object(), py::list()};
+  if (!(target_traits(target) & (native::Computes | native::Converts)))
+    return {py::object(), py::list()};
   static const py::object& make = *new py::object(py::module_::import("torch").attr("tensor"));
   KnownNumber out;
   bool all_known = true;
@@ -197,7 +148,7 @@ py::object Tracer::record_with_numbers(ir::NodeKind kind, const std::string& tar
                                        const Keywords& kwargs) {
   Arguments given = args;
   Keywords named = kwargs;
-  const bool sizes = takes_sizes(target);
+  const bool sizes = (target_traits(target) & native::TakesSizes) != 0;
   for (size_t i = 0; i < given.size(); i++)
     if (sizes ? i > 0 || !is_tensor(given[i])
               : target == "operator.getitem" && i == 1 && !is_tensor_object(given[i].ptr()))
@@ -207,7 +158,7 @@ py::object Tracer::record_with_numbers(ir::NodeKind kind, const std::string& tar
   const KnownNumber number = computed_number(target, callable, args, kwargs);
   py::object out = record(kind, target, callable, given, named);
   // What was called may have written to its arguments, or be a view of one.
-  if (!computes_numbers(target) && !converts_numbers(target))
+  if (!(target_traits(target) & (native::Computes | native::Converts)))
     for (const py::object& a : args)
       if (!sizes || a.is(args.front())) forget_numbers(a);
   for (const auto& [key, a] : kwargs) forget_numbers(a);

@@ -1,7 +1,6 @@
 // Calls of functions and methods written in C: known by name, run for real on plain arguments, or refused.
-#include <set>
-
 #include "python/capture/names.h"
+#include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/set_order.h"
@@ -12,41 +11,12 @@
 namespace oxy::python {
 namespace {
 
-// What a function of these names and modules does depends on its arguments alone.
-bool is_pure(const std::string& module, const std::string& name) {
-  static const std::set<std::string> modules = {"math", "_operator", "cmath", "itertools",
-                                                "_functools"};
-  static const std::set<std::string> builtins = {
-      "abs",    "min", "max", "round", "divmod", "pow",        "ord",   "chr",     "hash",
-      "format", "bin", "hex", "oct",   "repr",   "issubclass", "ascii", "callable"};
-  return modules.contains(module) || (module == "builtins" && builtins.contains(name));
-}
-
-bool reads_frame(const std::string& module, const std::string& name) {
-  static const std::set<std::string> builtins = {"locals", "vars", "dir", "eval", "exec"};
-  return (module == "builtins" && builtins.contains(name)) ||
-         (module == "sys" && name == "_getframe");
-}
-
-// Methods that compare what they are given with what is in the container.
-bool compares_arguments(const std::string& name) {
-  static const std::set<std::string> names = {"index",  "count",  "remove",      "__eq__",
-                                              "__ne__", "__lt__", "__contains__"};
-  return names.contains(name);
-}
-
-// Functions and methods that go through an iterable to its end: their first argument, or each of them.
+// Functions and methods that go through this argument, an iterable, to its end.
 bool takes_whole(const std::string& name, size_t argument) {
-  static const std::set<std::string> first = {"fsum",   "prod",       "countOf",  "join",
-                                              "extend", "extendleft", "fromkeys", "__iadd__"};
-  static const std::set<std::string> each = {"update",
-                                             "union",
-                                             "difference",
-                                             "difference_update",
-                                             "symmetric_difference",
-                                             "symmetric_difference_update"};
-  const bool to_the_end = first.contains(name) || (name == "issubset" && !kIssubsetStopsEarly);
-  return (argument == 0 && to_the_end) || each.contains(name);
+  const uint32_t traits = method_traits(name);
+  const bool to_the_end =
+      (traits & native::TakesFirst) != 0 || (name == "issubset" && !kIssubsetStopsEarly);
+  return (argument == 0 && to_the_end) || (traits & native::TakesEach) != 0;
 }
 
 // The variable `memo` of a function of the module copy.
@@ -95,10 +65,11 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       throw Break(BreakId::builtin_call, "id() for a table of before the call");
     return id_of(args[0]);
   }
+  const bool compares = (method_traits(name) & native::Compares) != 0;
   // An iterator that was there before is not asked for real.
   for (size_t i = 0; i < args.size(); i++) {
     const bool runs = lazy(args[i]) || (exists(args[i]) && PyIter_Check(args[i].ptr()));
-    if (!runs || keeps_arguments(name) || compares_arguments(name)) continue;
+    if (!runs || keeps_arguments(name) || compares) continue;
     const bool makes = name == "__new__" && i == 1 &&
                        (self.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
                         self.ptr() == reinterpret_cast<PyObject*>(&PyFrozenSet_Type));
@@ -118,8 +89,9 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     if (module == "_operator" && kwargs.empty())
       if (auto done = call_operator(callable, name, args)) return *done;
     if (module == "_contextvars") throw Break(BreakId::context_variable, name);
-    if (reads_frame(module, name)) throw Break(BreakId::frame_access, name);
-    if (!is_pure(module, name)) throw Break(BreakId::builtin_call, cat(module, ".", name));
+    const uint32_t traits = native_traits(module, "", name) | native_traits(module, "", "*");
+    if (traits & native::ReadsFrame) throw Break(BreakId::frame_access, name);
+    if (!(traits & native::Pure)) throw Break(BreakId::builtin_call, cat(module, ".", name));
     for (auto& a : args) a = plain_contents(a, callable);
     for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);
@@ -156,18 +128,13 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   py::object target = borrow(p);
   if (exists(self)) {
-    static const std::set<std::string> reads = {
-        "keys",         "values",     "items",        "copy",         "index",
-        "count",        "__len__",    "__iter__",     "__contains__", "__getitem__",
-        "__reversed__", "union",      "intersection", "difference",   "symmetric_difference",
-        "issubset",     "issuperset", "isdisjoint"};
     if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
       throw Break(BreakId::side_effect, cat("dict.", name, " of an OrderedDict"));
     if (auto done = change_existing(self, name, args, kwargs)) return *done;
     if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
         Py_TYPE(self.ptr()) != &PyODict_Type)
       throw Break(BreakId::builtin_on_existing, cat(Py_TYPE(self.ptr())->tp_name, ".copy"));
-    if (!reads.contains(name))
+    if ((method_traits(name) & native::Reads) == 0)
       throw Break(BreakId::side_effect, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
     if (name == "__contains__" && args.size() == 1) return contains(self, args[0], true);
     if (name == "__getitem__" && args.size() == 1) return subscript(self, args[0], true);
@@ -175,7 +142,6 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
   }
   if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
     return sort(self, kwargs), py::none();
-  const bool compares = compares_arguments(name);
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr()) ||
                     PyComplex_Check(self.ptr());

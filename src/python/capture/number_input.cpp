@@ -9,8 +9,8 @@
 #include <cmath>
 #include <limits>
 
-#include "python/capture/handles.h"
 #include "python/capture/tracer.h"
+#include "python/cpython/handles.h"
 #include "support/text.h"
 
 namespace oxy::python {

@@ -1,7 +1,7 @@
 // Rebuilding functions, iterators, exceptions and what else has an inside of its own.
 #include <map>
-#include <set>
 
+#include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/frame_at.h"
 #include "python/cpython/type_dict.h"
@@ -12,25 +12,7 @@ namespace {
 py::object type_object(PyTypeObject* type) { return borrow(reinterpret_cast<PyObject*>(type)); }
 
 // Iterators written in C whose __reduce__ says all of them.
-bool is_reducible(PyTypeObject* type) {
-  static const std::set<std::string> names = {"list_iterator",
-                                              "list_reverseiterator",
-                                              "tuple_iterator",
-                                              "str_iterator",
-                                              "str_ascii_iterator",
-                                              "bytes_iterator",
-                                              "range_iterator",
-                                              "longrange_iterator",
-                                              "enumerate",
-                                              "reversed",
-                                              "zip",
-                                              "map",
-                                              "filter",
-                                              "callable_iterator",
-                                              "iterator"};
-  const std::string name = type->tp_name;
-  return names.contains(name) || (name.starts_with("itertools.") && name != "itertools.pairwise");
-}
+bool is_reducible(PyTypeObject* type) { return (type_traits(type) & native::Reducible) != 0; }
 
 // The view that an iterator over a dict, or a view, belongs to; nullptr for all else.
 const char* view_method(PyTypeObject* type) {
@@ -201,9 +183,7 @@ py::object RebuildPlan::own_function(py::handle o, const py::tuple& reduced) {
   const std::string name = Py_TYPE(o.ptr())->tp_name;
   if (auto it = over.find(name); it != over.end())
     return type_object(it->second.first).attr(it->second.second);
-  static const std::set<std::string> takes_as_it_is = {"iterator", "callable_iterator",
-                                                       "itertools.repeat", "itertools.count"};
-  const bool asks = !takes_as_it_is.contains(name);
+  const bool asks = (type_traits(Py_TYPE(o.ptr())) & native::AsItIs) == 0;
   for (py::handle a : py::tuple(reduced[1]))
     if (asks && is_changeable_class(Py_TYPE(a.ptr())) && !PyCallable_Check(a.ptr())) refuse(o);
   return reduced[0];

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "python/capture/handles.h"
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
 

@@ -6,6 +6,7 @@
 
 #include "python/capture/inner_graph.h"
 #include "python/capture/names.h"
+#include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/inner_frames.h"
 #include "python/replay.h"
@@ -22,43 +23,6 @@ std::string text(py::handle o) {
 }
 
 using Names = std::set<std::string>;
-
-// Attributes that the guards on a tensor's metadata keep fixed.
-const Names& constant_attributes() {
-  static const Names names = {
-      "shape",     "dtype",     "device",   "ndim",   "requires_grad", "layout",  "is_cuda",
-      "is_cpu",    "is_leaf",   "itemsize", "nbytes", "is_quantized",  "is_meta", "is_sparse",
-      "is_nested", "is_mkldnn", "is_mps",   "is_xpu", "is_sparse_csr"};
-  return names;
-}
-
-const Names& view_attributes() {
-  static const Names names = {"T", "mT", "H", "mH", "real", "imag"};
-  return names;
-}
-
-const Names& constant_methods() {
-  static const Names names = {"size",       "dim",          "numel",          "ndimension",
-                              "stride",     "element_size", "is_contiguous",  "is_floating_point",
-                              "is_complex", "is_signed",    "storage_offset", "get_device",
-                              "nelement",   "__len__",      "is_conj",        "is_neg"};
-  return names;
-}
-
-const Names& value_methods() {
-  static const Names names = {"item",      "tolist",       "__bool__", "__int__", "__float__",
-                              "__index__", "__contains__", "equal",    "allclose"};
-  return names;
-}
-
-const Names& forbidden_methods() {
-  static const Names names = {"__array__",     "data_ptr",       "storage",       "untyped_storage",
-                              "__dlpack__",    "_typed_storage", "share_memory_", "is_shared",
-                              "pin_memory",    "set_",           "backward",      "register_hook",
-                              "retain_grad",   "requires_grad_", "resize_",       "__setstate__",
-                              "__reduce_ex__", "detach_",        "swap_tensors"};
-  return names;
-}
 
 // Functions whose result depends on types and the global state that is guarded as a whole.
 const Names& constant_functions() {
@@ -132,8 +96,6 @@ bool may_handle(std::span<TracedFrame* const> frames) {
 
 // torch.add, torch.ops.aten.add, torch.ops.aten.add.Tensor
 bool makes_numbers_tensors(std::string_view name) {
-  static const std::set<std::string_view> names = {"div", "add",          "sub",
-                                                   "mul", "floor_divide", "true_divide"};
   constexpr std::string_view kOps = "torch.ops.aten.", kTorch = "torch.";
   if (name.starts_with(kOps)) {
     name.remove_prefix(kOps.size());
@@ -141,7 +103,7 @@ bool makes_numbers_tensors(std::string_view name) {
   } else if (name.starts_with(kTorch)) {
     name.remove_prefix(kTorch.size());
   }
-  return names.contains(name);
+  return (native_traits("torch", "", name) & native::OfNumbers) != 0;
 }
 
 bool is_plain_number(py::handle o) {
@@ -183,8 +145,9 @@ std::string torch_name(py::handle callable) {
 py::object Tracer::tensor_attr(py::handle tensor, py::handle name) {
   const std::string n = text(name);
   if (n == "__class__") return type_of(tensor);
-  if (constant_attributes().contains(n)) return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
-  if (view_attributes().contains(n)) {
+  const uint32_t traits = tensor_traits(n);
+  if (traits & native::FixedAttribute) return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
+  if (traits & native::ViewAttribute) {
     static const py::object& get = *new py::object(py::module_::import("builtins").attr("getattr"));
     return record(ir::NodeKind::CallFunction, "builtins.getattr", get,
                   {borrow(tensor.ptr()), borrow(name.ptr())}, {});
@@ -298,17 +261,18 @@ py::object Tracer::storage_offset(py::handle tensor) {
 
 py::object Tracer::call_method(py::handle tensor, const std::string& name, const Arguments& args,
                                const Keywords& kwargs) {
-  if (value_methods().contains(name))
+  const uint32_t traits = tensor_traits(name);
+  if (traits & native::ReadsValue)
     if (const py::object value = args.empty() ? use_number(tensor) : py::object())
       return name == "__bool__"    ? py::object(py::bool_(value))
              : name == "__int__"   ? py::object(py::int_(value))
              : name == "__float__" ? py::object(py::float_(value))
                                    : value;
-  if (value_methods().contains(name)) throw Break(BreakId::data_dependent, cat("Tensor.", name));
+  if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, cat("Tensor.", name));
   if (name == "numpy") return array_over(tensor, args, kwargs);
-  if (forbidden_methods().contains(name)) throw Break(BreakId::torch_call, cat("Tensor.", name));
+  if (traits & native::NotInGraph) throw Break(BreakId::torch_call, cat("Tensor.", name));
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
-  if (constant_methods().contains(name)) return call_real(tensor.attr(name.c_str()), args, kwargs);
+  if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor.ptr()));
   return record_with_numbers(ir::NodeKind::CallMethod, name, {}, all, kwargs);

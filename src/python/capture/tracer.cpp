@@ -10,27 +10,6 @@
 #include "support/text.h"
 
 namespace oxy::python {
-namespace {
-
-struct BreakRow {
-  const char* message;
-  const char* hint;
-};
-
-constexpr BreakRow kBreaks[] = {
-#define OXY_BREAK(id, message, hint) {message, hint},
-#include "python/capture/breaks.def"
-#undef OXY_BREAK
-};
-
-std::string break_text(BreakId id, const std::string& detail) {
-  const BreakRow& row = kBreaks[static_cast<size_t>(id)];
-  return cat(row.message, detail.empty() ? "" : " (", detail, detail.empty() ? "" : ")",
-             "; hint: ", row.hint);
-}
-
-}  // namespace
-
 bool is_unbound_native(PyObject* o) {
   return Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type;
 }
@@ -59,8 +38,6 @@ py::object bind(PyObject* descriptor, py::handle self) {
       Py_TYPE(descriptor)
           ->tp_descr_get(descriptor, self.ptr(), reinterpret_cast<PyObject*>(Py_TYPE(self.ptr()))));
 }
-
-Break::Break(BreakId id, std::string detail) : std::runtime_error(break_text(id, detail)), id(id) {}
 
 Tracer::Tracer() : recorder_(std::make_unique<bridge::Recorder>(recorder_options())) {}
 Tracer::~Tracer() = default;

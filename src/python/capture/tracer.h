@@ -16,7 +16,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "python/bytecode/resume.h"
+#include "python/capture/break.h"
+#include "python/capture/left_frame.h"
 #include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
 #include "python/control_flow.h"
@@ -26,30 +27,6 @@
 #include "torch_bridge/recorder.h"
 
 namespace oxy::python {
-
-enum class BreakId : uint8_t {
-#define OXY_BREAK(id, message, hint) id,
-#include "python/capture/breaks.def"
-#undef OXY_BREAK
-};
-
-// Capture cannot go on. what(): message, detail and hint; the user's stack with it.
-class Break : public std::runtime_error {
- public:
-  Break(BreakId id, std::string detail);
-  BreakId id;
-  std::vector<ir::Frame> stack;
-  std::vector<size_t> steps;  // where a capture may stop instead, the latest first
-  // Sizes or numbers that come next depend on data. In a loop of the innermost frame each round would be captured for
-  // itself: the loop whose FOR_ITER is at this instruction is better left to eager.
-  bool of_sizes = false;
-  int loop = -1;
-};
-
-// A signal handler has raised. The captured code does not get to handle that.
-struct Interrupted {
-  py::error_already_set error;
-};
 
 // A function being interpreted. localsplus as in CPython: locals, cells, free variables.
 struct TracedFrame {
@@ -75,23 +52,7 @@ struct TracedFrame {
   std::unordered_map<size_t, size_t> loops;   // the step at which a FOR_ITER was come to first
   py::object handled_outside;                 // by whoever entered the frame last, or null
   py::object names;                           // of the body of a class: what it has bound
-};
-
-// The modes of torch that captured code leaves behind.
-struct ModesAfter {
-  TorchModes modes;
-  int autocast_nesting = 0;  // by which it has changed
-
-  void set() const {
-    modes.set();
-    change_autocast_nesting(autocast_nesting);
-  }
-};
-
-// Of a capture that is to start again: the choice or loop of torch's at this step cannot be in the graph.
-struct LeftAlone {
-  size_t step;
-  std::string why;
+  py::object result;                          // that it returns or yields next
 };
 
 struct InnerGraph;
@@ -111,7 +72,8 @@ class Tracer {
   // Sources, as texts, of numbers that were another one at each call: inputs of the graph where that is possible.
   std::unordered_set<std::string> varying;
   std::map<size_t, std::string> left_alone;  // what LeftAlone said
-  int loop_left = -1;         // Break::loop of the break in front of which the run stops
+  int loop_left = -1;  // Break::loop of the break in front of which the run stops
+  PyTypeObject* compiled_type = nullptr;  // of functions that are compiled themselves
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
 
   // After `run`.
@@ -122,17 +84,6 @@ class Tracer {
   size_t input_count = 0;
   std::vector<py::object> example_inputs;
   std::vector<NumberInput> number_inputs;
-  // A frame that was left, in front of an instruction or in the middle of its call of the next frame.
-  struct LeftFrame {
-    py::object function;
-    PyCodeObject* code = nullptr;
-    std::shared_ptr<const Bytecode> bytecode;
-    int index = 0;
-    FrameState state;  // of an outer frame: without what the call takes from the stack
-    std::vector<std::vector<bool>> live;  // live_locals of its code
-    std::vector<int> with_finalizer;      // slots that keep their values although they are dead
-    int loop = -1;                        // Break::loop, of the innermost
-  };
   std::vector<LeftFrame> left;  // outermost first; empty: the function returned
   Rebuild
       rebuild;  // its roots: the result, or the values of the left frames' states behind each other
@@ -141,9 +92,6 @@ class Tracer {
   // What torch.compiler's error_on_graph_break says where the capture has ended, if anything.
   std::optional<bool> error_on_break;
   UserStack user_stack() const;
-
- private:
-  friend class RebuildPlan;
 
   // What captured code wrote to something that was there before, to be done once the graph has run.
   struct Writes {
@@ -230,15 +178,10 @@ class Tracer {
   py::object interpret_alone(TracedFrame& frame);
   void trace_source(TracedFrame& frame);
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
-  bool step(TracedFrame& frame, py::object& result);
-  bool instruction(TracedFrame& frame, py::object& result);
-  void call_instruction(TracedFrame& frame, uint32_t count);
-  void call_function_ex(TracedFrame& frame, bool keywords);
-  void unpack(TracedFrame& frame, uint32_t before, bool rest, uint32_t after);
-  void make_function(TracedFrame& frame, uint32_t flags);
+  void step(TracedFrame& frame);
+  void instruction(TracedFrame& frame);
   py::object globals_of(const TracedFrame& frame);
   py::object load_global(TracedFrame& frame, py::handle name);
-  py::object import_name(TracedFrame& frame, py::handle name, py::handle level, py::handle from);
 
   // objects.cpp
   py::object wrap(py::handle real, SourceId source);
@@ -666,9 +609,6 @@ py::object method_of_array(py::handle array, py::handle name);
 void check_array_attr(py::handle array, py::handle name);
 // A function of oxyfuel.arrays or oxyfuel.array_functions.
 bool is_array_code(PyFunctionObject* function);
-
-// Marked by oxyfuel.disable or torch.compiler.disable.
-bool is_disabled(PyFunctionObject* function);
 
 // A method of a type written in C, without an object: list.append, int.__add__.
 bool is_unbound_native(PyObject* o);

@@ -8,6 +8,7 @@
 #include "python/capture/names.h"
 #include "python/capture/tracer.h"
 #include "python/cpython/opcodes.h"
+#include "python/inner_frames.h"
 
 namespace oxy::python {
 namespace {

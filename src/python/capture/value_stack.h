@@ -7,6 +7,8 @@
 
 namespace oxy::python {
 
+inline void push(TracedFrame& f, py::object o) { f.stack.push_back(std::move(o)); }
+
 inline py::object pop(TracedFrame& f) {
   py::object o = std::move(f.stack.back());
   f.stack.pop_back();

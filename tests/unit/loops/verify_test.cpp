@@ -47,6 +47,26 @@ TEST(Verify, RefusesTheWrongNumberOfIndices) {
   EXPECT_THROW(verify(p), InternalError);
 }
 
+TEST(Verify, ContractionsAreOfTheirBuffersSizes) {
+  const std::string buffers =
+      "buffer w: input 1 f32[8, 3]\nbuffer bias: input 2 f32[3]\nbuffer wide: input 3 f32[7, 3]\n"
+      "buffer out: temp f32[4, 3]\nbuffer made: extern f32[4, 3]\n";
+  auto contraction = [&](const char* step) { return program(cat(buffers, step, "\n")); };
+  for (const char* good :
+       {"gemm op0: in0, w, bias -> out by own", "gemm op0: in0, w -> made by aten"}) {
+    const Program p = contraction(good);
+    EXPECT_NO_THROW(verify(p));
+    EXPECT_EQ(print(parse(print(p))), print(p));
+  }
+  for (const char* bad :
+       {"gemm op0: in0, wide -> out by own", "gemm op0: in0, w, in0 -> out by own",
+        "gemm op0: in0, w -> made by own", "gemm op0: in0, w -> out by onednn",
+        "gemm op0: in0, w -> out by loops", "gemm op0: in0 -> out by own",
+        "gemm op0: in0, w, stride [1, 1] -> out by own", "convolution op0: in0, w -> out by own"})
+    EXPECT_THROW(verify(contraction(bad)), InternalError) << bad;
+  EXPECT_THROW(contraction("gemm op0: in0, w -> out by nobody"), UserError);
+}
+
 TEST(Parse, SaysWhere) {
   try {
     program("loop a (p0: 4) {\n%0 = frobnicate f32 %0\n}\n");

@@ -1,0 +1,46 @@
+// Why a capture cannot go on.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace oxy::python {
+
+namespace py = pybind11;
+
+enum class BreakId : uint8_t {
+#define OXY_BREAK(id, message, hint) id,
+#include "python/capture/breaks.def"
+#undef OXY_BREAK
+};
+
+// Capture cannot go on. what(): message, detail and hint; the user's stack with it.
+class Break : public std::runtime_error {
+ public:
+  Break(BreakId id, std::string detail);
+  BreakId id;
+  std::vector<ir::Frame> stack;
+  std::vector<size_t> steps;  // where a capture may stop instead, the latest first
+  // Sizes or numbers that come next depend on data. In a loop of the innermost frame each round would be captured for
+  // itself: the loop whose FOR_ITER is at this instruction is better left to eager.
+  bool of_sizes = false;
+  int loop = -1;
+};
+
+// A signal handler has raised. The captured code does not get to handle that.
+struct Interrupted {
+  py::error_already_set error;
+};
+
+// Of a capture that is to start again: the choice or loop of torch's at this step cannot be in the graph.
+struct LeftAlone {
+  size_t step;
+  std::string why;
+};
+
+}  // namespace oxy::python

@@ -1,0 +1,332 @@
+// The instructions of operators, items, containers, texts and patterns.
+#include <array>
+
+#include "python/capture/instructions.h"
+#include "python/capture/value_stack.h"
+#include "python/cpython/opcodes.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr const char* kOperators[] = {
+    "add",    "and_", "floordiv", "lshift", "matmul",  "mul",  "mod",       "or_",     "pow",
+    "rshift", "sub",  "truediv",  "xor",    "iadd",    "iand", "ifloordiv", "ilshift", "imatmul",
+    "imul",   "imod", "ior",      "ipow",   "irshift", "isub", "itruediv",  "ixor"};
+
+const py::object& binary_operator(uint32_t arg) {
+  static const auto& table = *[] {
+    auto* t = new std::array<py::object, 26>();
+    for (size_t i = 0; i < 26; i++) (*t)[i] = operator_named(kOperators[i]);
+    return t;
+  }();
+  return table.at(arg);
+}
+
+void unary(Tracer& t, TracedFrame& f, const char* name) {
+  const py::object a = pop(f);
+  push(f, t.operate(operator_named(name), {a}));
+}
+
+py::object slice_of(const py::object& start, const py::object& stop) {
+  return steal(PySlice_New(start.ptr(), stop.ptr(), nullptr));
+}
+
+py::list pop_list(TracedFrame& f, size_t n) {
+  py::list out;
+  for (const py::object& o : pop_many(f, n)) out.append(o);
+  return out;
+}
+
+// Pushes the items of what is on the stack: `before` of them, a list of the rest where one is asked for, `after` of them.
+void unpack(Tracer& t, TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
+  py::list list;
+  const py::object packed = pop(f);
+  PyTypeObject* type = Py_TYPE(packed.ptr());
+  if (type->tp_iter == nullptr && !PySequence_Check(packed.ptr()) && !t.is_tensor(packed)) {
+    PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", type->tp_name);
+    throw py::error_already_set();
+  }
+  py::object iterator = t.iterate(packed);
+  while (py::object item = t.iter_next(iterator)) {
+    list.append(item);
+    if (!rest && list.size() > before) break;
+  }
+  const size_t n = list.size();
+  if (n < before + after)
+    raise(PyExc_ValueError, cat("not enough values to unpack (expected ", rest ? "at least " : "",
+                                before + after, ", got ", n, ")"));
+  if (!rest && n > before)
+    raise(PyExc_ValueError, cat("too many values to unpack (expected ", before, ")"));
+  auto item = [&](size_t i) { return borrow(PyList_GET_ITEM(list.ptr(), i)); };
+  for (size_t i = 0; i < after; i++) push(f, item(n - 1 - i));
+  if (rest) push(f, list[py::slice(before, static_cast<ssize_t>(n - after), 1)]);
+  for (size_t i = before; i-- > 0;) push(f, item(i));
+}
+
+[[noreturn]] void refuse_pattern() {
+  throw Break(BreakId::instruction, "a class pattern that is an error");
+}
+
+// The names of the `count` attributes that a class pattern has by position; nothing where the one is the subject itself.
+std::optional<py::list> names_of_positions(Tracer& t, py::handle type, size_t count) {
+  py::list names;
+  if (count == 0) return names;
+  auto* c = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (c->tp_flags & _Py_TPFLAGS_MATCH_SELF) {
+    if (count > 1) refuse_pattern();
+    return std::nullopt;
+  }
+  if (t.lookup(c, py::str("__match_args__")) == nullptr) refuse_pattern();
+  const py::object all = t.load_attr(type, py::str("__match_args__"));
+  if (!PyTuple_CheckExact(all.ptr()) || count > py::len(all)) refuse_pattern();
+  py::set seen;
+  for (size_t k = 0; k < count; k++) {
+    const py::object name = py::tuple(all)[k];
+    if (!PyUnicode_CheckExact(name.ptr()) || seen.contains(name)) refuse_pattern();
+    seen.add(name);
+    names.append(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+const char* binary_operator_name(uint32_t arg) { return kOperators[arg]; }
+
+bool is_binary_operator(std::string_view name) {
+  return std::ranges::find(kOperators, name) != std::end(kOperators);
+}
+
+namespace instructions {
+
+// ------------------------------------------------------------------------------------------------ operators and items
+
+void binary_subscr(Tracer& t, TracedFrame& f, const Instruction&) {
+  py::object k = pop(f), o = pop(f);
+  t.takes_ = t.taken_by_next(f);
+  const py::object packed = t.packed_item(o, k);
+  push(f, packed ? t.taken(packed) : t.subscript(o, k));
+}
+
+void store_subscr(Tracer& t, TracedFrame& f, const Instruction&) {
+  py::object k = pop(f), o = pop(f), v = pop(f);
+  t.store_subscript(o, k, v);
+}
+
+void delete_subscr(Tracer& t, TracedFrame& f, const Instruction&) {
+  py::object k = pop(f), o = pop(f);
+  t.delete_subscript(o, k);
+}
+
+void binary_slice(Tracer& t, TracedFrame& f, const Instruction&) {
+  py::object stop = pop(f), start = pop(f), o = pop(f);
+  push(f, t.subscript(o, slice_of(start, stop)));
+}
+
+void store_slice(Tracer& t, TracedFrame& f, const Instruction&) {
+  py::object stop = pop(f), start = pop(f), o = pop(f), v = pop(f);
+  t.store_subscript(o, slice_of(start, stop), v);
+}
+
+void binary_op(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object b = pop(f), a = pop(f);
+  auto computed = t.compute_unread(binary_operator(i.arg), a, b);
+  push(f, computed ? *computed : t.operate(binary_operator(i.arg), {a, b}));
+}
+
+void unary_negative(Tracer& t, TracedFrame& f, const Instruction&) {
+  py::object a = pop(f);
+  auto computed = t.negate_unread(a);
+  push(f, computed ? *computed : t.operate(operator_named("neg"), {a}));
+}
+
+void unary_positive(Tracer& t, TracedFrame& f, const Instruction&) { unary(t, f, "pos"); }
+
+void unary_invert(Tracer& t, TracedFrame& f, const Instruction&) { unary(t, f, "invert"); }
+
+void unary_not(Tracer& t, TracedFrame& f, const Instruction&) {
+  py::object a = pop(f);
+  push(f, py::bool_(!t.truth(a)));
+}
+
+void compare_op(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object b = pop(f), a = pop(f);
+  const int comparison = static_cast<int>(compared_as(i.arg));
+  auto answer = t.compare_unread(a, b, comparison);
+  push(f, answer ? *answer : t.compare_runtime(a, b, comparison));
+}
+
+void is_op(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object b = pop(f), a = pop(f);
+  push(f, py::bool_(t.is_same(a, b) != (i.arg == 1)));
+}
+
+void contains_op(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object b = pop(f), a = pop(f);
+  push(f, py::bool_((t.contains(b, a).ptr() == Py_True) != (i.arg == 1)));
+}
+
+// --------------------------------------------------------------------------------------------- containers and texts
+
+void build_tuple(Tracer&, TracedFrame& f, const Instruction& i) {
+  push(f, py::tuple(pop_list(f, i.arg)));
+}
+
+void build_list(Tracer&, TracedFrame& f, const Instruction& i) { push(f, pop_list(f, i.arg)); }
+
+void build_set(Tracer&, TracedFrame& f, const Instruction& i) {
+  push(f, py::set(pop_list(f, i.arg)));
+}
+
+void build_map(Tracer&, TracedFrame& f, const Instruction& i) {
+  const Arguments items = pop_many(f, 2 * i.arg);
+  py::dict d;
+  for (size_t k = 0; k < items.size(); k += 2) d[items[k]] = items[k + 1];
+  push(f, d);
+}
+
+void build_const_key_map(Tracer&, TracedFrame& f, const Instruction& i) {
+  const py::object keys = pop(f);
+  const Arguments items = pop_many(f, i.arg);
+  py::dict d;
+  for (size_t k = 0; k < items.size(); k++)
+    d[py::handle(PyTuple_GET_ITEM(keys.ptr(), k))] = items[k];
+  push(f, d);
+}
+
+void build_slice(Tracer&, TracedFrame& f, const Instruction& i) {
+  const Arguments items = pop_many(f, i.arg);
+  push(f,
+       steal(PySlice_New(items[0].ptr(), items[1].ptr(), i.arg == 3 ? items[2].ptr() : nullptr)));
+}
+
+void build_string(Tracer&, TracedFrame& f, const Instruction& i) {
+  push(f, py::str("").attr("join")(pop_list(f, i.arg)));
+}
+
+void format_value(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object spec = i.arg & 4 ? pop(f) : py::str(""), o = pop(f);
+  const int conversion = i.arg & 3;
+  if (PyObject* own = conversion == 0 ? t.special_method(o, py::str("__format__")) : nullptr)
+    return push(f, t.call(own, {o, spec}));
+  const bool plain_format = Py_TYPE(o.ptr())->tp_str != PyUnicode_Type.tp_str &&
+                            t.lookup(Py_TYPE(o.ptr()), py::str("__format__")) ==
+                                t.lookup(&PyBaseObject_Type, py::str("__format__"));
+  if (conversion == 1 || conversion == 2 || (plain_format && py::len(spec) == 0))
+    if (auto text = t.text_of(o, conversion == 2))
+      return push(f, steal(PyObject_Format(text->ptr(), spec.ptr())));
+  o = t.plain_contents(o, builtin_named("format"));
+  if (conversion == 1) o = py::str(o);
+  if (conversion == 2) o = py::repr(o);
+  if (conversion == 3) o = steal(PyObject_ASCII(o.ptr()));
+  push(f, steal(PyObject_Format(o.ptr(), spec.ptr())));
+}
+
+void list_to_tuple(Tracer& t, TracedFrame& f, const Instruction&) {
+  push(f, py::tuple(t.contents(pop(f))));
+}
+
+void list_append(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object o = pop(f), list = peek(f, i.arg);
+  if (t.exists(list)) list = t.sequence_to_write(list);  // begun in front of a break
+  PyList_Append(list.ptr(), o.ptr());
+}
+
+void set_add(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object o = pop(f), set = peek(f, i.arg);
+  if (t.exists(set)) return t.set_put(set, o, true);
+  if (PySet_Add(set.ptr(), o.ptr()) != 0) throw py::error_already_set();
+}
+
+void map_add(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object v = pop(f), k = pop(f), dict = peek(f, i.arg);
+  if (t.exists(dict)) return t.dict_write(dict, k, v);
+  if (PyDict_SetItem(dict.ptr(), k.ptr(), v.ptr()) != 0) throw py::error_already_set();
+}
+
+void list_extend(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object o = t.list_of(pop(f)), list = peek(f, i.arg);
+  if (t.exists(list)) list = t.sequence_to_write(list);
+  list.attr("extend")(o);
+}
+
+void set_update(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object o = t.list_of(pop(f)), set = peek(f, i.arg);
+  if (!t.exists(set)) {
+    set.attr("update")(o);
+    return;
+  }
+  for (py::handle item : o) t.set_put(set, item, true);
+}
+
+void dict_merge(Tracer& t, TracedFrame& f, const Instruction& i) {
+  if (t.is_packed(f.stack.back())) {  // into an empty dict
+    py::object packed = pop(f);
+    peek(f, i.arg) = std::move(packed);
+    return;
+  }
+  py::object o = t.contents(pop(f));
+  if (!PyDict_Check(o.ptr())) throw Break(BreakId::instruction, "** of a mapping that is no dict");
+  py::object dict = peek(f, i.arg);
+  if (t.exists(dict)) return t.dict_update(dict, {o}, {});
+  if (PyDict_Merge(dict.ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
+}
+
+// ------------------------------------------------------------------------------------------------------------ patterns
+
+void unpack_sequence(Tracer& t, TracedFrame& f, const Instruction& i) {
+  unpack(t, f, i.arg, false, 0);
+}
+
+void unpack_ex(Tracer& t, TracedFrame& f, const Instruction& i) {
+  unpack(t, f, i.arg & 0xff, true, i.arg >> 8);
+}
+
+void get_len(Tracer& t, TracedFrame& f, const Instruction&) {
+  push(f, t.call(builtin_named("len"), {peek(f, 1)}));
+}
+
+void match_sequence(Tracer&, TracedFrame& f, const Instruction&) {
+  push(f, py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_SEQUENCE) != 0));
+}
+
+void match_mapping(Tracer&, TracedFrame& f, const Instruction&) {
+  push(f, py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_MAPPING) != 0));
+}
+
+void match_keys(Tracer& t, TracedFrame& f, const Instruction&) {
+  py::list values;
+  const auto keys = py::reinterpret_borrow<py::tuple>(peek(f, 1));
+  if (!PyDict_CheckExact(peek(f, 2).ptr()) || py::len(py::set(keys)) != keys.size())
+    throw Break(BreakId::instruction, "a pattern of a mapping that is no dict, or an error");
+  for (py::handle key : keys) {
+    if (t.contains(peek(f, 2), key).ptr() != Py_True) return push(f, py::none());
+    values.append(t.subscript(peek(f, 2), key));
+  }
+  push(f, py::tuple(values));
+}
+
+void match_class(Tracer& t, TracedFrame& f, const Instruction& i) {
+  py::object names = pop(f), type = pop(f), subject = pop(f);
+  if (!PyType_Check(type.ptr())) refuse_pattern();
+  if (t.call(builtin_named("isinstance"), {subject, type}).ptr() != Py_True)
+    return push(f, py::none());
+  const auto positions = names_of_positions(t, type, i.arg);
+  for (py::handle name : names)
+    if (positions && positions->contains(name)) refuse_pattern();
+  py::list parts;
+  try {
+    if (!positions) parts.append(subject);
+    if (positions)
+      for (py::handle name : *positions) parts.append(t.load_attr(subject, name));
+    for (py::handle name : names) parts.append(t.load_attr(subject, name));
+    push(f, py::tuple(parts));
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_AttributeError)) throw;
+    push(f, py::none());
+  }
+}
+
+}  // namespace instructions
+}  // namespace oxy::python
