@@ -37,7 +37,7 @@ struct Options {
 // The passes that every CPU runs: not those that choose a library for products.
 void run_passes(oxy::ir::Graph& graph) {
   for (const oxy::passes::Pass& pass : oxy::passes::standard_passes()) {
-    if (pass.name != "choose_layouts") pass.run(graph);
+    if (pass.name != "choose_layouts") oxy::passes::run_pass(pass, graph);
   }
   graph.compact();
 }

@@ -163,6 +163,24 @@ ValueId Graph::add_input(std::string name, Type type) {
   return n.outputs[0];
 }
 
+void Graph::drop_input(size_t i) {
+  order_.erase(order_.begin() + static_cast<ptrdiff_t>(i));
+  inputs_.erase(inputs_.begin() + static_cast<ptrdiff_t>(i));
+  for (OutputSpec& o : outputs) {
+    const bool names_input =
+        o.kind == OutputSpec::Kind::Input || o.kind == OutputSpec::Kind::ViewOfInput;
+    if (!names_input) continue;
+    OXY_CHECK(o.index != i, "an input that is returned");
+    if (o.index > i) --o.index;
+  }
+}
+
+void Graph::arrange_inputs(std::vector<ValueId> inputs) {
+  OXY_CHECK(inputs.size() == inputs_.size(), "arrange_inputs: other inputs");
+  inputs_ = std::move(inputs);
+  for (size_t i = 0; i < inputs_.size(); ++i) order_[i] = value(inputs_[i]).def;
+}
+
 ValueId Graph::add_attribute(std::string name, Type type) {
   Node& n = make_node(NodeKind::Attribute, std::move(name), {}, {std::move(type)});
   order_.push_back(n.id);
@@ -257,6 +275,26 @@ void Graph::replace_uses(const std::function<ValueId(ValueId)>& f) {
 
 void Graph::compact() {
   std::erase_if(order_, [&](NodeId id) { return node(id).dead; });
+}
+
+namespace {
+
+template <class G, class F>
+void walk_regions(G& g, const F& f) {
+  for (NodeId id : g.order()) {
+    if (g.node(id).dead) continue;
+    for (auto& region : g.node(id).regions) {
+      walk_regions(region, f);
+      f(region);
+    }
+  }
+}
+
+}  // namespace
+
+void for_each_region(Graph& g, const std::function<void(Graph&)>& f) { walk_regions(g, f); }
+void for_each_region(const Graph& g, const std::function<void(const Graph&)>& f) {
+  walk_regions(g, f);
 }
 
 }  // namespace oxy::ir

@@ -8,6 +8,14 @@
 //     visible aliasing: two values never share memory as far as a pass can tell. What the user sees of mutation and
 //     aliasing is said at the end, by `mutations` and `outputs` (see OutputSpec). An op that draws random numbers or
 //     has another effect keeps its place relative to the others of its kind (trait `effect` of the op table).
+//   Joint stage: an ATen graph of a forward computation and its backward. Its inputs are the primals, then the tangents (the
+//     loss's gradients by results of the forward); its outputs what the forward gives, then a gradient, or None, by primal.
+// Regions. A node of kind Region runs graphs of its own (region_ops.h says when). A region is isolated: it reads its
+// parameters, which are its inputs, and nothing around it; what it needs comes as operands of the node. So each pass, the
+// printer and the compiler take a region as they take a graph, which MLIR's IsolatedFromAbove ops and TorchScript's blocks
+// with lifted captures have shown to be enough. Its symbols are those of the graph around it. It has no attributes and
+// mutates nothing. ATen stage: what the node gives are new tensors, never its operands; a region that returns a parameter
+// itself (OutputSpec::Input) gives a copy of it.
 // Arguments of an ATen node stand in the order of its schema, keyword-only ones included; trailing None are left out
 // (a missing argument means None). Text form: see text.h.
 #pragma once
@@ -106,7 +114,10 @@ enum class NodeKind : uint8_t {
   CallFunction,  // target: qualified Python name, or "@objN" for a callable that only the host knows (objects[N])
   CallMethod,  // target: method name; args[0] is self
   CallOp,      // target: "namespace.op.overload"
+  Region,      // target: a row of region_ops.h; in the Torch stage its result is a tuple
 };
+
+class Graph;
 
 struct Node {
   NodeId id;
@@ -118,8 +129,9 @@ struct Node {
   // One entry per return of the schema: -1 a single value, n >= 0 a list of n values. Empty means one single value
   // each. The Torch stage has one output: the call's result, with `is_tuple` results indexed by operator.getitem.
   std::vector<int32_t> returns;
-  StackId stack;      // the user's stack
-  NodeId parent;      // ATen: the node of the Torch graph that it came from
+  std::vector<Graph> regions;  // Region
+  StackId stack;               // the user's stack
+  NodeId parent;               // ATen: the node of the Torch graph that it came from
   std::string name;   // Torch stage: the name that torch.fx gave it, kept for the round trip
   bool dead = false;  // removed; skipped by iteration, swept by Graph::compact
 
@@ -167,7 +179,7 @@ struct Mutation {
   TensorType type;
 };
 
-enum class Stage : uint8_t { Torch, Aten };
+enum class Stage : uint8_t { Torch, Aten, Joint };
 
 class Graph {
  public:
@@ -180,6 +192,10 @@ class Graph {
 
   // Inputs come first, in the order in which the caller passes them.
   ValueId add_input(std::string name, Type type);
+  // Takes away an input that nobody reads.
+  void drop_input(size_t i);
+  // The same inputs in another order, while no output names one by number.
+  void arrange_inputs(std::vector<ValueId> inputs);
   ValueId add_attribute(std::string name, Type type);
   // Appends a call; its outputs get the given types. References to nodes and values stay valid while others are added.
   Node& add_call(NodeKind kind, std::string target, std::vector<Arg> args,
@@ -206,6 +222,14 @@ class Graph {
   Arg result;
   std::vector<OutputSpec> outputs;
   std::vector<Mutation> mutations;
+
+  // Joint stage: the last so many inputs are tangents; as many outputs as there are primals are gradients.
+  uint32_t tangents = 0;
+  size_t primals() const { return inputs_.size() - tangents; }
+  bool is_tangent(size_t input) const { return input >= primals(); }
+  bool is_gradient(size_t output) const {
+    return stage == Stage::Joint && output + primals() >= outputs.size();
+  }
 
   // Things only the host knows, by number; the graph holds a printable name each.
   std::vector<std::string> objects;
@@ -242,5 +266,9 @@ class Graph {
   std::vector<ValueId> inputs_;
   size_t last_insert_ = 0;
 };
+
+// Every region of a graph's live nodes, those inside of it first.
+void for_each_region(Graph& g, const std::function<void(Graph&)>& f);
+void for_each_region(const Graph& g, const std::function<void(const Graph&)>& f);
 
 }  // namespace oxy::ir

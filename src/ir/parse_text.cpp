@@ -1,6 +1,7 @@
 // The parser of the graph text. The printer is print_text.cpp; the grammar is in text.h.
 #include <limits>
 
+#include "ir/region_ops.h"
 #include "ir/text.h"
 #include "ir/text_words.h"
 #include "support/check.h"
@@ -18,6 +19,14 @@ class Parser {
     lex_.expect("graph");
     stage();
     if (lex_.is(TokenKind::String)) graph_.name = lex_.next().text;
+    block();
+    if (!lex_.at_end()) lex_.fail("expected nothing after the graph");
+    return std::move(graph_);
+  }
+
+ private:
+  // From the parameters to the closing brace.
+  void block() {
     inputs();
     lex_.expect("{");
     while (!lex_.is("mutate") && !lex_.is("return")) node();
@@ -25,11 +34,17 @@ class Parser {
     lex_.expect("return");
     results();
     lex_.expect("}");
-    if (!lex_.at_end()) lex_.fail("expected nothing after the graph");
-    return std::move(graph_);
   }
 
- private:
+  Graph region() {
+    const Stage stage = graph_.stage == Stage::Torch ? Stage::Torch : Stage::Aten;
+    Graph around = std::exchange(graph_, Graph(stage, graph_.pool));
+    auto values = std::exchange(values_, {});
+    block();
+    values_ = std::move(values);
+    return std::exchange(graph_, std::move(around));
+  }
+
   void symbol() {
     std::string name = lex_.identifier();
     lex_.expect("in");
@@ -57,14 +72,20 @@ class Parser {
   void stage() {
     if (lex_.accept("torch")) {
       graph_.stage = Stage::Torch;
+    } else if (lex_.accept("joint")) {
+      graph_.stage = Stage::Joint;
     } else if (!lex_.accept("aten")) {
-      lex_.fail("expected the stage, torch or aten");
+      lex_.fail("expected the stage, torch, aten or joint");
     }
   }
 
   void inputs() {
     lex_.expect("(");
     while (!lex_.accept(")")) {
+      if (graph_.stage == Stage::Joint && (graph_.tangents > 0 || lex_.is("tangent"))) {
+        lex_.expect("tangent");
+        ++graph_.tangents;
+      }
       Token name = lex_.expect(TokenKind::Percent);
       lex_.expect(":");
       define(name, graph_.add_input(name.text, type()));
@@ -183,6 +204,7 @@ class Parser {
 
   Node& op(std::vector<Type> types) {
     if (lex_.accept("attr")) return attribute(std::move(types));
+    if (is_region_op()) return region_call(std::move(types));
     std::string target = word();
     std::vector<int32_t> returns;
     if (lex_.accept("[")) {
@@ -198,11 +220,27 @@ class Parser {
 
   Node& torch_call(std::vector<Type> types) {
     if (lex_.accept("attr")) return attribute(std::move(types));
+    if (is_region_op()) return region_call(std::move(types));
     if (lex_.accept("method")) return call(NodeKind::CallMethod, word(), std::move(types));
     lex_.expect("call");
     if (!lex_.is(TokenKind::At)) return call(NodeKind::CallFunction, word(), std::move(types));
     std::string target = cat("@obj", object().index);
     return call(NodeKind::CallFunction, std::move(target), std::move(types));
+  }
+
+  bool is_region_op() const {
+    return lex_.is(TokenKind::Identifier) && find_region_op(lex_.peek().text) != nullptr;
+  }
+
+  Node& region_call(std::vector<Type> types) {
+    const std::string name = lex_.identifier();
+    Node& n = call(NodeKind::Region, name, std::move(types));
+    for (std::string_view word : find_region_op(name)->regions) {
+      if (word.empty()) break;
+      lex_.expect(word);
+      n.regions.push_back(region());
+    }
+    return n;
   }
 
   Node& call(NodeKind kind, std::string target, std::vector<Type> types) {
@@ -397,10 +435,17 @@ class Parser {
       graph_.result = arg();
       return;
     }
+    size_t gradients = 0;
     while (!lex_.is("}")) {
+      if (graph_.stage == Stage::Joint && (gradients > 0 || lex_.is("gradient"))) {
+        lex_.expect("gradient");
+        ++gradients;
+      }
       graph_.outputs.push_back(output());
       if (!lex_.is("}")) lex_.expect(",");
     }
+    if (graph_.stage == Stage::Joint && gradients != graph_.primals())
+      lex_.fail(cat("expected a gradient for each of ", graph_.primals(), " primals"));
   }
 
   OutputSpec output() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/region_ops.h"
 #include "ir/text.h"
 #include "ir/text_words.h"
 #include "support/check.h"
@@ -59,6 +60,10 @@ class Names {
   std::unordered_set<std::string> taken_;
   uint32_t next_number_ = 0;
 };
+
+std::string_view stage_name(Stage s) {
+  return s == Stage::Torch ? "torch" : s == Stage::Aten ? "aten" : "joint";
+}
 
 std::string word_or_quoted(const std::string& s) { return is_identifier(s) ? s : quote(s); }
 
@@ -140,35 +145,44 @@ struct ArgPrinter {
 
 class Printer {
  public:
-  Printer(const Graph& g, const PrintOptions& options) : g_(g), options_(options), names_(g) {}
+  Printer(const Graph& g, const PrintOptions& options, std::string margin = "")
+      : g_(g), options_(options), names_(g), margin_(std::move(margin)) {}
 
   std::string graph() {
     symbols();
-    cat_to(out_, "graph ", g_.stage == Stage::Torch ? "torch" : "aten");
+    cat_to(out_, "graph ", stage_name(g_.stage));
     if (g_.name != "graph") cat_to(out_, ' ', quote(g_.name));
-    append(out_, '(');
+    append(out_, block());
+    append(out_, '\n');
+    return std::move(out_);
+  }
+
+  // From the parameters to the closing brace.
+  std::string block() {
+    std::string out = std::exchange(out_, "(");
     for (size_t i = 0; i < g_.inputs().size(); ++i) {
       if (i) append(out_, ", ");
+      if (g_.is_tangent(i)) append(out_, "tangent ");
       declare(g_.inputs()[i]);
     }
     append(out_, ") {\n");
     for (NodeId id : g_.order()) {
       const Node& n = g_.node(id);
       if (n.dead || n.kind == NodeKind::Input) continue;
-      append(out_, "  ");
+      cat_to(out_, margin_, "  ");
       node(n);
       if (options_.stacks) stack(n);
       append(out_, '\n');
     }
     for (const Mutation& m : g_.mutations) {
-      cat_to(out_, "  mutate ", m.metadata ? "metadata " : "", names_(g_.inputs()[m.input]), " <- ",
-             names_(m.value));
+      cat_to(out_, margin_, "  mutate ", m.metadata ? "metadata " : "",
+             names_(g_.inputs()[m.input]), " <- ", names_(m.value));
       if (m.metadata) cat_to(out_, " as ", ir::print(m.type));
       append(out_, '\n');
     }
     results();
-    append(out_, "}\n");
-    return std::move(out_);
+    cat_to(out_, margin_, "}");
+    return std::exchange(out_, std::move(out));
   }
 
   std::string one_node(const Node& n) {
@@ -204,6 +218,12 @@ class Printer {
       arg(n.kwargs[i].second);
     }
     append(out_, ')');
+    for (size_t i = 0; i < n.regions.size(); ++i) {
+      const RegionOp* op = find_region_op(n.target);
+      const bool known = op != nullptr && i < op->region_count();
+      cat_to(out_, ' ', known ? op->regions[i] : "region",
+             Printer(n.regions[i], options_, margin_ + "  ").block());
+    }
   }
 
   void target(const Node& n) {
@@ -217,6 +237,7 @@ class Printer {
       case NodeKind::CallMethod:
         return cat_to(out_, "method ", word_or_quoted(n.target));
       case NodeKind::CallOp:
+      case NodeKind::Region:
         append(out_, word_or_quoted(n.target));
     }
     if (n.returns.empty()) return;
@@ -242,13 +263,13 @@ class Printer {
   }
 
   void results() {
-    append(out_, "  return");
+    cat_to(out_, margin_, "  return");
     if (g_.stage == Stage::Torch) {
       append(out_, ' ');
       arg(g_.result);
     }
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
-      append(out_, i ? ", " : " ");
+      cat_to(out_, i ? ", " : " ", g_.is_gradient(i) ? "gradient " : "");
       output(g_.outputs[i]);
     }
     append(out_, '\n');
@@ -273,24 +294,29 @@ class Printer {
   // Declares the symbols that occur, with what is known of them.
   void symbols() {
     std::vector<Expr> found;
-    for (NodeId id : g_.order()) {
-      const Node& n = g_.node(id);
-      if (n.dead) continue;
-      for (ValueId v : n.outputs) symbols_of(g_.value(v).type, found);
-      for (const Arg& a : n.args) symbols_of(a, found);
-      for (const auto& [key, a] : n.kwargs) symbols_of(a, found);
-    }
-    symbols_of(g_.result, found);
-    for (const OutputSpec& o : g_.outputs) {
-      bool view =
-          o.kind == OutputSpec::Kind::ViewOfInput || o.kind == OutputSpec::Kind::ViewOfOutput;
-      if (view) symbols_of(Type::of(o.type), found);
-    }
-    for (const Mutation& m : g_.mutations) symbols_of(Type::of(m.type), found);
+    symbols_of(g_, found);
+    for_each_region(g_, [&](const Graph& region) { symbols_of(region, found); });
     // In the order of their creation, which decides how sums are written.
     std::sort(found.begin(), found.end(),
               [](Expr a, Expr b) { return a.symbol_index() < b.symbol_index(); });
     for (Expr s : found) append(out_, symbol_line(s));
+  }
+
+  static void symbols_of(const Graph& g, std::vector<Expr>& found) {
+    for (NodeId id : g.order()) {
+      const Node& n = g.node(id);
+      if (n.dead) continue;
+      for (ValueId v : n.outputs) symbols_of(g.value(v).type, found);
+      for (const Arg& a : n.args) symbols_of(a, found);
+      for (const auto& [key, a] : n.kwargs) symbols_of(a, found);
+    }
+    symbols_of(g.result, found);
+    for (const OutputSpec& o : g.outputs) {
+      bool view =
+          o.kind == OutputSpec::Kind::ViewOfInput || o.kind == OutputSpec::Kind::ViewOfOutput;
+      if (view) symbols_of(Type::of(o.type), found);
+    }
+    for (const Mutation& m : g.mutations) symbols_of(Type::of(m.type), found);
   }
 
   static void symbols_of(Expr e, std::vector<Expr>& found) {
@@ -328,6 +354,7 @@ class Printer {
   const Graph& g_;
   const PrintOptions& options_;
   Names names_;
+  const std::string margin_;
   StackId last_stack_;
   std::string out_;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "ir/region_ops.h"
 #include "support/check.h"
 
 namespace oxy::ir {
@@ -11,38 +12,29 @@ namespace {
 
 class PythonPrinter {
  public:
-  explicit PythonPrinter(const Graph& g) : graph_(g), names_(g.value_count()) {}
+  explicit PythonPrinter(const Graph& g, std::string margin = "        ")
+      : graph_(g), names_(g.value_count()), margin_(std::move(margin)) {}
 
   std::string module() {
     std::string out = "class GraphModule(torch.nn.Module):\n    def forward(self";
-    for (NodeId id : graph_.order()) {
-      const Node& n = graph_.node(id);
-      if (n.dead || !is_parameter(n)) continue;
-      cat_to(out, ", ", name_of(n.outputs[0]), ": \"", print(graph_.value(n.outputs[0]).type),
-             "\"");
-    }
-    out += "):\n";
-    StackId last;
-    for (NodeId id : graph_.order()) {
-      const Node& n = graph_.node(id);
-      if (n.dead || is_parameter(n)) continue;
-      if (n.stack != last && n.stack.valid()) stack_comment(out, graph_.stack(n.stack));
-      last = n.stack;
-      call(out, n);
-    }
-    for (const Mutation& m : graph_.mutations) {
-      if (m.metadata) as_strided_in_place(out, name_of(graph_.inputs()[m.input]), m.type);
-      if (m.value == graph_.inputs()[m.input]) continue;
-      cat_to(out, "        torch.ops.aten.copy_.default(", name_of(graph_.inputs()[m.input]), ", ",
-             name_of(m.value), ")\n");
-    }
-    out += "        return (";
+    parameters(out, ", ");
+    body(out);
+    results(out);
+    return out;
+  }
+
+  // A function of this name; `plain`: it returns its one result itself.
+  std::string function(const std::string& name, bool plain) {
+    std::string out = cat(margin_.substr(4), "def ", name, "(");
+    parameters(out, "");
+    body(out);
+    cat_to(out, margin_, "return ", plain ? "" : "(");
     for (size_t i = 0; i < graph_.outputs.size(); i++) {
       output(out, i);
-      out += graph_.outputs.size() == 1 ? "," : i + 1 < graph_.outputs.size() ? ", " : "";
+      out += graph_.outputs[i].kind == OutputSpec::Kind::Input ? ".clone()" : "";
+      out += plain ? "" : i + 1 < graph_.outputs.size() ? ", " : ",";
     }
-    out += ")\n";
-    return out;
+    return out + (plain ? "\n" : ")\n");
   }
 
   std::string name_of(ValueId v) {
@@ -52,6 +44,84 @@ class PythonPrinter {
   }
 
  private:
+  void parameters(std::string& out, std::string_view before) {
+    for (NodeId id : graph_.order()) {
+      const Node& n = graph_.node(id);
+      if (n.dead || !is_parameter(n)) continue;
+      cat_to(out, before, name_of(n.outputs[0]), ": \"", print(graph_.value(n.outputs[0]).type),
+             "\"");
+      before = ", ";
+    }
+    out += "):\n";
+  }
+
+  void body(std::string& out) {
+    StackId last;
+    for (NodeId id : graph_.order()) {
+      const Node& n = graph_.node(id);
+      if (n.dead || is_parameter(n)) continue;
+      if (n.stack != last && n.stack.valid()) stack_comment(out, graph_.stack(n.stack));
+      last = n.stack;
+      if (n.kind == NodeKind::Region)
+        region_call(out, n);
+      else
+        call(out, n);
+    }
+  }
+
+  void results(std::string& out) {
+    for (const Mutation& m : graph_.mutations) {
+      if (m.metadata) as_strided_in_place(out, name_of(graph_.inputs()[m.input]), m.type);
+      if (m.value == graph_.inputs()[m.input]) continue;
+      cat_to(out, margin_, "torch.ops.aten.copy_.default(", name_of(graph_.inputs()[m.input]), ", ",
+             name_of(m.value), ")\n");
+    }
+    cat_to(out, margin_, "return (");
+    for (size_t i = 0; i < graph_.outputs.size(); i++) {
+      output(out, i);
+      out += graph_.outputs.size() == 1 ? "," : i + 1 < graph_.outputs.size() ? ", " : "";
+    }
+    out += ")\n";
+  }
+
+  // The regions as functions, then the call that runs them.
+  void region_call(std::string& out, const Node& n) {
+    const RegionOp& op = region_op(n);
+    std::vector<std::string> functions;
+    for (size_t i = 0; i < n.regions.size(); i++) {
+      functions.push_back(fresh(cat(n.target, "_", op.regions[i])));
+      const bool plain = n.target == "while_loop" && i == 0;
+      out += PythonPrinter(n.regions[i], margin_ + "    ").function(functions.back(), plain);
+    }
+    cat_to(out, margin_, "[");
+    for (size_t i = 0; i < n.outputs.size(); i++) cat_to(out, i ? ", " : "", name_of(n.outputs[i]));
+    out += "] = ";
+    auto operands = [&](size_t from, size_t to) {
+      sequence(out,
+               {n.args.begin() + static_cast<ptrdiff_t>(from),
+                n.args.begin() + static_cast<ptrdiff_t>(to)},
+               "(", to == from + 1 ? ",)" : ")");
+    };
+    const size_t end = n.args.size(), split = op.arguments + first_optional_operand(n);
+    if (n.target == "checkpoint") {
+      cat_to(out, functions[0]);
+      sequence(out, n.args, "(", ")\n");
+      return;
+    }
+    cat_to(out, n.target == "loop" ? "run_loop(" : cat("torch.ops.higher_order.", n.target, "("));
+    for (size_t i = 0; i < op.arguments; i++) {
+      argument(out, n.args[i]);
+      out += ", ";
+    }
+    for (const std::string& f : functions) cat_to(out, f, ", ");
+    operands(op.arguments, op.carries ? split : end);
+    if (op.carries) {
+      out += ", ";
+      operands(split, end);
+    }
+    out += ")\n";
+  }
+
   static bool is_parameter(const Node& n) {
     return n.kind == NodeKind::Input || n.kind == NodeKind::Attribute;
   }
@@ -78,17 +148,17 @@ class PythonPrinter {
     return taken_.insert(name).second ? name : fresh(std::move(base));
   }
 
-  static void stack_comment(std::string& out, const std::vector<Frame>& frames) {
+  void stack_comment(std::string& out, const std::vector<Frame>& frames) const {
     if (frames.empty()) return;
     const Frame& f = frames.back();
-    cat_to(out, "        # File: ", f.file, ":", f.line, " in ", f.function, ", code: ", f.code,
+    cat_to(out, margin_, "# File: ", f.file, ":", f.line, " in ", f.function, ", code: ", f.code,
            "\n");
   }
 
   void call(std::string& out, const Node& n) {
     bool lists = false;
     for (int32_t r : n.returns) lists |= r >= 0;
-    out += "        ";
+    out += margin_;
     bool plain = n.outputs.size() == 1 && !lists;
     if (plain) {
       cat_to(out, name_of(n.outputs[0]), ": \"", print(graph_.value(n.outputs[0]).type), "\" = ");
@@ -188,9 +258,8 @@ class PythonPrinter {
     return join(xs, ", ", [](std::string& s, Expr e) { append(s, e); });
   }
 
-  static void as_strided_in_place(std::string& out, const std::string& tensor,
-                                  const TensorType& t) {
-    cat_to(out, "        ", tensor, ".as_strided_([", list(t.sizes), "], [", list(t.strides), "], ",
+  void as_strided_in_place(std::string& out, const std::string& tensor, const TensorType& t) const {
+    cat_to(out, margin_, tensor, ".as_strided_([", list(t.sizes), "], [", list(t.strides), "], ",
            t.offset, ")\n");
   }
 
@@ -234,6 +303,7 @@ class PythonPrinter {
 
   const Graph& graph_;
   std::vector<std::string> names_;
+  const std::string margin_;
   std::unordered_map<std::string, int> used_;
   std::unordered_set<std::string> taken_;
 };
@@ -254,7 +324,7 @@ void input_line(std::string& out, const Type& type) {
 }  // namespace
 
 std::string python_module(const Graph& g) {
-  OXY_CHECK(g.stage == Stage::Aten, "python_module prints ATen graphs");
+  OXY_CHECK(g.stage != Stage::Torch, "python_module prints ATen graphs");
   return PythonPrinter(g).module();
 }
 
@@ -273,6 +343,15 @@ class _Overload:
         return self.op(*[v for a, v in zip(self.arguments, args) if not a.kwarg_only], **named)
 
 
+def run_loop(trips, condition, body, carried, others):
+    """At most so many trips, while the condition holds: what the body gives is carried on."""
+    for trip in range(trips):
+        if not condition:
+            break
+        condition, *carried = body(trip, *carried, *others)
+    return carried
+
+
 def make(sizes, strides, offset, dtype):
     """A tensor of this metadata with small random numbers."""
     reach = offset + 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if 0 not in sizes else 0
@@ -287,6 +366,10 @@ def make(sizes, strides, offset, dtype):
   for (size_t at = 0; (at = module.find("torch.ops.", at)) != std::string::npos;) {
     size_t open = module.find('(', at);
     std::string target = module.substr(at, open - at);
+    if (target.starts_with("torch.ops.higher_order.")) {
+      at = open;
+      continue;
+    }
     std::string call = cat("_Overload(", target, ")");
     module.replace(at, target.size(), call);
     at += call.size();

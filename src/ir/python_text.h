@@ -6,6 +6,7 @@
 //           abs_1: "f32[10]" = torch.ops.aten.abs.default(arg0)
 //           return (abs_1,)
 //
+// Regions are functions inside of forward; a region that returns a parameter returns a copy.
 // Attributes of the graph are parameters of forward, after the inputs.
 #pragma once
 

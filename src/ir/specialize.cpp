@@ -123,6 +123,7 @@ void map_exprs(Graph& g, const Replace& f) {
     Node& n = g.node(id);
     for (Arg& a : n.args) map(a);
     for (auto& [key, a] : n.kwargs) map(a);
+    for (Graph& region : n.regions) map_exprs(region, f);
   }
   map(g.result);
   for (OutputSpec& o : g.outputs) map(o.type);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/region_ops.h"
 #include "ir/text.h"
 #include "support/check.h"
 
@@ -26,6 +27,7 @@ class Verifier {
     }
     node_ = nullptr;
     results();
+    if (g_.stage == Stage::Joint) joint();
   }
 
  private:
@@ -62,9 +64,12 @@ class Verifier {
       defined_[v.index] = true;
       type(g_.value(v).type);
     }
+    require(n.kind == NodeKind::Region || n.regions.empty(), "a node that may not have regions");
     if (n.kind == NodeKind::Input || n.kind == NodeKind::Attribute) {
       require(n.outputs.size() == 1, "an input or attribute has one value");
-    } else if (g_.stage == Stage::Aten) {
+    } else if (n.kind == NodeKind::Region) {
+      region_node();
+    } else if (g_.stage != Stage::Torch) {
       aten_node();
     } else {
       require(n.kind != NodeKind::CallOp, "an ATen op in the Torch stage");
@@ -83,6 +88,116 @@ class Verifier {
     for (int32_t r : n.returns) count += r < 0 ? 1 : static_cast<size_t>(r);
     require(count == n.outputs.size(), "the returns say ", count, " outputs, there are ",
             n.outputs.size());
+  }
+
+  void region_node() const {
+    const Node& n = *node_;
+    const RegionOp* op = find_region_op(n.target);
+    require(op != nullptr, "no op with regions");
+    require(n.kwargs.empty() && n.returns.empty(), "an op with regions has plain arguments");
+    require(n.regions.size() == op->region_count(), "there are ", n.regions.size(), " regions");
+    require(n.args.size() >= op->arguments, "arguments are missing");
+    const bool torch = g_.stage == Stage::Torch;
+    require(!torch || n.outputs.size() == 1, "an op with regions has one value in the Torch stage");
+    for (const Graph& r : n.regions) region(*op, r);
+    const size_t given = result_count(n.regions.back()) - op->results;
+    require(!op->carries || op->arguments + given <= n.args.size(),
+            "carries more than it is given");
+    require(torch || given == n.outputs.size(), "a region gives ", given, " results, there are ",
+            n.outputs.size(), " outputs");
+    if (n.target == "cond")
+      require(result_count(n.regions[0]) == given, "two regions that give unequal many results");
+    if (!torch) region_types(*op);
+  }
+
+  void region(const RegionOp& op, const Graph& r) const {
+    require(r.stage == (g_.stage == Stage::Torch ? Stage::Torch : Stage::Aten) && r.pool == g_.pool,
+            "a region of another stage or with symbols of its own");
+    require(r.inputs().size() + op.arguments == node_->args.size() + op.parameters,
+            "a region with ", r.inputs().size(), " parameters");
+    verify(r);
+    require(r.mutations.empty(), "a region that mutates");
+    for (NodeId id : r.order())
+      require(r.node(id).dead || r.node(id).kind != NodeKind::Attribute,
+              "a region with an attribute");
+    require(r.stage != Stage::Torch || r.result.items() != nullptr, "a region without results");
+    require(result_count(r) >= op.results, "a region without results");
+    std::vector<bool> given(r.value_count());
+    for (const OutputSpec& o : r.outputs) {
+      const bool value = o.kind == OutputSpec::Kind::Value;
+      require((value || o.kind == OutputSpec::Kind::Input) && !o.conj && !o.neg,
+              "a region that gives no plain value");
+      require(!value || !given[o.value.index], "a region that gives a value twice");
+      if (value) given[o.value.index] = true;
+    }
+  }
+
+  static const Type& result_type(const Graph& r, size_t i) {
+    const OutputSpec& o = r.outputs[i];
+    return r.value(o.kind == OutputSpec::Kind::Input ? r.inputs()[o.index] : o.value).type;
+  }
+
+  static bool same_kind(const Type& a, const Type& b) {
+    return a.kind == b.kind && (!a.is_tensor() || same_layout(a.tensor, b.tensor));
+  }
+
+  void region_types(const RegionOp& op) const {
+    const Node& n = *node_;
+    for (size_t i = op.arguments; i < n.args.size(); ++i) {
+      require(n.args[i].is_value(), "operand ", i, " is no value");
+      for (const Graph& r : n.regions)
+        require(same_kind(g_.value(n.args[i].value()).type,
+                          r.value(r.inputs()[i - op.arguments + op.parameters]).type),
+                "operand ", i, " is not of its parameter's type");
+    }
+    for (const Graph& r : n.regions) {
+      if (n.target == "while_loop" && &r == &n.regions[0]) continue;
+      for (size_t i = 0; i < n.outputs.size(); ++i) {
+        const Type& out = g_.value(n.outputs[i]).type;
+        require(same_kind(result_type(r, i + op.results), out), "result ", i,
+                " of a region is not of its output's type");
+        require(!op.carries || same_kind(g_.value(n.args[op.arguments + i].value()).type, out),
+                "what is carried changes its type");
+      }
+    }
+    conditions(op);
+  }
+
+  void conditions(const RegionOp& op) const {
+    const Node& n = *node_;
+    auto is_condition = [](const Type& t) {
+      return t.kind == Type::Kind::Bool || (t.is_tensor() && t.tensor.numel().is_const(1));
+    };
+    if (n.target == "while_loop")
+      require(n.regions[0].outputs.size() == 1 && is_condition(result_type(n.regions[0], 0)),
+              "the condition is no boolean");
+    if (op.results > 0)
+      require(is_condition(result_type(n.regions[0], 0)), "the condition is no boolean");
+    if (op.arguments > 0) {
+      const Arg& a = n.args[op.arguments - 1];
+      require(a.get_if<bool>() || (a.is_value() && is_condition(g_.value(a.value()).type)),
+              "the condition is no boolean");
+    }
+  }
+
+  // What the joint stage adds to the ATen stage.
+  void joint() const {
+    require(g_.tangents <= g_.inputs().size(), "more tangents than inputs");
+    require(g_.outputs.size() >= g_.primals(), "a gradient is missing");
+    const size_t forward = g_.outputs.size() - g_.primals();
+    require(g_.tangents <= forward, "more tangents than results of the forward");
+    for (size_t i = g_.primals(); i < g_.inputs().size(); ++i)
+      require(g_.value(g_.inputs()[i]).type.is_tensor(), "a tangent that is no tensor");
+    for (const Mutation& m : g_.mutations) require(!g_.is_tangent(m.input), "mutates a tangent");
+    for (size_t i = 0; i < g_.primals(); ++i) {
+      const OutputSpec& o = g_.outputs[forward + i];
+      if (o.kind == OutputSpec::Kind::None) continue;
+      const Type &primal = g_.value(g_.inputs()[i]).type, *gradient = nullptr;
+      if (o.kind == OutputSpec::Kind::Value) gradient = &g_.value(o.value).type;
+      require(gradient && gradient->is_tensor() && primal.is_tensor() &&
+                  gradient->tensor.sizes == primal.tensor.sizes,
+              "gradient ", i, " is not of its primal's sizes");
+    }
   }
 
   void usable(ValueId v) const {
@@ -112,8 +227,9 @@ class Verifier {
   void results() const {
     for_each_value(g_.result, [&](ValueId v) { usable(v); });
     require(g_.stage == Stage::Torch || g_.result.is_none(), "the ATen stage returns `outputs`");
-    require(g_.stage == Stage::Aten || (g_.outputs.empty() && g_.mutations.empty()),
+    require(g_.stage != Stage::Torch || (g_.outputs.empty() && g_.mutations.empty()),
             "the Torch stage returns `result`");
+    require(g_.stage == Stage::Joint || g_.tangents == 0, "tangents outside the joint stage");
     for (size_t i = 0; i < g_.outputs.size(); ++i) output(i);
     std::vector<bool> mutated(g_.inputs().size());
     for (const Mutation& m : g_.mutations) {

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "runtime/kernel_fn.h"
+
 namespace oxy::jit {
 
-using KernelFn = int (*)(void* const* buffers, long begin, long end, void* scratch,
-                         void* const* math);
+using runtime::KernelFn;
 
 // Compiled code; it stays loaded as long as somebody holds it.
 class Code {

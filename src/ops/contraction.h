@@ -51,7 +51,7 @@ enum class Provider : uint8_t {
   Own,     // a kernel of ours, which writes to planned memory and cannot fail
   OneDnn,  // mkldnn::_linear_pointwise: with AVX-512 faster than the BLAS that ATen calls
   Aten,    // the op of the node
-  Loops,  // no call at all: passes/thin_products makes it a multiplication and a sum
+  Loops,   // no call at all: passes/thin_products makes it a multiplication and a sum
 };
 std::string_view name(Provider p);
 std::optional<Provider> provider_from_name(std::string_view name);

@@ -20,7 +20,7 @@ class LayoutChooser {
     const std::vector<ir::NodeId> order = graph_.order();
     for (ir::NodeId id : order) {
       ir::Node& n = graph_.node(id);
-      if (n.dead || n.kind != ir::NodeKind::CallOp) continue;
+      if (n.dead) continue;
       if (ops::wants_channels_last(graph_, n))
         convert(n);
       else if (reads_changed(n))

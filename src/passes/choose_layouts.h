@@ -1,4 +1,4 @@
-// Gives convolutions channels-last activations, where our own kernels then take them (ops/own_kernels.h).
+// Gives convolutions channels-last activations, where our own kernels then take them (ops/contraction.h).
 //
 // A copy in front of the first convolution is all it costs: layouts propagate through element-wise ops, whose result
 // is laid out as their operands. An op whose layout rule does not know the new layout gets its operand in the old one;

@@ -1,6 +1,9 @@
 // Dead code elimination: one backward walk, counting readers.
 #include "passes/dce.h"
 
+#include <algorithm>
+
+#include "ir/region_ops.h"
 #include "passes/effects.h"
 
 namespace oxy::passes {
@@ -12,10 +15,36 @@ bool drop_idle_mutations(ir::Graph& g) {
          }) > 0;
 }
 
+bool reads_parameter(const ir::Graph& region, size_t i) {
+  auto returned = [&](const ir::OutputSpec& o) {
+    return o.kind == ir::OutputSpec::Kind::Input && o.index == i;
+  };
+  return region.use_counts()[region.inputs()[i].index] > 0 ||
+         std::ranges::any_of(region.outputs, returned);
+}
+
+bool drop_unread_operands(ir::Node& n) {
+  const ir::RegionOp& op = ir::region_op(n);
+  bool changed = false;
+  for (size_t i = n.args.size() - op.arguments; i-- > ir::first_optional_operand(n);) {
+    const size_t parameter = i + op.parameters;
+    if (std::ranges::any_of(n.regions, [&](auto& r) { return reads_parameter(r, parameter); }))
+      continue;
+    for (ir::Graph& r : n.regions) r.drop_input(parameter);
+    n.args.erase(n.args.begin() + static_cast<ptrdiff_t>(op.arguments + i));
+    changed = true;
+  }
+  return changed;
+}
+
 }  // namespace
 
 bool dce(ir::Graph& g) {
   bool changed = drop_idle_mutations(g);
+  for (ir::NodeId id : g.order()) {
+    ir::Node& n = g.node(id);
+    if (!n.dead && n.kind == ir::NodeKind::Region) changed |= drop_unread_operands(n);
+  }
   std::vector<uint32_t> uses = g.use_counts();
   const std::vector<ir::NodeId>& order = g.order();
   for (size_t i = order.size(); i-- > 0;) {

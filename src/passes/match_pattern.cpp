@@ -268,6 +268,7 @@ void make_pattern(Graph& g) {
     const Node& n = g.node(id);
     if (n.kind == ir::NodeKind::Attribute)
       throw UserError("a pattern has no constant tensors: make them of numbers, by torch.full");
+    if (n.kind == ir::NodeKind::Region) throw UserError("a pattern has no branches and no loops");
     if (n.kind != ir::NodeKind::Input && !is_removable(n))
       throw UserError(cat("a pattern has no effects and no random numbers: ", n.target));
   }

@@ -66,13 +66,19 @@ const Pass& find_pass(std::string_view name) {
   throw UserError(cat("unknown pass '", name, "'; known are: ", known));
 }
 
+bool run_pass(const Pass& pass, ir::Graph& g) {
+  bool changed = false;
+  ir::for_each_region(g, [&](ir::Graph& region) { changed |= pass.run(region); });
+  return pass.run(g) || changed;
+}
+
 bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& options) {
-  OXY_CHECK(g.stage == ir::Stage::Aten, "passes run on ATen graphs");
+  OXY_CHECK(g.stage != ir::Stage::Torch, "passes run on ATen graphs");
   using Clock = std::chrono::steady_clock;
   bool any = false;
   for (const Pass& p : passes) {
     Clock::time_point start = Clock::now();
-    bool changed = p.run(g);
+    bool changed = run_pass(p, g);
     double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     any |= changed;
     if (options.verify) {

@@ -16,6 +16,9 @@ struct Pass {
   std::string_view comment;
 };
 
+// Runs it on the graph and, before, on every region inside of it.
+bool run_pass(const Pass& pass, ir::Graph& g);
+
 // Every pass once, sorted by name.
 std::span<const Pass> all_passes();
 // UserError that lists the known names.

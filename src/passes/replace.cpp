@@ -23,7 +23,7 @@ void Replacements::mark_escaping() {
   for (size_t i = order.size(); i-- > 0;) {
     const ir::Node& n = graph_.node(order[i]);
     const ops::OpInfo* info = ops::find(n);
-    if (n.dead || (info && !info->has(ops::View))) continue;
+    if (n.dead || n.kind == ir::NodeKind::Region || (info && !info->has(ops::View))) continue;
     bool any = std::ranges::any_of(n.outputs, [&](ir::ValueId v) { return escapes_[v.index]; });
     if (any) for_each_value(n, [&](ir::ValueId v) { escapes_[v.index] = true; });
   }
@@ -35,7 +35,7 @@ bool Replacements::replace(ir::ValueId from, ir::ValueId to) {
   if (escapes(from)) {
     const ir::Node& def = graph_.def(to);
     const ops::OpInfo* info = ops::find(def);
-    bool own = def.kind == ir::NodeKind::CallOp && info && !info->has(ops::View);
+    bool own = def.kind == ir::NodeKind::Region || (info && !info->has(ops::View));
     if (!own || escapes(to)) return false;
   }
   set(from, to);

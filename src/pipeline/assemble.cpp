@@ -4,7 +4,7 @@
 
 #include "codegen/cpp/product.h"
 #include "ops/op_table.h"
-#include "runtime/extern_plan.h"
+#include "pipeline/lower_sizes.h"
 #include "runtime/pack.h"
 #include "schedule/epilogues.h"
 #include "schedule/moved_bytes.h"
@@ -16,9 +16,11 @@ namespace {
 using codegen::cpp::Product;
 using loops::Buffer;
 using loops::BufferId;
+using runtime::PlanArg;
 using runtime::PlanBuffer;
+using sym::Expr;
 
-int64_t known(sym::Expr e) {
+int64_t known(Expr e) {
   OXY_CHECK(e.is_const(), "a plan needs known sizes, not ", e);
   return e.value();
 }
@@ -42,11 +44,11 @@ PlanBuffer::Kind kind_of(Buffer::Kind k) {
 }
 
 // Points of the Parallel loops at the top.
-int64_t parallel_points(const schedule::Block& block) {
+Expr parallel_points(const schedule::Block& block) {
   if (block.empty()) return 1;
   const auto* loop = std::get_if<schedule::For>(&block.back().v);
   if (!loop || loop->kind != schedule::ForKind::Parallel) return 1;
-  return known(loop->size) * parallel_points(loop->body);
+  return loop->size * parallel_points(loop->body);
 }
 
 // Less than this many bytes and flops are not worth a second thread.
@@ -56,7 +58,12 @@ class Assembler {
  public:
   Assembler(const ir::Graph& graph, const schedule::Schedule& s, const codegen::cpp::Target& target,
             const std::vector<bool>& frozen)
-      : graph_(graph), schedule_(s), program_(s.program), target_(target), frozen_(frozen) {}
+      : graph_(graph),
+        schedule_(s),
+        program_(s.program),
+        target_(target),
+        frozen_(frozen),
+        sizes_(graph, out_.plan.sizes) {}
 
   Assembly run() {
     add_inputs();
@@ -66,7 +73,7 @@ class Assembler {
     add_results();
     for (uint32_t i = 0; i < frozen_.size(); i++)
       if (frozen_[i]) plan().frozen.push_back(i);
-    plan().arena_bytes = known(schedule_.memory.arena_bytes);
+    plan().arena_bytes = sizes_.slot(schedule_.memory.arena_bytes);
     return std::move(out_);
   }
 
@@ -74,31 +81,26 @@ class Assembler {
   runtime::Plan& plan() { return out_.plan; }
 
   void add_inputs() {
-    for (ir::ValueId v : graph_.inputs()) {
-      const ir::Type& type = graph_.value(v).type;
-      runtime::TensorMeta number;
-      number.dtype = ir::DType::None;
-      if (type.kind == ir::Type::Kind::Int) number.offset = known(type.expr);
-      plan().inputs.push_back(type.is_tensor() ? runtime::meta_of(type.tensor) : number);
-    }
+    for (ir::ValueId v : graph_.inputs()) plan().inputs.push_back(sizes_.input(v));
   }
 
   void add_buffers() {
     for (size_t i = 0; i < program_.buffers.size(); i++) {
       const Buffer& b = program_.buffers[BufferId(i)];
+      ir::TensorType type = b.type;
       PlanBuffer p;
       p.kind = kind_of(b.kind);
-      p.meta = runtime::meta_of(b.type);
       p.name = b.name;
       p.source = b.source;
       if (b.kind == Buffer::Kind::View) {
         p.source = b.base.index;
-        p.meta.offset += known(program_.buffers[b.base]
-                                   .type.offset);  // from the start of the storage, as torch counts
+        // From the start of the storage, as torch counts.
+        type.offset += program_.buffers[b.base].type.offset;
       }
-      p.bytes = runtime::span_bytes(p.meta);
-      if (auto it = schedule_.memory.offset.find(BufferId(i)); it != schedule_.memory.offset.end())
-        p.arena_offset = known(it->second);
+      p.meta = sizes_.tensor(type);
+      p.bytes = sizes_.span_bytes(p.meta);
+      const auto it = schedule_.memory.offset.find(BufferId(i));
+      p.arena_offset = sizes_.slot(it == schedule_.memory.offset.end() ? 0 : it->second);
       plan().buffers.push_back(std::move(p));
     }
   }
@@ -109,8 +111,8 @@ class Assembler {
     source.text = codegen::cpp::emit(k, target_);
     source.range = parallel_points(k.body);
     source.grain = std::max<int64_t>(1, kWorkOfAThread / std::max<int64_t>(1, k.cost));
-    source.scratch_bytes = known(codegen::cpp::scratch_bytes(k));
-    for (sym::Expr size : k.parameters) source.parameters.push_back(known(size));
+    source.scratch_bytes = codegen::cpp::scratch_bytes(k);
+    source.parameters = k.parameters;
     source.moved_bytes = schedule::moved_bytes(k);
     if (k.epilogue_of.valid()) source.moved_bytes -= cached_bytes(program_.buffers[k.epilogue_of]);
     add_source(std::move(source));
@@ -122,16 +124,16 @@ class Assembler {
   }
 
   uint32_t add_source(KernelSource source) {
-    plan().kernels.push_back({source.name, nullptr, source.range, source.grain,
-                              source.scratch_bytes, source.moved_bytes, source.parameters});
-    out_.sources.push_back(std::move(source));
-    return static_cast<uint32_t>(out_.sources.size() - 1);
+    plan().kernels.push_back({source.name, content_hash(source.text), sizes_.slot(source.range),
+                              sizes_.constant(source.grain), sizes_.slot(source.scratch_bytes),
+                              source.moved_bytes, sizes_.slots(source.parameters)});
+    out_.texts.push_back(std::move(source.text));
+    return static_cast<uint32_t>(out_.texts.size() - 1);
   }
 
   void add_step(const schedule::ScheduledStep& step) {
     if (auto* call = std::get_if<schedule::KernelCall>(&step)) {
-      plan().steps.emplace_back(
-          runtime::KernelStep{call->kernel, buffers_of(call->kernel), {}, {}});
+      plan().steps.emplace_back(runtime::LaunchStep{call->kernel, buffers_of(call->kernel)});
     } else if (auto* free = std::get_if<schedule::Free>(&step)) {
       plan().steps.emplace_back(runtime::FreeStep{free->buffer.index});
     } else if (auto* call = std::get_if<schedule::ContractionCall>(&step)) {
@@ -154,29 +156,16 @@ class Assembler {
     return it->second;
   }
 
-  ir::Arg argument(const ir::Arg& a) const {
-    if (a.is_value()) {
-      const ir::Type& type = graph_.value(a.value()).type;
-      if (type.kind == ir::Type::Kind::Int) return ir::Arg(type.expr);
-      return ir::Arg(ir::ValueId(buffer_of(a.value()).index));
-    }
-    if (auto* l = a.get_if<ir::List>()) {
-      ir::List out;
-      for (const ir::Arg& x : l->items) out.items.push_back(argument(x));
-      return ir::Arg(std::move(out));
-    }
-    return a;
-  }
-
   // The op of the call's node, on its arguments.
   void add_extern(const loops::Call& e) {
     const ir::Node& n = graph_.node(e.node);
-    std::vector<ir::Arg> args;
-    for (const ir::Arg& a : n.args) args.push_back(argument(a));
+    PlanArg::List args;
+    for (const ir::Arg& a : n.args)
+      args.push_back(sizes_.argument(a, [this](ir::ValueId v) { return buffer_of(v).index; }));
     add_extern(e, n.target, std::move(args));
   }
 
-  void add_extern(const loops::Call& e, std::string op, std::vector<ir::Arg> args) {
+  void add_extern(const loops::Call& e, std::string op, PlanArg::List args) {
     const ir::Node& n = graph_.node(e.node);
     const ops::OpInfo* info = ops::find(n);
     runtime::ExternStep step;
@@ -194,27 +183,35 @@ class Assembler {
     const loops::ContractionStep& s = call.step;
     if (s.is_own()) return add_own_kernel(s, call.epilogue);
     if (s.provider == ops::Provider::Aten) return add_extern(s);
-    auto value = [](uint32_t buffer) { return ir::Arg(ir::ValueId(buffer)); };
-    const ir::Arg bias = s.bias().valid() ? value(s.bias().index) : ir::Arg(ir::None{});
-    add_extern(
-        s, "mkldnn._linear_pointwise.default",
-        {value(s.a().index), value(transposed(s.b())), bias, "none", ir::Arg(ir::List{}), ""});
+    auto value = [](uint32_t buffer) { return PlanArg{runtime::BufferArg{buffer}}; };
+    add_extern(s, "mkldnn._linear_pointwise.default",
+               {value(s.a().index), value(transposed(s.b())),
+                s.bias().valid() ? value(s.bias().index) : PlanArg{}, PlanArg{std::string("none")},
+                PlanArg{PlanArg::List{}}, PlanArg{std::string()}});
   }
 
   // A matrix as (columns, rows), which is what oneDNN calls weights.
   uint32_t transposed(BufferId b) {
+    const Buffer& matrix = program_.buffers[b];
+    const BufferId memory = memory_of(program_, b);
+    ir::TensorType type = matrix.type;
+    std::swap(type.sizes[0], type.sizes[1]);
+    std::swap(type.strides[0], type.strides[1]);
+    const ir::TensorType& whole = program_.buffers[memory].type;
+    if (matrix.kind == Buffer::Kind::View && type.offset == 0 && type.sizes == whole.sizes &&
+        type.strides == whole.strides)
+      return memory.index;  // has been transposed before
     PlanBuffer t = plan().buffers[b.index];
+    t.kind = PlanBuffer::Kind::View;
+    t.source = memory.index;
     std::swap(t.meta.sizes[0], t.meta.sizes[1]);
     std::swap(t.meta.strides[0], t.meta.strides[1]);
-    if (t.kind != PlanBuffer::Kind::View) t.source = b.index;
-    if (plan().buffers[t.source].meta == t.meta) return t.source;
-    t.kind = PlanBuffer::Kind::View;
     t.name = cat("transposed_", t.name);
     plan().buffers.push_back(std::move(t));
     return static_cast<uint32_t>(plan().buffers.size() - 1);
   }
 
-  // The parameters of the kernel for a contraction; what it gets as a constant, and how it is finished, comes later.
+  // The parameters of the kernel for a contraction; how it is packed and finished comes later.
   Product parameters_of(const loops::ContractionStep& s) const {
     const ops::ContractionLayout l = layout_of(program_, s);
     Product p;
@@ -238,21 +235,22 @@ class Assembler {
 
   void add_own_kernel(const loops::ContractionStep& s, std::optional<uint32_t> epilogue) {
     Product p = parameters_of(s);
-    runtime::KernelStep step{0, {s.a().index, s.b().index, s.c().index}, epilogue, {}};
+    runtime::ProductStep step{{0, {s.a().index, s.b().index, s.c().index}}, std::nullopt};
     if (p.dtype == ir::DType::F32 && is_constant(s.b()) && !codegen::cpp::reads_as_it_lies(p)) {
-      step.buffers[1] = packed(p, s.b());
+      step.product.buffers[1] = packed(p, s.b());
       p.packed = true;
     }
-    if (p.bias) step.buffers.push_back(s.bias().index);
+    if (p.bias) step.product.buffers.push_back(s.bias().index);
     int64_t cost = 0;
     if (epilogue) {
-      step.epilogue_buffers = buffers_of(*epilogue);
+      step.epilogue = runtime::LaunchStep{*epilogue, buffers_of(*epilogue)};
       p.epilogue = true;
       p.epilogue_reads = schedule::read_with_matrix(schedule_, schedule_.kernels[*epilogue]);
       p.epilogue_scratch = known(codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]));
-      cost = out_.sources[*epilogue].range * schedule_.kernels[*epilogue].cost;
+      const schedule::Kernel& kernel = schedule_.kernels[*epilogue];
+      cost = known(parallel_points(kernel.body)) * kernel.cost;
     }
-    step.kernel = product_kernel(p, cost);
+    step.product.kernel = product_kernel(p, cost);
     plan().steps.emplace_back(std::move(step));
   }
 
@@ -279,9 +277,10 @@ class Assembler {
     }
     PlanBuffer buffer;
     buffer.kind = PlanBuffer::Kind::Attribute;
-    buffer.meta.sizes = {runtime::packed_elements(packing)};
-    buffer.meta.strides = {1};
-    buffer.bytes = runtime::span_bytes(buffer.meta);
+    buffer.meta.sizes = {sizes_.constant(runtime::packed_elements(packing))};
+    buffer.meta.strides = {sizes_.constant(1)};
+    buffer.meta.offset = buffer.arena_offset = sizes_.constant(0);
+    buffer.bytes = sizes_.span_bytes(buffer.meta);
     buffer.source = static_cast<uint32_t>(attribute_count() + plan().packings.size());
     buffer.name = cat("packed", plan().packings.size());
     packing.to = static_cast<uint32_t>(plan().buffers.size());
@@ -304,14 +303,15 @@ class Assembler {
     KernelSource source;
     source.name = cat(p.in_h ? "convolution_" : "product_", products_.size());
     source.text = codegen::cpp::emit_product(p, target_);
-    source.range = codegen::cpp::product_range(p, target_);
+    const int64_t range = codegen::cpp::product_range(p, target_);
+    source.range = range;
     source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, target_);
-    source.parameters = codegen::cpp::product_parameters(p, target_);
+    for (const int64_t n : codegen::cpp::product_parameters(p, target_))
+      source.parameters.push_back(n);
     source.moved_bytes = codegen::cpp::product_bytes(p);
     // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
     source.grain = std::max<int64_t>(
-        1, 16 * kWorkOfAThread /
-               std::max<int64_t>(1, (p.multiplications() + 16 * cost) / source.range));
+        1, 16 * kWorkOfAThread / std::max<int64_t>(1, (p.multiplications() + 16 * cost) / range));
     uint32_t kernel = add_source(std::move(source));
     products_.push_back({p, cost, kernel});
     return kernel;
@@ -326,12 +326,11 @@ class Assembler {
   void add_results() {
     for (const ir::OutputSpec& spec : graph_.outputs)
       plan().outputs.push_back(
-          runtime::output_of(graph_, spec, [this](ir::ValueId v) { return buffer_of(v).index; }));
+          sizes_.output(spec, [this](ir::ValueId v) { return buffer_of(v).index; }));
     for (const ir::Mutation& m : graph_.mutations) {
       bool in_place = std::any_of(schedule_.in_place.begin(), schedule_.in_place.end(),
                                   [&](const auto& p) { return p.first == m.input; });
-      plan().mutations.push_back(
-          runtime::mutation_of(graph_, m, buffer_of(m.value).index, in_place));
+      plan().mutations.push_back(sizes_.mutation(m, buffer_of(m.value).index, in_place));
     }
   }
 
@@ -341,6 +340,7 @@ class Assembler {
   const codegen::cpp::Target& target_;
   const std::vector<bool>& frozen_;
   Assembly out_;
+  SizeLowering sizes_;
   struct MadeProduct {
     Product shape;
     int64_t cost;

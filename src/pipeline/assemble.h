@@ -1,27 +1,27 @@
-// The last step of a compilation: Schedule and compiled kernels to a Plan, with every size known.
+// The last step of a compilation: Schedule and kernel texts to a Plan.
 //
 // Buffers keep their numbers. A contraction becomes what its provider is called by: a kernel whose parameters are
 // its sizes, or an extern call.
 #pragma once
 
 #include "codegen/cpp/emit.h"
-#include "jit/compiler.h"
 #include "runtime/plan.h"
 #include "schedule/schedule.h"
 
 namespace oxy::pipeline {
 
-// A kernel of the plan before it is compiled.
+// A kernel of the plan as it is added.
 struct KernelSource {
   std::string name;
   std::string text;
-  int64_t range = 1, grain = 1, scratch_bytes = 0, moved_bytes = 0;
-  std::vector<int64_t> parameters;
+  sym::Expr range = 1, scratch_bytes = 0;
+  int64_t grain = 1, moved_bytes = 0;
+  std::vector<sym::Expr> parameters;
 };
 
 struct Assembly {
-  runtime::Plan plan;                 // its kernels lack their code
-  std::vector<KernelSource> sources;  // one a plan kernel
+  runtime::Plan plan;
+  std::vector<std::string> texts;  // one a plan kernel
 };
 // `frozen`: by input, whether it counts as a constant; where there are any, attributes do too.
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,

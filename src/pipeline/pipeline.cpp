@@ -13,7 +13,7 @@
 #include "passes/pass_list.h"
 #include "pipeline/assemble.h"
 #include "pipeline/diagram.h"
-#include "runtime/extern_plan.h"
+#include "pipeline/extern_plan.h"
 
 namespace oxy::pipeline {
 namespace {
@@ -54,7 +54,7 @@ void run_passes(ir::Graph& graph, const Settings& settings, const ops::Providers
   for (const passes::Pass& pass : passes::standard_passes()) {
     if (!is_wanted(pass, settings, providers)) continue;
     Phase phase(trace.timeline(), pass.name);
-    if (!pass.run(graph)) phase.note("(unchanged)");
+    if (!passes::run_pass(pass, graph)) phase.note("(unchanged)");
     if (settings.verify) ir::verify(graph);
   }
   graph.compact();
@@ -102,35 +102,43 @@ std::string fusion_text(const schedule::Schedule& s) {
   return out;
 }
 
-void compile_kernels(Assembly& assembly, jit::Compiler& compiler, const Settings& settings,
-                     Trace& trace, Report& report) {
-  std::vector<std::string> texts;
-  std::unordered_set<std::string> distinct;
-  for (const KernelSource& k : assembly.sources) {
-    trace.show(Artifact::kernel_code, cat("kernels/", k.name, ".cpp").c_str(),
-               [&] { return k.text; });
-    texts.push_back(k.text);
-    distinct.insert(k.text);
+runtime::CodeTable compile_kernels(const Assembly& assembly, jit::Compiler& compiler,
+                                   const Settings& settings, Trace& trace, Report& report) {
+  std::unordered_set<std::string_view> distinct;
+  for (size_t i = 0; i < assembly.texts.size(); i++) {
+    trace.show(Artifact::kernel_code,
+               cat("kernels/", assembly.plan.kernels[i].name, ".cpp").c_str(),
+               [&] { return assembly.texts[i]; });
+    distinct.insert(assembly.texts[i]);
   }
   Phase phase(trace.timeline(), "compile kernels");
-  phase.note(cat(distinct.size(), " of ", texts.size(), " kernels, ", compiler.name()));
-  auto code = compiler.compile(texts, threads_of(settings));
-  for (size_t i = 0; i < code.size(); i++) assembly.plan.kernels[i].code = std::move(code[i]);
+  phase.note(cat(distinct.size(), " of ", assembly.texts.size(), " kernels, ", compiler.name()));
   report.kernels = static_cast<int>(distinct.size());
-}
-
-void count_steps(const runtime::Plan& plan, Report& report) {
-  for (const runtime::PlanStep& s : plan.steps) {
-    report.kernel_calls += std::holds_alternative<runtime::KernelStep>(s);
-    report.extern_calls += std::holds_alternative<runtime::ExternStep>(s);
-  }
+  return compile_texts(assembly.texts, settings, compiler);
 }
 
 }  // namespace
 
-runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler,
-                      Trace& trace, Report& report, std::span<const UserPass> user_passes,
-                      const Freezing* freezing) {
+void count_steps(const runtime::Plan& plan, Report& report) {
+  for (const runtime::PlanStep& s : plan.steps) {
+    report.kernel_calls += std::holds_alternative<runtime::LaunchStep>(s) ||
+                           std::holds_alternative<runtime::ProductStep>(s);
+    report.extern_calls += std::holds_alternative<runtime::ExternStep>(s);
+  }
+}
+
+runtime::CodeTable compile_texts(const std::vector<std::string>& texts, const Settings& settings,
+                                 jit::Compiler& compiler) {
+  runtime::CodeTable table;
+  const auto code = compiler.compile(texts, threads_of(settings));
+  for (size_t i = 0; i < code.size(); i++)
+    table.add(content_hash(texts[i]),
+              {code[i]->entry(), code[i], std::make_shared<const std::string>(texts[i])});
+  return table;
+}
+
+Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace,
+                 Report& report, std::span<const UserPass> user_passes, const Freezing* freezing) {
   Phase all(trace.timeline(), "compile");
   trace.show(std::nullopt, "aten_graph.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
@@ -140,10 +148,10 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
     run_user_passes(aten, user_passes, false, settings, trace);
     trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
     trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
-    runtime::Plan plan = runtime::make_extern_plan(aten);
+    runtime::Plan plan = make_extern_plan(aten);
     trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(plan); });
     count_steps(plan, report);
-    return plan;
+    return {std::move(plan), {}};
   }
 
   const codegen::cpp::Target target = target_of(settings);
@@ -188,11 +196,11 @@ runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* c
     Phase phase(trace.timeline(), "emit");
     assembly = assemble(aten, schedule, target, freezing ? freezing->inputs : std::vector<bool>());
   }
-  compile_kernels(assembly, *compiler, settings, trace, report);
+  runtime::CodeTable code = compile_kernels(assembly, *compiler, settings, trace, report);
   trace.show(Artifact::output_code, "output_code.txt",
              [&] { return runtime::print(assembly.plan); });
   count_steps(assembly.plan, report);
-  return std::move(assembly.plan);
+  return {std::move(assembly.plan), std::move(code)};
 }
 
 }  // namespace oxy::pipeline

@@ -4,8 +4,10 @@
 #include <functional>
 #include <span>
 
+#include "ir/graph.h"
 #include "jit/compiler.h"
 #include "pipeline/trace.h"
+#include "runtime/code_table.h"
 #include "runtime/plan.h"
 #include "support/settings.h"
 
@@ -32,9 +34,21 @@ struct Freezing {
   std::function<void(ir::Graph constants)> evaluate;
 };
 
+// A plan and the code that it names.
+struct Compiled {
+  runtime::Plan plan;
+  runtime::CodeTable code;
+};
+
+// The code of each text. Equal texts are compiled once.
+runtime::CodeTable compile_texts(const std::vector<std::string>& texts, const Settings& settings,
+                                 jit::Compiler& compiler);
+
 // `compiler` may be null: then every op is an extern call. Throws InternalError or Unsupported.
-runtime::Plan compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler,
-                      Trace& trace, Report& report, std::span<const UserPass> user_passes = {},
-                      const Freezing* freezing = nullptr);
+Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace,
+                 Report& report, std::span<const UserPass> user_passes = {},
+                 const Freezing* freezing = nullptr);
+// What the steps of a plan are.
+void count_steps(const runtime::Plan& plan, Report& report);
 
 }  // namespace oxy::pipeline

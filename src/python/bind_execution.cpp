@@ -11,6 +11,7 @@
 #include "jit/prebuilt.h"
 #include "passes/pass_list.h"
 #include "pipeline/compilers.h"
+#include "pipeline/extern_plan.h"
 #include "pipeline/pipeline.h"
 #include "python/bindings.h"
 #include "python/bytecode/code.h"
@@ -20,7 +21,7 @@
 #include "python/replay.h"
 #include "python/user_passes.h"
 #include "runtime/bandwidth.h"
-#include "runtime/extern_plan.h"
+#include "runtime/plan_file.h"
 #include "support/check.h"
 #include "support/settings.h"
 #include "support/text.h"
@@ -71,7 +72,7 @@ std::vector<at::Tensor> evaluate(const ir::Graph& constants,
                                  const std::vector<at::Tensor>& attributes,
                                  std::span<const bridge::Input> inputs) {
   if (constants.outputs.empty()) return {};
-  bridge::Executable once(runtime::make_extern_plan(constants), attributes, inputs, {});
+  bridge::Executable once(pipeline::make_extern_plan(constants), {}, attributes, inputs, {});
   bridge::Outputs outputs;
   std::string reason;
   c10::InferenceMode plain(false);
@@ -98,17 +99,17 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, cons
     };
   }
   pipeline::Report report;
-  runtime::Plan plan;
+  pipeline::Compiled made;
   const std::vector<pipeline::UserPass> passes = user_passes(registered, r, args);
   {
     py::gil_scoped_release released;
     std::string why;
     auto compiler = pipeline::compiler_for(settings, own_folder(), why);
-    plan = pipeline::compile(r.graph, settings, compiler.get(), trace, report, passes,
+    made = pipeline::compile(r.graph, settings, compiler.get(), trace, report, passes,
                              options.frozen ? &freezing : nullptr);
   }
   auto compiled =
-      std::make_shared<CompiledPlan>(std::move(plan), r.attributes, inputs, options, r.result);
+      std::make_shared<CompiledPlan>(std::move(made), r.attributes, inputs, options, r.result);
   compiled->report = report;
   return compiled;
 }
@@ -150,6 +151,60 @@ std::shared_ptr<CompiledPlan> compile(TorchIr& torch_ir, const py::tuple& args,
     trace.finish();
     throw;
   }
+}
+
+// A plan that was saved, made for inputs like these. `own_attributes`: how many of the attributes are
+// the graph's, where the rest was made from constants.
+std::shared_ptr<CompiledPlan> load_plan(const py::bytes& bytes, std::vector<at::Tensor> attributes,
+                                        const py::tuple& args, const Settings& settings,
+                                        std::optional<size_t> own_attributes) {
+  runtime::PlanFile file = runtime::load(static_cast<std::string_view>(bytes));
+  bridge::Executable::Options options;
+  options.strict = settings.strict;
+  options.fence = runtime::fence_of(settings.fence);
+  options.frozen = own_attributes.has_value();
+  options.own_attributes = own_attributes.value_or(attributes.size());
+  pipeline::Compiled made{std::move(file.plan), {}};
+  if (!file.texts.empty()) {
+    std::string why;
+    auto compiler = pipeline::compiler_for(settings, own_folder(), why);
+    if (!compiler) throw InternalError(why);
+    py::gil_scoped_release released;
+    made.code = pipeline::compile_texts(file.texts, settings, *compiler);
+  }
+  pipeline::Report report;
+  pipeline::count_steps(made.plan, report);
+  report.kernels = static_cast<int>(file.texts.size());
+  auto loaded = std::make_shared<CompiledPlan>(std::move(made), std::move(attributes),
+                                               inputs_of(args), options, ResultTree());
+  loaded->report = report;
+  return loaded;
+}
+
+// The outputs of a plan, in order: tensors, numbers, None.
+py::list run_plan(const CompiledPlan& plan, const py::tuple& args) {
+  auto& executable = const_cast<bridge::Executable&>(plan.executable);
+  const std::vector<bridge::Input> inputs = inputs_of(args);
+  if (!executable.accepts(inputs)) throw UserError("the plan is for other inputs");
+  bridge::Outputs outputs;
+  std::string reason;
+  bool ok = false;
+  {
+    py::gil_scoped_release released;
+    ok = executable.run(inputs, outputs, reason);
+  }
+  if (!ok) throw InternalError(reason);
+  py::list out;
+  for (size_t k = 0; k < outputs.size(); k++) {
+    const runtime::PlanOutput& o = executable.plan().outputs[k];
+    if (o.number)
+      out.append(executable.number(outputs[k], o));
+    else if (outputs[k].defined())
+      out.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(outputs[k])));
+    else
+      out.append(py::none());
+  }
+  return out;
 }
 
 // Copies of the tensors, so that what a plan writes is nobody's. One that overlaps itself is written by no plan.
@@ -224,8 +279,7 @@ std::string bandwidth_text(const CompiledPlan& plan, const py::tuple& args) {
 int64_t moved_bytes(const CompiledPlan& plan) {
   int64_t bytes = 0;
   for (const runtime::PlanStep& step : plan.executable.plan().steps)
-    if (auto* k = std::get_if<runtime::KernelStep>(&step))
-      bytes += runtime::moved_bytes(plan.executable.plan(), *k);
+    bytes += runtime::moved_bytes(plan.executable.plan(), step);
   return bytes;
 }
 
@@ -268,6 +322,23 @@ void bind_execution(py::module_& m) {
                                                           "Steps that a call runs natively.")
       .def("text", [](const CompiledPlan& p) { return runtime::print(p.executable.plan()); })
       .def(
+          "save",
+          [](const CompiledPlan& p) {
+            return py::bytes(runtime::save(p.executable.plan(), p.executable.code()));
+          },
+          "As bytes, with the texts of its kernels; load_plan reads them back.")
+      .def(
+          "attributes", [](const CompiledPlan& p) { return p.executable.attributes(); },
+          "The constants that its steps read.")
+      .def(
+          "own_attributes",
+          [](const CompiledPlan& p) -> std::optional<size_t> {
+            const auto& o = p.executable.options();
+            return o.frozen ? std::optional(o.own_attributes) : std::nullopt;
+          },
+          "Of a plan with frozen parameters: how many of the attributes are the graph's.")
+      .def("run", &run_plan, py::arg("inputs"), "Its outputs, in order.")
+      .def(
           "extern_count", [](const CompiledPlan& p) { return p.report.extern_calls; },
           "Extern calls a call makes.")
       .def(
@@ -282,6 +353,13 @@ void bind_execution(py::module_& m) {
   m.def("make_plan", &make_plan, py::arg("recording"), py::arg("torch_graph"),
         py::arg("example_inputs"), py::arg("settings"), py::arg("passes") = py::list(),
         "A plan for inputs like these.");
+  m.def("load_plan", &load_plan, py::arg("saved"), py::arg("attributes"), py::arg("example_inputs"),
+        py::arg("settings"), py::arg("own_attributes") = py::none(),
+        "A plan that was saved, for inputs like these.");
+  m.def(
+      "parse_plan",
+      [](const std::string& text) { return runtime::print(runtime::parse_plan(text)); },
+      py::arg("text"), "Reads the text of a plan and writes it again.");
   m.def("time_plans", &time_plans, py::arg("plans"), py::arg("example_inputs"), py::arg("budget"),
         "The median seconds of a run of each plan, taken in turn for so long.");
   py::class_<UserPattern, std::shared_ptr<UserPattern>>(m, "Pattern", "What a replacement is for.")

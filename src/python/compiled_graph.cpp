@@ -155,11 +155,13 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
   return plan;
 }
 
-PyObject* wrap_output(std::span<PyObject* const> inputs, const runtime::PlanOutput& o,
-                      at::Tensor&& t) {
-  if (o.kind == ir::OutputSpec::Kind::Input) return Py_NewRef(inputs[o.index]);
+// Output `k` of a plan.
+PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
+                      size_t k, at::Tensor&& t) {
+  const runtime::PlanOutput& o = executable.plan().outputs[k];
+  if (o.kind == runtime::PlanOutput::Kind::Input) return Py_NewRef(inputs[o.index]);
+  if (o.number) return PyLong_FromLongLong(executable.number(t, o));
   if (t.defined()) return THPVariable_Wrap(std::move(t));
-  if (o.number) return PyLong_FromLongLong(*o.number);
   return Py_NewRef(Py_None);
 }
 
@@ -170,7 +172,7 @@ PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Output
   PyObject* result = list ? PyList_New(count) : PyTuple_New(count);
   for (Py_ssize_t i = 0; result != nullptr && i < count; i++) {
     uint32_t k = leaves[static_cast<size_t>(i)].output;
-    PyObject* o = wrap_output(a.span(), plan.executable.plan().outputs[k], at::Tensor(outputs[k]));
+    PyObject* o = wrap_output(a.span(), plan.executable, k, at::Tensor(outputs[k]));
     if (o == nullptr) {
       Py_CLEAR(result);
     } else if (list) {
@@ -186,7 +188,7 @@ PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Out
   if (plan.flat) return wrap_flat(a, plan, outputs);
   std::vector<py::object> objects;
   for (size_t k = 0; k < outputs.size(); k++) {
-    PyObject* o = wrap_output(a.span(), plan.executable.plan().outputs[k], std::move(outputs[k]));
+    PyObject* o = wrap_output(a.span(), plan.executable, k, std::move(outputs[k]));
     if (o == nullptr) return nullptr;
     objects.push_back(py::reinterpret_steal<py::object>(o));
   }
@@ -377,9 +379,9 @@ bool run_only_plan(PyObject* graph, std::span<PyObject* const> inputs, OutputObj
   if (plan->executable.has_notes() &&
       !report_notes(reinterpret_cast<CompiledGraph*>(graph), plan->executable))
     throw py::error_already_set();
-  const auto& specs = plan->executable.plan().outputs;
   for (const ResultTree& leaf : plan->result.items) {
-    PyObject* o = wrap_output(inputs, specs[leaf.output], at::Tensor(tensors[leaf.output]));
+    PyObject* o =
+        wrap_output(inputs, plan->executable, leaf.output, at::Tensor(tensors[leaf.output]));
     if (o == nullptr) throw py::error_already_set();
     outputs.push_back(py::reinterpret_steal<py::object>(o));
   }

@@ -10,10 +10,11 @@
 namespace oxy::python {
 
 struct CompiledPlan {
-  CompiledPlan(runtime::Plan plan, std::vector<at::Tensor> attributes,
+  CompiledPlan(pipeline::Compiled made, std::vector<at::Tensor> attributes,
                std::span<const bridge::Input> example, bridge::Executable::Options options,
                ResultTree result)
-      : executable(std::move(plan), std::move(attributes), example, options),
+      : executable(std::move(made.plan), std::move(made.code), std::move(attributes), example,
+                   options),
         result(std::move(result)) {
     const ResultTree& r = this->result;
     flat = r.kind == ResultTree::Kind::Tuple || r.kind == ResultTree::Kind::List;

@@ -52,6 +52,8 @@ class Replayer {
       case ir::NodeKind::CallFunction:
       case ir::NodeKind::CallMethod:
         break;
+      case ir::NodeKind::Region:
+        throw Unsupported(n.target);
       case ir::NodeKind::CallOp:
         OXY_FAIL("an ATen node in Torch IR");
     }

@@ -9,6 +9,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "runtime/launch.h"
 #include "runtime/memory.h"
 
 namespace oxy::runtime {
@@ -63,11 +64,12 @@ double measure(const Host& host) {
   return best;
 }
 
-std::string row(const Plan& plan, const KernelStep& step, double seconds, double copy) {
+std::string row(const Plan& plan, const PlanStep& step, uint32_t kernel, double seconds,
+                double copy) {
   char line[160];
   const double bytes = static_cast<double>(moved_bytes(plan, step));
   std::snprintf(line, sizeof line, "%-40.40s %9.3f MB %9.4f ms %7.2f GB/s %4.0f %%\n",
-                plan.kernels[step.kernel].name.c_str(), bytes / 1e6, seconds * 1e3,
+                plan.kernels[kernel].name.c_str(), bytes / 1e6, seconds * 1e3,
                 bytes / seconds / 1e9, 100 * bytes / seconds / copy);
   return line;
 }
@@ -78,8 +80,8 @@ std::string bandwidth_text(const Plan& plan, std::span<const double> seconds, do
   std::string out;
   size_t at = 0;
   for (const PlanStep& step : plan.steps) {
-    const auto* call = std::get_if<KernelStep>(&step);
-    if (call && at < seconds.size()) out += row(plan, *call, seconds[at++], copy);
+    const auto launch = bind_launch(plan, step);
+    if (launch && at < seconds.size()) out += row(plan, step, launch->kernel, seconds[at++], copy);
   }
   char line[80];
   std::snprintf(line, sizeof line, "a copy of %zu MB: %.2f GB/s\n", kBytes >> 20, copy / 1e9);

@@ -86,8 +86,8 @@ Fence fence_of(std::string_view setting) {
   return setting == "heap" ? Fence::Heap : Fence::Off;
 }
 
-int launch_fenced(const PlanKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
-                  const Host& host, const PlanKernel* epilogue, size_t of_kernel) {
+int launch_fenced(const SizedKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
+                  const Host& host, const SizedKernel* epilogue, size_t of_kernel) {
   if (kernel.range <= 0) return 0;
   std::vector<Copy> copies;
   std::vector<void*> arguments;
@@ -106,16 +106,18 @@ int launch_fenced(const PlanKernel& kernel, std::span<const FencedBuffer> buffer
   }
   Epilogue last{};
   if (epilogue) {
-    const auto at = arguments.end() - static_cast<std::ptrdiff_t>(buffers.size() - of_kernel);
+    auto at = arguments.end() - static_cast<std::ptrdiff_t>(buffers.size() - of_kernel);
+    if (!epilogue->parameters.empty())
+      at = arguments.insert(at, const_cast<int64_t*>(epilogue->parameters.data()));
     const auto first = arguments.insert(at, &last) + 1;
-    last = {epilogue->code->entry(), &*first};
+    last = {epilogue->entry, &*first};
   }
   int status = 0;
   const int64_t pieces = std::min(kernel.range, kPieces);
   for (int64_t i = 0; i < pieces; i++) {
     const FencedBlock scratch = scratch_block(kernel.scratch_bytes, fence);
-    const int s = kernel.code->entry()(arguments.data(), kernel.range * i / pieces,
-                                       kernel.range * (i + 1) / pieces, scratch.data(), host.math);
+    const int s = kernel.entry(arguments.data(), kernel.range * i / pieces,
+                               kernel.range * (i + 1) / pieces, scratch.data(), host.math);
     if (s != 0) status = s;
   }
   // A buffer that was only read may lie in memory that another one is written to.

@@ -7,8 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/host.h"
-#include "runtime/plan.h"
+#include "runtime/launch.h"
 
 namespace oxy::runtime {
 
@@ -23,9 +22,9 @@ struct FencedBuffer {
   int64_t bytes = 0;
 };
 
-// As launch() does, one thread after the other. Buffers that the kernel changed are copied back. With an epilogue `buffers`
-// are the kernel's, then the epilogue's.
-int launch_fenced(const PlanKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
-                  const Host& host, const PlanKernel* epilogue = nullptr, size_t of_kernel = 0);
+// As launch() does, one thread after the other. Buffers that the kernel changed are copied back. With
+// an epilogue `buffers` are the kernel's, then the epilogue's.
+int launch_fenced(const SizedKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
+                  const Host& host, const SizedKernel* epilogue = nullptr, size_t of_kernel = 0);
 
 }  // namespace oxy::runtime

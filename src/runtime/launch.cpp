@@ -9,12 +9,12 @@ constexpr int64_t kAlign = 64;
 // Between the scratch of two threads: what one runs through is fetched beyond its end, away from the other.
 constexpr int64_t kApart = 4096;
 
-int64_t stride(const PlanKernel& kernel) {
+int64_t stride(const SizedKernel& kernel) {
   return kernel.scratch_bytes ? (kernel.scratch_bytes + kAlign - 1) / kAlign * kAlign + kApart : 0;
 }
 
 struct Region {
-  jit::KernelFn entry;
+  KernelFn entry;
   void* const* buffers;
   char* scratch;
   int64_t stride;
@@ -33,6 +33,11 @@ void serial_parallel(int64_t range, int64_t, PieceFn fn, void* context) {
   fn(context, 0, range, 0);
 }
 
+void** add_parameters(const SizedKernel& kernel, void** to) {
+  if (!kernel.parameters.empty()) *to++ = const_cast<int64_t*>(kernel.parameters.data());
+  return to;
+}
+
 }  // namespace
 
 const Host& serial_host() {
@@ -40,10 +45,38 @@ const Host& serial_host() {
   return host;
 }
 
-int64_t scratch_bytes(const PlanKernel& kernel, int threads) { return stride(kernel) * threads; }
+std::optional<BoundLaunch> bind_launch(const Plan& p, const PlanStep& step) {
+  const auto* product = std::get_if<ProductStep>(&step);
+  const LaunchStep* l = product ? &product->product : std::get_if<LaunchStep>(&step);
+  if (!l) return std::nullopt;
+  BoundLaunch out;
+  out.kernel = l->kernel;
+  for (uint32_t b : l->buffers) out.memory.push_back(memory_of(p, b));
+  out.own = static_cast<uint32_t>(out.memory.size());
+  if (product && product->epilogue) {
+    out.epilogue = product->epilogue->kernel;
+    for (uint32_t b : product->epilogue->buffers) out.memory.push_back(memory_of(p, b));
+  }
+  return out;
+}
 
-int launch(const PlanKernel& kernel, void* const* buffers, char* scratch, const Host& host) {
-  jit::KernelFn entry = kernel.code->entry();
+void Arguments::fill(const BoundLaunch& l, const SizedPlan& p, void* const* addresses) {
+  const SizedKernel& kernel = p.kernels[l.kernel];
+  list_.resize(l.memory.size() + 3);  // the parameters of both, the epilogue
+  void** to = add_parameters(kernel, list_.data());
+  for (size_t i = 0; i < l.own; i++) *to++ = addresses[l.memory[i]];
+  if (!l.epilogue) return;
+  const SizedKernel& epilogue = p.kernels[*l.epilogue];
+  *to++ = &epilogue_;
+  epilogue_ = {epilogue.entry, to};
+  to = add_parameters(epilogue, to);
+  for (size_t i = l.own; i < l.memory.size(); i++) *to++ = addresses[l.memory[i]];
+}
+
+int64_t scratch_bytes(const SizedKernel& kernel, int threads) { return stride(kernel) * threads; }
+
+int launch(const SizedKernel& kernel, void* const* buffers, char* scratch, const Host& host) {
+  const KernelFn entry = kernel.entry;
   if (kernel.range <= 0) return 0;
   if (kernel.range <= kernel.grain) return entry(buffers, 0, kernel.range, scratch, host.math);
   Region region{entry, buffers, scratch, stride(kernel), host.math};

@@ -1,22 +1,45 @@
-// Runs one kernel of a plan over its range.
+// Runs the kernels of a plan over their ranges.
 #pragma once
 
 #include "runtime/host.h"
-#include "runtime/plan.h"
+#include "runtime/sized_plan.h"
 
 namespace oxy::runtime {
 
 // What the kernel of a product gets as its last buffer.
 struct Epilogue {
-  jit::KernelFn kernel;
+  KernelFn kernel;
   void* const* buffers;
 };
 
-// Bytes of scratch that launch() needs for this kernel: one aligned part a thread.
-int64_t scratch_bytes(const PlanKernel& kernel, int threads);
+// A launch or product step of a plan, with the buffers whose memory it gets.
+struct BoundLaunch {
+  uint32_t kernel = 0;
+  std::optional<uint32_t> epilogue;  // another kernel
+  std::vector<uint32_t> memory;      // of the kernel, then of its epilogue
+  uint32_t own = 0;                  // how many are the kernel's
+};
+// Nothing where the step is another one.
+std::optional<BoundLaunch> bind_launch(const Plan& p, const PlanStep& step);
 
-// `buffers` in the kernel's order; `scratch` has scratch_bytes(kernel, host.thread_count()) bytes, aligned to 64. Gives
-// the status: 0, or what the kernel reported (one of the threads' words where several did).
-int launch(const PlanKernel& kernel, void* const* buffers, char* scratch, const Host& host);
+// What a kernel is called with. Points into itself: it stays where it is made.
+class Arguments {
+ public:
+  // `addresses` by buffer.
+  void fill(const BoundLaunch& l, const SizedPlan& p, void* const* addresses);
+  void* const* data() const { return list_.data(); }
+
+ private:
+  std::vector<void*> list_;
+  Epilogue epilogue_{};
+};
+
+// Bytes of scratch that launch() needs for this kernel: one aligned part a thread.
+int64_t scratch_bytes(const SizedKernel& kernel, int threads);
+
+// `buffers` in the kernel's order; `scratch` has scratch_bytes(kernel, host.thread_count()) bytes,
+// aligned to 64. Gives the status: 0, or what the kernel reported (one of the threads' words where
+// several did).
+int launch(const SizedKernel& kernel, void* const* buffers, char* scratch, const Host& host);
 
 }  // namespace oxy::runtime

@@ -1,97 +1,138 @@
-// The Plan: what runs after compilation. Data, with no symbolic sizes left and no pointer into the process but the code
-// of its kernels; src/torch_bridge runs it on real tensors.
+// The Plan: what runs after compilation, as data that can be printed, parsed, saved and loaded. It
+// knows no pointer and no graph: its numbers are slots of a size program, its code is named by the
+// hash of its text (runtime/code_table.h); src/torch_bridge runs it on real tensors, run_plan.h
+// without torch.
 //
-// One call: read the inputs' metadata again and compare it with `inputs` (a difference means another plan or eager);
-// lease an arena; run the steps in order; if one fails (an op raises, a kernel's status is not 0) drop everything and
-// run the Torch IR in eager; then the commit point: write the mutated inputs, make the outputs, give the arena back.
+// One call: read the inputs' metadata again and compare it with `inputs` (a difference means another
+// plan or eager); evaluate the sizes; lease an arena; run the steps in order; if one fails (an op
+// raises, a kernel's status is not 0) drop everything and run the Torch IR in eager; then the commit
+// point: write the mutated inputs, make the outputs, give the arena back.
 #pragma once
 
+#include <complex>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "ir/graph.h"
-#include "jit/compiler.h"
+#include "runtime/size_program.h"
+#include "support/content_hash.h"
+#include "support/dtype.h"
 
 namespace oxy::runtime {
 
-// A tensor's metadata with all sizes known.
-struct TensorMeta {
-  ir::DType dtype = ir::DType::F32;
-  ir::Device device;
-  std::vector<int64_t> sizes, strides;
-  int64_t offset = 0;
-  friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
+// A tensor's metadata. Strides and offset count elements.
+struct TensorSlots {
+  DType dtype = DType::F32;
+  Device device;
+  std::vector<Slot> sizes, strides;
+  Slot offset;
 };
 
 struct PlanBuffer {
   enum class Kind : uint8_t { Input, Attribute, Arena, Extern, Output, View };
   Kind kind = Kind::Arena;
-  TensorMeta meta;
-  uint32_t source = 0;       // Input, Attribute: which; View: the buffer it lies in
-  int64_t arena_offset = 0;  // Arena: bytes
-  int64_t bytes = 0;         // of memory it spans
+  TensorSlots meta;
+  uint32_t source = 0;  // Input, Attribute: which; View: the buffer it lies in
+  Slot arena_offset;    // Arena: bytes
+  Slot bytes;           // of memory it spans, from the start of its storage
   std::string name;
 };
 
-// A kernel gets, for each buffer, the address of the buffer's first element: its index expressions count from there,
-// whatever the storage offset is. Of a View it gets the first element of the buffer that it lies in.
-struct KernelStep {
-  uint32_t kernel = 0;            // entry of Plan::kernels
-  std::vector<uint32_t> buffers;  // in the kernel's order
-  // Of a product: the kernel that it runs on each block that it has finished (codegen/cpp/product.h).
-  std::optional<uint32_t> epilogue;
-  std::vector<uint32_t> epilogue_buffers;
+// Code that runs: name it, and the numbers of a launch.
+struct PlanKernel {
+  std::string name;  // unique in the plan
+  ContentHash code;
+  Slot range;          // Parallel points
+  Slot grain;          // at least so many a thread
+  Slot scratch_bytes;  // a thread
+  // Of what it reads and writes, each element once; an epilogue's without the matrix that it finds
+  // in the cache. At the hints where sizes vary.
+  int64_t moved_bytes = 0;
+  // Sizes that the code takes; where there are any, their address is its first buffer.
+  std::vector<Slot> parameters;
 };
 
-// An argument of an extern call.
+// A kernel gets, for each buffer, the address of the buffer's first element: its index expressions
+// count from there, whatever the storage offset is. Of a View it gets the first element of the
+// buffer that it lies in.
+struct LaunchStep {
+  uint32_t kernel = 0;            // entry of Plan::kernels
+  std::vector<uint32_t> buffers;  // in the kernel's order
+};
+
+// A matrix product or a convolution in a kernel of our own, and the kernel that it runs on each
+// block that it has finished (codegen/cpp/product.h).
+struct ProductStep {
+  LaunchStep product;
+  std::optional<LaunchStep> epilogue;
+};
+
+struct BufferArg {
+  uint32_t buffer = 0;
+};
+// An argument of an extern call. Integers are slots; the two ends of 63 bits stand for no bound.
+struct PlanArg {
+  using List = std::vector<PlanArg>;
+  std::variant<std::monostate, BufferArg, Slot, double, std::complex<double>, bool, std::string,
+               DType, Device, Layout, MemoryFormat, List>
+      v;
+};
+template <class F>
+void for_each_buffer(const PlanArg& a, F&& f) {
+  if (auto* b = std::get_if<BufferArg>(&a.v)) f(b->buffer);
+  if (auto* l = std::get_if<PlanArg::List>(&a.v))
+    for (const PlanArg& x : *l) for_each_buffer(x, f);
+}
+
 struct ExternStep {
   std::string op;                // "aten.mm.default"
-  std::vector<ir::Arg> args;     // ValueId means buffer number
-  std::vector<int32_t> returns;  // as ir::Node::returns
-  std::vector<int64_t> outputs;  // buffer number per output value; -1: not a tensor or not used
+  std::vector<PlanArg> args;     // in the order of the schema
+  std::vector<int32_t> returns;  // lengths of returned lists, -1: a single value; empty: all single
+  std::vector<int64_t> outputs;  // buffer per output value; -1: not a tensor or not used
   bool random = false;
   uint32_t origin = 0;  // node of the ATen graph, for messages
+};
+
+// A sub-plan or two. Each has the operands as its inputs (Cond: without the first one, the
+// predicate) and gives its outputs to `results`.
+//   Cond: runs plans[0] where the predicate is true, else plans[1].
+//   Loop: while plans[0] (the condition, one output of one element) gives true, plans[1] (the body)
+//     makes the next values of the first operands, one a result; the other operands stay.
+struct RegionStep {
+  enum class Kind : uint8_t { Cond, Loop };
+  Kind kind = Kind::Cond;
+  std::vector<uint32_t> plans;  // entries of Plan::regions
+  std::vector<uint32_t> operands;
+  std::vector<int64_t> results;  // buffers; -1: nobody reads it
 };
 
 struct FreeStep {
   uint32_t buffer = 0;
 };
-using PlanStep = std::variant<KernelStep, ExternStep, FreeStep>;
-
-struct PlanKernel {
-  std::string name;
-  std::shared_ptr<jit::Code> code;
-  int64_t range = 1;          // Parallel points
-  int64_t grain = 1;          // at least so many a thread
-  int64_t scratch_bytes = 0;  // a thread
-  // Of what it reads and writes, each element once; an epilogue's without the matrix that it finds in the cache.
-  int64_t moved_bytes = 0;
-  // Sizes of a kernel that serves many shapes; where there are any, their address is its first buffer.
-  std::vector<int64_t> parameters;
-};
+using PlanStep = std::variant<LaunchStep, ProductStep, ExternStep, RegionStep, FreeStep>;
 
 struct PlanOutput {
-  ir::OutputSpec::Kind kind = ir::OutputSpec::Kind::Value;
-  int64_t buffer = -1;             // Value: a buffer; ViewOfOutput: unused
-  uint32_t index = 0;              // Input, ViewOfInput: the input; ViewOfOutput: the output
-  TensorMeta meta;                 // views
-  std::optional<int64_t> number;   // Value that is a size
-  bool conj = false, neg = false;  // marked as to be conjugated, negated
+  enum class Kind : uint8_t { Value, Input, ViewOfInput, ViewOfOutput, None };
+  Kind kind = Kind::Value;
+  int64_t buffer = -1;              // Value: a buffer, -1 for a number
+  uint32_t index = 0;               // Input, ViewOfInput: the input; ViewOfOutput: the output
+  std::optional<TensorSlots> meta;  // views
+  std::optional<Slot> number;       // Value that is a size
+  bool conj = false, neg = false;   // marked as to be conjugated, negated
 };
 
 struct PlanMutation {
   uint32_t input = 0;
   uint32_t buffer = 0;
-  bool in_place = false;             // a kernel has written it already: only the version is bumped
-  std::optional<TensorMeta> layout;  // sizes, strides and offset that it gets
-  bool same_data = false;            // and nothing else
+  bool in_place = false;              // a kernel has written it already: only the version is bumped
+  std::optional<TensorSlots> layout;  // sizes, strides and offset that it gets
+  bool same_data = false;             // and nothing else
 };
 
-// Weights as our own products want them, made once from a buffer that never changes (codegen/cpp/product.h).
+// Weights as our own products want them, made once from a buffer that never changes
+// (codegen/cpp/product.h): its sizes are known.
 struct PlanPacking {
   uint32_t from = 0, to = 0;        // buffers; `to` is an attribute
   int64_t batch = 1, k = 0, n = 0;  // what is packed: matrices of k rows and n columns
@@ -101,23 +142,39 @@ struct PlanPacking {
 };
 
 struct Plan {
-  // Metadata the plan was made for. An input that is a number has dtype None and its value in `offset`: another number
-  // needs another plan. The storage offset of a tensor may differ at run time: addresses and views are shifted by it.
-  std::vector<TensorMeta> inputs;
-  std::vector<std::vector<uint32_t>>
-      aliases;  // groups of inputs that must share storage (others must not, where mutated)
+  SizeProgram sizes;
+  // Metadata the plan was made for. An input that is a number has dtype None and its value in
+  // `offset`: another number needs another plan. The storage offset of a tensor may differ at run
+  // time: addresses and views are shifted by it.
+  std::vector<TensorSlots> inputs;
   std::vector<PlanBuffer> buffers;
   std::vector<PlanKernel> kernels;
+  std::vector<Plan> regions;
   std::vector<PlanStep> steps;
   std::vector<PlanOutput> outputs;
   std::vector<PlanMutation> mutations;
-  // Inputs whose content the plan was made for, and attributes made from it, in the order of their numbers.
+  // Inputs whose content the plan was made for, and attributes made from it, in the order of their
+  // numbers.
   std::vector<uint32_t> frozen;
   std::vector<PlanPacking> packings;
-  int64_t arena_bytes = 0;
+  Slot arena_bytes;
 };
 
+// How deeply plans and lists nest in each other at most, in texts and files.
+inline constexpr int kMaxPlanDepth = 32;
+
+// Text, parsed back: print(parse(print(p))) == print(p). See docs/ir.md.
 std::string print(const Plan& p);
-int64_t moved_bytes(const Plan& p, const KernelStep& step);
+Plan parse_plan(std::string_view text);  // UserError with line and column
+// Throws UserError where a number of the plan names nothing: what comes from a file is checked once,
+// and nobody behind it asks again.
+void verify(const Plan& p);
+
+// The buffer whose memory it is: the base of a View, else itself.
+uint32_t memory_of(const Plan& p, uint32_t buffer);
+// What a step names but for the results of extern calls and regions.
+std::vector<uint32_t> buffers_of(const PlanStep& step);
+// Of a launch, or a product with its epilogue; 0 of other steps.
+int64_t moved_bytes(const Plan& p, const PlanStep& step);
 
 }  // namespace oxy::runtime

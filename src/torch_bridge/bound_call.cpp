@@ -6,21 +6,61 @@
 #include <algorithm>
 
 #include "support/check.h"
-#include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/mutable_ops.h"
 
 namespace oxy::bridge {
 namespace {
 
 using c10::IValue;
+using runtime::BufferArg;
+using runtime::PlanArg;
+using runtime::Slot;
 
 at::Tensor no_tensor(ir::ValueId) {
   throw Unsupported("a number computed in the graph as an argument");
 }
 
+bool is_buffer(const PlanArg& a) { return std::holds_alternative<BufferArg>(a.v); }
+
+// Data as the graph had it; `size` gives the value of a slot.
+ir::Arg data_of(const PlanArg& a, const std::function<int64_t(Slot)>& size) {
+  auto convert = [&]<class T>(const T& v) -> ir::Arg {
+    if constexpr (std::is_same_v<T, std::monostate>)
+      return {};
+    else if constexpr (std::is_same_v<T, BufferArg>)
+      return ir::ValueId(v.buffer);
+    else if constexpr (std::is_same_v<T, Slot>)
+      return size(v);
+    else if constexpr (std::is_same_v<T, std::string>)
+      return ir::Str{v};
+    else if constexpr (std::is_same_v<T, PlanArg::List>) {
+      ir::List out;
+      for (const PlanArg& x : v) out.items.push_back(data_of(x, size));
+      return out;
+    } else if constexpr (std::is_same_v<T, DType>)
+      return static_cast<ir::DType>(v);
+    else if constexpr (std::is_same_v<T, Device>)
+      return ir::Device{v.kind, v.index};
+    else if constexpr (std::is_same_v<T, Layout>)
+      return ir::Layout{v.value};
+    else if constexpr (std::is_same_v<T, MemoryFormat>)
+      return ir::MemoryFormat{v.value};
+    else
+      return v;
+  };
+  return std::visit(convert, a.v);
+}
+
+bool varies(const PlanArg& a, const runtime::SizeProgram& sizes) {
+  if (const auto* s = std::get_if<Slot>(&a.v)) return !sizes.is_constant(*s);
+  const auto* l = std::get_if<PlanArg::List>(&a.v);
+  return l && std::ranges::any_of(*l, [&](const PlanArg& x) { return varies(x, sizes); });
+}
+
 }  // namespace
 
-BoundCall::BoundCall(const runtime::ExternStep& step) : name_(step.op), op_(find_op(step.op)) {
+BoundCall::BoundCall(const runtime::ExternStep& step, const runtime::SizeProgram& sizes)
+    : name_(step.op), op_(find_op(step.op)) {
   const c10::FunctionSchema& schema = op_.schema();
   random_ = step.random || op_.hasTag(at::Tag::nondeterministic_seeded);
   OXY_CHECK(step.args.size() <= schema.arguments().size(), "too many arguments for ", name_);
@@ -28,7 +68,7 @@ BoundCall::BoundCall(const runtime::ExternStep& step) : name_(step.op), op_(find
   for (size_t i = 0; i < template_.size(); i++) {
     const c10::Argument& formal = schema.arguments()[i];
     if (i < step.args.size()) {
-      bind_argument(step.args[i], formal, static_cast<uint32_t>(i));
+      bind_argument(step.args[i], formal, static_cast<uint32_t>(i), sizes);
     } else if (formal.default_value()) {
       template_[i] = *formal.default_value();
     }
@@ -41,36 +81,41 @@ BoundCall::BoundCall(const runtime::ExternStep& step) : name_(step.op), op_(find
   bind_results(step);
 }
 
-uint32_t BoundCall::read(const ir::Arg& a) {
-  uint32_t b = a.value().index;
+uint32_t BoundCall::read(const PlanArg& a) {
+  const uint32_t b = std::get<BufferArg>(a.v).buffer;
   if (std::find(reads_.begin(), reads_.end(), b) == reads_.end()) reads_.push_back(b);
   return b;
 }
 
-void BoundCall::bind_argument(const ir::Arg& a, const c10::Argument& formal, uint32_t position) {
-  ArgKind kind = kind_of(formal.real_type());
-  if (a.is_value() && kind == ArgKind::Tensor) {
+void BoundCall::bind_argument(const PlanArg& a, const c10::Argument& formal, uint32_t position,
+                              const runtime::SizeProgram& sizes) {
+  const ArgKind kind = kind_of(formal.real_type());
+  const auto* items = std::get_if<PlanArg::List>(&a.v);
+  if (is_buffer(a) && kind == ArgKind::Tensor) {
     tensors_.emplace_back(position, read(a));
-  } else if (a.is_value() && kind == ArgKind::Scalar) {
+  } else if (is_buffer(a) && kind == ArgKind::Scalar) {
     numbers_.emplace_back(position, read(a));
-  } else if (a.items() != nullptr &&
-             (kind == ArgKind::TensorList || kind == ArgKind::OptionalTensorList)) {
-    bind_tensor_list(*a.items(), position, kind == ArgKind::OptionalTensorList);
+  } else if (items && (kind == ArgKind::TensorList || kind == ArgKind::OptionalTensorList)) {
+    bind_tensor_list(*items, position, kind == ArgKind::OptionalTensorList, sizes);
+  } else if (varies(a, sizes)) {
+    sized_.push_back({position, kind, a});
   } else {
-    template_[position] = to_ivalue(a, kind, no_tensor);
+    const ir::Arg data = data_of(a, [&](Slot s) { return sizes.constant(s); });
+    template_[position] = to_ivalue(data, kind, no_tensor);
   }
 }
 
-void BoundCall::bind_tensor_list(const std::vector<ir::Arg>& items, uint32_t position,
-                                 bool optional) {
+void BoundCall::bind_tensor_list(const PlanArg::List& items, uint32_t position, bool optional,
+                                 const runtime::SizeProgram& sizes) {
   ListArgument list{position, optional, {}};
-  for (const ir::Arg& item : items) {
-    if (item.is_value()) {
+  for (const PlanArg& item : items) {
+    if (is_buffer(item)) {
       list.items.push_back({static_cast<int64_t>(read(item)), {}});
     } else {
-      list.items.push_back({-1, item.is_none()
-                                    ? at::Tensor()
-                                    : to_ivalue(item, ArgKind::Tensor, no_tensor).toTensor()});
+      const ir::Arg data = data_of(item, [&](Slot s) { return sizes.constant(s); });
+      const bool none = std::holds_alternative<std::monostate>(item.v);
+      list.items.push_back(
+          {-1, none ? at::Tensor() : to_ivalue(data, ArgKind::Tensor, no_tensor).toTensor()});
     }
   }
   lists_.push_back(std::move(list));
@@ -95,8 +140,13 @@ void BoundCall::keep_results(const std::vector<bool>& read) {
   std::erase_if(results_, [&](const Result& r) { return !read[r.buffer]; });
 }
 
-void BoundCall::call(const std::vector<at::Tensor>& tensors, torch::jit::Stack& stack) const {
+void BoundCall::call(const std::vector<at::Tensor>& tensors, std::span<const int64_t> slots,
+                     torch::jit::Stack& stack) const {
   stack.assign(template_.begin(), template_.end());
+  for (const SizedArgument& a : sized_) {
+    const ir::Arg data = data_of(a.value, [&](Slot s) { return slots[s.index]; });
+    stack[a.position] = to_ivalue(data, a.kind, no_tensor);
+  }
   for (auto [position, buffer] : tensors_) stack[position] = tensors[buffer];
   for (auto [position, buffer] : numbers_) stack[position] = tensors[buffer].item();
   for (const ListArgument& l : lists_) {

@@ -5,15 +5,17 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <span>
 #include <vector>
 
 #include "runtime/plan.h"
+#include "torch_bridge/ivalue_convert.h"
 
 namespace oxy::bridge {
 
 class BoundCall {
  public:
-  explicit BoundCall(const runtime::ExternStep& step);
+  BoundCall(const runtime::ExternStep& step, const runtime::SizeProgram& sizes);
 
   const std::string& name() const { return name_; }
   bool random() const { return random_; }
@@ -31,9 +33,10 @@ class BoundCall {
   void keep_results(const std::vector<bool>& read);
 
   // An op that writes to arguments works on copies of them, which are results after its returns (mutable_ops.h).
-  // `tensors` by buffer number; `stack` is emptied first and holds the returns afterwards. The caller has switched
+  // `tensors` by buffer number, `slots` the sizes of the call; `stack` is emptied first and holds the returns afterwards. The caller has switched
   // autograd off. What the op throws passes through.
-  void call(const std::vector<at::Tensor>& tensors, torch::jit::Stack& stack) const;
+  void call(const std::vector<at::Tensor>& tensors, std::span<const int64_t> slots,
+            torch::jit::Stack& stack) const;
   at::Tensor take(torch::jit::Stack& stack, const Result& r) const;
 
  private:
@@ -43,10 +46,18 @@ class BoundCall {
     std::vector<std::pair<int64_t, at::Tensor>>
         items;  // a buffer, or -1 and a constant (undefined: None)
   };
-  void bind_argument(const ir::Arg& a, const c10::Argument& formal, uint32_t position);
-  void bind_tensor_list(const std::vector<ir::Arg>& items, uint32_t position, bool optional);
+  // An argument whose value depends on the sizes of the call.
+  struct SizedArgument {
+    uint32_t position = 0;
+    ArgKind kind{};
+    runtime::PlanArg value;
+  };
+  void bind_argument(const runtime::PlanArg& a, const c10::Argument& formal, uint32_t position,
+                     const runtime::SizeProgram& sizes);
+  void bind_tensor_list(const runtime::PlanArg::List& items, uint32_t position, bool optional,
+                        const runtime::SizeProgram& sizes);
   void bind_results(const runtime::ExternStep& step);
-  uint32_t read(const ir::Arg& a);
+  uint32_t read(const runtime::PlanArg& a);
 
   std::string name_;
   c10::OperatorHandle op_;
@@ -55,6 +66,7 @@ class BoundCall {
   std::vector<std::pair<uint32_t, uint32_t>> tensors_;  // position, buffer
   std::vector<std::pair<uint32_t, uint32_t>> numbers_;  // the same of Scalars that buffers hold
   std::vector<ListArgument> lists_;
+  std::vector<SizedArgument> sized_;
   std::vector<uint32_t> written_;  // positions of arguments that the op writes
   std::vector<uint32_t> reads_;
   std::vector<Result> results_;

@@ -4,6 +4,7 @@
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -21,8 +22,10 @@ namespace oxy::bridge {
 
 using runtime::PlanBuffer;
 using runtime::PlanOutput;
+using runtime::Slot;
 using BufferKind = runtime::PlanBuffer::Kind;
-using OutputKind = ir::OutputSpec::Kind;
+using OutputKind = runtime::PlanOutput::Kind;
+using runtime::TensorMeta;
 
 namespace {
 
@@ -52,7 +55,7 @@ at::Tensor as_dtype(const at::Tensor& base, c10::ScalarType dtype) {
 }
 
 // A strided view of a real tensor, as the user's own autograd state would make it.
-at::Tensor real_view(const at::Tensor& base, const runtime::TensorMeta& m, int64_t base_offset) {
+at::Tensor real_view(const at::Tensor& base, const TensorMeta& m, int64_t base_offset) {
   auto dtype = static_cast<c10::ScalarType>(m.dtype);
   const int64_t shift = base.storage_offset() - base_offset;
   if (base.scalar_type() == dtype)
@@ -95,36 +98,40 @@ class RandomState {
 
 // The working memory of one call at a time.
 struct Executable::Lease {
+  Sizes sizes;
   std::shared_ptr<runtime::AlignedBlock>
       arena;  // shared with the tensors over it, which an op might keep
   runtime::AlignedBlock scratch;
   int threads = 0;                  // that scratch was made for
   std::vector<at::Tensor> tensors;  // by buffer
   std::vector<void*> addresses;     // by buffer
-  std::vector<void*> arguments;     // of the kernel being launched
+  runtime::Arguments arguments;     // of the kernel being launched
   torch::jit::Stack stack;
 };
 
 struct Executable::Call {
   std::span<const Input> inputs;
   Lease& lease;
+  const runtime::SizedPlan& sizes;
   Outputs& outputs;
   std::vector<at::Tensor> writes;  // new values of mutated inputs, by mutation
   std::vector<double>* seconds = nullptr;
 };
 
-Executable::Executable(runtime::Plan plan, std::vector<at::Tensor> attributes,
-                       std::span<const Input> example, Options options)
-    : plan_(std::move(plan)), attributes_(std::move(attributes)), options_(options) {
+Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
+                       std::vector<at::Tensor> attributes, std::span<const Input> example,
+                       Options options)
+    : plan_(std::move(plan)),
+      code_(std::move(code)),
+      entries_(code_.entries_of(plan_)),
+      attributes_(std::move(attributes)),
+      options_(options) {
   OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(),
             " inputs got ", example.size());
-  for (const runtime::PlanMutation& m : plan_.mutations) {
-    // out= tensors are resized where they do not fit.
-    const auto& sizes = m.layout && !m.same_data ? m.layout->sizes : plan_.inputs[m.input].sizes;
-    if (buffer(m.buffer).meta.sizes != sizes) {
-      throw Unsupported("an input whose shape changes in place");
-    }
-  }
+  if (plan_.sizes.is_static())
+    static_sizes_ = std::make_shared<const runtime::SizedPlan>(
+        runtime::at_sizes(plan_, entries_, runtime::evaluate(plan_.sizes)));
+  check_mutations();
   const size_t own = std::min(options_.own_attributes, attributes_.size());
   if (options_.frozen) {
     frozen_ =
@@ -144,14 +151,25 @@ Executable::~Executable() = default;
 
 // ---- binding ----
 
+void Executable::check_mutations() const {
+  for (const runtime::PlanMutation& m : plan_.mutations) {
+    // out= tensors are resized where they do not fit.
+    const auto& sizes = m.layout && !m.same_data ? m.layout->sizes : plan_.inputs[m.input].sizes;
+    if (buffer(m.buffer).meta.sizes != sizes)
+      throw Unsupported("an input whose shape changes in place");
+  }
+}
+
 // Packed weights of different plans are different tensors; within one plan each is made once.
 void Executable::pack_weights(std::span<const Input> example) {
   for (const runtime::PlanPacking& p : plan_.packings) {
+    if (buffer(p.to).source < attributes_.size()) continue;  // by whoever saved the plan
     const PlanBuffer& from = buffer(root(p.from));
     const at::Tensor t =  // a copy: the attributes grow
         from.kind == BufferKind::Input ? *example[from.source].tensor : attributes_.at(from.source);
     c10::InferenceMode plain(false);
-    attributes_.push_back(allocate(buffer(p.to).meta, buffer(p.to).bytes));
+    const TensorMeta packed{DType::F32, {}, {runtime::packed_elements(p)}, {1}, 0};
+    attributes_.push_back(allocate(packed, runtime::span_bytes(packed)));
     runtime::pack(p, static_cast<const float*>(t.const_data_ptr()),
                   static_cast<float*>(attributes_.back().mutable_data_ptr()), torch_host());
   }
@@ -160,14 +178,8 @@ void Executable::pack_weights(std::span<const Input> example) {
 // Constants from which packed weights were made.
 void Executable::forget_unread_attributes(size_t first) {
   std::vector<bool> read(plan_.buffers.size(), false);
-  for (const runtime::PlanStep& step : plan_.steps) {
-    if (auto* k = std::get_if<runtime::KernelStep>(&step))
-      for (const auto* list : {&k->buffers, &k->epilogue_buffers})
-        for (uint32_t b : *list) read[root(b)] = true;
-    else if (auto* e = std::get_if<runtime::ExternStep>(&step))
-      for (const ir::Arg& a : e->args)
-        ir::for_each_value(a, [&](ir::ValueId v) { read[root(v.index)] = true; });
-  }
+  for (const runtime::PlanStep& step : plan_.steps)
+    for (uint32_t b : runtime::buffers_of(step)) read[root(b)] = true;
   for (const PlanOutput& o : plan_.outputs)
     if (o.buffer >= 0) read[root(static_cast<uint32_t>(o.buffer))] = true;
   for (const runtime::PlanMutation& m : plan_.mutations) read[root(m.buffer)] = true;
@@ -176,11 +188,6 @@ void Executable::forget_unread_attributes(size_t first) {
     if (p.kind == BufferKind::Attribute && p.source >= first && !read[b])
       attributes_[p.source] = at::empty({0}, attributes_[p.source].options());
   }
-}
-
-uint32_t Executable::root(uint32_t b) const {
-  while (buffer(b).kind == BufferKind::View) b = buffer(b).source;
-  return b;
 }
 
 bool Executable::is_reused(uint32_t b) const {
@@ -203,7 +210,7 @@ InputSignature::Options Executable::signature_options(std::span<const Input> exa
   }
   // A view as a wider dtype must not begin inside of one of its elements.
   for (const PlanOutput& out : plan_.outputs) {
-    if (out.kind == OutputKind::ViewOfInput && out.meta.dtype != plan_.inputs[out.index].dtype)
+    if (out.kind == OutputKind::ViewOfInput && out.meta->dtype != plan_.inputs[out.index].dtype)
       o.offsets = true;
   }
   for (const BoundCall& call : calls_) {
@@ -216,30 +223,29 @@ InputSignature::Options Executable::signature_options(std::span<const Input> exa
 void Executable::bind_steps() {
   std::vector<bool> has_tensor(plan_.buffers.size(), false);
   for (const runtime::PlanStep& step : plan_.steps) {
-    if (auto* k = std::get_if<runtime::KernelStep>(&step)) {
-      BoundKernel bound{&plan_.kernels.at(k->kernel), {}};
-      for (uint32_t b : k->buffers) bound.roots.push_back(root(b));
-      bound.own = bound.roots.size();
-      if (k->epilogue) bound.epilogue = &plan_.kernels.at(*k->epilogue);
-      for (uint32_t b : k->epilogue_buffers) bound.roots.push_back(root(b));
-      scratch_bytes_ = std::max(scratch_bytes_, runtime::scratch_bytes(*bound.kernel, 1));
-      steps_.push_back({StepKind::Kernel, static_cast<uint32_t>(kernels_.size())});
-      kernels_.push_back(std::move(bound));
+    if (auto launch = runtime::bind_launch(plan_, step)) {
+      steps_.push_back({StepKind::Kernel, static_cast<uint32_t>(launches_.size())});
+      launches_.push_back(std::move(*launch));
     } else if (auto* e = std::get_if<runtime::ExternStep>(&step)) {
       bind_call(*e, has_tensor);
+    } else if (auto* f = std::get_if<runtime::FreeStep>(&step)) {
+      steps_.push_back({StepKind::Free, f->buffer});
     } else {
-      steps_.push_back({StepKind::Free, std::get<runtime::FreeStep>(step).buffer});
+      throw Unsupported("a region in a plan");
     }
   }
   bind_results(has_tensor);
+  bind_moves();
   forget_unread_results();
+  if (!static_sizes_) return;
   int64_t bytes = 0;
-  for (const PlanBuffer& b : plan_.buffers) bytes += b.kind == BufferKind::View ? 0 : b.bytes;
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++)
+    bytes += buffer(b).kind == BufferKind::View ? 0 : static_sizes_->buffers[b].bytes;
   brief_ = calls_.empty() && bytes <= kBriefBytes;
 }
 
 void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor) {
-  BoundCall call(step);
+  BoundCall call(step, plan_.sizes);
   for (uint32_t b : call.reads()) need_tensor(b, has_tensor);
   for (const BoundCall::Result& r : call.results()) {
     OXY_CHECK(buffer(r.buffer).kind == BufferKind::Extern, call.name(), " makes ",
@@ -279,7 +285,11 @@ void Executable::bind_results(std::vector<bool>& has_tensor) {
     if (!m.in_place && !m.same_data) keep(m.buffer);
   }
   for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
-    BufferKind kind = buffer(b).kind;
+    const BufferKind kind = buffer(b).kind;
+    if (kind == BufferKind::Input)
+      entering_.push_back({b, buffer(b).source, is_reused(b), has_tensor[b]});
+    if (kind == BufferKind::Output) made_.push_back(b);
+    if (kind == BufferKind::Attribute) kept_.push_back(b);
     if (kind == BufferKind::Input || kind == BufferKind::Output) temporaries_.push_back(b);
   }
   std::erase_if(temporaries_, [&](uint32_t b) {
@@ -287,11 +297,25 @@ void Executable::bind_results(std::vector<bool>& has_tensor) {
   });
 }
 
+// Tensors that go to the caller and nowhere else, and those that a call leaves nothing in.
+void Executable::bind_moves() {
+  for (const PlanOutput& o : plan_.outputs) {
+    auto same = [&](const auto& x) { return x.buffer == o.buffer; };
+    const bool own =
+        o.buffer >= 0 && buffer(static_cast<uint32_t>(o.buffer)).kind == BufferKind::Output;
+    moved_.push_back(own && std::ranges::count_if(plan_.outputs, same) == 1 &&
+                     std::ranges::none_of(plan_.mutations, same));
+  }
+  cleared_ = temporaries_;
+  for (uint32_t b : results_)
+    if (buffer(root(b)).kind != BufferKind::Arena) cleared_.push_back(b);
+}
+
 void Executable::forget_unread_results() {
   std::vector<bool> read(plan_.buffers.size(), false);
   for (uint32_t b : results_) read[root(b)] = read[b] = true;
-  for (const BoundKernel& k : kernels_) {
-    for (uint32_t b : k.roots) read[b] = true;
+  for (const runtime::BoundLaunch& l : launches_) {
+    for (uint32_t b : l.memory) read[b] = true;
   }
   for (const BoundCall& call : calls_) {
     for (uint32_t b : call.reads()) read[root(b)] = read[b] = true;
@@ -302,12 +326,44 @@ void Executable::forget_unread_results() {
 // ---- entry ----
 
 bool Executable::accepts(std::span<const Input> inputs) const noexcept {
-  if (!signature_->matches(inputs)) return false;
+  if (!signature_->matches(inputs) && !fits(inputs)) return false;
   const size_t own = attribute_signature_->size();
   if (own == 0) return true;
   c10::SmallVector<Input, 16> attributes;
   for (size_t i = 0; i < own; i++) attributes.push_back({&attributes_[i], 0});
   return attribute_signature_->matches({attributes.data(), attributes.size()});
+}
+
+// Whether a plan of sizes that vary is for these too. What is written must look as it did.
+bool Executable::fits(std::span<const Input> inputs) const {
+  if (static_sizes_ || !plan_.mutations.empty() || inputs.size() != plan_.inputs.size())
+    return false;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const runtime::TensorSlots& wanted = plan_.inputs[i];
+    const at::Tensor* t = inputs[i].tensor;
+    if ((t == nullptr) != (wanted.dtype == DType::None)) return false;
+    if (t == nullptr) continue;
+    if (why_unsupported(*t) || static_cast<DType>(t->scalar_type()) != wanted.dtype ||
+        static_cast<size_t>(t->dim()) != wanted.sizes.size())
+      return false;
+  }
+  std::vector<int64_t> slots;
+  try {
+    slots = slots_of(inputs);
+  } catch (const InternalError&) {
+    return false;  // sizes beyond what the plan can count
+  }
+  auto same = [&](c10::IntArrayRef have, const std::vector<runtime::Slot>& wanted) {
+    return std::ranges::equal(have, wanted, {}, {}, [&](Slot s) { return slots[s.index]; });
+  };
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const runtime::TensorSlots& wanted = plan_.inputs[i];
+    const at::Tensor* t = inputs[i].tensor;
+    if (t == nullptr ? inputs[i].number != slots[wanted.offset.index]
+                     : !same(t->sizes(), wanted.sizes) || !same(t->strides(), wanted.strides))
+      return false;
+  }
+  return true;
 }
 
 bool Executable::attributes_require_grad() const noexcept {
@@ -321,8 +377,8 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
   bool ok = false;
   RandomState random(random_);
   try {
-    if (lease == nullptr) lease = make_lease();
-    Call call{inputs, *lease, outputs, {}, seconds};
+    prepare_lease(lease, inputs);
+    Call call{inputs, *lease, *lease->sizes, outputs, {}, seconds};
     execute(call);
     ok = true;
   } catch (const std::exception& e) {
@@ -335,17 +391,22 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
     outputs.clear();
   }
   if (lease != nullptr) {
-    for (uint32_t b : temporaries_) lease->tensors[b].reset();
-    for (uint32_t b : results_) {
-      if (buffer(root(b)).kind != BufferKind::Arena) lease->tensors[b].reset();
-    }
-    lease->stack.clear();
+    clear(*lease);
     // An op that kept a tensor over the arena keeps the arena; the next call gets another.
     bool escaped = std::any_of(arena_tensors_.begin(), arena_tensors_.end(),
                                [&](uint32_t b) { return lease->tensors[b].use_count() != 1; });
     if (!escaped) leases_.give_back(std::move(lease));
   }
   return ok;
+}
+
+void Executable::clear(Lease& lease) const {
+  for (uint32_t b : cleared_) lease.tensors[b].reset();
+  lease.stack.clear();
+}
+
+int64_t Executable::number(const at::Tensor& output, const runtime::PlanOutput& o) const {
+  return static_sizes_ ? plan_.sizes.constant(*o.number) : output.item<int64_t>();
 }
 
 std::vector<std::string> Executable::take_notes() {
@@ -364,38 +425,70 @@ void Executable::note(std::string text) {
 
 // ---- the steps ----
 
-std::unique_ptr<Executable::Lease> Executable::make_lease() const {
+// One that fits the sizes of the call: the one given, if it does.
+void Executable::prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs) const {
+  if (static_sizes_) {
+    if (lease == nullptr) lease = make_lease(static_sizes_);
+    return;
+  }
+  std::vector<int64_t> slots = slots_of(inputs);
+  if (lease && lease->sizes->slots == slots) return;
+  lease = make_lease(std::make_shared<const runtime::SizedPlan>(
+      runtime::at_sizes(plan_, entries_, std::move(slots))));
+}
+
+std::vector<int64_t> Executable::slots_of(std::span<const Input> inputs) const {
+  c10::SmallVector<runtime::SizeInput, 16> read;
+  for (const Input& in : inputs) {
+    if (in.tensor == nullptr)
+      read.push_back({nullptr, nullptr, in.number});
+    else
+      read.push_back(
+          {in.tensor->sizes().data(), in.tensor->strides().data(), in.tensor->storage_offset()});
+  }
+  std::vector<int64_t> slots(plan_.sizes.instructions.size());
+  runtime::evaluate(plan_.sizes, {read.data(), read.size()}, slots.data());
+  return slots;
+}
+
+std::unique_ptr<Executable::Lease> Executable::make_lease(Sizes sizes) const {
   c10::InferenceMode plain(false);  // a lease made under inference mode serves other calls too
   auto lease = std::make_unique<Lease>();
-  lease->arena = std::make_shared<runtime::AlignedBlock>(static_cast<size_t>(plan_.arena_bytes));
+  lease->sizes = std::move(sizes);
+  lease->arena =
+      std::make_shared<runtime::AlignedBlock>(static_cast<size_t>(lease->sizes->arena_bytes));
   lease->tensors.resize(plan_.buffers.size());
   lease->addresses.resize(plan_.buffers.size(), nullptr);
   for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
     const PlanBuffer& p = buffer(b);
-    if (p.kind == BufferKind::Arena) lease->addresses[b] = lease->arena->data() + p.arena_offset;
+    if (p.kind == BufferKind::Arena)
+      lease->addresses[b] = lease->arena->data() + lease->sizes->buffers[b].arena_offset;
     if (p.kind == BufferKind::Attribute) lease->tensors[b] = attributes_.at(p.source);
   }
   for (uint32_t b : arena_tensors_) {
-    const PlanBuffer& p = buffer(b);
-    if (p.kind == BufferKind::View) {
+    if (buffer(b).kind == BufferKind::View)
       make_view(*lease, b);
-      continue;
-    }
-    auto* owner = new std::shared_ptr<runtime::AlignedBlock>(lease->arena);
-    c10::DataPtr data(
-        lease->addresses[b], owner,
-        [](void* o) { delete static_cast<std::shared_ptr<runtime::AlignedBlock>*>(o); },
-        c10::Device(c10::kCPU));
-    c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(p.bytes),
-                         std::move(data), nullptr,
-                         /*resizable=*/false);
-    lease->tensors[b] = at::detail::make_tensor<c10::TensorImpl>(
-        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-        c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(p.meta.dtype)));
-    lease->tensors[b].unsafeGetTensorImpl()->set_sizes_and_strides(p.meta.sizes, p.meta.strides,
-                                                                   p.meta.offset);
+    else
+      add_arena_tensor(*lease, b);
   }
   return lease;
+}
+
+void Executable::add_arena_tensor(Lease& lease, uint32_t b) const {
+  const auto& [meta, offset, bytes] = lease.sizes->buffers[b];
+  auto* owner = new std::shared_ptr<runtime::AlignedBlock>(lease.arena);
+  c10::DataPtr data(
+      lease.addresses[b], owner,
+      [](void* o) { delete static_cast<std::shared_ptr<runtime::AlignedBlock>*>(o); },
+      c10::Device(c10::kCPU));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes), std::move(data),
+                       nullptr,
+                       /*resizable=*/false);
+  lease.tensors[b] = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(meta.dtype)));
+  lease.tensors[b].unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes, meta.strides,
+                                                                meta.offset);
 }
 
 void Executable::execute(Call& c) {
@@ -407,9 +500,9 @@ void Executable::execute(Call& c) {
       switch (s.kind) {
         case StepKind::Kernel:
           if (c.seconds == nullptr)
-            run_kernel(c, kernels_[s.index]);
+            run_kernel(c, launches_[s.index]);
           else
-            c.seconds->push_back(seconds_of([&] { run_kernel(c, kernels_[s.index]); }));
+            c.seconds->push_back(seconds_of([&] { run_kernel(c, launches_[s.index]); }));
           break;
         case StepKind::Extern:
           run_extern(c, calls_[s.index]);
@@ -432,64 +525,52 @@ void Executable::execute(Call& c) {
 
 void Executable::begin(Call& c) const {
   Lease& lease = c.lease;
-  for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
-    const PlanBuffer& p = buffer(b);
-    switch (p.kind) {
-      case BufferKind::Input:
-        lease.tensors[b] = *c.inputs[p.source].tensor;
-        break;
-      case BufferKind::Output:
-        lease.tensors[b] = allocate(p.meta, p.bytes);
-        break;
-      case BufferKind::Attribute:
-        break;
-      default:
-        continue;
-    }
-    bool written = p.kind == BufferKind::Output || (p.kind == BufferKind::Input && is_reused(b));
-    lease.addresses[b] = first_element(lease.tensors[b], written);
+  for (const Entering& e : entering_) {
+    const at::Tensor& t = *c.inputs[e.input].tensor;
+    lease.addresses[e.buffer] = first_element(t, e.written);
+    if (e.tensor) lease.tensors[e.buffer] = t;
   }
-  int threads = scratch_bytes_ > 0 ? torch_host().thread_count() : 0;
+  for (uint32_t b : kept_) lease.addresses[b] = first_element(lease.tensors[b], false);
+  for (uint32_t b : made_) {
+    lease.tensors[b] = allocate(c.sizes.buffers[b].meta, c.sizes.buffers[b].bytes);
+    lease.addresses[b] = first_element(lease.tensors[b], true);
+  }
+  const int threads = c.sizes.scratch_bytes > 0 ? torch_host().thread_count() : 0;
   if (threads > lease.threads) {
-    lease.scratch = runtime::AlignedBlock(static_cast<size_t>(scratch_bytes_ * threads));
+    lease.scratch = runtime::AlignedBlock(static_cast<size_t>(c.sizes.scratch_bytes * threads));
     lease.threads = threads;
   }
 }
 
-int Executable::launch_fenced(const Lease& lease, const BoundKernel& k) const {
+int Executable::launch_fenced(const Lease& lease, const runtime::BoundLaunch& l) const {
+  const runtime::SizedPlan& sizes = *lease.sizes;
   std::vector<runtime::FencedBuffer> buffers;
-  for (uint32_t b : k.roots) {
-    const runtime::TensorMeta& m = buffer(b).meta;
-    const int64_t before = m.offset * ir::byte_size(m.dtype);  // of the first element
-    buffers.push_back({lease.addresses[b], std::max<int64_t>(0, buffer(b).bytes - before)});
+  for (uint32_t b : l.memory) {
+    const auto& [meta, offset, bytes] = sizes.buffers[b];
+    const int64_t before = meta.offset * byte_size(meta.dtype);  // of the first element
+    buffers.push_back({lease.addresses[b], std::max<int64_t>(0, bytes - before)});
   }
-  return runtime::launch_fenced(*k.kernel, buffers, options_.fence, torch_host(), k.epilogue,
-                                k.own);
+  return runtime::launch_fenced(sizes.kernels[l.kernel], buffers, options_.fence, torch_host(),
+                                l.epilogue ? &sizes.kernels[*l.epilogue] : nullptr, l.own);
 }
 
-void Executable::run_kernel(Call& c, const BoundKernel& k) const {
+void Executable::run_kernel(Call& c, const runtime::BoundLaunch& l) const {
   Lease& lease = c.lease;
-  lease.arguments.clear();
-  if (!k.kernel->parameters.empty())
-    lease.arguments.push_back(const_cast<int64_t*>(k.kernel->parameters.data()));
-  for (uint32_t b : k.roots) lease.arguments.push_back(lease.addresses[b]);
-  runtime::Epilogue epilogue{};
-  if (k.epilogue) {
-    const auto of_epilogue = static_cast<std::ptrdiff_t>(k.roots.size() - k.own);
-    const auto at = lease.arguments.insert(lease.arguments.end() - of_epilogue, &epilogue);
-    epilogue = {k.epilogue->code->entry(), &at[1]};
+  int status = 0;
+  if (options_.fence == runtime::Fence::Off) {
+    lease.arguments.fill(l, c.sizes, lease.addresses.data());
+    status = runtime::launch(c.sizes.kernels[l.kernel], lease.arguments.data(),
+                             lease.scratch.data(), torch_host());
+  } else {
+    status = launch_fenced(lease, l);
   }
-  const int status =
-      options_.fence == runtime::Fence::Off
-          ? runtime::launch(*k.kernel, lease.arguments.data(), lease.scratch.data(), torch_host())
-          : launch_fenced(lease, k);
   if (status != 0) [[unlikely]]
-    OXY_FAIL("kernel ", k.kernel->name, " stopped with status ", status);
+    OXY_FAIL("kernel ", plan_.kernels[l.kernel].name, " stopped with status ", status);
 }
 
 void Executable::run_extern(Call& c, const BoundCall& call) {
   Lease& lease = c.lease;
-  call.call(lease.tensors, lease.stack);
+  call.call(lease.tensors, c.sizes.slots, lease.stack);
   for (const BoundCall::Result& r : call.results()) {
     lease.tensors[r.buffer] = checked(c, call, call.take(lease.stack, r), r.buffer);
     lease.addresses[r.buffer] = first_element(lease.tensors[r.buffer], false);
@@ -499,7 +580,7 @@ void Executable::run_extern(Call& c, const BoundCall& call) {
 
 // The result as the rest of the plan expects it: laid out as predicted, and not in memory that is used again.
 at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b) {
-  const runtime::TensorMeta& predicted = buffer(b).meta;
+  const TensorMeta& predicted = c.sizes.buffers[b].meta;
   OXY_CHECK(t.defined(), call.name(), " returned an undefined tensor");
   if (!same_layout(t, predicted)) [[unlikely]] {
     std::string text =
@@ -516,13 +597,12 @@ at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor 
 }
 
 void Executable::make_view(Lease& lease, uint32_t b) const {
-  uint32_t r = root(b);
+  const uint32_t r = root(b);
   const at::Tensor& base = lease.tensors[r];
-  int64_t shift = base.storage_offset() - buffer(r).meta.offset;
-  int64_t ratio_in = ir::byte_size(buffer(r).meta.dtype),
-          ratio_out = ir::byte_size(buffer(b).meta.dtype);
+  const TensorMeta &from = lease.sizes->buffers[r].meta, &to = lease.sizes->buffers[b].meta;
+  const int64_t shift = base.storage_offset() - from.offset;
   lease.tensors[b] =
-      alias_of(base, buffer(b).meta, buffer(b).meta.offset + shift * ratio_in / ratio_out);
+      alias_of(base, to, to.offset + shift * byte_size(from.dtype) / byte_size(to.dtype));
 }
 
 void Executable::drop_temporaries(Lease& lease) const {
@@ -535,18 +615,24 @@ void Executable::prepare_values(Call& c) const {
   c.outputs.resize(plan_.outputs.size());
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
-    if (o.kind == OutputKind::Value && o.buffer >= 0)
-      c.outputs[i] = own_value(c, static_cast<uint32_t>(o.buffer));
+    if (o.number && !static_sizes_) {
+      const int64_t number = c.sizes.slots[o.number->index];
+      c.outputs[i] = at::scalar_tensor(number, at::TensorOptions(c10::kLong));
+    }
+    if (o.buffer < 0) continue;
+    const auto b = static_cast<uint32_t>(o.buffer);
+    c.outputs[i] = moved_[i] ? std::move(c.lease.tensors[b]) : own_value(c, b);
   }
 }
 
 // A result that shares no memory with an input or with another result. An attribute that is returned is itself.
 at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   at::Tensor& t = c.lease.tensors[b];
-  const PlanBuffer& p = buffer(b);
-  if (p.kind == BufferKind::Attribute || p.kind == BufferKind::Output) return t;
+  const BufferKind kind = buffer(b).kind;
+  if (kind == BufferKind::Attribute || kind == BufferKind::Output) return t;
+  const TensorMeta& meta = c.sizes.buffers[b].meta;
   BufferKind memory = buffer(root(b)).kind;
-  if (memory == BufferKind::Arena) return copy_as(t, p.meta);
+  if (memory == BufferKind::Arena) return copy_as(t, meta);
   if (t.storage().use_count() == 1) return t;
   auto shares = [&](const at::Tensor& other) {
     return other.defined() && !other.is_same(t) && same_storage(t, other);
@@ -557,7 +643,7 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   for (const Input& in : c.inputs)
     shared = shared || (in.tensor != nullptr && same_storage(t, *in.tensor));
   if (shared)
-    t = copy_as(t, p.meta);  // kept, so that the same value returned twice is the same tensor
+    t = copy_as(t, meta);  // kept, so that the same value returned twice is the same tensor
   return t;
 }
 
@@ -580,7 +666,7 @@ void Executable::prepare_writes(Call& c) const {
     // The old value of an input that is itself written in this commit.
     for (const runtime::PlanMutation& other : plan_.mutations) {
       if (!same_storage(value, *c.inputs[other.input].tensor)) continue;
-      value = copy_as(value, buffer(m.buffer).meta);
+      value = copy_as(value, c.sizes.buffers[m.buffer].meta);
       break;
     }
     c.writes.push_back(std::move(value));
@@ -593,11 +679,12 @@ void Executable::make_views(Call& c) const {
     if (o.kind == OutputKind::Input) {
       if (c.inputs[o.index].tensor != nullptr) c.outputs[i] = *c.inputs[o.index].tensor;
     } else if (o.kind == OutputKind::ViewOfInput) {
-      c.outputs[i] = real_view(*c.inputs[o.index].tensor, o.meta, plan_.inputs[o.index].offset);
-    } else if (o.kind == OutputKind::ViewOfOutput) {
-      int64_t b = plan_.outputs[o.index].buffer;
       c.outputs[i] =
-          real_view(c.outputs[o.index], o.meta, buffer(static_cast<uint32_t>(b)).meta.offset);
+          real_view(*c.inputs[o.index].tensor, c.sizes.outputs[i], c.sizes.inputs[o.index].offset);
+    } else if (o.kind == OutputKind::ViewOfOutput) {
+      const auto b = static_cast<size_t>(plan_.outputs[o.index].buffer);
+      c.outputs[i] =
+          real_view(c.outputs[o.index], c.sizes.outputs[i], c.sizes.buffers[b].meta.offset);
     }
   }
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
@@ -613,8 +700,9 @@ void Executable::commit(Call& c) const {
     const runtime::PlanMutation& m = plan_.mutations[i];
     const at::Tensor& input = *c.inputs[m.input].tensor;
     if (m.layout) {
-      const int64_t shift = input.storage_offset() - plan_.inputs[m.input].offset;
-      input.as_strided_(m.layout->sizes, m.layout->strides, m.layout->offset + shift);
+      const TensorMeta& layout = c.sizes.layouts[i];
+      const int64_t shift = input.storage_offset() - c.sizes.inputs[m.input].offset;
+      input.as_strided_(layout.sizes, layout.strides, layout.offset + shift);
     }
     if (c.writes[i].defined()) input.copy_(c.writes[i]);
     input.unsafeGetTensorImpl()->bump_version();

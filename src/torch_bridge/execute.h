@@ -12,6 +12,7 @@
 #include <mutex>
 #include <span>
 
+#include "runtime/code_table.h"
 #include "runtime/fence.h"
 #include "runtime/lease_pool.h"
 #include "torch_bridge/bound_call.h"
@@ -34,8 +35,9 @@ class Executable {
   // `example`: inputs the plan was recorded with; those of later calls must look the same. `attributes`: the tensors
   // behind the graph's attributes, then constants that were computed for this plan. Throws InternalError or
   // Unsupported where the plan cannot be run.
-  Executable(runtime::Plan plan, std::vector<at::Tensor> attributes, std::span<const Input> example,
-             Options options);
+  // `code`: what the plan's kernels name.
+  Executable(runtime::Plan plan, runtime::CodeTable code, std::vector<at::Tensor> attributes,
+             std::span<const Input> example, Options options);
   ~Executable();
 
   // Whether the plan was made for inputs like these.
@@ -55,6 +57,12 @@ class Executable {
   // Over before another thread could make use of the time: kernels alone, on little memory.
   bool is_brief() const noexcept { return brief_; }
   const runtime::Plan& plan() const { return plan_; }
+  const runtime::CodeTable& code() const { return code_; }
+  const Options& options() const { return options_; }
+  // Of an output that is a number, from what run() gave for it.
+  int64_t number(const at::Tensor& output, const runtime::PlanOutput& o) const;
+  // Those of the plan, then its packed weights: what a plan that was saved is loaded with.
+  const std::vector<at::Tensor>& attributes() const { return attributes_; }
   // What was worth telling since the last call (layouts that were not as predicted), each said once.
   std::vector<std::string> take_notes();
   bool has_notes() const { return has_notes_.load(std::memory_order_relaxed); }
@@ -63,24 +71,20 @@ class Executable {
   enum class StepKind : uint8_t { Kernel, Extern, Free, View };
   struct Step {
     StepKind kind;
-    uint32_t index;  // Kernel, Extern: entry of kernels_, calls_; Free, View: buffer
-  };
-  struct BoundKernel {
-    const runtime::PlanKernel* kernel;
-    std::vector<uint32_t> roots;  // the buffers whose memory it gets, then its epilogue's
-    const runtime::PlanKernel* epilogue = nullptr;
-    size_t own = 0;  // roots of the kernel itself
+    uint32_t index;  // Kernel, Extern: entry of launches_, calls_; Free, View: buffer
   };
   struct Lease;
   struct Call;
 
   // Binding, once.
+  void check_mutations() const;
   void bind_steps();
   void bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor);
   void bind_results(std::vector<bool>& has_tensor);
   void forget_unread_results();
   void need_tensor(uint32_t buffer, std::vector<bool>& has_tensor);
-  uint32_t root(uint32_t buffer) const;
+  void bind_moves();
+  uint32_t root(uint32_t buffer) const { return runtime::memory_of(plan_, buffer); }
   const runtime::PlanBuffer& buffer(uint32_t b) const { return plan_.buffers[b]; }
   // Memory that is used again within the call, so that nothing which aliases it may outlive the op that made it.
   bool is_reused(uint32_t b) const;
@@ -89,11 +93,17 @@ class Executable {
   InputSignature::Options signature_options(std::span<const Input> example) const;
 
   // Running, many times.
-  std::unique_ptr<Lease> make_lease() const;
+  using Sizes = std::shared_ptr<const runtime::SizedPlan>;
+  void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs) const;
+  std::vector<int64_t> slots_of(std::span<const Input> inputs) const;
+  bool fits(std::span<const Input> inputs) const;
+  std::unique_ptr<Lease> make_lease(Sizes sizes) const;
+  void add_arena_tensor(Lease& lease, uint32_t b) const;
+  void clear(Lease& lease) const;
   void execute(Call& c);
   void begin(Call& c) const;
-  void run_kernel(Call& c, const BoundKernel& k) const;
-  int launch_fenced(const Lease& lease, const BoundKernel& k) const;
+  void run_kernel(Call& c, const runtime::BoundLaunch& l) const;
+  int launch_fenced(const Lease& lease, const runtime::BoundLaunch& l) const;
   void run_extern(Call& c, const BoundCall& call);
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
   void make_view(Lease& lease, uint32_t b) const;
@@ -107,16 +117,27 @@ class Executable {
   void note(std::string text);
 
   const runtime::Plan plan_;
+  const runtime::CodeTable code_;
+  const std::vector<runtime::KernelFn> entries_;
   std::vector<at::Tensor> attributes_;
   const Options options_;
+  Sizes static_sizes_;  // nullptr where sizes vary
   std::vector<BoundCall> calls_;
-  std::vector<BoundKernel> kernels_;
+  std::vector<runtime::BoundLaunch> launches_;
   std::vector<Step> steps_;
-  std::vector<uint32_t>
-      arena_tensors_;  // arena buffers, and views of them, that need a tensor: made once a lease
+  // Arena buffers, and views of them, that need a tensor: made once a lease.
+  std::vector<uint32_t> arena_tensors_;
   std::vector<uint32_t> temporaries_;  // buffers whose tensors last until the steps are done
   std::vector<uint32_t> results_;      // those whose tensors are needed after that
-  int64_t scratch_bytes_ = 0;
+  struct Entering {
+    uint32_t buffer = 0, input = 0;
+    bool written = false, tensor = false;  // a step or the end of the call wants the tensor
+  };
+  std::vector<Entering> entering_;  // buffers that are inputs
+  std::vector<uint32_t> made_;      // Output buffers
+  std::vector<uint32_t> kept_;      // Attribute buffers
+  std::vector<uint32_t> cleared_;   // whose tensors are let go of after a call
+  std::vector<bool> moved_;         // by output: its tensor is wanted by nobody else
   bool random_ = false, brief_ = false;
   std::unique_ptr<const FrozenTensors> frozen_;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;

@@ -8,7 +8,7 @@ namespace oxy::bridge {
 
 runtime::TensorMeta meta_of(const at::Tensor& t) {
   runtime::TensorMeta m;
-  m.dtype = static_cast<ir::DType>(t.scalar_type());
+  m.dtype = static_cast<DType>(t.scalar_type());
   m.device = {static_cast<int8_t>(t.device().type()), static_cast<int8_t>(t.device().index())};
   m.sizes = t.sizes().vec();
   m.strides = t.strides().vec();
@@ -18,8 +18,8 @@ runtime::TensorMeta meta_of(const at::Tensor& t) {
 
 std::string print(const runtime::TensorMeta& m) {
   auto number = [](std::string& out, int64_t n) { append(out, n); };
-  return cat(ir::torch_name(m.dtype), "[", join(m.sizes, ", ", number), "] strides=[",
-             join(m.strides, ", ", number), "] offset=", m.offset, " ", ir::print(m.device));
+  return cat(torch_name(m.dtype), "[", join(m.sizes, ", ", number), "] strides=[",
+             join(m.strides, ", ", number), "] offset=", m.offset, " ", oxy::print(m.device));
 }
 
 bool same_layout(const at::Tensor& t, const runtime::TensorMeta& m) {

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "runtime/memory.h"
-#include "runtime/plan.h"
+#include "runtime/sized_plan.h"
 
 namespace oxy::bridge {
 

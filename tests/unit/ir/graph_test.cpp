@@ -211,5 +211,116 @@ TEST(Verify, FindsWhatIsBroken) {
   }
 }
 
+// x, p; y = cond(p, x) of x + 1 and x; return y
+Graph with_cond() {
+  return parse(R"(graph aten(%x: f32[2, 3], %p: b8[]) {
+    %0: f32[2, 3] = cond(%p, %x) then(%a: f32[2, 3]) {
+      %0: f32[2, 3] = aten.add.Scalar(%a, 1)
+      return %0
+    } else(%a: f32[2, 3]) {
+      return input(0)
+    }
+    return %0
+  })");
+}
+
+Node& cond_of(Graph& g) { return g.def(g.outputs[0].value); }
+
+TEST(Regions, CopyWithTheirGraph) {
+  Graph g = with_cond(), copy = g;
+  cond_of(copy).regions[0].kill(cond_of(copy).regions[0].order()[1]);
+  EXPECT_EQ(failure(g), "fine");
+  EXPECT_NE(failure(copy), "fine");
+}
+
+TEST(Regions, AreWalkedInnermostFirst) {
+  const Graph g = parse(R"(graph aten() {
+    checkpoint() body() {
+      checkpoint() body() {
+        %0: f32[1] = aten.a.default()
+        return
+      }
+      %0: f32[1] = aten.b.default()
+      return
+    }
+    return
+  })");
+  std::vector<std::string> last;
+  for_each_region(g, [&](const Graph& r) { last.push_back(r.node(r.order().back()).target); });
+  EXPECT_EQ(last, (std::vector<std::string>{"aten.a.default", "aten.b.default"}));
+  EXPECT_EQ(failure(g), "fine");
+}
+
+TEST(Regions, UsesInsideAreOperands) {
+  Graph g = with_cond();
+  EXPECT_EQ(g.use_counts()[g.inputs()[0].index], 1u);
+  const ValueId sin = g.insert_call(cond_of(g).id, NodeKind::CallOp, "aten.sin.default",
+                                    {g.inputs()[0]}, {g.value(g.inputs()[0]).type})
+                          .outputs[0];
+  cond_of(g).args[1] = sin;
+  EXPECT_EQ(failure(g), "fine");
+}
+
+TEST(Regions, DroppedInputsRenumberResults) {
+  Graph g = parse("graph aten(%x: f32[2], %y: f32[3]) { return input(1), view(1, f32[1]) }");
+  g.drop_input(0);
+  EXPECT_EQ(print(g), "graph aten(%y: f32[3]) {\n  return input(0), view(0, f32[1])\n}\n");
+}
+
+TEST(Verify, FindsBrokenRegions) {
+  auto broken = [](auto change) {
+    Graph g = with_cond();
+    change(g, cond_of(g));
+    return failure(g);
+  };
+  auto says = [](const std::string& text, const char* what) {
+    EXPECT_NE(text.find(what), std::string::npos) << text;
+  };
+  says(broken([](Graph&, Node& n) { n.target = "choose"; }), "no op with regions");
+  says(broken([](Graph&, Node& n) { n.kind = NodeKind::CallOp; }), "may not have regions");
+  says(broken([](Graph&, Node& n) { n.regions.pop_back(); }), "there are 1 regions");
+  says(broken([](Graph&, Node& n) { n.args.pop_back(); }), "a region with 1 parameters");
+  says(broken([](Graph& g, Node& n) { n.args[1] = g.inputs()[1]; }), "of its parameter's type");
+  says(broken([](Graph& g, Node& n) { n.args[0] = g.inputs()[0]; }), "no boolean");
+  says(broken([](Graph&, Node& n) { n.args[1] = 3; }), "is no value");
+  says(broken([](Graph&, Node& n) { n.regions[0].outputs.clear(); }), "unequal many");
+  says(broken([](Graph&, Node& n) {
+         n.regions[0].outputs.push_back(n.regions[0].outputs[0]);
+         n.regions[1].outputs.push_back(n.regions[1].outputs[0]);
+       }),
+       "gives a value twice");
+  says(broken([](Graph&, Node& n) { n.regions[0].add_attribute("w", f32({1})); }),
+       "with an attribute");
+  says(broken([](Graph&, Node& n) {
+         n.regions[0].mutations.push_back({0, n.regions[0].outputs[0].value, false});
+       }),
+       "a region that mutates");
+  says(broken([](Graph&, Node& n) {
+         n.regions[1].outputs[0].kind = OutputSpec::Kind::ViewOfInput;
+         n.regions[1].outputs[0].type = f32({2, 3}).tensor;
+       }),
+       "no plain value");
+  says(broken([](Graph& g, Node&) { g.value(g.outputs[0].value).type = f32({3, 2}); }),
+       "not of its output's type");
+  says(broken([](Graph&, Node& n) {
+         Graph other(Stage::Aten);
+         other.add_input("a", f32({2, 3}));
+         other.outputs = n.regions[1].outputs;
+         n.regions[1] = other;
+       }),
+       "symbols of its own");
+}
+
+TEST(Verify, FindsBrokenJointGraphs) {
+  auto of = [](const char* text) { return failure(parse(text)); };
+  EXPECT_EQ(of("graph joint(%x: f32[3], tangent %t: f32[3]) { return %x, gradient %t }"), "fine");
+  EXPECT_NE(of("graph joint(%x: f32[3], tangent %t: f32[3]) { return gradient %t }"), "fine");
+  EXPECT_NE(of("graph joint(%x: f32[3], tangent %t: f32[2]) { return %x, gradient %t }"), "fine");
+  EXPECT_NE(of("graph joint(%x: f32[3], tangent %t: float) { return %x, gradient None }"), "fine");
+  EXPECT_NE(of("graph joint(%x: f32[3], tangent %t: f32[3]) { mutate %t <- %x "
+               "return %x, gradient %t }"),
+            "fine");
+}
+
 }  // namespace
 }  // namespace oxy::ir

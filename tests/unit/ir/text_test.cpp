@@ -137,7 +137,8 @@ class RandomGraph {
   }
 
   void node() {
-    if (below(5) == 0) return see(g_.add_attribute(name(), Type::of(tensor())));
+    if (depth_ < 2 && below(6) == 0) return region();
+    if (depth_ == 0 && below(5) == 0) return see(g_.add_attribute(name(), Type::of(tensor())));
     std::vector<Type> types;
     bool torch = g_.stage == Stage::Torch;
     for (uint32_t i = torch ? 1 : below(4); i > 0; --i) types.push_back(type());
@@ -154,6 +155,45 @@ class RandomGraph {
     if (torch && below(2)) n.kwargs.emplace_back(pick<std::string>({"bias", "f32", "a b"}), arg());
     if (!torch && below(3) == 0 && count > 0) n.returns = {-1, count - 1};
     for (ValueId v : n.outputs) see(v);
+  }
+
+  // `checkpoint` of some values: its region has a parameter for each, and its results are the node's outputs.
+  void region() {
+    std::vector<Arg> operands;
+    std::vector<Type> given, made;
+    for (uint32_t i = values_.empty() ? 0 : below(4); i > 0; --i) {
+      operands.emplace_back(pick(values_));
+      given.push_back(g_.value(operands.back().value()).type);
+    }
+    RandomGraph inner(rng_(), g_.stage);
+    Graph body = inner.make_region(g_, given, symbols_, depth_ + 1);
+    for (const OutputSpec& o : body.outputs)
+      made.push_back(
+          body.value(o.kind == OutputSpec::Kind::Value ? o.value : body.inputs()[o.index]).type);
+    if (g_.stage == Stage::Torch) made = {Type::opaque()};
+    Node& n = g_.add_call(NodeKind::Region, "checkpoint", std::move(operands), std::move(made));
+    n.regions.push_back(std::move(body));
+    for (ValueId v : n.outputs) see(v);
+  }
+
+  Graph make_region(const Graph& around, const std::vector<Type>& parameters,
+                    std::vector<Expr> symbols, int depth) {
+    g_ = Graph(around.stage, around.pool);
+    g_.objects = {"<function g>", "h"};
+    depth_ = depth;
+    symbols_ = std::move(symbols);
+    for (const Type& t : parameters) see(g_.add_input(name(), t));
+    for (uint32_t i = below(6); i > 0; --i) node();
+    if (g_.stage == Stage::Torch) {
+      g_.result = Tuple{args()};
+      return std::move(g_);
+    }
+    for (ValueId v : values_) {
+      const bool input = g_.def(v).kind == NodeKind::Input;
+      if (below(3) == 0) output(input ? OutputSpec::Kind::Input : OutputSpec::Kind::Value, v);
+      if (input && !g_.outputs.empty()) g_.outputs.back().index = 0;
+    }
+    return std::move(g_);
   }
 
   void see(ValueId v) { values_.push_back(v); }
@@ -190,7 +230,18 @@ class RandomGraph {
   Graph g_;
   std::vector<Expr> symbols_;
   std::vector<ValueId> values_;
+  int depth_ = 0;
 };
+
+// What is in a graph, regions and all, in order.
+void expect_same(const Graph& a, const Graph& b) {
+  ASSERT_EQ(a.order().size(), b.order().size());
+  for (size_t i = 0; i < a.order().size(); ++i) {
+    const Node &x = a.node(a.order()[i]), &y = b.node(b.order()[i]);
+    EXPECT_EQ(x.regions.size(), y.regions.size());
+    for (size_t r = 0; r < x.regions.size(); ++r) expect_same(x.regions[r], y.regions[r]);
+  }
+}
 
 class RoundTrip : public testing::TestWithParam<Stage> {};
 
@@ -202,7 +253,7 @@ TEST_P(RoundTrip, RandomGraphs) {
     ASSERT_NO_THROW(back = parse(text)) << seed << "\n" << text;
     ASSERT_EQ(print(back), text) << seed;
     ASSERT_NO_THROW(verify(back)) << seed << "\n" << text;
-    ASSERT_EQ(back.order().size(), g.order().size());
+    expect_same(g, back);
     for (size_t i = 0; i < g.order().size(); ++i) {
       const Node &a = g.node(g.order()[i]), &b = back.node(back.order()[i]);
       ASSERT_EQ(a.kind, b.kind) << text;
@@ -258,7 +309,7 @@ std::string error_of(std::string_view text) {
 
 TEST(Text, ErrorsSayWhere) {
   EXPECT_EQ(error_of("graph aten(%x: f32[2]) {\n  return %y\n}"), "2:10: %y is not defined");
-  EXPECT_EQ(error_of("graph lazy() {}"), "1:7: expected the stage, torch or aten");
+  EXPECT_EQ(error_of("graph lazy() {}"), "1:7: expected the stage, torch, aten or joint");
   EXPECT_EQ(error_of("graph aten(%x: f31[2]) { return }"), "1:16: expected a type");
   EXPECT_EQ(error_of("graph aten(%x: f32[2], %x: f32[2]) { return }"), "1:24: %x is defined twice");
   EXPECT_EQ(error_of("graph aten() {\n  %0: f32[] = attr w\n  mutate %0 <- %0\n  return }"),
@@ -266,6 +317,14 @@ TEST(Text, ErrorsSayWhere) {
   EXPECT_EQ(error_of("graph aten() { return 3 }"),
             "1:23: expected a value, input(), view(), view_of_output() or None");
   EXPECT_EQ(error_of("graph aten() { return } x"), "1:25: expected nothing after the graph");
+  EXPECT_EQ(error_of("graph aten(%x: f32[2]) { %0: f32[2] = cond(%x) then() { return } return }"),
+            "1:66: expected 'else', found 'return'");
+  EXPECT_EQ(error_of("graph aten(%x: f32[2]) { %0: f32[2] = checkpoint() body() { return %x } }"),
+            "1:68: %x is not defined");
+  EXPECT_EQ(error_of("graph joint(tangent %x: f32[2], %y: f32[2]) { return }"),
+            "1:33: expected 'tangent', found '%y'");
+  EXPECT_EQ(error_of("graph joint(%x: f32[2]) { return %x }"),
+            "1:37: expected a gradient for each of 1 primals");
   EXPECT_NE(error_of("graph aten(%x: f32[s0]) { return }").find("1:20: "), std::string::npos);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "ir/region_ops.h"
 #include "ops/op_table.h"
 #include "passes/rewrite.h"
 #include "support/check.h"
@@ -39,7 +40,7 @@ double broadcast(const Tensor& t, const Index& index) {
 }
 
 double rounded(ir::DType d, double v) {
-  return d == ir::DType::F32 ? static_cast<double>(static_cast<float>(v)) : std::trunc(v);
+  return d == ir::DType::F32 ? static_cast<double>(static_cast<float>(v)) : std::trunc(v) + 0.0;
 }
 
 double number(const ir::Arg& a) {
@@ -63,7 +64,42 @@ Evaluator::Evaluator(const ir::Graph& g, const std::vector<Tensor>& inputs) : g_
   for (ir::NodeId id : g.order()) {
     const ir::Node& n = g.node(id);
     if (!n.dead && n.kind == ir::NodeKind::CallOp) run(n);
+    if (!n.dead && n.kind == ir::NodeKind::Region) run_region(n);
   }
+}
+
+std::vector<Tensor> Evaluator::results() const {
+  std::vector<Tensor> out;
+  for (const ir::OutputSpec& o : g_.outputs)
+    out.push_back((*this)[o.kind == ir::OutputSpec::Kind::Input ? g_.inputs()[o.index] : o.value]);
+  return out;
+}
+
+void Evaluator::run_region(const ir::Node& n) {
+  constexpr int kMostRounds = 4;
+  const ir::RegionOp& op = ir::region_op(n);
+  std::vector<Tensor> given, out;
+  for (size_t i = op.arguments; i < n.args.size(); ++i) given.push_back(operand(n.args[i]));
+  auto holds = [](const Tensor& t) { return t.elements[0] != 0; };
+  auto results = [&](const ir::Graph& region) {
+    std::vector<Tensor> all(op.parameters);  // the number of a trip is not computed with
+    all.insert(all.end(), given.begin(), given.end());
+    return Evaluator(region, all).results();
+  };
+  if (op.name == "checkpoint") out = results(n.regions[0]);
+  if (op.name == "cond") out = results(n.regions[holds(operand(n.args[0])) ? 0 : 1]);
+  if (op.carries) {
+    bool goes_on = op.name == "while_loop" || holds(operand(n.args[1]));
+    const int64_t trips = op.name == "loop" ? *integer(n.args[0]) : kMostRounds;
+    for (int64_t round = 0; round < trips && goes_on; ++round) {
+      if (op.name == "while_loop" && !holds(results(n.regions[0])[0])) break;
+      std::vector<Tensor> next = results(n.regions.back());
+      if (op.results > 0) goes_on = holds(next[0]);
+      std::copy(next.begin() + static_cast<ptrdiff_t>(op.results), next.end(), given.begin());
+    }
+    out.assign(given.begin(), given.begin() + static_cast<ptrdiff_t>(n.outputs.size()));
+  }
+  for (size_t i = 0; i < n.outputs.size(); ++i) values_[n.outputs[i].index] = std::move(out[i]);
 }
 
 Tensor Evaluator::operand(const ir::Arg& a) const {

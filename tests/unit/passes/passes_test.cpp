@@ -7,6 +7,7 @@
 #include <set>
 
 #include "evaluator.h"
+#include "ir/region_ops.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "ops/op_table.h"
@@ -23,7 +24,7 @@ using ir::Arg;
 using ir::Graph;
 using ir::ValueId;
 
-// Programs over three inputs, of ops that the evaluator knows; types come from the shape rules.
+// Programs over four inputs, of ops that the evaluator knows and regions of such ops; types come from the shape rules.
 class RandomProgram {
  public:
   explicit RandomProgram(uint32_t seed) : rng_(seed), g_(ir::Stage::Aten) {}
@@ -37,8 +38,33 @@ class RandomProgram {
       t.strides = below(3) ? ir::contiguous_strides(t.sizes) : std::vector<ir::Expr>{1, 2};
       values_.push_back(g_.add_input(name, ir::Type::of(t)));
     }
+    ir::TensorType number;
+    number.dtype = ir::DType::I64;
+    values_.push_back(predicate_ = g_.add_input("p", ir::Type::of(number)));
     for (int tries = 0; tries < 60 && values_.size() < 18; ++tries) step();
     finish();
+    return std::move(g_);
+  }
+
+  // A region with these operands: [0] is what it gives another value of, [1] a condition; a loop's body gives that too.
+  Graph make_region(const Graph& around, const std::vector<ValueId>& operands, bool trips,
+                    int depth) {
+    g_ = Graph(ir::Stage::Aten, around.pool);
+    depth_ = depth;
+    if (trips) g_.add_input("i", ir::Type::integer(around.pool->symbol("i", {0, INT64_MAX})));
+    for (ValueId v : operands) values_.push_back(g_.add_input("p", around.value(v).type));
+    predicate_ = values_[1];
+    for (int tries = 0; tries < 12; ++tries) step();
+    if (trips) g_.outputs.push_back(parameter(2));
+    ValueId result = values_[0];
+    for (size_t i = 2; i < values_.size(); ++i) {
+      const bool fits = same_layout(g_.tensor_type(values_[i]), g_.tensor_type(values_[0]));
+      if (fits && below(3)) result = values_[i];
+    }
+    if (g_.def(result).kind == ir::NodeKind::Input)
+      g_.outputs.push_back(parameter(g_.value(result).def.index));
+    else
+      output(result);
     return std::move(g_);
   }
 
@@ -57,6 +83,7 @@ class RandomProgram {
     ValueId v = pick();
     const ir::TensorType t = g_.tensor_type(v);
     int64_t rank = t.dim(), dim = rank ? below(2 * rank) - rank : 0;
+    if (depth_ < 2 && below(12) == 0) return region();
     switch (below(18)) {
       case 0:
         return call("aten.add.Tensor", {v, below(2) ? Arg(pick()) : number(), below(3) - 1});
@@ -99,6 +126,32 @@ class RandomProgram {
     }
   }
 
+  static ir::OutputSpec parameter(uint32_t index) {
+    ir::OutputSpec o;
+    o.kind = ir::OutputSpec::Kind::Input;
+    o.index = index;
+    return o;
+  }
+
+  void region() {
+    std::vector<ValueId> operands = {pick(), predicate_};
+    while (below(3)) operands.push_back(pick());
+    ir::TensorType type = g_.tensor_type(operands[0]);
+    if (!type.is_dense()) return;
+    type.offset = 0;
+    const std::string op = std::vector{"checkpoint", "cond", "while_loop", "loop"}[below(4)];
+    std::vector<Arg> args(operands.begin(), operands.end());
+    if (op == "cond") args.insert(args.begin(), Arg(predicate_));
+    if (op == "loop") args.insert(args.begin(), {Arg(below(3)), Arg(predicate_)});
+    ir::Node& n = g_.add_call(ir::NodeKind::Region, op, std::move(args), {ir::Type::of(type)});
+    const size_t regions = ir::region_op(n).region_count();
+    for (size_t i = 0; i < regions; ++i)
+      n.regions.push_back(
+          RandomProgram(rng_()).make_region(g_, operands, op == "loop", depth_ + 1));
+    if (op == "while_loop") n.regions[0].outputs = {parameter(1)};
+    values_.push_back(n.outputs[0]);
+  }
+
   void permute(ValueId v, int64_t rank) {
     std::vector<int64_t> dims;
     for (int64_t i = 0; i < rank; ++i) dims.push_back(i);
@@ -133,7 +186,7 @@ class RandomProgram {
 
   void finish() {
     std::set<ValueId> memory;
-    for (size_t i = 3; i < values_.size(); ++i) {
+    for (size_t i = 4; i < values_.size(); ++i) {
       // As the recorder does: a result has memory that neither an input nor another result has.
       ValueId base = memory_of(g_, values_[i]);
       bool input = g_.def(base).kind == ir::NodeKind::Input;
@@ -157,6 +210,8 @@ class RandomProgram {
   std::mt19937 rng_;
   Graph g_;
   std::vector<ValueId> values_;
+  ValueId predicate_;
+  int depth_ = 0;
 };
 
 // All that the caller can see: elements by their bits, and layouts.
@@ -196,9 +251,11 @@ std::vector<Tensor> sample_inputs(const Graph& g, uint32_t seed) {
   std::mt19937 rng(seed);
   std::vector<Tensor> out;
   for (ValueId v : g.inputs()) {
-    Tensor t{g.tensor_type(v).dtype, {2, 3}, {}};
+    const ir::TensorType& type = g.tensor_type(v);
+    Tensor t{type.dtype, {}, {}};
+    for (ir::Expr e : type.sizes) t.sizes.push_back(e.value());
     bool floating = t.dtype == ir::DType::F32;
-    for (int i = 0; i < 6; ++i) {
+    for (int64_t i = 0; i < type.numel().value(); ++i) {
       double e = static_cast<double>(rng() % 9) - 4;
       t.elements.push_back(floating ? e * 0.375 : e);
     }

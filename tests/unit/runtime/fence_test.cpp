@@ -38,21 +38,12 @@ int refuse(void* const* buffers, long begin, long end, void* scratch, void* cons
   return begin == 0 ? 7 : 0;
 }
 
-class Function : public jit::Code {
- public:
-  explicit Function(jit::KernelFn entry) : entry_(entry) {}
-  jit::KernelFn entry() const override { return entry_; }
-
- private:
-  jit::KernelFn entry_;
-};
-
 class FenceTest : public ::testing::TestWithParam<Fence> {
  protected:
   FenceTest() { std::iota(in_.begin(), in_.end(), 0.0f); }
 
-  int launch(jit::KernelFn entry, Fence fence) {
-    PlanKernel kernel{"k", std::make_shared<Function>(entry), kItems, 1, 64, {}};
+  int launch(KernelFn entry, Fence fence) {
+    const SizedKernel kernel{entry, kItems, 1, 64, {}};
     constexpr int64_t kBytes = kItems * sizeof(float);
     const FencedBuffer buffers[] = {{in_.data(), kBytes}, {out_.data(), kBytes}};
     return launch_fenced(kernel, buffers, fence, serial_host());
@@ -88,7 +79,7 @@ TEST_F(FenceTest, EndsTheProcessBehindTheScratchMemory) {
 
 // The plan gave the result memory that the argument no longer needs.
 TEST_F(FenceTest, BuffersMayShareMemory) {
-  PlanKernel kernel{"k", std::make_shared<Function>(copy), kItems, 1, 0, {}};
+  const SizedKernel kernel{copy, kItems, 1, 0, {}};
   std::vector<float> memory(kItems + 1);
   std::iota(memory.begin(), memory.end(), 0.0f);
   constexpr int64_t kBytes = kItems * sizeof(float);

@@ -1,0 +1,173 @@
+#include "pipeline/lower_sizes.h"
+
+#include "support/check.h"
+
+namespace oxy::pipeline {
+
+using runtime::PlanArg;
+using runtime::SizeOp;
+using runtime::Slot;
+using sym::Expr;
+
+namespace {
+
+SizeOp op_of(sym::Kind kind) {
+  switch (kind) {
+    case sym::Kind::Add:
+      return SizeOp::Add;
+    case sym::Kind::Mul:
+      return SizeOp::Mul;
+    case sym::Kind::FloorDiv:
+      return SizeOp::FloorDiv;
+    case sym::Kind::Mod:
+      return SizeOp::Mod;
+    case sym::Kind::Min:
+      return SizeOp::Min;
+    case sym::Kind::Max:
+      return SizeOp::Max;
+    default:
+      OXY_FAIL("not an operation on sizes");
+  }
+}
+
+DType dtype_of(ir::DType d) { return static_cast<DType>(d); }
+Device device_of(ir::Device d) { return {d.kind, d.index}; }
+
+}  // namespace
+
+SizeLowering::SizeLowering(const ir::Graph& graph, runtime::SizeProgram& program)
+    : graph_(graph), builder_(program) {
+  bind_symbols();
+}
+
+void SizeLowering::bind_symbols() {
+  const auto& inputs = graph_.inputs();
+  auto each_tensor = [&](auto&& f) {
+    for (uint32_t i = 0; i < inputs.size(); i++) {
+      const ir::Type& type = graph_.value(inputs[i]).type;
+      if (type.is_tensor()) f(i, type.tensor);
+    }
+  };
+  each_tensor([&](uint32_t i, const ir::TensorType& t) {
+    for (size_t d = 0; d < t.sizes.size(); d++) bind(t.sizes[d], SizeOp::InputSize, i, d);
+  });
+  for (uint32_t i = 0; i < inputs.size(); i++) {
+    const ir::Type& type = graph_.value(inputs[i]).type;
+    if (type.kind == ir::Type::Kind::Int) bind(type.expr, SizeOp::InputNumber, i, 0);
+  }
+  each_tensor([&](uint32_t i, const ir::TensorType& t) {
+    for (size_t d = 0; d < t.strides.size(); d++) bind(t.strides[d], SizeOp::InputStride, i, d);
+    bind(t.offset, SizeOp::InputOffset, i, 0);
+  });
+}
+
+// What has a symbol says what the symbol is, where it is a multiple of it and a constant.
+void SizeLowering::bind(Expr e, SizeOp op, uint32_t input, size_t dimension) {
+  std::vector<Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  if (symbols.size() != 1 || slots_.contains(symbols[0])) return;
+  const auto line = sym::linear_in(e, symbols[0]);
+  if (!line || !line->first.is_const() || !line->second.is_const()) return;
+  Slot s = builder_.input(op, input, dimension);
+  if (!line->second.is_const(0)) s = binary(SizeOp::Add, s, constant(-line->second.value()));
+  if (!line->first.is_const(1)) s = binary(SizeOp::FloorDiv, s, constant(line->first.value()));
+  slots_.emplace(symbols[0], s);
+}
+
+Slot SizeLowering::slot(Expr e) {
+  if (e.is_const()) return constant(e.value());
+  if (auto it = slots_.find(e); it != slots_.end()) return it->second;
+  OXY_CHECK(e.kind() != sym::Kind::Symbol, "no input has the size ", e);
+  const std::span<const Expr> operands = e.operands();
+  Slot s = slot(operands[0]);
+  for (const Expr x : operands.subspan(1)) s = binary(op_of(e.kind()), s, slot(x));
+  slots_.emplace(e, s);
+  return s;
+}
+
+std::vector<Slot> SizeLowering::slots(const std::vector<Expr>& list) {
+  std::vector<Slot> out;
+  out.reserve(list.size());
+  for (const Expr e : list) out.push_back(slot(e));
+  return out;
+}
+
+runtime::TensorSlots SizeLowering::tensor(const ir::TensorType& t) {
+  return {dtype_of(t.dtype), device_of(t.device), slots(t.sizes), slots(t.strides), slot(t.offset)};
+}
+
+Slot SizeLowering::span_bytes(const runtime::TensorSlots& t) {
+  Slot last = t.offset, some = constant(1);
+  for (size_t i = 0; i < t.sizes.size(); i++) {
+    const Slot before = binary(SizeOp::Add, t.sizes[i], constant(-1));
+    last = binary(SizeOp::Add, last, binary(SizeOp::Mul, before, t.strides[i]));
+    some = binary(SizeOp::Min, some, t.sizes[i]);
+  }
+  const Slot elements = binary(SizeOp::Mul, some, binary(SizeOp::Add, last, constant(1)));
+  return binary(SizeOp::Mul, elements, constant(byte_size(t.dtype)));
+}
+
+runtime::TensorSlots SizeLowering::input(ir::ValueId v) {
+  const ir::Type& type = graph_.value(v).type;
+  if (type.is_tensor()) return tensor(type.tensor);
+  runtime::TensorSlots number;
+  number.dtype = DType::None;
+  number.offset = type.kind == ir::Type::Kind::Int ? slot(type.expr) : constant(0);
+  return number;
+}
+
+runtime::PlanOutput SizeLowering::output(const ir::OutputSpec& spec,
+                                         const std::function<uint32_t(ir::ValueId)>& buffer) {
+  using Kind = ir::OutputSpec::Kind;
+  runtime::PlanOutput out;
+  out.kind = static_cast<runtime::PlanOutput::Kind>(spec.kind);
+  out.index = spec.index;
+  out.conj = spec.conj;
+  out.neg = spec.neg;
+  if (spec.kind == Kind::ViewOfInput || spec.kind == Kind::ViewOfOutput)
+    out.meta = tensor(spec.type);
+  if (spec.kind != Kind::Value) return out;
+  const ir::Type& type = graph_.value(spec.value).type;
+  OXY_CHECK(type.is_tensor() || type.kind == ir::Type::Kind::Int, "a result that is ",
+            ir::print(type));
+  if (type.is_tensor())
+    out.buffer = buffer(spec.value);
+  else
+    out.number = slot(type.expr);
+  return out;
+}
+
+runtime::PlanMutation SizeLowering::mutation(const ir::Mutation& m, uint32_t buffer,
+                                             bool in_place) {
+  runtime::PlanMutation out{m.input, buffer, in_place, std::nullopt,
+                            m.value == graph_.inputs()[m.input]};
+  if (m.metadata) out.layout = tensor(m.type);
+  return out;
+}
+
+PlanArg SizeLowering::argument(const ir::Arg& a,
+                               const std::function<uint32_t(ir::ValueId)>& buffer) {
+  if (a.is_value()) {
+    const ir::Type& type = graph_.value(a.value()).type;
+    if (type.kind == ir::Type::Kind::Int) return {slot(type.expr)};
+    return {runtime::BufferArg{buffer(a.value())}};
+  }
+  if (a.is_none()) return {};
+  if (const auto* e = a.get_if<Expr>()) return {slot(*e)};
+  if (const auto* s = a.get_if<ir::Str>()) return {s->value};
+  if (const auto* items = a.items()) {
+    PlanArg::List out;
+    for (const ir::Arg& x : *items) out.push_back(argument(x, buffer));
+    return {std::move(out)};
+  }
+  if (const auto* d = a.get_if<double>()) return {*d};
+  if (const auto* b = a.get_if<bool>()) return {*b};
+  if (const auto* c = a.get_if<std::complex<double>>()) return {*c};
+  if (const auto* d = a.get_if<ir::DType>()) return {dtype_of(*d)};
+  if (const auto* d = a.get_if<ir::Device>()) return {device_of(*d)};
+  if (const auto* l = a.get_if<ir::Layout>()) return {Layout{l->value}};
+  if (const auto* m = a.get_if<ir::MemoryFormat>()) return {MemoryFormat{m->value}};
+  throw Unsupported("an argument of a kind that extern calls do not know");
+}
+
+}  // namespace oxy::pipeline

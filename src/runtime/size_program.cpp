@@ -1,0 +1,131 @@
+#include "runtime/size_program.h"
+
+#include <algorithm>
+#include <array>
+
+#include "support/check.h"
+
+namespace oxy::runtime {
+namespace {
+
+struct Row {
+  std::string_view name;
+  char operands;
+};
+constexpr std::array kRows = {
+#define SIZE_OP(e, text, operands) Row{text, operands},
+#include "runtime/size_ops.def"
+#undef SIZE_OP
+};
+
+int64_t checked(bool overflow, int64_t value) {
+  OXY_CHECK(!overflow, "a size has more than 64 bits");
+  return value;
+}
+
+int64_t floordiv(int64_t a, int64_t b) {
+  OXY_CHECK(b != 0 && !(a == INT64_MIN && b == -1), "a size is divided by ", b);
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+int64_t apply(SizeOp op, int64_t a, int64_t b) {
+  int64_t r = 0;
+  switch (op) {
+    case SizeOp::Add:
+      return checked(__builtin_add_overflow(a, b, &r), r);
+    case SizeOp::Mul:
+      return checked(__builtin_mul_overflow(a, b, &r), r);
+    case SizeOp::FloorDiv:
+      return floordiv(a, b);
+    case SizeOp::Mod:
+      return a - floordiv(a, b) * b;
+    case SizeOp::Min:
+      return std::min(a, b);
+    case SizeOp::Max:
+      return std::max(a, b);
+    case SizeOp::Equal:
+      return a == b;
+    case SizeOp::Less:
+      return a < b;
+    case SizeOp::LessEqual:
+      return a <= b;
+    default:
+      OXY_FAIL("not an operation on two sizes");
+  }
+}
+
+int64_t value_of(const SizeInstruction& i, std::span<const SizeInput> inputs,
+                 const int64_t* slots) {
+  switch (i.op) {
+    case SizeOp::Constant:
+      return i.a;
+    case SizeOp::InputSize:
+      return inputs[static_cast<size_t>(i.a)].sizes[i.b];
+    case SizeOp::InputStride:
+      return inputs[static_cast<size_t>(i.a)].strides[i.b];
+    case SizeOp::InputOffset:
+    case SizeOp::InputNumber:
+      return inputs[static_cast<size_t>(i.a)].offset;
+    default:
+      return apply(i.op, slots[i.a], slots[i.b]);
+  }
+}
+
+}  // namespace
+
+std::string_view name(SizeOp op) { return kRows[static_cast<size_t>(op)].name; }
+
+std::optional<SizeOp> size_op_from_name(std::string_view name) {
+  const auto it = std::ranges::find(kRows, name, &Row::name);
+  if (it == kRows.end()) return std::nullopt;
+  return static_cast<SizeOp>(it - kRows.begin());
+}
+
+bool reads_slots(SizeOp op) { return kRows[static_cast<size_t>(op)].operands == 'S'; }
+
+bool SizeProgram::is_static() const {
+  return std::ranges::all_of(instructions, [](const auto& i) { return i.op == SizeOp::Constant; });
+}
+
+bool SizeProgram::is_constant(Slot s) const {
+  return instructions.at(s.index).op == SizeOp::Constant;
+}
+
+int64_t SizeProgram::constant(Slot s) const {
+  OXY_CHECK(is_constant(s), "the size in slot ", s.index, " is no constant");
+  return instructions[s.index].a;
+}
+
+void evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots) {
+  for (size_t i = 0; i < p.instructions.size(); i++)
+    slots[i] = value_of(p.instructions[i], inputs, slots);
+}
+
+std::vector<int64_t> evaluate(const SizeProgram& p) {
+  std::vector<int64_t> slots;
+  for (size_t i = 0; i < p.instructions.size(); i++) slots.push_back(p.constant(Slot(i)));
+  return slots;
+}
+
+SizeBuilder::SizeBuilder(SizeProgram& program) : program_(program) {
+  for (size_t i = 0; i < program.instructions.size(); i++)
+    slots_.emplace(program.instructions[i], Slot(i));
+}
+
+Slot SizeBuilder::add(const SizeInstruction& i) {
+  const auto [it, added] = slots_.emplace(i, Slot(program_.instructions.size()));
+  if (added) program_.instructions.push_back(i);
+  return it->second;
+}
+
+Slot SizeBuilder::input(SizeOp op, uint32_t input, size_t dimension) {
+  return add({op, input, static_cast<int64_t>(dimension)});
+}
+
+Slot SizeBuilder::binary(SizeOp op, Slot a, Slot b) {
+  if (program_.is_constant(a) && program_.is_constant(b))
+    return constant(apply(op, program_.constant(a), program_.constant(b)));
+  return add({op, a.index, b.index});
+}
+
+}  // namespace oxy::runtime

@@ -1,0 +1,78 @@
+// The numbers of a Plan: every size, stride, offset, range and extent of it is a slot of this flat
+// program. One instruction a slot; operands are earlier slots. It is evaluated once a call, into an
+// array of int64; where all slots are constants there is nothing to evaluate.
+//
+// Integers do not wrap: an overflow, like a division by zero, is an error of the evaluation.
+// floordiv and mod round toward minus infinity; comparisons give 0 or 1.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "support/ids.h"
+
+namespace oxy::runtime {
+
+struct SlotTag;
+using Slot = Id<SlotTag>;
+
+enum class SizeOp : uint8_t {
+#define SIZE_OP(e, text, operands) e,
+#include "runtime/size_ops.def"
+#undef SIZE_OP
+};
+std::string_view name(SizeOp op);
+std::optional<SizeOp> size_op_from_name(std::string_view name);
+
+// Constant: its value in `a`. A size or a stride of an input: its number and the dimension. An
+// offset of an input or a number that is one: its number. Else two slots.
+struct SizeInstruction {
+  SizeOp op{};
+  int64_t a = 0, b = 0;
+  friend bool operator==(const SizeInstruction&, const SizeInstruction&) = default;
+  friend auto operator<=>(const SizeInstruction&, const SizeInstruction&) = default;
+};
+bool reads_slots(SizeOp op);
+
+struct SizeProgram {
+  std::vector<SizeInstruction> instructions;  // by slot
+
+  bool is_static() const;
+  bool is_constant(Slot s) const;
+  int64_t constant(Slot s) const;  // its value; InternalError where it is none
+};
+
+// An input of a call, as the program reads it.
+struct SizeInput {
+  const int64_t* sizes = nullptr;
+  const int64_t* strides = nullptr;
+  int64_t offset = 0;  // of a number: the number
+};
+
+// `slots` has room for one a slot. Throws InternalError.
+void evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots);
+// Of a program of constants.
+std::vector<int64_t> evaluate(const SizeProgram& p);
+
+// Appends to a program: equal instructions are one slot, and those of constants fold.
+class SizeBuilder {
+ public:
+  explicit SizeBuilder(SizeProgram& program);
+
+  Slot constant(int64_t value) { return add({SizeOp::Constant, value, 0}); }
+  Slot input(SizeOp op, uint32_t input, size_t dimension = 0);
+  Slot binary(SizeOp op, Slot a, Slot b);
+  const SizeProgram& program() const { return program_; }
+
+ private:
+  Slot add(const SizeInstruction& i);
+
+  SizeProgram& program_;
+  std::map<SizeInstruction, Slot> slots_;
+};
+
+}  // namespace oxy::runtime

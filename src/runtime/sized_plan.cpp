@@ -1,0 +1,84 @@
+#include "runtime/sized_plan.h"
+
+#include <algorithm>
+
+#include "runtime/launch.h"
+#include "support/check.h"
+
+namespace oxy::runtime {
+namespace {
+
+class Sizer {
+ public:
+  Sizer(const Plan& p, std::vector<int64_t> slots) : plan_(p) { out_.slots = std::move(slots); }
+
+  SizedPlan run(std::span<const KernelFn> entries) {
+    for (const TensorSlots& t : plan_.inputs) out_.inputs.push_back(meta(t));
+    out_.arena_bytes = at(plan_.arena_bytes);
+    for (const PlanBuffer& b : plan_.buffers) add_buffer(b);
+    check_arena();
+    for (size_t i = 0; i < plan_.kernels.size(); i++) add_kernel(plan_.kernels[i], entries[i]);
+    for (const PlanOutput& o : plan_.outputs)
+      out_.outputs.push_back(o.meta ? meta(*o.meta) : TensorMeta());
+    for (const PlanMutation& m : plan_.mutations)
+      out_.layouts.push_back(m.layout ? meta(*m.layout) : TensorMeta());
+    return std::move(out_);
+  }
+
+ private:
+  int64_t at(Slot s) const { return out_.slots[s.index]; }
+  std::vector<int64_t> at(const std::vector<Slot>& list) const {
+    std::vector<int64_t> out;
+    out.reserve(list.size());
+    for (Slot s : list) out.push_back(at(s));
+    return out;
+  }
+  TensorMeta meta(const TensorSlots& t) const {
+    return {t.dtype, t.device, at(t.sizes), at(t.strides), at(t.offset)};
+  }
+
+  void add_buffer(const PlanBuffer& b) {
+    const SizedBuffer& s =
+        out_.buffers.emplace_back(SizedBuffer{meta(b.meta), at(b.arena_offset), at(b.bytes)});
+    OXY_CHECK(s.bytes >= 0 && s.bytes >= span_bytes(s.meta), b.name, " has ", s.bytes, " bytes");
+  }
+
+  // Buffers that no step reads or writes, since fusion has removed them, have no place.
+  void check_arena() const {
+    for (const PlanStep& step : plan_.steps) {
+      for (const uint32_t b : buffers_of(step)) {
+        const uint32_t root = memory_of(plan_, b);
+        const SizedBuffer& s = out_.buffers[root];
+        const bool inside = s.arena_offset >= 0 && s.arena_offset <= out_.arena_bytes - s.bytes;
+        OXY_CHECK(plan_.buffers[root].kind != PlanBuffer::Kind::Arena || inside,
+                  plan_.buffers[root].name, " leaves the arena");
+      }
+    }
+  }
+
+  void add_kernel(const PlanKernel& k, KernelFn entry) {
+    out_.kernels.push_back(
+        {entry, at(k.range), at(k.grain), at(k.scratch_bytes), at(k.parameters)});
+    out_.scratch_bytes = std::max(out_.scratch_bytes, scratch_bytes(out_.kernels.back(), 1));
+  }
+
+  const Plan& plan_;
+  SizedPlan out_;
+};
+
+}  // namespace
+
+int64_t span_bytes(const TensorMeta& m) {
+  int64_t last = m.offset;
+  for (size_t i = 0; i < m.sizes.size(); i++) {
+    if (m.sizes[i] == 0) return 0;
+    last += (m.sizes[i] - 1) * m.strides[i];
+  }
+  return (last + 1) * byte_size(m.dtype);
+}
+
+SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector<int64_t> slots) {
+  return Sizer(p, std::move(slots)).run(entries);
+}
+
+}  // namespace oxy::runtime

@@ -1,0 +1,50 @@
+// A Plan at the sizes of a call: its slots as numbers, laid out as the steps read them. Of a static
+// plan it is made once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/kernel_fn.h"
+#include "runtime/plan.h"
+
+namespace oxy::runtime {
+
+// A tensor's metadata with all sizes known.
+struct TensorMeta {
+  DType dtype = DType::F32;
+  Device device;
+  std::vector<int64_t> sizes, strides;
+  int64_t offset = 0;
+  friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
+};
+// Bytes from the start of the storage to the end of the last element.
+int64_t span_bytes(const TensorMeta& m);
+
+struct SizedBuffer {
+  TensorMeta meta;
+  int64_t arena_offset = 0, bytes = 0;
+};
+
+struct SizedKernel {
+  KernelFn entry = nullptr;
+  int64_t range = 1, grain = 1, scratch_bytes = 0;
+  std::vector<int64_t> parameters;
+};
+
+struct SizedPlan {
+  std::vector<int64_t> slots;
+  std::vector<TensorMeta> inputs;
+  std::vector<SizedBuffer> buffers;
+  std::vector<SizedKernel> kernels;
+  std::vector<TensorMeta> outputs;  // of views
+  std::vector<TensorMeta> layouts;  // by mutation; of those that have one
+  int64_t arena_bytes = 0;
+  int64_t scratch_bytes = 0;  // of the kernel that takes most, a thread
+};
+
+// `entries`: the code, by kernel. Throws InternalError where buffers leave the arena.
+SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector<int64_t> slots);
+
+}  // namespace oxy::runtime
