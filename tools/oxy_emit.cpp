@@ -1,4 +1,4 @@
-// oxy-emit --target=avx512|avx2|plain [--body] [FILE]: the kernels of a text as C++.
+// oxy-emit --target=avx512|avx2|plain|--machine=TEXT [--body] [FILE]: the kernels of a text as C++.
 //
 // --body prints the kernel functions without the prelude that each text starts with.
 // FILE (none: the standard input) has kernels as oxy-lower prints them; other lines are left out. Without --target: what
@@ -13,7 +13,7 @@
 
 namespace {
 
-using oxy::codegen::cpp::Target;
+using oxy::Machine;
 
 std::string read(const std::string& path) {
   const std::istreambuf_iterator<char> end;
@@ -23,10 +23,10 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), end};
 }
 
-Target target_named(const std::string& name) {
-  if (name == "avx512") return {64, false};
-  if (name == "avx2") return {32, false};
-  if (name == "plain") return {0, false};
+Machine target_named(const std::string& name) {
+  if (name == "avx512") return {};
+  if (name == "avx2") return Machine().with_vectors(32);
+  if (name == "plain") return Machine().with_vectors(0);
   throw oxy::UserError("--target is one of avx512, avx2, plain, not " + name);
 }
 
@@ -50,13 +50,15 @@ std::vector<std::string> kernels_of(const std::string& text) {
 
 int main(int argc, char** argv) {
   try {
-    Target target = oxy::codegen::cpp::host_target();
+    Machine target = oxy::host_machine();
     std::string path = "-";
     bool body = false;
     for (int i = 1; i < argc; ++i) {
       const std::string a = argv[i];
       if (a.starts_with("--target="))
         target = target_named(a.substr(9));
+      else if (a.starts_with("--machine="))
+        target = oxy::parse_machine(a.substr(10));
       else if (a == "--body")
         body = true;
       else

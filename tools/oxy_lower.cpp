@@ -5,7 +5,7 @@
 //   schedule  kernels, memory plan and the reasons why loops were not fused
 // No FILE, or `-`: standard input. --standard runs the graph passes first, --no-kernels makes every
 // op an extern step, --no-fusion a kernel of every loop, --own-products has gemms and convolutions run in kernels of our
-// own, with panels of 64 columns, --onednn has linear layers run in oneDNN.
+// own, --onednn has linear layers run in oneDNN. --machine=TEXT|FILE: what it is lowered for (support/machine.h).
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -35,17 +35,18 @@ struct Options {
 };
 
 // The passes that every CPU runs: not those that choose a library for products.
-void run_passes(oxy::ir::Graph& graph) {
-  for (const oxy::passes::Pass& pass : oxy::passes::standard_passes()) {
-    if (pass.name != "choose_layouts") oxy::passes::run_pass(pass, graph);
-  }
+void run_passes(oxy::ir::Graph& graph, const oxy::Machine& machine) {
+  oxy::passes::RunOptions run;
+  run.machine = machine;
+  run.wanted = [](const oxy::passes::Pass& pass) { return pass.name != "choose_layouts"; };
+  oxy::passes::run_passes(graph, oxy::passes::standard_passes(), run);
   graph.compact();
 }
 
 std::string lower(const std::string& text, const Options& options) {
   const std::string& stage = options.stage;
   oxy::ir::Graph graph = oxy::ir::parse(text);
-  if (options.standard) run_passes(graph);
+  if (options.standard) run_passes(graph, options.schedule.machine);
   oxy::loops::Program program = oxy::loops::build_program(graph, options.build);
   oxy::loops::verify(program);
   if (stage == "loops") return oxy::loops::print(program);
@@ -64,6 +65,7 @@ std::string lower(const std::string& text, const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
+  std::string machine;
   for (int i = 1; i < argc; ++i) {
     std::string a = argv[i];
     if (a.rfind("--to=", 0) == 0)
@@ -75,18 +77,22 @@ int main(int argc, char** argv) {
     else if (a == "--no-fusion")
       options.schedule.fusion = false;
     else if (a == "--own-products")
-      options.build.providers.own = true, options.schedule.panel_width = 64;
+      options.build.providers.own = true, options.schedule.epilogues = true;
     else if (a == "--onednn")
       options.build.providers.onednn = true;
+    else if (a.rfind("--machine=", 0) == 0)
+      machine = a.substr(10);
     else if (a.rfind("--", 0) != 0)
       options.path = a;
     else {
       std::cerr << "usage: oxy-lower --to=loops|fused|schedule [--standard] [--no-kernels] "
-                   "[--no-fusion] [--own-products] [--onednn] [FILE]\n";
+                   "[--no-fusion] [--own-products] [--onednn] [--machine=TEXT|FILE] [FILE]\n";
       return 2;
     }
   }
   try {
+    const bool is_file = !machine.empty() && std::ifstream(machine).good();
+    options.schedule.machine = oxy::parse_machine(is_file ? read(machine) : machine);
     std::cout << lower(read(options.path), options);
     return 0;
   } catch (const std::exception& e) {

@@ -61,7 +61,7 @@ std::vector<void*> math_table(const std::string& library) {
   if (!from) throw UserError(dlerror());
   std::vector<void*> table;
   using namespace oxy::codegen::cpp;
-  for (const std::string& symbol : math_symbols(host_target())) {
+  for (const std::string& symbol : math_symbols(oxy::host_machine())) {
     table.push_back(dlsym(from, symbol.c_str()));
     if (!table.back()) throw UserError(cat(library, " does not have ", symbol));
   }

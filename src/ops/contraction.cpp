@@ -6,6 +6,7 @@
 
 #include "ops/args.h"
 #include "ops/shape_elementwise.h"
+#include "support/tuning.h"
 
 namespace oxy::ops {
 namespace {
@@ -14,10 +15,6 @@ using ir::TensorType;
 using Kind = Contraction::Kind;
 
 constexpr std::array<std::string_view, 4> kProviders = {"own", "onednn", "aten", "loops"};
-// Elements of the right matrix of a single row: a loop fuses with its neighbours.
-constexpr int64_t kTinyMatrix = 64 * 64;
-// Input channels of a convolution: with fewer, a tap is too little work for its pointers.
-constexpr int64_t kFewestChannels = 8;
 
 bool is_one(const Args& a, size_t i) { return a.missing(i) || a.number(i, 1.0) == 1.0; }
 
@@ -76,7 +73,7 @@ bool is_gemm_of_ours(const ContractionTypes& t) {
 bool is_convolution_of_ours(const Contraction& what, const ContractionTypes& t) {
   return t.c->dtype == DType::F32 && are_constant(what.stride) && are_constant(what.padding) &&
          are_constant(what.dilation) && t.b->is_contiguous() &&
-         t.a->sizes[1].value() >= kFewestChannels &&
+         t.a->sizes[1].value() >= tuning::conv_fewest_channels &&
          t.a->strides == channels_last_strides(t.a->sizes) &&
          t.c->strides == channels_last_strides(t.c->sizes);
 }
@@ -84,10 +81,10 @@ bool is_convolution_of_ours(const Contraction& what, const ContractionTypes& t) 
 // Of gemms that our kernels take, who else has few rows.
 std::optional<Provider> provider_of_few_rows(const ContractionLayout& l) {
   if (l.b_k == 1 || l.dtype == DType::F32) {
-    if (l.m != 1 || l.k.value() * l.n.value() > kTinyMatrix) return std::nullopt;
+    if (l.m != 1 || l.k.value() * l.n.value() > tuning::gemm_tiny_matrix) return std::nullopt;
     return l.dtype == DType::F32 ? Provider::Loops : Provider::Aten;
   }
-  if (l.m.value() < kFewestRows) return Provider::Aten;
+  if (l.m.value() < tuning::gemm_few_rows) return Provider::Aten;
   return std::nullopt;
 }
 
@@ -101,6 +98,15 @@ std::optional<Provider> provider_from_name(std::string_view name) {
   const auto it = std::ranges::find(kProviders, name);
   if (it == kProviders.end()) return std::nullopt;
   return static_cast<Provider>(it - kProviders.begin());
+}
+
+// (AVX512_FP16 sums in f16, which ATen does not.)
+Providers providers_on(const Machine& m, std::string_view setting) {
+  const bool any = setting == "auto";
+  return {.own = (any || setting == "own") && m.vector_bytes > 0,
+          .onednn = setting == "onednn" && m.onednn,
+          .fast_bf16 = any && m.onednn && (m.avx512_bf16 || m.amx_bf16),
+          .fast_f16 = any && m.onednn && m.amx_fp16};
 }
 
 ContractionTypes ContractionNode::types(const ir::Graph& g, const ir::Node& n) const {
@@ -128,7 +134,9 @@ Provider provider_of(const Contraction& what, const ContractionTypes& t,
     return available.own && is_convolution_of_ours(what, t) ? Provider::Own : Provider::Aten;
   if (!is_gemm_of_ours(t)) return Provider::Aten;
   if (const auto few = provider_of_few_rows(layout_of(what, t))) return *few;
-  if (available.own && !(dtype == DType::BF16 && available.fast_bf16)) return Provider::Own;
+  const bool fast =
+      (dtype == DType::BF16 && available.fast_bf16) || (dtype == DType::F16 && available.fast_f16);
+  if (available.own && !fast) return Provider::Own;
   const bool linear = dtype == DType::F32 && t.c->dim() == 2 && t.c->is_contiguous();
   return available.onednn && linear ? Provider::OneDnn : Provider::Aten;
 }

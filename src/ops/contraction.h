@@ -13,17 +13,12 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "support/machine.h"
 
 namespace oxy::ops {
 
 using ir::DType;
 using ir::Expr;
-
-// With fewer rows than this a gemm or attention is bound by reading the other matrix once.
-constexpr int64_t kFewestRows = 4;
-// Up to so many, our kernels read b as it lies (codegen/cpp/dot_product.h, row_product.h): packing
-// it would not pay. Such a gemm is soon done and has no epilogue.
-constexpr int64_t kMostUnpackedRows = 16;
 
 struct Contraction {
   enum class Kind : uint8_t { Gemm, Convolution };
@@ -56,14 +51,14 @@ enum class Provider : uint8_t {
 std::string_view name(Provider p);
 std::optional<Provider> provider_from_name(std::string_view name);
 
-// What there is on this machine, and what the setting `products` leaves of it.
+// Who there is on a machine, as far as the setting `products` (auto, own, onednn, aten) allows.
 struct Providers {
   bool own = false, onednn = false;
-  // The machine has instructions for bf16 (AVX512_BF16, AMX), and ATen's library uses them: three
-  // to five times faster than our kernels, which compute in f32 (two cores of a Granite Rapids
-  // server).
-  bool fast_bf16 = false;
+  // The library multiplies these with instructions of the machine and sums in f32: twice to sixteen
+  // times as many a cycle as our kernels, which compute in f32.
+  bool fast_bf16 = false, fast_f16 = false;
 };
+Providers providers_on(const Machine& m, std::string_view setting);
 
 // Where our kernels are wanted, they run all that they take: f32 and f16 as fast as the libraries'
 // or faster at all shapes that were tried. The choice needs constants, since the kernels' blocking

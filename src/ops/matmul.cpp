@@ -2,9 +2,9 @@
 #include <cmath>
 
 #include "ops/compose.h"
-#include "ops/contraction.h"
 #include "ops/families.h"
 #include "ops/shape_elementwise.h"
+#include "support/tuning.h"
 
 namespace oxy::ops {
 namespace {
@@ -149,7 +149,7 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
       a.boolean(4, false) != false || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
     return false;
   const Expr length = q->sizes[2], size = q->sizes[3];
-  if (!length.is_const() || length.value() >= kFewestRows || !size.is_const() ||
+  if (!length.is_const() || length.value() >= tuning::gemm_few_rows || !size.is_const() ||
       q->numel().is_const(0) || a.tensor(1)->numel().is_const(0))
     return false;
   const double factor = given ? *scale : 1.0 / std::sqrt(static_cast<double>(size.value()));

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "ops/args.h"
-#include "ops/contraction.h"
 #include "passes/replace.h"
 #include "passes/rewrite.h"
 #include "support/text.h"
+#include "support/tuning.h"
 
 namespace oxy::passes {
 namespace {
@@ -21,7 +21,6 @@ using ir::TensorType;
 using ir::ValueId;
 
 constexpr const char* kFused = "aten._scaled_dot_product_flash_attention_for_cpu.default";
-constexpr int64_t kCacheBytes = 32 << 20;
 
 bool has_known_sizes(const TensorType& t) {
   for (ir::Expr e : t.sizes)
@@ -235,7 +234,7 @@ struct Fused {
 
 // The op's call, where it is one whose scores are small.
 std::optional<Fused> small_attention(const Graph& g, const Node& n,
-                                     const std::vector<uint32_t>& uses) {
+                                     const std::vector<uint32_t>& uses, const Machine& machine) {
   if (n.target != kFused || uses[n.outputs[1].index] > 0) return std::nullopt;
   const ops::Args a(g, n);
   const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2), *mask = a.tensor(5);
@@ -245,8 +244,9 @@ std::optional<Fused> small_attention(const Graph& g, const Node& n,
       !scale || !causal || dropout != 0.0 || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
     return std::nullopt;
   const int64_t length = q->sizes[2].value(), keys = k->sizes[2].value();
-  if (q->sizes[1] != k->sizes[1] || length < ops::kFewestRows ||
-      q->sizes[0].value() * q->sizes[1].value() * length * keys * 4 > kCacheBytes)
+  if (q->sizes[1] != k->sizes[1] || length < tuning::gemm_few_rows ||
+      q->sizes[0].value() * q->sizes[1].value() * length * keys * 4 >
+          tuning::attention_bytes(machine))
     return std::nullopt;
   const double usual = 1.0 / std::sqrt(static_cast<double>(q->sizes[3].value()));
   return Fused{*q, *k, a.missing(6) ? usual : *scale, *causal};
@@ -299,7 +299,7 @@ bool replace_nodes(Graph& g, const Make& make) {
 
 }  // namespace
 
-bool fuse_attention(Graph& g) {
+bool fuse_attention(Graph& g, const Machine& machine) {
   const Finder finder(g);
   return replace_nodes(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
     const std::optional<Written> w = finder.at(n);
@@ -307,15 +307,17 @@ bool fuse_attention(Graph& g) {
     const std::vector<ir::Expr>& s = w->scores;
     int64_t bytes = 4;
     for (ir::Expr e : s) bytes *= e.value();
-    if (bytes <= kCacheBytes || s[s.size() - 2].value() < ops::kFewestRows) return std::nullopt;
+    if (bytes <= tuning::attention_bytes(machine) ||
+        s[s.size() - 2].value() < tuning::gemm_few_rows)
+      return std::nullopt;
     return fused(r, *w);
   });
 }
 
-bool expand_attention(Graph& g) {
+bool expand_attention(Graph& g, const Machine& machine) {
   const std::vector<uint32_t> uses = g.use_counts();
   return replace_nodes(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
-    const std::optional<Fused> f = small_attention(g, n, uses);
+    const std::optional<Fused> f = small_attention(g, n, uses, machine);
     return f ? expanded(r, n, *f) : std::nullopt;
   });
 }

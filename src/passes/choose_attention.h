@@ -18,13 +18,14 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "support/machine.h"
 
 namespace oxy::passes {
 
 // Written-out attention with large scores as _scaled_dot_product_flash_attention_for_cpu.
-bool fuse_attention(ir::Graph& g);
+bool fuse_attention(ir::Graph& g, const Machine& machine);
 
 // That op with small scores, written out; for our own products.
-bool expand_attention(ir::Graph& g);
+bool expand_attention(ir::Graph& g, const Machine& machine);
 
 }  // namespace oxy::passes

@@ -7,6 +7,7 @@
 #include "passes/replace.h"
 #include "passes/rewrite.h"
 #include "support/text.h"
+#include "support/tuning.h"
 
 namespace oxy::passes {
 namespace {
@@ -16,10 +17,6 @@ using ir::Node;
 using ir::NodeId;
 using ir::NodeKind;
 using ir::ValueId;
-
-// A constant of more bytes than this may be at most kGrowth times what it is made of.
-constexpr int64_t kSmallBytes = 1 << 20;
-constexpr int64_t kGrowth = 2;
 
 // Bytes of a tensor's elements; INT64_MAX where they are not known.
 int64_t bytes_of(const ir::TensorType& t) {
@@ -85,7 +82,7 @@ class Constants {
       varies |= results_[v.index] || !g_.value(v).type.is_tensor();
       if (varies) return;
       const int64_t bytes = bytes_of(g_.tensor_type(v));
-      varies |= bytes > kSmallBytes && !is_view(n) && bytes / kGrowth > read;
+      varies |= bytes > tuning::freeze_small && !is_view(n) && bytes / tuning::freeze_growth > read;
     }
     if (varies) return;
     for (ValueId v : n.outputs) what_[v.index] = what;

@@ -20,36 +20,43 @@
 namespace oxy::passes {
 namespace {
 
+// A pass that asks nothing about the machine.
+template <bool (*run)(ir::Graph&)>
+bool plain(ir::Graph& g, const Machine&) {
+  return run(g);
+}
+
 constexpr Pass kAll[] = {
-    {"canonicalize", canonicalize, "one way to write each thing"},
-    {"choose_layouts", choose_layouts, "channels-last activations for convolutions"},
-    {"cse", cse, "equal calls become one"},
-    {"dce", dce, "calls that nothing reads go"},
-    {"decompose", decompose, "ops in terms of simpler ones"},
+    {"canonicalize", plain<canonicalize>, "one way to write each thing"},
+    {"choose_layouts", plain<choose_layouts>, "channels-last activations for convolutions"},
+    {"cse", plain<cse>, "equal calls become one"},
+    {"dce", plain<dce>, "calls that nothing reads go"},
+    {"decompose", plain<decompose>, "ops in terms of simpler ones"},
     {"expand_attention", expand_attention, "small attention as products and a softmax"},
-    {"fold_constants", fold_constants, "arithmetic on constants"},
+    {"fold_constants", plain<fold_constants>, "arithmetic on constants"},
     {"fuse_attention", fuse_attention, "large attention as one op"},
-    {"remove_noops", remove_noops, "calls whose result is their operand go"},
-    {"simplify_views", simplify_views, "chains of views become one view"},
-    {"thin_products", thin_products, "products with few rows as loops"},
+    {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
+    {"simplify_views", plain<simplify_views>, "chains of views become one view"},
+    {"thin_products", plain<thin_products>, "products with few rows as loops"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
 constexpr Pass kStandard[] = {
-    {"canonicalize", canonicalize, "so that the rest knows one form of each op"},
-    {"remove_noops", remove_noops, "so that nothing is decomposed that goes away"},
+    {"canonicalize", plain<canonicalize>, "so that the rest knows one form of each op"},
+    {"remove_noops", plain<remove_noops>, "so that nothing is decomposed that goes away"},
     {"fuse_attention", fuse_attention, "while softmax is one op"},
     {"expand_attention", expand_attention, "before its parts are taken apart"},
-    {"canonicalize", canonicalize, "the forms that these brought in"},
-    {"decompose", decompose, "to ops with loop rules and to the library's own kernels"},
-    {"thin_products", thin_products, "once layers are products, while their views are plain"},
-    {"canonicalize", canonicalize, "the forms that decompositions brought in"},
-    {"fold_constants", fold_constants, "masks and scalars"},
-    {"simplify_views", simplify_views, "what heads and decompositions piled up"},
-    {"choose_layouts", choose_layouts, "while it shows what is element-wise"},
-    {"remove_noops", remove_noops, "what the last four laid bare"},
-    {"cse", cse, "equal by now: masks and casts of each layer"},
-    {"dce", dce, "what all of them left behind"},
+    {"canonicalize", plain<canonicalize>, "the forms that these brought in"},
+    {"decompose", plain<decompose>, "to ops with loop rules and to the library's own kernels"},
+    {"thin_products", plain<thin_products>,
+     "once layers are products, while their views are plain"},
+    {"canonicalize", plain<canonicalize>, "the forms that decompositions brought in"},
+    {"fold_constants", plain<fold_constants>, "masks and scalars"},
+    {"simplify_views", plain<simplify_views>, "what heads and decompositions piled up"},
+    {"choose_layouts", plain<choose_layouts>, "while it shows what is element-wise"},
+    {"remove_noops", plain<remove_noops>, "what the last four laid bare"},
+    {"cse", plain<cse>, "equal by now: masks and casts of each layer"},
+    {"dce", plain<dce>, "what all of them left behind"},
 };
 
 }  // namespace
@@ -66,10 +73,11 @@ const Pass& find_pass(std::string_view name) {
   throw UserError(cat("unknown pass '", name, "'; known are: ", known));
 }
 
-bool run_pass(const Pass& pass, ir::Graph& g) {
+// On every region inside of the graph, then on the graph.
+static bool run_pass(const Pass& pass, ir::Graph& g, const Machine& machine) {
   bool changed = false;
-  ir::for_each_region(g, [&](ir::Graph& region) { changed |= pass.run(region); });
-  return pass.run(g) || changed;
+  ir::for_each_region(g, [&](ir::Graph& region) { changed |= pass.run(region, machine); });
+  return pass.run(g, machine) || changed;
 }
 
 bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& options) {
@@ -77,8 +85,11 @@ bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& op
   using Clock = std::chrono::steady_clock;
   bool any = false;
   for (const Pass& p : passes) {
+    if (options.wanted && !options.wanted(p)) continue;
+    Phase phase(options.timeline, p.name);
     Clock::time_point start = Clock::now();
-    bool changed = run_pass(p, g);
+    bool changed = run_pass(p, g, options.machine);
+    if (!changed) phase.note("(unchanged)");
     double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     any |= changed;
     if (options.verify) {

@@ -7,17 +7,16 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "support/machine.h"
+#include "support/timing.h"
 
 namespace oxy::passes {
 
 struct Pass {
   std::string_view name;
-  bool (*run)(ir::Graph&);  // says whether it changed the graph
+  bool (*run)(ir::Graph&, const Machine&);  // says whether it changed the graph
   std::string_view comment;
 };
-
-// Runs it on the graph and, before, on every region inside of it.
-bool run_pass(const Pass& pass, ir::Graph& g);
 
 // Every pass once, sorted by name.
 std::span<const Pass> all_passes();
@@ -28,11 +27,14 @@ const Pass& find_pass(std::string_view name);
 std::span<const Pass> standard_passes();
 
 struct RunOptions {
-  bool verify = true;  // after each pass; an InternalError names the pass
+  Machine machine;
+  bool verify = true;                       // after each pass; an InternalError names the pass
+  Timeline* timeline = nullptr;             // gets a phase a pass
+  std::function<bool(const Pass&)> wanted;  // which passes of the list run; empty: all
   // Called after each pass, for timing and dumps.
   std::function<void(const Pass&, const ir::Graph&, bool changed, double seconds)> after;
 };
-// Runs the passes in order; says whether one of them changed the graph.
+// Runs the passes in order, each on every region inside of the graph and then on the graph; says whether one of them changed the graph.
 bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& options = {});
 
 }  // namespace oxy::passes

@@ -9,6 +9,7 @@
 #include "schedule/epilogues.h"
 #include "schedule/moved_bytes.h"
 #include "support/check.h"
+#include "support/tuning.h"
 
 namespace oxy::pipeline {
 namespace {
@@ -51,17 +52,14 @@ Expr parallel_points(const schedule::Block& block) {
   return loop->size * parallel_points(loop->body);
 }
 
-// Less than this many bytes and flops are not worth a second thread.
-constexpr int64_t kWorkOfAThread = 32 * 1024;
-
 class Assembler {
  public:
-  Assembler(const ir::Graph& graph, const schedule::Schedule& s, const codegen::cpp::Target& target,
+  Assembler(const ir::Graph& graph, const schedule::Schedule& s, const Machine& machine,
             const std::vector<bool>& frozen)
       : graph_(graph),
         schedule_(s),
         program_(s.program),
-        target_(target),
+        machine_(machine),
         frozen_(frozen),
         sizes_(graph, out_.plan.sizes) {}
 
@@ -108,9 +106,9 @@ class Assembler {
   void add_kernel(const schedule::Kernel& k) {
     KernelSource source;
     source.name = k.name;
-    source.text = codegen::cpp::emit(k, target_);
+    source.text = codegen::cpp::emit(k, machine_);
     source.range = parallel_points(k.body);
-    source.grain = std::max<int64_t>(1, kWorkOfAThread / std::max<int64_t>(1, k.cost));
+    source.grain = std::max<int64_t>(1, tuning::thread_work / std::max<int64_t>(1, k.cost));
     source.scratch_bytes = codegen::cpp::scratch_bytes(k);
     source.parameters = k.parameters;
     source.moved_bytes = schedule::moved_bytes(k);
@@ -270,7 +268,7 @@ class Assembler {
     packing.k = p.channels * p.taps(), packing.n = p.n;
     packing.batch_stride = p.b_batch, packing.k_stride = p.b_k, packing.n_stride = p.b_n;
     packing.offset = p.b_offset;
-    packing.width = codegen::cpp::panel_width(target_);
+    packing.width = tuning::gemm_panel_columns(machine_);
     for (const runtime::PlanPacking& made : plan().packings) {
       packing.to = made.to;
       if (made == packing) return made.to;
@@ -302,16 +300,16 @@ class Assembler {
       if (made.shape == p && made.cost == cost) return made.kernel;
     KernelSource source;
     source.name = cat(p.in_h ? "convolution_" : "product_", products_.size());
-    source.text = codegen::cpp::emit_product(p, target_);
-    const int64_t range = codegen::cpp::product_range(p, target_);
+    source.text = codegen::cpp::emit_product(p, machine_);
+    const int64_t range = codegen::cpp::product_range(p, machine_);
     source.range = range;
-    source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, target_);
-    for (const int64_t n : codegen::cpp::product_parameters(p, target_))
+    source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, machine_);
+    for (const int64_t n : codegen::cpp::product_parameters(p, machine_))
       source.parameters.push_back(n);
     source.moved_bytes = codegen::cpp::product_bytes(p);
-    // Multiplications are cheaper than the units of kWorkOfAThread: about 16 a unit.
     source.grain = std::max<int64_t>(
-        1, 16 * kWorkOfAThread / std::max<int64_t>(1, (p.multiplications() + 16 * cost) / range));
+        1, tuning::gemm_work * tuning::thread_work /
+               std::max<int64_t>(1, (p.multiplications() + tuning::gemm_work * cost) / range));
     uint32_t kernel = add_source(std::move(source));
     products_.push_back({p, cost, kernel});
     return kernel;
@@ -337,7 +335,7 @@ class Assembler {
   const ir::Graph& graph_;
   const schedule::Schedule& schedule_;
   const loops::Program& program_;
-  const codegen::cpp::Target& target_;
+  const Machine& machine_;
   const std::vector<bool>& frozen_;
   Assembly out_;
   SizeLowering sizes_;
@@ -352,8 +350,8 @@ class Assembler {
 }  // namespace
 
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
-                  const codegen::cpp::Target& target, const std::vector<bool>& frozen) {
-  return Assembler(graph, schedule, target, frozen).run();
+                  const Machine& machine, const std::vector<bool>& frozen) {
+  return Assembler(graph, schedule, machine, frozen).run();
 }
 
 }  // namespace oxy::pipeline

@@ -25,6 +25,6 @@ struct Assembly {
 };
 // `frozen`: by input, whether it counts as a constant; where there are any, attributes do too.
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
-                  const codegen::cpp::Target& target, const std::vector<bool>& frozen = {});
+                  const Machine& machine, const std::vector<bool>& frozen = {});
 
 }  // namespace oxy::pipeline

@@ -18,24 +18,15 @@
 namespace oxy::pipeline {
 namespace {
 
-codegen::cpp::Target target_of(const Settings& settings) {
-  codegen::cpp::Target target = codegen::cpp::host_target();
-  if (settings.vector_bytes >= 0)
-    target.vector_bytes = std::min(target.vector_bytes, settings.vector_bytes);
-  return target;
+// The host, as far as the settings want it used.
+Machine machine_of(const Settings& settings) {
+  return settings.vector_bytes < 0 ? host_machine()
+                                   : host_machine().with_vectors(settings.vector_bytes);
 }
 
 int threads_of(const Settings& settings) {
   if (settings.compile_threads > 0) return settings.compile_threads;
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
-// Who there is for gemms and convolutions; ops/contraction.h chooses among them. Our kernels need vectors.
-ops::Providers providers_of(const Settings& settings, const codegen::cpp::Target& target) {
-  const bool own = settings.products == "own" || settings.products == "auto";
-  return {.own = own && target.vector_bytes > 0,
-          .onednn = settings.products == "onednn",
-          .fast_bf16 = settings.products != "own" && target.bf16_instructions};
 }
 
 bool is_wanted(const passes::Pass& pass, const Settings& settings,
@@ -47,16 +38,16 @@ bool is_wanted(const passes::Pass& pass, const Settings& settings,
   return true;
 }
 
-void run_passes(ir::Graph& graph, const Settings& settings, const ops::Providers& providers,
-                Trace& trace) {
+void run_passes(ir::Graph& graph, const Settings& settings, const Machine& machine,
+                const ops::Providers& providers, Trace& trace) {
   Phase all(trace.timeline(), "passes");
   if (settings.verify) ir::verify(graph);
-  for (const passes::Pass& pass : passes::standard_passes()) {
-    if (!is_wanted(pass, settings, providers)) continue;
-    Phase phase(trace.timeline(), pass.name);
-    if (!passes::run_pass(pass, graph)) phase.note("(unchanged)");
-    if (settings.verify) ir::verify(graph);
-  }
+  passes::RunOptions options{machine, settings.verify, &trace.timeline(), {}, {}};
+  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, providers); };
+  options.after = [&](const passes::Pass& p, const ir::Graph& g, bool changed, double) {
+    trace.after_pass(p.name, changed, [&] { return ir::print(g); });
+  };
+  passes::run_passes(graph, passes::standard_passes(), options);
   graph.compact();
 }
 
@@ -154,10 +145,10 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
     return {std::move(plan), {}};
   }
 
-  const codegen::cpp::Target target = target_of(settings);
-  const ops::Providers providers = providers_of(settings, target);
+  const Machine machine = machine_of(settings);
+  const ops::Providers providers = ops::providers_on(machine, settings.products);
   if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
-  run_passes(aten, settings, providers, trace);
+  run_passes(aten, settings, machine, providers, trace);
   if (freezing) freeze(aten, *freezing, settings, trace);
   run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
@@ -175,10 +166,10 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   {
     Phase phase(trace.timeline(), "schedule");
     schedule::ScheduleOptions options;
+    options.machine = machine;
     options.fusion = settings.fusion;
-    if (settings.fusion && settings.epilogues && providers.own)
-      options.panel_width = codegen::cpp::panel_width(target);
-    if (!settings.streaming_stores) options.last_level_bytes = INT64_MAX;
+    options.epilogues = settings.fusion && settings.epilogues && providers.own;
+    options.streaming = settings.streaming_stores;
     schedule = schedule::make_schedule(std::move(program), options);
     if (settings.verify)
       for (const schedule::Kernel& k : schedule.kernels) schedule::verify(k);
@@ -194,7 +185,7 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   Assembly assembly;
   {
     Phase phase(trace.timeline(), "emit");
-    assembly = assemble(aten, schedule, target, freezing ? freezing->inputs : std::vector<bool>());
+    assembly = assemble(aten, schedule, machine, freezing ? freezing->inputs : std::vector<bool>());
   }
   runtime::CodeTable code = compile_kernels(assembly, *compiler, settings, trace, report);
   trace.show(Artifact::output_code, "output_code.txt",

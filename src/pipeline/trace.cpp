@@ -21,6 +21,7 @@ std::string make_folder(const std::string& parent, const std::string& name) {
   std::error_code error;
   auto folder = std::filesystem::path(parent) / cat("run_", ::getpid(), "_", count++, "_", name);
   std::filesystem::create_directories(folder / "kernels", error);
+  if (!error) std::filesystem::create_directories(folder / "passes", error);
   return error ? "" : folder.string();
 }
 
@@ -48,6 +49,10 @@ void Trace::emit(std::optional<Artifact> artifact, const std::string& file,
                  const std::string& text) {
   if (artifact) log(*artifact, name_, text);
   if (!file.empty()) write(file, text);
+}
+
+std::string Trace::pass_file(std::string_view pass) const {
+  return cat("passes/", passes_ < 10 ? "0" : "", passes_, '_', pass, ".txt");
 }
 
 void Trace::write(const std::string& file, std::string_view text) {

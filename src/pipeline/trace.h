@@ -3,7 +3,7 @@
 // The folder (setting `trace`) gets one folder a compilation with torch.compile's file names (TORCH_COMPILE_DEBUG):
 // fx_graph_readable.py, fx_graph_runnable.py, fx_graph_transformed.py, ir_pre_fusion.txt, ir_post_fusion.txt,
 // output_code.txt, graph_diagram.svg (where graphviz is installed, else .dot), and our own: torch_graph.txt,
-// aten_graph.txt, fusion.txt, schedule.txt, kernels/*.cpp, compile_time.json (Chrome's trace format).
+// aten_graph.txt, passes/*.txt, fusion.txt, schedule.txt, kernels/*.cpp, compile_time.json (Chrome's trace format).
 #pragma once
 
 #include <optional>
@@ -30,6 +30,12 @@ class Trace {
     bool written = !folder_.empty() && *file;
     if (logged || written) emit(logged ? artifact : std::nullopt, written ? file : "", text());
   }
+  // What a pass has changed: passes/01_name.txt, numbered through the compilation.
+  template <class F>
+  void after_pass(std::string_view pass, bool changed, F&& text) {
+    ++passes_;
+    if (changed && !folder_.empty()) write(pass_file(pass), text());
+  }
   void write(const std::string& file, std::string_view text);  // in the folder, where there is one
   void draw(const std::string& dot);                           // graph_diagram
   void finish();                                               // times, when all stages are done
@@ -37,7 +43,10 @@ class Trace {
  private:
   void emit(std::optional<Artifact> artifact, const std::string& file, const std::string& text);
 
+  std::string pass_file(std::string_view pass) const;
+
   std::string name_, folder_;
+  int passes_ = 0;
   Timeline timeline_;
 };
 

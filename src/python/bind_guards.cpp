@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "python/bindings.h"
+#include "python/global_state.h"
 #include "python/guards/guard_program.h"
 
 namespace oxy::python {
@@ -80,6 +81,7 @@ void bind_sources(py::module_& m) {
       .def("handled", &SourceTable::handled)
       .def("context_value", numbered(&SourceTable::context_value))
       .def("next_popped", numbered(&SourceTable::next_popped))
+      .def("answer", numbered(&SourceTable::answer))
       .def("text", [](const SourceTable& t, uint32_t id) { return t.text(source_id(id)); })
       .def("__len__", &SourceTable::size);
 }
@@ -136,6 +138,16 @@ void bind_program(py::module_& m) {
   auto costs = [](const GuardProgram& p) {
     return std::vector<double>(p.nanoseconds().begin(), p.nanoseconds().end());
   };
+  m.def(
+      "folded_functions",
+      [] {
+        constexpr const char* kGuards[] = {"Compared", "OfDevice", "Asked", "Fixed"};
+        std::map<std::string, std::string> out;
+        for (const auto& [name, guarded_by] : folded_functions())
+          out.emplace(name, kGuards[static_cast<size_t>(guarded_by)]);
+        return out;
+      },
+      "Functions of torch whose answers capture takes for constants, and what guards them.");
   m.def("measure_guards", [](bool on) { return std::exchange(GuardProgram::measured, on); });
   py::enum_<GuardProgram::Level>(m, "GuardLevel")
       .value("NothingWritten", GuardProgram::Level::NothingWritten)

@@ -69,6 +69,7 @@ struct Arguments {
       held.push_back(THPVariable_Unpack(o));
       const at::Tensor& t = held.back();
       requires_grad |= t.requires_grad();
+      if (bridge::has_tangent(*t.unsafeGetTensorImpl())) unsupported = bridge::why_unsupported(t);
       inputs.push_back({&t, 0});
     } else if (PyLong_CheckExact(o)) {
       int overflow = 0;

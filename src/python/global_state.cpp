@@ -1,3 +1,4 @@
+// The words for what has changed, and the table of functions.
 #include "python/global_state.h"
 
 #include <c10/core/ScalarType.h>
@@ -20,15 +21,19 @@ std::string difference(const GlobalState& now, const GlobalState& before) {
     if (!out.empty()) out += "; ";
     cat_to(out, name, " is ", text(a), ", was ", text(b));
   };
-  compare("autocast on the CPU", now.modes.autocast, before.modes.autocast);
-  compare("autocast's dtype on the CPU", now.modes.autocast_dtype, before.modes.autocast_dtype);
-  compare("autocast's cache", now.modes.autocast_cache, before.modes.autocast_cache);
-  compare("the default dtype", now.default_dtype, before.default_dtype);
-  compare("grad mode", now.modes.grad, before.modes.grad);
-  compare("use_deterministic_algorithms", now.deterministic, before.deterministic);
-  compare("flash attention", now.flash, before.flash);
-  compare("attention by plain ops", now.math, before.math);
+#define OXY_MODE(type, field, words, read, write) \
+  compare(words, now.modes.field, before.modes.field);
+#define OXY_STATE(type, field, words, read) compare(words, now.field, before.field);
+#include "python/torch_state.def"
   return out;
+}
+
+const std::map<std::string_view, Folded>& folded_functions() {
+  static const std::map<std::string_view, Folded> table = {
+#define OXY_FOLDED(function, guard) {function, Folded::guard},
+#include "python/torch_state.def"
+  };
+  return table;
 }
 
 }  // namespace oxy::python

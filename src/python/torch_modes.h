@@ -4,21 +4,19 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 
+#include <functional>
+
 namespace oxy::python {
 
 // Of this thread, autocast on the CPU.
 struct TorchModes {
-  bool grad = c10::GradMode::is_enabled();
-  bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
-  at::ScalarType autocast_dtype = at::autocast::get_autocast_dtype(at::kCPU);
-  bool autocast_cache = at::autocast::is_autocast_cache_enabled();
+#define OXY_MODE(type, field, words, read, write) type field = read;
+#include "python/torch_state.def"
   friend bool operator==(const TorchModes&, const TorchModes&) = default;
 
   void set() const {
-    c10::GradMode::set_enabled(grad);
-    at::autocast::set_autocast_enabled(at::kCPU, autocast);
-    at::autocast::set_autocast_dtype(at::kCPU, autocast_dtype);
-    at::autocast::set_autocast_cache_enabled(autocast_cache);
+#define OXY_MODE(type, field, words, read, write) write(field);
+#include "python/torch_state.def"
   }
 };
 

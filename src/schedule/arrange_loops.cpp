@@ -11,22 +11,11 @@
 #include "schedule/phases.h"
 #include "schedule/split_reductions.h"
 #include "support/check.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-constexpr int64_t kChunk = 4096;  // elements of one parallel point of an elementwise kernel
-constexpr int64_t kLongAxis =
-    8192;  // an axis longer than this is cut even where others are parallel
-constexpr int64_t kWholeVectors = 64;  // elements that are whole vectors on any machine
-constexpr int64_t kTile = 64;          // side of a tile of a transposition
-constexpr int64_t kMinTileAxis = 16;
-constexpr int64_t kShortAxis = 4;  // contiguous, but no vector
-constexpr int64_t kWantedPoints = 32;
-constexpr int64_t kMaxColumns = 1024, kMinColumns = 64;
-constexpr size_t kUnrolledBody = 48;  // instructions of a column reduction that is still unrolled
-constexpr int64_t kUnroll = 4;
 
 class Arranger {
  public:
@@ -69,7 +58,7 @@ class Arranger {
     for (Nest& n : list) add_nest(std::move(n), out);
     for (const auto& [b, elements] : accumulators_) out.locals.emplace(b, elements);
     out.phases = make_phases(std::move(expanded_), out.parallel);
-    localise_buffers(program_, out, needed_, options_.cache_bytes);
+    localise_buffers(program_, out, needed_, tuning::local_bytes(options_.machine));
     for (Phase& ph : out.phases) order_axes(ph, out.parallel);
     return out;
   }
@@ -142,13 +131,13 @@ Axis Arranger::cut(size_t axis, int64_t piece) {
   return {inner, size, false};
 }
 
-// A chunk that divides the axis and is whole vectors, where there is one near kChunk. Nothing divides all sizes of a symbol.
+// A chunk that divides the axis and is whole vectors, where there is one near tuning::chunk.
 int64_t chunk_of(Expr size) {
-  if (!size.is_const()) return kChunk;
-  for (int64_t c = 2 * kChunk; c >= kChunk / 2; c -= kWholeVectors) {
+  if (!size.is_const()) return tuning::chunk;
+  for (int64_t c = 2 * tuning::chunk; c >= tuning::chunk / 2; c -= tuning::whole_vectors) {
     if (size.value() % c == 0) return c;
   }
-  return kChunk;
+  return tuning::chunk;
 }
 
 // The axis is no longer parallel: each nest walks it.
@@ -174,9 +163,10 @@ Expr common_contiguous(const std::vector<Nest>& nests, const std::vector<Axis>& 
 Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes, Expr contiguous) {
   auto at =
       std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == contiguous; });
-  if (at == axes.end() || hinted(at->size).value_or(INT64_MAX) > kShortAxis) return contiguous;
+  if (at == axes.end() || !at->size.is_const() || at->size.value() > tuning::short_axis)
+    return contiguous;
   for (const Axis& a : axes) {
-    if (count_of(a.size) < kMinTileAxis) continue;
+    if (count_of(a.size) < tuning::least_tile_axis) continue;
     bool steps = std::all_of(nests.begin(), nests.end(), [&](const Nest& n) {
       return std::all_of(n.body.begin(), n.body.end(), [&](const Inst& i) {
         std::optional<Expr> c = Expr(0);
@@ -208,15 +198,16 @@ bool Arranger::tile_transposed() {
         auto c = coefficient(i.index[0], axes[other].var);
         if (axes[other].var == vector || !c || !c->is_const(1)) continue;
         size_t v = at(vector);
-        if (count_of(axes[other].size) < kMinTileAxis || count_of(axes[v].size) < kMinTileAxis)
+        if (count_of(axes[other].size) < tuning::least_tile_axis ||
+            count_of(axes[v].size) < tuning::least_tile_axis)
           continue;
         auto inside = [&](size_t axis) {
-          if (count_of(axes[axis].size) <= kTile) {
+          if (count_of(axes[axis].size) <= tuning::tile) {
             Expr var = axes[axis].var;
             make_serial(axis);
             return var;
           }
-          return cut(axis, kTile).var;
+          return cut(axis, tuning::tile).var;
         };
         Expr other_var = axes[other].var;
         innermost_ = inside(v);
@@ -241,20 +232,20 @@ void Arranger::arrange_elementwise() {
   std::rotate(at, at + 1, axes.end());
   const Axis vector = axes.back();
   int64_t length = std::max<int64_t>(count_of(vector.size), 1);
-  if (length > (axes.size() == 1 ? kChunk : kLongAxis)) {
+  if (length > (axes.size() == 1 ? tuning::chunk : tuning::long_axis)) {
     innermost_ = cut(axes.size() - 1, chunk_of(vector.size)).var;
     return;
   }
   make_serial(axes.size() - 1);
   // Short rows: several of them make one point.
-  while (!axes.empty() && length < kChunk / 2) {
+  while (!axes.empty() && length < tuning::chunk / 2) {
     int64_t size = count_of(axes.back().size);
-    if (size * length <= kChunk) {
+    if (size * length <= tuning::chunk) {
       make_serial(axes.size() - 1);
       length *= size;
       continue;
     }
-    int64_t rows = std::max<int64_t>(kChunk / length, 1);
+    int64_t rows = std::max<int64_t>(tuning::chunk / length, 1);
     if (rows > 1) cut(axes.size() - 1, rows);
     break;
   }
@@ -276,8 +267,10 @@ void Arranger::cut_columns() {
   size_t at = 0;
   while (!(axes[at].var == column)) ++at;
   int64_t size = count_of(axes[at].size), others = points(axes) / std::max<int64_t>(size, 1);
-  int64_t tile = kMaxColumns;
-  while (tile > kMinColumns && others * ((size + tile - 1) / tile) < kWantedPoints) tile /= 2;
+  int64_t tile = tuning::most_columns;
+  while (tile > tuning::fewest_columns &&
+         others * ((size + tile - 1) / tile) < tuning::wanted_points)
+    tile /= 2;
   if (size <= tile) {
     innermost_ = column;
     return make_serial(at);
@@ -286,7 +279,6 @@ void Arranger::cut_columns() {
 }
 
 // Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it element by element.
-// A product of our own has constant sizes (ops/contraction.h).
 bool Arranger::sort_along(BufferId matrix) {
   Expr place = 0;
   for (const Nest& n : group_.nests) {
@@ -449,17 +441,16 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   Nest rows{n.name, with_parallel(kept), {}, n.origins};
   bool indirect = std::any_of(n.body.begin(), n.body.end(),
                               [](const Inst& i) { return i.op == LoopOp::Symbol; });
-  // Without a remainder: the parts of a symbol's sizes would need a loop for what is left.
-  bool divides = folded.back().size.is_const() && folded.back().size.value() % kUnroll == 0;
-  bool unroll = divides && !indirect && at <= kUnrolledBody;
+  bool divides = folded.back().size.is_const() && folded.back().size.value() % tuning::unroll == 0;
+  bool unroll = divides && !indirect && at <= tuning::unrolled_body;
   std::vector<uint32_t> values;
-  if (unroll && folded.back().size.value() > kUnroll) {
+  if (unroll && folded.back().size.value() > tuning::unroll) {
     Axis last = folded.back();
-    Expr quarter = scope_.get('r', last.size.value() / kUnroll);
-    folded.back() = {quarter, last.size.value() / kUnroll, false};
-    for (int64_t u = 0; u < kUnroll; ++u) {
+    Expr quarter = scope_.get('r', last.size.value() / tuning::unroll);
+    folded.back() = {quarter, last.size.value() / tuning::unroll, false};
+    for (int64_t u = 0; u < tuning::unroll; ++u) {
       // Far from each other: streams of one page disturb each other.
-      const Expr row = quarter + u * (last.size.value() / kUnroll);
+      const Expr row = quarter + u * (last.size.value() / tuning::unroll);
       values.push_back(append_copy(rows.body, n.body, at, {{last.var, row}})[reduce.args[0]]);
     }
   } else {
@@ -571,7 +562,7 @@ void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
     for (size_t k = axes.size(); k-- > 1;) {
       bool fixed = axes[k].var == tiled_ || axes[k - 1].var == tiled_;
       if (fixed || !mergeable(all, axes[k - 1].var, axes[k].var, axes[k].size)) continue;
-      if (!loops::is_size(axes[k].size) || !loops::is_size(axes[k - 1].size)) continue;
+      if (!axes[k].size.is_const() || !axes[k - 1].size.is_const()) continue;
       Expr size = axes[k - 1].size * axes[k].size;
       Expr merged = scope_.get(axes[k].reduction ? 'r' : 'p', size);
       merge_axes(all, axes[k - 1].var, axes[k].var, merged);

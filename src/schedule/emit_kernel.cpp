@@ -364,7 +364,7 @@ void KernelEmitter::finish_buffers() {
     b.elements =
         sym::floordiv(loops::byte_extent(program_.buffers[b.buffer].type), ir::byte_size(b.dtype));
   }
-  stream_large_stores(kernel_, options_.last_level_bytes);
+  stream_large_stores(kernel_, options_.large_bytes());
 }
 
 int64_t cost_of_block(const Block& body, int64_t times) {

@@ -43,13 +43,14 @@ std::set<BufferId> sources_of(const loops::Program& p, const Group& g) {
   return read;
 }
 
-// Columns of the matrix that a kernel of our own writes row by row; 0 where there is no epilogue.
+// Columns of the matrix that a kernel of our own writes row by row; 0 where there is no epilogue:
+// with few rows a block is soon done, by a kernel that has none (codegen/cpp/dot_product.h).
 int64_t columns_of(const Schedule& s, const loops::ContractionStep& c) {
   const Buffer& matrix = s.program.buffers[c.c()];
   const bool planned = matrix.kind == Buffer::Kind::Temp || matrix.kind == Buffer::Kind::Output;
   if (!c.is_own() || !planned) return 0;
   const ops::ContractionLayout l = layout_of(s.program, c);
-  const bool lies_in_rows = l.m.value() > ops::kMostUnpackedRows && matrix.type.is_contiguous();
+  const bool lies_in_rows = l.m.value() > tuning::dot_most_rows && matrix.type.is_contiguous();
   return lies_in_rows || c.what.kind == ops::Contraction::Kind::Convolution ? l.n.value() : 0;
 }
 
@@ -228,19 +229,19 @@ class Attacher {
 
 std::optional<Kernel> epilogue_kernel(Schedule& s, const Group& g, const std::vector<bool>& needed,
                                       const ScheduleOptions& options, const std::string& name) {
-  if (options.panel_width == 0 || !is_elementwise(g)) return std::nullopt;
-  const std::optional<Panels> panels = panels_of(s, g, options.panel_width);
+  if (!options.epilogues || !is_elementwise(g)) return std::nullopt;
+  const std::optional<Panels> panels = panels_of(s, g, tuning::gemm_panel_columns(options.machine));
   if (!panels || !reads_one_element(g, panels->matrix)) return std::nullopt;
   const auto arranged = arrange_panels(s.program, g, needed, options, *panels);
   if (!arranged) return std::nullopt;
   ScheduleOptions plain = options;
-  plain.last_level_bytes = INT64_MAX;  // its stores go where the product's have just been
+  plain.streaming = false;  // its stores go where the product's have just been
   Kernel k = emit_kernel(s.program, arranged->loops, needed, plain, name);
   if (!is_simple(k)) return std::nullopt;
   k.epilogue_of = panels->matrix;
   k.panel_loops = arranged->panel_loops;
   hoist_constants(k);
-  make_lane_tables(k);
+  make_lane_tables(k, options.machine);
   return k;
 }
 

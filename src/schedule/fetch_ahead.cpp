@@ -9,15 +9,10 @@
 namespace oxy::schedule {
 namespace {
 
-constexpr int64_t kAhead = 1024;            // bytes: some lines across the end of a page, in time
-constexpr int64_t kLongRun = 8192;          // bytes that lie together: little is fetched in vain
-constexpr int64_t kLongestRow = 128 << 10;  // of the next point: what stays in a core's cache
-constexpr size_t kMost = 4;                 // in a loop
-
 class Fetcher {
  public:
-  Fetcher(Kernel& k, loops::Variables& variables, int64_t large)
-      : kernel_(k), scope_(variables), large_(large) {}
+  Fetcher(Kernel& k, loops::Variables& variables, const ScheduleOptions& options)
+      : kernel_(k), scope_(variables), machine_(options.machine), large_(options.large_bytes()) {}
 
   void run() {
     Block* point = &kernel_.body;
@@ -48,7 +43,7 @@ class Fetcher {
  private:
   static bool is_lanes(const For& f) {
     return (f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce) && !f.tiled &&
-           hinted(f.size);
+           f.size.is_const();
   }
 
   static bool streams(const For& f) {
@@ -71,32 +66,33 @@ class Fetcher {
       });
       if (along && along->is_const(1) && !known) found.push_back(c);
     }
-    if (found.size() > kMost) found.clear();
+    if (found.size() > tuning::prefetch_most) found.clear();
     return found;
   }
 
   bool is_large(const KernelBuffer& b) const {
-    return b.kind != KernelBuffer::Kind::Local &&
-           hinted(b.elements).value_or(0) * ir::byte_size(b.dtype) >= large_;
+    return b.kind != KernelBuffer::Kind::Local && b.elements.is_const() &&
+           b.elements.value() * ir::byte_size(b.dtype) >= large_;
   }
 
   // Whether what the loop reads lies together, and so much of it, or with what comes next behind it.
   bool runs_on(const Compute& c, const For& f) const {
-    Expr run = f.size;
+    int64_t run = f.size.value();
     for (size_t k = parallel_.size(); k-- > 0;) {
       const auto step = coefficient(c.index, parallel_[k]->var);
-      if (!step || *step != run || !hinted(parallel_[k]->size)) break;
-      run *= parallel_[k]->size;
+      if (!step || !step->is_const(run) || !parallel_[k]->size.is_const()) break;
+      run *= parallel_[k]->size.value();
     }
-    return *hinted(run) * ir::byte_size(c.dtype) >= kLongRun;
+    return run * ir::byte_size(c.dtype) >= tuning::prefetch_run_bytes(machine_);
   }
 
   void within(For& f) {
     if (!streams(f)) return;
     Block fetches;
+    const int64_t ahead = tuning::prefetch_ahead_bytes(machine_);
     for (const Compute* c : loads(f)) {
       if (runs_on(*c, f))
-        fetches.push_back(Stmt{Fetch{c->buffer, c->index + kAhead / ir::byte_size(c->dtype)}});
+        fetches.push_back(Stmt{Fetch{c->buffer, c->index + ahead / ir::byte_size(c->dtype)}});
     }
     f.body.insert(f.body.begin(), fetches.begin(), fetches.end());
   }
@@ -115,7 +111,7 @@ class Fetcher {
       if (!step || !foresee(c->index, 1, next)) continue;
       const bool at_index = next.size() > 1;
       if (!at_index && (at_indices || step->is_const(0))) continue;
-      bytes += *hinted(first.size) * ir::byte_size(c->dtype);
+      bytes += first.size.value() * ir::byte_size(c->dtype);
       for (int64_t j = 0; j < shares; ++j) {
         const auto at = static_cast<size_t>(j);
         const Expr share = sym::floordiv(first.size * j + later[at]->var, shares);
@@ -127,7 +123,7 @@ class Fetcher {
       touches.push_back(fetch(*c, after, first, 0));
       touches.push_back(fetch(*c, after, first, first.size - 1));
     }
-    if (bytes > kLongestRow) return;
+    if (bytes > tuning::prefetch_row_bytes(machine_)) return;
     for (size_t j = 0; j < later.size(); ++j)
       later[j]->body.insert(later[j]->body.begin(), fetches[j].begin(), fetches[j].end());
     lead_.insert(lead_.end(), touches.begin(), touches.end());
@@ -228,6 +224,7 @@ class Fetcher {
 
   Kernel& kernel_;
   loops::VariableScope scope_;
+  const Machine& machine_;
   const int64_t large_;
   std::vector<const For*> parallel_;
   Block* point_ = nullptr;
@@ -239,8 +236,8 @@ class Fetcher {
 
 }  // namespace
 
-void fetch_ahead(Kernel& k, loops::Variables& variables, int64_t large) {
-  Fetcher(k, variables, large).run();
+void fetch_ahead(Kernel& k, loops::Variables& variables, const ScheduleOptions& options) {
+  Fetcher(k, variables, options).run();
 }
 
 }  // namespace oxy::schedule

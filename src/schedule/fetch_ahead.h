@@ -8,11 +8,11 @@
 #pragma once
 
 #include "loops/variables.h"
-#include "schedule/kernel.h"
+#include "schedule/schedule.h"
 
 namespace oxy::schedule {
 
-// After all that moves or merges statements. Buffers of at least `large` bytes are worth it.
-void fetch_ahead(Kernel& k, loops::Variables& variables, int64_t large);
+// After all that moves or merges statements. Buffers of at least options.large_bytes() are worth it.
+void fetch_ahead(Kernel& k, loops::Variables& variables, const ScheduleOptions& options);
 
 }  // namespace oxy::schedule

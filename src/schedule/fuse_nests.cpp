@@ -9,16 +9,11 @@
 #include "schedule/cost.h"
 #include "schedule/split_reductions.h"
 #include "support/check.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-constexpr size_t kMaxInstructions = 4096;  // of one kernel
-constexpr size_t kMaxBuffers = 64;
-constexpr int64_t kFewPoints = 16;       // below this a merge must not cost parallelism
-constexpr int64_t kSmallWork = 1 << 15;  // elements that one thread does while another one starts
-constexpr size_t kSiblings = 4;          // readers of a buffer that are tried
 
 // Which way the nests that have axes of their own walk memory: along their own axes (rows) or along
 // a parallel axis (columns).
@@ -208,7 +203,8 @@ void Fuser::fuse(uint32_t id) {
   for (const Inst& i : units_[id].group().nests[0].body) {
     if (i.op != LoopOp::Load) continue;
     const auto& readers = readers_[i.buffer.index];
-    size_t first = readers.size() > kSiblings ? readers.size() - kSiblings : 0;
+    size_t first =
+        readers.size() > tuning::fuse_siblings ? readers.size() - tuning::fuse_siblings : 0;
     for (size_t k = readers.size(); k-- > first;) add(siblings, find(readers[k]));
   }
   std::sort(producers.begin(), producers.end(),
@@ -253,7 +249,7 @@ bool Fuser::pays(const Group& a, const Group& b, const std::vector<Axis>& parall
   int64_t left = points(parallel);
   int64_t work = std::max(work_of(a), work_of(b));
   Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
-  if (walk == Walk::Mixed && work > kSmallWork) {
+  if (walk == Walk::Mixed && work > tuning::fuse_small_work) {
     why = "one walks memory by rows, the other one by columns";
     return false;
   }
@@ -261,8 +257,10 @@ bool Fuser::pays(const Group& a, const Group& b, const std::vector<Axis>& parall
     why = "one repeats the other's elements along an outer axis";
     return false;
   }
-  auto loses = [&](const Group& g) { return left < points(g.parallel) && work_of(g) > kSmallWork; };
-  if (left < kFewPoints && (loses(a) || loses(b))) {
+  auto loses = [&](const Group& g) {
+    return left < points(g.parallel) && work_of(g) > tuning::fuse_small_work;
+  };
+  if (left < tuning::fuse_fewest_points && (loses(a) || loses(b))) {
     why = cat("only ", left, " parallel points would remain");
     return false;
   }
@@ -283,7 +281,7 @@ bool Fuser::try_merge(uint32_t a, uint32_t b, bool siblings) {
     note(of_a, of_b, "one of them is a scatter or a scan");
     return false;
   }
-  if (instructions(of_a) + instructions(of_b) > kMaxInstructions) {
+  if (instructions(of_a) + instructions(of_b) > tuning::fuse_largest_kernel) {
     note(of_a, of_b, "the kernel would be too large");
     return false;
   }
@@ -295,7 +293,7 @@ bool Fuser::try_merge(uint32_t a, uint32_t b, bool siblings) {
       }
     }
   }
-  if (touched.size() > kMaxBuffers) {
+  if (touched.size() > tuning::fuse_most_buffers) {
     note(of_a, of_b, "the kernel would have too many buffers");
     return false;
   }

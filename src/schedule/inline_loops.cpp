@@ -8,6 +8,7 @@
 #include "schedule/nest.h"
 #include "schedule/uses.h"
 #include "support/check.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
@@ -23,10 +24,6 @@ using sym::Expr;
 
 namespace {
 
-constexpr int kCheap = 3;  // extra cost per element that is worth less than a trip through memory
-constexpr int kTwice =
-    8;  // cost per element of what is computed twice rather than stored and loaded
-constexpr size_t kMaxBody = 4096;  // instructions of one loop
 constexpr uint32_t kNone = UINT32_MAX;
 
 // What is known of a loop that may be inlined, and where it ends up.
@@ -151,17 +148,17 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
 }
 
 bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
-  if (c.body > kMaxBody) return false;
-  if (c.loads == 0 && c.cost <= kCheap) return true;
+  if (c.body > tuning::inline_largest_body) return false;
+  if (c.loads == 0 && c.cost <= tuning::inline_cheap) return true;
   int64_t own = points(loop(s)->axes);
   bool broadcast = c.points > own * 3 / 2;
-  int bearable = c.points <= own * 2 ? kTwice : kCheap;
+  int bearable = c.points <= own * 2 ? tuning::inline_twice : tuning::inline_cheap;
   if (broadcast && !c.hoistable && c.cost > bearable) return false;
   // What is computed beyond once an element: windows overlap, and there may be fewer of them than elements.
   const int64_t again = c.repeats * std::min(c.points, own) - own;
-  if (c.repeats > 1 && c.cost * again > 2 * kCheap * own) return false;
+  if (c.repeats > 1 && c.cost * again > 2 * tuning::inline_cheap * own) return false;
   if (c.roots.size() == 1) return true;
-  return c.loads <= 1 && c.roots.size() <= 8 && c.extra + c.cost <= kCheap;
+  return c.loads <= 1 && c.roots.size() <= 8 && c.extra + c.cost <= tuning::inline_cheap;
 }
 
 void Inliner::decide(uint32_t s) {

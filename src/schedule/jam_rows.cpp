@@ -8,17 +8,15 @@
 namespace oxy::schedule {
 namespace {
 
-constexpr int64_t kRows = 4;
-constexpr int64_t kFewestPoints = 64;  // that must be left for the threads
-constexpr int64_t kShortestRow =
-    4096;  // bytes: shorter rows share pages, whose streams disturb each other
-constexpr size_t kLongestBody =
-    12;  // statements of one row's step; longer ones wait for themselves, not for memory
+constexpr int64_t kRows = tuning::jam_rows;
 
 class RowJammer {
  public:
-  RowJammer(Kernel& k, loops::Variables& variables, int64_t large)
-      : kernel_(k), scope_(variables), large_(large) {}
+  RowJammer(Kernel& k, loops::Variables& variables, const ScheduleOptions& options)
+      : kernel_(k),
+        scope_(variables),
+        large_(options.large_bytes()),
+        shortest_row_(tuning::jam_row_bytes(options.machine)) {}
 
   void run() {
     if (!find_point() || !fits()) return;
@@ -45,7 +43,8 @@ class RowJammer {
       point_ = f;
       block = &f->body;
     }
-    return point_ && sym::divisible(point_->size, kRows) && points_ / kRows >= kFewestPoints;
+    return point_ && point_->size.is_const() && point_->size.value() % kRows == 0 &&
+           points_ / kRows >= tuning::jam_fewest_points;
   }
 
   // Only reductions of rows, at least one of them of a large buffer and cheap enough to wait for memory.
@@ -55,7 +54,8 @@ class RowJammer {
       if (const Compute* c = std::get_if<Compute>(&s.v); c && !is_simple(*c)) return false;
       const For* f = std::get_if<For>(&s.v);
       if (!f) continue;
-      if (f->kind != ForKind::VectorReduce || f->body.size() > kLongestBody) return false;
+      if (f->kind != ForKind::VectorReduce || f->body.size() > tuning::jam_longest_body)
+        return false;
       for (const Stmt& inner : f->body) {
         if (std::holds_alternative<Accumulate>(inner.v)) continue;
         const Compute* c = std::get_if<Compute>(&inner.v);
@@ -76,9 +76,9 @@ class RowJammer {
     const KernelBuffer& b = kernel_.buffers[c.buffer];
     const int64_t size = ir::byte_size(b.dtype);
     const auto along = coefficient(c.index, row.var), across = coefficient(c.index, point_->var);
-    return along && along->is_const(1) && across && !across->is_const(0) &&
-           hinted(row.size).value_or(0) * size >= kShortestRow &&
-           hinted(b.elements).value_or(0) * size >= large_;
+    return along && along->is_const(1) && across && !across->is_const(0) && row.size.is_const() &&
+           row.size.value() * size >= shortest_row_ && b.elements.is_const() &&
+           b.elements.value() * size >= large_;
   }
 
   void take_variables(const Block& block) {
@@ -124,7 +124,7 @@ class RowJammer {
 
   Kernel& kernel_;
   loops::VariableScope scope_;
-  const int64_t large_;
+  const int64_t large_, shortest_row_;
   For* point_ = nullptr;
   int64_t points_ = 1;
   std::vector<Substitution> rows_;
@@ -132,8 +132,8 @@ class RowJammer {
 
 }  // namespace
 
-void jam_rows(Kernel& k, loops::Variables& variables, int64_t large) {
-  RowJammer(k, variables, large).run();
+void jam_rows(Kernel& k, loops::Variables& variables, const ScheduleOptions& options) {
+  RowJammer(k, variables, options).run();
 }
 
 }  // namespace oxy::schedule

@@ -4,11 +4,11 @@
 #pragma once
 
 #include "loops/variables.h"
-#include "schedule/kernel.h"
+#include "schedule/schedule.h"
 
 namespace oxy::schedule {
 
-// Buffers of at least `large` bytes are worth it.
-void jam_rows(Kernel& k, loops::Variables& variables, int64_t large);
+// Buffers of at least options.large_bytes() are worth it.
+void jam_rows(Kernel& k, loops::Variables& variables, const ScheduleOptions& options);
 
 }  // namespace oxy::schedule

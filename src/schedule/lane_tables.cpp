@@ -8,14 +8,10 @@
 #include "schedule/cost.h"
 #include "schedule/emit_kernel.h"
 #include "schedule/nest.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 namespace {
-
-constexpr int64_t kFewestRows = 4;
-constexpr int64_t kCheap = 1;           // operations: computed again rather than kept
-constexpr int64_t kLeastSaved = 8;      // operations an element, a load of a table counted as one
-constexpr int64_t kLargest = 16 << 10;  // bytes of a loop's tables: a part of the first-level cache
 
 bool sets_value(const Compute& c) {
   return c.op != LoopOp::Store && c.op != LoopOp::StoreAdd && c.op != LoopOp::Check;
@@ -27,8 +23,9 @@ bool is_lanes(const For& f) { return f.kind == ForKind::Vector || f.kind == ForK
 class TableMaker {
  public:
   // `inside`: the values that are set in the rows; `fixed`: variables that are the same for all rows.
-  TableMaker(Kernel& k, For& loop, const std::set<uint32_t>& inside, const std::vector<Expr>& fixed)
-      : kernel_(k), loop_(loop), inside_(inside), fixed_(fixed) {}
+  TableMaker(Kernel& k, For& loop, const std::set<uint32_t>& inside, const std::vector<Expr>& fixed,
+             int64_t most_bytes)
+      : kernel_(k), loop_(loop), inside_(inside), fixed_(fixed), most_bytes_(most_bytes) {}
 
   // The loop that fills the tables, which `loop` reads from now on; nothing where that does not pay.
   std::optional<Stmt> run() {
@@ -56,9 +53,7 @@ class TableMaker {
       return false;
     std::vector<Expr> symbols;
     sym::collect_symbols(c.index, symbols);
-    auto is_known = [&](Expr s) {
-      return s == loop_.var || !loops::is_variable(s) || std::ranges::count(fixed_, s) > 0;
-    };
+    auto is_known = [&](Expr s) { return s == loop_.var || std::ranges::count(fixed_, s) > 0; };
     return std::all_of(symbols.begin(), symbols.end(), is_known) &&
            std::all_of(c.args.begin(), c.args.end(),
                        [&](uint32_t a) { return !inside_.contains(a) || same_.contains(a); });
@@ -96,7 +91,7 @@ class TableMaker {
   }
 
   void choose(uint32_t v) {
-    if (cost(v) <= kCheap) return;
+    if (cost(v) <= tuning::table_cheap) return;
     const Compute& c = same_.at(v);
     // An index is kept as it was computed, in half the memory.
     const bool widens = c.op == LoopOp::Cast && c.dtype == DType::I64 &&
@@ -120,10 +115,11 @@ class TableMaker {
     int64_t saved = 0, bytes = 0;
     for (const auto& [v, c] : same_) {
       if (!by_lane_.contains(v)) continue;
-      if (tables_.contains(v)) bytes += *hinted(loop_.size) * ir::byte_size(c.dtype);
+      if (tables_.contains(v)) bytes += loop_.size.value() * ir::byte_size(c.dtype);
       if (tables_.contains(v) || !kept.contains(v)) saved += cost_of(c.op, c.dtype);
     }
-    return saved - static_cast<int64_t>(tables_.size()) >= kLeastSaved && bytes <= kLargest;
+    return saved - static_cast<int64_t>(tables_.size()) >= tuning::table_least_saved &&
+           bytes <= most_bytes_;
   }
 
   // The values of the tables, under names of their own, and their stores.
@@ -179,6 +175,7 @@ class TableMaker {
   For& loop_;
   const std::set<uint32_t>& inside_;
   const std::vector<Expr>& fixed_;
+  const int64_t most_bytes_;
   std::map<uint32_t, Compute> same_;  // statements that compute the same in each row, by value
   std::set<uint32_t> by_lane_;        // of those, what differs by lane
   std::set<uint32_t> tables_;
@@ -192,47 +189,59 @@ void note_values(const Block& block, std::set<uint32_t>& values) {
   }
 }
 
-// The Vector loops in `rows`, which run `times` times.
-void tabulate(Kernel& k, For& rows, int64_t times, const std::set<uint32_t>& inside,
-              const std::vector<Expr>& fixed, Block& fills) {
-  times *= count_of(rows.size);
-  for (Stmt& s : rows.body) {
-    For* f = std::get_if<For>(&s.v);
-    if (!f || f->tiled) continue;
-    if (!is_lanes(*f)) {
-      tabulate(k, *f, times, inside, fixed, fills);
-    } else if (loops::is_size(f->size) && hinted(f->size) && times >= kFewestRows) {
-      if (auto fill = TableMaker(k, *f, inside, fixed).run()) fills.push_back(std::move(*fill));
-    }
-  }
-}
+class Tabulator {
+ public:
+  Tabulator(Kernel& k, const Machine& machine)
+      : kernel_(k), most_bytes_(tuning::table_bytes(machine)) {}
 
-// `panels`: the variables of an epilogue's loops over panels, so far.
-void tabulate(Kernel& k, Block& point, std::vector<Expr> panels = {}) {
-  for (size_t i = 0; i < point.size(); ++i) {
-    For* f = std::get_if<For>(&point[i].v);
-    if (!f || is_lanes(*f)) continue;
-    const bool rows = k.epilogue_of.valid() && panels.size() == k.panel_loops;
-    if (f->kind == ForKind::Parallel && !rows) {
-      if (k.epilogue_of.valid()) panels.push_back(f->var);
-      tabulate(k, f->body, panels);
-      continue;
+  // `panels`: the variables of an epilogue's loops over panels, so far.
+  void run(Block& point, std::vector<Expr> panels = {}) {
+    for (size_t i = 0; i < point.size(); ++i) {
+      For* f = std::get_if<For>(&point[i].v);
+      if (!f || is_lanes(*f)) continue;
+      const bool epilogue = kernel_.epilogue_of.valid();
+      const bool rows = epilogue && panels.size() == kernel_.panel_loops;
+      if (f->kind == ForKind::Parallel && !rows) {
+        if (epilogue) panels.push_back(f->var);
+        run(f->body, panels);
+        continue;
+      }
+      std::set<uint32_t> inside;
+      note_values(f->body, inside);
+      Block fills;
+      in_rows(*f, 1, inside, panels, fills);
+      const auto at = point.begin() + static_cast<std::ptrdiff_t>(i);
+      point.insert(at, fills.begin(), fills.end());
+      i += fills.size();
     }
-    std::set<uint32_t> inside;
-    note_values(f->body, inside);
-    Block fills;
-    tabulate(k, *f, 1, inside, panels, fills);
-    const auto at = point.begin() + static_cast<std::ptrdiff_t>(i);
-    point.insert(at, fills.begin(), fills.end());
-    i += fills.size();
   }
-}
+
+ private:
+  // The Vector loops in `rows`, which run `times` times.
+  void in_rows(For& rows, int64_t times, const std::set<uint32_t>& inside,
+               const std::vector<Expr>& fixed, Block& fills) {
+    times *= count_of(rows.size);
+    for (Stmt& s : rows.body) {
+      For* f = std::get_if<For>(&s.v);
+      if (!f || f->tiled) continue;
+      if (!is_lanes(*f)) {
+        in_rows(*f, times, inside, fixed, fills);
+      } else if (f->size.is_const() && times >= tuning::table_fewest_rows) {
+        if (auto fill = TableMaker(kernel_, *f, inside, fixed, most_bytes_).run())
+          fills.push_back(std::move(*fill));
+      }
+    }
+  }
+
+  Kernel& kernel_;
+  const int64_t most_bytes_;
+};
 
 }  // namespace
 
-void make_lane_tables(Kernel& k) {
+void make_lane_tables(Kernel& k, const Machine& machine) {
   const size_t before = k.buffers.size();
-  tabulate(k, k.body);
+  Tabulator(k, machine).run(k.body);
   if (k.buffers.size() != before) k.cost = point_cost(k);
 }
 

@@ -4,9 +4,10 @@
 #pragma once
 
 #include "schedule/kernel.h"
+#include "support/machine.h"
 
 namespace oxy::schedule {
 
-void make_lane_tables(Kernel& k);
+void make_lane_tables(Kernel& k, const Machine& machine);
 
 }  // namespace oxy::schedule

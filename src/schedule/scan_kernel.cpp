@@ -5,19 +5,11 @@
 #include "schedule/cost.h"
 #include "schedule/fold.h"
 #include "schedule/nest_writer.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-constexpr int64_t kRows = 4;        // that are scanned side by side
-constexpr int64_t kColumns = 1024;  // whose sums are kept at once
-constexpr int64_t kNarrow = 64;     // the narrowest block, to keep all threads busy
-constexpr int64_t kWantedBlocks = 32;
-constexpr int64_t kFewestColumns = 8;  // fewer are walked row by row
-constexpr int64_t kGatheredRows = 16;  // of a fold that is worth gathering them
-constexpr int64_t kShortestRow = 16;   // that is transposed
-constexpr int64_t kFewestBlocks = 8;   // of rows as lanes, to keep the threads busy
 
 class ScanKernel : NestWriter {
  public:
@@ -49,7 +41,7 @@ class ScanKernel : NestWriter {
 
  private:
   static bool is_wide(const Axis& a) {
-    return hinted(a.size).value_or(kFewestColumns) >= kFewestColumns;
+    return !a.size.is_const() || a.size.value() >= tuning::scan_fewest_columns;
   }
 
   bool is_contiguous(const Axis& a) const {
@@ -58,12 +50,12 @@ class ScanKernel : NestWriter {
   }
 
   bool can_be_lanes(const Axis& a) const {
-    if (hinted(a.size).value_or(0) < kRowLanes) return false;
+    if (!a.size.is_const() || a.size.value() < kRowLanes) return false;
     const bool indirect = std::any_of(nest_.body.begin(), nest_.body.end(),
                                       [](const Inst& i) { return i.op == LoopOp::Symbol; });
     const Axis& along = scanned_.back();
-    return !indirect && is_contiguous(along) && count_of(along.size) >= kShortestRow &&
-           points(others_) / kRowLanes >= kFewestBlocks;
+    return !indirect && is_contiguous(along) && count_of(along.size) >= tuning::scan_shortest_row &&
+           points(others_) / kRowLanes >= tuning::scan_fewest_blocks;
   }
 
   // One step of the scan under a substitution; `fold` gives the value of the scan from that of its
@@ -90,8 +82,9 @@ class ScanKernel : NestWriter {
     int64_t together = 1;
     std::vector<Substitution> copies{{}};
     parallel_ = others_;
-    if (!parallel_.empty()) {
-      while (together < kRows && sym::divisible(parallel_.back().size, 2 * together)) together *= 2;
+    if (!parallel_.empty() && parallel_.back().size.is_const()) {
+      while (together < tuning::scan_rows && parallel_.back().size.value() % (2 * together) == 0)
+        together *= 2;
     }
     const bool indirect = std::any_of(nest_.body.begin(), nest_.body.end(),
                                       [](const Inst& i) { return i.op == LoopOp::Symbol; });
@@ -143,14 +136,14 @@ class ScanKernel : NestWriter {
 
   // How many columns one point scans.
   int64_t block_of(const Axis& column) const {
-    int64_t rest = 1, block = kColumns;
+    int64_t rest = 1, block = tuning::scan_columns;
     for (const Axis& a : others_) {
-      if (!(a.var == column.var)) rest *= hinted(a.size).value_or(1);
+      if (!(a.var == column.var) && a.size.is_const()) rest *= a.size.value();
     }
-    const std::optional<int64_t> size = hinted(column.size);
-    if (!size) return kColumns;
-    if (!is_contiguous(column)) return kGatheredRows;
-    while (block > kNarrow && rest * ((*size + block - 1) / block) < kWantedBlocks) {
+    if (!column.size.is_const()) return tuning::scan_columns;
+    if (!is_contiguous(column)) return tuning::scan_gathered_rows;
+    while (block > tuning::scan_narrow &&
+           rest * ((column.size.value() + block - 1) / block) < tuning::scan_wanted_blocks) {
       block /= 2;
     }
     return block;
@@ -163,7 +156,7 @@ class ScanKernel : NestWriter {
     const int64_t most = block_of(whole);
     Expr lane = whole.var, size = whole.size, width = whole.size;
     Substitution subst;
-    if (loops::is_size(whole.size) && hinted(whole.size).value_or(INT64_MAX) <= most) {
+    if (whole.size.is_const() && whole.size.value() <= most) {
       parallel_.erase(parallel_.begin() + static_cast<std::ptrdiff_t>(at));
     } else {
       const Expr count = sym::ceildiv(whole.size, most), block = scope_.get('p', count);

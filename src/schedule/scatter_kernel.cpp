@@ -4,15 +4,11 @@
 
 #include "schedule/fold.h"
 #include "schedule/nest_writer.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-constexpr int64_t kFewestLanes = 4;   // a shorter axis is no vector
-constexpr int64_t kNarrow = 32;       // the narrowest block of lanes
-constexpr int64_t kWidest = 1024;     // the widest one
-constexpr int64_t kWantedBlocks = 4;  // each of which walks all points once more
 
 // A variable of the place: its coefficient, and by how much it moves the place at most.
 struct Term {
@@ -79,7 +75,8 @@ class ScatterKernel : NestWriter {
   Block points() {
     auto lane = std::find_if(free_.begin(), free_.end(), [&](const Axis& a) {
       auto step = coefficient(update_->index[0], a.var);
-      return step && step->is_const(1) && a.size.is_const() && a.size.value() >= kFewestLanes;
+      return step && step->is_const(1) && a.size.is_const() &&
+             a.size.value() >= tuning::scatter_fewest_lanes;
     });
     if (lane == free_.end()) return wrap(ForKind::Serial, ordered_, statements({}));
     const Axis whole = *lane;
@@ -102,11 +99,14 @@ class ScatterKernel : NestWriter {
   int64_t block_of(const Axis& lane) const {
     int64_t others = 1;
     for (const Axis& a : free_) {
-      if (!(a.var == lane.var)) others *= a.size.is_const() ? a.size.value() : kWantedBlocks;
+      if (!(a.var == lane.var))
+        others *= a.size.is_const() ? a.size.value() : tuning::scatter_wanted_blocks;
     }
-    if (others >= kWantedBlocks) return std::max(kWidest, lane.size.value());
-    const int64_t share = lane.size.value() / kWantedBlocks;
-    return std::clamp(share / kNarrow * kNarrow, kNarrow, kWidest);
+    if (others >= tuning::scatter_wanted_blocks)
+      return std::max(tuning::scatter_widest, lane.size.value());
+    const int64_t share = lane.size.value() / tuning::scatter_wanted_blocks;
+    return std::clamp(share / tuning::scatter_narrow * tuning::scatter_narrow,
+                      tuning::scatter_narrow, tuning::scatter_widest);
   }
 
   Block statements(const Substitution& subst) {

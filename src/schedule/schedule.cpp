@@ -14,7 +14,6 @@
 #include "schedule/in_place.h"
 #include "schedule/inline_loops.h"
 #include "schedule/jam_rows.h"
-#include "schedule/kernel_access.h"
 #include "schedule/lane_tables.h"
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
@@ -159,7 +158,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     if (is_scan(g.nests[0]) || is_scatter(g.nests[0])) {
       s.kernels.push_back(is_scan(g.nests[0]) ? scan_kernel(p, g.nests[0], std::move(name))
                                               : scatter_kernel(p, g.nests[0], std::move(name)));
-      if (is_scan(g.nests[0])) stream_large_stores(s.kernels.back(), options.last_level_bytes);
+      if (is_scan(g.nests[0])) stream_large_stores(s.kernels.back(), options.large_bytes());
       s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
       continue;
     }
@@ -172,18 +171,17 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
     needed.resize(p.buffers.size(), false);
     s.kernels.push_back(emit_kernel(p, a, needed, options, std::move(name)));
     split_ranges(s.kernels.back(), *p.variables);
-    jam_rows(s.kernels.back(), *p.variables, options.last_level_bytes);
-    make_lane_tables(s.kernels.back());
+    jam_rows(s.kernels.back(), *p.variables, options);
+    make_lane_tables(s.kernels.back(), options.machine);
     s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size() - 1)});
     pinned.resize(p.buffers.size(), false);
     readers.resize(p.buffers.size());
   }
   write_in_place(s);
   attach_epilogues(s);
-  if (options.last_level_bytes < INT64_MAX / 4)
-    keep_what_is_changed(s.kernels, 4 * options.last_level_bytes);
-  for (Kernel& k : s.kernels) fetch_ahead(k, *p.variables, options.last_level_bytes);
-  for (Kernel& k : s.kernels) k.parameters = free_symbols(k);
+  if (options.streaming)
+    keep_what_is_changed(s.kernels, tuning::changed_of_last_level * options.large_bytes());
+  for (Kernel& k : s.kernels) fetch_ahead(k, *p.variables, options);
   s.memory = plan_memory(s);
   insert_frees(s);
   return s;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "schedule/kernel.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
@@ -49,11 +50,13 @@ struct Schedule {
 };
 
 struct ScheduleOptions {
+  Machine machine;
   bool fusion = true;
-  int64_t cache_bytes = 512 * 1024;     // of one core: what a Local row may take
-  int64_t last_level_bytes = 16 << 20;  // stores as large as this stream
-  // Columns that products of our own finish at a time (codegen/cpp/product.h); 0: they have no epilogues.
-  int64_t panel_width = 0;
+  bool epilogues = false;  // of products of our own (codegen/cpp/product.h)
+  bool streaming = true;   // past the cache
+
+  // Buffers of at least so many bytes go through memory.
+  int64_t large_bytes() const { return streaming ? tuning::last_level_bytes(machine) : INT64_MAX; }
 };
 
 // Loops to kernels: inlining, fusion, loop order, memory plan. Each part has its own header beside this one.

@@ -7,13 +7,11 @@
 
 #include "schedule/emit_kernel.h"
 #include "schedule/nest.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-constexpr size_t kMaxRanges = 16;
-constexpr size_t kMaxStatements = 512;  // of all ranges of one loop together
 
 // value = (loop variable < bound), or its opposite.
 struct Test {
@@ -31,8 +29,8 @@ class LoopSplitter {
   Block run() {
     if (!find_tests()) return {};
     std::vector<int64_t> ends = ends_of_ranges();
-    if (ends.size() < 2 || ends.size() > kMaxRanges ||
-        ends.size() * loop_.body.size() > kMaxStatements)
+    if (ends.size() < 2 || ends.size() > tuning::most_ranges ||
+        ends.size() * loop_.body.size() > tuning::most_range_statements)
       return {};
     Block out;
     int64_t begin = 0;

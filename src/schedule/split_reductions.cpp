@@ -4,16 +4,11 @@
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-constexpr int64_t kEnoughPoints = 32;  // parallel points that keep any machine busy
-constexpr int64_t kWantedPoints = 64;
-constexpr int64_t kSmall = 1 << 16;       // elements that one thread folds soon enough
-constexpr int64_t kPieceElements = 4096;  // a part is at least so much work
-constexpr int64_t kColumns = 512;         // columns that one point of a column reduction takes
 
 bool is_arg(ops::ReduceKind k) {
   return k == ops::ReduceKind::ArgMax || k == ops::ReduceKind::ArgMin;
@@ -29,37 +24,34 @@ int64_t parts_for(int64_t size, int64_t wanted) {
 
 struct Cut {
   size_t axis = 0;
-  int64_t parts = 0;
-  Expr piece = 0;
+  int64_t parts = 0, piece = 0;
 };
 
 std::optional<Cut> choose_cut(const Nest& n) {
   int64_t results = 1, folded = 1;
   for (const Axis& a : n.axes) {
-    const std::optional<int64_t> size = hinted(a.size);
-    if (!size) return std::nullopt;
-    (a.reduction ? folded : results) *= *size;
+    if (!a.size.is_const()) return std::nullopt;
+    (a.reduction ? folded : results) *= a.size.value();
   }
-  if (results * folded < kSmall) return std::nullopt;
+  if (results * folded < tuning::split_small) return std::nullopt;
   Expr inner = contiguous_axis(n);
   bool column = !inner.is_const() && !is_reduction_axis(n, inner);
   int64_t points = results;
   for (const Axis& a : n.axes) {
     if (column && a.var == inner)
-      points = results / *hinted(a.size) * ((*hinted(a.size) + kColumns - 1) / kColumns);
+      points = results / a.size.value() *
+               ((a.size.value() + tuning::split_columns - 1) / tuning::split_columns);
   }
-  if (points >= kEnoughPoints) return std::nullopt;
-  int64_t wanted =
-      std::min((kWantedPoints + points - 1) / points, results * folded / (kPieceElements * points));
+  if (points >= tuning::split_enough_points) return std::nullopt;
+  int64_t wanted = std::min((tuning::split_wanted_points + points - 1) / points,
+                            results * folded / (tuning::split_piece * points));
   for (size_t i = 0; i < n.axes.size(); ++i) {
-    int64_t size = *hinted(n.axes[i].size);
+    int64_t size = n.axes[i].size.value();
     if (!n.axes[i].reduction || wanted < 2 || size < std::min<int64_t>(wanted, 8)) continue;
     Cut c{i, parts_for(size, wanted), 0};
     if (c.parts < 2) continue;
-    const int64_t piece = (size + c.parts - 1) / c.parts;
-    c.parts = (size + piece - 1) / piece;
-    // The number of parts is that of the hint, so that equal calls add up in one order; other sizes have other pieces.
-    c.piece = sym::ceildiv(n.axes[i].size, c.parts);
+    c.piece = (size + c.parts - 1) / c.parts;
+    c.parts = (size + c.piece - 1) / c.piece;
     return c;
   }
   return std::nullopt;
@@ -84,7 +76,7 @@ std::vector<Axis> kept_axes(const Nest& n) {
   }
   auto stride = [&](const Axis& a) {
     auto c = coefficient(at, a.var);
-    return c ? hinted(*c).value_or(0) : int64_t{0};
+    return c && c->is_const() ? c->value() : int64_t{0};
   };
   std::stable_sort(kept.begin(), kept.end(),
                    [&](const Axis& a, const Axis& b) { return stride(a) > stride(b); });
@@ -139,7 +131,7 @@ Expr contiguous_axis(const Nest& n) {
       int64_t elements = 1;
       for (const Axis& b : n.axes)
         if (elements < kMostVotes && depends(n, i.index[0], b.var))
-          elements *= hinted(b.size).value_or(1024);
+          elements *= b.size.is_const() ? b.size.value() : 1024;
       votes += std::min(elements, kMostVotes);
     }
     if (votes > most) {
@@ -157,12 +149,9 @@ std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Ne
   if (!cut) return std::nullopt;
   const Axis whole = n.axes[cut->axis];
   Expr part = fresh_var(p, n, 'p', cut->parts);
-  Expr piece_size = cut->piece;
-  if (cut->piece * cut->parts != whole.size) {
-    piece_size = sym::min(cut->piece, whole.size - part * cut->piece);
-    if (!whole.size.is_const()) piece_size = sym::max(0, piece_size);  // few elements: empty parts
-  }
-  Expr inner = fresh_var(p, n, 'r', piece_size);
+  bool even = cut->piece * cut->parts == whole.size.value();
+  Expr piece_size = even ? Expr(cut->piece) : sym::min(cut->piece, whole.size - part * cut->piece);
+  Expr inner = fresh_var(p, n, 'r', even ? Expr(cut->piece) : piece_size);
 
   loops::Buffer partial;
   partial.name = cat("part", p.buffers.size());

@@ -1,6 +1,7 @@
 #include "torch_bridge/input_signature.h"
 
 #include <c10/core/ScalarType.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <bit>
@@ -70,6 +71,7 @@ const char* why_unsupported(const at::Tensor& t) {
   }
   if (t.layout() != c10::kStrided)
     return t.is_sparse() ? "a sparse tensor" : "a tensor that is not strided";
+  if (has_tangent(*t.unsafeGetTensorImpl())) return "a tensor with a tangent (forward-mode AD)";
   if (t.is_quantized()) return "a quantised tensor";
   if (t.is_nested()) return "a nested tensor";
   if (!t.has_storage()) return "a tensor without storage";
@@ -77,6 +79,11 @@ const char* why_unsupported(const at::Tensor& t) {
       DispatchKeySet(DispatchKey::CPU))
     return "a tensor that is not on the CPU";
   return nullptr;
+}
+
+bool has_tangent(const c10::TensorImpl& t) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(t.autograd_meta());
+  return meta != nullptr && meta->fw_grad_ && !meta->fw_grad_->empty();
 }
 
 // ---- sharing ----
@@ -150,6 +157,7 @@ void InputSignature::add(const Input& input) {
   item.dims = static_cast<uint32_t>(dims_.size());
   item.rank = static_cast<int32_t>(t.dim());
   item.requires_grad = t.requires_grad();
+  item.tangent = has_tangent(*t.unsafeGetTensorImpl());
   dims_.insert(dims_.end(), t.sizes().begin(), t.sizes().end());
   dims_.insert(dims_.end(), t.strides().begin(), t.strides().end());
 }
@@ -164,7 +172,8 @@ bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept 
     differs |= (sizes[d] ^ dims[d]) | (strides[d] ^ dims[item.rank + d]);
   }
   if (differs != 0) return false;
-  return !options_.requires_grad || t.requires_grad() == item.requires_grad;
+  return !options_.requires_grad ||
+         (t.requires_grad() == item.requires_grad && has_tangent(t) == item.tangent);
 }
 
 bool InputSignature::matches(std::span<const Input> inputs) const {
@@ -207,6 +216,8 @@ std::string InputSignature::difference(size_t i, const at::Tensor& t) const {
   if (options_.requires_grad && t.requires_grad() != item.requires_grad) {
     return item.requires_grad ? "does not require grad, did" : "requires grad, did not";
   }
+  if (options_.requires_grad && has_tangent(*t.unsafeGetTensorImpl()) != item.tangent)
+    return item.tangent ? "has no tangent, had one" : "has a tangent, had none";
   return "";
 }
 

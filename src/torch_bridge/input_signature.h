@@ -51,12 +51,15 @@ inline c10::DispatchKeySet data_keys(const c10::TensorImpl& t) {
   return t.key_set() - (c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset);
 }
 
+// Forward-mode AD has put a tangent beside it, which a graph would lose.
+bool has_tangent(const c10::TensorImpl& t);
+
 class InputSignature {
  public:
   struct Options {
     bool offsets = false;  // the storage offset matters
     bool sharing = false;  // so does which inputs share storage (where one of them is mutated)
-    bool requires_grad = false;  // and who requires gradients
+    bool requires_grad = false;  // and who requires gradients or has a tangent
   };
   InputSignature() = default;
   InputSignature(std::span<const Input> example, Options options);
@@ -78,7 +81,7 @@ class InputSignature {
     int64_t number = 0;        // a number's value; the storage offset of a tensor
     uint32_t dims = 0;         // where its sizes, then its strides begin
     int32_t rank = -1;         // -1: a number
-    bool requires_grad = false;
+    bool requires_grad = false, tangent = false;
   };
   void add(const Input& input);
   c10::IntArrayRef sizes(const Item& item) const;

@@ -13,7 +13,7 @@ namespace {
 std::vector<void*> look_up() {
   void* torch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
   std::vector<void*> table;
-  for (const std::string& symbol : codegen::cpp::math_symbols(codegen::cpp::host_target())) {
+  for (const std::string& symbol : codegen::cpp::math_symbols(host_machine())) {
     void* f = dlsym(torch != nullptr ? torch : RTLD_DEFAULT, symbol.c_str());
     OXY_CHECK(f != nullptr, "libtorch_cpu does not export ", symbol);
     table.push_back(f);

@@ -43,7 +43,7 @@ class TensorImage {
   void take(const c10::TensorImpl& t) {
     requires_grad_ = t.requires_grad();
     taken_ = at(t, kSizes) == t.sizes().data() && at(t, kStrides) == t.strides().data() &&
-             meta(t) == t.autograd_meta();
+             meta(t) == t.autograd_meta() && !tangent(meta(t));
     wide_ = taken_ && t.dim() > static_cast<int64_t>(kDims);
     if (!taken_) return;
     copy<kFirst, 1 + kDims>(at(t, Layout::dims()));
@@ -63,7 +63,7 @@ class TensorImage {
       differs |=
           difference<kMore + kMostDims - kDims, kMostDims - kDims>(at(t, kStrides + kDims * kWord));
     }
-    return differs == 0 && requires_grad(meta(t)) == requires_grad_;
+    return differs == 0 && requires_grad(meta(t)) == requires_grad_ && !tangent(meta(t));
   }
 
   static const Meta* meta(const c10::TensorImpl& t) {
@@ -92,6 +92,10 @@ class TensorImage {
   static bool requires_grad(const Meta* meta) {
     if (meta == nullptr) return false;
     return meta->requires_grad_ || meta->grad_fn_ || (meta->is_view_ && meta->requires_grad());
+  }
+
+  static bool tangent(const Meta* meta) {
+    return meta != nullptr && meta->fw_grad_ && !meta->fw_grad_->empty();
   }
 
   bool taken_ = false, wide_ = false, requires_grad_ = false;

@@ -3,19 +3,19 @@
 #include "codegen/cpp/dot_product.h"
 
 #include "codegen/cpp/prelude.h"
-#include "ops/contraction.h"
+#include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
 namespace {
 
-constexpr int64_t kColumnsOfAPoint = 32;
-constexpr int kColumns = 4;  // in registers
+constexpr int64_t kColumnsOfAPoint = tuning::dot_columns_of_a_point;
+constexpr int kColumns = tuning::dot_columns;
 
 int64_t points(const Product& p) { return (p.n + kColumnsOfAPoint - 1) / kColumnsOfAPoint; }
 
 class DotEmitter {
  public:
-  DotEmitter(ir::DType dtype, const Target& t)
+  DotEmitter(ir::DType dtype, const Machine& t)
       : prelude_(t),
         lanes_(t.vector_bytes / 4),
         most_rows_(lanes_ == 16 ? 6 : 3),
@@ -179,10 +179,10 @@ class DotEmitter {
 }  // namespace
 
 bool is_dot_product(const Product& p) {
-  return !p.in_h && !p.packed && p.b_k == 1 && p.m <= ops::kMostUnpackedRows;
+  return !p.in_h && !p.packed && p.b_k == 1 && p.m <= tuning::dot_most_rows;
 }
 
-std::string emit_dot_product(ir::DType dtype, const Target& target) {
+std::string emit_dot_product(ir::DType dtype, const Machine& target) {
   return DotEmitter(dtype, target).text();
 }
 

@@ -10,7 +10,7 @@ namespace oxy::codegen::cpp {
 bool is_dot_product(const Product& p);
 
 // As in product.h, for such a product.
-std::string emit_dot_product(ir::DType dtype, const Target& target);
+std::string emit_dot_product(ir::DType dtype, const Machine& target);
 std::vector<int64_t> dot_product_parameters(const Product& p);
 int64_t dot_product_range(const Product& p);
 

@@ -7,12 +7,11 @@
 #include "codegen/cpp/types_text.h"
 #include "schedule/cost.h"
 #include "support/check.h"
+#include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
 
 namespace {
-
-constexpr int64_t kFewestStreamed = 4;  // vectors, for which a loop's first lanes are written apart
 
 constexpr std::string_view kFloorHelpers =
     "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != "
@@ -26,7 +25,7 @@ bool has_loop(const Block& block) {
 
 }  // namespace
 
-KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Target& target)
+KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target)
     : kernel_(kernel),
       prelude_(target),
       values_(kernel.value_count),
@@ -335,7 +334,7 @@ void KernelWriter::write_some(const For& loop, const std::string& var, const std
 
 // A streaming store of a loop whose first vector may not lie where vectors can be streamed to.
 const Compute* KernelWriter::unaligned_stream(const For& loop) const {
-  if (schedule::count_of(loop.size) < kFewestStreamed * lanes_) return nullptr;
+  if (schedule::count_of(loop.size) < tuning::stream_fewest_vectors * lanes_) return nullptr;
   for (const Stmt& s : loop.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op != LoopOp::Store || !c->streaming) continue;

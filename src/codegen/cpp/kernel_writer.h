@@ -62,7 +62,7 @@ struct Access {
 
 class KernelWriter {
  public:
-  KernelWriter(const schedule::Kernel& kernel, const Target& target);
+  KernelWriter(const schedule::Kernel& kernel, const Machine& target);
   std::string write();
 
  private:

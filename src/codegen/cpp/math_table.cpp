@@ -18,7 +18,7 @@ constexpr Row kRows[] = {
 #undef MATH_FN
 };
 
-std::string symbol(const Row& row, bool f64, const Target& target) {
+std::string symbol(const Row& row, bool f64, const Machine& target) {
   if (target.vector_bytes == 0) return cat(row.stem, f64 ? "" : "f");
   const int lanes = target.vector_bytes / (f64 ? 8 : 4);
   const char* isa = target.vector_bytes == 64 ? "avx512f" : "avx2";
@@ -35,7 +35,7 @@ std::optional<int> math_row(ops::LoopOp op, ir::DType dtype) {
   return std::nullopt;
 }
 
-std::vector<std::string> math_symbols(const Target& target) {
+std::vector<std::string> math_symbols(const Machine& target) {
   std::vector<std::string> names;
   for (const Row& row : kRows) {
     names.push_back(symbol(row, false, target));

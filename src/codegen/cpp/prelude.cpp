@@ -12,7 +12,7 @@ namespace oxy::codegen::cpp {
 namespace {
 
 bool fits(const Piece& p, std::string_view piece, std::string_view element, int lanes,
-          const Target& target) {
+          const Machine& target) {
   if (p.name != piece) return false;
   const int bytes = element_bytes(element);
   if (!p.element.empty() && p.element != element && p.element != cat(bytes)) return false;
@@ -23,7 +23,7 @@ bool fits(const Piece& p, std::string_view piece, std::string_view element, int 
 }
 
 const Piece& find_piece(std::string_view piece, std::string_view element, int lanes,
-                        const Target& target) {
+                        const Machine& target) {
   for (auto table :
        {memory_pieces(), operator_pieces(), math_pieces(), iterated_pieces(), gamma_pieces()}) {
     for (const Piece& p : table) {

@@ -26,20 +26,20 @@ namespace oxy::codegen::cpp {
 
 class Prelude {
  public:
-  explicit Prelude(const Target& target) : target_(target) {}
+  explicit Prelude(const Machine& target) : target_(target) {}
   // The name of a type, defined from now on.
   std::string type(std::string_view element, int lanes);
   // The name of a function, defined from now on.
   std::string fn(std::string_view piece, std::string_view element, int lanes);
   // What has been asked for, in an order that compiles.
   std::string text() const;
-  const Target& target() const { return target_; }
+  const Machine& target() const { return target_; }
 
  private:
   std::string expand(std::string_view text, std::string_view own, std::string_view element,
                      int lanes);
 
-  Target target_;
+  Machine target_;
   std::set<std::string> types_, functions_;
   std::string type_text_, function_text_;
 };

@@ -10,20 +10,15 @@
 #include "codegen/cpp/prelude.h"
 #include "codegen/cpp/row_product.h"
 #include "support/check.h"
+#include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
 namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-constexpr int64_t kSameSet = 4096;  // addresses so far apart share a set of the first-level cache
-
-constexpr int kTileRows = 6;
-// Of a tile's row: 24 of AVX-512's 32 registers are accumulators, 12 of AVX2's 16.
-int tile_vectors(const Target& t) { return t.vector_bytes == 64 ? 4 : 2; }
-constexpr int kUnrolledRows = 5;
-constexpr int kRowsFinished = 24;  // that an epilogue runs on at a time
-constexpr int kSteps = 4;          // of k that follow each other without a question
+constexpr int kTileRows = tuning::gemm_tile_rows, kUnrolledRows = tuning::gemm_unrolled_rows;
+constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_steps;
 
 // How a product is cut.
 struct Blocking {
@@ -36,34 +31,37 @@ struct Blocking {
   int64_t copy_row = 0;
   bool by_piece = false;
 
-  Blocking(const Product& s, const Target& t) {
+  Blocking(const Product& s, const Machine& t) {
     OXY_CHECK(t.vector_bytes >= 32, "products need vectors");
-    width = panel_width(t);
+    width = tuning::gemm_panel_columns(t);
     // Values of k that fill the first-level cache, in equal pieces of a multiple of 8.
-    const int64_t depth = std::min<int64_t>(288, t.first_level_bytes / (width * 4));
+    const int64_t depth = std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
     // A block's rows stay in the second-level cache where that costs little: a packed panel is read again for each of a few
     // blocks, another one would be packed again.
     // (Rows of B, which the first tile packs, pass through that cache as well.)
     const bool half = s.dtype != ir::DType::F32, lies_in_rows = s.b_n == 1 && !s.packed;
-    const int64_t cache = t.second_level_bytes / 4 * (lies_in_rows ? 2 : 3),
-                  row_bytes = s.channels * 4;
+    const int64_t cache = t.l2.bytes / 4 * (lies_in_rows ? 2 : 3), row_bytes = s.channels * 4;
+    const int64_t most = tuning::gemm_most_rows;
     const int64_t most_rows =
-        half || (s.packed && s.m <= 256) ? std::clamp<int64_t>(cache / row_bytes, 64, 256) : 256;
-    row_blocks = ceil_div(s.m, s.in_h ? 256 : most_rows);
+        half || (s.packed && s.m <= most)
+            ? std::clamp<int64_t>(cache / row_bytes, tuning::gemm_fewest_rows, most)
+            : most;
+    row_blocks = ceil_div(s.m, s.in_h ? most : most_rows);
     // Work for several threads; each block packs the panel anew.
     auto share = [&](int64_t points, int64_t fewest_rows) {
       row_blocks =
           std::max(row_blocks, std::min(ceil_div(points, s.batch * panels), s.m / fewest_rows));
     };
-    share(8, 64);
+    share(8, tuning::gemm_fewest_rows);
     share(2, 12);
     rows_per_block = ceil_div(s.m, row_blocks);
     row_blocks = ceil_div(s.m, rows_per_block);
     if (s.in_h) return;
+    // Addresses a page apart share a set of the first-level cache, whose ways are pages.
     const bool collide =
-        rows_per_block >= kTileRows && (half ? row_bytes : s.a_row * 4) % kSameSet == 0;
+        rows_per_block >= kTileRows && (half ? row_bytes : s.a_row * 4) % t.page_bytes == 0;
     if (half || collide) copy_row = s.channels + (collide ? 16 : 0);
     if (half || channels >= s.channels || rows_per_block * row_bytes <= cache) return;
     together = std::clamp<int64_t>(cache / (rows_per_block * width * 4), 1, panels);
@@ -90,10 +88,10 @@ struct Scratch {
 
 class ProductEmitter {
  public:
-  ProductEmitter(ir::DType dtype, const Target& t)
+  ProductEmitter(ir::DType dtype, const Machine& t)
       : prelude_(t),
         lanes_(t.vector_bytes / 4),
-        vectors_(tile_vectors(t)),
+        vectors_(tuning::gemm_panel_vectors(t)),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
         element_(half_.empty() ? "f32" : "u16") {
     vec_ = prelude_.type("f32", lanes_);
@@ -480,13 +478,13 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 
 }  // namespace
 
-std::string emit_product(const Product& shape, const Target& target) {
+std::string emit_product(const Product& shape, const Machine& target) {
   if (is_dot_product(shape)) return emit_dot_product(shape.dtype, target);
   if (is_row_product(shape)) return emit_row_product(target);
   return ProductEmitter(shape.dtype, target).text();
 }
 
-std::vector<std::string> product_texts(const Target& target) {
+std::vector<std::string> product_texts(const Machine& target) {
   std::vector<std::string> texts{emit_row_product(target)};
   for (ir::DType dtype : {ir::DType::F32, ir::DType::BF16, ir::DType::F16}) {
     texts.push_back(ProductEmitter(dtype, target).text());
@@ -495,7 +493,7 @@ std::vector<std::string> product_texts(const Target& target) {
   return texts;
 }
 
-std::vector<int64_t> product_parameters(const Product& given, const Target& target) {
+std::vector<int64_t> product_parameters(const Product& given, const Machine& target) {
   OXY_CHECK(!given.epilogue || !reads_as_it_lies(given), print(given));
   if (is_dot_product(given)) return dot_product_parameters(given);
   if (is_row_product(given)) return row_product_parameters(given);
@@ -503,7 +501,7 @@ std::vector<int64_t> product_parameters(const Product& given, const Target& targ
   if (s.packed) {  // k rows of a panel's columns each, one panel behind the other
     const int64_t k = s.channels * s.taps();
     s.b_offset = 0;
-    s.b_k = panel_width(target);
+    s.b_k = tuning::gemm_panel_columns(target);
     s.b_n = k;
     if (s.b_batch) s.b_batch = ceil_div(s.n, s.b_k) * k * s.b_k;
   }
@@ -527,14 +525,14 @@ std::vector<int64_t> product_parameters(const Product& given, const Target& targ
 
 bool reads_as_it_lies(const Product& s) { return is_dot_product(s) || is_row_product(s); }
 
-int64_t product_range(const Product& shape, const Target& target) {
+int64_t product_range(const Product& shape, const Machine& target) {
   if (is_dot_product(shape)) return dot_product_range(shape);
   if (is_row_product(shape)) return row_product_range(shape);
   const Blocking b(shape, target);
   return shape.batch * b.row_blocks * b.panels;
 }
 
-int64_t product_scratch_bytes(const Product& shape, const Target& target) {
+int64_t product_scratch_bytes(const Product& shape, const Machine& target) {
   if (is_dot_product(shape)) return 0;
   if (is_row_product(shape)) return row_product_scratch_bytes(shape);
   return Scratch(shape, Blocking(shape, target)).end;
@@ -545,8 +543,6 @@ int64_t product_bytes(const Product& s) {
   const int64_t right = s.in_h || !s.b_batch ? filters : s.batch * filters;
   return (s.batch * (pixels * s.channels + s.m * s.n) + right) * ir::byte_size(s.dtype);
 }
-
-int64_t panel_width(const Target& target) { return target.vector_bytes / 4 * tile_vectors(target); }
 
 std::string print(const Product& s) {
   if (s.in_h)

@@ -37,7 +37,7 @@ struct Product {
   // Of the first element, from the start of its buffer.
   int64_t a_offset = 0, b_offset = 0, c_offset = 0, bias_offset = 0;
   bool bias = false;  // n values, contiguous
-  // B has been packed once (runtime/pack.h): its strides do not count, and panels of panel_width columns follow each other.
+  // B has been packed once (runtime/pack.h): its strides do not count, and panels of tuning::gemm_panel_columns follow each other.
   bool packed = false;
   // One more buffer, a runtime::Epilogue: a kernel whose points are the rows of each panel of C in turn. It runs on each
   // block that is done, with so many bytes of scratch.
@@ -58,13 +58,12 @@ struct Product {
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B, C, the bias where there
 // is one, and the epilogue. `target` must have vectors.
 // All products of one dtype have one of three texts: dot_product.h, row_product.h, or that of product.cpp.
-std::string emit_product(const Product& shape, const Target& target);
-std::vector<std::string> product_texts(const Target& target);  // all that emit_product gives
-std::vector<int64_t> product_parameters(const Product& shape, const Target& target);
-int64_t product_range(const Product& shape, const Target& target);          // parallel points
-int64_t product_scratch_bytes(const Product& shape, const Target& target);  // a thread
+std::string emit_product(const Product& shape, const Machine& target);
+std::vector<std::string> product_texts(const Machine& target);  // all that emit_product gives
+std::vector<int64_t> product_parameters(const Product& shape, const Machine& target);
+int64_t product_range(const Product& shape, const Machine& target);          // parallel points
+int64_t product_scratch_bytes(const Product& shape, const Machine& target);  // a thread
 int64_t product_bytes(const Product& shape);  // of operands and result
-int64_t panel_width(const Target& target);
 bool reads_as_it_lies(const Product& shape);  // B is not packed, also where it is constant
 std::string print(const Product& shape);
 

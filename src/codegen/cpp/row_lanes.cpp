@@ -5,14 +5,13 @@
 #include "codegen/cpp/kernel_writer.h"
 #include "codegen/cpp/types_text.h"
 #include "support/check.h"
+#include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
 
 namespace {
 
 constexpr int kLine = 64;
-constexpr int kFetchAhead = 256;  // bytes
-constexpr int kMostBlocks = 4;    // of columns whose results wait to be stored
 
 }  // namespace
 
@@ -79,7 +78,7 @@ void KernelWriter::write_row_lanes(const For& loop, const Scope& scope) {
     if (c->op == LoopOp::Store)
       blocks = std::max<int64_t>(blocks, kLine / kRowLanes / ir::byte_size(c->dtype));
   }
-  blocks = std::min<int64_t>(blocks, kMostBlocks);
+  blocks = std::min<int64_t>(blocks, tuning::scan_most_blocks);
   const int64_t width = blocks * kRowLanes;
   const std::string var = new_loop_var(), to = index(loop.size);
   const auto type = [&](const Compute& c) {
@@ -103,7 +102,7 @@ void KernelWriter::write_row_lanes(const For& loop, const Scope& scope) {
     each_row([&] {
       for (int64_t line = 0; line < width * bytes; line += kLine)
         out_.line("__builtin_prefetch(", row_of_lane(*c, loop, scope, var, "k"), " + ",
-                  (kFetchAhead + line) / bytes, ");");
+                  (tuning::scan_prefetch + line) / bytes, ");");
     });
   }
   out_.line("OXY_UNROLL");

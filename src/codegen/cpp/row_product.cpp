@@ -5,29 +5,25 @@
 #include <algorithm>
 
 #include "codegen/cpp/prelude.h"
-#include "ops/contraction.h"
+#include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
 namespace {
 
-constexpr int64_t kMostRows =
-    8;  // from there on packing B is cheaper than the sums' way through the cache
-static_assert(kMostRows <= ops::kMostUnpackedRows);
-constexpr int kDepth = 8;  // values of k that a sum stays in a register for
-constexpr int kTileRows = 6;
-constexpr int64_t kColumnsOfAPoint = 64;
-constexpr int64_t kSums = 4096;  // of all rows, in the first-level cache
+constexpr int kDepth = tuning::row_depth, kTileRows = tuning::row_tile_rows;
+constexpr int64_t kColumnsOfAPoint = tuning::row_columns_of_a_point;
+static_assert(tuning::row_most_rows <= tuning::dot_most_rows);
 
 int64_t points(const Product& p) { return (p.n + kColumnsOfAPoint - 1) / kColumnsOfAPoint; }
 
 // Points that are worked on together, so that memory is read in long pieces.
 int64_t most_points(const Product& p) {
-  return std::clamp<int64_t>(kSums / (p.m * kColumnsOfAPoint), 1, points(p));
+  return std::clamp<int64_t>(tuning::row_sums / (p.m * kColumnsOfAPoint), 1, points(p));
 }
 
 class RowEmitter {
  public:
-  explicit RowEmitter(const Target& t) : prelude_(t), lanes_(t.vector_bytes / 4) {
+  explicit RowEmitter(const Machine& t) : prelude_(t), lanes_(t.vector_bytes / 4) {
     vec_ = prelude_.type("f32", lanes_);
   }
 
@@ -151,10 +147,10 @@ class RowEmitter {
 
 bool is_row_product(const Product& p) {
   return p.dtype == ir::DType::F32 && !p.in_h && !p.packed && p.b_n == 1 && p.b_k != 1 &&
-         p.m <= kMostRows;
+         p.m <= tuning::row_most_rows;
 }
 
-std::string emit_row_product(const Target& target) { return RowEmitter(target).text(); }
+std::string emit_row_product(const Machine& target) { return RowEmitter(target).text(); }
 
 std::vector<int64_t> row_product_parameters(const Product& p) {
   return {p.m,           p.n,       p.channels, p.a_batch,     p.a_row,    p.b_batch,

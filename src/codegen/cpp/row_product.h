@@ -9,7 +9,7 @@ namespace oxy::codegen::cpp {
 bool is_row_product(const Product& p);
 
 // As in product.h, for such a product.
-std::string emit_row_product(const Target& target);
+std::string emit_row_product(const Machine& target);
 std::vector<int64_t> row_product_parameters(const Product& p);
 int64_t row_product_range(const Product& p);
 int64_t row_product_scratch_bytes(const Product& p);

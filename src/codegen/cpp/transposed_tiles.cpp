@@ -5,12 +5,13 @@
 #include "codegen/cpp/kernel_writer.h"
 #include "codegen/cpp/types_text.h"
 #include "support/check.h"
+#include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
 
 namespace {
 
-constexpr int kTile = 64;  // the side of a square; the transpose piece knows it too
+constexpr int kTile = tuning::tile;  // the transpose piece knows it too
 
 // The tiled Vector loop directly inside, or nothing.
 const For* tiled_inner(const For& outer) {

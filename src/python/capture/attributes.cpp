@@ -157,12 +157,26 @@ py::object Tracer::module_dict(py::handle module) {
   return existing_dict(module.attr("__dict__"), sources.instance_dict(*pinned));
 }
 
+// A class of modules may find what they have not by code of Python: torch.backends.cudnn.benchmark.
 py::object Tracer::module_member(py::handle module, py::handle name) {
   py::object members = module_dict(module);
   if (py::object o = written(members, name); o && !o.is(missing())) return o;
   if (PyDict_Contains(members.ptr(), name.ptr()) == 1)
     if (py::object found = dict_get(members, name)) return found;
+  PyTypeObject* type = Py_TYPE(module.ptr());
+  PyObject* on_type = is_changeable_class(type) ? type_member(type, name) : nullptr;
+  if (on_type != nullptr && python_method(on_type, names().get_)) {
+    const SourceId source = member_source(reinterpret_cast<PyObject*>(type), name);
+    return call_getter(wrap(on_type, source), module, type_object(module), name);
+  }
   py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
+  PyObject* computes =
+      is_constant(found.ptr()) ? special_method(module, names().getattr_) : nullptr;
+  if (on_type == nullptr && computes != nullptr) {
+    dict_get(members, name);  // guards that it is not there
+    return call(computes, {borrow(module.ptr()), borrow(name.ptr())});
+  }
+  if (Py_TYPE(found.ptr()) == &_PyMethodWrapper_Type) return found;
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
     throw Break(BreakId::attribute_protocol, cat("the module attribute ", str(name)));
   return found;

@@ -84,6 +84,8 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
       if (exists(args[i])) args[i] = contents(args[i]);
     return call_real(callable, args, kwargs);
   }
+  if (name == "__getattribute__" && PyModule_Check(self.ptr()) && args.size() == 1)
+    return module_member(self, args[0]);
   if (PyModule_Check(self.ptr()) || (self.is_none() && PyCFunction_Check(p))) {
     const std::string module = module_of(callable);
     if (module == "_operator" && kwargs.empty())

@@ -242,10 +242,13 @@ py::object Tracer::wrap_tensor(py::handle real, SourceId source) {
       *new py::object(py::module_::import("torch.nn").attr("Parameter"));
   if (!THPVariable_CheckExact(real.ptr()) && Py_TYPE(real.ptr()) != (PyTypeObject*)parameter.ptr())
     throw Break(BreakId::input_kind, cat("a ", Py_TYPE(real.ptr())->tp_name));
-  if (const char* what = bridge::why_unsupported(t)) throw Break(BreakId::input_kind, what);
+  const char* what = bridge::why_unsupported(t);
+  if (what != nullptr && !bridge::has_tangent(*t.unsafeGetTensorImpl()))
+    throw Break(BreakId::input_kind, what);
+  guard(GuardKind::Tensor, source, real);
+  if (what != nullptr) throw Break(BreakId::input_kind, what);
   if (t.is_inference() && !c10::InferenceMode::is_enabled())
     throw Break(BreakId::input_kind, "an inference tensor outside of inference mode");
-  guard(GuardKind::Tensor, source, real);
   std::string name;
   for (char c : sources.text(source)) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   py::object fake;

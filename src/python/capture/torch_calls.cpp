@@ -2,7 +2,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <set>
 
 #include "python/capture/inner_graph.h"
 #include "python/capture/names.h"
@@ -20,35 +19,6 @@ namespace {
 std::string text(py::handle o) {
   // PyObject_Str would run the handlers of signals.
   return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
-}
-
-using Names = std::set<std::string>;
-
-// Functions whose result depends on types and the global state that is guarded as a whole.
-const Names& constant_functions() {
-  static const Names names = {"torch.is_grad_enabled",
-                              "torch.get_default_dtype",
-                              "torch.is_inference_mode_enabled",
-                              "torch.is_autocast_enabled",
-                              "torch.get_autocast_dtype",
-                              "torch.is_autocast_cpu_enabled",
-                              "torch._C._is_autocast_available",
-                              "torch._C._get_privateuse1_backend_name",
-                              "torch.is_autocast_cache_enabled",
-                              "torch._C._get_tracing_state",
-                              "torch._C._is_torch_function_mode_enabled",
-                              "torch._C._is_torch_function_enabled",
-                              "torch.promote_types",
-                              "torch.can_cast",
-                              "torch.result_type",
-                              "torch.is_floating_point",
-                              "torch.is_complex",
-                              "torch.is_signed",
-                              "torch.is_conj",
-                              "torch.is_neg",
-                              "torch.is_same_size",
-                              "torch.numel"};
-  return names;
 }
 
 // Functions that are called as a whole, although they are written in Python.
@@ -145,6 +115,7 @@ std::string torch_name(py::handle callable) {
 py::object Tracer::tensor_attr(py::handle tensor, py::handle name) {
   const std::string n = text(name);
   if (n == "__class__") return type_of(tensor);
+  if (n == "is_leaf") return is_leaf(tensor, name);
   const uint32_t traits = tensor_traits(n);
   if (traits & native::FixedAttribute) return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (traits & native::ViewAttribute) {
@@ -166,6 +137,30 @@ py::object Tracer::tensor_attr(py::handle tensor, py::handle name) {
     throw py::error_already_set();
   }
   throw Break(BreakId::tensor_attribute, cat("Tensor.", n));
+}
+
+// The recording takes every input for a leaf.
+py::object Tracer::is_leaf(py::handle tensor, py::handle name) {
+  Known* k = known(tensor);
+  const bool here = THPVariable_Unpack(tensor.ptr()).is_leaf();
+  if (!here || !k->source.valid() || !k->original) return py::bool_(here);
+  return wrap(k->original.attr(name), sources.attribute(k->source, name));
+}
+
+// An answer of torch's about itself, which becomes a constant; what keeps it true is guarded.
+py::object Tracer::ask_torch(Folded guarded_by, const std::string& name, py::handle callable,
+                             const Arguments& args, const Keywords& kwargs) {
+  py::object answer = call_real(callable, args, kwargs);
+  Arguments given = args;
+  for (const auto& [key, value] : kwargs) given.push_back(value);
+  const bool of_cpu = !given.empty() && PyUnicode_Check(given[0].ptr()) && text(given[0]) == "cpu";
+  if (guarded_by == Folded::OfDevice && !of_cpu) guarded_by = Folded::Asked;
+  if (guarded_by != Folded::Asked) return answer;
+  if (kwargs.size() > 1 || !is_constant(answer.ptr()) ||
+      !std::ranges::all_of(given, [](const py::object& a) { return is_constant(a.ptr()); }))
+    throw Break(BreakId::torch_call, name);
+  guard(GuardKind::Equals, sources.answer(sources.pinned(callable, name), py::cast(given)), answer);
+  return answer;
 }
 
 // A function of torch written in Python that is given an object or a function: it may run code of the user's.
@@ -203,7 +198,8 @@ std::optional<py::object> Tracer::call_torch(py::handle callable, Arguments& arg
   if (auto done = set_mode(name, callable, args, kwargs)) return *done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
     if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
-  if (constant_functions().contains(name)) return call_real(callable, args, kwargs);
+  if (auto it = folded_functions().find(name); it != folded_functions().end())
+    return ask_torch(it->second, name, callable, args, kwargs);
   // Under a mode of the user's nothing is captured, and the recorder's own is not to be seen.
   if (name == "torch._C._len_torch_dispatch_stack") return py::int_(0);
   if (makes_numbers_tensors(name) && std::all_of(args.begin(), args.end(), is_plain_number)) {

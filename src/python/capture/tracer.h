@@ -428,6 +428,9 @@ class Tracer {
 
   // torch_calls.cpp
   py::object tensor_attr(py::handle tensor, py::handle name);
+  py::object is_leaf(py::handle tensor, py::handle name);
+  py::object ask_torch(Folded guarded_by, const std::string& name, py::handle callable,
+                       const Arguments& args, const Keywords& kwargs);
   std::optional<py::object> call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
   std::optional<py::object> one_hot(const std::string& name, const Arguments& args,
                                     const Keywords& kwargs);

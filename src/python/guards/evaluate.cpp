@@ -64,6 +64,15 @@ PyObject* next_item(PyObject* iterator, int64_t index, Temporaries& made) {
   return item;
 }
 
+PyObject* answer_of(PyObject* function, PyObject* args, Temporaries& made) {
+  const int collecting = PyGC_Disable();
+  PyObject* out = PyObject_CallObject(function, args);
+  if (collecting) PyGC_Enable();
+  if (out == nullptr) PyErr_Clear();
+  made.push_back(py::reinterpret_steal<py::object>(out));
+  return out;
+}
+
 // A variable that holds itself counts as one without a value.
 PyObject* context_value(PyObject* var, bool or_default, Temporaries& made) {
   PyObject* value = nullptr;
@@ -313,6 +322,8 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return key_at(base, step.index);
     case SourceKind::IteratorPart:
       return iterator_part(base, step.index, made);
+    case SourceKind::Answer:
+      return answer_of(base, step.key, made);
     case SourceKind::ArrayTensor: {
       py::object tensor = tensor_of_array(base);
       if (tensor) made.push_back(tensor);

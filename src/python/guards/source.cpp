@@ -156,6 +156,10 @@ SourceId SourceTable::iterator_part(SourceId base, int64_t index) {
   return add(SourceKind::IteratorPart, base, {}, index);
 }
 
+SourceId SourceTable::answer(SourceId base, const py::tuple& args) {
+  return add(SourceKind::Answer, base, args, 0);
+}
+
 SourceId SourceTable::array_tensor(SourceId base) {
   return add(SourceKind::ArrayTensor, base, {}, 0);
 }
@@ -205,6 +209,12 @@ std::string SourceTable::text(SourceId id) const {
       return cat("key ", s.index, " of ", text(s.base));
     case SourceKind::IteratorPart:
       return cat("part ", s.index, " of ", text(s.base));
+    case SourceKind::Answer:
+      return cat(
+          text(s.base), "(",
+          join(py::tuple(s.key), ", ",
+               [](std::string& out, py::handle a) { out += py::repr(a).cast<std::string>(); }),
+          ")");
     case SourceKind::ArrayTensor:
       return cat("torch.from_numpy(", text(s.base), ")");
   }

@@ -40,6 +40,7 @@ enum class SourceKind : uint8_t {
   Handled,  // base is sys.exc_info: the exception that the code around the call deals with, or None
   Key,      // base is a dict or a set: key or item `index` in its order
   IteratorPart,  // base is an enumerate or zip: part `index` of what its __reduce__ tells
+  Answer,        // base is a function of torch's, written in C: what it gives for the tuple `key`
   ArrayTensor,   // base is a numpy.ndarray or a NumPy scalar: a tensor of it, another one each time
 };
 
@@ -74,6 +75,7 @@ class SourceTable {
   SourceId handled(SourceId base);
   SourceId key(SourceId base, int64_t index);
   SourceId iterator_part(SourceId base, int64_t index);
+  SourceId answer(SourceId base, const py::tuple& args);
   SourceId array_tensor(SourceId base);
 
   const Source& operator[](SourceId id) const { return sources_[id]; }

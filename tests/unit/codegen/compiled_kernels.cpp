@@ -60,7 +60,7 @@ CompiledKernels::~CompiledKernels() {
   if (library_) dlclose(library_);
 }
 
-size_t CompiledKernels::add(const schedule::Kernel& kernel, const Target& target) {
+size_t CompiledKernels::add(const schedule::Kernel& kernel, const Machine& target) {
   texts_.push_back(emit(kernel, target));
   targets_.push_back(target);
   scratch_.push_back(scratch_bytes(kernel));
@@ -95,7 +95,7 @@ void CompiledKernels::compile(const std::string& options) {
   }
 }
 
-void* const* CompiledKernels::math_table(const Target& target) {
+void* const* CompiledKernels::math_table(const Machine& target) {
   std::vector<void*>& table = tables_[target.vector_bytes];
   if (!table.empty()) return table.data();
   for (const std::string& name : math_symbols(target)) {
@@ -119,10 +119,10 @@ int CompiledKernels::run(size_t kernel, std::vector<void*> buffers, long begin, 
                             math_table(targets_[kernel]));
 }
 
-std::vector<Target> runnable_targets() {
-  std::vector<Target> targets{{0, false}};
-  const Target host = host_target();
-  if (host.vector_bytes >= 32) targets.push_back({32, false});
+std::vector<Machine> runnable_targets() {
+  std::vector<Machine> targets{Machine().with_vectors(0)};
+  const Machine& host = host_machine();
+  if (host.vector_bytes >= 32) targets.push_back(host.with_vectors(32));
   if (host.vector_bytes >= 64) targets.push_back(host);
   return targets;
 }

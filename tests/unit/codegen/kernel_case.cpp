@@ -50,9 +50,9 @@ void CaseList::add_made(std::string name, const std::function<void(KernelMaker&)
 
 void CaseList::check() {
   CompiledKernels kernels;
-  std::vector<std::pair<size_t, Target>> runs;
+  std::vector<std::pair<size_t, Machine>> runs;
   for (size_t i = 0; i < cases_.size(); ++i) {
-    for (const Target& t : runnable_targets()) {
+    for (const Machine& t : runnable_targets()) {
       kernels.add(cases_[i].maker->kernel, t);
       runs.push_back({i, t});
     }
@@ -62,7 +62,8 @@ void CaseList::check() {
     check_one(kernels, k, cases_[runs[k].first], runs[k].second);
 }
 
-void CaseList::check_one(CompiledKernels& kernels, size_t id, const Case& c, const Target& target) {
+void CaseList::check_one(CompiledKernels& kernels, size_t id, const Case& c,
+                         const Machine& target) {
   const schedule::Kernel& kernel = c.maker->kernel;
   std::vector<std::vector<char>> expected, got;
   std::vector<const schedule::KernelBuffer*> described;

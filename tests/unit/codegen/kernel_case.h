@@ -31,7 +31,7 @@ class CaseList {
     Fill fill;
     long points = 1;
   };
-  void check_one(CompiledKernels& kernels, size_t id, const Case& c, const Target& target);
+  void check_one(CompiledKernels& kernels, size_t id, const Case& c, const Machine& target);
 
   std::vector<Case> cases_;
 };

@@ -68,7 +68,7 @@ class Block {
 
 TEST(Math, WithinAnUlpOfTheTrueValue) {
   CompiledKernels kernels;
-  const Target target = runnable_targets().back();
+  const Machine target = runnable_targets().back();
   for (const Function& f : kFunctions) {
     KernelMaker m;
     make(m, f.op);

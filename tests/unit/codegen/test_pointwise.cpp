@@ -27,7 +27,7 @@ void make_sin(KernelMaker& m, int64_t n, bool streaming) {
 TEST(Pointwise, SinOfEverySize) {
   CompiledKernels kernels;
   std::vector<int64_t> sizes;
-  for (const Target& t : runnable_targets()) {
+  for (const Machine& t : runnable_targets()) {
     for (int64_t n = 0; n <= 70; n += n < 18 ? 1 : 13) {
       KernelMaker m;
       make_sin(m, n, n % 2 == 0);

@@ -319,7 +319,7 @@ TEST(PassList, UnknownNamesListTheKnown) {
 TEST(PassList, VerifiesAfterEachPassAndNamesIt) {
   Graph g = ir::parse("graph aten(%x: f32[2]) { %0: f32[2] = aten.sin.default(%x) return %0 }");
   Pass broken{"broken",
-              [](Graph& graph) {
+              [](Graph& graph, const Machine&) {
                 graph.def(graph.outputs[0].value).target = "sin";
                 return true;
               },

@@ -32,7 +32,7 @@ struct Memory {
 class ProductTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    target_ = host_target();
+    target_ = host_machine();
     if (target_.vector_bytes < 32) GTEST_SKIP() << "this machine has no vectors for the kernel";
     std::string why;
     auto compiler = jit::find_external("", why);
@@ -126,7 +126,7 @@ class ProductTest : public ::testing::Test {
     }
   }
 
-  Target target_;
+  Machine target_;
   std::shared_ptr<jit::Code> packs_, dots_, rows_;
   std::mt19937 random_{7};
 };

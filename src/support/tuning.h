@@ -1,0 +1,39 @@
+// The numbers that rules decide by: those of tuning.def as constants, and what follows from a machine.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "support/machine.h"
+
+namespace oxy::tuning {
+
+#define OXY_TUNING(type, name, value, unit, decides, found) inline constexpr type name = value;
+#include "support/tuning.def"
+#undef OXY_TUNING
+
+// What the threads of one process count on of the last-level cache.
+inline int64_t last_level_bytes(const Machine& m) {
+  const Cache& c = m.l3.bytes > 0 ? m.l3 : m.l2;
+  return std::min(c.bytes * std::min<int64_t>(m.threads, c.shared_by) / c.shared_by,
+                  last_level_most);
+}
+// Attention whose matrix of scores is larger goes through memory.
+inline int64_t attention_bytes(const Machine& m) {
+  return attention_of_last_level * last_level_bytes(m);
+}
+// Columns that our products finish at a time: tiles of gemm_tile_rows leave a quarter of the registers, of which AVX-512 has
+// 32 and AVX2 16.
+inline int gemm_panel_vectors(const Machine& m) { return m.vector_bytes == 64 ? 4 : 2; }
+inline int64_t gemm_panel_columns(const Machine& m) {
+  return m.vector_bytes / 4 * gemm_panel_vectors(m);
+}
+inline int64_t local_bytes(const Machine& m) { return m.l2.bytes / local_part_of_l2; }
+inline int64_t table_bytes(const Machine& m) { return m.l1.bytes / tables_part_of_l1; }
+inline int64_t prefetch_ahead_bytes(const Machine& m) { return prefetch_lines * m.line_bytes; }
+inline int64_t prefetch_run_bytes(const Machine& m) { return prefetch_least_run * m.page_bytes; }
+inline int64_t prefetch_row_bytes(const Machine& m) { return m.l2.bytes / prefetch_part_of_l2; }
+inline int64_t jam_row_bytes(const Machine& m) { return jam_shortest_row * m.page_bytes; }
+
+}  // namespace oxy::tuning
