@@ -53,7 +53,9 @@ class TableMaker {
       return false;
     std::vector<Expr> symbols;
     sym::collect_symbols(c.index, symbols);
-    auto is_known = [&](Expr s) { return s == loop_.var || std::ranges::count(fixed_, s) > 0; };
+    auto is_known = [&](Expr s) {
+      return s == loop_.var || !loops::is_variable(s) || std::ranges::count(fixed_, s) > 0;
+    };
     return std::all_of(symbols.begin(), symbols.end(), is_known) &&
            std::all_of(c.args.begin(), c.args.end(),
                        [&](uint32_t a) { return !inside_.contains(a) || same_.contains(a); });
@@ -115,7 +117,7 @@ class TableMaker {
     int64_t saved = 0, bytes = 0;
     for (const auto& [v, c] : same_) {
       if (!by_lane_.contains(v)) continue;
-      if (tables_.contains(v)) bytes += loop_.size.value() * ir::byte_size(c.dtype);
+      if (tables_.contains(v)) bytes += *hinted(loop_.size) * ir::byte_size(c.dtype);
       if (tables_.contains(v) || !kept.contains(v)) saved += cost_of(c.op, c.dtype);
     }
     return saved - static_cast<int64_t>(tables_.size()) >= tuning::table_least_saved &&
@@ -226,7 +228,7 @@ class Tabulator {
       if (!f || f->tiled) continue;
       if (!is_lanes(*f)) {
         in_rows(*f, times, inside, fixed, fills);
-      } else if (f->size.is_const() && times >= tuning::table_fewest_rows) {
+      } else if (loops::is_size(f->size) && hinted(f->size) && times >= tuning::table_fewest_rows) {
         if (auto fill = TableMaker(kernel_, *f, inside, fixed, most_bytes_).run())
           fills.push_back(std::move(*fill));
       }

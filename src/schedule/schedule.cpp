@@ -14,6 +14,7 @@
 #include "schedule/in_place.h"
 #include "schedule/inline_loops.h"
 #include "schedule/jam_rows.h"
+#include "schedule/kernel_access.h"
 #include "schedule/lane_tables.h"
 #include "schedule/nest.h"
 #include "schedule/plan_memory.h"
@@ -182,6 +183,7 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options) {
   if (options.streaming)
     keep_what_is_changed(s.kernels, tuning::changed_of_last_level * options.large_bytes());
   for (Kernel& k : s.kernels) fetch_ahead(k, *p.variables, options);
+  for (Kernel& k : s.kernels) k.parameters = free_symbols(k);
   s.memory = plan_memory(s);
   insert_frees(s);
   return s;
