@@ -128,7 +128,7 @@ void check_all(test::RandomOptions o, uint32_t count) {
   o.positions = false;
   std::vector<Case> cases;
   CompiledKernels compiled;
-  const Target target = runnable_targets().back();
+  const Machine target = runnable_targets().back();
   for (uint32_t seed = 0; seed < count; ++seed) {
     Case c{seed, test::random_program(seed, o), {}};
     c.schedule = schedule::make_schedule(c.program, {});

@@ -66,7 +66,8 @@ void check(uint32_t seed, const RandomOptions& options) {
   for (bool fusion : {true, false}) {
     schedule::ScheduleOptions o;
     o.fusion = fusion;
-    if (options.gemms) o.panel_width = 4;
+    o.epilogues = options.gemms;
+    o.machine = o.machine.with_vectors(32);  // whose panels are narrow
     const schedule::Schedule& s = schedules.emplace_back(schedule::make_schedule(p, o));
     texts.push_back(cat("seed ", seed, " fusion ", fusion, "\n", text, schedule::print(s)));
     for (const schedule::Kernel& k : s.kernels) {
@@ -113,6 +114,7 @@ TEST(RandomPrograms, Empty) {
 TEST(RandomPrograms, Gemms) {
   RandomOptions o;
   o.gemms = true;
+  o.sizes = {1, 2, 3, 4, 20};
   for (uint32_t seed = 0; seed < 800 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
 }
 
