@@ -60,9 +60,10 @@ int64_t count_of(sym::Expr e) {
   if (e.is_const()) return e.value();
   const std::vector<sym::Expr> symbols = symbols_of(e);
   if (std::ranges::any_of(symbols, sym::symbol_hint)) {
-    return std::max<int64_t>(1, sym::evaluate(e, [](sym::Expr s) {
-                               return sym::symbol_hint(s).value_or(std::max<int64_t>(0, sym::range_of(s).lo));
-                             }));
+    return std::max<int64_t>(
+        1, sym::evaluate(e, [](sym::Expr s) {
+          return sym::symbol_hint(s).value_or(std::max<int64_t>(0, sym::range_of(s).lo));
+        }));
   }
   sym::Range r = sym::range_of(e);
   return r.hi != INT64_MAX ? std::max<int64_t>(r.hi, 1) : 4096;

@@ -115,8 +115,8 @@ void check(CompiledKernels& compiled, const Case& c, const Sizes& sizes) {
     if (p.buffers[b].kind != loops::Buffer::Kind::Output) continue;
     for (size_t i = 0; i < data.size(); ++i) {
       const double x = data[i], y = got.at(b)[i];
-      const bool same = x == y || (std::isnan(x) && std::isnan(y)) ||
-                        std::abs(x - y) <= 2e-3 * (1 + std::abs(x));
+      const bool same =
+          x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= 2e-3 * (1 + std::abs(x));
       ASSERT_TRUE(same) << p.buffers[b].name << "[" << i << "]: " << x << " became " << y
                         << "\nseed " << c.seed << "\n"
                         << loops::print(p) << schedule::print(c.schedule);

@@ -82,8 +82,8 @@ void check(uint32_t seed, const RandomOptions& options) {
     Memory want = initial_memory(p, seed, sizes), got = want;
     run(p, want, sizes);
     run(inlined, got, sizes);
-    expect_equal(p, want, got, cat("seed ", seed, " at ", at, " after inlining\n", text,
-                                   loops::print(inlined)));
+    expect_equal(p, want, got,
+                 cat("seed ", seed, " at ", at, " after inlining\n", text, loops::print(inlined)));
     if (testing::Test::HasFatalFailure()) return;
     for (size_t k = 0; k < schedules.size(); ++k) {
       check_call(p, schedules[k], seed, sizes, want, cat("at ", at, " ", texts[k]));

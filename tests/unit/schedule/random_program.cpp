@@ -169,7 +169,8 @@ class Generator {
         used[d] = true;
         break;
       }
-      if (e.is_const() && sym::known_less(1, size) != false && !index.empty()) e = sym::mod(one_of(index), size);
+      if (e.is_const() && sym::known_less(1, size) != false && !index.empty())
+        e = sym::mod(one_of(index), size);
       load.index.push_back(e);
     }
     return load;
@@ -205,7 +206,8 @@ class Generator {
     Inst load{.op = LoopOp::Load, .dtype = p_.buffers[b].type.dtype, .buffer = b};
     for (Expr size : shape_of(b)) {
       size_t d = below(static_cast<int>(shape.size()));
-      load.index.push_back(sym::known_less(size, shape[d]) == false ? index[d] : sym::mod(index[d], size));
+      load.index.push_back(sym::known_less(size, shape[d]) == false ? index[d]
+                                                                    : sym::mod(index[d], size));
     }
     return load;
   }
@@ -222,8 +224,7 @@ class Generator {
     return v;
   }
 
-  uint32_t value(BodyWriter& w, const Index& index, const Shape& shape,
-                 BufferId first) {
+  uint32_t value(BodyWriter& w, const Index& index, const Shape& shape, BufferId first) {
     uint32_t v = w.emit(read(w, first, index, shape));
     for (int k = below(3); k > 0; --k) v = combine(w, v, w.emit(read(w, recent(), index, shape)));
     return finish(w, v);
@@ -251,8 +252,7 @@ class Generator {
     return index;
   }
 
-  void store(loops::Loop& l, BodyWriter& w, uint32_t v, const Index& index,
-             const Shape& shape) {
+  void store(loops::Loop& l, BodyWriter& w, uint32_t v, const Index& index, const Shape& shape) {
     BufferId b = add_buffer(Buffer::Kind::Temp, shape);
     w.emit(
         Inst{.op = LoopOp::Store, .dtype = DType::F32, .args = {v}, .buffer = b, .index = index});
@@ -303,8 +303,7 @@ class Generator {
   }
 
   // Where the largest element is: an output of its own, in i64.
-  void add_position(loops::Loop l, BodyWriter&, uint32_t v, const Index& at,
-                    const Shape& out) {
+  void add_position(loops::Loop l, BodyWriter&, uint32_t v, const Index& at, const Shape& out) {
     BodyWriter w(l.body);
     v = w.emit(Inst{
         .op = LoopOp::Reduce, .dtype = DType::I64, .args = {v}, .reduce = ops::ReduceKind::ArgMax});
