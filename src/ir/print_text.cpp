@@ -8,6 +8,7 @@
 #include "ir/text_words.h"
 #include "support/check.h"
 #include "support/lexer.h"
+#include "symbolic/hints.h"
 
 namespace oxy::ir {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "symbolic/hints.h"
+
 namespace oxy::schedule {
 
 using loops::LoopOp;

@@ -129,7 +129,6 @@ Expr substitute(Expr e, const std::function<Expr(Expr symbol)>& f);
 int64_t evaluate(Expr e, const std::function<int64_t(Expr symbol)>& f);
 // The value at the symbols' hints (InternalError for a symbol without a hint).
 int64_t hint(Expr e);
-std::optional<int64_t> symbol_hint(Expr symbol);
 
 // Text: `2*s0 + p1`, `(p0 + 3)//4`, `p0 % 8`, `min(a, b)`, `max(a, b)`. parse(print(e)) == e in the same pool.
 std::string print(Expr e);
