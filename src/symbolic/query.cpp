@@ -1,6 +1,7 @@
 // Questions about an expression, and walks over one: substitution and evaluation.
 #include <algorithm>
 
+#include "symbolic/hints.h"
 #include "symbolic/interval.h"
 #include "symbolic/sum.h"
 
