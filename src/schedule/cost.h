@@ -14,6 +14,8 @@ std::optional<int64_t> hinted(sym::Expr e);
 // The number of iterations where it is constant, else the number at the hints (variables of loops at their first value), else
 // a guess.
 int64_t count_of(sym::Expr e);
+// Of a symbolic size: whether there are calls at which it is 0. What a loop of it loads must not be loaded outside of it then.
+bool may_be_empty(sym::Expr size);
 int64_t points(const std::vector<loops::Axis>& axes);
 
 }  // namespace oxy::schedule

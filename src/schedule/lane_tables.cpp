@@ -222,6 +222,7 @@ class Tabulator {
   // The Vector loops in `rows`, which run `times` times.
   void in_rows(For& rows, int64_t times, const std::set<uint32_t>& inside,
                const std::vector<Expr>& fixed, Block& fills) {
+    if (may_be_empty(rows.size)) return;
     times *= count_of(rows.size);
     for (Stmt& s : rows.body) {
       For* f = std::get_if<For>(&s.v);
