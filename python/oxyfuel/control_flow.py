@@ -1,5 +1,5 @@
-"""torch.cond and torch.while_loop of captured code: one op of the graph, with graphs of its own for what may run. What
-cannot be such a graph (src/python/capture/inner_graphs.cpp) is chosen at a graph break, and what lies between is compiled;
+"""torch.cond and torch.while_loop of captured code: one node of the graph, with regions for what may run. What
+cannot be a region (src/python/capture/inner_graphs.cpp) is chosen at a graph break, and what lies between is compiled;
 where a capture knows the choice there is none."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def chosen(condition: Any) -> bool:
 
 
 def choose(pred: Any, true_fn: Any, false_fn: Any, operands: Any) -> tuple[Any] | None:
-    """A capture makes an op of it and gives the result in a tuple, or None where it cannot."""
+    """A capture makes a node of it and gives the result in a tuple, or None where it cannot."""
     del pred, true_fn, false_fn, operands
 
 

@@ -37,6 +37,12 @@ def _ops(gm: torch.fx.GraphModule) -> list[Any]:
     return [n.target for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
 
 
+def _inner_graphs(gm: torch.fx.GraphModule) -> list[torch.fx.GraphModule]:
+    """The branches and bodies of loops in it, the innermost first."""
+    inside = [m for m in gm.children() if isinstance(m, torch.fx.GraphModule)]
+    return [m for gm in inside for m in (*_inner_graphs(gm), gm)]
+
+
 @dataclass
 class Explanation:
     """The names are those of ``torch._dynamo.explain``; times are seconds."""
@@ -114,8 +120,8 @@ class _Explainer(Compiler):
         return self.made[-1]
 
     def compile(self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
-        kind = self.found.inner_graphs if graph.is_inner else self.found.graphs
-        kind.append(torch_graph_to_fx(graph))
+        self.found.graphs.append(torch_graph_to_fx(graph))
+        self.found.inner_graphs += _inner_graphs(self.found.graphs[-1])
         return super().compile(graph, example_inputs)
 
     def report(self, kind: str, text: str, stack: Any = ()) -> None:

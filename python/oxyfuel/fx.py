@@ -39,8 +39,11 @@ def torch_graph_to_fx(graph: _C.TorchGraph) -> GraphModule:
 
     Its Python code is made when somebody asks for it, as that of TorchDynamo's modules.
     """
+    return _torch_module(*graph.describe(_Reference))
+
+
+def _torch_module(nodes: list[tuple[Any, ...]], result: Any) -> GraphModule:
     out, values, root = Graph(), {}, torch.nn.Module()
-    nodes, result = graph.describe(_Reference)
     for kind, target, held, args, kwargs, outputs, _returns, name, stack in nodes:
         args, kwargs = _resolve((tuple(args), kwargs), values)
         if kind == "input":
@@ -49,6 +52,9 @@ def torch_graph_to_fx(graph: _C.TorchGraph) -> GraphModule:
             node = out.get_attr(_attach(root, target, held))
         elif kind == "method":
             node = out.create_node("call_method", target, args, kwargs, name=name)
+        elif kind == "region":
+            modules = [_torch_module(*region) for region in held]
+            node = _regions(out, root, target, modules, args)
         elif isinstance(held, torch.nn.Module):
             node = out.create_node("call_module", _attach(root, name, held), args, kwargs, name)
         else:
@@ -57,9 +63,40 @@ def torch_graph_to_fx(graph: _C.TorchGraph) -> GraphModule:
             node.meta["stack_trace"] = stack
         values[outputs[0]] = node
     out.output(_resolve(result, values))
-    made = _LazyGraphModule(root, out)
-    made.meta["torch_graph"] = graph  # it holds the graphs that calls of oxyfuel::choose name
-    return made
+    return _LazyGraphModule(root, out)
+
+
+def _regions(
+    out: Graph, root: torch.nn.Module, op: str, modules: list[GraphModule], args: tuple[Any, ...]
+) -> Node:
+    """A call of torch's own op for branches or loops, as TorchDynamo writes it."""
+    names = {"cond": ("true_graph", "false_graph"), "while_loop": ("cond_fn", "body_fn")}.get(op)
+    if names is None:
+        raise _C.Unsupported(f"{op} as torch.fx")
+    number = sum(name.startswith(names[0]) for name, _ in root.named_children())
+    graphs = tuple(
+        out.get_attr(_attach(root, f"{name}_{number}", module))
+        for name, module in zip(names, modules, strict=True)
+    )
+    if op == "cond":
+        call = torch.ops.higher_order.cond
+        return out.call_function(call, (args[0], *graphs, args[1:]))
+    condition, body = modules
+    _return_alone(condition)
+    carried = len(_result(body))
+    call = torch.ops.higher_order.while_loop
+    return out.call_function(call, (*graphs, args[:carried], args[carried:]))
+
+
+def _result(module: GraphModule) -> Any:
+    return next(n for n in reversed(module.graph.nodes) if n.op == "output").args[0]
+
+
+def _return_alone(module: GraphModule) -> None:
+    """Its only result, which was in a tuple."""
+    output = next(n for n in reversed(module.graph.nodes) if n.op == "output")
+    output.args = (output.args[0][0],)
+    module.recompile()
 
 
 def with_user_lines(run: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
@@ -97,11 +134,24 @@ def aten_graph_to_fx(recording: _C.AtenGraph) -> GraphModule:
     Mutated inputs are written by ``copy_`` at the end; results that alias an input are made by ``as_strided``.
     """
     out, values, root = Graph(), {}, torch.nn.Module()
-    inputs: list[Node] = []
     attributes = iter(recording.attributes())
-    for kind, target, _held, args, _kwargs, outputs, returns, _name, stack in recording.describe(
-        _Reference
-    ):
+    inputs = _aten_nodes(out, values, root, recording.describe(_Reference), attributes)
+    for position, value in recording.mutations():
+        out.call_function(torch.ops.aten.copy_.default, (inputs[position], values[value]))
+    out.output(recording.build_result(_outputs(out, recording, values, inputs)))
+    return GraphModule(root, out)
+
+
+def _aten_nodes(
+    out: Graph,
+    values: dict[int, Node],
+    root: torch.nn.Module,
+    nodes: list[tuple[Any, ...]],
+    attributes: Iterator[torch.Tensor],
+) -> list[Node]:
+    """Adds the nodes, and returns those of the inputs."""
+    inputs: list[Node] = []
+    for kind, target, held, args, _kwargs, outputs, returns, _name, stack in nodes:
         if kind == "input":
             values[outputs[0]] = out.placeholder(target)
             inputs.append(values[outputs[0]])
@@ -111,14 +161,30 @@ def aten_graph_to_fx(recording: _C.AtenGraph) -> GraphModule:
             root.register_buffer(path, next(attributes).detach())
             values[outputs[0]] = out.get_attr(path)
             continue
-        node = _call(out, target, _resolve(tuple(args), values))
+        args = _resolve(tuple(args), values)
+        if kind == "region":
+            modules = [_aten_region(*region) for region in held]
+            node = _regions(out, root, target, modules, args)
+            returns = [len(outputs)]
+        else:
+            node = _call(out, target, args)
         if stack:
             node.meta["stack_trace"] = stack
         for value, result in zip(outputs, _results(out, node, outputs, returns), strict=True):
             values[value] = result
-    for position, value in recording.mutations():
-        out.call_function(torch.ops.aten.copy_.default, (inputs[position], values[value]))
-    out.output(recording.build_result(_outputs(out, recording, values, inputs)))
+    return inputs
+
+
+def _aten_region(nodes: list[tuple[Any, ...]], outputs: list[tuple[Any, ...]]) -> GraphModule:
+    out, values, root = Graph(), {}, torch.nn.Module()
+    inputs = _aten_nodes(out, values, root, nodes, iter(()))
+
+    def one(kind: str, value: int, index: int) -> Node:
+        if kind == "value":
+            return values[value]
+        return out.call_function(torch.ops.aten.clone.default, (inputs[index],))
+
+    out.output(tuple(one(*described[:3]) for described in outputs))
     return GraphModule(root, out)
 
 

@@ -35,6 +35,7 @@ class ProgramBuilder final : public ValueHome {
   bool has_loop(const ir::Node& n, const ops::OpInfo* info) const;
   void add_node(const ir::Node& n);
   void add_extern(const ir::Node& n);
+  void check_operands(const ir::Node& n);
   bool add_contraction(const ir::Node& n);
   Loop empty_loop(const ir::Node& n) const;
   void add_loop(const ir::Node& n, uint32_t out);
@@ -261,7 +262,7 @@ void ProgramBuilder::add_scatter(const ir::Node& n) {
 // arena knows.
 void ProgramBuilder::may_alias(const ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
-  if (info && !info->has(ops::View)) return;
+  if (n.kind == ir::NodeKind::Region || (info && !info->has(ops::View))) return;
   for (const ir::Arg& a : n.args) {
     ir::for_each_value(a, [&](ir::ValueId v) {
       if (!graph_.value(v).type.is_tensor()) return;
@@ -283,6 +284,17 @@ void ProgramBuilder::add_extern(const ir::Node& n) {
   for (ir::ValueId v : n.outputs)
     step.writes.push_back(graph_.value(v).type.is_tensor() ? extern_buffer(v) : BufferId());
   program_.steps.push_back(std::move(step));
+}
+
+// What regions take has the layout that they were compiled for.
+void ProgramBuilder::check_operands(const ir::Node& n) {
+  for (const ir::Arg& a : n.args) {
+    const bool tensor = a.is_value() && graph_.value(a.value()).type.is_tensor();
+    if (!tensor) throw Unsupported(cat(n.target, " of what is no tensor"));
+    const ir::TensorType& type = graph_.tensor_type(a.value());
+    if (!same_layout(program_.buffers[in_memory(a.value())].type, type))
+      throw Unsupported(cat(n.target, " of a tensor whose memory is laid out anew"));
+  }
 }
 
 // Who computes it is chosen by the types of the memory that its operands have got.
@@ -436,7 +448,9 @@ Program ProgramBuilder::build() {
   classify_values();
   for (ir::NodeId id : graph_.order()) {
     const ir::Node& n = graph_.node(id);
-    if (!n.dead && n.kind == ir::NodeKind::CallOp) add_node(n);
+    if (n.dead) continue;
+    if (n.kind == ir::NodeKind::Region) check_operands(n);
+    if (n.kind == ir::NodeKind::CallOp || n.kind == ir::NodeKind::Region) add_node(n);
   }
   finish_outputs();
   finish_mutations();

@@ -110,7 +110,10 @@ Scalar stepwise_floor_divide(Element& e, Scalar x, Scalar y) {
   const Scalar opposite =
       e.op(LoopOp::Xor, e.op(LoopOp::Lt, y, zero), e.op(LoopOp::Lt, rest, zero));
   const Scalar down = e.op(LoopOp::And, e.op(LoopOp::Ne, rest, zero), opposite);
-  const Scalar exact = e.div(e.sub(x, rest), y);
+  // Vectors of fmod give NaN where x / y overflows.
+  const Scalar overflows =
+      e.op(LoopOp::And, e.op(LoopOp::IsInf, plain), e.op(LoopOp::Not, e.op(LoopOp::IsInf, x)));
+  const Scalar exact = e.div(e.where(overflows, x, e.sub(x, rest)), y);
   const Scalar quotient = e.where(down, e.sub(exact, one), exact);
   const Scalar floor = e.op(LoopOp::Floor, quotient);
   const Scalar up = e.op(LoopOp::Gt, e.sub(quotient, floor), e.c(0.5, d));
@@ -269,6 +272,11 @@ bool applies_pow_scalar(const ir::Graph& g, const ir::Node& n) {
   const DType d = g.tensor_type(n.outputs[0]).dtype;
   const auto exponent = Args(g, n).number(1);
   if (!exponent) return Args(g, n).tensor(1) && ir::is_floating(d);
+  // Of what single precision does not hold, ATen's vectors and scalars give different powers.
+  const double narrow = static_cast<float>(*exponent);
+  if (d != DType::F64 &&
+      ((narrow == 0) != (*exponent == 0) || std::isinf(narrow) != std::isinf(*exponent)))
+    return false;
   return ir::is_floating(d) || (d != DType::B8 && *exponent >= 0 && *exponent <= 64);
 }
 
@@ -416,7 +424,7 @@ bool shape_pow_scalar(const ShapeContext& context, std::span<const ir::Arg> args
   Args a(context, args);
   auto dtype = common_dtype(a, kPair, false);
   auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
-  if (!dtype || !t || *dtype == DType::B8) return false;
+  if (!dtype || !t) return false;
   t->dtype = *dtype;
   out.push_back(ir::Type::of(std::move(*t)));
   return true;

@@ -92,8 +92,11 @@ Scalar element_view_dtype(LoopBuilder& b, const ir::Node& n, uint32_t out, const
   return b.bitcast(load_input(b, n, index), output(b, n, out).dtype);
 }
 
+// A b8 in a kernel is true or false, one in memory any byte.
 bool applies_bitcast(const ir::Graph& g, const ir::Node& n) {
-  return applies_computable(g, n) && g.tensor_type(n.outputs[0]).dtype != DType::B8;
+  const TensorType* from = Args(g, n).tensor(0);
+  return applies_computable(g, n) && from && from->dtype != DType::B8 &&
+         g.tensor_type(n.outputs[0]).dtype != DType::B8;
 }
 
 bool shape_same(const ShapeContext& context, ArgSpan args, Types& out) {

@@ -55,12 +55,13 @@ Expr parallel_points(const schedule::Block& block) {
 class Assembler {
  public:
   Assembler(const ir::Graph& graph, const schedule::Schedule& s, const Machine& machine,
-            const std::vector<bool>& frozen)
+            const std::vector<bool>& frozen, RegionPlans regions)
       : graph_(graph),
         schedule_(s),
         program_(s.program),
         machine_(machine),
         frozen_(frozen),
+        regions_(std::move(regions)),
         sizes_(graph, out_.plan.sizes) {}
 
   Assembly run() {
@@ -125,7 +126,7 @@ class Assembler {
     plan().kernels.push_back({source.name, content_hash(source.text), sizes_.slot(source.range),
                               sizes_.constant(source.grain), sizes_.slot(source.scratch_bytes),
                               source.moved_bytes, sizes_.slots(source.parameters)});
-    out_.texts.push_back(std::move(source.text));
+    out_.texts.push_back({std::move(source.name), std::move(source.text)});
     return static_cast<uint32_t>(out_.texts.size() - 1);
   }
 
@@ -154,6 +155,14 @@ class Assembler {
     return it->second;
   }
 
+  void add_region(const loops::Call& e) {
+    const ir::Node& n = graph_.node(e.node);
+    runtime::RegionStep step = region_step(n, std::move(regions_.at(n.id.index)), plan());
+    for (const ir::Arg& a : n.args) step.operands.push_back(buffer_of(a.value()).index);
+    for (BufferId b : e.writes) step.results.push_back(b.index);
+    plan().steps.emplace_back(std::move(step));
+  }
+
   // The op of the call's node, on its arguments.
   void add_extern(const loops::Call& e) {
     const ir::Node& n = graph_.node(e.node);
@@ -165,6 +174,7 @@ class Assembler {
 
   void add_extern(const loops::Call& e, std::string op, PlanArg::List args) {
     const ir::Node& n = graph_.node(e.node);
+    if (n.kind == ir::NodeKind::Region) return add_region(e);
     const ops::OpInfo* info = ops::find(n);
     runtime::ExternStep step;
     step.op = std::move(op);
@@ -337,6 +347,7 @@ class Assembler {
   const loops::Program& program_;
   const Machine& machine_;
   const std::vector<bool>& frozen_;
+  RegionPlans regions_;
   Assembly out_;
   SizeLowering sizes_;
   struct MadeProduct {
@@ -350,8 +361,22 @@ class Assembler {
 }  // namespace
 
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
-                  const Machine& machine, const std::vector<bool>& frozen) {
-  return Assembler(graph, schedule, machine, frozen).run();
+                  const Machine& machine, const std::vector<bool>& frozen, RegionPlans regions) {
+  return Assembler(graph, schedule, machine, frozen, std::move(regions)).run();
+}
+
+runtime::RegionStep region_step(const ir::Node& n, std::vector<runtime::Plan> regions,
+                                runtime::Plan& plan) {
+  using Kind = runtime::RegionStep::Kind;
+  if (n.target != "cond" && n.target != "while_loop")
+    throw Unsupported(cat("a plan of ", n.target));
+  runtime::RegionStep step;
+  step.kind = n.target == "cond" ? Kind::Cond : Kind::Loop;
+  for (runtime::Plan& region : regions) {
+    step.plans.push_back(static_cast<uint32_t>(plan.regions.size()));
+    plan.regions.push_back(std::move(region));
+  }
+  return step;
 }
 
 }  // namespace oxy::pipeline

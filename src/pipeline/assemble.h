@@ -4,6 +4,8 @@
 // its sizes, or an extern call.
 #pragma once
 
+#include <unordered_map>
+
 #include "codegen/cpp/emit.h"
 #include "runtime/plan.h"
 #include "schedule/schedule.h"
@@ -19,12 +21,22 @@ struct KernelSource {
   std::vector<sym::Expr> parameters;
 };
 
+struct KernelText {
+  std::string name, text;
+};
+
 struct Assembly {
   runtime::Plan plan;
-  std::vector<std::string> texts;  // one a plan kernel
+  std::vector<KernelText> texts;  // one a plan kernel
 };
+// By node of the graph: the plans of its regions.
+using RegionPlans = std::unordered_map<uint32_t, std::vector<runtime::Plan>>;
 // `frozen`: by input, whether it counts as a constant; where there are any, attributes do too.
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
-                  const Machine& machine, const std::vector<bool>& frozen = {});
+                  const Machine& machine, const std::vector<bool>& frozen = {},
+                  RegionPlans regions = {});
+// What runs the regions of a node: its plans go to `plan`. Unsupported for a node that no plan can run.
+runtime::RegionStep region_step(const ir::Node& n, std::vector<runtime::Plan> regions,
+                                runtime::Plan& plan);
 
 }  // namespace oxy::pipeline

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "ops/op_table.h"
+#include "pipeline/assemble.h"
 #include "pipeline/lower_sizes.h"
 #include "support/check.h"
 
@@ -63,7 +64,18 @@ class ExternPlanner {
     add_buffer(PlanBuffer::Kind::Attribute, n.outputs.at(0), attributes_++);
   }
 
+  void add_region(const ir::Node& n) {
+    std::vector<Plan> regions;
+    for (const ir::Graph& r : n.regions) regions.push_back(make_extern_plan(r));
+    runtime::RegionStep step = region_step(n, std::move(regions), plan_);
+    for (const ir::Arg& a : n.args) step.operands.push_back(buffer(a.value()));
+    for (ir::ValueId v : n.outputs)
+      step.results.push_back(add_buffer(PlanBuffer::Kind::Extern, v, 0));
+    plan_.steps.emplace_back(std::move(step));
+  }
+
   void add_call(const ir::Node& n) {
+    if (n.kind == ir::NodeKind::Region) return add_region(n);
     ExternStep step;
     step.op = n.target;
     for (const ir::Arg& a : n.args)
@@ -101,16 +113,17 @@ class ExternPlanner {
     for (const runtime::PlanMutation& m : plan_.mutations) kept[m.buffer] = true;
     std::vector<runtime::PlanStep> reversed;
     for (auto it = plan_.steps.rbegin(); it != plan_.steps.rend(); ++it) {
-      auto& step = std::get<ExternStep>(*it);
+      const auto* call = std::get_if<ExternStep>(&*it);
+      const auto& made = call ? call->outputs : std::get<runtime::RegionStep>(*it).results;
       auto last_use = [&](uint32_t b) {
         if (kept[b] || plan_.buffers[b].kind != PlanBuffer::Kind::Extern) return;
         kept[b] = true;
         reversed.emplace_back(runtime::FreeStep{b});
       };
-      for (int64_t b : step.outputs) {
+      for (int64_t b : made) {
         if (b >= 0) last_use(static_cast<uint32_t>(b));
       }
-      for (const runtime::PlanArg& a : step.args) runtime::for_each_buffer(a, last_use);
+      for (uint32_t b : runtime::buffers_of(*it)) last_use(b);
       reversed.push_back(std::move(*it));
     }
     plan_.steps.assign(std::make_move_iterator(reversed.rbegin()),

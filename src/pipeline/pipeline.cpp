@@ -6,6 +6,7 @@
 
 #include "codegen/cpp/product.h"
 #include "ir/python_text.h"
+#include "ir/region_ops.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "loops/build.h"
@@ -93,24 +94,90 @@ std::string fusion_text(const schedule::Schedule& s) {
   return out;
 }
 
+// What lowers a graph to a plan, and its regions before it.
+struct Lowering {
+  const Settings& settings;
+  const Machine& machine;
+  const ops::Providers& providers;
+  Trace& trace;
+};
+
+// The texts of the regions' kernels stand behind those of the plan's own. `prefix`: of the names of files.
+Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool>& frozen,
+               const std::string& prefix) {
+  RegionPlans regions;
+  std::vector<KernelText> texts;
+  for (ir::NodeId id : graph.order()) {
+    const ir::Node& n = graph.node(id);
+    const size_t number = regions.size();
+    for (size_t i = 0; !n.dead && i < n.regions.size(); i++) {
+      const std::string name = cat(prefix, n.target, number, '_', ir::region_op(n).regions[i], '_');
+      Assembly inner = lower(n.regions[i], o, {}, name);
+      regions[id.index].push_back(std::move(inner.plan));
+      for (KernelText& t : inner.texts) texts.push_back({name + t.name, std::move(t.text)});
+    }
+  }
+  loops::Program program;
+  {
+    Phase phase(o.trace.timeline(), "build loops");
+    program = loops::build_program(graph, {.kernels = true, .providers = o.providers});
+    if (o.settings.verify) loops::verify(program);
+  }
+  o.trace.show(Artifact::ir_pre_fusion, (prefix + "ir_pre_fusion.txt").c_str(),
+               [&] { return loops::print(program); });
+
+  schedule::Schedule schedule;
+  {
+    Phase phase(o.trace.timeline(), "schedule");
+    schedule::ScheduleOptions options;
+    options.machine = o.machine;
+    options.fusion = o.settings.fusion;
+    options.epilogues = o.settings.fusion && o.settings.epilogues && o.providers.own;
+    options.streaming = o.settings.streaming_stores;
+    schedule = schedule::make_schedule(std::move(program), options);
+    if (o.settings.verify)
+      for (const schedule::Kernel& k : schedule.kernels) schedule::verify(k);
+  }
+  o.trace.show(Artifact::ir_post_fusion, (prefix + "ir_post_fusion.txt").c_str(), [&] {
+    return join(schedule.kernels, "\n",
+                [](std::string& out, const schedule::Kernel& k) { out += schedule::print(k); });
+  });
+  o.trace.show(Artifact::fusion, (prefix + "fusion.txt").c_str(),
+               [&] { return fusion_text(schedule); });
+  o.trace.show(Artifact::schedule, (prefix + "schedule.txt").c_str(),
+               [&] { return schedule::print(schedule); });
+  if (!o.trace.folder().empty() && prefix.empty()) o.trace.draw(diagram(graph, schedule));
+
+  Assembly assembly;
+  {
+    Phase phase(o.trace.timeline(), "emit");
+    assembly = assemble(graph, schedule, o.machine, frozen, std::move(regions));
+  }
+  assembly.texts.insert(assembly.texts.end(), std::make_move_iterator(texts.begin()),
+                        std::make_move_iterator(texts.end()));
+  return assembly;
+}
+
 runtime::CodeTable compile_kernels(const Assembly& assembly, jit::Compiler& compiler,
                                    const Settings& settings, Trace& trace, Report& report) {
   std::unordered_set<std::string_view> distinct;
-  for (size_t i = 0; i < assembly.texts.size(); i++) {
-    trace.show(Artifact::kernel_code,
-               cat("kernels/", assembly.plan.kernels[i].name, ".cpp").c_str(),
-               [&] { return assembly.texts[i]; });
-    distinct.insert(assembly.texts[i]);
+  std::vector<std::string> texts;
+  for (const KernelText& t : assembly.texts) {
+    trace.show(Artifact::kernel_code, cat("kernels/", t.name, ".cpp").c_str(),
+               [&] { return t.text; });
+    distinct.insert(t.text);
+    texts.push_back(t.text);
   }
   Phase phase(trace.timeline(), "compile kernels");
   phase.note(cat(distinct.size(), " of ", assembly.texts.size(), " kernels, ", compiler.name()));
   report.kernels = static_cast<int>(distinct.size());
-  return compile_texts(assembly.texts, settings, compiler);
+  return compile_texts(texts, settings, compiler);
 }
 
 }  // namespace
 
 void count_steps(const runtime::Plan& plan, Report& report) {
+  for (const runtime::Plan& region : plan.regions) count_steps(region, report);
   for (const runtime::PlanStep& s : plan.steps) {
     report.kernel_calls += std::holds_alternative<runtime::LaunchStep>(s) ||
                            std::holds_alternative<runtime::ProductStep>(s);
@@ -154,39 +221,8 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
 
-  loops::Program program;
-  {
-    Phase phase(trace.timeline(), "build loops");
-    program = loops::build_program(aten, {.kernels = true, .providers = providers});
-    if (settings.verify) loops::verify(program);
-  }
-  trace.show(Artifact::ir_pre_fusion, "ir_pre_fusion.txt", [&] { return loops::print(program); });
-
-  schedule::Schedule schedule;
-  {
-    Phase phase(trace.timeline(), "schedule");
-    schedule::ScheduleOptions options;
-    options.machine = machine;
-    options.fusion = settings.fusion;
-    options.epilogues = settings.fusion && settings.epilogues && providers.own;
-    options.streaming = settings.streaming_stores;
-    schedule = schedule::make_schedule(std::move(program), options);
-    if (settings.verify)
-      for (const schedule::Kernel& k : schedule.kernels) schedule::verify(k);
-  }
-  trace.show(Artifact::ir_post_fusion, "ir_post_fusion.txt", [&] {
-    return join(schedule.kernels, "\n",
-                [](std::string& out, const schedule::Kernel& k) { out += schedule::print(k); });
-  });
-  trace.show(Artifact::fusion, "fusion.txt", [&] { return fusion_text(schedule); });
-  trace.show(Artifact::schedule, "schedule.txt", [&] { return schedule::print(schedule); });
-  if (!trace.folder().empty()) trace.draw(diagram(aten, schedule));
-
-  Assembly assembly;
-  {
-    Phase phase(trace.timeline(), "emit");
-    assembly = assemble(aten, schedule, machine, freezing ? freezing->inputs : std::vector<bool>());
-  }
+  const std::vector<bool> frozen = freezing ? freezing->inputs : std::vector<bool>();
+  Assembly assembly = lower(aten, {settings, machine, providers, trace}, frozen, "");
   runtime::CodeTable code = compile_kernels(assembly, *compiler, settings, trace, report);
   trace.show(Artifact::output_code, "output_code.txt",
              [&] { return runtime::print(assembly.plan); });

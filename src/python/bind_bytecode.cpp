@@ -31,8 +31,9 @@ FrameState state_of(const State& state) {
   return {.null_on_stack = state.first, .locals = state.second};
 }
 
-py::object function_of(const py::object& code, const py::dict& globals) {
-  PyObject* function = make_function(code_of(code), globals.ptr());
+py::object function_of(const py::object& code, const py::dict& globals,
+                       const char* name = nullptr) {
+  PyObject* function = make_function(code_of(code), globals.ptr(), name);
   if (!function) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(function);
 }
@@ -43,7 +44,7 @@ py::object resume(const py::object& object, int offset, const State& state,
   Bytecode bytecode = disassemble(code_of(object));
   ResumeCode made =
       make_resume_code(code_of(object), bytecode, index_at(bytecode, offset), state_of(state), 0);
-  return function_of(own(made.code), globals);
+  return function_of(own(made.code), globals, made.name.c_str());
 }
 
 GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const State& before,

@@ -27,6 +27,7 @@
 #include "support/text.h"
 #include "support/timing.h"
 #include "torch_bridge/host.h"
+#include "torch_bridge/interrupts.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::python {
@@ -317,6 +318,21 @@ py::list threads_used(int64_t range, int64_t grain) {
 }  // namespace
 
 void bind_execution(py::module_& m) {
+  bridge::set_interrupt_poll([] {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  });
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const bridge::Interrupted& i) {
+      try {
+        std::rethrow_exception(i.why);
+      } catch (py::error_already_set& e) {
+        e.restore();
+      }
+    }
+  });
   jit::use_prebuilt(jit::prebuilt_products());
   py::class_<CompiledPlan, std::shared_ptr<CompiledPlan>>(m, "CompiledPlan",
                                                           "Steps that a call runs natively.")

@@ -23,18 +23,38 @@ py::object argument(const ir::Arg& a, const std::vector<py::object>& objects,
 }
 
 // The callable or the attribute behind a node of Torch IR.
-py::object held_by(const TorchIr& ir, const ir::Node& n) {
+py::object held_by(const TorchIr& ir, const TorchHost& host, const ir::Node& n) {
   if (n.kind == ir::NodeKind::Attribute) return ir.module ? ir.attribute(n) : py::none();
-  const bool bound = n.id.index < ir.bound.size() && ir.bound[n.id.index];
-  return bound ? ir.bound[n.id.index] : py::none();
+  const bool bound = n.id.index < host.bound.size() && host.bound[n.id.index];
+  return bound ? host.bound[n.id.index] : py::none();
 }
 
-// One tuple a node: (kind, target, callable or attribute, args, kwargs, output value numbers, returns, name, stack).
-// `reference(i)` gives the object that stands for value i inside arguments.
-py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const py::object& reference) {
-  static constexpr const char* kKinds[] = {"input", "attribute", "function", "method", "op"};
+py::list describe_outputs(const ir::Graph& g);
+
+py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* host,
+                  const py::object& reference);
+
+// One tuple a region: its nodes as described, and its result: of the Torch stage as an argument, else as outputs().
+py::list describe_regions(const ir::Node& n, const TorchIr* torch_ir, const TorchHost* host,
+                          const py::object& reference) {
+  py::list out;
+  for (size_t i = 0; i < n.regions.size(); ++i) {
+    const TorchHost* inner = host ? &host->regions.at(n.id.index).at(i) : nullptr;
+    const py::object result = inner ? argument(n.regions[i].result, inner->objects, reference)
+                                    : describe_outputs(n.regions[i]);
+    out.append(py::make_tuple(describe(n.regions[i], torch_ir, inner, reference), result));
+  }
+  return out;
+}
+
+// One tuple a node: (kind, target, callable, attribute or regions, args, kwargs, output value numbers, returns, name,
+// stack). `reference(i)` gives the object that stands for value i inside arguments.
+py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* host,
+                  const py::object& reference) {
+  static constexpr const char* kKinds[] = {"input",  "attribute", "function",
+                                           "method", "op",        "region"};
   static const std::vector<py::object> kNoObjects;
-  const auto& objects = torch_ir ? torch_ir->objects : kNoObjects;
+  const auto& objects = host ? host->objects : kNoObjects;
   py::list out;
   for (ir::NodeId id : g.order()) {
     const ir::Node& n = g.node(id);
@@ -52,7 +72,8 @@ py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const py::object&
                f.code, "\n");
       }
     }
-    py::object held = torch_ir ? held_by(*torch_ir, n) : py::none();
+    py::object held = torch_ir ? held_by(*torch_ir, *host, n) : py::none();
+    if (n.kind == ir::NodeKind::Region) held = describe_regions(n, torch_ir, host, reference);
     out.append(py::make_tuple(kKinds[static_cast<int>(n.kind)], n.target, held, args, kwargs,
                               outputs, returns, n.name, stack));
   }
@@ -140,10 +161,8 @@ void bind_torch_graph(py::module_& m) {
           py::arg("example_inputs"),
           "Takes what the capture recorded underneath; None where there is nothing for these "
           "inputs.")
-      .def_readonly("is_inner", &TorchIr::inner,
-                    "Whether it is a branch or the body of a loop of another graph.")
       .def("describe", [](const TorchIr& ir, const py::object& reference) {
-        return py::make_tuple(describe(ir.graph, &ir, reference),
+        return py::make_tuple(describe(ir.graph, &ir, &ir, reference),
                               argument(ir.graph.result, ir.objects, reference));
       });
 }
@@ -218,7 +237,7 @@ void bind_aten_graph(py::module_& m) {
       .def("verify", [](const Recording& r) { ir::verify(r.graph); })
       .def("describe",
            [](const Recording& r, const py::object& reference) {
-             return describe(r.graph, nullptr, reference);
+             return describe(r.graph, nullptr, nullptr, reference);
            })
       .def("outputs", [](const Recording& r) { return describe_outputs(r.graph); })
       .def("mutations", [](const Recording& r) { return describe_mutations(r.graph); })

@@ -153,9 +153,9 @@ ResumeTable::Resume ResumeTable::resume(const LeftFrame& frame, int index, Frame
     add_code(made_code);
     origins_[made_code.ptr()] = {borrow(reinterpret_cast<PyObject*>(code)), bytecode, made.start,
                                  made.slots};
-    py::object function = steal(make_function(made.code, globals.ptr()));
-    py::object compiled = compiled_.make(function);
-    const std::string name = py::str(function.attr("__name__"));
+    py::object compiled =
+        compiled_.make(steal(make_function(made.code, globals.ptr(), made.name.c_str())));
+    const std::string& name = made.name;
     found = made_
                 .emplace(key, Made{made_code, compiled, make_target(compiled, name, false),
                                    make_target(compiled, name, true)})

@@ -12,9 +12,8 @@
 #include "python/bound_arguments.h"
 #include "python/broken_call.h"
 #include "python/capture/controls.h"
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 #include "python/compiled_graph.h"
-#include "python/control_flow.h"
 #include "python/cpython/thread_state.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
@@ -287,16 +286,16 @@ struct Captures {
   std::map<size_t, std::string> left_alone = {};
 
   // Runs `tracer`, a new one for each choice or loop of torch's that it leaves alone.
-  void run(std::unique_ptr<Tracer>& tracer, int loop_left = -1, size_t stop_at = SIZE_MAX,
+  void run(std::unique_ptr<Capture>& tracer, int loop_left = -1, size_t stop_at = SIZE_MAX,
            size_t break_at = SIZE_MAX) {
     while (true) {
-      tracer = std::make_unique<Tracer>();
-      tracer->compiled_type = Py_TYPE(self);
-      tracer->varying = *self->varying;
-      tracer->left_alone = left_alone;
-      tracer->loop_left = loop_left;
-      tracer->reads_numbers = self->numbers_changed < kMostNumbers;
-      tracer->break_at = break_at;
+      tracer = std::make_unique<Capture>();
+      tracer->calls.compiled_type = Py_TYPE(self);
+      tracer->numbers.varying = *self->varying;
+      tracer->graphs.left_alone = left_alone;
+      tracer->frames.loop_left = loop_left;
+      tracer->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
+      tracer->frames.break_at = break_at;
       try {
         return tracer->run(self->function, locals, stop_at);
       } catch (const LeftAlone& l) {
@@ -309,14 +308,14 @@ struct Captures {
 
 // Captures up to the latest place in front of a break where the frames can be left; null where
 // there is none.
-std::unique_ptr<Tracer> capture_in_front(Captures& captures, const Break& found) {
+std::unique_ptr<Capture> capture_in_front(Captures& captures, const Break& found) {
   std::vector<size_t> steps = found.steps;
   for (size_t i = 0; i < steps.size(); i++) {
     const size_t step = steps[i];
-    std::unique_ptr<Tracer> tracer;
+    std::unique_ptr<Capture> tracer;
     try {
       captures.run(tracer, found.loop, step);
-      if (!tracer->left.empty()) return tracer;
+      if (!tracer->frames.left.empty()) return tracer;
     } catch (const Break& b) {  // a value that cannot be had there
       if (b.id != BreakId::local_class) continue;
       for (size_t other : b.steps)
@@ -339,24 +338,21 @@ void say_bytecode(CompiledFunction* self, const Entry& entry) {
           entry.broken ? text(entry.broken->function.ptr()) : "none: the call is one graph\n"));
 }
 
-void fill_entry(CompiledFunction* self, Entry& entry, Tracer& tracer) {
-  entry.rebuild = std::move(tracer.rebuild);
-  entry.modes_after = tracer.modes_after;
-  entry.numbers = std::move(tracer.number_inputs);
-  const auto& order = tracer.ir->graph.order();
+void fill_entry(CompiledFunction* self, Entry& entry, Capture& tracer) {
+  entry.rebuild = std::move(tracer.graphs.rebuild);
+  entry.modes_after = tracer.graphs.modes_after;
+  entry.numbers = std::move(tracer.graphs.number_inputs);
+  const auto& order = tracer.graphs.ir->graph.order();
   entry.calls_graph = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
-    return tracer.ir->graph.node(n).kind != ir::NodeKind::Input;
+    return tracer.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
-  py::tuple examples(tracer.example_inputs.size());
-  for (size_t i = 0; i < tracer.example_inputs.size(); i++) examples[i] = tracer.example_inputs[i];
+  py::tuple examples(tracer.graphs.example_inputs.size());
+  for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++) examples[i] = tracer.graphs.example_inputs[i];
   py::object graph = py::none();
-  if (entry.calls_graph) {
-    compile_inner_graphs(*tracer.ir, self->compile);
-    graph = py::handle(self->compile)(tracer.ir, examples);
-  }
-  if (!tracer.left.empty()) {
+  if (entry.calls_graph) graph = py::handle(self->compile)(tracer.graphs.ir, examples);
+  if (!tracer.frames.left.empty()) {
     auto table = table_of(self);
-    entry.broken = make_broken_call(*table, tracer.left, compiled_part(table->next_number()));
+    entry.broken = make_broken_call(*table, tracer.frames.left, compiled_part(table->next_number()));
   }
   if (log_enabled(Artifact::bytecode)) say_bytecode(self, entry);
   entry.graph = std::move(graph);
@@ -369,7 +365,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Entry>();
   entry->code = py::reinterpret_borrow<py::object>(bound.code);
-  std::unique_ptr<Tracer> tracer;
+  std::unique_ptr<Capture> tracer;
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
   bool captured = true;
@@ -382,7 +378,7 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
   try {
     captures.run(tracer, -1, SIZE_MAX, break_at);
   } catch (const Break& b) {
-    const bool forbidden = tracer->error_on_break.value_or(self->fullgraph);
+    const bool forbidden = tracer->calls.error_on_break.value_or(self->fullgraph);
     if (forbidden) say(self, "forbidden break", b.what(), b.stack);
     auto in_front = capture_in_front(captures, b);
     captured = in_front != nullptr;
@@ -398,15 +394,15 @@ std::shared_ptr<Entry> make_entry(CompiledFunction* self, const BoundArguments& 
     return nullptr;
   }
   entry->grad = captured && entry->state.modes.grad &&
-                (tracer->result_requires_grad ||
-                 std::any_of(tracer->example_inputs.begin(), tracer->example_inputs.end(),
+                (tracer->graphs.result_requires_grad ||
+                 std::any_of(tracer->graphs.example_inputs.begin(), tracer->graphs.example_inputs.end(),
                              [](const py::object& o) {
                                return THPVariable_Unpack(o.ptr()).requires_grad();
                              }));
   if (captured && !entry->grad) fill_entry(self, *entry, *tracer);
-  if (!entry->graph) tracer->fetch.resize(tracer->example_inputs.size());
-  entry->guards = std::make_shared<GuardProgram>(tracer->sources, tracer->guards, tracer->fetch);
-  entry->input_count = tracer->example_inputs.size();
+  if (!entry->graph) tracer->graphs.fetch.resize(tracer->graphs.example_inputs.size());
+  entry->guards = std::make_shared<GuardProgram>(tracer->heap.sources, tracer->heap.guards, tracer->graphs.fetch);
+  entry->input_count = tracer->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries->insert(self->entries->begin(), entry);

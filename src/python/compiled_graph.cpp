@@ -12,6 +12,7 @@
 
 #include "python/compiled_plan.h"
 #include "python/global_state.h"
+#include "torch_bridge/interrupts.h"
 
 namespace oxy::python {
 namespace {
@@ -205,13 +206,27 @@ bool report_notes(CompiledGraph* self, bridge::Executable& executable) {
   return true;
 }
 
+// Without the GIL where it is `released`. A Python exception where the user interrupts the run.
+bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
+                    bridge::Outputs& outputs, std::string& reason, bool released) {
+  std::exception_ptr interrupt;
+  bool ok = false;
+  PyThreadState* thread = released ? PyEval_SaveThread() : nullptr;
+  try {
+    ok = executable.run(inputs, outputs, reason);
+  } catch (const bridge::Interrupted& i) {
+    interrupt = i.why;
+  }
+  if (thread != nullptr) PyEval_RestoreThread(thread);
+  if (interrupt) std::rethrow_exception(interrupt);
+  return ok;
+}
+
 // `plan` is held: a compilation in another thread may drop the entry.
 PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<CompiledPlan> plan) {
   bridge::Outputs outputs;
   std::string reason;
-  PyThreadState* thread = PyEval_SaveThread();
-  bool ok = plan->executable.run(span(a.inputs), outputs, reason);
-  PyEval_RestoreThread(thread);
+  const bool ok = run_executable(plan->executable, span(a.inputs), outputs, reason, true);
   if (!ok) return run_eager(self, a, nullptr, "failed", reason);
   if (plan->executable.has_notes() && !report_notes(self, plan->executable)) return nullptr;
   return wrap_outputs(a, *plan, outputs);
@@ -373,9 +388,7 @@ bool run_only_plan(PyObject* graph, std::span<PyObject* const> inputs, OutputObj
   if (!plan->executable.is_fresh(span(held.inputs))) return false;
   bridge::Outputs tensors;
   std::string reason;
-  PyThreadState* thread = brief ? nullptr : PyEval_SaveThread();
-  const bool ok = plan->executable.run(span(held.inputs), tensors, reason);
-  if (thread != nullptr) PyEval_RestoreThread(thread);
+  const bool ok = run_executable(plan->executable, span(held.inputs), tensors, reason, !brief);
   if (!ok) return false;
   if (plan->executable.has_notes() &&
       !report_notes(reinterpret_cast<CompiledGraph*>(graph), plan->executable))

@@ -67,6 +67,7 @@ py::object run_captured(const TorchIr& ir, py::handle args) {
   try {
     return replay(ir, args, &reached);
   } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_Exception)) throw;  // KeyboardInterrupt: eager would begin again
     if (before.nothing_written()) {
       before.restore_random_numbers();
       PyErr_SetObject(left_to_eager(), py::make_tuple(py::none(), py::none(), "").ptr());

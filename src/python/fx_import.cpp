@@ -37,6 +37,8 @@ class FxImporter {
       out_->module_state.push_back(is_module_state(node));
     } else if (op == "get_attr") {
       import_attribute(node, target.cast<std::string>());
+    } else if (op == "call_function" && region_op(target)) {
+      import_regions(node, region_op(target), name);
     } else if (op == "call_function") {
       import_call(node, ir::NodeKind::CallFunction, function_name(target), target, name);
     } else if (op == "call_method") {
@@ -77,7 +79,40 @@ class FxImporter {
     return ir::Type::of(bridge::type_of(t));
   }
 
+  // torch's own ops for branches and loops; null for other functions.
+  static const char* region_op(const py::object& target) {
+    const py::object home = py::getattr(target, "__module__", py::none());
+    if (!home.equal(py::str("torch.ops.higher_order"))) return nullptr;
+    const auto name = target.attr("__name__").cast<std::string>();
+    return name == "cond" ? "cond" : name == "while_loop" ? "while_loop" : nullptr;
+  }
+
+  // cond(pred, then, else, operands); while_loop(while, do, carried, others)
+  void import_regions(py::handle node, const char* op, const std::string& name) {
+    const py::tuple args(node.attr("args"));
+    const bool loop = std::string_view(op) == "while_loop";
+    std::vector<ir::Arg> operands;
+    if (!loop) operands.push_back(convert(args[0]));
+    for (size_t i = loop ? 2 : 3; i < args.size(); ++i)
+      for (py::handle o : args[i])
+        operands.push_back(convert(py::reinterpret_borrow<py::object>(o)));
+    ir::Node& n =
+        out_->graph.add_call(ir::NodeKind::Region, op, std::move(operands), {ir::Type::opaque()});
+    for (size_t i = loop ? 0 : 1; i < (loop ? 2U : 3U); ++i) {
+      auto inner = FxImporter(module_.attr("get_submodule")(args[i].attr("target"))).run();
+      if (inner->graph.result.items() == nullptr)
+        inner->graph.result = ir::Tuple{{inner->graph.result}};
+      n.regions.push_back(std::move(inner->graph));
+      out_->regions_of(n.id).push_back(std::move(*inner));
+    }
+    n.name = name;
+    n.stack = stack_of(node);
+    define(node, n.outputs[0]);
+  }
+
   void import_attribute(py::handle node, const std::string& path) {
+    const py::object held = py::getattr(module_, path.c_str(), py::none());
+    if (py::hasattr(held, "graph")) return;  // of a branch or loop
     auto [it, is_new] = attributes_.try_emplace(path);
     if (is_new) it->second = out_->graph.add_attribute(path, ir::Type::opaque());
     define(node, it->second);

@@ -10,6 +10,7 @@
 #include <array>
 #include <utility>
 
+#include "ir/region_ops.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -22,26 +23,42 @@ constexpr std::array<std::string_view, 16> kMemoryMethods = {
     "share_memory_", "is_shared",       "pin_memory",     "set_",
     "__setstate__",  "__reduce_ex__",   "const_data_ptr", "_storage"};
 
+std::vector<py::object> as_vector(py::handle args) {
+  std::vector<py::object> out;
+  for (py::handle a : py::reinterpret_borrow<py::sequence>(args))
+    out.push_back(py::reinterpret_borrow<py::object>(a));
+  return out;
+}
+
 // One walk over the graph. With a recorder the arguments are its fakes and every result is looked at.
 class Replayer {
  public:
   Replayer(const TorchIr& ir, bridge::Recorder* recorder, ir::Graph* types)
-      : ir_(ir), recorder_(recorder), types_(types), values_(ir.graph.value_count()) {}
+      : Replayer(ir, ir.graph, ir, recorder, types) {}
 
   ir::NodeId* reached = nullptr;
 
   py::object run(const std::vector<py::object>& args) {
-    const auto& inputs = ir_.graph.inputs();
+    const auto& inputs = graph_.inputs();
     if (args.size() != inputs.size()) {
       throw UserError(cat("the graph takes ", inputs.size(), " inputs, not ", args.size()));
     }
     for (size_t i = 0; i < inputs.size(); ++i) values_[inputs[i].index] = args[i];
-    const auto& order = ir_.graph.order();
-    for (uint32_t i = 0; i < order.size(); ++i) step(ir_.graph.node(order[i]), i);
-    return convert(ir_.graph.result);
+    const auto& order = graph_.order();
+    for (uint32_t i = 0; i < order.size(); ++i) step(graph_.node(order[i]), i);
+    return convert(graph_.result);
   }
 
  private:
+  Replayer(const TorchIr& ir, const ir::Graph& graph, const TorchHost& host,
+           bridge::Recorder* recorder, ir::Graph* types)
+      : ir_(ir),
+        graph_(graph),
+        host_(host),
+        recorder_(recorder),
+        types_(types),
+        values_(graph.value_count()) {}
+
   void step(const ir::Node& n, uint32_t position) {
     switch (n.kind) {
       case ir::NodeKind::Input:
@@ -51,9 +68,8 @@ class Replayer {
         return;
       case ir::NodeKind::CallFunction:
       case ir::NodeKind::CallMethod:
-        break;
       case ir::NodeKind::Region:
-        throw Unsupported(n.target);
+        break;
       case ir::NodeKind::CallOp:
         OXY_FAIL("an ATen node in Torch IR");
     }
@@ -68,7 +84,7 @@ class Replayer {
           n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
     }
     if (reached) *reached = n.id;
-    py::object result = call(n);
+    py::object result = n.kind == ir::NodeKind::Region ? py::object(run_regions(n)) : call(n);
     if (recorder_) {
       lay_out_as_eager(n.target, result);
       examine(result);
@@ -76,7 +92,7 @@ class Replayer {
     set(n, std::move(result));
     // What nobody reads any more goes at once, as in eager.
     auto release = [&](ir::ValueId v) {
-      if (ir_.last_use[v.index] == position) values_[v.index] = py::object();
+      if (host_.last_use[v.index] == position) values_[v.index] = py::object();
     };
     ir::for_each_value(n, release);
     for (ir::ValueId v : n.outputs) release(v);
@@ -105,7 +121,7 @@ class Replayer {
   }
 
   std::vector<ir::Frame> frames_of(const ir::Node& n) const {
-    return ir_.graph.has_stack(n.stack) ? ir_.graph.stack(n.stack) : std::vector<ir::Frame>();
+    return graph_.has_stack(n.stack) ? graph_.stack(n.stack) : std::vector<ir::Frame>();
   }
 
   py::object attribute(const ir::Node& n) {
@@ -121,14 +137,14 @@ class Replayer {
   py::object convert(const ir::Arg& a) {
     if (a.is_value()) return values_[a.value().index];
     if (auto* o = a.get_if<ir::Object>(); o && recorder_) return object(*o);
-    return arg_to_python(a, ir_.objects, [this](ir::ValueId v) { return values_[v.index]; });
+    return arg_to_python(a, host_.objects, [this](ir::ValueId v) { return values_[v.index]; });
   }
 
   // A tensor kept by the graph itself.
   py::object object(ir::Object o) {
-    if (o.index >= ir_.objects.size())
+    if (o.index >= host_.objects.size())
       throw UserError("the graph names an object that only its maker has");
-    const py::object& held = ir_.objects[o.index];
+    const py::object& held = host_.objects[o.index];
     if (!THPVariable_Check(held.ptr())) return held;
     return wrap(recorder_->add_attribute(THPVariable_Unpack(held.ptr()), cat("obj", o.index)));
   }
@@ -143,7 +159,7 @@ class Replayer {
       if (!callable) throw py::error_already_set();
       first = 1;
     } else {
-      callable = ir_.bound[n.id.index];
+      callable = host_.bound[n.id.index];
     }
     py::tuple args(n.args.size() - first);
     for (size_t i = first; i < n.args.size(); ++i) {
@@ -159,6 +175,116 @@ class Replayer {
     PyObject* result = PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr());
     if (!result) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(result);
+  }
+
+  // ---- regions
+
+  py::tuple run_regions(const ir::Node& n) {
+    std::vector<py::object> args;
+    for (const ir::Arg& a : n.args) args.push_back(convert(a));
+    return recorder_ ? record_regions(n, args) : run_on_tensors(n, std::move(args));
+  }
+
+  std::vector<py::object> results_of(const ir::Node& n, size_t region,
+                                     const std::vector<py::object>& args) const {
+    const TorchHost& host = host_.regions.at(n.id.index).at(region);
+    const py::object made = Replayer(ir_, n.regions[region], host, nullptr, nullptr).run(args);
+    return as_vector(made);
+  }
+
+  // See ir/region_ops.h. What it gives are new tensors.
+  py::tuple run_on_tensors(const ir::Node& n, std::vector<py::object> args) const {
+    const ir::RegionOp& op = ir::region_op(n);
+    auto holds = [](const py::object& o) {
+      const int truth = PyObject_IsTrue(o.ptr());
+      if (truth < 0 || PyErr_CheckSignals() != 0) throw py::error_already_set();
+      return truth == 1;
+    };
+    std::vector<py::object> front(args.begin(),
+                                  args.begin() + static_cast<ptrdiff_t>(op.arguments));
+    args.erase(args.begin(), args.begin() + static_cast<ptrdiff_t>(op.arguments));
+    const std::vector<py::object> given = args;
+    std::vector<py::object> out;
+    if (!op.carries) {
+      out = results_of(n, op.name == "cond" && !holds(front[0]) ? 1 : 0, args);
+    } else if (op.name == "while_loop") {
+      while (holds(results_of(n, 0, args).at(0)))
+        std::ranges::copy(results_of(n, 1, args), args.begin());
+    } else {
+      const auto trips = front[0].cast<int64_t>();
+      for (int64_t trip = 0; trip < trips && holds(front[1]); ++trip) {
+        args.insert(args.begin(), py::int_(trip));
+        std::vector<py::object> next = results_of(n, 0, args);
+        args.erase(args.begin());
+        front[1] = next.at(0);
+        std::copy(next.begin() + 1, next.end(), args.begin());
+      }
+    }
+    if (op.carries)
+      out.assign(args.begin(),
+                 args.begin() + static_cast<ptrdiff_t>(ir::first_optional_operand(n)));
+    return apart(out, given);
+  }
+
+  // Copies of those that share memory with what was given, or with one before.
+  static py::tuple apart(const std::vector<py::object>& results, std::vector<py::object> taken) {
+    py::tuple out(results.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      py::object o = results[i];
+      auto shares = [&](const py::object& t) {
+        return THPVariable_Check(t.ptr()) &&
+               THPVariable_Unpack(t.ptr()).is_alias_of(THPVariable_Unpack(o.ptr()));
+      };
+      if (THPVariable_Check(o.ptr()) && std::ranges::any_of(taken, shares))
+        o = wrap(THPVariable_Unpack(o.ptr()).clone());
+      taken.push_back(o);
+      out[i] = o;
+    }
+    return out;
+  }
+
+  // Each region is a recording of its own, on fakes like its operands.
+  py::tuple record_regions(const ir::Node& n, const std::vector<py::object>& args) {
+    const ir::RegionOp& op = ir::region_op(n);
+    if (op.parameters > 0) throw Unsupported(cat("a recording of ", n.target));
+    std::vector<at::Tensor> tensors;
+    for (const py::object& o : args) {
+      if (!THPVariable_Check(o.ptr())) throw Unsupported(cat(n.target, " of what is no tensor"));
+      tensors.push_back(THPVariable_Unpack(o.ptr()));
+    }
+    std::vector<bridge::RecordedRegion> recorded;
+    for (size_t i = 0; i < n.regions.size(); ++i)
+      recorded.push_back(record_region(n, i, std::span(tensors).subspan(op.arguments)));
+    const std::vector<at::Tensor> made =
+        recorder_->add_regions(n.target, tensors, std::move(recorded));
+    py::tuple out(made.size());
+    for (size_t i = 0; i < made.size(); ++i) out[i] = wrap(made[i]);
+    return out;
+  }
+
+  bridge::RecordedRegion record_region(const ir::Node& n, size_t region,
+                                       std::span<const at::Tensor> operands) const {
+    bridge::Recorder inner(recorder_options());
+    const ir::Graph& graph = n.regions[region];
+    std::vector<py::object> fakes;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const std::string& name = graph.def(graph.inputs().at(i)).target;
+      fakes.push_back(wrap(inner.add_input(bridge::like(operands[i]), name)));
+    }
+    inner.enter();
+    try {
+      const TorchHost& host = host_.regions.at(n.id.index).at(region);
+      std::vector<at::Tensor> results;
+      for (const py::object& o : as_vector(Replayer(ir_, graph, host, &inner, nullptr).run(fakes)))
+        results.push_back(THPVariable_Unpack(o.ptr()));
+      bridge::RecordedRegion out{inner.finish(results), {}};
+      out.attributes = inner.attributes();
+      return out;
+    } catch (...) {
+      inner.leave();
+      if (inner.failure()) throw Unsupported(*inner.failure());
+      throw;
+    }
   }
 
   // Every tensor that comes back must be the recording's own.
@@ -177,7 +303,9 @@ class Replayer {
     }
   }
 
-  const TorchIr& ir_;
+  const TorchIr& ir_;  // whose attributes are read
+  const ir::Graph& graph_;
+  const TorchHost& host_;
   bridge::Recorder* recorder_;
   ir::Graph* types_;
   std::vector<py::object> values_;
@@ -247,13 +375,6 @@ bool adopt_symbols(TorchIr& ir, const std::shared_ptr<sym::ExprPool>& pool) {
   }
   ir.graph.pool = ir.recorded_pool = pool;
   return true;
-}
-
-std::vector<py::object> as_vector(py::handle args) {
-  std::vector<py::object> out;
-  for (py::handle a : py::reinterpret_borrow<py::sequence>(args))
-    out.push_back(py::reinterpret_borrow<py::object>(a));
-  return out;
 }
 
 }  // namespace

@@ -144,14 +144,17 @@ uint32_t TorchIr::add_object(const py::object& o) {
   return static_cast<uint32_t>(objects.size() - 1);
 }
 
-void TorchIr::seal() {
+void TorchHost::seal(const ir::Graph& graph) {
   bound.resize(graph.node_count());
+  regions.resize(graph.node_count());
   last_use.assign(graph.value_count(), 0);
   const auto& order = graph.order();
   for (uint32_t i = 0; i < order.size(); ++i) {
     const ir::Node& n = graph.node(order[i]);
     for (ir::ValueId v : n.outputs) last_use[v.index] = i;
     ir::for_each_value(n, [&](ir::ValueId v) { last_use[v.index] = i; });
+    regions[n.id.index].resize(n.regions.size());
+    for (size_t r = 0; r < n.regions.size(); ++r) regions[n.id.index][r].seal(n.regions[r]);
     py::object& b = bound[n.id.index];
     if (b) continue;
     if (n.kind == ir::NodeKind::CallFunction) b = resolve_name(n.target);

@@ -20,38 +20,46 @@ inline bool is_tensor_object(PyObject* o) {
 }
 
 struct CapturedRecording;  // replay.h
-struct ControlFlow;        // control_flow.h
 
-struct TorchIr {
-  ir::Graph graph{ir::Stage::Torch};
+// What a graph of Torch IR, or a region of one, needs of Python.
+struct TorchHost {
   std::vector<py::object> objects;  // of Graph::objects
   // By node index: what a CallFunction calls; null for the rest.
   std::vector<py::object> bound;
+  // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.
+  std::vector<uint32_t> last_use;
+  std::vector<std::vector<TorchHost>> regions;  // by node index: of its regions
+
+  py::object& bound_of(ir::NodeId id) {
+    if (bound.size() <= id.index) bound.resize(id.index + 1);
+    return bound[id.index];
+  }
+  std::vector<TorchHost>& regions_of(ir::NodeId id) {
+    if (regions.size() <= id.index) regions.resize(id.index + 1);
+    return regions[id.index];
+  }
+  // Computes last_use and the callables that are named only, of regions too; call after the graph is complete.
+  void seal(const ir::Graph& graph);
+};
+
+struct TorchIr : TorchHost {
+  ir::Graph graph{ir::Stage::Torch};
   // Whose attributes the graph reads, or null. They are read anew each time: training replaces them.
   py::object module;
   // By input: whether it is a parameter or buffer of a module. May be shorter.
   std::vector<bool> module_state;
   // By input: whether it is a tensor that holds a number of Python's. May be shorter.
   std::vector<bool> runtime_numbers;
-  // What its calls of `oxyfuel::choose` and `oxyfuel::repeat` name.
-  std::vector<std::shared_ptr<ControlFlow>> control_flow;
-  bool inner = false;  // it is a part of such an entry
   // The code that it was captured from, or null.
   py::object code;
-  // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.
-  std::vector<uint32_t> last_use;
   // The symbols in the types of its values, where a recording put them there.
   std::shared_ptr<sym::ExprPool> recorded_pool;
   // What the capture that made the graph recorded underneath, until somebody takes it; or null.
   std::shared_ptr<CapturedRecording> captured;
 
-  py::object& bound_of(ir::NodeId id) {
-    if (bound.size() <= id.index) bound.resize(id.index + 1);
-    return bound[id.index];
-  }
   uint32_t add_object(const py::object& o);
-  // Computes last_use and the callables that are named only; call after the graph is complete.
-  void seal();
+  using TorchHost::seal;
+  void seal() { seal(graph); }
   // What an Attribute node reads now; UserError without a module.
   py::object attribute(const ir::Node& n) const;
 };

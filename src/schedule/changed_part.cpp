@@ -73,6 +73,7 @@ void tidy_buffers(Kernel& k) {
     place[b] = static_cast<uint32_t>(kept.size());
     if (!loaded[b] && !stored[b]) continue;
     kept.push_back(std::move(k.buffers[b]));
+    if (kept.back().kind == KernelBuffer::Kind::Local) continue;
     kept.back().kind = !stored[b]  ? KernelBuffer::Kind::Read
                        : loaded[b] ? KernelBuffer::Kind::ReadWrite
                                    : KernelBuffer::Kind::Write;
@@ -249,21 +250,26 @@ class Narrower {
   std::vector<const Compute*> defined_;
 };
 
-// Loops that folded something in the whole kernel fold nothing in the part.
-void forget_folds(Block& block) {
+// Loops that folded something in the whole kernel, and no longer do.
+bool forget_folds(Block& block) {
+  bool any = false;
   for (Stmt& s : block) {
+    any |= std::holds_alternative<Accumulate>(s.v);
     auto* f = std::get_if<For>(&s.v);
     if (!f) continue;
-    if (f->kind == ForKind::Reduce) f->kind = ForKind::Serial;
-    if (f->kind == ForKind::VectorReduce) f->kind = ForKind::Vector;
-    forget_folds(f->body);
+    const bool inside = forget_folds(f->body);
+    any |= inside;
+    if (!inside && f->kind == ForKind::Reduce) f->kind = ForKind::Serial;
+    if (!inside && f->kind == ForKind::VectorReduce) f->kind = ForKind::Vector;
   }
+  return any;
 }
 
 Kernel with_stores(const Kernel& k, const std::function<bool(const Compute&)>& wanted) {
   Kernel out = k;
   erase_stores(out.body, wanted);
   Sweeper(out).run(out.body);
+  forget_folds(out.body);
   return out;
 }
 
@@ -339,7 +345,6 @@ std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t 
   if (adds) return std::nullopt;
   ChangedPart out{with_stores(k, [&](const Compute& c) { return c.buffer == written; }), {}};
   if (folds(out.part.body) || !Narrower(out.part, old).run()) return std::nullopt;
-  forget_folds(out.part.body);
   tidy_buffers(out.part);
   out.part.cost = point_cost(out.part);
   if (!others) return out;

@@ -256,6 +256,8 @@ constexpr Correction kCorrections[] = {
     {"aten.normal.Tensor_Tensor", 0, row_major},
     {"aten.normal.Tensor_float", 0, row_major},
     {"aten.normal.float_Tensor", 0, row_major},
+    {"aten.isin.Tensor_Tensor", 0, row_major},
+    {"aten.isin.Tensor_Scalar", 0, row_major},
     {"aten.convolution.default", 0, convolution},
     {"aten.roll.default", 0, rolled},
     {"aten.rot90.default", 0, rotated},

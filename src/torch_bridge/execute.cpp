@@ -16,6 +16,8 @@
 #include "runtime/pack.h"
 #include "support/check.h"
 #include "torch_bridge/host.h"
+#include "torch_bridge/interrupts.h"
+#include "torch_bridge/run_region.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::bridge {
@@ -147,6 +149,15 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
       std::make_unique<InputSignature>(attribute_inputs, InputSignature::Options{});
 }
 
+Executable::Executable(runtime::Plan plan, const runtime::CodeTable& code, const Options& options)
+    : plan_(std::move(plan)), code_(code), entries_(code_.entries_of(plan_)), options_(options) {
+  OXY_CHECK(plan_.mutations.empty() && plan_.packings.empty(), "a region that is not on its own");
+  if (plan_.sizes.is_static())
+    static_sizes_ = std::make_shared<const runtime::SizedPlan>(
+        runtime::at_sizes(plan_, entries_, runtime::evaluate(plan_.sizes)));
+  bind_steps();
+}
+
 Executable::~Executable() = default;
 
 // ---- binding ----
@@ -231,7 +242,7 @@ void Executable::bind_steps() {
     } else if (auto* f = std::get_if<runtime::FreeStep>(&step)) {
       steps_.push_back({StepKind::Free, f->buffer});
     } else {
-      throw Unsupported("a region in a plan");
+      bind_region(std::get<runtime::RegionStep>(step), has_tensor);
     }
   }
   bind_results(has_tensor);
@@ -241,7 +252,7 @@ void Executable::bind_steps() {
   int64_t bytes = 0;
   for (uint32_t b = 0; b < plan_.buffers.size(); b++)
     bytes += buffer(b).kind == BufferKind::View ? 0 : static_sizes_->buffers[b].bytes;
-  brief_ = calls_.empty() && bytes <= kBriefBytes;
+  brief_ = calls_.empty() && regions_.empty() && bytes <= kBriefBytes;
 }
 
 void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor) {
@@ -256,6 +267,21 @@ void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& h
   random_ |= call.random();
   steps_.push_back({StepKind::Extern, static_cast<uint32_t>(calls_.size())});
   calls_.push_back(std::move(call));
+}
+
+void Executable::bind_region(const runtime::RegionStep& step, std::vector<bool>& has_tensor) {
+  for (uint32_t b : step.operands) need_tensor(b, has_tensor);
+  for (int64_t b : step.results) {
+    if (b < 0) continue;
+    const auto made = static_cast<uint32_t>(b);
+    OXY_CHECK(buffer(made).kind == BufferKind::Extern, "a region makes ", buffer(made).name);
+    has_tensor[made] = true;
+    temporaries_.push_back(made);
+  }
+  Options options = options_;
+  options.frozen = false;
+  steps_.push_back({StepKind::Region, static_cast<uint32_t>(regions_.size())});
+  regions_.push_back(std::make_unique<BoundRegion>(plan_, step, code_, options));
 }
 
 // The tensors that begin() or an earlier step makes are there; an arena buffer's is made with the lease, a view's by a
@@ -320,6 +346,9 @@ void Executable::forget_unread_results() {
   for (const BoundCall& call : calls_) {
     for (uint32_t b : call.reads()) read[root(b)] = read[b] = true;
   }
+  for (const auto& region : regions_) {
+    for (uint32_t b : region->operands()) read[root(b)] = read[b] = true;
+  }
   for (BoundCall& call : calls_) call.keep_results(read);
 }
 
@@ -376,11 +405,14 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
   std::unique_ptr<Lease> lease = leases_.take();
   bool ok = false;
   RandomState random(random_);
+  std::exception_ptr interrupt;
   try {
     prepare_lease(lease, inputs);
     Call call{inputs, *lease, *lease->sizes, outputs, {}, seconds};
     execute(call);
     ok = true;
+  } catch (const Interrupted&) {
+    interrupt = std::current_exception();
   } catch (const std::exception& e) {
     reason = e.what();
   } catch (...) {
@@ -397,6 +429,7 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
                                [&](uint32_t b) { return lease->tensors[b].use_count() != 1; });
     if (!escaped) leases_.give_back(std::move(lease));
   }
+  if (interrupt) std::rethrow_exception(interrupt);
   return ok;
 }
 
@@ -507,6 +540,9 @@ void Executable::execute(Call& c) {
         case StepKind::Extern:
           run_extern(c, calls_[s.index]);
           break;
+        case StepKind::Region:
+          run_region(c, *regions_[s.index]);
+          break;
         case StepKind::Free:
           c.lease.tensors[s.index].reset();
           break;
@@ -576,6 +612,20 @@ void Executable::run_extern(Call& c, const BoundCall& call) {
     lease.addresses[r.buffer] = first_element(lease.tensors[r.buffer], false);
   }
   lease.stack.clear();
+}
+
+void Executable::run_region(Call& c, BoundRegion& region) {
+  std::vector<at::Tensor> made = region.run(c.lease.tensors);
+  for (size_t i = 0; i < made.size(); i++) {
+    if (region.results()[i] < 0) continue;
+    const auto b = static_cast<uint32_t>(region.results()[i]);
+    const TensorMeta& predicted = c.sizes.buffers[b].meta;
+    OXY_CHECK(same_layout(made[i], predicted), "a region gave ", print(meta_of(made[i])),
+              ", predicted was ", print(predicted));
+    c.lease.tensors[b] = std::move(made[i]);
+    c.lease.addresses[b] = first_element(c.lease.tensors[b], false);
+  }
+  for (std::string& text : region.take_notes()) note(std::move(text));
 }
 
 // The result as the rest of the plan expects it: laid out as predicted, and not in memory that is used again.

@@ -23,6 +23,8 @@ namespace oxy::bridge {
 
 using Outputs = c10::SmallVector<at::Tensor, 4>;
 
+class BoundRegion;  // run_region.h
+
 class Executable {
  public:
   struct Options {
@@ -38,6 +40,8 @@ class Executable {
   // `code`: what the plan's kernels name.
   Executable(runtime::Plan plan, runtime::CodeTable code, std::vector<at::Tensor> attributes,
              std::span<const Input> example, Options options);
+  // A sub-plan of one: its inputs look as it says, so that accepts() is not asked.
+  Executable(runtime::Plan plan, const runtime::CodeTable& code, const Options& options);
   ~Executable();
 
   // Whether the plan was made for inputs like these.
@@ -49,7 +53,7 @@ class Executable {
 
   // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself. The caller holds
   // references to the inputs. False: nothing has happened, and `reason` says why.
-  // `seconds`: gets the time that each kernel step took.
+  // `seconds`: gets the time that each kernel step took. Throws Interrupted (interrupts.h), and nothing has happened then.
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
            std::vector<double>* seconds = nullptr);
 
@@ -68,10 +72,11 @@ class Executable {
   bool has_notes() const { return has_notes_.load(std::memory_order_relaxed); }
 
  private:
-  enum class StepKind : uint8_t { Kernel, Extern, Free, View };
+  enum class StepKind : uint8_t { Kernel, Extern, Region, Free, View };
   struct Step {
     StepKind kind;
-    uint32_t index;  // Kernel, Extern: entry of launches_, calls_; Free, View: buffer
+    uint32_t
+        index;  // Kernel, Extern, Region: entry of launches_, calls_, regions_; Free, View: buffer
   };
   struct Lease;
   struct Call;
@@ -80,6 +85,7 @@ class Executable {
   void check_mutations() const;
   void bind_steps();
   void bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor);
+  void bind_region(const runtime::RegionStep& step, std::vector<bool>& has_tensor);
   void bind_results(std::vector<bool>& has_tensor);
   void forget_unread_results();
   void need_tensor(uint32_t buffer, std::vector<bool>& has_tensor);
@@ -105,6 +111,7 @@ class Executable {
   void run_kernel(Call& c, const runtime::BoundLaunch& l) const;
   int launch_fenced(const Lease& lease, const runtime::BoundLaunch& l) const;
   void run_extern(Call& c, const BoundCall& call);
+  void run_region(Call& c, BoundRegion& region);
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
   void make_view(Lease& lease, uint32_t b) const;
   void drop_temporaries(Lease& lease) const;
@@ -123,6 +130,7 @@ class Executable {
   const Options options_;
   Sizes static_sizes_;  // nullptr where sizes vary
   std::vector<BoundCall> calls_;
+  std::vector<std::unique_ptr<BoundRegion>> regions_;
   std::vector<runtime::BoundLaunch> launches_;
   std::vector<Step> steps_;
   // Arena buffers, and views of them, that need a tensor: made once a lease.

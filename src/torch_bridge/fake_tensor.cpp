@@ -82,6 +82,12 @@ at::Tensor make_fake(const ir::TensorType& type, const c10::Storage* storage) {
   return t;
 }
 
+at::Tensor like(const at::Tensor& t) {
+  at::Tensor out = make_fake(type_of(t));
+  if (t.requires_grad()) out.set_requires_grad(true);
+  return out;
+}
+
 at::Tensor make_meta(const at::Tensor& t) {
   c10::Device device(c10::kMeta);
   auto bytes = span_bytes(t.sizes(), t.strides(), t.storage_offset(),

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/region_ops.h"
 #include "ir/specialize.h"
 #include "ops/op_table.h"
 #include "support/check.h"
@@ -16,6 +17,7 @@
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/mutable_ops.h"
+#include "torch_bridge/recorded_regions.h"
 #include "torch_bridge/recording_end.h"
 #include "torch_bridge/runtime_number.h"
 #include "torch_bridge/shape_fallback.h"
@@ -637,6 +639,45 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     return fake;
   }
 
+  // ---- regions
+
+  // An operand in the layout that the regions were recorded for.
+  ir::Arg operand(const at::Tensor& t, const ir::Type& wanted) {
+    const ir::Arg a = arg_of(t);
+    if (!a.is_value()) throw Unsupported("a branch or loop of a number");
+    const ir::TensorType& type = wanted.tensor;
+    if (!same_layout(type, graph.tensor_type(a.value())) && type.may_overlap_itself())
+      throw Unsupported("a branch or loop of a tensor that overlaps itself");
+    return laid_out_as(graph, type, a.value());
+  }
+
+  std::vector<at::Tensor> add_regions(const std::string& op, std::vector<at::Tensor> args,
+                                      std::vector<RecordedRegion> regions) {
+    if (shapes) throw Unsupported("a branch or loop of symbolic sizes");
+    for (const at::Tensor& t : lift_attributes(regions))
+      args.push_back(attribute(t, cat("constant", attributes.size())).wrapper);
+    for (RecordedRegion& r : regions) make_region(r.graph, graph.pool);
+    const ir::RegionOp& row = *ir::find_region_op(op);
+    const ir::Graph& last = regions.back().graph;
+    std::vector<ir::Arg> values;
+    for (size_t i = 0; i < args.size(); ++i)
+      values.push_back(
+          i < row.arguments
+              ? arg_of(args[i])
+              : operand(args[i], last.value(last.inputs().at(i - row.arguments)).type));
+    const std::vector<ir::Type> types = result_types(row, regions);
+    ir::Node& n = graph.add_call(ir::NodeKind::Region, op, std::move(values), types);
+    n.stack = stack;
+    n.parent = parent;
+    for (RecordedRegion& r : regions) n.regions.push_back(std::move(r.graph));
+    std::vector<at::Tensor> out;
+    for (ir::ValueId v : n.outputs) {
+      out.push_back(functional::to_functional_tensor(another_fake(v)));
+      forbid_data(out.back());
+    }
+    return out;
+  }
+
   // New facts may say more of sizes recorded before.
   void simplify_sizes() {
     if (!shapes || shapes->facts()->facts().size() == facts_applied) return;
@@ -676,6 +717,15 @@ void Recorder::add_number(int64_t value, const std::string& name) {
 
 at::Tensor Recorder::add_attribute(const at::Tensor& real, const std::string& name) {
   return impl_->attribute(real, name).wrapper;
+}
+
+std::vector<at::Tensor> Recorder::add_regions(const std::string& op,
+                                              const std::vector<at::Tensor>& args,
+                                              std::vector<RecordedRegion> regions) {
+  OXY_CHECK(impl_->state, "regions are added while a recording is entered");
+  // Views of written memory may be taken anew; autograd has nothing to add there.
+  c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  return impl_->add_regions(op, args, std::move(regions));
 }
 
 void Recorder::enter() {
@@ -733,6 +783,14 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
 }
 
 const std::vector<at::Tensor>& Recorder::attributes() const { return impl_->attribute_tensors; }
+
+std::vector<at::Tensor> Recorder::sources() const {
+  std::vector<at::Tensor> out;
+  for (const auto* sources : {&impl_->inputs, &impl_->attributes})
+    for (const RecordedSource& s : *sources)
+      if (s.wrapper.defined()) out.push_back(s.wrapper);
+  return out;
+}
 
 std::shared_ptr<const sym::ShapeFacts> Recorder::facts() const {
   return impl_->shapes ? impl_->shapes->facts() : nullptr;

@@ -25,6 +25,12 @@ struct _object;  // PyObject
 
 namespace oxy::bridge {
 
+// The recording of a region: its inputs are the operands of the node that it is for.
+struct RecordedRegion {
+  ir::Graph graph{ir::Stage::Aten};
+  std::vector<at::Tensor> attributes;  // the real tensors behind its attributes
+};
+
 class Recorder {
  public:
   struct Options {
@@ -73,6 +79,11 @@ class Recorder {
   void set_position(ir::StackId stack, ir::NodeId torch_node);  // of add_frame
   ir::StackId add_frame(ir::StackId caller, ir::Frame innermost);
 
+  // A branch, loop or checkpoint (ir/region_ops.h) of these tensors, and what it gives. Constants of the regions become
+  // operands. Unsupported for a region that writes to an operand, draws random numbers or gives what shares memory.
+  std::vector<at::Tensor> add_regions(const std::string& op, const std::vector<at::Tensor>& args,
+                                      std::vector<RecordedRegion> regions);
+
   // Whether the recording made this tensor (or it is undefined). Anything else came from code that it did not hear.
   bool owns(const at::Tensor& t) const;
   // Makes data access on tensors that a torch function has just returned throw.
@@ -88,6 +99,8 @@ class Recorder {
   const std::vector<at::Tensor>& attributes() const;
   // What the recording relies on (Options::symbolic), else null.
   std::shared_ptr<const sym::ShapeFacts> facts() const;
+  // The tensors that stand for its inputs and attributes.
+  std::vector<at::Tensor> sources() const;
   // The pool of the graph's symbols.
   const std::shared_ptr<sym::ExprPool>& pool() const;
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import weakref
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 from torch._higher_order_ops import while_loop
 
 import oxyfuel
+from oxyfuel import _C, compiler
+from oxyfuel.fx import aten_graph_to_fx
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -404,13 +407,86 @@ def test_a_backend_of_the_user_gets_the_graphs():
     seen = []
 
     def backend(graph, inputs):
-        seen.append(len(list(graph.graph.nodes)))
+        seen.append(graph)
         return graph.forward
 
-    compiled = oxyfuel.compile(lambda x: simple(x, torch.cond), backend=backend, fullgraph=True)
+    compiled = oxyfuel.compile(lambda x: nested(x, torch.cond), backend=backend, fullgraph=True)
     for x in INPUTS:
-        same(compiled(x), simple(x, choice))
-    assert len(seen) == 3
+        same(compiled(x), nested(x, choice))
+    (graph,) = seen
+    (call,) = (n for n in graph.graph.nodes if n.target is torch.ops.higher_order.cond)
+    yes = getattr(graph, call.args[1].target)
+    assert torch.ops.higher_order.cond in {n.target for n in yes.graph.nodes}
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """The plans that are made while the test runs."""
+    made = []
+    make = compiler._Graph._make_plan
+
+    def keep(self, args):
+        made.append(make(self, args))
+        return made[-1]
+
+    monkeypatch.setattr(compiler._Graph, "_make_plan", keep)
+    return made
+
+
+@pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_branches_are_steps_of_the_plan(function, plans):
+    oxyfuel.compile(lambda x: function(x, torch.cond), fullgraph=True)(INPUTS[0].clone())
+    assert " = cond [" in plans[0].text()
+
+
+def test_kernels_run_inside_of_branches(plans):
+    def run(x):
+        return torch.cond(x.sum() > 0, lambda a: (a + 1).exp() * 2, lambda a: a.sin() * 3, (x,))
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    same(compiled(INPUTS[0]), (INPUTS[0] + 1).exp() * 2)
+    (plan,) = plans
+    assert plan.extern_count() == 0 and plan.kernel_calls() == 3
+
+
+@pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_recordings_and_replays(function, monkeypatch):
+    graphs = []
+
+    def keep(self, graph, example_inputs):
+        graphs.append((graph, graph.captured_recording(example_inputs), example_inputs))
+        return lambda *inputs: graph.replay(inputs)
+
+    monkeypatch.setattr(oxyfuel.api.Compiler, "compile", keep)
+    compiled = oxyfuel.compile(lambda x: function(x, torch.cond), fullgraph=True)
+    with torch.no_grad():
+        for x in INPUTS:
+            same(compiled(x.clone()), function(x.clone(), choice))
+        ((graph, taken, inputs),) = graphs
+        replayed = _C.record(graph, inputs)
+    taken.verify()
+    assert "cond(" in graph.text() and "cond(" in taken.text()
+    assert taken.text() == replayed.text()
+    module = aten_graph_to_fx(taken)
+    assert any(n.target is torch.ops.higher_order.cond for n in module.graph.nodes)
+    for x in INPUTS:
+        same(
+            module(*(x.clone() if t is inputs[0] else t for t in inputs)),
+            graph.replay(tuple(x.clone() if t is inputs[0] else t for t in inputs)),
+        )
+
+
+def test_a_failure_in_a_branch_changes_nothing():
+    def run(x, i):
+        x.add_(1)
+        return torch.cond(x.sum() > 0, lambda a, i: a[i], lambda a, i: a[i * 0], (x * 2, i))
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    x = torch.ones(3)
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([9]))
+    assert x.tolist() == [2.0] * 3
+    assert compiled(x, torch.tensor([1])).tolist() == [6.0]
 
 
 # ---- loops
@@ -503,3 +579,33 @@ def test_a_loop_that_cannot_be_in_one_graph_breaks(function):
         for x in INPUTS:
             same(compiled(x.clone()), function(x.clone(), plain_loop))
     assert oxyfuel.stats()["graph_breaks"] > 0
+
+
+@pytest.mark.parametrize("function", [doubling, closures, in_a_loop], ids=lambda f: f.__name__)
+def test_loops_are_steps_of_the_plan(function, plans):
+    compiled = oxyfuel.compile(lambda x: function(x, while_loop), fullgraph=True)
+    same(compiled(INPUTS[2].clone()), function(INPUTS[2].clone(), plain_loop))
+    assert " = loop [" in plans[0].text()
+
+
+def test_an_interrupt_stops_a_loop():
+    """As Ctrl-C: the call raises KeyboardInterrupt, and no eager run begins the loop again."""
+
+    def run(x):
+        x.add_(1)
+        return while_loop(lambda t: t.sum() > 0, lambda t: (t * 1.5 + 1,), (x,))
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    assert compiled(-3 * torch.ones(4))[0].tolist() == [-2.0] * 4
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    x = torch.ones(4)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            compiled(x)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert x.tolist() == [1.0] * 4
+    assert compiled(-3 * torch.ones(4))[0].tolist() == [-2.0] * 4
+    assert oxyfuel.stats()["graphs"] == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._higher_order_ops import while_loop
 
 import oxyfuel
 
@@ -444,3 +445,20 @@ def test_a_parameter_changes_under_dynamo(change):
     CHANGES[change](model)
     both(model, call, x)
     assert oxyfuel.stats()["fallbacks"] == oxyfuel.stats()["unsupported"] == 0
+
+
+def test_branches_and_loops_of_dynamo_are_compiled():
+    def run(x):
+        y = torch.cond(x.sum() > 0, lambda a: a.sin() + 1, lambda a: a * 2, (x,))
+        start = torch.zeros((), dtype=torch.int64)
+        return while_loop(lambda i, t: i < 3, lambda i, t: (i + 1, t + y), (start, y))
+
+    def plain(x):
+        y = x.sin() + 1 if x.sum() > 0 else x * 2
+        return torch.tensor(3), y + y + y + y
+
+    f = torch.compile(run, backend="oxyfuel", fullgraph=True)
+    for x in (torch.ones(4), -torch.ones(4), torch.arange(4.0)):
+        torch.testing.assert_close(f(x), plain(x))
+    stats = oxyfuel.stats()
+    assert (stats["graphs"], stats["unsupported"], stats["fallbacks"]) == (1, 0, 0)

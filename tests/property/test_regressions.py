@@ -256,3 +256,18 @@ def test_a_gather_of_a_transposed_tensor():
 
     x = torch.randint(0, 100, (1213,))
     assert torch.equal(compiled(f)(x), f(x))
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_rest_of_a_kernel_whose_copy_of_an_input_is_written_in_place(softmax):
+    """What the rest keeps in local memory had become a buffer of the program, of no number."""
+
+    def f(x, index):
+        y = x.exp()
+        x.scatter_(1, index, 2)
+        d = y.view_as(y).diagonal(1)
+        return d.log_softmax(0) if softmax else d.sum(0) * y[:3, 0]
+
+    index = torch.tensor([[1]])
+    a, b = (torch.ones(33, 4, dtype=torch.bfloat16) for _ in range(2))
+    assert torch.equal(oxyfuel.compile(f)(b, index), f(a, index)) and torch.equal(a, b)

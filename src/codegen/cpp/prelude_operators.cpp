@@ -271,10 +271,15 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     EACH_LANE("fmod"),
 #undef EACH_LANE
 
-    // Floating point, from r = fmod(a, b), as ATen.
+    // Floating point, from r = fmod(a, b), as ATen: vectors of fmod give NaN where a / b overflows.
     {"fmod_floordiv", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, $T r) {
   $T zero = {};
-  $T q = (a - r) / b;
+  $T ratio = a / b;
+  $T inf = @splat(__builtin_inff());
+  auto overflows = (@abs(ratio) == inf) & (@abs(a) != inf);
+  $T multiple = a - r;
+  multiple = overflows ? a : multiple;
+  $T q = multiple / b;
   $T lower = q - @splat(1);
   auto other_side = (r < zero) != (b < zero);
   auto inexact = r != zero;
@@ -283,7 +288,6 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   $T above = whole + @splat(1);
   $T gap = q - whole;
   whole = gap > @splat(0.5f) ? above : whole;
-  $T ratio = a / b;
   $T signed_zero = @copysign(zero, ratio);
   whole = q != zero ? whole : signed_zero;
   return b == zero ? ratio : whole;

@@ -139,11 +139,8 @@ ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int in
   int jump = builder.add(JUMP_FORWARD);
   int start = builder.copy_all(bytecode, layout.moved());
   builder.code.instructions[jump].target = start + first;
-  Reference name(
-      PyUnicode_FromFormat("__resume_at_%d_%d", bytecode.instructions[first].offset, number));
-  if (!name) return {};
-  return {layout.make(builder.code, name.get(), name.get(), code->co_consts), start,
-          layout.moved()};
+  return {layout.make(builder.code, code->co_name, qualified_name(code), code->co_consts), start,
+          layout.moved(), cat("__resume_at_", bytecode.instructions[first].offset, "_", number)};
 }
 
 PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, int index,
@@ -162,7 +159,7 @@ PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, 
   return layout.make(builder.code, code->co_name, qualified_name(code), constants.get());
 }
 
-PyObject* make_function(PyCodeObject* code, PyObject* globals) {
+PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name) {
   Reference function(PyFunction_New(reinterpret_cast<PyObject*>(code), globals));
   Reference closure(PyTuple_New(code->co_nfreevars));
   if (!function || !closure) return nullptr;
@@ -172,6 +169,9 @@ PyObject* make_function(PyCodeObject* code, PyObject* globals) {
     PyTuple_SET_ITEM(closure.get(), i, cell);
   }
   if (code->co_nfreevars && PyFunction_SetClosure(function.get(), closure.get()) < 0)
+    return nullptr;
+  Reference given(name ? PyUnicode_FromString(name) : nullptr);
+  if (name && (!given || PyObject_SetAttrString(function.get(), "__name__", given.get()) < 0))
     return nullptr;
   return function.release();
 }

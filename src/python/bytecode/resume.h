@@ -28,9 +28,10 @@ struct ResumeCode {
   PyCodeObject* code = nullptr;  // a new reference, nullptr with an exception set
   int start = 0;                 // the original's first instruction
   std::vector<int> slots;        // of the original's slots
+  std::string name;              // of its function: __resume_at_<offset>_<number>
 };
 
-// `__resume_at_<offset>_<number>`. Its positional arguments: the values on the stack that are not
+// It bears the name of `code`: tracebacks and log messages name the user's function. Its positional arguments: the values on the stack that are not
 // NULL, then the locals, cells as cell objects. Its closure is given like that too: make_function.
 ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                             const FrameState& state, int number);
@@ -41,8 +42,8 @@ ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int in
 PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                                   const FrameState& state);
 
-// A function of the code, its closure empty cells (a resume code brings its own).
-PyObject* make_function(PyCodeObject* code, PyObject* globals);
+// A function of the code, its closure empty cells (a resume code brings its own); `name` null: the code's.
+PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name = nullptr);
 
 struct GraphBreak {
   int index = 0;             // the instruction that breaks

@@ -112,16 +112,16 @@ bool is_array_code(PyFunctionObject* function) {
   return array_class != nullptr && starts_with(function->func_module, "oxyfuel.array");
 }
 
-bool Tracer::in_array_code() const {
-  return !frames_.empty() &&
-         is_array_code(reinterpret_cast<PyFunctionObject*>(frames_.back()->function.ptr()));
+bool Arrays::in_array_code() const {
+  return !frames().stack().empty() && is_array_code(reinterpret_cast<PyFunctionObject*>(
+                                          frames().stack().back()->function.ptr()));
 }
 
 // What that code is made of, no user's: nothing to guard.
-bool Tracer::is_of_array_code(SourceId source) const {
-  while (sources[source].base.valid()) source = sources[source].base;
-  if (sources[source].kind != SourceKind::Pinned) return false;
-  PyObject* root = sources[source].key.ptr();
+bool Arrays::is_of_array_code(SourceId source) const {
+  while (heap().sources[source].base.valid()) source = heap().sources[source].base;
+  if (heap().sources[source].kind != SourceKind::Pinned) return false;
+  PyObject* root = heap().sources[source].key.ptr();
   if (PyFunction_Check(root)) return is_array_code(reinterpret_cast<PyFunctionObject*>(root));
   if (PyType_Check(root)) return reinterpret_cast<PyTypeObject*>(root) == array_class;
   if (PyDict_CheckExact(root))
@@ -135,56 +135,60 @@ bool mentions_array(py::handle o) {
 }
 
 // Null for all else, and for arrays that no tensor can be over.
-py::object Tracer::wrap_array(py::handle real, SourceId source) {
+py::object Arrays::wrap_array(py::handle real, SourceId source) {
   const bool scalar = is_real_scalar(real.ptr());
   if (!scalar && !is_real_array(real.ptr())) return {};
-  if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) {
-    guards.add(
-        {GuardKind::SameAs, source, {}, 0, array_sources_.at(it->second.ptr()), user_stack()});
+  if (auto it = heap().stand_ins().find(real.ptr()); it != heap().stand_ins().end()) {
+    heap().guards.add({GuardKind::SameAs,
+                       source,
+                       {},
+                       0,
+                       array_sources_.at(it->second.ptr()),
+                       frames().user_stack()});
     return it->second;
   }
   const py::object tensor = tensor_of_array(real.ptr());
   if (!tensor) return {};
   array_code();
-  guard(GuardKind::TypeIs, source, borrow(reinterpret_cast<PyObject*>(Py_TYPE(real.ptr()))));
+  heap().guard(GuardKind::TypeIs, source, borrow(reinterpret_cast<PyObject*>(Py_TYPE(real.ptr()))));
   py::object out = steal(PyType_GenericAlloc(array_class, 0));
-  out.attr("tensor") = wrap_tensor(tensor, sources.array_tensor(source));
+  out.attr("tensor") = heap().wrap_tensor(tensor, heap().sources.array_tensor(source));
   out.attr("scalar") = scalar;
   array_sources_.emplace(out.ptr(), source);
-  stand_in_of_.emplace(real.ptr(), out);
-  held_.push_back(out);
-  held_.push_back(borrow(real.ptr()));
+  heap().stand_ins().emplace(real.ptr(), out);
+  heap().hold(out);
+  heap().hold(borrow(real.ptr()));
   has_array_inputs_ = true;
   return out;
 }
 
-SourceId Tracer::source_of_array(py::handle array) const {
+SourceId Arrays::source_of_array(py::handle array) const {
   auto it = array_sources_.find(array.ptr());
   return it == array_sources_.end() ? SourceId() : it->second;
 }
 
 // Torch takes NumPy scalars for Python's numbers: those that came with the call, by their value.
-Arguments Tracer::with_numbers(const Arguments& args) {
+Arguments Arrays::with_numbers(const Arguments& args) {
   Arguments out = args;
   for (py::object& a : out) {
     if (!is_array(a) || !source_of_array(a).valid() || !a.attr("scalar").cast<bool>()) continue;
-    Known& tensor = *known(a.attr("tensor"));
+    Known& tensor = *heap().known(a.attr("tensor"));
     py::object number = number_in(tensor.original.ptr());
     if (!number) throw Break(BreakId::numpy, "a scalar of this type");
-    guard(GuardKind::Number, tensor.source, number);
+    heap().guard(GuardKind::Number, tensor.source, number);
     a = std::move(number);
   }
   return out;
 }
 
 // Tensor.numpy
-py::object Tracer::array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs) {
+py::object Arrays::array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs) {
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor.ptr()));
-  return call_function(array_code().over_tensor, std::move(all), kwargs);
+  return calls().call_function(array_code().over_tensor, std::move(all), kwargs);
 }
 
-std::optional<py::object> Tracer::call_numpy(py::handle callable, Arguments& args,
+std::optional<py::object> Arrays::call_numpy(py::handle callable, Arguments& args,
                                              Keywords& kwargs) {
   PyObject* p = callable.ptr();
   const bool of_numpy = is_of_numpy(p);
@@ -193,22 +197,22 @@ std::optional<py::object> Tracer::call_numpy(py::handle callable, Arguments& arg
   if (!of_numpy && !over_arrays) return std::nullopt;
   const ArrayCode& code = array_code();
   if (auto it = code.makers.find(p); it != code.makers.end())
-    return call_function(it->second, std::move(args), std::move(kwargs));
+    return calls().call_function(it->second, std::move(args), std::move(kwargs));
   if (!over_arrays) return std::nullopt;
   if (auto it = code.over_arrays.find(p); it != code.over_arrays.end())
-    return call_function(it->second, std::move(args), std::move(kwargs));
+    return calls().call_function(it->second, std::move(args), std::move(kwargs));
   if (of_numpy && is_unbound_native(p) && !args.empty() && is_array(args[0])) {
-    const py::object own = load_attr(args[0], PyDescr_NAME(p));
-    return call(own, {args.begin() + 1, args.end()}, std::move(kwargs));
+    const py::object own = objects().load_attr(args[0], PyDescr_NAME(p));
+    return calls().call(own, {args.begin() + 1, args.end()}, std::move(kwargs));
   }
   if (of_numpy) throw Break(BreakId::numpy, name_of(callable));
   return std::nullopt;
 }
 
 // What it raises is not what NumPy would say.
-py::object Tracer::call_array_code(TracedFrame& frame) {
+py::object Arrays::call_array_code(TracedFrame& frame) {
   try {
-    return interpret(frame);
+    return frames().interpret(frame);
   } catch (const py::error_already_set& e) {
     const auto text = py::str(e.value()).cast<std::string>();
     throw Break(BreakId::numpy, text);
@@ -228,7 +232,7 @@ std::optional<uint32_t> RebuildPlan::place_array_method(py::handle method) {
 }
 
 uint32_t RebuildPlan::place_array(py::handle o) {
-  if (const SourceId source = tracer_.source_of_array(o); source.valid())
+  if (const SourceId source = capture_.arrays.source_of_array(o); source.valid())
     return place_existing(o, source);
   static PyMethodDef method = {"array", make_array, METH_VARARGS, nullptr};
   static const py::object& maker = *new py::object(steal(PyCFunction_New(&method, nullptr)));

@@ -73,6 +73,12 @@ bool is_part_of_alias(PyTypeObject* type, py::handle name) {
           native::PartOfAlias) != 0;
 }
 
+// A module whose class finds attributes in a way of its own, and may keep what it has found.
+bool has_own_members(PyTypeObject* type) {
+  return type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
+                                    _PyType_Lookup(type, names().getattr_) != nullptr);
+}
+
 }  // namespace
 
 void require_name(py::handle name) {
@@ -80,7 +86,7 @@ void require_name(py::handle name) {
     throw Break(BreakId::attribute_protocol, "an attribute's name that is no string");
 }
 
-py::object Tracer::load_attr(py::handle o, py::handle name) {
+py::object Objects::load_attr(py::handle o, py::handle name) {
   require_name(name);
   try {
     return find_attr(o, name);
@@ -90,19 +96,19 @@ py::object Tracer::load_attr(py::handle o, py::handle name) {
   }
 }
 
-py::object Tracer::find_attr(py::handle o, py::handle name) {
+py::object Objects::find_attr(py::handle o, py::handle name) {
   PyObject* p = o.ptr();
-  if (is_tensor(o)) return tensor_attr(o, name);
+  if (heap().is_tensor(o)) return calls().tensor_attr(o, name);
   if (is_array(o)) check_array_attr(o, name);
   if (PyModule_Check(p)) return module_member(o, name);
   if (PyType_Check(p)) return load_type_attr(o, name);
   if (PyFunction_Check(p)) return function_attr(o, name);
   if (Py_TYPE(p) == &PySuper_Type) return load_super_attr(o, name);
-  if (!lazies_.empty() && lazy(o) && !is_generator_method(name))
+  if (!iterators().empty() && iterators().lazy(o) && !is_generator_method(name))
     throw Break(BreakId::attribute_protocol, cat("an iterator's ", str(name)));
-  if (PyExceptionInstance_Check(p) && !exists(o) && str(name) == "__traceback__")
+  if (PyExceptionInstance_Check(p) && !heap().exists(o) && str(name) == "__traceback__")
     throw Break(BreakId::attribute_protocol, "the traceback of an exception");
-  if (PyExceptionInstance_Check(p) && str(name) == "__context__" && raised_.contains(p) &&
+  if (PyExceptionInstance_Check(p) && str(name) == "__context__" && frames().raised().contains(p) &&
       reinterpret_cast<PyBaseExceptionObject*>(p)->context == nullptr)
     guard_nothing_handled();
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
@@ -111,70 +117,84 @@ py::object Tracer::find_attr(py::handle o, py::handle name) {
 }
 
 // What the code around the captured function deals with is the context of what that raises.
-void Tracer::guard_nothing_handled() {
+void Objects::guard_nothing_handled() {
   static const py::object& exc_info = *new py::object(py::module_::import("sys").attr("exc_info"));
-  if (handled_outside_)
+  if (frames().handled_outside)
     throw Break(BreakId::attribute_protocol, "the context of an exception, of before the call");
-  guard(GuardKind::IdIs, sources.handled(sources.pinned(exc_info, "sys.exc_info")), py::none());
+  heap().guard(GuardKind::IdIs,
+               heap().sources.handled(heap().sources.pinned(exc_info, "sys.exc_info")), py::none());
 }
 
-py::object Tracer::function_attr(py::handle function, py::handle name) {
-  const bool made_here = known(function) && !known(function)->source.valid();
+py::object Objects::function_attr(py::handle function, py::handle name) {
+  const bool made_here = heap().known(function) && !heap().known(function)->source.valid();
   PyObject* found_on_type = _PyType_Lookup(&PyFunction_Type, name.ptr());
   if (made_here) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
   if (found_on_type != nullptr && !is_name(name, names().dict_))
     return function_member(function, name, found_on_type);
-  py::object dict = existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
-                                  sources.instance_dict(function_source(function, "F")));
+  py::object dict =
+      existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
+                    heap().sources.instance_dict(heap().function_source(function, "F")));
   if (str(name) == "__dict__") return dict;
-  if (py::object found = dict_get(dict, name)) return found;
+  if (py::object found = effects().dict_get(dict, name)) return found;
   raise(PyExc_AttributeError, cat("'function' object has no attribute '", str(name), "'"));
 }
 
 // What a function that was there before has of itself: __code__, __defaults__, __name__ ...
-py::object Tracer::function_member(py::handle function, py::handle name, PyObject* descriptor) {
+py::object Objects::function_member(py::handle function, py::handle name, PyObject* descriptor) {
   py::object value = steal(PyObject_GetAttr(function.ptr(), name.ptr()));
   if (Py_TYPE(descriptor) != &PyGetSetDescr_Type && Py_TYPE(descriptor) != &PyMemberDescr_Type)
     return value;  // a method
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  if (value.ptr() == f->func_globals) return existing_dict(value, sources.pinned(value, "G"));
+  if (value.ptr() == f->func_globals)
+    return existing_dict(value, heap().sources.pinned(value, "G"));
   if (PyCode_Check(value.ptr())) return guard_code(function), value;
-  return wrap(value, sources.attribute(function_source(function, "F"), name));
+  return heap().wrap(value, heap().sources.attribute(heap().function_source(function, "F"), name));
 }
 
 // The code of a function that was there before stays the one that is captured.
-void Tracer::guard_code(py::handle function) {
-  Known* k = known(function);
+void Objects::guard_code(py::handle function) {
+  Known* k = heap().known(function);
   if (k && !k->source.valid()) return;
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  guard(GuardKind::IdIs, sources.code(function_source(function, str(py::handle(f->func_qualname)))),
-        f->func_code);
+  heap().guard(
+      GuardKind::IdIs,
+      heap().sources.code(heap().function_source(function, str(py::handle(f->func_qualname)))),
+      f->func_code);
 }
 
-py::object Tracer::module_dict(py::handle module) {
-  auto pinned = sources.find_pinned(module);
-  if (!pinned) pinned = sources.pinned(module, str(module.attr("__name__")));
-  return existing_dict(module.attr("__dict__"), sources.instance_dict(*pinned));
+py::object Objects::module_dict(py::handle module) {
+  auto pinned = heap().sources.find_pinned(module);
+  if (!pinned) pinned = heap().sources.pinned(module, str(module.attr("__name__")));
+  return existing_dict(module.attr("__dict__"), heap().sources.instance_dict(*pinned));
 }
 
 // A class of modules may find what they have not by code of Python: torch.backends.cudnn.benchmark.
-py::object Tracer::module_member(py::handle module, py::handle name) {
+py::object Objects::module_member(py::handle module, py::handle name) {
   py::object members = module_dict(module);
-  if (py::object o = written(members, name); o && !o.is(missing())) return o;
-  if (PyDict_Contains(members.ptr(), name.ptr()) == 1)
-    if (py::object found = dict_get(members, name)) return found;
   PyTypeObject* type = Py_TYPE(module.ptr());
-  PyObject* on_type = is_changeable_class(type) ? type_member(type, name) : nullptr;
-  if (on_type != nullptr && python_method(on_type, names().get_)) {
-    const SourceId source = member_source(reinterpret_cast<PyObject*>(type), name);
-    return call_getter(wrap(on_type, source), module, type_object(module), name);
+  const bool lazy = has_own_members(type);
+  for (PyObject* how : {names().getattr_, names().getattribute_}) type_member(type, how);
+  PyObject* on_class = type_member(type, name);
+  const bool data = on_class != nullptr && Py_TYPE(on_class)->tp_descr_set != nullptr;
+  if (!data && (!lazy || PyDict_Contains(members.ptr(), name.ptr()) == 1))
+    if (py::object found = effects().dict_get(members, name)) return found;
+  if (on_class != nullptr && python_method(on_class, names().get_)) {
+    const SourceId source = classes().member_source(reinterpret_cast<PyObject*>(type), name);
+    return call_getter(heap().wrap(on_class, source), module, type_object(module), name);
+  }
+  if (on_class == nullptr && !lazy) {
+    if (py::object fallback = effects().dict_get(members, borrow(names().getattr_)))
+      return calls().call(fallback, {borrow(name.ptr())});
+    if (PyDict_Contains(members.ptr(), name.ptr()) == 1)  // deleted by the captured code
+      raise(PyExc_AttributeError,
+            cat("module '", str(module.attr("__name__")), "' has no attribute '", str(name), "'"));
   }
   py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
   PyObject* computes =
       is_constant(found.ptr()) ? special_method(module, names().getattr_) : nullptr;
-  if (on_type == nullptr && computes != nullptr) {
-    dict_get(members, name);  // guards that it is not there
-    return call(computes, {borrow(module.ptr()), borrow(name.ptr())});
+  if (on_class == nullptr && computes != nullptr) {
+    effects().dict_get(members, name);  // guards that it is not there
+    return calls().call(computes, {borrow(module.ptr()), borrow(name.ptr())});
   }
   if (Py_TYPE(found.ptr()) == &_PyMethodWrapper_Type) return found;
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
@@ -182,40 +202,58 @@ py::object Tracer::module_member(py::handle module, py::handle name) {
   return found;
 }
 
-py::object Tracer::load_type_attr(py::handle type, py::handle name) {
+py::object Objects::load_type_attr(py::handle type, py::handle name) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
-  PyObject* raw = lookup(t, name);
-  if (raw != nullptr && is_written_on(t, name)) {
-    if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw)) return taken(borrow(raw));
+  if (PyObject* own = special_method(type, names().getattribute_))
+    return calls().call(own, {borrow(type.ptr()), borrow(name.ptr())});
+  PyObject* raw = effects().lookup(t, name);
+  if (raw != nullptr && effects().is_written_on(t, name)) {
+    if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw))
+      return numbers().taken(borrow(raw));
     throw Break(BreakId::attribute_protocol, cat(t->tp_name, ".", str(name)));
   }
-  if (raw == nullptr && is_written_on(t, name))
+  if (raw == nullptr && effects().is_written_on(t, name))
     raise(PyExc_AttributeError,
           cat("type object '", t->tp_name, "' has no attribute '", str(name), "'"));
   if (raw == nullptr) return metatype_attr(type, name);
-  const SourceId source = member_source(type, name);
+  const SourceId source = classes().member_source(type, name);
   if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
-    guard(GuardKind::IdIs, source, raw);
+    heap().guard(GuardKind::IdIs, source, raw);
     return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
   }
-  if (PyFunction_Check(raw) || Py_TYPE(raw)->tp_descr_get == nullptr) return wrap(raw, source);
+  if (PyFunction_Check(raw) || Py_TYPE(raw)->tp_descr_get == nullptr)
+    return heap().wrap(raw, source);
   if (python_method(raw, names().get_))
-    return call_getter(wrap(raw, source), py::none(), type, name);
-  guard(GuardKind::IdIs, source, raw);
+    return call_getter(heap().wrap(raw, source), py::none(), type, name);
+  heap().guard(GuardKind::IdIs, source, raw);
   return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
 }
 
 // Of a class that has nothing under the name.
-py::object Tracer::metatype_attr(py::handle type, py::handle name) {
+py::object Objects::metatype_attr(py::handle type, py::handle name) {
   PyTypeObject* meta = Py_TYPE(type.ptr());
   type_member(reinterpret_cast<PyTypeObject*>(type.ptr()), name);
   PyObject* found = type_member(meta, name);
   if (found != nullptr && is_changeable_class(meta) && Py_TYPE(found)->tp_descr_get == nullptr)
-    return wrap(found, member_source(reinterpret_cast<PyObject*>(meta), name));
-  return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+    return heap().wrap(found, classes().member_source(reinterpret_cast<PyObject*>(meta), name));
+  if (PyObject* fallback = found == nullptr ? type_member(meta, names().getattr_) : nullptr) {
+    if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
+    return calls().call(fallback, {borrow(type.ptr()), borrow(name.ptr())});
+  }
+  py::object value = steal(PyObject_GetAttr(type.ptr(), name.ptr()));
+  // Its name, its bases, and what follows from them.
+  const bool changes = found != nullptr && (Py_TYPE(found) == &PyMemberDescr_Type ||
+                                            Py_TYPE(found) == &PyGetSetDescr_Type);
+  if (!changes || is_name(name, names().dict_) ||
+      !is_changeable_class(reinterpret_cast<PyTypeObject*>(type.ptr())) ||
+      classes().is_made_class(type))
+    return value;
+  const SourceId of_type =
+      heap().sources.pinned(type, reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
+  return heap().wrap(value, heap().sources.attribute(of_type, name));
 }
 
-py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
+py::object Objects::bind(py::handle d, py::handle o, PyTypeObject* type, py::handle name) {
   PyObject* p = d.ptr();
   if (Py_TYPE(p) == &PyStaticMethod_Type) return py::object(d.attr("__func__"));
   if (Py_TYPE(p) == &PyClassMethod_Type) {
@@ -231,8 +269,8 @@ py::object Tracer::bind(py::handle d, py::handle o, PyTypeObject* type, py::hand
 }
 
 // `descriptor.__get__(o, type)`, of a class written in Python; its getter is guarded.
-py::object Tracer::call_getter(py::handle descriptor, py::handle o, py::handle type,
-                               py::handle name) {
+py::object Objects::call_getter(py::handle descriptor, py::handle o, py::handle type,
+                                py::handle name) {
   static const py::object& cached =
       *new py::object(py::module_::import("functools").attr("cached_property"));
   PyObject* getter = special_method(descriptor, names().get_);
@@ -242,33 +280,33 @@ py::object Tracer::call_getter(py::handle descriptor, py::handle o, py::handle t
   // Its lock keeps threads apart, and only one captures.
   if (type_object(descriptor).is(cached) && !o.is_none()) {
     py::object key = load_attr(descriptor, py::str("attrname")), dict = instance_dict(o);
-    if (py::object found = dict_get(dict, key)) return found;
-    py::object value = call(load_attr(descriptor, py::str("func")), {borrow(o.ptr())});
-    if (exists(o))
-      dict_write(dict, key, value);
+    if (py::object found = effects().dict_get(dict, key)) return found;
+    py::object value = calls().call(load_attr(descriptor, py::str("func")), {borrow(o.ptr())});
+    if (heap().exists(o))
+      effects().dict_write(dict, key, value);
     else
       dict[key] = value;
     return value;
   }
-  return call(getter, {borrow(descriptor.ptr()), borrow(o.ptr()), borrow(type.ptr())});
+  return calls().call(getter, {borrow(descriptor.ptr()), borrow(o.ptr()), borrow(type.ptr())});
 }
 
 // What the class has under this name, guarded; borrowed, null where there is nothing.
-PyObject* Tracer::type_member(PyTypeObject* type, py::handle name) {
-  PyObject* found = lookup(type, name);
-  if (!is_changeable_class(type) || is_written_on(type, name)) return found;
-  const SourceId source = member_source(reinterpret_cast<PyObject*>(type), name);
+PyObject* Objects::type_member(PyTypeObject* type, py::handle name) {
+  PyObject* found = effects().lookup(type, name);
+  if (!is_changeable_class(type) || effects().is_written_on(type, name)) return found;
+  const SourceId source = classes().member_source(reinterpret_cast<PyObject*>(type), name);
   if (found == nullptr)
-    guard(GuardKind::Missing, source);
+    heap().guard(GuardKind::Missing, source);
   else if (is_constant(found))
-    guard(GuardKind::TypeIs, source, type_object(found));
+    heap().guard(GuardKind::TypeIs, source, type_object(found));
   else
-    guard(GuardKind::IdIs, source, found);
+    heap().guard(GuardKind::IdIs, source, found);
   return found;
 }
 
 // A method that the class of `o` has in Python, guarded, or its absence; borrowed or null.
-PyObject* Tracer::special_method(py::handle o, py::handle name) {
+PyObject* Objects::special_method(py::handle o, py::handle name) {
   if (!is_changeable_class(Py_TYPE(o.ptr()))) return nullptr;
   PyObject* found = type_member(Py_TYPE(o.ptr()), name);
   if (found == Py_None)
@@ -277,23 +315,25 @@ PyObject* Tracer::special_method(py::handle o, py::handle name) {
 }
 
 // The __dict__ of an object that may have been there before.
-py::object Tracer::instance_dict(py::handle o) {
+py::object Objects::instance_dict(py::handle o) {
   py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
-  return keeps_attributes(o) ? existing_dict(dict, sources.instance_dict(source_of(o))) : dict;
+  return heap().keeps_attributes(o)
+             ? existing_dict(dict, heap().sources.instance_dict(heap().source_of(o)))
+             : dict;
 }
 
-py::object Tracer::existing_dict(py::handle dict, SourceId source) {
-  Known& k = known_[dict.ptr()];
+py::object Objects::existing_dict(py::handle dict, SourceId source) {
+  Known& k = heap().entry(dict.ptr());
   if (!k.source.valid()) {
     k.source = source;
-    held_.push_back(borrow(dict.ptr()));
+    heap().hold(borrow(dict.ptr()));
   }
   return borrow(dict.ptr());
 }
 
 // What the classes behind a super object's own have under the name. Methods are bound by CPython; what would run Python code
 // or read the object is done here.
-py::object Tracer::load_super_attr(py::handle super, py::handle name) {
+py::object Objects::load_super_attr(py::handle super, py::handle name) {
   const py::object self = super.attr("__self__"), first = super.attr("__thisclass__");
   py::tuple mro;
   if (!self.is_none() && !is_name(name, names().class_))
@@ -305,11 +345,11 @@ py::object Tracer::load_super_attr(py::handle super, py::handle name) {
     if (behind) type_member(type, name);
     behind |= entry.is(first);
     if (found == nullptr) continue;
-    if (Py_TYPE(found)->tp_descr_get == nullptr && !is_written_on(type, name))
-      return wrap(found, member_source(entry, name));
+    if (Py_TYPE(found)->tp_descr_get == nullptr && !effects().is_written_on(type, name))
+      return heap().wrap(found, classes().member_source(entry, name));
     if (is_property(found)) {
-      guard(GuardKind::IdIs, member_source(entry, name), found);
-      return call(py::handle(found).attr("fget"), {self});
+      heap().guard(GuardKind::IdIs, classes().member_source(entry, name), found);
+      return calls().call(py::handle(found).attr("fget"), {self});
     }
     if (Py_TYPE(found)->tp_descr_set != nullptr || python_method(found, names().get_))
       throw Break(BreakId::attribute_protocol, cat("super().", str(name)));
@@ -318,30 +358,30 @@ py::object Tracer::load_super_attr(py::handle super, py::handle name) {
   return steal(PyObject_GetAttr(super.ptr(), name.ptr()));
 }
 
-bool Tracer::is_existing_tuple(py::handle o) {
+bool Objects::is_existing_tuple(py::handle o) {
   if (!PyTuple_Check(o.ptr()) || PyTuple_CheckExact(o.ptr())) return false;
-  Known* k = known(o);
+  Known* k = heap().known(o);
   return k != nullptr && k->source.valid();
 }
 
 // A tuple stands for its items, which are wrapped; its other attributes are not.
-void Tracer::guard_no_attributes(PyObject* tuple, SourceId source) {
-  const py::object original = known(tuple)->original;
+void Objects::guard_no_attributes(PyObject* tuple, SourceId source) {
+  const py::object original = heap().known(tuple)->original;
   PyObject** dict = _PyObject_GetDictPtr(original.ptr());
-  const SourceId held = sources.instance_dict(source);
-  if (dict == nullptr || *dict == nullptr) return guard(GuardKind::Missing, held);
+  const SourceId held = heap().sources.instance_dict(source);
+  if (dict == nullptr || *dict == nullptr) return heap().guard(GuardKind::Missing, held);
   if (PyDict_Size(*dict) > 0) throw Break(BreakId::attribute_protocol, "attributes of a tuple");
-  guard(GuardKind::Length, held, {}, 0);
+  heap().guard(GuardKind::Length, held, {}, 0);
 }
 
-py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generic) {
+py::object Objects::load_instance_attr(py::handle o, py::handle name, bool generic) {
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
-  const bool old = keeps_attributes(o);
-  if (PyObject* own = python_method(p, names().getattribute_); own != nullptr && !generic)
-    return call(own, {borrow(p), borrow(name.ptr())});
+  const bool old = heap().keeps_attributes(o);
+  if (PyObject* own = special_method(o, names().getattribute_); own != nullptr && !generic)
+    return calls().call(own, {borrow(p), borrow(name.ptr())});
   if (is_name(name, names().class_) &&
-      lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr()))
+      effects().lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr()))
     return type_of(o);
   if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
     throw Break(BreakId::frame_access, "the frame of a traceback");
@@ -352,18 +392,19 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
   }
   if (!old && type->tp_dictoffset == 0 && !is_changeable_class(type))
     return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
-  SourceId source = old ? source_of(o) : SourceId();
+  SourceId source = old ? heap().source_of(o) : SourceId();
   py::object pinned = type_object(o);
-  const SourceId on_type = member_source(pinned, name);
-  PyObject* descriptor = lookup(type, name);
-  const bool written_on_type = is_written_on(type, name);
+  const SourceId on_type = classes().member_source(pinned, name);
+  PyObject* descriptor = effects().lookup(type, name);
+  const bool written_on_type = effects().is_written_on(type, name);
   if (descriptor != nullptr) {
-    if (!is_constant(descriptor) && !written_on_type) guard(GuardKind::IdIs, on_type, descriptor);
+    if (!is_constant(descriptor) && !written_on_type)
+      heap().guard(GuardKind::IdIs, on_type, descriptor);
     if (is_property(descriptor) || is_enum_property(descriptor)) {
       py::object getter = py::handle(descriptor).attr("fget");
       if (getter.is_none())  // says so
         return steal(PyProperty_Type.tp_descr_get(descriptor, p, pinned.ptr()));
-      return call(getter, {borrow(p)});
+      return calls().call(getter, {borrow(p)});
     }
     // A field of a namedtuple, whose items are wrapped. The type's module has an underscore up to 3.11.
     if (PyTuple_Check(p) &&
@@ -371,48 +412,47 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
       return steal(PyObject_GenericGetAttr(p, name.ptr()));
     const bool data = Py_TYPE(descriptor)->tp_descr_set != nullptr;
     if (data && python_method(descriptor, names().get_))
-      return call_getter(written_on_type ? borrow(descriptor) : wrap(descriptor, on_type), o,
+      return call_getter(written_on_type ? borrow(descriptor) : heap().wrap(descriptor, on_type), o,
                          pinned, name);
     if (data && Py_TYPE(descriptor)->tp_descr_get != nullptr) {
       if (is_name(name, names().dict_) && is_existing_tuple(o))
         throw Break(BreakId::attribute_protocol, "the __dict__ of a tuple");
       if (old && is_name(name, names().dict_)) {
         py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
-        return wrap(dict, sources.instance_dict(source));
+        return heap().wrap(dict, heap().sources.instance_dict(source));
       }
       if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
         throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
-      if (py::object now = old && !writes_items(o) ? written(o, name) : py::object()) {
+      if (py::object now = old && !writes_items(o) ? effects().written(o, name) : py::object()) {
         if (!now.is(missing())) return now;
         raise(PyExc_AttributeError, str(name));
       }
       py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
-      return old ? wrap(value, sources.attribute(source, name)) : value;
+      return old ? heap().wrap(value, heap().sources.attribute(source, name)) : value;
     }
   } else if (!written_on_type) {
-    guard(GuardKind::Missing, on_type);
+    heap().guard(GuardKind::Missing, on_type);
   }
   const bool has_dict = type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT);
   if (has_dict && is_existing_tuple(o)) {
-    guard_no_attributes(p, known(o)->source);
+    guard_no_attributes(p, heap().known(o)->source);
   } else if (has_dict) {
     py::object dict = instance_dict(o);
-    if (py::object found = dict_get(dict, name)) return found;
+    if (py::object found = effects().dict_get(dict, name)) return found;
   }
   if (descriptor != nullptr) {
     if (written_on_type && Py_TYPE(descriptor)->tp_descr_get == nullptr)
-      return taken(borrow(descriptor));
-    if (is_constant(descriptor)) return wrap(descriptor, on_type);
-    if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return wrap(descriptor, on_type);
+      return numbers().taken(borrow(descriptor));
+    if (is_constant(descriptor)) return heap().wrap(descriptor, on_type);
+    if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return heap().wrap(descriptor, on_type);
     if (python_method(descriptor, names().get_))
-      return call_getter(written_on_type ? borrow(descriptor) : wrap(descriptor, on_type), o,
+      return call_getter(written_on_type ? borrow(descriptor) : heap().wrap(descriptor, on_type), o,
                          pinned, name);
     return bind(descriptor, o, type, name);
   }
-  PyObject* fallback = _PyType_Lookup(type, names().getattr_);
-  if (fallback != nullptr && PyFunction_Check(fallback)) {
-    guard(GuardKind::IdIs, member_source(pinned, names().getattr_), fallback);
-    return call(fallback, {borrow(p), borrow(name.ptr())});
+  if (PyObject* fallback = type_member(type, names().getattr_)) {
+    if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
+    return calls().call(fallback, {borrow(p), borrow(name.ptr())});
   }
   try {
     no_attribute(type, name);
@@ -423,7 +463,7 @@ py::object Tracer::load_instance_attr(py::handle o, py::handle name, bool generi
 }
 
 // `descriptor.__set__(o, value)` or `descriptor.__delete__(o)`, of a class that is not CPython's own.
-void Tracer::call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value) {
+void Objects::call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
   const char* method = value ? "__set__" : "__delete__";
   PyObject* setter = special_method(descriptor, py::str(method));
@@ -432,14 +472,15 @@ void Tracer::call_setter(PyObject* descriptor, py::handle o, py::handle name, py
   if (setter == nullptr)
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
   py::object held = borrow(descriptor);
-  if (!is_written_on(type, name)) held = wrap(descriptor, member_source(type_object(o), name));
+  if (!effects().is_written_on(type, name))
+    held = heap().wrap(descriptor, classes().member_source(type_object(o), name));
   Arguments args{held, borrow(o.ptr())};
   if (value) args.push_back(borrow(value.ptr()));
-  call(setter, args);
+  calls().call(setter, args);
 }
 
 // As object.__setattr__ and object.__delattr__.
-void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value) {
+void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
   if (PyWeakref_CheckProxy(o.ptr()))
     throw Break(BreakId::side_effect, "assignment to an attribute of a proxy");
@@ -452,7 +493,7 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
     }
     Arguments args{borrow(o.ptr())};
     if (value) args.push_back(borrow(value.ptr()));
-    call(setter, args);
+    calls().call(setter, args);
     return;
   }
   const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
@@ -460,28 +501,28 @@ void Tracer::store_generic_attr(py::handle o, py::handle name, py::handle value)
     return call_setter(descriptor, o, name, value);
   if (is_existing_tuple(o))
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
-  if (!exists(o) && keeps_attributes(o))
+  if (!heap().exists(o) && heap().keeps_attributes(o))
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
-  if (!exists(o)) {
-    const py::object held = value ? read(borrow(value.ptr())) : py::object();
+  if (!heap().exists(o)) {
+    const py::object held = value ? numbers().read(borrow(value.ptr())) : py::object();
     if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()) != 0)
       throw py::error_already_set();
   } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_changeable_class(type)) {
     if (!value) check_slot(o, name);
     if (writes_items(o)) throw Break(BreakId::side_effect, cat("a slot of a ", type->tp_name));
-    write_attribute(o, name, value);
+    effects().write_attribute(o, name, value);
   } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
     if (descriptor == nullptr) no_attribute(type, name);
     throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
   } else if (value) {
-    dict_write(instance_dict(o), name, value);
+    effects().dict_write(instance_dict(o), name, value);
   } else {
     delete_member(type, instance_dict(o), name);
   }
 }
 
 // That there is something to delete.
-void Tracer::check_slot(py::handle o, py::handle name) {
+void Objects::check_slot(py::handle o, py::handle name) {
   try {
     find_attr(o, name);
   } catch (py::error_already_set& e) {
@@ -491,22 +532,23 @@ void Tracer::check_slot(py::handle o, py::handle name) {
   }
 }
 
-void Tracer::delete_member(PyTypeObject* type, py::handle dict, py::handle name) {
-  if (!dict_has(dict, name)) no_attribute(type, name);
-  dict_delete(dict, name);
+void Objects::delete_member(PyTypeObject* type, py::handle dict, py::handle name) {
+  if (!effects().dict_has(dict, name)) no_attribute(type, name);
+  effects().dict_delete(dict, name);
 }
 
-void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
+void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   require_name(name);
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
-  if (is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
-  if (is_array(o) && !in_array_code())
+  if (heap().is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
+  if (is_array(o) && !arrays().in_array_code())
     throw Break(BreakId::numpy, cat("assignment to ", str(name)));
-  if (PyType_Check(p)) return write_type(o, name, value);
-  const bool made_function = PyFunction_Check(p) && known(o) && !known(o)->source.valid();
+  if (PyType_Check(p)) return effects().write_type(o, name, value);
+  const bool made_function =
+      PyFunction_Check(p) && heap().known(o) && !heap().known(o)->source.valid();
   if (made_function) {
-    const py::object held = value ? read(borrow(value.ptr())) : py::object();
+    const py::object held = value ? numbers().read(borrow(value.ptr())) : py::object();
     if (PyObject_SetAttr(p, name.ptr(), held.ptr()) != 0) throw py::error_already_set();
     return;
   }
@@ -514,13 +556,13 @@ void Tracer::store_attr(py::handle o, py::handle name, py::handle value) {
     if (_PyType_Lookup(type, name.ptr()) != nullptr)
       throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
     py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
-    return value ? dict_write(dict, name, value) : delete_member(type, dict, name);
+    return value ? effects().dict_write(dict, name, value) : delete_member(type, dict, name);
   }
   static const py::str& deleter = *new py::str("__delattr__");
   if (PyObject* setter = special_method(o, value ? names().setattr_ : deleter.ptr())) {
     Arguments args{borrow(p), borrow(name.ptr())};
     if (value) args.push_back(borrow(value.ptr()));
-    call(setter, args);
+    calls().call(setter, args);
     return;
   }
   store_generic_attr(o, name, value);

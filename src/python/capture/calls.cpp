@@ -2,10 +2,10 @@
 #include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/capture/tracer.h"
 #include "python/cpython/thread_state.h"
 #include "python/cpython/type_dict.h"
 #include "python/inner_frames.h"
@@ -135,7 +135,7 @@ bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(
 }
 
 // Only numbers, strings and what is made of them: nothing that Python code or the user's state hides behind.
-void Tracer::require_plain(py::handle o, py::handle callable) {
+void Calls::require_plain(py::handle o, py::handle callable) {
   constexpr int kMaxNesting = 50;  // a list may be in itself
   thread_local int nesting = 0;
   struct Inside {
@@ -149,7 +149,7 @@ void Tracer::require_plain(py::handle o, py::handle callable) {
     throw Break(BreakId::builtin_on_existing,
                 cat(name_of(callable), " with a ", Py_TYPE(p)->tp_name));
   };
-  if (exists(o) || is_tensor_object(p) || lazy(o)) refuse();
+  if (heap().exists(o) || is_tensor_object(p) || iterators().lazy(o)) refuse();
   if (PyTuple_Check(p) || PyList_Check(p)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
       require_plain(PySequence_Fast_GET_ITEM(p, i), callable);
@@ -161,19 +161,19 @@ void Tracer::require_plain(py::handle o, py::handle callable) {
 }
 
 // All of `o`, for a function written in C that looks at it: plain, whatever was there before.
-py::object Tracer::plain_contents(py::handle o, py::handle callable) {
+py::object Calls::plain_contents(py::handle o, py::handle callable) {
   const bool of_python = PyList_CheckExact(o.ptr()) || PyDict_CheckExact(o.ptr()) ||
                          PyTuple_CheckExact(o.ptr()) || PySet_CheckExact(o.ptr());
-  if (exists(o) && !of_python) require_plain(o, callable);
-  py::object out = deep_contents(o);
+  if (heap().exists(o) && !of_python) require_plain(o, callable);
+  py::object out = heap().deep_contents(o);
   require_plain(out, callable);
   return out;
 }
 
-py::object Tracer::call_real(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+py::object Calls::call_real(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   py::tuple positional(args.size());
   auto check = [&](const py::object& a) {  // of a lazy iterator C code would see an empty one
-    if (!lazies_.empty() && lazy(a) && !keeps_arguments(name_of(callable)))
+    if (!iterators().empty() && iterators().lazy(a) && !keeps_arguments(name_of(callable)))
       throw Break(BreakId::builtin_call, cat(name_of(callable), " with a generator"));
   };
   for (size_t i = 0; i < args.size(); i++) check(args[i]), positional[i] = args[i];
@@ -181,23 +181,23 @@ py::object Tracer::call_real(py::handle callable, const Arguments& args, const K
   for (const auto& [key, value] : kwargs) check(value), named[key] = value;
   py::object out = steal(
       PyObject_Call(callable.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
-  if (is_tensor_object(out.ptr()) && !is_tensor(out))
+  if (is_tensor_object(out.ptr()) && !heap().is_tensor(out))
     throw Break(BreakId::torch_call, cat(name_of(callable), " returns a tensor"));
-  held_.push_back(out);
+  heap().hold(out);
   return out;
 }
 
-py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
+py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   PyObject* p = callable.ptr();
-  const bool direct = std::exchange(direct_, false);
+  const bool direct = std::exchange(frames().direct, false);
   if (PyMethod_Check(p)) {
     args.insert(args.begin(), borrow(PyMethod_GET_SELF(p)));
-    direct_ = direct;
+    frames().direct = direct;
     return call(PyMethod_GET_FUNCTION(p), std::move(args), std::move(kwargs));
   }
   if (PyFunction_Check(p))
     if (const py::object ours = control_flow_of(reinterpret_cast<PyFunctionObject*>(p))) {
-      direct_ = direct;
+      frames().direct = direct;
       return call_function(ours, std::move(args), std::move(kwargs));
     }
   if (!takes_as_many(p, args, kwargs))
@@ -208,24 +208,25 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
     if (auto done = call_dispatched(callable, args, kwargs)) return *done;
   if (auto done = call_control(callable, args, kwargs)) return *done;
   if (auto done = call_special(callable, args, kwargs)) return *done;
-  if (auto done = call_numpy(callable, args, kwargs)) return *done;
+  if (auto done = arrays().call_numpy(callable, args, kwargs)) return *done;
   if (PyType_Check(p) || PyCFunction_Check(p))
     if (const py::object polyfill = polyfill_of(callable)) {
       // tee of what tee has made is a copy of it.
       if (name_of(callable) == "tee" && !args.empty())
-        if (LazyIterator* l = lazy(args[0]); l && l->frame && is_polyfill(l->frame->function))
+        if (LazyIterator* l = iterators().lazy(args[0]);
+            l && l->frame && is_polyfill(l->frame->function))
           throw Break(BreakId::builtin_call, "tee of an iterator of itertools");
       return call_function(polyfill, std::move(args), std::move(kwargs));
     }
   if (auto done = call_torch(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p)) {
-    direct_ = direct;
+    frames().direct = direct;
     return call_function(callable, std::move(args), std::move(kwargs));
   }
   static const py::object& partial =
       *new py::object(py::module_::import("functools").attr("partial"));
   // It would take the inner one apart without a guard.
-  if (callable.is(partial) && !args.empty() && exists(args[0]) &&
+  if (callable.is(partial) && !args.empty() && heap().exists(args[0]) &&
       PyObject_TypeCheck(args[0].ptr(), reinterpret_cast<PyTypeObject*>(partial.ptr())))
     throw Break(BreakId::builtin_on_existing, "a partial of a partial");
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
@@ -233,29 +234,30 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));
   if (Py_TYPE(p) == compiled_type) {
-    guard(GuardKind::IdIs, source_of(callable), callable);
-    direct_ = direct;
+    heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
+    frames().direct = direct;
     return call(callable.attr("__wrapped__"), std::move(args), std::move(kwargs));
   }
   if (partial.ptr() == reinterpret_cast<PyObject*>(Py_TYPE(p))) {
     auto part = [&](const char* name) {
       py::object held = callable.attr(name);
-      if (!exists(callable)) return held;
-      return wrap(held, sources.attribute(source_of(callable), py::str(name)));
+      if (!heap().exists(callable)) return held;
+      return heap().wrap(held, heap().sources.attribute(heap().source_of(callable), py::str(name)));
     };
     Arguments all;
     for (py::handle a : py::tuple(part("args"))) all.push_back(borrow(a.ptr()));
     all.insert(all.end(), args.begin(), args.end());
-    py::dict named = contents(part("keywords")).attr("copy")();
+    py::dict named = heap().contents(part("keywords")).attr("copy")();
     for (const auto& [key, value] : kwargs) named[key] = value;
     Keywords all_named;
     for (auto [key, value] : named) all_named.emplace_back(borrow(key.ptr()), borrow(value.ptr()));
-    direct_ = direct;
+    frames().direct = direct;
     return call(part("func"), std::move(all), std::move(all_named));
   }
   if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty())
-    return exists(callable)
-               ? wrap(PyWeakref_GET_OBJECT(p), sources.referent(known(callable)->source))
+    return heap().exists(callable)
+               ? heap().wrap(PyWeakref_GET_OBJECT(p),
+                             heap().sources.referent(heap().known(callable)->source))
                : borrow(PyWeakref_GET_OBJECT(p));
   const std::string_view type = Py_TYPE(p)->tp_name;
   if (type == "functools._lru_cache_wrapper") return call_cached(callable, args, kwargs);
@@ -268,7 +270,8 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
       *new py::object(py::module_::import("torch._ops").attr("HigherOrderOperator"));
   if (PyObject_TypeCheck(p, reinterpret_cast<PyTypeObject*>(higher_order.ptr())))
     throw Break(BreakId::control_flow, name_of(callable));
-  if (type == "functools.KeyWrapper" && args.size() == 1 && kwargs.empty() && !exists(callable))
+  if (type == "functools.KeyWrapper" && args.size() == 1 && kwargs.empty() &&
+      !heap().exists(callable))
     return call_real(callable, args, kwargs);
   if (is_operator_object(Py_TYPE(p))) {
     if (!kwargs.empty()) type_error(cat(Py_TYPE(p)->tp_name, " takes no keyword arguments"));
@@ -276,10 +279,11 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
-    guard(GuardKind::IdIs, member_source(reinterpret_cast<PyObject*>(Py_TYPE(p)), names().call_),
-          own);
+    heap().guard(GuardKind::IdIs,
+                 classes().member_source(reinterpret_cast<PyObject*>(Py_TYPE(p)), names().call_),
+                 own);
     args.insert(args.begin(), borrow(p));
-    direct_ = direct;
+    frames().direct = direct;
     return call(own, std::move(args), std::move(kwargs));
   }
   if (own == nullptr) type_error(cat("'", Py_TYPE(p)->tp_name, "' object is not callable"));
@@ -287,15 +291,15 @@ py::object Tracer::call(py::handle callable, Arguments args, Keywords kwargs) {
 }
 
 // What itemgetter, attrgetter and methodcaller do: their __reduce__ tells what they hold.
-py::object Tracer::call_operator_object(py::handle callable, const Arguments& args) {
+py::object Calls::call_operator_object(py::handle callable, const Arguments& args) {
   if (args.size() != 1) type_error(cat(name_of(callable), " expected 1 argument"));
-  if (exists(callable)) guard(GuardKind::IdIs, source_of(callable), callable);
+  if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
   const std::string type = Py_TYPE(callable.ptr())->tp_name;
   py::tuple reduced = callable.attr("__reduce__")();
   py::tuple held = reduced[1];
   if (mentions_tensor(held)) throw Break(BreakId::builtin_call, type);
-  if (exists(callable))
-    for (py::handle item : held) wrap_held(item);
+  if (heap().exists(callable))
+    for (py::handle item : held) heap().wrap_held(item);
   if (type == "operator.methodcaller") {
     Keywords kwargs;
     py::object name;
@@ -309,15 +313,16 @@ py::object Tracer::call_operator_object(py::handle callable, const Arguments& ar
     }
     Arguments given;
     for (size_t i = kwargs.empty() ? 1 : 0; i < held.size(); i++) given.push_back(held[i]);
-    return call(load_attr(args[0], name), std::move(given), std::move(kwargs));
+    return call(objects().load_attr(args[0], name), std::move(given), std::move(kwargs));
   }
   py::tuple found(held.size());
   for (size_t i = 0; i < held.size(); i++) {
     py::object o = args[0];
     if (type == "operator.itemgetter")
-      o = subscript(o, held[i]);
+      o = objects().subscript(o, held[i]);
     else
-      for (py::handle part : py::object(held[i].attr("split")("."))) o = load_attr(o, part);
+      for (py::handle part : py::object(held[i].attr("split")(".")))
+        o = objects().load_attr(o, part);
     found[i] = o;
   }
   return held.size() == 1 ? py::object(found[0]) : py::object(found);
@@ -353,25 +358,24 @@ namespace {
 
 }  // namespace
 
-std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments args,
-                                               Keywords kwargs) {
+std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments args,
+                                              Keywords kwargs) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
   auto name = [&] { return py::handle(f->func_qualname).cast<std::string>(); };
   const size_t given = args.size();
   const auto positional = static_cast<size_t>(code->co_argcount);
   const auto named = positional + static_cast<size_t>(code->co_kwonlyargcount);
-  const bool fresh = known(function) && !known(function)->source.valid();
+  const bool fresh = heap().known(function) && !heap().known(function)->source.valid();
   std::vector<py::object> fast(static_cast<size_t>(code->co_nlocalsplus));
   const size_t taken = std::min(args.size(), positional);
   for (size_t i = 0; i < taken; i++) fast[i] = std::move(args[i]);
   size_t slot = named;
   if (code->co_flags & CO_VARARGS) {
     const Arguments rest(args.begin() + static_cast<ptrdiff_t>(taken), args.end());
-    const bool numbers = std::any_of(rest.begin(), rest.end(), [this](const py::object& o) {
-      return unread_.contains(o.ptr());
-    });
-    fast[slot++] = numbers ? pack(rest) : py::tuple(py::cast(rest));
+    const bool has_unread = std::any_of(
+        rest.begin(), rest.end(), [this](const py::object& o) { return numbers().is_unread(o); });
+    fast[slot++] = has_unread ? numbers().pack(rest) : py::tuple(py::cast(rest));
   } else if (taken < args.size()) {
     wrong_arguments(f, given, kwargs);
   }
@@ -388,8 +392,8 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
       fast[at] = std::move(value);
     }
   }
-  if (code->co_flags & CO_VARKEYWORDS) fast[slot] = pack_named(extra);
-  auto source = [&] { return function_source(function, name()); };
+  if (code->co_flags & CO_VARKEYWORDS) fast[slot] = numbers().pack_named(extra);
+  auto source = [&] { return heap().function_source(function, name()); };
   const Py_ssize_t defaults = f->func_defaults ? PyTuple_GET_SIZE(f->func_defaults) : 0;
   for (size_t i = 0; i < named; i++) {
     if (fast[i]) continue;
@@ -399,12 +403,13 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
           static_cast<Py_ssize_t>(i) - (static_cast<Py_ssize_t>(positional) - defaults);
       if (d >= 0) {
         PyObject* value = PyTuple_GET_ITEM(f->func_defaults, d);
-        fast[i] = fresh ? borrow(value) : wrap(value, sources.default_(source(), d));
+        fast[i] = fresh ? borrow(value) : heap().wrap(value, heap().sources.default_(source(), d));
         continue;
       }
     } else if (f->func_kwdefaults) {
       if (PyObject* value = PyDict_GetItemWithError(f->func_kwdefaults, key.ptr())) {
-        fast[i] = fresh ? borrow(value) : wrap(value, sources.kw_default(source(), key));
+        fast[i] =
+            fresh ? borrow(value) : heap().wrap(value, heap().sources.kw_default(source(), key));
         continue;
       }
     }
@@ -413,36 +418,37 @@ std::vector<py::object> Tracer::bind_arguments(py::handle function, Arguments ar
   return fast;
 }
 
-py::object Tracer::call_function(py::handle function, Arguments args, Keywords kwargs) {
+py::object Calls::call_function(py::handle function, Arguments args, Keywords kwargs) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
-  if (frames_.size() > kMaxDepth || static_cast<int>(frames_.size()) >= recursion_left())
+  if (frames().stack().size() > kMaxDepth ||
+      static_cast<int>(frames().stack().size()) >= recursion_left())
     throw Break(BreakId::deep_inlining, name_of(function));
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");
   if (is_bookkeeping_of_dynamo(f)) return py::none();
   refuse_transforms(f);
-  guard_code(function);
+  objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
-  const bool direct = std::exchange(direct_, false);
+  const bool direct = std::exchange(frames().direct, false);
   auto frame = std::make_unique<TracedFrame>();
   frame->function = borrow(function.ptr());
   frame->code = code;
   frame->bytecode = bytecode_of(code);
   frame->fast = bind_arguments(function, std::move(args), std::move(kwargs));
   if (code->co_flags & CO_GENERATOR) {
-    return make_generator(std::move(frame));
+    return iterators().make_generator(std::move(frame));
   }
-  if (is_array_code(f) && !in_array_code()) return call_array_code(*frame);
-  direct_ = direct;
-  return interpret(*frame);
+  if (is_array_code(f) && !arrays().in_array_code()) return arrays().call_array_code(*frame);
+  frames().direct = direct;
+  return frames().interpret(*frame);
 }
 
 // ---------------------------------------------------------------------------------------------------- classes
 
 // A `__new__` written in C.
-py::object Tracer::call_new(PyTypeObject* t, const Arguments& args, const Keywords& kwargs) {
+py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keywords& kwargs) {
   const bool has_init = t->tp_init != PyBaseObject_Type.tp_init;
   PyTypeObject* base = builtin_base(t);
   const bool of_text = base == &PyUnicode_Type || base == &PyBytes_Type || base == &PyLong_Type ||
@@ -454,9 +460,9 @@ py::object Tracer::call_new(PyTypeObject* t, const Arguments& args, const Keywor
   if (!is_object || !has_init) given = args;
   for (py::object& a : given) {
     if (base == &PyTuple_Type || base == &PyFrozenSet_Type)
-      a = list_of(a);
-    else if (exists(a))
-      a = contents(a);
+      a = iterators().list_of(a);
+    else if (heap().exists(a))
+      a = heap().contents(a);
     if (of_text) require_plain(a, reinterpret_cast<PyObject*>(t));
   }
   py::tuple positional(given.size());
@@ -468,31 +474,33 @@ py::object Tracer::call_new(PyTypeObject* t, const Arguments& args, const Keywor
 }
 
 // What dict makes of a mapping that is no dict.
-py::object Tracer::dict_of(py::handle mapping) {
+py::object Calls::dict_of(py::handle mapping) {
   py::dict out;
-  for (py::handle key : list_of(call(load_attr(mapping, py::str("keys")), {})))
-    out[key] = subscript(mapping, key);
+  for (py::handle key :
+       iterators().list_of(call(objects().load_attr(mapping, py::str("keys")), {})))
+    out[key] = objects().subscript(mapping, key);
   return std::move(out);
 }
 
-py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
+py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
-  if (auto done = call_lazy_type(type, args, kwargs)) return *done;
+  if (auto done = iterators().call_lazy_type(type, args, kwargs)) return *done;
   if (t == &PyReversed_Type && args.size() == 1 && kwargs.empty())
-    if (PyObject* own = special_method(args[0], py::str("__reversed__")))
+    if (PyObject* own = objects().special_method(args[0], py::str("__reversed__")))
       return call(own, {args[0]});
   if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
       PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));
   // Of what was there before, and stays: of an object that is made here nobody knows how long it lives.
-  if (t == &_PyWeakref_RefType && args.size() == 1 && kwargs.empty() && exists(args[0]) &&
+  if (t == &_PyWeakref_RefType && args.size() == 1 && kwargs.empty() && heap().exists(args[0]) &&
       PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0].ptr())))
     return call_real(type, args, kwargs);
   const bool iterates = t == &PyList_Type || t == &PyTuple_Type || t == &PySet_Type;
   const bool consumes = iterates || takes_all(type);
   for (auto& a : args)
-    if ((consumes && lazy(a)) || (iterates && is_tensor(a))) a = list_of(a);
-  const bool heap = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
+    if ((consumes && iterators().lazy(a)) || (iterates && heap().is_tensor(a)))
+      a = iterators().list_of(a);
+  const bool heap_type = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   const std::string module = module_of(type);
   const bool is_descriptor =
@@ -502,27 +510,28 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   static const py::object& enum_meta =
       *new py::object(py::module_::import("enum").attr("EnumMeta"));
   const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
-  if (!heap || module == "builtins" || of_collections || module == "itertools" ||
+  if (!heap_type || module == "builtins" || of_collections || module == "itertools" ||
       module == "functools" || (exception && !exception_of_python) ||
       py::isinstance(type, enum_meta)) {
     for (auto& a : args) {
       if (t == &PySuper_Type || is_descriptor || module == "functools") continue;
       // An exception keeps its arguments, a group looks at the list of its exceptions.
-      if (exception && !(exists(a) && PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseExceptionGroup)))
+      if (exception &&
+          !(heap().exists(a) && PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseExceptionGroup)))
         continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
       const bool takes_apart = consumes || (type_traits(t) & native::TakesApart) != 0 ||
                                module == "collections" || t == &PyEnum_Type || t == &PyZip_Type;
       const bool by_key = PyType_IsSubtype(t, &PyDict_Type) &&
                           (!PyDict_Check(a.ptr()) || (own != nullptr && PyFunction_Check(own))) &&
-                          lookup(Py_TYPE(a.ptr()), py::str("keys")) != nullptr;
+                          effects().lookup(Py_TYPE(a.ptr()), py::str("keys")) != nullptr;
       if (by_key && is_changeable_class(Py_TYPE(a.ptr())))
         a = dict_of(a);
-      else if (takes_apart && own != nullptr && PyFunction_Check(own) && !is_tensor(a) &&
+      else if (takes_apart && own != nullptr && PyFunction_Check(own) && !heap().is_tensor(a) &&
                !PyType_Check(a.ptr()))
-        a = list_of(a);
-      else if (exists(a))
-        a = contents(a);
+        a = iterators().list_of(a);
+      else if (heap().exists(a))
+        a = heap().contents(a);
     }
     const bool container = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type ||
                            t == &PyEnum_Type || t == &PyZip_Type || t == &PyReversed_Type ||
@@ -542,13 +551,12 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   // Made by tp_new alone, an object of C++ is an empty one.
   if (std::string_view(Py_TYPE(type.ptr())->tp_name) == "pybind11_builtins.pybind11_type")
     throw Break(BreakId::object_construction, t->tp_name);
-  PyObject* metacall = _PyType_Lookup(Py_TYPE(type.ptr()), names().call_);
-  if (metacall != nullptr && PyFunction_Check(metacall))
+  if (objects().special_method(type, names().call_) != nullptr)
     throw Break(BreakId::object_construction, cat(t->tp_name, ": its metaclass has __call__"));
-  if (_PyType_Lookup(t, py::str("__del__").ptr()) != nullptr)
+  if (objects().type_member(t, py::str("__del__")) != nullptr)
     throw Break(BreakId::object_construction, cat(t->tp_name, ": it has a __del__"));
   py::object made;
-  py::object creator = borrow(_PyType_Lookup(t, names().new_));
+  py::object creator = borrow(objects().type_member(t, names().new_));
   if (Py_TYPE(creator.ptr()) == &PyStaticMethod_Type) {
     Arguments with_type = args;
     with_type.insert(with_type.begin(), borrow(type.ptr()));
@@ -556,17 +564,17 @@ py::object Tracer::call_type(py::handle type, Arguments args, Keywords kwargs) {
   } else {
     made = call_new(t, args, kwargs);
   }
-  held_.push_back(made);
+  heap().hold(made);
   if (!PyType_IsSubtype(Py_TYPE(made.ptr()), t)) return made;
   t = Py_TYPE(made.ptr());  // __new__ may have made one of a derived class
-  PyObject* init = _PyType_Lookup(t, names().init_);
+  PyObject* init = objects().type_member(t, names().init_);
   if (init != nullptr && PyFunction_Check(init)) {
     args.insert(args.begin(), made);
     py::object out = call(init, std::move(args), std::move(kwargs));
     if (!out.is_none())
       type_error(cat("__init__() should return None, not '", Py_TYPE(out.ptr())->tp_name, "'"));
   } else if (t->tp_init != PyBaseObject_Type.tp_init) {
-    for (auto& a : args) a = contents(a);
+    for (auto& a : args) a = heap().contents(a);
     call_real(steal(PyObject_GetAttr(made.ptr(), names().init_)), args, kwargs);
   }
   return made;

@@ -6,8 +6,8 @@
 // Code that CPython would run while the class is made (a metaclass, __init_subclass__, __set_name__) is a break, too.
 #include <set>
 
+#include "python/capture/capture.h"
 #include "python/capture/names.h"
-#include "python/capture/tracer.h"
 #include "python/cpython/class_kind.h"
 #include "python/cpython/type_dict.h"
 #include "support/text.h"
@@ -67,13 +67,13 @@ py::object name_in(py::handle names, py::handle name) {
   return py::reinterpret_borrow<py::object>(found);
 }
 
-py::object Tracer::load_name(TracedFrame& f, py::handle name) {
+py::object Classes::load_name(TracedFrame& f, py::handle name) {
   if (py::object found = name_in(f.names, name)) return found;
-  return load_global(f, name);
+  return frames().load_global(f, name);
 }
 
 // `value` is null where the name is deleted.
-void Tracer::store_name(TracedFrame& f, py::handle name, py::handle value) {
+void Classes::store_name(TracedFrame& f, py::handle name, py::handle value) {
   const bool there = static_cast<bool>(name_in(f.names, name));
   if (!value && !there) name_error(name);
   const int status = value ? PyObject_SetItem(f.names.ptr(), name.ptr(), value.ptr())
@@ -81,16 +81,17 @@ void Tracer::store_name(TracedFrame& f, py::handle name, py::handle value) {
   if (status != 0) throw py::error_already_set();
 }
 
-py::object Tracer::load_build_class(const TracedFrame& f) {
+py::object Classes::load_build_class(const TracedFrame& f) {
   static PyObject* const name = PyUnicode_InternFromString("__build_class__");
   auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
   PyObject* found = PyDict_GetItemWithError(function->func_builtins, name);
   if (found == nullptr) throw Break(BreakId::local_class, "there is no __build_class__");
-  return wrap(found, sources.dict_item(sources.pinned(function->func_builtins, "builtins"), name));
+  return heap().wrap(found, heap().sources.dict_item(
+                                heap().sources.pinned(function->func_builtins, "builtins"), name));
 }
 
 // __build_class__(body, name, *bases, metaclass, **keywords)
-py::object Tracer::build_class(Arguments args, Keywords kwargs) {
+py::object Classes::build_class(Arguments args, Keywords kwargs) {
   if (args.size() < 2 || !PyFunction_Check(args[0].ptr()) || !PyUnicode_CheckExact(args[1].ptr()))
     throw Break(BreakId::local_class, "__build_class__ of what is no class statement");
   const py::tuple bases = py::cast(Arguments(args.begin() + 2, args.end()));
@@ -115,39 +116,42 @@ py::object Tracer::build_class(Arguments args, Keywords kwargs) {
   return made;
 }
 
-py::object Tracer::run_class_body(const py::object& body, py::object names) {
+py::object Classes::run_class_body(const py::object& body, py::object names) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(body.ptr()));
   if ((code->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR)) != 0)
     throw Break(BreakId::local_class, "a body that is a function");
-  guard_code(body);
+  objects().guard_code(body);
   TracedFrame frame;
   frame.function = body;
   frame.code = code;
   frame.bytecode = bytecode_of(code);
   frame.fast.resize(static_cast<size_t>(code->co_nlocalsplus));
   frame.names = std::move(names);
-  return interpret(frame);
+  return frames().interpret(frame);
 }
 
 // What type.__new__ and the metaclasses above would call.
-void Tracer::refuse_class_hooks(py::handle bases, py::handle names) {
+void Classes::refuse_class_hooks(py::handle bases, py::handle names) {
   for (py::handle base : py::reinterpret_borrow<py::tuple>(bases)) {
-    PyObject* hook = python_function(type_member(as_type(base), py::str("__init_subclass__")));
+    PyObject* hook =
+        python_function(objects().type_member(as_type(base), py::str("__init_subclass__")));
     if (hook != nullptr && module_of(hook) != "enum")
       throw Break(BreakId::local_class, cat(as_type(base)->tp_name, ".__init_subclass__"));
   }
   for (auto [name, value] : py::reinterpret_borrow<py::dict>(names)) {
-    PyObject* hook = python_function(type_member(Py_TYPE(value.ptr()), py::str("__set_name__")));
+    PyObject* hook =
+        python_function(objects().type_member(Py_TYPE(value.ptr()), py::str("__set_name__")));
     static const std::set<std::string> harmless = {"functools", "enum", "dataclasses"};
     if (hook != nullptr && !harmless.contains(module_of(hook)))
       throw Break(BreakId::local_class, cat(Py_TYPE(value.ptr())->tp_name, ".__set_name__"));
-    if (name.equal(py::str("__slots__")) && (exists(value) || lazy(value)))
+    if (name.equal(py::str("__slots__")) && (heap().exists(value) || iterators().lazy(value)))
       throw Break(BreakId::local_class, "__slots__ of an object that was there before");
   }
 }
 
 // metaclass(name, bases, names, **keywords)
-py::object Tracer::make_class(py::handle metaclass, const Arguments& args, const Keywords& kwargs) {
+py::object Classes::make_class(py::handle metaclass, const Arguments& args,
+                               const Keywords& kwargs) {
   if (args.size() != 3 || !PyTuple_CheckExact(args[1].ptr()) || !PyDict_Check(args[2].ptr()))
     throw Break(BreakId::local_class, "a class of something else than names");
   const py::tuple bases(args[1]);
@@ -156,9 +160,9 @@ py::object Tracer::make_class(py::handle metaclass, const Arguments& args, const
   const py::object meta = most_derived(borrow(metaclass.ptr()), bases);
   if (!is_known_metaclass(meta))
     throw Break(BreakId::local_class, cat("the metaclass ", as_type(meta)->tp_name));
-  py::object names = contents(args[2]);
+  py::object names = heap().contents(args[2]);
   if (PyDict_CheckExact(names.ptr())) names = names.attr("copy")();
-  auto* maker = reinterpret_cast<PyFunctionObject*>(frames_.back()->function.ptr());
+  auto* maker = reinterpret_cast<PyFunctionObject*>(frames().stack().back()->function.ptr());
   if (!name_in(names, py::str("__module__")))  // CPython would ask the frame that runs
     if (PyObject* module = PyDict_GetItemString(maker->func_globals, "__name__"))
       names[py::str("__module__")] = py::handle(module);
@@ -182,36 +186,37 @@ py::object Tracer::make_class(py::handle metaclass, const Arguments& args, const
   return made;
 }
 
-void Tracer::add_made_class(const py::object& made) {
-  held_.push_back(made);
-  made_classes_.emplace(made.ptr(), MadeClass{places_to_stop(), user_stack()});
+void Classes::add_made_class(const py::object& made) {
+  heap().hold(made);
+  made_classes_.emplace(made.ptr(), MadeClass{frames().places_to_stop(), frames().user_stack()});
 }
 
 // What dataclasses.dataclass does to a class: it runs as it is. It reads the class, its bases' fields and the texts of defaults.
-py::object Tracer::make_dataclass(py::handle maker, const Arguments& args, const Keywords& kwargs) {
+py::object Classes::make_dataclass(py::handle maker, const Arguments& args,
+                                   const Keywords& kwargs) {
   for (const char* name : {"__dataclass_fields__", "__dataclass_params__", "__hash__"})
-    type_member(as_type(args[0]), py::str(name));
+    objects().type_member(as_type(args[0]), py::str(name));
   for (auto [name, value] : py::dict(args[0].attr("__dict__"))) {
     const bool field = py::hasattr(py::type::of(value), "default_factory");
     if (mentions_tensor(value) || (field && mentions_tensor(value.attr("default"))))
       throw Break(BreakId::local_class, "a field that is a tensor");
   }
-  py::object made = call_real(maker, args, kwargs);
+  py::object made = calls().call_real(maker, args, kwargs);
   if (!is_made_class(made)) add_made_class(made);
   for (auto [name, value] : py::dict(made.attr("__dict__"))) {
-    if (!PyFunction_Check(value.ptr()) || known(value)) continue;
-    known_[value.ptr()];  // made here
-    held_.push_back(borrow(value.ptr()));
+    if (!PyFunction_Check(value.ptr()) || heap().known(value)) continue;
+    heap().entry(value.ptr());  // made here
+    heap().hold(borrow(value.ptr()));
   }
   return made;
 }
 
 // Where a member of the class was found: nowhere for what the captured code has made. What stands in front of it in classes
 // that were there before is guarded.
-SourceId Tracer::member_source(py::handle type, py::handle name) {
+SourceId Classes::member_source(py::handle type, py::handle name) {
   auto of = [&](PyObject* t) {
-    return sources.type_attribute(sources.pinned(t, reinterpret_cast<PyTypeObject*>(t)->tp_name),
-                                  name);
+    return heap().sources.type_attribute(
+        heap().sources.pinned(t, reinterpret_cast<PyTypeObject*>(t)->tp_name), name);
   };
   if (!is_made_class(type)) return of(type.ptr());
   for (py::handle base : py::reinterpret_borrow<py::tuple>(as_type(type)->tp_mro)) {
@@ -220,15 +225,15 @@ SourceId Tracer::member_source(py::handle type, py::handle name) {
     if (has) return of(base.ptr());
     if (is_made_class(base) || !is_changeable_class(as_type(base))) continue;
     if (PyObject* further = _PyType_Lookup(as_type(base), name.ptr()))
-      guard(GuardKind::IdIs, of(base.ptr()), further);
+      heap().guard(GuardKind::IdIs, of(base.ptr()), further);
     else
-      guard(GuardKind::Missing, of(base.ptr()));
+      heap().guard(GuardKind::Missing, of(base.ptr()));
   }
   return {};
 }
 
 // Neither a class made here nor an object of one outlives the capture.
-void Tracer::refuse_made_class(py::handle o) const {
+void Classes::refuse_made_class(py::handle o) const {
   if (made_classes_.empty()) return;
   auto it = made_classes_.find(o.ptr());
   if (it == made_classes_.end()) it = made_classes_.find(py::type::handle_of(o).ptr());

@@ -1,5 +1,5 @@
 // Context variables: reading one leaves a guard on the value that the caller's context has. Writing one is a break.
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 
 namespace oxy::python {
 
@@ -9,24 +9,24 @@ bool is_of_context(py::handle o) {
 }
 
 // A method of a context variable, a context or a token.
-py::object Tracer::call_of_context(py::handle self, const std::string& name, const Arguments& args,
-                                   const Keywords& kwargs) {
-  if (!PyContextVar_CheckExact(self.ptr()) || !exists(self) || name != "get" || args.size() > 1 ||
-      !kwargs.empty())
+py::object Calls::call_of_context(py::handle self, const std::string& name, const Arguments& args,
+                                  const Keywords& kwargs) {
+  if (!PyContextVar_CheckExact(self.ptr()) || !heap().exists(self) || name != "get" ||
+      args.size() > 1 || !kwargs.empty())
     throw Break(BreakId::context_variable, std::string(Py_TYPE(self.ptr())->tp_name) + "." + name);
   auto value = [&](PyObject* otherwise) {
     PyObject* found = nullptr;
     if (PyContextVar_Get(self.ptr(), otherwise, &found) != 0) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(found);
   };
-  const SourceId var = known(self)->source, set = sources.context_value(var, false);
+  const SourceId var = heap().known(self)->source, set = heap().sources.context_value(var, false);
   const py::object in_context = value(missing().ptr());
-  if (!in_context.is(missing())) return wrap(in_context, set);
-  guard(GuardKind::Missing, set);
+  if (!in_context.is(missing())) return heap().wrap(in_context, set);
+  heap().guard(GuardKind::Missing, set);
   if (!args.empty()) return args[0];
-  const SourceId any = sources.context_value(var, true);
-  if (const py::object own = value(nullptr)) return wrap(own, any);
-  guard(GuardKind::Missing, any);
+  const SourceId any = heap().sources.context_value(var, true);
+  if (const py::object own = value(nullptr)) return heap().wrap(own, any);
+  heap().guard(GuardKind::Missing, any);
   PyErr_SetObject(PyExc_LookupError, self.ptr());
   throw py::error_already_set();
 }

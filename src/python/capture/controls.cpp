@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
-#include "python/capture/tracer.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/text.h"
@@ -159,8 +159,8 @@ Stance current_stance() {
   return named;
 }
 
-std::optional<py::object> Tracer::call_control(py::handle callable, Arguments& args,
-                                               Keywords& kwargs) {
+std::optional<py::object> Calls::call_control(py::handle callable, Arguments& args,
+                                              Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
   if (PyFunction_Check(p)) {
@@ -174,9 +174,9 @@ std::optional<py::object> Tracer::call_control(py::handle callable, Arguments& a
       return std::nullopt;
     case Control::InGraph:
       for (const py::object& a : args)
-        if (exists(a) && !PyList_Check(a.ptr()) && !PyDict_Check(a.ptr()))
+        if (heap().exists(a) && !PyList_Check(a.ptr()) && !PyDict_Check(a.ptr()))
           throw Break(BreakId::builtin_on_existing, "a function that is allowed in the graph");
-      return record(ir::NodeKind::CallFunction, "", callable, args, kwargs);
+      return graphs().record(ir::NodeKind::CallFunction, "", callable, args, kwargs);
     case Control::NotInGraph:
       throw Break(BreakId::disallowed, py::str(callable.attr("__name__")).cast<std::string>());
     case Control::Constant:
@@ -188,8 +188,8 @@ std::optional<py::object> Tracer::call_control(py::handle callable, Arguments& a
 }
 
 // Functions that say something to a compiler that captures them.
-std::optional<py::object> Tracer::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
-                                                       Keywords& kwargs) {
+std::optional<py::object> Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
+                                                      Keywords& kwargs) {
   const std::string_view module = utf8_of(f->func_module), name = utf8_of(f->func_name);
   if (module == "oxyfuel.controls" && name == "is_compiling") return py::bool_(true);
   if (module == "oxyfuel.controls" || module == "torch._dynamo.utils") {
@@ -213,24 +213,24 @@ std::optional<py::object> Tracer::call_of_torch_dynamo(PyFunctionObject* f, Argu
     return call(scan, args, kwargs);
   }
   if (module == "oxyfuel.scan" && name == "combine_elements" && args.size() == 3) {
-    const size_t before = ir_now().graph.order().size();
+    const size_t before = graphs().ir_now().graph.order().size();
     py::object out = call(args[0], {args[1], args[2]});
-    if (!goes_by_elements(ir_now().graph, before))
+    if (!goes_by_elements(graphs().ir_now().graph, before))
       throw Break(BreakId::control_flow, "a scan whose parts are not combined element by element");
     return out;
   }
   if (module == "oxyfuel.control_flow" && name == "chosen" && args.size() == 1) {
-    if (is_tensor(args[0]) && !use_number(args[0]))
-      throw Break(BreakId::control_flow, cat("a tensor: ", why_left_alone_));
-    return py::bool_(truth(args[0]));
+    if (heap().is_tensor(args[0]) && !numbers().use_number(args[0]))
+      throw Break(BreakId::control_flow, cat("a tensor: ", graphs().why_left_alone));
+    return py::bool_(objects().truth(args[0]));
   }
   if (module == "oxyfuel.control_flow" && (name == "choose" || name == "repeat"))
-    return call_control_flow(name, args);
+    return graphs().call_control_flow(name, args);
   return std::nullopt;
 }
 
 // Ours, in Python, for torch.cond and torch.while_loop; null for other functions.
-py::object Tracer::control_flow_of(PyFunctionObject* f) {
+py::object Calls::control_flow_of(PyFunctionObject* f) {
   const std::string_view module = utf8_of(f->func_module), name = utf8_of(f->func_name);
   if (module != "torch" && !module.starts_with("torch._higher_order_ops.")) return {};
   if (name == "scan") throw Break(BreakId::control_flow, "torch.scan");
@@ -239,7 +239,7 @@ py::object Tracer::control_flow_of(PyFunctionObject* f) {
 }
 
 // Transforms of torch.func, and checkpoints, whose insides are no code to be captured.
-void Tracer::refuse_transforms(PyFunctionObject* f) {
+void Calls::refuse_transforms(PyFunctionObject* f) {
   const std::string_view module = utf8_of(f->func_module);
   if (!module.starts_with("torch.")) return;
   if (module == "torch.utils.checkpoint") throw Break(BreakId::checkpoint, "");
@@ -249,11 +249,11 @@ void Tracer::refuse_transforms(PyFunctionObject* f) {
 }
 
 // assume_constant_result: called now, with the real arguments, and never again.
-py::object Tracer::call_once_for_all(py::handle callable, const Arguments& args,
-                                     const Keywords& kwargs) {
+py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
+                                    const Keywords& kwargs) {
   Arguments given;
   for (const py::object& a : args) {
-    if (is_tensor(a)) throw Break(BreakId::builtin_call, "a constant function of tensors");
+    if (heap().is_tensor(a)) throw Break(BreakId::builtin_call, "a constant function of tensors");
     given.push_back(borrow(a.ptr()));
   }
   const RefusedFrames allowed(false);
@@ -267,21 +267,23 @@ py::object Tracer::call_once_for_all(py::handle callable, const Arguments& args,
 
 // A function with a cache, of constants: what it gives now, later calls are given as well. It runs for real where the
 // cache has nothing, and must not see what the captured code has written and nobody has done yet.
-py::object Tracer::call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+py::object Calls::call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   for (const auto& a : args) require_plain(a, callable);
   for (const auto& [key, a] : kwargs) require_plain(a, callable);
   auto rooted_in_globals = [this](const py::object& o) {
-    Known* k = known(o);
+    Known* k = heap().known(o);
     if (k == nullptr || !k->source.valid()) return true;
     SourceId root = k->source;
-    while (sources[root].base.valid()) root = sources[root].base;
-    return sources[root].kind == SourceKind::Pinned;
+    while (heap().sources[root].base.valid()) root = heap().sources[root].base;
+    return heap().sources[root].kind == SourceKind::Pinned;
   };
-  const bool changed =
-      !type_writes_.empty() || std::any_of(written_.begin(), written_.end(), rooted_in_globals);
+  const bool changed = !effects().no_type_is_written() ||
+                       std::any_of(effects().all_written().begin(), effects().all_written().end(),
+                                   rooted_in_globals);
   if (changed && !is_cached(callable, args, kwargs))
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
-  if (exists(callable)) guard(GuardKind::IdIs, known(callable)->source, callable);
+  if (heap().exists(callable))
+    heap().guard(GuardKind::IdIs, heap().known(callable)->source, callable);
   const RefusedFrames allowed(false);
   py::object out = call_real(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
@@ -290,18 +292,19 @@ py::object Tracer::call_cached(py::handle callable, const Arguments& args, const
 }
 
 // Function.apply where no gradient is needed: its forward, with a context that keeps what it is given.
-py::object Tracer::call_autograd_function(py::handle type, Arguments args, Keywords kwargs) {
+py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywords kwargs) {
   static const py::object& forward =
       *new py::object(own_function("oxyfuel.autograd_function", "forward"));
   for (const py::object& a : args)
-    if (at::GradMode::is_enabled() && is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad())
+    if (at::GradMode::is_enabled() && heap().is_tensor(a) &&
+        THPVariable_Unpack(a.ptr()).requires_grad())
       throw Break(BreakId::autograd_function, reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
   args.insert(args.begin(), borrow(type.ptr()));
   return call(forward, std::move(args), std::move(kwargs));
 }
 
 // object.__reduce_ex__ of a plain object with a __dict__, as copy.deepcopy asks for it; nullopt where `o` is no such one.
-std::optional<py::object> Tracer::reduce_plain(py::handle o) {
+std::optional<py::object> Calls::reduce_plain(py::handle o) {
   static const py::object& newobj =
       *new py::object(py::module_::import("copyreg").attr("__newobj__"));
   static const py::object& slots =
@@ -309,9 +312,10 @@ std::optional<py::object> Tracer::reduce_plain(py::handle o) {
   PyObject* p = o.ptr();
   if (is_constant(p)) return py::object(borrow(p).attr("__reduce_ex__")(4));
   if (PySet_CheckExact(p))
-    return py::make_tuple(type_of(o), py::make_tuple(py::list(contents(o))), py::none());
+    return py::make_tuple(objects().type_of(o), py::make_tuple(py::list(heap().contents(o))),
+                          py::none());
   PyTypeObject* type = Py_TYPE(p);
-  if (is_tensor(o) || PyType_Check(p) || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
+  if (heap().is_tensor(o) || PyType_Check(p) || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
       type->tp_itemsize != 0 || PyDict_Check(p) || PyList_Check(p) || PyAnySet_Check(p) ||
       (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)))
     return std::nullopt;
@@ -319,11 +323,11 @@ std::optional<py::object> Tracer::reduce_plain(py::handle o) {
     if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) && base != &PyBaseObject_Type) return std::nullopt;
   for (const char* own :
        {"__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__"})
-    if (special_method(o, py::str(own)) != nullptr) return std::nullopt;
+    if (objects().special_method(o, py::str(own)) != nullptr) return std::nullopt;
   const py::handle type_object(reinterpret_cast<PyObject*>(type));
   if (py::len(slots(type_object)) != 0) return std::nullopt;
-  py::object state = instance_dict(o);
-  if (PyDict_Size(contents(state).ptr()) == 0) state = py::none();
+  py::object state = objects().instance_dict(o);
+  if (PyDict_Size(heap().contents(state).ptr()) == 0) state = py::none();
   return py::make_tuple(newobj, py::make_tuple(type_object), state, py::none(), py::none());
 }
 

@@ -43,13 +43,13 @@ py::object missing() {
   return o;
 }
 
-Tracer::Writes& Tracer::writes_of(py::handle o) {
+Writes& Effects::writes_of(py::handle o) {
   writes_++;
   const bool holds_items =
       PyList_Check(o.ptr()) || PyAnySet_Check(o.ptr()) || PyCell_Check(o.ptr()) || is_deque(o);
-  if (holds_items) refuse_to_end(o.ptr());
+  if (holds_items) iterators().refuse_to_end(o.ptr());
   const bool by_identity = PyType_Check(o.ptr());
-  std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : known(o)->writes;
+  std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : heap().known(o)->writes;
   if (!writes) {
     writes = std::make_unique<Writes>();
     written_.push_back(borrow(o.ptr()));
@@ -58,15 +58,16 @@ Tracer::Writes& Tracer::writes_of(py::handle o) {
 }
 
 // A key for a dict that was there before. True where it can be in that dict at all.
-bool Tracer::check_key(py::handle key) {
+bool Effects::check_key(py::handle key) {
   PyObject* p = key.ptr();
   if (is_plain_key(p)) return true;
-  const bool by_identity = Py_TYPE(p)->tp_hash == PyBaseObject_Type.tp_hash && !is_tensor(key);
-  if (by_identity && exists(key)) {
-    guard(GuardKind::IdIs, known(key)->source, key);
+  const bool by_identity =
+      Py_TYPE(p)->tp_hash == PyBaseObject_Type.tp_hash && !heap().is_tensor(key);
+  if (by_identity && heap().exists(key)) {
+    heap().guard(GuardKind::IdIs, heap().known(key)->source, key);
     return true;
   }
-  if (!by_identity || known(key) != nullptr)
+  if (!by_identity || heap().known(key) != nullptr)
     throw Break(BreakId::builtin_on_existing,
                 cat("a dict or set with a key of type ", Py_TYPE(p)->tp_name));
   return false;
@@ -75,44 +76,47 @@ bool Tracer::check_key(py::handle key) {
 // ---------------------------------------------------------------------------------------------------------------- dicts
 
 // What was written under a key, `missing()` where it was deleted; null where nothing was.
-py::object Tracer::written(py::handle dict, py::handle key) {
-  const Writes* w = known(dict)->writes.get();
+py::object Effects::written(py::handle dict, py::handle key) {
+  const Writes* w = heap().known(dict)->writes.get();
   if (w == nullptr) return {};
   PyObject* found = PyDict_GetItemWithError(w->items.ptr(), key.ptr());
-  if (found != nullptr) return taken(borrow(found));
+  if (found != nullptr) return numbers().taken(borrow(found));
   if (PyErr_Occurred()) throw py::error_already_set();
   return w->cleared ? missing() : py::object();
 }
 
-py::object Tracer::dict_get(py::handle dict, py::handle key) {
-  if (!exists(dict) || known(dict)->shadow) {
-    PyObject* found = PyDict_GetItemWithError(contents(dict).ptr(), key.ptr());
+py::object Effects::dict_get(py::handle dict, py::handle key) {
+  if (!heap().exists(dict) || heap().known(dict)->shadow) {
+    PyObject* found = PyDict_GetItemWithError(heap().contents(dict).ptr(), key.ptr());
     if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
     return found ? borrow(found) : py::object();
   }
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
   if (!check_key(key)) return {};
-  const SourceId source = known(dict)->source;
+  const SourceId source = heap().known(dict)->source;
   PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
-  if (found != nullptr) return wrap(found, sources.dict_item(source, key));
+  if (found != nullptr) return heap().wrap(found, heap().sources.dict_item(source, key));
   if (PyErr_Occurred()) throw py::error_already_set();
-  guard(GuardKind::LacksKey, source, key);
+  heap().guard(GuardKind::LacksKey, source, key);
   return {};
 }
 
-bool Tracer::dict_has(py::handle dict, py::handle key) {
-  if (!exists(dict) || known(dict)->shadow) return has_item(contents(dict), key);
+bool Effects::dict_has(py::handle dict, py::handle key) {
+  if (!heap().exists(dict) || heap().known(dict)->shadow)
+    return has_item(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return !o.is(missing());
   if (!check_key(key)) return false;
   const bool found = has_item(borrow(dict.ptr()), key);
-  guard(found ? GuardKind::HasKey : GuardKind::LacksKey, known(dict)->source, key);
+  heap().guard(found ? GuardKind::HasKey : GuardKind::LacksKey, heap().known(dict)->source, key);
   return found;
 }
 
-void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
+void Effects::dict_write(py::handle dict, py::handle key, py::handle value) {
   check_key(key);
-  const py::object held = known(dict)->shadow ? read(borrow(value.ptr())) : borrow(value.ptr());
-  if (PyDict_Check(dict.ptr())) refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
+  const py::object held =
+      heap().known(dict)->shadow ? numbers().read(borrow(value.ptr())) : borrow(value.ptr());
+  if (PyDict_Check(dict.ptr()))
+    iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
   PyObject* before = PyDict_GetItemWithError(w.items.ptr(), key.ptr());
   if (before == missing().ptr()) {  // deleted: it comes last now
@@ -120,42 +124,44 @@ void Tracer::dict_write(py::handle dict, py::handle key, py::handle value) {
     w.moved.add(key);
   }
   check(PyDict_SetItem(w.items.ptr(), key.ptr(), held.ptr()));
-  if (known(dict)->shadow)
-    check(PyObject_SetItem(known(dict)->shadow.ptr(), key.ptr(), held.ptr()));
+  if (heap().known(dict)->shadow)
+    check(PyObject_SetItem(heap().known(dict)->shadow.ptr(), key.ptr(), held.ptr()));
 }
 
 // Of a key that is there.
-void Tracer::dict_delete(py::handle dict, py::handle key) {
-  if (PyDict_Check(dict.ptr())) refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
+void Effects::dict_delete(py::handle dict, py::handle key) {
+  if (PyDict_Check(dict.ptr()))
+    iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
   if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
   if (!w.cleared && check_key(key)) {
     const bool before = has_item(borrow(dict.ptr()), key);
-    guard(before ? GuardKind::HasKey : GuardKind::LacksKey, known(dict)->source, key);
+    heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, heap().known(dict)->source, key);
     if (before) check(PyDict_SetItem(w.items.ptr(), key.ptr(), missing().ptr()));
   }
-  if (known(dict)->shadow) check(PyObject_DelItem(known(dict)->shadow.ptr(), key.ptr()));
+  if (heap().known(dict)->shadow)
+    check(PyObject_DelItem(heap().known(dict)->shadow.ptr(), key.ptr()));
 }
 
-void Tracer::dict_clear(py::handle dict) {
-  refuse_to_end(dict.ptr());
+void Effects::dict_clear(py::handle dict) {
+  iterators().refuse_to_end(dict.ptr());
   Writes& w = writes_of(dict);
   w.items = py::dict();
   w.moved = py::set();
   w.cleared = true;
-  if (known(dict)->shadow) known(dict)->shadow.attr("clear")();
+  if (heap().known(dict)->shadow) heap().known(dict)->shadow.attr("clear")();
 }
 
-void Tracer::dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs) {
+void Effects::dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs) {
   if (!args.empty()) {
     PyObject* own = _PyType_Lookup(Py_TYPE(args[0].ptr()), py::str("keys").ptr());
     if (PyDict_Check(args[0].ptr())) {
-      for (auto [key, value] : py::dict(contents(args[0]))) dict_write(dict, key, value);
+      for (auto [key, value] : py::dict(heap().contents(args[0]))) dict_write(dict, key, value);
     } else if (own != nullptr) {
       throw Break(BreakId::side_effect, cat("an update with a ", Py_TYPE(args[0].ptr())->tp_name));
     } else {
-      for (py::handle pair : items_to_add(args[0])) {
-        py::list both = items_to_add(pair);
+      for (py::handle pair : iterators().items_to_add(args[0])) {
+        py::list both = iterators().items_to_add(pair);
         if (both.size() != 2) throw Break(BreakId::side_effect, "an update with what is no pair");
         dict_write(dict, both[0], both[1]);
       }
@@ -164,8 +170,8 @@ void Tracer::dict_update(py::handle dict, const Arguments& args, const Keywords&
   for (const auto& [key, value] : kwargs) dict_write(dict, key, value);
 }
 
-std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string& name,
-                                              Arguments& args, Keywords& kwargs) {
+std::optional<py::object> Effects::dict_method(py::handle dict, const std::string& name,
+                                               Arguments& args, Keywords& kwargs) {
   auto arg = [&](size_t i) { return i < args.size() ? args[i] : py::none(); };
   const size_t n = args.size();
   if (n > (name == "update" || name == "popitem" ? 1 : 2))
@@ -177,7 +183,8 @@ std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string
   if (name == "__setitem__" && n == 2) return dict_write(dict, args[0], args[1]), py::none();
   // OrderedDict's own assign item by item as their class says.
   const bool assigns = name == "update" || name == "__ior__" || name == "setdefault";
-  if (assigns && PyODict_Check(dict.ptr()) && special_method(dict, py::str("__setitem__")))
+  if (assigns && PyODict_Check(dict.ptr()) &&
+      objects().special_method(dict, py::str("__setitem__")))
     throw Break(BreakId::side_effect, cat(Py_TYPE(dict.ptr())->tp_name, ".", name));
   if (name == "clear" && n == 0) return dict_clear(dict), py::none();
   if (name == "update" || name == "__ior__") {
@@ -199,9 +206,9 @@ std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string
   if (name == "popitem" && n > 0 && !PyODict_Check(dict.ptr()))
     throw Break(BreakId::builtin_call, "dict.popitem with arguments");
   if (name == "popitem") {
-    bool last = n == 0 || truth(args[0]);
-    for (const auto& [key, value] : kwargs) last = truth(value);
-    py::list keys(contents(dict));
+    bool last = n == 0 || objects().truth(args[0]);
+    for (const auto& [key, value] : kwargs) last = objects().truth(value);
+    py::list keys(heap().contents(dict));
     if (keys.empty()) key_error(py::str("popitem(): dictionary is empty"));
     py::object key = keys[last ? keys.size() - 1 : 0], value = dict_get(dict, key);
     dict_delete(dict, key);
@@ -220,16 +227,16 @@ std::optional<py::object> Tracer::dict_method(py::handle dict, const std::string
 // ------------------------------------------------------------------------------------------------------ lists and deques
 
 // A copy with its items known, to be changed.
-py::object Tracer::sequence_to_write(py::handle o) {
-  py::object shadow = contents(o);
+py::object Effects::sequence_to_write(py::handle o) {
+  py::object shadow = heap().contents(o);
   Writes& w = writes_of(o);
   if (!w.before) w.before = py::tuple(py::list(shadow));
   return shadow;
 }
 
-std::optional<py::object> Tracer::list_method(py::handle list, const std::string& name,
-                                              Arguments& args, Keywords& kwargs) {
-  Known& k = *known(list);
+std::optional<py::object> Effects::list_method(py::handle list, const std::string& name,
+                                               Arguments& args, Keywords& kwargs) {
+  Known& k = *heap().known(list);
   auto same_or_none = [&](const char* in_place) {
     return name == in_place ? borrow(list.ptr()) : py::none();
   };
@@ -238,7 +245,7 @@ std::optional<py::object> Tracer::list_method(py::handle list, const std::string
     if (name == "append")
       items.append(args.at(0));
     else
-      items = items_to_add(args.at(0));
+      items = iterators().items_to_add(args.at(0));
     if (k.shadow) {
       sequence_to_write(list).attr("extend")(items);
     } else {
@@ -254,7 +261,7 @@ std::optional<py::object> Tracer::list_method(py::handle list, const std::string
       w.cleared = true;
       w.added = py::object();
       k.shadow = py::list();
-      shadowed_[k.shadow.ptr()] = list.ptr();
+      heap().shadow(k.shadow.ptr(), list.ptr());
     }
     if (!w.before) w.before = py::tuple(k.shadow);
     k.shadow.attr("clear")();
@@ -263,28 +270,28 @@ std::optional<py::object> Tracer::list_method(py::handle list, const std::string
   if (name == "sort" && !args.empty()) throw Break(BreakId::builtin_call, "sort with arguments");
   if (name == "sort") return sort(sequence_to_write(list), kwargs), py::none();
   if (name == "__setitem__" && args.size() == 2) {
-    py::object value = PySlice_Check(args[0].ptr()) ? list_of(args[1]) : args[1];
+    py::object value = PySlice_Check(args[0].ptr()) ? iterators().list_of(args[1]) : args[1];
     check(PyObject_SetItem(sequence_to_write(list).ptr(), args[0].ptr(), value.ptr()));
     return py::none();
   }
   if (!(native_traits("builtins", "list", name) & native::Changes)) return std::nullopt;
   if (name == "remove" &&
-      (mentions_tensor(contents(list)) || any_argument(args, kwargs, mentions_tensor)))
+      (mentions_tensor(heap().contents(list)) || any_argument(args, kwargs, mentions_tensor)))
     throw Break(BreakId::data_dependent, "remove compares tensors");
-  py::object out = call_real(sequence_to_write(list).attr(name.c_str()), args, kwargs);
+  py::object out = calls().call_real(sequence_to_write(list).attr(name.c_str()), args, kwargs);
   return name == "__imul__" ? borrow(list.ptr()) : out;
 }
 
-std::optional<py::object> Tracer::deque_method(py::handle deque, const std::string& name,
-                                               Arguments& args, Keywords& kwargs) {
+std::optional<py::object> Effects::deque_method(py::handle deque, const std::string& name,
+                                                Arguments& args, Keywords& kwargs) {
   const uint32_t traits = native_traits("collections", "deque", name);
   if (traits & native::Extends) {
     py::object shadow = sequence_to_write(deque);
-    shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(items_to_add(args.at(0)));
+    shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(iterators().items_to_add(args.at(0)));
     return name == "__iadd__" ? borrow(deque.ptr()) : py::none();
   }
   if (!(traits & native::Changes)) return std::nullopt;
-  return call_real(sequence_to_write(deque).attr(name.c_str()), args, kwargs);
+  return calls().call_real(sequence_to_write(deque).attr(name.c_str()), args, kwargs);
 }
 
 namespace {
@@ -310,14 +317,14 @@ PyObject* compare_captured(PyObject* self, PyObject* args) {
 
 // As list.sort, on a list that the capture may change. The keys decide, and must not hang on tensors. Keys that are not
 // plain compare themselves by captured code: CPython's sort asks for each pair.
-void Tracer::sort(py::object list, const Keywords& kwargs) {
+void Effects::sort(py::object list, const Keywords& kwargs) {
   py::object key = py::none(), reverse = py::bool_(false);
   for (const auto& [name, value] : kwargs) {
     const auto text = name.cast<std::string>();
     if (text == "key")
       key = value;
     else if (text == "reverse")
-      reverse = py::bool_(truth(value));
+      reverse = py::bool_(objects().truth(value));
     else
       throw Break(BreakId::builtin_call, cat("sort with ", text));
   }
@@ -325,8 +332,8 @@ void Tracer::sort(py::object list, const Keywords& kwargs) {
   static const py::object& cmp_to_key =
       *new py::object(py::module_::import("functools").attr("cmp_to_key"));
   py::list items(list), keys;
-  const bool by_function =
-      !exists(key) && std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper";
+  const bool by_function = !heap().exists(key) &&
+                           std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper";
   py::object function;  // of a key that cmp_to_key has made: what it holds
   if (by_function)
     for (py::handle held : py::module_::import("gc").attr("get_referents")(key))
@@ -334,10 +341,10 @@ void Tracer::sort(py::object list, const Keywords& kwargs) {
   bool compares = by_function;
   for (py::handle item : items) {
     const bool itself = key.is_none() || by_function;
-    keys.append(itself ? borrow(item.ptr()) : call(key, {borrow(item.ptr())}));
+    keys.append(itself ? borrow(item.ptr()) : calls().call(key, {borrow(item.ptr())}));
     py::handle made = keys[keys.size() - 1];
-    const bool own = special_method(made, py::str("__lt__")) != nullptr;
-    if (!own && !by_function) require_plain(made, sorted);
+    const bool own = objects().special_method(made, py::str("__lt__")) != nullptr;
+    if (!own && !by_function) calls().require_plain(made, sorted);
     compares |= own;
   }
   if (by_function && !function) throw Break(BreakId::builtin_call, "a key of cmp_to_key");
@@ -345,8 +352,9 @@ void Tracer::sort(py::object list, const Keywords& kwargs) {
   comparison.compare = [&](py::handle i, py::handle j) {
     const py::object a = keys[i.cast<size_t>()], b = keys[j.cast<size_t>()];
     const py::object less =
-        function ? compare(call(function, {a, b}), py::int_(0), Py_LT) : compare(a, b, Py_LT);
-    return truth(less) ? -1 : 0;
+        function ? objects().compare(calls().call(function, {a, b}), py::int_(0), Py_LT)
+                 : objects().compare(a, b, Py_LT);
+    return objects().truth(less) ? -1 : 0;
   };
   static PyMethodDef method = {"compare_captured", compare_captured, METH_VARARGS, nullptr};
   const py::object order_of = py::module_::import("builtins").attr("range")(items.size());
@@ -369,33 +377,34 @@ void Tracer::sort(py::object list, const Keywords& kwargs) {
 
 // ---------------------------------------------------------------------------------------------------------------- sets
 
-void Tracer::set_put(py::handle set, py::handle item, bool in) {
+void Effects::set_put(py::handle set, py::handle item, bool in) {
   if (!is_plain_key(item.ptr()))
     throw Break(BreakId::side_effect,
                 cat("a set with an item of type ", Py_TYPE(item.ptr())->tp_name));
   writes_of(set).done.append(py::make_tuple(static_cast<int>(in ? kPut : kDiscarded), item));
-  const py::object& shadow = known(set)->shadow;
+  const py::object& shadow = heap().known(set)->shadow;
   if (shadow)
     check(in ? PySet_Add(shadow.ptr(), item.ptr()) : PySet_Discard(shadow.ptr(), item.ptr()));
 }
 
 // The order in which items come is guarded, and so is the first one.
-py::object Tracer::pop_from_set(py::handle set) {
-  py::object shadow = contents(set);
+py::object Effects::pop_from_set(py::handle set) {
+  py::object shadow = heap().contents(set);
   Writes& w = writes_of(set);
   for (py::handle change : w.done)
     if (change.cast<std::pair<int, py::object>>().first != kPopped)
       throw Break(BreakId::side_effect, "set.pop behind another change of the set");
   py::object item = borrow(next_popped(set.ptr(), static_cast<Py_ssize_t>(w.done.size())));
   if (!item) key_error(py::str("pop from an empty set"));
-  if (w.done.empty()) guard(GuardKind::Equals, sources.next_popped(known(set)->source), item);
+  if (w.done.empty())
+    heap().guard(GuardKind::Equals, heap().sources.next_popped(heap().known(set)->source), item);
   w.done.append(py::make_tuple(static_cast<int>(kPopped), item));
   check(PySet_Discard(shadow.ptr(), item.ptr()));
   return item;
 }
 
-std::optional<py::object> Tracer::set_method(py::handle set, const std::string& name,
-                                             Arguments& args, Keywords&) {
+std::optional<py::object> Effects::set_method(py::handle set, const std::string& name,
+                                              Arguments& args, Keywords&) {
   const uint32_t traits = native_traits("builtins", "set", name);
   if ((name == "add" || name == "discard") && args.size() == 1)
     return set_put(set, args[0], name == "add"), py::none();
@@ -404,31 +413,34 @@ std::optional<py::object> Tracer::set_method(py::handle set, const std::string& 
     return borrow(Py_NotImplemented);
   if (name == "update" || name == "__ior__") {
     for (const auto& a : args)
-      for (py::handle item : items_to_add(a)) set_put(set, item, true);
+      for (py::handle item : iterators().items_to_add(a)) set_put(set, item, true);
     return name == "update" ? py::none() : borrow(set.ptr());
   }
   if (name == "remove" && args.size() == 1) {
-    if (PySet_Contains(contents(set).ptr(), args[0].ptr()) != 1) key_error(args[0]);
+    if (PySet_Contains(heap().contents(set).ptr(), args[0].ptr()) != 1) key_error(args[0]);
     return set_put(set, args[0], false), py::none();
   }
   if (!(traits & native::Changes)) return std::nullopt;
-  py::set after{py::list(contents(set))};
+  py::set after{py::list(heap().contents(set))};
   Arguments given;
   for (const auto& a : args) {
-    const bool real = PyIter_Check(a.ptr()) && !exists(a) && !lazy(a);  // it may not be taken whole
-    given.push_back(PyAnySet_Check(a.ptr()) ? contents(a) : real ? a : items_to_add(a));
+    const bool real = PyIter_Check(a.ptr()) && !heap().exists(a) &&
+                      !iterators().lazy(a);  // it may not be taken whole
+    given.push_back(PyAnySet_Check(a.ptr()) ? heap().contents(a)
+                    : real                  ? a
+                                            : iterators().items_to_add(a));
   }
-  call_real(after.attr(name.c_str()), given, {});
-  for (py::handle item : py::list(contents(set)))
+  calls().call_real(after.attr(name.c_str()), given, {});
+  for (py::handle item : py::list(heap().contents(set)))
     if (!after.contains(item)) set_put(set, item, false);
   for (py::handle item : after)
-    if (PySet_Contains(contents(set).ptr(), item.ptr()) != 1) set_put(set, item, true);
+    if (PySet_Contains(heap().contents(set).ptr(), item.ptr()) != 1) set_put(set, item, true);
   return name.starts_with("__") ? borrow(set.ptr()) : py::none();
 }
 
 // A method that changes a list, dict, set or deque that was there before (or dict.get, which need not read it all).
-std::optional<py::object> Tracer::change_existing(py::handle self, const std::string& name,
-                                                  Arguments& args, Keywords& kwargs) {
+std::optional<py::object> Effects::change_existing(py::handle self, const std::string& name,
+                                                   Arguments& args, Keywords& kwargs) {
   PyObject* p = self.ptr();
   if (PyDict_Check(p)) return dict_method(self, name, args, kwargs);
   if (PyList_Check(p)) return list_method(self, name, args, kwargs);
@@ -440,31 +452,31 @@ std::optional<py::object> Tracer::change_existing(py::handle self, const std::st
 // ------------------------------------------------------------------------------------------------- cells and attributes
 
 // Null where the cell is empty.
-py::object Tracer::read_cell(py::handle cell) {
+py::object Effects::read_cell(py::handle cell) {
   PyObject* value = PyCell_GET(cell.ptr());
-  if (!exists(cell)) return borrow(value);
+  if (!heap().exists(cell)) return borrow(value);
   if (py::object o = written(cell, py::str("cell_contents")))
     return o.is(missing()) ? py::object() : o;
   if (value == nullptr)
     throw Break(BreakId::side_effect, "a variable of an outer function without a value");
-  return wrap(value, sources.cell_contents(source_of(cell)));
+  return heap().wrap(value, heap().sources.cell_contents(heap().source_of(cell)));
 }
 
-void Tracer::write_cell(py::handle cell, py::handle value) {
-  if (!exists(cell))
-    check(PyCell_Set(cell.ptr(), value ? read(borrow(value.ptr())).ptr() : nullptr));
+void Effects::write_cell(py::handle cell, py::handle value) {
+  if (!heap().exists(cell))
+    check(PyCell_Set(cell.ptr(), value ? numbers().read(borrow(value.ptr())).ptr() : nullptr));
   else
     write_attribute(cell, py::str("cell_contents"), value);
 }
 
 // `value` is null where the attribute is deleted. Of slots, and of classes.
-void Tracer::write_attribute(py::handle o, py::handle name, py::handle value) {
+void Effects::write_attribute(py::handle o, py::handle name, py::handle value) {
   Writes& w = writes_of(o);
   check(PyDict_SetItem(w.items.ptr(), name.ptr(), value ? value.ptr() : missing().ptr()));
 }
 
 // As _PyType_Lookup, but sees what was written to classes. Borrowed; null where there is none.
-PyObject* Tracer::lookup(PyTypeObject* type, py::handle name) {
+PyObject* Effects::lookup(PyTypeObject* type, py::handle name) {
   if (type_writes_.empty()) return _PyType_Lookup(type, name.ptr());
   for (py::handle base : py::reinterpret_borrow<py::tuple>(type->tp_mro)) {
     auto it = type_writes_.find(base.ptr());
@@ -480,15 +492,15 @@ PyObject* Tracer::lookup(PyTypeObject* type, py::handle name) {
 }
 
 // Whether what `lookup` finds was written by the captured code.
-bool Tracer::is_written_on(PyTypeObject* type, py::handle name) {
+bool Effects::is_written_on(PyTypeObject* type, py::handle name) {
   return !type_writes_.empty() && lookup(type, name) != _PyType_Lookup(type, name.ptr());
 }
 
-void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
+void Effects::write_type(py::handle type, py::handle name, py::handle value) {
   auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
   const std::string text = name.cast<std::string>();
-  if (is_made_class(type)) {
-    const py::object held = value ? read(borrow(value.ptr())) : py::object();
+  if (classes().is_made_class(type)) {
+    const py::object held = value ? numbers().read(borrow(value.ptr())) : py::object();
     return check(PyObject_SetAttr(type.ptr(), name.ptr(), held.ptr()));
   }
   PyObject* setter =
@@ -509,7 +521,7 @@ void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
       throw py::error_already_set();
     }
   }
-  if (PyDict_GetItemWithError(type_dict(t), name.ptr()) != nullptr) type_member(t, name);
+  if (PyDict_GetItemWithError(type_dict(t), name.ptr()) != nullptr) objects().type_member(t, name);
   write_attribute(type, name, value);
 }
 
@@ -517,9 +529,9 @@ void Tracer::write_type(py::handle type, py::handle name, py::handle value) {
 
 // What was written through one source must not be what was read or written through another. Of dicts only those count
 // that were asked for a key which was written.
-void Tracer::guard_distinct() {
+void Effects::guard_distinct() {
   std::unordered_map<SourceId, std::vector<py::object>> asked;  // keys; null: all of them
-  for (const Guard& g : guards.guards()) {
+  for (const Guard& g : heap().guards.guards()) {
     if (g.kind == GuardKind::HasKey || g.kind == GuardKind::LacksKey)
       asked[g.source].push_back(g.expected);
     else if (g.kind == GuardKind::Keys || g.kind == GuardKind::Length)
@@ -527,52 +539,37 @@ void Tracer::guard_distinct() {
   }
   for (const py::object& o : written_) {
     if (!PyDict_Check(o.ptr())) continue;
-    std::vector<py::object>& keys = asked[known(o)->source];
-    if (known(o)->writes->cleared) keys.emplace_back();
-    for (auto [key, value] : known(o)->writes->items) keys.push_back(borrow(key.ptr()));
+    std::vector<py::object>& keys = asked[heap().known(o)->source];
+    if (heap().known(o)->writes->cleared) keys.emplace_back();
+    for (auto [key, value] : heap().known(o)->writes->items) keys.push_back(borrow(key.ptr()));
   }
   auto touched = [&](SourceId dict, const Writes& w) {
     for (const py::object& key : asked[dict])
       if (!key || w.cleared || has_item(w.items, key)) return true;
     for (auto [key, value] : w.items)
-      if (const SourceId item = sources.dict_item(dict, key);
-          by_source_.contains(item) || loaded_.contains(item))
+      if (const SourceId item = heap().sources.dict_item(dict, key);
+          heap().by_source().contains(item) || numbers().is_loaded(item))
         return true;
     return false;
   };
   for (const py::object& w : written_) {
     if (PyType_Check(w.ptr()) || PyCell_Check(w.ptr())) continue;
-    const Source place = sources[known(w)->source];
-    auto owner = by_source_.end();
-    if (place.kind == SourceKind::InstanceDict) owner = by_source_.find(place.base);
-    const bool attributes = owner != by_source_.end();
+    const Source place = heap().sources[heap().known(w)->source];
+    auto owner = heap().by_source().end();
+    if (place.kind == SourceKind::InstanceDict) owner = heap().by_source().find(place.base);
+    const bool attributes = owner != heap().by_source().end();
     const py::object mine = attributes ? owner->second : w;
-    if (!exists(mine) || sources[known(mine)->source].kind == SourceKind::Pinned) continue;
-    for (const py::object& other : existing_) {
+    if (!heap().exists(mine) ||
+        heap().sources[heap().known(mine)->source].kind == SourceKind::Pinned)
+      continue;
+    for (const py::object& other : heap().existing()) {
       if (other.is(mine) || Py_TYPE(other.ptr()) != Py_TYPE(mine.ptr())) continue;
-      const SourceId there = known(other)->source;
-      const SourceId dict = attributes ? sources.instance_dict(there) : there;
-      if (PyDict_Check(w.ptr()) && !touched(dict, *known(w)->writes)) continue;
-      guards.add({GuardKind::NotSameAs, there, {}, 0, known(mine)->source, user_stack()});
+      const SourceId there = heap().known(other)->source;
+      const SourceId dict = attributes ? heap().sources.instance_dict(there) : there;
+      if (PyDict_Check(w.ptr()) && !touched(dict, *heap().known(w)->writes)) continue;
+      heap().guards.add(
+          {GuardKind::NotSameAs, there, {}, 0, heap().known(mine)->source, frames().user_stack()});
     }
-  }
-}
-
-// What CPython compares by identity first was not the same object: it must not be at a hit either. Of NaN it must be as it
-// was.
-void Tracer::guard_apart(py::handle a, py::handle b, int depth) {
-  constexpr int kMaxDepth = 4;
-  if (is_nan(a.ptr()) && is_nan(b.ptr())) is_same(a, b);
-  if (a.is(b) || depth > kMaxDepth) return;
-  PyObject *p = a.ptr(), *q = b.ptr();
-  const bool sequences =
-      (PyTuple_Check(p) && PyTuple_Check(q)) || (PyList_Check(p) && PyList_Check(q));
-  if (sequences) {
-    const Py_ssize_t n = std::min(PySequence_Fast_GET_SIZE(p), PySequence_Fast_GET_SIZE(q));
-    for (Py_ssize_t i = 0; i < n; i++)
-      guard_apart(PySequence_Fast_GET_ITEM(p, i), PySequence_Fast_GET_ITEM(q, i), depth + 1);
-  } else if (Py_TYPE(p) == Py_TYPE(q) && exists(a) && exists(b) && !is_constant(p)) {
-    guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), user_stack()});
   }
 }
 

@@ -2,8 +2,8 @@
 // user's there and then, so the capture breaks, and CPython executes the instruction.
 #include <algorithm>
 
+#include "python/capture/capture.h"
 #include "python/capture/natives.h"
-#include "python/capture/tracer.h"
 #include "python/cpython/opcodes.h"
 #include "python/guards/evaluate.h"
 
@@ -46,7 +46,7 @@ bool ends_late(PyObject* p) { return (type_traits(Py_TYPE(p)) & native::EndsLate
 
 // Whether `root` is or holds an unfinished generator, however far inside: a real one, or one that is interpreted. What was
 // there before does not change while its code is captured, so that nothing of it is looked at twice.
-bool Tracer::reaches_unfinished(PyObject* root) {
+bool Iterators::reaches_unfinished(PyObject* root) {
   std::vector<PyObject*> open;
   auto look_at = [&](PyObject* o) {
     if (o != nullptr && PyObject_IS_GC(o) && without_unfinished_.size() < kMostReached &&
@@ -70,7 +70,7 @@ bool Tracer::reaches_unfinished(PyObject* root) {
 }
 
 // An enumerate or zip over iterators that hold items alone.
-bool Tracer::has_plain_parts(py::handle iterator) {
+bool Iterators::has_plain_parts(py::handle iterator) {
   PyTypeObject* type = Py_TYPE(iterator.ptr());
   if (type != &PyEnum_Type && type != &PyZip_Type) return false;
   const auto parts = py::reinterpret_borrow<py::tuple>(iterator.attr("__reduce__")()[py::int_(1)]);
@@ -78,21 +78,22 @@ bool Tracer::has_plain_parts(py::handle iterator) {
   for (size_t i = 0; i < count; i++) {
     const py::object part = parts[i];
     if (!is_plain_iterator(part.ptr())) return false;
-    wrap(part, sources.iterator_part(known(iterator)->source, static_cast<int64_t>(i)));
+    heap().wrap(part, heap().sources.iterator_part(heap().known(iterator)->source,
+                                                   static_cast<int64_t>(i)));
   }
   if (type == &PyZip_Type)
-    guard(GuardKind::Missing,
-          sources.iterator_part(known(iterator)->source, static_cast<int64_t>(count)));
+    heap().guard(GuardKind::Missing, heap().sources.iterator_part(heap().known(iterator)->source,
+                                                                  static_cast<int64_t>(count)));
   return true;
 }
 
 // How often it stands in a variable or on a stack of the frames that are interpreted, suspended generators' as well.
-size_t Tracer::places_in_frames(py::handle o) const {
+size_t Iterators::places_in_frames(py::handle o) const {
   size_t found = 0;
   auto count = [&](const std::vector<py::object>& objects) {
     for (const py::object& other : objects) found += other.is(o) ? 1 : 0;
   };
-  for (const TracedFrame* f : frames_) count(f->fast), count(f->stack);
+  for (const TracedFrame* f : frames().stack()) count(f->fast), count(f->stack);
   for (const auto& l : lazies_) {
     count(l->iterators);
     if (l->frame && !l->running) count(l->frame->fast), count(l->frame->stack);
@@ -101,18 +102,18 @@ size_t Tracer::places_in_frames(py::handle o) const {
 }
 
 // Whether something would end if `o` were gone from these places. What another object holds lives as long as that one.
-bool Tracer::is_last_place(py::handle o, size_t places) {
+bool Iterators::is_last_place(py::handle o, size_t places) {
   if (!o || !PyObject_IS_GC(o.ptr())) return false;
-  const Known* k = known(o);
+  const Known* k = heap().known(o);
   if (k == nullptr || k->value || !k->source.valid() ||
-      sources[k->source].kind != SourceKind::Local)
+      heap().sources[k->source].kind != SourceKind::Local)
     return false;
   if (!ends_late(o.ptr())) return reaches_unfinished(o.ptr()) && places_in_frames(o) <= places;
   return places_in_frames(o) <= places && !has_plain_parts(o);
 }
 
 // Whether the instruction that comes next lets something end.
-bool Tracer::ends_iterator(const TracedFrame& f) {
+bool Iterators::ends_iterator(const TracedFrame& f) {
   const Instruction& i = f.bytecode->instructions[f.next];
   switch (i.op) {
     case POP_TOP:
@@ -131,7 +132,7 @@ bool Tracer::ends_iterator(const TracedFrame& f) {
     default:
       return false;
   }
-  if (frames_.size() == 1) return false;  // nothing comes behind it
+  if (frames().stack().size() == 1) return false;  // nothing comes behind it
   for (const py::object& o : f.fast) {
     const auto here = static_cast<size_t>(
         std::ranges::count_if(f.fast, [&](const py::object& other) { return other.is(o); }));
@@ -142,20 +143,20 @@ bool Tracer::ends_iterator(const TracedFrame& f) {
 }
 
 // The same of an exception that cuts the stack to `depth`.
-bool Tracer::unwinding_ends_iterator(const TracedFrame& f, size_t depth) {
+bool Iterators::unwinding_ends_iterator(const TracedFrame& f, size_t depth) {
   for (size_t at = depth; at < f.stack.size(); at++)
     if (is_last_place(f.stack[at])) return true;
   return false;
 }
 
-void Tracer::break_at_end_of_iterator() {
+void Iterators::break_at_end_of_iterator() {
   Break b(BreakId::side_effect, "a generator that was there before is let go of");
-  if (!frames_.empty()) place(b);
+  if (!frames().stack().empty()) frames().place(b);
   throw b;
 }
 
 // What a container from before the call holds is replaced or taken out.
-void Tracer::refuse_to_end(PyObject* held) {
+void Iterators::refuse_to_end(PyObject* held) {
   if (held != nullptr && reaches_unfinished(held)) break_at_end_of_iterator();
 }
 

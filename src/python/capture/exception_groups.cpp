@@ -47,18 +47,18 @@ py::object subgroup_of(py::handle group, const py::set& leaves) {
 bool is_exception_group(py::handle o) { return PyObject_IsInstance(o.ptr(), group_type()) == 1; }
 
 // Of a group that was there before nothing is known, and CPython would look into it.
-void Tracer::refuse_existing_group(py::handle e) {
-  if (exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+void Frames::refuse_existing_group(py::handle e) {
+  if (heap().exists(e)) throw Break(BreakId::exception_group, "one that was there before");
   for (py::handle part : py::tuple(e.attr("exceptions")))
     if (is_exception_group(part)) refuse_existing_group(part);
 }
 
 // The part that the clause takes, which is what is being handled from now on, above what is left.
-void Tracer::match_group(TracedFrame& f) {
+void Frames::match_group(TracedFrame& f) {
   const py::object type = pop(f), e = pop(f);
   check_types(type);
   if (is_exception_group(e)) refuse_existing_group(e);
-  if (exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+  if (heap().exists(e)) throw Break(BreakId::exception_group, "one that was there before");
   py::object match = py::none(), rest = e;
   if (!e.is_none() && PyErr_GivenExceptionMatches(e.ptr(), type.ptr())) {
     match = is_exception_group(e) ? e : py::handle(group_type())(py::str(""), py::make_tuple(e));
@@ -70,7 +70,7 @@ void Tracer::match_group(TracedFrame& f) {
   }
   for (const py::object& part : {match, rest}) {
     if (part.is_none() || part.is(e)) continue;
-    held_.push_back(part);
+    heap().hold(part);
     if (is_exception_group(e)) raised_[part.ptr()] = raised_[e.ptr()];
   }
   f.stack.push_back(rest);
@@ -82,19 +82,19 @@ void Tracer::match_group(TracedFrame& f) {
 
 // What is raised behind the clauses: those parts of the group that they have left or raised again, as they stood in it, with
 // what they have raised besides. None where there is nothing.
-py::object Tracer::left_of_group(const py::object& group, const py::list& raised) {
+py::object Frames::left_of_group(const py::object& group, const py::list& raised) {
   auto places = [this](py::handle e) {
     auto it = raised_.find(e.ptr());
     return it == raised_.end() ? size_t{0} : it->second.size();
   };
   if (is_exception_group(group)) refuse_existing_group(group);
-  if (exists(group)) throw Break(BreakId::exception_group, "one that was there before");
+  if (heap().exists(group)) throw Break(BreakId::exception_group, "one that was there before");
   py::list fresh;
   py::set again;
   for (py::handle e : raised) {
     if (e.is_none()) continue;
     if (is_exception_group(e)) refuse_existing_group(e);
-    if (exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+    if (heap().exists(e)) throw Break(BreakId::exception_group, "one that was there before");
     if (!is_exception_group(group)) return borrow(e.ptr());  // one clause took it
     if (is_exception_group(e) && places(e) == places(group) && has_same_history(e, group))
       collect_leaves(e, again);
@@ -103,7 +103,7 @@ py::object Tracer::left_of_group(const py::object& group, const py::list& raised
   }
   if (!again.empty()) {
     const py::object kept = subgroup_of(group, again);
-    held_.push_back(kept);
+    heap().hold(kept);
     raised_[kept.ptr()] = raised_[group.ptr()];
     if (fresh.empty()) return kept;
     fresh.append(kept);
@@ -111,7 +111,7 @@ py::object Tracer::left_of_group(const py::object& group, const py::list& raised
   if (fresh.empty()) return py::none();
   if (fresh.size() == 1) return fresh[0];
   py::object out = py::handle(group_type())(py::str(""), fresh);
-  held_.push_back(out);
+  heap().hold(out);
   return out;
 }
 

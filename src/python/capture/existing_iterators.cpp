@@ -1,7 +1,7 @@
 // Iterators that were there before the call: a loop that goes on behind a graph break has one. Their items have sources of
 // their own, counted from where the iterator stands, so that one capture serves every round of the loop; once the graph has
 // run, the iterator is moved on.
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 #include "python/guards/evaluate.h"
 #include "support/text.h"
 
@@ -20,61 +20,62 @@ PyObject* evaluated(const SourceTable& sources, SourceId id, py::handle base, Te
 }  // namespace
 
 // The next item of an iterator over a list, tuple, range or dict; null at its end.
-py::object Tracer::take_existing(py::handle iterator) {
+py::object Iterators::take_existing(py::handle iterator) {
   if (!is_plain_iterator(iterator.ptr())) refuse(iterator);
-  Writes& w = writes_of(iterator);
+  Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
   PyObject* over = nullptr;
   const py::object state = borrow(iterator.ptr()).attr("__reduce__")();
   if (py::len(state) > 1) over = PyTuple_GET_ITEM(py::object(state[py::int_(1)]).ptr(), 0);
-  if (Known* k = over ? known(over) : nullptr; k && k->writes) refuse(iterator);
-  const SourceId item = sources.next_item(known(iterator)->source, w.advanced++);
+  if (Known* k = over ? heap().known(over) : nullptr; k && k->writes) refuse(iterator);
+  const SourceId item = heap().sources.next_item(heap().known(iterator)->source, w.advanced++);
   Temporaries made;
-  PyObject* found = evaluated(sources, item, iterator, made);
+  PyObject* found = evaluated(heap().sources, item, iterator, made);
   if (found == Py_NotImplemented) refuse(iterator);
-  if (found != nullptr) return wrap(found, item);
-  guard(GuardKind::Missing, item);
+  if (found != nullptr) return heap().wrap(found, item);
+  heap().guard(GuardKind::Missing, item);
   w.at_end = true;
   return {};
 }
 
 // An item of what an enumerate or zip takes from; nobody else takes from it.
-py::object Tracer::driven_part(py::handle iterator, int64_t index, Py_ssize_t taken) {
-  const SourceId source = sources.iterator_part(known(iterator)->source, index);
+py::object Iterators::driven_part(py::handle iterator, int64_t index, Py_ssize_t taken) {
+  const SourceId source = heap().sources.iterator_part(heap().known(iterator)->source, index);
   Temporaries made;
-  PyObject* part = evaluated(sources, source, iterator, made);
+  PyObject* part = evaluated(heap().sources, source, iterator, made);
   if (part == nullptr) refuse(iterator);
-  const py::object inner = wrap(part, source);
-  if (!exists(inner)) refuse(iterator);
-  Writes& w = writes_of(inner);
+  const py::object inner = heap().wrap(part, source);
+  if (!heap().exists(inner)) refuse(iterator);
+  Writes& w = effects().writes_of(inner);
   if (w.advanced != taken || (taken > 0 && !w.driven)) refuse(iterator);
   w.driven = true;
   return take_existing(inner);
 }
 
-py::object Tracer::next_of_existing(py::handle iterator) {
+py::object Iterators::next_of_existing(py::handle iterator) {
   PyTypeObject* type = Py_TYPE(iterator.ptr());
-  const Takes takes = std::exchange(takes_, Takes::Read);
+  const Takes takes = std::exchange(numbers().takes, Takes::Read);
   if (type != &PyEnum_Type && type != &PyZip_Type) {
-    if (Known* k = known(iterator); k->writes && k->writes->driven) refuse(iterator);
-    takes_ = takes;
+    if (Known* k = heap().known(iterator); k->writes && k->writes->driven) refuse(iterator);
+    numbers().takes = takes;
     return take_existing(iterator);
   }
-  Writes& w = writes_of(iterator);
+  Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
   const Py_ssize_t taken = w.advanced++;
   if (type == &PyEnum_Type) {
     py::object item = driven_part(iterator, 0, taken);
     if (!item) return w.at_end = true, item;
-    const SourceId count = sources.iterator_part(known(iterator)->source, 1);
+    const SourceId count = heap().sources.iterator_part(heap().known(iterator)->source, 1);
     Temporaries made;
-    PyObject* first = evaluated(sources, count, iterator, made);
+    PyObject* first = evaluated(heap().sources, count, iterator, made);
     if (first == nullptr || !PyLong_CheckExact(first)) refuse(iterator);
-    py::object number = takes == Takes::Unread ? unread_number(first, count) : wrap(first, count);
+    py::object number =
+        takes == Takes::Unread ? numbers().unread_number(first, count) : heap().wrap(first, count);
     static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
     const py::object offset = py::int_(taken);
     if (taken > 0) {
-      auto sum = compute_unread(add, number, offset);
+      auto sum = numbers().compute_unread(add, number, offset);
       number = sum ? *sum : number + offset;
     }
     return py::make_tuple(number, item);
@@ -82,8 +83,9 @@ py::object Tracer::next_of_existing(py::handle iterator) {
   Temporaries made;
   const auto parts = py::reinterpret_borrow<py::tuple>(iterator.attr("__reduce__")()[py::int_(1)]);
   if (py::len(iterator.attr("__reduce__")()) > 2) refuse(iterator);  // strict
-  guard(GuardKind::Missing,
-        sources.iterator_part(known(iterator)->source, static_cast<int64_t>(parts.size())));
+  heap().guard(GuardKind::Missing,
+               heap().sources.iterator_part(heap().known(iterator)->source,
+                                            static_cast<int64_t>(parts.size())));
   py::tuple out(parts.size());
   for (size_t i = 0; i < parts.size(); i++) {
     py::object item = driven_part(iterator, static_cast<int64_t>(i), taken);

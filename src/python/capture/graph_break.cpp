@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "python/bytecode/code_builder.h"
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 #include "python/cpython/locals.h"
 #include "python/cpython/opcodes.h"
 
@@ -30,7 +30,7 @@ bool reads_own_frame(PyCodeObject* code) {
 
 // A frame can be left unless it is a generator's or the body of a class, and its callers as well, if the frame's result is just what their call
 // gives.
-std::vector<size_t> Tracer::places_to_stop() const {
+std::vector<size_t> Frames::places_to_stop() const {
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
@@ -43,14 +43,14 @@ std::vector<size_t> Tracer::places_to_stop() const {
 }
 
 // Where the code stands and what could be done there.
-void Tracer::place(Break& b) const {
+void Frames::place(Break& b) const {
   b.stack = user_stack().frames();
   if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
   if (b.of_sizes) choose_loop(b);
 }
 
 // The outermost loop of the innermost frame that a break stands in, if that frame can be left.
-void Tracer::choose_loop(Break& b) const {
+void Frames::choose_loop(Break& b) const {
   const TracedFrame& f = *frames_.back();
   if (b.steps.empty() || b.steps.front() != f.step || f.next == 0) return;
   const auto& code = f.bytecode->instructions;
@@ -66,7 +66,7 @@ void Tracer::choose_loop(Break& b) const {
 
 // The stack of a frame that is left, and the locals that live on, by `live` or since something runs when they die; their
 // values are added to `values`.
-FrameState Tracer::state_left(const TracedFrame& f, const std::vector<bool>& live,
+FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& live,
                               std::vector<py::object>& values, std::vector<int>& with_finalizer) {
   FrameState state;
   auto handled = f.handled.begin();
@@ -88,7 +88,7 @@ FrameState Tracer::state_left(const TracedFrame& f, const std::vector<bool>& liv
     // And `locals()` behind the break sees them all.
     const bool lives = live[static_cast<size_t>(slot)] || is_cell(f.code, slot);
     const bool finalizer = shows_all || Py_TYPE(o.ptr())->tp_finalize != nullptr ||
-                           ends_late(o.ptr()) || reaches_unfinished(o.ptr());
+                           ends_late(o.ptr()) || iterators().reaches_unfinished(o.ptr());
     if (!lives && !finalizer) continue;
     if (finalizer) with_finalizer.push_back(slot);
     state.locals.push_back(slot);
@@ -97,9 +97,9 @@ FrameState Tracer::state_left(const TracedFrame& f, const std::vector<bool>& liv
   return state;
 }
 
-void Tracer::stop() {
+void Frames::stop() {
   std::vector<py::object> values;
-  without_unfinished_.clear();  // what is made here has changed, but does so no more
+  iterators().forget_reached();  // what is made here has changed, but does so no more
   for (const TracedFrame* f : frames_) {
     LeftFrame frame{f->function, f->code, f->bytecode, static_cast<int>(f->next), {}, {}, {}};
     if (f != frames_.back()) frame.index--;  // it is in its call
@@ -115,7 +115,7 @@ void Tracer::stop() {
     if (in_loop) frame.loop = loop_left;
     left.push_back(std::move(frame));
   }
-  finish(values);
+  graphs().finish(values);
   throw Stopped();
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 #include "python/guards/constants.h"
 
 namespace oxy::python {
@@ -54,7 +54,7 @@ bool may_be_another(PyObject* p) {
 
 // Where the object comes from, in the order in which it was found: sources, keys of dicts and items of sets, and as a
 // pinned one the code itself and what is guarded by its identity.
-std::vector<SourceId> Tracer::places_of(py::handle o) {
+std::vector<SourceId> Heap::places_of(py::handle o) {
   std::vector<SourceId> out;
   for (const auto& [source, found] : by_source_)
     if (found.is(o)) out.push_back(source);
@@ -65,7 +65,7 @@ std::vector<SourceId> Tracer::places_of(py::handle o) {
       if (PyTuple_GET_ITEM(g.expected.ptr(), i) == o.ptr()) out.push_back(sources.key(g.source, i));
   }
   const bool stays =
-      std::any_of(codes_.begin(), codes_.end(),
+      std::any_of(frames().codes().begin(), frames().codes().end(),
                   [&](PyCodeObject* code) { return has_constant(code->co_consts, o.ptr()); }) ||
       std::any_of(fixed_.begin(), fixed_.end(),
                   [&](PyObject* held) { return has_constant(held, o.ptr()); });
@@ -74,23 +74,27 @@ std::vector<SourceId> Tracer::places_of(py::handle o) {
 }
 
 // Wherever a later call finds `o`, it is one object.
-void Tracer::guard_one_object(py::handle o) {
+void Heap::guard_one_object(py::handle o) {
   const std::vector<SourceId> places = places_of(o);
   for (size_t i = 1; i < places.size(); i++)
-    guards.add({GuardKind::SameAs, places[i], {}, 0, places[0], user_stack()});
+    guards.add({GuardKind::SameAs, places[i], {}, 0, places[0], frames().user_stack()});
 }
 
 // a and b are two objects, and the guards on their values do not say so.
-void Tracer::guard_two_objects(py::handle a, py::handle b) {
+void Heap::guard_two_objects(py::handle a, py::handle b) {
   PyObject *p = a.ptr(), *q = b.ptr();
   if (Py_TYPE(p) != Py_TYPE(q)) return;
-  if (is_array(a) && source_of_array(a).valid() && source_of_array(b).valid())
-    return guards.add(
-        {GuardKind::NotSameAs, source_of_array(a), {}, 0, source_of_array(b), user_stack()});
+  if (is_array(a) && arrays().source_of_array(a).valid() && arrays().source_of_array(b).valid())
+    return guards.add({GuardKind::NotSameAs,
+                       arrays().source_of_array(a),
+                       {},
+                       0,
+                       arrays().source_of_array(b),
+                       frames().user_stack()});
   auto guard_places = [this](SourceId here, SourceId there) {
     const bool both_stay =
         sources[here].kind == SourceKind::Pinned && sources[there].kind == SourceKind::Pinned;
-    if (!both_stay) guards.add({GuardKind::NotSameAs, here, {}, 0, there, user_stack()});
+    if (!both_stay) guards.add({GuardKind::NotSameAs, here, {}, 0, there, frames().user_stack()});
   };
   if (!may_be_another(p)) {
     if (exists(a) && exists(b)) guard_places(source_of(a), source_of(b));
@@ -101,14 +105,14 @@ void Tracer::guard_two_objects(py::handle a, py::handle b) {
 }
 
 // `a is b`, and the guards by which it is so at a hit.
-bool Tracer::is_same(py::handle a, py::handle b) {
+bool Heap::is_same(py::handle a, py::handle b) {
   if (!a.is(b)) return guard_two_objects(a, b), false;
   if (may_be_another(a.ptr())) guard_one_object(a);
   return true;
 }
 
 // id() for the table that copy.deepcopy keeps: what it has met before must be met again, and nothing else.
-py::object Tracer::id_of(const py::object& o) {
+py::object Heap::id_of(const py::object& o) {
   constexpr size_t kMost = 64;
   PyObject* p = o.ptr();
   const bool by_value = THPDevice_Check(p) || (PyTuple_Check(p) && may_be_another(p));
@@ -122,6 +126,24 @@ py::object Tracer::id_of(const py::object& o) {
     if (!again) met.push_back(o);
   }
   return py::int_(reinterpret_cast<uintptr_t>(p));
+}
+
+// What CPython compares by identity first was not the same object: it must not be at a hit either. Of NaN it must be as it
+// was.
+void Heap::guard_apart(py::handle a, py::handle b, int depth) {
+  constexpr int kMaxDepth = 4;
+  if (is_nan(a.ptr()) && is_nan(b.ptr())) is_same(a, b);
+  if (a.is(b) || depth > kMaxDepth) return;
+  PyObject *p = a.ptr(), *q = b.ptr();
+  const bool sequences =
+      (PyTuple_Check(p) && PyTuple_Check(q)) || (PyList_Check(p) && PyList_Check(q));
+  if (sequences) {
+    const Py_ssize_t n = std::min(PySequence_Fast_GET_SIZE(p), PySequence_Fast_GET_SIZE(q));
+    for (Py_ssize_t i = 0; i < n; i++)
+      guard_apart(PySequence_Fast_GET_ITEM(p, i), PySequence_Fast_GET_ITEM(q, i), depth + 1);
+  } else if (Py_TYPE(p) == Py_TYPE(q) && exists(a) && exists(b) && !is_constant(p)) {
+    guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), frames().user_stack()});
+  }
 }
 
 }  // namespace oxy::python

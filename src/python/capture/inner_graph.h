@@ -3,7 +3,7 @@
 
 #include <unordered_map>
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 #include "python/replay.h"
 
 namespace oxy::python {

@@ -1,11 +1,10 @@
-// torch.cond and torch.while_loop of tensors in the graph: what may run is captured into graphs of its own, which the ops
-// of python/control_flow.h call. Where that cannot be (a branch writes to something, breaks, gives another kind of result
+// torch.cond and torch.while_loop of tensors in the graph: what may run is captured into graphs of its own, the regions of
+// one node. Where that cannot be (a branch writes to something, breaks, gives another kind of result
 // than the other), the capture starts again and leaves this choice to a graph break.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
-#include "ops/op_table.h"
 #include "python/capture/inner_graph.h"
 #include "python/capture/plan_rebuild.h"
 #include "support/check.h"
@@ -24,14 +23,47 @@ bool same_types(const std::vector<ir::TensorType>& a, const std::vector<ir::Tens
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), ir::same_layout);
 }
 
+// Where among the operands the i-th input of a region stands; SIZE_MAX: nowhere.
+size_t place_of(const std::vector<py::object>& given, size_t i, size_t carried,
+                const std::vector<py::object>& operands) {
+  if (i < carried) return i;
+  for (size_t k = carried; k < operands.size(); ++k)
+    if (operands[k].is(given[i])) return k;
+  return SIZE_MAX;
+}
+
+// What a region takes and no other one before.
+void add_operands(const std::vector<py::object>& given, size_t carried,
+                  std::vector<py::object>& operands) {
+  if (operands.empty())
+    operands.assign(given.begin(), given.begin() + static_cast<ptrdiff_t>(carried));
+  for (size_t i = carried; i < given.size(); ++i)
+    if (place_of(given, i, carried, operands) == SIZE_MAX) operands.push_back(given[i]);
+}
+
+// The graph, whose inputs are for `given`, as one whose inputs are for all operands.
+void take_inputs(ir::Graph& graph, const std::vector<py::object>& given, size_t carried,
+                 const std::vector<py::object>& operands) {
+  const std::vector<ir::ValueId> before = graph.inputs();
+  std::vector<ir::ValueId> inputs(operands.size());
+  for (size_t i = 0; i < given.size(); ++i)
+    inputs[place_of(given, i, carried, operands)] = before[i];
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (inputs[k].valid()) continue;
+    const at::Tensor& t = THPVariable_Unpack(operands[k].ptr());
+    inputs[k] = graph.add_input(cat("unread_", k), ir::Type::of(bridge::type_of(t)));
+  }
+  graph.arrange_inputs(std::move(inputs));
+}
+
 }  // namespace
 
-TorchIr& Tracer::ir_now() { return inner_ ? *inner_->ir : *ir; }
-bridge::Recorder& Tracer::recorder_now() { return inner_ ? inner_->recorder : *recorder_; }
+TorchIr& Graphs::ir_now() { return inner_ ? *inner_->ir : *ir; }
+bridge::Recorder& Graphs::recorder_now() { return inner_ ? inner_->recorder : *recorder_; }
 
 // A tensor of a graph around the current one, as an input of the current one.
-py::object Tracer::lift(const py::object& tensor) {
-  const size_t of = known(tensor)->graph;
+py::object Graphs::lift(const py::object& tensor) {
+  const size_t of = heap().known(tensor)->graph;
   if (of == (inner_ ? inner_->number : 0)) return tensor;
   if (!inner_)
     throw LeftAlone{inner_steps_[of - 1], "a tensor of a branch or loop is used behind it"};
@@ -48,26 +80,23 @@ py::object Tracer::lift(const py::object& tensor) {
   return inner_->lifted[tensor.ptr()] = add_inner_input(outside);
 }
 
-py::object Tracer::add_inner_input(const py::object& outside) {
+py::object Graphs::add_inner_input(const py::object& outside) {
   const at::Tensor& t = THPVariable_Unpack(outside.ptr());
   if (bridge::marks_of(t).any()) refuse("a lazily conjugated or negated tensor");
-  at::Tensor like = bridge::make_fake(bridge::type_of(t));
-  if (t.requires_grad()) like.set_requires_grad(true);
   const std::string name = cat("operand_", inner_->given.size());
-  py::object fake = steal(THPVariable_Wrap(inner_->recorder.add_input(like, name)));
+  py::object fake = steal(THPVariable_Wrap(inner_->recorder.add_input(bridge::like(t), name)));
   Known k;
   k.value = inner_->ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
   k.graph = inner_->number;
-  known_[fake.ptr()] = std::move(k);
-  held_.push_back(fake);
-  inner_->ir->module_state.push_back(false);
+  heap().entry(fake.ptr()) = std::move(k);
+  heap().hold(fake);
   inner_->given.push_back(outside);
   return fake;
 }
 
 // An argument with its tensors lifted.
-py::object Tracer::lifted(const py::object& o) {
-  if (is_tensor(o)) return lift(o);
+py::object Graphs::lifted(const py::object& o) {
+  if (heap().is_tensor(o)) return lift(o);
   PyObject* p = o.ptr();
   if (PySlice_Check(p)) {
     auto* s = reinterpret_cast<PySliceObject*>(p);
@@ -89,21 +118,21 @@ py::object Tracer::lifted(const py::object& o) {
 }
 
 // What lies in nested tuples, lists and dicts, a tensor each; what they are goes to `form`.
-void Tracer::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
+void Graphs::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
                         std::string& form) {
   PyObject* p = tree.ptr();
-  if (is_tensor(tree)) {
+  if (heap().is_tensor(tree)) {
     leaves.push_back(tree);
     form += 't';
   } else if (p == Py_None) {
     form += 'n';
   } else if (PyTuple_CheckExact(p) || PyList_CheckExact(p)) {
     form += PyTuple_CheckExact(p) ? '(' : '[';
-    for (py::handle item : contents(tree)) tensors_in(borrow(item.ptr()), leaves, form);
+    for (py::handle item : heap().contents(tree)) tensors_in(borrow(item.ptr()), leaves, form);
     form += ']';
   } else if (PyDict_CheckExact(p)) {
     form += '{';
-    const py::object inside = contents(tree);
+    const py::object inside = heap().contents(tree);
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside)) {
       if (!PyUnicode_CheckExact(key.ptr())) refuse("a dict with keys that are no strings");
       cat_to(form, key.cast<std::string>().size(), ':', key.cast<std::string>());
@@ -115,19 +144,19 @@ void Tracer::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
   }
 }
 
-py::object Tracer::with_tensors(const py::object& tree, const py::list& leaves, size_t& next) {
+py::object Graphs::with_tensors(const py::object& tree, const py::list& leaves, size_t& next) {
   PyObject* p = tree.ptr();
-  if (is_tensor(tree)) return leaves[next++];
+  if (heap().is_tensor(tree)) return leaves[next++];
   if (p == Py_None) return tree;
   if (PyDict_CheckExact(p)) {
     py::dict out;
-    const py::object inside = contents(tree);
+    const py::object inside = heap().contents(tree);
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside))
       out[key] = with_tensors(borrow(value.ptr()), leaves, next);
     return std::move(out);
   }
   py::list items;
-  for (py::handle item : contents(tree))
+  for (py::handle item : heap().contents(tree))
     items.append(with_tensors(borrow(item.ptr()), leaves, next));
   if (PyList_Check(p)) return std::move(items);
   return py::tuple(items);
@@ -135,11 +164,11 @@ py::object Tracer::with_tensors(const py::object& tree, const py::list& leaves, 
 
 // What code can reach and change that the capture has made itself, as it is now: changes of what was there before are
 // counted (`writes_`).
-Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
+Graphs::Snapshot Graphs::snapshot(const Arguments& roots) {
   Snapshot out;
   std::vector<py::object> open(roots.begin(), roots.end());
-  for (const py::object& o : written_) {
-    Known* k = known(o);
+  for (const py::object& o : effects().all_written()) {
+    Known* k = heap().known(o);
     if (k == nullptr || !k->writes) continue;
     open.push_back(k->writes->items);
     if (k->shadow) open.push_back(k->shadow);
@@ -148,8 +177,8 @@ Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
     const py::object o = open.back();
     open.pop_back();
     PyObject* p = o.ptr();
-    if (out.contains(p) || is_tensor(o) || is_constant(p) || PyModule_Check(p)) continue;
-    if (exists(o) && !PyFunction_Check(p) && !PyMethod_Check(p)) continue;
+    if (out.contains(p) || heap().is_tensor(o) || is_constant(p) || PyModule_Check(p)) continue;
+    if (heap().exists(o) && !PyFunction_Check(p) && !PyMethod_Check(p)) continue;
     std::vector<py::object> held;
     auto add = [&](PyObject* x) {
       if (x != nullptr) held.push_back(borrow(x));
@@ -170,7 +199,7 @@ Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
     } else if (PyDict_Check(p)) {
       PyObject *key, *value;
       for (Py_ssize_t at = 0; PyDict_Next(p, &at, &key, &value);) add(key), add(value);
-    } else if (LazyIterator* l = lazy(o)) {
+    } else if (LazyIterator* l = iterators().lazy(o)) {
       out[p] = {
           o,
           {py::make_tuple(l->taken, l->next, l->started, l->done, l->frame ? l->frame->next : 0)}};
@@ -188,12 +217,12 @@ Tracer::Snapshot Tracer::snapshot(const Arguments& roots) {
   return out;
 }
 
-bool Tracer::is_unchanged(const Snapshot& before, const Snapshot& after) {
+bool Graphs::is_unchanged(const Snapshot& before, const Snapshot& after) {
   for (const auto& [p, was] : before) {
     auto it = after.find(p);
     if (it == after.end()) return false;
     const auto& now = it->second.second;
-    if (lazy(was.first)) {
+    if (iterators().lazy(was.first)) {
       if (!now[0].equal(was.second[0])) return false;
       continue;
     }
@@ -206,49 +235,49 @@ bool Tracer::is_unchanged(const Snapshot& before, const Snapshot& after) {
 
 // The call `function(*args)` as a graph of its own. `fresh`: the tensors of `args` are its first inputs, each another one
 // at each call.
-Tracer::Captured Tracer::capture_inner(const py::object& function, Arguments args, bool fresh) {
+Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments args, bool fresh) {
   Captured out;
-  inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames_.back()->step);
+  inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames().stack().back()->step);
   InnerGraph graph(inner_steps_.size(), inner_);
-  graph.ir->inner = true;
-  graph.ir->graph.name = cat(ir->graph.name, "_inner_", graph.number);
-  graph.ir->code = ir->code;
   const TorchModes modes;
   struct Outside {
-    Tracer& tracer;
-    InnerGraph* inner = tracer.inner_;
-    TorchModes modes = tracer.graph_modes_;
-    std::vector<Autocast> autocasts = std::exchange(tracer.autocasts_, {});
-    decltype(tracer.stack_ids_) stack_ids = std::exchange(tracer.stack_ids_, {});
+    Graphs& graphs;
+    InnerGraph* inner = graphs.inner_;
+    TorchModes modes = graphs.graph_modes_;
+    std::vector<Autocast> autocasts = std::exchange(graphs.autocasts_, {});
+    decltype(graphs.stack_ids_) stack_ids = std::exchange(graphs.stack_ids_, {});
     ~Outside() {
-      tracer.inner_ = inner;
-      tracer.graph_modes_ = modes;
-      tracer.autocasts_ = std::move(autocasts);
-      tracer.stack_ids_ = std::move(stack_ids);
+      graphs.inner_ = inner;
+      graphs.graph_modes_ = modes;
+      graphs.autocasts_ = std::move(autocasts);
+      graphs.stack_ids_ = std::move(stack_ids);
     }
   } outside{*this};
-  graph_modes_ = state_.modes;  // the op runs in those of whoever calls the whole graph
+  graph_modes_ = modes;  // the graph around it comes to these in front of the node
   inner_ = &graph;
   if (fresh) args = with_fresh_inputs(args);
   Arguments reached = args;
   reached.push_back(function);
   const Snapshot before = snapshot(reached);
-  const size_t writes = writes_, behind = behind_.size();
-  direct_ = false;
-  out.result = call(function, args);
-  if (writes != writes_ || behind != behind_.size() || !is_unchanged(before, snapshot(reached)))
+  const size_t writes = effects().count(), behind = calls().behind().size();
+  frames().direct = false;
+  out.result = calls().call(function, args);
+  if (writes != effects().count() || behind != calls().behind().size() ||
+      !is_unchanged(before, snapshot(reached)))
     refuse("a branch or loop that changes something outside of it");
   if (!(TorchModes() == modes)) refuse("a branch or loop that leaves another mode of torch behind");
   std::vector<py::object> leaves;
   tensors_in(out.result, leaves, out.form);
-  bring_graph_to(state_.modes);
-  finish_inner(leaves, out.graph);
+  finish_inner(leaves, out);
+  bring_graph_to(modes);
+  out.ir = graph.ir;
+  out.recorded.attributes = graph.recorder.attributes();
   out.given = std::move(graph.given);
   return out;
 }
 
 // The arguments with an input of the current graph in the place of each tensor.
-Arguments Tracer::with_fresh_inputs(const Arguments& args) {
+Arguments Graphs::with_fresh_inputs(const Arguments& args) {
   InnerGraph* const graph = inner_;
   std::vector<py::object> leaves;
   std::string form;
@@ -265,147 +294,132 @@ Arguments Tracer::with_fresh_inputs(const Arguments& args) {
   return items_of_call(with_tensors(tree, inputs, next));
 }
 
-// Ends the current graph with these results.
-void Tracer::finish_inner(const std::vector<py::object>& leaves, ControlFlow::Inner& out) {
+// Ends the current graph with these results, copies of those that share memory with an input or with each other.
+void Graphs::finish_inner(const std::vector<py::object>& leaves, Captured& out) {
   InnerGraph& graph = *inner_;
   ir::Tuple values;
-  std::vector<at::Tensor> tensors;
-  for (const py::object& leaf : leaves) {
-    const py::object own = lift(leaf);
-    values.items.emplace_back(*known(own)->value);
+  std::vector<py::object> results;
+  for (const py::object& leaf : leaves) results.push_back(lift(leaf));
+  std::vector<at::Tensor> tensors, taken = graph.recorder.sources();
+  for (py::object& own : results) {
+    const at::Tensor& t = THPVariable_Unpack(own.ptr());
+    if (bridge::marks_of(t).any())
+      refuse("a branch or loop with a lazily conjugated or negated result");
+    auto shares = [&](const at::Tensor& other) { return other.is_alias_of(t); };
+    if (std::ranges::any_of(taken, shares) || !t.is_non_overlapping_and_dense())
+      own = calls().call_method(own, "clone", {}, {});
+    values.items.emplace_back(*heap().known(own)->value);
     tensors.push_back(THPVariable_Unpack(own.ptr()));
+    taken.push_back(tensors.back());
     out.results.push_back(bridge::type_of(tensors.back()));
-    out.results.back().requires_grad = false;
   }
   graph.ir->graph.result = std::move(values);
   drop_unused_items(*graph.ir);
   graph.ir->graph.compact();
-  graph.ir->seal();
-  const ir::Graph heard = graph.recorder.finish(tensors);
-  if (!heard.mutations.empty()) refuse("a branch or loop that writes to a tensor from outside");
-  for (ir::NodeId n : heard.order()) {
-    const ops::OpInfo* op = ops::find(heard.node(n).target);
-    if (op && op->has(ops::Random)) refuse("a branch or loop that draws random numbers");
-  }
-  for (size_t i = 0; i < tensors.size(); i++) {
-    if (heard.outputs[i].conj || heard.outputs[i].neg)
-      refuse("a branch or loop with a lazily conjugated or negated result");
-    const bool shares = heard.outputs[i].kind != ir::OutputSpec::Kind::Value;
-    const bool twice = std::any_of(tensors.begin(), tensors.begin() + static_cast<ptrdiff_t>(i),
-                                   [&](const at::Tensor& t) { return t.is_same(tensors[i]); });
-    out.shares.push_back(shares || twice);
-  }
-  out.ir = graph.ir;
+  out.recorded.graph = graph.recorder.finish(tensors);
 }
 
-// `graph` in the place of a call of its own: what it takes is found among `all`, to which comes what is missing.
-void Tracer::add_operands(const Captured& captured, size_t carried, std::vector<py::object>& all,
-                          ControlFlow::Inner& graph) {
-  graph = captured.graph;
-  for (size_t i = 0; i < captured.given.size(); i++) {
-    const py::object& o = captured.given[i];
-    auto begin = all.begin() + static_cast<ptrdiff_t>(carried);
-    auto found = std::find_if(begin, all.end(), [&](const py::object& x) { return x.is(o); });
-    if (i < carried) found = all.begin() + static_cast<ptrdiff_t>(i);
-    if (found == all.end()) found = all.insert(all.end(), o);
-    graph.takes.push_back(static_cast<uint32_t>(found - all.begin()));
-  }
-}
-
-py::object Tracer::record_control_flow(const char* op, std::shared_ptr<ControlFlow> entry,
-                                       Arguments args, const py::object& form) {
-  entry->inner[0].callable = entry->inner[1].callable = py::none();
-  args.push_back(py::int_(add_control_flow(entry)));
-  ir_now().control_flow.push_back(std::move(entry));
-  const py::object callable =
-      py::module_::import("torch").attr("ops").attr("oxyfuel").attr(op).attr("default");
-  const py::object made = record(ir::NodeKind::CallFunction,
-                                 cat("torch.ops.oxyfuel.", op, ".default"), callable, args, {});
-  size_t next = 0;
-  return py::make_tuple(with_tensors(form, py::list(made), next));
-}
-
-Arguments Tracer::items_of_call(const py::object& sequence) {
+Arguments Graphs::items_of_call(const py::object& sequence) {
   Arguments out;
-  for (py::handle item : contents(sequence)) out.push_back(borrow(item.ptr()));
+  for (py::handle item : heap().contents(sequence)) out.push_back(borrow(item.ptr()));
   return out;
 }
 
-// (pred, true_fn, false_fn, operands) -> the result in a tuple.
-py::object Tracer::choose_in_graph(const Arguments& args) {
-  const Arguments operands = items_of_call(args[3]);
-  const Captured yes = capture_inner(args[1], operands, false);
-  const Captured no = capture_inner(args[2], operands, false);
-  if (yes.form != no.form) refuse("branches whose results differ in their form");
-  auto entry = std::make_shared<ControlFlow>();
-  auto types = [](const Captured& c) {
-    std::vector<ir::TensorType> out = c.graph.results;
-    for (size_t i = 0; i < out.size(); i++) {
-      if (!c.graph.shares[i]) continue;
-      const ir::Device device = out[i].device;
-      out[i] = type_of_copy(out[i]);
-      out[i].device = device;
-    }
-    return out;
-  };
-  entry->results = types(yes);
-  if (!same_types(entry->results, types(no)))
-    refuse("branches whose results differ in size, strides or dtype");
-  if (entry->results.empty()) refuse("branches without tensors as results");
-  std::vector<py::object> all;
-  add_operands(yes, 0, all, entry->inner[0]);
-  add_operands(no, 0, all, entry->inner[1]);
-  py::list given;
-  for (const py::object& o : all) {
-    given.append(o);
-    entry->operands.push_back(bridge::type_of(THPVariable_Unpack(o.ptr())));
+// One node with these regions, and the result in a tuple. The first `carried` inputs of each region are the same operands.
+py::object Graphs::record_regions(const char* op, const Arguments& front, size_t carried,
+                                  std::vector<Captured> regions, const py::object& form) {
+  std::vector<py::object> operands;
+  for (const Captured& c : regions) add_operands(c.given, carried, operands);
+  bring_graph_to(TorchModes());
+  std::vector<py::object> args = front;
+  args.insert(args.end(), operands.begin(), operands.end());
+  std::vector<ir::Arg> values;
+  std::vector<at::Tensor> tensors;
+  for (py::object& o : args) {
+    o = lift(o);
+    values.emplace_back(heap().known(o)->value.value());
+    tensors.push_back(THPVariable_Unpack(o.ptr()));
   }
-  return record_control_flow("choose", entry, {args[0], given}, yes.result);
+  ir::Node& node =
+      ir_now().graph.add_call(ir::NodeKind::Region, op, std::move(values), {ir::Type::opaque()});
+  const ir::NodeId id = node.id;
+  std::vector<bridge::RecordedRegion> recorded;
+  for (Captured& c : regions) {
+    take_inputs(c.ir->graph, c.given, carried, operands);
+    take_inputs(c.recorded.graph, c.given, carried, operands);
+    node.regions.push_back(std::move(c.ir->graph));
+    ir_now().regions_of(id).push_back(std::move(*c.ir));
+    recorded.push_back(std::move(c.recorded));
+  }
+  const StackIds stack = stack_ids(frames().user_stack());
+  node.stack = stack.torch;
+  recorder_now().set_position(stack.aten, id);
+  recorder_now().enter();
+  py::list made;
+  try {
+    for (const at::Tensor& t : recorder_now().add_regions(op, tensors, std::move(recorded)))
+      made.append(steal(THPVariable_Wrap(t)));
+  } catch (...) {
+    recorder_now().leave();
+    throw;
+  }
+  recorder_now().leave();
+  note_results(py::tuple(made), ir_now().graph.node(id).outputs[0]);
+  size_t next = 0;
+  return py::make_tuple(with_tensors(form, made, next));
+}
+
+// (pred, true_fn, false_fn, operands) -> the result in a tuple.
+py::object Graphs::choose_in_graph(const Arguments& args) {
+  const Arguments operands = items_of_call(args[3]);
+  Captured yes = capture_inner(args[1], operands, false);
+  Captured no = capture_inner(args[2], operands, false);
+  if (yes.form != no.form) refuse("branches whose results differ in their form");
+  if (!same_types(yes.results, no.results))
+    refuse("branches whose results differ in size, strides or dtype");
+  if (yes.results.empty()) refuse("branches without tensors as results");
+  const py::object form = yes.result;
+  std::vector<Captured> regions;
+  regions.push_back(std::move(yes));
+  regions.push_back(std::move(no));
+  return record_regions("cond", {args[0]}, 0, std::move(regions), form);
 }
 
 // (cond_fn, body_fn, carried) -> the result in a tuple.
-py::object Tracer::repeat_in_graph(const Arguments& args) {
+py::object Graphs::repeat_in_graph(const Arguments& args) {
   const Arguments carried = items_of_call(args[2]);
   std::vector<py::object> leaves;
   std::string form;
   for (const py::object& o : carried) tensors_in(o, leaves, form);
   if (leaves.empty()) refuse("a loop without tensors");
-  const Captured condition = capture_inner(args[0], carried, true);
-  if (condition.form != "t" || !condition.graph.results[0].sizes.empty() ||
-      condition.graph.results[0].dtype != ir::DType::B8)
+  Captured condition = capture_inner(args[0], carried, true);
+  if (condition.form != "t" || !condition.results[0].sizes.empty() ||
+      condition.results[0].dtype != ir::DType::B8)
     refuse("a condition that is no boolean tensor without dimensions");
-  const Captured body = capture_inner(args[1], carried, true);
+  Captured body = capture_inner(args[1], carried, true);
   if (body.form != cat('(', form, ']')) refuse("a loop whose results have another form");
-  auto entry = std::make_shared<ControlFlow>();
-  std::vector<py::object> all(condition.given.begin(),
-                              condition.given.begin() + static_cast<ptrdiff_t>(leaves.size()));
-  add_operands(condition, leaves.size(), all, entry->inner[0]);
-  add_operands(body, leaves.size(), all, entry->inner[1]);
-  py::list first, others;
-  for (size_t i = 0; i < all.size(); i++) {
-    (i < leaves.size() ? first : others).append(all[i]);
-    entry->operands.push_back(bridge::type_of(THPVariable_Unpack(all[i].ptr())));
-    entry->operands.back().requires_grad = false;
+  std::vector<ir::TensorType> given;
+  for (const py::object& o : leaves) {
+    given.push_back(bridge::type_of(THPVariable_Unpack(o.ptr())));
+    if (!given.back().is_dense()) refuse("a loop that carries a tensor with gaps");
   }
-  entry->results.assign(entry->operands.begin(),
-                        entry->operands.begin() + static_cast<ptrdiff_t>(leaves.size()));
-  for (ir::TensorType& type : entry->results) {
-    type.offset = 0;
-    if (!type.is_dense()) refuse("a loop that carries a tensor with gaps");
-  }
-  if (!same_types(entry->results, body.graph.results))
+  if (!same_types(given, body.results))
     refuse("a loop whose results differ from what it carries in size, strides or dtype");
-  return record_control_flow("repeat", entry, {first, others}, body.result);
+  const py::object result = body.result;
+  std::vector<Captured> regions;
+  regions.push_back(std::move(condition));
+  regions.push_back(std::move(body));
+  return record_regions("while_loop", {}, leaves.size(), std::move(regions), result);
 }
 
 // What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
-py::object Tracer::call_control_flow(std::string_view name, const Arguments& args) {
-  const size_t at = frames_.back()->step;
+py::object Graphs::call_control_flow(std::string_view name, const Arguments& args) {
+  const size_t at = frames().stack().back()->step;
   if (auto it = left_alone.find(at); it != left_alone.end()) {
-    why_left_alone_ = it->second;
+    why_left_alone = it->second;
     return py::none();
   }
-  if (name == "choose" && use_number(args[0])) return py::none();
+  if (name == "choose" && numbers().use_number(args[0])) return py::none();
   try {
     return name == "choose" ? choose_in_graph(args) : repeat_in_graph(args);
   } catch (const Break& b) {

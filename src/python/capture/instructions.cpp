@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;
 
-using Handler = void (*)(Tracer&, TracedFrame&, const Instruction&);
+using Handler = void (*)(Capture&, TracedFrame&, const Instruction&);
 
 constexpr std::array<Handler, 256> kHandlers = [] {
   std::array<Handler, 256> table{};
@@ -39,9 +39,9 @@ py::handle name_of_slot(const TracedFrame& f, uint32_t slot) {
 }
 
 // What stands in a cell or free variable.
-void push_deref(Tracer& t, TracedFrame& f, uint32_t slot) {
-  t.takes_ = t.taken_by_next(f);
-  py::object value = t.read_cell(f.fast[slot]);
+void push_deref(Capture& c, TracedFrame& f, uint32_t slot) {
+  c.numbers.takes = c.numbers.taken_by_next(f);
+  py::object value = c.effects.read_cell(f.fast[slot]);
   if (!value) {
     if (local_kind(f.code, static_cast<int>(slot)) != kFree) unbound(f, slot);
     name_error(name_of_slot(f, slot),
@@ -52,11 +52,11 @@ void push_deref(Tracer& t, TracedFrame& f, uint32_t slot) {
 }
 
 // A name of a class's body, then of the functions around it.
-void push_deref_or(Tracer& t, TracedFrame& f, uint32_t slot, const py::object& names) {
+void push_deref_or(Capture& c, TracedFrame& f, uint32_t slot, const py::object& names) {
   if (py::object found = name_in(names, name_of_slot(f, slot)))
     push(f, found);
   else
-    push_deref(t, f, slot);
+    push_deref(c, f, slot);
 }
 
 }  // namespace
@@ -83,46 +83,46 @@ void name_error(py::handle name, const char* format) {
   throw py::error_already_set();
 }
 
-void execute(Tracer& t, TracedFrame& f, const Instruction& i) {
+void execute(Capture& c, TracedFrame& f, const Instruction& i) {
   const Handler handler = kHandlers[plain_opcode(i.op, i.arg)];
   if (handler == nullptr) throw Break(BreakId::instruction, cat("opcode ", static_cast<int>(i.op)));
-  handler(t, f, i);
+  handler(c, f, i);
 }
 
 // One instruction.
-void Tracer::instruction(TracedFrame& f) {
+void Frames::instruction(TracedFrame& f) {
   if (++steps_ > kMaxSteps) throw Break(BreakId::too_long, "");
   if (PyErr_CheckSignals() != 0) throw Interrupted();
   const Instruction& i = f.bytecode->instructions[f.next++];
-  takes_ = Takes::Read;
-  execute(*this, f, i);
+  numbers().takes = Takes::Read;
+  execute(capture_, f, i);
 }
 
 namespace instructions {
 
-void nothing(Tracer&, TracedFrame&, const Instruction&) {}
+void nothing(Capture&, TracedFrame&, const Instruction&) {}
 
-void copy_free_vars(Tracer& t, TracedFrame& f, const Instruction& i) {
+void copy_free_vars(Capture& c, TracedFrame& f, const Instruction& i) {
   auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  const bool fresh = t.known(f.function) && !t.known(f.function)->source.valid();
+  const bool fresh = c.heap.known(f.function) && !c.heap.known(f.function)->source.valid();
   const size_t first = f.fast.size() - i.arg;
   for (size_t k = 0; k < i.arg; k++) {
     PyObject* cell = PyTuple_GET_ITEM(function->func_closure, k);
     f.fast[first + k] = borrow(cell);
     if (fresh) continue;
-    Tracer::Known& known_cell = t.known_[cell];
+    Known& known_cell = c.heap.entry(cell);
     if (!known_cell.source.valid())
       known_cell.source =
-          t.sources.closure(t.function_source(f.function, "F"), static_cast<int64_t>(k));
-    t.held_.push_back(borrow(cell));
+          c.heap.sources.closure(c.heap.function_source(f.function, "F"), static_cast<int64_t>(k));
+    c.heap.hold(borrow(cell));
   }
 }
 
-void pop_top(Tracer&, TracedFrame& f, const Instruction&) { pop(f); }
+void pop_top(Capture&, TracedFrame& f, const Instruction&) { pop(f); }
 
-void push_null(Tracer&, TracedFrame& f, const Instruction&) { push(f, {}); }
+void push_null(Capture&, TracedFrame& f, const Instruction&) { push(f, {}); }
 
-void copy(Tracer&, TracedFrame& f, const Instruction& i) {
+void copy(Capture&, TracedFrame& f, const Instruction& i) {
   push(f, peek(f, i.arg));
   if (!f.handled.empty() && f.handled.back().place + 1 + i.arg == f.stack.size()) {
     f.stack[f.handled.back().place] = py::none();  // POP_EXCEPT takes the copy
@@ -130,7 +130,7 @@ void copy(Tracer&, TracedFrame& f, const Instruction& i) {
   }
 }
 
-void swap(Tracer&, TracedFrame& f, const Instruction& i) {
+void swap(Capture&, TracedFrame& f, const Instruction& i) {
   std::swap(peek(f, 1), peek(f, i.arg));
   const size_t top = f.stack.size() - 1, other = f.stack.size() - i.arg;
   if (f.handled.empty()) return;
@@ -138,129 +138,130 @@ void swap(Tracer&, TracedFrame& f, const Instruction& i) {
   place = place == top ? other : place == other ? top : place;
 }
 
-void load_const(Tracer& t, TracedFrame& f, const Instruction& i) {
+void load_const(Capture& c, TracedFrame& f, const Instruction& i) {
   PyObject* constant = PyTuple_GET_ITEM(f.code->co_consts, i.arg);
-  if (PyTuple_CheckExact(constant)) t.fixed_.insert(constant);
+  if (PyTuple_CheckExact(constant)) c.heap.fix(constant);
   push(f, borrow(constant));
 }
 
-void load_assertion_error(Tracer&, TracedFrame& f, const Instruction&) {
+void load_assertion_error(Capture&, TracedFrame& f, const Instruction&) {
   push(f, borrow(PyExc_AssertionError));
 }
 
-void load_fast(Tracer&, TracedFrame& f, const Instruction& i) {
+void load_fast(Capture&, TracedFrame& f, const Instruction& i) {
   if (!f.fast[i.arg]) unbound(f, i.arg);
   push(f, f.fast[i.arg]);
 }
 
-void load_closure(Tracer&, TracedFrame& f, const Instruction& i) { push(f, f.fast[i.arg]); }
+void load_closure(Capture&, TracedFrame& f, const Instruction& i) { push(f, f.fast[i.arg]); }
 
-void load_fast_and_clear(Tracer&, TracedFrame& f, const Instruction& i) {
+void load_fast_and_clear(Capture&, TracedFrame& f, const Instruction& i) {
   push(f, std::exchange(f.fast[i.arg], py::object()));
 }
 
-void store_fast(Tracer&, TracedFrame& f, const Instruction& i) { f.fast[i.arg] = pop(f); }
+void store_fast(Capture&, TracedFrame& f, const Instruction& i) { f.fast[i.arg] = pop(f); }
 
-void delete_fast(Tracer&, TracedFrame& f, const Instruction& i) {
+void delete_fast(Capture&, TracedFrame& f, const Instruction& i) {
   if (!f.fast[i.arg]) unbound(f, i.arg);
   f.fast[i.arg] = py::object();
 }
 
-void make_cell(Tracer& t, TracedFrame& f, const Instruction& i) {
+void make_cell(Capture& c, TracedFrame& f, const Instruction& i) {
   f.fast[i.arg] = steal(PyCell_New(f.fast[i.arg].ptr()));
-  t.held_.push_back(f.fast[i.arg]);
+  c.heap.hold(f.fast[i.arg]);
 }
 
-void load_build_class(Tracer& t, TracedFrame& f, const Instruction&) {
-  push(f, t.load_build_class(f));
+void load_build_class(Capture& c, TracedFrame& f, const Instruction&) {
+  push(f, c.classes.load_build_class(f));
 }
 
-void load_locals(Tracer&, TracedFrame& f, const Instruction&) {
+void load_locals(Capture&, TracedFrame& f, const Instruction&) {
   if (!f.names) throw Break(BreakId::instruction, "the names of a scope that is no class");
   push(f, f.names);
 }
 
-void load_name(Tracer& t, TracedFrame& f, const Instruction& i) {
-  push(f, t.load_name(f, name_in_code(f, i)));
+void load_name(Capture& c, TracedFrame& f, const Instruction& i) {
+  push(f, c.classes.load_name(f, name_in_code(f, i)));
 }
 
-void store_name(Tracer& t, TracedFrame& f, const Instruction& i) {
-  t.store_name(f, name_in_code(f, i), pop(f));
+void store_name(Capture& c, TracedFrame& f, const Instruction& i) {
+  c.classes.store_name(f, name_in_code(f, i), pop(f));
 }
 
-void delete_name(Tracer& t, TracedFrame& f, const Instruction& i) {
-  t.store_name(f, name_in_code(f, i), {});
+void delete_name(Capture& c, TracedFrame& f, const Instruction& i) {
+  c.classes.store_name(f, name_in_code(f, i), {});
 }
 
-void setup_annotations(Tracer& t, TracedFrame& f, const Instruction&) {
+void setup_annotations(Capture& c, TracedFrame& f, const Instruction&) {
   if (!name_in(f.names, py::str("__annotations__")))
-    t.store_name(f, py::str("__annotations__"), py::dict());
+    c.classes.store_name(f, py::str("__annotations__"), py::dict());
 }
 
-void load_from_dict_or_globals(Tracer& t, TracedFrame& f, const Instruction& i) {
+void load_from_dict_or_globals(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object found = name_in(pop(f), name_in_code(f, i));
-  push(f, found ? found : t.load_global(f, name_in_code(f, i)));
+  push(f, found ? found : c.frames.load_global(f, name_in_code(f, i)));
 }
 
-void load_deref(Tracer& t, TracedFrame& f, const Instruction& i) { push_deref(t, f, i.arg); }
+void load_deref(Capture& c, TracedFrame& f, const Instruction& i) { push_deref(c, f, i.arg); }
 
-void load_from_dict_or_deref(Tracer& t, TracedFrame& f, const Instruction& i) {
-  push_deref_or(t, f, i.arg, pop(f));
+void load_from_dict_or_deref(Capture& c, TracedFrame& f, const Instruction& i) {
+  push_deref_or(c, f, i.arg, pop(f));
 }
 
-void load_classderef(Tracer& t, TracedFrame& f, const Instruction& i) {
-  push_deref_or(t, f, i.arg, f.names);
+void load_classderef(Capture& c, TracedFrame& f, const Instruction& i) {
+  push_deref_or(c, f, i.arg, f.names);
 }
 
-void store_deref(Tracer& t, TracedFrame& f, const Instruction& i) {
-  t.write_cell(f.fast[i.arg], pop(f));
+void store_deref(Capture& c, TracedFrame& f, const Instruction& i) {
+  c.effects.write_cell(f.fast[i.arg], pop(f));
 }
 
-void delete_deref(Tracer& t, TracedFrame& f, const Instruction& i) {
-  t.write_cell(f.fast[i.arg], {});
+void delete_deref(Capture& c, TracedFrame& f, const Instruction& i) {
+  c.effects.write_cell(f.fast[i.arg], {});
 }
 
-void load_global(Tracer& t, TracedFrame& f, const Instruction& i) {
+void load_global(Capture& c, TracedFrame& f, const Instruction& i) {
   if (i.arg & 1) push(f, {});
-  t.takes_ = t.taken_by_next(f);
-  push(f, t.load_global(f, name_in_code(f, i)));
+  c.numbers.takes = c.numbers.taken_by_next(f);
+  push(f, c.frames.load_global(f, name_in_code(f, i)));
 }
 
-void store_global(Tracer& t, TracedFrame& f, const Instruction& i) {
-  t.dict_write(t.globals_of(f), name_in_code(f, i), pop(f));
+void store_global(Capture& c, TracedFrame& f, const Instruction& i) {
+  c.effects.dict_write(c.frames.globals_of(f), name_in_code(f, i), pop(f));
 }
 
-void delete_global(Tracer& t, TracedFrame& f, const Instruction& i) {
-  if (!t.dict_has(t.globals_of(f), name_in_code(f, i))) name_error(name_in_code(f, i));
-  t.dict_delete(t.globals_of(f), name_in_code(f, i));
+void delete_global(Capture& c, TracedFrame& f, const Instruction& i) {
+  if (!c.effects.dict_has(c.frames.globals_of(f), name_in_code(f, i)))
+    name_error(name_in_code(f, i));
+  c.effects.dict_delete(c.frames.globals_of(f), name_in_code(f, i));
 }
 
-void load_attr(Tracer& t, TracedFrame& f, const Instruction& i) {
+void load_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f);
   if (loads_method(i.op, i.arg))
     push(f, {});
   else
-    t.takes_ = t.taken_by_next(f);
-  push(f, t.load_attr(o, name_in_code(f, i)));
+    c.numbers.takes = c.numbers.taken_by_next(f);
+  push(f, c.objects.load_attr(o, name_in_code(f, i)));
 }
 
-void load_super_attr(Tracer& t, TracedFrame& f, const Instruction& i) {
+void load_super_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object self = pop(f), type = pop(f), super = pop(f);
   if (loads_method(i.op, i.arg)) push(f, {});
-  push(f, t.load_attr(t.call(super, {type, self}), name_in_code(f, i)));
+  push(f, c.objects.load_attr(c.calls.call(super, {type, self}), name_in_code(f, i)));
 }
 
-void store_attr(Tracer& t, TracedFrame& f, const Instruction& i) {
+void store_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f), v = pop(f);
-  t.store_attr(o, name_in_code(f, i), v);
+  c.objects.store_attr(o, name_in_code(f, i), v);
 }
 
-void delete_attr(Tracer& t, TracedFrame& f, const Instruction& i) {
+void delete_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f);
-  t.store_attr(o, name_in_code(f, i), {});
+  c.objects.store_attr(o, name_in_code(f, i), {});
 }
 
-void import_name(Tracer&, TracedFrame& f, const Instruction& i) {
+void import_name(Capture&, TracedFrame& f, const Instruction& i) {
   const py::object from = pop(f), level = pop(f);
   const py::handle name = name_in_code(f, i);
   if (level.cast<int>() == 0 &&
@@ -271,8 +272,8 @@ void import_name(Tracer&, TracedFrame& f, const Instruction& i) {
                                                  from.ptr(), level.cast<int>())));
 }
 
-void import_from(Tracer& t, TracedFrame& f, const Instruction& i) {
-  push(f, t.load_attr(peek(f, 1), name_in_code(f, i)));
+void import_from(Capture& c, TracedFrame& f, const Instruction& i) {
+  push(f, c.objects.load_attr(peek(f, 1), name_in_code(f, i)));
 }
 
 }  // namespace instructions

@@ -1,18 +1,18 @@
 // The handlers of instructions (instructions.def). What one leaves in TracedFrame::result the frame returns or yields.
 #pragma once
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 
 namespace oxy::python {
 
 namespace instructions {
-#define OXY_INSTRUCTION(opcode, handler) void handler(Tracer&, TracedFrame&, const Instruction&);
+#define OXY_INSTRUCTION(opcode, handler) void handler(Capture&, TracedFrame&, const Instruction&);
 #include "python/capture/instructions.def"
 #undef OXY_INSTRUCTION
 }  // namespace instructions
 
 // Runs the handler of the instruction; breaks where there is none.
-void execute(Tracer& t, TracedFrame& f, const Instruction& i);
+void execute(Capture& t, TracedFrame& f, const Instruction& i);
 
 // A function of the module operator, or builtins.
 py::object operator_named(const char* name);

@@ -22,8 +22,8 @@ void jump_or_pop(TracedFrame& f, const Instruction& i, bool jumps) {
 }
 
 // An exception of the captured code's, where a class stands for one without arguments.
-py::object instance_of(Tracer& t, const py::object& o) {
-  return PyExceptionClass_Check(o.ptr()) ? t.call(o, {}) : o;
+py::object instance_of(Capture& c, const py::object& o) {
+  return PyExceptionClass_Check(o.ptr()) ? c.calls.call(o, {}) : o;
 }
 
 [[noreturn]] void raise_what_is_handled() {
@@ -44,75 +44,75 @@ namespace instructions {
 
 // --------------------------------------------------------------------------------------------------- jumps and iterators
 
-void jump(Tracer&, TracedFrame& f, const Instruction& i) { jump_to_target(f, i); }
+void jump(Capture&, TracedFrame& f, const Instruction& i) { jump_to_target(f, i); }
 
-void jump_counted(Tracer& t, TracedFrame& f, const Instruction& i) {
-  if (++f.rounds[f.next - 1] > kMaxRounds && t.ir->graph.order().size() > kMaxRounds)
+void jump_counted(Capture& c, TracedFrame& f, const Instruction& i) {
+  if (++f.rounds[f.next - 1] > kMaxRounds && c.graphs.ir->graph.order().size() > kMaxRounds)
     throw Break(BreakId::long_loop, cat(kMaxRounds, " rounds were captured"));
   jump_to_target(f, i);
 }
 
-void pop_jump_if_true(Tracer& t, TracedFrame& f, const Instruction& i) {
-  if (t.truth(pop(f))) jump_to_target(f, i);
+void pop_jump_if_true(Capture& c, TracedFrame& f, const Instruction& i) {
+  if (c.objects.truth(pop(f))) jump_to_target(f, i);
 }
 
-void pop_jump_if_false(Tracer& t, TracedFrame& f, const Instruction& i) {
-  if (!t.truth(pop(f))) jump_to_target(f, i);
+void pop_jump_if_false(Capture& c, TracedFrame& f, const Instruction& i) {
+  if (!c.objects.truth(pop(f))) jump_to_target(f, i);
 }
 
-void pop_jump_if_none(Tracer&, TracedFrame& f, const Instruction& i) {
+void pop_jump_if_none(Capture&, TracedFrame& f, const Instruction& i) {
   if (pop(f).is_none()) jump_to_target(f, i);
 }
 
-void pop_jump_if_not_none(Tracer&, TracedFrame& f, const Instruction& i) {
+void pop_jump_if_not_none(Capture&, TracedFrame& f, const Instruction& i) {
   if (!pop(f).is_none()) jump_to_target(f, i);
 }
 
-void jump_if_true_or_pop(Tracer& t, TracedFrame& f, const Instruction& i) {
-  jump_or_pop(f, i, t.truth(peek(f, 1)));
+void jump_if_true_or_pop(Capture& c, TracedFrame& f, const Instruction& i) {
+  jump_or_pop(f, i, c.objects.truth(peek(f, 1)));
 }
 
-void jump_if_false_or_pop(Tracer& t, TracedFrame& f, const Instruction& i) {
-  jump_or_pop(f, i, !t.truth(peek(f, 1)));
+void jump_if_false_or_pop(Capture& c, TracedFrame& f, const Instruction& i) {
+  jump_or_pop(f, i, !c.objects.truth(peek(f, 1)));
 }
 
-void get_iter(Tracer& t, TracedFrame& f, const Instruction&) {
+void get_iter(Capture& c, TracedFrame& f, const Instruction&) {
   py::object o = pop(f);
-  push(f, t.iterate(o));
+  push(f, c.iterators.iterate(o));
 }
 
-void for_iter(Tracer& t, TracedFrame& f, const Instruction& i) {
+void for_iter(Capture& c, TracedFrame& f, const Instruction& i) {
   f.loops.try_emplace(f.next - 1, f.step);
   const uint8_t next = f.bytecode->instructions[f.next].op;
-  if (next == UNPACK_SEQUENCE || next == STORE_FAST) t.takes_ = Tracer::Takes::Unread;
-  py::object item = t.iter_next(peek(f, 1));
-  t.takes_ = Tracer::Takes::Read;
+  if (next == UNPACK_SEQUENCE || next == STORE_FAST) c.numbers.takes = Takes::Unread;
+  py::object item = c.iterators.iter_next(peek(f, 1));
+  c.numbers.takes = Takes::Read;
   if (item) return push(f, item);
   pop(f);
   jump_to_target(f, i);
 }
 
-void send(Tracer& t, TracedFrame& f, const Instruction& i) {
+void send(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object sent = pop(f), inner = peek(f, 1), item;
   if (sent.is_none())
-    item = t.iter_next(inner);
-  else if (Tracer::LazyIterator* l = t.lazy(inner); l && l->frame)
-    item = t.resume_generator(*l, sent, {});
+    item = c.iterators.iter_next(inner);
+  else if (LazyIterator* l = c.iterators.lazy(inner); l && l->frame)
+    item = c.iterators.resume_generator(*l, sent, {});
   else
     throw Break(BreakId::instruction, "send to an iterator that is no generator");
   if (item) return push(f, item);
   if (!kSendKeepsIterator) pop(f);
-  push(f, t.returned_);
+  push(f, c.iterators.returned());
   jump_to_target(f, i);
 }
 
-void end_send(Tracer&, TracedFrame& f, const Instruction&) {
+void end_send(Capture&, TracedFrame& f, const Instruction&) {
   py::object value = pop(f);
   peek(f, 1) = value;
 }
 
 // An exception came out of the iterator that `yield from` was waiting for.
-void cleanup_throw(Tracer&, TracedFrame& f, const Instruction&) {
+void cleanup_throw(Capture&, TracedFrame& f, const Instruction&) {
   py::object value = pop(f);
   if (!PyErr_GivenExceptionMatches(value.ptr(), PyExc_StopIteration)) raise_value(value);
   pop_many(f, 2);
@@ -120,28 +120,28 @@ void cleanup_throw(Tracer&, TracedFrame& f, const Instruction&) {
   push(f, value.attr("value"));
 }
 
-void return_generator(Tracer&, TracedFrame& f, const Instruction&) {
+void return_generator(Capture&, TracedFrame& f, const Instruction&) {
   push(f, py::none());  // the caller made the generator
 }
 
-void yield_value(Tracer&, TracedFrame& f, const Instruction&) {
+void yield_value(Capture&, TracedFrame& f, const Instruction&) {
   f.result = pop(f);
   f.yielded = true;
 }
 
-void return_value(Tracer&, TracedFrame& f, const Instruction&) { f.result = pop(f); }
+void return_value(Capture&, TracedFrame& f, const Instruction&) { f.result = pop(f); }
 
-void return_const(Tracer&, TracedFrame& f, const Instruction& i) {
+void return_const(Capture&, TracedFrame& f, const Instruction& i) {
   f.result = borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
 }
 
 // ----------------------------------------------------------------------------------------------- calls and functions
 
-void kw_names(Tracer&, TracedFrame& f, const Instruction& i) {
+void kw_names(Capture&, TracedFrame& f, const Instruction& i) {
   f.kwnames = borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
 }
 
-void call(Tracer& t, TracedFrame& f, const Instruction& i) {
+void call(Capture& c, TracedFrame& f, const Instruction& i) {
   Arguments args = pop_many(f, i.arg);
   Keywords kwargs;
   if (f.kwnames) {
@@ -156,33 +156,35 @@ void call(Tracer& t, TracedFrame& f, const Instruction& i) {
     args.insert(args.begin(), callable);
     callable = first;
   }
-  t.direct_ = true;
-  push(f, t.call(callable, std::move(args), std::move(kwargs)));
+  c.frames.direct = true;
+  push(f, c.calls.call(callable, std::move(args), std::move(kwargs)));
 }
 
-void call_function_ex(Tracer& t, TracedFrame& f, const Instruction& i) {
+void call_function_ex(Capture& c, TracedFrame& f, const Instruction& i) {
   Keywords kwargs;
   if (i.arg & 1) {
     py::object held = pop(f);
-    if (t.is_packed(held))
-      kwargs = t.unpack_named(held);
+    if (c.numbers.is_packed(held))
+      kwargs = c.numbers.unpack_named(held);
     else
-      for (auto item : py::reinterpret_borrow<py::dict>(t.contents(held)))
+      for (auto item : py::reinterpret_borrow<py::dict>(c.heap.contents(held))) {
+        if (!PyUnicode_Check(item.first.ptr())) type_error("keywords must be strings");
         kwargs.emplace_back(borrow(item.first.ptr()), borrow(item.second.ptr()));
+      }
   }
   const py::object given = pop(f);
   Arguments args;
-  if (t.is_packed(given))
-    args = t.unpack_numbers(given);
+  if (c.numbers.is_packed(given))
+    args = c.numbers.unpack_numbers(given);
   else
-    for (py::handle a : t.list_of(given)) args.push_back(borrow(a.ptr()));
+    for (py::handle a : c.iterators.list_of(given)) args.push_back(borrow(a.ptr()));
   py::object callable = pop(f);
   pop(f);  // the null below
-  t.direct_ = true;
-  push(f, t.call(callable, std::move(args), std::move(kwargs)));
+  c.frames.direct = true;
+  push(f, c.calls.call(callable, std::move(args), std::move(kwargs)));
 }
 
-void make_function(Tracer& t, TracedFrame& f, const Instruction& i) {
+void make_function(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object code = pop(f);
   auto* outer = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
   py::object made = steal(PyFunction_New(code.ptr(), outer->func_globals));
@@ -203,33 +205,33 @@ void make_function(Tracer& t, TracedFrame& f, const Instruction& i) {
   }
   set(2, PyFunction_SetKwDefaults);
   set(1, PyFunction_SetDefaults);
-  t.known_[made.ptr()];  // made here: its defaults and cells have no source
-  t.held_.push_back(made);
+  c.heap.entry(made.ptr());  // made here: its defaults and cells have no source
+  c.heap.hold(made);
   push(f, made);
 }
 
 // -------------------------------------------------------------------------------------------------- with and exceptions
 
-void before_with(Tracer& t, TracedFrame& f, const Instruction&) {
+void before_with(Capture& c, TracedFrame& f, const Instruction&) {
   py::object manager = pop(f);
   for (PyObject* method : {names().enter_, names().exit_}) {
-    if (t.lookup(Py_TYPE(manager.ptr()), method) != nullptr) continue;
-    t.type_member(Py_TYPE(manager.ptr()), method);
+    if (c.effects.lookup(Py_TYPE(manager.ptr()), method) != nullptr) continue;
+    c.objects.type_member(Py_TYPE(manager.ptr()), method);
     no_context_manager(Py_TYPE(manager.ptr()), method == names().exit_);
   }
-  py::object exit = t.load_attr(manager, names().exit_),
-             enter = t.load_attr(manager, names().enter_);
+  py::object exit = c.objects.load_attr(manager, names().exit_),
+             enter = c.objects.load_attr(manager, names().enter_);
   push(f, exit);
-  push(f, t.call(enter, {}));
+  push(f, c.calls.call(enter, {}));
 }
 
-void with_except_start(Tracer& t, TracedFrame& f, const Instruction&) {
+void with_except_start(Capture& c, TracedFrame& f, const Instruction&) {
   py::object value = peek(f, 1);
-  push(f,
-       t.call(peek(f, 4), {borrow((PyObject*)Py_TYPE(value.ptr())), value, t.traceback_of(value)}));
+  push(f, c.calls.call(peek(f, 4), {borrow((PyObject*)Py_TYPE(value.ptr())), value,
+                                    c.frames.traceback_of(value)}));
 }
 
-void push_exc_info(Tracer&, TracedFrame& f, const Instruction&) {
+void push_exc_info(Capture&, TracedFrame& f, const Instruction&) {
   py::object value = pop(f);
   push(f, f.handled.empty() ? py::none() : f.handled.back().exception);
   f.handled.push_back({f.stack.size() - 1, value});
@@ -237,7 +239,7 @@ void push_exc_info(Tracer&, TracedFrame& f, const Instruction&) {
   push(f, value);
 }
 
-void check_exc_match(Tracer&, TracedFrame& f, const Instruction&) {
+void check_exc_match(Capture&, TracedFrame& f, const Instruction&) {
   py::object type = pop(f);
   const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
   for (py::handle one : types)
@@ -246,33 +248,33 @@ void check_exc_match(Tracer&, TracedFrame& f, const Instruction&) {
   push(f, py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
 }
 
-void check_eg_match(Tracer& t, TracedFrame& f, const Instruction&) { t.match_group(f); }
+void check_eg_match(Capture& c, TracedFrame& f, const Instruction&) { c.frames.match_group(f); }
 
-void prep_reraise_star(Tracer& t, TracedFrame& f, const Instruction&) {
+void prep_reraise_star(Capture& c, TracedFrame& f, const Instruction&) {
   const py::object raised = pop(f), group = pop(f);
-  push(f, t.left_of_group(group, raised));
+  push(f, c.frames.left_of_group(group, raised));
 }
 
-void pop_except(Tracer&, TracedFrame& f, const Instruction&) {
+void pop_except(Capture&, TracedFrame& f, const Instruction&) {
   pop(f);
   f.handled.pop_back();
   PyErr_SetHandledException(
       (f.handled.empty() ? f.handled_outside : f.handled.back().exception).ptr());
 }
 
-void reraise(Tracer&, TracedFrame& f, const Instruction&) { reraise_value(pop(f)); }
+void reraise(Capture&, TracedFrame& f, const Instruction&) { reraise_value(pop(f)); }
 
-void raise_varargs(Tracer& t, TracedFrame& f, const Instruction& i) {
+void raise_varargs(Capture& c, TracedFrame& f, const Instruction& i) {
   if (i.arg == 0) raise_what_is_handled();
-  py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(t, pop(f));
+  py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(c, pop(f));
   if (!PyExceptionInstance_Check(value.ptr()))
     throw Break(BreakId::instruction, "raise of what is no exception");
   if (PyErr_GivenExceptionMatches(value.ptr(), PyExc_KeyboardInterrupt))
     throw Break(BreakId::instruction, "raise of KeyboardInterrupt");
-  if (t.exists(value))
+  if (c.heap.exists(value))
     throw Break(BreakId::instruction, "raise of an exception that was there before");
   if (cause && !cause.is_none()) {
-    cause = instance_of(t, cause);
+    cause = instance_of(c, cause);
     if (!PyExceptionInstance_Check(cause.ptr()))
       throw Break(BreakId::instruction, "raise from what is no exception");
   }

@@ -23,9 +23,23 @@ const py::object& binary_operator(uint32_t arg) {
   return table.at(arg);
 }
 
-void unary(Tracer& t, TracedFrame& f, const char* name) {
+// f(**dict, **more): a keyword is given once.
+void require_new_keywords(py::handle callable, py::handle dict, py::handle more) {
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(more.ptr(), &at, &key, &value) != 0;) {
+    const int there = PyDict_Contains(dict.ptr(), key);
+    if (there < 0) throw py::error_already_set();
+    if (there == 0) continue;
+    const py::object name = steal(_PyObject_FunctionStr(callable.ptr()));
+    PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.ptr(),
+                 key);
+    throw py::error_already_set();
+  }
+}
+
+void unary(Capture& c, TracedFrame& f, const char* name) {
   const py::object a = pop(f);
-  push(f, t.operate(operator_named(name), {a}));
+  push(f, c.objects.operate(operator_named(name), {a}));
 }
 
 py::object slice_of(const py::object& start, const py::object& stop) {
@@ -39,16 +53,16 @@ py::list pop_list(TracedFrame& f, size_t n) {
 }
 
 // Pushes the items of what is on the stack: `before` of them, a list of the rest where one is asked for, `after` of them.
-void unpack(Tracer& t, TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
+void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
   py::list list;
   const py::object packed = pop(f);
   PyTypeObject* type = Py_TYPE(packed.ptr());
-  if (type->tp_iter == nullptr && !PySequence_Check(packed.ptr()) && !t.is_tensor(packed)) {
+  if (type->tp_iter == nullptr && !PySequence_Check(packed.ptr()) && !c.heap.is_tensor(packed)) {
     PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", type->tp_name);
     throw py::error_already_set();
   }
-  py::object iterator = t.iterate(packed);
-  while (py::object item = t.iter_next(iterator)) {
+  py::object iterator = c.iterators.iterate(packed);
+  while (py::object item = c.iterators.iter_next(iterator)) {
     list.append(item);
     if (!rest && list.size() > before) break;
   }
@@ -69,16 +83,16 @@ void unpack(Tracer& t, TracedFrame& f, uint32_t before, bool rest, uint32_t afte
 }
 
 // The names of the `count` attributes that a class pattern has by position; nothing where the one is the subject itself.
-std::optional<py::list> names_of_positions(Tracer& t, py::handle type, size_t count) {
+std::optional<py::list> names_of_positions(Capture& c, py::handle type, size_t count) {
   py::list names;
   if (count == 0) return names;
-  auto* c = reinterpret_cast<PyTypeObject*>(type.ptr());
-  if (c->tp_flags & _Py_TPFLAGS_MATCH_SELF) {
+  auto* cls = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (cls->tp_flags & _Py_TPFLAGS_MATCH_SELF) {
     if (count > 1) refuse_pattern();
     return std::nullopt;
   }
-  if (t.lookup(c, py::str("__match_args__")) == nullptr) refuse_pattern();
-  const py::object all = t.load_attr(type, py::str("__match_args__"));
+  if (c.effects.lookup(cls, py::str("__match_args__")) == nullptr) refuse_pattern();
+  const py::object all = c.objects.load_attr(type, py::str("__match_args__"));
   if (!PyTuple_CheckExact(all.ptr()) || count > py::len(all)) refuse_pattern();
   py::set seen;
   for (size_t k = 0; k < count; k++) {
@@ -102,91 +116,91 @@ namespace instructions {
 
 // ------------------------------------------------------------------------------------------------ operators and items
 
-void binary_subscr(Tracer& t, TracedFrame& f, const Instruction&) {
+void binary_subscr(Capture& c, TracedFrame& f, const Instruction&) {
   py::object k = pop(f), o = pop(f);
-  t.takes_ = t.taken_by_next(f);
-  const py::object packed = t.packed_item(o, k);
-  push(f, packed ? t.taken(packed) : t.subscript(o, k));
+  c.numbers.takes = c.numbers.taken_by_next(f);
+  const py::object packed = c.numbers.packed_item(o, k);
+  push(f, packed ? c.numbers.taken(packed) : c.objects.subscript(o, k));
 }
 
-void store_subscr(Tracer& t, TracedFrame& f, const Instruction&) {
+void store_subscr(Capture& c, TracedFrame& f, const Instruction&) {
   py::object k = pop(f), o = pop(f), v = pop(f);
-  t.store_subscript(o, k, v);
+  c.objects.store_subscript(o, k, v);
 }
 
-void delete_subscr(Tracer& t, TracedFrame& f, const Instruction&) {
+void delete_subscr(Capture& c, TracedFrame& f, const Instruction&) {
   py::object k = pop(f), o = pop(f);
-  t.delete_subscript(o, k);
+  c.objects.delete_subscript(o, k);
 }
 
-void binary_slice(Tracer& t, TracedFrame& f, const Instruction&) {
+void binary_slice(Capture& c, TracedFrame& f, const Instruction&) {
   py::object stop = pop(f), start = pop(f), o = pop(f);
-  push(f, t.subscript(o, slice_of(start, stop)));
+  push(f, c.objects.subscript(o, slice_of(start, stop)));
 }
 
-void store_slice(Tracer& t, TracedFrame& f, const Instruction&) {
+void store_slice(Capture& c, TracedFrame& f, const Instruction&) {
   py::object stop = pop(f), start = pop(f), o = pop(f), v = pop(f);
-  t.store_subscript(o, slice_of(start, stop), v);
+  c.objects.store_subscript(o, slice_of(start, stop), v);
 }
 
-void binary_op(Tracer& t, TracedFrame& f, const Instruction& i) {
+void binary_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  auto computed = t.compute_unread(binary_operator(i.arg), a, b);
-  push(f, computed ? *computed : t.operate(binary_operator(i.arg), {a, b}));
+  auto computed = c.numbers.compute_unread(binary_operator(i.arg), a, b);
+  push(f, computed ? *computed : c.objects.operate(binary_operator(i.arg), {a, b}));
 }
 
-void unary_negative(Tracer& t, TracedFrame& f, const Instruction&) {
+void unary_negative(Capture& c, TracedFrame& f, const Instruction&) {
   py::object a = pop(f);
-  auto computed = t.negate_unread(a);
-  push(f, computed ? *computed : t.operate(operator_named("neg"), {a}));
+  auto computed = c.numbers.negate_unread(a);
+  push(f, computed ? *computed : c.objects.operate(operator_named("neg"), {a}));
 }
 
-void unary_positive(Tracer& t, TracedFrame& f, const Instruction&) { unary(t, f, "pos"); }
+void unary_positive(Capture& c, TracedFrame& f, const Instruction&) { unary(c, f, "pos"); }
 
-void unary_invert(Tracer& t, TracedFrame& f, const Instruction&) { unary(t, f, "invert"); }
+void unary_invert(Capture& c, TracedFrame& f, const Instruction&) { unary(c, f, "invert"); }
 
-void unary_not(Tracer& t, TracedFrame& f, const Instruction&) {
+void unary_not(Capture& c, TracedFrame& f, const Instruction&) {
   py::object a = pop(f);
-  push(f, py::bool_(!t.truth(a)));
+  push(f, py::bool_(!c.objects.truth(a)));
 }
 
-void compare_op(Tracer& t, TracedFrame& f, const Instruction& i) {
+void compare_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
   const int comparison = static_cast<int>(compared_as(i.arg));
-  auto answer = t.compare_unread(a, b, comparison);
-  push(f, answer ? *answer : t.compare_runtime(a, b, comparison));
+  auto answer = c.numbers.compare_unread(a, b, comparison);
+  push(f, answer ? *answer : c.numbers.compare_runtime(a, b, comparison));
 }
 
-void is_op(Tracer& t, TracedFrame& f, const Instruction& i) {
+void is_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  push(f, py::bool_(t.is_same(a, b) != (i.arg == 1)));
+  push(f, py::bool_(c.heap.is_same(a, b) != (i.arg == 1)));
 }
 
-void contains_op(Tracer& t, TracedFrame& f, const Instruction& i) {
+void contains_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  push(f, py::bool_((t.contains(b, a).ptr() == Py_True) != (i.arg == 1)));
+  push(f, py::bool_((c.objects.contains(b, a).ptr() == Py_True) != (i.arg == 1)));
 }
 
 // --------------------------------------------------------------------------------------------- containers and texts
 
-void build_tuple(Tracer&, TracedFrame& f, const Instruction& i) {
+void build_tuple(Capture&, TracedFrame& f, const Instruction& i) {
   push(f, py::tuple(pop_list(f, i.arg)));
 }
 
-void build_list(Tracer&, TracedFrame& f, const Instruction& i) { push(f, pop_list(f, i.arg)); }
+void build_list(Capture&, TracedFrame& f, const Instruction& i) { push(f, pop_list(f, i.arg)); }
 
-void build_set(Tracer&, TracedFrame& f, const Instruction& i) {
+void build_set(Capture&, TracedFrame& f, const Instruction& i) {
   push(f, py::set(pop_list(f, i.arg)));
 }
 
-void build_map(Tracer&, TracedFrame& f, const Instruction& i) {
+void build_map(Capture&, TracedFrame& f, const Instruction& i) {
   const Arguments items = pop_many(f, 2 * i.arg);
   py::dict d;
   for (size_t k = 0; k < items.size(); k += 2) d[items[k]] = items[k + 1];
   push(f, d);
 }
 
-void build_const_key_map(Tracer&, TracedFrame& f, const Instruction& i) {
+void build_const_key_map(Capture&, TracedFrame& f, const Instruction& i) {
   const py::object keys = pop(f);
   const Arguments items = pop_many(f, i.arg);
   py::dict d;
@@ -195,132 +209,134 @@ void build_const_key_map(Tracer&, TracedFrame& f, const Instruction& i) {
   push(f, d);
 }
 
-void build_slice(Tracer&, TracedFrame& f, const Instruction& i) {
+void build_slice(Capture&, TracedFrame& f, const Instruction& i) {
   const Arguments items = pop_many(f, i.arg);
   push(f,
        steal(PySlice_New(items[0].ptr(), items[1].ptr(), i.arg == 3 ? items[2].ptr() : nullptr)));
 }
 
-void build_string(Tracer&, TracedFrame& f, const Instruction& i) {
+void build_string(Capture&, TracedFrame& f, const Instruction& i) {
   push(f, py::str("").attr("join")(pop_list(f, i.arg)));
 }
 
-void format_value(Tracer& t, TracedFrame& f, const Instruction& i) {
+void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object spec = i.arg & 4 ? pop(f) : py::str(""), o = pop(f);
   const int conversion = i.arg & 3;
-  if (PyObject* own = conversion == 0 ? t.special_method(o, py::str("__format__")) : nullptr)
-    return push(f, t.call(own, {o, spec}));
+  if (PyObject* own =
+          conversion == 0 ? c.objects.special_method(o, py::str("__format__")) : nullptr)
+    return push(f, c.calls.call(own, {o, spec}));
   const bool plain_format = Py_TYPE(o.ptr())->tp_str != PyUnicode_Type.tp_str &&
-                            t.lookup(Py_TYPE(o.ptr()), py::str("__format__")) ==
-                                t.lookup(&PyBaseObject_Type, py::str("__format__"));
+                            c.effects.lookup(Py_TYPE(o.ptr()), py::str("__format__")) ==
+                                c.effects.lookup(&PyBaseObject_Type, py::str("__format__"));
   if (conversion == 1 || conversion == 2 || (plain_format && py::len(spec) == 0))
-    if (auto text = t.text_of(o, conversion == 2))
+    if (auto text = c.calls.text_of(o, conversion == 2))
       return push(f, steal(PyObject_Format(text->ptr(), spec.ptr())));
-  o = t.plain_contents(o, builtin_named("format"));
+  o = c.calls.plain_contents(o, builtin_named("format"));
   if (conversion == 1) o = py::str(o);
   if (conversion == 2) o = py::repr(o);
   if (conversion == 3) o = steal(PyObject_ASCII(o.ptr()));
   push(f, steal(PyObject_Format(o.ptr(), spec.ptr())));
 }
 
-void list_to_tuple(Tracer& t, TracedFrame& f, const Instruction&) {
-  push(f, py::tuple(t.contents(pop(f))));
+void list_to_tuple(Capture& c, TracedFrame& f, const Instruction&) {
+  push(f, py::tuple(c.heap.contents(pop(f))));
 }
 
-void list_append(Tracer& t, TracedFrame& f, const Instruction& i) {
+void list_append(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f), list = peek(f, i.arg);
-  if (t.exists(list)) list = t.sequence_to_write(list);  // begun in front of a break
+  if (c.heap.exists(list)) list = c.effects.sequence_to_write(list);  // begun in front of a break
   PyList_Append(list.ptr(), o.ptr());
 }
 
-void set_add(Tracer& t, TracedFrame& f, const Instruction& i) {
+void set_add(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f), set = peek(f, i.arg);
-  if (t.exists(set)) return t.set_put(set, o, true);
+  if (c.heap.exists(set)) return c.effects.set_put(set, o, true);
   if (PySet_Add(set.ptr(), o.ptr()) != 0) throw py::error_already_set();
 }
 
-void map_add(Tracer& t, TracedFrame& f, const Instruction& i) {
+void map_add(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object v = pop(f), k = pop(f), dict = peek(f, i.arg);
-  if (t.exists(dict)) return t.dict_write(dict, k, v);
+  if (c.heap.exists(dict)) return c.effects.dict_write(dict, k, v);
   if (PyDict_SetItem(dict.ptr(), k.ptr(), v.ptr()) != 0) throw py::error_already_set();
 }
 
-void list_extend(Tracer& t, TracedFrame& f, const Instruction& i) {
-  py::object o = t.list_of(pop(f)), list = peek(f, i.arg);
-  if (t.exists(list)) list = t.sequence_to_write(list);
+void list_extend(Capture& c, TracedFrame& f, const Instruction& i) {
+  py::object o = c.iterators.list_of(pop(f)), list = peek(f, i.arg);
+  if (c.heap.exists(list)) list = c.effects.sequence_to_write(list);
   list.attr("extend")(o);
 }
 
-void set_update(Tracer& t, TracedFrame& f, const Instruction& i) {
-  py::object o = t.list_of(pop(f)), set = peek(f, i.arg);
-  if (!t.exists(set)) {
+void set_update(Capture& c, TracedFrame& f, const Instruction& i) {
+  py::object o = c.iterators.list_of(pop(f)), set = peek(f, i.arg);
+  if (!c.heap.exists(set)) {
     set.attr("update")(o);
     return;
   }
-  for (py::handle item : o) t.set_put(set, item, true);
+  for (py::handle item : o) c.effects.set_put(set, item, true);
 }
 
-void dict_merge(Tracer& t, TracedFrame& f, const Instruction& i) {
-  if (t.is_packed(f.stack.back())) {  // into an empty dict
+void dict_merge(Capture& c, TracedFrame& f, const Instruction& i) {
+  if (c.numbers.is_packed(f.stack.back())) {  // into an empty dict
     py::object packed = pop(f);
     peek(f, i.arg) = std::move(packed);
     return;
   }
-  py::object o = t.contents(pop(f));
+  py::object o = c.heap.contents(pop(f));
   if (!PyDict_Check(o.ptr())) throw Break(BreakId::instruction, "** of a mapping that is no dict");
   py::object dict = peek(f, i.arg);
-  if (t.exists(dict)) return t.dict_update(dict, {o}, {});
+  if (c.heap.exists(dict)) return c.effects.dict_update(dict, {o}, {});
+  if (i.op == DICT_MERGE) require_new_keywords(peek(f, i.arg + 2), dict, o);
   if (PyDict_Merge(dict.ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
 }
 
 // ------------------------------------------------------------------------------------------------------------ patterns
 
-void unpack_sequence(Tracer& t, TracedFrame& f, const Instruction& i) {
-  unpack(t, f, i.arg, false, 0);
+void unpack_sequence(Capture& c, TracedFrame& f, const Instruction& i) {
+  unpack(c, f, i.arg, false, 0);
 }
 
-void unpack_ex(Tracer& t, TracedFrame& f, const Instruction& i) {
-  unpack(t, f, i.arg & 0xff, true, i.arg >> 8);
+void unpack_ex(Capture& c, TracedFrame& f, const Instruction& i) {
+  unpack(c, f, i.arg & 0xff, true, i.arg >> 8);
 }
 
-void get_len(Tracer& t, TracedFrame& f, const Instruction&) {
-  push(f, t.call(builtin_named("len"), {peek(f, 1)}));
+void get_len(Capture& c, TracedFrame& f, const Instruction&) {
+  push(f, c.calls.call(builtin_named("len"), {peek(f, 1)}));
 }
 
-void match_sequence(Tracer&, TracedFrame& f, const Instruction&) {
+void match_sequence(Capture&, TracedFrame& f, const Instruction&) {
   push(f, py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_SEQUENCE) != 0));
 }
 
-void match_mapping(Tracer&, TracedFrame& f, const Instruction&) {
+void match_mapping(Capture&, TracedFrame& f, const Instruction&) {
   push(f, py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_MAPPING) != 0));
 }
 
-void match_keys(Tracer& t, TracedFrame& f, const Instruction&) {
+void match_keys(Capture& c, TracedFrame& f, const Instruction&) {
   py::list values;
   const auto keys = py::reinterpret_borrow<py::tuple>(peek(f, 1));
   if (!PyDict_CheckExact(peek(f, 2).ptr()) || py::len(py::set(keys)) != keys.size())
     throw Break(BreakId::instruction, "a pattern of a mapping that is no dict, or an error");
   for (py::handle key : keys) {
-    if (t.contains(peek(f, 2), key).ptr() != Py_True) return push(f, py::none());
-    values.append(t.subscript(peek(f, 2), key));
+    if (c.objects.contains(peek(f, 2), key).ptr() != Py_True) return push(f, py::none());
+    values.append(c.objects.subscript(peek(f, 2), key));
   }
   push(f, py::tuple(values));
 }
 
-void match_class(Tracer& t, TracedFrame& f, const Instruction& i) {
+void match_class(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object names = pop(f), type = pop(f), subject = pop(f);
   if (!PyType_Check(type.ptr())) refuse_pattern();
-  if (t.call(builtin_named("isinstance"), {subject, type}).ptr() != Py_True)
+  if (c.calls.call(builtin_named("isinstance"), {subject, type}).ptr() != Py_True)
     return push(f, py::none());
-  const auto positions = names_of_positions(t, type, i.arg);
+  const auto positions = names_of_positions(c, type, i.arg);
   for (py::handle name : names)
     if (positions && positions->contains(name)) refuse_pattern();
   py::list parts;
   try {
     if (!positions) parts.append(subject);
     if (positions)
-      for (py::handle name : *positions) parts.append(t.load_attr(subject, name));
-    for (py::handle name : names) parts.append(t.load_attr(subject, name));
+      for (py::handle name : *positions) parts.append(c.objects.load_attr(subject, name));
+    for (py::handle name : names) parts.append(c.objects.load_attr(subject, name));
     push(f, py::tuple(parts));
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_AttributeError)) throw;

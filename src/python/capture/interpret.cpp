@@ -2,6 +2,7 @@
 
 #include "python/capture/value_stack.h"
 #include "python/cpython/code_extra.h"
+#include "python/cpython/frame_at.h"
 #include "python/cpython/opcodes.h"
 #include "python/inner_frames.h"
 #include "support/log.h"
@@ -38,11 +39,18 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
   return out;
 }
 
+void Frames::begin(size_t stop_at) {
+  stop_at_ = stop_at;
+  traces_source_ = log_enabled(Artifact::trace_source);
+  handled_outside =
+      static_cast<bool>(py::reinterpret_steal<py::object>(PyErr_GetHandledException()));
+}
+
 // Pushes the frame, runs it to its return or its next yield, and pops it. Where it stands at a yield, `sent` comes back
 // from there, or `thrown` is raised.
 //
 // What its handlers deal with is what CPython sees as well, so that exceptions get their contexts.
-py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thrown) {
+py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thrown) {
   struct Scope {
     std::vector<TracedFrame*>& frames;
     const py::object outside;
@@ -51,17 +59,17 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
       frames.pop_back();
     }
   };
-  takes_ = Takes::Read;
-  took_iterator_ = false;
+  numbers().takes = Takes::Read;
+  iterators().took_iterator = false;
   frame.caller = user_stack();
   frame.placed = SIZE_MAX;
   frames_.push_back(&frame);
   if (codes_.insert(frame.code).second)
-    held_.push_back(borrow(reinterpret_cast<PyObject*>(frame.code)));
+    heap().hold(borrow(reinterpret_cast<PyObject*>(frame.code)));
   frame.handled_outside = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
   Scope scope{frames_, frame.handled_outside};
   if (!frame.handled.empty()) PyErr_SetHandledException(frame.handled.back().exception.ptr());
-  frame.direct = std::exchange(direct_, false);
+  frame.direct = std::exchange(direct, false);
   if (frame.yielded) frame.stack.push_back(sent ? sent : py::none());
   frame.yielded = false;
   while (true) {
@@ -71,26 +79,26 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
     try {
       if (thrown) reraise_value(std::exchange(thrown, {}));
       if (steps_ >= break_at && is_behind_entry(frame)) throw Break(BreakId::asked, "");
-      if (!unread_.empty()) read_arguments(frame);
-      if (ends_iterator(frame)) break_at_end_of_iterator();
+      if (numbers().any_unread()) numbers().read_arguments(frame);
+      if (iterators().ends_iterator(frame)) iterators().break_at_end_of_iterator();
       if (traces_source_) trace_source(frame);
       step(frame);
       if (frame.result) return std::exchange(frame.result, {});
-      if (!lazies_.empty()) close_dropped_iterators();
+      if (!iterators().empty()) iterators().close_dropped_iterators();
     } catch (py::error_already_set& e) {
       if (e.matches(PyExc_KeyboardInterrupt)) throw;  // of the capture, not of the code
       py::object value = e.value();
       if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
       note_raised(frame, at, value);
-      held_.push_back(value);
+      heap().hold(value);
       frame.kwnames = py::object();
       const size_t left = left_at(frame, at);
       const auto& ranges = frame.bytecode->ranges;
       bool handled = false;
       for (const auto& r : ranges) {
         if (static_cast<int32_t>(at) < r.start || static_cast<int32_t>(at) >= r.end) continue;
-        if (unwinding_ends_iterator(frame, static_cast<size_t>(r.depth)))
-          break_at_end_of_iterator();
+        if (iterators().unwinding_ends_iterator(frame, static_cast<size_t>(r.depth)))
+          iterators().break_at_end_of_iterator();
         frame.stack.resize(static_cast<size_t>(r.depth));
         if (r.push_lasti) frame.stack.push_back(py::int_(left));
         frame.stack.push_back(value);
@@ -98,8 +106,8 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
         handled = true;
         break;
       }
-      if (!handled && frames_.size() > 1 && unwinding_ends_iterator(frame, 0))
-        break_at_end_of_iterator();
+      if (!handled && frames_.size() > 1 && iterators().unwinding_ends_iterator(frame, 0))
+        iterators().break_at_end_of_iterator();
       if (!handled) throw;
     } catch (Break& b) {
       if (b.stack.empty()) place(b);
@@ -109,27 +117,27 @@ py::object Tracer::interpret(TracedFrame& frame, py::object sent, py::object thr
 }
 
 // One instruction. Where code written in C wants to call a function of the user's, it breaks.
-void Tracer::step(TracedFrame& f) {
+void Frames::step(TracedFrame& f) {
   auto check = [] {
     if (const std::string name = take_refused(); !name.empty())
       throw Break(BreakId::builtin_call, cat("it calls ", name));
   };
-  const bool outside = std::exchange(took_iterator_, false);
+  const bool outside = std::exchange(iterators().took_iterator, false);
   try {
     instruction(f);
   } catch (py::error_already_set&) {
     check();
     // Code written in C may have stopped before the iterator's end.
-    if (std::exchange(took_iterator_, outside))
+    if (std::exchange(iterators().took_iterator, outside))
       throw Break(BreakId::builtin_call, "an error, of what an iterator was given to");
     throw;
   }
-  took_iterator_ = outside;
+  iterators().took_iterator = outside;
   check();
 }
 
 // What its traceback will say. An exception that is raised again has the place already.
-void Tracer::note_raised(const TracedFrame& frame, size_t at, py::handle value) {
+void Frames::note_raised(const TracedFrame& frame, size_t at, py::handle value) {
   const Instruction& i = frame.bytecode->instructions[at];
   std::vector<RaisedAt>& places = raised_[value.ptr()];
   const bool again = i.op == RERAISE || (i.op == RAISE_VARARGS && i.arg == 0);
@@ -143,7 +151,7 @@ void Tracer::note_raised(const TracedFrame& frame, size_t at, py::handle value) 
 }
 
 // The artefact trace_source: each line as capture comes to it.
-void Tracer::trace_source(TracedFrame& f) {
+void Frames::trace_source(TracedFrame& f) {
   const int32_t line = f.bytecode->instructions[f.next].location.line;
   if (line <= 0 || line == f.traced_line) return;
   f.traced_line = line;
@@ -154,18 +162,54 @@ void Tracer::trace_source(TracedFrame& f) {
       py::module_::import("linecache").attr("getline")(file, line).cast<std::string>());
 }
 
-py::object Tracer::globals_of(const TracedFrame& f) {
+py::object Frames::globals_of(const TracedFrame& f) {
   PyObject* globals = reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_globals;
-  return existing_dict(globals, sources.pinned(globals, "G"));
+  return objects().existing_dict(globals, heap().sources.pinned(globals, "G"));
 }
 
-py::object Tracer::load_global(TracedFrame& f, py::handle name) {
+py::object Frames::load_global(TracedFrame& f, py::handle name) {
   auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  if (py::object found = dict_get(globals_of(f), name)) return found;
+  if (py::object found = effects().dict_get(globals_of(f), name)) return found;
   if (PyObject* found = PyDict_GetItemWithError(function->func_builtins, name.ptr()))
-    return wrap(found,
-                sources.dict_item(sources.pinned(function->func_builtins, "builtins"), name));
+    return heap().wrap(
+        found,
+        heap().sources.dict_item(heap().sources.pinned(function->func_builtins, "builtins"), name));
   name_error(name);
+}
+
+UserStack Frames::user_stack() const {
+  if (frames_.empty()) return {};
+  TracedFrame& f = *frames_.back();
+  // What stands for NumPy is no place of the user's.
+  if (is_array_code(reinterpret_cast<PyFunctionObject*>(f.function.ptr()))) return f.caller;
+  if (f.placed != f.next) {
+    const size_t at = f.next > 0 ? f.next - 1 : 0;
+    f.place = UserStack(f.caller, f.code, f.bytecode->instructions[at].location.line);
+    f.placed = f.next;
+  }
+  return f.place;
+}
+
+// The captured code itself: nothing else runs functions of the user's meanwhile.
+py::object Frames::interpret_alone(TracedFrame& frame) {
+  const RefusedFrames refused;
+  return interpret(frame);
+}
+
+// Of an exception that captured code has raised: the places that it has passed so far. Its frames are empty ones.
+py::object Frames::traceback_of(py::handle exception) {
+  static const py::object& type =
+      *new py::object(py::module_::import("types").attr("TracebackType"));
+  auto it = raised_.find(exception.ptr());
+  if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");
+  py::object out = py::none();
+  for (const RaisedAt& place : it->second) {
+    const py::object frame = steal(frame_at(reinterpret_cast<PyCodeObject*>(place.code.ptr()),
+                                            place.globals.ptr(), place.left));
+    out = type(out, frame, place.offset, place.line);
+  }
+  heap().hold(out);
+  return out;
 }
 
 }  // namespace oxy::python

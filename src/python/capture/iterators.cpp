@@ -51,40 +51,40 @@ bool delegates(const TracedFrame& f) {
 
 }  // namespace
 
-Tracer::LazyIterator* Tracer::lazy(py::handle o) {
+LazyIterator* Iterators::lazy(py::handle o) {
   for (const auto& l : lazies_)
     if (l->stand_in.is(o)) return l.get();
   return nullptr;
 }
 
-py::object Tracer::add_lazy(py::object stand_in, LazyIterator lazy) {
+py::object Iterators::add_lazy(py::object stand_in, LazyIterator lazy) {
   lazy.stand_in = stand_in;
   lazies_.push_back(std::make_unique<LazyIterator>(std::move(lazy)));
   return stand_in;
 }
 
-py::object Tracer::make_generator(std::unique_ptr<TracedFrame> frame) {
+py::object Iterators::make_generator(std::unique_ptr<TracedFrame> frame) {
   LazyIterator made;
   made.frame = std::move(frame);
   return add_lazy(empty_generator(), std::move(made));
 }
 
 // Iterators for what a lazy one takes its items from.
-std::vector<py::object> Tracer::iterators_of(std::span<const py::object> iterables) {
+std::vector<py::object> Iterators::iterators_of(std::span<const py::object> iterables) {
   std::vector<py::object> out;
   for (const py::object& o : iterables) out.push_back(iterate(o));
   return out;
 }
 
 // Written in C, and over nothing that captured code has a part in.
-bool Tracer::runs_alone(py::handle iterator) {
-  return !lazy(iterator) && !exists(iterator) &&
+bool Iterators::runs_alone(py::handle iterator) {
+  return !lazy(iterator) && !heap().exists(iterator) &&
          python_method(iterator.ptr(), names().next_) == nullptr;
 }
 
 // map, filter, zip, enumerate, chain and islice, where `type` is one of them.
-std::optional<py::object> Tracer::call_lazy_type(py::handle type, const Arguments& args,
-                                                 const Keywords& kwargs) {
+std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Arguments& args,
+                                                    const Keywords& kwargs) {
   static const py::module_& itertools = *new py::module_(py::module_::import("itertools"));
   static const py::object& chain = *new py::object(itertools.attr("chain"));
   static const py::object& islice = *new py::object(itertools.attr("islice"));
@@ -102,7 +102,7 @@ std::optional<py::object> Tracer::call_lazy_type(py::handle type, const Argument
     made.iterators = iterators_of(all);
     for (const auto& [name, value] : kwargs) {
       if (name.cast<std::string>() != "strict") return std::nullopt;
-      made.strict = truth(value);
+      made.strict = objects().truth(value);
     }
   } else if (t == &PyEnum_Type) {
     if (args.empty() || args.size() + kwargs.size() > 2) return std::nullopt;
@@ -123,7 +123,7 @@ std::optional<py::object> Tracer::call_lazy_type(py::handle type, const Argument
     made.iterators = iterators_of(all.first(1));
     py::list bounds;
     for (const py::object& bound : all.subspan(1)) {
-      require_plain(bound, type);
+      calls().require_plain(bound, type);
       bounds.append(bound);
     }
     type(py::tuple(), *bounds);  // its own checks of them
@@ -140,24 +140,24 @@ std::optional<py::object> Tracer::call_lazy_type(py::handle type, const Argument
     given.insert(given.end(),
                  args.begin() + static_cast<ptrdiff_t>(t == &PyZip_Type ? args.size() : 1),
                  args.end());
-    return call_real(type, given, kwargs);
+    return calls().call_real(type, given, kwargs);
   }
   if (type.is(islice)) return add_lazy(type(py::tuple(), 0), std::move(made));
   return add_lazy(t == &PyZip_Type ? type() : type(py::tuple()), std::move(made));
 }
 
 // itertools.chain.from_iterable.
-py::object Tracer::make_chain(py::object outer) {
+py::object Iterators::make_chain(py::object outer) {
   static const py::object& chain = *new py::object(py::module_::import("itertools").attr("chain"));
   auto runs_captured_code = [this](py::handle o) {
-    return lazy(o) || is_tensor(o) || python_method(o.ptr(), names().iter_) != nullptr;
+    return lazy(o) || heap().is_tensor(o) || python_method(o.ptr(), names().iter_) != nullptr;
   };
-  if (PyList_Check(outer.ptr()) && !exists(outer)) {
+  if (PyList_Check(outer.ptr()) && !heap().exists(outer)) {
     const py::list parts(outer);
     if (std::none_of(parts.begin(), parts.end(), runs_captured_code)) {
       Arguments given;
-      for (py::handle o : parts) given.push_back(contents(o));
-      return call_real(chain, given, {});
+      for (py::handle o : parts) given.push_back(heap().contents(o));
+      return calls().call_real(chain, given, {});
     }
   }
   LazyIterator made;
@@ -167,7 +167,7 @@ py::object Tracer::make_chain(py::object outer) {
 
 // ------------------------------------------------------------------------------------------------------------ next
 
-py::object Tracer::next_of_chain(LazyIterator& chain) {
+py::object Iterators::next_of_chain(LazyIterator& chain) {
   while (true) {
     if (chain.iterators.size() == 2) {
       py::object current = chain.iterators[1];
@@ -181,7 +181,7 @@ py::object Tracer::next_of_chain(LazyIterator& chain) {
   }
 }
 
-py::object Tracer::next_of_islice(LazyIterator& islice) {
+py::object Iterators::next_of_islice(LazyIterator& islice) {
   if (islice.iterators.empty()) return {};
   auto bound = [&](const char* name, int64_t otherwise) {
     py::object o = islice.bounds.attr(name);
@@ -203,7 +203,7 @@ py::object Tracer::next_of_islice(LazyIterator& islice) {
 }
 
 // One item of each iterator; nullopt where one is at its end.
-std::optional<Arguments> Tracer::next_of_each(const LazyIterator& l) {
+std::optional<Arguments> Iterators::next_of_each(const LazyIterator& l) {
   Arguments items;
   const std::vector<py::object> iterators = l.iterators;
   for (size_t i = 0; i < iterators.size(); i++) {
@@ -227,7 +227,7 @@ std::optional<Arguments> Tracer::next_of_each(const LazyIterator& l) {
   return items;
 }
 
-py::object Tracer::next_of(LazyIterator& l) {
+py::object Iterators::next_of(LazyIterator& l) {
   PyTypeObject* type = Py_TYPE(l.stand_in.ptr());
   if (l.frame) return resume_generator(l, py::none(), {});
   if (is_chain(l.stand_in)) return next_of_chain(l);
@@ -235,12 +235,12 @@ py::object Tracer::next_of(LazyIterator& l) {
   if (type == &PyFilter_Type) {
     const py::object iterator = l.iterators[0], function = l.function;
     while (py::object item = iter_next(iterator))
-      if (truth(function.is_none() ? item : call(function, {item}))) return item;
+      if (objects().truth(function.is_none() ? item : calls().call(function, {item}))) return item;
     return {};
   }
   auto items = next_of_each(l);
   if (!items) return {};
-  if (type == &PyMap_Type) return call(l.function, std::move(*items));
+  if (type == &PyMap_Type) return calls().call(l.function, std::move(*items));
   py::tuple out(items->size() + (type == &PyEnum_Type));
   size_t at = 0;
   if (type == &PyEnum_Type) {
@@ -251,18 +251,18 @@ py::object Tracer::next_of(LazyIterator& l) {
   return std::move(out);
 }
 
-py::object Tracer::iterate(py::handle o) {
+py::object Iterators::iterate(py::handle o) {
   PyObject* p = o.ptr();
   if (lazy(o)) return borrow(p);
-  if (is_tensor(o)) {
+  if (heap().is_tensor(o)) {
     const at::Tensor& t = THPVariable_Unpack(p);
     if (t.dim() == 0) raise(PyExc_TypeError, "iteration over a 0-d tensor");
     py::list items;
-    for (int64_t i = 0; i < t.size(0); i++) items.append(subscript(o, py::int_(i)));
+    for (int64_t i = 0; i < t.size(0); i++) items.append(objects().subscript(o, py::int_(i)));
     return steal(PyObject_GetIter(items.ptr()));
   }
-  if (PyObject* own = special_method(o, names().iter_)) {
-    py::object made = call(own, {borrow(p)});
+  if (PyObject* own = objects().special_method(o, names().iter_)) {
+    py::object made = calls().call(own, {borrow(p)});
     if (lazy(made) || PyIter_Check(made.ptr())) return made;
     raise(PyExc_TypeError,
           cat("iter() returned non-iterator of type '", Py_TYPE(made.ptr())->tp_name, "'"));
@@ -270,21 +270,21 @@ py::object Tracer::iterate(py::handle o) {
   // By __getitem__ and IndexError.
   if (Py_TYPE(p)->tp_iter == nullptr && python_method(p, names().getitem_) != nullptr)
     throw Break(BreakId::attribute_protocol, "iteration by __getitem__");
-  if (exists(o) && Py_TYPE(p)->tp_iter == PyObject_SelfIter) return borrow(p);
-  return steal(PyObject_GetIter(contents(o).ptr()));
+  if (heap().exists(o) && Py_TYPE(p)->tp_iter == PyObject_SelfIter) return borrow(p);
+  return steal(PyObject_GetIter(heap().contents(o).ptr()));
 }
 
 // Null at the end; `returned_` is what a generator returned then.
-py::object Tracer::iter_next(py::handle iterator) {
+py::object Iterators::iter_next(py::handle iterator) {
   PyObject* p = iterator.ptr();
   returned_ = py::none();
   if (LazyIterator* l = lazy(iterator)) {
     const py::object held = borrow(p);
     return next_of(*l);
   }
-  if (PyObject* own = special_method(iterator, names().next_)) {
+  if (PyObject* own = objects().special_method(iterator, names().next_)) {
     try {
-      return call(own, {borrow(p)});
+      return calls().call(own, {borrow(p)});
     } catch (py::error_already_set& e) {
       if (!e.matches(PyExc_StopIteration)) throw;
       returned_ = e.value().attr("value");
@@ -293,22 +293,22 @@ py::object Tracer::iter_next(py::handle iterator) {
   }
   if (!PyIter_Check(p))
     raise(PyExc_TypeError, cat("'", Py_TYPE(p)->tp_name, "' object is not an iterator"));
-  if (exists(iterator)) return next_of_existing(iterator);
+  if (heap().exists(iterator)) return next_of_existing(iterator);
   PyObject* next = PyIter_Next(p);
   if (next == nullptr && PyErr_Occurred()) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(next);
 }
 
-py::object Tracer::list_of(py::handle iterable) {
+py::object Iterators::list_of(py::handle iterable) {
   py::list out;
   py::object iterator = iterate(iterable);
   while (py::object item = iter_next(iterator)) out.append(item);
-  took_iterator_ |= PyIter_Check(iterable.ptr()) != 0;
+  took_iterator |= PyIter_Check(iterable.ptr()) != 0;
   return std::move(out);
 }
 
 // As list_of, for what changes an object meanwhile: an error on the way leaves it changed in part.
-py::object Tracer::items_to_add(py::handle iterable) {
+py::object Iterators::items_to_add(py::handle iterable) {
   try {
     return list_of(iterable);
   } catch (py::error_already_set&) {
@@ -319,7 +319,7 @@ py::object Tracer::items_to_add(py::handle iterable) {
 // ------------------------------------------------------------------------------------------------------ generators
 
 // Runs a generator to its next yield, from which `sent` comes back, or `thrown` is raised. Null where it returns.
-py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object thrown) {
+py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::object thrown) {
   if (g.running && is_polyfill(g.frame->function))  // the original is no generator
     throw Break(BreakId::instruction, "an iterator of itertools is asked while it runs");
   if (g.running) raise(PyExc_ValueError, "generator already executing");
@@ -332,7 +332,8 @@ py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object
   if (!g.started && !sent.is_none())
     raise(PyExc_TypeError, "can't send non-None value to a just-started generator");
   TracedFrame& f = *g.frame;
-  if (frames_.size() > kMaxInlined || static_cast<int>(frames_.size()) >= recursion_left())
+  if (frames().stack().size() > kMaxInlined ||
+      static_cast<int>(frames().stack().size()) >= recursion_left())
     throw Break(BreakId::deep_inlining, "generators in generators");
   struct Running {
     bool& flag;
@@ -371,7 +372,7 @@ py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object
   };
   py::object value;
   try {
-    value = interpret(f, std::move(sent), std::move(thrown));
+    value = frames().interpret(f, std::move(sent), std::move(thrown));
   } catch (py::error_already_set& e) {
     end();
     if (!e.matches(PyExc_StopIteration)) throw;
@@ -387,7 +388,7 @@ py::object Tracer::resume_generator(LazyIterator& g, py::object sent, py::object
   return {};
 }
 
-void Tracer::close_generator(LazyIterator& g) {
+void Iterators::close_generator(LazyIterator& g) {
   if (g.done || !g.started) {
     g.done = true;
     return;
@@ -401,7 +402,7 @@ void Tracer::close_generator(LazyIterator& g) {
 }
 
 // The exception that throw(type, value, traceback) raises.
-py::object Tracer::thrown_by(const Arguments& args) {
+py::object Iterators::thrown_by(const Arguments& args) {
   if (args.empty() || args.size() > 3) raise(PyExc_TypeError, "throw expected 1 to 3 arguments");
   py::object type = args[0], value = args.size() > 1 ? args[1] : py::none();
   if (PyExceptionInstance_Check(type.ptr()) && value.is_none()) return type;
@@ -413,12 +414,12 @@ py::object Tracer::thrown_by(const Arguments& args) {
     for (py::handle part : value) parts.push_back(borrow(part.ptr()));
   else if (!value.is_none())
     parts.push_back(value);
-  return call(type, std::move(parts));
+  return calls().call(type, std::move(parts));
 }
 
 // A method of a generator, or of another lazy iterator.
-py::object Tracer::call_lazy_method(LazyIterator& l, const std::string& name,
-                                    const Arguments& args) {
+py::object Iterators::call_lazy_method(LazyIterator& l, const std::string& name,
+                                       const Arguments& args) {
   const py::object held = l.stand_in;
   if (name == "__iter__" && args.empty()) return held;
   if (name == "close" && l.frame && args.empty()) return close_generator(l), py::none();
@@ -436,14 +437,14 @@ py::object Tracer::call_lazy_method(LazyIterator& l, const std::string& name,
 }
 
 // Raised where an iterator is at its end; a generator's return value is in it.
-void Tracer::stop_iteration() {
+void Iterators::stop_iteration() {
   Arguments value;
   if (returned_ && !returned_.is_none()) value.push_back(returned_);
-  raise_value(call_real(py::handle(PyExc_StopIteration), value, {}));
+  raise_value(calls().call_real(py::handle(PyExc_StopIteration), value, {}));
 }
 
 // What nobody but the interpreter holds goes, as in CPython: a generator in a try or with is closed.
-void Tracer::close_dropped_iterators() {
+void Iterators::close_dropped_iterators() {
   for (size_t i = 0; i < lazies_.size();) {
     if (Py_REFCNT(lazies_[i]->stand_in.ptr()) > 1) {
       i++;
@@ -465,7 +466,7 @@ void Tracer::close_dropped_iterators() {
 }
 
 // Suspended in a try or with: its end runs code.
-bool Tracer::is_open_generator(const LazyIterator& l) {
+bool Iterators::is_open_generator(const LazyIterator& l) {
   return l.frame && l.started && !l.done && is_in_try(*l.frame);
 }
 

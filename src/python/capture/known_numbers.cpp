@@ -6,8 +6,8 @@
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "python/capture/capture.h"
 #include "python/capture/natives.h"
-#include "python/capture/tracer.h"
 #include "python/guards/evaluate.h"
 
 namespace oxy::python {
@@ -40,15 +40,15 @@ void forget_numbers(py::handle o) {
 }  // namespace
 
 // A buffer of a module that was there before, to which captured code has not written: in no tensor of its memory.
-bool Tracer::is_unwritten_state(py::handle tensor) {
-  Known* k = known(tensor);
+bool Numbers::is_unwritten_state(py::handle tensor) {
+  Known* k = heap().known(tensor);
   if (!reads_numbers || k == nullptr || !k->original || !k->source.valid() ||
-      !is_module_state(k->source))
+      !heap().is_module_state(k->source))
     return false;
   const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
   if (real.dim() != 0 || real.requires_grad() || real.is_inference() || !real.has_storage())
     return false;
-  for (const auto& [other, fake] : fake_of_) {
+  for (const auto& [other, fake] : heap().fakes()) {
     const at::Tensor& t = THPVariable_Unpack(other);
     if (t.has_storage() && t.storage().is_alias_of(real.storage()) &&
         THPVariable_Unpack(fake.ptr())._version() != 0)
@@ -57,43 +57,43 @@ bool Tracer::is_unwritten_state(py::handle tensor) {
   return true;
 }
 
-Tracer::KnownNumber Tracer::known_number(py::handle tensor) {
+KnownNumber Numbers::known_number(py::handle tensor) {
   if (const py::object kept = kept_number(tensor)) {
     const py::tuple both(kept);
     return {both[0], both[1]};
   }
   if (!is_unwritten_state(tensor)) return {py::object(), py::list()};
-  KnownNumber out{number_in(known(tensor)->original.ptr()), py::list()};
+  KnownNumber out{number_in(heap().known(tensor)->original.ptr()), py::list()};
   out.of.append(tensor);
   return out;
 }
 
 // The number in `tensor`, which the code looks at; null where it is not known.
-py::object Tracer::use_number(py::handle tensor) {
+py::object Numbers::use_number(py::handle tensor) {
   const KnownNumber number = known_number(tensor);
   if (!number.value) return {};
   for (py::handle input : number.of) {
-    const Known& k = *known(input);
-    guard(GuardKind::Number, k.source, number_in(k.original.ptr()));
+    const Known& k = *heap().known(input);
+    heap().guard(GuardKind::Number, k.source, number_in(k.original.ptr()));
   }
   return number.value;
 }
 
-void Tracer::set_known_number(py::handle tensor, const KnownNumber& number) {
+void Numbers::set_known_number(py::handle tensor, const KnownNumber& number) {
   const py::tuple both = py::make_tuple(number.value, number.of);
   if (PyObject_SetAttr(tensor.ptr(), number_key(), both.ptr()) != 0) throw py::error_already_set();
 }
 
 // What the call gives on tensors and numbers that are all known: computed for real.
-Tracer::KnownNumber Tracer::computed_number(const std::string& target, py::handle function,
-                                            const Arguments& args, const Keywords& kwargs) {
+KnownNumber Numbers::computed_number(const std::string& target, py::handle function,
+                                     const Arguments& args, const Keywords& kwargs) {
   if (!(target_traits(target) & (native::Computes | native::Converts)))
     return {py::object(), py::list()};
   static const py::object& make = *new py::object(py::module_::import("torch").attr("tensor"));
   KnownNumber out;
   bool all_known = true;
   auto real = [&](const py::object& a) -> py::object {
-    if (!is_tensor(a)) return all_known &= is_plain_argument(a), a;
+    if (!heap().is_tensor(a)) return all_known &= is_plain_argument(a), a;
     if (THPVariable_Unpack(a.ptr()).dim() != 0) return all_known = false, a;
     const KnownNumber number = known_number(a);
     if (!number.value) return all_known = false, a;
@@ -118,7 +118,7 @@ Tracer::KnownNumber Tracer::computed_number(const std::string& target, py::handl
 }
 
 // `o`, with the integers that known tensors hold in their place: where torch takes sizes and bounds.
-py::object Tracer::with_known_sizes(const py::object& o) {
+py::object Numbers::with_known_sizes(const py::object& o) {
   PyObject* p = o.ptr();
   if (is_tensor_object(p)) {
     if (THPVariable_Unpack(p).dim() != 0) return o;
@@ -131,7 +131,7 @@ py::object Tracer::with_known_sizes(const py::object& o) {
                              with_known_sizes(borrow(s->stop)).ptr(),
                              with_known_sizes(borrow(s->step)).ptr()));
   }
-  if ((!PyTuple_CheckExact(p) && !PyList_CheckExact(p)) || exists(o)) return o;
+  if ((!PyTuple_CheckExact(p) && !PyList_CheckExact(p)) || heap().exists(o)) return o;
   py::list items;
   bool same = true;
   for (py::handle item : o) {
@@ -143,26 +143,26 @@ py::object Tracer::with_known_sizes(const py::object& o) {
 }
 
 // `record`, with what is known of its arguments and of its result.
-py::object Tracer::record_with_numbers(ir::NodeKind kind, const std::string& target,
-                                       py::handle callable, const Arguments& args,
-                                       const Keywords& kwargs) {
+py::object Numbers::record_with_numbers(ir::NodeKind kind, const std::string& target,
+                                        py::handle callable, const Arguments& args,
+                                        const Keywords& kwargs) {
   Arguments given = args;
   Keywords named = kwargs;
   const bool sizes = (target_traits(target) & native::TakesSizes) != 0;
   for (size_t i = 0; i < given.size(); i++)
-    if (sizes ? i > 0 || !is_tensor(given[i])
+    if (sizes ? i > 0 || !heap().is_tensor(given[i])
               : target == "operator.getitem" && i == 1 && !is_tensor_object(given[i].ptr()))
       given[i] = with_known_sizes(given[i]);
   for (auto& [key, a] : named)
     if (sizes) a = with_known_sizes(a);
   const KnownNumber number = computed_number(target, callable, args, kwargs);
-  py::object out = record(kind, target, callable, given, named);
+  py::object out = graphs().record(kind, target, callable, given, named);
   // What was called may have written to its arguments, or be a view of one.
   if (!(target_traits(target) & (native::Computes | native::Converts)))
     for (const py::object& a : args)
       if (!sizes || a.is(args.front())) forget_numbers(a);
   for (const auto& [key, a] : kwargs) forget_numbers(a);
-  if (number.value && !known(out)->source.valid()) set_known_number(out, number);
+  if (number.value && !heap().known(out)->source.valid()) set_known_number(out, number);
   return out;
 }
 

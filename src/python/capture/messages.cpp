@@ -2,8 +2,8 @@
 // the code that they came from. What could raise, or show more than constants, breaks.
 #include <algorithm>
 
+#include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/capture/tracer.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -86,12 +86,12 @@ bool is_in_logging(const TracedFrame& f) {
 }  // namespace
 
 // Calls `callable` with `args` once the graph has run.
-void Tracer::call_behind(py::handle callable, const Arguments& args) {
+void Calls::call_behind(py::handle callable, const Arguments& args) {
   behind_.emplace_back(borrow(callable.ptr()), args);
 }
 
-std::optional<py::object> Tracer::call_that_tells(py::handle callable, Arguments& args,
-                                                  Keywords& kwargs) {
+std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments& args,
+                                                 Keywords& kwargs) {
   static const py::object& warn = *new py::object(member("_warnings", "warn"));
   static const py::object& logger = *new py::object(member("logging", "Logger"));
   static const py::object& log = *new py::object(logger.attr("_log"));
@@ -99,31 +99,29 @@ std::optional<py::object> Tracer::call_that_tells(py::handle callable, Arguments
   if (callable.is(warn)) return warn_behind(args, kwargs);
   if (callable.is(log)) return log_behind(args, kwargs);
   // It keeps its answers; the first is found under a lock.
-  if (callable.is(enabled) && args.size() == 2 && kwargs.empty() && exists(args[0]) &&
+  if (callable.is(enabled) && args.size() == 2 && kwargs.empty() && heap().exists(args[0]) &&
       Py_TYPE(args[0].ptr()) == reinterpret_cast<PyTypeObject*>(logger.ptr()) &&
-      PyLong_CheckExact(args[1].ptr()) && !known(args[0])->writes)
+      PyLong_CheckExact(args[1].ptr()) && !heap().known(args[0])->writes)
     enabled(args[0], args[1]);
   return std::nullopt;
 }
 
 // No filter makes an exception of a warning, and nobody but Python shows it.
-void Tracer::require_harmless_warnings() {
+void Calls::require_harmless_warnings() {
   const py::module_ warnings = py::module_::import("warnings");
-  const py::object shows = load_attr(warnings, py::str("showwarning"));
+  const py::object shows = objects().load_attr(warnings, py::str("showwarning"));
   if (!shows.is(py::object(warnings.attr("_showwarning_orig"))))
     throw Break(BreakId::builtin_call, "warnings.showwarning is the user's");
   auto is_error = [](py::handle action) {
     return !PyUnicode_Check(action.ptr()) || action.cast<std::string>() == "error";
   };
-  bool raises = is_error(load_attr(warnings, py::str("defaultaction")));
-  for (py::handle filter : contents(load_attr(warnings, py::str("filters"))))
+  bool raises = is_error(objects().load_attr(warnings, py::str("defaultaction")));
+  for (py::handle filter : heap().contents(objects().load_attr(warnings, py::str("filters"))))
     raises |= !PyTuple_Check(filter.ptr()) || is_error(py::tuple(borrow(filter.ptr()))[0]);
   if (raises) throw Break(BreakId::builtin_call, "a warning that a filter makes an exception");
 }
 
-py::object Tracer::warn_behind(const Arguments& args, const Keywords& kwargs) {
-  static PyMethodDef method = {"warn_from", warn_from, METH_VARARGS, nullptr};
-  static const py::object& function = *new py::object(function_of(method));
+py::object Calls::warn_behind(const Arguments& args, const Keywords& kwargs) {
   const py::dict given = by_name(args, kwargs, {"message", "category", "stacklevel", "source"});
   auto refuse = [] { throw Break(BreakId::builtin_call, "_warnings.warn"); };
   auto part = [&](const char* name, py::object otherwise) {
@@ -137,18 +135,32 @@ py::object Tracer::warn_behind(const Arguments& args, const Keywords& kwargs) {
       !PyType_Check(category.ptr()) || !PyLong_CheckExact(level.ptr()) ||
       PyObject_IsSubclass(category.ptr(), PyExc_Warning) != 1)
     refuse();
-  const auto depth = static_cast<size_t>(std::max<int64_t>(level.cast<int64_t>(), 1));
-  if (depth > frames_.size()) refuse();
-  const TracedFrame& f = *frames_[frames_.size() - depth];
-  require_harmless_warnings();
-  const py::object globals = globals_of(f);
-  existing_dict(globals, sources.pinned(globals, "G"));
-  call_behind(function,
-              {message, category, borrow(f.code->co_filename), py::int_(line_of(f)), globals});
+  warn_behind({message,
+               category,
+               static_cast<size_t>(std::max<int64_t>(level.cast<int64_t>(), 1)),
+               {},
+               {},
+               0});
   return py::none();
 }
 
-py::object Tracer::log_behind(const Arguments& args, const Keywords& kwargs) {
+void Calls::warn_behind(TorchWarning warning) {
+  static PyMethodDef method = {"warn_from", warn_from, METH_VARARGS, nullptr};
+  static const py::object& function = *new py::object(function_of(method));
+  if (warning.level > frames().stack().size()) throw Break(BreakId::builtin_call, "_warnings.warn");
+  require_harmless_warnings();
+  if (warning.level > 0) {
+    const TracedFrame& f = *frames().stack()[frames().stack().size() - warning.level];
+    warning.file = borrow(f.code->co_filename);
+    warning.line = line_of(f);
+    warning.globals = frames().globals_of(f);
+  }
+  objects().existing_dict(warning.globals, heap().sources.pinned(warning.globals, "G"));
+  call_behind(function, {warning.message, warning.category, warning.file, py::int_(warning.line),
+                         warning.globals});
+}
+
+py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   static PyMethodDef method = {"log_from", log_from, METH_VARARGS, nullptr};
   static const py::object& function = *new py::object(function_of(method));
   const py::dict given =
@@ -156,16 +168,17 @@ py::object Tracer::log_behind(const Arguments& args, const Keywords& kwargs) {
               {"self", "level", "msg", "args", "exc_info", "extra", "stack_info", "stacklevel"});
   auto refuse = [](const char* why) { throw Break(BreakId::builtin_call, why); };
   for (const char* name : {"exc_info", "extra", "stack_info"})
-    if (given.contains(name) && truth(given[name])) refuse("a log message with more than its text");
+    if (given.contains(name) && objects().truth(given[name]))
+      refuse("a log message with more than its text");
   if (!given.contains("args")) refuse("Logger._log");
   const py::object logger = given["self"], message = given["msg"], values = given["args"];
-  if (!exists(logger) || !is_constant(message.ptr()) || !is_all_constant(values))
+  if (!heap().exists(logger) || !is_constant(message.ptr()) || !is_all_constant(values))
     refuse("a log message with more than constants");
   int64_t level = 1;
   if (given.contains("stacklevel")) level = given["stacklevel"].cast<int64_t>();
   const TracedFrame* at = nullptr;
-  for (size_t i = frames_.size(); i-- > 0 && level > 0;)
-    if (!is_in_logging(*frames_[i])) level--, at = frames_[i];
+  for (size_t i = frames().stack().size(); i-- > 0 && level > 0;)
+    if (!is_in_logging(*frames().stack()[i])) level--, at = frames().stack()[i];
   if (level > 0 || at == nullptr) refuse("a log message that names a caller");
   call_behind(function, {logger, given["level"], borrow(at->code->co_filename),
                          py::int_(line_of(*at)), message, values, borrow(at->code->co_name)});
@@ -174,7 +187,7 @@ py::object Tracer::log_behind(const Arguments& args, const Keywords& kwargs) {
 
 // Behind all that was written.
 void RebuildPlan::add_calls_behind() {
-  for (const auto& [callable, args] : tracer_.behind_) {
+  for (const auto& [callable, args] : capture_.calls.behind()) {
     const uint32_t function = constant(callable);
     std::vector<uint32_t> parts;
     for (const py::object& a : args) parts.push_back(place(a));

@@ -37,6 +37,11 @@ inline bool is_name(py::handle name, PyObject* interned) {
          (PyUnicode_Check(name.ptr()) && PyUnicode_Compare(name.ptr(), interned) == 0);
 }
 
+// str(o), of a string without calling anything: PyObject_Str would run the handlers of signals.
+inline std::string text(py::handle o) {
+  return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
+}
+
 // What the class of `o` has under this name, where that is a Python function; borrowed, else null.
 inline PyObject* python_method(PyObject* o, PyObject* name) {
   PyObject* found = _PyType_Lookup(Py_TYPE(o), name);

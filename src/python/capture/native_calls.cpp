@@ -1,8 +1,8 @@
 // Calls of functions and methods written in C: known by name, run for real on plain arguments, or refused.
+#include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/capture/tracer.h"
 #include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"
 #include "python/guards/constants.h"
@@ -41,55 +41,57 @@ bool is_hidden_by_ordered_dict(PyObject* bound) {
 
 }  // namespace
 
-py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwargs) {
+py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwargs) {
   PyObject* p = callable.ptr();
   const std::string name = name_of(callable);
   if (is_unbound_native(p)) {
     if (args.empty()) type_error(cat("unbound method ", name, " needs an argument"));
     py::object self = args.front();
     args.erase(args.begin());
-    if (is_tensor(self)) return call_method(self, name, args, kwargs);
+    if (heap().is_tensor(self)) return call_method(self, name, args, kwargs);
     auto* type = (PyObject*)Py_TYPE(self.ptr());
     return call_native(steal(Py_TYPE(p)->tp_descr_get(p, self.ptr(), type)), std::move(args),
                        std::move(kwargs));
   }
   py::object self = steal(PyObject_GetAttr(p, names().self_));
-  if (LazyIterator* l = lazy(self)) return call_lazy_method(*l, name, args);
+  if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
-    return make_chain(args[0]);
+    return iterators().make_chain(args[0]);
   // Keys of the table that copy.deepcopy keeps of what it has seen.
-  if (name == "id" && module_of(callable) == "builtins" && args.size() == 1 && !frames_.empty() &&
-      module_of(frames_.back()->function) == "copy") {
-    if (const py::object table = table_of_copies(*frames_.back()); table && exists(table))
+  if (name == "id" && module_of(callable) == "builtins" && args.size() == 1 &&
+      !frames().stack().empty() && module_of(frames().stack().back()->function) == "copy") {
+    if (const py::object table = table_of_copies(*frames().stack().back());
+        table && heap().exists(table))
       throw Break(BreakId::builtin_call, "id() for a table of before the call");
-    return id_of(args[0]);
+    return heap().id_of(args[0]);
   }
   const bool compares = (method_traits(name) & native::Compares) != 0;
   // An iterator that was there before is not asked for real.
   for (size_t i = 0; i < args.size(); i++) {
-    const bool runs = lazy(args[i]) || (exists(args[i]) && PyIter_Check(args[i].ptr()));
+    const bool runs =
+        iterators().lazy(args[i]) || (heap().exists(args[i]) && PyIter_Check(args[i].ptr()));
     if (!runs || keeps_arguments(name) || compares) continue;
     const bool makes = name == "__new__" && i == 1 &&
                        (self.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
                         self.ptr() == reinterpret_cast<PyObject*>(&PyFrozenSet_Type));
     if (!makes && !takes_whole(name, i))
       throw Break(BreakId::builtin_call, cat(name, " of an iterator"));
-    args[i] = items_to_add(args[i]);
+    args[i] = iterators().items_to_add(args[i]);
   }
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
     refuse_finalizer(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
     for (size_t i = 1; i < args.size(); i++)
-      if (exists(args[i])) args[i] = contents(args[i]);
+      if (heap().exists(args[i])) args[i] = heap().contents(args[i]);
     return call_real(callable, args, kwargs);
   }
   if (name == "__getattribute__" && PyModule_Check(self.ptr()) && args.size() == 1)
-    return module_member(self, args[0]);
+    return objects().module_member(self, args[0]);
   if (PyModule_Check(self.ptr()) || (self.is_none() && PyCFunction_Check(p))) {
     const std::string module = module_of(callable);
     if (module == "_operator" && kwargs.empty())
-      if (auto done = call_operator(callable, name, args)) return *done;
+      if (auto done = objects().call_operator(callable, name, args)) return *done;
     if (module == "_contextvars") throw Break(BreakId::context_variable, name);
     const uint32_t traits = native_traits(module, "", name) | native_traits(module, "", "*");
     if (traits & native::ReadsFrame) throw Break(BreakId::frame_access, name);
@@ -106,44 +108,45 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     if (name == "apply" && module_of(callable).empty())
       return call_autograd_function(self, std::move(args), std::move(kwargs));
     for (const auto& a : args)
-      if (exists(a)) throw Break(BreakId::builtin_on_existing, name);
+      if (heap().exists(a)) throw Break(BreakId::builtin_on_existing, name);
     return call_real(callable, args, kwargs);
   }
   if (name == "__init__" && args.empty() && kwargs.empty()) {
     const bool exception = PyExceptionInstance_Check(self.ptr());
-    if (exception && exists(self)) throw Break(BreakId::side_effect, "__init__ of an exception");
+    if (exception && heap().exists(self))
+      throw Break(BreakId::side_effect, "__init__ of an exception");
     if (exception) return call_real(callable, args, kwargs);  // its args are () now
     const bool empties = PyList_Check(self.ptr()) || PySet_Check(self.ptr()) || is_deque(self);
     auto* base = reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(self.ptr())));
     return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
   }
-  if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 && !exists(self) &&
-      (name == "getter" || name == "setter" || name == "deleter"))
+  if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 &&
+      !heap().exists(self) && (name == "getter" || name == "setter" || name == "deleter"))
     return call_real(callable, args, kwargs);
   const bool stores =
       (name == "__setattr__" && args.size() == 2) || (name == "__delattr__" && args.size() == 1);
   if (stores || (name == "__getattribute__" && args.size() == 1)) {
     require_name(args[0]);
-    if (!stores) return load_instance_attr(self, args[0], true);
-    store_generic_attr(self, args[0], args.size() == 2 ? args[1] : py::object());
+    if (!stores) return objects().load_instance_attr(self, args[0], true);
+    objects().store_generic_attr(self, args[0], args.size() == 2 ? args[1] : py::object());
     return py::none();
   }
   py::object target = borrow(p);
-  if (exists(self)) {
+  if (heap().exists(self)) {
     if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
       throw Break(BreakId::side_effect, cat("dict.", name, " of an OrderedDict"));
-    if (auto done = change_existing(self, name, args, kwargs)) return *done;
+    if (auto done = effects().change_existing(self, name, args, kwargs)) return *done;
     if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
         Py_TYPE(self.ptr()) != &PyODict_Type)
       throw Break(BreakId::builtin_on_existing, cat(Py_TYPE(self.ptr())->tp_name, ".copy"));
     if ((method_traits(name) & native::Reads) == 0)
       throw Break(BreakId::side_effect, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
-    if (name == "__contains__" && args.size() == 1) return contains(self, args[0], true);
-    if (name == "__getitem__" && args.size() == 1) return subscript(self, args[0], true);
-    target = contents(self).attr(name.c_str());
+    if (name == "__contains__" && args.size() == 1) return objects().contains(self, args[0], true);
+    if (name == "__getitem__" && args.size() == 1) return objects().subscript(self, args[0], true);
+    target = heap().contents(self).attr(name.c_str());
   }
   if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
-    return sort(self, kwargs), py::none();
+    return effects().sort(self, kwargs), py::none();
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr()) ||
                     PyComplex_Check(self.ptr());
@@ -151,16 +154,17 @@ py::object Tracer::call_native(py::handle callable, Arguments args, Keywords kwa
     throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
-      if (((exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text &&
+      if (((heap().exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text &&
           Py_TYPE(self.ptr())->tp_iter != nullptr)
-        for (py::handle held : py::list(target.attr("__self__"))) guard_apart(held, a);
+        for (py::handle held : py::list(target.attr("__self__"))) heap().guard_apart(held, a);
   for (auto& a : args) {
-    if (text && exists(a) && PyDict_Check(a.ptr()) && !PyDict_CheckExact(a.ptr()))  // __missing__
+    if (text && heap().exists(a) && PyDict_Check(a.ptr()) &&
+        !PyDict_CheckExact(a.ptr()))  // __missing__
       throw Break(BreakId::builtin_on_existing, cat(name, " with a ", Py_TYPE(a.ptr())->tp_name));
     if (name == "update" || name == "extend")
-      a = contents(a);
+      a = heap().contents(a);
     else if (!keeps_arguments(name))
-      a = deep_contents(a);
+      a = heap().deep_contents(a);
     if (text) require_plain(a, callable);
   }
   const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 #include "python/cpython/handles.h"
 #include "support/text.h"
 
@@ -27,7 +27,7 @@ struct NumberArgument {
   size_t tensors;
 };
 
-// n / x: see Tracer::operate; x ** n: see Tracer::record.
+// n / x: see Objects::operate; x ** n: see Graphs::record.
 constexpr NumberArgument kNumberArguments[] = {
     {"add", 0, "", 1},
     {"add", 1, "other", 1},
@@ -177,12 +177,12 @@ std::optional<at::Tensor> number_as_tensor(py::handle number, at::ScalarType fit
   return at::detail::scalar_tensor_static(value, at::kLong, at::kCPU);
 }
 
-bool Tracer::is_varying(SourceId source) const {
-  return !varying.empty() && varying.contains(sources.text(source));
+bool Numbers::is_varying(SourceId source) const {
+  return !varying.empty() && varying.contains(heap().sources.text(source));
 }
 
 // An unread number whose value may be another one at the next call, and that can be an input.
-bool Tracer::is_runtime_number(const py::object& o) const {
+bool Numbers::is_runtime_number(const py::object& o) const {
   if (varying.empty() || !o) return false;
   auto it = unread_.find(o.ptr());
   if (it == unread_.end() || !is_number(it->second.real.ptr())) return false;
@@ -192,9 +192,9 @@ bool Tracer::is_runtime_number(const py::object& o) const {
 }
 
 // The dtype of the tensor whose dtype the result has, whatever numbers are beside it; nothing where there is none.
-std::optional<at::ScalarType> Tracer::met_dtype(std::span<const py::object> args) {
+std::optional<at::ScalarType> Numbers::met_dtype(std::span<const py::object> args) {
   for (const py::object& a : args) {
-    if (!is_tensor(a)) continue;
+    if (!heap().is_tensor(a)) continue;
     const at::Tensor& t = THPVariable_Unpack(a.ptr());
     if (t.dim() > 0 && t.scalar_type() != at::kBool) return t.scalar_type();
   }
@@ -203,8 +203,8 @@ std::optional<at::ScalarType> Tracer::met_dtype(std::span<const py::object> args
 
 // Whether `target` can have all the numbers among its arguments that nobody has looked at as inputs of the graph, and
 // there are some.
-bool Tracer::takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
-                                   std::span<const std::pair<py::object, py::object>> kwargs) {
+bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
+                                    std::span<const std::pair<py::object, py::object>> kwargs) {
   if (varying.empty()) return false;
   const auto dtype = met_dtype(args);
   if (!dtype) return false;
@@ -218,8 +218,8 @@ bool Tracer::takes_runtime_numbers(std::string_view target, std::span<const py::
   const bool integer = at::isIntegralType(*dtype, false);
   if (tells_tensors_apart(word, *dtype)) return false;
   size_t tensors = 0, numbers = 0;
-  for (const py::object& a : args) tensors += is_tensor(a);
-  for (const auto& [key, a] : kwargs) tensors += is_tensor(a);
+  for (const py::object& a : args) tensors += heap().is_tensor(a);
+  for (const auto& [key, a] : kwargs) tensors += heap().is_tensor(a);
   auto takes = [&](const py::object& o, size_t position, std::string_view keyword) {
     if (!o || !unread_.contains(o.ptr())) return true;
     numbers++;
@@ -235,7 +235,7 @@ bool Tracer::takes_runtime_numbers(std::string_view target, std::span<const py::
   return numbers > 0;
 }
 
-NumberTree Tracer::number_tree(const py::object& o) {
+NumberTree Numbers::number_tree(const py::object& o) {
   NumberTree tree;
   auto it = unread_.find(o.ptr());
   if (it == unread_.end()) {
@@ -244,9 +244,9 @@ NumberTree Tracer::number_tree(const py::object& o) {
   }
   const Unread unread = it->second;
   if (unread.source.valid()) {
-    guard(GuardKind::TypeIs, unread.source,
-          borrow(reinterpret_cast<PyObject*>(Py_TYPE(unread.real.ptr()))));
-    tree.fetched = fetched(unread.source);
+    heap().guard(GuardKind::TypeIs, unread.source,
+                 borrow(reinterpret_cast<PyObject*>(Py_TYPE(unread.real.ptr()))));
+    tree.fetched = graphs().fetched(unread.source);
     return tree;
   }
   tree.function = unread.function;
@@ -255,35 +255,36 @@ NumberTree Tracer::number_tree(const py::object& o) {
 }
 
 // The input of the graph that stands for a runtime number beside a tensor of this dtype.
-py::object Tracer::number_input(const py::object& o, at::ScalarType fits) {
+py::object Numbers::number_input(const py::object& o, at::ScalarType fits) {
   const auto key = std::pair(o.ptr(), fits);
   if (auto it = number_inputs_.find(key); it != number_inputs_.end()) return it->second;
   const Unread unread = unread_.at(o.ptr());
   const at::Tensor real = number_as_tensor(unread.real, fits).value();
-  const std::string name = cat("number_", number_inputs.size());
-  py::object fake = steal(THPVariable_Wrap(recorder_->add_runtime_number(real, name)));
+  const std::string name = cat("number_", graphs().number_inputs.size());
+  py::object fake = steal(THPVariable_Wrap(graphs().recorder().add_runtime_number(real, name)));
   Known k;
-  k.value = ir->graph.add_input(name, ir::Type::of(bridge::type_of(real)));
-  known_[fake.ptr()] = std::move(k);
-  held_.push_back(fake);
-  number_inputs.push_back({static_cast<uint32_t>(example_inputs.size()), fits, number_tree(o)});
-  fetch.push_back(first_source(o));
-  example_inputs.push_back(steal(THPVariable_Wrap(real)));
-  ir->module_state.push_back(false);
-  ir->runtime_numbers.resize(ir->module_state.size());
-  ir->runtime_numbers.back() = true;
+  k.value = graphs().ir->graph.add_input(name, ir::Type::of(bridge::type_of(real)));
+  heap().entry(fake.ptr()) = std::move(k);
+  heap().hold(fake);
+  graphs().number_inputs.push_back(
+      {static_cast<uint32_t>(graphs().example_inputs.size()), fits, number_tree(o)});
+  graphs().fetch.push_back(first_source(o));
+  graphs().example_inputs.push_back(steal(THPVariable_Wrap(real)));
+  graphs().ir->module_state.push_back(false);
+  graphs().ir->runtime_numbers.resize(graphs().ir->module_state.size());
+  graphs().ir->runtime_numbers.back() = true;
   number_inputs_.emplace(key, fake);
   return fake;
 }
 
-py::object Tracer::compare_runtime(const py::object& a, const py::object& b, int operation) {
+py::object Numbers::compare_runtime(const py::object& a, const py::object& b, int operation) {
   static constexpr const char* names[] = {"lt", "le", "eq", "ne", "gt", "ge"};
   const py::object both[] = {a, b};
-  if (takes_runtime_numbers(names[operation], both, {})) return compare(a, b, operation);
-  return compare(read(a), read(b), operation);
+  if (takes_runtime_numbers(names[operation], both, {})) return objects().compare(a, b, operation);
+  return objects().compare(read(a), read(b), operation);
 }
 
-SourceId Tracer::first_source(const py::object& o) const {
+SourceId Numbers::first_source(const py::object& o) const {
   auto it = unread_.find(o.ptr());
   if (it == unread_.end()) return {};
   if (it->second.source.valid()) return it->second.source;

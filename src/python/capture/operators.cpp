@@ -1,12 +1,21 @@
-// Operators of objects whose classes are written in Python: whom CPython asks, in which order.
+// Operators, items, truth and comparisons; of objects whose classes are written in Python: whom CPython asks, in which
+// order.
 #include <array>
 
 #include "python/capture/names.h"
-#include "python/capture/tracer.h"
+#include "python/capture/plan_rebuild.h"
+#include "python/guards/constants.h"
 #include "support/text.h"
 
 namespace oxy::python {
 namespace {
+
+// What __len__ may give.
+bool is_length(py::handle o) {
+  const bool fits = PyLong_Check(o.ptr()) && PyLong_AsSsize_t(o.ptr()) >= 0;
+  PyErr_Clear();
+  return fits;
+}
 
 // The method that the other operand of a comparison is asked for; empty for all else.
 std::string_view mirrored(std::string_view name) {
@@ -30,14 +39,14 @@ bool is_of_object(PyTypeObject* type, const std::string& method) {
 
 // What `operator.name` gives on objects that have methods in Python for it, and in-place changes of containers; nullopt
 // where they have none, or all of them say NotImplemented.
-std::optional<py::object> Tracer::ask_operands(const std::string& name, const Arguments& args) {
+std::optional<py::object> Objects::ask_operands(const std::string& name, const Arguments& args) {
   std::string base = name;
   while (base.ends_with("_")) base.pop_back();
   const bool binary = args.size() == 2, in_place = binary && name.starts_with("i");
   py::object out;
   auto gives = [&](PyObject* method, const Arguments& with) {
     if (method == nullptr) return false;
-    out = call(method, with);
+    out = calls().call(method, with);
     return out.ptr() != Py_NotImplemented;
   };
   auto method = [&](size_t i, const std::string& dunder) {
@@ -58,7 +67,7 @@ std::optional<py::object> Tracer::ask_operands(const std::string& name, const Ar
   if (theirs != nullptr && mirror.empty() && type == other) theirs = nullptr;
   const Arguments swapped{args[1], args[0]};
   const bool first = theirs != nullptr && is_derived_of(other, type) &&
-                     (!mirror.empty() || lookup(type, py::str(reflected)) != theirs);
+                     (!mirror.empty() || effects().lookup(type, py::str(reflected)) != theirs);
   if (first && gives(theirs, swapped)) return out;
   // Of != there is what == says.
   if (name == "ne" && mine == nullptr && is_of_object(type, "__ne__"))
@@ -72,25 +81,26 @@ std::optional<py::object> Tracer::ask_operands(const std::string& name, const Ar
 }
 
 // `a += b` and its kind of lists, dicts, sets and deques.
-std::optional<py::object> Tracer::change_in_place(const std::string& name, const Arguments& args) {
+std::optional<py::object> Objects::change_in_place(const std::string& name, const Arguments& args) {
   Arguments rest{args[1]};
   Keywords none;
-  if (exists(args[0]))
-    if (auto done = change_existing(args[0], cat("__", name, "__"), rest, none);
+  if (heap().exists(args[0]))
+    if (auto done = effects().change_existing(args[0], cat("__", name, "__"), rest, none);
         done && done->ptr() != Py_NotImplemented)
       return done;
-  if (!PyList_CheckExact(args[0].ptr()) || exists(args[0]) || name != "iadd") return std::nullopt;
-  args[0].attr("extend")(items_to_add(args[1]));
+  if (!PyList_CheckExact(args[0].ptr()) || heap().exists(args[0]) || name != "iadd")
+    return std::nullopt;
+  args[0].attr("extend")(iterators().items_to_add(args[1]));
   return args[0];
 }
 
 // A function of the module operator, as the instruction that does the same; nullopt for all others.
-std::optional<py::object> Tracer::call_operator(py::handle function, const std::string& name,
-                                                const Arguments& args) {
+std::optional<py::object> Objects::call_operator(py::handle function, const std::string& name,
+                                                 const Arguments& args) {
   constexpr std::array<std::string_view, 6> kComparisons{"lt", "le", "eq", "ne", "gt", "ge"};
   const size_t n = args.size();
   if (n == 1 && name == "neg")
-    if (auto computed = negate_unread(args[0])) return computed;
+    if (auto computed = numbers().negate_unread(args[0])) return computed;
   if (n == 1 && (name == "neg" || name == "pos" || name == "invert" || name == "inv"))
     return operate(function, args);
   if (n == 1 && name == "truth") return py::bool_(truth(args[0]));
@@ -103,14 +113,208 @@ std::optional<py::object> Tracer::call_operator(py::handle function, const std::
   if (name == "iconcat" && PyList_Check(args[0].ptr()))
     return operate(py::module_::import("operator").attr("iadd"), args);
   if (is_binary_operator(name)) {
-    auto computed = compute_unread(borrow(function.ptr()), args[0], args[1]);
+    auto computed = numbers().compute_unread(borrow(function.ptr()), args[0], args[1]);
     return computed ? *computed : operate(function, args);
   }
   const auto* found = std::ranges::find(kComparisons, name);
   if (found == kComparisons.end()) return std::nullopt;
   const auto comparison = static_cast<int>(found - kComparisons.begin());  // Py_LT ...
-  auto answer = compare_unread(args[0], args[1], comparison);
-  return answer ? *answer : compare_runtime(args[0], args[1], comparison);
+  auto answer = numbers().compare_unread(args[0], args[1], comparison);
+  return answer ? *answer : numbers().compare_runtime(args[0], args[1], comparison);
+}
+
+py::object Objects::type_of(py::handle o) {
+  if (is_array(o)) return type_of_array(o);
+  Known* k = heap().known(o);
+  return py::type::of(k && k->original && k->value ? k->original : py::handle(o));
+}
+
+bool Objects::truth(py::handle o) {
+  PyObject* p = o.ptr();
+  if (heap().is_tensor(o)) {
+    if (const py::object number = numbers().use_number(o))
+      return PyObject_IsTrue(number.ptr()) == 1;
+    throw Break(BreakId::data_dependent, "the truth of a tensor");
+  }
+  if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
+  if (heap().exists(o) && PyDict_Check(p)) return PyDict_Size(heap().contents(o).ptr()) > 0;
+  if (heap().exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))
+    return PyObject_Length(heap().contents(o).ptr()) > 0;
+  for (PyObject* method : {names().bool_, names().len_}) {
+    PyObject* found = type_member(Py_TYPE(p), method);
+    if (found == nullptr) continue;
+    if (PyFunction_Check(found)) {
+      py::object answer = numbers().read(calls().call(found, {borrow(p)}));
+      const bool of_bool = method == names().bool_;
+      if (of_bool ? !PyBool_Check(answer.ptr()) : !is_length(answer))
+        throw Break(BreakId::builtin_call, "an error of __bool__ or __len__");
+      return truth(answer);
+    }
+    if (found == Py_None) throw Break(BreakId::builtin_call, "a __bool__ that is None");
+    if (heap().exists(o))
+      throw Break(BreakId::builtin_on_existing, cat("the truth of a ", Py_TYPE(p)->tp_name));
+    const int yes = PyObject_IsTrue(p);
+    if (yes < 0) throw py::error_already_set();
+    return yes == 1;
+  }
+  return true;
+}
+
+py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
+  PyObject* p = o.ptr();
+  static const py::object& getitem =
+      *new py::object(py::module_::import("operator").attr("getitem"));
+  if (heap().is_tensor(o)) return operate(getitem, {borrow(p), borrow(key.ptr())});
+  // A dict finds tensors by their identity.
+  if (heap().is_tensor(key) && !PyDict_Check(p))
+    throw Break(BreakId::data_dependent, "a tensor as an index");
+  if (PyObject* own = special_method(o, names().getitem_); own != nullptr && !generic)
+    return calls().call(own, {borrow(p), borrow(key.ptr())});
+  if (heap().exists(o) && PyDict_Check(p)) {
+    if (py::object found = effects().dict_get(o, key)) return found;
+    if (PyObject* other = _PyType_Lookup(Py_TYPE(p), py::str("__missing__").ptr())) {
+      if (PyFunction_Check(other)) return calls().call(other, {borrow(p), borrow(key.ptr())});
+      py::object factory = load_attr(o, py::str("default_factory"));
+      if (!factory.is_none()) {
+        py::object value = calls().call(factory, {});
+        effects().dict_write(o, key, value);
+        return value;
+      }
+    }
+    PyErr_SetObject(PyExc_KeyError, key.ptr());
+    throw py::error_already_set();
+  }
+  if (PyDict_Check(p) && !PyDict_CheckExact(p))
+    if (PyObject* other = special_method(o, py::str("__missing__"));
+        other && !effects().dict_has(o, key))
+      return calls().call(other, {borrow(p), borrow(key.ptr())});
+  if (heap().exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
+    for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) heap().guard_apart(held, key);
+  return steal(PyObject_GetItem(heap().contents(o).ptr(), key.ptr()));
+}
+
+void Objects::store_subscript(py::handle o, py::handle key, py::handle value) {
+  static const py::object& setitem =
+      *new py::object(py::module_::import("operator").attr("setitem"));
+  if (heap().is_tensor(o)) {
+    operate(setitem, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
+    return;
+  }
+  if (PyObject* own = special_method(o, names().setitem_)) {
+    calls().call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
+    return;
+  }
+  if (heap().exists(o)) {
+    Arguments args{borrow(key.ptr()), borrow(value.ptr())};
+    Keywords none;
+    if (effects().change_existing(o, "__setitem__", args, none)) return;
+    throw Break(BreakId::side_effect,
+                cat("assignment to an item of a ", Py_TYPE(o.ptr())->tp_name));
+  }
+  py::object items = borrow(value.ptr());
+  if (PySlice_Check(key.ptr()) && PyList_Check(o.ptr())) items = iterators().list_of(value);
+  if (PyObject_SetItem(o.ptr(), key.ptr(), items.ptr()) != 0) throw py::error_already_set();
+}
+
+void Objects::delete_subscript(py::handle o, py::handle key) {
+  if (PyObject* own = special_method(o, py::str("__delitem__"))) {
+    calls().call(own, {borrow(o.ptr()), borrow(key.ptr())});
+  } else if (heap().exists(o)) {
+    Arguments args{borrow(key.ptr())};
+    Keywords none;
+    if (!effects().change_existing(o, "__delitem__", args, none))
+      throw Break(BreakId::side_effect, cat("del of an item of a ", Py_TYPE(o.ptr())->tp_name));
+  } else if (PyObject_DelItem(o.ptr(), key.ptr()) != 0) {
+    throw py::error_already_set();
+  }
+}
+
+py::object Objects::contains(py::handle container, py::handle item_given, bool generic) {
+  const py::object item = heap().deep_contents(item_given);  // what is in it decides as well
+  if (PyObject* own = special_method(container, names().contains_); own != nullptr && !generic)
+    return py::bool_(truth(calls().call(own, {borrow(container.ptr()), borrow(item.ptr())})));
+  if (heap().is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
+  if (heap().exists(container) && PyDict_Check(container.ptr()))
+    return py::bool_(effects().dict_has(container, item));
+  const bool takes_items = iterators().lazy(container) ||
+                           (heap().exists(container) && PyIter_Check(container.ptr())) ||
+                           (special_method(container, names().iter_) && !generic);
+  if (takes_items) {
+    py::object iterator = iterators().iterate(container);
+    while (py::object found = iterators().iter_next(iterator))
+      if (found.is(item) || truth(compare(found, item, Py_EQ))) return py::bool_(true);
+    return py::bool_(false);
+  }
+  py::object inside = heap().deep_contents(container);
+  // Tensors are hashed and found by their identity.
+  const bool hashes = PyDict_Check(inside.ptr()) || PyAnySet_Check(inside.ptr());
+  const bool by_identity = hashes && heap().is_tensor(item);
+  if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside))))
+    throw Break(BreakId::data_dependent, "a test of membership among tensors");
+  const bool by_itself = (heap().exists(item) && !is_constant(item.ptr())) || is_nan(item.ptr());
+  if (by_itself && PyIter_Check(inside.ptr()) == 0)
+    for (py::handle held : py::list(inside)) heap().guard_apart(held, item);
+  const int found = PySequence_Contains(inside.ptr(), item.ptr());
+  if (found < 0) throw py::error_already_set();
+  return py::bool_(found == 1);
+}
+
+py::object Objects::compare(py::handle a, py::handle b, int op) {
+  static const auto& functions = *[] {
+    const py::module_ module = py::module_::import("operator");
+    return new std::array<py::object, 6>{module.attr("lt"), module.attr("le"), module.attr("eq"),
+                                         module.attr("ne"), module.attr("gt"), module.attr("ge")};
+  }();
+  return operate(functions.at(static_cast<size_t>(op)), {borrow(a.ptr()), borrow(b.ptr())});
+}
+
+py::object Objects::operate(py::handle function, const Arguments& args) {
+  const std::string name = text(function.attr("__name__"));
+  // As torch.Tensor.__rmul__ and __rtruediv__ compute it.
+  if (name == "mul" && numbers().is_unread(args[0]) && heap().is_tensor(args[1]))
+    return operate(function, {args[1], args[0]});
+  if (name == "truediv" && numbers().is_unread(args[0])) {
+    static const py::object& multiply =
+        *new py::object(py::module_::import("operator").attr("mul"));
+    return operate(multiply, {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});
+  }
+  for (const auto& a : args) {
+    if (THPVariable_Check(a.ptr())) {
+      return numbers().record_with_numbers(ir::NodeKind::CallFunction, cat("operator.", name),
+                                           function, args, {});
+    }
+  }
+  if (auto done = ask_operands(name, args)) return *done;
+  const bool comparison =
+      name == "eq" || name == "ne" || name == "lt" || name == "le" || name == "gt" || name == "ge";
+  // The result has the items themselves.
+  const bool joins = name == "add" || name == "iadd" || name == "mul" || name == "imul" ||
+                     name == "or_" || name == "ior" || name == "concat" || name == "iconcat";
+  Arguments plain;
+  for (const auto& a : args) {
+    // The copy of a defaultdict is a dict.
+    if (name == "or_" && heap().exists(a) && PyDict_Check(a.ptr()) && !PyODict_Check(a.ptr()) &&
+        Py_TYPE(a.ptr())->tp_as_number->nb_or != PyDict_Type.tp_as_number->nb_or)
+      throw Break(BreakId::builtin_on_existing, cat("| of a ", Py_TYPE(a.ptr())->tp_name));
+    const bool container = PyList_Check(a.ptr()) || PyDict_Check(a.ptr());
+    const bool as_they_are = joins && (container || PyTuple_Check(a.ptr()));
+    const bool shallow = as_they_are || PyAnySet_Check(a.ptr()) || is_deque(a);
+    plain.push_back(shallow ? heap().contents(a) : heap().deep_contents(a));
+    if (heap().exists(a) && !container && !PyAnySet_Check(a.ptr()) && !is_deque(a) &&
+        Py_TYPE(a.ptr())->tp_richcompare != PyBaseObject_Type.tp_richcompare)
+      throw Break(BreakId::builtin_on_existing, cat("operator.", name));
+    if (comparison && mentions_tensor(a))
+      throw Break(BreakId::data_dependent, "a comparison of containers of tensors");
+  }
+  if (comparison) heap().guard_apart(plain[0], plain[1]);
+  try {
+    return calls().call_real(function, plain, {});
+  } catch (py::error_already_set&) {  // its text may name the classes
+    for (size_t i = 0; i < args.size(); i++)
+      if (Py_TYPE(args[i].ptr()) != Py_TYPE(plain[i].ptr()))
+        throw Break(BreakId::builtin_on_existing, cat("operator.", name, " raises"));
+    throw;
+  }
 }
 
 }  // namespace oxy::python

@@ -10,8 +10,8 @@ void RebuildPlan::add_effect(RebuildWrite write) {
 
 // First, before anything that they go over is written to.
 void RebuildPlan::add_advances() {
-  for (const py::object& o : tracer_.written_) {
-    const Tracer::Writes& w = tracer_.writes_of(o);
+  for (const py::object& o : capture_.effects.all_written()) {
+    const Writes& w = capture_.effects.writes_of(o);
     if (w.advanced == 0 || w.driven) continue;
     RebuildWrite write{Write::Advance, place(o), {}};
     write.from = w.advanced;
@@ -21,22 +21,22 @@ void RebuildPlan::add_advances() {
 
 void RebuildPlan::add_effects() {
   add_advances();
-  for (const py::object& o : tracer_.written_) {
+  for (const py::object& o : capture_.effects.all_written()) {
     PyObject* p = o.ptr();
-    const Tracer::Writes& w = tracer_.writes_of(o);
+    const Writes& w = capture_.effects.writes_of(o);
     if (w.advanced != 0) continue;
     if (PyDict_Check(p)) {
       add_dict_effects(o);
     } else if (PyList_Check(p)) {
       add_list_effects(o);
     } else if (is_deque(o)) {
-      add_effect({Write::DequeAssign, place(o), place_all(tracer_.contents(o))});
+      add_effect({Write::DequeAssign, place(o), place_all(capture_.heap.contents(o))});
     } else if (PySet_Check(p)) {
       for (py::handle put : w.done) {
         auto [change, item] = put.cast<std::pair<int, py::object>>();
-        const Write kind = change == Tracer::kPut      ? Write::SetAdd
-                           : change == Tracer::kPopped ? Write::SetPop
-                                                       : Write::SetDiscard;
+        const Write kind = change == kPut      ? Write::SetAdd
+                           : change == kPopped ? Write::SetPop
+                                               : Write::SetDiscard;
         add_effect({kind, place(o), {place(item)}});
       }
     } else if (PyCell_Check(p)) {
@@ -51,8 +51,8 @@ void RebuildPlan::add_effects() {
 }
 
 void RebuildPlan::add_dict_effects(py::handle dict) {
-  const Tracer::Known& k = *tracer_.known(dict);
-  const Tracer::Writes& w = *k.writes;
+  const Known& k = *capture_.heap.known(dict);
+  const Writes& w = *k.writes;
   const uint32_t target = place(dict);
   if (w.cleared) add_effect({Write::DictClear, target, {}});
   auto before = [&](py::handle key) {
@@ -66,8 +66,8 @@ void RebuildPlan::add_dict_effects(py::handle dict) {
     if (value.is(missing())) continue;
     // What was read and is the same again, is guarded to be there.
     if (before(key) && !w.moved.contains(key)) {
-      auto it = tracer_.by_source_.find(tracer_.sources.dict_item(k.source, key));
-      if (it != tracer_.by_source_.end() && it->second.is(value)) continue;
+      auto it = capture_.heap.by_source().find(capture_.heap.sources.dict_item(k.source, key));
+      if (it != capture_.heap.by_source().end() && it->second.is(value)) continue;
     }
     require_plain_hash(key);
     add_effect({Write::DictSet, target, {place(key), place(value)}});
@@ -85,8 +85,8 @@ void RebuildPlan::add_attribute_effects(py::handle o, const py::dict& items) {
 
 // The items between those at both ends that stayed.
 void RebuildPlan::add_list_effects(py::handle list) {
-  const Tracer::Known& k = *tracer_.known(list);
-  const Tracer::Writes& w = *k.writes;
+  const Known& k = *capture_.heap.known(list);
+  const Writes& w = *k.writes;
   const uint32_t target = place(list);
   if (!w.before) {
     add_effect({Write::ListExtend, target, place_all(w.added)});

@@ -68,13 +68,13 @@ py::object RebuildPlan::function_at_yield(const TracedFrame& f, std::vector<py::
   const size_t at = f.next - 1;
   std::vector<int> with_finalizer;
   const FrameState state =
-      tracer_.state_left(f, live_locals(*f.bytecode, f.code)[at], values, with_finalizer);
+      capture_.frames.state_left(f, live_locals(*f.bytecode, f.code)[at], values, with_finalizer);
   auto* code = make_generator_code(f.code, *f.bytecode, static_cast<int>(at), state);
   const py::object held = steal(reinterpret_cast<PyObject*>(code));
   return steal(make_function(code, PyFunction_GET_GLOBALS(f.function.ptr())));
 }
 
-uint32_t RebuildPlan::place_generator(py::handle o, const Tracer::LazyIterator& g) {
+uint32_t RebuildPlan::place_generator(py::handle o, const LazyIterator& g) {
   const TracedFrame& f = *g.frame;
   if (g.running || is_polyfill(f.function)) refuse(o);
   const py::object name = f.function.attr("__name__"),
@@ -99,7 +99,7 @@ uint32_t RebuildPlan::place_generator(py::handle o, const Tracer::LazyIterator& 
 
 // Generators; map, filter, zip, enumerate, chain and islice over what they have not taken yet.
 uint32_t RebuildPlan::place_lazy(py::handle o) {
-  const Tracer::LazyIterator& l = *tracer_.lazy(o);
+  const LazyIterator& l = *capture_.iterators.lazy(o);
   if (l.frame) return place_generator(o, l);
   PyTypeObject* type = Py_TYPE(o.ptr());
   for (const py::object& i : l.iterators)
@@ -119,7 +119,7 @@ uint32_t RebuildPlan::place_lazy(py::handle o) {
 }
 
 // The one that it takes from now comes first.
-uint32_t RebuildPlan::place_chain(py::handle o, const Tracer::LazyIterator& l) {
+uint32_t RebuildPlan::place_chain(py::handle o, const LazyIterator& l) {
   const py::object type = py::type::of(o), from_iterable = type.attr("from_iterable");
   if (l.iterators.size() < 2) return place_call(o, from_iterable, {l.iterators[0]});
   const py::list rest;  // a name for the step
@@ -127,7 +127,7 @@ uint32_t RebuildPlan::place_chain(py::handle o, const Tracer::LazyIterator& l) {
   return place_call(o, from_iterable, {rest});
 }
 
-uint32_t RebuildPlan::place_islice(py::handle o, const Tracer::LazyIterator& l) {
+uint32_t RebuildPlan::place_islice(py::handle o, const LazyIterator& l) {
   const py::object type = py::type::of(o);
   if (l.iterators.empty()) return place_call(o, type, {py::tuple(), py::int_(0)});  // at its end
   py::object stop = l.bounds.attr("stop"), step = l.bounds.attr("step");

@@ -74,16 +74,16 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return place_call(o, type_object(type),
                       {borrow(PyMethod_GET_FUNCTION(p)), borrow(PyMethod_GET_SELF(p))});
   if (PyCell_Check(p)) return add_unfilled(o, {Kind::Cell, 0, {}, {}});
-  if (PyFunction_Check(p)) return tracer_.known(o) ? place_function(o) : constant(o);
-  if (PySlice_Check(p) && !tracer_.fixed_.contains(p)) {
+  if (PyFunction_Check(p)) return capture_.heap.known(o) ? place_function(o) : constant(o);
+  if (PySlice_Check(p) && !capture_.heap.is_fixed(p)) {
     auto* s = reinterpret_cast<PySliceObject*>(p);
     return place_call(o, type_object(type), {borrow(s->start), borrow(s->stop), borrow(s->step)});
   }
-  if (PyFrozenSet_CheckExact(p) && made_here(o) && !tracer_.fixed_.contains(p)) {
+  if (PyFrozenSet_CheckExact(p) && made_here(o) && !capture_.heap.is_fixed(p)) {
     if (!is_simple_set(o)) refuse(o);
     return place_call(o, type_object(type), {py::tuple(py::list(borrow(p)))});
   }
-  if (PyWeakref_CheckRefExact(p) && !tracer_.exists(o))
+  if (PyWeakref_CheckRefExact(p) && !capture_.heap.exists(o))
     return place_call(o, type_object(type), {borrow(PyWeakref_GET_OBJECT(p))});
   if (type == &PySuper_Type)
     return place_call(o, type_object(type), {o.attr("__thisclass__"), o.attr("__self__")});
@@ -117,7 +117,8 @@ uint32_t RebuildPlan::place_function(py::handle o) {
   auto* f = reinterpret_cast<PyFunctionObject*>(o.ptr());
   auto or_none = [](PyObject* part) { return part ? borrow(part) : py::none(); };
   RebuildStep step{Kind::Call, 0, type_object(&PyFunction_Type), {}};
-  tracer_.existing_dict(f->func_globals, tracer_.sources.pinned(f->func_globals, "G"));
+  capture_.objects.existing_dict(f->func_globals,
+                                 capture_.heap.sources.pinned(f->func_globals, "G"));
   for (const py::object& part :
        {borrow(f->func_code), borrow(f->func_globals), borrow(f->func_name),
         or_none(f->func_defaults), or_none(f->func_closure)})
@@ -234,11 +235,12 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
       write(Write::AttributeSet, at, {place(name), place(value)});
     }
   }
-  auto raised = tracer_.raised_.find(o.ptr());
-  const bool was_raised = raised != tracer_.raised_.end();
+  auto raised = capture_.frames.raised().find(o.ptr());
+  const bool was_raised = raised != capture_.frames.raised().end();
   py::object cause = o.attr("__cause__"), context = o.attr("__context__");
   // What the caller of the captured code deals with is not this call's own.
-  if (PyExceptionInstance_Check(context.ptr()) && !made_here(context) && !tracer_.known(context))
+  if (PyExceptionInstance_Check(context.ptr()) && !made_here(context) &&
+      !capture_.heap.known(context))
     context = py::none();
   if (!cause.is_none() || !context.is_none() || was_raised)
     write(Write::Exception, at,
@@ -249,17 +251,18 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
 }
 
 // Of frames that are no more: each entry is made on one of the same code, with the line that counts.
-uint32_t RebuildPlan::place_traceback(const std::vector<Tracer::RaisedAt>& places) {
+uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
   static PyMethodDef method = {"traceback", make_traceback, METH_VARARGS, nullptr};
   static const py::object& maker = *new py::object(steal(PyCFunction_New(&method, nullptr)));
   py::object inner = py::none();
   uint32_t at = place(inner);
   std::vector<std::tuple<PyObject*, int, int>> same;  // parts of a group share one
-  for (const Tracer::RaisedAt& raised : places)
+  for (const RaisedAt& raised : places)
     same.emplace_back(raised.code.ptr(), raised.offset, raised.line);
   if (auto it = tracebacks_.find(same); it != tracebacks_.end()) return it->second;
-  for (const Tracer::RaisedAt& raised : places) {
-    tracer_.existing_dict(raised.globals, tracer_.sources.pinned(raised.globals, "G"));
+  for (const RaisedAt& raised : places) {
+    capture_.objects.existing_dict(raised.globals,
+                                   capture_.heap.sources.pinned(raised.globals, "G"));
     py::object key = py::make_tuple(raised.line);
     at = place_call(key, maker,
                     {inner, raised.code, raised.globals, py::int_(raised.offset),

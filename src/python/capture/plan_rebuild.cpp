@@ -53,8 +53,8 @@ bool is_deque(py::handle o) {
   return std::string(builtin_base(Py_TYPE(o.ptr()))->tp_name) == "collections.deque";
 }
 
-RebuildPlan::RebuildPlan(Tracer& tracer) : tracer_(tracer) {
-  for (const py::object& o : tracer.held_) made_.insert(o.ptr());
+RebuildPlan::RebuildPlan(Capture& capture) : capture_(capture) {
+  for (const py::object& o : capture.heap.held()) made_.insert(o.ptr());
 }
 
 void RebuildPlan::refuse(py::handle o) {
@@ -96,28 +96,29 @@ std::vector<uint32_t> RebuildPlan::place_all(py::handle iterable) {
 uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = step_of_.find(o.ptr()); it != step_of_.end()) return it->second;
   if (++depth_ > kMaxDepth) refuse(o);
-  tracer_.refuse_made_class(o);
+  capture_.classes.refuse_made_class(o);
   struct Leave {
     int& depth;
     ~Leave() { depth--; }
   } leave{depth_};
-  Tracer::Known* k = tracer_.known(o);
+  Known* k = capture_.heap.known(o);
   if (k && k->value) return place_tensor(o);
   if (is_tensor_object(o.ptr())) refuse(o);
   if (is_array(o)) return place_array(o);
   if (PyMethod_Check(o.ptr()) && !(k && k->source.valid()))
     if (const auto step = place_array_method(o)) return *step;
-  if (tracer_.lazy(o)) return place_lazy(o);
-  if (auto it = tracer_.unread_.find(o.ptr()); it != tracer_.unread_.end() && it->second.function)
+  if (capture_.iterators.lazy(o)) return place_lazy(o);
+  if (auto it = capture_.numbers.unread().find(o.ptr());
+      it != capture_.numbers.unread().end() && it->second.function)
     return it->second.taken_apart && PyDict_CheckExact(it->second.real.ptr())
                ? place(it->second.real)
                : place_call(o, it->second.function, it->second.parts);
   const SourceId own = may_be_another(o.ptr()) ? own_place(o) : SourceId();
   if (k && k->source.valid()) return place_existing(o, k->source);
   if (own.valid() && is_constant(o.ptr())) return place_existing(o, own);
-  if (auto it = tracer_.shadowed_.find(o.ptr()); it != tracer_.shadowed_.end()) {
+  if (auto it = capture_.heap.shadowed().find(o.ptr()); it != capture_.heap.shadowed().end()) {
     // An iterator or view would be made before the writes are done.
-    if (tracer_.known(it->second)->writes) refuse(it->second);
+    if (capture_.heap.known(it->second)->writes) refuse(it->second);
     return place(it->second);
   }
   if (auto it = owner_.find(o.ptr()); it != owner_.end())
@@ -129,7 +130,7 @@ uint32_t RebuildPlan::place(py::handle o) {
 SourceId RebuildPlan::own_place(py::handle o) {
   if (!own_) {
     own_.emplace();
-    for (const auto& [source, found] : tracer_.by_source_) {
+    for (const auto& [source, found] : capture_.heap.by_source()) {
       if (!may_be_another(found.ptr())) continue;
       auto [it, is_new] = own_->emplace(found.ptr(), source);
       if (!is_new && source.index < it->second.index) it->second = source;
@@ -137,24 +138,24 @@ SourceId RebuildPlan::own_place(py::handle o) {
   }
   auto it = own_->find(o.ptr());
   if (it == own_->end()) return {};
-  tracer_.guard_one_object(o);
+  capture_.heap.guard_one_object(o);
   return it->second;
 }
 
 uint32_t RebuildPlan::place_tensor(py::handle o) {
-  Tracer::Known& k = *tracer_.known(o);
+  Known& k = *capture_.heap.known(o);
   requires_grad |= THPVariable_Unpack(o.ptr()).requires_grad();
   if (k.source.valid()) return place_existing(o, k.source);
-  tracer_.lift(borrow(o.ptr()));  // none of a graph inside of this one
+  capture_.graphs.lift(borrow(o.ptr()));  // none of a graph inside of this one
   outputs.push_back(*k.value);
   output_tensors.push_back(THPVariable_Unpack(o.ptr()));
   return add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
 }
 
 uint32_t RebuildPlan::place_existing(py::handle o, SourceId source) {
-  if (tracer_.sources[source].kind == SourceKind::Pinned)
-    return add(o, {Kind::Constant, 0, tracer_.sources[source].key, {}});
-  return add(o, {Kind::Fetched, tracer_.fetched(source), {}, {}});
+  if (capture_.heap.sources[source].kind == SourceKind::Pinned)
+    return add(o, {Kind::Constant, 0, capture_.heap.sources[source].key, {}});
+  return add(o, {Kind::Fetched, capture_.graphs.fetched(source), {}, {}});
 }
 
 // An object that the captured code has made, or one that is the same for every call.
@@ -175,7 +176,7 @@ uint32_t RebuildPlan::place_made(py::handle o) {
 }
 
 uint32_t RebuildPlan::place_tuple(py::handle o) {
-  if (tracer_.fixed_.contains(o.ptr())) return constant(o);    // of the code
+  if (capture_.heap.is_fixed(o.ptr())) return constant(o);     // of the code
   if (py::hasattr(type_object(o.ptr()), "n_sequence_fields"))  // torch.return_types
     return place_call(o, type_object(o.ptr()), {py::tuple(plain_list(o))});
   RebuildStep step{Kind::Tuple, 0, type_object(o.ptr()), {}};
@@ -275,19 +276,19 @@ void RebuildPlan::require_plain_hash(py::handle key) {
 
 // ------------------------------------------------------------------------------------------------- the end of a capture
 
-uint32_t Tracer::fetched(SourceId source) {
+uint32_t Graphs::fetched(SourceId source) {
   auto [it, is_new] = fetched_.try_emplace(source, static_cast<uint32_t>(fetched_.size()));
   return it->second;
 }
 
-void Tracer::finish(std::span<const py::object> values) {
+void Graphs::finish(std::span<const py::object> values) {
   end_modes();
-  RebuildPlan plan(*this);
-  guard_distinct();
+  RebuildPlan plan(capture_);
+  effects().guard_distinct();
   for (const py::object& value : values) plan.add_root(value);
   plan.add_effects();
-  for (const auto& l : lazies_)  // nothing would close it
-    if (is_open_generator(*l) && !plan.makes(l->stand_in))
+  for (const auto& l : iterators().all())  // nothing would close it
+    if (iterators().is_open_generator(*l) && !plan.makes(l->stand_in))
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
   input_count = fetch.size();
   for (const auto& [source, index] : fetched_)
@@ -306,7 +307,7 @@ void Tracer::finish(std::span<const py::object> values) {
 }
 
 // Parts of results that nobody took.
-void Tracer::drop_unused_items(TorchIr& ir) {
+void Graphs::drop_unused_items(TorchIr& ir) {
   std::vector<uint32_t> uses = ir.graph.use_counts();
   const auto& order = ir.graph.order();
   for (size_t i = order.size(); i-- > 0;) {

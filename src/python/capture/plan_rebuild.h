@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 #include "python/cpython/class_kind.h"
 
 namespace oxy::python {
@@ -13,7 +13,7 @@ namespace oxy::python {
 // is a Break.
 class RebuildPlan {
  public:
-  explicit RebuildPlan(Tracer& tracer);
+  explicit RebuildPlan(Capture& capture);
 
   void add_root(py::handle value);
   bool makes(py::handle o) const { return step_of_.contains(o.ptr()); }
@@ -47,16 +47,16 @@ class RebuildPlan {
   uint32_t place_call(py::handle o, py::handle callable, const std::vector<py::object>& arguments);
   uint32_t place_iterator(py::handle o);
   uint32_t place_lazy(py::handle o);
-  uint32_t place_generator(py::handle o, const Tracer::LazyIterator& generator);
+  uint32_t place_generator(py::handle o, const LazyIterator& generator);
   py::object function_at_yield(const TracedFrame& frame, std::vector<py::object>& values);
-  uint32_t place_chain(py::handle o, const Tracer::LazyIterator& chain);
-  uint32_t place_islice(py::handle o, const Tracer::LazyIterator& islice);
+  uint32_t place_chain(py::handle o, const LazyIterator& chain);
+  uint32_t place_islice(py::handle o, const LazyIterator& islice);
   uint32_t place_dict_iterator(py::handle o, py::handle dict, const char* view);
   uint32_t place_reduced(py::handle o);
   py::object own_function(py::handle o, const py::tuple& reduced);
   uint32_t place_deque(py::handle o);
   uint32_t place_exception(py::handle o);
-  uint32_t place_traceback(const std::vector<Tracer::RaisedAt>& places);
+  uint32_t place_traceback(const std::vector<RaisedAt>& places);
   void fill_function(py::handle o, uint32_t step);
   void fill_slots(py::handle o, uint32_t step);
   bool is_simple_set(py::handle set);
@@ -83,7 +83,7 @@ class RebuildPlan {
   bool made_here(py::handle o);
   [[noreturn]] void refuse(py::handle o);
 
-  Tracer& tracer_;
+  Capture& capture_;
   std::unordered_map<PyObject*, uint32_t> step_of_;
   std::unordered_map<PyObject*, uint32_t> owner_;  // of a __dict__: the step of its object
   // Values that came with the call, by the first of their sources.

@@ -2,7 +2,7 @@
 // interpreter follows like any other. CPython itself never runs this text.
 #include <pybind11/eval.h>
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 
 namespace oxy::python {
 namespace {

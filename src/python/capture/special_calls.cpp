@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
+#include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/capture/tracer.h"
-#include "python/cpython/frame_at.h"
 #include "python/cpython/locals.h"
 #include "support/text.h"
 
@@ -139,21 +138,28 @@ bool takes_names(Special special) {
 
 }  // namespace
 
-std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& args,
-                                               Keywords& kwargs) {
+std::optional<py::object> Calls::call_special(py::handle callable, Arguments& args,
+                                              Keywords& kwargs) {
   auto it = specials().find(callable.ptr());
   if (it == specials().end()) return std::nullopt;
   if (!kwargs.empty() && !takes_names(it->second)) return std::nullopt;
   auto real = [&](const py::object& o) {
-    Known* k = known(o);
+    Known* k = heap().known(o);
     return k && k->value && k->original ? k->original : o;
   };
   auto guard_registrations = [&](PyTypeObject* type, py::handle asked) {
-    if (!depends_on_registrations(type, asked) || is_made_class(asked)) return;
+    if (!depends_on_registrations(type, asked) || classes().is_made_class(asked)) return;
     static const py::object& classes = *new py::object(abstract_classes());
     const py::str name("registrations");
-    const SourceId source = sources.attribute(sources.pinned(classes, "abc"), name);
-    guard(GuardKind::Equals, source, classes.attr(name));
+    const SourceId source = heap().sources.attribute(heap().sources.pinned(classes, "abc"), name);
+    heap().guard(GuardKind::Equals, source, classes.attr(name));
+  };
+  // Metaclasses may say what is an instance.
+  auto guard_checks = [&](auto& self, py::handle asked, const char* check) -> void {
+    if (PyType_Check(asked.ptr()) && is_changeable_class(Py_TYPE(asked.ptr())))
+      objects().type_member(Py_TYPE(asked.ptr()), py::str(check));
+    if (!PyTuple_Check(asked.ptr())) return;
+    for (py::handle one : asked) self(self, one, check);
   };
   switch (it->second) {
     case True_:
@@ -162,60 +168,66 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       return py::bool_(false);
     case IsInstance: {
       if (args.size() != 2) return std::nullopt;
-      const py::object o = real(typed(args[0]));
+      const py::object o = real(numbers().typed(args[0]));
       guard_registrations(Py_TYPE(o.ptr()), args[1]);
+      guard_checks(guard_checks, args[1], "__instancecheck__");
       int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
-      if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(type_of(o).ptr(), args[1].ptr());
+      if (yes == 0 && is_array(o))
+        yes = PyObject_IsSubclass(objects().type_of(o).ptr(), args[1].ptr());
       if (yes < 0) throw py::error_already_set();
       return py::bool_(yes == 1);
     }
     case IsSubclass:
-      if (args.size() == 2 && PyType_Check(args[0].ptr()))
+      if (args.size() == 2 && PyType_Check(args[0].ptr())) {
         guard_registrations(reinterpret_cast<PyTypeObject*>(args[0].ptr()), args[1]);
+        guard_checks(guard_checks, args[1], "__subclasscheck__");
+      }
       return std::nullopt;
     case BuildClass:
-      return build_class(args, kwargs);
+      return classes().build_class(args, kwargs);
     case ProcessDataclass:
-      if (args.empty() || !is_made_class(args[0]))
+      if (args.empty() || !classes().is_made_class(args[0]))
         throw Break(BreakId::side_effect, "a class becomes a dataclass");
-      return make_dataclass(callable, args, kwargs);
+      return classes().make_dataclass(callable, args, kwargs);
     case Is:
     case IsNot:
       if (args.size() != 2 || !kwargs.empty()) return std::nullopt;
-      return py::bool_(is_same(args[0], args[1]) == (it->second == Is));
+      return py::bool_(heap().is_same(args[0], args[1]) == (it->second == Is));
     case Type:
-      if (args.size() == 3) return make_class(callable, args, kwargs);
+      if (args.size() == 3) return classes().make_class(callable, args, kwargs);
       if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
-      return type_of(args[0]);
+      return objects().type_of(args[0]);
     case Len: {
       if (args.size() != 1) return std::nullopt;
-      if (is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
-      if (PyObject* own = special_method(args[0], names().len_)) {
+      if (heap().is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
+      if (PyObject* own = objects().special_method(args[0], names().len_)) {
         py::object length = call(own, {args[0]});
-        if (PyLong_CheckExact(length.ptr()) && truth(compare(length, py::int_(0), Py_GE)))
+        if (PyLong_CheckExact(length.ptr()) &&
+            objects().truth(objects().compare(length, py::int_(0), Py_GE)))
           return length;
         throw Break(BreakId::builtin_call, "a __len__ that is no length");
       }
-      if (exists(args[0]) && PyDict_Check(args[0].ptr()) && !known(args[0])->writes) {
-        guard(GuardKind::Length, known(args[0])->source, {}, PyDict_Size(args[0].ptr()));
+      if (heap().exists(args[0]) && PyDict_Check(args[0].ptr()) && !heap().known(args[0])->writes) {
+        heap().guard(GuardKind::Length, heap().known(args[0])->source, {},
+                     PyDict_Size(args[0].ptr()));
         return py::int_(PyDict_Size(args[0].ptr()));
       }
-      return call_real(callable, {contents(args[0])}, {});
+      return call_real(callable, {heap().contents(args[0])}, {});
     }
     case GetAttr:
       if (args.size() == 3) {
         try {
-          return load_attr(args[0], args[1]);
+          return objects().load_attr(args[0], args[1]);
         } catch (py::error_already_set& e) {
           if (!e.matches(PyExc_AttributeError)) throw;
           return args[2];
         }
       }
       if (args.size() != 2) return std::nullopt;
-      return load_attr(args[0], args[1]);
+      return objects().load_attr(args[0], args[1]);
     case Hash: {
       if (args.size() != 1) return std::nullopt;
-      PyObject* own = special_method(args[0], py::str("__hash__"));
+      PyObject* own = objects().special_method(args[0], py::str("__hash__"));
       if (own == nullptr) return std::nullopt;
       const py::object number = call(own, {args[0]});
       const Py_ssize_t hash = PyLong_Check(number.ptr()) ? PyLong_AsSsize_t(number.ptr()) : -1;
@@ -226,7 +238,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
     case HasAttr:
       if (args.size() != 2) return std::nullopt;
       try {
-        load_attr(args[0], args[1]);
+        objects().load_attr(args[0], args[1]);
         return py::bool_(true);
       } catch (py::error_already_set& e) {
         if (!e.matches(PyExc_AttributeError)) throw;
@@ -234,42 +246,43 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       }
     case SetAttr:
       if (args.size() != 3) return std::nullopt;
-      store_attr(args[0], args[1], args[2]);
+      objects().store_attr(args[0], args[1], args[2]);
       return py::none();
     case DelAttr:
       if (args.size() != 2) return std::nullopt;
-      store_attr(args[0], args[1], {});
+      objects().store_attr(args[0], args[1], {});
       return py::none();
     case Sorted: {
       if (args.size() != 1) return std::nullopt;
-      py::object list = list_of(args[0]);
-      sort(list, kwargs);
+      py::object list = iterators().list_of(args[0]);
+      effects().sort(list, kwargs);
       return list;
     }
     case Reduce: {
       if ((args.size() != 2 && args.size() != 3) || !is_iterable(args[1].ptr()))
         return std::nullopt;
-      py::object iterator = iterate(args[1]);
-      py::object total = args.size() > 2 ? args[2] : iter_next(iterator);
+      py::object iterator = iterators().iterate(args[1]);
+      py::object total = args.size() > 2 ? args[2] : iterators().iter_next(iterator);
       if (!total) type_error("reduce() of empty iterable with no initial value");
-      while (py::object item = iter_next(iterator)) total = call(args[0], {total, item});
+      while (py::object item = iterators().iter_next(iterator))
+        total = call(args[0], {total, item});
       return total;
     }
     case Iter:
       if (args.size() != 1) return std::nullopt;
-      return iterate(args[0]);
+      return iterators().iterate(args[0]);
     case Next:
       if (args.size() != 1 && args.size() != 2) return std::nullopt;
-      if (py::object item = iter_next(args[0])) return item;
+      if (py::object item = iterators().iter_next(args[0])) return item;
       if (args.size() > 1) return args[1];
-      stop_iteration();
+      iterators().stop_iteration();
     case Any:
     case All: {
       if (args.size() != 1) return std::nullopt;
       const bool stop = it->second == Any;
-      py::object iterator = iterate(args[0]);
-      while (py::object item = iter_next(iterator))
-        if (truth(item) == stop) return py::bool_(stop);
+      py::object iterator = iterators().iterate(args[0]);
+      while (py::object item = iterators().iter_next(iterator))
+        if (objects().truth(item) == stop) return py::bool_(stop);
       return py::bool_(!stop);
     }
     case Sum: {
@@ -282,18 +295,22 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
       if (PyUnicode_Check(total.ptr()) || PyBytes_Check(total.ptr()) ||
           PyByteArray_Check(total.ptr()))
         return std::nullopt;
-      py::object iterator = iterate(args[0]);
-      while (py::object item = iter_next(iterator)) total = operate(add, {total, item});
+      py::object iterator = iterators().iterate(args[0]);
+      while (py::object item = iterators().iter_next(iterator))
+        total = objects().operate(add, {total, item});
       return total;
     }
     case Abs:
-      if (args.size() != 1 || !(is_tensor(args[0]) || is_array(args[0]))) return std::nullopt;
-      return operate(py::module_::import("operator").attr("abs"), args);
+      if (args.size() != 1 || !(heap().is_tensor(args[0]) || is_array(args[0])))
+        return std::nullopt;
+      return objects().operate(py::module_::import("operator").attr("abs"), args);
     case Min:
     case Max:
       return extreme(callable, args, kwargs, it->second == Min);
     case Callable:
       if (args.size() != 1) return std::nullopt;
+      if (is_changeable_class(Py_TYPE(args[0].ptr())))
+        objects().type_member(Py_TYPE(args[0].ptr()), names().call_);
       return py::bool_(PyCallable_Check(args[0].ptr()) != 0);
     case Signature: {  // of a function or method: of its code and defaults
       if (args.size() != 1 || !(PyFunction_Check(args[0].ptr()) || PyMethod_Check(args[0].ptr())))
@@ -302,36 +319,37 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
           PyMethod_Check(args[0].ptr()) ? borrow(PyMethod_GET_FUNCTION(args[0].ptr())) : args[0];
       if (!PyFunction_Check(function.ptr())) return std::nullopt;
       for (const char* part : {"__code__", "__defaults__", "__kwdefaults__", "__annotations__"})
-        if (py::object held = load_attr(function, py::str(part)); exists(held)) contents(held);
+        if (py::object held = objects().load_attr(function, py::str(part)); heap().exists(held))
+          heap().contents(held);
       return call_real(callable, args, kwargs);
     }
     case ExcInfo: {
       const auto handled = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
       // What the caller of the compiled function deals with may be another exception at each call; an ExitStack only
       // looks whether it meets that one.
-      if (!handled && !is_of_contextlib(*frames_.back()))
+      if (!handled && !is_of_contextlib(*frames().stack().back()))
         throw Break(BreakId::frame_access, "sys.exc_info() outside of an except block");
       if (!handled) return py::make_tuple(py::none(), py::none(), py::none());
-      return py::make_tuple(type_of(handled), handled, traceback_of(handled));
+      return py::make_tuple(objects().type_of(handled), handled, frames().traceback_of(handled));
     }
     case CmpToKey:
       if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
       return call_real(callable, args, kwargs);  // calls nothing yet
     case Bool:
       if (args.size() > 1 || !kwargs.empty()) return std::nullopt;
-      return py::bool_(!args.empty() && truth(args[0]));
+      return py::bool_(!args.empty() && objects().truth(args[0]));
     case Str:
     case Repr:
       if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
       return text_of(args[0], it->second == Repr);
     case Int:
     case Float:
-      if (!args.empty() && is_tensor(args[0]))
+      if (!args.empty() && heap().is_tensor(args[0]))
         return call_method(args[0], it->second == Int ? "__int__" : "__float__", {}, {});
       return std::nullopt;
     case Super: {
-      if (!args.empty() || frames_.empty()) return std::nullopt;
-      TracedFrame& f = *frames_.back();
+      if (!args.empty() || frames().stack().empty()) return std::nullopt;
+      TracedFrame& f = *frames().stack().back();
       if (f.code->co_argcount == 0) raise(PyExc_RuntimeError, "super(): no arguments");
       py::object self = f.fast[0];
       if (self && PyCell_Check(self.ptr()) && is_cell(f.code, 0))
@@ -342,7 +360,7 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
         const py::object& cell = f.fast[static_cast<size_t>(i)];
         if (!is_name(name, names().class_) || !cell || !PyCell_Check(cell.ptr())) continue;
         const py::object changed =
-            exists(cell) ? written(cell, py::str("cell_contents")) : py::object();
+            heap().exists(cell) ? effects().written(cell, py::str("cell_contents")) : py::object();
         const py::object type = changed ? changed : borrow(PyCell_GET(cell.ptr()));
         if (!type || type.is(missing())) raise(PyExc_RuntimeError, "super(): empty __class__ cell");
         if (!PyType_Check(type.ptr()))
@@ -356,25 +374,9 @@ std::optional<py::object> Tracer::call_special(py::handle callable, Arguments& a
   return std::nullopt;
 }
 
-// Of an exception that captured code has raised: the places that it has passed so far. Its frames are empty ones.
-py::object Tracer::traceback_of(py::handle exception) {
-  static const py::object& type =
-      *new py::object(py::module_::import("types").attr("TracebackType"));
-  auto it = raised_.find(exception.ptr());
-  if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");
-  py::object out = py::none();
-  for (const RaisedAt& place : it->second) {
-    const py::object frame = steal(frame_at(reinterpret_cast<PyCodeObject*>(place.code.ptr()),
-                                            place.globals.ptr(), place.left));
-    out = type(out, frame, place.offset, place.line);
-  }
-  held_.push_back(out);
-  return out;
-}
-
 // The function that a functools.singledispatch function chooses for a class, where it holds no abstract class.
-std::optional<py::object> Tracer::call_dispatched(py::handle callable, const Arguments& args,
-                                                  const Keywords& kwargs) {
+std::optional<py::object> Calls::call_dispatched(py::handle callable, const Arguments& args,
+                                                 const Keywords& kwargs) {
   auto* f = reinterpret_cast<PyFunctionObject*>(callable.ptr());
   static PyObject* const name = PyUnicode_InternFromString("singledispatch.<locals>.dispatch");
   if (PyUnicode_Compare(f->func_qualname, name) != 0 || f->func_module == nullptr ||
@@ -386,34 +388,35 @@ std::optional<py::object> Tracer::call_dispatched(py::handle callable, const Arg
   const py::object names = steal(PyCode_GetFreevars(code));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.ptr()); i++) {
     PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
-    Known& k = known_[cell];
+    Known& k = heap().entry(cell);
     if (!k.source.valid())
-      k.source = sources.closure(function_source(callable, "dispatch"), static_cast<int64_t>(i));
-    held_.push_back(borrow(cell));
+      k.source = heap().sources.closure(heap().function_source(callable, "dispatch"),
+                                        static_cast<int64_t>(i));
+    heap().hold(borrow(cell));
     const auto name_of = py::handle(PyTuple_GET_ITEM(names.ptr(), i)).cast<std::string>();
-    if (name_of == "registry") registry = read_cell(cell);
-    if (name_of == "cache_token") token = read_cell(cell);
+    if (name_of == "registry") registry = effects().read_cell(cell);
+    if (name_of == "cache_token") token = effects().read_cell(cell);
   }
-  if (!registry || !token || !token.is_none() || !exists(registry)) return std::nullopt;
-  const py::object functions = contents(registry);
+  if (!registry || !token || !token.is_none() || !heap().exists(registry)) return std::nullopt;
+  const py::object functions = heap().contents(registry);
   if (PyObject* found = PyDict_GetItemWithError(functions.ptr(), args[0].ptr()))
     return borrow(found);
   return py::module_::import("functools").attr("_find_impl")(args[0], functions);
 }
 
 // str(o) or repr(o), where it is Python code or an exception made here that says it; nullopt for all else.
-std::optional<py::object> Tracer::text_of(py::handle o, bool repr) {
-  if (is_tensor(o)) return std::nullopt;
-  PyObject* own = repr ? nullptr : special_method(o, py::str("__str__"));
+std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
+  if (heap().is_tensor(o)) return std::nullopt;
+  PyObject* own = repr ? nullptr : objects().special_method(o, py::str("__str__"));
   if (own == nullptr && (repr || Py_TYPE(o.ptr())->tp_str == PyBaseObject_Type.tp_str))
-    own = special_method(o, py::str("__repr__"));
+    own = objects().special_method(o, py::str("__repr__"));
   if (own != nullptr) {
     py::object text = call(own, {borrow(o.ptr())});
     if (!PyUnicode_Check(text.ptr())) type_error("a text that is no string");
     return text;
   }
   refuse_lost_class(o);
-  if (!PyExceptionInstance_Check(o.ptr()) || exists(o)) return std::nullopt;
+  if (!PyExceptionInstance_Check(o.ptr()) || heap().exists(o)) return std::nullopt;
   if (!repr && is_exception_group(o)) return py::str(o);  // its message and how many
   static const py::object& str = *new py::object(builtin("str"));
   require_plain(py::object(borrow(o.ptr()).attr("args")), str);
@@ -421,23 +424,23 @@ std::optional<py::object> Tracer::text_of(py::handle o, bool repr) {
 }
 
 // What stands for a container that was there before is of the builtin class, and its text may name another one.
-void Tracer::refuse_lost_class(py::handle o, int depth) {
+void Calls::refuse_lost_class(py::handle o, int depth) {
   constexpr int kMaxNesting = 20;
   PyObject* p = o.ptr();
   const bool dict = PyDict_Check(p) && !PyDict_CheckExact(p) && !PyODict_CheckExact(p);
   const bool set = PyAnySet_Check(p) && !PyAnySet_CheckExact(p);
-  if (exists(o) && (dict || set))
+  if (heap().exists(o) && (dict || set))
     throw Break(BreakId::builtin_on_existing, cat("the text of a ", Py_TYPE(p)->tp_name));
   if (depth > kMaxNesting || !(PyTuple_Check(p) || PyList_Check(p) || PyDict_Check(p))) return;
-  const py::object inside = contents(o);
+  const py::object inside = heap().contents(o);
   const py::list items =
       PyDict_Check(p) ? py::list(steal(PyDict_Values(inside.ptr()))) : plain_list(inside);
   for (py::handle item : items) refuse_lost_class(item, depth + 1);
 }
 
 // min or max, where what decides is called or taken from an iterator.
-std::optional<py::object> Tracer::extreme(py::handle callable, const Arguments& args,
-                                          const Keywords& kwargs, bool least) {
+std::optional<py::object> Calls::extreme(py::handle callable, const Arguments& args,
+                                         const Keywords& kwargs, bool least) {
   py::object key = py::none(), otherwise;
   for (const auto& [name, value] : kwargs) {
     const auto text = name.cast<std::string>();
@@ -447,7 +450,7 @@ std::optional<py::object> Tracer::extreme(py::handle callable, const Arguments& 
   if (args.empty() || (args.size() > 1 && otherwise)) return std::nullopt;
   py::list items;
   if (args.size() == 1)
-    items = list_of(args[0]);
+    items = iterators().list_of(args[0]);
   else
     for (const py::object& a : args) items.append(a);
   if (items.empty() && otherwise) return otherwise;
@@ -457,7 +460,8 @@ std::optional<py::object> Tracer::extreme(py::handle callable, const Arguments& 
   py::object best, best_key;
   for (py::handle item : items) {
     py::object mine = key.is_none() ? borrow(item.ptr()) : call(key, {borrow(item.ptr())});
-    if (best && !truth(compare(mine, best_key, least ? Py_LT : Py_GT))) continue;
+    if (best && !objects().truth(objects().compare(mine, best_key, least ? Py_LT : Py_GT)))
+      continue;
     best = borrow(item.ptr());
     best_key = mine;
   }

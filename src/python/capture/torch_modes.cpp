@@ -3,7 +3,7 @@
 // leaves no trace.
 #include "python/torch_modes.h"
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -27,12 +27,12 @@ bool autocast_differs(const TorchModes& a, TorchModes b) {
 }  // namespace
 
 // A function of torch that sets a mode.
-std::optional<py::object> Tracer::set_mode(const std::string& name, py::handle callable,
+std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle callable,
                                            const Arguments& args, const Keywords& kwargs) {
   if (name == "torch.clear_autocast_cache") return py::none();  // of fakes it holds nothing
   if (name == "torch.autocast_increment_nesting" || name == "torch.autocast_decrement_nesting") {
     autocast_nesting_ += name == "torch.autocast_increment_nesting" ? 1 : -1;
-    return call_real(callable, args, kwargs);
+    return calls().call_real(callable, args, kwargs);
   }
   const bool of_device = name == "torch.set_autocast_enabled" || name == "torch.set_autocast_dtype";
   if (of_device && (args.size() != 2 || is_for_another_device(args)))
@@ -40,22 +40,22 @@ std::optional<py::object> Tracer::set_mode(const std::string& name, py::handle c
   if (!of_device && name != "torch.set_autocast_cache_enabled" &&
       name != "torch._C._set_grad_enabled")
     return std::nullopt;
-  for (const py::object& a : args) truth(a);
-  return call_real(callable, args, kwargs);
+  for (const py::object& a : args) objects().truth(a);
+  return calls().call_real(callable, args, kwargs);
 }
 
-ir::ValueId Tracer::add_mode_call(const std::string& name, py::handle callable,
+ir::ValueId Graphs::add_mode_call(const std::string& name, py::handle callable,
                                   std::vector<ir::Arg> args) {
   ir::Node& node = ir_now().graph.add_call(ir::NodeKind::CallFunction, name, std::move(args),
                                            {ir::Type::opaque()});
-  node.stack = stack_ids(user_stack()).torch;
+  node.stack = stack_ids(frames().user_stack()).torch;
   ir_now().bound_of(node.id) = borrow(callable.ptr());
   return node.outputs[0];
 }
 
 // The graph comes to these modes: it leaves the contexts of autocast that it has entered, where one
 // of them was entered in these modes, and else enters one more.
-void Tracer::bring_graph_to(const TorchModes& modes) {
+void Graphs::bring_graph_to(const TorchModes& modes) {
   static const py::object& set = *new py::object(torch_function("torch._C", "_set_grad_enabled"));
   static const py::object& enter =
       *new py::object(torch_function("torch.amp.autocast_mode", "_enter_autocast"));
@@ -82,7 +82,7 @@ void Tracer::bring_graph_to(const TorchModes& modes) {
 }
 
 // At the end of a capture: it is the caller that gets the other modes, not the graph.
-void Tracer::end_modes() {
+void Graphs::end_modes() {
   if (!(TorchModes() == state_.modes) || autocast_nesting_ != 0)
     modes_after = ModesAfter{TorchModes(), autocast_nesting_};
   bring_graph_to(state_.modes);

@@ -5,8 +5,8 @@
 // on. Unread ones live on the stack, in plain locals, and in what was written to dicts and
 // attributes; only the instructions listed here meet them.
 
+#include "python/capture/capture.h"
 #include "python/capture/names.h"
-#include "python/capture/tracer.h"
 #include "python/cpython/opcodes.h"
 #include "python/inner_frames.h"
 
@@ -57,18 +57,18 @@ py::object type_object(py::handle o) {
 
 }  // namespace
 
-py::object Tracer::unread_argument(py::handle real, SourceId source) {
+py::object Numbers::unread_argument(py::handle real, SourceId source) {
   static const py::object& object = *new py::object(py::module_::import("builtins").attr("object"));
   py::object out = object();
-  known_[out.ptr()].source = source;
+  heap().entry(out.ptr()).source = source;
   unread_[out.ptr()] = {borrow(real.ptr()), source, {}, {}};
-  held_.push_back(out);
+  heap().hold(out);
   return out;
 }
 
-py::object Tracer::unread_number(py::handle real, SourceId source) {
+py::object Numbers::unread_number(py::handle real, SourceId source) {
   if (auto it = varying_.find(source); it != varying_.end()) return it->second;
-  guard(GuardKind::TypeIs, source, type_object(real));
+  heap().guard(GuardKind::TypeIs, source, type_object(real));
   loaded_.insert(source);
   py::object out = unread_argument(real, source);
   if (is_varying(source)) varying_.emplace(source, out);
@@ -76,38 +76,38 @@ py::object Tracer::unread_number(py::handle real, SourceId source) {
 }
 
 // What captured code has written somewhere, for whoever asks for it next.
-py::object Tracer::taken(const py::object& written) {
+py::object Numbers::taken(const py::object& written) {
   const bool unread =
-      takes_ == Takes::Unread || (takes_ == Takes::Varying && is_runtime_number(written));
+      takes == Takes::Unread || (takes == Takes::Varying && is_runtime_number(written));
   return unread ? written : read(written);
 }
 
 // `o`, or the constant that it stands for, guarded.
-py::object Tracer::read(const py::object& o) {
+py::object Numbers::read(const py::object& o) {
   auto it = o && !unread_.empty() ? unread_.find(o.ptr()) : unread_.end();
   if (it == unread_.end()) return o;
   const Unread unread = it->second;
-  takes_ = Takes::Read;
+  takes = Takes::Read;
   it->second.taken_apart = true;
-  if (unread.source.valid()) return wrap(unread.real, unread.source);
+  if (unread.source.valid()) return heap().wrap(unread.real, unread.source);
   for (const py::object& part : unread.parts) read(part);
   return unread.real;
 }
 
 // `o`, or the constant that it stands for, of which only the type is guarded.
-const py::object& Tracer::typed(const py::object& o) {
+const py::object& Numbers::typed(const py::object& o) {
   auto it = unread_.find(o.ptr());
   if (it == unread_.end()) return o;
   if (it->second.source.valid())
-    guard(GuardKind::TypeIs, it->second.source, type_object(it->second.real));
+    heap().guard(GuardKind::TypeIs, it->second.source, type_object(it->second.real));
   return it->second.real;
 }
 
 // Any number that the current instruction loads stays unread if it is added to next, or is the result.
-Tracer::Takes Tracer::taken_by_next(const TracedFrame& f) const {
+Takes Numbers::taken_by_next(const TracedFrame& f) const {
   const auto& code = f.bytecode->instructions;
   const Instruction& next = code[f.next];
-  if (next.op == RETURN_VALUE) return frames_.size() == 1 ? Takes::Unread : Takes::Varying;
+  if (next.op == RETURN_VALUE) return frames().stack().size() == 1 ? Takes::Unread : Takes::Varying;
   if (f.next + 1 >= code.size()) return Takes::Varying;
   const Instruction& then = code[f.next + 1];
   const bool added = next.op == LOAD_CONST && then.op == BINARY_OP && is_arithmetic(then.arg) &&
@@ -116,10 +116,10 @@ Tracer::Takes Tracer::taken_by_next(const TracedFrame& f) const {
 }
 
 // Arithmetic on what is unread.
-std::optional<py::object> Tracer::compute_unread(const py::object& function, const py::object& a,
-                                                 const py::object& b) {
+std::optional<py::object> Numbers::compute_unread(const py::object& function, const py::object& a,
+                                                  const py::object& b) {
   if (!unread_.contains(a.ptr()) && !unread_.contains(b.ptr())) return std::nullopt;
-  if (is_tensor(a) || is_tensor(b)) return std::nullopt;
+  if (heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
   const py::object &left = typed(a), &right = typed(b);
   py::object out = unread_argument(function(left, right), SourceId());
   unread_[out.ptr()].function = function;
@@ -127,7 +127,7 @@ std::optional<py::object> Tracer::compute_unread(const py::object& function, con
   return out;
 }
 
-std::optional<py::object> Tracer::negate_unread(const py::object& a) {
+std::optional<py::object> Numbers::negate_unread(const py::object& a) {
   static const py::object& negate = *new py::object(py::module_::import("operator").attr("neg"));
   if (!unread_.contains(a.ptr())) return std::nullopt;
   py::object out = unread_argument(negate(typed(a)), SourceId());
@@ -138,8 +138,8 @@ std::optional<py::object> Tracer::negate_unread(const py::object& a) {
 
 // A number that nobody has looked at yet against one that is known: only the answer is guarded, so that a value that is
 // another one at each call does not make a capture for each.
-std::optional<py::object> Tracer::compare_unread(const py::object& a, const py::object& b,
-                                                 int operation) {
+std::optional<py::object> Numbers::compare_unread(const py::object& a, const py::object& b,
+                                                  int operation) {
   auto of_source = [&](const py::object& o) {
     auto it = unread_.find(o.ptr());
     return it != unread_.end() && it->second.source.valid() && is_number(it->second.real.ptr());
@@ -154,13 +154,13 @@ std::optional<py::object> Tracer::compare_unread(const py::object& a, const py::
       PyObject_RichCompare(unread.real.ptr(), number.ptr(), seen));
   if (!compared) throw py::error_already_set();
   const bool answer = compared.ptr() == Py_True;
-  guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
-  guard(GuardKind::Compares, unread.source, number, 2 * seen + (answer ? 1 : 0));
+  heap().guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
+  heap().guard(GuardKind::Compares, unread.source, number, 2 * seen + (answer ? 1 : 0));
   return compared;
 }
 
 // The operands of a BINARY_OP that can be computed behind the graph, or in front of it.
-bool Tracer::goes_on_counting(const TracedFrame& f) {
+bool Numbers::goes_on_counting(const TracedFrame& f) {
   auto number = [&](const py::object& o) {
     auto it = o ? unread_.find(o.ptr()) : unread_.end();
     return o && is_number(it == unread_.end() ? o.ptr() : it->second.real.ptr());
@@ -174,7 +174,7 @@ bool Tracer::goes_on_counting(const TracedFrame& f) {
 }
 
 // Of a varying float this answer is guarded.
-bool Tracer::is_known_nonzero(const py::object& number) {
+bool Numbers::is_known_nonzero(const py::object& number) {
   auto it = unread_.find(number.ptr());
   if (it == unread_.end()) return PyObject_IsTrue(number.ptr()) == 1;
   const py::object& real = it->second.real;
@@ -185,13 +185,13 @@ bool Tracer::is_known_nonzero(const py::object& number) {
 }
 
 // Operands of which one is a tensor and the other a number that the graph takes as an input.
-bool Tracer::meets_tensor(const TracedFrame& f) {
+bool Numbers::meets_tensor(const TracedFrame& f) {
   const uint32_t operation = f.bytecode->instructions[f.next].arg;
   return takes_runtime_numbers(binary_operator_name(operation), std::span(f.stack).last(2), {});
 }
 
 // A call of isinstance, or of object.__setattr__.
-bool Tracer::is_called_unread(const TracedFrame& f, size_t count) const {
+bool Numbers::is_called_unread(const TracedFrame& f, size_t count) const {
   static const py::object& isinstance =
       *new py::object(py::module_::import("builtins").attr("isinstance"));
   const py::object& below = f.stack[f.stack.size() - count - 2];
@@ -204,7 +204,7 @@ bool Tracer::is_called_unread(const TracedFrame& f, size_t count) const {
 
 // A call whose runtime numbers stay what they are: of a method of a tensor or a function of torch that has them as inputs of
 // the graph, or of a function of the user's, where all else that is unread is read here.
-bool Tracer::hands_on_numbers(TracedFrame& f, size_t count) {
+bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   const std::span<py::object> args = std::span(f.stack).last(count);
   auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
   if (varying.empty() || std::none_of(args.begin(), args.end(), runtime)) return false;
@@ -212,7 +212,7 @@ bool Tracer::hands_on_numbers(TracedFrame& f, size_t count) {
   const py::handle callable = f.stack[f.stack.size() - count - 1];
   if (PyCFunction_Check(callable.ptr())) {
     const py::object self = borrow(PyCFunction_GET_SELF(callable.ptr()));
-    const bool is_method = self && is_tensor(self);
+    const bool is_method = self && heap().is_tensor(self);
     const size_t named = f.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(f.kwnames.ptr())) : 0;
     Arguments positional(args.begin(), args.end() - static_cast<ptrdiff_t>(named));
     if (is_method) positional.insert(positional.begin(), self);
@@ -236,7 +236,7 @@ bool Tracer::hands_on_numbers(TracedFrame& f, size_t count) {
 }
 
 // f(*args, **kwargs) of such a function, where args is a tuple or kwargs a dict that numbers came in.
-bool Tracer::hands_on_packed(TracedFrame& f, bool keywords) {
+bool Numbers::hands_on_packed(TracedFrame& f, bool keywords) {
   const size_t at = f.stack.size() - (keywords ? 2 : 1);
   const bool positional = is_packed(f.stack[at]), named = keywords && is_packed(f.stack.back());
   if ((!positional && !named) || !interprets(f.stack[at - 1])) return false;
@@ -245,7 +245,7 @@ bool Tracer::hands_on_packed(TracedFrame& f, bool keywords) {
 }
 
 // A dict may change once somebody has it.
-bool Tracer::is_packed(const py::object& o) const {
+bool Numbers::is_packed(const py::object& o) const {
   auto it = o && !varying.empty() ? unread_.find(o.ptr()) : unread_.end();
   if (it == unread_.end()) return false;
   PyObject* real = it->second.real.ptr();
@@ -253,16 +253,16 @@ bool Tracer::is_packed(const py::object& o) const {
 }
 
 // {**kwargs} for a call.
-bool Tracer::merges_packed(const TracedFrame& f) const {
+bool Numbers::merges_packed(const TracedFrame& f) const {
   const auto& code = f.bytecode->instructions;
   const py::object& into = f.stack[f.stack.size() - 1 - code[f.next].arg];
   return is_packed(f.stack.back()) && code[f.next + 1].op == CALL_FUNCTION_EX && into &&
          PyDict_CheckExact(into.ptr()) && PyDict_GET_SIZE(into.ptr()) == 0 &&
-         !known_.contains(into.ptr());
+         heap().known(into) == nullptr;
 }
 
 // A tuple for the numbers among `items`: unread itself.
-py::object Tracer::pack(const Arguments& items) {
+py::object Numbers::pack(const Arguments& items) {
   static PyMethodDef method = {"pack",
                                reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(
                                    +[](PyObject*, PyObject* const* given, Py_ssize_t n) {
@@ -285,7 +285,7 @@ py::object Tracer::pack(const Arguments& items) {
 }
 
 // The dict of a function's ** arguments: unread itself where numbers are among them.
-py::object Tracer::pack_named(const Keywords& items) {
+py::object Numbers::pack_named(const Keywords& items) {
   static PyMethodDef method = {
       "pack_named",
       reinterpret_cast<PyCFunction>(
@@ -314,30 +314,30 @@ py::object Tracer::pack_named(const Keywords& items) {
   return out;
 }
 
-Keywords Tracer::unpack_named(const py::object& packed) {
+Keywords Numbers::unpack_named(const py::object& packed) {
   const Unread unread = unread_.at(packed.ptr());
   Keywords out;
   if (unread.source.valid()) {
-    guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
-    guard(GuardKind::Keys, unread.source, py::tuple(py::list(unread.real)));
+    heap().guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
+    heap().guard(GuardKind::Keys, unread.source, py::tuple(py::list(unread.real)));
   }
   size_t i = 0;
   for (auto [key, value] : py::reinterpret_borrow<py::dict>(unread.real)) {
     py::object item;
     if (unread.source.valid()) {
-      takes_ = Takes::Varying;
-      item = wrap(value, sources.dict_item(unread.source, key));
+      takes = Takes::Varying;
+      item = heap().wrap(value, heap().sources.dict_item(unread.source, key));
     } else {
       item = unread.parts[i++];
     }
     out.emplace_back(borrow(key.ptr()), std::move(item));
   }
-  takes_ = Takes::Read;
+  takes = Takes::Read;
   return out;
 }
 
 // kwargs["name"]; null where that is not what it is.
-py::object Tracer::packed_item(const py::object& packed, const py::object& key) {
+py::object Numbers::packed_item(const py::object& packed, const py::object& key) {
   if (!is_packed(packed) || !PyUnicode_CheckExact(key.ptr())) return {};
   const Unread& unread = unread_.at(packed.ptr());
   if (unread.source.valid() || !PyDict_CheckExact(unread.real.ptr())) return {};
@@ -348,44 +348,47 @@ py::object Tracer::packed_item(const py::object& packed, const py::object& key) 
 }
 
 // What is in a packed tuple, varying numbers unread.
-Arguments Tracer::unpack_numbers(const py::object& packed) {
+Arguments Numbers::unpack_numbers(const py::object& packed) {
   const Unread unread = unread_.at(packed.ptr());
   if (!unread.source.valid()) return unread.parts;
   Arguments out;
-  guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
-  guard(GuardKind::Length, unread.source, {}, PyTuple_GET_SIZE(unread.real.ptr()));
+  heap().guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
+  heap().guard(GuardKind::Length, unread.source, {}, PyTuple_GET_SIZE(unread.real.ptr()));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(unread.real.ptr()); i++) {
-    takes_ = Takes::Varying;
-    out.push_back(wrap(PyTuple_GET_ITEM(unread.real.ptr(), i), sources.item(unread.source, i)));
+    takes = Takes::Varying;
+    out.push_back(
+        heap().wrap(PyTuple_GET_ITEM(unread.real.ptr(), i), heap().sources.item(unread.source, i)));
   }
-  takes_ = Takes::Read;
+  takes = Takes::Read;
   return out;
 }
 
 // Whether a tuple or a dict of arguments has numbers that vary.
-bool Tracer::holds_varying(py::handle arguments, SourceId source) {
+bool Numbers::holds_varying(py::handle arguments, SourceId source) {
   PyObject* p = arguments.ptr();
   if (varying.empty() || (!PyTuple_CheckExact(p) && !PyDict_CheckExact(p))) return false;
   if (PyDict_CheckExact(p)) {
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(p))
       if (is_number(value.ptr()) && PyUnicode_CheckExact(key.ptr()) &&
-          is_varying(sources.dict_item(source, key)))
+          is_varying(heap().sources.dict_item(source, key)))
         return true;
     return false;
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
-    if (is_number(PyTuple_GET_ITEM(p, i)) && is_varying(sources.item(source, i))) return true;
+    if (is_number(PyTuple_GET_ITEM(p, i)) && is_varying(heap().sources.item(source, i)))
+      return true;
   return false;
 }
 
 // d[k] = v, of a dict that was there before.
-bool Tracer::stays_unread_in_store(const TracedFrame& f) {
+bool Numbers::stays_unread_in_store(const TracedFrame& f) {
   const py::object& dict = f.stack[f.stack.size() - 2];
-  return exists(dict) && PyDict_Check(dict.ptr()) && !special_method(dict, names().setitem_);
+  return heap().exists(dict) && PyDict_Check(dict.ptr()) &&
+         !objects().special_method(dict, names().setitem_);
 }
 
 // Reads what the next instruction looks at.
-void Tracer::read_arguments(TracedFrame& f) {
+void Numbers::read_arguments(TracedFrame& f) {
   auto read_top = [&](size_t n) {
     for (size_t i = f.stack.size() - n; i < f.stack.size(); i++) f.stack[i] = read(f.stack[i]);
   };
@@ -425,7 +428,8 @@ void Tracer::read_arguments(TracedFrame& f) {
       f.stack.back() = read(f.stack.back());
       return packed_item(f.stack[f.stack.size() - 2], f.stack.back()) ? void() : read_top(2);
     case BUILD_TUPLE:  // a result is rebuilt from its items
-      if (f.bytecode->instructions[f.next + 1].op == RETURN_VALUE && frames_.size() == 1) return;
+      if (f.bytecode->instructions[f.next + 1].op == RETURN_VALUE && frames().stack().size() == 1)
+        return;
       return read_top(i.arg);
     case BUILD_LIST:
       return read_top(i.arg);
@@ -446,7 +450,7 @@ void Tracer::read_arguments(TracedFrame& f) {
       if (is_called_unread(f, i.arg) || hands_on_numbers(f, i.arg)) return;
       return read_top(f.stack.size());
     case RETURN_VALUE:
-      if (frames_.size() == 1 || (f.direct && is_runtime_number(f.stack.back()))) return;
+      if (frames().stack().size() == 1 || (f.direct && is_runtime_number(f.stack.back()))) return;
       return read_top(1);
     default:
       return read_top(f.stack.size());

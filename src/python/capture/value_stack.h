@@ -3,7 +3,7 @@
 
 #include <iterator>
 
-#include "python/capture/tracer.h"
+#include "python/capture/capture.h"
 
 namespace oxy::python {
 

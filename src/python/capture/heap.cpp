@@ -1,4 +1,4 @@
-// Objects as the captured code sees them: wrapping what was there before, attributes, containers, truth.
+// Objects as the captured code sees them: wrapping what was there before, and what it contains.
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
@@ -18,13 +18,6 @@
 
 namespace oxy::python {
 namespace {
-
-// What __len__ may give.
-bool is_length(py::handle o) {
-  const bool fits = PyLong_Check(o.ptr()) && PyLong_AsSsize_t(o.ptr()) >= 0;
-  PyErr_Clear();
-  return fits;
-}
 
 py::object type_object(py::handle o) {
   return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
@@ -58,44 +51,45 @@ bool is_constant(PyObject* p) {
 }
 
 // Of what the captured code has made itself there is no source, and nothing to guard.
-void Tracer::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
-  if (!source.valid() || (in_array_code() && is_of_array_code(source))) return;
-  guards.add({kind, source, borrow(expected.ptr()), number, {}, user_stack()});
+void Heap::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
+  if (!source.valid() || (arrays().in_array_code() && arrays().is_of_array_code(source))) return;
+  guards.add({kind, source, borrow(expected.ptr()), number, {}, frames().user_stack()});
 }
 
-Tracer::Known* Tracer::known(py::handle o) {
+Known* Heap::known(py::handle o) {
   auto it = known_.find(o.ptr());
   return it == known_.end() ? nullptr : &it->second;
 }
 
-bool Tracer::is_tensor(py::handle o) {
+bool Heap::is_tensor(py::handle o) {
   if (!is_tensor_object(o.ptr())) return false;
   Known* k = known(o);
   return k != nullptr && k->value.has_value();
 }
 
-bool Tracer::exists(py::handle o) {
+bool Heap::exists(py::handle o) {
   Known* k = known(o);
   return k != nullptr && k->source.valid() && !k->value && !PyTuple_Check(o.ptr());
 }
 
-bool Tracer::keeps_attributes(py::handle o) {
-  return exists(o) || (is_enum_member(o) && !is_made_class(type_object(o)));
+bool Heap::keeps_attributes(py::handle o) {
+  return exists(o) || (is_enum_member(o) && !classes().is_made_class(type_object(o)));
 }
 
-SourceId Tracer::source_of(py::handle existing) {
+SourceId Heap::source_of(py::handle existing) {
   Known* k = known(existing);
   if (k != nullptr && k->source.valid()) return k->source;
   return sources.pinned(existing, "");
 }
 
-py::object Tracer::wrap(py::handle real, SourceId source) {
-  const Takes takes = std::exchange(takes_, Takes::Read);
+py::object Heap::wrap(py::handle real, SourceId source) {
+  const Takes takes = std::exchange(numbers().takes, Takes::Read);
   if (!source.valid()) return borrow(real.ptr());
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
-  if (is_number(p) && (takes == Takes::Unread || (takes == Takes::Varying && is_varying(source))))
-    return unread_number(real, source);
+  if (is_number(p) &&
+      (takes == Takes::Unread || (takes == Takes::Varying && numbers().is_varying(source))))
+    return numbers().unread_number(real, source);
   py::object out = borrow(p);
   if (is_tensor_object(p)) {
     out = wrap_tensor(real, source);
@@ -111,7 +105,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
     guard(GuardKind::IdIs, source, real);
   } else if (PyTuple_Check(p)) {
     out = wrap_tuple(real, source);
-  } else if (const py::object array = wrap_array(real, source)) {
+  } else if (const py::object array = arrays().wrap_array(real, source)) {
     out = array;
   } else if (PySlice_Check(p) || PyRange_Check(p) || PyFrozenSet_CheckExact(p)) {
     guard(GuardKind::IdIs, source, real);
@@ -127,7 +121,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
       k.source = source;
       existing_.push_back(out);
     } else if (k.source != source) {
-      guards.add({GuardKind::SameAs, source, {}, 0, k.source, user_stack()});
+      guards.add({GuardKind::SameAs, source, {}, 0, k.source, frames().user_stack()});
     }
     held_.push_back(out);
   }
@@ -136,7 +130,7 @@ py::object Tracer::wrap(py::handle real, SourceId source) {
 }
 
 // What an object that is guarded by its identity holds for good, and code written in C takes out of it.
-py::object Tracer::wrap_held(py::handle real) {
+py::object Heap::wrap_held(py::handle real) {
   if (is_constant(real.ptr()) || is_callable_constant(real.ptr())) return borrow(real.ptr());
   py::object out = wrap(real, sources.pinned(real, "held"));
   if (!out.is(real))
@@ -148,7 +142,7 @@ py::object Tracer::wrap_held(py::handle real) {
 bool is_number(PyObject* p) { return PyLong_CheckExact(p) || PyFloat_CheckExact(p); }
 
 // A method with its object: another one with the wrapped object.
-py::object Tracer::wrap_bound(py::handle real, SourceId source) {
+py::object Heap::wrap_bound(py::handle real, SourceId source) {
   auto part = [&](const char* name) {
     const py::str key(name);
     return wrap(steal(PyObject_GetAttr(real.ptr(), key.ptr())), sources.attribute(source, key));
@@ -168,7 +162,7 @@ py::object Tracer::wrap_bound(py::handle real, SourceId source) {
 }
 
 // A super object likewise.
-py::object Tracer::wrap_super(py::handle real, SourceId source) {
+py::object Heap::wrap_super(py::handle real, SourceId source) {
   auto part = [&](const char* name) {
     return wrap(real.attr(name), sources.attribute(source, py::str(name)));
   };
@@ -178,7 +172,7 @@ py::object Tracer::wrap_super(py::handle real, SourceId source) {
   return instead_of(real, source, type_object(real)(type, self));
 }
 
-py::object Tracer::instead_of(py::handle real, SourceId source, const py::object& out) {
+py::object Heap::instead_of(py::handle real, SourceId source, const py::object& out) {
   if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
   Known& k = known_[out.ptr()];
   k.source = source;
@@ -189,7 +183,7 @@ py::object Tracer::instead_of(py::handle real, SourceId source, const py::object
 }
 
 // A function made in another one that comes with the call may be another one at each call, of the same code.
-bool Tracer::is_made_anew(py::handle function, SourceId source) const {
+bool Heap::is_made_anew(py::handle function, SourceId source) const {
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   const bool inside = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags & CO_NESTED;
   if ((f->func_closure == nullptr && !inside) || f->func_dict != nullptr) return false;
@@ -197,7 +191,7 @@ bool Tracer::is_made_anew(py::handle function, SourceId source) const {
   return sources[source].kind == SourceKind::Local;
 }
 
-void Tracer::wrap_function(py::handle real, SourceId source) {
+void Heap::wrap_function(py::handle real, SourceId source) {
   auto* f = reinterpret_cast<PyFunctionObject*>(real.ptr());
   guard(GuardKind::TypeIs, source, type_object(real));
   guard(GuardKind::IdIs, sources.code(source), f->func_code);
@@ -216,13 +210,13 @@ void Tracer::wrap_function(py::handle real, SourceId source) {
 }
 
 // What reaches the parts of a function that was there before.
-SourceId Tracer::function_source(py::handle function, const std::string& name) {
+SourceId Heap::function_source(py::handle function, const std::string& name) {
   Known* k = known(function);
   return k && k->source.valid() ? k->source : sources.pinned(function, name);
 }
 
 // Found in the _parameters or _buffers of a module.
-bool Tracer::is_module_state(SourceId source) const {
+bool Heap::is_module_state(SourceId source) const {
   const Source& item = sources[source];
   if (item.kind != SourceKind::DictItem) return false;
   const Source& dict = sources[item.base];
@@ -232,9 +226,10 @@ bool Tracer::is_module_state(SourceId source) const {
           PyUnicode_CompareWithASCIIString(dict.key.ptr(), "_buffers") == 0);
 }
 
-py::object Tracer::wrap_tensor(py::handle real, SourceId source) {
+py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   if (auto it = fake_of_.find(real.ptr()); it != fake_of_.end()) {
-    guards.add({GuardKind::SameAs, source, {}, 0, known(it->second)->source, user_stack()});
+    guards.add(
+        {GuardKind::SameAs, source, {}, 0, known(it->second)->source, frames().user_stack()});
     return it->second;
   }
   const at::Tensor& t = THPVariable_Unpack(real.ptr());
@@ -253,24 +248,24 @@ py::object Tracer::wrap_tensor(py::handle real, SourceId source) {
   for (char c : sources.text(source)) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   py::object fake;
   try {
-    fake = steal(THPVariable_Wrap(recorder_->add_input(t, name)));
+    fake = steal(THPVariable_Wrap(graphs().recorder().add_input(t, name)));
   } catch (const Unsupported& e) {
     throw Break(BreakId::input_kind, e.what());
   }
   Known k;
   k.source = source;
   k.original = borrow(real.ptr());
-  k.value = ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
+  k.value = graphs().ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
   known_[fake.ptr()] = std::move(k);
   held_.push_back(fake);
   fake_of_.emplace(real.ptr(), fake);
-  fetch.push_back(source);
-  example_inputs.push_back(borrow(real.ptr()));
-  ir->module_state.push_back(is_module_state(source));
+  graphs().fetch.push_back(source);
+  graphs().example_inputs.push_back(borrow(real.ptr()));
+  graphs().ir->module_state.push_back(is_module_state(source));
   return fake;
 }
 
-py::object Tracer::wrap_tuple(py::handle real, SourceId source) {
+py::object Heap::wrap_tuple(py::handle real, SourceId source) {
   guard(GuardKind::TypeIs, source, type_object(real));
   guard(GuardKind::Length, source, {}, PyTuple_GET_SIZE(real.ptr()));
   const auto n = static_cast<size_t>(PyTuple_GET_SIZE(real.ptr()));
@@ -299,7 +294,7 @@ py::object Tracer::wrap_tuple(py::handle real, SourceId source) {
 }
 
 // The items of a list or deque.
-py::list Tracer::items_of(py::handle o) {
+py::list Heap::items_of(py::handle o) {
   const SourceId source = known(o)->source;
   const py::list real = plain_list(o);
   guard(GuardKind::Length, source, {}, static_cast<int64_t>(real.size()));
@@ -314,13 +309,13 @@ py::list Tracer::items_of(py::handle o) {
   return items;
 }
 
-py::object Tracer::deque_items(py::handle o) {
+py::object Heap::deque_items(py::handle o) {
   const py::list items = items_of(o);
-  const py::object limit = read(load_attr(o, py::str("maxlen")));
+  const py::object limit = numbers().read(objects().load_attr(o, py::str("maxlen")));
   return py::handle(reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(o.ptr()))))(items, limit);
 }
 
-py::object Tracer::dict_items(py::handle o) {
+py::object Heap::dict_items(py::handle o) {
   const SourceId source = known(o)->source;
   const Writes* w = known(o)->writes.get();
   py::object items = py::dict();
@@ -339,12 +334,12 @@ py::object Tracer::dict_items(py::handle o) {
     if ((value.is(missing()) || w->moved.contains(key)) && items.contains(key))
       items.attr("pop")(key);
   for (auto [key, value] : w->items)
-    if (!value.is(missing())) items[key] = read(borrow(value.ptr()));
+    if (!value.is(missing())) items[key] = numbers().read(borrow(value.ptr()));
   return items;
 }
 
 // A set of constants, whose order is guarded: a copy lies in the same order, or it cannot stand for the set.
-py::object Tracer::set_items(py::handle o) {
+py::object Heap::set_items(py::handle o) {
   const py::list items(borrow(o.ptr()));
   py::set copy(items);
   Py_ssize_t i = 0;
@@ -372,7 +367,7 @@ py::list values_of(py::handle dict) {
 }  // namespace
 
 // `o` with `contents` for what was there before, at any depth.
-py::object Tracer::deep_contents(py::handle o, int depth) {
+py::object Heap::deep_contents(py::handle o, int depth) {
   PyObject* p = o.ptr();
   const bool sequence = PyTuple_Check(p) || PyList_Check(p);
   if (is_tensor(o)) return borrow(p);
@@ -402,11 +397,11 @@ py::object Tracer::deep_contents(py::handle o, int depth) {
 }
 
 // A list, dict or set that was there before, with its items wrapped; guards its keys or its length.
-py::object Tracer::contents(py::handle o) {
+py::object Heap::contents(py::handle o) {
   PyObject* p = o.ptr();
   if (!exists(o)) return borrow(p);
   if (known(o)->shadow) return known(o)->shadow;
-  takes_ = Takes::Read;  // what is asked for next is one of its items
+  numbers().takes = Takes::Read;  // what is asked for next is one of its items
   py::object shadow;
   if (PyList_Check(p))
     shadow = items_of(o);
@@ -423,149 +418,6 @@ py::object Tracer::contents(py::handle o) {
   return shadow;
 }
 
-py::object Tracer::type_of(py::handle o) {
-  if (is_array(o)) return type_of_array(o);
-  Known* k = known(o);
-  return type_object(k && k->original && k->value ? k->original : py::handle(o));
-}
-
 // ---------------------------------------------------------------------------------------------------- protocols
-
-bool Tracer::truth(py::handle o) {
-  PyObject* p = o.ptr();
-  if (is_tensor(o)) {
-    if (const py::object number = use_number(o)) return PyObject_IsTrue(number.ptr()) == 1;
-    throw Break(BreakId::data_dependent, "the truth of a tensor");
-  }
-  if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
-  if (exists(o) && PyDict_Check(p)) return PyDict_Size(contents(o).ptr()) > 0;
-  if (exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))
-    return PyObject_Length(contents(o).ptr()) > 0;
-  for (PyObject* method : {names().bool_, names().len_}) {
-    PyObject* found = type_member(Py_TYPE(p), method);
-    if (found == nullptr) continue;
-    if (PyFunction_Check(found)) {
-      py::object answer = read(call(found, {borrow(p)}));
-      const bool of_bool = method == names().bool_;
-      if (of_bool ? !PyBool_Check(answer.ptr()) : !is_length(answer))
-        throw Break(BreakId::builtin_call, "an error of __bool__ or __len__");
-      return truth(answer);
-    }
-    if (found == Py_None) throw Break(BreakId::builtin_call, "a __bool__ that is None");
-    if (exists(o))
-      throw Break(BreakId::builtin_on_existing, cat("the truth of a ", Py_TYPE(p)->tp_name));
-    const int yes = PyObject_IsTrue(p);
-    if (yes < 0) throw py::error_already_set();
-    return yes == 1;
-  }
-  return true;
-}
-
-py::object Tracer::subscript(py::handle o, py::handle key, bool generic) {
-  PyObject* p = o.ptr();
-  static const py::object& getitem =
-      *new py::object(py::module_::import("operator").attr("getitem"));
-  if (is_tensor(o)) return operate(getitem, {borrow(p), borrow(key.ptr())});
-  // A dict finds tensors by their identity.
-  if (is_tensor(key) && !PyDict_Check(p))
-    throw Break(BreakId::data_dependent, "a tensor as an index");
-  if (PyObject* own = special_method(o, names().getitem_); own != nullptr && !generic)
-    return call(own, {borrow(p), borrow(key.ptr())});
-  if (exists(o) && PyDict_Check(p)) {
-    if (py::object found = dict_get(o, key)) return found;
-    if (PyObject* other = _PyType_Lookup(Py_TYPE(p), py::str("__missing__").ptr())) {
-      if (PyFunction_Check(other)) return call(other, {borrow(p), borrow(key.ptr())});
-      py::object factory = load_attr(o, py::str("default_factory"));
-      if (!factory.is_none()) {
-        py::object value = call(factory, {});
-        dict_write(o, key, value);
-        return value;
-      }
-    }
-    PyErr_SetObject(PyExc_KeyError, key.ptr());
-    throw py::error_already_set();
-  }
-  if (PyDict_Check(p) && !PyDict_CheckExact(p))
-    if (PyObject* other = special_method(o, py::str("__missing__")); other && !dict_has(o, key))
-      return call(other, {borrow(p), borrow(key.ptr())});
-  if (exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
-    for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) guard_apart(held, key);
-  return steal(PyObject_GetItem(contents(o).ptr(), key.ptr()));
-}
-
-void Tracer::store_subscript(py::handle o, py::handle key, py::handle value) {
-  static const py::object& setitem =
-      *new py::object(py::module_::import("operator").attr("setitem"));
-  if (is_tensor(o)) {
-    operate(setitem, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
-    return;
-  }
-  if (PyObject* own = special_method(o, names().setitem_)) {
-    call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
-    return;
-  }
-  if (exists(o)) {
-    Arguments args{borrow(key.ptr()), borrow(value.ptr())};
-    Keywords none;
-    if (change_existing(o, "__setitem__", args, none)) return;
-    throw Break(BreakId::side_effect,
-                cat("assignment to an item of a ", Py_TYPE(o.ptr())->tp_name));
-  }
-  py::object items = borrow(value.ptr());
-  if (PySlice_Check(key.ptr()) && PyList_Check(o.ptr())) items = list_of(value);
-  if (PyObject_SetItem(o.ptr(), key.ptr(), items.ptr()) != 0) throw py::error_already_set();
-}
-
-void Tracer::delete_subscript(py::handle o, py::handle key) {
-  if (PyObject* own = special_method(o, py::str("__delitem__"))) {
-    call(own, {borrow(o.ptr()), borrow(key.ptr())});
-  } else if (exists(o)) {
-    Arguments args{borrow(key.ptr())};
-    Keywords none;
-    if (!change_existing(o, "__delitem__", args, none))
-      throw Break(BreakId::side_effect, cat("del of an item of a ", Py_TYPE(o.ptr())->tp_name));
-  } else if (PyObject_DelItem(o.ptr(), key.ptr()) != 0) {
-    throw py::error_already_set();
-  }
-}
-
-py::object Tracer::contains(py::handle container, py::handle item_given, bool generic) {
-  const py::object item = deep_contents(item_given);  // what is in it decides as well
-  if (PyObject* own = special_method(container, names().contains_); own != nullptr && !generic)
-    return py::bool_(truth(call(own, {borrow(container.ptr()), borrow(item.ptr())})));
-  if (is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
-  if (exists(container) && PyDict_Check(container.ptr()))
-    return py::bool_(dict_has(container, item));
-  const bool takes_items = lazy(container) ||
-                           (exists(container) && PyIter_Check(container.ptr())) ||
-                           (special_method(container, names().iter_) && !generic);
-  if (takes_items) {
-    py::object iterator = iterate(container);
-    while (py::object found = iter_next(iterator))
-      if (found.is(item) || truth(compare(found, item, Py_EQ))) return py::bool_(true);
-    return py::bool_(false);
-  }
-  py::object inside = deep_contents(container);
-  // Tensors are hashed and found by their identity.
-  const bool hashes = PyDict_Check(inside.ptr()) || PyAnySet_Check(inside.ptr());
-  const bool by_identity = hashes && is_tensor(item);
-  if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside))))
-    throw Break(BreakId::data_dependent, "a test of membership among tensors");
-  const bool by_itself = (exists(item) && !is_constant(item.ptr())) || is_nan(item.ptr());
-  if (by_itself && PyIter_Check(inside.ptr()) == 0)
-    for (py::handle held : py::list(inside)) guard_apart(held, item);
-  const int found = PySequence_Contains(inside.ptr(), item.ptr());
-  if (found < 0) throw py::error_already_set();
-  return py::bool_(found == 1);
-}
-
-py::object Tracer::compare(py::handle a, py::handle b, int op) {
-  static const auto& functions = *[] {
-    const py::module_ module = py::module_::import("operator");
-    return new std::array<py::object, 6>{module.attr("lt"), module.attr("le"), module.attr("eq"),
-                                         module.attr("ne"), module.attr("gt"), module.attr("ge")};
-  }();
-  return operate(functions.at(static_cast<size_t>(op)), {borrow(a.ptr()), borrow(b.ptr())});
-}
 
 }  // namespace oxy::python

@@ -1,0 +1,72 @@
+// Calls: which function means what, and what is called as it is.
+#pragma once
+
+#include "python/capture/heap.h"
+#include "python/capture/torch_warnings.h"
+#include "python/global_state.h"
+
+namespace oxy::python {
+
+class Calls : public Part {
+ public:
+  using Part::Part;
+
+  std::optional<py::object> text_of(py::handle o, bool repr);
+  py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
+  py::object call_function(py::handle function, Arguments args, Keywords kwargs);
+  py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  void require_plain(py::handle o, py::handle callable);
+  py::object plain_contents(py::handle o, py::handle callable);
+  py::object tensor_attr(py::handle tensor, py::handle name);
+  py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
+                         const Keywords& kwargs);
+  py::object warn_behind(const Arguments& args, const Keywords& kwargs);
+  void warn_behind(TorchWarning warning);
+
+  const auto& behind() const { return behind_; }
+
+  // What torch.compiler's error_on_graph_break says where the capture has ended, if anything.
+  std::optional<bool> error_on_break;
+  PyTypeObject* compiled_type = nullptr;  // of functions that are compiled themselves
+
+ private:
+  py::object dict_of(py::handle mapping);
+  py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
+                             const Keywords& kwargs);
+  std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
+  static py::object control_flow_of(PyFunctionObject* f);
+  std::optional<py::object> call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
+                                                 Keywords& kwargs);
+  py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
+  std::optional<py::object> reduce_plain(py::handle o);
+  void refuse_transforms(PyFunctionObject* f);
+  std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
+  void refuse_lost_class(py::handle o, int depth = 0);
+  std::optional<py::object> call_dispatched(py::handle callable, const Arguments& args,
+                                            const Keywords& kwargs);
+  std::optional<py::object> extreme(py::handle callable, const Arguments& args,
+                                    const Keywords& kwargs, bool least);
+  py::object call_operator_object(py::handle callable, const Arguments& args);
+  py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
+  py::object call_type(py::handle type, Arguments args, Keywords kwargs);
+  py::object call_native(py::handle callable, Arguments args, Keywords kwargs);
+  std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
+  py::object is_leaf(py::handle tensor, py::handle name);
+  py::object ask_torch(Folded guarded_by, const std::string& name, py::handle callable,
+                       const Arguments& args, const Keywords& kwargs);
+  std::optional<py::object> call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
+  std::optional<py::object> one_hot(const std::string& name, const Arguments& args,
+                                    const Keywords& kwargs);
+  bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object storage_offset(py::handle tensor);
+  std::optional<py::object> call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
+  void call_behind(py::handle callable, const Arguments& args);
+  void require_harmless_warnings();
+  py::object log_behind(const Arguments& args, const Keywords& kwargs);
+
+  std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
+};
+
+}  // namespace oxy::python

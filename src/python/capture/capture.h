@@ -1,0 +1,58 @@
+// One capture: a function is interpreted on the real objects that it meets, tensors apart, which are fakes.
+//
+// Whatever the code makes (lists, dicts, objects, closures) is really made, with fakes in the place of tensors, so that
+// CPython's own types give it its meaning. What was there before the call (found through a source) is never changed and
+// never handed to code that the interpreter does not see: reading from it leaves a guard. Calls of torch run on the fakes
+// and become nodes of the Torch IR. A Break ends the capture; an exception of the captured code unwinds its frames as in
+// CPython and, when nobody handles it, comes out of `run` as it is.
+//
+// Instructions are counted, and the same function on the same arguments takes the same steps. So what could be captured in
+// front of a break is had by a second capture that stops at the step which the Break names (graph_break.cpp).
+#pragma once
+
+#include "python/capture/arrays.h"
+#include "python/capture/break.h"
+#include "python/capture/calls.h"
+#include "python/capture/classes.h"
+#include "python/capture/effects.h"
+#include "python/capture/frames.h"
+#include "python/capture/graphs.h"
+#include "python/capture/heap.h"
+#include "python/capture/iterators.h"
+#include "python/capture/numbers.h"
+#include "python/capture/object_kinds.h"
+#include "python/capture/objects.h"
+
+namespace oxy::python {
+
+// Each part owns its state; what all of them need of it is public there.
+class Capture {
+ public:
+  // Interprets `function` on its bound arguments (localsplus order, arguments first), up to its return or to
+  // step `stop_at`.
+  void run(py::handle function, std::span<const py::object> bound, size_t stop_at = SIZE_MAX);
+
+  Heap heap{*this};
+  Effects effects{*this};
+  Iterators iterators{*this};
+  Numbers numbers{*this};
+  Objects objects{*this};
+  Classes classes{*this};
+  Arrays arrays{*this};
+  Calls calls{*this};
+  Frames frames{*this};
+  Graphs graphs{*this};
+};
+
+inline Heap& Part::heap() const { return capture_.heap; }
+inline Effects& Part::effects() const { return capture_.effects; }
+inline Iterators& Part::iterators() const { return capture_.iterators; }
+inline Numbers& Part::numbers() const { return capture_.numbers; }
+inline Objects& Part::objects() const { return capture_.objects; }
+inline Classes& Part::classes() const { return capture_.classes; }
+inline Arrays& Part::arrays() const { return capture_.arrays; }
+inline Calls& Part::calls() const { return capture_.calls; }
+inline Frames& Part::frames() const { return capture_.frames; }
+inline Graphs& Part::graphs() const { return capture_.graphs; }
+
+}  // namespace oxy::python

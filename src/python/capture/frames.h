@@ -1,0 +1,97 @@
+// The frames that are interpreted: their instructions, their exceptions, where they can be left.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "python/bytecode/code.h"
+#include "python/capture/break.h"
+#include "python/capture/left_frame.h"
+#include "python/capture/part.h"
+#include "python/guards/guard.h"
+
+namespace oxy::python {
+
+// A function being interpreted. localsplus as in CPython: locals, cells, free variables.
+struct TracedFrame {
+  int32_t traced_line = -1;  // by the artefact trace_source
+  py::object function;
+  PyCodeObject* code = nullptr;
+  std::shared_ptr<const Bytecode> bytecode;
+  std::vector<py::object> fast, stack;
+  size_t next = 0;          // instruction
+  UserStack caller, place;  // where the caller stands; where this one stood at `placed`
+  size_t placed = SIZE_MAX;
+  size_t step = 0;      // the count of instructions in front of the current one
+  bool direct = false;  // what it returns is what the caller's call instruction gives
+  py::object kwnames;   // of the call that follows
+  bool yielded = false;
+  // Exceptions that the frame's handlers deal with, and where on the stack what POP_EXCEPT takes stands.
+  struct Handled {
+    size_t place;
+    py::object exception;
+  };
+  std::vector<Handled> handled;
+  std::unordered_map<size_t, size_t> rounds;  // of loops, by the instruction that jumps back
+  std::unordered_map<size_t, size_t> loops;   // the step at which a FOR_ITER was come to first
+  py::object handled_outside;                 // by whoever entered the frame last, or null
+  py::object names;                           // of the body of a class: what it has bound
+  py::object result;                          // that it returns or yields next
+};
+
+// Exceptions that were raised, with the places that they have passed, innermost first.
+struct RaisedAt {
+  py::object code, globals;
+  int offset, line;
+  int left;  // the offset of the frame's last instruction
+};
+
+struct Stopped {};
+
+class Frames : public Part {
+ public:
+  using Part::Part;
+
+  UserStack user_stack() const;
+  py::object interpret(TracedFrame& frame, py::object sent = {}, py::object thrown = {});
+  py::object interpret_alone(TracedFrame& frame);
+  void instruction(TracedFrame& frame);
+  py::object globals_of(const TracedFrame& frame);
+  py::object load_global(TracedFrame& frame, py::handle name);
+  py::object traceback_of(py::handle exception);
+  void match_group(TracedFrame& frame);
+  py::object left_of_group(const py::object& group, const py::list& raised);
+  void place(Break& b) const;
+  std::vector<size_t> places_to_stop() const;
+  FrameState state_left(const TracedFrame& frame, const std::vector<bool>& live,
+                        std::vector<py::object>& values, std::vector<int>& with_finalizer);
+
+  // At the start of a capture.
+  void begin(size_t stop_at);
+  const std::vector<TracedFrame*>& stack() const { return frames_; }
+  const auto& codes() const { return codes_; }
+  const auto& raised() const { return raised_; }
+
+  size_t break_at = SIZE_MAX;    // a step that breaks, for tests
+  int loop_left = -1;            // Break::loop of the break in front of which the run stops
+  std::vector<LeftFrame> left;   // outermost first; empty: the function returned
+  bool handled_outside = false;  // the code around the call deals with an exception
+  bool direct = false;           // of the frame that comes next
+
+ private:
+  void trace_source(TracedFrame& frame);
+  void note_raised(const TracedFrame& frame, size_t at, py::handle value);
+  void step(TracedFrame& frame);
+  void refuse_existing_group(py::handle e);
+  void choose_loop(Break& b) const;
+  [[noreturn]] void stop();
+
+  std::vector<TracedFrame*> frames_;
+  std::unordered_set<PyCodeObject*> codes_;  // that were interpreted
+  std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
+  size_t steps_ = 0, stop_at_ = SIZE_MAX;
+  bool traces_source_ = false;
+};
+
+}  // namespace oxy::python

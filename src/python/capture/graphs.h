@@ -1,0 +1,107 @@
+// The graphs that a capture makes, with their recordings; what goes into them and what comes out.
+#pragma once
+
+#include <map>
+
+#include "python/capture/heap.h"
+#include "python/capture/number_input.h"
+#include "python/capture/rebuild.h"
+#include "python/global_state.h"
+#include "python/torch_ir.h"
+#include "torch_bridge/recorder.h"
+
+namespace oxy::python {
+
+struct InnerGraph;
+
+class Graphs : public Part {
+ public:
+  explicit Graphs(Capture& capture);
+  ~Graphs();
+
+  TorchIr& ir_now();
+  py::object lift(const py::object& tensor);
+  py::object call_control_flow(std::string_view name, const Arguments& args);
+  py::object record(ir::NodeKind kind, const std::string& target, py::handle callable,
+                    const Arguments& args, const Keywords& kwargs);
+  std::optional<py::object> set_mode(const std::string& name, py::handle callable,
+                                     const Arguments& args, const Keywords& kwargs);
+  // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the values.
+  void finish(std::span<const py::object> values);
+  uint32_t fetched(SourceId source);  // position behind the graph's inputs
+
+  bridge::Recorder& recorder() { return *recorder_; }
+  InnerGraph* inner() const { return inner_; }  // the graph that ops go to; null: the outermost
+
+  std::shared_ptr<TorchIr> ir = std::make_shared<TorchIr>();  // its result: a tuple of tensors
+  std::vector<SourceId> fetch;  // of a hit: the graph's inputs, then what `rebuild` refers to
+  size_t input_count = 0;
+  std::vector<py::object> example_inputs;
+  std::vector<NumberInput> number_inputs;
+  std::optional<ModesAfter> modes_after;     // at the end; null: those in front
+  std::map<size_t, std::string> left_alone;  // what LeftAlone said
+  std::string why_left_alone;                // of the choice that comes next
+  Rebuild
+      rebuild;  // its roots: the result, or the values of the left frames' states behind each other
+  bool result_requires_grad = false;
+
+ private:
+  // A user's stack by its numbers in both graphs.
+  struct StackIds {
+    UserStack stack;
+    ir::StackId torch, aten;
+  };
+
+  struct Captured {
+    py::object result;
+    std::string form;  // of the result
+    std::shared_ptr<TorchIr> ir;
+    bridge::RecordedRegion recorded;
+    std::vector<ir::TensorType> results;
+    std::vector<py::object> given;  // to its inputs
+  };
+
+  using Snapshot = std::unordered_map<PyObject*, std::pair<py::object, std::vector<py::object>>>;
+
+  struct Autocast {
+    ir::ValueId value;  // what `_enter_autocast` gave
+    TorchModes before;
+  };
+
+  bridge::Recorder& recorder_now();
+  py::object lifted(const py::object& o);
+  py::object add_inner_input(const py::object& outside);
+  void tensors_in(const py::object& tree, std::vector<py::object>& leaves, std::string& form);
+  py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
+  Snapshot snapshot(const Arguments& roots);
+  bool is_unchanged(const Snapshot& before, const Snapshot& after);
+  Arguments with_fresh_inputs(const Arguments& args);
+  void finish_inner(const std::vector<py::object>& leaves, Captured& out);
+  Captured capture_inner(const py::object& function, Arguments args, bool fresh);
+  Arguments items_of_call(const py::object& sequence);
+  py::object record_regions(const char* op, const Arguments& front, size_t carried,
+                            std::vector<Captured> regions, const py::object& form);
+  py::object choose_in_graph(const Arguments& args);
+  py::object repeat_in_graph(const Arguments& args);
+  void note_results(py::handle result, ir::ValueId value);
+  StackIds stack_ids(const UserStack& stack);
+  ir::ValueId add_mode_call(const std::string& name, py::handle callable,
+                            std::vector<ir::Arg> args);
+  void bring_graph_to(const TorchModes& modes);
+  void end_modes();
+  static void drop_unused_items(TorchIr& ir);
+  void finish_recording(const std::vector<at::Tensor>& outputs);
+
+  std::unordered_map<SourceId, uint32_t> fetched_;
+  std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
+  std::unique_ptr<bridge::Recorder> recorder_;
+  const GlobalState state_;          // in front
+  bool recorded_all_ = true;         // every op that was heard belongs to a node of `ir`
+  TorchModes graph_modes_;           // at the graph's end so far
+  std::vector<Autocast> autocasts_;  // that the graph stands in
+  int autocast_nesting_ = 0;         // by which it has changed
+  InnerGraph* inner_ = nullptr;      // the graph that ops go to; null: `ir`
+  std::vector<size_t> inner_steps_;  // by number: the step of the outermost choice or loop
+};
+
+}  // namespace oxy::python

@@ -1,0 +1,100 @@
+// The objects that captured code meets: what was there before the call, by its sources; which objects are one object; the
+// guards.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "python/capture/part.h"
+#include "python/guards/guard.h"
+
+namespace oxy::python {
+
+// What captured code wrote to something that was there before, to be done once the graph has run.
+struct Writes {
+  py::dict items;           // of a dict by key, or attributes by name; missing() where deleted
+  py::set moved;            // keys that were deleted and written again: they go to the end
+  bool cleared = false;     // nothing of the old content is left
+  py::object added;         // to a list of which nothing was read, or null
+  py::object before;        // of a list or deque: its items when it was first written, a tuple
+  py::list done;            // to a set: (SetChange, item), in order
+  Py_ssize_t advanced = 0;  // of an iterator: items taken, and 1 where it was seen to be at its end
+  bool driven = false;      // of an iterator: by the enumerate or zip around it
+  bool at_end = false;
+};
+
+struct Known {
+  SourceId source;      // of what was there before
+  py::object original;  // the real tensor behind a fake; the tuple behind a wrapped one
+  py::object shadow;    // a list, dict, set or deque with its items wrapped, as it is by now
+  std::unique_ptr<Writes> writes;
+  std::optional<ir::ValueId> value;  // of tensors
+  size_t graph = 0;                  // that has the value: InnerGraph::number, 0 for the outermost
+};
+
+class Heap : public Part {
+ public:
+  using Part::Part;
+
+  py::object wrap(py::handle real, SourceId source);
+  py::object wrap_tensor(py::handle real, SourceId source);
+  bool is_module_state(SourceId source) const;
+  py::object wrap_held(py::handle real);
+  SourceId function_source(py::handle function, const std::string& name);
+  Known* known(py::handle o);
+  bool is_tensor(py::handle o);
+  bool exists(py::handle o);            // it was there before, and is not a constant
+  bool keeps_attributes(py::handle o);  // of the time before the call
+  SourceId source_of(py::handle existing);
+  py::object contents(py::handle o);  // what to read instead of an existing container
+  void guard(GuardKind kind, SourceId source, py::handle expected = {}, int64_t number = 0);
+  py::object deep_contents(py::handle o, int depth = 0);
+  bool is_same(py::handle a, py::handle b);
+  void guard_one_object(py::handle o);
+  py::object id_of(const py::object& o);
+  void guard_apart(py::handle a, py::handle b, int depth = 0);
+
+  Known& entry(PyObject* p) { return known_[p]; }  // made where there is none
+  void hold(py::object o) { held_.push_back(std::move(o)); }
+  const std::vector<py::object>& held() const { return held_; }
+  void fix(PyObject* p) { fixed_.insert(p); }  // it is guarded by identity
+  bool is_fixed(PyObject* p) const { return fixed_.contains(p); }
+  const auto& existing() const { return existing_; }
+  const auto& fakes() const { return fake_of_; }
+  auto& stand_ins() { return stand_in_of_; }
+  const auto& by_source() const { return by_source_; }
+  void shadow(PyObject* shadow, PyObject* of) { shadowed_[shadow] = of; }
+  const auto& shadowed() const { return shadowed_; }
+
+  SourceTable sources;
+  GuardSet guards;
+
+ private:
+  py::object wrap_tuple(py::handle real, SourceId source);
+  py::object wrap_bound(py::handle real, SourceId source);
+  py::object wrap_super(py::handle real, SourceId source);
+  py::object instead_of(py::handle real, SourceId source, const py::object& out);
+  void wrap_function(py::handle real, SourceId source);
+  bool is_made_anew(py::handle function, SourceId source) const;
+  py::list items_of(py::handle o);
+  py::object deque_items(py::handle o);
+  py::object dict_items(py::handle o);
+  py::object set_items(py::handle o);
+  std::vector<SourceId> places_of(py::handle o);
+  void guard_two_objects(py::handle a, py::handle b);
+
+  std::unordered_map<PyObject*, Known> known_;
+  std::unordered_map<SourceId, py::object> by_source_;
+  std::unordered_map<PyObject*, py::object> fake_of_;      // by real tensor
+  std::unordered_map<PyObject*, py::object> stand_in_of_;  // by tuple, method or super object
+  std::vector<py::object> held_;
+  std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
+  std::unordered_set<PyObject*> fixed_;                // guarded by identity
+  std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
+  std::vector<py::object>
+      existing_;  // what was there before, apart from what is guarded by identity
+};
+
+}  // namespace oxy::python

@@ -1,0 +1,97 @@
+// Numbers that nobody has looked at, that vary from call to call, and tensors whose number is known.
+#pragma once
+
+#include <map>
+#include <unordered_set>
+
+#include "python/capture/number_input.h"
+#include "python/capture/part.h"
+#include "python/guards/guard.h"
+
+namespace oxy::python {
+
+enum class Takes : uint8_t { Read, Varying, Unread };
+
+struct Unread {
+  py::object real;
+  SourceId source;      // none where it was computed
+  py::object function;  // of the operator module, and what it was computed from
+  Arguments parts;
+  bool taken_apart = false;  // of a dict: it is what `real` holds from here on
+};
+
+struct KnownNumber {
+  py::object value;  // null: not known
+  py::list of;       // the inputs that hold what it was computed from
+};
+
+class Numbers : public Part {
+ public:
+  using Part::Part;
+
+  py::object unread_argument(py::handle real, SourceId source);
+  py::object unread_number(py::handle real, SourceId source);
+  py::object read(const py::object& o);
+  const py::object& typed(const py::object& o);
+  void read_arguments(TracedFrame& frame);
+  Takes taken_by_next(const TracedFrame& frame) const;
+  bool is_packed(const py::object& o) const;
+  py::object pack(const Arguments& items);
+  py::object pack_named(const Keywords& items);
+  Arguments unpack_numbers(const py::object& packed);
+  Keywords unpack_named(const py::object& packed);
+  py::object packed_item(const py::object& packed, const py::object& key);
+  bool holds_varying(py::handle arguments, SourceId source);
+  std::optional<py::object> compare_unread(const py::object& a, const py::object& b, int operation);
+  std::optional<py::object> compute_unread(const py::object& function, const py::object& a,
+                                           const py::object& b);
+  std::optional<py::object> negate_unread(const py::object& a);
+  py::object taken(const py::object& written);
+  bool is_varying(SourceId source) const;
+  std::optional<at::ScalarType> met_dtype(std::span<const py::object> args);
+  py::object number_input(const py::object& o, at::ScalarType fits);
+  py::object compare_runtime(const py::object& a, const py::object& b, int operation);
+  py::object use_number(py::handle tensor);
+  void set_known_number(py::handle tensor, const KnownNumber& number);
+  py::object record_with_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,
+                                 const Arguments& args, const Keywords& kwargs);
+
+  bool is_unread(py::handle o) const { return unread_.contains(o.ptr()); }
+  bool any_unread() const { return !unread_.empty(); }
+  const auto& unread() const { return unread_; }
+  bool is_loaded(SourceId source) const { return loaded_.contains(source); }
+
+  // Sources, as texts, of numbers that were another one at each call: inputs of the graph where that is possible.
+  std::unordered_set<std::string> varying;
+  bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
+  // Whether whoever asks for a number next can do with an unread one: any, or one that was seen to vary.
+  Takes takes = Takes::Read;
+
+ private:
+  bool is_called_unread(const TracedFrame& frame, size_t count) const;
+  bool stays_unread_in_store(const TracedFrame& frame);
+  bool goes_on_counting(const TracedFrame& frame);
+  bool is_known_nonzero(const py::object& number);
+  bool meets_tensor(const TracedFrame& frame);
+  bool hands_on_numbers(TracedFrame& frame, size_t count);
+  bool hands_on_packed(TracedFrame& frame, bool keywords);
+  bool merges_packed(const TracedFrame& frame) const;
+  bool is_runtime_number(const py::object& o) const;
+  bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
+                             std::span<const std::pair<py::object, py::object>> kwargs);
+  NumberTree number_tree(const py::object& o);
+  SourceId first_source(const py::object& unread) const;
+  KnownNumber known_number(py::handle tensor);
+  KnownNumber computed_number(const std::string& target, py::handle function, const Arguments& args,
+                              const Keywords& kwargs);
+  py::object with_known_sizes(const py::object& o);
+  bool is_unwritten_state(py::handle tensor);
+
+  // Constants that nothing has looked at yet, by what stands for them (unread.cpp).
+  std::unordered_map<PyObject*, Unread> unread_;
+  std::unordered_set<SourceId> loaded_;               // sources of numbers among them
+  std::unordered_map<SourceId, py::object> varying_;  // what stands for these
+  std::map<std::pair<PyObject*, at::ScalarType>, py::object> number_inputs_;
+};
+
+}  // namespace oxy::python

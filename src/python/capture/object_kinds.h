@@ -1,0 +1,75 @@
+// What kind of object something is, and errors of Python that captured code raises: nothing here knows of a capture.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "python/bytecode/code.h"
+#include "python/capture/part.h"
+
+namespace oxy::python {
+
+// One object for all calls: numbers, strings, dtypes; functions, classes, modules; enum members, ops.
+bool is_constant(PyObject* p);
+bool is_number(PyObject* p);
+bool is_callable_constant(PyObject* p);
+bool is_singleton(py::handle o);
+bool is_enum_member(py::handle o);
+bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
+
+// Of the module `operator`, by the argument of BINARY_OP.
+[[noreturn]] void name_error(py::handle name, const char* format = "name '%U' is not defined");
+const char* binary_operator_name(uint32_t arg);
+bool is_binary_operator(std::string_view name);
+
+// Breaks at a class with __del__: an object that capture makes and drops would run it.
+void refuse_finalizer(PyTypeObject* type);
+[[noreturn]] void raise(PyObject* type, const std::string& text);
+[[noreturn]] void type_error(const std::string& text);
+// What a callable says of itself; of what says nothing, the name of its type, and no module.
+std::string name_of(py::handle callable);
+std::string module_of(py::handle callable);
+// Whether what the function written in C is given may be found in what it returns.
+bool keeps_arguments(const std::string& name);
+void require_name(py::handle name);  // of an attribute
+bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth = 0);
+bool mentions_tensor(py::handle o);  // or an array
+bool mentions_array(py::handle o);
+bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(py::handle));
+
+// What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
+py::object polyfill_of(py::handle callable);
+bool is_polyfill(py::handle function);
+
+// Stands for what was deleted.
+py::object missing();
+
+// What the body of a class has bound to the name; null where there is nothing.
+py::object name_in(py::handle names, py::handle name);
+
+bool is_exception_group(py::handle o);
+// A context variable, a context, or the token of a change.
+bool is_of_context(py::handle o);
+
+// What stands for a numpy.ndarray or a NumPy scalar: oxyfuel.arrays.Array.
+bool is_array(py::handle o);
+py::object type_of_array(py::handle array);  // the one of NumPy
+py::object method_of_array(py::handle array, py::handle name);
+// Raises AttributeError, or breaks at what only NumPy's own array has.
+void check_array_attr(py::handle array, py::handle name);
+// A function of oxyfuel.arrays or oxyfuel.array_functions.
+bool is_array_code(PyFunctionObject* function);
+
+// A method of a type written in C, without an object: list.append, int.__add__.
+bool is_unbound_native(PyObject* o);
+// A method with the object that it was found on. Of functions written in C: one that its object's type has.
+bool is_bound_method(PyObject* o);
+// What such a method was made from, which a class further down may hide; nullptr for what no type has.
+PyObject* method_descriptor(PyObject* bound);
+py::object bind(PyObject* descriptor, py::handle self);
+
+// The bytecode of a code object, kept with it.
+std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
+
+}  // namespace oxy::python

@@ -1,0 +1,57 @@
+// What CPython's types do with objects: attributes, items, operators, comparisons.
+#pragma once
+
+#include "python/capture/part.h"
+
+namespace oxy::python {
+
+class Objects : public Part {
+ public:
+  using Part::Part;
+
+  py::object load_attr(py::handle o, py::handle name);
+  // `generic`: as object.__getattribute__, whatever the class says.
+  py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
+  py::object module_member(py::handle module, py::handle name);
+  py::object instance_dict(py::handle o);
+  py::object existing_dict(py::handle dict, SourceId source);
+  void guard_code(py::handle function);
+  PyObject* type_member(PyTypeObject* type, py::handle name);
+  PyObject* special_method(py::handle o, py::handle name);
+  // `value` is null where the attribute is deleted.
+  void store_generic_attr(py::handle o, py::handle name, py::handle value);
+  void store_attr(py::handle o, py::handle name, py::handle value);
+  bool truth(py::handle o);
+  py::object type_of(py::handle o);
+  // `generic`: as the builtin base does it, whatever the class says.
+  py::object subscript(py::handle o, py::handle key, bool generic = false);
+  void store_subscript(py::handle o, py::handle key, py::handle value);
+  py::object contains(py::handle container, py::handle item, bool generic = false);
+  py::object compare(py::handle a, py::handle b, int op);
+  void delete_subscript(py::handle o, py::handle key);
+  std::optional<py::object> call_operator(py::handle function, const std::string& name,
+                                          const Arguments& args);
+  py::object operate(py::handle function,
+                     const Arguments& args);  // an operator on tensors, or on constants
+
+ private:
+  void guard_nothing_handled();
+  py::object find_attr(py::handle o, py::handle name);
+  py::object load_super_attr(py::handle super, py::handle name);
+  py::object metatype_attr(py::handle type, py::handle name);
+  bool is_existing_tuple(py::handle o);  // of a class of its own
+  void guard_no_attributes(PyObject* tuple, SourceId source);
+  py::object load_type_attr(py::handle type, py::handle name);
+  py::object bind(py::handle descriptor, py::handle o, PyTypeObject* type, py::handle name);
+  void check_slot(py::handle o, py::handle name);
+  void delete_member(PyTypeObject* type, py::handle dict, py::handle name);
+  py::object module_dict(py::handle module);
+  py::object function_attr(py::handle function, py::handle name);
+  py::object function_member(py::handle function, py::handle name, PyObject* descriptor);
+  py::object call_getter(py::handle descriptor, py::handle o, py::handle type, py::handle name);
+  void call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value);
+  std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
+  std::optional<py::object> change_in_place(const std::string& name, const Arguments& args);
+};
+
+}  // namespace oxy::python

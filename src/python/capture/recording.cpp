@@ -1,0 +1,222 @@
+// What captured code calls of torch: nodes of the Torch IR, and the ops that are heard underneath.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "python/capture/inner_graph.h"
+#include "python/capture/names.h"
+#include "python/capture/plan_rebuild.h"
+#include "python/inner_frames.h"
+#include "python/replay.h"
+#include "support/text.h"
+#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/torch_limits.h"
+
+namespace oxy::python {
+namespace {
+
+// Whether an exception that is raised now comes to a handler of captured code. Where an op raises, only its kernel has the
+// words of its exception; rules for shapes have others.
+bool may_handle(std::span<TracedFrame* const> frames) {
+  return std::ranges::any_of(frames, [](const TracedFrame* f) {
+    const auto at = static_cast<int32_t>(f->next) - 1;
+    return std::ranges::any_of(f->bytecode->ranges,
+                               [at](const auto& r) { return r.start <= at && at < r.end; });
+  });
+}
+
+}  // namespace
+
+Graphs::Graphs(Capture& capture)
+    : Part(capture), recorder_(std::make_unique<bridge::Recorder>(recorder_options())) {}
+Graphs::~Graphs() = default;
+
+py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::handle callable,
+                          const Arguments& args, const Keywords& kwargs) {
+  // Eager has short cuts for some exponents, which are no tensors.
+  const std::string_view word = std::string_view(target).substr(target.rfind('.') + 1);
+  if (word == "pow" && args.size() == 2 && numbers().is_unread(args[1])) {
+    static const py::object& power =
+        *new py::object(py::module_::import("oxyfuel._C").attr("power"));
+    return record(ir::NodeKind::CallFunction, "oxyfuel._C.power", power, args, kwargs);
+  }
+  if (any_argument(args, kwargs, mentions_array)) {
+    const Arguments numbers = arrays().with_numbers(args);
+    if (any_argument(numbers, kwargs, mentions_array))
+      throw Break(BreakId::numpy, cat(target, " of an array"));
+    return record(kind, target, callable, numbers, kwargs);
+  }
+  auto value = [this](py::handle o) -> std::optional<ir::ValueId> {
+    Known* k = heap().known(o);
+    return k ? k->value : std::nullopt;
+  };
+  bring_graph_to(TorchModes());
+  auto given = [&](const py::object& a) {
+    if (numbers().is_unread(a))
+      return lift(numbers().number_input(a, numbers().met_dtype(args).value()));
+    if (iterators().lazy(a)) throw Break(BreakId::torch_call, cat(target, " of an iterator"));
+    const py::object inside = heap().deep_contents(a);
+    return inner_ ? lifted(inside) : inside;
+  };
+  std::vector<ir::Arg> ir_args;
+  Arguments seen;
+  for (const auto& a : args) {
+    seen.push_back(given(a));
+    ir_args.push_back(arg_from_python(ir_now(), seen.back(), value));
+  }
+  std::string name = target;
+  if (kind == ir::NodeKind::CallFunction && name.empty())
+    name = cat("@obj", ir_now().add_object(borrow(callable.ptr())));
+  ir::Node& node = ir_now().graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
+  py::dict named;
+  for (const auto& [key, a] : kwargs) {
+    py::object seen_value = given(a);
+    node.kwargs.emplace_back(text(key), arg_from_python(ir_now(), seen_value, value));
+    named[key] = seen_value;
+  }
+  const StackIds stack = stack_ids(frames().user_stack());
+  node.stack = stack.torch;
+  if (kind == ir::NodeKind::CallFunction) ir_now().bound_of(node.id) = borrow(callable.ptr());
+  const ir::NodeId id = node.id;
+  recorder_now().set_position(stack.aten, id);
+  recorder_now().expect_write(name, named.contains("out"));
+  if (name.starts_with("torch.ops.") && !name.starts_with("torch.ops.aten.")) {
+    const size_t dot = name.find('.', 10);
+    if (dot != std::string::npos)
+      recorder_now().expect_op(cat(name.substr(10, dot - 10),
+                                   "::", name.substr(dot + 1, name.find('.', dot + 1) - dot - 1)));
+  }
+  py::tuple positional(seen.size());
+  for (size_t i = 0; i < seen.size(); i++) positional[i] = seen[i];
+  py::object function = borrow(callable.ptr());
+  if (kind == ir::NodeKind::CallMethod) {
+    function = steal(PyObject_GetAttrString(seen[0].ptr(), target.c_str()));
+    positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
+  }
+  const std::vector<at::Tensor> outs =
+      named.contains("out") ? outs_in(named["out"]) : std::vector<at::Tensor>();
+  if (!outs.empty() && !is_pointwise(name))
+    for (const py::object& a : seen)
+      if (is_tensor_object(a.ptr()) && std::ranges::any_of(outs, [&](const at::Tensor& out) {
+            return out.is_alias_of(THPVariable_Unpack(a.ptr()));
+          }))
+        throw Break(BreakId::torch_call, cat(target, " whose out= is an operand"));
+  std::vector<std::vector<int64_t>> sizes_of_outs;
+  for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sizes().vec());
+  recorder_now().enter();
+  py::object result;
+  std::vector<TorchWarning> warnings;
+  {
+    const RefusedFrames allowed(false);
+    const TorchWarnings kept(callable);
+    result = py::reinterpret_steal<py::object>(
+        PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
+    warnings = kept.given();
+  }
+  std::optional<py::error_already_set> error;
+  if (result)
+    lay_out_as_eager(name, result);
+  else
+    error.emplace();
+  recorder_now().leave();
+  if (error) {
+    recorded_all_ = false;
+    ir_now().graph.kill(id);
+    if (const auto failure = recorder_now().failure()) {
+      const bool data = failure->find("depends on data") != std::string::npos;
+      const bool value = failure->find("_local_scalar_dense") != std::string::npos;
+      Break b(!data   ? BreakId::torch_call
+              : value ? BreakId::data_dependent
+                      : BreakId::data_dependent_size,
+              *failure);
+      b.of_sizes = data && (!value || target != "operator.getitem");
+      throw b;
+    }
+    // Memory that out= gives another shape is eager's to deal with.
+    if (!outs.empty()) throw Break(BreakId::torch_call, cat(target, " with out=: ", error->what()));
+    const char* limit = bridge::torch_limit(error->what());
+    if (limit || error->matches(PyExc_NotImplementedError))
+      throw Break(BreakId::torch_call, limit ? limit : error->what());
+    if (!error->matches(PyExc_TypeError) && may_handle(frames().stack()))
+      throw Break(BreakId::torch_call, cat(target, " raises, and captured code may look at it"));
+    throw *error;
+  }
+  // Eager warns, and the memory keeps its size.
+  for (size_t i = 0; i < outs.size(); i++)
+    if (outs[i].sizes() != c10::IntArrayRef(sizes_of_outs[i]) &&
+        c10::multiply_integers(sizes_of_outs[i]) != 0)
+      throw Break(BreakId::torch_call, cat(target, " whose out= has another shape"));
+  note_results(result, ir_now().graph.node(id).outputs[0]);
+  for (const TorchWarning& w : warnings) calls().warn_behind(w);
+  return result;
+}
+
+// The stack's numbers in the graphs.
+Graphs::StackIds Graphs::stack_ids(const UserStack& stack) {
+  if (stack.empty()) return {};
+  auto it = stack_ids_.find(stack.id());
+  if (it != stack_ids_.end()) return it->second;
+  const StackIds caller = stack_ids(stack.caller());
+  ir::Frame frame = stack.innermost();
+  StackIds ids{stack, ir_now().graph.add_frame(caller.torch, frame), {}};
+  ids.aten = recorder_now().add_frame(caller.aten, std::move(frame));
+  return stack_ids_.emplace(stack.id(), ids).first->second;
+}
+
+// Every tensor that comes back must be the recording's own.
+void Graphs::note_results(py::handle result, ir::ValueId value) {
+  PyObject* p = result.ptr();
+  heap().hold(borrow(p));
+  if (is_tensor_object(p)) {
+    const at::Tensor& t = THPVariable_Unpack(p);
+    if (!recorder_now().owns(t))
+      throw Break(BreakId::torch_call, "it returns a tensor that the recording did not make");
+    recorder_now().seal(t);
+    ir_now().graph.value(value).type = ir::Type::of(bridge::type_of(t));
+    Known& k = heap().entry(p);
+    if (!k.value) k.value = value, k.graph = inner_ ? inner_->number : 0;
+  } else if (PyTuple_Check(p) || PyList_Check(p)) {
+    static const py::object& getitem =
+        *new py::object(py::module_::import("operator").attr("getitem"));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++) {
+      ir::Node& item =
+          ir_now().graph.add_call(ir::NodeKind::CallFunction, "operator.getitem",
+                                  {value, static_cast<int64_t>(i)}, {ir::Type::opaque()});
+      item.stack = ir_now().graph.def(value).stack;
+      ir_now().bound_of(item.id) = getitem;
+      note_results(PySequence_Fast_GET_ITEM(p, i), item.outputs[0]);
+    }
+  } else if (p != Py_None) {
+    throw Break(BreakId::torch_call, cat("it returns a ", Py_TYPE(p)->tp_name));
+  }
+}
+
+// The ops heard underneath become the ATen graph of `ir`. Where that cannot be, replay will say why.
+void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
+  if (!recorded_all_) return;
+  auto captured = std::make_shared<CapturedRecording>();
+  Recording& r = captured->recording;
+  try {
+    r.graph = recorder_->finish(outputs);
+  } catch (const std::exception&) {
+    recorder_->leave();
+    return;
+  }
+  // Arrays that share memory do not look so: their tensors have storages of their own.
+  if (arrays().are_inputs() && !r.graph.mutations.empty() && example_inputs.size() > 1)
+    throw Break(BreakId::numpy, "memory that arrays may share is written");
+  r.graph.name = ir->graph.name;
+  r.attributes = recorder_->attributes();
+  r.visible_outputs = static_cast<uint32_t>(outputs.size());
+  r.result.kind = ResultTree::Kind::Tuple;
+  for (uint32_t i = 0; i < r.visible_outputs; i++) {
+    ResultTree& leaf = r.result.items.emplace_back();
+    leaf.kind = ResultTree::Kind::Output;
+    leaf.output = i;
+  }
+  captured->inputs = example_inputs;
+  captured->state = state_;
+  ir->captured = std::move(captured);
+}
+
+}  // namespace oxy::python
