@@ -6,7 +6,4 @@ namespace oxy::python {
 // Once, when the extension is loaded.
 void forget_other_threads_after_forks();
 
-// The part of inner_frames.cpp.
-void forget_frames_of_other_threads();
-
 }  // namespace oxy::python

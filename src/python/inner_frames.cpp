@@ -4,7 +4,6 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "python/after_fork.h"
 #include "python/bound_arguments.h"
 #include "python/cpython/frame_hook.h"
 #include "python/cpython/thread_state.h"

@@ -65,6 +65,9 @@ class RefusedFrames {
 // The name of the function that was refused since this was last asked, or empty.
 std::string take_refused();
 
+// In a process that was forked, which has no other threads.
+void forget_frames_of_other_threads();
+
 // The next frame of this code on this thread runs as it is.
 void leave_next_frame(PyObject* code);
 

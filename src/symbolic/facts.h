@@ -57,7 +57,6 @@ class ShapeFacts {
   explicit ShapeFacts(std::shared_ptr<ExprPool> pool) : pool_(std::move(pool)) {}
 
   ExprPool& pool() const { return *pool_; }
-  const std::shared_ptr<ExprPool>& shared_pool() const { return pool_; }
 
   // Whether it holds at the hints; becomes a fact unless the ranges and the facts so far say it.
   bool decide(const Condition& c);

@@ -6,6 +6,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <cxxabi.h>
 
 #include <algorithm>
 #include <chrono>
@@ -69,6 +70,15 @@ at::Tensor real_view(const at::Tensor& base, const TensorMeta& m, int64_t base_o
 at::Tensor marked(at::Tensor t, const PlanOutput& o) {
   if (o.conj) t = t.conj();
   return o.neg ? at::_neg_view(t) : t;
+}
+
+// Whether a call, of a region too, names places in a storage by absolute numbers.
+bool names_places(const runtime::Plan& plan) {
+  auto names = [](const runtime::PlanStep& s) {
+    const auto* call = std::get_if<runtime::ExternStep>(&s);
+    return call != nullptr && call->op.find("as_strided") != std::string::npos;
+  };
+  return std::ranges::any_of(plan.steps, names) || std::ranges::any_of(plan.regions, names_places);
 }
 
 template <class F>
@@ -209,10 +219,7 @@ InputSignature::Options Executable::signature_options(std::span<const Input> exa
     if (out.kind == OutputKind::ViewOfInput && out.meta->dtype != plan_.inputs[out.index].dtype)
       o.offsets = true;
   }
-  for (const BoundCall& call : calls_) {
-    // These name places in the storage by absolute numbers.
-    if (call.name().find("as_strided") != std::string::npos) o.offsets = true;
-  }
+  o.offsets = o.offsets || names_places(plan_);
   return o;
 }
 
@@ -280,6 +287,7 @@ void Executable::bind_region(const runtime::RegionStep& step, std::vector<bool>&
   options.frozen = false;
   steps_.push_back({StepKind::Region, static_cast<uint32_t>(regions_.size())});
   regions_.push_back(std::make_unique<BoundRegion>(plan_, step, code_, options));
+  random_ |= regions_.back()->is_random();
 }
 
 // The tensors that begin() or an earlier step makes are there; an arena buffer's is made with the lease, a view's by a
@@ -393,11 +401,6 @@ bool Executable::fits(std::span<const Input> inputs) const {
   return true;
 }
 
-bool Executable::attributes_require_grad() const noexcept {
-  return std::any_of(attributes_.begin(), attributes_.end(),
-                     [](const at::Tensor& t) { return t.requires_grad(); });
-}
-
 bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
                      std::vector<double>* seconds) {
   std::unique_ptr<Lease> lease = leases_.take();
@@ -414,6 +417,8 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
     interrupt = std::current_exception();
   } catch (const std::exception& e) {
     reason = e.what();
+  } catch (const abi::__forced_unwind&) {  // the end of a daemon thread
+    throw;
   } catch (...) {
     reason = "an unknown exception";
   }

@@ -58,9 +58,10 @@ class Executable {
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
            std::vector<double>* seconds = nullptr);
 
-  bool attributes_require_grad() const noexcept;
   // Over before another thread could make use of the time: kernels alone, on little memory.
   bool is_brief() const noexcept { return brief_; }
+  // Whether a step, of a region too, may draw random numbers.
+  bool is_random() const noexcept { return random_; }
   const runtime::Plan& plan() const { return plan_; }
   const runtime::CodeTable& code() const { return code_; }
   const Options& options() const { return options_; }

@@ -1,5 +1,7 @@
 #include "torch_bridge/interrupts.h"
 
+#include <cxxabi.h>
+
 namespace oxy::bridge {
 namespace {
 
@@ -16,6 +18,8 @@ void InterruptClock::tick() {
   last_ = now;
   try {
     host_poll();
+  } catch (const abi::__forced_unwind&) {  // the end of a daemon thread
+    throw;
   } catch (...) {
     throw Interrupted{std::current_exception()};
   }

@@ -62,6 +62,9 @@ void make_region(ir::Graph& graph, const std::shared_ptr<sym::ExprPool>& pool) {
   for (ir::NodeId id : graph.order()) {
     const ops::OpInfo* op = ops::find(graph.node(id));
     if (op && op->has(ops::Random)) throw Unsupported("a branch or loop that draws random numbers");
+    // An operand may lie elsewhere in its memory than the tensor that was recorded.
+    if (graph.node(id).target.starts_with("aten.as_strided"))
+      throw Unsupported("a branch or loop that names places in memory");
   }
   std::vector<bool> given(graph.value_count());
   for (ir::OutputSpec& o : graph.outputs) {

@@ -14,6 +14,7 @@ class BoundRegion {
 
   const std::vector<uint32_t>& operands() const { return step_.operands; }
   const std::vector<int64_t>& results() const { return step_.results; }
+  bool is_random() const { return plans_[0]->is_random() || plans_[1]->is_random(); }
 
   // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer. An exception where a
   // sub-plan fails, Interrupted from between two rounds of a loop.

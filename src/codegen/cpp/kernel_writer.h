@@ -121,7 +121,6 @@ class KernelWriter {
   int lanes_of_kernel() const;
   std::string new_loop_var();
   std::string index(Expr e) const;
-  std::string size_bound(const For& loop, const std::string& var);
 
   // memory_statements.cpp
   Access access_of(Expr e, const Scope& scope) const;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "python/cpython/boundary.h"
 #include "python/cpython/handles.h"
 
 namespace oxy::python {
@@ -14,7 +15,7 @@ struct Answer {
   PyObject* answer;
 };
 
-PyObject* ask(PyObject* o, void*) {
+PyObject* ask(PyObject* o) {
   static const py::object& count =
       *new py::object(py::module_::import("_abc").attr("get_cache_token"));
   auto* self = reinterpret_cast<Answer*>(o);
@@ -34,19 +35,25 @@ PyObject* ask(PyObject* o, void*) {
   return Py_NewRef(self->answer);
 }
 
+PyObject* get_answer(PyObject* o, void*) {
+  return boundary([=] { return ask(o); }, nullptr);
+}
+
 void drop(PyObject* o) {
   auto* self = reinterpret_cast<Answer*>(o);
-  Py_XDECREF(self->type);
-  Py_XDECREF(self->asked);
-  Py_XDECREF(self->registrations);
-  Py_XDECREF(self->answer);
+  boundary([=] {
+    Py_XDECREF(self->type);
+    Py_XDECREF(self->asked);
+    Py_XDECREF(self->registrations);
+    Py_XDECREF(self->answer);
+  });
   PyTypeObject* type = Py_TYPE(o);
   type->tp_free(o);
   Py_DECREF(type);
 }
 
 PyTypeObject* answer_type() {
-  static PyGetSetDef members[] = {{"answer", ask, nullptr, nullptr, nullptr}, {}};
+  static PyGetSetDef members[] = {{"answer", get_answer, nullptr, nullptr, nullptr}, {}};
   static PyType_Slot slots[] = {
       {Py_tp_getset, members}, {Py_tp_dealloc, reinterpret_cast<void*>(drop)}, {0, nullptr}};
   static PyType_Spec spec = {"oxyfuel.IsSubclass", sizeof(Answer), 0,

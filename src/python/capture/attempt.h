@@ -1,4 +1,4 @@
-// One attempt at a capture of this thread, from a new Tracer to its end.
+// One attempt at a capture of this thread, from a new Capture to its end.
 #pragma once
 
 #include <utility>

@@ -5,6 +5,7 @@
 #include "python/cpython/type_dict.h"
 
 namespace oxy::python {
+
 bool is_unbound_native(PyObject* o) {
   return Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type;
 }

@@ -37,7 +37,7 @@ CompileLock::~CompileLock() {
 
 void CompileLock::renew() {
   new (&mutex()) std::recursive_timed_mutex();
-  depth = 0;
+  for (int i = 0; i < depth; i++) mutex().lock();  // this thread's own
 }
 
 CompileUnlocked::CompileUnlocked() : depth_(depth) {

@@ -18,7 +18,7 @@ class CompileLock {
   bool held() const { return held_; }
   bool waited() const { return waited_; }
 
-  // In a process that was forked: the thread that held it is not there.
+  // In a process that was forked: another thread that held it is not there.
   static void renew();
 
  private:
