@@ -2,7 +2,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "python/capture/compile_lock.h"
+#include "python/cpython/compile_lock.h"
 #include "python/inner_frames.h"
 #include "torch_bridge/interpreter_vtable.h"
 

@@ -148,6 +148,15 @@ void bind_torch_graph(py::module_& m) {
       .def(
           "forget_recording", [](TorchIr& ir) { ir.captured = nullptr; },
           "Drops what the capture recorded underneath, and the inputs that it holds.")
+      .def(
+          "captured_recording",
+          [](TorchIr& ir, const py::object& args) -> std::shared_ptr<Recording> {
+            auto taken = take_captured(ir, args);
+            return taken ? std::make_shared<Recording>(std::move(*taken)) : nullptr;
+          },
+          py::arg("example_inputs"),
+          "Takes what the capture recorded underneath; None where there is nothing for these "
+          "inputs.")
       .def("describe", [](const TorchIr& ir, const py::object& reference) {
         return py::make_tuple(describe(ir.graph, &ir, &ir, reference),
                               argument(ir.graph.result, ir.objects, reference));

@@ -7,7 +7,7 @@
 
 #include "ir/text.h"
 #include "python/bytecode/code.h"
-#include "python/capture/compile_lock.h"
+#include "python/cpython/compile_lock.h"
 #include "python/user_passes.h"
 #include "support/check.h"
 #include "support/text.h"

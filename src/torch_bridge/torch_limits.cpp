@@ -21,6 +21,8 @@ constexpr std::pair<std::string_view, const char*> kLimits[] = {
     {"view size is not compatible with input tensor's size and stride",
      "a view of a tensor whose strides do not allow it, or one that eager copies"},
     {"cond must be a bool", "an op whose rule in Python torch cannot run"},
+    {"cannot be converted to type int64_t without overflow",
+     "a number beyond 64 bits where an op takes one"},
     {"output has alias annotations", "an op in place that torch cannot functionalise"},
 };
 

@@ -31,8 +31,8 @@ def kept_plans():
     kept = []
     compile_plan = _C.compile
 
-    def compile_and_keep(graph, args, settings, passes):
-        plan = compile_plan(graph, args, settings, passes)
+    def compile_and_keep(graph, args, settings, *more):
+        plan = compile_plan(graph, args, settings, *more)
         kept.append((plan, copy_of(args), settings))
         return plan
 

@@ -11,7 +11,9 @@ import check_layers  # noqa: E402
 
 
 def findings(tmp_path, file, text):
-    (tmp_path / "CMakeLists.txt").write_text("set(OXY_LAYERS support ir schedule codegen jit runtime)\n")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "set(OXY_LAYERS support ir schedule codegen jit runtime)\n"
+    )
     path = tmp_path / "src" / file
     path.parent.mkdir(parents=True)
     path.write_text(text)

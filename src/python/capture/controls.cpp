@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "python/capture/capture.h"
-#include "python/capture/compile_lock.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
+#include "python/cpython/compile_lock.h"
 #include "python/cpython/dict_version.h"
 #include "python/inner_frames.h"
 #include "support/check.h"

@@ -1,4 +1,4 @@
-#include "python/capture/compile_lock.h"
+#include "python/cpython/compile_lock.h"
 
 #include <torch/csrc/utils/pybind.h>
 
