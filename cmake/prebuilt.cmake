@@ -2,7 +2,8 @@
 # model does not wait for them. With the flags of src/jit/external.cpp.
 set(prebuilt_folder ${CMAKE_BINARY_DIR}/prebuilt)
 file(MAKE_DIRECTORY ${prebuilt_folder})
-set(prebuilt_flags -w -O2 -ffp-contract=off -fno-math-errno -fwrapv -fno-exceptions -fno-rtti -fno-strict-aliasing)
+set(prebuilt_flags -w -O2 -fno-sanitize=all -ffp-contract=off -fno-math-errno -fwrapv
+    -fno-exceptions -fno-rtti -fno-strict-aliasing)
 set(prebuilt_kernels)
 foreach(n RANGE 6)  # of codegen::cpp::product_texts
   set(avx2 ${prebuilt_folder}/avx2_${n}.cpp)

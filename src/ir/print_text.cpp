@@ -8,6 +8,7 @@
 #include "ir/text_words.h"
 #include "support/check.h"
 #include "support/lexer.h"
+#include "symbolic/hints.h"
 
 namespace oxy::ir {
 namespace {
@@ -343,19 +344,11 @@ class Printer {
     }
   }
 
-  static std::optional<int64_t> hint_of(Expr symbol) {
-    try {
-      return sym::hint(symbol);
-    } catch (const InternalError&) {
-      return std::nullopt;  // its value is known only when the graph runs
-    }
-  }
-
   static std::string symbol_line(Expr s) {
     sym::Range r = sym::range_of(s);
     std::string line = cat("symbol ", s.name(), " in [", r.lo == INT64_MIN ? "-inf" : cat(r.lo),
                            ", ", r.hi == INT64_MAX ? "inf" : cat(r.hi), "]");
-    if (std::optional<int64_t> hint = hint_of(s)) cat_to(line, ", hint ", *hint);
+    if (std::optional<int64_t> hint = sym::symbol_hint(s)) cat_to(line, ", hint ", *hint);
     return line + '\n';
   }
 

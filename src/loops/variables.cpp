@@ -1,8 +1,21 @@
 #include "loops/variables.h"
 
+#include <algorithm>
+
 #include "support/text.h"
 
 namespace oxy::loops {
+
+bool is_variable(Expr symbol) {
+  const std::string& name = symbol.name();
+  return !name.empty() && (name[0] == 'p' || name[0] == 'r' || name[0] == 'i');
+}
+
+bool is_size(Expr e) {
+  std::vector<Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  return std::ranges::none_of(symbols, is_variable);
+}
 
 Expr Variables::get(char prefix, Expr size, uint32_t ordinal) {
   auto [it, fresh] = known_.try_emplace({prefix, size.bits(), ordinal});

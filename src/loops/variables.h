@@ -13,6 +13,12 @@ namespace oxy::loops {
 
 using sym::Expr;
 
+// Whether a symbol is an axis or a loaded index, and no size: names that begin with p, r or i
+// belong to loops.
+bool is_variable(Expr symbol);
+// Whether no variable occurs: the same at all points of a call.
+bool is_size(Expr e);
+
 class Variables {
  public:
   explicit Variables(std::shared_ptr<sym::ExprPool> pool) : pool_(std::move(pool)) {}

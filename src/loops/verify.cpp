@@ -48,11 +48,8 @@ void verify_loop(const Program& p, const Loop& l) {
     used.clear();
     for (Expr e : i.index) sym::collect_symbols(e, used);
     bool size_only = i.op == LoopOp::Check;
-    for (Expr s : used) {
-      bool variable =
-          !s.name().empty() && (s.name()[0] == 'p' || s.name()[0] == 'r' || s.name()[0] == 'i');
-      OXY_CHECK(size_only || !variable || known.contains(s), l.name, ": free variable ", s);
-    }
+    for (Expr s : used)
+      OXY_CHECK(size_only || !is_variable(s) || known.contains(s), l.name, ": free variable ", s);
   }
   for (const Inst& i : l.body) {
     if (i.op != LoopOp::Load) continue;

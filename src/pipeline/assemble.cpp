@@ -112,6 +112,7 @@ class Assembler {
     source.range = parallel_points(k.body);
     source.grain = std::max<int64_t>(1, tuning::thread_work / std::max<int64_t>(1, k.cost));
     source.scratch_bytes = codegen::cpp::scratch_bytes(k);
+    source.parameters = k.parameters;
     source.moved_bytes = schedule::moved_bytes(k);
     if (schedule::is_epilogue(k))
       source.moved_bytes -= cached_bytes(program_.buffers[schedule::epilogue_of(k)]);
@@ -125,7 +126,7 @@ class Assembler {
 
   uint32_t add_source(KernelSource source) {
     plan().kernels.push_back({source.name, content_hash(source.text), sizes_.slot(source.range),
-                              sizes_.constant(source.grain), sizes_.constant(source.scratch_bytes),
+                              sizes_.constant(source.grain), sizes_.slot(source.scratch_bytes),
                               source.moved_bytes, sizes_.slots(source.parameters)});
     out_.texts.push_back({std::move(source.name), std::move(source.text)});
     return static_cast<uint32_t>(out_.texts.size() - 1);
@@ -255,7 +256,7 @@ class Assembler {
       step.epilogue = runtime::LaunchStep{*epilogue, buffers_of(*epilogue)};
       p.epilogue = true;
       p.epilogue_reads = schedule::read_with_matrix(schedule_, schedule_.kernels[*epilogue]);
-      p.epilogue_scratch = codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]);
+      p.epilogue_scratch = known(codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]));
       const schedule::Kernel& kernel = schedule_.kernels[*epilogue];
       cost = known(parallel_points(kernel.body)) * kernel.cost;
     }

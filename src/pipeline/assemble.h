@@ -16,8 +16,8 @@ namespace oxy::pipeline {
 struct KernelSource {
   std::string name;
   std::string text;
-  sym::Expr range = 1;
-  int64_t grain = 1, scratch_bytes = 0, moved_bytes = 0;
+  sym::Expr range = 1, scratch_bytes = 0;
+  int64_t grain = 1, moved_bytes = 0;
   std::vector<sym::Expr> parameters;
 };
 

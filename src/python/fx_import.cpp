@@ -197,7 +197,8 @@ std::vector<ir::Frame> parse_stack_trace(std::string_view text) {
     f.file = line.substr(kFile.size(), line_at - kFile.size());
     std::string_view rest = line.substr(line_at + kLine.size());
     auto in_at = rest.find(kIn);
-    std::from_chars(rest.data(), rest.data() + std::min(in_at, rest.size()), f.line);
+    const std::string_view number = rest.substr(0, in_at);
+    std::from_chars(number.data(), number.data() + number.size(), f.line);
     if (in_at != std::string_view::npos) f.function = rest.substr(in_at + kIn.size());
     frames.push_back(std::move(f));
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "symbolic/hints.h"
+
 namespace oxy::schedule {
 
 using loops::LoopOp;
@@ -44,10 +46,36 @@ int cost_of(const loops::Body& body) {
   return sum;
 }
 
+static std::vector<sym::Expr> symbols_of(sym::Expr e) {
+  std::vector<sym::Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  return symbols;
+}
+
+static bool has_hint(sym::Expr symbol) { return sym::symbol_hint(symbol).has_value(); }
+
+std::optional<int64_t> hinted(sym::Expr e) {
+  if (e.is_const()) return e.value();
+  if (!std::ranges::all_of(symbols_of(e), has_hint)) return std::nullopt;
+  return sym::hint(e);
+}
+
 int64_t count_of(sym::Expr e) {
   if (e.is_const()) return e.value();
+  const std::vector<sym::Expr> symbols = symbols_of(e);
+  if (std::ranges::any_of(symbols, has_hint)) {
+    return std::max<int64_t>(
+        1, sym::evaluate(e, [](sym::Expr s) {
+          return sym::symbol_hint(s).value_or(std::max<int64_t>(0, sym::range_of(s).lo));
+        }));
+  }
   sym::Range r = sym::range_of(e);
   return r.hi != INT64_MAX ? std::max<int64_t>(r.hi, 1) : 4096;
+}
+
+bool may_be_empty(sym::Expr size) {
+  return sym::range_of(size).lo < 1 &&
+         std::ranges::any_of(symbols_of(size), [](sym::Expr s) { return !loops::is_variable(s); });
 }
 
 int64_t points(const std::vector<loops::Axis>& axes) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "schedule/changed_part.h"
+#include "schedule/cost.h"
 #include "schedule/kernel_access.h"
 #include "schedule/step_uses.h"
 
@@ -14,18 +15,17 @@ using loops::BufferId;
 
 namespace {
 
-// Elements have places of their own: each stride steps over all that the smaller ones reach.
+// Elements have places of their own, at all sizes: each stride steps over all that the smaller ones
+// reach.
 bool is_injective(const ir::TensorType& t) {
-  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
-  for (size_t d = 0; d < t.sizes.size(); ++d) {
-    if (!t.sizes[d].is_const() || !t.strides[d].is_const()) return false;
-    if (t.sizes[d].value() > 1) dims.emplace_back(t.strides[d].value(), t.sizes[d].value());
-  }
-  std::sort(dims.begin(), dims.end());
-  int64_t reach = 0;
-  for (auto [stride, size] : dims) {
-    if (stride <= reach) return false;
-    reach += stride * (size - 1);
+  std::vector<size_t> dims;
+  for (size_t d = 0; d < t.sizes.size(); ++d)
+    if (!t.sizes[d].is_const() || t.sizes[d].value() > 1) dims.push_back(d);
+  std::ranges::stable_sort(dims, {}, [&](size_t d) { return hinted(t.strides[d]).value_or(0); });
+  Expr reach = 0;
+  for (size_t d : dims) {
+    if (sym::known_less(reach, t.strides[d]) != true) return false;
+    reach += t.strides[d] * (t.sizes[d] - 1);
   }
   return true;
 }

@@ -127,6 +127,9 @@ struct KernelBuffer {
 
 struct Kernel {
   std::string name;  // "fused_add_gelu_0"
+  // Symbols whose values it gets with each call: the sizes that are not constant. free_symbols()
+  // finds them.
+  std::vector<Expr> parameters;
   std::vector<KernelBuffer> buffers;
   Block body;
   uint32_t value_count = 0;  // values and accumulators are numbered below this
@@ -149,6 +152,7 @@ struct Kernel {
 //       store f32 buf1[p0] = %1
 //     }
 //   }
+// With parameters: `) sizes (s0, s1) cost 72 {`.
 std::string print(const Kernel& k);
 Kernel parse(std::string_view text, sym::ExprPool& pool);
 void verify(const Kernel& k);  // what is true for every device; an InternalError names the kernel

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <unordered_set>
 
 namespace oxy::schedule {
 namespace {
@@ -27,12 +28,14 @@ struct Access {
   size_t position = 0;
 };
 
-// Whether the index is made of nothing but variables of these loops: then it is the same element wherever it occurs.
+// Whether the index is made of nothing but variables of these loops and sizes: then it is the same
+// element wherever it occurs.
 bool only_variables_of(const Path& path, Expr index) {
   std::vector<Expr> symbols;
   sym::collect_symbols(index, symbols);
   return std::all_of(symbols.begin(), symbols.end(), [&](Expr s) {
-    return std::any_of(path.begin(), path.end(), [&](const For* f) { return f->var == s; });
+    return !loops::is_variable(s) ||
+           std::any_of(path.begin(), path.end(), [&](const For* f) { return f->var == s; });
   });
 }
 
@@ -78,7 +81,48 @@ void redirect(Block& block, uint32_t from, uint32_t to) {
   }
 }
 
+// Symbols in the order in which a kernel meets them, without those that it binds itself.
+class FreeSymbols {
+ public:
+  explicit FreeSymbols(const Kernel& k) {
+    for (const KernelBuffer& b : k.buffers)
+      if (b.kind == KernelBuffer::Kind::Local) take(b.elements);
+    visit(k.body);
+  }
+
+  std::vector<Expr> found;
+
+ private:
+  void visit(const Block& block) {
+    for (const Stmt& s : block) {
+      if (const auto* f = std::get_if<For>(&s.v)) {
+        take(f->size);
+        bound_.insert(f->var);
+        visit(f->body);
+      } else if (const auto* c = std::get_if<Compute>(&s.v)) {
+        if (c->op == LoopOp::Symbol) bound_.insert(c->index);
+        take(c->index);
+      } else if (const auto* a = std::get_if<Accumulate>(&s.v)) {
+        take(a->index);
+      } else if (const auto* h = std::get_if<Hint>(&s.v)) {
+        take(h->index);
+      }
+    }
+  }
+
+  void take(Expr e) {
+    std::vector<Expr> symbols;
+    sym::collect_symbols(e, symbols);
+    for (Expr s : symbols)
+      if (!bound_.contains(s) && std::ranges::find(found, s) == found.end()) found.push_back(s);
+  }
+
+  std::unordered_set<Expr> bound_;
+};
+
 }  // namespace
+
+std::vector<Expr> free_symbols(const Kernel& k) { return FreeSymbols(k).found; }
 
 void for_each_compute(const Kernel& k, const Visit& f) {
   Path path;

@@ -1,4 +1,5 @@
-// How a kernel walks two of its buffers: what decides whether they may be one memory.
+// How a kernel walks two of its buffers: what decides whether they may be one memory; and what it
+// takes from outside.
 #pragma once
 
 #include <functional>
@@ -11,6 +12,9 @@ namespace oxy::schedule {
 using Path = std::vector<const For*>;
 void for_each_compute(const Kernel& k, const std::function<void(const Compute&, const Path&)>& f);
 
+// Symbols that nothing in the kernel gives a value, in the order in which it meets them: its
+// parameters.
+std::vector<Expr> free_symbols(const Kernel& k);
 bool has_check(const Kernel& k);  // may stop with a status
 // The entry of a buffer, or -1.
 int32_t entry_of(const Kernel& k, loops::BufferId b);

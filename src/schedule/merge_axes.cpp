@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "schedule/cost.h"
 #include "schedule/split_reductions.h"
 
 namespace oxy::schedule {
@@ -21,7 +22,7 @@ int64_t stride_of(Expr var, const std::vector<Nest*>& nests) {
       if (i.op != (reduces ? LoopOp::Load : LoopOp::Store)) continue;
       auto c = coefficient(i.index[0], var);
       if (!c) continue;
-      int64_t value = c->is_const() ? std::abs(c->value()) : INT64_MAX;
+      int64_t value = std::abs(hinted(*c).value_or(INT64_MAX));
       largest = std::max(largest, value);
       if (!reduces && value > 0) return value;
     }

@@ -13,6 +13,7 @@ namespace {
 int64_t touched(const Compute& c, const Path& path) {
   std::vector<Expr> symbols;
   sym::collect_symbols(c.index, symbols);
+  std::erase_if(symbols, [](Expr s) { return !loops::is_variable(s); });
   auto among = [&](Expr var) {
     return std::find(symbols.begin(), symbols.end(), var) != symbols.end();
   };

@@ -21,6 +21,12 @@ class Parser {
       if (!lexer_.accept(",")) break;
     }
     lexer_.expect(")");
+    if (lexer_.accept("sizes")) {
+      lexer_.expect("(");
+      do kernel_.parameters.push_back(expr());
+      while (lexer_.accept(","));
+      lexer_.expect(")");
+    }
     if (lexer_.accept("cost")) kernel_.cost = lexer_.integer();
     while (lexer_.is(TokenKind::Identifier)) annotation(lexer_.identifier(), kernel_.annotations);
     kernel_.body = block();

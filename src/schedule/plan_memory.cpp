@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "schedule/cost.h"
 #include "schedule/kernel_access.h"
 #include "schedule/step_uses.h"
 
@@ -84,8 +85,7 @@ std::map<BufferId, BufferId> inheritances(const Schedule& s,
         const KernelBuffer& old = k.buffers[r];
         bool dies = temp(old, KernelBuffer::Kind::Read) && lives.at(old.buffer).last == i;
         if (!dies || taken.contains(old.buffer) || old.dtype != heir.dtype) continue;
-        Expr bytes = loops::byte_extent(type(old));
-        if (!bytes.is_const() || !(bytes == loops::byte_extent(type(heir)))) continue;
+        if (loops::byte_extent(type(old)) != loops::byte_extent(type(heir))) continue;
         if (!may_overwrite(k, static_cast<int32_t>(r), w)) continue;
         from[heir.buffer] = old.buffer;
         taken.insert(old.buffer);
@@ -115,6 +115,48 @@ int64_t best_gap(const std::vector<Placed>& placed, const Life& life, int64_t by
   return best >= 0 ? best : end;
 }
 
+// Buffers of symbolic size, behind those of constant size: sizes cannot be compared, so each lies
+// in a place that is as large as the largest buffer of all that have it in turn.
+class SymbolicPlaces {
+ public:
+  void add(BufferId b, const Life& life, Expr bytes) {
+    Place* best = nullptr;
+    for (Place& p : places_) {
+      const bool free = std::ranges::none_of(p.lives, [&](const Life& other) {
+        return other.first <= life.last && life.first <= other.last;
+      });
+      if (free && (!best || growth(p.bytes, bytes) < growth(best->bytes, bytes))) best = &p;
+    }
+    if (!best) best = &places_.emplace_back();
+    best->bytes = sym::max(best->bytes, bytes);
+    best->lives.push_back(life);
+    best->buffers.push_back(b);
+  }
+
+  // Where all of them end.
+  Expr place(Expr begin, MemoryPlan& plan) const {
+    for (const Place& p : places_) {
+      for (BufferId b : p.buffers) plan.offset[b] = begin;
+      begin = begin + sym::ceildiv(p.bytes, kAlign) * kAlign;
+    }
+    return begin;
+  }
+
+ private:
+  struct Place {
+    Expr bytes = 0;
+    std::vector<Life> lives;
+    std::vector<BufferId> buffers;
+  };
+
+  // What is wasted, at the hints, when a buffer takes the place of others.
+  static int64_t growth(Expr place, Expr bytes) {
+    return place == bytes ? -1 : std::abs(count_of(place) - count_of(bytes));
+  }
+
+  std::vector<Place> places_;
+};
+
 }  // namespace
 
 MemoryPlan plan_memory(const Schedule& s) {
@@ -125,8 +167,7 @@ MemoryPlan plan_memory(const Schedule& s) {
     int64_t bytes;
   };
   std::vector<Request> requests;
-  Expr symbolic_end = 0;
-  std::vector<BufferId> symbolic;
+  SymbolicPlaces symbolic;
   std::map<BufferId, Life> lives = lifetimes(s);
   const std::map<BufferId, BufferId> predecessor = inheritances(s, lives);
   auto founder = [&](BufferId b) {
@@ -144,7 +185,7 @@ MemoryPlan plan_memory(const Schedule& s) {
     if (bytes.is_const())
       requests.push_back({b, life, (bytes.value() + kAlign - 1) / kAlign * kAlign});
     else
-      symbolic.push_back(b);
+      symbolic.add(b, life, bytes);
   }
   // The largest first: small ones fit between them.
   std::stable_sort(requests.begin(), requests.end(),
@@ -157,15 +198,8 @@ MemoryPlan plan_memory(const Schedule& s) {
     plan.offset[r.buffer] = at;
     end = std::max(end, at + r.bytes);
   }
+  plan.arena_bytes = symbolic.place(end, plan);
   for (const auto& [heir, old] : predecessor) plan.offset[heir] = plan.offset.at(founder(heir));
-  // Sizes that are not known yet cannot be compared: those buffers share nothing.
-  symbolic_end = end;
-  for (BufferId b : symbolic) {
-    plan.offset[b] = symbolic_end;
-    symbolic_end =
-        symbolic_end + sym::ceildiv(loops::byte_extent(s.program.buffers[b].type), kAlign) * kAlign;
-  }
-  plan.arena_bytes = symbolic_end;
   return plan;
 }
 

@@ -58,7 +58,12 @@ class Printer {
       cat_to(out_, i ? ", " : "", b.name, ": ", name_of(b.kind), " ", ir::name(b.dtype), "[",
              b.elements, "]");
     }
-    cat_to(out_, ") cost ", k_.cost, words(k_.annotations), " {\n");
+    append(out_, ")");
+    if (!k_.parameters.empty()) {
+      cat_to(out_, " sizes (",
+             join(k_.parameters, ", ", [](std::string& out, Expr e) { append(out, e); }), ")");
+    }
+    cat_to(out_, " cost ", k_.cost, words(k_.annotations), " {\n");
     block(k_.body, 1);
     append(out_, "}\n");
     return std::move(out_);

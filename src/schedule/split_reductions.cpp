@@ -24,14 +24,16 @@ int64_t parts_for(int64_t size, int64_t wanted) {
 
 struct Cut {
   size_t axis = 0;
-  int64_t parts = 0, piece = 0;
+  int64_t parts = 0;
+  Expr piece = 0;
 };
 
 std::optional<Cut> choose_cut(const Nest& n) {
   int64_t results = 1, folded = 1;
   for (const Axis& a : n.axes) {
-    if (!a.size.is_const()) return std::nullopt;
-    (a.reduction ? folded : results) *= a.size.value();
+    const std::optional<int64_t> size = hinted(a.size);
+    if (!size) return std::nullopt;
+    (a.reduction ? folded : results) *= *size;
   }
   if (results * folded < tuning::split_small) return std::nullopt;
   Expr inner = contiguous_axis(n);
@@ -39,19 +41,22 @@ std::optional<Cut> choose_cut(const Nest& n) {
   int64_t points = results;
   for (const Axis& a : n.axes) {
     if (column && a.var == inner)
-      points = results / a.size.value() *
-               ((a.size.value() + tuning::split_columns - 1) / tuning::split_columns);
+      points = results / *hinted(a.size) *
+               ((*hinted(a.size) + tuning::split_columns - 1) / tuning::split_columns);
   }
   if (points >= tuning::split_enough_points) return std::nullopt;
   int64_t wanted = std::min((tuning::split_wanted_points + points - 1) / points,
                             results * folded / (tuning::split_piece * points));
   for (size_t i = 0; i < n.axes.size(); ++i) {
-    int64_t size = n.axes[i].size.value();
+    int64_t size = *hinted(n.axes[i].size);
     if (!n.axes[i].reduction || wanted < 2 || size < std::min<int64_t>(wanted, 8)) continue;
     Cut c{i, parts_for(size, wanted), 0};
     if (c.parts < 2) continue;
-    c.piece = (size + c.parts - 1) / c.parts;
-    c.parts = (size + c.piece - 1) / c.piece;
+    const int64_t piece = (size + c.parts - 1) / c.parts;
+    c.parts = (size + piece - 1) / piece;
+    // The number of parts is that of the hint, so that equal calls add up in one order; other sizes
+    // have other pieces.
+    c.piece = sym::ceildiv(n.axes[i].size, c.parts);
     return c;
   }
   return std::nullopt;
@@ -76,7 +81,7 @@ std::vector<Axis> kept_axes(const Nest& n) {
   }
   auto stride = [&](const Axis& a) {
     auto c = coefficient(at, a.var);
-    return c && c->is_const() ? c->value() : int64_t{0};
+    return c ? hinted(*c).value_or(0) : int64_t{0};
   };
   std::stable_sort(kept.begin(), kept.end(),
                    [&](const Axis& a, const Axis& b) { return stride(a) > stride(b); });
@@ -131,7 +136,7 @@ Expr contiguous_axis(const Nest& n) {
       int64_t elements = 1;
       for (const Axis& b : n.axes)
         if (elements < kMostVotes && depends(n, i.index[0], b.var))
-          elements *= b.size.is_const() ? b.size.value() : 1024;
+          elements *= hinted(b.size).value_or(1024);
       votes += std::min(elements, kMostVotes);
     }
     if (votes > most) {
@@ -149,9 +154,12 @@ std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Ne
   if (!cut) return std::nullopt;
   const Axis whole = n.axes[cut->axis];
   Expr part = fresh_var(p, n, 'p', cut->parts);
-  bool even = cut->piece * cut->parts == whole.size.value();
-  Expr piece_size = even ? Expr(cut->piece) : sym::min(cut->piece, whole.size - part * cut->piece);
-  Expr inner = fresh_var(p, n, 'r', even ? Expr(cut->piece) : piece_size);
+  Expr piece_size = cut->piece;
+  if (cut->piece * cut->parts != whole.size) {
+    piece_size = sym::min(cut->piece, whole.size - part * cut->piece);
+    if (!whole.size.is_const()) piece_size = sym::max(0, piece_size);  // few elements: empty parts
+  }
+  Expr inner = fresh_var(p, n, 'r', piece_size);
 
   loops::Buffer partial;
   partial.name = cat("part", p.buffers.size());

@@ -1,7 +1,8 @@
 // Checks what kernel.h promises; an InternalError names the kernel.
+#include <algorithm>
 #include <unordered_set>
 
-#include "schedule/kernel.h"
+#include "schedule/kernel_access.h"
 #include "support/check.h"
 
 namespace oxy::schedule {
@@ -13,7 +14,11 @@ class Verifier {
   explicit Verifier(const Kernel& k)
       : k_(k), set_(k.value_count, false), visible_(k.value_count, false) {}
 
-  void run() { block(k_.body, Place{}); }
+  void run() {
+    for (Expr s : free_symbols(k_))
+      OXY_CHECK(std::ranges::count(k_.parameters, s) == 1, k_.name, ": free symbol ", s);
+    block(k_.body, Place{});
+  }
 
  private:
   struct Place {

@@ -1,6 +1,7 @@
 // Questions about an expression, and walks over one: substitution and evaluation.
 #include <algorithm>
 
+#include "symbolic/hints.h"
 #include "symbolic/interval.h"
 #include "symbolic/sum.h"
 
@@ -167,9 +168,13 @@ int64_t evaluate(Expr e, const std::function<int64_t(Expr symbol)>& f) {
   return r;
 }
 
+std::optional<int64_t> symbol_hint(Expr symbol) {
+  return symbol.node()->pool->symbols[symbol.symbol_index()].hint;
+}
+
 int64_t hint(Expr e) {
   return evaluate(e, [](Expr symbol) {
-    const std::optional<int64_t>& h = symbol.node()->pool->symbols[symbol.symbol_index()].hint;
+    const std::optional<int64_t> h = symbol_hint(symbol);
     OXY_CHECK(h, "symbol ", symbol.name(), " has no hint");
     return *h;
   });

@@ -267,10 +267,10 @@ size_t Executable::find_first_write() const {
   auto written = [&](uint32_t b) { return buffer(b).kind == BufferKind::Input && is_reused(b); };
   auto may_raise = [](StepKind k) { return k == StepKind::Extern || k == StepKind::Region; };
   size_t first = steps_.size();
-  for (size_t i = steps_.size(); i-- > 0 && !may_raise(steps_[i].kind);)
-    if (steps_[i].kind == StepKind::Kernel &&
-        std::ranges::any_of(launches_[steps_[i].index].memory, written))
-      first = i;
+  for (size_t i = steps_.size(); i > 0 && !may_raise(steps_[i - 1].kind); i--)
+    if (const auto& step = steps_[i - 1];
+        step.kind == StepKind::Kernel && std::ranges::any_of(launches_[step.index].memory, written))
+      first = i - 1;
   return first;
 }
 

@@ -13,7 +13,7 @@ std::atomic<bool> failed = false;
 struct FailingAllocator : c10::Allocator {
   explicit FailingAllocator(c10::Allocator* a) : real(a) {}
   c10::DataPtr allocate(size_t bytes) override {
-    if (left >= 0 && left-- == 0) {
+    if (left >= 0 && left.fetch_sub(1) == 0) {
       failed = true;
       throw std::bad_alloc();
     }

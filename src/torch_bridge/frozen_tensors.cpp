@@ -11,7 +11,7 @@ namespace {
 const void* counter_of(const c10::VariableVersion& v) {
   const void* counter;
   static_assert(sizeof v == sizeof counter);
-  std::memcpy(&counter, &v, sizeof counter);
+  std::memcpy(static_cast<void*>(&counter), static_cast<const void*>(&v), sizeof counter);
   return counter;
 }
 

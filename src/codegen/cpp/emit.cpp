@@ -12,13 +12,14 @@ std::string emit(const schedule::Kernel& kernel, const Machine& target) {
   return KernelWriter(kernel, target).write();
 }
 
-int64_t scratch_bytes(const schedule::Kernel& kernel) {
-  int64_t bytes = 0;
-  for (const schedule::KernelBuffer& b : kernel.buffers) {
-    if (b.kind != schedule::KernelBuffer::Kind::Local) continue;
-    OXY_CHECK(b.elements.is_const(), "symbolic size of a local buffer");
-    bytes += (b.elements.value() * ir::byte_size(b.dtype) + 63) / 64 * 64;
-  }
+sym::Expr scratch_bytes(const schedule::KernelBuffer& b) {
+  if (b.kind != schedule::KernelBuffer::Kind::Local) return 0;
+  return sym::ceildiv(b.elements * ir::byte_size(b.dtype), 64) * 64;
+}
+
+sym::Expr scratch_bytes(const schedule::Kernel& kernel) {
+  sym::Expr bytes = 0;
+  for (const schedule::KernelBuffer& b : kernel.buffers) bytes += scratch_bytes(b);
   return bytes;
 }
 

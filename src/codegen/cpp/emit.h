@@ -6,10 +6,11 @@
 //                         void* const* math);
 // which runs the Parallel points begin .. end-1 (flattened, row-major) of the kernel and returns a
 // status word: 0, or kOutOfRange and kDivideByZero or-ed. `buffers` are in the order of
-// Kernel::buffers without Local ones; `scratch` has scratch_bytes(kernel) for this call alone,
-// aligned to 64; `math` is the table of math.def: functions of the host (Sleef). Equal kernels of
-// repeated layers give equal texts: buffers and values are numbered anew and the function is always
-// named `kernel`. Compile it with -O2 or -O3, -ffp-contract=off and the machine's instruction set.
+// Kernel::buffers without Local ones, behind the address of the values of Kernel::parameters (i64)
+// where there are any; `scratch` has scratch_bytes(kernel) for this call alone, aligned to 64;
+// `math` is the table of math.def: functions of the host (Sleef). Equal kernels of repeated layers
+// give equal texts: buffers and values are numbered anew and the function is always named `kernel`.
+// Compile it with -O2 or -O3, -ffp-contract=off and the machine's instruction set.
 #pragma once
 
 #include <string>
@@ -24,7 +25,8 @@ inline constexpr int kDivideByZero = 2;
 
 // Of the machine only the width of its vectors enters the texts; its caches decide how products are cut.
 std::string emit(const schedule::Kernel& kernel, const Machine& target);
-int64_t scratch_bytes(const schedule::Kernel& kernel);
+sym::Expr scratch_bytes(const schedule::Kernel& kernel);
+sym::Expr scratch_bytes(const schedule::KernelBuffer& buffer);
 // Symbols of the math table, in order, for a target ("Sleef_sinf16_u10avx512f", ...); the host
 // looks them up.
 std::vector<std::string> math_symbols(const Machine& target);

@@ -94,16 +94,23 @@ std::string KernelWriter::write() {
 
 void KernelWriter::write_signature_buffers() {
   int position = 0;
-  int64_t scratch = 0;
+  Expr scratch = 0;
+  if (!kernel_.parameters.empty()) {
+    out_.line("const i64* const sizes = (const i64*)buffers[", position++, "];");
+    for (size_t i = 0; i < kernel_.parameters.size(); ++i) {
+      names_[kernel_.parameters[i]] = cat("size", i);
+      out_.line("const i64 size", i, " = sizes[", i, "];");
+    }
+    out_.line("if (begin >= end) return 0;");  // sizes may be 0, by which nothing is divided
+  }
   for (const schedule::KernelBuffer& b : kernel_.buffers) {
     const std::string type = memory_type(b.dtype);
     std::string name = cat('b', buffers_.size());
     if (name == "b8") name = "b8_";  // b8 is a type
     buffers_.push_back(name);
     if (b.kind == schedule::KernelBuffer::Kind::Local) {
-      OXY_CHECK(b.elements.is_const(), "symbolic size of a local buffer");
-      out_.line(type, "* const ", name, " = (", type, "*)((char*)scratch + ", scratch, ");");
-      scratch += (b.elements.value() * ir::byte_size(b.dtype) + 63) / 64 * 64;
+      out_.line(type, "* const ", name, " = (", type, "*)((char*)scratch + ", index(scratch), ");");
+      scratch += scratch_bytes(b);
       continue;
     }
     const char* constness = b.kind == schedule::KernelBuffer::Kind::Read ? "const " : "";

@@ -126,7 +126,8 @@ std::vector<Location> read_lines(std::string_view table, int first_line, int uni
   Reader in(table);
   int line = first_line;
   while (!in.done()) {
-    const int bytes = in.byte(), delta = static_cast<int8_t>(in.byte());
+    const int bytes = in.byte();
+    const auto delta = static_cast<int8_t>(in.byte());
     if (delta != kNoLine) line += delta;
     const Location location = delta == kNoLine ? Location{} : Location{line, line, -1, -1};
     locations.insert(locations.end(), bytes / 2, location);

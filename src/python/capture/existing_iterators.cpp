@@ -92,7 +92,7 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     if (!item) return w.at_end = true, item;
     out[i] = std::move(item);
   }
-  if (parts.size() == 0) return w.at_end = true, py::object();
+  if (parts.empty()) return w.at_end = true, py::object();
   return std::move(out);
 }
 

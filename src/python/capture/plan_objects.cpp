@@ -32,7 +32,7 @@ py::object dict_inside(py::handle o) {
         if (PyDict_Check(inner)) *static_cast<PyObject**>(out) = inner;
         return 0;
       },
-      &found);
+      static_cast<void*>(&found));
   return borrow(found);
 }
 

@@ -180,7 +180,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   // A check or a choice that the graph has no part in.
   if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
-  if (auto done = graphs().set_mode(name, callable, args, kwargs)) return *done;
+  if (auto done = graphs().set_mode(name, callable, args, kwargs)) return done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
     if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
   if (auto it = folded_functions().find(name); it != folded_functions().end())
@@ -197,7 +197,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     numbers().set_known_number(made, {value, py::list()});
     return made;
   }
-  if (auto classes = one_hot(name, args, kwargs)) return *classes;
+  if (auto classes = one_hot(name, args, kwargs)) return classes;
   if (!name.starts_with("torch._C._") || name.starts_with("torch._C._nn") ||
       name.starts_with("torch._C._fft") || name.starts_with("torch._C._linalg") ||
       name.starts_with("torch._C._special"))

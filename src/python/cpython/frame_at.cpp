@@ -1,6 +1,7 @@
 #define Py_BUILD_CORE 1
 #include "python/cpython/frame_at.h"
 
+#include <frameobject.h>
 #include <internal/pycore_frame.h>
 
 namespace oxy::python {

@@ -4,13 +4,16 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 namespace oxy::python {
 namespace {
 
-bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+bool same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
 
 bool same_complex(PyObject* a, PyObject* b) {
   Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);

@@ -132,6 +132,7 @@ Axis Arranger::cut(size_t axis, int64_t piece) {
 }
 
 // A chunk that divides the axis and is whole vectors, where there is one near tuning::chunk.
+// Nothing divides all sizes of a symbol.
 int64_t chunk_of(Expr size) {
   if (!size.is_const()) return tuning::chunk;
   for (int64_t c = 2 * tuning::chunk; c >= tuning::chunk / 2; c -= tuning::whole_vectors) {
@@ -163,7 +164,7 @@ Expr common_contiguous(const std::vector<Nest>& nests, const std::vector<Axis>& 
 Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes, Expr contiguous) {
   auto at =
       std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == contiguous; });
-  if (at == axes.end() || !at->size.is_const() || at->size.value() > tuning::short_axis)
+  if (at == axes.end() || hinted(at->size).value_or(INT64_MAX) > tuning::short_axis)
     return contiguous;
   for (const Axis& a : axes) {
     if (count_of(a.size) < tuning::least_tile_axis) continue;
@@ -279,7 +280,7 @@ void Arranger::cut_columns() {
 }
 
 // Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it
-// element by element.
+// element by element. Our own products have constant sizes (ops/contraction.h).
 bool Arranger::sort_along(BufferId matrix) {
   Expr place = 0;
   for (const Nest& n : group_.nests) {
@@ -439,6 +440,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   Nest rows{n.name, with_parallel(kept), {}, n.origins};
   bool indirect = std::any_of(n.body.begin(), n.body.end(),
                               [](const Inst& i) { return i.op == LoopOp::Symbol; });
+  // Without a remainder: the parts of a symbol's sizes would need a loop for what is left.
   bool divides = folded.back().size.is_const() && folded.back().size.value() % tuning::unroll == 0;
   bool unroll = divides && !indirect && at <= tuning::unrolled_body;
   std::vector<uint32_t> values;
@@ -559,7 +561,7 @@ void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
     for (size_t k = axes.size(); k-- > 1;) {
       bool fixed = axes[k].var == tiled_ || axes[k - 1].var == tiled_;
       if (fixed || !mergeable(all, axes[k - 1].var, axes[k].var, axes[k].size)) continue;
-      if (!axes[k].size.is_const() || !axes[k - 1].size.is_const()) continue;
+      if (!loops::is_size(axes[k].size) || !loops::is_size(axes[k - 1].size)) continue;
       Expr size = axes[k - 1].size * axes[k].size;
       Expr merged = scope_.get(axes[k].reduction ? 'r' : 'p', size);
       merge_axes(all, axes[k - 1].var, axes[k].var, merged);

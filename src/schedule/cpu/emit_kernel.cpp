@@ -70,6 +70,7 @@ class KernelEmitter {
   void emit_phase(Block& out);
   void place_nest(uint32_t n);
   uint32_t level_of(const Inst& i, uint32_t nest) const;
+  uint32_t sure_level(uint32_t limit) const;
   void emit_level(uint32_t level, Block& out);
   void emit_item(const Item& item, Block& out);
   void emit_load(Inst i, const Item& item, Block& out);
@@ -164,6 +165,27 @@ uint32_t KernelEmitter::level_of(const Inst& i, uint32_t nest) const {
   return level;
 }
 
+// Values that do not depend on the nest's fold, but that something behind it takes.
+std::vector<bool> used_outside(const Nest& nest) {
+  std::vector<bool> after(nest.body.size()), outside(nest.body.size());
+  for (size_t id = 0; id < nest.body.size(); ++id) {
+    const Inst& i = nest.body[id];
+    after[id] =
+        i.op == LoopOp::Reduce || std::ranges::any_of(i.args, [&](uint32_t a) { return after[a]; });
+  }
+  for (size_t id = nest.body.size(); id-- > 0;) {
+    if (nest.body[id].op == LoopOp::Reduce || (!after[id] && !outside[id])) continue;
+    for (uint32_t a : nest.body[id].args) outside[a] = outside[a] || !after[a];
+  }
+  return outside;
+}
+
+// The level inside of all loops, of the first `limit`, that may be empty.
+uint32_t KernelEmitter::sure_level(uint32_t limit) const {
+  while (limit > 0 && !may_be_empty(phase().axes[limit - 1].size)) --limit;
+  return limit;
+}
+
 void KernelEmitter::place_nest(uint32_t n) {
   const Nest& nest = phase().nests[n];
   uint32_t depth = phase().axes.size(), kept = depth;
@@ -171,6 +193,7 @@ void KernelEmitter::place_nest(uint32_t n) {
     if (is_reduction_axis(nest, phase().axes[k].var)) kept = k;
   }
   bool reduces = find_reduce(nest) != nullptr;
+  const std::vector<bool> outside = used_outside(nest);
   for (uint32_t id = 0; id < nest.body.size(); ++id) {
     const Inst& i = nest.body[id];
     Item item{n, id, level_of(i, n), false};
@@ -178,6 +201,8 @@ void KernelEmitter::place_nest(uint32_t n) {
     // An accumulator changes with every iteration of the nest that updates it.
     bool accumulator = i.op == LoopOp::Load && is_accumulator(i.buffer);
     if (accumulator) item.level = depth;
+    if (i.op == LoopOp::Load || i.op == LoopOp::Index)
+      item.level = std::max(item.level, sure_level(outside[id] ? kept : depth));
     if (i.op == LoopOp::Reduce) {
       reductions_.push_back({n, id, next_acc_++, kept});
       item.level = kept;

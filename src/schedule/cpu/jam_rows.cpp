@@ -43,7 +43,7 @@ class RowJammer {
       point_ = f;
       block = &f->body;
     }
-    return point_ && point_->size.is_const() && point_->size.value() % kRows == 0 &&
+    return point_ && sym::divisible(point_->size, kRows) &&
            points_ / kRows >= tuning::jam_fewest_points;
   }
 
@@ -77,9 +77,9 @@ class RowJammer {
     const KernelBuffer& b = kernel_.buffers[c.buffer];
     const int64_t size = ir::byte_size(b.dtype);
     const auto along = coefficient(c.index, row.var), across = coefficient(c.index, point_->var);
-    return along && along->is_const(1) && across && !across->is_const(0) && row.size.is_const() &&
-           row.size.value() * size >= shortest_row_ && b.elements.is_const() &&
-           b.elements.value() * size >= large_;
+    return along && along->is_const(1) && across && !across->is_const(0) &&
+           hinted(row.size).value_or(0) * size >= shortest_row_ &&
+           hinted(b.elements).value_or(0) * size >= large_;
   }
 
   void take_variables(const Block& block) {

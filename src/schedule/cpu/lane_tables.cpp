@@ -55,7 +55,9 @@ class TableMaker {
       return false;
     std::vector<Expr> symbols;
     sym::collect_symbols(c.index, symbols);
-    auto is_known = [&](Expr s) { return s == loop_.var || std::ranges::count(fixed_, s) > 0; };
+    auto is_known = [&](Expr s) {
+      return s == loop_.var || !loops::is_variable(s) || std::ranges::count(fixed_, s) > 0;
+    };
     return std::all_of(symbols.begin(), symbols.end(), is_known) &&
            std::all_of(c.args.begin(), c.args.end(),
                        [&](uint32_t a) { return !inside_.contains(a) || same_.contains(a); });
@@ -118,7 +120,7 @@ class TableMaker {
     int64_t saved = 0, bytes = 0;
     for (const auto& [v, c] : same_) {
       if (!by_lane_.contains(v)) continue;
-      if (tables_.contains(v)) bytes += loop_.size.value() * ir::byte_size(c.dtype);
+      if (tables_.contains(v)) bytes += *hinted(loop_.size) * ir::byte_size(c.dtype);
       if (tables_.contains(v) || !kept.contains(v)) saved += cost_of(c.op, c.dtype);
     }
     return saved - static_cast<int64_t>(tables_.size()) >= tuning::table_least_saved &&
@@ -223,13 +225,14 @@ class Tabulator {
   // The Vector loops in `rows`, which run `times` times.
   void in_rows(For& rows, int64_t times, const std::set<uint32_t>& inside,
                const std::vector<Expr>& fixed, Block& fills) {
+    if (may_be_empty(rows.size)) return;
     times *= count_of(rows.size);
     for (Stmt& s : rows.body) {
       For* f = std::get_if<For>(&s.v);
       if (!f || is_tiled(*f)) continue;
       if (!is_lanes(*f)) {
         in_rows(*f, times, inside, fixed, fills);
-      } else if (f->size.is_const() && times >= tuning::table_fewest_rows) {
+      } else if (loops::is_size(f->size) && hinted(f->size) && times >= tuning::table_fewest_rows) {
         if (auto fill = TableMaker(kernel_, *f, inside, fixed, most_bytes_).run())
           fills.push_back(std::move(*fill));
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "schedule/cost.h"
 #include "schedule/cpu/phases.h"
 #include "schedule/split_reductions.h"
 
@@ -20,12 +21,17 @@ struct Traffic {
   std::vector<Place> stores, loads;
 };
 
-int64_t upper(Expr size) { return sym::range_of(size).hi; }
+// At least as many as there are at any point; 0 where that is not known.
+Expr upper(Expr size) {
+  const int64_t most = sym::range_of(size).hi;
+  if (most != INT64_MAX) return most;
+  return loops::is_size(size) && hinted(size) ? size : Expr(0);
+}
 
 // One variable of a private index: its stride in memory and its place in the local buffer.
 struct Digit {
   Expr var, stride, local;
-  int64_t size = 0;
+  Expr size = 0;
 };
 
 struct PrivateIndex {
@@ -89,26 +95,24 @@ class Localiser {
   void localise(BufferId buffer, Traffic& t) {
     PrivateIndex w = private_index(t.stores[0], arrangement_.parallel);
     if (!w.linear) return;
-    std::sort(w.digits.begin(), w.digits.end(), [](const Digit& a, const Digit& b) {
-      return a.stride.is_const() && b.stride.is_const() ? a.stride.value() > b.stride.value()
-                                                        : b.stride < a.stride;
+    std::ranges::sort(w.digits, std::greater<>(), [](const Digit& d) {
+      return std::pair(hinted(d.stride).value_or(INT64_MAX), d.stride);
     });
-    int64_t elements = 1;
-    Expr span = 1;
+    Expr elements = 1, span = 1;
     for (size_t k = w.digits.size(); k-- > 0;) {
       Digit& d = w.digits[k];
-      if (d.size == INT64_MAX || !d.stride.is_const()) return;
+      if (d.size.is_const(0)) return;
       d.local = elements;
       span = span + d.stride * (d.size - 1);
       elements *= d.size;
     }
-    int64_t bytes = elements * ir::byte_size(program_.buffers[buffer].type.dtype);
+    int64_t bytes = *hinted(elements) * ir::byte_size(program_.buffers[buffer].type.dtype);
     if (bytes > left_) return;
     std::vector<Expr> indices;
     bool exact = true;
     for (const Place& r : t.loads) exact &= exact_index(w, r, indices);
     if (!exact) {
-      if (!span.is_const(elements)) return;
+      if (span != elements) return;
       indices.clear();
       for (const Place& r : t.loads)
         indices.push_back(private_index(r, arrangement_.parallel).rest - w.constant);

@@ -7,6 +7,7 @@
 #include "schedule/cpu/epilogues.h"
 #include "schedule/cpu/scan_kernel.h"
 #include "schedule/cpu/scatter_kernel.h"
+#include "schedule/kernel_access.h"
 #include "schedule/uses.h"
 
 namespace oxy::schedule {
@@ -111,6 +112,7 @@ void make_kernels(Draft& d) {
     std::vector<bool> needed = needed_after(u, g, pinned, readers);
     KernelForm form;
     Kernel k = kernel_of(d, std::move(g), std::move(needed), form);
+    k.parameters = free_symbols(k);
     s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size())});
     s.kernels.push_back(std::move(k));
     d.forms.push_back(form);

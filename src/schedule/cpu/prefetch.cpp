@@ -44,7 +44,7 @@ class Prefetcher {
  private:
   static bool is_lanes(const For& f) {
     return (f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce) && !is_tiled(f) &&
-           f.size.is_const();
+           hinted(f.size);
   }
 
   static bool streams(const For& f) {
@@ -72,20 +72,20 @@ class Prefetcher {
   }
 
   bool is_large(const KernelBuffer& b) const {
-    return b.kind != KernelBuffer::Kind::Local && b.elements.is_const() &&
-           b.elements.value() * ir::byte_size(b.dtype) >= large_;
+    return b.kind != KernelBuffer::Kind::Local &&
+           hinted(b.elements).value_or(0) * ir::byte_size(b.dtype) >= large_;
   }
 
   // Whether what the loop reads lies together, and so much of it, or with what comes next behind
   // it.
   bool runs_on(const Compute& c, const For& f) const {
-    int64_t run = f.size.value();
+    Expr run = f.size;
     for (size_t k = parallel_.size(); k-- > 0;) {
       const auto step = coefficient(c.index, parallel_[k]->var);
-      if (!step || !step->is_const(run) || !parallel_[k]->size.is_const()) break;
-      run *= parallel_[k]->size.value();
+      if (!step || *step != run || !hinted(parallel_[k]->size)) break;
+      run *= parallel_[k]->size;
     }
-    return run * ir::byte_size(c.dtype) >= tuning::prefetch_run_bytes(machine_);
+    return *hinted(run) * ir::byte_size(c.dtype) >= tuning::prefetch_run_bytes(machine_);
   }
 
   void within(For& f) {
@@ -114,7 +114,7 @@ class Prefetcher {
       if (!step || !foresee(c->index, 1, next)) continue;
       const bool at_index = next.size() > 1;
       if (!at_index && (at_indices || step->is_const(0))) continue;
-      bytes += first.size.value() * ir::byte_size(c->dtype);
+      bytes += *hinted(first.size) * ir::byte_size(c->dtype);
       for (int64_t j = 0; j < shares; ++j) {
         const auto at = static_cast<size_t>(j);
         const Expr share = sym::floordiv(first.size * j + later[at]->var, shares);

@@ -42,7 +42,7 @@ class ScanKernel : NestWriter {
 
  private:
   static bool is_wide(const Axis& a) {
-    return !a.size.is_const() || a.size.value() >= tuning::scan_fewest_columns;
+    return hinted(a.size).value_or(INT64_MAX) >= tuning::scan_fewest_columns;
   }
 
   bool is_contiguous(const Axis& a) const {
@@ -51,7 +51,7 @@ class ScanKernel : NestWriter {
   }
 
   bool can_be_lanes(const Axis& a) const {
-    if (!a.size.is_const() || a.size.value() < kRowLanes) return false;
+    if (hinted(a.size).value_or(0) < kRowLanes) return false;
     const bool indirect = std::any_of(nest_.body.begin(), nest_.body.end(),
                                       [](const Inst& i) { return i.op == LoopOp::Symbol; });
     const Axis& along = scanned_.back();
@@ -83,8 +83,8 @@ class ScanKernel : NestWriter {
     int64_t together = 1;
     std::vector<Substitution> copies{{}};
     parallel_ = others_;
-    if (!parallel_.empty() && parallel_.back().size.is_const()) {
-      while (together < tuning::scan_rows && parallel_.back().size.value() % (2 * together) == 0)
+    if (!parallel_.empty()) {
+      while (together < tuning::scan_rows && sym::divisible(parallel_.back().size, 2 * together))
         together *= 2;
     }
     const bool indirect = std::any_of(nest_.body.begin(), nest_.body.end(),
@@ -139,12 +139,13 @@ class ScanKernel : NestWriter {
   int64_t block_of(const Axis& column) const {
     int64_t rest = 1, block = tuning::scan_columns;
     for (const Axis& a : others_) {
-      if (!(a.var == column.var) && a.size.is_const()) rest *= a.size.value();
+      if (!(a.var == column.var)) rest *= hinted(a.size).value_or(1);
     }
-    if (!column.size.is_const()) return tuning::scan_columns;
+    const std::optional<int64_t> size = hinted(column.size);
+    if (!size) return tuning::scan_columns;
     if (!is_contiguous(column)) return tuning::scan_gathered_rows;
     while (block > tuning::scan_narrow &&
-           rest * ((column.size.value() + block - 1) / block) < tuning::scan_wanted_blocks) {
+           rest * ((*size + block - 1) / block) < tuning::scan_wanted_blocks) {
       block /= 2;
     }
     return block;
@@ -157,7 +158,7 @@ class ScanKernel : NestWriter {
     const int64_t most = block_of(whole);
     Expr lane = whole.var, size = whole.size, width = whole.size;
     Substitution subst;
-    if (whole.size.is_const() && whole.size.value() <= most) {
+    if (loops::is_size(whole.size) && hinted(whole.size).value_or(INT64_MAX) <= most) {
       parallel_.erase(parallel_.begin() + static_cast<std::ptrdiff_t>(at));
     } else {
       const Expr count = sym::ceildiv(whole.size, most), block = scope_.get('p', count);

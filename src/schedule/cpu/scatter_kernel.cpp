@@ -17,7 +17,9 @@ struct Term {
   int64_t reach = 0;
 };
 
-// The place as a sum of terms with positive steps; nothing where it is something else.
+// The place as a sum of terms with positive steps; nothing where it is something else, or where
+// steps and sizes are symbols: which digits never meet is a matter of numbers. Points are walked in
+// order then.
 std::optional<std::vector<Term>> terms_of(Expr place) {
   std::vector<Expr> symbols;
   sym::collect_symbols(place, symbols);

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
 
 namespace oxy::schedule {
@@ -30,8 +31,9 @@ void stop_streaming(Block& body, const std::set<loops::BufferId>& kept,
 void stream_stores(Kernel& k, const ScheduleOptions& options) {
   std::vector<bool> streaming;
   for (const KernelBuffer& b : k.buffers) {
-    streaming.push_back(b.kind == KernelBuffer::Kind::Write && b.elements.is_const() &&
-                        b.elements.value() * ir::byte_size(b.dtype) >= options.large_bytes());
+    streaming.push_back(b.kind == KernelBuffer::Kind::Write &&
+                        hinted(b.elements).value_or(0) * ir::byte_size(b.dtype) >=
+                            options.large_bytes());
   }
   mark_streaming(k.body, streaming);
 }
@@ -43,8 +45,8 @@ void keep_what_is_changed(std::vector<Kernel>& kernels, const ScheduleOptions& o
   for (size_t k = kernels.size(); k-- > 0;) {
     stop_streaming(kernels[k].body, changed, kernels[k].buffers);
     for (const KernelBuffer& b : kernels[k].buffers)
-      if (b.kind == KernelBuffer::Kind::ReadWrite && b.elements.is_const() &&
-          b.elements.value() * ir::byte_size(b.dtype) < most)
+      if (b.kind == KernelBuffer::Kind::ReadWrite &&
+          hinted(b.elements).value_or(most) * ir::byte_size(b.dtype) < most)
         changed.insert(b.buffer);
   }
 }

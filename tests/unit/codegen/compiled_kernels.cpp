@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -63,6 +64,7 @@ size_t CompiledKernels::add(const schedule::Kernel& kernel, const Machine& targe
   texts_.push_back(emit(kernel, target));
   targets_.push_back(target);
   scratch_.push_back(scratch_bytes(kernel));
+  parameters_.push_back(kernel.parameters);
   return texts_.size() - 1;
 }
 
@@ -103,8 +105,14 @@ void* const* CompiledKernels::math_table(const Machine& target) {
   return table.data();
 }
 
-int CompiledKernels::run(size_t kernel, std::vector<void*> buffers, long begin, long end) {
-  const size_t bytes = static_cast<size_t>(scratch_[kernel] + 63) / 64 * 64;
+int CompiledKernels::run(size_t kernel, std::vector<void*> buffers, long begin, long end,
+                         const std::vector<int64_t>& sizes) {
+  const std::vector<sym::Expr>& parameters = parameters_[kernel];
+  OXY_CHECK(sizes.size() == parameters.size(), "sizes of a kernel");
+  if (!sizes.empty()) buffers.insert(buffers.begin(), const_cast<int64_t*>(sizes.data()));
+  const auto bytes = static_cast<size_t>(sym::evaluate(scratch_[kernel], [&](sym::Expr s) {
+    return sizes[static_cast<size_t>(std::ranges::find(parameters, s) - parameters.begin())];
+  }));
   std::unique_ptr<void, decltype(&std::free)> scratch(
       bytes ? std::aligned_alloc(64, bytes) : nullptr, &std::free);
   return functions_[kernel](buffers.data(), begin, end, scratch.get(),

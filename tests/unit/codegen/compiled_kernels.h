@@ -18,7 +18,9 @@ class CompiledKernels {
   size_t add(const schedule::Kernel& kernel, const Machine& target);
   void compile(const std::string& options = "-O2");
   // Runs points begin .. end with a table of the C library's functions for the kernel's target.
-  int run(size_t kernel, std::vector<void*> buffers, long begin, long end);
+  // `sizes`: of its parameters.
+  int run(size_t kernel, std::vector<void*> buffers, long begin, long end,
+          const std::vector<int64_t>& sizes = {});
   const std::string& text(size_t kernel) const { return texts_[kernel]; }
 
  private:
@@ -26,7 +28,8 @@ class CompiledKernels {
 
   std::vector<std::string> texts_;
   std::vector<Machine> targets_;
-  std::vector<int64_t> scratch_;
+  std::vector<sym::Expr> scratch_;
+  std::vector<std::vector<sym::Expr>> parameters_;
   std::vector<KernelFn> functions_;
   std::map<int, std::vector<void*>> tables_;  // by vector_bytes
   void* library_ = nullptr;

@@ -24,7 +24,7 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-using Variables = std::unordered_map<Expr, int64_t>;
+using Variables = Sizes;
 
 int64_t at(Expr e, const Variables& v) {
   if (e.is_const()) return e.value();
@@ -142,8 +142,8 @@ double& element(Memory& m, BufferId b, int64_t offset, const std::string& name) 
 
 class LoopRunner {
  public:
-  LoopRunner(const loops::Program& p, const loops::Loop& l, Memory& m)
-      : p_(p), l_(l), m_(m), value_(l.body.size()) {
+  LoopRunner(const loops::Program& p, const loops::Loop& l, Memory& m, const Sizes& sizes)
+      : p_(p), l_(l), m_(m), value_(l.body.size()), vars_(sizes) {
     after_.assign(l.body.size(), false);
     for (size_t k = 0; k < l.body.size(); ++k) {
       const Inst& i = l.body[k];
@@ -242,8 +242,8 @@ class LoopRunner {
 
 class KernelRunner {
  public:
-  KernelRunner(const loops::Program& p, const Kernel& k, Memory& m)
-      : p_(p), k_(k), m_(m), value_(k.value_count, kNan), acc_(k.acc_count) {
+  KernelRunner(const loops::Program& p, const Kernel& k, Memory& m, const Sizes& sizes)
+      : p_(p), k_(k), m_(m), value_(k.value_count, kNan), acc_(k.acc_count), vars_(sizes) {
     locals_.resize(k.buffers.size());
   }
   void run() {
@@ -331,27 +331,28 @@ class KernelRunner {
 
 // Elements of a strided tensor, row by row.
 template <class Fn>
-void for_each_offset(const loops::Buffer& b, Fn&& f) {
+void for_each_offset(const loops::Buffer& b, const Sizes& sizes, Fn&& f) {
   std::vector<int64_t> index(b.type.sizes.size(), 0);
   for (Expr s : b.type.sizes) {
-    if (s.value() == 0) return;
+    if (at(s, sizes) == 0) return;
   }
   while (true) {
-    loops::Index at;
-    for (int64_t i : index) at.push_back(i);
-    f(loops::flat_offset(b, at).value());
+    loops::Index place;
+    for (int64_t i : index) place.push_back(i);
+    f(at(loops::flat_offset(b, place), sizes));
     size_t d = index.size();
-    while (d > 0 && ++index[d - 1] == b.type.sizes[d - 1].value()) index[--d] = 0;
+    while (d > 0 && ++index[d - 1] == at(b.type.sizes[d - 1], sizes)) index[--d] = 0;
     if (d == 0) return;
   }
 }
 
 // An op that nobody knows: each result depends on every element that it reads.
-void run_extern(const loops::Program& p, const loops::ExternStep& e, Memory& m) {
+void run_extern(const loops::Program& p, const loops::ExternStep& e, Memory& m,
+                const Sizes& sizes) {
   double seen = 0.25;
   for (BufferId b : e.reads) {
     double k = 0;
-    for_each_offset(p.buffers[b], [&](int64_t o) {
+    for_each_offset(p.buffers[b], sizes, [&](int64_t o) {
       k += 1;
       seen = std::sin(seen * 1.5 + element(m, memory_of(p, b), o, p.buffers[b].name) + k);
     });
@@ -359,24 +360,26 @@ void run_extern(const loops::Program& p, const loops::ExternStep& e, Memory& m) 
   for (BufferId b : e.writes) {
     if (!b.valid()) continue;
     double k = 0;
-    for_each_offset(p.buffers[b], [&](int64_t o) {
+    for_each_offset(p.buffers[b], sizes, [&](int64_t o) {
       element(m, b, o, p.buffers[b].name) = seen + std::sin(k += 1);
     });
   }
 }
 
 // c = a * b + bias
-void run_gemm(const loops::Program& p, const loops::ContractionStep& s, Memory& m) {
-  auto at = [&](BufferId b, const loops::Index& index) -> double& {
+void run_gemm(const loops::Program& p, const loops::ContractionStep& s, Memory& m,
+              const Sizes& sizes) {
+  auto place = [&](BufferId b, const loops::Index& index) -> double& {
     const loops::Buffer& buffer = p.buffers[b];
-    return element(m, memory_of(p, b), loops::flat_offset(buffer, index).value(), buffer.name);
+    return element(m, memory_of(p, b), at(loops::flat_offset(buffer, index), sizes), buffer.name);
   };
   const ops::ContractionLayout l = layout_of(p, s);
-  for (int64_t i = 0; i < l.m.value(); ++i) {
-    for (int64_t j = 0; j < l.n.value(); ++j) {
-      double sum = s.bias().valid() ? at(s.bias(), {j}) : 0;
-      for (int64_t k = 0; k < l.k.value(); ++k) sum += at(s.a(), {i, k}) * at(s.b(), {k, j});
-      at(s.c(), {i, j}) = sum;
+  for (int64_t i = 0; i < at(l.m, sizes); ++i) {
+    for (int64_t j = 0; j < at(l.n, sizes); ++j) {
+      double sum = s.bias().valid() ? place(s.bias(), {j}) : 0;
+      for (int64_t k = 0; k < at(l.k, sizes); ++k)
+        sum += place(s.a(), {i, k}) * place(s.b(), {k, j});
+      place(s.c(), {i, j}) = sum;
     }
   }
 }
@@ -385,8 +388,8 @@ void run_gemm(const loops::Program& p, const loops::ContractionStep& s, Memory& 
 // afterwards.
 class Arena {
  public:
-  Arena(const schedule::Schedule& s, Memory& m)
-      : s_(s), m_(m), bytes_(s.memory.arena_bytes.value() / 4 + 1, kNan) {}
+  Arena(const schedule::Schedule& s, Memory& m, const Sizes& sizes)
+      : s_(s), m_(m), sizes_(sizes), bytes_(at(s.memory.arena_bytes, sizes) / 4 + 1, kNan) {}
   void load() {
     each([&](double& own, double& shared) { own = shared; });
   }
@@ -401,8 +404,8 @@ class Arena {
     if (it == s_.memory.offset.end()) return;
     std::vector<double>& own = m_.at(b);
     int64_t bytes = ir::byte_size(s_.program.buffers[b].type.dtype);
-    for (size_t i = 0; i < own.size(); ++i)
-      f(own[i], bytes_.at((it->second.value() + i * bytes) / 4));
+    const int64_t begin = at(it->second, sizes_);
+    for (size_t i = 0; i < own.size(); ++i) f(own[i], bytes_.at((begin + i * bytes) / 4));
   }
   template <class Fn>
   void each(Fn&& f) {
@@ -411,19 +414,20 @@ class Arena {
 
   const schedule::Schedule& s_;
   Memory& m_;
+  const Sizes& sizes_;
   std::vector<double> bytes_;  // one number for four bytes: the tests use f32 temps
 };
 
 }  // namespace
 
-Memory initial_memory(const loops::Program& p, uint32_t seed) {
+Memory initial_memory(const loops::Program& p, uint32_t seed, const Sizes& sizes) {
   Memory m;
   std::mt19937 random(seed);
   for (uint32_t b = 0; b < p.buffers.size(); ++b) {
     const loops::Buffer& buffer = p.buffers[BufferId(b)];
     if (buffer.kind == loops::Buffer::Kind::View) continue;
     std::vector<double> data(
-        loops::byte_extent(buffer.type).value() / ir::byte_size(buffer.type.dtype), kNan);
+        at(loops::byte_extent(buffer.type), sizes) / ir::byte_size(buffer.type.dtype), kNan);
     if (buffer.kind == loops::Buffer::Kind::Input ||
         buffer.kind == loops::Buffer::Kind::Attribute) {
       bool position = buffer.type.dtype == DType::I64;
@@ -435,29 +439,33 @@ Memory initial_memory(const loops::Program& p, uint32_t seed) {
   return m;
 }
 
-void run(const loops::Program& p, Memory& m) {
+void run(const loops::Program& p, Memory& m, const Sizes& sizes) {
   for (const loops::Step& s : p.steps) {
     if (const auto* l = std::get_if<loops::Loop>(&s))
-      LoopRunner(p, *l, m).run();
+      LoopRunner(p, *l, m, sizes).run();
     else if (const auto* c = std::get_if<loops::ContractionStep>(&s))
-      run_gemm(p, *c, m);
+      run_gemm(p, *c, m, sizes);
     else
-      run_extern(p, std::get<loops::ExternStep>(s), m);
+      run_extern(p, std::get<loops::ExternStep>(s), m, sizes);
   }
 }
 
-void run(const schedule::Schedule& s, Memory& m, bool arena) {
-  Arena shared(s, m);
+void run(const schedule::Schedule& s, Memory& m, bool arena, const Sizes& sizes) {
+  run(s, m, arena, sizes, [&](const Kernel& k) { KernelRunner(s.program, k, m, sizes).run(); });
+}
+
+void run(const schedule::Schedule& s, Memory& m, bool arena, const Sizes& sizes,
+         const std::function<void(const Kernel&)>& run_kernel) {
+  Arena shared(s, m, sizes);
   for (const schedule::ScheduledStep& step : s.steps) {
     if (arena) shared.load();
-    auto run_kernel = [&](uint32_t k) { KernelRunner(s.program, s.kernels[k], m).run(); };
     if (const auto* k = std::get_if<schedule::KernelCall>(&step)) {
-      run_kernel(k->kernel);
+      run_kernel(s.kernels[k->kernel]);
     } else if (const auto* e = std::get_if<schedule::ExternCall>(&step)) {
-      run_extern(s.program, e->step, m);
+      run_extern(s.program, e->step, m, sizes);
     } else if (const auto* c = std::get_if<schedule::ContractionCall>(&step)) {
-      run_gemm(s.program, c->step, m);
-      if (c->epilogue) run_kernel(*c->epilogue);
+      run_gemm(s.program, c->step, m, sizes);
+      if (c->epilogue) run_kernel(s.kernels[*c->epilogue]);
     }
     if (arena) shared.save(uses_of(s, step).writes);
   }

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "loops/body_writer.h"
+#include "schedule/cost.h"
 
 namespace oxy::test {
 
@@ -21,15 +22,22 @@ using sym::Expr;
 
 namespace {
 
+using Shape = std::vector<Expr>;
+
 class Generator {
  public:
   Generator(uint32_t seed, const RandomOptions& options) : random_(seed), options_(options) {
     p_.pool = std::make_shared<sym::ExprPool>();
     p_.variables = std::make_shared<loops::Variables>(p_.pool);
+    sizes_.assign(options.sizes.begin(), options.sizes.end());
+    for (const auto& [name, range, hint] : options.symbols) {
+      const Expr symbol = p_.pool->symbol(name, range, hint);
+      for (int k = 0; k < 2; ++k) sizes_.push_back(symbol);
+    }
   }
 
   loops::Program run() {
-    add_buffer(Buffer::Kind::Input, below(2) ? some_shape() : std::vector<int64_t>{2, 1});
+    add_buffer(Buffer::Kind::Input, below(2) ? some_shape() : Shape{2, 1});
     add_buffer(Buffer::Kind::Input, random_shape());
     positions_ = add_buffer(Buffer::Kind::Input, some_shape());
     readable_.pop_back();
@@ -58,40 +66,46 @@ class Generator {
     return xs[below(static_cast<int>(xs.size()))];
   }
 
-  std::vector<int64_t> random_shape() {
+  Shape random_shape() {
     while (true) {
-      std::vector<int64_t> s(below(options_.max_dims + 1));
-      int64_t n = 1;
-      for (int64_t& x : s) n *= x = one_of(options_.sizes);
-      if (n <= options_.max_elements) return s;
+      Shape s(below(options_.max_dims + 1));
+      for (Expr& x : s) x = one_of(sizes_);
+      if (schedule::count_of(elements(s)) <= options_.max_elements) return s;
     }
   }
-  std::vector<int64_t> some_shape() {  // with elements
+  Shape some_shape() {  // with elements
     while (true) {
-      std::vector<int64_t> s = random_shape();
-      if (elements(s) > 0) return s;
+      Shape s = random_shape();
+      if (sym::range_of(elements(s)).lo > 0) return s;
     }
   }
-  std::vector<int64_t> shape_of(BufferId b) const {
-    std::vector<int64_t> s;
-    for (Expr e : p_.buffers[b].type.sizes) s.push_back(e.value());
-    return s;
+  const Shape& shape_of(BufferId b) const { return p_.buffers[b].type.sizes; }
+  static Expr elements(const Shape& s) {
+    return std::accumulate(s.begin(), s.end(), Expr(1), std::multiplies<>());
   }
-  static int64_t elements(const std::vector<int64_t>& s) {
-    return std::accumulate(s.begin(), s.end(), int64_t{1}, std::multiplies<>());
+  // Whether a loop over `shape` may run where a buffer has no elements.
+  static bool may_miss(const Shape& from, const Shape& shape) {
+    const Expr there = elements(from), points = elements(shape);
+    if (there == 0) return points != 0;
+    std::vector<Expr> symbols;
+    sym::collect_symbols(there, symbols);
+    return std::ranges::any_of(symbols, [&](Expr s) {
+      auto empty = [&](Expr x) { return x == s ? Expr(0) : x; };
+      return sym::range_of(s).lo == 0 && sym::substitute(points, empty) != 0;
+    });
   }
 
-  BufferId add_buffer(Buffer::Kind kind, const std::vector<int64_t>& shape) {
+  BufferId add_buffer(Buffer::Kind kind, const Shape& shape) {
     Buffer b;
     b.name = cat(kind == Buffer::Kind::Input ? "in" : "buf", p_.buffers.size());
     b.kind = kind;
     b.source = p_.buffers.size();
-    for (int64_t s : shape) b.type.sizes.push_back(s);
+    b.type.sizes = shape;
     b.type.strides.assign(shape.size(), Expr(0));
     std::vector<size_t> order(shape.size());
     std::iota(order.begin(), order.end(), 0);
     if (below(3) == 0) std::shuffle(order.begin(), order.end(), random_);
-    int64_t stride = 1;
+    Expr stride = 1;
     for (size_t k = order.size(); k-- > 0;) {
       b.type.strides[order[k]] = stride;
       stride *= shape[order[k]];
@@ -102,9 +116,9 @@ class Generator {
   }
 
   // Another shape for the elements of a value, or one like it.
-  std::vector<int64_t> shape_from(const std::vector<int64_t>& s) {
-    std::vector<int64_t> out = s;
-    int64_t n = elements(s);
+  Shape shape_from(const Shape& s) {
+    Shape out = s;
+    const Expr n = elements(s);
     switch (below(6)) {
       case 0:
         std::shuffle(out.begin(), out.end(), random_);
@@ -113,7 +127,7 @@ class Generator {
         return {n};
       case 2:
         for (int64_t d : {2, 3, 4}) {
-          if (n % d == 0) return {n / d, d};
+          if (sym::divisible(n, d)) return {sym::floordiv(n, d), d};
         }
         return out;
       case 3:
@@ -124,9 +138,9 @@ class Generator {
   }
 
   // Where a loop over `shape` reads the buffer: always within bounds.
-  Inst read(BodyWriter& w, BufferId b, const Index& index, const std::vector<int64_t>& shape) {
-    std::vector<int64_t> from = shape_of(b);
-    if (elements(from) == 0 && elements(shape) != 0) {
+  Inst read(BodyWriter& w, BufferId b, const Index& index, const Shape& shape) {
+    Shape from = shape_of(b);
+    if (may_miss(from, shape)) {
       b = BufferId(0);
       from = shape_of(b);
     }
@@ -137,7 +151,7 @@ class Generator {
       if (!shape.empty() && below(8) == 0) gather(w, load, index, shape);
       return load;
     }
-    if (elements(from) == elements(shape) && elements(from) > 0 && below(2)) {
+    if (elements(from) == elements(shape) && elements(from) != 0 && below(2)) {
       Expr flat = 0;
       for (size_t d = 0; d < shape.size(); ++d) flat = flat * shape[d] + index[d];
       for (size_t d = from.size(); d-- > 0;) {
@@ -147,7 +161,7 @@ class Generator {
       return load;
     }
     std::vector<bool> used(shape.size(), false);
-    for (int64_t size : from) {
+    for (Expr size : from) {
       Expr e = 0;
       for (size_t d = shape.size(); d-- > 0;) {
         if (used[d] || shape[d] != size) continue;
@@ -155,14 +169,15 @@ class Generator {
         used[d] = true;
         break;
       }
-      if (e.is_const() && size > 1 && !index.empty()) e = sym::mod(one_of(index), size);
+      if (e.is_const() && sym::known_less(1, size) != false && !index.empty())
+        e = sym::mod(one_of(index), size);
       load.index.push_back(e);
     }
     return load;
   }
 
   // Along one axis: flipped, or moved with zeros at the edge.
-  void shift(BodyWriter& w, Inst& load, const std::vector<int64_t>& shape) {
+  void shift(BodyWriter& w, Inst& load, const Shape& shape) {
     size_t d = below(static_cast<int>(shape.size()));
     Expr var = load.index[d];
     if (below(2)) {
@@ -177,9 +192,9 @@ class Generator {
   }
 
   // Along one axis: at a position that is read from memory.
-  void gather(BodyWriter& w, Inst& load, const Index& index, const std::vector<int64_t>& shape) {
+  void gather(BodyWriter& w, Inst& load, const Index& index, const Shape& shape) {
     size_t d = below(static_cast<int>(shape.size()));
-    if (shape[d] < 2 || !load.args.empty()) return;
+    if (sym::range_of(shape[d]).lo < 2 || !load.args.empty()) return;
     Inst from = read_any(positions_, index, shape);
     uint32_t at = w.emit(std::move(from));
     w.emit(Inst{.op = LoopOp::Check, .dtype = DType::I64, .args = {at}, .index = {shape[d]}});
@@ -187,11 +202,12 @@ class Generator {
     w.emit(Inst{.op = LoopOp::Symbol, .dtype = DType::I64, .args = {at}, .index = {symbol}});
     load.index[d] = symbol;
   }
-  Inst read_any(BufferId b, const Index& index, const std::vector<int64_t>& shape) {
+  Inst read_any(BufferId b, const Index& index, const Shape& shape) {
     Inst load{.op = LoopOp::Load, .dtype = p_.buffers[b].type.dtype, .buffer = b};
-    for (int64_t size : shape_of(b)) {
+    for (Expr size : shape_of(b)) {
       size_t d = below(static_cast<int>(shape.size()));
-      load.index.push_back(shape[d] <= size ? index[d] : sym::mod(index[d], size));
+      load.index.push_back(sym::known_less(size, shape[d]) == false ? index[d]
+                                                                    : sym::mod(index[d], size));
     }
     return load;
   }
@@ -208,8 +224,7 @@ class Generator {
     return v;
   }
 
-  uint32_t value(BodyWriter& w, const Index& index, const std::vector<int64_t>& shape,
-                 BufferId first) {
+  uint32_t value(BodyWriter& w, const Index& index, const Shape& shape, BufferId first) {
     uint32_t v = w.emit(read(w, first, index, shape));
     for (int k = below(3); k > 0; --k) v = combine(w, v, w.emit(read(w, recent(), index, shape)));
     return finish(w, v);
@@ -220,7 +235,7 @@ class Generator {
                     : one_of(readable_);
   }
 
-  Index axes(loops::Loop& l, const std::vector<int64_t>& shape, const std::vector<bool>& folded) {
+  Index axes(loops::Loop& l, const Shape& shape, const std::vector<bool>& folded) {
     loops::VariableScope scope(*p_.variables);
     Index index;
     std::vector<Axis> reductions;
@@ -237,8 +252,7 @@ class Generator {
     return index;
   }
 
-  void store(loops::Loop& l, BodyWriter& w, uint32_t v, const Index& index,
-             const std::vector<int64_t>& shape) {
+  void store(loops::Loop& l, BodyWriter& w, uint32_t v, const Index& index, const Shape& shape) {
     BufferId b = add_buffer(Buffer::Kind::Temp, shape);
     w.emit(
         Inst{.op = LoopOp::Store, .dtype = DType::F32, .args = {v}, .buffer = b, .index = index});
@@ -249,7 +263,7 @@ class Generator {
 
   void add_elementwise() {
     BufferId from = recent();
-    std::vector<int64_t> shape = shape_from(shape_of(from));
+    Shape shape = shape_from(shape_of(from));
     loops::Loop l;
     Index index = axes(l, shape, std::vector<bool>(shape.size(), false));
     next_symbol_ = 0;
@@ -260,7 +274,7 @@ class Generator {
 
   void add_reduction() {
     BufferId from = recent();
-    std::vector<int64_t> shape = shape_of(from), out;
+    Shape shape = shape_of(from), out;
     std::vector<bool> folded(shape.size());
     for (size_t d = 0; d < shape.size(); ++d) folded[d] = below(2);
     bool keep = below(2);
@@ -280,7 +294,7 @@ class Generator {
     static const std::vector<ops::ReduceKind> kKinds = {ops::ReduceKind::Sum, ops::ReduceKind::Max,
                                                         ops::ReduceKind::Min};
     uint32_t v = value(w, index, shape, from);
-    if (below(8) == 0) return add_position(std::move(l), w, v, at, out);
+    if (options_.positions && below(8) == 0) return add_position(std::move(l), w, v, at, out);
     v = w.emit(
         Inst{.op = LoopOp::Reduce, .dtype = DType::F32, .args = {v}, .reduce = one_of(kKinds)});
     uint32_t scale = w.emit_const(0.125, DType::F32);
@@ -289,8 +303,7 @@ class Generator {
   }
 
   // Where the largest element is: an output of its own, in i64.
-  void add_position(loops::Loop l, BodyWriter&, uint32_t v, const Index& at,
-                    const std::vector<int64_t>& out) {
+  void add_position(loops::Loop l, BodyWriter&, uint32_t v, const Index& at, const Shape& out) {
     BodyWriter w(l.body);
     v = w.emit(Inst{
         .op = LoopOp::Reduce, .dtype = DType::I64, .args = {v}, .reduce = ops::ReduceKind::ArgMax});
@@ -316,7 +329,7 @@ class Generator {
     BufferId a = recent();
     if (shape_of(a).size() != 2 || below(4) == 0)
       a = add_buffer(Buffer::Kind::Input, {below(4) ? 17 + below(4) : 3, 3});
-    const int64_t rows = shape_of(a)[0], depth = shape_of(a)[1], columns = one_of(options_.sizes);
+    const Expr rows = shape_of(a)[0], depth = shape_of(a)[1], columns = one_of(sizes_);
     loops::ContractionStep c;
     c.reads = {a, add_buffer(Buffer::Kind::Input, {depth, columns})};
     if (below(2)) c.reads.push_back(add_buffer(Buffer::Kind::Input, {columns}));
@@ -337,6 +350,7 @@ class Generator {
 
   std::mt19937 random_;
   const RandomOptions& options_;
+  std::vector<Expr> sizes_;
   loops::Program p_;
   std::vector<BufferId> readable_;
   BufferId positions_;  // an input of small integers

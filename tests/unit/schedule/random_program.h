@@ -12,6 +12,15 @@ struct RandomOptions {
   int max_dims = 3;
   int64_t max_elements = 512;
   bool gemms = false;
+  bool positions = true;  // ArgMax, whose result jumps where two elements are nearly equal
+  // Sizes that are not known before a call, and values for a call of each.
+  struct Symbol {
+    std::string name;
+    sym::Range range;
+    int64_t hint;
+  };
+  std::vector<Symbol> symbols;
+  std::vector<std::vector<int64_t>> calls = {{}};
 };
 
 loops::Program random_program(uint32_t seed, const RandomOptions& options = {});
