@@ -30,7 +30,7 @@ class Writer {
  private:
   template <Number T>
   void item(T n) {
-    const auto wide = static_cast<int64_t>(n);
+    const auto wide = static_cast<int64_t>(n);  // NOLINT(bugprone-signed-char-misuse): a number
     auto bits = (static_cast<uint64_t>(wide) << 1) ^ static_cast<uint64_t>(wide >> 63);
     for (; bits >= 0x80; bits >>= 7) out_.push_back(static_cast<char>(bits | 0x80));
     out_.push_back(static_cast<char>(bits));

@@ -139,7 +139,7 @@ class PlanPrinter {
   std::string argument(const PlanArg::List& l) const { return cat("[", text(l), "]"); }
   template <size_t N>
   static std::string word(const char* of, const std::array<std::string_view, N>& words, int8_t v) {
-    const auto i = static_cast<size_t>(v);
+    const size_t i = static_cast<unsigned char>(v);
     return cat(of, "(", v >= 0 && i < N ? std::string(words[i]) : cat(static_cast<int>(v)), ")");
   }
 
