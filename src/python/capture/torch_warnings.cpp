@@ -64,9 +64,7 @@ TorchWarnings::TorchWarnings(py::handle callable) {
 }
 
 TorchWarnings::~TorchWarnings() {
-  if (!warn_) return;
-  const py::error_scope pending;
-  warnings().attr("warn") = warn_;
+  if (warn_) boundary([this] { warnings().attr("warn") = warn_; });
 }
 
 std::vector<TorchWarning> TorchWarnings::given() const {
