@@ -252,7 +252,11 @@ BACKENDS = [
 
 
 @pytest.mark.parametrize(("module", "name"), BACKENDS)
-def test_flags_of_backends(module, name):
+def test_flags_of_backends(module, name, monkeypatch):
+    # torch.testing, which other tests import, allows no assignments to flags
+    where = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(where, "__allow_nonbracketed_mutation_flag", True)
+
     def f(x):
         return x + 1, getattr(module, name)
 

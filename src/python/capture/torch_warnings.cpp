@@ -64,7 +64,9 @@ TorchWarnings::TorchWarnings(py::handle callable) {
 }
 
 TorchWarnings::~TorchWarnings() {
-  if (warn_) boundary([this] { warnings().attr("warn") = warn_; });
+  if (!warn_) return;
+  const py::error_scope pending;  // the capture may end in an error
+  boundary([this] { warnings().attr("warn") = warn_; });
 }
 
 std::vector<TorchWarning> TorchWarnings::given() const {
