@@ -187,3 +187,24 @@ def test_oxy_run_says_what_it_cannot(tmp_path):
     (tmp_path / "text").write_text("plan arena=0 {\n  launch a()\n}\n")
     done = tool(tmp_path / "text")
     assert done.returncode == 1 and "no such kernel" in done.stderr
+
+
+def test_a_commit_that_fails_half_done_says_so():
+    text = """plan arena=0 {
+  input f32[2] strides=[1]
+  input f32[2] strides=[1]
+  buffer in0: input 0 f32[2] strides=[1] bytes=8
+  buffer in1: input 1 f32[2] strides=[1] bytes=8
+  buffer buf2: extern f32[2] strides=[1] bytes=8
+  buffer buf3: extern f32[2] strides=[1] bytes=8
+  buf2 = extern aten.neg.default(in0) origin=0
+  buf3 = extern aten.neg.default(in1) origin=1
+  mutate input 0 <- buf2
+  mutate input 1 <- buf3 as f32[2] strides=[1000000000000]
+}
+"""
+    plan = _C.load_plan_text(text, [], (torch.ones(2), torch.ones(2)), _C.Settings.from_env())
+    x, y = torch.ones(2), torch.ones(2)[:]
+    with pytest.raises(_C.InternalError, match="inputs have been written before it"):
+        plan.run((x, y))
+    assert x.tolist() == [-1, -1]
