@@ -15,7 +15,6 @@
 #include "schedule/cpu/pass_list.h"
 #include "support/check.h"
 #include "support/text.h"
-#include "torch_bridge/failing_allocator.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/interrupts.h"
 #include "torch_bridge/tensor_meta.h"
@@ -223,9 +222,6 @@ void bind_execution(py::module_& m) {
         return out;
       },
       "The passes that the option disabled_passes knows.");
-  m.def("fail_allocation", &bridge::fail_allocation, py::arg("n"),
-        "For tests: the n-th allocation of a tensor's memory from now on raises.");
-  m.def("allocation_has_failed", &bridge::allocation_has_failed);
   m.def("threads_used", &threads_used, py::arg("range"), py::arg("grain"),
         "(thread number, points) of each share of a parallel region.");
 }
