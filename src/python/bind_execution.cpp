@@ -134,7 +134,7 @@ void bind_execution(py::module_& m) {
       }
     }
   });
-  jit::use_prebuilt(jit::prebuilt_products());
+  jit::use_prebuilt(jit::prebuilt_gemms());
   py::class_<CompiledPlan, std::shared_ptr<CompiledPlan>>(m, "CompiledPlan",
                                                           "Steps that a call runs natively.")
       .def("text", [](const CompiledPlan& p) { return runtime::print(p.executable.plan()); })
@@ -223,7 +223,7 @@ void bind_execution(py::module_& m) {
       },
       "The passes that the option disabled_passes knows.");
   m.def("threads_used", &threads_used, py::arg("range"), py::arg("grain"),
-        "(thread number, points) of each share of a parallel region.");
+        "(thread number, iterations) of each share of a parallel region.");
 }
 
 }  // namespace oxy::python

@@ -48,7 +48,7 @@ auto fields(PlanKernel& k) {
   return std::tie(k.name, k.code, k.range, k.grain, k.scratch_bytes, k.moved_bytes, k.parameters);
 }
 auto fields(LaunchStep& s) { return std::tie(s.kernel, s.buffers); }
-auto fields(ProductStep& s) { return std::tie(s.product, s.epilogue); }
+auto fields(GemmStep& s) { return std::tie(s.gemm, s.epilogue); }
 auto fields(BufferArg& b) { return std::tie(b.buffer); }
 auto fields(PlanArg& x) { return std::tie(x.v); }
 auto fields(ExternStep& s) {

@@ -121,7 +121,7 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
     frozen_ =
         std::make_unique<FrozenTensors>(example, plan_.frozen, std::span(attributes_).first(own));
     pack_weights(example);
-    forget_unread_attributes(own);
+    forget_unused_attributes(own);
   }
   bind_steps();
   signature_ = std::make_unique<InputSignature>(example, signature_options(example));
