@@ -21,6 +21,7 @@ using oxy::is_complex;
 using oxy::is_floating;
 using oxy::is_reduced_float;
 using oxy::is_integral;
+using oxy::is_reduced_float;
 using oxy::Layout;
 using oxy::MemoryFormat;
 using oxy::name;

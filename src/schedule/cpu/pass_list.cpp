@@ -9,6 +9,7 @@
 #include "schedule/cpu/prefetch.h"
 #include "schedule/cpu/split_ranges.h"
 #include "schedule/cpu/stream_stores.h"
+#include "schedule/cpu/unroll_and_jam.h"
 
 namespace oxy::schedule {
 namespace {
