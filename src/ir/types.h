@@ -19,7 +19,6 @@ using oxy::DType;
 using oxy::dtype_from_name;
 using oxy::is_complex;
 using oxy::is_floating;
-using oxy::is_reduced_float;
 using oxy::is_integral;
 using oxy::is_reduced_float;
 using oxy::Layout;

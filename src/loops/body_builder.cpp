@@ -128,7 +128,8 @@ Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
 Scalar BodyBuilder::cast(Scalar v, DType dtype) {
   if (v.dtype == dtype) return v;
   // f16 and bf16 convert from and to f32 only; the others go through it, as in c10.
-  bool through = (ir::is_reduced_float(v.dtype) || ir::is_reduced_float(dtype)) && dtype != DType::F32;
+  bool through =
+      (ir::is_reduced_float(v.dtype) || ir::is_reduced_float(dtype)) && dtype != DType::F32;
   if (through && v.dtype != DType::F32) v = cast(v, DType::F32);
   Inst i;
   i.op = LoopOp::Cast;

@@ -125,7 +125,9 @@ Scalar stepwise_floor_divide(Element& e, Scalar x, Scalar y) {
 
 // fp16 and bf16 divided by a tensor of more than one element are rounded at each step; by a single number,
 // once.
-bool is_stepwise(Element& e) { return ir::is_reduced_float(e.result()) && !is_single_element(e.args, 1); }
+bool is_stepwise(Element& e) {
+  return ir::is_reduced_float(e.result()) && !is_single_element(e.args, 1);
+}
 
 Scalar floor_divide(Element& e) {
   const DType d = e.result();

@@ -96,7 +96,8 @@ bool applies_by_name(const ir::Graph& g, const ir::Node& n) {
   if (!kind || !a.boolean(5, true).value_or(false) || !applies_computable(g, n)) return false;
   const DType d = g.tensor_type(n.outputs[0]).dtype;
   const bool extreme = *kind == ReduceKind::Max || *kind == ReduceKind::Min;
-  return d != DType::B8 && (!ir::is_reduced_float(d) || extreme || n.target == "aten.index_reduce.default");
+  return d != DType::B8 &&
+         (!ir::is_reduced_float(d) || extreme || n.target == "aten.index_reduce.default");
 }
 
 // ---- self, dim, a list of rows, values ----

@@ -268,7 +268,7 @@ Private private_part(const Nest& n, const Inst& i, const std::vector<Axis>& para
 
 // Whether the private parts of a read stay within what the writer wrote at the same iteration.
 bool reads_own_iteration(const Private& write, const Private& read, const Nest& writer,
-                     const Inst& store, const std::vector<Axis>& parallel) {
+                         const Inst& store, const std::vector<Axis>& parallel) {
   bool exact = read.constant == write.constant;
   std::vector<bool> used(write.digits.size(), false);
   for (const Digit& d : read.digits) {

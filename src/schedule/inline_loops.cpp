@@ -33,7 +33,7 @@ struct Candidate {
   std::vector<uint32_t> roots;  // loops that it ends up in; itself, where it stays
   int repeats = 1;              // how often its value is computed in a root
   int extra = 0;                // cost that is computed in more than one place
-  int64_t iterations = 0;           // of the largest root
+  int64_t iterations = 0;       // of the largest root
   bool hoistable = true;        // its value does not change along the innermost axes of the root
   size_t body = 0;              // instructions in the root, about
   int loads = 0;

@@ -42,7 +42,7 @@ std::optional<Cut> choose_cut(const Nest& n) {
   for (const Axis& a : n.axes) {
     if (column && a.var == inner)
       iterations = results / *hinted(a.size) *
-               ((*hinted(a.size) + tuning::split_columns - 1) / tuning::split_columns);
+                   ((*hinted(a.size) + tuning::split_columns - 1) / tuning::split_columns);
   }
   if (iterations >= tuning::split_enough_iterations) return std::nullopt;
   int64_t wanted = std::min((tuning::split_wanted_iterations + iterations - 1) / iterations,

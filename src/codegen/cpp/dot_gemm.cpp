@@ -11,7 +11,9 @@ namespace {
 constexpr int64_t kColumnsOfAnIteration = tuning::dot_columns_of_an_iteration;
 constexpr int kColumns = tuning::dot_columns;
 
-int64_t iterations(const Gemm& p) { return (p.n + kColumnsOfAnIteration - 1) / kColumnsOfAnIteration; }
+int64_t iterations(const Gemm& p) {
+  return (p.n + kColumnsOfAnIteration - 1) / kColumnsOfAnIteration;
+}
 
 class DotEmitter {
  public:

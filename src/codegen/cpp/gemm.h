@@ -63,7 +63,7 @@ std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_ge
 std::vector<int64_t> gemm_parameters(const Gemm& shape, const Machine& target);
 int64_t gemm_range(const Gemm& shape, const Machine& target);          // parallel iterations
 int64_t gemm_scratch_bytes(const Gemm& shape, const Machine& target);  // a thread
-int64_t gemm_bytes(const Gemm& shape);  // of operands and result
+int64_t gemm_bytes(const Gemm& shape);                                 // of operands and result
 bool reads_as_it_lies(const Gemm& shape);  // B is not packed, also where it is constant
 std::string print(const Gemm& shape);
 

@@ -14,7 +14,9 @@ constexpr int kDepth = tuning::row_depth, kTileRows = tuning::row_tile_rows;
 constexpr int64_t kColumnsOfAnIteration = tuning::row_columns_of_an_iteration;
 static_assert(tuning::row_most_rows <= tuning::dot_most_rows);
 
-int64_t iterations(const Gemm& p) { return (p.n + kColumnsOfAnIteration - 1) / kColumnsOfAnIteration; }
+int64_t iterations(const Gemm& p) {
+  return (p.n + kColumnsOfAnIteration - 1) / kColumnsOfAnIteration;
+}
 
 // Iterations that are worked on together, so that memory is read in long pieces.
 int64_t most_iterations(const Gemm& p) {
@@ -97,8 +99,9 @@ class RowEmitter {
     together = s->iterations - from < s->together ? s->iterations - from : s->together;
     if (together > end - iteration) together = end - iteration;
     const i64 row = together * )",
-        kColumnsOfAnIteration, ", columns = s->n - first < row ? s->n - first : row, whole = columns / ",
-        lanes_, " * ", lanes_, R"(;
+        kColumnsOfAnIteration,
+        ", columns = s->n - first < row ? s->n - first : row, whole = columns / ", lanes_, " * ",
+        lanes_, R"(;
     const f32* a = (const f32*)buffers[1] + s->a_offset + batch * s->a_batch;
     const f32* b = (const f32*)buffers[2] + s->b_offset + batch * s->b_batch + first;
     for (i64 i = 0; i < s->m; ++i)
@@ -153,9 +156,9 @@ bool is_row_gemm(const Gemm& p) {
 std::string emit_row_gemm(const Machine& target) { return RowEmitter(target).text(); }
 
 std::vector<int64_t> row_gemm_parameters(const Gemm& p) {
-  return {p.m,           p.n,       p.channels, p.a_batch,     p.a_row,    p.b_batch,
-          p.b_k,         p.c_batch, p.c_row,    p.a_offset,    p.b_offset, p.c_offset,
-          p.bias_offset, p.bias,    iterations(p),  most_iterations(p)};
+  return {p.m,           p.n,       p.channels,    p.a_batch,         p.a_row,    p.b_batch,
+          p.b_k,         p.c_batch, p.c_row,       p.a_offset,        p.b_offset, p.c_offset,
+          p.bias_offset, p.bias,    iterations(p), most_iterations(p)};
 }
 
 int64_t row_gemm_range(const Gemm& p) { return p.batch * iterations(p); }

@@ -86,7 +86,7 @@ void Numbers::set_constant_number(py::handle tensor, const ConstantNumber& numbe
 
 // What the call gives on tensors and numbers that are all constant: computed for real.
 ConstantNumber Numbers::computed_number(const std::string& target, py::handle function,
-                                     const Arguments& args, const Keywords& kwargs) {
+                                        const Arguments& args, const Keywords& kwargs) {
   if (!(target_traits(target) & (native::Computes | native::Converts)))
     return {py::object(), py::list()};
   static const py::object& make = *new py::object(py::module_::import("torch").attr("tensor"));

@@ -107,7 +107,8 @@ const py::object& Numbers::typed(const py::object& o) {
 Takes Numbers::taken_by_next(const TracedFrame& f) const {
   const auto& code = f.bytecode->instructions;
   const Instruction& next = code[f.next];
-  if (next.op == RETURN_VALUE) return frames().stack().size() == 1 ? Takes::Deferred : Takes::Varying;
+  if (next.op == RETURN_VALUE)
+    return frames().stack().size() == 1 ? Takes::Deferred : Takes::Varying;
   if (f.next + 1 >= code.size()) return Takes::Varying;
   const Instruction& then = code[f.next + 1];
   const bool added = next.op == LOAD_CONST && then.op == BINARY_OP && is_arithmetic(then.arg) &&
@@ -117,7 +118,7 @@ Takes Numbers::taken_by_next(const TracedFrame& f) const {
 
 // Arithmetic on what is deferred.
 std::optional<py::object> Numbers::compute_deferred(const py::object& function, const py::object& a,
-                                                  const py::object& b) {
+                                                    const py::object& b) {
   if (!deferred_.contains(a.ptr()) && !deferred_.contains(b.ptr())) return std::nullopt;
   if (heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
   const py::object &left = typed(a), &right = typed(b);
@@ -139,7 +140,7 @@ std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
 // A number that nobody has looked at yet against a constant: only the answer is guarded, so that a value that is
 // another one at each call does not make a capture for each.
 std::optional<py::object> Numbers::compare_deferred(const py::object& a, const py::object& b,
-                                                  int operation) {
+                                                    int operation) {
   auto of_source = [&](const py::object& o) {
     auto it = deferred_.find(o.ptr());
     return it != deferred_.end() && it->second.source.valid() && is_number(it->second.real.ptr());
@@ -343,7 +344,8 @@ py::object Numbers::packed_item(const py::object& packed, const py::object& key)
   if (deferred.source.valid() || !PyDict_CheckExact(deferred.real.ptr())) return {};
   const py::object keys = borrow(PyCFunction_GET_SELF(deferred.function.ptr()));
   for (size_t i = 0; i < deferred.parts.size(); i++)
-    if (PyUnicode_Compare(PyTuple_GET_ITEM(keys.ptr(), i), key.ptr()) == 0) return deferred.parts[i];
+    if (PyUnicode_Compare(PyTuple_GET_ITEM(keys.ptr(), i), key.ptr()) == 0)
+      return deferred.parts[i];
   return {};
 }
 
@@ -356,8 +358,8 @@ Arguments Numbers::unpack_numbers(const py::object& packed) {
   heap().guard(GuardKind::Length, deferred.source, {}, PyTuple_GET_SIZE(deferred.real.ptr()));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(deferred.real.ptr()); i++) {
     takes = Takes::Varying;
-    out.push_back(
-        heap().wrap(PyTuple_GET_ITEM(deferred.real.ptr(), i), heap().sources.item(deferred.source, i)));
+    out.push_back(heap().wrap(PyTuple_GET_ITEM(deferred.real.ptr(), i),
+                              heap().sources.item(deferred.source, i)));
   }
   takes = Takes::Read;
   return out;

@@ -137,7 +137,8 @@ void Effects::dict_delete(py::handle dict, py::handle key) {
   if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
   if (!w.cleared && check_key(key)) {
     const bool before = has_item(borrow(dict.ptr()), key);
-    heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source, key);
+    heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source,
+                 key);
     if (before) check(PyDict_SetItem(w.items.ptr(), key.ptr(), missing().ptr()));
   }
   if (heap().tracked(dict)->shadow)
@@ -571,8 +572,12 @@ void Effects::guard_distinct() {
       const SourceId there = heap().tracked(other)->source;
       const SourceId dict = attributes ? heap().sources.instance_dict(there) : there;
       if (PyDict_Check(w.ptr()) && !touched(dict, *heap().tracked(w)->writes)) continue;
-      heap().guards.add(
-          {GuardKind::NotSameAs, there, {}, 0, heap().tracked(mine)->source, frames().user_stack()});
+      heap().guards.add({GuardKind::NotSameAs,
+                         there,
+                         {},
+                         0,
+                         heap().tracked(mine)->source,
+                         frames().user_stack()});
     }
   }
 }

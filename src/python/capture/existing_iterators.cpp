@@ -70,8 +70,8 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     Temporaries made;
     PyObject* first = evaluated(heap().sources, count, iterator, made);
     if (first == nullptr || !PyLong_CheckExact(first)) refuse(iterator);
-    py::object number =
-        takes == Takes::Deferred ? numbers().deferred_number(first, count) : heap().wrap(first, count);
+    py::object number = takes == Takes::Deferred ? numbers().deferred_number(first, count)
+                                                 : heap().wrap(first, count);
     static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
     const py::object offset = py::int_(taken);
     if (taken > 0) {

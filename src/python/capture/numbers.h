@@ -42,9 +42,10 @@ class Numbers : public Part {
   Keywords unpack_named(const py::object& packed);
   py::object packed_item(const py::object& packed, const py::object& key);
   bool holds_varying(py::handle arguments, SourceId source);
-  std::optional<py::object> compare_deferred(const py::object& a, const py::object& b, int operation);
+  std::optional<py::object> compare_deferred(const py::object& a, const py::object& b,
+                                             int operation);
   std::optional<py::object> compute_deferred(const py::object& function, const py::object& a,
-                                           const py::object& b);
+                                             const py::object& b);
   std::optional<py::object> negate_deferred(const py::object& a);
   py::object taken(const py::object& written);
   bool is_varying(SourceId source) const;
@@ -82,8 +83,8 @@ class Numbers : public Part {
   NumberTree number_tree(const py::object& o);
   SourceId first_source(const py::object& deferred) const;
   ConstantNumber constant_number(py::handle tensor);
-  ConstantNumber computed_number(const std::string& target, py::handle function, const Arguments& args,
-                              const Keywords& kwargs);
+  ConstantNumber computed_number(const std::string& target, py::handle function,
+                                 const Arguments& args, const Keywords& kwargs);
   py::object with_constant_sizes(const py::object& o);
   bool is_unwritten_state(py::handle tensor);
 

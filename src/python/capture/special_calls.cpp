@@ -195,7 +195,8 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
           return length;
         throw Break(BreakId::builtin_call, "a __len__ that is no length");
       }
-      if (heap().exists(args[0]) && PyDict_Check(args[0].ptr()) && !heap().tracked(args[0])->writes) {
+      if (heap().exists(args[0]) && PyDict_Check(args[0].ptr()) &&
+          !heap().tracked(args[0])->writes) {
         heap().guard(GuardKind::Length, heap().tracked(args[0])->source, {},
                      PyDict_Size(args[0].ptr()));
         return py::int_(PyDict_Size(args[0].ptr()));

@@ -3,7 +3,6 @@
 
 #include "schedule/cpu/annotations.h"
 #include "schedule/cpu/epilogues.h"
-#include "schedule/cpu/unroll_and_jam.h"
 #include "schedule/cpu/lane_tables.h"
 #include "schedule/cpu/make_kernels.h"
 #include "schedule/cpu/prefetch.h"

@@ -76,7 +76,8 @@ class UnrollAndJam {
   bool is_long_row(const Compute& c, const For& row) const {
     const KernelBuffer& b = kernel_.buffers[c.buffer];
     const int64_t size = ir::byte_size(b.dtype);
-    const auto along = coefficient(c.index, row.var), across = coefficient(c.index, iteration_->var);
+    const auto along = coefficient(c.index, row.var),
+               across = coefficient(c.index, iteration_->var);
     return along && along->is_const(1) && across && !across->is_const(0) &&
            hinted(row.size).value_or(0) * size >= shortest_row_ &&
            hinted(b.elements).value_or(0) * size >= large_;
