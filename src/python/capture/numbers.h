@@ -68,6 +68,7 @@ class Numbers : public Part {
   Takes takes = Takes::Read;
 
  private:
+  py::object unread_result(py::handle real, py::object function, Arguments parts);
   bool is_called_unread(const TracedFrame& frame, size_t count) const;
   bool stays_unread_in_store(const TracedFrame& frame);
   bool goes_on_counting(const TracedFrame& frame);
