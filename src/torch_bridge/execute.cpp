@@ -341,6 +341,11 @@ void Executable::bind_moves() {
   cleared_ = temporaries_;
   for (uint32_t b : results_)
     if (buffer(root(b)).kind != BufferKind::Arena) cleared_.push_back(b);
+  auto is_new = [&](const PlanOutput& o) { return !o.conj && !o.neg; };
+  dispatches_ = !calls_.empty() || !regions_.empty() || !plan_.mutations.empty() ||
+                std::ranges::count(steps_, StepKind::View, &Step::kind) > 0 ||
+                std::ranges::count(moved_, false) > 0 ||
+                !std::ranges::all_of(plan_.outputs, is_new);
 }
 
 void Executable::forget_unread_results() {
@@ -537,7 +542,8 @@ void Executable::add_arena_tensor(Lease& lease, uint32_t b) const {
 
 void Executable::execute(Call& c) {
   {
-    c10::impl::ExcludeDispatchKeyGuard below(kRecordedAbove);
+    std::optional<c10::impl::ExcludeDispatchKeyGuard> below;
+    if (dispatches_) below.emplace(kRecordedAbove);
     check_writable(c);
     begin(c);
     for (size_t i = 0; i < steps_.size(); i++) {
@@ -579,6 +585,7 @@ void Executable::prepare_results(Call& c, size_t next) const {
   for (size_t i = next; i < steps_.size(); i++)
     if (steps_[i].kind == StepKind::View) make_view(c.lease, steps_[i].index);
   prepare_values(c);
+  if (!dispatches_) return;
   prepare_writes(c);
   const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
   make_views(c);

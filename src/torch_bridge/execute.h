@@ -157,6 +157,7 @@ class Executable {
   // The step from which on inputs are written in place: nothing raises any more. Behind the last step where none are.
   size_t first_write_ = 0;
   bool random_ = false, brief_ = false;
+  bool dispatches_ = true;  // false: kernels alone, and results that are new tensors
   std::unique_ptr<const FrozenTensors> frozen_;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;
   runtime::LeasePool<Lease> leases_;
