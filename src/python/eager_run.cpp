@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "python/replay.h"
-#include "torch_bridge/random_state.h"
+#include "torch_bridge/host.h"
 
 namespace oxy::python {
 namespace {
@@ -29,12 +29,12 @@ class Before {
                            versions_, [](const auto& v) { return v.first._version() == v.second; });
   }
 
-  void restore_random_numbers() { random_.restore(); }
+  void restore_random_numbers() { bridge::torch_cpu().restore_generator(random_); }
 
  private:
   bool counted_ = true;  // inference tensors have no versions
   std::vector<std::pair<at::Tensor, int64_t>> versions_;
-  bridge::RandomState random_;
+  runtime::DeviceApi::GeneratorState random_ = bridge::torch_cpu().generator_state();
 };
 
 // Raises it again.
