@@ -306,7 +306,7 @@ py::object Objects::instance_dict(py::handle o) {
 }
 
 py::object Objects::existing_dict(py::handle dict, SourceId source) {
-  Known& k = heap().entry(dict.ptr());
+  Tracked& k = heap().entry(dict.ptr());
   if (!k.source.valid()) {
     k.source = source;
     heap().hold(borrow(dict));
@@ -343,13 +343,13 @@ py::object Objects::load_super_attr(py::handle super, py::handle name) {
 
 bool Objects::is_existing_tuple(py::handle o) {
   if (!PyTuple_Check(o.ptr()) || PyTuple_CheckExact(o.ptr())) return false;
-  Known* k = heap().known(o);
+  Tracked* k = heap().tracked(o);
   return k != nullptr && k->source.valid();
 }
 
 // A tuple stands for its items, which are wrapped; its other attributes are not.
 void Objects::guard_no_attributes(PyObject* tuple, SourceId source) {
-  const py::object original = heap().known(tuple)->original;
+  const py::object original = heap().tracked(tuple)->original;
   PyObject** dict = _PyObject_GetDictPtr(original.ptr());
   const SourceId held = heap().sources.instance_dict(source);
   if (dict == nullptr || *dict == nullptr) return heap().guard(GuardKind::Missing, held);
@@ -418,7 +418,7 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   }
   const bool has_dict = type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT);
   if (has_dict && is_existing_tuple(o)) {
-    guard_no_attributes(p, heap().known(o)->source);
+    guard_no_attributes(p, heap().tracked(o)->source);
   } else if (has_dict) {
     py::object dict = instance_dict(o);
     if (py::object found = effects().dict_get(dict, name)) return found;

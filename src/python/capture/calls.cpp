@@ -249,7 +249,7 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty())
     return heap().exists(callable)
                ? heap().wrap(PyWeakref_GET_OBJECT(p),
-                             heap().sources.referent(heap().known(callable)->source))
+                             heap().sources.referent(heap().tracked(callable)->source))
                : borrow(PyWeakref_GET_OBJECT(p));
   const std::string_view type = Py_TYPE(p)->tp_name;
   if (type == "functools._lru_cache_wrapper") return call_cached(callable, args, kwargs);
@@ -362,9 +362,9 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   size_t slot = named;
   if (code->co_flags & CO_VARARGS) {
     const Arguments rest(args.begin() + static_cast<ptrdiff_t>(taken), args.end());
-    const bool has_unread = std::any_of(
-        rest.begin(), rest.end(), [this](const py::object& o) { return numbers().is_unread(o); });
-    fast[slot++] = has_unread ? numbers().pack(rest) : tuple_of(rest);
+    const bool has_deferred = std::any_of(
+        rest.begin(), rest.end(), [this](const py::object& o) { return numbers().is_deferred(o); });
+    fast[slot++] = has_deferred ? numbers().pack(rest) : tuple_of(rest);
   } else if (taken < args.size()) {
     wrong_arguments(f, given, kwargs);
   }

@@ -145,9 +145,9 @@ void copy_free_vars(Capture& c, TracedFrame& f, const Instruction& i) {
     PyObject* cell = PyTuple_GET_ITEM(function->func_closure, k);
     f.fast[first + k] = borrow(cell);
     if (fresh) continue;
-    Known& known_cell = c.heap.entry(cell);
-    if (!known_cell.source.valid())
-      known_cell.source =
+    Tracked& tracked_cell = c.heap.entry(cell);
+    if (!tracked_cell.source.valid())
+      tracked_cell.source =
           c.heap.sources.closure(c.heap.function_source(f.function, "F"), static_cast<int64_t>(k));
     c.heap.hold(borrow(cell));
   }

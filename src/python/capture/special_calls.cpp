@@ -45,7 +45,7 @@ void guard_checks(Capture& c, py::handle asked, const char* check) {
 
 Meant is_instance(Capture& c, const Arguments& args) {
   py::object o = c.numbers.typed(args[0]);
-  if (Known* k = c.heap.known(o); k && k->value && k->original) o = k->original;
+  if (Tracked* k = c.heap.tracked(o); k && k->value && k->original) o = k->original;
   guard_registrations(c, Py_TYPE(o.ptr()), args[1]);
   guard_checks(c, args[1], "__instancecheck__");
   int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
@@ -83,8 +83,8 @@ Meant length(Capture& c, py::handle callable, const py::object& o) {
       return length;
     throw Break(BreakId::builtin_call, "a __len__ that is no length");
   }
-  if (c.heap.exists(o) && PyDict_Check(o.ptr()) && !c.heap.known(o)->writes) {
-    c.heap.guard(GuardKind::Length, c.heap.known(o)->source, {}, PyDict_Size(o.ptr()));
+  if (c.heap.exists(o) && PyDict_Check(o.ptr()) && !c.heap.tracked(o)->writes) {
+    c.heap.guard(GuardKind::Length, c.heap.tracked(o)->source, {}, PyDict_Size(o.ptr()));
     return py::int_(PyDict_Size(o.ptr()));
   }
   return c.calls.call_real(callable, {c.heap.contents(o)}, {});
@@ -308,7 +308,7 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
   const py::object names = steal(PyCode_GetFreevars(code));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.ptr()); i++) {
     PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
-    Known& k = heap().entry(cell);
+    Tracked& k = heap().entry(cell);
     if (!k.source.valid())
       k.source = heap().sources.closure(heap().function_source(callable, "dispatch"),
                                         static_cast<int64_t>(i));
