@@ -37,8 +37,8 @@ void CaseList::add(std::string name, const std::function<void(KernelMaker&)>& ma
                    std::vector<int64_t> sizes, double tolerance, Fill fill, long iterations) {
   auto maker = std::make_unique<KernelMaker>();
   make(*maker);
-  cases_.push_back(
-      {std::move(name), std::move(maker), std::move(sizes), tolerance, std::move(fill), iterations});
+  cases_.push_back({std::move(name), std::move(maker), std::move(sizes), tolerance, std::move(fill),
+                    iterations});
 }
 
 void CaseList::add_made(std::string name, const std::function<void(KernelMaker&)>& make,

@@ -93,7 +93,8 @@ void run_kernel(CompiledKernels& compiled, size_t number, const Kernel& k, Memor
   std::vector<int64_t> parameters;
   for (sym::Expr s : k.parameters) parameters.push_back(sizes.at(s));
   const int64_t iterations = iterations_of(k.body, sizes);
-  for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, iterations / 2}, {iterations / 2, iterations}})
+  for (auto [begin, end] :
+       {std::pair<int64_t, int64_t>{0, iterations / 2}, {iterations / 2, iterations}})
     ASSERT_EQ(compiled.run(number, buffers, begin, end, parameters), 0) << schedule::print(k);
   size_t at = 0;
   for (const KernelBuffer& b : k.buffers) {

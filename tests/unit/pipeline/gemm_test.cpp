@@ -143,7 +143,7 @@ TEST_F(GemmTest, Gemms) {
     for (int64_t m : {8, 25}) check_gemm(gemm(1, m, 40, k, true, false));
   for (int i = 0; i < 120; i++)
     check_gemm(gemm(pick(1, 3), pick(1, 80), pick(1, 150), pick(1, 400), pick(0, 1) != 0,
-                          pick(0, 1) != 0));
+                    pick(0, 1) != 0));
 }
 
 TEST_F(GemmTest, Convolutions) {
