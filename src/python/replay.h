@@ -49,6 +49,9 @@ bridge::Recorder::Options recorder_options(bool shape_rules = true, bool symboli
 // Unsupported where the computation cannot be recorded; any other exception is one that the computation raised.
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options = {});
 
+// The recorder hears of the op that the function is, where its name is "torch.ops.mylib.foo" or "torch.ops.mylib.foo.default".
+void expect_op(bridge::Recorder& recorder, std::string_view function);
+
 // The result of a function of torch, recorded on fakes, in the layout that the function has in eager.
 void lay_out_as_eager(std::string_view function, pybind11::object& result);
 

@@ -30,7 +30,7 @@ class Calls : public Part {
   PyTypeObject* compiled_type = nullptr;  // of functions that are compiled themselves
 
  private:
-  py::object dict_of(py::handle mapping);
+  py::object dict_of_mapping(py::handle mapping);
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
                              const Keywords& kwargs);
   std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
@@ -46,8 +46,6 @@ class Calls : public Part {
   void refuse_lost_class(py::handle o, int depth = 0);
   std::optional<py::object> call_dispatched(py::handle callable, const Arguments& args,
                                             const Keywords& kwargs);
-  std::optional<py::object> extreme(py::handle callable, const Arguments& args,
-                                    const Keywords& kwargs, bool least);
   py::object call_operator_object(py::handle callable, const Arguments& args);
   py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
   py::object call_type(py::handle type, Arguments args, Keywords kwargs);

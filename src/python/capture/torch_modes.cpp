@@ -9,14 +9,9 @@
 namespace oxy::python {
 namespace {
 
-py::object torch_function(const char* module, const char* name) {
-  return py::module_::import(module).attr(name);
-}
-
 // torch.set_autocast_enabled and its kind, for other devices than the CPU.
 bool is_for_another_device(const Arguments& args) {
-  return args.empty() || !PyUnicode_Check(args[0].ptr()) ||
-         PyUnicode_CompareWithASCIIString(args[0].ptr(), "cpu") != 0;
+  return args.empty() || !is_text(args[0].ptr(), "cpu");
 }
 
 bool autocast_differs(const TorchModes& a, TorchModes b) {
@@ -36,7 +31,7 @@ std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle c
   }
   const bool of_device = name == "torch.set_autocast_enabled" || name == "torch.set_autocast_dtype";
   if (of_device && (args.size() != 2 || is_for_another_device(args)))
-    throw Break(BreakId::torch_call, cat(name, " of another device than the CPU"));
+    throw Break(BreakId::torch_call, name, " of another device than the CPU");
   if (!of_device && name != "torch.set_autocast_cache_enabled" &&
       name != "torch._C._set_grad_enabled")
     return std::nullopt;
@@ -49,32 +44,31 @@ ir::ValueId Graphs::add_mode_call(const std::string& name, py::handle callable,
   ir::Node& node = ir_now().graph.add_call(ir::NodeKind::CallFunction, name, std::move(args),
                                            {ir::Type::opaque()});
   node.stack = stack_ids(frames().user_stack()).torch;
-  ir_now().bound_of(node.id) = borrow(callable.ptr());
+  ir_now().bound_of(node.id) = borrow(callable);
   return node.outputs[0];
 }
 
 // The graph comes to these modes: it leaves the contexts of autocast that it has entered, where one
 // of them was entered in these modes, and else enters one more.
 void Graphs::bring_graph_to(const TorchModes& modes) {
-  static const py::object& set = *new py::object(torch_function("torch._C", "_set_grad_enabled"));
-  static const py::object& enter =
-      *new py::object(torch_function("torch.amp.autocast_mode", "_enter_autocast"));
-  static const py::object& exit =
-      *new py::object(torch_function("torch.amp.autocast_mode", "_exit_autocast"));
   const bool other_autocast = autocast_differs(graph_modes_, modes);
   size_t left = other_autocast ? autocasts_.size() : 0;
   while (left > 0 && autocast_differs(autocasts_[left - 1].before, modes)) left--;
   while (left > 0 && autocasts_.size() >= left) {
-    add_mode_call("torch.amp.autocast_mode._exit_autocast", exit, {autocasts_.back().value});
+    add_mode_call("torch.amp.autocast_mode._exit_autocast",
+                  member_of<"torch.amp.autocast_mode", "_exit_autocast">(),
+                  {autocasts_.back().value});
     autocasts_.pop_back();
   }
   if (modes.grad != graph_modes_.grad)
-    add_mode_call("torch._C._set_grad_enabled", set, {modes.grad});
+    add_mode_call("torch._C._set_grad_enabled", member_of<"torch._C", "_set_grad_enabled">(),
+                  {modes.grad});
   if (other_autocast && left == 0) {
     ir::Arg cache;
     if (modes.autocast_cache != graph_modes_.autocast_cache) cache = modes.autocast_cache;
     const ir::ValueId value =
-        add_mode_call("torch.amp.autocast_mode._enter_autocast", enter,
+        add_mode_call("torch.amp.autocast_mode._enter_autocast",
+                      member_of<"torch.amp.autocast_mode", "_enter_autocast">(),
                       {"cpu", static_cast<ir::DType>(modes.autocast_dtype), modes.autocast, cache});
     autocasts_.push_back({value, graph_modes_});
   }
