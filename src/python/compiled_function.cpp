@@ -147,8 +147,12 @@ PyObject* run_artefact(CompiledFunction* self, Artefact& a, Fetched& fetched, Bo
     return run_eager(self, args, nargsf, kwnames, handed);
   OutputObjects outputs;
   NotRun why;
-  if (!a.run(fetched.objects(), outputs, why))
-    return run_instead(self, why, args, nargsf, kwnames, handed);
+  bool ran = false;
+  {
+    const InAutocast left(a.modes_after ? std::max(0, a.modes_after->autocast_nesting) : 0);
+    ran = a.run(fetched.objects(), outputs, why);
+  }
+  if (!ran) return run_instead(self, why, args, nargsf, kwnames, handed);
   if (!a.broken && a.rebuild.is_one_output()) {
     if (a.modes_after) a.modes_after->set();
     return outputs[a.rebuild.steps[0].index].release().ptr();
@@ -182,6 +186,7 @@ struct Captures {
   CompiledFunction* self;
   std::span<const py::object> locals;
   std::map<size_t, std::string> left_alone = {};
+  Calls::Answers answers = {};
   bool compiling = true;
 
   // Runs `tracer`, a new one for each choice or loop of torch's that it leaves alone.
@@ -191,6 +196,7 @@ struct Captures {
       Attempt attempt(compiling);
       tracer = std::make_unique<Capture>();
       tracer->calls.compiled_type = Py_TYPE(self);
+      tracer->calls.answers = &answers;
       tracer->numbers.varying = *self->varying;
       tracer->graphs.left_alone = left_alone;
       tracer->frames.loop_left = loop_left;
