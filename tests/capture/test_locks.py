@@ -1,10 +1,9 @@
 """Captures and compilations of several threads, and of a process that is forked meanwhile."""
 
 import functools
-import importlib
-import queue
 import gc
 import importlib
+import queue
 import signal
 import sys
 import textwrap
