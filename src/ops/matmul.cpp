@@ -1,4 +1,4 @@
-// Matrix products, convolutions and attention: mostly shape rules, they run as extern calls.
+// Gemms, convolutions and attention: mostly shape rules, they run as extern calls.
 #include <cmath>
 
 #include "ops/compose.h"
@@ -25,7 +25,7 @@ bool alike(const TensorType* a, const TensorType* b, int64_t rank_a, int64_t ran
 
 bool same_size(Expr a, Expr b) { return known_same({a}, {b}); }
 
-// ---- products ----
+// ---- gemms ----
 
 template <size_t At>
 bool shape_mm(const ShapeContext& context, ArgSpan args, Types& out) {

@@ -217,8 +217,8 @@ void fields(A& a, LaunchStep& s) {
   a(s.kernel, s.buffers);
 }
 template <class A>
-void fields(A& a, ProductStep& s) {
-  a(s.product, s.epilogue);
+void fields(A& a, GemmStep& s) {
+  a(s.gemm, s.epilogue);
 }
 template <class A>
 void fields(A& a, BufferArg& b) {
