@@ -153,7 +153,12 @@ PyObject* run_artefact(const Call& c, Artefact& a, Fetched& fetched, BoundArgume
   if (a.broken && recursion_left() < 1) return run_eager(c);  // its frame is one more than eager's
   OutputObjects outputs;
   NotRun why;
-  if (!a.run(fetched.objects(), outputs, why)) return run_instead(c, why);
+  bool ran = false;
+  {
+    const InAutocast left(a.modes_after ? std::max(0, a.modes_after->autocast_nesting) : 0);
+    ran = a.run(fetched.objects(), outputs, why);
+  }
+  if (!ran) return run_instead(c, why);
   if (!a.broken && a.rebuild.is_one_output()) {
     if (a.modes_after) a.modes_after->set();
     return outputs[a.rebuild.steps[0].index].release().ptr();
@@ -187,6 +192,7 @@ struct Captures {
   CompiledFunction* self;
   std::span<const py::object> locals;
   std::map<size_t, std::string> left_alone = {};
+  Calls::Answers answers = {};
   bool compiling = true;
 
   // Runs `capture`, a new one for each choice or loop of torch's that it leaves alone.
@@ -196,6 +202,7 @@ struct Captures {
       Attempt attempt(compiling);
       capture = std::make_unique<Capture>();
       capture->calls.compiled_type = Py_TYPE(self);
+      capture->calls.answers = &answers;
       capture->numbers.varying = *self->varying;
       capture->graphs.left_alone = left_alone;
       capture->frames.loop_left = loop_left;

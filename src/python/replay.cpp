@@ -83,7 +83,9 @@ class Replayer {
           n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
     }
     if (reached) *reached = n.id;
-    py::object result = n.kind == ir::NodeKind::Region ? py::object(run_regions(n)) : call(n);
+    py::object result = n.kind == ir::NodeKind::Region ? py::object(run_regions(n))
+                        : recorder_                    ? recorded_call(n)
+                                                       : call(n);
     if (recorder_) {
       lay_out_as_eager(n.target, result);
       examine(result);
@@ -157,6 +159,15 @@ class Replayer {
     PyObject* result = PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr());
     if (!result) throw py::error_already_set();
     return owned(result);
+  }
+
+  // The recorder knows what torch's cache of casts would have.
+  py::object recorded_call(const ir::Node& n) {
+    const bool inside = autocast_nesting() > 0;
+    const bool clear = n.target == "torch.clear_autocast_cache";
+    py::object result = clear ? py::none() : call(n);
+    if (clear || (inside && autocast_nesting() == 0)) recorder_->clear_casts();
+    return result;
   }
 
   // ---- regions
@@ -246,7 +257,7 @@ class Replayer {
 
   bridge::RecordedRegion record_region(const ir::Node& n, size_t region,
                                        std::span<const at::Tensor> operands) const {
-    bridge::Recorder inner(recorder_options());
+    bridge::Recorder inner(options_of_region(*recorder_));
     const ir::Graph& graph = n.regions[region];
     std::vector<py::object> fakes;
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -382,6 +393,12 @@ bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic) {
           .mode_object = mode,
           .symbolic = symbolic,
           .symbolic_number = symbolic_number};
+}
+
+bridge::Recorder::Options options_of_region(const bridge::Recorder& around) {
+  bridge::Recorder::Options options = recorder_options();
+  options.kept_casts = around.casts_in_regions();
+  return options;
 }
 
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {

@@ -45,6 +45,9 @@ struct RecordOptions {
 // How a recording at the command of Python code is set up.
 bridge::Recorder::Options recorder_options(bool shape_rules = true, bool symbolic = false);
 
+// The same for a branch or loop of another recording.
+bridge::Recorder::Options options_of_region(const bridge::Recorder& around);
+
 // Records one call with these example inputs (tensors, numbers, None). Notes the types of tensors in the Torch IR.
 // Unsupported where the computation cannot be recorded; any other exception is one that the computation raised.
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options = {});

@@ -36,18 +36,16 @@ thread_local Heard so_far;
 // What a call of torch does with its result; see Recorder::expect_write.
 enum class Write { None, InPlace, Out };
 
-// Flags of autocast that ThreadLocalState does not keep: with its cache on, casts of our fakes would stay in it.
-class AutocastCacheOff {
+// A flag of autocast that ThreadLocalState does not keep.
+class AutocastCacheFlag {
  public:
-  AutocastCacheOff() : was_(at::autocast::is_autocast_cache_enabled()) {
-    at::autocast::set_autocast_cache_enabled(false);
-  }
-  ~AutocastCacheOff() { at::autocast::set_autocast_cache_enabled(was_); }
-  AutocastCacheOff(const AutocastCacheOff&) = delete;
-  AutocastCacheOff& operator=(const AutocastCacheOff&) = delete;
+  AutocastCacheFlag() : was_(at::autocast::is_autocast_cache_enabled()) {}
+  ~AutocastCacheFlag() { at::autocast::set_autocast_cache_enabled(was_); }
+  AutocastCacheFlag(const AutocastCacheFlag&) = delete;
+  AutocastCacheFlag& operator=(const AutocastCacheFlag&) = delete;
 
  private:
-  bool was_;
+  const bool was_;
 };
 
 // Everything of the thread that a recording changes, put back on destruction.
@@ -71,13 +69,13 @@ class ThreadState {
   at::ThreadLocalStateGuard saved_;
   ExactViews views_;
   std::optional<c10::InferenceMode> no_inference_;
-  AutocastCacheOff autocast_;
+  AutocastCacheFlag autocast_;
 };
 
 }  // namespace
 
 struct Recorder::Impl final : OpListener, WriteRules, Recording {
-  explicit Impl(Options o) : options(std::move(o)) {
+  explicit Impl(Options o) : options(std::move(o)), casts(options.kept_casts) {
     mode = make_mode(options.mode_object, *this);
     if (!options.symbolic) return;
     shapes.emplace(graph.pool);
@@ -102,6 +100,7 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
   std::unordered_map<const c10::TensorImpl*, size_t> attribute_of;  // of real tensors
   std::unordered_map<c10::OperatorName, OpFacts> facts;
   std::unordered_set<uint32_t> runtime_numbers;  // values
+  AutocastCasts casts;
   std::vector<at::Tensor>
       kept;  // every fake lives as long as the recording, so that addresses name them
   ir::StackId stack;
@@ -208,6 +207,11 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
 
   // ---- writes, see WriteRules
 
+  void check_write(const at::Tensor& wrapper) override {
+    const auto input = input_with_storage(*this, storage_of(wrapper));
+    if (const char* why = input ? why_unwritable(*this, *input) : nullptr) give_up(why);
+  }
+
   void check_copies(const at::Tensor& fake) override {
     if (!is_uniform(fake)) refuse_write();
   }
@@ -233,6 +237,24 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     if (!wanted.is_dense() || !wanted.offset.is_const(0) || rebuilt.contains(storage_of(before)))
       rebuilt.insert(storage_of(out));
     return out;
+  }
+
+  // A leaf that requires gradients is what autocast takes for a weight.
+  void hear_cast(const at::Tensor& from, const at::Tensor& to) override {
+    if (from.scalar_type() != at::kFloat || !from.requires_grad() || !from.is_leaf() ||
+        from.is_view() || to.scalar_type() != at::autocast::get_autocast_dtype(at::kCPU))
+      return;
+    if (!casts.add(graph.def(value_of(wrapper_of(to)->value())), from.unsafeGetTensorImpl(),
+                   entering(from), c10::GradMode::is_enabled()))
+      give_up("autocast casts a weight that has changed");
+  }
+
+  // The value in front of the graph, of a tensor from outside of it.
+  std::optional<ir::ValueId> entering(const at::Tensor& wrapper) const {
+    for (const auto* sources : {&inputs, &attributes})
+      for (const RecordedSource& s : *sources)
+        if (!s.fresh && wrapper.is_same(s.wrapper)) return s.value;
+    return std::nullopt;
   }
 
   // ---- lazy views
@@ -418,6 +440,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     if (!s[base + 4].isTensor() || !s[base + 4].toTensor().defined())
       throw Unsupported("batch norm in training mode without a running variance");
     const at::Tensor mean = s[base + 3].toTensor(), var = s[base + 4].toTensor();
+    if (storage_of(mean) == storage_of(var))
+      throw Unsupported("running statistics of a batch norm that share memory");
     record(with_results, s);
     write_back(var, torch::jit::pop(s).toTensor());
     write_back(mean, torch::jit::pop(s).toTensor());
@@ -430,6 +454,7 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
       for (const RecordedSource& s : *sources) {
         auto* w = s.wrapper.defined() ? wrapper_of(s.wrapper) : nullptr;
         if (!w || !w->value().is_same(old)) continue;
+        check_write(s.wrapper);
         w->replace_(now);
         w->commit_update();
         w->sync_();
@@ -616,6 +641,10 @@ Recorder::~Recorder() = default;
 
 at::Tensor Recorder::add_input(const at::Tensor& real, const std::string& name,
                                std::span<const int64_t> dynamic_dims) {
+  for (const RecordedSource& s : impl_->inputs)
+    if (s.wrapper.defined() && wrapper_of(s.wrapper)->has_data_mutation() &&
+        may_overlap(s.real, real))
+      throw Unsupported("an input that shares memory with one that has changed");
   impl_->inputs.push_back(impl_->make_source(real, name, true, dynamic_dims));
   return impl_->inputs.back().wrapper;
 }
@@ -670,6 +699,12 @@ void Recorder::expect_write(std::string_view function, bool out) {
 
 void Recorder::leave() { impl_->state.reset(); }
 
+void Recorder::clear_casts() { impl_->casts.clear(impl_->graph); }
+
+bool Recorder::has_casts() const { return impl_->casts.any(); }
+
+KeptCasts Recorder::casts_in_regions() const { return impl_->casts.in_regions(); }
+
 void Recorder::set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node) {
   set_position(impl_->graph.add_stack(std::move(stack)), torch_node);
 }
@@ -702,6 +737,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
     add_mutations(*impl_);
     add_outputs(*impl_, results);
     impl_->simplify_sizes();
+    impl_->casts.finish(impl_->graph);
   }
   leave();
   return std::move(impl_->graph);

@@ -248,6 +248,18 @@ void Calls::refuse_transforms(PyFunctionObject* f) {
     throw Break(BreakId::functional_transform, std::string(view_of(f->func_name)));
 }
 
+// Other threads may capture meanwhile.
+py::object Calls::call_for_good(py::handle callable, const Arguments& args,
+                                const Keywords& kwargs) {
+  const size_t step = frames().stack().back()->step;
+  if (next_answer_.first != step) next_answer_ = {step, 0};
+  const std::tuple key(step, next_answer_.second++, callable.ptr());
+  if (auto it = answers->find(key); it != answers->end()) return it->second;
+  const RefusedFrames allowed(false);
+  const CompileUnlocked waiting;
+  return answers->emplace(key, call_real(callable, args, kwargs)).first->second;
+}
+
 // assume_constant_result: called now, with the real arguments, and never again.
 py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs) {
@@ -256,9 +268,7 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
     if (heap().is_tensor(a)) throw Break(BreakId::builtin_call, "a constant function of tensors");
     given.push_back(borrow(a));
   }
-  const RefusedFrames allowed(false);
-  const CompileUnlocked waiting;
-  py::object out = call_real(callable, given, kwargs);
+  py::object out = call_for_good(callable, given, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !is_singleton(out) &&
       !PyTuple_Check(out.ptr()))
     throw Break(BreakId::builtin_call, "a constant function that returns an object");
@@ -284,9 +294,7 @@ py::object Calls::call_cached(py::handle callable, const Arguments& args, const 
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
   if (heap().exists(callable))
     heap().guard(GuardKind::IdIs, heap().tracked(callable)->source, callable);
-  const RefusedFrames allowed(false);
-  const CompileUnlocked waiting;
-  py::object out = call_real(callable, args, kwargs);
+  py::object out = call_for_good(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
     throw Break(BreakId::builtin_call, "a function with a cache that returns an object");
   return out;

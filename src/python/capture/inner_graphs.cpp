@@ -221,7 +221,7 @@ bool Graphs::is_unchanged(const Snapshot& before, const Snapshot& after) {
 Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments args, bool fresh) {
   Captured out;
   inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames().stack().back()->step);
-  InnerGraph graph(inner_steps_.size(), inner_);
+  InnerGraph graph(inner_steps_.size(), inner_, recorder_now());
   const TorchModes modes;
   struct Outside {
     Graphs& graphs;
@@ -229,11 +229,13 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
     TorchModes modes = graphs.graph_modes_;
     std::vector<Autocast> autocasts = std::exchange(graphs.autocasts_, {});
     decltype(graphs.stack_ids_) stack_ids = std::exchange(graphs.stack_ids_, {});
+    bool casts_end = std::exchange(graphs.casts_end_, false);
     ~Outside() {
       graphs.inner_ = inner;
       graphs.graph_modes_ = modes;
       graphs.autocasts_ = std::move(autocasts);
       graphs.stack_ids_ = std::move(stack_ids);
+      graphs.casts_end_ = casts_end;
     }
   } outside{*this};
   graph_modes_ = modes;  // the graph around it comes to these in front of the node

@@ -24,8 +24,13 @@ bool autocast_differs(const TorchModes& a, TorchModes b) {
 // A function of torch that sets a mode.
 std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle callable,
                                            const Arguments& args, const Keywords& kwargs) {
-  if (name == "torch.clear_autocast_cache") return py::none();  // of fakes it holds nothing
+  if (name == "torch.clear_autocast_cache") {
+    guard_autocast_nesting();
+    casts_end_ = true;
+    return py::none();
+  }
   if (name == "torch.autocast_increment_nesting" || name == "torch.autocast_decrement_nesting") {
+    guard_autocast_nesting();
     autocast_nesting_ += name == "torch.autocast_increment_nesting" ? 1 : -1;
     return calls().call_real(callable, args, kwargs);
   }
@@ -37,6 +42,17 @@ std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle c
     return std::nullopt;
   for (const py::object& a : args) objects().truth(a);
   return calls().call_real(callable, args, kwargs);
+}
+
+// Which context of autocast is the outermost one, whose end empties the cache of casts.
+void Graphs::guard_autocast_nesting() {
+  if (std::exchange(nesting_guarded_, true)) return;
+  static const py::object& ask =
+      *new py::object(py::module_::import("oxyfuel._C").attr("autocast_nesting"));
+  heap().guard(
+      GuardKind::Equals,
+      heap().sources.answer(heap().sources.pinned(ask, "oxyfuel._C.autocast_nesting"), py::tuple()),
+      py::int_(autocast_nesting() - autocast_nesting_));
 }
 
 ir::ValueId Graphs::add_mode_call(const std::string& name, py::handle callable,
@@ -51,6 +67,10 @@ ir::ValueId Graphs::add_mode_call(const std::string& name, py::handle callable,
 // The graph comes to these modes: it leaves the contexts of autocast that it has entered, where one
 // of them was entered in these modes, and else enters one more.
 void Graphs::bring_graph_to(const TorchModes& modes) {
+  if (std::exchange(casts_end_, false) && recorder_now().has_casts()) {
+    add_mode_call("torch.clear_autocast_cache", member_of<"torch", "clear_autocast_cache">(), {});
+    recorder_now().clear_casts();
+  }
   const bool other_autocast = autocast_differs(graph_modes_, modes);
   size_t left = other_autocast ? autocasts_.size() : 0;
   while (left > 0 && autocast_differs(autocasts_[left - 1].before, modes)) left--;
@@ -77,8 +97,10 @@ void Graphs::bring_graph_to(const TorchModes& modes) {
 
 // At the end of a capture: it is the caller that gets the other modes, not the graph.
 void Graphs::end_modes() {
-  if (!(TorchModes() == state_.modes) || autocast_nesting_ != 0)
-    modes_after = ModesAfter{TorchModes(), autocast_nesting_};
+  const bool clear = casts_end_ && recorder_->casts_in_regions() == bridge::KeptCasts::All;
+  if (std::exchange(casts_end_, false) && !clear) recorder_->clear_casts();
+  if (!(TorchModes() == state_.modes) || autocast_nesting_ != 0 || clear)
+    modes_after = ModesAfter{TorchModes(), autocast_nesting_, clear};
   bring_graph_to(state_.modes);
 }
 
