@@ -1,7 +1,6 @@
 // Reads the text of a program.
 #include "loops/loop_ir.h"
 #include "loops/read_expr.h"
-#include "support/check.h"
 
 namespace oxy::loops {
 

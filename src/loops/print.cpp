@@ -1,7 +1,6 @@
 // The text of a program: buffers, then steps in order.
 #include "ir/text.h"
 #include "loops/loop_ir.h"
-#include "support/check.h"
 #include "support/lexer.h"
 
 namespace oxy::loops {

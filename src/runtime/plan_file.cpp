@@ -180,86 +180,9 @@ void fields(A& a, Id<Tag>& id) {
   a(id.index);
 }
 template <class A>
-void fields(A& a, Device& d) {
-  a(d.kind, d.index);
-}
-template <class A>
-void fields(A& a, Layout& l) {
-  a(l.value);
-}
-template <class A>
-void fields(A& a, MemoryFormat& m) {
-  a(m.value);
-}
-template <class A>
 void fields(A& a, std::complex<double>& c) {
   auto& parts = reinterpret_cast<double(&)[2]>(c);
   a(parts[0], parts[1]);
-}
-template <class A>
-void fields(A& a, SizeInstruction& i) {
-  a(i.op, i.a, i.b);
-}
-template <class A>
-void fields(A& a, TensorSlots& t) {
-  a(t.dtype, t.device, t.sizes, t.strides, t.offset);
-}
-template <class A>
-void fields(A& a, PlanBuffer& b) {
-  a(b.kind, b.meta, b.source, b.arena_offset, b.bytes, b.name);
-}
-template <class A>
-void fields(A& a, PlanKernel& k) {
-  a(k.name, k.code, k.range, k.grain, k.scratch_bytes, k.moved_bytes, k.parameters);
-}
-template <class A>
-void fields(A& a, LaunchStep& s) {
-  a(s.kernel, s.buffers);
-}
-template <class A>
-void fields(A& a, ProductStep& s) {
-  a(s.product, s.epilogue);
-}
-template <class A>
-void fields(A& a, BufferArg& b) {
-  a(b.buffer);
-}
-template <class A>
-void fields(A& a, PlanArg& x) {
-  a(x.v);
-}
-template <class A>
-void fields(A& a, ExternStep& s) {
-  a(s.op, s.args, s.returns, s.outputs, s.random, s.origin);
-}
-template <class A>
-void fields(A& a, RegionStep& s) {
-  a(s.kind, s.plans, s.operands, s.results);
-}
-template <class A>
-void fields(A& a, FreeStep& s) {
-  a(s.buffer);
-}
-template <class A>
-void fields(A& a, PlanOutput& o) {
-  a(o.kind, o.buffer, o.index, o.meta, o.number, o.conj, o.neg);
-}
-template <class A>
-void fields(A& a, PlanMutation& m) {
-  a(m.input, m.buffer, m.in_place, m.layout, m.same_data);
-}
-template <class A>
-void fields(A& a, PlanPacking& k) {
-  a(k.from, k.to, k.batch, k.k, k.n, k.batch_stride, k.k_stride, k.n_stride, k.offset, k.width);
-}
-template <class A>
-void fields(A& a, Plan& p) {
-  a(p.sizes.instructions, p.inputs, p.buffers, p.kernels, p.regions, p.steps, p.outputs,
-    p.mutations, p.frozen, p.packings, p.arena_bytes);
-}
-template <class A>
-void fields(A& a, PlanFile& f) {
-  a(f.machine, f.plan, f.texts);
 }
 
 struct Header {
@@ -267,10 +190,37 @@ struct Header {
   size_t bytes = 0;
   ContentHash hash;
 };
-template <class A>
-void fields(A& a, Header& h) {
-  a(h.version, h.bytes, h.hash);
-}
+
+// All members of a struct, which does not compile where one is forgotten.
+#define FIELDS(Struct, ...)            \
+  template <class A>                   \
+  void fields(A& archive, Struct& s) { \
+    auto& [__VA_ARGS__] = s;           \
+    archive(__VA_ARGS__);              \
+  }
+FIELDS(Device, kind, index)
+FIELDS(Layout, value)
+FIELDS(MemoryFormat, value)
+FIELDS(SizeInstruction, op, a, b)
+FIELDS(TensorSlots, dtype, device, sizes, strides, offset)
+FIELDS(PlanBuffer, kind, meta, source, arena_offset, bytes, name)
+FIELDS(PlanKernel, name, code, range, grain, scratch_bytes, moved_bytes, parameters)
+FIELDS(LaunchStep, kernel, buffers)
+FIELDS(ProductStep, product, epilogue)
+FIELDS(BufferArg, buffer)
+FIELDS(PlanArg, v)
+FIELDS(ExternStep, op, args, returns, outputs, random, origin)
+FIELDS(RegionStep, kind, plans, operands, results)
+FIELDS(FreeStep, buffer)
+FIELDS(PlanOutput, kind, buffer, index, meta, number, conj, neg)
+FIELDS(PlanMutation, input, buffer, in_place, layout, same_data)
+FIELDS(PlanPacking, from, to, batch, k, n, batch_stride, k_stride, n_stride, offset, width)
+FIELDS(SizeProgram, instructions)
+FIELDS(Plan, sizes, inputs, buffers, kernels, regions, steps, outputs, mutations, frozen, packings,
+       arena_bytes)
+FIELDS(PlanFile, machine, plan, texts)
+FIELDS(Header, version, bytes, hash)
+#undef FIELDS
 
 void collect(const Plan& p, const CodeTable& code, std::set<ContentHash>& seen,
              std::vector<std::string>& texts) {

@@ -1,7 +1,6 @@
 // Reads the text of a kernel.
 #include "loops/read_expr.h"
 #include "schedule/kernel.h"
-#include "support/check.h"
 #include "support/lexer.h"
 
 namespace oxy::schedule {

@@ -1,5 +1,4 @@
 // The texts of a kernel and of a schedule.
-#include "ir/text.h"
 #include "schedule/schedule.h"
 #include "support/lexer.h"
 

@@ -389,9 +389,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     check_numbers(f, args);
 
     std::vector<ir::Type> types;
-    const ops::ShapeContext context{*graph.pool, type_of_value};
     if (options.shape_rules && f.info && f.info->shape && f.only_tensor_returns &&
-        run_rule(*f.info, context, args, types)) {
+        run_rule(*f.info, args, types)) {
       return finish_by_rule(op, f, s, base, std::move(args), std::move(types), tensors);
     }
     finish_by_meta(op, f, s, base, std::move(args), tensors);
@@ -428,11 +427,11 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     if (!fine) throw Unsupported("a result of another dtype than what it is written to");
   }
 
-  bool run_rule(const ops::OpInfo& info, const ops::ShapeContext& context,
-                std::span<const ir::Arg> args, std::vector<ir::Type>& types) {
-    if (!shapes) return info.shape(context, args, types);
+  bool run_rule(const ops::OpInfo& info, std::span<const ir::Arg> list, ops::Types& types) {
+    const ops::Args args(graph, list);
+    if (!shapes) return info.shape(args, types);
     sym::DecideByHints deciding(*shapes->facts());
-    if (!info.shape(context, args, types)) {
+    if (!info.shape(args, types)) {
       types.clear();
       return false;
     }

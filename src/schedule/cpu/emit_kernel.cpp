@@ -7,7 +7,6 @@
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
-#include "schedule/cpu/phases.h"
 #include "schedule/split_reductions.h"
 #include "support/check.h"
 

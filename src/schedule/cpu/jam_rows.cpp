@@ -1,7 +1,5 @@
 #include "schedule/cpu/jam_rows.h"
 
-#include <algorithm>
-
 #include "schedule/cost.h"
 #include "schedule/nest.h"
 
