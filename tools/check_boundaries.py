@@ -18,10 +18,18 @@ PLACES = [
         r"\{\s*Py_(?:tp|nb|sq|mp|bf|am)_(?!methods|members|doc|getset)\w+\s*,\s*" + NAME, re.S
     ),
     re.compile(r"->vectorcall\s*=\s*" + NAME),
-    re.compile(r"->[gs]et\s*,\s*" + NAME),
+    re.compile(r"->[gs]et\s*(?:,|=(?!=))\s*" + NAME),
+    # Assignments to slots of a type, not to what it has beside them.
+    re.compile(
+        r"(?:->|\.)(?:tp|nb|sq|mp|bf|am)_(?!flags|\w*(?:offset|size)|name|doc|bases?\b|dict\b|mro|cache)\w+"
+        r"\s*=(?!=)\s*" + NAME
+    ),
     re.compile(r"_SetEvalFrameFunc\([^;]*,\s*" + NAME + r"\s*\);"),
     re.compile(r"Py_AtExit\(\s*" + NAME),
 ]
+# Rows of a table of attributes, whose getters and setters are called.
+ATTRIBUTES = re.compile(r"PyGetSetDef\s+\w+(?:\[\w*\])?\s*=\s*\{(.*?)\};", re.S)
+ROW = re.compile(r"\{\s*[^{},]+,\s*" + NAME + r"\s*(?:,\s*" + NAME + ")?", re.S)
 # Lambdas that go to CPython.
 LAMBDA = re.compile(r"(?:PyCapsule_New\(|CodeExtra \w+\()[^;{}]*?\[[^\]]*\]\([^)]*\)\s*\{", re.S)
 # CPython's own.
@@ -38,16 +46,25 @@ def body_at(text, brace):
     return text[brace:]
 
 
-def problems(text):
-    """(offset, what is wrong) of the callbacks of a file."""
+def named_callbacks(text):
+    """(offset, name) of the functions that C is given by name."""
     for place in PLACES:
         for match in place.finditer(text):
-            name = match.group(1)
-            found = re.search(rf"\b{name}\((?:[^;{{}}]|\n)*?\)\s*\{{", text)
-            if name in FOREIGN or name == "nullptr":
-                continue
-            if not found or "boundary(" not in body_at(text, found.end() - 1):
-                yield match.start(), f"{name} is called by C and has no boundary"
+            yield match.start(), match.group(1)
+    for table in ATTRIBUTES.finditer(text):
+        for row in ROW.finditer("{" + table.group(1)):
+            for name in row.groups():
+                yield table.start(), name
+
+
+def problems(text):
+    """(offset, what is wrong) of the callbacks of a file."""
+    for offset, name in named_callbacks(text):
+        if name is None or name in FOREIGN or name == "nullptr":
+            continue
+        found = re.search(rf"\b{name}\((?:[^;{{}}]|\n)*?\)\s*\{{", text)
+        if not found or "boundary(" not in body_at(text, found.end() - 1):
+            yield offset, f"{name} is called by C and has no boundary"
     for match in LAMBDA.finditer(text):
         if "boundary(" not in body_at(text, match.end() - 1):
             yield match.start(), "a lambda is called by C and has no boundary"

@@ -2,6 +2,7 @@
 #include "jit/shared_compiler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "jit/prebuilt.h"
 #include "jit/thread_pool.h"
@@ -21,12 +22,18 @@ void SharedCompiler::forget_released() {
   });
 }
 
+// In a forked process nobody ends what was being compiled in the other one.
+void SharedCompiler::forget_other_processes() {
+  if (std::exchange(forks_, ForkMutex::forks()) != forks_) slots_.clear();
+}
+
 std::vector<std::shared_ptr<Code>> SharedCompiler::compile(const std::vector<std::string>& sources,
                                                            int threads) {
   std::vector<std::shared_ptr<Slot>> slots;
   std::vector<size_t> first;  // of each distinct text, where it stands
   {
     std::lock_guard lock(mutex_);
+    forget_other_processes();
     forget_released();
     std::map<const Slot*, size_t> seen;  // only looked up, never iterated
     for (size_t i = 0; i < sources.size(); i++) {

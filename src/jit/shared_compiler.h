@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "jit/compiler.h"
+#include "support/fork_mutex.h"
 
 namespace oxy::jit {
 
@@ -28,8 +29,10 @@ class SharedCompiler : public Compiler {
 
   std::shared_ptr<Slot> slot(const std::string& source);
   void forget_released();
+  void forget_other_processes();
 
-  std::mutex mutex_;  // guards slots_
+  ForkMutex mutex_;  // guards what follows
+  int forks_ = 0;    // those that the slots are from
   std::map<std::string, std::shared_ptr<Slot>> slots_;
 };
 

@@ -1,8 +1,9 @@
 #include "pipeline/compilers.h"
 
 #include <map>
-#include <mutex>
+#include <optional>
 
+#include "support/fork_mutex.h"
 #include "support/text.h"
 
 namespace oxy::pipeline {
@@ -33,13 +34,19 @@ Choice choose(const Settings& settings, const std::string& folder) {
 
 std::shared_ptr<jit::Compiler> compiler_for(const Settings& settings, const std::string& folder,
                                             std::string& why) {
-  static std::mutex mutex;
+  static ForkMutex mutex;
   static std::map<std::string, Choice> choices;
-  std::lock_guard lock(mutex);
-  auto [it, fresh] = choices.try_emplace(cat(settings.compiler, "\n", settings.cxx, "\n", folder));
-  if (fresh) it->second = choose(settings, folder);
-  why = it->second.why;
-  return it->second.compiler;
+  const std::string key = cat(settings.compiler, "\n", settings.cxx, "\n", folder);
+  auto known = [&](std::optional<Choice> made) {
+    const std::lock_guard lock(mutex);
+    if (made) choices.try_emplace(key, std::move(*made));  // unless another thread was faster
+    const auto it = choices.find(key);
+    return it == choices.end() ? std::nullopt : std::optional(it->second);
+  };
+  std::optional<Choice> found = known({});
+  if (!found) found = known(choose(settings, folder));
+  why = found->why;
+  return found->compiler;
 }
 
 }  // namespace oxy::pipeline

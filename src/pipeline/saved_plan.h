@@ -8,7 +8,8 @@
 
 namespace oxy::pipeline {
 
-// What kernels' texts depend on: "vectors 64".
+// What kernels' texts depend on: the width of vectors and the instruction sets that vectors of this width
+// are made of, as print(Machine) calls them: "vectors 64, avx2, avx512".
 std::string machine_name();
 std::string save_plan(const runtime::Plan& plan, const runtime::CodeTable& code);
 // `compiler`: gives the compiler where there are kernels, or throws. UserError where the bytes are no

@@ -7,12 +7,13 @@
 
 #include "ir/text.h"
 #include "python/bytecode/code.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/compile_lock.h"
 #include "python/user_passes.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "support/timing.h"
-#include "torch_bridge/random_state.h"
+#include "torch_bridge/host.h"
 #include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
@@ -36,6 +37,20 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, cons
   }
   return std::make_shared<CompiledPlan>(std::move(made), r.result);
 }
+
+class RandomNumbersStay {
+ public:
+  RandomNumbersStay() = default;
+  ~RandomNumbersStay() {
+    const py::error_scope pending;  // the compilation may end in an error
+    boundary([this] { bridge::torch_cpu().restore_generator(before_); });
+  }
+  RandomNumbersStay(const RandomNumbersStay&) = delete;
+  RandomNumbersStay& operator=(const RandomNumbersStay&) = delete;
+
+ private:
+  const runtime::DeviceApi::GeneratorState before_ = bridge::torch_cpu().generator_state();
+};
 
 void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
   if (torch_ir.code) {
@@ -109,10 +124,7 @@ std::shared_ptr<CompiledPlan> plan_recording(Recording recording, const TorchIr&
 py::object compile_graph(const std::shared_ptr<TorchIr>& torch_ir, const py::tuple& args,
                          const Settings& settings, const py::list& registered, bool freezing) {
   const CompileLock one_at_a_time(CompileLock::Wait::Unbounded);
-  struct RandomNumbersStay {
-    bridge::RandomState before;
-    ~RandomNumbersStay() { before.restore(); }
-  } const stay;
+  const RandomNumbersStay stay;
   Settings used = settings;
   used.freezing = used.freezing && freezing;
   try {

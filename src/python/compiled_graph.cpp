@@ -351,17 +351,22 @@ PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executabl
 
 bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
                     bridge::Outputs& outputs, std::string& reason, bool released) {
-  std::exception_ptr interrupt;
+  std::exception_ptr thrown;
+  std::string half_done;
   bool ok = false;
   PyThreadState* thread = released ? PyEval_SaveThread() : nullptr;
   try {
     ok = executable.run(inputs, outputs, reason);
   } catch (const bridge::Interrupted& i) {
-    interrupt = i.why;
+    thrown = i.why;
+  } catch (const bridge::PartlyWritten& e) {
+    half_done = e.what();
   }
   if (thread != nullptr) PyEval_RestoreThread(thread);
-  if (interrupt) std::rethrow_exception(interrupt);
-  return ok;
+  if (thrown) std::rethrow_exception(thrown);
+  if (half_done.empty()) return ok;
+  PyErr_SetString(PyExc_RuntimeError, half_done.c_str());
+  throw py::error_already_set();
 }
 
 PyObject* make_compiled_graph_type() {

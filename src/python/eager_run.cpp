@@ -5,7 +5,7 @@
 #include <traceback.h>
 
 #include "python/replay.h"
-#include "torch_bridge/random_state.h"
+#include "torch_bridge/host.h"
 
 namespace oxy::python {
 namespace {
@@ -27,12 +27,12 @@ class Before {
                                    [](const auto& v) { return v.first._version() == v.second; });
   }
 
-  void restore_random_numbers() { random_.restore(); }
+  void restore_random_numbers() { bridge::torch_cpu().restore_generator(random_); }
 
  private:
   bool counted_ = true;  // inference tensors have no versions
   std::vector<std::pair<at::Tensor, int64_t>> versions_;
-  bridge::RandomState random_;
+  runtime::DeviceApi::GeneratorState random_ = bridge::torch_cpu().generator_state();
 };
 
 }  // namespace

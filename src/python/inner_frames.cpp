@@ -20,7 +20,17 @@ thread_local PyObject* handed_to = nullptr;
 thread_local bool refusing = false;
 thread_local int hooks_outside = 0;  // those that ran when frames began to be refused
 thread_local std::string refused_name;
-int collections_off = 0;  // those that have switched the collection of garbage off
+// Of all threads, those that want no collection of garbage; whether the first of them has switched it off.
+int without_collections = 0;
+bool collections_off = false;
+thread_local int without_collections_here = 0;
+
+void want_no_collections(int more) {
+  without_collections_here += more;
+  const int before = std::exchange(without_collections, without_collections + more);
+  if (before == 0) collections_off = PyGC_Disable() != 0;
+  if (without_collections == 0 && std::exchange(collections_off, false)) PyGC_Enable();
+}
 
 // Never freed: frames of every thread ask for it, to the end of the process.
 std::shared_ptr<FrameCompiler>& everything() {
@@ -209,22 +219,23 @@ RefusedFrames::RefusedFrames(bool refused)
   if (refusing) {
     foreign_folders();
     refused_name.clear();
-    collecting_ = PyGC_Disable();
-    collections_off += collecting_;
+    want_no_collections(1);
     add_frame_handler(handle_frame, /*every=*/true);
   }
 }
 
 RefusedFrames::~RefusedFrames() {
-  if (refusing) remove_frame_handler(/*every=*/true);
-  if (collecting_ != 0 && collections_off-- > 0) PyGC_Enable();
+  if (refusing) {
+    remove_frame_handler(/*every=*/true);
+    want_no_collections(-1);
+  }
   refusing = outer_;
   hooks_outside = outer_hooks_;
 }
 
 void forget_frames_of_other_threads() {
   forget_handlers_of_other_threads();
-  if (!refusing && std::exchange(collections_off, 0) > 0) PyGC_Enable();
+  if (without_collections > 0) want_no_collections(without_collections_here - without_collections);
 }
 
 std::string take_refused() { return std::exchange(refused_name, {}); }

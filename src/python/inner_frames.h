@@ -60,7 +60,6 @@ class RefusedFrames {
  private:
   bool outer_;
   int outer_hooks_;
-  int collecting_ = 0;
 };
 // The name of the function that was refused since this was last asked, or empty.
 std::string take_refused();

@@ -5,8 +5,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
+
+#include "support/fork_mutex.h"
 
 namespace oxy::runtime {
 
@@ -41,7 +42,7 @@ class LeasePool {
  private:
   const size_t keep_;
   std::atomic<T*> last_{nullptr};  // the one that was given back last
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<std::unique_ptr<T>> idle_;
 };
 

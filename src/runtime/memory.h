@@ -9,8 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
+
+#include "support/fork_mutex.h"
 
 namespace oxy::runtime {
 
@@ -64,7 +65,7 @@ class BlockPool {
   void evict(Clock::time_point now, std::vector<AlignedBlock>& out);
 
   const Limits limits_;
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   std::multimap<size_t, Cached> cached_;  // by size
   Stats stats_;
 };

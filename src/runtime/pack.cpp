@@ -5,7 +5,7 @@
 namespace oxy::runtime {
 namespace {
 
-int64_t panels(const PlanPacking& p) { return (p.n + p.width - 1) / p.width; }
+int64_t panels(const PlanPacking& p) { return p.n / p.width + (p.n % p.width != 0); }
 
 // Rows are taken in pieces whose cache lines are still there when the next column comes.
 constexpr int64_t kRows = 64;
@@ -43,7 +43,18 @@ void pack_panels(void* context, int64_t begin, int64_t end, int) {
 
 }  // namespace
 
-int64_t packed_elements(const PlanPacking& p) { return p.batch * panels(p) * p.k * p.width; }
+int64_t packed_elements(const PlanPacking& p) {
+  return checked_mul(checked_mul(p.batch, panels(p)), checked_mul(p.k, p.width));
+}
+
+int64_t read_elements(const PlanPacking& p) {
+  if (p.batch == 0 || p.k == 0 || p.n == 0) return 0;
+  int64_t last = p.offset;
+  last = checked_add(last, checked_mul(p.batch - 1, p.batch_stride));
+  last = checked_add(last, checked_mul(p.k - 1, p.k_stride));
+  last = checked_add(last, checked_mul(p.n - 1, p.n_stride));
+  return checked_add(last, 1);
+}
 
 void pack(const PlanPacking& p, const float* from, float* to, const Host& host) {
   Packing packing{p, from, to};

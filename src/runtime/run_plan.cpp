@@ -12,7 +12,7 @@ using Kind = PlanBuffer::Kind;
 
 int64_t element_count(const TensorMeta& m) {
   int64_t n = 1;
-  for (int64_t s : m.sizes) n *= s;
+  for (int64_t s : m.sizes) n = checked_mul(n, s);
   return n;
 }
 
@@ -36,6 +36,7 @@ Array view_of(const Array& base, const TensorMeta& meta, int64_t offset) {
   Array out{meta, base.memory};
   out.meta.offset +=
       (base.meta.offset - offset) * byte_size(base.meta.dtype) / byte_size(meta.dtype);
+  if (span_bytes(out.meta) > span_bytes(base.meta)) throw UserError("a view leaves its base");
   return out;
 }
 
@@ -201,8 +202,12 @@ Array PlanRunner::output(const Call& c, size_t i, const std::vector<Array>& outp
 // All values are read before one is written.
 void PlanRunner::write_inputs(const Call& c) const {
   std::vector<std::string> values;
-  for (const PlanMutation& m : plan_.mutations)
+  for (const PlanMutation& m : plan_.mutations) {
+    const TensorMeta &from = c.sizes.buffers[m.buffer].meta, &to = c.sizes.inputs[m.input];
+    if (from.dtype != to.dtype || from.sizes != to.sizes)
+      throw UserError("an input is written with values of another dtype or other sizes");
     values.push_back(m.in_place || m.same_data ? "" : gather(value(c, m.buffer)));
+  }
   for (size_t i = 0; i < values.size(); i++)
     if (!values[i].empty()) scatter(values[i], c.inputs[plan_.mutations[i].input]);
 }

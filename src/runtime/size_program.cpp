@@ -18,18 +18,6 @@ constexpr std::array kRows = {
 #undef SIZE_OP
 };
 
-int64_t add(int64_t a, int64_t b) {
-  int64_t r = 0;
-  OXY_CHECK(!__builtin_add_overflow(a, b, &r), "a size has more than 64 bits");
-  return r;
-}
-
-int64_t mul(int64_t a, int64_t b) {
-  int64_t r = 0;
-  OXY_CHECK(!__builtin_mul_overflow(a, b, &r), "a size has more than 64 bits");
-  return r;
-}
-
 int64_t floordiv(int64_t a, int64_t b) {
   OXY_CHECK(b != 0 && !(a == INT64_MIN && b == -1), "a size is divided by ", b);
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
@@ -38,9 +26,9 @@ int64_t floordiv(int64_t a, int64_t b) {
 int64_t apply(SizeOp op, int64_t a, int64_t b) {
   switch (op) {
     case SizeOp::Add:
-      return add(a, b);
+      return checked_add(a, b);
     case SizeOp::Mul:
-      return mul(a, b);
+      return checked_mul(a, b);
     case SizeOp::FloorDiv:
       return floordiv(a, b);
     case SizeOp::Mod:
@@ -78,6 +66,18 @@ int64_t value_of(const SizeInstruction& i, std::span<const SizeInput> inputs,
 }
 
 }  // namespace
+
+int64_t checked_add(int64_t a, int64_t b) {
+  int64_t r = 0;
+  OXY_CHECK(!__builtin_add_overflow(a, b, &r), "a size has more than 64 bits");
+  return r;
+}
+
+int64_t checked_mul(int64_t a, int64_t b) {
+  int64_t r = 0;
+  OXY_CHECK(!__builtin_mul_overflow(a, b, &r), "a size has more than 64 bits");
+  return r;
+}
 
 std::string_view name(SizeOp op) { return kRows[static_cast<size_t>(op)].name; }
 

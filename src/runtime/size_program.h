@@ -58,6 +58,10 @@ void evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* 
 // Of a program of constants.
 std::vector<int64_t> evaluate(const SizeProgram& p);
 
+// The arithmetic of sizes elsewhere. InternalError where a result has more than 64 bits.
+int64_t checked_add(int64_t a, int64_t b);
+int64_t checked_mul(int64_t a, int64_t b);
+
 // Appends to a program: equal instructions are one slot, and those of constants fold.
 class SizeBuilder {
  public:

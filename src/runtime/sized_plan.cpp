@@ -1,6 +1,7 @@
 #include "runtime/sized_plan.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "runtime/launch.h"
 #include "support/check.h"
@@ -8,14 +9,19 @@
 namespace oxy::runtime {
 namespace {
 
+constexpr int64_t kMaxScratch = INT64_MAX >> 20;  // a thread: all threads' is counted in 64 bits
+
 class Sizer {
  public:
   Sizer(const Plan& p, std::vector<int64_t> slots) : plan_(p) { out_.slots = std::move(slots); }
 
+  // Where the plan comes from a file, anything may be said in it.
   SizedPlan run(std::span<const KernelFn> entries) {
     for (const TensorSlots& t : plan_.inputs) out_.inputs.push_back(meta(t));
     out_.arena_bytes = at(plan_.arena_bytes);
+    OXY_CHECK(out_.arena_bytes >= 0, "the arena has ", out_.arena_bytes, " bytes");
     for (const PlanBuffer& b : plan_.buffers) add_buffer(b);
+    check_memory();
     check_arena();
     for (size_t i = 0; i < plan_.kernels.size(); i++) add_kernel(plan_.kernels[i], entries[i]);
     for (const PlanOutput& o : plan_.outputs)
@@ -43,23 +49,41 @@ class Sizer {
     OXY_CHECK(s.bytes >= 0 && s.bytes >= span_bytes(s.meta), b.name, " has ", s.bytes, " bytes");
   }
 
-  // Buffers that no step reads or writes, since fusion has removed them, have no place.
-  void check_arena() const {
-    for (const PlanStep& step : plan_.steps) {
-      for (const uint32_t b : buffers_of(step)) {
-        const uint32_t root = memory_of(plan_, b);
-        const SizedBuffer& s = out_.buffers[root];
-        const bool inside = s.arena_offset >= 0 && s.arena_offset <= out_.arena_bytes - s.bytes;
-        OXY_CHECK(plan_.buffers[root].kind != PlanBuffer::Kind::Arena || inside,
-                  plan_.buffers[root].name, " leaves the arena");
-      }
+  void check_memory() const {
+    for (size_t i = 0; i < plan_.buffers.size(); i++) {
+      const PlanBuffer& b = plan_.buffers[i];
+      const TensorMeta& m = out_.buffers[i].meta;
+      OXY_CHECK(b.kind != PlanBuffer::Kind::Input || m == out_.inputs[b.source], b.name,
+                " is not its input");
+      OXY_CHECK(b.kind != PlanBuffer::Kind::View || span_bytes(m) <= out_.buffers[b.source].bytes,
+                b.name, " leaves its base");
     }
   }
 
+  // Buffers that nobody reads or writes, since fusion has removed them, have no place.
+  void check_arena() const {
+    for (const PlanStep& step : plan_.steps)
+      for (const uint32_t b : buffers_of(step)) check_place(b);
+    for (const PlanOutput& o : plan_.outputs)
+      if (o.buffer >= 0) check_place(static_cast<uint32_t>(o.buffer));
+    for (const PlanMutation& m : plan_.mutations) check_place(m.buffer);
+  }
+  void check_place(uint32_t b) const {
+    const uint32_t root = memory_of(plan_, b);
+    const SizedBuffer& s = out_.buffers[root];
+    const bool inside = s.arena_offset >= 0 && s.arena_offset <= out_.arena_bytes - s.bytes;
+    OXY_CHECK(plan_.buffers[root].kind != PlanBuffer::Kind::Arena || inside,
+              plan_.buffers[root].name, " leaves the arena");
+  }
+
   void add_kernel(const PlanKernel& k, KernelFn entry) {
-    out_.kernels.push_back(
-        {entry, at(k.range), at(k.grain), at(k.scratch_bytes), at(k.parameters)});
-    out_.scratch_bytes = std::max(out_.scratch_bytes, scratch_bytes(out_.kernels.back(), 1));
+    const SizedKernel& s = out_.kernels.emplace_back(
+        SizedKernel{entry, at(k.range), at(k.grain), at(k.scratch_bytes), at(k.parameters)});
+    const bool can_run =
+        s.range >= 0 && s.grain > 0 && s.scratch_bytes >= 0 && s.scratch_bytes <= kMaxScratch;
+    OXY_CHECK(can_run, k.name, " has a range of ", s.range, ", a grain of ", s.grain, ", ",
+              s.scratch_bytes, " bytes of scratch");
+    out_.scratch_bytes = std::max(out_.scratch_bytes, scratch_bytes(s, 1));
   }
 
   const Plan& plan_;
@@ -69,12 +93,14 @@ class Sizer {
 }  // namespace
 
 int64_t span_bytes(const TensorMeta& m) {
+  OXY_CHECK(m.offset >= 0, "an offset below 0");
   int64_t last = m.offset;
   for (size_t i = 0; i < m.sizes.size(); i++) {
+    OXY_CHECK(m.sizes[i] >= 0 && m.strides[i] >= 0, "a size or a stride below 0");
     if (m.sizes[i] == 0) return 0;
-    last += (m.sizes[i] - 1) * m.strides[i];
+    last = checked_add(last, checked_mul(m.sizes[i] - 1, m.strides[i]));
   }
-  return (last + 1) * byte_size(m.dtype);
+  return checked_mul(checked_add(last, 1), byte_size(m.dtype));
 }
 
 SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector<int64_t> slots) {

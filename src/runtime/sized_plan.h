@@ -19,7 +19,8 @@ struct TensorMeta {
   int64_t offset = 0;
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
-// Bytes from the start of the storage to the end of the last element.
+// Bytes from the start of the storage to the end of the last element. InternalError where they cannot
+// be counted, or an element lies in front of it.
 int64_t span_bytes(const TensorMeta& m);
 
 struct SizedBuffer {
@@ -44,7 +45,7 @@ struct SizedPlan {
   int64_t scratch_bytes = 0;  // of the kernel that takes most, a thread
 };
 
-// `entries`: the code, by kernel. Throws InternalError where buffers leave the arena.
+// `entries`: the code, by kernel. Throws InternalError where buffers leave their memory.
 SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector<int64_t> slots);
 
 }  // namespace oxy::runtime

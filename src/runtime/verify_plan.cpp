@@ -5,6 +5,7 @@
 
 #include "runtime/plan.h"
 #include "runtime/plan_words.h"
+#include "runtime/sized_plan.h"
 #include "support/check.h"
 #include "support/lexer.h"
 
@@ -17,9 +18,11 @@ void require(bool holds, const char* what) {
 
 class Verifier {
  public:
-  explicit Verifier(const Plan& p) : p_(p) {}
+  explicit Verifier(const Plan& p) : p_(p) {
+    for (const PlanBuffer& b : p.buffers) there_.push_back(b.kind != PlanBuffer::Kind::Extern);
+  }
 
-  void run() const {
+  void run() {
     check_sizes();
     for (const TensorSlots& t : p_.inputs) check(t, true);
     check_buffers();
@@ -28,9 +31,10 @@ class Verifier {
     for (const PlanStep& s : p_.steps) std::visit([&](const auto& step) { check(step); }, s);
     for (const PlanOutput& o : p_.outputs) check(o);
     for (const PlanMutation& m : p_.mutations) check(m);
-    for (uint32_t i : p_.frozen) require(i < p_.inputs.size(), "a frozen input that is none");
+    for (uint32_t i : p_.frozen) require(is_tensor(i), "a frozen input that is none");
     for (const PlanPacking& k : p_.packings) check(k);
     check(p_.arena_bytes);
+    check_numbers();
   }
 
  private:
@@ -39,16 +43,22 @@ class Verifier {
     for (Slot s : list) check(s);
   }
   void check_buffer(uint32_t b) const { require(b < p_.buffers.size(), "a buffer's number"); }
-  void check_buffers(const std::vector<uint32_t>& list) const {
-    for (uint32_t b : list) check_buffer(b);
+  // One that is read.
+  void check_there(uint32_t b) const {
+    check_buffer(b);
+    require(there_[b] && there_[memory_of(p_, b)], "a buffer that no step has made");
+  }
+  void check_there(const std::vector<uint32_t>& list) const {
+    for (uint32_t b : list) check_there(b);
   }
   // Of steps: what they make is memory of its own.
-  void check_results(const std::vector<int64_t>& list) const {
+  void check_results(const std::vector<int64_t>& list) {
     for (int64_t b : list) {
       require(b >= -1 && b < static_cast<int64_t>(p_.buffers.size()), "a result's number");
       const bool made =
           b < 0 || p_.buffers[static_cast<size_t>(b)].kind == PlanBuffer::Kind::Extern;
       require(made, "a result that is in memory of the plan");
+      if (b >= 0) there_[static_cast<size_t>(b)] = true;
     }
   }
   void check(DType d) const { require(is_dtype(static_cast<int8_t>(d)), "a dtype"); }
@@ -113,30 +123,30 @@ class Verifier {
 
   void check(const LaunchStep& s) const {
     require(s.kernel < p_.kernels.size(), "a kernel's number");
-    check_buffers(s.buffers);
+    check_there(s.buffers);
   }
   void check(const ProductStep& s) const {
     check(s.product);
     if (s.epilogue) check(*s.epilogue);
   }
-  void check(const ExternStep& s) const {
+  void check(const ExternStep& s) {
     for (const PlanArg& a : s.args) check(a);
     for (int32_t n : s.returns) require(n >= -1, "the length of a list");
     check_results(s.outputs);
   }
   void check(const PlanArg& a) const {
-    if (auto* b = std::get_if<BufferArg>(&a.v)) check_buffer(b->buffer);
+    if (auto* b = std::get_if<BufferArg>(&a.v)) check_there(b->buffer);
     if (auto* s = std::get_if<Slot>(&a.v)) check(*s);
     if (auto* d = std::get_if<DType>(&a.v)) check(*d);
     if (auto* l = std::get_if<PlanArg::List>(&a.v))
       for (const PlanArg& x : *l) check(x);
   }
-  void check(const RegionStep& s) const {
+  void check(const RegionStep& s) {
     using Kind = RegionStep::Kind;
     require(static_cast<size_t>(s.kind) < kRegionKinds.size(), "a region's kind");
     require(s.plans.size() == 2, "a region has two plans");
     for (uint32_t r : s.plans) require(r < p_.regions.size(), "a region's plan");
-    check_buffers(s.operands);
+    check_there(s.operands);
     check_results(s.results);
     require(s.kind != Kind::Cond || !s.operands.empty(), "a branch without a predicate");
     const bool condition = s.kind == Kind::Loop;
@@ -148,7 +158,11 @@ class Verifier {
       require(r.inputs.size() == inputs && r.outputs.size() == outputs, "a region's form");
     }
   }
-  void check(const FreeStep& s) const { check_buffer(s.buffer); }
+  void check(const FreeStep& s) {
+    check_there(s.buffer);
+    require(p_.buffers[s.buffer].kind == PlanBuffer::Kind::Extern, "what is freed");
+    there_[s.buffer] = false;
+  }
 
   void check(const PlanOutput& o) const {
     using Kind = PlanOutput::Kind;
@@ -156,6 +170,7 @@ class Verifier {
     require(o.buffer >= -1 && o.buffer < static_cast<int64_t>(p_.buffers.size()), "a result");
     require(o.kind != Kind::Value || (o.buffer < 0) == o.number.has_value(), "a result's value");
     require(o.kind == Kind::Value || (o.buffer < 0 && !o.number), "a result's value");
+    if (o.buffer >= 0) check_there(static_cast<uint32_t>(o.buffer));
     if (o.number) check(*o.number);
     const bool view = o.kind == Kind::ViewOfInput || o.kind == Kind::ViewOfOutput;
     require(view == o.meta.has_value(), "a view's layout");
@@ -168,7 +183,7 @@ class Verifier {
 
   void check(const PlanMutation& m) const {
     require(is_tensor(m.input), "a mutated input");
-    check_buffer(m.buffer);
+    check_there(m.buffer);
     if (m.layout) check(*m.layout);
   }
 
@@ -177,9 +192,22 @@ class Verifier {
     check_buffer(k.to);
     require(p_.buffers[k.to].kind == PlanBuffer::Kind::Attribute, "what is packed");
     require(k.width > 0 && k.batch >= 0 && k.k >= 0 && k.n >= 0, "the sizes of what is packed");
+    require(k.batch_stride >= 0 && k.k_stride >= 0 && k.n_stride >= 0 && k.offset >= 0,
+            "the strides of what is packed");
+  }
+
+  // Those that are known before a call.
+  void check_numbers() const {
+    if (!p_.sizes.is_static()) return;
+    try {
+      at_sizes(p_, std::vector<KernelFn>(p_.kernels.size()), evaluate(p_.sizes));
+    } catch (const InternalError& e) {
+      throw UserError(cat("not a plan: ", e.what()));
+    }
   }
 
   const Plan& p_;
+  std::vector<bool> there_;  // by buffer: whether it has memory at this step
 };
 
 }  // namespace

@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
+
+#include "support/fork_mutex.h"
 
 namespace oxy {
 
@@ -60,7 +61,7 @@ class Logs {
 
  private:
   std::atomic<uint32_t> bits_{0};
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::shared_ptr<const LogSink> sink_;  // guarded by mutex_; null: stderr
 };
 

@@ -108,6 +108,7 @@ struct Executable::Call {
   const runtime::SizedPlan& sizes;
   runtime::DeviceApi::Queue queue;
   Outputs& outputs;
+  bool& written;                   // whether something that the caller sees may have been
   std::vector<at::Tensor> writes;  // new values of mutated inputs, by mutation
   std::vector<double>* seconds = nullptr;
   // Tensors and the room for copies of them, to be filled when the steps are over.
@@ -173,6 +174,10 @@ void Executable::pack_weights(std::span<const Input> example) {
     const PlanBuffer& from = buffer(root(p.from));
     const at::Tensor t =  // a copy: the attributes grow
         from.kind == BufferKind::Input ? *example[from.source].tensor : attributes_.at(from.source);
+    const size_t there = t.storage().nbytes() / sizeof(float);
+    const auto read = static_cast<size_t>(runtime::read_elements(p) + t.storage_offset());
+    OXY_CHECK(t.scalar_type() == c10::kFloat && read <= there, from.name, " cannot be packed");
+    OXY_CHECK(buffer(p.to).source == attributes_.size(), buffer(p.to).name, " is not the next one");
     c10::InferenceMode plain(false);
     const TensorMeta packed{DType::F32, {}, {runtime::packed_elements(p)}, {1}, 0};
     attributes_.push_back(allocate(packed, runtime::span_bytes(packed)));
@@ -341,6 +346,11 @@ void Executable::bind_moves() {
   cleared_ = temporaries_;
   for (uint32_t b : results_)
     if (buffer(root(b)).kind != BufferKind::Arena) cleared_.push_back(b);
+  auto is_new = [&](const PlanOutput& o) { return !o.conj && !o.neg; };
+  dispatches_ = !calls_.empty() || !regions_.empty() || !plan_.mutations.empty() ||
+                std::ranges::count(steps_, StepKind::View, &Step::kind) > 0 ||
+                std::ranges::count(moved_, false) > 0 ||
+                !std::ranges::all_of(plan_.outputs, is_new);
 }
 
 void Executable::forget_unread_results() {
@@ -385,12 +395,13 @@ bool Executable::has_layouts(std::span<const Input> inputs) const {
         static_cast<size_t>(t->dim()) != wanted.sizes.size())
       return false;
   }
-  std::vector<int64_t> slots;
+  std::vector<int64_t> evaluated;
   try {
-    slots = slots_of(inputs);
+    if (!static_sizes_) evaluated = slots_of(inputs);
   } catch (const InternalError&) {
     return false;  // sizes beyond what the plan can count
   }
+  const std::vector<int64_t>& slots = static_sizes_ ? static_sizes_->slots : evaluated;
   auto same = [&](c10::IntArrayRef have, const std::vector<runtime::Slot>& wanted) {
     return std::ranges::equal(have, wanted, {}, {}, [&](Slot s) { return slots[s.index]; });
   };
@@ -416,10 +427,11 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
   bool ok = false;
   runtime::DeviceApi::GeneratorState generator;
   std::exception_ptr interrupt;
+  bool written = false;
   try {
     if (random_) generator = device_.generator_state();
     prepare_lease(lease, inputs);
-    Call call{inputs, *lease, *lease->sizes, device_.queue(), outputs, {}, seconds};
+    Call call{inputs, *lease, *lease->sizes, device_.queue(), outputs, written, {}, seconds};
     execute(call);
     ok = true;
   } catch (const Interrupted&) {
@@ -443,6 +455,7 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
     if (!escaped) leases_.give_back(std::move(lease));
   }
   if (interrupt) std::rethrow_exception(interrupt);
+  if (!ok && written) throw PartlyWritten(cat(reason, "; inputs have been written before it"));
   return ok;
 }
 
@@ -537,7 +550,8 @@ void Executable::add_arena_tensor(Lease& lease, uint32_t b) const {
 
 void Executable::execute(Call& c) {
   {
-    c10::impl::ExcludeDispatchKeyGuard below(kRecordedAbove);
+    std::optional<c10::impl::ExcludeDispatchKeyGuard> below;
+    if (dispatches_) below.emplace(kRecordedAbove);
     check_writable(c);
     begin(c);
     for (size_t i = 0; i < steps_.size(); i++) {
@@ -545,6 +559,7 @@ void Executable::execute(Call& c) {
       if (i == first_write_) prepare_results(c, i);
       switch (s.kind) {
         case StepKind::Kernel:
+          c.written |= i >= first_write_;
           if (c.seconds == nullptr)
             run_kernel(c, launches_[s.index]);
           else
@@ -570,7 +585,9 @@ void Executable::execute(Call& c) {
     if (first_write_ == steps_.size()) prepare_results(c, steps_.size());
     for (const auto& [from, room] : c.late) fill_room(room, from);
   }
-  if (!plan_.mutations.empty()) commit(c);
+  if (plan_.mutations.empty()) return;
+  c.written = true;
+  commit(c);
 }
 
 // All that can fail of what follows the steps. Of those from `next` on only kernels are left, which write to memory that is
@@ -579,6 +596,7 @@ void Executable::prepare_results(Call& c, size_t next) const {
   for (size_t i = next; i < steps_.size(); i++)
     if (steps_[i].kind == StepKind::View) make_view(c.lease, steps_[i].index);
   prepare_values(c);
+  if (!dispatches_) return;
   prepare_writes(c);
   const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
   make_views(c);

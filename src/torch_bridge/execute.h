@@ -9,12 +9,13 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 
 #include "runtime/code_table.h"
 #include "runtime/fence.h"
 #include "runtime/lease_pool.h"
+#include "support/check.h"
+#include "support/fork_mutex.h"
 #include "torch_bridge/bound_call.h"
 #include "torch_bridge/frozen_tensors.h"
 #include "torch_bridge/host.h"
@@ -25,6 +26,11 @@ namespace oxy::bridge {
 using Outputs = c10::SmallVector<at::Tensor, 4>;
 
 class BoundRegion;  // run_region.h
+
+// A run that failed when inputs had been written: doing it again in eager would write them twice.
+class PartlyWritten : public InternalError {
+  using InternalError::InternalError;
+};
 
 class Executable {
  public:
@@ -56,7 +62,8 @@ class Executable {
 
   // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself. The caller holds
   // references to the inputs. False: nothing has happened, and `reason` says why.
-  // `seconds`: gets the time that each kernel step took. Throws Interrupted (interrupts.h), and nothing has happened then.
+  // `seconds`: gets the time that each kernel step took. Throws Interrupted (interrupts.h), and nothing has happened then;
+  // PartlyWritten, and something has.
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
            std::vector<double>* seconds = nullptr);
 
@@ -157,11 +164,12 @@ class Executable {
   // The step from which on inputs are written in place: nothing raises any more. Behind the last step where none are.
   size_t first_write_ = 0;
   bool random_ = false, brief_ = false;
+  bool dispatches_ = true;  // false: kernels alone, and results that are new tensors
   std::unique_ptr<const FrozenTensors> frozen_;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;
   runtime::LeasePool<Lease> leases_;
   std::atomic<bool> has_notes_{false};
-  std::mutex notes_mutex_;
+  ForkMutex notes_mutex_;
   std::vector<std::string> notes_, noted_;
 };
 

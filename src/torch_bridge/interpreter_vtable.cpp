@@ -5,9 +5,9 @@
 #include <c10/core/impl/PythonDispatcherTLS.h>
 
 #include <atomic>
-#include <mutex>
 
 #include "support/check.h"
+#include "support/fork_mutex.h"
 #include "torch_bridge/compat.h"
 #include "torch_bridge/symbolic_shapes.h"
 
@@ -32,7 +32,7 @@ struct ListeningDeleter {
 const PyInterpreterVTable* torch_vtable_found = nullptr;
 int installed = 0;
 thread_local int installed_here = 0;
-std::mutex install_mutex;
+ForkMutex& install_mutex = *new ForkMutex();  // used at the process's end
 
 const PyInterpreterVTable& torch_vtable() { return *torch_vtable_found; }
 
@@ -204,7 +204,6 @@ VtableGuard::~VtableGuard() {
 }
 
 void forget_recordings_of_other_threads() {
-  new (&install_mutex) std::mutex();
   if (installed > 0 && installed_here == 0) vtable_slot().store(torch_vtable_found);
   installed = installed_here;
 }

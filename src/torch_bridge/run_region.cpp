@@ -60,6 +60,8 @@ void BoundRegion::run_loop(std::span<const at::Tensor> given, Outputs& out) {
 void BoundRegion::run_plan(size_t which, std::span<const at::Tensor> given, Outputs& out) {
   c10::SmallVector<Input, 16> inputs;
   for (const at::Tensor& t : given) inputs.push_back({&t, 0});
+  OXY_CHECK(plans_[which]->has_layouts({inputs.data(), inputs.size()}),
+            "a region is given other tensors than its plan is for");
   std::string reason;
   if (!plans_[which]->run({inputs.data(), inputs.size()}, out, reason)) OXY_FAIL(reason);
 }

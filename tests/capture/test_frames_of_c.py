@@ -122,6 +122,31 @@ def test_a_thread_that_goes_deeper_while_another_captures(room_for_frames):
     assert results == [12_000]
 
 
+def test_a_thread_that_is_deep_for_long_while_another_captures(room_for_frames):
+    """It waits once, not at each of its calls."""
+    results = []
+
+    def leaf():
+        return 1
+
+    def plain(n):
+        below = plain(n - 1) if n else 0
+        return below + leaf() + leaf() + leaf()  # in the place where the frame below was
+
+    @torch.compiler.assume_constant_result
+    def inside():
+        other = threading.Thread(target=lambda: results.append(plain(2_500)))
+        other.start()
+        other.join(30)
+        waited.append(other.is_alive())
+        return 1
+
+    waited = []
+    run = oxyfuel.compile(lambda x: x + inside(), backend="eager")
+    assert run(torch.ones(1)).item() == 2
+    assert waited == [False] and results == [3 * 2_501]
+
+
 def unencodable(function, **names):
     """A copy whose names UTF-8 has no bytes for."""
     code = function.__code__.replace(**names)

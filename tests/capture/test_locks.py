@@ -1,6 +1,8 @@
 """Captures and compilations of several threads, and of a process that is forked meanwhile."""
 
+import gc
 import importlib
+import signal
 import sys
 import textwrap
 import threading
@@ -45,9 +47,11 @@ def importable(tmp_path, monkeypatch):
     names = []
 
     def write(name, text):
-        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(textwrap.dedent(text))
         importlib.invalidate_caches()
-        names.append(name)
+        names.append(name.replace("/", ".").removesuffix(".__init__"))
 
     yield write
     for name in names:
@@ -84,6 +88,50 @@ def test_a_captured_import_and_a_module_whose_body_calls_compiled_code(importabl
     signals.waiting.set()
     assert importing.result().value == 2
     assert capturing.result().item() == 2
+
+
+def test_a_captured_import_of_a_module_whose_body_waits_for_a_compilation(importable):
+    """A graph of torch.fx is compiled for as long as it takes to get the lock; the capture has it."""
+    importable(
+        "compiles_a_graph",
+        """
+        import torch, oxyfuel
+        import signals_of_the_test as signals
+
+        signals.inside.set()
+        signals.waiting.wait(10)
+        compiled = oxyfuel.compile_fx(torch.fx.symbolic_trace(lambda x: x + 1))
+        value = compiled(torch.ones(1)).item()
+        """,
+    )
+    importable("package_of_the_test/__init__", "")
+    importable("package_of_the_test/part", "from compiles_a_graph import value")
+    importable(
+        "signals_of_the_test",
+        "import threading\ninside, waiting = threading.Event(), threading.Event()",
+    )
+
+    def outright(x):
+        signals.waiting.set()
+        import compiles_a_graph
+
+        return x * compiles_a_graph.value
+
+    def as_a_part(x):
+        signals.waiting.set()
+        from package_of_the_test import part
+
+        return x * part.value
+
+    for f, module in ((outright, "compiles_a_graph"), (as_a_part, "package_of_the_test.part")):
+        for name in ("compiles_a_graph", "package_of_the_test.part", "signals_of_the_test"):
+            sys.modules.pop(name, None)
+        signals = importlib.import_module("signals_of_the_test")
+        importing = Work(importlib.import_module, module)
+        assert signals.inside.wait(SECONDS)
+        capturing = Work(oxyfuel.compile(f, backend="eager"), torch.ones(1))
+        assert importing.result().value == 2
+        assert capturing.result().item() == 2
 
 
 def test_a_backend_that_wants_what_a_waiting_thread_holds():
@@ -141,6 +189,33 @@ def test_a_backend_that_compiles_and_a_compilation_that_captures():
     assert capturing.result().item() == 5
 
 
+def test_garbage_is_not_collected_until_the_last_capture_ends():
+    """Two captures at once: code of the user's runs inside of the first one."""
+    first_is_in, second_is_in, first_is_done = (threading.Event() for _ in range(3))
+
+    @torch.compiler.assume_constant_result
+    def in_the_first():
+        first_is_in.set()
+        assert second_is_in.wait(SECONDS)
+        return 1
+
+    @torch.compiler.assume_constant_result
+    def in_the_second():
+        second_is_in.set()
+        assert first_is_done.wait(SECONDS)
+        return int(gc.isenabled())
+
+    run_first = oxyfuel.compile(lambda x: x + in_the_first(), backend="eager")
+    run_second = oxyfuel.compile(lambda x: x + in_the_second(), backend="eager")
+    first = Work(run_first, torch.zeros(1))
+    assert first_is_in.wait(SECONDS)
+    second = Work(run_second, torch.zeros(1))
+    assert first.result().item() == 1
+    first_is_done.set()
+    assert second.result().item() == 0
+    assert gc.isenabled()
+
+
 def check_that_a_process_captures():
     def f(x, n):
         oxyfuel.graph_break()
@@ -189,13 +264,46 @@ def test_a_fork_while_another_thread_compiles():
         return torch.empty_like(x)
 
     def check():
-        import gc
-
         assert gc.isenabled()
         check_that_a_process_captures()
 
     run = oxyfuel.compile(lambda x: thrice(x) + 1)
     assert meanwhile(check, lambda: run(torch.ones(1)), ready, done) == 4
+
+
+def test_forks_while_other_threads_compile_and_call():
+    """A lock that one of them holds, however briefly, is free in the child."""
+    calls = oxyfuel.compile(lambda x: x.sin() + 1)
+    large = torch.ones(1 << 18)
+    calls(large)
+    done = threading.Event()
+
+    def compiled_anew():
+        return oxyfuel.compile(lambda x: (x * 5).cos().softmax(-1).sum(0) + x)(torch.ones(8, 8))
+
+    def call_on():
+        while not done.is_set():
+            results = [calls(large) for _ in range(3)]
+        return results[0].sum().item()
+
+    def compile_on():
+        while not done.is_set():
+            compiled_anew()
+
+    def check():
+        signal.alarm(SECONDS)
+        assert torch.allclose(calls(large), large.sin() + 1)
+        expected = (torch.ones(8, 8) * 5).cos().softmax(-1).sum(0) + 1
+        assert torch.allclose(compiled_anew(), expected)
+
+    others = [Work(call_on), Work(call_on), Work(compile_on)]
+    try:
+        for _ in range(60):
+            in_a_fork(check)
+    finally:
+        done.set()
+    for other in others:
+        other.result()
 
 
 def test_threads_that_compile_at_once():

@@ -1,5 +1,8 @@
 """Mutated inputs that kernels write where they lie: eager's result, no copy, and none written too early."""
 
+import shutil
+import warnings
+
 import pytest
 import torch
 
@@ -244,3 +247,40 @@ def test_inputs_apart_in_one_memory_that_meet_later():
         b = f(theirs[:8], theirs[start : start + 8])
         torch.testing.assert_close(a, b)
         assert torch.equal(ours, theirs)
+
+
+def compile_through_dynamo(f, options):
+    return torch.compile(f, backend="oxyfuel", options=options)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler to stand behind the script")
+@pytest.mark.parametrize("make", [oxyfuel.compile, compile_through_dynamo])
+def test_a_kernel_that_fails_when_an_input_has_been_written(make, monkeypatch, tmp_path):
+    """An error: eager would write it once more. A compiler makes each kernel report a status."""
+    monkeypatch.setenv("OXYFUEL_STRICT", "0")
+    script = tmp_path / "compiler"
+    script.write_text(
+        "#!/bin/sh\n"
+        'for a in "$@"; do case $a in *.cpp) sed -i "s/return status;/return 7;/" "$a";; esac; done\n'
+        'exec g++ "$@"\n'
+    )
+    script.chmod(0o755)
+
+    def f(x, y):
+        x.add_(y.sin() + 1)
+        return x.mean()
+
+    run = make(f, options={"compiler": "external", "cxx": str(script)})
+    x, y = torch.zeros(1000), torch.zeros(1000)
+    with pytest.raises(RuntimeError, match="with status 7.*inputs have been written before it"):
+        run(x, y)
+    assert torch.equal(x, torch.ones(1000))
+
+    def reads(x, y):
+        return x.mul(y).sum()
+
+    x, y = torch.ones(1000), torch.ones(1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = make(reads, options={"compiler": "external", "cxx": str(script)})
+        assert run(x, y) == 1000 and oxyfuel.stats()["fallbacks"] == 1

@@ -1,6 +1,8 @@
 """Plans saved, loaded in a fresh process and run: the results of the plans that were saved."""
 
 import pathlib
+import random
+import re
 import shutil
 import subprocess
 
@@ -130,6 +132,73 @@ def test_one_plan_for_many_sizes():
         plan.run((torch.randn(6, 4).t(),))
 
 
+STATIC = """plan arena=64 {
+  input f32[2, 4] strides=[4, 1]
+  input f32[2, 4] strides=[4, 1] offset=3
+  input b8[] strides=[]
+  buffer in0: input 0 f32[2, 4] strides=[4, 1] bytes=32
+  buffer in1: input 1 f32[2, 4] strides=[4, 1] offset=3 bytes=44
+  buffer in2: input 2 b8[] strides=[] bytes=1
+  buffer buf3: extern f32[2, 4] strides=[4, 1] bytes=32
+  buffer view4: view of buf3 f32[4, 2] strides=[1, 4] bytes=32
+  buffer buf5: extern f32[4, 2] strides=[2, 1] bytes=32
+  buffer buf6: extern f32[2, 4] strides=[4, 1] bytes=32
+  buffer view7: view of in1 f32[4] strides=[2] offset=4 bytes=44
+  buffer buf8: extern f32[4] strides=[1] bytes=16
+  region plan arena=0 {
+    input f32[2, 4] strides=[4, 1]
+    buffer in0: input 0 f32[2, 4] strides=[4, 1] bytes=32
+    buffer buf1: extern f32[2, 4] strides=[4, 1] bytes=32
+    buf1 = extern aten.neg.default(in0) origin=0
+    return buf1
+  }
+  region plan arena=0 {
+    input f32[2, 4] strides=[4, 1]
+    buffer in0: input 0 f32[2, 4] strides=[4, 1] bytes=32
+    buffer buf1: extern f32[2, 4] strides=[4, 1] bytes=32
+    buf1 = extern aten.sin.default(in0) origin=0
+    return buf1
+  }
+  buf3 = extern aten.add.Tensor(in0, in1, 2) origin=0
+  buf5 = extern aten.clone.default(view4, memory_format(contiguous)) origin=1
+  buf6 = cond [0, 1](in2, buf3)
+  buf8 = extern aten.neg.default(view7) origin=2
+  free buf8
+  mutate input 0 <- buf6
+  return buf5
+  return buf6
+  return view of input 1: f32[4] strides=[1] offset=3
+  return view of output 0: f32[3] strides=[2] offset=1
+  return 12
+}
+"""
+
+
+def static_inputs():
+    return torch.ones(2, 4), torch.arange(16.0)[3:11].view(2, 4), torch.tensor(True)
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"), [(DYNAMIC, lambda: (torch.randn(4, 6),)), (STATIC, static_inputs)]
+)
+def test_plans_whose_numbers_are_changed_run_or_are_errors(text, inputs):
+    """Results are read to their last element: nothing lies beyond memory."""
+    settings, generator, ran = _C.Settings.from_env(), random.Random(1), 0
+    places = [match.span() for match in re.finditer(r"\d+", text)]
+    values = [0, 1, 2, 3, 5, 8, 64, 1000, 2**62, 2**63 - 1, -1, -8]
+    for _ in range(5000):
+        changed = text
+        for begin, end in sorted(generator.sample(places, generator.choice([1, 2])), reverse=True):
+            changed = changed[:begin] + str(generator.choice(values)) + changed[end:]
+        try:
+            for result in _C.load_plan_text(changed, [], inputs(), settings).run(inputs()):
+                str(result)
+            ran += 1
+        except (_C.UserError, _C.InternalError, _C.Unsupported, RuntimeError):
+            pass
+    assert ran > 200
+
+
 # ---- oxy-run ----
 
 
@@ -187,3 +256,24 @@ def test_oxy_run_says_what_it_cannot(tmp_path):
     (tmp_path / "text").write_text("plan arena=0 {\n  launch a()\n}\n")
     done = tool(tmp_path / "text")
     assert done.returncode == 1 and "no such kernel" in done.stderr
+
+
+def test_a_commit_that_fails_half_done_says_so():
+    text = """plan arena=0 {
+  input f32[2] strides=[1]
+  input f32[2] strides=[1]
+  buffer in0: input 0 f32[2] strides=[1] bytes=8
+  buffer in1: input 1 f32[2] strides=[1] bytes=8
+  buffer buf2: extern f32[2] strides=[1] bytes=8
+  buffer buf3: extern f32[2] strides=[1] bytes=8
+  buf2 = extern aten.neg.default(in0) origin=0
+  buf3 = extern aten.neg.default(in1) origin=1
+  mutate input 0 <- buf2
+  mutate input 1 <- buf3 as f32[2] strides=[1000000000000]
+}
+"""
+    plan = _C.load_plan_text(text, [], (torch.ones(2), torch.ones(2)), _C.Settings.from_env())
+    x, y = torch.ones(2), torch.ones(2)[:]
+    with pytest.raises(_C.InternalError, match="inputs have been written before it"):
+        plan.run((x, y))
+    assert x.tolist() == [-1, -1]

@@ -18,6 +18,12 @@ PLACES = [
     "PyType_Slot s[] = {{Py_tp_repr, reinterpret_cast<void*>(f)}, {0, nullptr}};",
     "self->vectorcall = f;",
     "old = std::exchange(row->set, f);",
+    "row->get = f;",
+    "type.tp_dealloc = f;",
+    "type->tp_as_number->nb_add = reinterpret_cast<binaryfunc>(f);",
+    'PyGetSetDef g[] = {{"a", nullptr, nullptr, nullptr, nullptr}, {"b", f, nullptr, "b", nullptr}};',
+    'static PyGetSetDef g[] = {{"a", nullptr, reinterpret_cast<setter>(f), nullptr, nullptr}, {}};',
+    'PyGetSetDef g = {"a", f, nullptr, nullptr, nullptr};',
     "_PyInterpreterState_SetEvalFrameFunc(state->interp, f);",
 ]
 
@@ -28,6 +34,17 @@ def test_finds_functions(place):
         "f is called by C and has no boundary"
     ]
     assert not list(check_boundaries.problems(BOUND + place))
+
+
+def test_leaves_what_is_no_function():
+    for text in (
+        "type->tp_flags = f;",
+        "type->tp_dictoffset = f;",
+        "if (type->tp_new == f) return;",
+        'PyMemberDef m[] = {{"a", T_OBJECT, offsetof(A, b), READONLY, nullptr}};',
+        'PyGetSetDef g[] = {{"a", nullptr, nullptr, "f", f}};',
+    ):
+        assert not list(check_boundaries.problems(PLAIN + text)), text
 
 
 def test_finds_lambdas():

@@ -7,11 +7,12 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "support/fork_mutex.h"
 
 namespace oxy::jit::cache {
 
@@ -50,7 +51,7 @@ class Tombstones {
   std::string compiler_;
   std::set<uint64_t> suspects_;
 
-  std::mutex mutex_;         // guards what follows
+  ForkMutex mutex_;          // guards what follows
   std::vector<bool> taken_;  // which hashes in the file are being compiled
   std::string path_;
   int file_ = -1;

@@ -2,7 +2,6 @@
 #include "jit/clang/host.h"
 
 #include <algorithm>
-#include <mutex>
 #include <set>
 
 #include <llvm/ADT/StringMap.h>
@@ -11,6 +10,8 @@
 #include <llvm/TargetParser/Host.h>
 #include <llvm/TargetParser/Triple.h>
 #include <llvm/TargetParser/X86TargetParser.h>
+
+#include "support/fork_mutex.h"
 
 namespace oxy::jit::clang_library {
 
@@ -65,7 +66,7 @@ std::unique_ptr<llvm::TargetMachine> make_target_machine(std::string& error) {
 
 // Given back and not in use.
 struct Idle {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<std::unique_ptr<llvm::TargetMachine>> machines;
 };
 

@@ -59,6 +59,28 @@ void push_deref_or(Capture& c, TracedFrame& f, uint32_t slot, const py::object& 
     push_deref(c, f, slot);
 }
 
+// The name by which an import statement's module stands in sys.modules.
+py::object absolute_name(const py::object& name, const py::object& level, PyObject* globals) {
+  if (level.cast<int>() == 0) return name;
+  const py::module_ bootstrap = py::module_::import("importlib._bootstrap");
+  const py::object package = bootstrap.attr("_calc___package__")(py::handle(globals));
+  return bootstrap.attr("_resolve_name")(name, package, level);
+}
+
+// Whether the body of a module has run; nothing where there is none. One whose body runs is waited for by an import, and
+// the thread that runs it may wait for this capture.
+std::optional<bool> is_imported(const py::object& name) {
+  const auto modules = py::reinterpret_borrow<py::dict>(PyImport_GetModuleDict());
+  if (!modules.contains(name)) return std::nullopt;
+  const py::object spec = py::getattr(modules[name], "__spec__", py::none());
+  return !py::cast<bool>(py::bool_(py::getattr(spec, "_initializing", py::bool_(false))));
+}
+
+void require_imported(const py::object& name, bool module) {
+  if (!is_imported(name).value_or(!module))
+    throw Break(BreakId::side_effect, cat("the first import of ", name.cast<std::string>()));
+}
+
 }  // namespace
 
 py::object operator_named(const char* name) {
@@ -263,11 +285,13 @@ void delete_attr(Capture& c, TracedFrame& f, const Instruction& i) {
 
 void import_name(Capture&, TracedFrame& f, const Instruction& i) {
   const py::object from = pop(f), level = pop(f);
-  const py::handle name = name_in_code(f, i);
-  if (level.cast<int>() == 0 &&
-      !py::dict(py::module_::import("sys").attr("modules")).contains(name))
-    throw Break(BreakId::side_effect, cat("the first import of ", name.cast<std::string>()));
+  const auto name = borrow(name_in_code(f, i).ptr());
   auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  const py::object module = absolute_name(name, level, function->func_globals);
+  require_imported(module, true);
+  if (py::isinstance<py::tuple>(from)) {
+    for (py::handle item : from) require_imported(py::str("{}.{}").format(module, item), false);
+  }
   push(f, steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
                                                  from.ptr(), level.cast<int>())));
 }

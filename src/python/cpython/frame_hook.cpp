@@ -31,11 +31,14 @@ thread_local _PyInterpreterFrame* passed_on = nullptr;
 PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws);
 
 // Whether the frames that this one calls should use no C stack. Beyond the second limit there is none left for as long as
-// another thread watches: that is waited for, ten seconds at most.
+// another thread watches: that is waited for, ten seconds at most in all its frames.
 bool is_deep() {
+  constexpr int kWaits = 100'000;
+  thread_local int waits = kWaits;
+  if (watchers == 0) waits = kWaits;
   if (depth < kMaxDepth || own_watchers > 0) return false;
   if (watchers > 0 && depth < kMaxWatchedDepth) return false;
-  for (int i = 0; watchers > 0 && i < 100'000; i++) {
+  for (; watchers > 0 && waits > 0; waits--) {
     PyThreadState* thread = PyEval_SaveThread();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     PyEval_RestoreThread(thread);

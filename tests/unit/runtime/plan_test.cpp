@@ -46,7 +46,8 @@ TEST_P(PlanText, MutatedTextIsAPlanOrAnError) {
   EXPECT_GT(plans, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Samples, PlanText, ::testing::Values(dynamic_plan(), extern_plan()));
+INSTANTIATE_TEST_SUITE_P(Samples, PlanText,
+                         ::testing::Values(dynamic_plan(), extern_plan(), static_plan()));
 
 TEST(PlanTextErrors, SayWhere) {
   auto message = [](const std::string& text) -> std::string {
@@ -64,6 +65,35 @@ TEST(PlanTextErrors, SayWhere) {
   EXPECT_NE(message("plan arena=0 { extern a.b.c(" + deep).find("too deeply"), std::string::npos);
   EXPECT_NE(message("plan arena=0 { input f32[2] strides=[] }").find("a tensor's strides"),
             std::string::npos);
+}
+
+TEST(PlanTextErrors, NumbersThatLeaveMemory) {
+  const std::string plan = static_plan();
+  for (const auto& [good, bad] : std::vector<std::pair<std::string, std::string>>{
+           {"arena=128", "arena=-128"},
+           {"arena=128", "arena=120"},
+           {"at 64", "at -64"},
+           {"at 64", "at 9223372036854775807"},
+           {"bytes=60", "bytes=40"},
+           {"bytes=60", "bytes=-60"},
+           {"f32[8] strides=[2]", "f32[9] strides=[2]"},
+           {"f32[8] strides=[2]", "f32[-8] strides=[2]"},
+           {"f32[8] strides=[2]", "f32[8] strides=[-2]"},
+           {"f32[8] strides=[2]", "f32[4611686018427387904] strides=[4]"},
+           {"f64[4] strides=[1]", "f64[4] strides=[1] offset=1"},
+           {"input 0 f32[2, 4] strides=[4, 1] offset=3",
+            "input 0 f32[2, 4] strides=[4, 1] offset=2"},
+           {"range=8", "range=-8"},
+           {"grain=2", "grain=0"},
+           {"scratch=128", "scratch=-128"},
+           {"scratch=128", "scratch=9223372036854775807"},
+           {"k_stride=3", "k_stride=-3"},
+           {"offset=0 width", "offset=-1 width"},
+           {"launch square_0(in0, buf0)", "free buf0"}}) {
+    std::string changed = plan;
+    changed.replace(changed.find(good), good.size(), bad);
+    EXPECT_THROW(parse_plan(changed), UserError) << bad;
+  }
 }
 
 class PlanBytes : public ::testing::Test {
