@@ -151,8 +151,7 @@ bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ValueId>
     list.push_back((*found)[d].before);
     list.push_back((*found)[d].after);
   }
-  out.push_back(r.call("aten._pad_circular.default", {chain->operand, list_of(list)}));
-  return true;
+  return give(out, r.call("aten._pad_circular.default", {chain->operand, list_of(list)}));
 }
 
 bool shape_circular_pad(const Args& a, Types& out) {

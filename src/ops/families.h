@@ -28,9 +28,9 @@ std::span<const OpInfo> scan_ops();
 std::span<const OpInfo> function_ops();
 std::span<const OpInfo> effect_ops();
 
-// Rules that a row leaves out are not there; its loop rule holds for dtypes that loops compute with. `always`: for every call.
+// Rules that a row leaves out are not there; its loop rule holds for dtypes that loops compute with.
 inline constexpr std::nullptr_t none = nullptr;
-inline constexpr Applies real = applies_computable, always = nullptr, floating = applies_floating;
+inline constexpr Applies real = applies_computable, floating = applies_floating;
 inline constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
 inline constexpr ShapeRule unary_real =
     shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>;
@@ -47,7 +47,7 @@ inline constexpr ShapeRule promoted_no_half =
 constexpr OpInfo op_row(std::string_view name, std::string_view schema, uint32_t traits,
                         ShapeRule shape = none, ElementRule element = none,
                         Decomposition decomposition = none, Applies applies = real) {
-  return {name, schema, traits, shape, element, none, decomposition, applies};
+  return {name, schema, traits, shape, element, none, decomposition, element ? applies : none};
 }
 constexpr OpInfo reduce_row(std::string_view name, std::string_view schema, uint32_t traits,
                             ShapeRule shape, ReductionRule reduction, ElementRule element,

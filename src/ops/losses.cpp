@@ -232,8 +232,7 @@ bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const ValueId sum = r.call("aten.sum.default", {losses[0]});
   const ValueId weight = total_weight(r, n, result);
   out.push_back(*reduction == Mean ? r.div(sum, weight) : sum);
-  out.push_back(weight);
-  return true;
+  return give(out, weight);
 }
 
 bool applies_nll(const ir::Graph& g, const ir::Node& n) {

@@ -149,8 +149,7 @@ bool decompose_group_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   out.push_back(r.cast(r.view(y, t.sizes), result.dtype));
   const Sizes per_sample{*batch, *groups};
   out.push_back(r.cast(r.view(m.mean, per_sample), stats.dtype));
-  out.push_back(r.cast(r.view(m.rstd, per_sample), stats.dtype));
-  return true;
+  return give(out, r.cast(r.view(m.rstd, per_sample), stats.dtype));
 }
 
 // ---- batch norm ----
@@ -308,8 +307,7 @@ bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   out.push_back(*done);
   if (own) {
     out.push_back(mean);
-    out.push_back(rstd);
-    return true;
+    return give(out, rstd);
   }
   for (size_t i : {1, 2}) {
     const TensorType stats = r.type(n.outputs[i]);

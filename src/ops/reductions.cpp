@@ -139,8 +139,7 @@ bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   ValueId v = n.arg(0).value();
   if (is_truth(n.target)) v = r.cast(v, DType::B8);
   const ValueId cast = r.cast(v, result.dtype);
-  out.push_back(cast == n.arg(0).value() ? r.unary("aten.clone.default", cast) : cast);
-  return true;
+  return give(out, cast == n.arg(0).value() ? r.unary("aten.clone.default", cast) : cast);
 }
 
 bool fold_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
@@ -148,8 +147,7 @@ bool fold_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType result = r.type(n.outputs[0]);
   const Args a(r.graph(), n);
   if (t.dim() == 0) {
-    out.push_back(r.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device}));
-    return true;
+    return give(out, r.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device}));
   }
   if (!a.missing(1) || t.dim() == 1) return false;
   // The position among all elements, row by row.
@@ -158,8 +156,7 @@ bool fold_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
     flat = r.call("aten.clone.default", {flat, ir::MemoryFormat{0}});
   }
   const ValueId at = r.call(n.target, {r.view(flat, {t.numel()}), 0, false});
-  out.push_back(result.dim() == 0 ? at : r.view(at, result.sizes));
-  return true;
+  return give(out, result.dim() == 0 ? at : r.view(at, result.sizes));
 }
 
 bool applies_fold(const ir::Graph& g, const ir::Node& n) {
@@ -196,8 +193,7 @@ bool split_value_and_position(Rewriter& r, const ir::Node& n, std::vector<ValueI
   const ValueId x = n.arg(0).value();
   out.push_back(
       r.call(Max ? "aten.amax.default" : "aten.amin.default", {x, list_of(Dims{dim}), keepdim}));
-  out.push_back(r.call(Max ? "aten.argmax.default" : "aten.argmin.default", {x, dim, keepdim}));
-  return true;
+  return give(out, r.call(Max ? "aten.argmax.default" : "aten.argmin.default", {x, dim, keepdim}));
 }
 
 // ---- mean, variance ----
@@ -220,8 +216,7 @@ bool decompose_mean(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const bool keepdim = *a.boolean(KeepAt, false);
   const ValueId x = r.widen(r.cast(n.arg(0).value(), result.dtype));
   const ValueId total = r.sum(x, *dims, keepdim);
-  out.push_back(r.cast(r.div(total, fold_count(t, *dims)), result.dtype));
-  return true;
+  return give(out, r.cast(r.div(total, fold_count(t, *dims)), result.dtype));
 }
 
 enum class Spread : uint8_t { Var, Std, VarMean, StdMean };
@@ -263,8 +258,7 @@ bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   out.push_back(r.cast(spread, result));
   if (S == Spread::Var || S == Spread::Std) return true;
   const ValueId shaped = keepdim ? mean : r.view(mean, folded_sizes(t, *dims, false));
-  out.push_back(r.cast(shaped, result));
-  return true;
+  return give(out, r.cast(shaped, result));
 }
 
 // ---- logsumexp, norms ----
@@ -283,8 +277,7 @@ bool decompose_logsumexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& o
   const ValueId shift = r.call("aten.masked_fill.Scalar", {top, infinite, 0});
   const ValueId sum = r.sum(r.unary("aten.exp.default", r.sub(x, shift)), *dims, keepdim);
   const ValueId back = keepdim ? shift : r.view(shift, folded_sizes(t, *dims, false));
-  out.push_back(r.add(r.unary("aten.log.default", sum), back));
-  return true;
+  return give(out, r.add(r.unary("aten.log.default", sum), back));
 }
 
 // |x|^p summed to the power 1/p, with the short cuts for the usual orders.
@@ -315,8 +308,7 @@ bool decompose_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   if (!known || !is_computable(t.dtype) || folds_nothing(t, *dims)) return false;
   const ValueId x = r.widen(r.cast(n.arg(0).value(), result));
   auto norm = norm_of(r, x, *p, *dims, *a.boolean(KeepAt, false));
-  out.push_back(r.cast(*norm, result));
-  return true;
+  return give(out, r.cast(*norm, result));
 }
 
 // ---- scans ----

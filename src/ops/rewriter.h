@@ -42,6 +42,12 @@ class Rewriter {
   ir::NodeId at_;
 };
 
+// Ends a decomposition: adds a value.
+inline bool give(std::vector<ir::ValueId>& out, ir::ValueId v) {
+  out.push_back(v);
+  return true;
+}
+
 ir::List list_of(const std::vector<int64_t>& xs);
 ir::List list_of(const std::vector<Expr>& xs);
 

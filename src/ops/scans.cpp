@@ -75,8 +75,7 @@ bool decompose_places(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
       r.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device});
   const ValueId places = r.call("aten.where.self", {extreme, r.view(count, line), zero});
   out.push_back(values);
-  out.push_back(r.call_multi("aten.cummax.default", {places, static_cast<int64_t>(*dim)})[0]);
-  return true;
+  return give(out, r.call_multi("aten.cummax.default", {places, static_cast<int64_t>(*dim)})[0]);
 }
 
 // ---- reductions made of others ----
@@ -107,8 +106,7 @@ bool decompose_nansum(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
     const ir::Arg zero = r.call("aten.full.default", {ir::List{}, 0, t.dtype, ir::Arg(), t.device});
     x = r.call("aten.where.self", {r.unary("aten.isnan.default", x), zero, x});
   }
-  out.push_back(r.call("aten.sum.dim_IntList", {x, list_of(*dims), *keepdim, n.arg(3)}));
-  return true;
+  return give(out, r.call("aten.sum.dim_IntList", {x, list_of(*dims), *keepdim, n.arg(3)}));
 }
 
 bool decompose_aminmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
@@ -130,8 +128,7 @@ bool decompose_count_nonzero(Rewriter& r, const ir::Node& n, std::vector<ValueId
   const Args a(r.graph(), n);
   auto dims = dims_at(a, 1);
   if (!dims || !is_computable(a.tensor(0)->dtype)) return false;
-  out.push_back(r.sum(r.call("aten.ne.Scalar", {n.arg(0), 0}), *dims, false));
-  return true;
+  return give(out, r.sum(r.call("aten.ne.Scalar", {n.arg(0), 0}), *dims, false));
 }
 
 constexpr OpInfo kRows[] = {

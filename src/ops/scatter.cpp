@@ -227,8 +227,7 @@ bool decompose_masked_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   sizes.resize(sizes.size() + t.sizes.size() - end, Expr(1));
   const ValueId one = r.view(n.arg(2).value(), {});
   const ValueId holds = r.view((*items)[*at].value(), sizes);
-  out.push_back(r.call("aten.where.self", {holds, one, n.arg(0)}));
-  return true;
+  return give(out, r.call("aten.where.self", {holds, one, n.arg(0)}));
 }
 
 // ---- embedding_dense_backward ----
@@ -274,8 +273,7 @@ bool decompose_half_scatter_add(Rewriter& r, const ir::Node& n, std::vector<Valu
   const DType d = r.type(n.arg(0).value()).dtype;
   if (!ir::is_half(d) || !fits(r, n, shape_scatter)) return false;
   const ValueId self = r.widen(n.arg(0).value()), source = r.widen(n.arg(3).value());
-  out.push_back(r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source}), d));
-  return true;
+  return give(out, r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source}), d));
 }
 
 bool is_extreme(std::string_view reduce) { return reduce == "amax" || reduce == "amin"; }
@@ -320,16 +318,15 @@ bool decompose_scatter_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueI
   }
   if (!mean) {
     if (rounds) self = r.widen(self), source = r.widen(source);
-    out.push_back(r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source, n.arg(4), true}), d));
-    return true;
+    return give(out,
+                r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source, n.arg(4), true}), d));
   }
   const ValueId sum = r.call("aten.scatter_add.default", {self, n.arg(1), n.arg(2), source});
   const char* start = fold->include_self ? "aten.ones_like.default" : "aten.zeros_like.default";
   const ValueId ones = r.unary("aten.ones_like.default", source);
   const ValueId count =
       r.call("aten.scatter_add.default", {r.unary(start, self), n.arg(1), n.arg(2), ones});
-  out.push_back(mean_of(r, sum, count, d));
-  return true;
+  return give(out, mean_of(r, sum, count, d));
 }
 
 bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
@@ -347,8 +344,7 @@ bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>
     self = r.call("aten.index_fill.int_Scalar", {self, n.arg(1), rows, start});
   }
   if (!mean) {
-    out.push_back(r.call(n.target, {self, n.arg(1), n.arg(2), n.arg(3), n.arg(4), true}));
-    return true;
+    return give(out, r.call(n.target, {self, n.arg(1), n.arg(2), n.arg(3), n.arg(4), true}));
   }
   const auto add = [&](ValueId to, ir::Arg v) {
     return r.call("aten.index_add.default", {to, n.arg(1), n.arg(2), std::move(v)});
@@ -356,8 +352,7 @@ bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>
   const char* start = fold->include_self ? "aten.ones_like.default" : "aten.zeros_like.default";
   const ValueId ones = r.unary("aten.ones_like.default", n.arg(3).value());
   const ValueId count = add(r.unary(start, self), ones);
-  out.push_back(mean_of(r, add(self, n.arg(3)), count, d));
-  return true;
+  return give(out, mean_of(r, add(self, n.arg(3)), count, d));
 }
 
 ValueId in_a_line(Rewriter& r, ValueId v, Expr count) {
@@ -388,8 +383,7 @@ bool decompose_masked_scatter(Rewriter& r, const ir::Node& n, std::vector<ValueI
   const ValueId line = in_a_line(r, n.arg(2).value(), source.numel());
   const ValueId taken = r.call("aten.index_select.default", {line, 0, place});
   const ValueId shaped = r.view(taken, *sizes);
-  out.push_back(r.call("aten.where.self", {holds, shaped, n.arg(0)}));
-  return true;
+  return give(out, r.call("aten.where.self", {holds, shaped, n.arg(0)}));
 }
 
 constexpr OpInfo kRows[] = {

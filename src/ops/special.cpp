@@ -108,16 +108,14 @@ template <bool ToDegrees>
 bool decompose_angle_unit(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const double factor = ToDegrees ? 180.0 / std::numbers::pi : std::numbers::pi / 180.0;
   if (!is_computable(r.type(n.arg(0).value()).dtype)) return false;
-  out.push_back(r.call("aten.mul.Scalar", {n.arg(0), factor}));
-  return true;
+  return give(out, r.call("aten.mul.Scalar", {n.arg(0), factor}));
 }
 
 bool decompose_celu(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   auto alpha = Args(r.graph(), n).number(1, 1.0);
   const DType d = r.type(n.arg(0).value()).dtype;
   if (!alpha || *alpha == 0 || !ir::is_floating(d) || !is_computable(d)) return false;
-  out.push_back(r.call("aten.elu.default", {n.arg(0), *alpha, 1.0, 1.0 / *alpha}));
-  return true;
+  return give(out, r.call("aten.elu.default", {n.arg(0), *alpha, 1.0, 1.0 / *alpha}));
 }
 
 // self * 2 ** other
@@ -125,8 +123,7 @@ bool decompose_ldexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) 
   const DType self = r.type(n.arg(0).value()).dtype, other = r.type(n.arg(1).value()).dtype;
   if (!is_computable(self) || !is_computable(other)) return false;
   const ValueId power = r.call("aten.pow.Scalar", {2.0, n.arg(1)});
-  out.push_back(r.mul(n.arg(0).value(), power));
-  return true;
+  return give(out, r.mul(n.arg(0).value(), power));
 }
 
 // Eager writes the angles of complex numbers to a new row-major tensor.

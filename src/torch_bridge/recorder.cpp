@@ -11,7 +11,7 @@
 
 #include "ir/region_ops.h"
 #include "ir/specialize.h"
-#include "ops/op_table.h"
+#include "ops/args.h"
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
 #include "torch_bridge/heard.h"
@@ -149,8 +149,6 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
   std::optional<std::string> failure;
   Write expected_write = Write::None;
   std::unordered_map<std::string, std::optional<MutableOpSupport>> mutable_ops;
-  const std::function<const ir::Type&(ir::ValueId)> type_of_value =
-      [this](ir::ValueId v) -> const ir::Type& { return graph.value(v).type; };
 
   // ---- fakes
 
