@@ -57,12 +57,6 @@ struct None {};
 struct Str {
   std::string value;
 };
-struct Layout {
-  int8_t value;
-};  // a c10::Layout
-struct MemoryFormat {
-  int8_t value;
-};  // a c10::MemoryFormat
 struct Object {
   uint32_t index;
 };  // entry of Graph::objects: something only the host knows

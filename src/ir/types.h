@@ -1,44 +1,31 @@
 // Types of values: what a tensor is before any data exists.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "support/dtype.h"
 #include "symbolic/expr.h"
 
 namespace oxy::ir {
 
 using sym::Expr;
 
-// Numbered as c10::ScalarType, so that crossing to torch is a cast.
-enum class DType : int8_t {
-#define DTYPE(e, num, text, torch, bytes) e = num,
-#include "ir/dtype.def"
-#undef DTYPE
-  None = -1
-};
-
-std::string_view name(DType d);                            // "f32"
-std::string_view torch_name(DType d);                      // "float32"
-std::optional<DType> dtype_from_name(std::string_view s);  // either name
-int byte_size(DType d);
-bool is_floating(DType d);  // f16 bf16 f32 f64 and the f8 kinds
-bool is_complex(DType d);
-bool is_integral(DType d, bool include_bool);
-inline bool is_half(DType d) { return d == DType::F16 || d == DType::BF16; }
-
-enum class DeviceKind : int8_t { CPU = 0, CUDA = 1, Meta = 14 };  // numbered as c10::DeviceType
-
-struct Device {
-  int8_t kind = 0;  // a c10::DeviceType
-  int8_t index = -1;
-  friend bool operator==(const Device&, const Device&) = default;
-  bool is_cpu() const { return kind == 0; }
-};
-std::string print(Device d);  // "cpu", "cuda:0"; "device9" for kinds without a name here
+using oxy::byte_size;
+using oxy::Device;
+using oxy::device_kind_from_word;
+using oxy::DeviceKind;
+using oxy::DType;
+using oxy::dtype_from_name;
+using oxy::is_complex;
+using oxy::is_floating;
+using oxy::is_half;
+using oxy::is_integral;
+using oxy::Layout;
+using oxy::MemoryFormat;
+using oxy::name;
+using oxy::print;
+using oxy::torch_name;
 
 // A strided tensor's metadata. Strides and offset count elements.
 struct TensorType {

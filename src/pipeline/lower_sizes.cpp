@@ -30,9 +30,6 @@ SizeOp op_of(sym::Kind kind) {
   }
 }
 
-DType dtype_of(ir::DType d) { return static_cast<DType>(d); }
-Device device_of(ir::Device d) { return {d.kind, d.index}; }
-
 }  // namespace
 
 SizeLowering::SizeLowering(const ir::Graph& graph, runtime::SizeProgram& program)
@@ -93,7 +90,7 @@ std::vector<Slot> SizeLowering::slots(const std::vector<Expr>& list) {
 }
 
 runtime::TensorSlots SizeLowering::tensor(const ir::TensorType& t) {
-  return {dtype_of(t.dtype), device_of(t.device), slots(t.sizes), slots(t.strides), slot(t.offset)};
+  return {t.dtype, t.device, slots(t.sizes), slots(t.strides), slot(t.offset)};
 }
 
 Slot SizeLowering::span_bytes(const runtime::TensorSlots& t) {
@@ -163,10 +160,10 @@ PlanArg SizeLowering::argument(const ir::Arg& a,
   if (const auto* d = a.get_if<double>()) return {*d};
   if (const auto* b = a.get_if<bool>()) return {*b};
   if (const auto* c = a.get_if<std::complex<double>>()) return {*c};
-  if (const auto* d = a.get_if<ir::DType>()) return {dtype_of(*d)};
-  if (const auto* d = a.get_if<ir::Device>()) return {device_of(*d)};
-  if (const auto* l = a.get_if<ir::Layout>()) return {Layout{l->value}};
-  if (const auto* m = a.get_if<ir::MemoryFormat>()) return {MemoryFormat{m->value}};
+  if (const auto* d = a.get_if<DType>()) return {*d};
+  if (const auto* d = a.get_if<Device>()) return {*d};
+  if (const auto* l = a.get_if<Layout>()) return {*l};
+  if (const auto* m = a.get_if<MemoryFormat>()) return {*m};
   throw Unsupported("an argument of a kind that extern calls do not know");
 }
 

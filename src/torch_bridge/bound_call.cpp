@@ -37,15 +37,7 @@ ir::Arg data_of(const PlanArg& a, const std::function<int64_t(Slot)>& size) {
       ir::List out;
       for (const PlanArg& x : v) out.items.push_back(data_of(x, size));
       return out;
-    } else if constexpr (std::is_same_v<T, DType>)
-      return static_cast<ir::DType>(v);
-    else if constexpr (std::is_same_v<T, Device>)
-      return ir::Device{v.kind, v.index};
-    else if constexpr (std::is_same_v<T, Layout>)
-      return ir::Layout{v.value};
-    else if constexpr (std::is_same_v<T, MemoryFormat>)
-      return ir::MemoryFormat{v.value};
-    else
+    } else
       return v;
   };
   return std::visit(convert, a.v);
