@@ -1,11 +1,11 @@
-# The kernels of matrix products, whose texts are the same for every model, compiled with the library: the first call of a
+# The kernels of gemms, whose texts are the same for every model, compiled with the library: the first call of a
 # model does not wait for them. With the flags of src/jit/external.cpp.
 set(prebuilt_folder ${CMAKE_BINARY_DIR}/prebuilt)
 file(MAKE_DIRECTORY ${prebuilt_folder})
 set(prebuilt_flags -w -O2 -fno-sanitize=all -ffp-contract=off -fno-math-errno -fwrapv
     -fno-exceptions -fno-rtti -fno-strict-aliasing)
 set(prebuilt_kernels)
-foreach(n RANGE 6)  # of codegen::cpp::product_texts
+foreach(n RANGE 6)  # of codegen::cpp::gemm_texts
   set(avx2 ${prebuilt_folder}/avx2_${n}.cpp)
   set(avx512 ${prebuilt_folder}/avx512_${n}.cpp)
   set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v3")
@@ -14,7 +14,7 @@ foreach(n RANGE 6)  # of codegen::cpp::product_texts
   list(APPEND prebuilt_kernels ${avx2} ${avx512})
 endforeach()
 add_custom_command(OUTPUT ${prebuilt_folder}/table.cpp ${prebuilt_kernels}
-                   COMMAND oxy-products ${prebuilt_folder} DEPENDS oxy-products)
+                   COMMAND oxy-gemms ${prebuilt_folder} DEPENDS oxy-gemms)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(prebuilt_kernels)
 endif()

@@ -4,7 +4,7 @@
 //   fused     the program after inlining
 //   schedule  kernels, memory plan and the reasons why loops were not fused
 // No FILE, or `-`: standard input. --standard runs the graph passes first, --no-kernels makes every
-// op an extern step, --no-fusion a kernel of every loop, --own-products has gemms and convolutions run in kernels of our
+// op an extern step, --no-fusion a kernel of every loop, --own-gemms has gemms and convolutions run in kernels of our
 // own, --onednn has linear layers run in oneDNN. --machine=TEXT|FILE: what it is lowered for (support/machine.h).
 // --disable=NAMES leaves passes of the schedule out, --dump prints what each of them has changed,
 // --list their names in order and the reasons for it.
@@ -38,7 +38,7 @@ struct Options {
   std::string disabled;  // ",a,b,"
 };
 
-// The passes that every CPU runs: not those that choose a library for products.
+// The passes that every CPU runs: not those that choose a library for gemms.
 void run_passes(oxy::ir::Graph& graph, const oxy::Machine& machine) {
   oxy::passes::RunOptions run;
   run.machine = machine;
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
       options.dump = true;
     else if (a.rfind("--disable=", 0) == 0)
       options.disabled += oxy::cat(',', a.substr(10), ',');
-    else if (a == "--own-products")
+    else if (a == "--own-gemms")
       options.build.providers.own = true, options.schedule.epilogues = true;
     else if (a == "--onednn")
       options.build.providers.onednn = true;
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
       options.path = a;
     else {
       std::cerr << "usage: oxy-lower --to=loops|fused|schedule [--standard] [--no-kernels] "
-                   "[--no-fusion] [--own-products] [--onednn] [--machine=TEXT|FILE] "
+                   "[--no-fusion] [--own-gemms] [--onednn] [--machine=TEXT|FILE] "
                    "[--disable=NAMES] [--dump] [--list] [FILE]\n";
       return 2;
     }

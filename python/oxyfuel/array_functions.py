@@ -54,7 +54,7 @@ def total_type(dtype: torch.dtype) -> torch.dtype:
 @constant
 def mean_type(dtype: torch.dtype) -> torch.dtype:
     if dtype == torch.float16:
-        raise Unsupported("a mean of halves")
+        raise Unsupported("a mean of float16")
     return dtype if dtype.is_floating_point else torch.float64
 
 

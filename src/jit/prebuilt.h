@@ -24,8 +24,8 @@ uint64_t text_hash(std::string_view text);
 // From now on every compiler takes these where they fit this machine. Once, before the first compilation.
 void use_prebuilt(std::span<const Prebuilt> table);
 
-// Products of all shapes (tools/oxy_products.cpp).
-std::span<const Prebuilt> prebuilt_products();
+// Gemms of all shapes (tools/oxy_gemms.cpp).
+std::span<const Prebuilt> prebuilt_gemms();
 
 // nullptr where the text is none of them.
 std::shared_ptr<Code> find_prebuilt(const std::string& source);

@@ -109,7 +109,7 @@ Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
   OXY_CHECK(static_cast<int>(args.size()) == ops::arity(op), ops::name(op));
   std::vector<Scalar> in(args);
   DType dtype = in[0].dtype;
-  bool half = op != LoopOp::Where && ir::is_half(dtype);
+  bool half = op != LoopOp::Where && ir::is_reduced_float(dtype);
   if (half) {
     for (Scalar& s : in) s = cast(s, DType::F32);
   }
@@ -128,8 +128,9 @@ Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
 
 Scalar BodyBuilder::cast(Scalar v, DType dtype) {
   if (v.dtype == dtype) return v;
-  // Half types convert from and to f32 only; the others go through it, as in c10.
-  bool through = (ir::is_half(v.dtype) || ir::is_half(dtype)) && dtype != DType::F32;
+  // f16 and bf16 convert from and to f32 only; the others go through it, as in c10.
+  bool through =
+      (ir::is_reduced_float(v.dtype) || ir::is_reduced_float(dtype)) && dtype != DType::F32;
   if (through && v.dtype != DType::F32) v = cast(v, DType::F32);
   Inst i;
   i.op = LoopOp::Cast;

@@ -97,7 +97,7 @@ bool BodyWriter::is_const(uint32_t id, double value) const {
                                   : static_cast<double>(i.integer) == value;
 }
 
-// Whether an f32 value is known to be representable in a half type.
+// Whether an f32 value is known to be representable in f16 or bf16.
 bool BodyWriter::exact_in(uint32_t id, DType half) const {
   const Inst& i = body_[id];
   switch (i.op) {
@@ -128,7 +128,7 @@ std::optional<uint32_t> BodyWriter::fold_cast(const Inst& inst) {
       std::abs(from.integer) < (int64_t{1} << 24)) {
     return emit_const(static_cast<double>(from.integer), inst.dtype);
   }
-  if (from.op == LoopOp::Cast && inst.dtype == DType::F32 && ir::is_half(from.dtype) &&
+  if (from.op == LoopOp::Cast && inst.dtype == DType::F32 && ir::is_reduced_float(from.dtype) &&
       body_[from.args[0]].dtype == DType::F32 && exact_in(from.args[0], from.dtype)) {
     return from.args[0];
   }

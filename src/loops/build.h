@@ -1,6 +1,6 @@
 // An ATen graph to a Program: first step of the lowering, after all graph passes and before any scheduling.
 //
-// A node with an element or reduction rule becomes a loop, a matrix product or convolution a contraction; any other is an
+// A node with an element or reduction rule becomes a loop, a gemm or convolution a contraction; any other is an
 // extern step. A view has no step: loops read
 // its source at changed indices; where an extern op, the caller or a mutation needs it in memory it is a strided alias
 // of its source's buffer, or, where strides cannot express it, a copying loop.

@@ -1,13 +1,13 @@
 // Loop IR: what is computed, element by element, before anything is said about fusion, order or memory.
 //
 // Semantics. A Program is a list of Steps in an order that respects their dependences. A Loop step runs its body once
-// for each point of its axes, in any order and in parallel; the body is SSA over scalars and sees memory through Load
+// for each iteration of its axes, in any order and in parallel; the body is SSA over scalars and sees memory through Load
 // and Store only. A loop writes each element of its buffer exactly once and never reads it (StoreAdd apart, which folds
-// into a buffer that an earlier step wrote; points that fold into one element do so in row-major order of the axes). Index expressions are logical: one a dimension of the buffer, each within
+// into a buffer that an earlier step wrote; iterations that fold into one element do so in row-major order of the axes). Index expressions are logical: one a dimension of the buffer, each within
 // bounds; the layout (strides, offset) belongs to the buffer. Floating-point arithmetic is IEEE in the instruction's
 // dtype, without reassociation except inside Reduce; NaN and infinity as ATen; integers wrap.
-// Axes with `reduction` are folded by the body's Reduce instructions: what depends on no Reduce runs at each point of
-// all axes, what depends on one runs once the fold is complete, at each point of the other axes.
+// Axes with `reduction` are folded by the body's Reduce instructions: what depends on no Reduce runs at each iteration of
+// all axes, what depends on one runs once the fold is complete, at each iteration of the other axes.
 // Scan folds its operand along one axis that is not folded away, from 0 on, and gives each partial result: its order is
 // part of the meaning.
 // Aliasing: two buffers never overlap, except that a View buffer lies in its base's memory.

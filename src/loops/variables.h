@@ -16,7 +16,7 @@ using sym::Expr;
 // Whether a symbol is an axis or a loaded index, and no size: names that begin with p, r or i
 // belong to loops.
 bool is_variable(Expr symbol);
-// Whether no variable occurs: the same at all points of a call.
+// Whether no variable occurs: the same at all iterations of a call.
 bool is_size(Expr e);
 
 class Variables {

@@ -1,4 +1,4 @@
-// Matrix products (gemm) and convolutions: which nodes are some, on which operands, and who
+// Gemms (matrix products) and convolutions: which nodes are some, on which operands, and who
 // computes each.
 //
 //   gemm         c[b, m, n] = bias[n] + sum over k of a[b, m, k] * b[b, k, n]
@@ -7,7 +7,7 @@
 //                running over the input channels at each tap of the filter: two spatial dimensions,
 //                one group
 //
-// Our own kernels (codegen/cpp/product.h) take f32, bf16 or f16 (convolutions: f32) on the CPU,
+// Our own kernels (codegen/cpp/gemm.h) take f32, bf16 or f16 (convolutions: f32) on the CPU,
 // rows of a and c contiguous, b contiguous along one of its dimensions; of convolutions,
 // activations that are channels-last.
 #pragma once
@@ -46,12 +46,12 @@ enum class Provider : uint8_t {
   Own,     // a kernel of ours, which writes to planned memory and cannot fail
   OneDnn,  // mkldnn::_linear_pointwise: with AVX-512 faster than the BLAS that ATen calls
   Aten,    // the op of the node
-  Loops,   // no call at all: passes/thin_products makes it a multiplication and a sum
+  Loops,   // no call at all: passes/thin_gemms makes it a multiplication and a sum
 };
 std::string_view name(Provider p);
 std::optional<Provider> provider_from_name(std::string_view name);
 
-// Who there is on a machine, as far as the setting `products` (auto, own, onednn, aten) allows.
+// Who there is on a machine, as far as the setting `gemm_backend` (auto, own, onednn, aten) allows.
 struct Providers {
   bool own = false, onednn = false;
   // The library multiplies these with instructions of the machine and sums in f32: twice to sixteen

@@ -220,12 +220,12 @@ Scalar point_between(Element& e, Scalar start, Scalar end, Scalar span, bool fus
   return fused ? e.fma(towards, count, from) : e.add(from, e.mul(towards, count));
 }
 
-// Integers in f64; halves are rounded at each step.
+// Integers in f64; fp16 and bf16 are rounded at each step.
 Scalar linspace(Element& e) {
   const DType r = e.result(), d = ir::is_floating(r) ? r : DType::F64;
   if (sym::known_equal(*e.args.expr(2), 1).value_or(false)) return e.operand(0, r);
   const Scalar start = e.operand(0, d, r), end = e.operand(1, d, r);
-  return e.finish(point_between(e, start, end, e.sub(end, start), !ir::is_half(d)));
+  return e.finish(point_between(e, start, end, e.sub(end, start), !ir::is_reduced_float(d)));
 }
 
 // base ** point in f64; the bounds and their distance have the result's precision.

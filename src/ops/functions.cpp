@@ -1,4 +1,4 @@
-// Special functions: divisors, digamma, zeta, polygamma, incomplete gamma. Halves are computed in f32 and rounded once.
+// Special functions: divisors, digamma, zeta, polygamma, incomplete gamma. fp16 and bf16 are computed in f32 and rounded once.
 //
 // digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun, 6.3.5-6.3.18, in f64 for all dtypes.
 #include <cmath>

@@ -217,12 +217,12 @@ ValueId total_weight(Rewriter& r, const ir::Node& n, const TensorType& result) {
   return r.call("aten.sum.default", {used});
 }
 
-// ATen sums halves in their own precision, in an order of its own.
+// ATen sums fp16 and bf16 in their own precision, in an order of its own.
 bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const TensorType result = r.type(n.outputs[0]), target = *a.tensor(1);
   auto reduction = a.integer(3);
-  if (!ir::is_floating(result.dtype) || ir::is_half(result.dtype)) return false;
+  if (!ir::is_floating(result.dtype) || ir::is_reduced_float(result.dtype)) return false;
   if (!reduction || *reduction == Elements || !is_class_index(&target)) return false;
   if (!target.is_row_major() || target.numel().is_const(0)) {
     return false;

@@ -1,4 +1,4 @@
-// Matrix products, convolutions and attention: mostly shape rules, they run as extern calls.
+// Gemms, convolutions and attention: mostly shape rules, they run as extern calls.
 #include <cmath>
 
 #include "ops/families.h"
@@ -19,7 +19,7 @@ bool alike(const TensorType* a, const TensorType* b, int64_t rank_a, int64_t ran
 
 bool same_size(Expr a, Expr b) { return known_same({a}, {b}); }
 
-// ---- products ----
+// ---- gemms ----
 
 template <size_t At>
 bool shape_mm(const Args& a, Types& out) {

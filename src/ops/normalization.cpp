@@ -65,13 +65,13 @@ bool shape_layer_norm(const Args& a, Types& out) {
   if (normalized.size() > t->sizes.size()) return false;
   const size_t lead = t->sizes.size() - normalized.size();
   if (!known_same(normalized, Sizes(t->sizes.begin() + lead, t->sizes.end()))) return false;
-  // Halves with parameters in f32 keep their statistics in f32.
+  // fp16 and bf16 with parameters in f32 keep their statistics in f32.
   DType stats = t->dtype;
   for (size_t i : {2, 3}) {
     if (!a.missing(i) && !is_real(a.tensor(i))) return false;
     if (const TensorType* p = a.tensor(i)) stats = p->dtype;
   }
-  if (stats != t->dtype && !(stats == DType::F32 && ir::is_half(t->dtype))) return false;
+  if (stats != t->dtype && !(stats == DType::F32 && ir::is_reduced_float(t->dtype))) return false;
   Sizes stat_sizes(t->sizes.begin(), t->sizes.begin() + lead);
   stat_sizes.resize(t->sizes.size(), Expr(1));
   const TensorType statistics = row_major(stats, t->device, stat_sizes);
@@ -180,7 +180,7 @@ std::optional<TensorType> normalized_like(const TensorType& t) {
   return y;
 }
 
-// Halves with parameters in f32 keep their statistics in f32.
+// fp16 and bf16 with parameters in f32 keep their statistics in f32.
 std::optional<DType> batch_norm_statistics(const Args& a, const TensorType& t) {
   std::optional<DType> stats;
   for (size_t i = 1; i < 5; ++i) {
@@ -189,7 +189,7 @@ std::optional<DType> batch_norm_statistics(const Args& a, const TensorType& t) {
     stats = a.tensor(i)->dtype;
   }
   if (!stats || *stats == t.dtype) return t.dtype;
-  const bool mixed = *stats == DType::F32 && ir::is_half(t.dtype);
+  const bool mixed = *stats == DType::F32 && ir::is_reduced_float(t.dtype);
   return mixed ? stats : std::nullopt;
 }
 
@@ -285,7 +285,7 @@ bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   if (!is_real(&t) || !eps || (!own && !uses_running_statistics(a, Training))) return false;
   ValueId mean, rstd;
   if (own) {
-    if (t.numel().is_const(0) || ir::is_half(t.dtype)) return false;
+    if (t.numel().is_const(0) || ir::is_reduced_float(t.dtype)) return false;
     const Moments m = channel_moments(r, n.arg(0).value(), *eps);
     mean = r.view(m.mean, {t.sizes[1]});
     rstd = r.view(m.rstd, {t.sizes[1]});

@@ -55,7 +55,7 @@ struct ReductionSpec {
 };
 using ReductionRule = bool (*)(const ir::Graph&, const ir::Node&, ReductionSpec&);
 
-// Scatter rule: the element rule says what the result begins as. Then each point of a space of its own, in row-major
+// Scatter rule: the element rule says what the result begins as. Then each point of an iteration space of its own, in row-major
 // order, folds one value into one element of it.
 struct ScatterSpec {
   std::vector<Expr> sizes;  // of the space

@@ -102,7 +102,7 @@ Scalar div(Element& e) {
   return e.finish(e.div(wide_operand(e, 0, d), wide_operand(e, 1, d)));
 }
 
-// ATen's div_floor with every step rounded to the dtype, which is what vectors of halves do.
+// ATen's div_floor with every step rounded to the dtype, which is what vectors of fp16 and bf16 do.
 Scalar stepwise_floor_divide(Element& e, Scalar x, Scalar y) {
   const DType d = x.dtype;
   const Scalar zero = e.c(0, d), one = e.c(1, d);
@@ -123,9 +123,11 @@ Scalar stepwise_floor_divide(Element& e, Scalar x, Scalar y) {
   return e.where(e.op(LoopOp::Eq, y, zero), plain, result);
 }
 
-// Halves divided by a tensor of more than one element are rounded at each step; by a single number,
+// fp16 and bf16 divided by a tensor of more than one element are rounded at each step; by a single number,
 // once.
-bool is_stepwise(Element& e) { return ir::is_half(e.result()) && !is_single_element(e.args, 1); }
+bool is_stepwise(Element& e) {
+  return ir::is_reduced_float(e.result()) && !is_single_element(e.args, 1);
+}
 
 Scalar floor_divide(Element& e) {
   const DType d = e.result();
@@ -317,7 +319,7 @@ Scalar signbit(Element& e) {
 
 Scalar copy(Element& e) { return e.operand(0, e.result()); }
 
-// Halves are rounded at each step, as in eager.
+// fp16 and bf16 are rounded at each step, as in eager.
 Scalar logit(Element& e) {
   const DType d = e.result();
   Scalar x = e.operand(0, d);

@@ -15,7 +15,7 @@ bool is_computable(DType d);
 std::optional<DType> promote(DType a, DType b);
 
 // Half precision is computed in f32.
-inline DType opmath(DType d) { return ir::is_half(d) ? DType::F32 : d; }
+inline DType opmath(DType d) { return ir::is_reduced_float(d) ? DType::F32 : d; }
 
 // Tensors with dimensions outrank tensors without, which outrank numbers: a lower class counts only
 // where its kind (bool, integer, floating) is higher. A floating-point number counts as f32,

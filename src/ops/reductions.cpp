@@ -163,9 +163,9 @@ bool applies_fold(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && g.tensor_type(n.outputs[0]).offset.is_const(0);
 }
 
-// ATen's product rounds halves at each step, in an order of its own.
+// ATen's product rounds fp16 and bf16 at each step, in an order of its own.
 bool applies_product(const ir::Graph& g, const ir::Node& n) {
-  return applies_computable(g, n) && !ir::is_half(g.tensor_type(n.outputs[0]).dtype);
+  return applies_computable(g, n) && !ir::is_reduced_float(g.tensor_type(n.outputs[0]).dtype);
 }
 
 // ---- values and positions together ----
@@ -324,7 +324,7 @@ bool shape_scan(const Args& a, Types& out) {
   return give(out, row_major(*dtype, t->device, t->sizes));
 }
 
-// ATen adds up f32 in f64, halves in f32.
+// ATen adds up f32 in f64, fp16 and bf16 in f32.
 template <ReduceKind K>
 bool scan_dim(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
   Args a(g, n);

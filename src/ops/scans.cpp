@@ -35,7 +35,7 @@ bool shape_logcumsumexp(const Args& a, Types& out) {
 
 Scalar scanned(Element& e) { return e.b.load(e.args[0].value(), e.index); }
 
-// ATen adds up f32 in f64, halves in f32.
+// ATen adds up f32 in f64, fp16 and bf16 in f32.
 template <ReduceKind K>
 bool scan(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
   auto dim = dimension(Args(g, n));

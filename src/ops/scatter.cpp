@@ -78,9 +78,9 @@ ScatterUpdate scatter_at(Element& e) {
   return u;
 }
 
-// ATen folds halves in f32 and rounds at the end.
+// ATen folds fp16 and bf16 in f32 and rounds at the end.
 bool applies_wide(const ir::Graph& g, const ir::Node& n) {
-  return applies_computable(g, n) && !ir::is_half(g.tensor_type(n.outputs[0]).dtype);
+  return applies_computable(g, n) && !ir::is_reduced_float(g.tensor_type(n.outputs[0]).dtype);
 }
 
 // An extreme needs no rounding; without the old values it is a decomposition.
@@ -91,7 +91,8 @@ bool applies_by_name(const ir::Graph& g, const ir::Node& n) {
   if (!kind || !a.boolean(5, true).value_or(false) || !applies_computable(g, n)) return false;
   const DType d = g.tensor_type(n.outputs[0]).dtype;
   const bool extreme = *kind == ReduceKind::Max || *kind == ReduceKind::Min;
-  return d != DType::B8 && (!ir::is_half(d) || extreme || n.target == "aten.index_reduce.default");
+  return d != DType::B8 &&
+         (!ir::is_reduced_float(d) || extreme || n.target == "aten.index_reduce.default");
 }
 
 // ---- self, dim, a list of rows, values ----
@@ -161,11 +162,11 @@ ScatterUpdate index_add_at(Element& e) {
   return {row_place(e, false), v};
 }
 
-// A scaled half would be rounded twice.
+// A scaled f16 or bf16 would be rounded twice.
 bool applies_index_add(const ir::Graph& g, const ir::Node& n) {
   const Args a(g, n);
   const DType d = g.tensor_type(n.outputs[0]).dtype;
-  const bool plain = !ir::is_half(d) && d != DType::B8;
+  const bool plain = !ir::is_reduced_float(d) && d != DType::B8;
   return applies_computable(g, n) && a.number(4, 1.0) && (plain || !scales(a));
 }
 
@@ -271,7 +272,7 @@ bool fits(Rewriter& r, const ir::Node& n, ShapeRule shape) {
 
 bool decompose_half_scatter_add(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const DType d = r.type(n.arg(0).value()).dtype;
-  if (!ir::is_half(d) || !fits(r, n, shape_scatter)) return false;
+  if (!ir::is_reduced_float(d) || !fits(r, n, shape_scatter)) return false;
   const ValueId self = r.widen(n.arg(0).value()), source = r.widen(n.arg(3).value());
   return give(out, r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source}), d));
 }
@@ -309,7 +310,7 @@ bool decompose_scatter_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueI
   if (!fold || !fits(r, n, shape_scatter)) return false;
   const DType d = r.type(n.arg(0).value()).dtype;
   const bool mean = fold->name == "mean", rounds = fold->name == "sum" || fold->name == "prod";
-  if (fold->include_self && !mean && !(rounds && ir::is_half(d))) return false;
+  if (fold->include_self && !mean && !(rounds && ir::is_reduced_float(d))) return false;
   ValueId self = n.arg(0).value(), source = n.arg(3).value();
   if (!fold->include_self && is_extreme(fold->name)) {
     self = r.call("aten.scatter.src", {self, n.arg(1), n.arg(2), source});

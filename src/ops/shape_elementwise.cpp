@@ -282,7 +282,7 @@ bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DTyp
     case Needs::AllFloating:
       return every_tensor(floating);
     case Needs::NoHalf:
-      return !ir::is_half(common);
+      return !ir::is_reduced_float(common);
     case Needs::SameDType:
       return every_tensor(like_first);
     case Needs::SameFloating:

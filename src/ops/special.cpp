@@ -1,5 +1,5 @@
 // Pointwise ops beyond arithmetic: sinc, entr, logarithms of sums, steps between floating-point
-// numbers. Halves are rounded at each step where ATen's kernel computes in the dtype itself.
+// numbers. fp16 and bf16 are rounded at each step where ATen's kernel computes in the dtype itself.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -84,7 +84,7 @@ Scalar nextafter(Element& e) {
 }
 
 bool applies_nextafter(const ir::Graph& g, const ir::Node& n) {
-  return applies_floating(g, n) && !ir::is_half(g.tensor_type(n.outputs[0]).dtype);
+  return applies_floating(g, n) && !ir::is_reduced_float(g.tensor_type(n.outputs[0]).dtype);
 }
 
 Scalar round_decimals(Element& e) {

@@ -54,10 +54,10 @@ class Finder {
     Written w;
     w.value = last.args[1].value();
     w.scores = g_.tensor_type(v).sizes;
-    const Node* product = scores(softmax.args[0].value(), w);
-    if (!product) return std::nullopt;
-    w.query = product->args[0].value();
-    w.key = product->args[1].value();
+    const Node* gemm = scores(softmax.args[0].value(), w);
+    if (!gemm) return std::nullopt;
+    w.query = gemm->args[0].value();
+    w.key = gemm->args[1].value();
     const TensorType &q = g_.tensor_type(w.query), &x = g_.tensor_type(w.value);
     if (!has_known_sizes(q) || !has_known_sizes(x) || q.sizes[2] != x.sizes[2]) return std::nullopt;
     return w;
@@ -89,7 +89,7 @@ class Finder {
     return v;
   }
 
-  // From the softmax up to the product that makes the scores.
+  // From the softmax up to the gemm that makes the scores.
   const Node* scores(ValueId v, Written& w) const {
     for (;;) {
       if (!is_alone(v) || !is_f32(v)) return nullptr;
@@ -121,7 +121,7 @@ class Finder {
     return {};
   }
 
-  // Whether it leads to a product: tells the scores from the mask where both have the same shape.
+  // Whether it leads to a gemm: tells the scores from the mask where both have the same shape.
   bool is_score(ValueId v) const {
     for (int steps = 0; steps < 8; ++steps) {
       const Node& n = g_.def(v);
@@ -160,7 +160,7 @@ std::vector<ir::Expr> four(const std::vector<ir::Expr>& scores, const std::vecto
   return out;
 }
 
-// Attention by the one op, as the product that it replaces lies.
+// Attention by the one op, as the gemm that it replaces lies.
 ValueId fused(ops::Rewriter& r, const Written& w) {
   auto as_four = [&](ValueId v) {
     return r.call("aten.view.default", {v, Arg(sizes_arg(four(w.scores, r.type(v).sizes)))});

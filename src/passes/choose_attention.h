@@ -1,6 +1,6 @@
-// Attention as one op of ATen's or as two products and a softmax, whichever is faster for its size, in f32.
+// Attention as one op of ATen's or as two gemms and a softmax, whichever is faster for its size, in f32.
 //
-// The cost model: written out, our products and one softmax kernel beat ATen's blocked kernel as long as the matrix of
+// The cost model: written out, our gemms and one softmax kernel beat ATen's blocked kernel as long as the matrix of
 // scores stays in the last-level cache (0.65 to 0.95 of its time at 128 to 512 positions of 12 heads), and lose where it
 // goes through memory (1.1 to 1.3 at 2,048 and more). Both round as f32 sums do; neither narrows anything.
 //
@@ -25,7 +25,7 @@ namespace oxy::passes {
 // Written-out attention with large scores as _scaled_dot_product_flash_attention_for_cpu.
 bool fuse_attention(ir::Graph& g, const Machine& machine);
 
-// That op with small scores, written out; for our own products.
+// That op with small scores, written out; for our own gemms.
 bool expand_attention(ir::Graph& g, const Machine& machine);
 
 }  // namespace oxy::passes

@@ -23,7 +23,7 @@ bool reads_parameter(const ir::Graph& region, size_t i) {
          std::ranges::any_of(region.outputs, returned);
 }
 
-bool drop_unread_operands(ir::Node& n) {
+bool drop_unused_operands(ir::Node& n) {
   const ir::RegionOp& op = ir::region_op(n);
   bool changed = false;
   for (size_t i = n.args.size() - op.arguments; i-- > ir::first_optional_operand(n);) {
@@ -43,7 +43,7 @@ bool dce(ir::Graph& g) {
   bool changed = drop_idle_mutations(g);
   for (ir::NodeId id : g.order()) {
     ir::Node& n = g.node(id);
-    if (!n.dead && n.kind == ir::NodeKind::Region) changed |= drop_unread_operands(n);
+    if (!n.dead && n.kind == ir::NodeKind::Region) changed |= drop_unused_operands(n);
   }
   std::vector<uint32_t> uses = g.use_counts();
   const std::vector<ir::NodeId>& order = g.order();

@@ -14,7 +14,7 @@
 #include "passes/fold_constants.h"
 #include "passes/remove_noops.h"
 #include "passes/simplify_views.h"
-#include "passes/thin_products.h"
+#include "passes/thin_gemms.h"
 #include "support/check.h"
 
 namespace oxy::passes {
@@ -32,12 +32,12 @@ constexpr Pass kAll[] = {
     {"cse", plain<cse>, "equal calls become one"},
     {"dce", plain<dce>, "calls that nothing reads go"},
     {"decompose", plain<decompose>, "ops in terms of simpler ones"},
-    {"expand_attention", expand_attention, "small attention as products and a softmax"},
+    {"expand_attention", expand_attention, "small attention as gemms and a softmax"},
     {"fold_constants", plain<fold_constants>, "arithmetic on constants"},
     {"fuse_attention", fuse_attention, "large attention as one op"},
     {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
     {"simplify_views", plain<simplify_views>, "chains of views become one view"},
-    {"thin_products", plain<thin_products>, "products with few rows as loops"},
+    {"thin_gemms", plain<thin_gemms>, "gemms with few rows as loops"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
@@ -48,8 +48,7 @@ constexpr Pass kStandard[] = {
     {"expand_attention", expand_attention, "before its parts are taken apart"},
     {"canonicalize", plain<canonicalize>, "the forms that these brought in"},
     {"decompose", plain<decompose>, "to ops with loop rules and to the library's own kernels"},
-    {"thin_products", plain<thin_products>,
-     "once layers are products, while their views are plain"},
+    {"thin_gemms", plain<thin_gemms>, "once layers are gemms, while their views are plain"},
     {"canonicalize", plain<canonicalize>, "the forms that decompositions brought in"},
     {"fold_constants", plain<fold_constants>, "masks and scalars"},
     {"simplify_views", plain<simplify_views>, "what heads and decompositions piled up"},

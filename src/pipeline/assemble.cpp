@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "codegen/cpp/product.h"
+#include "codegen/cpp/gemm.h"
 #include "ops/op_table.h"
 #include "pipeline/lower_sizes.h"
 #include "runtime/pack.h"
@@ -15,7 +15,7 @@
 namespace oxy::pipeline {
 namespace {
 
-using codegen::cpp::Product;
+using codegen::cpp::Gemm;
 using loops::Buffer;
 using loops::BufferId;
 using runtime::PlanArg;
@@ -45,12 +45,12 @@ PlanBuffer::Kind kind_of(Buffer::Kind k) {
   OXY_FAIL("buffer kind");
 }
 
-// Points of the Parallel loops at the top.
-Expr parallel_points(const schedule::Block& block) {
+// Iterations of the Parallel loops at the top.
+Expr parallel_iterations(const schedule::Block& block) {
   if (block.empty()) return 1;
   const auto* loop = std::get_if<schedule::For>(&block.back().v);
   if (!loop || loop->kind != schedule::ForKind::Parallel) return 1;
-  return loop->size * parallel_points(loop->body);
+  return loop->size * parallel_iterations(loop->body);
 }
 
 class Assembler {
@@ -109,7 +109,7 @@ class Assembler {
     KernelSource source;
     source.name = k.name;
     source.text = codegen::cpp::emit(k, machine_);
-    source.range = parallel_points(k.body);
+    source.range = parallel_iterations(k.body);
     source.grain = std::max<int64_t>(1, tuning::thread_work / std::max<int64_t>(1, k.cost));
     source.scratch_bytes = codegen::cpp::scratch_bytes(k);
     source.parameters = k.parameters;
@@ -222,9 +222,9 @@ class Assembler {
   }
 
   // The parameters of the kernel for a contraction; how it is packed and finished comes later.
-  Product parameters_of(const loops::ContractionStep& s) const {
+  Gemm parameters_of(const loops::ContractionStep& s) const {
     const ops::ContractionLayout l = layout_of(program_, s);
-    Product p;
+    Gemm p;
     p.dtype = l.dtype;
     p.batch = known(l.batch), p.m = known(l.m), p.n = known(l.n), p.channels = known(l.k);
     p.a_batch = known(l.a_batch), p.a_row = known(l.a_row);
@@ -244,13 +244,13 @@ class Assembler {
   }
 
   void add_own_kernel(const loops::ContractionStep& s, std::optional<uint32_t> epilogue) {
-    Product p = parameters_of(s);
-    runtime::ProductStep step{{0, {s.a().index, s.b().index, s.c().index}}, std::nullopt};
+    Gemm p = parameters_of(s);
+    runtime::GemmStep step{{0, {s.a().index, s.b().index, s.c().index}}, std::nullopt};
     if (p.dtype == ir::DType::F32 && is_constant(s.b()) && !codegen::cpp::reads_as_it_lies(p)) {
-      step.product.buffers[1] = packed(p, s.b());
+      step.gemm.buffers[1] = packed(p, s.b());
       p.packed = true;
     }
-    if (p.bias) step.product.buffers.push_back(s.bias().index);
+    if (p.bias) step.gemm.buffers.push_back(s.bias().index);
     int64_t cost = 0;
     if (epilogue) {
       step.epilogue = runtime::LaunchStep{*epilogue, buffers_of(*epilogue)};
@@ -258,9 +258,9 @@ class Assembler {
       p.epilogue_reads = schedule::read_with_matrix(schedule_, schedule_.kernels[*epilogue]);
       p.epilogue_scratch = known(codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]));
       const schedule::Kernel& kernel = schedule_.kernels[*epilogue];
-      cost = known(parallel_points(kernel.body)) * kernel.cost;
+      cost = known(parallel_iterations(kernel.body)) * kernel.cost;
     }
-    step.product.kernel = product_kernel(p, cost);
+    step.gemm.kernel = gemm_kernel(p, cost);
     plan().steps.emplace_back(std::move(step));
   }
 
@@ -273,7 +273,7 @@ class Assembler {
   }
 
   // The attribute that holds the right side of `p` in panels.
-  uint32_t packed(const Product& p, BufferId b) {
+  uint32_t packed(const Gemm& p, BufferId b) {
     runtime::PlanPacking packing;
     packing.from = b.index;
     packing.batch = p.b_batch ? p.batch : 1;
@@ -307,23 +307,23 @@ class Assembler {
   }
 
   // One kernel text for all; a plan kernel a shape. `cost`: of the epilogue.
-  uint32_t product_kernel(const Product& p, int64_t cost) {
-    for (const MadeProduct& made : products_)
+  uint32_t gemm_kernel(const Gemm& p, int64_t cost) {
+    for (const MadeGemm& made : gemms_)
       if (made.shape == p && made.cost == cost) return made.kernel;
     KernelSource source;
-    source.name = cat(p.in_h ? "convolution_" : "product_", products_.size());
-    source.text = codegen::cpp::emit_product(p, machine_);
-    const int64_t range = codegen::cpp::product_range(p, machine_);
+    source.name = cat(p.in_h ? "convolution_" : "gemm_", gemms_.size());
+    source.text = codegen::cpp::emit_gemm(p, machine_);
+    const int64_t range = codegen::cpp::gemm_range(p, machine_);
     source.range = range;
-    source.scratch_bytes = codegen::cpp::product_scratch_bytes(p, machine_);
-    for (const int64_t n : codegen::cpp::product_parameters(p, machine_))
+    source.scratch_bytes = codegen::cpp::gemm_scratch_bytes(p, machine_);
+    for (const int64_t n : codegen::cpp::gemm_parameters(p, machine_))
       source.parameters.push_back(n);
-    source.moved_bytes = codegen::cpp::product_bytes(p);
+    source.moved_bytes = codegen::cpp::gemm_bytes(p);
     source.grain = std::max<int64_t>(
         1, tuning::gemm_work * tuning::thread_work /
                std::max<int64_t>(1, (p.multiplications() + tuning::gemm_work * cost) / range));
     uint32_t kernel = add_source(std::move(source));
-    products_.push_back({p, cost, kernel});
+    gemms_.push_back({p, cost, kernel});
     return kernel;
   }
 
@@ -352,12 +352,12 @@ class Assembler {
   RegionPlans regions_;
   Assembly out_;
   SizeLowering sizes_;
-  struct MadeProduct {
-    Product shape;
+  struct MadeGemm {
+    Gemm shape;
     int64_t cost;
     uint32_t kernel;
   };
-  std::vector<MadeProduct> products_;
+  std::vector<MadeGemm> gemms_;
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ bool is_wanted(const passes::Pass& pass, const Settings& settings,
   if (settings.pass_disabled(pass.name)) return false;
   if (pass.name == "decompose") return settings.decompose;
   if (pass.name == "choose_layouts" || pass.name == "expand_attention") return providers.own;
-  if (pass.name == "thin_products") return providers.own || providers.onednn;
+  if (pass.name == "thin_gemms") return providers.own || providers.onednn;
   return true;
 }
 
@@ -196,7 +196,7 @@ void count_steps(const runtime::Plan& plan, Report& report) {
   for (const runtime::Plan& region : plan.regions) count_steps(region, report);
   for (const runtime::PlanStep& s : plan.steps) {
     report.kernel_calls += std::holds_alternative<runtime::LaunchStep>(s) ||
-                           std::holds_alternative<runtime::ProductStep>(s);
+                           std::holds_alternative<runtime::GemmStep>(s);
     report.extern_calls += std::holds_alternative<runtime::ExternStep>(s);
   }
 }
@@ -229,7 +229,7 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   }
 
   const Machine machine = machine_of(settings);
-  const ops::Providers providers = ops::providers_on(machine, settings.products);
+  const ops::Providers providers = ops::providers_on(machine, settings.gemm_backend);
   if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
   run_passes(aten, settings, machine, providers, trace);
   if (freezing) freeze(aten, *freezing, settings, trace);

@@ -135,7 +135,7 @@ void bind_execution(py::module_& m) {
       }
     }
   });
-  jit::use_prebuilt(jit::prebuilt_products());
+  jit::use_prebuilt(jit::prebuilt_gemms());
   py::class_<CompiledPlan, std::shared_ptr<CompiledPlan>>(m, "CompiledPlan",
                                                           "Steps that a call runs natively.")
       .def("text", [](const CompiledPlan& p) { return runtime::print(p.executable.plan()); })
@@ -227,7 +227,7 @@ void bind_execution(py::module_& m) {
         "For tests: the n-th allocation of a tensor's memory from now on raises.");
   m.def("allocation_has_failed", &bridge::allocation_has_failed);
   m.def("threads_used", &threads_used, py::arg("range"), py::arg("grain"),
-        "(thread number, points) of each share of a parallel region.");
+        "(thread number, iterations) of each share of a parallel region.");
 }
 
 }  // namespace oxy::python

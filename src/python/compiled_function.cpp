@@ -184,20 +184,20 @@ struct Captures {
   std::map<size_t, std::string> left_alone = {};
   bool compiling = true;
 
-  // Runs `tracer`, a new one for each choice or loop of torch's that it leaves alone.
-  void run(std::unique_ptr<Capture>& tracer, int loop_left = -1, size_t stop_at = SIZE_MAX,
+  // Runs `capture`, a new one for each choice or loop of torch's that it leaves alone.
+  void run(std::unique_ptr<Capture>& capture, int loop_left = -1, size_t stop_at = SIZE_MAX,
            size_t break_at = SIZE_MAX) {
     while (true) {
       Attempt attempt(compiling);
-      tracer = std::make_unique<Capture>();
-      tracer->calls.compiled_type = Py_TYPE(self);
-      tracer->numbers.varying = *self->varying;
-      tracer->graphs.left_alone = left_alone;
-      tracer->frames.loop_left = loop_left;
-      tracer->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
-      tracer->frames.break_at = break_at;
+      capture = std::make_unique<Capture>();
+      capture->calls.compiled_type = Py_TYPE(self);
+      capture->numbers.varying = *self->varying;
+      capture->graphs.left_alone = left_alone;
+      capture->frames.loop_left = loop_left;
+      capture->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
+      capture->frames.break_at = break_at;
       try {
-        return tracer->run(self->function, locals, stop_at);
+        return capture->run(self->function, locals, stop_at);
       } catch (const StartAgain&) {
         left_alone.clear();
       } catch (const LeftAlone& l) {
@@ -219,10 +219,10 @@ std::unique_ptr<Capture> capture_in_front(Captures& captures, const Break& found
   std::vector<size_t> steps = found.steps;
   for (size_t i = 0; i < steps.size(); i++) {
     const size_t step = steps[i];
-    std::unique_ptr<Capture> tracer;
+    std::unique_ptr<Capture> capture;
     try {
-      captures.run(tracer, found.loop, step);
-      if (!tracer->frames.left.empty()) return tracer;
+      captures.run(capture, found.loop, step);
+      if (!capture->frames.left.empty()) return capture;
     } catch (const Break& b) {  // a value that cannot be had there
       if (b.id != BreakId::local_class) continue;
       for (size_t other : b.steps)
@@ -245,22 +245,22 @@ void say_bytecode(CompiledFunction* self, const Artefact& entry) {
           entry.broken ? text(entry.broken->function.ptr()) : "none: the call is one graph\n"));
 }
 
-void fill(CompiledFunction* self, Artefact& entry, Capture& tracer) {
-  entry.rebuild = std::move(tracer.graphs.rebuild);
-  entry.modes_after = tracer.graphs.modes_after;
-  entry.numbers = std::move(tracer.graphs.number_inputs);
-  const auto& order = tracer.graphs.ir->graph.order();
+void fill(CompiledFunction* self, Artefact& entry, Capture& capture) {
+  entry.rebuild = std::move(capture.graphs.rebuild);
+  entry.modes_after = capture.graphs.modes_after;
+  entry.numbers = std::move(capture.graphs.number_inputs);
+  const auto& order = capture.graphs.ir->graph.order();
   const bool calls = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
-    return tracer.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
+    return capture.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
-  py::tuple examples(tracer.graphs.example_inputs.size());
-  for (size_t i = 0; i < tracer.graphs.example_inputs.size(); i++)
-    examples[i] = tracer.graphs.example_inputs[i];
-  if (calls) entry.graph.emplace(tracer.graphs.ir, self->compile, self->report, examples);
-  if (!tracer.frames.left.empty()) {
+  py::tuple examples(capture.graphs.example_inputs.size());
+  for (size_t i = 0; i < capture.graphs.example_inputs.size(); i++)
+    examples[i] = capture.graphs.example_inputs[i];
+  if (calls) entry.graph.emplace(capture.graphs.ir, self->compile, self->report, examples);
+  if (!capture.frames.left.empty()) {
     auto table = table_of(self);
     entry.broken =
-        make_broken_call(*table, tracer.frames.left, compiled_part(table->next_number()));
+        make_broken_call(*table, capture.frames.left, compiled_part(table->next_number()));
   }
   if (log_enabled(Artifact::bytecode)) say_bytecode(self, entry);
   entry.eager = false;
@@ -273,7 +273,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Artefact>();
   entry->code = py::reinterpret_borrow<py::object>(bound.code);
-  std::unique_ptr<Capture> tracer;
+  std::unique_ptr<Capture> capture;
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
   bool captured = true;
@@ -284,14 +284,14 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   }
   Captures captures{self, locals};
   try {
-    captures.run(tracer, -1, SIZE_MAX, break_at);
+    captures.run(capture, -1, SIZE_MAX, break_at);
   } catch (const Break& b) {
-    const bool forbidden = tracer->calls.error_on_break.value_or(self->fullgraph);
+    const bool forbidden = capture->calls.error_on_break.value_or(self->fullgraph);
     if (forbidden) say(self, "forbidden break", b.what(), b.stack);
     auto in_front = capture_in_front(captures, b);
     captured = in_front != nullptr;
     entry->left_to_eager = !captured;
-    if (captured) tracer = std::move(in_front);
+    if (captured) capture = std::move(in_front);
     if (!forbidden)
       say(self, "break",
           cat(b.what(), captured ? "" : "\nThe frame cannot be left there: it runs in eager."),
@@ -302,16 +302,16 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
     return nullptr;
   }
   entry->grad = captured && entry->state.modes.grad &&
-                (tracer->graphs.result_requires_grad ||
-                 std::any_of(tracer->graphs.example_inputs.begin(),
-                             tracer->graphs.example_inputs.end(), [](const py::object& o) {
+                (capture->graphs.result_requires_grad ||
+                 std::any_of(capture->graphs.example_inputs.begin(),
+                             capture->graphs.example_inputs.end(), [](const py::object& o) {
                                return THPVariable_Unpack(o.ptr()).requires_grad();
                              }));
-  if (captured && !entry->grad) fill(self, *entry, *tracer);
-  if (entry->eager) tracer->graphs.fetch.resize(tracer->graphs.example_inputs.size());
-  entry->guards = std::make_shared<GuardProgram>(tracer->heap.sources, tracer->heap.guards,
-                                                 tracer->graphs.fetch);
-  entry->input_count = tracer->graphs.example_inputs.size();
+  if (captured && !entry->grad) fill(self, *entry, *capture);
+  if (entry->eager) capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
+  entry->guards = std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
+                                                 capture->graphs.fetch);
+  entry->input_count = capture->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries->insert(self->entries->begin(), entry);

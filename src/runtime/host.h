@@ -10,7 +10,7 @@ namespace oxy::runtime {
 using PieceFn = void (*)(void* context, int64_t begin, int64_t end, int thread);
 
 struct Host {
-  // Runs `fn` over pieces that cover [0, range), each of at least `grain` points but for the last one, on at most
+  // Runs `fn` over pieces that cover [0, range), each of at least `grain` iterations but for the last one, on at most
   // thread_count() threads, and returns when all are done. `fn` does not throw.
   void (*parallel)(int64_t range, int64_t grain, PieceFn fn, void* context);
   int (*thread_count)();

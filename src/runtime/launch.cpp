@@ -6,7 +6,7 @@ namespace oxy::runtime {
 namespace {
 
 constexpr int64_t kAlign = 64;
-// Between the scratch of two threads: what one runs through is fetched beyond its end, away from the other.
+// Between the scratch of two threads: what one runs through is prefetched beyond its end, away from the other.
 constexpr int64_t kApart = 4096;
 
 int64_t stride(const SizedKernel& kernel) {
@@ -46,16 +46,16 @@ const Host& serial_host() {
 }
 
 std::optional<BoundLaunch> bind_launch(const Plan& p, const PlanStep& step) {
-  const auto* product = std::get_if<ProductStep>(&step);
-  const LaunchStep* l = product ? &product->product : std::get_if<LaunchStep>(&step);
+  const auto* gemm = std::get_if<GemmStep>(&step);
+  const LaunchStep* l = gemm ? &gemm->gemm : std::get_if<LaunchStep>(&step);
   if (!l) return std::nullopt;
   BoundLaunch out;
   out.kernel = l->kernel;
   for (uint32_t b : l->buffers) out.memory.push_back(memory_of(p, b));
   out.own = static_cast<uint32_t>(out.memory.size());
-  if (product && product->epilogue) {
-    out.epilogue = product->epilogue->kernel;
-    for (uint32_t b : product->epilogue->buffers) out.memory.push_back(memory_of(p, b));
+  if (gemm && gemm->epilogue) {
+    out.epilogue = gemm->epilogue->kernel;
+    for (uint32_t b : gemm->epilogue->buffers) out.memory.push_back(memory_of(p, b));
   }
   return out;
 }

@@ -6,13 +6,13 @@
 
 namespace oxy::runtime {
 
-// What the kernel of a product gets as its last buffer.
+// What the kernel of a gemm gets as its last buffer.
 struct Epilogue {
   KernelFn kernel;
   void* const* buffers;
 };
 
-// A launch or product step of a plan, with the buffers whose memory it gets.
+// A launch or gemm step of a plan, with the buffers whose memory it gets.
 struct BoundLaunch {
   uint32_t kernel = 0;
   std::optional<uint32_t> epilogue;  // another kernel

@@ -1,4 +1,4 @@
-// Packs the right side of products into panels: what their kernels do at each call where the weights may change.
+// Packs the right side of gemms into panels: what their kernels do at each call where the weights may change.
 #pragma once
 
 #include "runtime/host.h"

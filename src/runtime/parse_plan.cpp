@@ -213,8 +213,8 @@ class PlanParser {
   PlanStep step() {
     if (lex_.accept("launch")) return launch();
     if (lex_.accept("free")) return FreeStep{buffer()};
-    if (lex_.accept("product")) {
-      ProductStep s{launch(), std::nullopt};
+    if (lex_.accept("gemm")) {
+      GemmStep s{launch(), std::nullopt};
       if (lex_.accept("epilogue")) s.epilogue = launch();
       return s;
     }

@@ -14,8 +14,8 @@ std::vector<uint32_t> buffers_of(const PlanStep& step) {
     out.insert(out.end(), l.buffers.begin(), l.buffers.end());
   };
   if (const auto* l = std::get_if<LaunchStep>(&step)) take(*l);
-  if (const auto* p = std::get_if<ProductStep>(&step)) {
-    take(p->product);
+  if (const auto* p = std::get_if<GemmStep>(&step)) {
+    take(p->gemm);
     if (p->epilogue) take(*p->epilogue);
   }
   if (const auto* e = std::get_if<ExternStep>(&step))
@@ -26,10 +26,10 @@ std::vector<uint32_t> buffers_of(const PlanStep& step) {
 
 int64_t moved_bytes(const Plan& p, const PlanStep& step) {
   if (const auto* l = std::get_if<LaunchStep>(&step)) return p.kernels[l->kernel].moved_bytes;
-  const auto* product = std::get_if<ProductStep>(&step);
-  if (!product) return 0;
-  return p.kernels[product->product.kernel].moved_bytes +
-         (product->epilogue ? p.kernels[product->epilogue->kernel].moved_bytes : 0);
+  const auto* gemm = std::get_if<GemmStep>(&step);
+  if (!gemm) return 0;
+  return p.kernels[gemm->gemm.kernel].moved_bytes +
+         (gemm->epilogue ? p.kernels[gemm->epilogue->kernel].moved_bytes : 0);
 }
 
 }  // namespace oxy::runtime

@@ -44,7 +44,7 @@ struct PlanBuffer {
 struct PlanKernel {
   std::string name;  // unique in the plan
   ContentHash code;
-  Slot range;          // Parallel points
+  Slot range;          // Parallel iterations
   Slot grain;          // at least so many a thread
   Slot scratch_bytes;  // a thread
   // Of what it reads and writes, each element once; an epilogue's without the matrix that it finds
@@ -62,10 +62,10 @@ struct LaunchStep {
   std::vector<uint32_t> buffers;  // in the kernel's order
 };
 
-// A matrix product or a convolution in a kernel of our own, and the kernel that it runs on each
-// block that it has finished (codegen/cpp/product.h).
-struct ProductStep {
-  LaunchStep product;
+// A gemm or a convolution in a kernel of our own, and the kernel that it runs on each
+// block that it has finished (codegen/cpp/gemm.h).
+struct GemmStep {
+  LaunchStep gemm;
   std::optional<LaunchStep> epilogue;
 };
 
@@ -111,7 +111,7 @@ struct RegionStep {
 struct FreeStep {
   uint32_t buffer = 0;
 };
-using PlanStep = std::variant<LaunchStep, ProductStep, ExternStep, RegionStep, FreeStep>;
+using PlanStep = std::variant<LaunchStep, GemmStep, ExternStep, RegionStep, FreeStep>;
 
 struct PlanOutput {
   enum class Kind : uint8_t { Value, Input, ViewOfInput, ViewOfOutput, None };
@@ -131,8 +131,8 @@ struct PlanMutation {
   bool same_data = false;             // and nothing else
 };
 
-// Weights as our own products want them, made once from a buffer that never changes
-// (codegen/cpp/product.h): its sizes are known.
+// Weights as our own gemms want them, made once from a buffer that never changes
+// (codegen/cpp/gemm.h): its sizes are known.
 struct PlanPacking {
   uint32_t from = 0, to = 0;        // buffers; `to` is an attribute
   int64_t batch = 1, k = 0, n = 0;  // what is packed: matrices of k rows and n columns
@@ -174,7 +174,7 @@ void verify(const Plan& p);
 uint32_t memory_of(const Plan& p, uint32_t buffer);
 // What a step names but for the results of extern calls and regions.
 std::vector<uint32_t> buffers_of(const PlanStep& step);
-// Of a launch, or a product with its epilogue; 0 of other steps.
+// Of a launch, or a gemm with its epilogue; 0 of other steps.
 int64_t moved_bytes(const Plan& p, const PlanStep& step);
 
 }  // namespace oxy::runtime

@@ -100,8 +100,8 @@ class PlanPrinter {
     return cat(p_.kernels[l.kernel].name, "(", names(l.buffers), ")");
   }
   std::string text(const LaunchStep& s) const { return cat("launch ", call(s)); }
-  std::string text(const ProductStep& s) const {
-    return cat("product ", call(s.product), s.epilogue ? cat(" epilogue ", call(*s.epilogue)) : "");
+  std::string text(const GemmStep& s) const {
+    return cat("gemm ", call(s.gemm), s.epilogue ? cat(" epilogue ", call(*s.epilogue)) : "");
   }
   std::string text(const ExternStep& s) const {
     return cat(results(s.outputs), s.outputs.empty() ? "extern " : " = extern ",

@@ -1,4 +1,4 @@
-// Runs plans without torch, on arrays: those whose steps are launches and products. For tools and
+// Runs plans without torch, on arrays: those whose steps are launches and gemms. For tools and
 // tests; a model's calls go through src/torch_bridge/execute.h.
 #pragma once
 

@@ -125,8 +125,8 @@ class Verifier {
     require(s.kernel < p_.kernels.size(), "a kernel's number");
     check_there(s.buffers);
   }
-  void check(const ProductStep& s) const {
-    check(s.product);
+  void check(const GemmStep& s) const {
+    check(s.gemm);
     if (s.epilogue) check(*s.epilogue);
   }
   void check(const ExternStep& s) {

@@ -266,9 +266,9 @@ Private private_part(const Nest& n, const Inst& i, const std::vector<Axis>& para
   return out;
 }
 
-// Whether the private parts of a read stay within what the writer wrote at the same point.
-bool reads_own_point(const Private& write, const Private& read, const Nest& writer,
-                     const Inst& store, const std::vector<Axis>& parallel) {
+// Whether the private parts of a read stay within what the writer wrote at the same iteration.
+bool reads_own_iteration(const Private& write, const Private& read, const Nest& writer,
+                         const Inst& store, const std::vector<Axis>& parallel) {
   bool exact = read.constant == write.constant;
   std::vector<bool> used(write.digits.size(), false);
   for (const Digit& d : read.digits) {
@@ -282,7 +282,7 @@ bool reads_own_point(const Private& write, const Private& read, const Nest& writ
     exact &= found;
   }
   if (exact) return true;
-  // The writer's private elements of one point are one block, and the points' blocks do not
+  // The writer's private elements of one iteration are one block, and the iterations' blocks do not
   // overlap.
   Expr span = 1;
   for (const Digit& w : write.digits) span = span + w.stride * (w.size - 1);
@@ -333,11 +333,11 @@ std::optional<std::vector<Axis>> common_parallel_axes(const Group& a, const Grou
       a, b, false, [&](const Nest& na, const Inst& ia, const Nest& nb, const Inst& ib) {
         bool a_writes = ia.op != LoopOp::Load;
         Private pa = private_part(na, ia, common), pb = private_part(nb, ib, common);
-        return a_writes ? !reads_own_point(pa, pb, na, ia, common)
-                        : !reads_own_point(pb, pa, nb, ib, common);
+        return a_writes ? !reads_own_iteration(pa, pb, na, ia, common)
+                        : !reads_own_iteration(pb, pa, nb, ib, common);
       });
   if (bad) {
-    why = "an element is read at another point than where it is written";
+    why = "an element is read at another iteration than where it is written";
     return std::nullopt;
   }
   return common;

@@ -15,7 +15,7 @@ void align_groups(loops::Program& p, Group& a, Group& b);
 
 // The parallel axes that a merged group would have: axes of every nest of both that are no
 // reduction and that every element passed between the groups has in common. `why` says what stands
-// against it where some read reaches other points' elements.
+// against it where some read reaches other iterations' elements.
 std::optional<std::vector<Axis>> common_parallel_axes(const Group& a, const Group& b,
                                                       std::string& why);
 

@@ -315,7 +315,7 @@ std::optional<Kernel> checks_of(const Kernel& k) {
   out.name = cat(k.name, "_check");
   drop_idle_loops(out.body);
   tidy_buffers(out);
-  out.cost = point_cost(out);
+  out.cost = iteration_cost(out);
   return out;
 }
 
@@ -325,7 +325,7 @@ std::optional<Kernel> without_stores(const Kernel& k, uint32_t written) {
   Kernel out = with_stores(k, [&](const Compute& c) { return c.buffer != written; });
   if (out.body.empty()) return std::nullopt;
   tidy_buffers(out);
-  out.cost = point_cost(out);
+  out.cost = iteration_cost(out);
   return out;
 }
 
@@ -346,12 +346,12 @@ std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t 
   ChangedPart out{with_stores(k, [&](const Compute& c) { return c.buffer == written; }), {}};
   if (folds(out.part.body) || !Narrower(out.part, old).run()) return std::nullopt;
   tidy_buffers(out.part);
-  out.part.cost = point_cost(out.part);
+  out.part.cost = iteration_cost(out.part);
   if (!others) return out;
   out.part.name = cat(k.name, "_part");
   out.rest = with_stores(k, [&](const Compute& c) { return c.buffer != written; });
   tidy_buffers(*out.rest);
-  out.rest->cost = point_cost(*out.rest);
+  out.rest->cost = iteration_cost(*out.rest);
   return out;
 }
 

@@ -78,7 +78,7 @@ bool may_be_empty(sym::Expr size) {
          std::ranges::any_of(symbols_of(size), [](sym::Expr s) { return !loops::is_variable(s); });
 }
 
-int64_t points(const std::vector<loops::Axis>& axes) {
+int64_t iterations(const std::vector<loops::Axis>& axes) {
   int64_t n = 1;
   for (const loops::Axis& a : axes) n *= count_of(a.size);
   return n;
@@ -106,6 +106,6 @@ int64_t cost_of_block(const Block& body, int64_t times) {
 
 }  // namespace
 
-int64_t point_cost(const Kernel& k) { return cost_of_block(k.body, 1); }
+int64_t iteration_cost(const Kernel& k) { return cost_of_block(k.body, 1); }
 
 }  // namespace oxy::schedule

@@ -8,7 +8,7 @@ namespace oxy::schedule {
 
 int cost_of(ops::LoopOp op, ops::DType dtype);
 int cost_of(const loops::Body& body);
-// A size at the hints; nothing where it has none, or differs from point to point. What decides by
+// A size at the hints; nothing where it has none, or differs from iteration to iteration. What decides by
 // it must be right at all sizes, and good at those that the hints stand for.
 std::optional<int64_t> hinted(sym::Expr e);
 // The number of iterations where it is constant, else the number at the hints (variables of loops
@@ -17,8 +17,8 @@ int64_t count_of(sym::Expr e);
 // Of a symbolic size: whether there are calls at which it is 0. What a loop of it loads must not be
 // loaded outside of it then.
 bool may_be_empty(sym::Expr size);
-int64_t points(const std::vector<loops::Axis>& axes);
+int64_t iterations(const std::vector<loops::Axis>& axes);
 
-int64_t point_cost(const Kernel& k);  // Kernel::cost of its loops as they are
+int64_t iteration_cost(const Kernel& k);  // Kernel::cost of its loops as they are
 
 }  // namespace oxy::schedule

@@ -64,11 +64,11 @@ size_t instructions(const Group& g) {
 
 int64_t work_of(const Group& g) {
   int64_t most = 0;
-  for (const Nest& n : g.nests) most = std::max(most, points(n.axes));
+  for (const Nest& n : g.nests) most = std::max(most, iterations(n.axes));
   return most;
 }
 
-// One folds what all points of the other one write.
+// One folds what all iterations of the other one write.
 bool folds_parts(const Group& a, const Group& b) {
   for (const Nest& n : a.nests) {
     if (!n.partial.valid()) continue;
@@ -237,10 +237,10 @@ bool Fuser::pays(const Group& a, const Group& b, const std::vector<Axis>& parall
     return false;
   }
   if (siblings && (!share_reads(a, b) || !keeps_space)) {
-    why = "they read the same memory at different points";
+    why = "they read the same memory at different iterations";
     return false;
   }
-  int64_t left = points(parallel);
+  int64_t left = iterations(parallel);
   int64_t work = std::max(work_of(a), work_of(b));
   Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
   if (walk == Walk::Mixed && work > tuning::fuse_small_work) {
@@ -252,10 +252,10 @@ bool Fuser::pays(const Group& a, const Group& b, const std::vector<Axis>& parall
     return false;
   }
   auto loses = [&](const Group& g) {
-    return left < points(g.parallel) && work_of(g) > tuning::fuse_small_work;
+    return left < iterations(g.parallel) && work_of(g) > tuning::fuse_small_work;
   };
-  if (left < tuning::fuse_fewest_points && (loses(a) || loses(b))) {
-    why = cat("only ", left, " parallel points would remain");
+  if (left < tuning::fuse_fewest_iterations && (loses(a) || loses(b))) {
+    why = cat("only ", left, " parallel iterations would remain");
     return false;
   }
   return true;

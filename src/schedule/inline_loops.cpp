@@ -31,7 +31,7 @@ struct Candidate {
   std::vector<uint32_t> roots;  // loops that it ends up in; itself, where it stays
   int repeats = 1;              // how often its value is computed in a root
   int extra = 0;                // cost that is computed in more than one place
-  int64_t points = 0;           // of the largest root
+  int64_t iterations = 0;       // of the largest root
   bool hoistable = true;        // its value does not change along the innermost axes of the root
   size_t body = 0;              // instructions in the root, about
   int loads = 0;
@@ -129,7 +129,7 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
       if (std::find(c.roots.begin(), c.roots.end(), root) == c.roots.end()) c.roots.push_back(root);
     }
     c.extra = std::max(c.extra, reader.extra);
-    c.points = std::max(c.points, reader.points);
+    c.iterations = std::max(c.iterations, reader.iterations);
     c.body = std::max(c.body, reader.body);
     for (const Inst& i : loop(r)->body) {
       if (i.op != LoopOp::Load || memory_of(program_, i.buffer) != buffer) continue;
@@ -148,12 +148,12 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
 bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
   if (c.body > tuning::inline_largest_body) return false;
   if (c.loads == 0 && c.cost <= tuning::inline_cheap) return true;
-  int64_t own = points(loop(s)->axes);
-  bool broadcast = c.points > own * 3 / 2;
-  int bearable = c.points <= own * 2 ? tuning::inline_twice : tuning::inline_cheap;
+  int64_t own = iterations(loop(s)->axes);
+  bool broadcast = c.iterations > own * 3 / 2;
+  int bearable = c.iterations <= own * 2 ? tuning::inline_twice : tuning::inline_cheap;
   if (broadcast && !c.hoistable && c.cost > bearable) return false;
   // What is computed beyond once an element: windows overlap, and there may be fewer of them than elements.
-  const int64_t again = c.repeats * std::min(c.points, own) - own;
+  const int64_t again = c.repeats * std::min(c.iterations, own) - own;
   if (c.repeats > 1 && c.cost * again > 2 * tuning::inline_cheap * own) return false;
   if (c.roots.size() == 1) return true;
   return c.loads <= 1 && c.roots.size() <= 8 && c.extra + c.cost <= tuning::inline_cheap;
@@ -177,7 +177,7 @@ void Inliner::decide(uint32_t s) {
     }
   }
   c.roots = {s};
-  c.points = points(l->axes);
+  c.iterations = iterations(l->axes);
 }
 
 // Writes one loop anew with its producers' bodies in place of their loads.

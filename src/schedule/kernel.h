@@ -20,9 +20,9 @@
 // or inside (a scan: what has been folded so far); where the Init stands in a Vector loop, each
 // lane has its own.
 //
-// Statements in front of a Parallel loop run before its first point, or the first that a thread
+// Statements in front of a Parallel loop run before its first iteration, or the first that a thread
 // gets: they fill Local buffers, or are constants in front of all loops. A Local buffer belongs to
-// one run of the innermost Parallel point around its store (or the kernel, where there is none): a
+// one run of the innermost Parallel iteration around its store (or the kernel, where there is none): a
 // row that stays in cache. Index expressions are flat offsets in elements from the start of the
 // buffer's memory.
 #pragma once
@@ -137,7 +137,7 @@ struct Kernel {
   std::vector<ir::NodeId> origins;
   Annotations annotations;
   int64_t cost =
-      0;  // about how many bytes and operations one Parallel point costs: the launcher's grain
+      0;  // about how many bytes and operations one Parallel iteration costs: the launcher's grain
 };
 
 // Text, parsed back. See docs/ir.md.

@@ -22,7 +22,7 @@ int32_t entry_of(const Kernel& k, loops::BufferId b);
 int store_count(const Kernel& k, uint32_t entry);
 
 // Whether the written entry may lie in the memory of the read one: each element of `read` is loaded before the element
-// of `written` at its place is stored, by the same Parallel point, and no other point loads it. Also true where the
+// of `written` at its place is stored, by the same Parallel iteration, and no other iteration loads it. Also true where the
 // kernel does not load `read`, as long as one Store alone writes `written`.
 bool may_overwrite(const Kernel& k, int32_t read, uint32_t written);
 

@@ -51,7 +51,7 @@ struct Schedule {
 
 struct ScheduleOptions {
   Machine machine;
-  bool epilogues = false;  // of products of our own (codegen/cpp/product.h)
+  bool epilogues = false;  // of gemms of our own (codegen/cpp/gemm.h)
   bool streaming = true;   // past the cache
 
   // Buffers of at least so many bytes go through memory.

@@ -38,15 +38,15 @@ std::optional<Cut> choose_cut(const Nest& n) {
   if (results * folded < tuning::split_small) return std::nullopt;
   Expr inner = contiguous_axis(n);
   bool column = !inner.is_const() && !is_reduction_axis(n, inner);
-  int64_t points = results;
+  int64_t iterations = results;
   for (const Axis& a : n.axes) {
     if (column && a.var == inner)
-      points = results / *hinted(a.size) *
-               ((*hinted(a.size) + tuning::split_columns - 1) / tuning::split_columns);
+      iterations = results / *hinted(a.size) *
+                   ((*hinted(a.size) + tuning::split_columns - 1) / tuning::split_columns);
   }
-  if (points >= tuning::split_enough_points) return std::nullopt;
-  int64_t wanted = std::min((tuning::split_wanted_points + points - 1) / points,
-                            results * folded / (tuning::split_piece * points));
+  if (iterations >= tuning::split_enough_iterations) return std::nullopt;
+  int64_t wanted = std::min((tuning::split_wanted_iterations + iterations - 1) / iterations,
+                            results * folded / (tuning::split_piece * iterations));
   for (size_t i = 0; i < n.axes.size(); ++i) {
     int64_t size = *hinted(n.axes[i].size);
     if (!n.axes[i].reduction || wanted < 2 || size < std::min<int64_t>(wanted, 8)) continue;

@@ -26,7 +26,7 @@ int byte_size(DType d);
 bool is_floating(DType d);  // f16 bf16 f32 f64 and the f8 kinds
 bool is_complex(DType d);
 bool is_integral(DType d, bool include_bool);
-inline bool is_half(DType d) { return d == DType::F16 || d == DType::BF16; }
+inline bool is_reduced_float(DType d) { return d == DType::F16 || d == DType::BF16; }
 
 enum class DeviceKind : int8_t { CPU = 0, CUDA = 1, Meta = 14 };  // c10::DeviceType
 

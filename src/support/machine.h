@@ -32,7 +32,7 @@ struct Machine {
   Cache l1{48 << 10, 1}, l2{2 << 20, 1}, l3{32 << 20, 1};
   int64_t line_bytes = 64, page_bytes = 4096;
   int threads = 1;     // that run at once
-  bool onednn = true;  // ATen's products are oneDNN's, which uses all instructions that there are
+  bool onednn = true;  // ATen's gemms are oneDNN's, which uses all instructions that there are
 
   // The same, with kernels whose vectors have at most so many bytes.
   Machine with_vectors(int bytes) const;

@@ -24,7 +24,7 @@ inline int64_t last_level_bytes(const Machine& m) {
 inline int64_t attention_bytes(const Machine& m) {
   return attention_of_last_level * last_level_bytes(m);
 }
-// Columns that our products finish at a time: tiles of gemm_tile_rows leave a quarter of the
+// Columns that our gemms finish at a time: tiles of gemm_tile_rows leave a quarter of the
 // registers, of which AVX-512 has 32 and AVX2 16.
 inline int gemm_panel_vectors(const Machine& m) { return m.vector_bytes == 64 ? 4 : 2; }
 inline int64_t gemm_panel_columns(const Machine& m) {

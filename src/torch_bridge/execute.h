@@ -99,7 +99,7 @@ class Executable {
   void bind_region(const runtime::RegionStep& step, std::vector<bool>& has_tensor);
   void bind_results(std::vector<bool>& has_tensor);
   size_t find_first_write() const;
-  void forget_unread_results();
+  void forget_unused_results();
   void need_tensor(uint32_t buffer, std::vector<bool>& has_tensor);
   void bind_moves();
   uint32_t root(uint32_t buffer) const { return runtime::memory_of(plan_, buffer); }
@@ -107,7 +107,7 @@ class Executable {
   // Memory that is used again within the call, so that nothing which aliases it may outlive the op that made it.
   bool is_reused(uint32_t b) const;
   void pack_weights(std::span<const Input> example);
-  void forget_unread_attributes(size_t first);
+  void forget_unused_attributes(size_t first);
   InputSignature::Options signature_options(std::span<const Input> example) const;
 
   // Running, many times.

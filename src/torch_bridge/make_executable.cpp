@@ -53,7 +53,7 @@ struct Choice {
 };
 
 const std::vector<Choice>& choices() {
-  static const std::vector<Choice> rows = {{"products", {"auto", "onednn", "aten"}},
+  static const std::vector<Choice> rows = {{"gemm_backend", {"auto", "onednn", "aten"}},
                                            {"streaming_stores", {"True", "False"}}};
   return rows;
 }

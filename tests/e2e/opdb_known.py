@@ -125,7 +125,7 @@ SUMS = names("""
     masked.log_softmax masked.softmin masked.normalize masked.cumsum masked.cumprod masked.logaddexp
 """)
 
-# The softmax of scores near a thousand multiplies the roundings of the products before it by as much.
+# The softmax of scores near a thousand multiplies the roundings of the gemms before it by as much.
 ATTENTION = names("nn.functional.multi_head_attention_forward")
 
 # Differences of values near 1, which may cancel to 0.

@@ -1,4 +1,4 @@
-"""Written-out attention in the forms that models use: fused where the scores are large, products where they are small."""
+"""Written-out attention in the forms that models use: fused where the scores are large, gemms where they are small."""
 
 import math
 
@@ -130,7 +130,7 @@ def test_scores_that_are_returned_stay():
     assert oxyfuel.stats()["extern_calls"] == 0
 
 
-def test_booleans_and_halves_stay_as_written():
+def test_booleans_and_bf16_stay_as_written():
     def selected(q, k, v, mask):
         return torch.softmax((q @ k.mT).masked_fill(mask, -math.inf), -1) @ v
 

@@ -1,4 +1,4 @@
-"""What follows a product or convolution element by element runs on the blocks that it has finished: bit for bit as a kernel of
+"""What follows a gemm or convolution element by element runs on the blocks that it has finished: bit for bit as a kernel of
 its own does."""
 
 import pytest
@@ -42,7 +42,7 @@ class Checker:
         self._capfd.readouterr()
         with torch.no_grad():
             compiled = oxyfuel.compile(
-                fn, options={"products": "own", "epilogues": epilogues, **options}
+                fn, options={"gemm_backend": "own", "epilogues": epilogues, **options}
             )
             result = compiled(*copies)
             made = self._capfd.readouterr().err.count(" epilogue ")
@@ -127,7 +127,7 @@ def test_fences(check, form, m, k, n, fence):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("form", ["relu", "residual", "gate"])
-def test_halves(check, form, dtype):
+def test_fp16_and_bf16(check, form, dtype):
     def fn(x, w, b, r):
         return FORMS[form](F.linear(x, w, b), r)
 
@@ -178,7 +178,7 @@ def test_frozen_weights(check):
     check(lambda x: F.gelu(linear(x)), torch.randn(300, 700), freezing=True)
 
 
-def test_the_product_is_a_result_too(check):
+def test_the_gemm_is_a_result_too(check):
     def fn(x, w, b, r):
         y = F.linear(x, w, b)
         return F.relu(y), y
@@ -186,7 +186,7 @@ def test_the_product_is_a_result_too(check):
     check(fn, *operands(70, 40, 128))
 
 
-def test_the_product_is_read_by_others(check):
+def test_the_gemm_is_read_by_others(check):
     def fn(x, w, b, r):
         y = F.linear(x, w, b)
         return F.gelu(y) @ r.t(), y @ r.t()

@@ -57,7 +57,7 @@ def test_linear_layers(rows):
 
 
 @pytest.mark.parametrize("m,k,n", [(5, 1, 1), (9, 700, 15), (64, 289, 130), (270, 16, 16)])
-def test_packed_products_of_odd_sizes(m, k, n):
+def test_packed_gemms_of_odd_sizes(m, k, n):
     model = torch.nn.Linear(k, n).eval()
     check(model, frozen(model), torch.randn(m, k))
 
@@ -248,10 +248,10 @@ def test_a_constant_result_is_a_new_tensor_each_time():
 
 
 def test_arguments_are_not_frozen():
-    def product(x, w):
+    def gemm(x, w):
         return x @ w
 
-    compiled = oxyfuel.compile(product, options={"freezing": True})
+    compiled = oxyfuel.compile(gemm, options={"freezing": True})
     for _ in range(3):
         x, w = torch.randn(8, 20), torch.nn.Parameter(torch.randn(20, 30))
         with torch.no_grad():

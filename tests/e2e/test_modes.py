@@ -45,7 +45,7 @@ def test_autotuning_prints_what_it_tried_and_keeps_one(capfd):
         f(*inputs())
         table = capfd.readouterr().err
         f(*inputs())
-    assert "products=auto" in table and "products=aten" in table
+    assert "gemm_backend=auto" in table and "gemm_backend=aten" in table
     assert table.count("(kept)") == 2
     assert not capfd.readouterr().err
 

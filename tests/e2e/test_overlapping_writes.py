@@ -105,11 +105,11 @@ def functions(view, write):
         write(view(own))
         return own
 
-    def unread(b):
+    def unused(b):
         write(view(b * 1.0))
         return b + 1
 
-    return {"comes": comes, "of input": of_input, "of own": of_own, "unread": unread}
+    return {"comes": comes, "of input": of_input, "of own": of_own, "unused": unused}
 
 
 def outcome(function, make):

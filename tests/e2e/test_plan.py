@@ -21,7 +21,7 @@ def compiled(f, options=None):
 
 
 def close(a, b):
-    """For products, whose sums may be added in another order."""
+    """For gemms, whose sums may be added in another order."""
     assert a.dtype == b.dtype and a.stride() == b.stride()
     torch.testing.assert_close(a, b)
 
@@ -296,7 +296,7 @@ def test_parallel_regions_use_every_thread():
             torch.set_num_threads(count)
             shares = oxyfuel._C.threads_used(1000, 1)
             assert [thread for thread, _ in shares] == list(range(count))
-            assert sum(points for _, points in shares) == 1000
+            assert sum(count for _, count in shares) == 1000
         assert oxyfuel._C.threads_used(10, 10) == [(0, 10)]
         assert len(oxyfuel._C.threads_used(10, 5)) == 2
     finally:

@@ -1,4 +1,4 @@
-"""Kernels of matrix products come with the library: their first call needs no compiler."""
+"""Kernels of gemms come with the library: their first call needs no compiler."""
 
 import platform
 
@@ -10,7 +10,7 @@ import oxyfuel
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or "AVX" not in torch.backends.cpu.get_cpu_capability(),
-    reason="no kernels for products on this processor",
+    reason="no kernels for gemms on this processor",
 )
 
 
@@ -22,7 +22,7 @@ def useless(request, tmp_path, fresh):
     script.chmod(0o755)
     return {
         "strict": True,
-        "products": "own",
+        "gemm_backend": "own",
         "vector_bytes": request.param,
         "compiler": "external",
         "cxx": str(script),
@@ -31,7 +31,7 @@ def useless(request, tmp_path, fresh):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rows", [4, 8, 16, 128])
-def test_products(useless, rows, dtype):
+def test_gemms(useless, rows, dtype):
     torch.manual_seed(0)
     x, w, b = torch.randn(rows, 64), torch.randn(96, 64), torch.randn(96)
     x, w, b = x.to(dtype), w.to(dtype), b.to(dtype)

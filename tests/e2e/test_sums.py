@@ -67,7 +67,7 @@ def test_sums(shape, dim, values):
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
 @pytest.mark.parametrize("shape, dim", SHAPES)
-def test_sums_of_halves(shape, dim, dtype):
+def test_sums_of_fp16_and_bf16(shape, dim, dtype):
     x = (repeated(shape) * 0.01).to(dtype)
     fn = lambda x: x.sum(dim)
     exact = fn(x.double())

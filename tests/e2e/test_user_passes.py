@@ -30,7 +30,7 @@ def heads(*sizes):
     return [torch.randn(*sizes) for _ in range(3)]
 
 
-# Scores of more than 32 MB: attention over fewer becomes products and a softmax again.
+# Scores of more than 32 MB: attention over fewer becomes gemms and a softmax again.
 LARGE = (1, 1, 3072, 16)
 
 

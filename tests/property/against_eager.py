@@ -83,7 +83,7 @@ def _compare(name, expected, ours, wide, noisy, scale, program, index) -> None:
     odd = ~finite & ~((a == b) | (a.isnan() & b.isnan()))
     largest = torch.finfo(expected.dtype).max
     odd &= ~((a.abs() > largest * 0.9) & (b.abs() > largest * 0.9) & (a.sign() == b.sign()))
-    # Eager's kernels for AVX-512 and AMX make NaN of some (gelu(inf), bfloat16 products next to special values).
+    # Eager's kernels for AVX-512 and AMX make NaN of some (gelu(inf), bfloat16 gemms next to special values).
     odd &= ~((b == c) | (a.isnan() & ((b - c).abs() <= 8 * program.eps[index] * scale)))
     assert not bool(odd.any()), (
         f"{name}: not finite where eager is, or the reverse\n{_first_difference(a, b, odd)}"

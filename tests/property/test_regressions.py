@@ -239,8 +239,8 @@ def test_roll_of_a_channels_last_tensor(shifts, dims):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("op", [torch.mul, torch.div])
-def test_a_wider_scalar_tensor_with_halves(op, dtype):
-    """ATen rounds the first operand to the halves' type, and a second one of one element not."""
+def test_a_wider_scalar_tensor_with_fp16_and_bf16(op, dtype):
+    """ATen rounds the first operand to the 16-bit type, and a second one of one element not."""
     x, s = (torch.rand(4000) + 0.3).to(dtype), torch.tensor(1.2345678)
     f = compiled(lambda x, s: (op(x, s), op(s, x)))
     for ours, eager in zip(f(x, s), (op(x, s), op(s, x)), strict=True):

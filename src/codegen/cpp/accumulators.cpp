@@ -124,7 +124,7 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
   Accumulator& acc = accumulators_.at(init.acc);
   if (acc.name.empty()) acc.name = cat('a', next_accumulator_++);
   acc.init = init;
-  if (ir::is_half(init.dtype)) acc.init.dtype = DType::F32;  // rounded by Result
+  if (ir::is_reduced_float(init.dtype)) acc.init.dtype = DType::F32;  // rounded by Result
   acc.result = is_arg(init.kind) ? DType::I64 : init.dtype;
   acc.copies = 1;
   acc.form = Accumulator::Form::Scalar;

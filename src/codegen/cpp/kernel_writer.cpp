@@ -119,8 +119,8 @@ void KernelWriter::write_signature_buffers() {
   }
 }
 
-// Points of the nested Parallel loops, flattened row-major; the outer indices step when an inner
-// one wraps. Statements in front of a loop run before its first point.
+// Iterations of the nested Parallel loops, flattened row-major; the outer indices step when an inner
+// one wraps. Statements in front of a loop run before its first iteration.
 void KernelWriter::write_parallel(const For& outer) {
   std::vector<const For*> loops{&outer};
   while (!loops.back()->body.empty()) {
@@ -134,7 +134,7 @@ void KernelWriter::write_parallel(const For& outer) {
     names_[loop->var] = vars.back();
   }
   const For& last = *loops.back();
-  point_ = last.var;
+  iteration_ = last.var;
   std::string rest = "begin";
   for (size_t i = loops.size(); i-- > 1;) {
     out_.line("i64 ", vars[i], " = ", rest, " % ", index(loops[i]->size), ';');

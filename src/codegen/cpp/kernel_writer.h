@@ -95,7 +95,7 @@ class KernelWriter {
   // A tile of a buffer that has been transposed onto the stack.
   struct Tile {
     std::string name;
-    std::string row, column;  // the tile's first point
+    std::string row, column;  // the tile's first iteration
   };
 
   // kernel_writer.cpp
@@ -147,7 +147,7 @@ class KernelWriter {
   bool is_same_everywhere(const Compute& c, Expr var,
                           const std::unordered_set<uint32_t>& known) const;
   bool fills_tables(const For& loop, std::unordered_set<uint32_t> known) const;
-  void hoist_tables(const Block& point);
+  void hoist_tables(const Block& iteration);
   void write_tables(const For& fill);
   void write_distances(const Compute& c, const Value& entries, const Scope& scope);
   std::string table_gathered(const Compute& c, const Scope& scope);
@@ -213,11 +213,11 @@ class KernelWriter {
   int next_accumulator_ = 0;
   std::vector<std::string> buffers_;
   std::unordered_map<Expr, std::string> names_;  // loop variables and uniform symbols
-  Expr point_;  // the innermost parallel loop's variable; a constant: there is none
+  Expr iteration_;  // the innermost parallel loop's variable; a constant: there is none
   std::unordered_map<Expr, std::string>
       lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
-  std::unordered_set<const For*> filled_;  // loops written in front of the points
+  std::unordered_set<const For*> filled_;  // loops written in front of the iterations
   std::unordered_map<const Compute*, Tile> tiles_;
   std::unordered_map<const Compute*, std::string> columns_;  // of rows that are lanes: a register
   int next_loop_ = 0;

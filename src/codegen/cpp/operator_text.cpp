@@ -105,7 +105,7 @@ std::string OperatorText::select(const std::string& mask, const std::string& a,
 std::string OperatorText::constant(double number, int64_t integer, DType dtype) {
   if (dtype == DType::B8) return integer ? "true" : "false";
   if (!ir::is_floating(dtype)) return int_literal(integer, dtype);
-  if (!ir::is_half(dtype)) return float_literal(number, dtype);
+  if (!ir::is_reduced_float(dtype)) return float_literal(number, dtype);
   return cat(prelude_.fn(dtype == DType::BF16 ? "bf16_of_f32" : "f16_of_f32", "f32", 1), '(',
              float_literal(number, DType::F32), ')');
 }
@@ -114,10 +114,10 @@ std::string OperatorText::apply(LoopOp op, DType result, const std::vector<Opera
   if (op == LoopOp::Cast) return cast(args[0], result);
   if (op == LoopOp::Bitcast) return bitcast(args[0], result);
   if (op == LoopOp::Where) return select(args[0].text, args[1].text, args[2].text, result);
-  if (ir::is_half(args[0].dtype)) {
+  if (ir::is_reduced_float(args[0].dtype)) {
     std::vector<Operand> wide;
     for (const Operand& a : args) wide.push_back({cast(a, DType::F32), DType::F32});
-    if (!ir::is_half(result)) return apply(op, result, wide);
+    if (!ir::is_reduced_float(result)) return apply(op, result, wide);
     return cast({apply(op, DType::F32, wide), DType::F32}, result);
   }
   switch (ops::class_of(op)) {
@@ -288,13 +288,13 @@ std::string OperatorText::convert(const std::string& x, DType from, DType to) {
 std::string OperatorText::cast(const Operand& x, DType to) {
   if (x.dtype == to) return x.text;
   if (to == DType::B8) {
-    return ir::is_half(x.dtype) ? truth({cast(x, DType::F32), DType::F32}) : truth(x);
+    return ir::is_reduced_float(x.dtype) ? truth({cast(x, DType::F32), DType::F32}) : truth(x);
   }
-  if (ir::is_half(x.dtype)) {
+  if (ir::is_reduced_float(x.dtype)) {
     const char* piece = x.dtype == DType::BF16 ? "f32_of_bf16" : "f32_of_f16";
     return cast({call(piece, x.dtype, x.text), DType::F32}, to);
   }
-  if (ir::is_half(to)) {
+  if (ir::is_reduced_float(to)) {
     return call(to == DType::BF16 ? "bf16_of_f32" : "f16_of_f32", DType::F32, cast(x, DType::F32));
   }
   if (x.dtype == DType::B8) {

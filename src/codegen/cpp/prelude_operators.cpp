@@ -472,8 +472,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 )"},
     {"f32_of_f16", "u16", 2, 0, R"(OXY_INLINE $f32 @@($u16 x) {
 #if defined(__F16C__) && defined(__clang__)
-  typedef _Float16 halves __attribute__((vector_size(2 * $N)));
-  return __builtin_convertvector(__builtin_bit_cast(halves, x), $f32);
+  typedef _Float16 fp16 __attribute__((vector_size(2 * $N)));
+  return __builtin_convertvector(__builtin_bit_cast(fp16, x), $f32);
 #else
   $f32 r;
   for (int l = 0; l < $N; ++l) r[l] = @f32_of_f16.1(x[l]);
@@ -483,8 +483,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 )"},
     {"f16_of_f32", "f32", 2, 0, R"(OXY_INLINE $u16 @@($f32 x) {
 #if defined(__F16C__) && defined(__clang__)
-  typedef _Float16 halves __attribute__((vector_size(2 * $N)));
-  return __builtin_bit_cast($u16, __builtin_convertvector(x, halves));
+  typedef _Float16 fp16 __attribute__((vector_size(2 * $N)));
+  return __builtin_bit_cast($u16, __builtin_convertvector(x, fp16));
 #else
   $u16 r;
   for (int l = 0; l < $N; ++l) r[l] = @f16_of_f32.1(x[l]);

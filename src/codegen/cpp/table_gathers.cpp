@@ -120,7 +120,7 @@ TableGathers find_table_gathers(const schedule::Kernel& kernel, int lanes) {
   return Finder(kernel, lanes).run();
 }
 
-// Whether a statement in a loop over `var`, or outside of one, sets the same value at each point.
+// Whether a statement in a loop over `var`, or outside of one, sets the same value at each iteration.
 bool KernelWriter::is_same_everywhere(const Compute& c, Expr var,
                                       const std::unordered_set<uint32_t>& known) const {
   if (c.op == LoopOp::Store || c.op == LoopOp::StoreAdd || c.op == LoopOp::Check ||
@@ -134,7 +134,7 @@ bool KernelWriter::is_same_everywhere(const Compute& c, Expr var,
          std::all_of(c.args.begin(), c.args.end(), [&](uint32_t a) { return known.contains(a); });
 }
 
-// Whether a loop only fills local buffers that nothing else writes, with the same at each point.
+// Whether a loop only fills local buffers that nothing else writes, with the same at each iteration.
 bool KernelWriter::fills_tables(const For& loop, std::unordered_set<uint32_t> known) const {
   if (loop.kind != ForKind::Vector || schedule::is_tiled(loop) || !loop.size.is_const())
     return false;
@@ -158,11 +158,11 @@ bool KernelWriter::fills_tables(const For& loop, std::unordered_set<uint32_t> kn
   return true;
 }
 
-// Tables that are the same at each point are filled once, in front of the points, with what they need of these.
-void KernelWriter::hoist_tables(const Block& point) {
+// Tables that are the same at each iteration are filled once, in front of the iterations, with what they need of these.
+void KernelWriter::hoist_tables(const Block& iteration) {
   std::unordered_set<uint32_t> known;
   std::vector<const Compute*> values;
-  for (const Stmt& s : point) {
+  for (const Stmt& s : iteration) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (c && is_same_everywhere(*c, Expr(0), known)) {
       known.insert(c->value);

@@ -85,28 +85,28 @@ void KernelWriter::write_tiled(const For& outer, const std::string& rows_from,
   out_.close();
 }
 
-// What the next square reads lies in many short pieces, which nothing else fetches early: at each row, a row of it is asked
+// What the next square reads lies in many short pieces, which nothing else prefetches: at each row, a row of it is asked
 // for (into the second-level cache: in the first one rows a multiple of 4 KB apart push each other out). It is the next one
-// along the columns; where there is one only, along the rows; or that of the next point of the parallel loops.
+// along the columns; where there is one only, along the rows; or that of the next iteration of the parallel loops.
 void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span& columns,
                                  const std::string& row) {
   const For& inner = *tiled_inner(outer);
   const bool only = columns.from == "0";
-  const bool next_point = only && rows.from == "0" && !point_.is_const();
+  const bool next_iteration = only && rows.from == "0" && !iteration_.is_const();
   const std::string step = cat('(', row, " - ", rows.from, ')');
-  const std::string point = next_point ? names_[point_] : "";
+  const std::string iteration = next_iteration ? names_[iteration_] : "";
   if (only) out_.open("if (", step, " < ", columns.to, ") ");
-  if (next_point) names_[point_] = cat('(', point, " + 1)");
+  if (next_iteration) names_[iteration_] = cat('(', iteration, " + 1)");
   for (const Stmt& s : inner.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || !is_known_before(*c, inner)) continue;
     const auto by_column = sym::linear_in(c->index, inner.var);
     const bool transposed = is_transposed(*c, outer, inner);
     const bool along_columns = by_column && by_column->first.is_const(1);
-    if (!transposed && ((only && !next_point) || !along_columns)) continue;
+    if (!transposed && ((only && !next_iteration) || !along_columns)) continue;
     const std::string next_columns = only ? "0" : cat('(', columns.from, " + ", kTile, ')');
     const std::string next_rows =
-        only && !next_point ? cat('(', rows.from, " + ", kTile, ')') : rows.from;
+        only && !next_iteration ? cat('(', rows.from, " + ", kTile, ')') : rows.from;
     names_[outer.var] = transposed ? next_rows : row;
     names_[inner.var] = transposed ? cat('(', next_columns, " + ", step, ')') : next_columns;
     const int64_t per_line = 64 / ir::byte_size(c->dtype);
@@ -114,7 +114,7 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
     for (int64_t l = 0; l < kTile / per_line; ++l)
       out_.line("__builtin_prefetch(", at, " + ", l * per_line, ", 0, 2);");
   }
-  if (next_point) names_[point_] = point;
+  if (next_iteration) names_[iteration_] = iteration;
   if (only) out_.close();
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 // Kernels are explicit vectors in small functions which are always inlined, and loops of which those with constant
 // steps are to be unrolled. So unrolling comes first and everything else sees straight code once; the default pipeline
-// at -O2 unrolls last and takes twice as long, for the same speed of the kernels (softmax, layer norm, GELU, products,
+// at -O2 unrolls last and takes twice as long, for the same speed of the kernels (softmax, layer norm, GELU, gemms,
 // transpositions). No vectorisers, and no unrolling at run time: the emitter has done both.
 constexpr const char* kPipeline =
     "always-inline,cgscc(function-attrs),"

@@ -177,7 +177,7 @@ Arguments Arrays::with_numbers(const Arguments& args) {
   Arguments out = args;
   for (py::object& a : out) {
     if (!is_array(a) || !source_of_array(a).valid() || !a.attr("scalar").cast<bool>()) continue;
-    Known& tensor = *heap().known(a.attr("tensor"));
+    Tracked& tensor = *heap().tracked(a.attr("tensor"));
     py::object number = number_in(tensor.original.ptr());
     if (!number) throw Break(BreakId::numpy, "a scalar of this type");
     heap().guard(GuardKind::Number, tensor.source, number);

@@ -126,7 +126,7 @@ void Objects::guard_nothing_handled() {
 }
 
 py::object Objects::function_attr(py::handle function, py::handle name) {
-  const bool made_here = heap().known(function) && !heap().known(function)->source.valid();
+  const bool made_here = heap().tracked(function) && !heap().tracked(function)->source.valid();
   PyObject* found_on_type = _PyType_Lookup(&PyFunction_Type, name.ptr());
   if (made_here) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
   if (found_on_type != nullptr && !is_name(name, names().dict_))
@@ -153,7 +153,7 @@ py::object Objects::function_member(py::handle function, py::handle name, PyObje
 
 // The code of a function that was there before stays the one that is captured.
 void Objects::guard_code(py::handle function) {
-  Known* k = heap().known(function);
+  Tracked* k = heap().tracked(function);
   if (k && !k->source.valid()) return;
   auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
   heap().guard(
@@ -323,7 +323,7 @@ py::object Objects::instance_dict(py::handle o) {
 }
 
 py::object Objects::existing_dict(py::handle dict, SourceId source) {
-  Known& k = heap().entry(dict.ptr());
+  Tracked& k = heap().entry(dict.ptr());
   if (!k.source.valid()) {
     k.source = source;
     heap().hold(borrow(dict.ptr()));
@@ -360,13 +360,13 @@ py::object Objects::load_super_attr(py::handle super, py::handle name) {
 
 bool Objects::is_existing_tuple(py::handle o) {
   if (!PyTuple_Check(o.ptr()) || PyTuple_CheckExact(o.ptr())) return false;
-  Known* k = heap().known(o);
+  Tracked* k = heap().tracked(o);
   return k != nullptr && k->source.valid();
 }
 
 // A tuple stands for its items, which are wrapped; its other attributes are not.
 void Objects::guard_no_attributes(PyObject* tuple, SourceId source) {
-  const py::object original = heap().known(tuple)->original;
+  const py::object original = heap().tracked(tuple)->original;
   PyObject** dict = _PyObject_GetDictPtr(original.ptr());
   const SourceId held = heap().sources.instance_dict(source);
   if (dict == nullptr || *dict == nullptr) return heap().guard(GuardKind::Missing, held);
@@ -435,7 +435,7 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   }
   const bool has_dict = type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT);
   if (has_dict && is_existing_tuple(o)) {
-    guard_no_attributes(p, heap().known(o)->source);
+    guard_no_attributes(p, heap().tracked(o)->source);
   } else if (has_dict) {
     py::object dict = instance_dict(o);
     if (py::object found = effects().dict_get(dict, name)) return found;
@@ -546,7 +546,7 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
     throw Break(BreakId::numpy, cat("assignment to ", str(name)));
   if (PyType_Check(p)) return effects().write_type(o, name, value);
   const bool made_function =
-      PyFunction_Check(p) && heap().known(o) && !heap().known(o)->source.valid();
+      PyFunction_Check(p) && heap().tracked(o) && !heap().tracked(o)->source.valid();
   if (made_function) {
     const py::object held = value ? numbers().read(borrow(value.ptr())) : py::object();
     if (PyObject_SetAttr(p, name.ptr(), held.ptr()) != 0) throw py::error_already_set();

@@ -257,7 +257,7 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty())
     return heap().exists(callable)
                ? heap().wrap(PyWeakref_GET_OBJECT(p),
-                             heap().sources.referent(heap().known(callable)->source))
+                             heap().sources.referent(heap().tracked(callable)->source))
                : borrow(PyWeakref_GET_OBJECT(p));
   const std::string_view type = Py_TYPE(p)->tp_name;
   if (type == "functools._lru_cache_wrapper") return call_cached(callable, args, kwargs);
@@ -366,16 +366,16 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   const size_t given = args.size();
   const auto positional = static_cast<size_t>(code->co_argcount);
   const auto named = positional + static_cast<size_t>(code->co_kwonlyargcount);
-  const bool fresh = heap().known(function) && !heap().known(function)->source.valid();
+  const bool fresh = heap().tracked(function) && !heap().tracked(function)->source.valid();
   std::vector<py::object> fast(static_cast<size_t>(code->co_nlocalsplus));
   const size_t taken = std::min(args.size(), positional);
   for (size_t i = 0; i < taken; i++) fast[i] = std::move(args[i]);
   size_t slot = named;
   if (code->co_flags & CO_VARARGS) {
     const Arguments rest(args.begin() + static_cast<ptrdiff_t>(taken), args.end());
-    const bool has_unread = std::any_of(
-        rest.begin(), rest.end(), [this](const py::object& o) { return numbers().is_unread(o); });
-    fast[slot++] = has_unread ? numbers().pack(rest) : py::tuple(py::cast(rest));
+    const bool has_deferred = std::any_of(
+        rest.begin(), rest.end(), [this](const py::object& o) { return numbers().is_deferred(o); });
+    fast[slot++] = has_deferred ? numbers().pack(rest) : py::tuple(py::cast(rest));
   } else if (taken < args.size()) {
     wrong_arguments(f, given, kwargs);
   }

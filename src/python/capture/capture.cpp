@@ -53,9 +53,9 @@ void Capture::run(py::handle function, std::span<const py::object> bound, size_t
     if (!bound[i]) continue;
     const auto name = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i)).cast<std::string>();
     const SourceId source = heap.sources.local(static_cast<int64_t>(i), name);
-    const bool unread = is_constant(bound[i].ptr()) || numbers.holds_varying(bound[i], source);
+    const bool deferred = is_constant(bound[i].ptr()) || numbers.holds_varying(bound[i], source);
     frame.fast[i] =
-        unread ? numbers.unread_argument(bound[i], source) : heap.wrap(bound[i], source);
+        deferred ? numbers.deferred_argument(bound[i], source) : heap.wrap(bound[i], source);
   }
   try {
     const py::object returned = frames.interpret_alone(frame);

@@ -204,7 +204,7 @@ py::object Classes::make_dataclass(py::handle maker, const Arguments& args,
   py::object made = calls().call_real(maker, args, kwargs);
   if (!is_made_class(made)) add_made_class(made);
   for (auto [name, value] : py::dict(made.attr("__dict__"))) {
-    if (!PyFunction_Check(value.ptr()) || heap().known(value)) continue;
+    if (!PyFunction_Check(value.ptr()) || heap().tracked(value)) continue;
     heap().entry(value.ptr());  // made here
     heap().hold(borrow(value.ptr()));
   }

@@ -19,7 +19,7 @@ py::object Calls::call_of_context(py::handle self, const std::string& name, cons
     if (PyContextVar_Get(self.ptr(), otherwise, &found) != 0) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(found);
   };
-  const SourceId var = heap().known(self)->source, set = heap().sources.context_value(var, false);
+  const SourceId var = heap().tracked(self)->source, set = heap().sources.context_value(var, false);
   const py::object in_context = value(missing().ptr());
   if (!in_context.is(missing())) return heap().wrap(in_context, set);
   heap().guard(GuardKind::Missing, set);

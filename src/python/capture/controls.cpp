@@ -284,7 +284,7 @@ py::object Calls::call_cached(py::handle callable, const Arguments& args, const 
   for (const auto& a : args) require_plain(a, callable);
   for (const auto& [key, a] : kwargs) require_plain(a, callable);
   auto rooted_in_globals = [this](const py::object& o) {
-    Known* k = heap().known(o);
+    Tracked* k = heap().tracked(o);
     if (k == nullptr || !k->source.valid()) return true;
     SourceId root = k->source;
     while (heap().sources[root].base.valid()) root = heap().sources[root].base;
@@ -296,7 +296,7 @@ py::object Calls::call_cached(py::handle callable, const Arguments& args, const 
   if (changed && !is_cached(callable, args, kwargs))
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
   if (heap().exists(callable))
-    heap().guard(GuardKind::IdIs, heap().known(callable)->source, callable);
+    heap().guard(GuardKind::IdIs, heap().tracked(callable)->source, callable);
   const RefusedFrames allowed(false);
   const CompileUnlocked waiting;
   py::object out = call_real(callable, args, kwargs);

@@ -50,7 +50,7 @@ Writes& Effects::writes_of(py::handle o) {
       PyList_Check(o.ptr()) || PyAnySet_Check(o.ptr()) || PyCell_Check(o.ptr()) || is_deque(o);
   if (holds_items) iterators().refuse_to_end(o.ptr());
   const bool by_identity = PyType_Check(o.ptr());
-  std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : heap().known(o)->writes;
+  std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : heap().tracked(o)->writes;
   if (!writes) {
     writes = std::make_unique<Writes>();
     written_.push_back(borrow(o.ptr()));
@@ -65,10 +65,10 @@ bool Effects::check_key(py::handle key) {
   const bool by_identity =
       Py_TYPE(p)->tp_hash == PyBaseObject_Type.tp_hash && !heap().is_tensor(key);
   if (by_identity && heap().exists(key)) {
-    heap().guard(GuardKind::IdIs, heap().known(key)->source, key);
+    heap().guard(GuardKind::IdIs, heap().tracked(key)->source, key);
     return true;
   }
-  if (!by_identity || heap().known(key) != nullptr)
+  if (!by_identity || heap().tracked(key) != nullptr)
     throw Break(BreakId::builtin_on_existing,
                 cat("a dict or set with a key of type ", Py_TYPE(p)->tp_name));
   return false;
@@ -78,7 +78,7 @@ bool Effects::check_key(py::handle key) {
 
 // What was written under a key, `missing()` where it was deleted; null where nothing was.
 py::object Effects::written(py::handle dict, py::handle key) {
-  const Writes* w = heap().known(dict)->writes.get();
+  const Writes* w = heap().tracked(dict)->writes.get();
   if (w == nullptr) return {};
   PyObject* found = PyDict_GetItemWithError(w->items.ptr(), key.ptr());
   if (found != nullptr) return numbers().taken(borrow(found));
@@ -87,14 +87,14 @@ py::object Effects::written(py::handle dict, py::handle key) {
 }
 
 py::object Effects::dict_get(py::handle dict, py::handle key) {
-  if (!heap().exists(dict) || heap().known(dict)->shadow) {
+  if (!heap().exists(dict) || heap().tracked(dict)->shadow) {
     PyObject* found = PyDict_GetItemWithError(heap().contents(dict).ptr(), key.ptr());
     if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
     return found ? borrow(found) : py::object();
   }
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
   if (!check_key(key)) return {};
-  const SourceId source = heap().known(dict)->source;
+  const SourceId source = heap().tracked(dict)->source;
   PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
   if (found != nullptr) return heap().wrap(found, heap().sources.dict_item(source, key));
   if (PyErr_Occurred()) throw py::error_already_set();
@@ -103,19 +103,19 @@ py::object Effects::dict_get(py::handle dict, py::handle key) {
 }
 
 bool Effects::dict_has(py::handle dict, py::handle key) {
-  if (!heap().exists(dict) || heap().known(dict)->shadow)
+  if (!heap().exists(dict) || heap().tracked(dict)->shadow)
     return has_item(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return !o.is(missing());
   if (!check_key(key)) return false;
   const bool found = has_item(borrow(dict.ptr()), key);
-  heap().guard(found ? GuardKind::HasKey : GuardKind::LacksKey, heap().known(dict)->source, key);
+  heap().guard(found ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source, key);
   return found;
 }
 
 void Effects::dict_write(py::handle dict, py::handle key, py::handle value) {
   check_key(key);
   const py::object held =
-      heap().known(dict)->shadow ? numbers().read(borrow(value.ptr())) : borrow(value.ptr());
+      heap().tracked(dict)->shadow ? numbers().read(borrow(value.ptr())) : borrow(value.ptr());
   if (PyDict_Check(dict.ptr()))
     iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
@@ -125,8 +125,8 @@ void Effects::dict_write(py::handle dict, py::handle key, py::handle value) {
     w.moved.add(key);
   }
   check(PyDict_SetItem(w.items.ptr(), key.ptr(), held.ptr()));
-  if (heap().known(dict)->shadow)
-    check(PyObject_SetItem(heap().known(dict)->shadow.ptr(), key.ptr(), held.ptr()));
+  if (heap().tracked(dict)->shadow)
+    check(PyObject_SetItem(heap().tracked(dict)->shadow.ptr(), key.ptr(), held.ptr()));
 }
 
 // Of a key that is there.
@@ -137,11 +137,12 @@ void Effects::dict_delete(py::handle dict, py::handle key) {
   if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
   if (!w.cleared && check_key(key)) {
     const bool before = has_item(borrow(dict.ptr()), key);
-    heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, heap().known(dict)->source, key);
+    heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source,
+                 key);
     if (before) check(PyDict_SetItem(w.items.ptr(), key.ptr(), missing().ptr()));
   }
-  if (heap().known(dict)->shadow)
-    check(PyObject_DelItem(heap().known(dict)->shadow.ptr(), key.ptr()));
+  if (heap().tracked(dict)->shadow)
+    check(PyObject_DelItem(heap().tracked(dict)->shadow.ptr(), key.ptr()));
 }
 
 void Effects::dict_clear(py::handle dict) {
@@ -150,7 +151,7 @@ void Effects::dict_clear(py::handle dict) {
   w.items = py::dict();
   w.moved = py::set();
   w.cleared = true;
-  if (heap().known(dict)->shadow) heap().known(dict)->shadow.attr("clear")();
+  if (heap().tracked(dict)->shadow) heap().tracked(dict)->shadow.attr("clear")();
 }
 
 void Effects::dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs) {
@@ -227,7 +228,7 @@ std::optional<py::object> Effects::dict_method(py::handle dict, const std::strin
 
 // ------------------------------------------------------------------------------------------------------ lists and deques
 
-// A copy with its items known, to be changed.
+// A copy with its items wrapped, to be changed.
 py::object Effects::sequence_to_write(py::handle o) {
   py::object shadow = heap().contents(o);
   Writes& w = writes_of(o);
@@ -237,7 +238,7 @@ py::object Effects::sequence_to_write(py::handle o) {
 
 std::optional<py::object> Effects::list_method(py::handle list, const std::string& name,
                                                Arguments& args, Keywords& kwargs) {
-  Known& k = *heap().known(list);
+  Tracked& k = *heap().tracked(list);
   auto same_or_none = [&](const char* in_place) {
     return name == in_place ? borrow(list.ptr()) : py::none();
   };
@@ -386,7 +387,7 @@ void Effects::set_put(py::handle set, py::handle item, bool in) {
     throw Break(BreakId::side_effect,
                 cat("a set with an item of type ", Py_TYPE(item.ptr())->tp_name));
   writes_of(set).done.append(py::make_tuple(static_cast<int>(in ? kPut : kDiscarded), item));
-  const py::object& shadow = heap().known(set)->shadow;
+  const py::object& shadow = heap().tracked(set)->shadow;
   if (shadow)
     check(in ? PySet_Add(shadow.ptr(), item.ptr()) : PySet_Discard(shadow.ptr(), item.ptr()));
 }
@@ -401,7 +402,7 @@ py::object Effects::pop_from_set(py::handle set) {
   py::object item = borrow(next_popped(set.ptr(), static_cast<Py_ssize_t>(w.done.size())));
   if (!item) key_error(py::str("pop from an empty set"));
   if (w.done.empty())
-    heap().guard(GuardKind::Equals, heap().sources.next_popped(heap().known(set)->source), item);
+    heap().guard(GuardKind::Equals, heap().sources.next_popped(heap().tracked(set)->source), item);
   w.done.append(py::make_tuple(static_cast<int>(kPopped), item));
   check(PySet_Discard(shadow.ptr(), item.ptr()));
   return item;
@@ -543,9 +544,9 @@ void Effects::guard_distinct() {
   }
   for (const py::object& o : written_) {
     if (!PyDict_Check(o.ptr())) continue;
-    std::vector<py::object>& keys = asked[heap().known(o)->source];
-    if (heap().known(o)->writes->cleared) keys.emplace_back();
-    for (auto [key, value] : heap().known(o)->writes->items) keys.push_back(borrow(key.ptr()));
+    std::vector<py::object>& keys = asked[heap().tracked(o)->source];
+    if (heap().tracked(o)->writes->cleared) keys.emplace_back();
+    for (auto [key, value] : heap().tracked(o)->writes->items) keys.push_back(borrow(key.ptr()));
   }
   auto touched = [&](SourceId dict, const Writes& w) {
     for (const py::object& key : asked[dict])
@@ -558,21 +559,25 @@ void Effects::guard_distinct() {
   };
   for (const py::object& w : written_) {
     if (PyType_Check(w.ptr()) || PyCell_Check(w.ptr())) continue;
-    const Source place = heap().sources[heap().known(w)->source];
+    const Source place = heap().sources[heap().tracked(w)->source];
     auto owner = heap().by_source().end();
     if (place.kind == SourceKind::InstanceDict) owner = heap().by_source().find(place.base);
     const bool attributes = owner != heap().by_source().end();
     const py::object mine = attributes ? owner->second : w;
     if (!heap().exists(mine) ||
-        heap().sources[heap().known(mine)->source].kind == SourceKind::Pinned)
+        heap().sources[heap().tracked(mine)->source].kind == SourceKind::Pinned)
       continue;
     for (const py::object& other : heap().existing()) {
       if (other.is(mine) || Py_TYPE(other.ptr()) != Py_TYPE(mine.ptr())) continue;
-      const SourceId there = heap().known(other)->source;
+      const SourceId there = heap().tracked(other)->source;
       const SourceId dict = attributes ? heap().sources.instance_dict(there) : there;
-      if (PyDict_Check(w.ptr()) && !touched(dict, *heap().known(w)->writes)) continue;
-      heap().guards.add(
-          {GuardKind::NotSameAs, there, {}, 0, heap().known(mine)->source, frames().user_stack()});
+      if (PyDict_Check(w.ptr()) && !touched(dict, *heap().tracked(w)->writes)) continue;
+      heap().guards.add({GuardKind::NotSameAs,
+                         there,
+                         {},
+                         0,
+                         heap().tracked(mine)->source,
+                         frames().user_stack()});
     }
   }
 }

@@ -78,11 +78,11 @@ bool Iterators::has_plain_parts(py::handle iterator) {
   for (size_t i = 0; i < count; i++) {
     const py::object part = parts[i];
     if (!is_plain_iterator(part.ptr())) return false;
-    heap().wrap(part, heap().sources.iterator_part(heap().known(iterator)->source,
+    heap().wrap(part, heap().sources.iterator_part(heap().tracked(iterator)->source,
                                                    static_cast<int64_t>(i)));
   }
   if (type == &PyZip_Type)
-    heap().guard(GuardKind::Missing, heap().sources.iterator_part(heap().known(iterator)->source,
+    heap().guard(GuardKind::Missing, heap().sources.iterator_part(heap().tracked(iterator)->source,
                                                                   static_cast<int64_t>(count)));
   return true;
 }
@@ -104,7 +104,7 @@ size_t Iterators::places_in_frames(py::handle o) const {
 // Whether something would end if `o` were gone from these places. What another object holds lives as long as that one.
 bool Iterators::is_last_place(py::handle o, size_t places) {
   if (!o || !PyObject_IS_GC(o.ptr())) return false;
-  const Known* k = heap().known(o);
+  const Tracked* k = heap().tracked(o);
   if (k == nullptr || k->value || !k->source.valid() ||
       heap().sources[k->source].kind != SourceKind::Local)
     return false;

@@ -27,8 +27,8 @@ py::object Iterators::take_existing(py::handle iterator) {
   PyObject* over = nullptr;
   const py::object state = borrow(iterator.ptr()).attr("__reduce__")();
   if (py::len(state) > 1) over = PyTuple_GET_ITEM(py::object(state[py::int_(1)]).ptr(), 0);
-  if (Known* k = over ? heap().known(over) : nullptr; k && k->writes) refuse(iterator);
-  const SourceId item = heap().sources.next_item(heap().known(iterator)->source, w.advanced++);
+  if (Tracked* k = over ? heap().tracked(over) : nullptr; k && k->writes) refuse(iterator);
+  const SourceId item = heap().sources.next_item(heap().tracked(iterator)->source, w.advanced++);
   Temporaries made;
   PyObject* found = evaluated(heap().sources, item, iterator, made);
   if (found == Py_NotImplemented) refuse(iterator);
@@ -40,7 +40,7 @@ py::object Iterators::take_existing(py::handle iterator) {
 
 // An item of what an enumerate or zip takes from; nobody else takes from it.
 py::object Iterators::driven_part(py::handle iterator, int64_t index, Py_ssize_t taken) {
-  const SourceId source = heap().sources.iterator_part(heap().known(iterator)->source, index);
+  const SourceId source = heap().sources.iterator_part(heap().tracked(iterator)->source, index);
   Temporaries made;
   PyObject* part = evaluated(heap().sources, source, iterator, made);
   if (part == nullptr) refuse(iterator);
@@ -56,7 +56,7 @@ py::object Iterators::next_of_existing(py::handle iterator) {
   PyTypeObject* type = Py_TYPE(iterator.ptr());
   const Takes takes = std::exchange(numbers().takes, Takes::Read);
   if (type != &PyEnum_Type && type != &PyZip_Type) {
-    if (Known* k = heap().known(iterator); k->writes && k->writes->driven) refuse(iterator);
+    if (Tracked* k = heap().tracked(iterator); k->writes && k->writes->driven) refuse(iterator);
     numbers().takes = takes;
     return take_existing(iterator);
   }
@@ -66,16 +66,16 @@ py::object Iterators::next_of_existing(py::handle iterator) {
   if (type == &PyEnum_Type) {
     py::object item = driven_part(iterator, 0, taken);
     if (!item) return w.at_end = true, item;
-    const SourceId count = heap().sources.iterator_part(heap().known(iterator)->source, 1);
+    const SourceId count = heap().sources.iterator_part(heap().tracked(iterator)->source, 1);
     Temporaries made;
     PyObject* first = evaluated(heap().sources, count, iterator, made);
     if (first == nullptr || !PyLong_CheckExact(first)) refuse(iterator);
-    py::object number =
-        takes == Takes::Unread ? numbers().unread_number(first, count) : heap().wrap(first, count);
+    py::object number = takes == Takes::Deferred ? numbers().deferred_number(first, count)
+                                                 : heap().wrap(first, count);
     static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
     const py::object offset = py::int_(taken);
     if (taken > 0) {
-      auto sum = numbers().compute_unread(add, number, offset);
+      auto sum = numbers().compute_deferred(add, number, offset);
       number = sum ? *sum : number + offset;
     }
     return py::make_tuple(number, item);
@@ -84,7 +84,7 @@ py::object Iterators::next_of_existing(py::handle iterator) {
   const auto parts = py::reinterpret_borrow<py::tuple>(iterator.attr("__reduce__")()[py::int_(1)]);
   if (py::len(iterator.attr("__reduce__")()) > 2) refuse(iterator);  // strict
   heap().guard(GuardKind::Missing,
-               heap().sources.iterator_part(heap().known(iterator)->source,
+               heap().sources.iterator_part(heap().tracked(iterator)->source,
                                             static_cast<int64_t>(parts.size())));
   py::tuple out(parts.size());
   for (size_t i = 0; i < parts.size(); i++) {

@@ -56,19 +56,19 @@ void Heap::guard(GuardKind kind, SourceId source, py::handle expected, int64_t n
   guards.add({kind, source, borrow(expected.ptr()), number, {}, frames().user_stack()});
 }
 
-Known* Heap::known(py::handle o) {
-  auto it = known_.find(o.ptr());
-  return it == known_.end() ? nullptr : &it->second;
+Tracked* Heap::tracked(py::handle o) {
+  auto it = tracked_.find(o.ptr());
+  return it == tracked_.end() ? nullptr : &it->second;
 }
 
 bool Heap::is_tensor(py::handle o) {
   if (!is_tensor_object(o.ptr())) return false;
-  Known* k = known(o);
+  Tracked* k = tracked(o);
   return k != nullptr && k->value.has_value();
 }
 
 bool Heap::exists(py::handle o) {
-  Known* k = known(o);
+  Tracked* k = tracked(o);
   return k != nullptr && k->source.valid() && !k->value && !PyTuple_Check(o.ptr());
 }
 
@@ -77,7 +77,7 @@ bool Heap::keeps_attributes(py::handle o) {
 }
 
 SourceId Heap::source_of(py::handle existing) {
-  Known* k = known(existing);
+  Tracked* k = tracked(existing);
   if (k != nullptr && k->source.valid()) return k->source;
   return sources.pinned(existing, "");
 }
@@ -88,8 +88,8 @@ py::object Heap::wrap(py::handle real, SourceId source) {
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
   if (is_number(p) &&
-      (takes == Takes::Unread || (takes == Takes::Varying && numbers().is_varying(source))))
-    return numbers().unread_number(real, source);
+      (takes == Takes::Deferred || (takes == Takes::Varying && numbers().is_varying(source))))
+    return numbers().deferred_number(real, source);
   py::object out = borrow(p);
   if (is_tensor_object(p)) {
     out = wrap_tensor(real, source);
@@ -116,7 +116,7 @@ py::object Heap::wrap(py::handle real, SourceId source) {
       for (const char* part : {"start", "stop", "step"}) wrap_held(out.attr(part));
   } else {
     guard(GuardKind::TypeIs, source, type_object(real));
-    Known& k = known_[p];
+    Tracked& k = tracked_[p];
     if (!k.source.valid()) {
       k.source = source;
       existing_.push_back(out);
@@ -174,7 +174,7 @@ py::object Heap::wrap_super(py::handle real, SourceId source) {
 
 py::object Heap::instead_of(py::handle real, SourceId source, const py::object& out) {
   if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
-  Known& k = known_[out.ptr()];
+  Tracked& k = tracked_[out.ptr()];
   k.source = source;
   k.original = borrow(real.ptr());
   held_.push_back(out);
@@ -204,14 +204,14 @@ void Heap::wrap_function(py::handle real, SourceId source) {
     else
       guard(GuardKind::Length, member, {}, PyObject_Length(held));
   }
-  Known& k = known_[real.ptr()];
+  Tracked& k = tracked_[real.ptr()];
   if (!k.source.valid()) k.source = source;
   held_.push_back(borrow(real.ptr()));
 }
 
 // What reaches the parts of a function that was there before.
 SourceId Heap::function_source(py::handle function, const std::string& name) {
-  Known* k = known(function);
+  Tracked* k = tracked(function);
   return k && k->source.valid() ? k->source : sources.pinned(function, name);
 }
 
@@ -229,7 +229,7 @@ bool Heap::is_module_state(SourceId source) const {
 py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   if (auto it = fake_of_.find(real.ptr()); it != fake_of_.end()) {
     guards.add(
-        {GuardKind::SameAs, source, {}, 0, known(it->second)->source, frames().user_stack()});
+        {GuardKind::SameAs, source, {}, 0, tracked(it->second)->source, frames().user_stack()});
     return it->second;
   }
   const at::Tensor& t = THPVariable_Unpack(real.ptr());
@@ -252,11 +252,11 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   } catch (const Unsupported& e) {
     throw Break(BreakId::input_kind, e.what());
   }
-  Known k;
+  Tracked k;
   k.source = source;
   k.original = borrow(real.ptr());
   k.value = graphs().ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
-  known_[fake.ptr()] = std::move(k);
+  tracked_[fake.ptr()] = std::move(k);
   held_.push_back(fake);
   fake_of_.emplace(real.ptr(), fake);
   graphs().fetch.push_back(source);
@@ -285,7 +285,7 @@ py::object Heap::wrap_tuple(py::handle real, SourceId source) {
             : steal(PyTuple_Type.tp_new(Py_TYPE(real.ptr()), py::make_tuple(items).ptr(), nullptr));
   }
   if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
-  Known& k = known_[out.ptr()];
+  Tracked& k = tracked_[out.ptr()];
   if (!k.source.valid()) k.source = source;
   k.original = borrow(real.ptr());
   held_.push_back(out);
@@ -295,13 +295,13 @@ py::object Heap::wrap_tuple(py::handle real, SourceId source) {
 
 // The items of a list or deque.
 py::list Heap::items_of(py::handle o) {
-  const SourceId source = known(o)->source;
+  const SourceId source = tracked(o)->source;
   const py::list real = plain_list(o);
   guard(GuardKind::Length, source, {}, static_cast<int64_t>(real.size()));
   py::list items;
   for (size_t i = 0; i < real.size(); i++)
     items.append(wrap(real[i], sources.item(source, static_cast<int64_t>(i))));
-  Writes* w = known(o)->writes.get();
+  Writes* w = tracked(o)->writes.get();
   if (w && w->added) {
     w->before = py::tuple(items);
     items.attr("extend")(w->added);
@@ -316,8 +316,8 @@ py::object Heap::deque_items(py::handle o) {
 }
 
 py::object Heap::dict_items(py::handle o) {
-  const SourceId source = known(o)->source;
-  const Writes* w = known(o)->writes.get();
+  const SourceId source = tracked(o)->source;
+  const Writes* w = tracked(o)->writes.get();
   py::object items = py::dict();
   if (PyODict_Check(o.ptr())) items = steal(PyODict_New());
   if (!w || !w->cleared) {
@@ -347,8 +347,8 @@ py::object Heap::set_items(py::handle o) {
     if (!is_constant(item.ptr()) || PyList_GET_ITEM(items.ptr(), i++) != item.ptr())
       throw Break(BreakId::builtin_on_existing,
                   "a set of objects, or one that lies in an order of its own");
-  guard(GuardKind::Keys, known(o)->source, py::tuple(items));
-  if (const Writes* w = known(o)->writes.get())
+  guard(GuardKind::Keys, tracked(o)->source, py::tuple(items));
+  if (const Writes* w = tracked(o)->writes.get())
     for (py::handle put : w->done) {
       auto [change, item] = put.cast<std::pair<int, py::object>>();
       change == kPut ? PySet_Add(copy.ptr(), item.ptr()) : PySet_Discard(copy.ptr(), item.ptr());
@@ -400,7 +400,7 @@ py::object Heap::deep_contents(py::handle o, int depth) {
 py::object Heap::contents(py::handle o) {
   PyObject* p = o.ptr();
   if (!exists(o)) return borrow(p);
-  if (known(o)->shadow) return known(o)->shadow;
+  if (tracked(o)->shadow) return tracked(o)->shadow;
   numbers().takes = Takes::Read;  // what is asked for next is one of its items
   py::object shadow;
   if (PyList_Check(p))
@@ -413,7 +413,7 @@ py::object Heap::contents(py::handle o) {
     shadow = deque_items(o);
   else
     throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name));
-  known(o)->shadow = shadow;
+  tracked(o)->shadow = shadow;
   shadowed_[shadow.ptr()] = p;
   return shadow;
 }

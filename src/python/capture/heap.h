@@ -25,7 +25,7 @@ struct Writes {
   bool at_end = false;
 };
 
-struct Known {
+struct Tracked {
   SourceId source;      // of what was there before
   py::object original;  // the real tensor behind a fake; the tuple behind a wrapped one
   py::object shadow;    // a list, dict, set or deque with its items wrapped, as it is by now
@@ -43,7 +43,7 @@ class Heap : public Part {
   bool is_module_state(SourceId source) const;
   py::object wrap_held(py::handle real);
   SourceId function_source(py::handle function, const std::string& name);
-  Known* known(py::handle o);
+  Tracked* tracked(py::handle o);
   bool is_tensor(py::handle o);
   bool exists(py::handle o);            // it was there before, and is not a constant
   bool keeps_attributes(py::handle o);  // of the time before the call
@@ -56,7 +56,7 @@ class Heap : public Part {
   py::object id_of(const py::object& o);
   void guard_apart(py::handle a, py::handle b, int depth = 0);
 
-  Known& entry(PyObject* p) { return known_[p]; }  // made where there is none
+  Tracked& entry(PyObject* p) { return tracked_[p]; }  // made where there is none
   void hold(py::object o) { held_.push_back(std::move(o)); }
   const std::vector<py::object>& held() const { return held_; }
   void fix(PyObject* p) { fixed_.insert(p); }  // it is guarded by identity
@@ -85,7 +85,7 @@ class Heap : public Part {
   std::vector<SourceId> places_of(py::handle o);
   void guard_two_objects(py::handle a, py::handle b);
 
-  std::unordered_map<PyObject*, Known> known_;
+  std::unordered_map<PyObject*, Tracked> tracked_;
   std::unordered_map<SourceId, py::object> by_source_;
   std::unordered_map<PyObject*, py::object> fake_of_;      // by real tensor
   std::unordered_map<PyObject*, py::object> stand_in_of_;  // by tuple, method or super object

@@ -51,7 +51,7 @@ void take_inputs(ir::Graph& graph, const std::vector<py::object>& given, size_t 
   for (size_t k = 0; k < operands.size(); ++k) {
     if (inputs[k].valid()) continue;
     const at::Tensor& t = THPVariable_Unpack(operands[k].ptr());
-    inputs[k] = graph.add_input(cat("unread_", k), ir::Type::of(bridge::type_of(t)));
+    inputs[k] = graph.add_input(cat("deferred_", k), ir::Type::of(bridge::type_of(t)));
   }
   graph.arrange_inputs(std::move(inputs));
 }
@@ -63,7 +63,7 @@ bridge::Recorder& Graphs::recorder_now() { return inner_ ? inner_->recorder : *r
 
 // A tensor of a graph around the current one, as an input of the current one.
 py::object Graphs::lift(const py::object& tensor) {
-  const size_t of = heap().known(tensor)->graph;
+  const size_t of = heap().tracked(tensor)->graph;
   if (of == (inner_ ? inner_->number : 0)) return tensor;
   if (!inner_)
     throw LeftAlone{inner_steps_[of - 1], "a tensor of a branch or loop is used behind it"};
@@ -85,7 +85,7 @@ py::object Graphs::add_inner_input(const py::object& outside) {
   if (bridge::marks_of(t).any()) refuse("a lazily conjugated or negated tensor");
   const std::string name = cat("operand_", inner_->given.size());
   py::object fake = steal(THPVariable_Wrap(inner_->recorder.add_input(bridge::like(t), name)));
-  Known k;
+  Tracked k;
   k.value = inner_->ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
   k.graph = inner_->number;
   heap().entry(fake.ptr()) = std::move(k);
@@ -168,7 +168,7 @@ Graphs::Snapshot Graphs::snapshot(const Arguments& roots) {
   Snapshot out;
   std::vector<py::object> open(roots.begin(), roots.end());
   for (const py::object& o : effects().all_written()) {
-    Known* k = heap().known(o);
+    Tracked* k = heap().tracked(o);
     if (k == nullptr || !k->writes) continue;
     open.push_back(k->writes->items);
     if (k->shadow) open.push_back(k->shadow);
@@ -308,7 +308,7 @@ void Graphs::finish_inner(const std::vector<py::object>& leaves, Captured& out) 
     auto shares = [&](const at::Tensor& other) { return other.is_alias_of(t); };
     if (std::ranges::any_of(taken, shares) || !t.is_non_overlapping_and_dense())
       own = calls().call_method(own, "clone", {}, {});
-    values.items.emplace_back(*heap().known(own)->value);
+    values.items.emplace_back(*heap().tracked(own)->value);
     tensors.push_back(THPVariable_Unpack(own.ptr()));
     taken.push_back(tensors.back());
     out.results.push_back(bridge::type_of(tensors.back()));
@@ -337,7 +337,7 @@ py::object Graphs::record_regions(const char* op, const Arguments& front, size_t
   std::vector<at::Tensor> tensors;
   for (py::object& o : args) {
     o = lift(o);
-    values.emplace_back(heap().known(o)->value.value());
+    values.emplace_back(heap().tracked(o)->value.value());
     tensors.push_back(THPVariable_Unpack(o.ptr()));
   }
   ir::Node& node =

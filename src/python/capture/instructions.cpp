@@ -126,15 +126,15 @@ void nothing(Capture&, TracedFrame&, const Instruction&) {}
 
 void copy_free_vars(Capture& c, TracedFrame& f, const Instruction& i) {
   auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  const bool fresh = c.heap.known(f.function) && !c.heap.known(f.function)->source.valid();
+  const bool fresh = c.heap.tracked(f.function) && !c.heap.tracked(f.function)->source.valid();
   const size_t first = f.fast.size() - i.arg;
   for (size_t k = 0; k < i.arg; k++) {
     PyObject* cell = PyTuple_GET_ITEM(function->func_closure, k);
     f.fast[first + k] = borrow(cell);
     if (fresh) continue;
-    Known& known_cell = c.heap.entry(cell);
-    if (!known_cell.source.valid())
-      known_cell.source =
+    Tracked& tracked_cell = c.heap.entry(cell);
+    if (!tracked_cell.source.valid())
+      tracked_cell.source =
           c.heap.sources.closure(c.heap.function_source(f.function, "F"), static_cast<int64_t>(k));
     c.heap.hold(borrow(cell));
   }

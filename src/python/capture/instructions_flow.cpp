@@ -84,7 +84,7 @@ void get_iter(Capture& c, TracedFrame& f, const Instruction&) {
 void for_iter(Capture& c, TracedFrame& f, const Instruction& i) {
   f.loops.try_emplace(f.next - 1, f.step);
   const uint8_t next = f.bytecode->instructions[f.next].op;
-  if (next == UNPACK_SEQUENCE || next == STORE_FAST) c.numbers.takes = Takes::Unread;
+  if (next == UNPACK_SEQUENCE || next == STORE_FAST) c.numbers.takes = Takes::Deferred;
   py::object item = c.iterators.iter_next(peek(f, 1));
   c.numbers.takes = Takes::Read;
   if (item) return push(f, item);

@@ -145,13 +145,13 @@ void store_slice(Capture& c, TracedFrame& f, const Instruction&) {
 
 void binary_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  auto computed = c.numbers.compute_unread(binary_operator(i.arg), a, b);
+  auto computed = c.numbers.compute_deferred(binary_operator(i.arg), a, b);
   push(f, computed ? *computed : c.objects.operate(binary_operator(i.arg), {a, b}));
 }
 
 void unary_negative(Capture& c, TracedFrame& f, const Instruction&) {
   py::object a = pop(f);
-  auto computed = c.numbers.negate_unread(a);
+  auto computed = c.numbers.negate_deferred(a);
   push(f, computed ? *computed : c.objects.operate(operator_named("neg"), {a}));
 }
 
@@ -167,7 +167,7 @@ void unary_not(Capture& c, TracedFrame& f, const Instruction&) {
 void compare_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
   const int comparison = static_cast<int>(compared_as(i.arg));
-  auto answer = c.numbers.compare_unread(a, b, comparison);
+  auto answer = c.numbers.compare_deferred(a, b, comparison);
   push(f, answer ? *answer : c.numbers.compare_runtime(a, b, comparison));
 }
 

@@ -22,7 +22,7 @@ void infer_parameters(Capture& t, py::handle callable, const Arguments& args) {
     return;
   const py::type type = py::type::of(args[0]);
   if (!is_of_torch(type, "initialize_parameters") || !is_of_torch(type, "reset_parameters") ||
-      t.heap.known(args[0])->writes)
+      t.heap.tracked(args[0])->writes)
     return;
   py::list given;
   for (py::handle a : t.heap.contents(args[2])) {

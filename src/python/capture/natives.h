@@ -39,9 +39,10 @@ enum Trait : uint32_t {
   NotInGraph = 1 << 23,      // of a tensor: no graph can have it
   OfNumbers = 1 << 24,       // makes a tensor of two numbers
   Computes =
-      1 << 25,  // its result is a new tensor, known where its arguments are (known_numbers.cpp)
+      1
+      << 25,  // its result is a new tensor, constant where its arguments are (constant_numbers.cpp)
   Converts = 1 << 26,    // ... or the tensor itself
-  TakesSizes = 1 << 27,  // a known tensor stands for a size
+  TakesSizes = 1 << 27,  // a constant tensor stands for a size
   ByElement = 1 << 28,   // makes each element from the same element of its arguments
   From312 = 1 << 29,     // CPython 3.11 does not have it
 };

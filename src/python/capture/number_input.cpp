@@ -106,7 +106,7 @@ std::string_view last_word(std::string_view target) {
   return dot == std::string_view::npos ? target : target.substr(dot + 1);
 }
 
-// What has other results, or other errors, beside a tensor of this dtype than beside a number: integers, and halves that
+// What has other results, or other errors, beside a tensor of this dtype than beside a number: integers, and fp16 and bf16 that
 // are weighed by a number which is not rounded to their dtype.
 bool tells_tensors_apart(std::string_view word, at::ScalarType dtype) {
   if (dtype == at::kHalf || dtype == at::kBFloat16) return word == "lerp";
@@ -181,11 +181,11 @@ bool Numbers::is_varying(SourceId source) const {
   return !varying.empty() && varying.contains(heap().sources.text(source));
 }
 
-// An unread number whose value may be another one at the next call, and that can be an input.
+// A deferred number whose value may be another one at the next call, and that can be an input.
 bool Numbers::is_runtime_number(const py::object& o) const {
   if (varying.empty() || !o) return false;
-  auto it = unread_.find(o.ptr());
-  if (it == unread_.end() || !is_number(it->second.real.ptr())) return false;
+  auto it = deferred_.find(o.ptr());
+  if (it == deferred_.end() || !is_number(it->second.real.ptr())) return false;
   if (it->second.source.valid()) return is_varying(it->second.source);
   return std::any_of(it->second.parts.begin(), it->second.parts.end(),
                      [this](const py::object& part) { return is_runtime_number(part); });
@@ -221,10 +221,10 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
   for (const py::object& a : args) tensors += heap().is_tensor(a);
   for (const auto& [key, a] : kwargs) tensors += heap().is_tensor(a);
   auto takes = [&](const py::object& o, size_t position, std::string_view keyword) {
-    if (!o || !unread_.contains(o.ptr())) return true;
+    if (!o || !deferred_.contains(o.ptr())) return true;
     numbers++;
     if (!is_runtime_number(o) || !takes_number(word, position, keyword, tensors)) return false;
-    const py::object& real = unread_.at(o.ptr()).real;
+    const py::object& real = deferred_.at(o.ptr()).real;
     return (computable || (integer && !PyFloat_CheckExact(real.ptr()))) &&
            number_as_tensor(real, *dtype).has_value();
   };
@@ -237,20 +237,20 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
 
 NumberTree Numbers::number_tree(const py::object& o) {
   NumberTree tree;
-  auto it = unread_.find(o.ptr());
-  if (it == unread_.end()) {
+  auto it = deferred_.find(o.ptr());
+  if (it == deferred_.end()) {
     tree.constant = o;
     return tree;
   }
-  const Unread unread = it->second;
-  if (unread.source.valid()) {
-    heap().guard(GuardKind::TypeIs, unread.source,
-                 borrow(reinterpret_cast<PyObject*>(Py_TYPE(unread.real.ptr()))));
-    tree.fetched = graphs().fetched(unread.source);
+  const Deferred deferred = it->second;
+  if (deferred.source.valid()) {
+    heap().guard(GuardKind::TypeIs, deferred.source,
+                 borrow(reinterpret_cast<PyObject*>(Py_TYPE(deferred.real.ptr()))));
+    tree.fetched = graphs().fetched(deferred.source);
     return tree;
   }
-  tree.function = unread.function;
-  for (const py::object& part : unread.parts) tree.parts.push_back(number_tree(part));
+  tree.function = deferred.function;
+  for (const py::object& part : deferred.parts) tree.parts.push_back(number_tree(part));
   return tree;
 }
 
@@ -258,11 +258,11 @@ NumberTree Numbers::number_tree(const py::object& o) {
 py::object Numbers::number_input(const py::object& o, at::ScalarType fits) {
   const auto key = std::pair(o.ptr(), fits);
   if (auto it = number_inputs_.find(key); it != number_inputs_.end()) return it->second;
-  const Unread unread = unread_.at(o.ptr());
-  const at::Tensor real = number_as_tensor(unread.real, fits).value();
+  const Deferred deferred = deferred_.at(o.ptr());
+  const at::Tensor real = number_as_tensor(deferred.real, fits).value();
   const std::string name = cat("number_", graphs().number_inputs.size());
   py::object fake = steal(THPVariable_Wrap(graphs().recorder().add_runtime_number(real, name)));
-  Known k;
+  Tracked k;
   k.value = graphs().ir->graph.add_input(name, ir::Type::of(bridge::type_of(real)));
   heap().entry(fake.ptr()) = std::move(k);
   heap().hold(fake);
@@ -285,8 +285,8 @@ py::object Numbers::compare_runtime(const py::object& a, const py::object& b, in
 }
 
 SourceId Numbers::first_source(const py::object& o) const {
-  auto it = unread_.find(o.ptr());
-  if (it == unread_.end()) return {};
+  auto it = deferred_.find(o.ptr());
+  if (it == deferred_.end()) return {};
   if (it->second.source.valid()) return it->second.source;
   for (const py::object& part : it->second.parts)
     if (const SourceId source = first_source(part); source.valid()) return source;

@@ -1,4 +1,4 @@
-// Numbers that nobody has looked at, that vary from call to call, and tensors whose number is known.
+// Numbers that nobody has looked at, that vary from call to call, and tensors whose number is a constant.
 #pragma once
 
 #include <map>
@@ -10,9 +10,9 @@
 
 namespace oxy::python {
 
-enum class Takes : uint8_t { Read, Varying, Unread };
+enum class Takes : uint8_t { Read, Varying, Deferred };
 
-struct Unread {
+struct Deferred {
   py::object real;
   SourceId source;      // none where it was computed
   py::object function;  // of the operator module, and what it was computed from
@@ -20,8 +20,8 @@ struct Unread {
   bool taken_apart = false;  // of a dict: it is what `real` holds from here on
 };
 
-struct KnownNumber {
-  py::object value;  // null: not known
+struct ConstantNumber {
+  py::object value;  // null: no constant
   py::list of;       // the inputs that hold what it was computed from
 };
 
@@ -29,8 +29,8 @@ class Numbers : public Part {
  public:
   using Part::Part;
 
-  py::object unread_argument(py::handle real, SourceId source);
-  py::object unread_number(py::handle real, SourceId source);
+  py::object deferred_argument(py::handle real, SourceId source);
+  py::object deferred_number(py::handle real, SourceId source);
   py::object read(const py::object& o);
   const py::object& typed(const py::object& o);
   void read_arguments(TracedFrame& frame);
@@ -42,36 +42,37 @@ class Numbers : public Part {
   Keywords unpack_named(const py::object& packed);
   py::object packed_item(const py::object& packed, const py::object& key);
   bool holds_varying(py::handle arguments, SourceId source);
-  std::optional<py::object> compare_unread(const py::object& a, const py::object& b, int operation);
-  std::optional<py::object> compute_unread(const py::object& function, const py::object& a,
-                                           const py::object& b);
-  std::optional<py::object> negate_unread(const py::object& a);
+  std::optional<py::object> compare_deferred(const py::object& a, const py::object& b,
+                                             int operation);
+  std::optional<py::object> compute_deferred(const py::object& function, const py::object& a,
+                                             const py::object& b);
+  std::optional<py::object> negate_deferred(const py::object& a);
   py::object taken(const py::object& written);
   bool is_varying(SourceId source) const;
   std::optional<at::ScalarType> met_dtype(std::span<const py::object> args);
   py::object number_input(const py::object& o, at::ScalarType fits);
   py::object compare_runtime(const py::object& a, const py::object& b, int operation);
   py::object use_number(py::handle tensor);
-  void set_known_number(py::handle tensor, const KnownNumber& number);
+  void set_constant_number(py::handle tensor, const ConstantNumber& number);
   py::object record_with_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,
                                  const Arguments& args, const Keywords& kwargs);
 
-  bool is_unread(py::handle o) const { return unread_.contains(o.ptr()); }
-  bool any_unread() const { return !unread_.empty(); }
-  const auto& unread() const { return unread_; }
+  bool is_deferred(py::handle o) const { return deferred_.contains(o.ptr()); }
+  bool any_deferred() const { return !deferred_.empty(); }
+  const auto& deferred() const { return deferred_; }
   bool is_loaded(SourceId source) const { return loaded_.contains(source); }
 
   // Sources, as texts, of numbers that were another one at each call: inputs of the graph where that is possible.
   std::unordered_set<std::string> varying;
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
-  // Whether whoever asks for a number next can do with an unread one: any, or one that was seen to vary.
+  // Whether whoever asks for a number next can do with a deferred one: any, or one that was seen to vary.
   Takes takes = Takes::Read;
 
  private:
-  bool is_called_unread(const TracedFrame& frame, size_t count) const;
-  bool stays_unread_in_store(const TracedFrame& frame);
+  bool is_called_deferred(const TracedFrame& frame, size_t count) const;
+  bool stays_deferred_in_store(const TracedFrame& frame);
   bool goes_on_counting(const TracedFrame& frame);
-  bool is_known_nonzero(const py::object& number);
+  bool is_nonzero(const py::object& number);
   bool meets_tensor(const TracedFrame& frame);
   bool hands_on_numbers(TracedFrame& frame, size_t count);
   bool hands_on_packed(TracedFrame& frame, bool keywords);
@@ -80,15 +81,15 @@ class Numbers : public Part {
   bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                              std::span<const std::pair<py::object, py::object>> kwargs);
   NumberTree number_tree(const py::object& o);
-  SourceId first_source(const py::object& unread) const;
-  KnownNumber known_number(py::handle tensor);
-  KnownNumber computed_number(const std::string& target, py::handle function, const Arguments& args,
-                              const Keywords& kwargs);
-  py::object with_known_sizes(const py::object& o);
+  SourceId first_source(const py::object& deferred) const;
+  ConstantNumber constant_number(py::handle tensor);
+  ConstantNumber computed_number(const std::string& target, py::handle function,
+                                 const Arguments& args, const Keywords& kwargs);
+  py::object with_constant_sizes(const py::object& o);
   bool is_unwritten_state(py::handle tensor);
 
-  // Constants that nothing has looked at yet, by what stands for them (unread.cpp).
-  std::unordered_map<PyObject*, Unread> unread_;
+  // Constants that nothing has looked at yet, by what stands for them (deferred_numbers.cpp).
+  std::unordered_map<PyObject*, Deferred> deferred_;
   std::unordered_set<SourceId> loaded_;               // sources of numbers among them
   std::unordered_map<SourceId, py::object> varying_;  // what stands for these
   std::map<std::pair<PyObject*, at::ScalarType>, py::object> number_inputs_;

@@ -100,7 +100,7 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
   constexpr std::array<std::string_view, 6> kComparisons{"lt", "le", "eq", "ne", "gt", "ge"};
   const size_t n = args.size();
   if (n == 1 && name == "neg")
-    if (auto computed = numbers().negate_unread(args[0])) return computed;
+    if (auto computed = numbers().negate_deferred(args[0])) return computed;
   if (n == 1 && (name == "neg" || name == "pos" || name == "invert" || name == "inv"))
     return operate(function, args);
   if (n == 1 && name == "truth") return py::bool_(truth(args[0]));
@@ -113,19 +113,19 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
   if (name == "iconcat" && PyList_Check(args[0].ptr()))
     return operate(py::module_::import("operator").attr("iadd"), args);
   if (is_binary_operator(name)) {
-    auto computed = numbers().compute_unread(borrow(function.ptr()), args[0], args[1]);
+    auto computed = numbers().compute_deferred(borrow(function.ptr()), args[0], args[1]);
     return computed ? *computed : operate(function, args);
   }
   const auto* found = std::ranges::find(kComparisons, name);
   if (found == kComparisons.end()) return std::nullopt;
   const auto comparison = static_cast<int>(found - kComparisons.begin());  // Py_LT ...
-  auto answer = numbers().compare_unread(args[0], args[1], comparison);
+  auto answer = numbers().compare_deferred(args[0], args[1], comparison);
   return answer ? *answer : numbers().compare_runtime(args[0], args[1], comparison);
 }
 
 py::object Objects::type_of(py::handle o) {
   if (is_array(o)) return type_of_array(o);
-  Known* k = heap().known(o);
+  Tracked* k = heap().tracked(o);
   return py::type::of(k && k->original && k->value ? k->original : py::handle(o));
 }
 
@@ -271,9 +271,9 @@ py::object Objects::compare(py::handle a, py::handle b, int op) {
 py::object Objects::operate(py::handle function, const Arguments& args) {
   const std::string name = text(function.attr("__name__"));
   // As torch.Tensor.__rmul__ and __rtruediv__ compute it.
-  if (name == "mul" && numbers().is_unread(args[0]) && heap().is_tensor(args[1]))
+  if (name == "mul" && numbers().is_deferred(args[0]) && heap().is_tensor(args[1]))
     return operate(function, {args[1], args[0]});
-  if (name == "truediv" && numbers().is_unread(args[0])) {
+  if (name == "truediv" && numbers().is_deferred(args[0])) {
     static const py::object& multiply =
         *new py::object(py::module_::import("operator").attr("mul"));
     return operate(multiply, {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});

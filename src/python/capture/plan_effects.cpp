@@ -51,7 +51,7 @@ void RebuildPlan::add_effects() {
 }
 
 void RebuildPlan::add_dict_effects(py::handle dict) {
-  const Known& k = *capture_.heap.known(dict);
+  const Tracked& k = *capture_.heap.tracked(dict);
   const Writes& w = *k.writes;
   const uint32_t target = place(dict);
   if (w.cleared) add_effect({Write::DictClear, target, {}});
@@ -85,7 +85,7 @@ void RebuildPlan::add_attribute_effects(py::handle o, const py::dict& items) {
 
 // The items between those at both ends that stayed.
 void RebuildPlan::add_list_effects(py::handle list) {
-  const Known& k = *capture_.heap.known(list);
+  const Tracked& k = *capture_.heap.tracked(list);
   const Writes& w = *k.writes;
   const uint32_t target = place(list);
   if (!w.before) {

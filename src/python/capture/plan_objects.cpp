@@ -78,7 +78,7 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return place_call(o, type_object(type),
                       {borrow(PyMethod_GET_FUNCTION(p)), borrow(PyMethod_GET_SELF(p))});
   if (PyCell_Check(p)) return add_unfilled(o, {Kind::Cell, 0, {}, {}});
-  if (PyFunction_Check(p)) return capture_.heap.known(o) ? place_function(o) : constant(o);
+  if (PyFunction_Check(p)) return capture_.heap.tracked(o) ? place_function(o) : constant(o);
   if (PySlice_Check(p) && !capture_.heap.is_fixed(p)) {
     auto* s = reinterpret_cast<PySliceObject*>(p);
     return place_call(o, type_object(type), {borrow(s->start), borrow(s->stop), borrow(s->step)});
@@ -244,7 +244,7 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   py::object cause = o.attr("__cause__"), context = o.attr("__context__");
   // What the caller of the captured code deals with is not this call's own.
   if (PyExceptionInstance_Check(context.ptr()) && !made_here(context) &&
-      !capture_.heap.known(context))
+      !capture_.heap.tracked(context))
     context = py::none();
   if (!cause.is_none() || !context.is_none() || was_raised)
     write(Write::Exception, at,

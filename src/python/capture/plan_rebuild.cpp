@@ -101,15 +101,15 @@ uint32_t RebuildPlan::place(py::handle o) {
     int& depth;
     ~Leave() { depth--; }
   } leave{depth_};
-  Known* k = capture_.heap.known(o);
+  Tracked* k = capture_.heap.tracked(o);
   if (k && k->value) return place_tensor(o);
   if (is_tensor_object(o.ptr())) refuse(o);
   if (is_array(o)) return place_array(o);
   if (PyMethod_Check(o.ptr()) && !(k && k->source.valid()))
     if (const auto step = place_array_method(o)) return *step;
   if (capture_.iterators.lazy(o)) return place_lazy(o);
-  if (auto it = capture_.numbers.unread().find(o.ptr());
-      it != capture_.numbers.unread().end() && it->second.function)
+  if (auto it = capture_.numbers.deferred().find(o.ptr());
+      it != capture_.numbers.deferred().end() && it->second.function)
     return it->second.taken_apart && PyDict_CheckExact(it->second.real.ptr())
                ? place(it->second.real)
                : place_call(o, it->second.function, it->second.parts);
@@ -118,7 +118,7 @@ uint32_t RebuildPlan::place(py::handle o) {
   if (own.valid() && is_constant(o.ptr())) return place_existing(o, own);
   if (auto it = capture_.heap.shadowed().find(o.ptr()); it != capture_.heap.shadowed().end()) {
     // An iterator or view would be made before the writes are done.
-    if (capture_.heap.known(it->second)->writes) refuse(it->second);
+    if (capture_.heap.tracked(it->second)->writes) refuse(it->second);
     return place(it->second);
   }
   if (auto it = owner_.find(o.ptr()); it != owner_.end())
@@ -143,7 +143,7 @@ SourceId RebuildPlan::own_place(py::handle o) {
 }
 
 uint32_t RebuildPlan::place_tensor(py::handle o) {
-  Known& k = *capture_.heap.known(o);
+  Tracked& k = *capture_.heap.tracked(o);
   requires_grad |= THPVariable_Unpack(o.ptr()).requires_grad();
   if (k.source.valid()) return place_existing(o, k.source);
   capture_.graphs.lift(borrow(o.ptr()));  // none of a graph inside of this one

@@ -63,7 +63,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
                           const Arguments& args, const Keywords& kwargs) {
   // Eager has short cuts for some exponents, which are no tensors.
   const std::string_view word = std::string_view(target).substr(target.rfind('.') + 1);
-  if (word == "pow" && args.size() == 2 && numbers().is_unread(args[1])) {
+  if (word == "pow" && args.size() == 2 && numbers().is_deferred(args[1])) {
     static const py::object& power =
         *new py::object(py::module_::import("oxyfuel._C").attr("power"));
     return record(ir::NodeKind::CallFunction, "oxyfuel._C.power", power, args, kwargs);
@@ -75,12 +75,12 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     return record(kind, target, callable, numbers, kwargs);
   }
   auto value = [this](py::handle o) -> std::optional<ir::ValueId> {
-    Known* k = heap().known(o);
+    Tracked* k = heap().tracked(o);
     return k ? k->value : std::nullopt;
   };
   bring_graph_to(TorchModes());
   auto given = [&](const py::object& a) {
-    if (numbers().is_unread(a))
+    if (numbers().is_deferred(a))
       return lift(numbers().number_input(a, numbers().met_dtype(args).value()));
     if (iterators().lazy(a)) throw Break(BreakId::torch_call, cat(target, " of an iterator"));
     const py::object inside = heap().deep_contents(a);
@@ -207,7 +207,7 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
       throw Break(BreakId::torch_call, "it returns a tensor that the recording did not make");
     recorder_now().seal(t);
     ir_now().graph.value(value).type = ir::Type::of(bridge::type_of(t));
-    Known& k = heap().entry(p);
+    Tracked& k = heap().entry(p);
     if (!k.value) k.value = value, k.graph = inner_ ? inner_->number : 0;
   } else if (PyTuple_Check(p) || PyList_Check(p)) {
     static const py::object& getitem =

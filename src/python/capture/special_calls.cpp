@@ -122,7 +122,7 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
   if (it == specials().end()) return std::nullopt;
   if (!kwargs.empty() && !takes_names(it->second)) return std::nullopt;
   auto real = [&](const py::object& o) {
-    Known* k = heap().known(o);
+    Tracked* k = heap().tracked(o);
     return k && k->value && k->original ? k->original : o;
   };
   auto guard_registrations = [&](PyTypeObject* type, py::handle asked) {
@@ -195,8 +195,9 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
           return length;
         throw Break(BreakId::builtin_call, "a __len__ that is no length");
       }
-      if (heap().exists(args[0]) && PyDict_Check(args[0].ptr()) && !heap().known(args[0])->writes) {
-        heap().guard(GuardKind::Length, heap().known(args[0])->source, {},
+      if (heap().exists(args[0]) && PyDict_Check(args[0].ptr()) &&
+          !heap().tracked(args[0])->writes) {
+        heap().guard(GuardKind::Length, heap().tracked(args[0])->source, {},
                      PyDict_Size(args[0].ptr()));
         return py::int_(PyDict_Size(args[0].ptr()));
       }
@@ -376,7 +377,7 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
   const py::object names = steal(PyCode_GetFreevars(code));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.ptr()); i++) {
     PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
-    Known& k = heap().entry(cell);
+    Tracked& k = heap().entry(cell);
     if (!k.source.valid())
       k.source = heap().sources.closure(heap().function_source(callable, "dispatch"),
                                         static_cast<int64_t>(i));

@@ -110,7 +110,7 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (found == nullptr) {
     // What the user has put there. `__dict__` is read through the descriptor, which makes one where there is none.
-    if (Known* k = heap().known(tensor); k->source.valid() && k->original) {
+    if (Tracked* k = heap().tracked(tensor); k->source.valid() && k->original) {
       const py::object dict = k->original.attr("__dict__");
       const SourceId source = heap().sources.attribute(k->source, names().dict_);
       if (py::object own = effects().dict_get(objects().existing_dict(dict, source), name))
@@ -124,7 +124,7 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
 
 // The recording takes every input for a leaf.
 py::object Calls::is_leaf(py::handle tensor, py::handle name) {
-  Known* k = heap().known(tensor);
+  Tracked* k = heap().tracked(tensor);
   const bool here = THPVariable_Unpack(tensor.ptr()).is_leaf();
   if (!here || !k->source.valid() || !k->original) return py::bool_(here);
   return heap().wrap(k->original.attr(name), heap().sources.attribute(k->source, name));
@@ -194,7 +194,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     const py::object value = real.attr("item")();
     py::object made = graphs().record(ir::NodeKind::CallFunction, "torch.tensor", make, {value},
                                       {{py::str("dtype"), real.attr("dtype")}});
-    numbers().set_known_number(made, {value, py::list()});
+    numbers().set_constant_number(made, {value, py::list()});
     return made;
   }
   if (auto classes = one_hot(name, args, kwargs)) return classes;
@@ -232,7 +232,7 @@ std::optional<py::object> Calls::one_hot(const std::string& name, const Argument
 py::object Calls::storage_offset(py::handle tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (!t.is_inference() && t._version() == 0) return py::int_(t.storage_offset());
-  if (Known* k = heap().known(tensor); k->source.valid() && k->original) {
+  if (Tracked* k = heap().tracked(tensor); k->source.valid() && k->original) {
     const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
     if (real.sizes() == t.sizes() && real.strides() == t.strides())
       return py::int_(real.storage_offset());

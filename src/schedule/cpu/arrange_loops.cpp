@@ -237,7 +237,7 @@ void Arranger::arrange_elementwise() {
     return;
   }
   make_serial(axes.size() - 1);
-  // Short rows: several of them make one point.
+  // Short rows: several of them make one iteration.
   while (!axes.empty() && length < tuning::chunk / 2) {
     int64_t size = count_of(axes.back().size);
     if (size * length <= tuning::chunk) {
@@ -251,7 +251,7 @@ void Arranger::arrange_elementwise() {
   }
 }
 
-// Where the group walks along a parallel axis, a tile of it belongs to each point.
+// Where the group walks along a parallel axis, a tile of it belongs to each iteration.
 void Arranger::cut_columns() {
   std::vector<Axis>& axes = group_.parallel;
   Expr column = common_contiguous(group_.nests, axes);
@@ -266,10 +266,10 @@ void Arranger::cut_columns() {
   if (rows >= columns) return;
   size_t at = 0;
   while (!(axes[at].var == column)) ++at;
-  int64_t size = count_of(axes[at].size), others = points(axes) / std::max<int64_t>(size, 1);
+  int64_t size = count_of(axes[at].size), others = iterations(axes) / std::max<int64_t>(size, 1);
   int64_t tile = tuning::most_columns;
   while (tile > tuning::fewest_columns &&
-         others * ((size + tile - 1) / tile) < tuning::wanted_points)
+         others * ((size + tile - 1) / tile) < tuning::wanted_iterations)
     tile /= 2;
   if (size <= tile) {
     innermost_ = column;
@@ -279,7 +279,7 @@ void Arranger::cut_columns() {
 }
 
 // Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it
-// element by element. Our own products have constant sizes (ops/contraction.h).
+// element by element. Our own gemms have constant sizes (ops/contraction.h).
 bool Arranger::sort_along(BufferId matrix) {
   Expr place = 0;
   for (const Nest& n : group_.nests) {
@@ -492,7 +492,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   expanded_.push_back(std::move(use));
 }
 
-// Whether a nest without a reduction of its own writes one element at several points of the axis.
+// Whether a nest without a reduction of its own writes one element at several iterations of the axis.
 bool updates_across(const Phase& ph, Expr axis) {
   return std::any_of(ph.nests.begin(), ph.nests.end(), [&](const Nest& n) {
     if (find_reduce(n)) return false;
@@ -530,7 +530,7 @@ void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept)
   }
 }
 
-// The axes that a reduction keeps come first, since it folds at each of their points; else the
+// The axes that a reduction keeps come first, since it folds at each of their iterations; else the
 // largest stride first.
 void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
   std::vector<Axis> kept, folded;

@@ -1,10 +1,10 @@
-// The loops of a kernel: which axes are parallel, which each phase of a point walks by itself, in
+// The loops of a kernel: which axes are parallel, which each phase of an iteration walks by itself, in
 // which order, and where axes are merged or cut. After fusion (the group is final) and before
 // emission (which places statements).
 //
 // Elementwise groups: contiguous axes merge; a long axis is cut into chunks, so that a kernel has
-// few parallel points with substantial work; memory walked in two directions is walked in square
-// tiles. Groups with rows: the parallel axes stay, each nest walks its own axes inside the point.
+// few parallel iterations with substantial work; memory walked in two directions is walked in square
+// tiles. Groups with rows: the parallel axes stay, each nest walks its own axes inside the iteration.
 // Groups with columns: the contiguous parallel axis is cut into tiles; a reduction keeps one
 // accumulator a column in a local buffer and walks its rows around the loop over the tile, so that
 // memory is read as it lies.
@@ -20,7 +20,7 @@ struct PhaseAxis {
   bool tiled = false;
 };
 
-// Nests that share one loop nest inside a parallel point.
+// Nests that share one loop nest inside a parallel iteration.
 struct Phase {
   std::vector<PhaseAxis> axes;  // outermost first
   std::vector<Nest> nests;
@@ -29,7 +29,7 @@ struct Phase {
 struct Arrangement {
   std::vector<Axis> parallel;
   std::vector<Phase> phases;
-  std::unordered_map<BufferId, Expr> locals;  // buffers of one point and their elements
+  std::unordered_map<BufferId, Expr> locals;  // buffers of one iteration and their elements
 };
 
 // `needed` says which buffers must be in memory after the kernel. Adds local buffers to the
@@ -43,7 +43,7 @@ struct Panels {
   int64_t columns = 0, width = 0;
 };
 
-// The group, which is elementwise over the matrix: a parallel point is one row of one panel, so that the points of a block
+// The group, which is elementwise over the matrix: a parallel iteration is one row of one panel, so that the iterations of a block
 // follow each other. First the parallel loops over panels, `panel_loops` of them, then those over rows. Nothing where the
 // group does not walk the columns so.
 struct PanelArrangement {

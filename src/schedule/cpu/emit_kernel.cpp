@@ -19,7 +19,7 @@ constexpr uint32_t kNone = UINT32_MAX;
 // One instruction of a phase: where it goes.
 struct Item {
   uint32_t nest = 0, inst = 0;
-  uint32_t level = 0;  // 0: at the parallel point; k: inside the k-th loop of the phase
+  uint32_t level = 0;  // 0: at the parallel iteration; k: inside the k-th loop of the phase
   bool after = false;  // after the loop inside its level: it needs the result of a reduction
 };
 
@@ -45,7 +45,7 @@ class KernelEmitter {
     finish_buffers();
     kernel_.value_count = next_value_;
     kernel_.acc_count = next_acc_;
-    kernel_.cost = point_cost(kernel_);
+    kernel_.cost = iteration_cost(kernel_);
     return std::move(kernel_);
   }
 

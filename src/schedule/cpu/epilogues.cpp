@@ -44,7 +44,7 @@ std::set<BufferId> sources_of(const loops::Program& p, const Group& g) {
 }
 
 // Columns of the matrix that a kernel of our own writes row by row; 0 where there is no epilogue:
-// with few rows a block is soon done, by a kernel that has none (codegen/cpp/dot_product.h).
+// with few rows a block is soon done, by a kernel that has none (codegen/cpp/dot_gemm.h).
 int64_t columns_of(const Schedule& s, const loops::ContractionStep& c) {
   const Buffer& matrix = s.program.buffers[c.c()];
   const bool planned = matrix.kind == Buffer::Kind::Temp || matrix.kind == Buffer::Kind::Output;
@@ -67,11 +67,11 @@ bool can_wait(const Schedule& s, size_t at, size_t end) {
   return true;
 }
 
-// The last product that makes something the group reads, if all else that it reads is there when
-// that runs, or the product can wait for it.
+// The last gemm that makes something the group reads, if all else that it reads is there when
+// that runs, or the gemm can wait for it.
 std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width) {
   const std::set<BufferId> sources = sources_of(s.program, g);
-  bool later = false;  // something is made behind the product
+  bool later = false;  // something is made behind the gemm
   for (size_t i = s.steps.size(), left = sources.size(); i-- > 0 && left > 0;) {
     if (!makes(uses_of(s, s.steps[i]), sources)) continue;
     const auto* call = std::get_if<ContractionCall>(&s.steps[i]);
@@ -90,7 +90,7 @@ std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width
   return std::nullopt;
 }
 
-// Whether all elements of the matrix are read at one place: where the point is.
+// Whether all elements of the matrix are read at one place: where the iteration is.
 bool reads_one_element(const Group& g, BufferId matrix) {
   std::set<Expr> places;
   for (const Nest& n : g.nests) {
@@ -121,16 +121,16 @@ bool is_simple(const Kernel& k) {
   return !locals;
 }
 
-// Statements of a point that come to the same at all points stand in front of all loops.
+// Statements of an iteration that come to the same at all iterations stand in front of all loops.
 void hoist_constants(Kernel& k) {
-  Block* point = &k.body;
+  Block* iteration = &k.body;
   while (true) {
-    For* f = std::get_if<For>(&point->back().v);
+    For* f = std::get_if<For>(&iteration->back().v);
     if (!f || f->kind != ForKind::Parallel) break;
-    point = &f->body;
+    iteration = &f->body;
   }
   Block constants;
-  std::erase_if(*point, [&](const Stmt& s) {
+  std::erase_if(*iteration, [&](const Stmt& s) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op != LoopOp::Const) return false;
     constants.push_back(s);
@@ -148,7 +148,7 @@ class Attacher {
       const auto* call = std::get_if<KernelCall>(&s_.steps[i]);
       if (!call || !is_epilogue(s_.kernels[call->kernel])) continue;
       const uint32_t kernel = call->kernel;
-      std::optional<size_t> at = product_before(i);
+      std::optional<size_t> at = gemm_before(i);
       if (at && !may_run_there(i, *at) && can_wait(s_, *at, i)) {
         const auto first = s_.steps.begin();
         std::rotate(first + static_cast<std::ptrdiff_t>(*at),
@@ -167,7 +167,7 @@ class Attacher {
   }
 
  private:
-  std::optional<size_t> product_before(size_t at) const {
+  std::optional<size_t> gemm_before(size_t at) const {
     const BufferId matrix = epilogue_of(s_.kernels[std::get<KernelCall>(s_.steps[at]).kernel]);
     while (at-- > 0) {
       const auto* call = std::get_if<ContractionCall>(&s_.steps[at]);
@@ -176,16 +176,16 @@ class Attacher {
     return std::nullopt;
   }
 
-  // The kernel of step `from` may run while the product `to` does.
+  // The kernel of step `from` may run while the gemm `to` does.
   bool may_run_there(size_t from, size_t to) const {
-    const StepUses own = uses_of(s_, s_.steps[from]), product = uses_of(s_, s_.steps[to]);
+    const StepUses own = uses_of(s_, s_.steps[from]), gemm = uses_of(s_, s_.steps[to]);
     const bool seen = std::ranges::any_of(
         own.writes, [&](BufferId b) { return s_.program.buffers[b].kind == Buffer::Kind::Input; });
     for (size_t i = to + 1; i < from; ++i) {
       const StepUses between = uses_of(s_, s_.steps[i]);
       if (conflict(own, between) || (seen && between.raises)) return false;
     }
-    return std::ranges::none_of(own.writes, [&](BufferId b) { return reads(product, b); });
+    return std::ranges::none_of(own.writes, [&](BufferId b) { return reads(gemm, b); });
   }
 
   void share_memory(size_t at) {

@@ -200,9 +200,9 @@ class Tabulator {
       : kernel_(k), most_bytes_(tuning::table_bytes(machine)) {}
 
   // `panels`: the variables of an epilogue's loops over panels, so far.
-  void run(Block& point, std::vector<Expr> panels = {}) {
-    for (size_t i = 0; i < point.size(); ++i) {
-      For* f = std::get_if<For>(&point[i].v);
+  void run(Block& iteration, std::vector<Expr> panels = {}) {
+    for (size_t i = 0; i < iteration.size(); ++i) {
+      For* f = std::get_if<For>(&iteration[i].v);
       if (!f || is_lanes(*f)) continue;
       const bool epilogue = is_epilogue(kernel_);
       const bool rows = epilogue && panels.size() == panel_loops_;
@@ -215,8 +215,8 @@ class Tabulator {
       note_values(f->body, inside);
       Block fills;
       in_rows(*f, 1, inside, panels, fills);
-      const auto at = point.begin() + static_cast<std::ptrdiff_t>(i);
-      point.insert(at, fills.begin(), fills.end());
+      const auto at = iteration.begin() + static_cast<std::ptrdiff_t>(i);
+      iteration.insert(at, fills.begin(), fills.end());
       i += fills.size();
     }
   }
@@ -249,7 +249,7 @@ class Tabulator {
 void make_lane_tables(Kernel& k, const ScheduleOptions& options) {
   const size_t before = k.buffers.size();
   Tabulator(k, options.machine).run(k.body);
-  if (k.buffers.size() != before) k.cost = point_cost(k);
+  if (k.buffers.size() != before) k.cost = iteration_cost(k);
 }
 
 }  // namespace oxy::schedule

@@ -19,7 +19,7 @@ struct Traffic {
   std::vector<Place> stores, loads;
 };
 
-// At least as many as there are at any point; 0 where that is not known.
+// At least as many as there are at any iteration; 0 where that is not known.
 Expr upper(Expr size) {
   const int64_t most = sym::range_of(size).hi;
   if (most != INT64_MAX) return most;

@@ -25,7 +25,7 @@ Block NestWriter::wrap(ForKind kind, const std::vector<Axis>& axes, Block body) 
 
 Kernel NestWriter::finish(const std::vector<Axis>& parallel, Block body) {
   kernel_.body = wrap(ForKind::Parallel, parallel, std::move(body));
-  kernel_.cost = point_cost(kernel_);
+  kernel_.cost = iteration_cost(kernel_);
   return std::move(kernel_);
 }
 

@@ -17,7 +17,7 @@ class NestWriter {
   // A loop around a body.
   static Block wrap(ForKind kind, Expr var, Expr size, Block body);
   static Block wrap(ForKind kind, const std::vector<Axis>& axes, Block body);
-  // The kernel, whose body runs at each point of the parallel axes.
+  // The kernel, whose body runs at each iteration of the parallel axes.
   Kernel finish(const std::vector<Axis>& parallel, Block body);
   uint32_t entry(BufferId b, KernelBuffer::Kind kind);
   uint32_t add(Block& out, Compute c);  // the value

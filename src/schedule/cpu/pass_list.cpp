@@ -3,12 +3,12 @@
 
 #include "schedule/cpu/annotations.h"
 #include "schedule/cpu/epilogues.h"
-#include "schedule/cpu/jam_rows.h"
 #include "schedule/cpu/lane_tables.h"
 #include "schedule/cpu/make_kernels.h"
 #include "schedule/cpu/prefetch.h"
 #include "schedule/cpu/split_ranges.h"
 #include "schedule/cpu/stream_stores.h"
+#include "schedule/cpu/unroll_and_jam.h"
 
 namespace oxy::schedule {
 namespace {
@@ -36,8 +36,8 @@ void on_kernels(Draft& d) {
 constexpr Pass kKernelPasses[] = {
     {"make_kernels", make_kernels, "first: groups become loops in an order", true},
     {"split_ranges", on_kernels<split_ranges, kLoops>,
-     "while a loop is one: its pieces have no masks, and less to jam or to keep"},
-    {"jam_rows", on_kernels<jam_rows, kLoops>,
+     "while a loop is one: its pieces have no masks, and less to unroll and jam, or to keep"},
+    {"unroll_and_jam", on_kernels<unroll_and_jam, kLoops>,
      "when loops are final: statements of rows side by side"},
     {"make_lane_tables", on_kernels<make_lane_tables, kLoops | kEpilogue>,
      "what several rows still compute alike"},

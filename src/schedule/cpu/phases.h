@@ -1,4 +1,4 @@
-// The order inside one parallel point: nests with the same private axes share a loop nest (a phase)
+// The order inside one parallel iteration: nests with the same private axes share a loop nest (a phase)
 // where no value that one needs is complete only after the other's loop.
 #pragma once
 

@@ -16,28 +16,28 @@ class Prefetcher {
       : kernel_(k), scope_(variables), machine_(options.machine), large_(options.large_bytes()) {}
 
   void run() {
-    Block* point = &kernel_.body;
-    while (point->size() == 1) {
-      For* f = std::get_if<For>(&point->front().v);
+    Block* iteration = &kernel_.body;
+    while (iteration->size() == 1) {
+      For* f = std::get_if<For>(&iteration->front().v);
       if (!f || f->kind != ForKind::Parallel) break;
       parallel_.push_back(f);
-      point = &f->body;
+      iteration = &f->body;
     }
     std::vector<For*> loops;
-    for (Stmt& s : *point) {
+    for (Stmt& s : *iteration) {
       if (For* f = std::get_if<For>(&s.v)) loops.push_back(f);
     }
     if (parallel_.empty() || loops.empty() || !is_lanes(*loops[0])) return;
-    point_ = point;
+    iteration_ = iteration;
     note_statements(kernel_.body);
     auto fits = [&](const For* f) { return is_lanes(*f) && f->size == loops[0]->size; };
     if (loops.size() == 1) {
       within(*loops[0]);
-      next_point(*loops[0], loops, true);
+      next_iteration(*loops[0], loops, true);
     } else if (fits(loops[1])) {
       std::vector<For*> later;
       std::copy_if(loops.begin() + 1, loops.end(), std::back_inserter(later), fits);
-      next_point(*loops[0], later, false);
+      next_iteration(*loops[0], later, false);
     }
   }
 
@@ -90,27 +90,27 @@ class Prefetcher {
 
   void within(For& f) {
     if (!streams(f)) return;
-    Block fetches;
+    Block prefetches;
     const int64_t ahead = tuning::prefetch_ahead_bytes(machine_);
     for (const Compute* c : loads(f)) {
       if (runs_on(*c, f))
-        fetches.push_back(hint(c->buffer, c->index + ahead / ir::byte_size(c->dtype)));
+        prefetches.push_back(hint(c->buffer, c->index + ahead / ir::byte_size(c->dtype)));
     }
-    f.body.insert(f.body.begin(), fetches.begin(), fetches.end());
+    f.body.insert(f.body.begin(), prefetches.begin(), prefetches.end());
   }
 
-  // In the loops `later`, what the first one will load in the next point: a share each, since a
-  // burst would wait for memory. Rows at loaded indices are touched a point earlier still: their
+  // In the loops `later`, what the first one will load in the next iteration: a share each, since a
+  // burst would wait for memory. Rows at loaded indices are touched an iteration earlier still: their
   // pages have to be found. `at_indices`: no others.
-  void next_point(const For& first, const std::vector<For*>& later, bool at_indices) {
-    const Expr point = parallel_.back()->var;
+  void next_iteration(const For& first, const std::vector<For*>& later, bool at_indices) {
+    const Expr iteration = parallel_.back()->var;
     const auto shares = static_cast<int64_t>(later.size());
-    std::vector<Block> fetches(later.size());
+    std::vector<Block> prefetches(later.size());
     Block touches;
     int64_t bytes = 0;
     for (const Compute* c : loads(first)) {
-      const auto step = coefficient(c->index, point);
-      Substitution next{{point, point + 1}};
+      const auto step = coefficient(c->index, iteration);
+      Substitution next{{iteration, iteration + 1}};
       if (!step || !foresee(c->index, 1, next)) continue;
       const bool at_index = next.size() > 1;
       if (!at_index && (at_indices || step->is_const(0))) continue;
@@ -118,31 +118,31 @@ class Prefetcher {
       for (int64_t j = 0; j < shares; ++j) {
         const auto at = static_cast<size_t>(j);
         const Expr share = sym::floordiv(first.size * j + later[at]->var, shares);
-        fetches[at].push_back(fetch(*c, next, first, share));
+        prefetches[at].push_back(prefetch_of(*c, next, first, share));
       }
       if (!at_index) continue;
-      Substitution after{{point, point + 2}};
+      Substitution after{{iteration, iteration + 2}};
       foresee(c->index, 2, after);
-      touches.push_back(fetch(*c, after, first, 0));
-      touches.push_back(fetch(*c, after, first, first.size - 1));
+      touches.push_back(prefetch_of(*c, after, first, 0));
+      touches.push_back(prefetch_of(*c, after, first, first.size - 1));
     }
     if (bytes > tuning::prefetch_row_bytes(machine_)) return;
     for (size_t j = 0; j < later.size(); ++j)
-      later[j]->body.insert(later[j]->body.begin(), fetches[j].begin(), fetches[j].end());
+      later[j]->body.insert(later[j]->body.begin(), prefetches[j].begin(), prefetches[j].end());
     lead_.insert(lead_.end(), touches.begin(), touches.end());
-    const auto before = std::find_if(point_->begin(), point_->end(), [&](const Stmt& s) {
+    const auto before = std::find_if(iteration_->begin(), iteration_->end(), [&](const Stmt& s) {
       return std::get_if<For>(&s.v) == later[0];
     });
-    point_->insert(before, lead_.begin(), lead_.end());
+    iteration_->insert(before, lead_.begin(), lead_.end());
   }
 
   static Stmt hint(uint32_t buffer, Expr index) {
     return Stmt{Hint{std::string(kPrefetch), buffer, index}};
   }
 
-  static Stmt fetch(const Compute& load, Substitution point, const For& loop, Expr at) {
-    point.emplace_back(loop.var, at);
-    return hint(load.buffer, replace(load.index, point));
+  static Stmt prefetch_of(const Compute& load, Substitution iteration, const For& loop, Expr at) {
+    iteration.emplace_back(loop.var, at);
+    return hint(load.buffer, replace(load.index, iteration));
   }
 
   void note_statements(const Block& block) {
@@ -156,14 +156,14 @@ class Prefetcher {
     }
   }
 
-  // Adds what the symbols of an index, which the point has loaded, will be `ahead` points later;
+  // Adds what the symbols of an index, which the iteration has loaded, will be `ahead` iterations later;
   // false where that takes more than loads at known places.
   bool foresee(Expr index, int64_t ahead, Substitution& next) {
     std::vector<Expr> symbols;
     sym::collect_symbols(index, symbols);
     for (Expr s : symbols) {
-      for (size_t i = 0; i < point_->size(); ++i) {
-        const Compute* c = std::get_if<Compute>(&(*point_)[i].v);
+      for (size_t i = 0; i < iteration_->size(); ++i) {
+        const Compute* c = std::get_if<Compute>(&(*iteration_)[i].v);
         if (!c || c->op != LoopOp::Symbol || !(c->index == s)) continue;
         if (!is_foreseeable(c->args[0])) return false;
         next.emplace_back(s, later_symbol(*c, ahead));
@@ -173,7 +173,7 @@ class Prefetcher {
   }
 
   const Stmt* definition(uint32_t value) const {
-    for (const Stmt& s : *point_) {
+    for (const Stmt& s : *iteration_) {
       const Compute* c = std::get_if<Compute>(&s.v);
       const Result* r = std::get_if<Result>(&s.v);
       const bool sets =
@@ -185,19 +185,19 @@ class Prefetcher {
 
   bool is_foreseeable(uint32_t value) const {
     const Stmt* s = definition(value);
-    if (!s) return true;  // of all points
+    if (!s) return true;  // of all iterations
     const Compute* c = std::get_if<Compute>(&s->v);
     if (!c || c->op == LoopOp::Symbol) return false;
     if (c->op == LoopOp::Load && kernel_.buffers[c->buffer].kind != KernelBuffer::Kind::Read)
       return false;
     std::vector<Expr> symbols;
     sym::collect_symbols(c->index, symbols);
-    return std::all_of(symbols.begin(), symbols.end(), [&](Expr e) { return is_point(e); }) &&
+    return std::all_of(symbols.begin(), symbols.end(), [&](Expr e) { return is_iteration(e); }) &&
            std::all_of(c->args.begin(), c->args.end(),
                        [&](uint32_t a) { return is_foreseeable(a); });
   }
 
-  bool is_point(Expr e) const {
+  bool is_iteration(Expr e) const {
     return std::any_of(parallel_.begin(), parallel_.end(),
                        [&](const For* f) { return f->var == e; });
   }
@@ -214,7 +214,7 @@ class Prefetcher {
     return it->second;
   }
 
-  // What a value will be so many points later; behind the last one, in that again.
+  // What a value will be so many iterations later; behind the last one, in that again.
   uint32_t later_value(uint32_t value, int64_t ahead) {
     const Stmt* s = definition(value);
     if (!s) return value;
@@ -234,8 +234,8 @@ class Prefetcher {
   const Machine& machine_;
   const int64_t large_;
   std::vector<const For*> parallel_;
-  Block* point_ = nullptr;
-  // By how many points ahead: loaded indices, and what they are computed from.
+  Block* iteration_ = nullptr;
+  // By how many iterations ahead: loaded indices, and what they are computed from.
   std::map<std::pair<Expr, int64_t>, Expr> symbols_;
   std::map<std::pair<uint32_t, int64_t>, uint32_t> values_;
   Block lead_;  // the statements of these

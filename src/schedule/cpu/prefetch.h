@@ -1,10 +1,10 @@
-// Fetches of memory before it is needed, where a kernel streams through large buffers.
+// Prefetches memory before it is needed, where a kernel streams through large buffers.
 //
-// A point of one loop fetches a little ahead of its loads: the machine's own prefetchers stop at
-// the end of a page. A point of several loops (softmax: the row is loaded, then worked on in the
-// cache) fetches in those behind the first one what the first loop of the next point will load, so
-// that memory has no pause. Rows at loaded indices are fetched by the point before, which loads the
-// next index, and their ends touched by the one before that (the last points: their own again). A
+// An iteration of one loop prefetches a little ahead of its loads: the machine's own prefetchers stop at
+// the end of a page. An iteration of several loops (softmax: the row is loaded, then worked on in the
+// cache) prefetches in those behind the first one what the first loop of the next iteration will load, so
+// that memory has no pause. Rows at loaded indices are prefetched by the iteration before, which loads the
+// next index, and their ends touched by the one before that (the last iterations: their own again). A
 // kernel that only reads gains nothing.
 #pragma once
 

@@ -56,7 +56,7 @@ class ScanKernel : NestWriter {
                                       [](const Inst& i) { return i.op == LoopOp::Symbol; });
     const Axis& along = scanned_.back();
     return !indirect && is_contiguous(along) && count_of(along.size) >= tuning::scan_shortest_row &&
-           points(others_) / kRowLanes >= tuning::scan_fewest_blocks;
+           iterations(others_) / kRowLanes >= tuning::scan_fewest_blocks;
   }
 
   // One step of the scan under a substitution; `fold` gives the value of the scan from that of its
@@ -135,7 +135,7 @@ class ScanKernel : NestWriter {
     return out;
   }
 
-  // How many columns one point scans.
+  // How many columns one iteration scans.
   int64_t block_of(const Axis& column) const {
     int64_t rest = 1, block = tuning::scan_columns;
     for (const Axis& a : others_) {

@@ -18,7 +18,7 @@ struct Term {
 };
 
 // The place as a sum of terms with positive steps; nothing where it is something else, or where
-// steps and sizes are symbols: which digits never meet is a matter of numbers. Points are walked in
+// steps and sizes are symbols: which digits never meet is a matter of numbers. Iterations are walked in
 // order then.
 std::optional<std::vector<Term>> terms_of(Expr place) {
   std::vector<Expr> symbols;
@@ -37,7 +37,7 @@ std::optional<std::vector<Term>> terms_of(Expr place) {
   return rest.is_const() ? std::optional(std::move(terms)) : std::nullopt;
 }
 
-// Whether points with different values of the variable never meet: it is a digit of the place,
+// Whether iterations with different values of the variable never meet: it is a digit of the place,
 // since the smaller terms together do not reach its step and the larger ones step over all of its
 // values.
 bool is_digit(const std::vector<Term>& terms, Expr var) {
@@ -68,13 +68,13 @@ class ScatterKernel : NestWriter {
   }
 
   Kernel run() {
-    Block body = points();
+    Block body = iterations();
     return finish(free_, std::move(body));
   }
 
  private:
-  // What one parallel point does. A free axis along which places are neighbours becomes lanes.
-  Block points() {
+  // What one parallel iteration does. A free axis along which places are neighbours becomes lanes.
+  Block iterations() {
     auto lane = std::find_if(free_.begin(), free_.end(), [&](const Axis& a) {
       auto step = coefficient(update_->index[0], a.var);
       return step && step->is_const(1) && a.size.is_const() &&
@@ -97,7 +97,7 @@ class ScatterKernel : NestWriter {
                 wrap(ForKind::Vector, inner, size, statements({{whole.var, at * block + inner}})));
   }
 
-  // Lanes of one point: fewer where the other free axes do not keep the threads busy.
+  // Lanes of one iteration: fewer where the other free axes do not keep the threads busy.
   int64_t block_of(const Axis& lane) const {
     int64_t others = 1;
     for (const Axis& a : free_) {
@@ -127,7 +127,7 @@ class ScatterKernel : NestWriter {
     return out;
   }
 
-  // Halves are folded in f32 and rounded each time.
+  // fp16 and bf16 are folded in f32 and rounded each time.
   void update(Block& out, Compute store) {
     store.op = LoopOp::Store;
     // What is not replaced has been written before: the buffer is never only written.
@@ -142,7 +142,7 @@ class ScatterKernel : NestWriter {
   }
 
   uint32_t folded(Block& out, uint32_t old, uint32_t value, DType d) {
-    const DType wide = ir::is_half(d) ? DType::F32 : d;
+    const DType wide = ir::is_reduced_float(d) ? DType::F32 : d;
     const auto cast = [&](uint32_t v, DType to) {
       return wide == d ? v : add(out, {.op = LoopOp::Cast, .dtype = to, .args = {v}});
     };

@@ -225,7 +225,7 @@ class Splitter {
 
   void run() {
     if (!integers_.empty()) walk(kernel_.body);
-    if (changed_) kernel_.cost = point_cost(kernel_);
+    if (changed_) kernel_.cost = iteration_cost(kernel_);
   }
 
  private:

@@ -17,7 +17,7 @@ class CompiledKernels {
   // The kernel's number.
   size_t add(const schedule::Kernel& kernel, const Machine& target);
   void compile(const std::string& options = "-O2");
-  // Runs points begin .. end with a table of the C library's functions for the kernel's target.
+  // Runs iterations begin .. end with a table of the C library's functions for the kernel's target.
   // `sizes`: of its parameters.
   int run(size_t kernel, std::vector<void*> buffers, long begin, long end,
           const std::vector<int64_t>& sizes = {});

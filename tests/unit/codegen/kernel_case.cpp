@@ -34,18 +34,18 @@ constexpr int64_t kGuard = 16;  // elements behind each buffer that must not cha
 }  // namespace
 
 void CaseList::add(std::string name, const std::function<void(KernelMaker&)>& make,
-                   std::vector<int64_t> sizes, double tolerance, Fill fill, long points) {
+                   std::vector<int64_t> sizes, double tolerance, Fill fill, long iterations) {
   auto maker = std::make_unique<KernelMaker>();
   make(*maker);
-  cases_.push_back(
-      {std::move(name), std::move(maker), std::move(sizes), tolerance, std::move(fill), points});
+  cases_.push_back({std::move(name), std::move(maker), std::move(sizes), tolerance, std::move(fill),
+                    iterations});
 }
 
 void CaseList::add_made(std::string name, const std::function<void(KernelMaker&)>& make,
-                        const std::vector<int64_t>& sizes, const long& points) {
+                        const std::vector<int64_t>& sizes, const long& iterations) {
   auto maker = std::make_unique<KernelMaker>();
   make(*maker);
-  cases_.push_back({std::move(name), std::move(maker), sizes, 0, {}, points});
+  cases_.push_back({std::move(name), std::move(maker), sizes, 0, {}, iterations});
 }
 
 void CaseList::check() {
@@ -88,9 +88,9 @@ void CaseList::check_one(CompiledKernels& kernels, size_t id, const Case& c,
   }
   const int status = interpret(kernel, a);
   int ran = 0;
-  const long middle = c.points / 3;
+  const long middle = c.iterations / 3;
   ran |= kernels.run(id, b, 0, middle);
-  ran |= kernels.run(id, b, middle, c.points);
+  ran |= kernels.run(id, b, middle, c.iterations);
   EXPECT_EQ(ran, status) << c.name << " width " << target.vector_bytes;
   if (status & 1) return;
   for (size_t i = 0; i < got.size(); ++i) {

@@ -15,10 +15,10 @@ class CaseList {
   // Where no `fill` is given: small numbers of both signs. `tolerance`: relative, in units of the dtype's epsilon.
   using Fill = std::function<double(size_t buffer, int64_t at)>;
   void add(std::string name, const std::function<void(KernelMaker&)>& make,
-           std::vector<int64_t> sizes, double tolerance = 4, Fill fill = {}, long points = 1);
-  // The same where `make` sets `sizes` and `points`; results must be equal to the bit.
+           std::vector<int64_t> sizes, double tolerance = 4, Fill fill = {}, long iterations = 1);
+  // The same where `make` sets `sizes` and `iterations`; results must be equal to the bit.
   void add_made(std::string name, const std::function<void(KernelMaker&)>& make,
-                const std::vector<int64_t>& sizes, const long& points);
+                const std::vector<int64_t>& sizes, const long& iterations);
   // Compiles all cases for all targets that run here and checks them.
   void check();
 
@@ -29,7 +29,7 @@ class CaseList {
     std::vector<int64_t> sizes;
     double tolerance = 4;
     Fill fill;
-    long points = 1;
+    long iterations = 1;
   };
   void check_one(CompiledKernels& kernels, size_t id, const Case& c, const Machine& target);
 

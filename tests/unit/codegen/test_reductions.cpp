@@ -142,7 +142,7 @@ TEST(Reductions, InsideAVectorLoop) {
   cases.check();
 }
 
-// y[p, r, c] = fold over c' <= c of x[p, r, c'] * s[r] + c: rows are lanes, the last block of each point has fewer.
+// y[p, r, c] = fold over c' <= c of x[p, r, c'] * s[r] + c: rows are lanes, the last block of each iteration has fewer.
 void row_scans(KernelMaker& m, ReduceKind kind, DType d, int64_t rows, int64_t columns,
                bool streaming) {
   const uint32_t x = m.in(d), s = m.in(d), y = m.out(d);
@@ -170,7 +170,7 @@ TEST(Reductions, ScansWithRowsAsLanes) {
       if (kind != ReduceKind::Sum && d != DType::F32 && d != DType::I16) continue;
       for (int64_t columns : {7, 64, 75}) {
         for (int64_t rows : {8, 21}) {
-          const long points = 2 * ((rows + 7) / 8);
+          const long iterations = 2 * ((rows + 7) / 8);
           cases.add(
               cat("scan ", ops::name(kind), ' ', ir::name(d), ' ', rows, " x ", columns),
               [&](KernelMaker& m) { row_scans(m, kind, d, rows, columns, columns % 2 == 0); },
@@ -178,7 +178,7 @@ TEST(Reductions, ScansWithRowsAsLanes) {
               [=](size_t buffer, int64_t i) {
                 return static_cast<double>(buffer ? i % 2 : kind == ReduceKind::Prod ? -1 : i % 3);
               },
-              points);
+              iterations);
         }
       }
     }

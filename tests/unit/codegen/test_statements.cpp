@@ -249,7 +249,7 @@ TEST(Statements, Gathers) {
   cases.check();
 }
 
-// Rows read at the places of a table, the same at each point or each point's own: near to each other but for any one
+// Rows read at the places of a table, the same at each iteration or each iteration's own: near to each other but for any one
 // place, in a vector, narrower than one, farther apart, backwards.
 TEST(Statements, GathersAtPlacesOfTables) {
   constexpr int64_t kOff[] = {20, -20, -2, -3};  // for which one place is off

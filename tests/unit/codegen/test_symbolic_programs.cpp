@@ -27,10 +27,10 @@ int64_t value_of(sym::Expr e, const Sizes& sizes) {
   return e.is_const() ? e.value() : sym::evaluate(e, [&](sym::Expr s) { return sizes.at(s); });
 }
 
-int64_t points_of(const schedule::Block& block, const Sizes& sizes) {
+int64_t iterations_of(const schedule::Block& block, const Sizes& sizes) {
   const For* f = block.empty() ? nullptr : std::get_if<For>(&block.back().v);
   if (!f || f->kind != schedule::ForKind::Parallel) return 1;
-  return value_of(f->size, sizes) * points_of(f->body, sizes);
+  return value_of(f->size, sizes) * iterations_of(f->body, sizes);
 }
 
 // A buffer as a kernel sees it.
@@ -92,8 +92,9 @@ void run_kernel(CompiledKernels& compiled, size_t number, const Kernel& k, Memor
   }
   std::vector<int64_t> parameters;
   for (sym::Expr s : k.parameters) parameters.push_back(sizes.at(s));
-  const int64_t points = points_of(k.body, sizes);
-  for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, points / 2}, {points / 2, points}})
+  const int64_t iterations = iterations_of(k.body, sizes);
+  for (auto [begin, end] :
+       {std::pair<int64_t, int64_t>{0, iterations / 2}, {iterations / 2, iterations}})
     ASSERT_EQ(compiled.run(number, buffers, begin, end, parameters), 0) << schedule::print(k);
   size_t at = 0;
   for (const KernelBuffer& b : k.buffers) {

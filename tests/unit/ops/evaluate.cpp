@@ -40,7 +40,7 @@ std::vector<int64_t> integer_result(const std::string& graph, const std::vector<
   return out;
 }
 
-TEST(Evaluate, HalvesRoundOnce) {
+TEST(Evaluate, Fp16AndBf16RoundOnce) {
   // bf16 has eight bits: 1 + 1/256 rounds to 1. The product with a number that bf16 lacks is taken
   // in f32.
   const std::string add =
@@ -106,7 +106,7 @@ TEST(Evaluate, DivisionByATensorOfIntegersIsLeftToEager) {
   EXPECT_THROW(integer_result(text, {integers({7}), integers({0})}), Unsupported);
 }
 
-TEST(Rounding, Halves) {
+TEST(Rounding, Fp16AndBf16) {
   EXPECT_EQ(round_to(65519.0, DType::F16), 65504.0);
   EXPECT_EQ(round_to(65520.0, DType::F16), HUGE_VAL);
   EXPECT_EQ(round_to(0x1p-24, DType::F16), 0x1p-24);

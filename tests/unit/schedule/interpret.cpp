@@ -157,14 +157,14 @@ class LoopRunner {
  private:
   void kept(size_t axis) {
     while (axis < l_.axes.size() && l_.axes[axis].reduction) ++axis;
-    if (axis == l_.axes.size()) return point();
+    if (axis == l_.axes.size()) return iteration();
     int64_t n = at(l_.axes[axis].size, vars_);
     for (int64_t i = 0; i < n; ++i) {
       vars_[l_.axes[axis].var] = i;
       kept(axis + 1);
     }
   }
-  void point() {
+  void iteration() {
     if (!reduce_) {
       for (size_t k = 0; k < l_.body.size(); ++k) step(k);
       return;

@@ -85,13 +85,13 @@ class Generator {
   }
   // Whether a loop over `shape` may run where a buffer has no elements.
   static bool may_miss(const Shape& from, const Shape& shape) {
-    const Expr there = elements(from), points = elements(shape);
-    if (there == 0) return points != 0;
+    const Expr there = elements(from), iterations = elements(shape);
+    if (there == 0) return iterations != 0;
     std::vector<Expr> symbols;
     sym::collect_symbols(there, symbols);
     return std::ranges::any_of(symbols, [&](Expr s) {
       auto empty = [&](Expr x) { return x == s ? Expr(0) : x; };
-      return sym::range_of(s).lo == 0 && sym::substitute(points, empty) != 0;
+      return sym::range_of(s).lo == 0 && sym::substitute(iterations, empty) != 0;
     });
   }
 

@@ -1,12 +1,12 @@
-// oxy-products FOLDER: the kernels of matrix products, one file each, to be compiled with the library.
+// oxy-gemms FOLDER: the kernels of gemms, one file each, to be compiled with the library.
 //
-// avx2_0.cpp, avx2_1.cpp, .. and avx512_0.cpp, .. are emit_product's texts with another name for the function; table.cpp
-// defines oxy::jit::prebuilt_products().
+// avx2_0.cpp, avx2_1.cpp, .. and avx512_0.cpp, .. are emit_gemm's texts with another name for the function; table.cpp
+// defines oxy::jit::prebuilt_gemms().
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
-#include "codegen/cpp/product.h"
+#include "codegen/cpp/gemm.h"
 #include "jit/prebuilt.h"
 #include "support/check.h"
 #include "support/text.h"
@@ -25,9 +25,9 @@ void write(const std::string& path, const std::string& text) {
 void write_all(const std::string& folder) {
   std::string declared, rows;
   for (const auto& [stem, bytes] : {std::pair{"avx2", 32}, std::pair{"avx512", 64}}) {
-    const auto texts = oxy::codegen::cpp::product_texts({.vector_bytes = bytes});
+    const auto texts = oxy::codegen::cpp::gemm_texts({.vector_bytes = bytes});
     for (size_t i = 0; i < texts.size(); ++i) {
-      const std::string name = oxy::cat(stem, '_', i), function = "oxy_product_" + name;
+      const std::string name = oxy::cat(stem, '_', i), function = "oxy_gemm_" + name;
       write(oxy::cat(folder, '/', name, ".cpp"),
             oxy::cat("#define kernel ", function, '\n', texts[i]));
       oxy::cat_to(declared, "extern \"C\" int ", function,
@@ -41,9 +41,9 @@ void write_all(const std::string& folder) {
 #if defined(__x86_64__)
 )",
                  declared, "static constexpr oxy::jit::Prebuilt kTable[] = {\n", rows, R"(};
-std::span<const oxy::jit::Prebuilt> oxy::jit::prebuilt_products() { return kTable; }
+std::span<const oxy::jit::Prebuilt> oxy::jit::prebuilt_gemms() { return kTable; }
 #else
-std::span<const oxy::jit::Prebuilt> oxy::jit::prebuilt_products() { return {}; }
+std::span<const oxy::jit::Prebuilt> oxy::jit::prebuilt_gemms() { return {}; }
 #endif
 )"));
 }
@@ -52,13 +52,13 @@ std::span<const oxy::jit::Prebuilt> oxy::jit::prebuilt_products() { return {}; }
 
 int main(int count, char** arguments) {
   if (count != 2) {
-    std::cerr << "usage: oxy-products FOLDER\n";
+    std::cerr << "usage: oxy-gemms FOLDER\n";
     return 2;
   }
   try {
     write_all(arguments[1]);
   } catch (const std::exception& e) {
-    std::cerr << "oxy-products: " << e.what() << '\n';
+    std::cerr << "oxy-gemms: " << e.what() << '\n';
     return 1;
   }
 }

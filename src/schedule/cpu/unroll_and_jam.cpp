@@ -1,4 +1,4 @@
-#include "schedule/cpu/jam_rows.h"
+#include "schedule/cpu/unroll_and_jam.h"
 
 #include "schedule/cost.h"
 #include "schedule/nest.h"
@@ -6,25 +6,25 @@
 namespace oxy::schedule {
 namespace {
 
-constexpr int64_t kRows = tuning::jam_rows;
+constexpr int64_t kRows = tuning::jammed_rows;
 
-class RowJammer {
+class UnrollAndJam {
  public:
-  RowJammer(Kernel& k, loops::Variables& variables, const ScheduleOptions& options)
+  UnrollAndJam(Kernel& k, loops::Variables& variables, const ScheduleOptions& options)
       : kernel_(k),
         scope_(variables),
         large_(options.large_bytes()),
         shortest_row_(tuning::jam_row_bytes(options.machine)) {}
 
   void run() {
-    if (!find_point() || !fits()) return;
-    const Expr whole = point_->var, count = sym::floordiv(point_->size, kRows);
+    if (!find_loop() || !fits()) return;
+    const Expr whole = iteration_->var, count = sym::floordiv(iteration_->size, kRows);
     take_variables(kernel_.body);
     const Expr var = scope_.get('p', count);
     for (int64_t r = 0; r < kRows; ++r) rows_.push_back({{whole, var * kRows + r}});
-    point_->body = jammed(point_->body);
-    point_->var = var;
-    point_->size = count;
+    iteration_->body = jammed(iteration_->body);
+    iteration_->var = var;
+    iteration_->size = count;
     kernel_.value_count *= kRows;
     kernel_.acc_count *= kRows;
     kernel_.cost *= kRows;
@@ -32,24 +32,24 @@ class RowJammer {
 
  private:
   // The innermost parallel loop.
-  bool find_point() {
+  bool find_loop() {
     Block* block = &kernel_.body;
     while (block->size() == 1) {
       For* f = std::get_if<For>(&block->front().v);
       if (!f || f->kind != ForKind::Parallel) break;
-      points_ *= count_of(f->size);
-      point_ = f;
+      iterations_ *= count_of(f->size);
+      iteration_ = f;
       block = &f->body;
     }
-    return point_ && sym::divisible(point_->size, kRows) &&
-           points_ / kRows >= tuning::jam_fewest_points;
+    return iteration_ && sym::divisible(iteration_->size, kRows) &&
+           iterations_ / kRows >= tuning::jam_fewest_iterations;
   }
 
   // Only reductions of rows, at least one of them of a large buffer and cheap enough to wait for
   // memory.
   bool fits() const {
     bool pays = false;
-    for (const Stmt& s : point_->body) {
+    for (const Stmt& s : iteration_->body) {
       if (const Compute* c = std::get_if<Compute>(&s.v); c && !is_simple(*c)) return false;
       const For* f = std::get_if<For>(&s.v);
       if (!f) continue;
@@ -74,7 +74,8 @@ class RowJammer {
   bool is_long_row(const Compute& c, const For& row) const {
     const KernelBuffer& b = kernel_.buffers[c.buffer];
     const int64_t size = ir::byte_size(b.dtype);
-    const auto along = coefficient(c.index, row.var), across = coefficient(c.index, point_->var);
+    const auto along = coefficient(c.index, row.var),
+               across = coefficient(c.index, iteration_->var);
     return along && along->is_const(1) && across && !across->is_const(0) &&
            hinted(row.size).value_or(0) * size >= shortest_row_ &&
            hinted(b.elements).value_or(0) * size >= large_;
@@ -124,15 +125,15 @@ class RowJammer {
   Kernel& kernel_;
   loops::VariableScope scope_;
   const int64_t large_, shortest_row_;
-  For* point_ = nullptr;
-  int64_t points_ = 1;
+  For* iteration_ = nullptr;
+  int64_t iterations_ = 1;
   std::vector<Substitution> rows_;
 };
 
 }  // namespace
 
-void jam_rows(Kernel& k, loops::Variables& variables, const ScheduleOptions& options) {
-  RowJammer(k, variables, options).run();
+void unroll_and_jam(Kernel& k, loops::Variables& variables, const ScheduleOptions& options) {
+  UnrollAndJam(k, variables, options).run();
 }
 
 }  // namespace oxy::schedule

@@ -1,4 +1,4 @@
-// The kernel of products and convolutions against sums in double, over shapes that hit every edge: partial tiles, panels
+// The kernel of gemms and convolutions against sums in double, over shapes that hit every edge: partial tiles, panels
 // and blocks, several blocks of k, padding, strides, views. Memory around the result and the scratch is watched.
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <memory>
 #include <random>
 
-#include "codegen/cpp/dot_product.h"
-#include "codegen/cpp/row_product.h"
+#include "codegen/cpp/dot_gemm.h"
+#include "codegen/cpp/row_gemm.h"
 #include "jit/compiler.h"
 
 namespace oxy::codegen::cpp {
@@ -29,7 +29,7 @@ struct Memory {
   size_t size;
 };
 
-class ProductTest : public ::testing::Test {
+class GemmTest : public ::testing::Test {
  protected:
   void SetUp() override {
     target_ = host_machine();
@@ -42,7 +42,7 @@ class ProductTest : public ::testing::Test {
   }
 
   std::string text_of(int64_t rows, bool transposed) {
-    return emit_product(product(1, rows, 9, 9, transposed, true), target_);
+    return emit_gemm(gemm(1, rows, 9, 9, transposed, true), target_);
   }
 
   void fill(Memory& m) {
@@ -53,12 +53,12 @@ class ProductTest : public ::testing::Test {
     return std::uniform_int_distribution<int64_t>(low, high)(random_);
   }
 
-  // Runs all points in two pieces, as two threads would.
-  void run(const Product& p, Memory& a, Memory& b, Memory& bias, Memory& c) {
-    std::vector<int64_t> parameters = product_parameters(p, target_);
-    const jit::Code* code = (is_dot_product(p) ? dots_ : is_row_product(p) ? rows_ : packs_).get();
-    const auto bytes = static_cast<size_t>(product_scratch_bytes(p, target_));
-    const int64_t range = product_range(p, target_);
+  // Runs all iterations in two pieces, as two threads would.
+  void run(const Gemm& p, Memory& a, Memory& b, Memory& bias, Memory& c) {
+    std::vector<int64_t> parameters = gemm_parameters(p, target_);
+    const jit::Code* code = (is_dot_gemm(p) ? dots_ : is_row_gemm(p) ? rows_ : packs_).get();
+    const auto bytes = static_cast<size_t>(gemm_scratch_bytes(p, target_));
+    const int64_t range = gemm_range(p, target_);
     void* buffers[] = {parameters.data(), a.begin(), b.begin(), c.begin(), bias.begin()};
     for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, range / 2}, {range / 2, range}}) {
       const size_t whole = (bytes + 127) / 64 * 64;
@@ -72,7 +72,7 @@ class ProductTest : public ::testing::Test {
     EXPECT_TRUE(c.margins_intact()) << print(p);
   }
 
-  void check_product(Product p) {
+  void check_gemm(Gemm p) {
     Memory a(static_cast<size_t>(p.batch * p.a_batch + p.m * p.a_row + p.channels)),
         b(static_cast<size_t>(p.batch * p.b_batch + p.channels * p.b_k + p.n * p.b_n)),
         bias(static_cast<size_t>(p.n)), c(static_cast<size_t>(p.batch * p.m * p.n));
@@ -89,8 +89,8 @@ class ProductTest : public ::testing::Test {
     }
   }
 
-  Product product(int64_t batch, int64_t m, int64_t n, int64_t k, bool transposed, bool bias) {
-    Product p;
+  Gemm gemm(int64_t batch, int64_t m, int64_t n, int64_t k, bool transposed, bool bias) {
+    Gemm p;
     p.batch = batch, p.m = m, p.n = n, p.channels = k, p.bias = bias;
     p.a_row = k + pick(0, 3), p.a_batch = m * p.a_row;
     p.b_k = transposed ? 1 : n + pick(0, 3), p.b_n = transposed ? k + pick(0, 3) : 1;
@@ -99,7 +99,7 @@ class ProductTest : public ::testing::Test {
     return p;
   }
 
-  void check_convolution(Product p, int64_t out_h) {
+  void check_convolution(Gemm p, int64_t out_h) {
     p.a_row = p.channels, p.a_batch = p.in_h * p.in_w * p.channels;
     p.b_k = 1, p.b_n = p.channels * p.taps();
     p.m = out_h * p.out_w, p.c_row = p.n, p.c_batch = p.m * p.n;
@@ -131,24 +131,24 @@ class ProductTest : public ::testing::Test {
   std::mt19937 random_{7};
 };
 
-TEST_F(ProductTest, Products) {
+TEST_F(GemmTest, Gemms) {
   for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 13, 24, 25, 32, 63, 64, 256, 257})
-    for (int64_t k : {19, 160}) check_product(product(1, m, 33, k, true, true));
+    for (int64_t k : {19, 160}) check_gemm(gemm(1, m, 33, k, true, true));
   for (int64_t n : {1, 3, 9, 600, 1100})
-    for (int64_t m : {1, 2, 7, 8}) check_product(product(1, m, n, 75, false, true));
+    for (int64_t m : {1, 2, 7, 8}) check_gemm(gemm(1, m, n, 75, false, true));
   for (int64_t n : {1, 3, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 200})
     for (int64_t m : {9, 29})
-      for (bool transposed : {false, true}) check_product(product(1, m, n, 300, transposed, true));
+      for (bool transposed : {false, true}) check_gemm(gemm(1, m, n, 300, transposed, true));
   for (int64_t k : {1, 7, 8, 15, 16, 17, 127, 128, 129, 192, 193, 255, 288, 289, 577, 1000})
-    for (int64_t m : {8, 25}) check_product(product(1, m, 40, k, true, false));
+    for (int64_t m : {8, 25}) check_gemm(gemm(1, m, 40, k, true, false));
   for (int i = 0; i < 120; i++)
-    check_product(product(pick(1, 3), pick(1, 80), pick(1, 150), pick(1, 400), pick(0, 1) != 0,
-                          pick(0, 1) != 0));
+    check_gemm(gemm(pick(1, 3), pick(1, 80), pick(1, 150), pick(1, 400), pick(0, 1) != 0,
+                    pick(0, 1) != 0));
 }
 
-TEST_F(ProductTest, Convolutions) {
+TEST_F(GemmTest, Convolutions) {
   for (int i = 0; i < 60; i++) {
-    Product p;
+    Gemm p;
     p.batch = pick(1, 2), p.channels = pick(1, 40), p.n = pick(1, 40), p.bias = pick(0, 1) != 0;
     p.kernel_h = pick(1, 4), p.kernel_w = pick(1, 4), p.stride_h = pick(1, 3),
     p.stride_w = pick(1, 3);
@@ -162,7 +162,7 @@ TEST_F(ProductTest, Convolutions) {
   }
 }
 
-TEST_F(ProductTest, OneTextForAllShapes) {
+TEST_F(GemmTest, OneTextForAllShapes) {
   EXPECT_EQ(text_of(50, true), text_of(90, false));
   EXPECT_EQ(text_of(2, true), text_of(5, true));
   EXPECT_EQ(text_of(2, false), text_of(5, false));

@@ -2,7 +2,7 @@
 // a counter that it adds to and writes back. An object of no class stands for one, and the call's
 // own value takes its place when the graph has run; what is added to it is done then as well. Where
 // an instruction looks at the value, it is read: guarded, and the constant that it is from there
-// on. Unread ones live on the stack, in plain locals, and in what was written to dicts and
+// on. Deferred ones live on the stack, in plain locals, and in what was written to dicts and
 // attributes; only the instructions listed here meet them.
 
 #include "python/capture/capture.h"
@@ -57,131 +57,132 @@ py::object type_object(py::handle o) {
 
 }  // namespace
 
-py::object Numbers::unread_argument(py::handle real, SourceId source) {
+py::object Numbers::deferred_argument(py::handle real, SourceId source) {
   static const py::object& object = *new py::object(py::module_::import("builtins").attr("object"));
   py::object out = object();
   heap().entry(out.ptr()).source = source;
-  unread_[out.ptr()] = {borrow(real.ptr()), source, {}, {}};
+  deferred_[out.ptr()] = {borrow(real.ptr()), source, {}, {}};
   heap().hold(out);
   return out;
 }
 
-py::object Numbers::unread_number(py::handle real, SourceId source) {
+py::object Numbers::deferred_number(py::handle real, SourceId source) {
   if (auto it = varying_.find(source); it != varying_.end()) return it->second;
   heap().guard(GuardKind::TypeIs, source, type_object(real));
   loaded_.insert(source);
-  py::object out = unread_argument(real, source);
+  py::object out = deferred_argument(real, source);
   if (is_varying(source)) varying_.emplace(source, out);
   return out;
 }
 
 // What captured code has written somewhere, for whoever asks for it next.
 py::object Numbers::taken(const py::object& written) {
-  const bool unread =
-      takes == Takes::Unread || (takes == Takes::Varying && is_runtime_number(written));
-  return unread ? written : read(written);
+  const bool deferred =
+      takes == Takes::Deferred || (takes == Takes::Varying && is_runtime_number(written));
+  return deferred ? written : read(written);
 }
 
 // `o`, or the constant that it stands for, guarded.
 py::object Numbers::read(const py::object& o) {
-  auto it = o && !unread_.empty() ? unread_.find(o.ptr()) : unread_.end();
-  if (it == unread_.end()) return o;
-  const Unread unread = it->second;
+  auto it = o && !deferred_.empty() ? deferred_.find(o.ptr()) : deferred_.end();
+  if (it == deferred_.end()) return o;
+  const Deferred deferred = it->second;
   takes = Takes::Read;
   it->second.taken_apart = true;
-  if (unread.source.valid()) return heap().wrap(unread.real, unread.source);
-  for (const py::object& part : unread.parts) read(part);
-  return unread.real;
+  if (deferred.source.valid()) return heap().wrap(deferred.real, deferred.source);
+  for (const py::object& part : deferred.parts) read(part);
+  return deferred.real;
 }
 
 // `o`, or the constant that it stands for, of which only the type is guarded.
 const py::object& Numbers::typed(const py::object& o) {
-  auto it = unread_.find(o.ptr());
-  if (it == unread_.end()) return o;
+  auto it = deferred_.find(o.ptr());
+  if (it == deferred_.end()) return o;
   if (it->second.source.valid())
     heap().guard(GuardKind::TypeIs, it->second.source, type_object(it->second.real));
   return it->second.real;
 }
 
-// Any number that the current instruction loads stays unread if it is added to next, or is the result.
+// Any number that the current instruction loads stays deferred if it is added to next, or is the result.
 Takes Numbers::taken_by_next(const TracedFrame& f) const {
   const auto& code = f.bytecode->instructions;
   const Instruction& next = code[f.next];
-  if (next.op == RETURN_VALUE) return frames().stack().size() == 1 ? Takes::Unread : Takes::Varying;
+  if (next.op == RETURN_VALUE)
+    return frames().stack().size() == 1 ? Takes::Deferred : Takes::Varying;
   if (f.next + 1 >= code.size()) return Takes::Varying;
   const Instruction& then = code[f.next + 1];
   const bool added = next.op == LOAD_CONST && then.op == BINARY_OP && is_arithmetic(then.arg) &&
                      is_number(PyTuple_GET_ITEM(f.code->co_consts, next.arg));
-  return added ? Takes::Unread : Takes::Varying;
+  return added ? Takes::Deferred : Takes::Varying;
 }
 
-// Arithmetic on what is unread.
-std::optional<py::object> Numbers::compute_unread(const py::object& function, const py::object& a,
-                                                  const py::object& b) {
-  if (!unread_.contains(a.ptr()) && !unread_.contains(b.ptr())) return std::nullopt;
+// Arithmetic on what is deferred.
+std::optional<py::object> Numbers::compute_deferred(const py::object& function, const py::object& a,
+                                                    const py::object& b) {
+  if (!deferred_.contains(a.ptr()) && !deferred_.contains(b.ptr())) return std::nullopt;
   if (heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
   const py::object &left = typed(a), &right = typed(b);
-  py::object out = unread_argument(function(left, right), SourceId());
-  unread_[out.ptr()].function = function;
-  unread_[out.ptr()].parts = {a, b};
+  py::object out = deferred_argument(function(left, right), SourceId());
+  deferred_[out.ptr()].function = function;
+  deferred_[out.ptr()].parts = {a, b};
   return out;
 }
 
-std::optional<py::object> Numbers::negate_unread(const py::object& a) {
+std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
   static const py::object& negate = *new py::object(py::module_::import("operator").attr("neg"));
-  if (!unread_.contains(a.ptr())) return std::nullopt;
-  py::object out = unread_argument(negate(typed(a)), SourceId());
-  unread_[out.ptr()].function = negate;
-  unread_[out.ptr()].parts = {a};
+  if (!deferred_.contains(a.ptr())) return std::nullopt;
+  py::object out = deferred_argument(negate(typed(a)), SourceId());
+  deferred_[out.ptr()].function = negate;
+  deferred_[out.ptr()].parts = {a};
   return out;
 }
 
-// A number that nobody has looked at yet against one that is known: only the answer is guarded, so that a value that is
+// A number that nobody has looked at yet against a constant: only the answer is guarded, so that a value that is
 // another one at each call does not make a capture for each.
-std::optional<py::object> Numbers::compare_unread(const py::object& a, const py::object& b,
-                                                  int operation) {
+std::optional<py::object> Numbers::compare_deferred(const py::object& a, const py::object& b,
+                                                    int operation) {
   auto of_source = [&](const py::object& o) {
-    auto it = unread_.find(o.ptr());
-    return it != unread_.end() && it->second.source.valid() && is_number(it->second.real.ptr());
+    auto it = deferred_.find(o.ptr());
+    return it != deferred_.end() && it->second.source.valid() && is_number(it->second.real.ptr());
   };
   const bool left = of_source(a) && is_number(b.ptr()), right = of_source(b) && is_number(a.ptr());
   if (!left && !right) return std::nullopt;
   static constexpr int swapped[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
   const int seen = left ? operation : swapped[operation];
-  const Unread& unread = unread_.at(left ? a.ptr() : b.ptr());
+  const Deferred& deferred = deferred_.at(left ? a.ptr() : b.ptr());
   const py::object& number = left ? b : a;
   const py::object compared = py::reinterpret_steal<py::object>(
-      PyObject_RichCompare(unread.real.ptr(), number.ptr(), seen));
+      PyObject_RichCompare(deferred.real.ptr(), number.ptr(), seen));
   if (!compared) throw py::error_already_set();
   const bool answer = compared.ptr() == Py_True;
-  heap().guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
-  heap().guard(GuardKind::Compares, unread.source, number, 2 * seen + (answer ? 1 : 0));
+  heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+  heap().guard(GuardKind::Compares, deferred.source, number, 2 * seen + (answer ? 1 : 0));
   return compared;
 }
 
 // The operands of a BINARY_OP that can be computed behind the graph, or in front of it.
 bool Numbers::goes_on_counting(const TracedFrame& f) {
   auto number = [&](const py::object& o) {
-    auto it = o ? unread_.find(o.ptr()) : unread_.end();
-    return o && is_number(it == unread_.end() ? o.ptr() : it->second.real.ptr());
+    auto it = o ? deferred_.find(o.ptr()) : deferred_.end();
+    return o && is_number(it == deferred_.end() ? o.ptr() : it->second.real.ptr());
   };
   const uint32_t operation = f.bytecode->instructions[f.next].arg;
   const py::object &left = f.stack[f.stack.size() - 2], &right = f.stack[f.stack.size() - 1];
   if (!number(left) || !number(right)) return false;
   if (is_arithmetic(operation)) return true;
   return is_division(operation) && (is_runtime_number(left) || is_runtime_number(right)) &&
-         is_known_nonzero(right);
+         is_nonzero(right);
 }
 
 // Of a varying float this answer is guarded.
-bool Numbers::is_known_nonzero(const py::object& number) {
-  auto it = unread_.find(number.ptr());
-  if (it == unread_.end()) return PyObject_IsTrue(number.ptr()) == 1;
+bool Numbers::is_nonzero(const py::object& number) {
+  auto it = deferred_.find(number.ptr());
+  if (it == deferred_.end()) return PyObject_IsTrue(number.ptr()) == 1;
   const py::object& real = it->second.real;
   if (!PyFloat_CheckExact(real.ptr()) || !it->second.source.valid() ||
       PyFloat_AS_DOUBLE(real.ptr()) == 0)
     return false;
-  return compare_unread(number, py::float_(0.0), Py_NE).has_value();
+  return compare_deferred(number, py::float_(0.0), Py_NE).has_value();
 }
 
 // Operands of which one is a tensor and the other a number that the graph takes as an input.
@@ -191,7 +192,7 @@ bool Numbers::meets_tensor(const TracedFrame& f) {
 }
 
 // A call of isinstance, or of object.__setattr__.
-bool Numbers::is_called_unread(const TracedFrame& f, size_t count) const {
+bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
   static const py::object& isinstance =
       *new py::object(py::module_::import("builtins").attr("isinstance"));
   const py::object& below = f.stack[f.stack.size() - count - 2];
@@ -203,7 +204,7 @@ bool Numbers::is_called_unread(const TracedFrame& f, size_t count) const {
 }
 
 // A call whose runtime numbers stay what they are: of a method of a tensor or a function of torch that has them as inputs of
-// the graph, or of a function of the user's, where all else that is unread is read here.
+// the graph, or of a function of the user's, where all else that is deferred is read here.
 bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   const std::span<py::object> args = std::span(f.stack).last(count);
   auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
@@ -246,8 +247,8 @@ bool Numbers::hands_on_packed(TracedFrame& f, bool keywords) {
 
 // A dict may change once somebody has it.
 bool Numbers::is_packed(const py::object& o) const {
-  auto it = o && !varying.empty() ? unread_.find(o.ptr()) : unread_.end();
-  if (it == unread_.end()) return false;
+  auto it = o && !varying.empty() ? deferred_.find(o.ptr()) : deferred_.end();
+  if (it == deferred_.end()) return false;
   PyObject* real = it->second.real.ptr();
   return PyTuple_CheckExact(real) || (PyDict_CheckExact(real) && !it->second.taken_apart);
 }
@@ -258,10 +259,10 @@ bool Numbers::merges_packed(const TracedFrame& f) const {
   const py::object& into = f.stack[f.stack.size() - 1 - code[f.next].arg];
   return is_packed(f.stack.back()) && code[f.next + 1].op == CALL_FUNCTION_EX && into &&
          PyDict_CheckExact(into.ptr()) && PyDict_GET_SIZE(into.ptr()) == 0 &&
-         heap().known(into) == nullptr;
+         heap().tracked(into) == nullptr;
 }
 
-// A tuple for the numbers among `items`: unread itself.
+// A tuple for the numbers among `items`: deferred itself.
 py::object Numbers::pack(const Arguments& items) {
   static PyMethodDef method = {"pack",
                                reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(
@@ -275,16 +276,16 @@ py::object Numbers::pack(const Arguments& items) {
   static const py::object& make = *new py::object(steal(PyCFunction_New(&method, nullptr)));
   py::tuple real(items.size());
   for (size_t i = 0; i < items.size(); i++) {
-    auto it = unread_.find(items[i].ptr());
-    real[i] = it == unread_.end() ? items[i] : it->second.real;
+    auto it = deferred_.find(items[i].ptr());
+    real[i] = it == deferred_.end() ? items[i] : it->second.real;
   }
-  py::object out = unread_argument(real, SourceId());
-  unread_[out.ptr()].function = make;
-  unread_[out.ptr()].parts = items;
+  py::object out = deferred_argument(real, SourceId());
+  deferred_[out.ptr()].function = make;
+  deferred_[out.ptr()].parts = items;
   return out;
 }
 
-// The dict of a function's ** arguments: unread itself where numbers are among them.
+// The dict of a function's ** arguments: deferred itself where numbers are among them.
 py::object Numbers::pack_named(const Keywords& items) {
   static PyMethodDef method = {
       "pack_named",
@@ -301,34 +302,34 @@ py::object Numbers::pack_named(const Keywords& items) {
   Arguments parts;
   bool numbers = false;
   for (const auto& [key, value] : items) {
-    auto it = unread_.find(value.ptr());
-    numbers |= it != unread_.end();
-    real[key] = it == unread_.end() ? value : it->second.real;
+    auto it = deferred_.find(value.ptr());
+    numbers |= it != deferred_.end();
+    real[key] = it == deferred_.end() ? value : it->second.real;
     keys[parts.size()] = key;
     parts.push_back(value);
   }
   if (!numbers) return std::move(real);
-  py::object out = unread_argument(real, SourceId());
-  unread_[out.ptr()].function = steal(PyCFunction_New(&method, keys.ptr()));
-  unread_[out.ptr()].parts = std::move(parts);
+  py::object out = deferred_argument(real, SourceId());
+  deferred_[out.ptr()].function = steal(PyCFunction_New(&method, keys.ptr()));
+  deferred_[out.ptr()].parts = std::move(parts);
   return out;
 }
 
 Keywords Numbers::unpack_named(const py::object& packed) {
-  const Unread unread = unread_.at(packed.ptr());
+  const Deferred deferred = deferred_.at(packed.ptr());
   Keywords out;
-  if (unread.source.valid()) {
-    heap().guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
-    heap().guard(GuardKind::Keys, unread.source, py::tuple(py::list(unread.real)));
+  if (deferred.source.valid()) {
+    heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+    heap().guard(GuardKind::Keys, deferred.source, py::tuple(py::list(deferred.real)));
   }
   size_t i = 0;
-  for (auto [key, value] : py::reinterpret_borrow<py::dict>(unread.real)) {
+  for (auto [key, value] : py::reinterpret_borrow<py::dict>(deferred.real)) {
     py::object item;
-    if (unread.source.valid()) {
+    if (deferred.source.valid()) {
       takes = Takes::Varying;
-      item = heap().wrap(value, heap().sources.dict_item(unread.source, key));
+      item = heap().wrap(value, heap().sources.dict_item(deferred.source, key));
     } else {
-      item = unread.parts[i++];
+      item = deferred.parts[i++];
     }
     out.emplace_back(borrow(key.ptr()), std::move(item));
   }
@@ -339,25 +340,26 @@ Keywords Numbers::unpack_named(const py::object& packed) {
 // kwargs["name"]; null where that is not what it is.
 py::object Numbers::packed_item(const py::object& packed, const py::object& key) {
   if (!is_packed(packed) || !PyUnicode_CheckExact(key.ptr())) return {};
-  const Unread& unread = unread_.at(packed.ptr());
-  if (unread.source.valid() || !PyDict_CheckExact(unread.real.ptr())) return {};
-  const py::object keys = borrow(PyCFunction_GET_SELF(unread.function.ptr()));
-  for (size_t i = 0; i < unread.parts.size(); i++)
-    if (PyUnicode_Compare(PyTuple_GET_ITEM(keys.ptr(), i), key.ptr()) == 0) return unread.parts[i];
+  const Deferred& deferred = deferred_.at(packed.ptr());
+  if (deferred.source.valid() || !PyDict_CheckExact(deferred.real.ptr())) return {};
+  const py::object keys = borrow(PyCFunction_GET_SELF(deferred.function.ptr()));
+  for (size_t i = 0; i < deferred.parts.size(); i++)
+    if (PyUnicode_Compare(PyTuple_GET_ITEM(keys.ptr(), i), key.ptr()) == 0)
+      return deferred.parts[i];
   return {};
 }
 
-// What is in a packed tuple, varying numbers unread.
+// What is in a packed tuple, varying numbers deferred.
 Arguments Numbers::unpack_numbers(const py::object& packed) {
-  const Unread unread = unread_.at(packed.ptr());
-  if (!unread.source.valid()) return unread.parts;
+  const Deferred deferred = deferred_.at(packed.ptr());
+  if (!deferred.source.valid()) return deferred.parts;
   Arguments out;
-  heap().guard(GuardKind::TypeIs, unread.source, type_object(unread.real));
-  heap().guard(GuardKind::Length, unread.source, {}, PyTuple_GET_SIZE(unread.real.ptr()));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(unread.real.ptr()); i++) {
+  heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+  heap().guard(GuardKind::Length, deferred.source, {}, PyTuple_GET_SIZE(deferred.real.ptr()));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(deferred.real.ptr()); i++) {
     takes = Takes::Varying;
-    out.push_back(
-        heap().wrap(PyTuple_GET_ITEM(unread.real.ptr(), i), heap().sources.item(unread.source, i)));
+    out.push_back(heap().wrap(PyTuple_GET_ITEM(deferred.real.ptr(), i),
+                              heap().sources.item(deferred.source, i)));
   }
   takes = Takes::Read;
   return out;
@@ -381,7 +383,7 @@ bool Numbers::holds_varying(py::handle arguments, SourceId source) {
 }
 
 // d[k] = v, of a dict that was there before.
-bool Numbers::stays_unread_in_store(const TracedFrame& f) {
+bool Numbers::stays_deferred_in_store(const TracedFrame& f) {
   const py::object& dict = f.stack[f.stack.size() - 2];
   return heap().exists(dict) && PyDict_Check(dict.ptr()) &&
          !objects().special_method(dict, names().setitem_);
@@ -439,7 +441,7 @@ void Numbers::read_arguments(TracedFrame& f) {
       return merges_packed(f) ? void() : read_top(1 + i.arg);
     case STORE_SUBSCR:
       read_top(2);
-      return stays_unread_in_store(f) ? void() : read_top(3);
+      return stays_deferred_in_store(f) ? void() : read_top(3);
     case BINARY_OP:
       return goes_on_counting(f) || meets_tensor(f) ? void() : read_top(2);
     case UNARY_NEGATIVE:
@@ -447,7 +449,7 @@ void Numbers::read_arguments(TracedFrame& f) {
     case COMPARE_OP:
       return;
     case CALL:
-      if (is_called_unread(f, i.arg) || hands_on_numbers(f, i.arg)) return;
+      if (is_called_deferred(f, i.arg) || hands_on_numbers(f, i.arg)) return;
       return read_top(f.stack.size());
     case RETURN_VALUE:
       if (frames().stack().size() == 1 || (f.direct && is_runtime_number(f.stack.back()))) return;

@@ -1,5 +1,5 @@
-// Matrix products and 2-D convolutions of f32 in kernels of our own, whose shapes are parameters: they are compiled once
-// for a machine. Products of bf16 and f16 in others: A is converted a block of rows at a time, B where it is packed,
+// Gemms and 2-D convolutions of f32 in kernels of our own, whose shapes are parameters: they are compiled once
+// for a machine. Gemms of bf16 and f16 in others: A is converted a block of rows at a time, B where it is packed,
 // sums are f32 and rounded once, as ATen does.
 //
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
@@ -7,16 +7,16 @@
 // The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", 2008) without packing
 // A, whose rows are read as broadcasts: for a block of values of k, a panel of B as wide as two vectors (four with AVX-512) is
 // packed into the first-level cache, and tiles of up to six rows of A times that panel stay in registers. While a panel is
-// worked on the next one is fetched a line at a time, so that weights arrive from memory without having been packed before
-// the call. Products of few rows do not pack B at all: dot_product.h, row_product.h.
+// worked on the next one is prefetched a line at a time, so that weights arrive from memory without having been packed before
+// the call. Gemms of few rows do not pack B at all: dot_gemm.h, row_gemm.h.
 //
-// A convolution is a product with one row an output pixel, one column an output channel, and k running over the input
+// A convolution is a gemm with one row an output pixel, one column an output channel, and k running over the input
 // channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm", 2019): each row has a pointer a tap, to
 // the input pixel or, outside the image, to zeros. Activations are channels-last, weights plain (out, in, kh, kw); k is
-// ordered (channel, tap) as in the weights' memory. A plain product has one tap.
+// ordered (channel, tap) as in the weights' memory. A plain gemm has one tap.
 //
 // An epilogue (schedule/cpu/epilogues.h) is a kernel of its own that is called on a few rows of a panel as soon as they are done.
-// What it reads beside them is fetched while they are made.
+// What it reads beside them is prefetched while they are made.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 
 namespace oxy::codegen::cpp {
 
-struct Product {
+struct Gemm {
   ir::DType dtype = ir::DType::F32;  // of all operands and the result; BF16 and F16 without taps
   int64_t batch = 1, m = 0, n = 0;
   int64_t channels = 0;                   // k, or the input channels of a convolution
@@ -39,12 +39,12 @@ struct Product {
   bool bias = false;  // n values, contiguous
   // B has been packed once (runtime/pack.h): its strides do not count, and panels of tuning::gemm_panel_columns follow each other.
   bool packed = false;
-  // One more buffer, a runtime::Epilogue: a kernel whose points are the rows of each panel of C in turn. It runs on each
+  // One more buffer, a runtime::Epilogue: a kernel whose iterations are the rows of each panel of C in turn. It runs on each
   // block that is done, with so many bytes of scratch.
   bool epilogue = false;
   int64_t epilogue_scratch = 0;
   std::vector<int64_t>
-      epilogue_reads;  // its buffers that lie as C does, and are fetched while a block is made
+      epilogue_reads;  // its buffers that lie as C does, and are prefetched while a block is made
   // A convolution: m counts output pixels; in_h is 0 otherwise.
   int64_t in_h = 0, in_w = 0, out_w = 0;
   int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0,
@@ -52,19 +52,19 @@ struct Product {
 
   int64_t taps() const { return kernel_h * kernel_w; }
   int64_t multiplications() const { return batch * m * n * channels * taps(); }
-  friend bool operator==(const Product&, const Product&) = default;
+  friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B, C, the bias where there
 // is one, and the epilogue. `target` must have vectors.
-// All products of one dtype have one of three texts: dot_product.h, row_product.h, or that of product.cpp.
-std::string emit_product(const Product& shape, const Machine& target);
-std::vector<std::string> product_texts(const Machine& target);  // all that emit_product gives
-std::vector<int64_t> product_parameters(const Product& shape, const Machine& target);
-int64_t product_range(const Product& shape, const Machine& target);          // parallel points
-int64_t product_scratch_bytes(const Product& shape, const Machine& target);  // a thread
-int64_t product_bytes(const Product& shape);  // of operands and result
-bool reads_as_it_lies(const Product& shape);  // B is not packed, also where it is constant
-std::string print(const Product& shape);
+// All gemms of one dtype have one of three texts: dot_gemm.h, row_gemm.h, or that of gemm.cpp.
+std::string emit_gemm(const Gemm& shape, const Machine& target);
+std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_gemm gives
+std::vector<int64_t> gemm_parameters(const Gemm& shape, const Machine& target);
+int64_t gemm_range(const Gemm& shape, const Machine& target);          // parallel iterations
+int64_t gemm_scratch_bytes(const Gemm& shape, const Machine& target);  // a thread
+int64_t gemm_bytes(const Gemm& shape);                                 // of operands and result
+bool reads_as_it_lies(const Gemm& shape);  // B is not packed, also where it is constant
+std::string print(const Gemm& shape);
 
 }  // namespace oxy::codegen::cpp

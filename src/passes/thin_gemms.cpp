@@ -1,4 +1,4 @@
-#include "passes/thin_products.h"
+#include "passes/thin_gemms.h"
 
 #include "ops/contraction.h"
 #include "ops/rewriter.h"
@@ -10,7 +10,7 @@ namespace {
 using ir::ValueId;
 
 // sum over k of x[..., m, k] * w[..., k, n]
-ValueId product(ops::Rewriter& r, ValueId x, ValueId w) {
+ValueId rows_times_matrix(ops::Rewriter& r, ValueId x, ValueId w) {
   const int64_t k = r.type(x).dim() - 1;
   ValueId rows = r.call("aten.unsqueeze.default", {x, k + 1});
   ValueId columns = r.call("aten.unsqueeze.default", {w, k - 1});
@@ -20,7 +20,7 @@ ValueId product(ops::Rewriter& r, ValueId x, ValueId w) {
 
 }  // namespace
 
-bool thin_products(ir::Graph& g) {
+bool thin_gemms(ir::Graph& g) {
   Replacements replacements(g);
   const std::vector<ir::NodeId> order = g.order();
   for (ir::NodeId id : order) {
@@ -29,7 +29,7 @@ bool thin_products(ir::Graph& g) {
     const auto gemm = ops::contraction_of(g, n);
     if (!gemm || ops::provider_of(g, n, {}) != ops::Provider::Loops) continue;
     ops::Rewriter r(g, id);
-    ValueId out = product(r, gemm->a, gemm->b);
+    ValueId out = rows_times_matrix(r, gemm->a, gemm->b);
     if (gemm->bias.valid()) out = r.call("aten.add.Tensor", {out, gemm->bias});
     if (!same_place(g.value(out).type, g.value(n.outputs[0]).type)) continue;
     replacements.replace_unchecked(n.outputs[0], out);

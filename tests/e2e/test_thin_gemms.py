@@ -1,4 +1,4 @@
-"""Products of few rows, attention of few queries, and a decoding step: loops of our own against eager."""
+"""Gemms of few rows, attention of few queries, and a decoding step: loops of our own against eager."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def compare(f, *inputs):
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7])
 @pytest.mark.parametrize("inner, columns", [(1, 1), (7, 5), (64, 33), (1376, 512)])
-def test_products(rows, inner, columns):
+def test_gemms(rows, inner, columns):
     torch.manual_seed(0)
     x, w = torch.randn(rows, inner), torch.randn(columns, inner)
     bias = torch.randn(columns)

@@ -1,6 +1,6 @@
 // The emitted text: `addR` (eight values of k for R rows, along the columns), `add` (any number of rows and values),
-// `kernel`. A parallel point is a group of columns of one batch.
-#include "codegen/cpp/row_product.h"
+// `kernel`. A parallel iteration is a group of columns of one batch.
+#include "codegen/cpp/row_gemm.h"
 
 #include <algorithm>
 
@@ -11,14 +11,16 @@ namespace oxy::codegen::cpp {
 namespace {
 
 constexpr int kDepth = tuning::row_depth, kTileRows = tuning::row_tile_rows;
-constexpr int64_t kColumnsOfAPoint = tuning::row_columns_of_a_point;
+constexpr int64_t kColumnsOfAnIteration = tuning::row_columns_of_an_iteration;
 static_assert(tuning::row_most_rows <= tuning::dot_most_rows);
 
-int64_t points(const Product& p) { return (p.n + kColumnsOfAPoint - 1) / kColumnsOfAPoint; }
+int64_t iterations(const Gemm& p) {
+  return (p.n + kColumnsOfAnIteration - 1) / kColumnsOfAnIteration;
+}
 
-// Points that are worked on together, so that memory is read in long pieces.
-int64_t most_points(const Product& p) {
-  return std::clamp<int64_t>(tuning::row_sums / (p.m * kColumnsOfAPoint), 1, points(p));
+// Iterations that are worked on together, so that memory is read in long pieces.
+int64_t most_iterations(const Gemm& p) {
+  return std::clamp<int64_t>(tuning::row_sums / (p.m * kColumnsOfAnIteration), 1, iterations(p));
 }
 
 class RowEmitter {
@@ -28,9 +30,9 @@ class RowEmitter {
   }
 
   std::string text() {
-    // In the order of row_product_parameters.
+    // In the order of row_gemm_parameters.
     body_ += R"(struct Shape {
-  i64 m, n, k, a_batch, a_row, b_batch, b_k, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, points, together;
+  i64 m, n, k, a_batch, a_row, b_batch, b_k, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, iterations, together;
 };
 )";
     for (int r = 1; r <= kTileRows; r++) add(r);
@@ -91,14 +93,15 @@ class RowEmitter {
   const i64 tiles = (s->m + )",
         kTileRows - 1, ") / ", kTileRows, R"(, size = s->m / tiles, big = s->m % tiles;
   i64 together = 0;
-  for (i64 point = begin; point < end; point += together) {
-    const i64 batch = point / s->points, from = point % s->points, first = from * )",
-        kColumnsOfAPoint, R"(;
-    together = s->points - from < s->together ? s->points - from : s->together;
-    if (together > end - point) together = end - point;
+  for (i64 iteration = begin; iteration < end; iteration += together) {
+    const i64 batch = iteration / s->iterations, from = iteration % s->iterations, first = from * )",
+        kColumnsOfAnIteration, R"(;
+    together = s->iterations - from < s->together ? s->iterations - from : s->together;
+    if (together > end - iteration) together = end - iteration;
     const i64 row = together * )",
-        kColumnsOfAPoint, ", columns = s->n - first < row ? s->n - first : row, whole = columns / ",
-        lanes_, " * ", lanes_, R"(;
+        kColumnsOfAnIteration,
+        ", columns = s->n - first < row ? s->n - first : row, whole = columns / ", lanes_, " * ",
+        lanes_, R"(;
     const f32* a = (const f32*)buffers[1] + s->a_offset + batch * s->a_batch;
     const f32* b = (const f32*)buffers[2] + s->b_offset + batch * s->b_batch + first;
     for (i64 i = 0; i < s->m; ++i)
@@ -145,23 +148,23 @@ class RowEmitter {
 
 }  // namespace
 
-bool is_row_product(const Product& p) {
+bool is_row_gemm(const Gemm& p) {
   return p.dtype == ir::DType::F32 && !p.in_h && !p.packed && p.b_n == 1 && p.b_k != 1 &&
          p.m <= tuning::row_most_rows;
 }
 
-std::string emit_row_product(const Machine& target) { return RowEmitter(target).text(); }
+std::string emit_row_gemm(const Machine& target) { return RowEmitter(target).text(); }
 
-std::vector<int64_t> row_product_parameters(const Product& p) {
-  return {p.m,           p.n,       p.channels, p.a_batch,     p.a_row,    p.b_batch,
-          p.b_k,         p.c_batch, p.c_row,    p.a_offset,    p.b_offset, p.c_offset,
-          p.bias_offset, p.bias,    points(p),  most_points(p)};
+std::vector<int64_t> row_gemm_parameters(const Gemm& p) {
+  return {p.m,           p.n,       p.channels,    p.a_batch,         p.a_row,    p.b_batch,
+          p.b_k,         p.c_batch, p.c_row,       p.a_offset,        p.b_offset, p.c_offset,
+          p.bias_offset, p.bias,    iterations(p), most_iterations(p)};
 }
 
-int64_t row_product_range(const Product& p) { return p.batch * points(p); }
+int64_t row_gemm_range(const Gemm& p) { return p.batch * iterations(p); }
 
-int64_t row_product_scratch_bytes(const Product& p) {
-  return p.m * most_points(p) * kColumnsOfAPoint * 4;
+int64_t row_gemm_scratch_bytes(const Gemm& p) {
+  return p.m * most_iterations(p) * kColumnsOfAnIteration * 4;
 }
 
 }  // namespace oxy::codegen::cpp

@@ -1,7 +1,7 @@
-// Tensors of one element of which it is known what they hold: those that torch made of numbers alone
+// Tensors of one element whose number is a constant of the capture: those that torch made of numbers alone
 // (torch.div(7, 2, rounding_mode="trunc")), those that the buffers of a module hold (the stride of a convolution), and
 // what is computed from such. Where Python asks for the number of a buffer a guard says which it is, and every call
-// looks at it again; as long as nobody asks, there is none. What a known tensor holds stands in the __dict__ of its
+// looks at it again; as long as nobody asks, there is none. What a constant tensor holds stands in the __dict__ of its
 // fake until something is called that might write to it.
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -41,7 +41,7 @@ void forget_numbers(py::handle o) {
 
 // A buffer of a module that was there before, to which captured code has not written: in no tensor of its memory.
 bool Numbers::is_unwritten_state(py::handle tensor) {
-  Known* k = heap().known(tensor);
+  Tracked* k = heap().tracked(tensor);
   if (!reads_numbers || k == nullptr || !k->original || !k->source.valid() ||
       !heap().is_module_state(k->source))
     return false;
@@ -57,46 +57,46 @@ bool Numbers::is_unwritten_state(py::handle tensor) {
   return true;
 }
 
-KnownNumber Numbers::known_number(py::handle tensor) {
+ConstantNumber Numbers::constant_number(py::handle tensor) {
   if (const py::object kept = kept_number(tensor)) {
     const py::tuple both(kept);
     return {both[0], both[1]};
   }
   if (!is_unwritten_state(tensor)) return {py::object(), py::list()};
-  KnownNumber out{number_in(heap().known(tensor)->original.ptr()), py::list()};
+  ConstantNumber out{number_in(heap().tracked(tensor)->original.ptr()), py::list()};
   out.of.append(tensor);
   return out;
 }
 
-// The number in `tensor`, which the code looks at; null where it is not known.
+// The number in `tensor`, which the code looks at; null where it is no constant.
 py::object Numbers::use_number(py::handle tensor) {
-  const KnownNumber number = known_number(tensor);
+  const ConstantNumber number = constant_number(tensor);
   if (!number.value) return {};
   for (py::handle input : number.of) {
-    const Known& k = *heap().known(input);
+    const Tracked& k = *heap().tracked(input);
     heap().guard(GuardKind::Number, k.source, number_in(k.original.ptr()));
   }
   return number.value;
 }
 
-void Numbers::set_known_number(py::handle tensor, const KnownNumber& number) {
+void Numbers::set_constant_number(py::handle tensor, const ConstantNumber& number) {
   const py::tuple both = py::make_tuple(number.value, number.of);
   if (PyObject_SetAttr(tensor.ptr(), number_key(), both.ptr()) != 0) throw py::error_already_set();
 }
 
-// What the call gives on tensors and numbers that are all known: computed for real.
-KnownNumber Numbers::computed_number(const std::string& target, py::handle function,
-                                     const Arguments& args, const Keywords& kwargs) {
+// What the call gives on tensors and numbers that are all constant: computed for real.
+ConstantNumber Numbers::computed_number(const std::string& target, py::handle function,
+                                        const Arguments& args, const Keywords& kwargs) {
   if (!(target_traits(target) & (native::Computes | native::Converts)))
     return {py::object(), py::list()};
   static const py::object& make = *new py::object(py::module_::import("torch").attr("tensor"));
-  KnownNumber out;
-  bool all_known = true;
+  ConstantNumber out;
+  bool all_constant = true;
   auto real = [&](const py::object& a) -> py::object {
-    if (!heap().is_tensor(a)) return all_known &= is_plain_argument(a), a;
-    if (THPVariable_Unpack(a.ptr()).dim() != 0) return all_known = false, a;
-    const KnownNumber number = known_number(a);
-    if (!number.value) return all_known = false, a;
+    if (!heap().is_tensor(a)) return all_constant &= is_plain_argument(a), a;
+    if (THPVariable_Unpack(a.ptr()).dim() != 0) return all_constant = false, a;
+    const ConstantNumber number = constant_number(a);
+    if (!number.value) return all_constant = false, a;
     for (py::handle input : number.of) out.of.append(input);
     return make(number.value, py::arg("dtype") = a.attr("dtype"));
   };
@@ -104,7 +104,7 @@ KnownNumber Numbers::computed_number(const std::string& target, py::handle funct
   for (const py::object& a : args) given.append(real(a));
   py::dict named;
   for (const auto& [key, a] : kwargs) named[key] = real(a);
-  if (!all_known || given.empty()) return {py::object(), py::list()};
+  if (!all_constant || given.empty()) return {py::object(), py::list()};
   py::object result;
   if (function) {
     result = function(*given, **named);
@@ -117,32 +117,32 @@ KnownNumber Numbers::computed_number(const std::string& target, py::handle funct
   return out;
 }
 
-// `o`, with the integers that known tensors hold in their place: where torch takes sizes and bounds.
-py::object Numbers::with_known_sizes(const py::object& o) {
+// `o`, with the integers that constant tensors hold in their place: where torch takes sizes and bounds.
+py::object Numbers::with_constant_sizes(const py::object& o) {
   PyObject* p = o.ptr();
   if (is_tensor_object(p)) {
     if (THPVariable_Unpack(p).dim() != 0) return o;
-    const KnownNumber number = known_number(o);
+    const ConstantNumber number = constant_number(o);
     return number.value && PyLong_CheckExact(number.value.ptr()) ? use_number(o) : o;
   }
   if (PySlice_Check(p)) {
     auto* s = reinterpret_cast<PySliceObject*>(p);
-    return steal(PySlice_New(with_known_sizes(borrow(s->start)).ptr(),
-                             with_known_sizes(borrow(s->stop)).ptr(),
-                             with_known_sizes(borrow(s->step)).ptr()));
+    return steal(PySlice_New(with_constant_sizes(borrow(s->start)).ptr(),
+                             with_constant_sizes(borrow(s->stop)).ptr(),
+                             with_constant_sizes(borrow(s->step)).ptr()));
   }
   if ((!PyTuple_CheckExact(p) && !PyList_CheckExact(p)) || heap().exists(o)) return o;
   py::list items;
   bool same = true;
   for (py::handle item : o) {
-    items.append(with_known_sizes(borrow(item.ptr())));
+    items.append(with_constant_sizes(borrow(item.ptr())));
     same &= PyList_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(items.size()) - 1) == item.ptr();
   }
   if (same) return o;
   return PyTuple_CheckExact(p) ? py::object(py::tuple(items)) : py::object(items);
 }
 
-// `record`, with what is known of its arguments and of its result.
+// `record`, with the constants among its arguments and its result.
 py::object Numbers::record_with_numbers(ir::NodeKind kind, const std::string& target,
                                         py::handle callable, const Arguments& args,
                                         const Keywords& kwargs) {
@@ -152,17 +152,17 @@ py::object Numbers::record_with_numbers(ir::NodeKind kind, const std::string& ta
   for (size_t i = 0; i < given.size(); i++)
     if (sizes ? i > 0 || !heap().is_tensor(given[i])
               : target == "operator.getitem" && i == 1 && !is_tensor_object(given[i].ptr()))
-      given[i] = with_known_sizes(given[i]);
+      given[i] = with_constant_sizes(given[i]);
   for (auto& [key, a] : named)
-    if (sizes) a = with_known_sizes(a);
-  const KnownNumber number = computed_number(target, callable, args, kwargs);
+    if (sizes) a = with_constant_sizes(a);
+  const ConstantNumber number = computed_number(target, callable, args, kwargs);
   py::object out = graphs().record(kind, target, callable, given, named);
   // What was called may have written to its arguments, or be a view of one.
   if (!(target_traits(target) & (native::Computes | native::Converts)))
     for (const py::object& a : args)
       if (!sizes || a.is(args.front())) forget_numbers(a);
   for (const auto& [key, a] : kwargs) forget_numbers(a);
-  if (number.value && !heap().known(out)->source.valid()) set_known_number(out, number);
+  if (number.value && !heap().tracked(out)->source.valid()) set_constant_number(out, number);
   return out;
 }
 

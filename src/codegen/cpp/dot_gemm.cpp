@@ -1,6 +1,6 @@
 // The emitted text: `dotR` (R rows and four columns along all of k), `sums` (lanes of four vectors), `kernel`. A parallel
-// point is a group of columns of one batch.
-#include "codegen/cpp/dot_product.h"
+// iteration is a group of columns of one batch.
+#include "codegen/cpp/dot_gemm.h"
 
 #include "codegen/cpp/prelude.h"
 #include "support/tuning.h"
@@ -8,10 +8,12 @@
 namespace oxy::codegen::cpp {
 namespace {
 
-constexpr int64_t kColumnsOfAPoint = tuning::dot_columns_of_a_point;
+constexpr int64_t kColumnsOfAnIteration = tuning::dot_columns_of_an_iteration;
 constexpr int kColumns = tuning::dot_columns;
 
-int64_t points(const Product& p) { return (p.n + kColumnsOfAPoint - 1) / kColumnsOfAPoint; }
+int64_t iterations(const Gemm& p) {
+  return (p.n + kColumnsOfAnIteration - 1) / kColumnsOfAnIteration;
+}
 
 class DotEmitter {
  public:
@@ -35,10 +37,10 @@ class DotEmitter {
   }
 
  private:
-  // In the order of dot_product_parameters.
+  // In the order of dot_gemm_parameters.
   void shape() {
     body_ += R"(struct Shape {
-  i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, points;
+  i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, iterations;
 };
 )";
   }
@@ -89,7 +91,7 @@ class DotEmitter {
     }
   }
 
-  // dotR: `columns` of four columns; `ahead`: whether those behind them are fetched.
+  // dotR: `columns` of four columns; `ahead`: whether those behind them are prefetched.
   void dot(int rows) {
     const std::string store = prelude_.fn("store", "f32", 4), load = prelude_.fn("load", "f32", 4);
     cat_to(body_, "static void dot", rows,
@@ -134,11 +136,11 @@ class DotEmitter {
   const Shape* s = (const Shape*)buffers[0];
   const i64 tiles = (s->m + )",
         most_rows_ - 1, ") / ", most_rows_, R"(, size = s->m / tiles, big = s->m % tiles;
-  for (i64 point = begin; point < end; ++point) {
-    const i64 batch = point / s->points, first = point % s->points * )",
-        kColumnsOfAPoint, R"(;
+  for (i64 iteration = begin; iteration < end; ++iteration) {
+    const i64 batch = iteration / s->iterations, first = iteration % s->iterations * )",
+        kColumnsOfAnIteration, R"(;
     const i64 last = first + )",
-        kColumnsOfAPoint, " < s->n ? first + ", kColumnsOfAPoint, R"( : s->n;
+        kColumnsOfAnIteration, " < s->n ? first + ", kColumnsOfAnIteration, R"( : s->n;
     const element* B = (const element*)buffers[2] + s->b_offset + batch * s->b_batch;
     for (i64 n = first; n < last; n += )",
         kColumns, R"() {
@@ -178,20 +180,20 @@ class DotEmitter {
 
 }  // namespace
 
-bool is_dot_product(const Product& p) {
+bool is_dot_gemm(const Gemm& p) {
   return !p.in_h && !p.packed && p.b_k == 1 && p.m <= tuning::dot_most_rows;
 }
 
-std::string emit_dot_product(ir::DType dtype, const Machine& target) {
+std::string emit_dot_gemm(ir::DType dtype, const Machine& target) {
   return DotEmitter(dtype, target).text();
 }
 
-std::vector<int64_t> dot_product_parameters(const Product& p) {
+std::vector<int64_t> dot_gemm_parameters(const Gemm& p) {
   return {p.m,        p.n,        p.channels,    p.a_batch, p.a_row,
           p.b_batch,  p.b_n,      p.c_batch,     p.c_row,   p.a_offset,
-          p.b_offset, p.c_offset, p.bias_offset, p.bias,    points(p)};
+          p.b_offset, p.c_offset, p.bias_offset, p.bias,    iterations(p)};
 }
 
-int64_t dot_product_range(const Product& p) { return p.batch * points(p); }
+int64_t dot_gemm_range(const Gemm& p) { return p.batch * iterations(p); }
 
 }  // namespace oxy::codegen::cpp

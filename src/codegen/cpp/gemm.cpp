@@ -1,14 +1,14 @@
 // The emitted text, from the inside out: `tileR` (R rows of A times the packed panel, in registers), `pack` (a panel of
-// B), `pointers` (a block's rows), `kernel`. A parallel point is a block of up to 256 rows of one batch and a panel;
+// B), `pointers` (a block's rows), `kernel`. A parallel iteration is a block of up to 256 rows of one batch and a panel;
 // panels run innermost, so that a block's pointers are made once and its rows stay in the second-level cache. Where they
 // are too many for it, all panels take one piece of k before the next.
-#include "codegen/cpp/product.h"
+#include "codegen/cpp/gemm.h"
 
 #include <algorithm>
 
-#include "codegen/cpp/dot_product.h"
+#include "codegen/cpp/dot_gemm.h"
 #include "codegen/cpp/prelude.h"
-#include "codegen/cpp/row_product.h"
+#include "codegen/cpp/row_gemm.h"
 #include "support/check.h"
 #include "support/tuning.h"
 
@@ -20,19 +20,19 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int kTileRows = tuning::gemm_tile_rows, kUnrolledRows = tuning::gemm_unrolled_rows;
 constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_steps;
 
-// How a product is cut.
+// How a gemm is cut.
 struct Blocking {
   int64_t width;
   int64_t channels;  // a panel holds at a time
   int64_t panels, row_blocks, rows_per_block;
   int64_t together = 1;  // panels that take a piece of k in turn
-  // Rows of A are copied where they are halves, or would push each other out of the cache: so far apart. By pieces of k, or
+  // Rows of A are copied where they are fp16 or bf16, or would push each other out of the cache: so far apart. By pieces of k, or
   // once for a block.
   int64_t copy_row = 0;
   bool by_piece = false;
 
-  Blocking(const Product& s, const Machine& t) {
-    OXY_CHECK(t.vector_bytes >= 32, "products need vectors");
+  Blocking(const Gemm& s, const Machine& t) {
+    OXY_CHECK(t.vector_bytes >= 32, "gemms need vectors");
     width = tuning::gemm_panel_columns(t);
     // Values of k that fill the first-level cache, in equal pieces of a multiple of 8.
     const int64_t depth = std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
@@ -50,9 +50,9 @@ struct Blocking {
             : most;
     row_blocks = ceil_div(s.m, s.in_h ? most : most_rows);
     // Work for several threads; each block packs the panel anew.
-    auto share = [&](int64_t points, int64_t fewest_rows) {
+    auto share = [&](int64_t iterations, int64_t fewest_rows) {
       row_blocks =
-          std::max(row_blocks, std::min(ceil_div(points, s.batch * panels), s.m / fewest_rows));
+          std::max(row_blocks, std::min(ceil_div(iterations, s.batch * panels), s.m / fewest_rows));
     };
     share(8, tuning::gemm_fewest_rows);
     share(2, 12);
@@ -74,7 +74,7 @@ struct Blocking {
 struct Scratch {
   int64_t pointers = 0, panel, start, zeros, edge, wide, epilogue, end;
 
-  Scratch(const Product& s, const Blocking& b) {
+  Scratch(const Gemm& s, const Blocking& b) {
     panel = ceil_div(b.rows_per_block * s.taps() * 8, 64) * 64;
     start = panel + b.channels * s.taps() * b.width * 4;
     zeros = start + b.width * 4;
@@ -86,9 +86,9 @@ struct Scratch {
   }
 };
 
-class ProductEmitter {
+class GemmEmitter {
  public:
-  ProductEmitter(ir::DType dtype, const Machine& t)
+  GemmEmitter(ir::DType dtype, const Machine& t)
       : prelude_(t),
         lanes_(t.vector_bytes / 4),
         vectors_(tuning::gemm_panel_vectors(t)),
@@ -105,7 +105,7 @@ class ProductEmitter {
     shape(body_);
     transpose(body_);
     pack(body_);
-    fetch(body_);
+    prefetch(body_);
     for (int r = 1; r <= kTileRows; r++)
       for (int v = 1; v <= vectors_; v *= 2) tile(body_, r, v);
     tiles(body_);
@@ -139,7 +139,7 @@ class ProductEmitter {
                          : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", lanes_), "(", value, ")");
   }
 
-  // In the order of product_parameters.
+  // In the order of gemm_parameters.
   static void shape(std::string& out) {
     out += R"(struct Shape {
   i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias;
@@ -156,7 +156,7 @@ struct Finish {
   const struct Epilogue* epilogue;
   void* scratch;
   void* const* math;
-  i64 point, place;
+  i64 iteration, place;
 };
 )";
   }
@@ -225,9 +225,9 @@ struct Finish {
         for (int j = 0; j < vectors; j++)
           write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j * lanes_);
     };
-    cat_to(out, "static struct Fetch tile", rows, "x", vectors,
+    cat_to(out, "static struct Prefetch tile", rows, "x", vectors,
            "(const f32* const* rows, i64 taps, i64 channel, f32* panel, f32* c, ",
-           "i64 c_row, i64 count, const f32* start, struct Fetch next",
+           "i64 c_row, i64 count, const f32* start, struct Prefetch next",
            can_pack(rows, vectors) ? ", const element* from, i64 from_row) {\n" : ") {\n");
     each([&](const std::string& x, const std::string& c, int column) {
       cat_to(out, "  ", vec_, " ", x, " = ", load_, "(start ? start + ", column, " : ", c, ");\n");
@@ -238,12 +238,12 @@ struct Finish {
     cat_to(out, "    f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
     if (is_unrolled(rows, vectors)) {
       if (can_pack(rows, vectors)) {
-        out += "    if (from)\n      for (; k < count; ++k) {\n        fetch(&next);\n";
+        out += "    if (from)\n      for (; k < count; ++k) {\n        prefetch(&next);\n";
         step(out, rows, vectors, "k", true);
         out += "      }\n";
       }
       cat_to(out, "    for (; k + ", kSteps, " <= count; k += ", kSteps,
-             ") {\n      fetch(&next);\n      OXY_UNROLL\n      for (int j = 0; j < ", kSteps,
+             ") {\n      prefetch(&next);\n      OXY_UNROLL\n      for (int j = 0; j < ", kSteps,
              "; ++j) {\n");
       step(out, rows, vectors, "k + j");
       out += "      }\n    }\n";
@@ -257,14 +257,14 @@ struct Finish {
     out += "  return next;\n}\n";
   }
 
-  // Fetch: where the panel lies that is worked on next. Its lines are fetched one at a time on the way through this
+  // Prefetch: where the panel lies that is worked on next. Its lines are prefetched one at a time on the way through this
   // one's tiles: a burst of them would wait for memory, and the arithmetic with it.
-  void fetch(std::string& out) {
-    cat_to(out, R"(struct Fetch {
+  void prefetch(std::string& out) {
+    cat_to(out, R"(struct Prefetch {
   const element* at;
   i64 left, run, runs, step, skip, second;
 };
-OXY_INLINE void fetch(struct Fetch* f) {
+OXY_INLINE void prefetch(struct Prefetch* f) {
   __builtin_prefetch(f->at, 0, 2);
   __builtin_prefetch((const char*)f->at + f->second, 0, 2);
   f->at += f->step;
@@ -274,8 +274,8 @@ OXY_INLINE void fetch(struct Fetch* f) {
   f->at += f->runs > 0 ? f->skip : 0;
   f->step = f->runs > 0 ? f->step : 0;
 }
-OXY_INLINE struct Fetch fetch_from(const Shape* s, const element* next, i64 groups) {
-  const struct Fetch none = {(const element*)s, 1l << 62, 0, 0, 0, 0, 0};
+OXY_INLINE struct Prefetch prefetch_from(const Shape* s, const element* next, i64 groups) {
+  const struct Prefetch none = {(const element*)s, 1l << 62, 0, 0, 0, 0, 0};
   if (!next) return none;
   const b8 wide = s->b_n == 1 || s->packed;
   const i64 depth = s->channels_per_panel * s->taps, length = wide ? )",
@@ -284,13 +284,13 @@ OXY_INLINE struct Fetch fetch_from(const Shape* s, const element* next, i64 grou
   const b8 pairs = length / step * runs > groups;
   if (pairs) step *= 2;
   const i64 run = (length + step - 1) / step;
-  const struct Fetch f = {next, run, run, runs, step, (wide ? s->b_k : s->b_n) - run * step, pairs ? 64 : 0};
+  const struct Prefetch f = {next, run, run, runs, step, (wide ? s->b_k : s->b_n) - run * step, pairs ? 64 : 0};
   return f;
 }
 static int finish(const struct Finish* f, i64 first, i64 m) {
-  return f->epilogue->kernel(f->epilogue->buffers, f->point + first, f->point + first + m, f->scratch, f->math);
+  return f->epilogue->kernel(f->epilogue->buffers, f->iteration + first, f->iteration + first + m, f->scratch, f->math);
 }
-static void fetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m, i64 columns) {
+static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m, i64 columns) {
   for (i64 b = 0; b < s->reads; ++b)
     for (i64 i = first; i < first + m; ++i)
       for (i64 n = 0; n < columns; n += 64 / sizeof(element))
@@ -320,13 +320,13 @@ static void fetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m,
            "element* from = packs ? b : (const element*)0;\n"
            "  const i64 groups = whole ? tiles * (count * taps / ",
            kSteps,
-           ") : 0;\n  struct Fetch next = fetch_from(s, ahead, groups);\n"
+           ") : 0;\n  struct Prefetch next = prefetch_from(s, ahead, groups);\n"
            "  const i64 burst = (next.runs * next.run - groups) / tiles;\n  i64 finished = 0, done "
            "= 0;\n"
            "  int status = 0;\n",
            "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n"
-           "    for (i64 j = 0; j < burst; ++j) fetch(&next);\n"
-           "    if (f) fetch_rows(s, f, done, r, columns);\n    switch (r * ",
+           "    for (i64 j = 0; j < burst; ++j) prefetch(&next);\n"
+           "    if (f) prefetch_rows(s, f, done, r, columns);\n    switch (r * ",
            vectors_ + 1, " + vectors) {\n");
     for (int r = kTileRows; r >= 1; r--)
       for (int v = vectors_; v >= 1; v /= 2)
@@ -408,13 +408,13 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   if (s->in_h)
     for (i64 i = 0; i < s->channels; ++i) zeros[i] = 0;
   i64 known = -1, together = 0;
-  for (i64 point = begin; point < end; point += together) {
-    const i64 from = point % s->panels, block = point / s->panels;
+  for (i64 iteration = begin; iteration < end; iteration += together) {
+    const i64 from = iteration % s->panels, block = iteration / s->panels;
     const i64 mb = block % s->row_blocks, batch = block / s->row_blocks, first = mb * s->rows_per_block;
     const i64 m = s->m - first < s->rows_per_block ? s->m - first : s->rows_per_block;
     const element* a = A + batch * s->a_batch;
     together = s->together < s->panels - from ? s->together : s->panels - from;
-    if (together > end - point) together = end - point;
+    if (together > end - iteration) together = end - iteration;
     if (block != known) {
       known = block;
       )",
@@ -445,7 +445,7 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         else if (!ends)
           next = b + (channel + count) * s->taps * s->b_k - (together - 1) * )",
         w, R"( * s->b_n;
-        else if (p + 1 < s->panels && point + together < end)
+        else if (p + 1 < s->panels && iteration + together < end)
           next = b + )",
         w, R"( * s->b_n;
         const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math, p * s->all_rows + batch * s->m + first, whole - C};
@@ -478,26 +478,26 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 
 }  // namespace
 
-std::string emit_product(const Product& shape, const Machine& target) {
-  if (is_dot_product(shape)) return emit_dot_product(shape.dtype, target);
-  if (is_row_product(shape)) return emit_row_product(target);
-  return ProductEmitter(shape.dtype, target).text();
+std::string emit_gemm(const Gemm& shape, const Machine& target) {
+  if (is_dot_gemm(shape)) return emit_dot_gemm(shape.dtype, target);
+  if (is_row_gemm(shape)) return emit_row_gemm(target);
+  return GemmEmitter(shape.dtype, target).text();
 }
 
-std::vector<std::string> product_texts(const Machine& target) {
-  std::vector<std::string> texts{emit_row_product(target)};
+std::vector<std::string> gemm_texts(const Machine& target) {
+  std::vector<std::string> texts{emit_row_gemm(target)};
   for (ir::DType dtype : {ir::DType::F32, ir::DType::BF16, ir::DType::F16}) {
-    texts.push_back(ProductEmitter(dtype, target).text());
-    texts.push_back(emit_dot_product(dtype, target));
+    texts.push_back(GemmEmitter(dtype, target).text());
+    texts.push_back(emit_dot_gemm(dtype, target));
   }
   return texts;
 }
 
-std::vector<int64_t> product_parameters(const Product& given, const Machine& target) {
+std::vector<int64_t> gemm_parameters(const Gemm& given, const Machine& target) {
   OXY_CHECK(!given.epilogue || !reads_as_it_lies(given), print(given));
-  if (is_dot_product(given)) return dot_product_parameters(given);
-  if (is_row_product(given)) return row_product_parameters(given);
-  Product s = given;
+  if (is_dot_gemm(given)) return dot_gemm_parameters(given);
+  if (is_row_gemm(given)) return row_gemm_parameters(given);
+  Gemm s = given;
   if (s.packed) {  // k rows of a panel's columns each, one panel behind the other
     const int64_t k = s.channels * s.taps();
     s.b_offset = 0;
@@ -523,33 +523,33 @@ std::vector<int64_t> product_parameters(const Product& given, const Machine& tar
   return out;
 }
 
-bool reads_as_it_lies(const Product& s) { return is_dot_product(s) || is_row_product(s); }
+bool reads_as_it_lies(const Gemm& s) { return is_dot_gemm(s) || is_row_gemm(s); }
 
-int64_t product_range(const Product& shape, const Machine& target) {
-  if (is_dot_product(shape)) return dot_product_range(shape);
-  if (is_row_product(shape)) return row_product_range(shape);
+int64_t gemm_range(const Gemm& shape, const Machine& target) {
+  if (is_dot_gemm(shape)) return dot_gemm_range(shape);
+  if (is_row_gemm(shape)) return row_gemm_range(shape);
   const Blocking b(shape, target);
   return shape.batch * b.row_blocks * b.panels;
 }
 
-int64_t product_scratch_bytes(const Product& shape, const Machine& target) {
-  if (is_dot_product(shape)) return 0;
-  if (is_row_product(shape)) return row_product_scratch_bytes(shape);
+int64_t gemm_scratch_bytes(const Gemm& shape, const Machine& target) {
+  if (is_dot_gemm(shape)) return 0;
+  if (is_row_gemm(shape)) return row_gemm_scratch_bytes(shape);
   return Scratch(shape, Blocking(shape, target)).end;
 }
 
-int64_t product_bytes(const Product& s) {
+int64_t gemm_bytes(const Gemm& s) {
   const int64_t pixels = s.in_h ? s.in_h * s.in_w : s.m, filters = s.channels * s.taps() * s.n;
   const int64_t right = s.in_h || !s.b_batch ? filters : s.batch * filters;
   return (s.batch * (pixels * s.channels + s.m * s.n) + right) * ir::byte_size(s.dtype);
 }
 
-std::string print(const Product& s) {
+std::string print(const Gemm& s) {
   if (s.in_h)
     return cat("convolution of ", s.batch, " x ", s.in_h, " x ", s.in_w, " x ", s.channels, " to ",
                s.m, " pixels x ", s.n, ", filter ", s.kernel_h, " x ", s.kernel_w,
                s.packed ? " packed" : "", s.bias ? " + bias" : "");
-  return cat(s.dtype == ir::DType::F32 ? "" : cat(ir::name(s.dtype), " "), "product of ", s.batch,
+  return cat(s.dtype == ir::DType::F32 ? "" : cat(ir::name(s.dtype), " "), "gemm of ", s.batch,
              " x ", s.m, " x ", s.channels, " by ", s.channels, " x ", s.n,
              s.packed     ? " packed"
              : s.b_n == 1 ? ""

@@ -1,4 +1,4 @@
-"""Products in bfloat16 and float16 by our own kernel: f32 sums, rounded once as eager's."""
+"""Gemms in bfloat16 and float16 by our own kernel: f32 sums, rounded once as eager's."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ import oxyfuel
 pytestmark = pytest.mark.usefixtures("fresh")
 
 DTYPES = [torch.bfloat16, torch.float16]
-OWN = {"products": "own"}  # also where oneDNN's are faster
+OWN = {"gemm_backend": "own"}  # also where oneDNN's are faster
 
 
 def check(fn, *inputs):
