@@ -2,7 +2,6 @@
 
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -12,8 +11,6 @@
 #include <chrono>
 
 #include "runtime/launch.h"
-#include "runtime/memory.h"
-#include "runtime/pack.h"
 #include "support/check.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/interrupts.h"
@@ -34,8 +31,6 @@ namespace {
 // What ran above the recorder has been recorded; the ops run below it.
 constexpr c10::DispatchKeySet kRecordedAbove =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
-
-constexpr int64_t kBriefBytes = 1 << 18;
 
 // The address of the first element, as kernels get it.
 void* first_element(const at::Tensor& t, bool written) {
@@ -70,15 +65,6 @@ at::Tensor real_view(const at::Tensor& base, const TensorMeta& m, int64_t base_o
 at::Tensor marked(at::Tensor t, const PlanOutput& o) {
   if (o.conj) t = t.conj();
   return o.neg ? at::_neg_view(t) : t;
-}
-
-// Whether a call, of a region too, names places in a storage by absolute numbers.
-bool names_places(const runtime::Plan& plan) {
-  auto names = [](const runtime::PlanStep& s) {
-    const auto* call = std::get_if<runtime::ExternStep>(&s);
-    return call != nullptr && call->op.find("as_strided") != std::string::npos;
-  };
-  return std::ranges::any_of(plan.steps, names) || std::ranges::any_of(plan.regions, names_places);
 }
 
 template <class F>

@@ -5,7 +5,7 @@
 
 namespace oxy::ops {
 
-// In f32 where `dtype` is that (halves are computed in it as well), else in f64.
+// In f32 where `dtype` is that (fp16 and bf16 are computed in it as well), else in f64.
 double iterated(LoopOp op, DType dtype, double a, double b, double c);
 
 }  // namespace oxy::ops

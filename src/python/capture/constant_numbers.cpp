@@ -81,7 +81,7 @@ py::object Numbers::use_number(py::handle tensor) {
 
 void Numbers::set_constant_number(py::handle tensor, const ConstantNumber& number) {
   const py::tuple both = py::make_tuple(number.value, number.of);
-  if (PyObject_SetAttr(tensor.ptr(), number_key(), both.ptr()) != 0) throw py::error_already_set();
+  check(PyObject_SetAttr(tensor.ptr(), number_key(), both.ptr()));
 }
 
 // What the call gives on tensors and numbers that are all constant: computed for real.
@@ -98,7 +98,7 @@ ConstantNumber Numbers::computed_number(const std::string& target, py::handle fu
     const ConstantNumber number = constant_number(a);
     if (!number.value) return all_constant = false, a;
     for (py::handle input : number.of) out.of.append(input);
-    return make(number.value, py::arg("dtype") = a.attr("dtype"));
+    return member_of<"torch", "tensor">()(number.value, py::arg("dtype") = a.attr("dtype"));
   };
   py::list given;
   for (const py::object& a : args) given.append(real(a));

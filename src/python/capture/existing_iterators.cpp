@@ -3,7 +3,6 @@
 // run, the iterator is moved on.
 #include "python/capture/capture.h"
 #include "python/guards/evaluate.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -13,8 +12,8 @@ PyObject* evaluated(const SourceTable& sources, SourceId id, py::handle base, Te
 }
 
 [[noreturn]] void refuse(py::handle iterator) {
-  throw Break(BreakId::side_effect,
-              cat("a ", Py_TYPE(iterator.ptr())->tp_name, " that was there before"));
+  throw Break(BreakId::side_effect, "a ", Py_TYPE(iterator.ptr())->tp_name,
+              " that was there before");
 }
 
 }  // namespace
@@ -25,7 +24,7 @@ py::object Iterators::take_existing(py::handle iterator) {
   Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
   PyObject* over = nullptr;
-  const py::object state = borrow(iterator.ptr()).attr("__reduce__")();
+  const py::object state = borrow(iterator).attr("__reduce__")();
   if (py::len(state) > 1) over = PyTuple_GET_ITEM(py::object(state[py::int_(1)]).ptr(), 0);
   if (Tracked* k = over ? heap().tracked(over) : nullptr; k && k->writes) refuse(iterator);
   const SourceId item = heap().sources.next_item(heap().tracked(iterator)->source, w.advanced++);
