@@ -202,6 +202,7 @@ struct Captures {
       Attempt attempt(compiling);
       capture = std::make_unique<Capture>();
       capture->calls.compiled_type = Py_TYPE(self);
+      capture->calls.answers = &answers;
       capture->numbers.varying = *self->varying;
       capture->graphs.left_alone = left_alone;
       capture->frames.loop_left = loop_left;
@@ -261,7 +262,7 @@ void fill(CompiledFunction* self, Artefact& entry, Capture& capture) {
   entry.modes_after = capture.graphs.modes_after;
   entry.numbers = std::move(capture.graphs.number_inputs);
   const auto& order = capture.graphs.ir->graph.order();
-  const bool calls = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
+  const bool calls = std::ranges::any_of(order, [&](ir::NodeId n) {
     return capture.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
   py::tuple examples(capture.graphs.example_inputs.size());
@@ -283,7 +284,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
                                         std::string& raised) {
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Artefact>();
-  entry->code = py::reinterpret_borrow<py::object>(bound.code);
+  entry->code = borrow(bound.code);
   std::unique_ptr<Capture> capture;
   std::vector<py::object> locals;
   for (PyObject* o : bound.locals) locals.push_back(borrow(o));
@@ -314,10 +315,9 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   }
   entry->grad = captured && entry->state.modes.grad &&
                 (capture->graphs.result_requires_grad ||
-                 std::any_of(capture->graphs.example_inputs.begin(),
-                             capture->graphs.example_inputs.end(), [](const py::object& o) {
-                               return THPVariable_Unpack(o.ptr()).requires_grad();
-                             }));
+                 std::ranges::any_of(capture->graphs.example_inputs, [](const py::object& o) {
+                   return THPVariable_Unpack(o.ptr()).requires_grad();
+                 }));
   if (captured && !entry->grad) fill(self, *entry, *capture);
   if (entry->eager) capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
   entry->guards = std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,

@@ -226,59 +226,6 @@ class Reader {
   int depth_ = 0;
 };
 
-template <class A>
-void fields(A& a, ContentHash& h) {
-  auto& [high, low] = h;
-  auto *h64 = reinterpret_cast<int64_t*>(&high), *l64 = reinterpret_cast<int64_t*>(&low);
-  a(*h64, *l64);
-}
-template <class A, class Tag>
-void fields(A& a, Id<Tag>& id) {
-  a(id.index);
-}
-template <class A>
-void fields(A& a, std::complex<double>& c) {
-  auto& parts = reinterpret_cast<double(&)[2]>(c);
-  a(parts[0], parts[1]);
-}
-
-struct Header {
-  uint32_t version = kVersion;
-  size_t bytes = 0;
-  ContentHash hash;
-};
-
-// All members of a struct, which does not compile where one is forgotten.
-#define FIELDS(Struct, ...)            \
-  template <class A>                   \
-  void fields(A& archive, Struct& s) { \
-    auto& [__VA_ARGS__] = s;           \
-    archive(__VA_ARGS__);              \
-  }
-FIELDS(Device, kind, index)
-FIELDS(Layout, value)
-FIELDS(MemoryFormat, value)
-FIELDS(SizeInstruction, op, a, b)
-FIELDS(TensorSlots, dtype, device, sizes, strides, offset)
-FIELDS(PlanBuffer, kind, meta, source, arena_offset, bytes, name)
-FIELDS(PlanKernel, name, code, range, grain, scratch_bytes, moved_bytes, parameters)
-FIELDS(LaunchStep, kernel, buffers)
-FIELDS(GemmStep, gemm, epilogue)
-FIELDS(BufferArg, buffer)
-FIELDS(PlanArg, v)
-FIELDS(ExternStep, op, args, returns, outputs, random, origin)
-FIELDS(RegionStep, kind, plans, operands, results)
-FIELDS(FreeStep, buffer)
-FIELDS(PlanOutput, kind, buffer, index, meta, number, conj, neg)
-FIELDS(PlanMutation, input, buffer, in_place, layout, same_data)
-FIELDS(PlanPacking, from, to, batch, k, n, batch_stride, k_stride, n_stride, offset, width)
-FIELDS(SizeProgram, instructions)
-FIELDS(Plan, sizes, inputs, buffers, kernels, regions, steps, outputs, mutations, frozen, packings,
-       arena_bytes)
-FIELDS(PlanFile, machine, plan, texts)
-FIELDS(Header, version, bytes, hash)
-#undef FIELDS
-
 void collect(const Plan& p, const CodeTable& code, std::set<ContentHash>& seen,
              std::vector<std::string>& texts) {
   for (const PlanKernel& k : p.kernels) {

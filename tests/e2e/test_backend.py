@@ -95,7 +95,9 @@ def test_unknown_option_names_the_known():
         torch.compile(torch.sin, backend="oxyfuel", options={"fusoin": False})(torch.ones(3))
 
 
-@pytest.mark.parametrize("options", [{"gemm_backend": "mkl"}, {"fusion": "maybe"}, {"vector_bytes": 7}])
+@pytest.mark.parametrize(
+    "options", [{"gemm_backend": "mkl"}, {"fusion": "maybe"}, {"vector_bytes": 7}]
+)
 def test_bad_value(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         compiled(wave, **options)

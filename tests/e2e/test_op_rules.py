@@ -249,7 +249,10 @@ def test_rules_exist(results):
         for r in results
         if r.reason and not r.refused and not r.name.startswith(extern)
     }
-    allowed = {"aten.prod.default", "aten.view.dtype"}  # fp16 and bf16; bit patterns are not evaluated
+    allowed = {
+        "aten.prod.default",
+        "aten.view.dtype",
+    }  # fp16 and bf16; bit patterns are not evaluated
     unexpected = {k: v for k, v in missing.items() if k not in allowed and "no rule" not in v}
     assert not unexpected, unexpected
     declined = [r for r in results if r.reason and not r.refused and not r.name.startswith(extern)]

@@ -117,7 +117,6 @@ void Objects::guard_nothing_handled() {
 }
 
 py::object Objects::function_attr(py::handle function, py::handle name) {
-  const bool made_here = heap().tracked(function) && !heap().tracked(function)->source.valid();
   PyObject* found_on_type = _PyType_Lookup(&PyFunction_Type, name.ptr());
   if (heap().is_made_here(function)) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
   if (found_on_type != nullptr && !is_name(name, names().dict_))
@@ -144,9 +143,8 @@ py::object Objects::function_member(py::handle function, py::handle name, PyObje
 
 // The code of a function that was there before stays the one that is captured.
 void Objects::guard_code(py::handle function) {
-  Tracked* k = heap().tracked(function);
-  if (k && !k->source.valid()) return;
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  if (heap().is_made_here(function)) return;
+  auto* f = as_function(function);
   heap().guard(
       GuardKind::IdIs,
       heap().sources.code(heap().function_source(function, text(py::handle(f->func_qualname)))),
@@ -528,11 +526,9 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   if (is_array(o) && !arrays().in_array_code())
     throw Break(BreakId::numpy, "assignment to ", text(name));
   if (PyType_Check(p)) return effects().write_type(o, name, value);
-  const bool made_function =
-      PyFunction_Check(p) && heap().tracked(o) && !heap().tracked(o)->source.valid();
-  if (made_function) {
-    const py::object held = value ? numbers().read(borrow(value.ptr())) : py::object();
-    if (PyObject_SetAttr(p, name.ptr(), held.ptr()) != 0) throw py::error_already_set();
+  if (PyFunction_Check(p) && heap().is_made_here(o)) {
+    const py::object held = value ? numbers().read(borrow(value)) : py::object();
+    check(PyObject_SetAttr(p, name.ptr(), held.ptr()));
     return;
   }
   if (PyFunction_Check(p) || PyModule_CheckExact(p)) {

@@ -355,7 +355,7 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   const size_t given = args.size();
   const auto positional = static_cast<size_t>(code->co_argcount);
   const auto named = positional + static_cast<size_t>(code->co_kwonlyargcount);
-  const bool fresh = heap().tracked(function) && !heap().tracked(function)->source.valid();
+  const bool fresh = heap().is_made_here(function);
   std::vector<py::object> fast(static_cast<size_t>(code->co_nlocalsplus));
   const size_t taken = std::min(args.size(), positional);
   for (size_t i = 0; i < taken; i++) fast[i] = std::move(args[i]);
@@ -364,7 +364,7 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
     const Arguments rest(args.begin() + static_cast<ptrdiff_t>(taken), args.end());
     const bool has_deferred = std::any_of(
         rest.begin(), rest.end(), [this](const py::object& o) { return numbers().is_deferred(o); });
-    fast[slot++] = has_deferred ? numbers().pack(rest) : py::tuple(py::cast(rest));
+    fast[slot++] = has_deferred ? numbers().pack(rest) : tuple_of(rest);
   } else if (taken < args.size()) {
     wrong_arguments(f, given, kwargs);
   }

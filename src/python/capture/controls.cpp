@@ -294,9 +294,7 @@ py::object Calls::call_cached(py::handle callable, const Arguments& args, const 
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
   if (heap().exists(callable))
     heap().guard(GuardKind::IdIs, heap().tracked(callable)->source, callable);
-  const RefusedFrames allowed(false);
-  const CompileUnlocked waiting;
-  py::object out = call_real(callable, args, kwargs);
+  py::object out = call_for_good(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
     throw Break(BreakId::builtin_call, "a function with a cache that returns an object");
   return out;

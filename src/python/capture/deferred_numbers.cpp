@@ -55,10 +55,9 @@ bool is_torch_function(py::handle function) {
 }  // namespace
 
 py::object Numbers::deferred_argument(py::handle real, SourceId source) {
-  static const py::object& object = *new py::object(py::module_::import("builtins").attr("object"));
-  py::object out = object();
+  py::object out = member_of<"builtins", "object">()();
   heap().entry(out.ptr()).source = source;
-  deferred_[out.ptr()] = {borrow(real.ptr()), source, {}, {}};
+  deferred_[out.ptr()] = {borrow(real), source, {}, {}};
   heap().hold(out);
   return out;
 }
@@ -127,19 +126,13 @@ std::optional<py::object> Numbers::compute_deferred(const py::object& function, 
   if (!deferred_.contains(a.ptr()) && !deferred_.contains(b.ptr())) return std::nullopt;
   if (heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
   const py::object &left = typed(a), &right = typed(b);
-  py::object out = deferred_argument(function(left, right), SourceId());
-  deferred_[out.ptr()].function = function;
-  deferred_[out.ptr()].parts = {a, b};
-  return out;
+  return deferred_result(function(left, right), function, {a, b});
 }
 
 std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
-  static const py::object& negate = *new py::object(py::module_::import("operator").attr("neg"));
+  const py::object& negate = member_of<"operator", "neg">();
   if (!deferred_.contains(a.ptr())) return std::nullopt;
-  py::object out = deferred_argument(negate(typed(a)), SourceId());
-  deferred_[out.ptr()].function = negate;
-  deferred_[out.ptr()].parts = {a};
-  return out;
+  return deferred_result(negate(typed(a)), negate, {a});
 }
 
 // A number that nobody has looked at yet against a constant: only the answer is guarded, so that a value that is
@@ -156,11 +149,10 @@ std::optional<py::object> Numbers::compare_deferred(const py::object& a, const p
   const int seen = left ? operation : swapped[operation];
   const Deferred& deferred = deferred_.at(left ? a.ptr() : b.ptr());
   const py::object& number = left ? b : a;
-  const py::object compared = py::reinterpret_steal<py::object>(
-      PyObject_RichCompare(deferred.real.ptr(), number.ptr(), seen));
+  const py::object compared = owned(PyObject_RichCompare(deferred.real.ptr(), number.ptr(), seen));
   if (!compared) throw py::error_already_set();
   const bool answer = compared.ptr() == Py_True;
-  heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+  heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
   heap().guard(GuardKind::Compares, deferred.source, number, 2 * seen + (answer ? 1 : 0));
   return compared;
 }
@@ -198,8 +190,6 @@ bool Numbers::meets_tensor(const TracedFrame& f) {
 
 // A call of isinstance, or of object.__setattr__.
 bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
-  static const py::object& isinstance =
-      *new py::object(py::module_::import("builtins").attr("isinstance"));
   const py::object& below = f.stack[f.stack.size() - count - 2];
   const py::object& callable = below ? below : f.stack[f.stack.size() - count - 1];
   if (f.kwnames) return false;
@@ -284,10 +274,7 @@ py::object Numbers::pack(const Arguments& items) {
     auto it = deferred_.find(items[i].ptr());
     real[i] = it == deferred_.end() ? items[i] : it->second.real;
   }
-  py::object out = deferred_argument(real, SourceId());
-  deferred_[out.ptr()].function = make;
-  deferred_[out.ptr()].parts = items;
-  return out;
+  return deferred_result(real, make, items);
 }
 
 // The dict of a function's ** arguments: deferred itself where numbers are among them.
@@ -314,17 +301,14 @@ py::object Numbers::pack_named(const Keywords& items) {
     parts.push_back(value);
   }
   if (!numbers) return std::move(real);
-  py::object out = deferred_argument(real, SourceId());
-  deferred_[out.ptr()].function = steal(PyCFunction_New(&method, keys.ptr()));
-  deferred_[out.ptr()].parts = std::move(parts);
-  return out;
+  return deferred_result(real, steal(PyCFunction_New(&method, keys.ptr())), std::move(parts));
 }
 
 Keywords Numbers::unpack_named(const py::object& packed) {
   const Deferred deferred = deferred_.at(packed.ptr());
   Keywords out;
   if (deferred.source.valid()) {
-    heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+    heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
     heap().guard(GuardKind::Keys, deferred.source, py::tuple(py::list(deferred.real)));
   }
   size_t i = 0;
@@ -359,7 +343,7 @@ Arguments Numbers::unpack_numbers(const py::object& packed) {
   const Deferred deferred = deferred_.at(packed.ptr());
   if (!deferred.source.valid()) return deferred.parts;
   Arguments out;
-  heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+  heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
   heap().guard(GuardKind::Length, deferred.source, {}, PyTuple_GET_SIZE(deferred.real.ptr()));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(deferred.real.ptr()); i++) {
     takes = Takes::Varying;

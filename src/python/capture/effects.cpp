@@ -59,8 +59,8 @@ bool Effects::check_key(py::handle key) {
     return true;
   }
   if (!by_identity || heap().tracked(key) != nullptr)
-    throw Break(BreakId::builtin_on_existing,
-                cat("a dict or set with a key of type ", Py_TYPE(p)->tp_name));
+    throw Break(BreakId::builtin_on_existing, "a dict or set with a key of type ",
+                Py_TYPE(p)->tp_name);
   return false;
 }
 
@@ -75,17 +75,13 @@ py::object Effects::written(py::handle dict, py::handle key) {
 }
 
 py::object Effects::dict_get(py::handle dict, py::handle key) {
-  if (!heap().exists(dict) || heap().tracked(dict)->shadow) {
-    PyObject* found = PyDict_GetItemWithError(heap().contents(dict).ptr(), key.ptr());
-    if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
-    return found ? borrow(found) : py::object();
-  }
+  if (!heap().exists(dict) || heap().tracked(dict)->shadow)
+    return item_in(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
   if (!check_key(key)) return {};
   const SourceId source = heap().tracked(dict)->source;
-  PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
-  if (found != nullptr) return heap().wrap(found, heap().sources.dict_item(source, key));
-  if (PyErr_Occurred()) throw py::error_already_set();
+  if (const py::object found = item_in(dict, key))
+    return heap().wrap(found, heap().sources.dict_item(source, key));
   heap().guard(GuardKind::LacksKey, source, key);
   return {};
 }
@@ -95,7 +91,7 @@ bool Effects::dict_has(py::handle dict, py::handle key) {
     return has_item(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return !o.is(missing());
   if (!check_key(key)) return false;
-  const bool found = has_item(borrow(dict.ptr()), key);
+  const bool found = has_item(borrow(dict), key);
   heap().guard(found ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source, key);
   return found;
 }
@@ -103,7 +99,7 @@ bool Effects::dict_has(py::handle dict, py::handle key) {
 void Effects::dict_write(py::handle dict, py::handle key, py::handle value) {
   check_key(key);
   const py::object held =
-      heap().tracked(dict)->shadow ? numbers().read(borrow(value.ptr())) : borrow(value.ptr());
+      heap().tracked(dict)->shadow ? numbers().read(borrow(value)) : borrow(value);
   if (PyDict_Check(dict.ptr()))
     iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
@@ -124,7 +120,7 @@ void Effects::dict_delete(py::handle dict, py::handle key) {
   Writes& w = writes_of(dict);
   if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
   if (!w.cleared && check_key(key)) {
-    const bool before = has_item(borrow(dict.ptr()), key);
+    const bool before = has_item(borrow(dict), key);
     heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source,
                  key);
     if (before) check(PyDict_SetItem(w.items.ptr(), key.ptr(), missing().ptr()));
@@ -533,7 +529,7 @@ void Effects::guard_distinct() {
     if (!PyDict_Check(o.ptr())) continue;
     std::vector<py::object>& keys = asked[heap().tracked(o)->source];
     if (heap().tracked(o)->writes->cleared) keys.emplace_back();
-    for (auto [key, value] : heap().tracked(o)->writes->items) keys.push_back(borrow(key.ptr()));
+    for (auto [key, value] : heap().tracked(o)->writes->items) keys.push_back(borrow(key));
   }
   auto touched = [&](SourceId dict, const Writes& w) {
     for (const py::object& key : asked[dict])
@@ -559,12 +555,7 @@ void Effects::guard_distinct() {
       const SourceId there = heap().tracked(other)->source;
       const SourceId dict = attributes ? heap().sources.instance_dict(there) : there;
       if (PyDict_Check(w.ptr()) && !touched(dict, *heap().tracked(w)->writes)) continue;
-      heap().guards.add({GuardKind::NotSameAs,
-                         there,
-                         {},
-                         0,
-                         heap().tracked(mine)->source,
-                         frames().user_stack()});
+      heap().guard_pair(GuardKind::NotSameAs, there, heap().tracked(mine)->source);
     }
   }
 }

@@ -71,10 +71,9 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     if (first == nullptr || !PyLong_CheckExact(first)) refuse(iterator);
     py::object number = takes == Takes::Deferred ? numbers().deferred_number(first, count)
                                                  : heap().wrap(first, count);
-    static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
     const py::object offset = py::int_(taken);
     if (taken > 0) {
-      auto sum = numbers().compute_deferred(add, number, offset);
+      auto sum = numbers().compute_deferred(member_of<"operator", "add">(), number, offset);
       number = sum ? *sum : number + offset;
     }
     return py::make_tuple(number, item);

@@ -46,6 +46,10 @@ void Heap::guard(GuardKind kind, SourceId source, py::handle expected, int64_t n
   guards.add({kind, source, borrow(expected), number, {}, frames().user_stack()});
 }
 
+void Heap::guard_pair(GuardKind kind, SourceId source, SourceId other) {
+  guards.add({kind, source, {}, 0, other, frames().user_stack()});
+}
+
 Tracked* Heap::tracked(py::handle o) {
   auto it = tracked_.find(o.ptr());
   return it == tracked_.end() ? nullptr : &it->second;
@@ -110,7 +114,7 @@ py::object Heap::wrap(py::handle real, SourceId source) {
     if (PySlice_Check(p))
       for (const char* part : {"start", "stop", "step"}) wrap_held(out.attr(part));
   } else {
-    guard(GuardKind::TypeIs, source, type_object(real));
+    guard(GuardKind::TypeIs, source, py::type::of(real));
     Tracked& k = tracked_[p];
     if (!k.source.valid()) {
       k.source = source;
@@ -221,8 +225,7 @@ bool Heap::is_module_state(SourceId source) const {
 
 py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   if (auto it = fake_of_.find(real.ptr()); it != fake_of_.end()) {
-    guards.add(
-        {GuardKind::SameAs, source, {}, 0, tracked(it->second)->source, frames().user_stack()});
+    guard_pair(GuardKind::SameAs, source, tracked(it->second)->source);
     return it->second;
   }
   const at::Tensor& t = THPVariable_Unpack(real.ptr());
@@ -410,7 +413,7 @@ py::object Heap::contents(py::handle o) {
   else if (is_deque(o))
     shadow = deque_items(o);
   else
-    throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name));
+    throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(p)->tp_name);
   tracked(o)->shadow = shadow;
   shadowed_[shadow.ptr()] = p;
   return shadow;

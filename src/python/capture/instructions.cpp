@@ -138,8 +138,8 @@ namespace instructions {
 void nothing(Capture&, TracedFrame&, const Instruction&) {}
 
 void copy_free_vars(Capture& c, TracedFrame& f, const Instruction& i) {
-  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  const bool fresh = c.heap.tracked(f.function) && !c.heap.tracked(f.function)->source.valid();
+  auto* function = as_function(f.function);
+  const bool fresh = c.heap.is_made_here(f.function);
   const size_t first = f.fast.size() - i.arg;
   for (size_t k = 0; k < i.arg; k++) {
     PyObject* cell = PyTuple_GET_ITEM(function->func_closure, k);

@@ -87,8 +87,8 @@ std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments&
   if (callable.is(log)) return log_behind(args, kwargs);
   // It keeps its answers; the first is found under a lock.
   if (callable.is(enabled) && args.size() == 2 && kwargs.empty() && heap().exists(args[0]) &&
-      Py_TYPE(args[0].ptr()) == reinterpret_cast<PyTypeObject*>(logger.ptr()) &&
-      PyLong_CheckExact(args[1].ptr()) && !heap().tracked(args[0])->writes)
+      Py_TYPE(args[0].ptr()) == as_type(logger) && PyLong_CheckExact(args[1].ptr()) &&
+      !heap().tracked(args[0])->writes)
     enabled(args[0], args[1]);
   return std::nullopt;
 }

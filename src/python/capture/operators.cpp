@@ -113,7 +113,7 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
   if (name == "iconcat" && PyList_Check(args[0].ptr()))
     return operate(py::module_::import("operator").attr("iadd"), args);
   if (is_binary_operator(name)) {
-    auto computed = numbers().compute_deferred(borrow(function.ptr()), args[0], args[1]);
+    auto computed = numbers().compute_deferred(borrow(function), args[0], args[1]);
     return computed ? *computed : operate(function, args);
   }
   const auto* found = std::ranges::find(kComparisons, name);
@@ -269,9 +269,8 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   if (name == "mul" && numbers().is_deferred(args[0]) && heap().is_tensor(args[1]))
     return operate(function, {args[1], args[0]});
   if (name == "truediv" && numbers().is_deferred(args[0])) {
-    static const py::object& multiply =
-        *new py::object(py::module_::import("operator").attr("mul"));
-    return operate(multiply, {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});
+    return operate(member_of<"operator", "mul">(),
+                   {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});
   }
   for (const auto& a : args) {
     if (THPVariable_Check(a.ptr())) {

@@ -64,9 +64,8 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   // Eager has short cuts for some exponents, which are no tensors.
   const std::string_view word = std::string_view(target).substr(target.rfind('.') + 1);
   if (word == "pow" && args.size() == 2 && numbers().is_deferred(args[1])) {
-    static const py::object& power =
-        *new py::object(py::module_::import("oxyfuel._C").attr("power"));
-    return record(ir::NodeKind::CallFunction, "oxyfuel._C.power", power, args, kwargs);
+    return record(ir::NodeKind::CallFunction, "oxyfuel._C.power",
+                  member_of<"oxyfuel._C", "power">(), args, kwargs);
   }
   if (any_argument(args, kwargs, mentions_array)) {
     const Arguments numbers = arrays().with_numbers(args);

@@ -171,8 +171,9 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   if (makes_numbers_tensors(name) && std::ranges::all_of(args, is_plain_number)) {
     const py::object real = callable(*tuple_of(args), **dict_of(kwargs));
     const py::object value = real.attr("item")();
-    py::object made = graphs().record(ir::NodeKind::CallFunction, "torch.tensor", make, {value},
-                                      {{py::str("dtype"), real.attr("dtype")}});
+    py::object made =
+        graphs().record(ir::NodeKind::CallFunction, "torch.tensor", member_of<"torch", "tensor">(),
+                        {value}, {{py::str("dtype"), real.attr("dtype")}});
     numbers().set_constant_number(made, {value, py::list()});
     return made;
   }
