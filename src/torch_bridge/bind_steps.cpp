@@ -62,7 +62,7 @@ void Executable::pack_weights(std::span<const Input> example) {
 }
 
 // Constants from which packed weights were made.
-void Executable::forget_unread_attributes(size_t first) {
+void Executable::forget_unused_attributes(size_t first) {
   std::vector<bool> read(plan_.buffers.size(), false);
   for (const runtime::PlanStep& step : plan_.steps)
     for (uint32_t b : runtime::buffers_of(step)) read[root(b)] = true;
@@ -120,7 +120,7 @@ void Executable::bind_steps() {
   bind_results(has_tensor);
   bind_moves();
   first_write_ = find_first_write();
-  forget_unread_results();
+  forget_unused_results();
   if (!static_sizes_) return;
   int64_t bytes = 0;
   for (uint32_t b = 0; b < plan_.buffers.size(); b++)
@@ -228,7 +228,7 @@ void Executable::bind_moves() {
                 !std::ranges::all_of(plan_.outputs, is_new);
 }
 
-void Executable::forget_unread_results() {
+void Executable::forget_unused_results() {
   std::vector<bool> read(plan_.buffers.size(), false);
   for (uint32_t b : results_) read[root(b)] = read[b] = true;
   for (const runtime::BoundLaunch& l : launches_) {
