@@ -12,8 +12,9 @@
 #include <sstream>
 
 #include "ir/text.h"
-#include "ops/evaluate.h"
+#include "ops/args.h"
 #include "passes/decompose.h"
+#include "reference/evaluate.h"
 #include "support/check.h"
 
 namespace {
@@ -62,16 +63,13 @@ std::string types_text(const std::vector<ir::Type>& types) {
 
 // Whether the rules give the recorded shapes, or do not know.
 bool print_shapes(const ir::Graph& g) {
-  const std::function<const ir::Type&(ir::ValueId)> type_of =
-      [&](ir::ValueId v) -> const ir::Type& { return g.value(v).type; };
   bool agree = true;
   for (ir::NodeId id : g.order()) {
     const ir::Node& n = g.node(id);
     const ops::OpInfo* info = ops::find(n);
     if (!info) continue;
     std::vector<ir::Type> found, recorded;
-    const bool known =
-        info->shape && info->shape(ops::ShapeContext{*g.pool, type_of}, n.args, found);
+    const bool known = info->shape && info->shape(ops::Args(g, n), found);
     for (ir::ValueId v : n.outputs) recorded.push_back(g.value(v).type);
     const bool same = types_text(found) == types_text(recorded);
     std::cout << "shape " << n.target << ' '

@@ -1,5 +1,4 @@
 // The parser of the graph text. The printer is print_text.cpp; the grammar is in text.h.
-#include <limits>
 
 #include "ir/region_ops.h"
 #include "ir/text.h"

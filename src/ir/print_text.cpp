@@ -6,7 +6,6 @@
 #include "ir/region_ops.h"
 #include "ir/text.h"
 #include "ir/text_words.h"
-#include "support/check.h"
 #include "support/lexer.h"
 #include "symbolic/hints.h"
 

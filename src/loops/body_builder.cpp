@@ -49,7 +49,8 @@ Scalar BodyBuilder::load(ir::ValueId value, const Index& index) {
 
 Scalar BodyBuilder::load_view(ir::ValueId value, const Index& index) {
   const ir::Node& def = graph_.def(value);
-  return ops::find(def)->element(*this, def, graph_.value(value).index, index);
+  ops::Element e(*this, def, graph_.value(value).index, index);
+  return ops::find(def)->element(e);
 }
 
 // v where the mask holds, else `otherwise`. A load that has just been made under this mask takes

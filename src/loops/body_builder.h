@@ -2,7 +2,7 @@
 #pragma once
 
 #include "loops/body_writer.h"
-#include "ops/op_table.h"
+#include "ops/element.h"
 
 namespace oxy::loops {
 

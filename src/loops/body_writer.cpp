@@ -3,8 +3,6 @@
 #include <bit>
 #include <cmath>
 
-#include "support/check.h"
-
 namespace oxy::loops {
 
 namespace {

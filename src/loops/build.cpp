@@ -188,7 +188,8 @@ void ProgramBuilder::add_loop(const ir::Node& n, uint32_t out) {
   Index index;
   loop.axes = axes_of(graph_.tensor_type(v).sizes, scope, index);
   BodyBuilder body(graph_, *this, scope, loop.body);
-  ops::Scalar r = ops::find(n)->element(body, n, out, index);
+  ops::Element e(body, n, out, index);
+  ops::Scalar r = ops::find(n)->element(e);
   r = body.cast(r, graph_.tensor_type(v).dtype);
   body.store(result_buffer(v), index, r);
   remove_dead(loop.body);
@@ -214,7 +215,8 @@ void ProgramBuilder::add_reduction(const ir::Node& n) {
   }
   loop.axes.insert(loop.axes.end(), folded.begin(), folded.end());
   BodyBuilder body(graph_, *this, scope, loop.body);
-  ops::Scalar value = body.cast(info->element(body, n, 0, index), spec.accumulate);
+  ops::Element e(body, n, 0, index);
+  ops::Scalar value = body.cast(info->element(e), spec.accumulate);
   ops::Scalar r = body.reduce(spec.kind, value);
   body.store(result_buffer(n.outputs[0]), out, body.cast(r, spec.result));
   remove_dead(loop.body);
@@ -232,7 +234,8 @@ void ProgramBuilder::add_scan(const ir::Node& n) {
   Index index;
   loop.axes = axes_of(graph_.tensor_type(v).sizes, scope, index);
   BodyBuilder body(graph_, *this, scope, loop.body);
-  ops::Scalar r = body.cast(info->element(body, n, 0, index), spec.accumulate);
+  ops::Element e(body, n, 0, index);
+  ops::Scalar r = body.cast(info->element(e), spec.accumulate);
   Expr along = index[static_cast<size_t>(spec.dims[0])];
   if (!along.is_const()) r = body.scan(spec.kind, r, along);
   body.store(result_buffer(v), index, body.cast(r, spec.result));
@@ -252,7 +255,8 @@ void ProgramBuilder::add_scatter(const ir::Node& n) {
   Index point;
   loop.axes = axes_of(spec.sizes, scope, point);
   BodyBuilder body(graph_, *this, scope, loop.body);
-  const ops::ScatterUpdate u = info->update(body, n, point);
+  ops::Element e(body, n, 0, point);
+  const ops::ScatterUpdate u = info->update(e);
   body.fold_into(buffer(v), u.place, body.cast(u.value, graph_.tensor_type(v).dtype), spec.kind);
   remove_dead(loop.body);
   program_.steps.push_back(std::move(loop));

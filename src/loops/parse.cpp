@@ -1,7 +1,9 @@
 // Reads the text of a program.
+#include <algorithm>
+
 #include "loops/loop_ir.h"
 #include "loops/read_expr.h"
-#include "support/check.h"
+#include "loops/words.h"
 
 namespace oxy::loops {
 
@@ -96,22 +98,15 @@ void Parser::buffer() {
   Buffer b;
   b.name = lexer_.identifier();
   lexer_.expect(":");
-  std::string kind = lexer_.identifier();
-  if (kind == "input" || kind == "attribute") {
-    b.kind = kind == "input" ? Buffer::Kind::Input : Buffer::Kind::Attribute;
+  const std::string word = lexer_.identifier();
+  const auto kind = std::ranges::find(kBufferKinds, word);
+  if (kind == kBufferKinds.end()) lexer_.fail(cat("no kind of buffer: ", word));
+  b.kind = static_cast<Buffer::Kind>(kind - kBufferKinds.begin());
+  if (b.kind == Buffer::Kind::Input || b.kind == Buffer::Kind::Attribute)
     b.source = static_cast<uint32_t>(lexer_.integer());
-  } else if (kind == "temp") {
-    b.kind = Buffer::Kind::Temp;
-  } else if (kind == "extern") {
-    b.kind = Buffer::Kind::Extern;
-  } else if (kind == "output") {
-    b.kind = Buffer::Kind::Output;
-  } else if (kind == "view") {
-    b.kind = Buffer::Kind::View;
+  if (b.kind == Buffer::Kind::View) {
     lexer_.expect("of");
     b.base = buffer_ref(lexer_.identifier());
-  } else {
-    lexer_.fail(cat("no kind of buffer: ", kind));
   }
   b.type = type();
   if (by_name_.contains(b.name)) lexer_.fail(cat("two buffers ", b.name));

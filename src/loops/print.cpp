@@ -1,30 +1,12 @@
 // The text of a program: buffers, then steps in order.
 #include "ir/text.h"
 #include "loops/loop_ir.h"
-#include "support/check.h"
+#include "loops/words.h"
 #include "support/lexer.h"
 
 namespace oxy::loops {
 
 namespace {
-
-std::string_view kind_name(Buffer::Kind k) {
-  switch (k) {
-    case Buffer::Kind::Input:
-      return "input";
-    case Buffer::Kind::Attribute:
-      return "attribute";
-    case Buffer::Kind::Temp:
-      return "temp";
-    case Buffer::Kind::Extern:
-      return "extern";
-    case Buffer::Kind::Output:
-      return "output";
-    case Buffer::Kind::View:
-      return "view";
-  }
-  return "";
-}
 
 std::string index_text(const Program& p, const Inst& i) {
   return cat(p.buffers[i.buffer].name, "[",
@@ -134,7 +116,7 @@ std::string print_extern(const Program& p, const ExternStep& e, size_t at) {
 }
 
 std::string print_buffer(const Program& p, const Buffer& b) {
-  std::string out = cat("buffer ", b.name, ": ", kind_name(b.kind));
+  std::string out = cat("buffer ", b.name, ": ", kBufferKinds[static_cast<size_t>(b.kind)]);
   if (b.kind == Buffer::Kind::Input || b.kind == Buffer::Kind::Attribute)
     cat_to(out, " ", b.source);
   if (b.kind == Buffer::Kind::View) cat_to(out, " of ", p.buffers[b.base].name);

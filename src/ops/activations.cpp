@@ -134,26 +134,22 @@ bool applies_known_numbers(const ir::Graph& g, const ir::Node& n) {
 }
 
 // What eager refuses is left to torch.
-bool shape_gelu(const ShapeContext& context, std::span<const ir::Arg> args,
-                std::vector<ir::Type>& out) {
-  const auto kind = Args(context, args).string(1, "none");
+bool shape_gelu(const Args& a, Types& out) {
+  const auto kind = a.string(1, "none");
   return (kind == "none" || kind == "tanh") &&
-         shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(context, args, out);
+         shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(a, out);
 }
 
-bool shape_softshrink(const ShapeContext& context, std::span<const ir::Arg> args,
-                      std::vector<ir::Type>& out) {
-  auto lambda = Args(context, args).number(1, 0.5);
+bool shape_softshrink(const Args& a, Types& out) {
+  auto lambda = a.number(1, 0.5);
   return lambda && *lambda >= 0 &&
-         shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(context, args, out);
+         shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(a, out);
 }
 
 // ---- log_sigmoid_forward: the result, and exp(-|x|) for the backward ----
 
-bool shape_log_sigmoid(const ShapeContext& context, std::span<const ir::Arg> args,
-                       std::vector<ir::Type>& out) {
-  if (!shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(context, args, out))
-    return false;
+bool shape_log_sigmoid(const Args& a, Types& out) {
+  if (!shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(a, out)) return false;
   ir::TensorType& t = out[0].tensor;
   t.strides = ir::contiguous_strides(t.sizes);  // whatever the layout of the input
   const ir::Type same = out[0];
@@ -179,9 +175,7 @@ std::optional<int64_t> glu_dim(const Args& a) {
   return even ? dim : std::nullopt;
 }
 
-bool shape_glu(const ShapeContext& context, std::span<const ir::Arg> args,
-               std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_glu(const Args& a, Types& out) {
   auto dim = glu_dim(a);
   if (!dim || !ir::is_floating(a.tensor(0)->dtype)) return false;
   ir::TensorType half = *a.tensor(0);
@@ -192,8 +186,7 @@ bool shape_glu(const ShapeContext& context, std::span<const ir::Arg> args,
   half.strides = std::move(*strides);
   half.offset = 0;
   half.requires_grad = false;
-  out.push_back(ir::Type::of(std::move(half)));
-  return true;
+  return give(out, std::move(half));
 }
 
 Scalar glu(Element& e) {
@@ -206,21 +199,12 @@ Scalar glu(Element& e) {
   return e.finish(e.mul(x, e.div(e.c(1, d), one_plus_exp_of_minus(e, gate))));
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
 constexpr ShapeRule like_first = shape_like_first<ResultDType::Promoted, 1, Needs::NotBool>;
-constexpr ShapeRule unary_number = shape_elementwise<ResultDType::Promoted, 1, Needs::NotBool>;
-constexpr ShapeRule unary_real = shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>;
-constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
 constexpr ShapeRule prelu_shape = shape_like_first<ResultDType::Promoted, 2, Needs::SameFloating>;
-constexpr Applies real = applies_computable;
-constexpr Applies floating = applies_floating;
 constexpr Applies numbers = applies_known_numbers;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/activations.def"
-#undef OP
 };
 
 }  // namespace

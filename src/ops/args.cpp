@@ -10,13 +10,9 @@ const ir::Arg& Args::operator[](size_t i) const {
   return i < args_.size() ? args_[i] : none;
 }
 
-const ir::Type& Args::type_of(ir::ValueId v) const {
-  return graph_ ? graph_->value(v).type : context_->type_of(v);
-}
-
 const ir::TensorType* Args::tensor(const ir::Arg& a) const {
   if (!a.is_value()) return nullptr;
-  const ir::Type& t = type_of(a.value());
+  const ir::Type& t = graph_.value(a.value()).type;
   return t.is_tensor() ? &t.tensor : nullptr;
 }
 
@@ -35,7 +31,7 @@ std::optional<Expr> Args::expr(const ir::Arg& a) const {
   if (const auto* e = a.get_if<Expr>()) return *e;
   if (const auto* b = a.get_if<bool>()) return Expr(*b ? 1 : 0);
   if (a.is_value()) {
-    const ir::Type& t = type_of(a.value());
+    const ir::Type& t = graph_.value(a.value()).type;
     if (t.kind == ir::Type::Kind::Int) return t.expr;
   }
   return std::nullopt;
@@ -75,7 +71,7 @@ std::optional<NumberKind> Args::number_kind(size_t i) const {
   if (a.get_if<double>()) return NumberKind::Float;
   if (a.get_if<std::complex<double>>()) return NumberKind::Complex;
   if (!a.is_value()) return std::nullopt;
-  switch (type_of(a.value()).kind) {
+  switch (graph_.value(a.value()).type.kind) {
     case ir::Type::Kind::Int:
       return NumberKind::Int;
     case ir::Type::Kind::Float:

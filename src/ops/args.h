@@ -15,10 +15,12 @@ enum class NumberKind : uint8_t { Bool, Int, Float, Complex };
 
 class Args {
  public:
-  Args(const ShapeContext& context, std::span<const ir::Arg> args)
-      : context_(&context), args_(args) {}
-  Args(const ir::Graph& graph, const ir::Node& node) : graph_(&graph), args_(node.args) {}
+  Args(const ir::Graph& graph, std::span<const ir::Arg> args) : graph_(graph), args_(args) {}
+  Args(const ir::Graph& graph, const ir::Node& node) : Args(graph, node.args) {}
+  // Another list, of values of the same graph.
+  Args with(std::span<const ir::Arg> args) const { return {graph_, args}; }
 
+  std::span<const ir::Arg> list() const { return args_; }
   size_t size() const { return args_.size(); }
   const ir::Arg& operator[](size_t i) const;
   bool missing(size_t i) const { return (*this)[i].is_none(); }
@@ -45,10 +47,7 @@ class Args {
   bool integers(size_t i, std::vector<int64_t>& out) const;
 
  private:
-  const ir::Type& type_of(ir::ValueId v) const;
-
-  const ShapeContext* context_ = nullptr;
-  const ir::Graph* graph_ = nullptr;
+  const ir::Graph& graph_;
   std::span<const ir::Arg> args_;
 };
 

@@ -363,24 +363,17 @@ Scalar airy_ai(Element& e) {
   return e.finish(e.where(e.op(LoopOp::IsInf, x), nan, value));
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
-constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
-constexpr ShapeRule unary_no_half = shape_elementwise<ResultDType::Float, 1, Needs::NoHalf>;
-constexpr ElementRule i0 = element_rule<bessel_i<0, false>>;
-constexpr ElementRule i0e = element_rule<bessel_i<0, true>>;
-constexpr ElementRule i1 = element_rule<bessel_i<1, false>>;
-constexpr ElementRule i1e = element_rule<bessel_i<1, true>>;
-constexpr ElementRule k0 = element_rule<bessel_k<0, false>>;
-constexpr ElementRule k0e = element_rule<bessel_k<0, true>>;
-constexpr ElementRule k1 = element_rule<bessel_k<1, false>>;
-constexpr ElementRule k1e = element_rule<bessel_k<1, true>>;
-constexpr Applies real = applies_computable;
+constexpr ElementRule i0 = bessel_i<0, false>;
+constexpr ElementRule i0e = bessel_i<0, true>;
+constexpr ElementRule i1 = bessel_i<1, false>;
+constexpr ElementRule i1e = bessel_i<1, true>;
+constexpr ElementRule k0 = bessel_k<0, false>;
+constexpr ElementRule k0e = bessel_k<0, true>;
+constexpr ElementRule k1 = bessel_k<1, false>;
+constexpr ElementRule k1e = bessel_k<1, true>;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/bessel.def"
-#undef OP
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Pointwise ops that choose between or mix several operands: where, masked_fill, clamp, addcmul,
 // addcdiv, lerp.
 #include <cmath>
-#include <limits>
 
 #include "ops/element.h"
 #include "ops/families.h"
@@ -11,20 +10,16 @@ namespace oxy::ops {
 namespace {
 
 using ir::TensorType;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
 
 // ---- where, masked_fill ----
 
-bool shape_where(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_where(const Args& a, Types& out) {
   constexpr size_t kAll[] = {0, 1, 2}, kValues[] = {1, 2};
   auto t = elementwise_type(a, kAll, ResultDType::Promoted);
   auto dtype = common_dtype(a, kValues, false);
   if (!t || !dtype) return false;
   t->dtype = *dtype;
-  out.push_back(ir::Type::of(std::move(*t)));
-  return true;
+  return give(out, std::move(*t));
 }
 
 Scalar where(Element& e) {
@@ -38,15 +33,13 @@ bool applies_mask(const ir::Graph& g, const ir::Node& n) {
 }
 
 // A row-major copy of self, expanded to the mask.
-bool shape_masked_fill(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_masked_fill(const Args& a, Types& out) {
   const TensorType *self = a.tensor(0), *mask = a.tensor(1);
   if (!self || !mask || mask->dtype != DType::B8 || mask->device != self->device) return false;
   if (a.tensor(2) && !a.tensor(2)->sizes.empty()) return false;
   auto sizes = broadcast(self->sizes, mask->sizes);
   if (!sizes) return false;
-  out.push_back(ir::Type::of(row_major(self->dtype, self->device, std::move(*sizes))));
-  return true;
+  return give(out, fresh(*self, std::move(*sizes)));
 }
 
 Scalar masked_fill(Element& e) {
@@ -57,8 +50,7 @@ Scalar masked_fill(Element& e) {
 // ---- clamp ----
 
 // Dtype from self and the bounds, layout from self alone.
-bool shape_clamp(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_clamp(const Args& a, Types& out) {
   constexpr size_t kFirst[] = {0};
   auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
   std::vector<size_t> operands;
@@ -68,12 +60,10 @@ bool shape_clamp(const ShapeContext& context, ArgSpan args, Types& out) {
   auto dtype = common_dtype(a, operands, false);
   if (!t || !dtype || operands.size() < 2) return false;
   t->dtype = *dtype;
-  out.push_back(ir::Type::of(std::move(*t)));
-  return true;
+  return give(out, std::move(*t));
 }
 
-bool shape_clamp_tensor(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_clamp_tensor(const Args& a, Types& out) {
   std::vector<size_t> operands;
   for (size_t i = 0; i < 3; ++i) {
     if (!a.missing(i)) operands.push_back(i);
@@ -81,8 +71,7 @@ bool shape_clamp_tensor(const ShapeContext& context, ArgSpan args, Types& out) {
   if (operands.size() < 2) return false;
   auto t = elementwise_type(a, operands, ResultDType::Promoted);
   if (!t) return false;
-  out.push_back(ir::Type::of(std::move(*t)));
-  return true;
+  return give(out, std::move(*t));
 }
 
 // NaN in any operand gives NaN; a lower bound above the upper one gives the upper one.
@@ -133,20 +122,14 @@ Scalar lerp(Element& e) {
   return e.finish(e.where(near_start, from_start(), from_end()));
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
 constexpr uint32_t kArith = Pointwise | Cheap;
-constexpr ShapeRule promoted = shape_elementwise<ResultDType::Promoted, 2>;
 constexpr ShapeRule addcmul_shape = shape_elementwise<ResultDType::Promoted, 3, Needs::NotBool>;
 constexpr ShapeRule addcdiv_shape = shape_elementwise<ResultDType::Promoted, 3, Needs::AllFloating>;
 constexpr ShapeRule lerp_ends = shape_elementwise<ResultDType::Promoted, 2, Needs::SameFloating>;
 constexpr ShapeRule lerp_shape = shape_elementwise<ResultDType::Promoted, 3, Needs::SameFloating>;
-constexpr Applies real = applies_computable;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/blends.def"
-#undef OP
 };
 
 }  // namespace

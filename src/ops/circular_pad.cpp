@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "ops/compose.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -151,21 +151,16 @@ bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ValueId>
     list.push_back((*found)[d].before);
     list.push_back((*found)[d].after);
   }
-  Compose c(r);
-  out.push_back(c.call("aten._pad_circular.default", {chain->operand, list_of(list)}));
-  return true;
+  return give(out, r.call("aten._pad_circular.default", {chain->operand, list_of(list)}));
 }
 
-bool shape_circular_pad(const ShapeContext& context, std::span<const ir::Arg> args,
-                        std::vector<ir::Type>& out) {
-  const Args a(context, args);
+bool shape_circular_pad(const Args& a, Types& out) {
   auto b = borders(a);
   if (!b) return false;
   const TensorType& t = *a.tensor(0);
   Sizes sizes = t.sizes;
   for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = sizes[d] + (*b)[d].before + (*b)[d].after;
-  out.push_back(ir::Type::of(row_major(t.dtype, t.device, std::move(sizes))));
-  return true;
+  return give(out, fresh(t, std::move(sizes)));
 }
 
 // The last dimension in three parts, so that each is read along a line.

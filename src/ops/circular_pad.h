@@ -9,8 +9,7 @@ namespace oxy::ops {
 // Of the slice_scatter that fills the last border: all of them as one op.
 bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);
 
-bool shape_circular_pad(const ShapeContext& context, std::span<const ir::Arg> args,
-                        std::vector<ir::Type>& out);
+bool shape_circular_pad(const Args& a, Types& out);
 Scalar circular_pad(Element& e);
 
 }  // namespace oxy::ops

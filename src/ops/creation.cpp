@@ -10,8 +10,6 @@ namespace oxy::ops {
 namespace {
 
 using ir::TensorType;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
 
 // The argument positions of dtype, layout, device and pin_memory, which follow each other.
 struct Options {
@@ -45,42 +43,35 @@ std::optional<DType> dtype_of_number(const Args& a, size_t i) {
 }
 
 // full: size, fill value, options. The dtype is the value's where none is asked for.
-bool shape_full(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_full(const Args& a, Types& out) {
   Sizes sizes;
   auto natural = dtype_of_number(a, 1);
   if (!natural || !a.exprs(0, sizes)) return false;
   auto o = options(a, 2, *natural, {});
-  if (o) out.push_back(ir::Type::of(row_major(o->dtype, o->device, std::move(sizes))));
-  return o.has_value();
+  return o && give(out, row_major(o->dtype, o->device, std::move(sizes)));
 }
 
 // zeros, ones, empty: size, options.
-bool shape_sized(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_sized(const Args& a, Types& out) {
   Sizes sizes;
   auto o = options(a, 1, DType::F32, {});
   if (!o || !a.missing(5) || !a.exprs(0, sizes)) return false;
-  out.push_back(ir::Type::of(row_major(o->dtype, o->device, std::move(sizes))));
-  return true;
+  return give(out, row_major(o->dtype, o->device, std::move(sizes)));
 }
 
 // new_*: self, size, (fill value,) options.
 template <size_t OptionsAt>
-bool shape_new(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_new(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes sizes;
   auto o = t ? options(a, OptionsAt, t->dtype, t->device) : std::nullopt;
   if (!o || !a.exprs(1, sizes)) return false;
-  out.push_back(ir::Type::of(row_major(o->dtype, o->device, std::move(sizes))));
-  return true;
+  return give(out, row_major(o->dtype, o->device, std::move(sizes)));
 }
 
 // *_like: self, (fill value,) options, memory format. Keeps the layout of a dense tensor.
 template <size_t OptionsAt>
-bool shape_like(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_like(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto o = t ? options(a, OptionsAt, t->dtype, t->device) : std::nullopt;
   auto strides = t ? preserved_strides(*t) : std::nullopt;
@@ -93,29 +84,22 @@ bool shape_like(const ShapeContext& context, ArgSpan args, Types& out) {
   } else if (!format.get_if<ir::MemoryFormat>() || format.get<ir::MemoryFormat>().value != 0) {
     return false;
   }
-  out.push_back(ir::Type::of(std::move(r)));
-  return true;
+  return give(out, std::move(r));
 }
 
-bool shape_scalar_tensor(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_scalar_tensor(const Args& a, Types& out) {
   auto o = options(a, 1, DType::F32, {});
-  if (o) out.push_back(ir::Type::of(row_major(o->dtype, o->device, {})));
-  return o.has_value();
+  return o && give(out, row_major(o->dtype, o->device, {}));
 }
 
-bool shape_fill(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_fill(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto r = t ? empty_like(*t) : std::nullopt;
   if (!r || (a.tensor(1) && !a.tensor(1)->sizes.empty())) return false;
-  out.push_back(ir::Type::of(std::move(*r)));
-  return true;
+  return give(out, std::move(*r));
 }
 
-bool shape_zero(const ShapeContext& context, ArgSpan args, Types& out) {
-  return shape_fill(context, args.first(1), out);
-}
+bool shape_zero(const Args& a, Types& out) { return shape_fill(a.with(a.list().first(1)), out); }
 
 template <size_t ValueAt>
 Scalar filled(Element& e) {
@@ -161,15 +145,13 @@ std::optional<Expr> range_length(const Args& a, const Range& r) {
 }
 
 template <size_t Bounds>
-bool shape_arange(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_arange(const Args& a, Types& out) {
   const Range r = range_of_args<Bounds>(a);
   auto length = range_length(a, r);
   const bool integers = a.expr(r.start) && a.expr(r.end) && a.expr(r.step);
   auto o = options(a, Bounds, integers ? DType::I64 : DType::F32, {});
   if (!length || !o || (!integers && !ir::is_floating(o->dtype))) return false;
-  out.push_back(ir::Type::of(row_major(o->dtype, o->device, {*length})));
-  return true;
+  return give(out, row_major(o->dtype, o->device, {*length}));
 }
 
 template <size_t Bounds>
@@ -214,16 +196,14 @@ bool is_bound(const Args& a, size_t i, DType d) {
 
 // start, end, steps, (base,) options. The dtype is never deduced from the bounds.
 template <size_t OptionsAt>
-bool shape_linspace(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_linspace(const Args& a, Types& out) {
   auto steps = a.expr(2);
   auto negative = steps ? sym::known_less(*steps, 0) : std::nullopt;
   auto o = options(a, OptionsAt, DType::F32, {});
   if (!negative || *negative || !o || !is_computable(o->dtype) || o->dtype == DType::B8)
     return false;
   if (!is_bound(a, 0, o->dtype) || !is_bound(a, 1, o->dtype)) return false;
-  out.push_back(ir::Type::of(row_major(o->dtype, o->device, {*steps})));
-  return true;
+  return give(out, row_major(o->dtype, o->device, {*steps}));
 }
 
 // The point of this index of at least two points, in `d`: counted from the nearer end, so that both
@@ -263,13 +243,11 @@ Scalar logspace(Element& e) {
 // ---- eye, triangles ----
 
 template <size_t Sides>
-bool shape_eye(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_eye(const Args& a, Types& out) {
   auto rows = a.expr(0), columns = a.expr(Sides - 1);
   auto o = options(a, Sides, DType::F32, {});
   if (!rows || !columns || !o) return false;
-  out.push_back(ir::Type::of(row_major(o->dtype, o->device, {*rows, *columns})));
-  return true;
+  return give(out, row_major(o->dtype, o->device, {*rows, *columns}));
 }
 
 Scalar eye(Element& e) {
@@ -277,12 +255,10 @@ Scalar eye(Element& e) {
   return e.where(on, e.c(1, e.result()), e.c(0, e.result()));
 }
 
-bool shape_triangle(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_triangle(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   if (!t || t->dim() < 2 || !a.expr(1, Expr(0))) return false;
-  out.push_back(ir::Type::of(row_major(t->dtype, t->device, t->sizes)));
-  return true;
+  return give(out, fresh(*t, t->sizes));
 }
 
 // The elements on one side of diagonal k (column - row = k), which included; 0 elsewhere, where
@@ -312,15 +288,11 @@ bool applies_logspace(const ir::Graph& g, const ir::Node& n) {
   return applies_linspace(g, n) && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
 constexpr uint32_t kCreation = Creation | Pointwise | Cheap;
-constexpr Applies real = applies_cpu_or_same;
+constexpr Applies placed = applies_cpu_or_same;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/creation.def"
-#undef OP
 };
 
 }  // namespace

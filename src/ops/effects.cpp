@@ -5,11 +5,8 @@
 namespace oxy::ops {
 namespace {
 
-#define none nullptr
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/effects.def"
-#undef OP
 };
 
 }  // namespace

@@ -22,10 +22,8 @@ Scalar constant_of(LoopBuilder& b, double v, DType d) {
 bool shape_rule_accepts(const ir::Graph& g, const ir::Node& n) {
   const OpInfo* info = find(n);
   if (!info || !info->shape) return false;
-  const std::function<const ir::Type&(ir::ValueId)> type_of =
-      [&](ir::ValueId v) -> const ir::Type& { return g.value(v).type; };
-  std::vector<ir::Type> types;
-  return info->shape(ShapeContext{*g.pool, type_of}, n.args, types);
+  Types types;
+  return info->shape(Args(g, n), types);
 }
 
 }  // namespace

@@ -53,17 +53,9 @@ class Element {
 // Index of an operand of shape `sizes` that is broadcast to a result whose element is at `index`.
 Index broadcast_index(const std::vector<Expr>& sizes, const Index& index);
 
-// An element rule from a function of an Element.
-template <Scalar (*F)(Element&)>
-Scalar element_rule(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
-  Element e(b, n, out, index);
-  return F(e);
-}
-
 // One floating-point operation on argument 0.
 template <LoopOp O>
-Scalar element_math(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
-  Element e(b, n, out, index);
+Scalar element_math(Element& e) {
   return e.finish(e.op(O, e.operand(0, e.compute())));
 }
 
@@ -75,12 +67,5 @@ bool has_computable_types(const ir::Graph& g, const ir::Node& n);
 // The same, and the result is floating-point; the same, and it is not bool.
 bool applies_floating(const ir::Graph& g, const ir::Node& n);
 bool applies_not_bool(const ir::Graph& g, const ir::Node& n);
-
-// A decomposition gets a copy of its node: inserting nodes can move the graph's own.
-template <bool (*F)(Rewriter&, const ir::Node&, std::vector<ir::ValueId>&)>
-bool decompose(Rewriter& rewriter, const ir::Node& node, std::vector<ir::ValueId>& out) {
-  const ir::Node copy = node;
-  return F(rewriter, copy, out);
-}
 
 }  // namespace oxy::ops

@@ -189,16 +189,8 @@ Scalar ndtri(Element& e) {
   return e.finish(e.where(e.op(LoopOp::Eq, y, zero), e.c(-kInfinity, d), high));
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
-constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
-constexpr ShapeRule unary_no_half = shape_elementwise<ResultDType::Float, 1, Needs::NoHalf>;
-constexpr Applies real = applies_computable;
-
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/error_functions.def"
-#undef OP
 };
 
 }  // namespace

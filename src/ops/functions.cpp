@@ -120,19 +120,11 @@ bool applies_polygamma(const ir::Graph& g, const ir::Node& n) {
          ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
-constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
-constexpr ShapeRule promoted_no_half = shape_elementwise<ResultDType::Float, 2, Needs::NoHalf>;
 constexpr ShapeRule promoted_integers =
     shape_elementwise<ResultDType::Promoted, 2, Needs::NumberIntegers>;
-constexpr ShapeRule promoted_real = shape_elementwise<ResultDType::Promoted, 2, Needs::Floating>;
-constexpr Applies real = applies_computable;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/functions.def"
-#undef OP
 };
 
 }  // namespace

@@ -13,23 +13,15 @@ namespace oxy::ops {
 namespace {
 
 using ir::TensorType;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
-
-ir::Type fresh(const TensorType& t, Sizes sizes) {
-  return ir::Type::of(row_major(t.dtype, t.device, std::move(sizes)));
-}
 
 // ---- embedding, gather, index_select ----
 
-bool shape_embedding(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_embedding(const Args& a, Types& out) {
   const TensorType *weight = a.tensor(0), *indices = a.tensor(1);
   if (!weight || weight->dim() != 2 || !is_index(indices)) return false;
   Sizes sizes = indices->sizes;
   sizes.push_back(weight->sizes[1]);
-  out.push_back(fresh(*weight, std::move(sizes)));
-  return true;
+  return give(out, fresh(*weight, std::move(sizes)));
 }
 
 Scalar embedding(Element& e) {
@@ -39,14 +31,12 @@ Scalar embedding(Element& e) {
   return e.b.load(e.args[0].value(), {row, e.index.back()});
 }
 
-bool shape_gather(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_gather(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *indices = a.tensor(2);
   auto dim = a.integer(1);
   if (!t || !is_index(indices) || !dim || t->dim() == 0 || t->dim() != indices->dim()) return false;
   if (!wrap_dim(*dim, t->dim())) return false;
-  out.push_back(fresh(*t, indices->sizes));
-  return true;
+  return give(out, fresh(*t, indices->sizes));
 }
 
 Scalar gather(Element& e) {
@@ -57,16 +47,14 @@ Scalar gather(Element& e) {
   return e.b.load(e.args[0].value(), at);
 }
 
-bool shape_index_select(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_index_select(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *indices = a.tensor(2);
   auto dim = a.integer(1);
   if (!t || !is_index(indices) || !dim || t->dim() == 0 || indices->dim() != 1) return false;
   if (!(dim = wrap_dim(*dim, t->dim()))) return false;
   Sizes sizes = t->sizes;
   sizes[*dim] = indices->sizes[0];
-  out.push_back(fresh(*t, std::move(sizes)));
-  return true;
+  return give(out, fresh(*t, std::move(sizes)));
 }
 
 Scalar index_select(Element& e) {
@@ -118,8 +106,7 @@ bool indexes_nothing(const TensorType& t, const Indexing& x) {
   });
 }
 
-bool shape_index(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_index(const Args& a, Types& out) {
   auto x = indexing(a);
   if (!x || indexes_nothing(*a.tensor(0), *x)) return false;
   const TensorType& t = *a.tensor(0);
@@ -134,10 +121,9 @@ bool shape_index(const ShapeContext& context, ArgSpan args, Types& out) {
   for (const TensorType& o : operands) pointers.push_back(&o);
   auto strides = elementwise_strides(sizes, pointers, false);
   if (!strides) return false;
-  TensorType r = row_major(t.dtype, t.device, std::move(sizes));
+  TensorType r = fresh(t, std::move(sizes));
   r.strides = std::move(*strides);
-  out.push_back(ir::Type::of(std::move(r)));
-  return true;
+  return give(out, std::move(r));
 }
 
 Scalar index_tensor(Element& e) {
@@ -175,8 +161,7 @@ std::optional<DType> dtype_of_all(const Args& a) {
   return r.result();
 }
 
-bool shape_cat(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_cat(const Args& a, Types& out) {
   const auto parts = pieces(a);
   auto dim = a.integer(1, 0);
   auto dtype = dtype_of_all(a);
@@ -198,8 +183,7 @@ bool shape_cat(const ShapeContext& context, ArgSpan args, Types& out) {
   }
   TensorType r = row_major(*dtype, first.device, std::move(sizes));
   if (!row_major_somewhere) return false;
-  out.push_back(ir::Type::of(std::move(r)));
-  return true;
+  return give(out, std::move(r));
 }
 
 Scalar in_range(LoopBuilder& b, Expr e, Expr begin, Expr end) {
@@ -243,8 +227,7 @@ bool applies_few_pieces(const ir::Graph& g, const ir::Node& n) {
          !g.tensor_type(n.outputs[0]).numel().is_const(0);
 }
 
-bool shape_stack(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_stack(const Args& a, Types& out) {
   std::vector<const TensorType*> types;
   auto dim = a.integer(1, 0);
   auto dtype = dtype_of_all(a);
@@ -257,8 +240,7 @@ bool shape_stack(const ShapeContext& context, ArgSpan args, Types& out) {
   }
   Sizes sizes = first.sizes;
   sizes.insert(sizes.begin() + *dim, Expr(static_cast<int64_t>(types.size())));
-  out.push_back(ir::Type::of(row_major(*dtype, first.device, std::move(sizes))));
-  return true;
+  return give(out, row_major(*dtype, first.device, std::move(sizes)));
 }
 
 Scalar stack(Element& e) {
@@ -299,15 +281,13 @@ std::optional<Padding> padding(const Args& a, const TensorType& t) {
   return grows ? std::optional(std::move(p)) : std::nullopt;
 }
 
-bool shape_pad(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_pad(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto p = t ? padding(a, *t) : std::nullopt;
   if (!p || ((t->dim() == 4 || t->dim() == 5) && !t->is_row_major())) return false;
   Sizes sizes = t->sizes;
   for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = sizes[d] + p->before[d] + p->after[d];
-  out.push_back(fresh(*t, std::move(sizes)));
-  return true;
+  return give(out, fresh(*t, std::move(sizes)));
 }
 
 Scalar pad(Element& e) {
@@ -363,14 +343,12 @@ std::optional<int64_t> even_growth(const Growth& g, bool exact) {
 }
 
 // self, output_size, scales_h, scales_w
-bool shape_upsample(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_upsample(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes size;
   if (!t || t->dim() != 4 || !t->is_row_major() || t->sizes[1].is_const(1)) return false;
   if (!a.exprs(1, size) || size.size() != 2 || t->numel().is_const(0)) return false;
-  out.push_back(fresh(*t, {t->sizes[0], t->sizes[1], size[0], size[1]}));
-  return true;
+  return give(out, fresh(*t, {t->sizes[0], t->sizes[1], size[0], size[1]}));
 }
 
 // self, output_size, one scale a dimension
@@ -407,14 +385,8 @@ Scalar upsample(Element& e) {
   return e.b.load(e.args[0].value(), at);
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
-constexpr Applies real = applies_computable;
-
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/indexing.def"
-#undef OP
 };
 
 }  // namespace

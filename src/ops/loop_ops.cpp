@@ -2,7 +2,6 @@
 #include <array>
 
 #include "ops/loop_builder.h"
-#include "support/check.h"
 
 namespace oxy::ops {
 namespace {

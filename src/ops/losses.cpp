@@ -1,8 +1,8 @@
 // Loss functions: an element rule or a composition for each element, then a mean or a sum over
 // them, as ATen does it: the losses of the elements are rounded before they are folded.
-#include "ops/compose.h"
 #include "ops/element.h"
 #include "ops/families.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -10,22 +10,20 @@ namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
 
 enum Reduction : int64_t { Elements = 0, Mean = 1, Sum = 2 };
 
-std::optional<ValueId> fold(Compose& c, ValueId losses, std::optional<int64_t> reduction) {
+std::optional<ValueId> fold(Rewriter& r, ValueId losses, std::optional<int64_t> reduction) {
   if (!reduction) return std::nullopt;
   if (*reduction == Elements) return losses;
-  if (*reduction == Mean) return c.call("aten.mean.default", {losses});
-  if (*reduction == Sum) return c.call("aten.sum.default", {losses});
+  if (*reduction == Mean) return r.call("aten.mean.default", {losses});
+  if (*reduction == Sum) return r.call("aten.sum.default", {losses});
   return std::nullopt;
 }
 
-bool finish(Compose& c, ValueId losses, std::optional<int64_t> reduction,
+bool finish(Rewriter& r, ValueId losses, std::optional<int64_t> reduction,
             std::vector<ValueId>& out) {
-  auto loss = fold(c, losses, reduction);
+  auto loss = fold(r, losses, reduction);
   if (loss) out.push_back(*loss);
   return loss.has_value();
 }
@@ -41,24 +39,21 @@ bool compares_floats(const Rewriter& r, const ir::Node& n) {
 
 // Eager warns of float16.
 bool decompose_mse(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   if (!compares_floats(r, n) || r.type(n.arg(0).value()).dtype == DType::F16) return false;
-  const ValueId gap = c.sub(n.arg(0).value(), n.arg(1).value());
-  return finish(c, c.mul(gap, gap), Args(r.graph(), n).integer(2, Mean), out);
+  const ValueId gap = r.sub(n.arg(0).value(), n.arg(1).value());
+  return finish(r, r.mul(gap, gap), Args(r.graph(), n).integer(2, Mean), out);
 }
 
 bool decompose_soft_margin(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType &input = r.type(n.arg(0).value()), &target = r.type(n.arg(1).value());
   if (!same_floating(input, target) || !known_same(input.sizes, target.sizes)) return false;
-  const ValueId product = c.mul(c.unary("aten.neg.default", n.arg(1).value()), n.arg(0).value());
-  const ValueId losses = c.unary("aten.log1p.default", c.unary("aten.exp.default", product));
-  return finish(c, losses, Args(r.graph(), n).integer(2, Mean), out);
+  const ValueId product = r.mul(r.unary("aten.neg.default", n.arg(1).value()), n.arg(0).value());
+  const ValueId losses = r.unary("aten.log1p.default", r.unary("aten.exp.default", product));
+  return finish(r, losses, Args(r.graph(), n).integer(2, Mean), out);
 }
 
 // self, target, weight, pos_weight, reduction
 bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   const TensorType input = *a.tensor(0);
   if (!compares_floats(r, n) || !known_same(input.sizes, a.tensor(1)->sizes)) return false;
@@ -70,67 +65,62 @@ bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<Value
     }
   }
   const ValueId x = n.arg(0).value(), target = n.arg(1).value();
-  ValueId likelihood = c.call_multi("aten.log_sigmoid_forward.default", {x})[0];
+  ValueId likelihood = r.call_multi("aten.log_sigmoid_forward.default", {x})[0];
   if (!a.missing(3)) {
-    const ValueId excess = c.call("aten.sub.Scalar", {n.arg(3), 1, 1});
-    likelihood = c.mul(likelihood, c.add(c.mul(excess, target), 1.0));
+    const ValueId excess = r.call("aten.sub.Scalar", {n.arg(3), 1, 1});
+    likelihood = r.mul(likelihood, r.add(r.mul(excess, target), 1.0));
   }
-  const ValueId rest = c.call("aten.rsub.Scalar", {target, 1, 1});
-  ValueId losses = c.sub(c.mul(rest, x), likelihood);
-  if (!a.missing(2)) losses = c.mul(losses, n.arg(2).value());
-  return finish(c, losses, a.integer(4, Mean), out);
+  const ValueId rest = r.call("aten.rsub.Scalar", {target, 1, 1});
+  ValueId losses = r.sub(r.mul(rest, x), likelihood);
+  if (!a.missing(2)) losses = r.mul(losses, n.arg(2).value());
+  return finish(r, losses, a.integer(4, Mean), out);
 }
 
 // ---- with a loop of their own: smooth_l1, huber ----
 
-Types one_number(const TensorType& t) { return {ir::Type::of(row_major(t.dtype, t.device, {}))}; }
-
 // Two tensors of one dtype, and the reduction at argument `ReductionAt`.
 template <size_t ReductionAt>
-bool shape_of_losses(const ShapeContext& context, ArgSpan args, Types& out) {
-  auto reduction = Args(context, args).integer(ReductionAt, Mean);
+bool shape_of_losses(const Args& a, Types& out) {
+  auto reduction = a.integer(ReductionAt, Mean);
   if (!reduction || *reduction < Elements || *reduction > Sum) return false;
   Types each;
-  if (!shape_elementwise<ResultDType::Promoted, 2, Needs::SameFloating>(context, args, each)) {
+  if (!shape_elementwise<ResultDType::Promoted, 2, Needs::SameFloating>(a, each)) {
     return false;
   }
-  out = *reduction == Elements ? std::move(each) : one_number(each[0].tensor);
-  return true;
+  const TensorType& t = each[0].tensor;
+  return give(out, *reduction == Elements ? t : fresh(t, {}));
 }
 
 // torch refuses a negative scale.
-bool shape_smooth_l1(const ShapeContext& context, ArgSpan args, Types& out) {
-  auto beta = Args(context, args).number(3, 1.0);
-  return beta && *beta >= 0 && shape_of_losses<2>(context, args, out);
+bool shape_smooth_l1(const Args& a, Types& out) {
+  auto beta = a.number(3, 1.0);
+  return beta && *beta >= 0 && shape_of_losses<2>(a, out);
 }
 
 // It refuses 0 too, and makes its result by empty_like.
-bool shape_huber(const ShapeContext& context, ArgSpan args, Types& out) {
-  const Args a(context, args);
+bool shape_huber(const Args& a, Types& out) {
   auto delta = a.number(3, 1.0);
-  if (!delta || *delta <= 0 || !shape_of_losses<2>(context, args, out)) return false;
+  if (!delta || *delta <= 0 || !shape_of_losses<2>(a, out)) return false;
   return a.integer(2, Mean) != Elements || lay_out_like(a.tensor(0), out[0].tensor);
 }
 
 // In eager the losses are computed in place of 1 - target.
-bool shape_bce(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_bce(const Args& a, Types& out) {
   if (!a.missing(2) || !a.missing(3) || !a.tensor(0) || !a.tensor(1)) return false;
   if (!known_same(a.tensor(0)->sizes, a.tensor(1)->sizes)) return false;
-  if (!shape_of_losses<4>(context, args, out)) return false;
+  if (!shape_of_losses<4>(a, out)) return false;
   return a.integer(4, Mean) != Elements || lay_out_like(a.tensor(1), out[0].tensor);
 }
 
 // In eager these are computed in place of -self.
-bool shape_soft_margin(const ShapeContext& context, ArgSpan args, Types& out) {
+bool shape_soft_margin(const Args& a, Types& out) {
   constexpr size_t kSelf[] = {0};
-  const Args a(context, args);
-  if (!shape_of_losses<2>(context, args, out)) return false;
+  if (!shape_of_losses<2>(a, out)) return false;
   if (a.integer(2, Mean) != Elements) return true;
   auto t = elementwise_type(a, kSelf, ResultDType::Promoted);
   if (!t || !known_same(t->sizes, out[0].tensor.sizes)) return false;
-  out[0] = ir::Type::of(std::move(*t));
-  return true;
+  out.clear();
+  return give(out, std::move(t));
 }
 
 bool applies_to_elements(const ir::Graph& g, const ir::Node& n) {
@@ -138,14 +128,13 @@ bool applies_to_elements(const ir::Graph& g, const ir::Node& n) {
 }
 
 bool reduce_losses(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   auto reduction = Args(r.graph(), n).integer(2, Mean);
   if (!compares_floats(r, n) || reduction == Elements) return false;
   auto args = n.args;
   args.resize(3);
   args[2] = static_cast<int64_t>(Elements);
   if (n.args.size() > 3) args.push_back(n.args[3]);
-  return finish(c, c.call(n.target, std::move(args)), reduction, out);
+  return finish(r, r.call(n.target, std::move(args)), reduction, out);
 }
 
 Scalar distance(Element& e) {
@@ -178,8 +167,7 @@ bool is_class_index(const TensorType* t) {
 }
 
 // Classes are dimension 1, or 0 where there is no batch; the target has the other dimensions.
-bool shape_nll(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_nll(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *target = a.tensor(1), *weight = a.tensor(2);
   if (!x || x->dim() == 0 || !ir::is_floating(x->dtype) || !is_class_index(target)) return false;
   if (!a.integer(3) || !a.expr(4) || (!weight && !a.missing(2))) return false;
@@ -191,9 +179,7 @@ bool shape_nll(const ShapeContext& context, ArgSpan args, Types& out) {
   if (weight && (weight->dtype != x->dtype || !known_same(weight->sizes, all_classes)))
     return false;
   if (a.integer(3) != Elements) others.clear();
-  out.push_back(ir::Type::of(row_major(x->dtype, x->device, others)));
-  out.push_back(ir::Type::of(row_major(x->dtype, x->device, {})));
-  return true;
+  return give(out, fresh(*x, others)) && give(out, fresh(*x, {}));
 }
 
 // The second result is the weight of a single target; of a batch, it is 0 without a reduction.
@@ -215,25 +201,24 @@ Scalar nll(Element& e) {
 }
 
 // The weights of the targets that are not ignored, summed.
-ValueId total_weight(Compose& c, const ir::Node& n, const TensorType& result) {
+ValueId total_weight(Rewriter& r, const ir::Node& n, const TensorType& result) {
   const ir::Arg target = n.arg(1), ignore = n.arg(4);
-  const ValueId counted = c.call("aten.ne.Scalar", {target, ignore});
-  if (n.arg(2).is_none()) return c.call("aten.sum.default", {c.cast(counted, result.dtype)});
-  const TensorType t = c.type(target.value());
+  const ValueId counted = r.call("aten.ne.Scalar", {target, ignore});
+  if (n.arg(2).is_none()) return r.call("aten.sum.default", {r.cast(counted, result.dtype)});
+  const TensorType t = r.type(target.value());
   const auto number = [&](double v, DType d) {
-    return c.call("aten.full.default", {ir::List{}, v, d, ir::Arg(), t.device});
+    return r.call("aten.full.default", {ir::List{}, v, d, ir::Arg(), t.device});
   };
-  const ValueId known = c.call("aten.where.self", {counted, target, number(0, t.dtype)});
-  const ValueId flat = c.view(c.cast(known, DType::I64), {t.numel()});
-  const ValueId weights = c.call("aten.index_select.default", {n.arg(2), 0, flat});
+  const ValueId known = r.call("aten.where.self", {counted, target, number(0, t.dtype)});
+  const ValueId flat = r.view(r.cast(known, DType::I64), {t.numel()});
+  const ValueId weights = r.call("aten.index_select.default", {n.arg(2), 0, flat});
   const ValueId used =
-      c.call("aten.where.self", {c.view(counted, {t.numel()}), weights, number(0, result.dtype)});
-  return c.call("aten.sum.default", {used});
+      r.call("aten.where.self", {r.view(counted, {t.numel()}), weights, number(0, result.dtype)});
+  return r.call("aten.sum.default", {used});
 }
 
 // ATen sums fp16 and bf16 in their own precision, in an order of its own.
 bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   const TensorType result = r.type(n.outputs[0]), target = *a.tensor(1);
   auto reduction = a.integer(3);
@@ -242,13 +227,12 @@ bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   if (!target.is_row_major() || target.numel().is_const(0)) {
     return false;
   }
-  const auto losses = c.call_multi(
+  const auto losses = r.call_multi(
       n.target, {n.arg(0), n.arg(1), n.arg(2), static_cast<int64_t>(Elements), n.arg(4)});
-  const ValueId sum = c.call("aten.sum.default", {losses[0]});
-  const ValueId weight = total_weight(c, n, result);
-  out.push_back(*reduction == Mean ? c.div(sum, weight) : sum);
-  out.push_back(weight);
-  return true;
+  const ValueId sum = r.call("aten.sum.default", {losses[0]});
+  const ValueId weight = total_weight(r, n, result);
+  out.push_back(*reduction == Mean ? r.div(sum, weight) : sum);
+  return give(out, weight);
 }
 
 bool applies_nll(const ir::Graph& g, const ir::Node& n) {
@@ -256,14 +240,8 @@ bool applies_nll(const ir::Graph& g, const ir::Node& n) {
          !g.tensor_type(n.arg(0).value()).numel().is_const(0);
 }
 
-#define E(f) element_rule<f>
-#define D(f) decompose<f>
-#define none nullptr
-
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/losses.def"
-#undef OP
 };
 
 }  // namespace

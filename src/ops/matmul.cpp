@@ -1,8 +1,8 @@
 // Gemms, convolutions and attention: mostly shape rules, they run as extern calls.
 #include <cmath>
 
-#include "ops/compose.h"
 #include "ops/families.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
 #include "support/tuning.h"
 
@@ -10,12 +10,6 @@ namespace oxy::ops {
 namespace {
 
 using ir::TensorType;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
-
-void push(Types& out, const TensorType& like, Sizes sizes) {
-  out.push_back(ir::Type::of(row_major(like.dtype, like.device, std::move(sizes))));
-}
 
 // Tensors of this rank, one dtype and one device.
 bool alike(const TensorType* a, const TensorType* b, int64_t rank_a, int64_t rank_b) {
@@ -28,52 +22,42 @@ bool same_size(Expr a, Expr b) { return known_same({a}, {b}); }
 // ---- gemms ----
 
 template <size_t At>
-bool shape_mm(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_mm(const Args& a, Types& out) {
   const TensorType *x = a.tensor(At), *y = a.tensor(At + 1);
   if (!alike(x, y, 2, 2) || !same_size(x->sizes[1], y->sizes[0])) return false;
   if (At == 1 && (!a.tensor(0) || a.tensor(0)->dtype != x->dtype)) return false;
-  push(out, *x, {x->sizes[0], y->sizes[1]});
-  return true;
+  return give(out, fresh(*x, {x->sizes[0], y->sizes[1]}));
 }
 
 template <size_t At>
-bool shape_bmm(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_bmm(const Args& a, Types& out) {
   const TensorType *x = a.tensor(At), *y = a.tensor(At + 1);
   if (!alike(x, y, 3, 3) || !same_size(x->sizes[2], y->sizes[1])) return false;
   if (!same_size(x->sizes[0], y->sizes[0])) return false;
   if (At == 1 && (!a.tensor(0) || a.tensor(0)->dtype != x->dtype)) return false;
-  push(out, *x, {x->sizes[0], x->sizes[1], y->sizes[2]});
-  return true;
+  return give(out, fresh(*x, {x->sizes[0], x->sizes[1], y->sizes[2]}));
 }
 
-bool shape_mv(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_mv(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *y = a.tensor(1);
   if (!alike(x, y, 2, 1) || !same_size(x->sizes[1], y->sizes[0])) return false;
-  push(out, *x, {x->sizes[0]});
-  return true;
+  return give(out, fresh(*x, {x->sizes[0]}));
 }
 
-bool shape_dot(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_dot(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *y = a.tensor(1);
   if (!alike(x, y, 1, 1) || !same_size(x->sizes[0], y->sizes[0])) return false;
-  push(out, *x, {});
-  return true;
+  return give(out, fresh(*x, {}));
 }
 
-bool shape_linear(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_linear(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *w = a.tensor(1);
   if (!x || x->dim() < 2 || !alike(x, w, x->dim(), 2) || !x->is_row_major()) return false;
   if (!same_size(x->sizes.back(), w->sizes[1])) return false;
   if (!a.missing(2) && (!a.tensor(2) || a.tensor(2)->dtype != x->dtype)) return false;
   Sizes sizes = x->sizes;
   sizes.back() = w->sizes[0];
-  push(out, *x, std::move(sizes));
-  return true;
+  return give(out, fresh(*x, std::move(sizes)));
 }
 
 // ---- convolution ----
@@ -91,8 +75,7 @@ bool spatial(const Args& a, size_t at, size_t rank, std::vector<int64_t>& out) {
 }
 
 // Layouts other than row-major depend on the library that runs it: torch is asked.
-bool shape_convolution(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_convolution(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *w = a.tensor(1);
   if (!alike(x, w, 4, 4) || !x->is_row_major() || !w->is_row_major()) return false;
   std::vector<int64_t> stride, padding, dilation;
@@ -113,16 +96,14 @@ bool shape_convolution(const ShapeContext& context, ArgSpan args, Types& out) {
     auto empty = sym::known_less(sizes.back(), 1);
     if (!empty || *empty) return false;
   }
-  push(out, *x, std::move(sizes));
-  return true;
+  return give(out, fresh(*x, std::move(sizes)));
 }
 
 // ---- attention ----
 
 // query, key, value: [batch, heads, length, size]. The result has the layout of the query, the
 // logarithms of the sums lie as [batch, length, heads].
-bool shape_attention(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_attention(const Args& a, Types& out) {
   const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2);
   if (!alike(q, k, 4, 4) || !alike(q, v, 4, 4)) return false;
   if (!same_size(q->sizes[3], v->sizes[3]) || !same_size(q->sizes[3], k->sizes[3])) return false;
@@ -132,9 +113,7 @@ bool shape_attention(const ShapeContext& context, ArgSpan args, Types& out) {
   const DType wide = q->dtype == DType::F64 ? DType::F64 : DType::F32;
   TensorType sums = row_major(wide, q->device, {batch, heads, length});
   sums.strides = {heads * length, Expr(1), heads};
-  out.push_back(ir::Type::of(std::move(*y)));
-  out.push_back(ir::Type::of(std::move(sums)));
-  return true;
+  return give(out, std::move(y)) && give(out, std::move(sums));
 }
 
 // Attention of few queries (decoding): reading keys and values is all, and as loops that takes in what makes them.
@@ -153,32 +132,28 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
       q->numel().is_const(0) || a.tensor(1)->numel().is_const(0))
     return false;
   const double factor = given ? *scale : 1.0 / std::sqrt(static_cast<double>(size.value()));
-  Compose c(r);
   auto unsqueezed = [&](ValueId v, int64_t dim) {
-    return c.call("aten.unsqueeze.default", {v, dim});
+    return r.call("aten.unsqueeze.default", {v, dim});
   };
   auto filled = [&](ValueId v, ValueId where, double value) {
-    return c.call("aten.masked_fill.Scalar", {v, where, value});
+    return r.call("aten.masked_fill.Scalar", {v, where, value});
   };
   const ValueId query = unsqueezed(n.arg(0).value(), 3), key = unsqueezed(n.arg(1).value(), 2);
-  ValueId scores = c.sum(c.mul(query, key), {4}, false);
-  scores = c.call("aten.mul.Scalar", {scores, factor});
-  if (mask) scores = c.add(scores, n.arg(5).value());
-  const ValueId masked = c.call("aten.eq.Scalar", {scores, -INFINITY});
-  const ValueId shifted = c.sub(scores, c.amax(scores, {3}, true));
-  const ValueId weights = filled(c.unary("aten.exp.default", shifted), masked, 0.0);
-  ValueId sum = c.sum(weights, {3}, true);
-  sum = filled(sum, c.call("aten.eq.Scalar", {sum, 0.0}), 1.0);
-  const ValueId shares = unsqueezed(c.div(weights, sum), 4);
-  out = {c.sum(c.mul(shares, unsqueezed(n.arg(2).value(), 2)), {3}, false), ValueId()};
+  ValueId scores = r.sum(r.mul(query, key), {4}, false);
+  scores = r.call("aten.mul.Scalar", {scores, factor});
+  if (mask) scores = r.add(scores, n.arg(5).value());
+  const ValueId masked = r.call("aten.eq.Scalar", {scores, -INFINITY});
+  const ValueId shifted = r.sub(scores, r.amax(scores, {3}, true));
+  const ValueId weights = filled(r.unary("aten.exp.default", shifted), masked, 0.0);
+  ValueId sum = r.sum(weights, {3}, true);
+  sum = filled(sum, r.call("aten.eq.Scalar", {sum, 0.0}), 1.0);
+  const ValueId shares = unsqueezed(r.div(weights, sum), 4);
+  out = {r.sum(r.mul(shares, unsqueezed(n.arg(2).value(), 2)), {3}, false), ValueId()};
   return true;
 }
 
-#define none nullptr
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/matmul.def"
-#undef OP
 };
 
 }  // namespace

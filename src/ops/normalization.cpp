@@ -1,9 +1,8 @@
 // Softmax and the normalisations: shapes, and their meaning in sums, differences and products. Half
 // precision is widened once at the start and rounded once at the end, as ATen's kernels do.
-#include <algorithm>
 
-#include "ops/compose.h"
 #include "ops/families.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -11,43 +10,34 @@ namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
 using Dims = std::vector<int64_t>;
 
-bool floating(const TensorType* t) {
+bool is_real(const TensorType* t) {
   return t && ir::is_floating(t->dtype) && is_computable(t->dtype);
-}
-
-ir::Type fresh(const TensorType& t, DType dtype, Sizes sizes) {
-  return ir::Type::of(row_major(dtype, t.device, std::move(sizes)));
 }
 
 // ---- softmax ----
 
-bool shape_softmax(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_softmax(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = a.integer(1);
   auto to_float = a.boolean(2, false);
-  if (!floating(t) || !dim || !wrap_dim(*dim, t->dim()) || !to_float || *to_float) return false;
-  out.push_back(fresh(*t, t->dtype, t->sizes));
-  return true;
+  if (!is_real(t) || !dim || !wrap_dim(*dim, t->dim()) || !to_float || *to_float) return false;
+  return give(out, fresh(*t, t->sizes));
 }
 
 template <bool Log>
 bool decompose_softmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType result = r.type(n.outputs[0]);
   const Args a(r.graph(), n);
-  if (!floating(&result) || result.dim() == 0 || result.numel().is_const(0)) return false;
+  if (!is_real(&result) || result.dim() == 0 || result.numel().is_const(0)) return false;
   const Dims dims{*wrap_dim(*a.integer(1), result.dim())};
-  const ValueId x = c.widen(n.arg(0).value());
-  const ValueId shifted = c.sub(x, c.amax(x, dims, true));
-  const ValueId exp = c.unary("aten.exp.default", shifted);
-  const ValueId sum = c.sum(exp, dims, true);
-  const ValueId y = Log ? c.sub(shifted, c.unary("aten.log.default", sum)) : c.div(exp, sum);
-  auto done = c.as(y, result);
+  const ValueId x = r.widen(n.arg(0).value());
+  const ValueId shifted = r.sub(x, r.amax(x, dims, true));
+  const ValueId exp = r.unary("aten.exp.default", shifted);
+  const ValueId sum = r.sum(exp, dims, true);
+  const ValueId y = Log ? r.sub(shifted, r.unary("aten.log.default", sum)) : r.div(exp, sum);
+  auto done = r.as(y, result);
   if (done) out.push_back(*done);
   return done.has_value();
 }
@@ -61,44 +51,40 @@ struct Moments {
 };
 
 // Over `dims` of `x`, which are kept with size 1.
-Moments moments(Compose& c, ValueId x, const Dims& dims, Expr count, double eps) {
-  const ValueId mean = c.div(c.sum(x, dims, true), count);
-  const ValueId centered = c.sub(x, mean);
-  const ValueId variance = c.div(c.sum(c.mul(centered, centered), dims, true), count);
-  return {centered, mean, c.unary("aten.rsqrt.default", c.add(variance, eps))};
+Moments moments(Rewriter& r, ValueId x, const Dims& dims, Expr count, double eps) {
+  const ValueId mean = r.div(r.sum(x, dims, true), count);
+  const ValueId centered = r.sub(x, mean);
+  const ValueId variance = r.div(r.sum(r.mul(centered, centered), dims, true), count);
+  return {centered, mean, r.unary("aten.rsqrt.default", r.add(variance, eps))};
 }
 
-bool shape_layer_norm(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_layer_norm(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes normalized;
-  if (!floating(t) || !a.exprs(1, normalized) || normalized.empty()) return false;
+  if (!is_real(t) || !a.exprs(1, normalized) || normalized.empty()) return false;
   if (normalized.size() > t->sizes.size()) return false;
   const size_t lead = t->sizes.size() - normalized.size();
   if (!known_same(normalized, Sizes(t->sizes.begin() + lead, t->sizes.end()))) return false;
   // fp16 and bf16 with parameters in f32 keep their statistics in f32.
   DType stats = t->dtype;
   for (size_t i : {2, 3}) {
-    if (!a.missing(i) && !floating(a.tensor(i))) return false;
+    if (!a.missing(i) && !is_real(a.tensor(i))) return false;
     if (const TensorType* p = a.tensor(i)) stats = p->dtype;
   }
   if (stats != t->dtype && !(stats == DType::F32 && ir::is_reduced_float(t->dtype))) return false;
   Sizes stat_sizes(t->sizes.begin(), t->sizes.begin() + lead);
   stat_sizes.resize(t->sizes.size(), Expr(1));
-  out.push_back(fresh(*t, t->dtype, t->sizes));
-  out.push_back(fresh(*t, stats, stat_sizes));
-  out.push_back(fresh(*t, stats, stat_sizes));
-  return true;
+  const TensorType statistics = row_major(stats, t->device, stat_sizes);
+  return give(out, fresh(*t, t->sizes)) && give(out, statistics) && give(out, statistics);
 }
 
 bool decompose_layer_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType result = r.type(n.outputs[0]);
   const TensorType stats = r.type(n.outputs[1]);
   const Args a(r.graph(), n);
   auto eps = a.number(4, 1e-5);
   const auto* normalized = a[1].items();
-  if (!floating(&result) || !eps || !normalized || result.numel().is_const(0)) return false;
+  if (!is_real(&result) || !eps || !normalized || result.numel().is_const(0)) return false;
   const auto first = result.dim() - static_cast<int64_t>(normalized->size());
   Dims dims;
   Expr count = 1;
@@ -106,13 +92,13 @@ bool decompose_layer_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
     dims.push_back(d);
     count = count * result.sizes[d];
   }
-  const ValueId x = c.widen(n.arg(0).value());
-  const Moments m = moments(c, x, dims, count, *eps);
-  ValueId y = c.mul(m.centered, m.rstd);
-  if (!a.missing(2)) y = c.mul(y, c.widen(n.arg(2).value()));
-  if (!a.missing(3)) y = c.add(y, c.widen(n.arg(3).value()));
-  auto done = c.as(y, result);
-  auto mean = c.as(m.mean, stats), rstd = c.as(m.rstd, stats);
+  const ValueId x = r.widen(n.arg(0).value());
+  const Moments m = moments(r, x, dims, count, *eps);
+  ValueId y = r.mul(m.centered, m.rstd);
+  if (!a.missing(2)) y = r.mul(y, r.widen(n.arg(2).value()));
+  if (!a.missing(3)) y = r.add(y, r.widen(n.arg(3).value()));
+  auto done = r.as(y, result);
+  auto mean = r.as(m.mean, stats), rstd = r.as(m.rstd, stats);
   if (!done || !mean || !rstd) return false;
   out = {*done, *mean, *rstd};
   return true;
@@ -121,54 +107,49 @@ bool decompose_layer_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
 // ---- group norm ----
 
 // input, weight, bias, N, C, HxW, group, eps
-bool shape_group_norm(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_group_norm(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto batch = a.expr(3), groups = a.expr(6);
-  if (!floating(t) || !batch || !groups || !t->is_row_major()) return false;
+  if (!is_real(t) || !batch || !groups || !t->is_row_major()) return false;
   for (size_t i : {1, 2}) {
     if (!a.missing(i) && (!a.tensor(i) || a.tensor(i)->dtype != t->dtype)) return false;
   }
-  out.push_back(fresh(*t, t->dtype, t->sizes));
-  out.push_back(fresh(*t, t->dtype, {*batch, *groups}));
-  out.push_back(fresh(*t, t->dtype, {*batch, *groups}));
-  return true;
+  const TensorType statistics = fresh(*t, {*batch, *groups});
+  return give(out, fresh(*t, t->sizes)) && give(out, statistics) && give(out, statistics);
 }
 
 // As eager: one scale and one shift a channel, then scale * x + shift.
 bool decompose_group_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType t = r.type(n.arg(0).value());
   const TensorType result = r.type(n.outputs[0]), stats = r.type(n.outputs[1]);
   const Args a(r.graph(), n);
   auto batch = a.expr(3), channels = a.expr(4), spatial = a.expr(5), groups = a.expr(6);
   auto eps = a.number(7);
-  if (!floating(&t) || !t.is_row_major() || !batch || !channels || !spatial || !groups || !eps) {
+  if (!is_real(&t) || !t.is_row_major() || !batch || !channels || !spatial || !groups || !eps) {
     return false;
   }
   if (!result.is_row_major() || t.numel().is_const(0)) return false;
   const Expr per_group = sym::floordiv(*channels, *groups);
   const Expr count = per_group * *spatial;
-  const ValueId x = c.widen(n.arg(0).value());
-  const Moments m = moments(c, c.view(x, {*batch, *groups, count}), {2}, count, *eps);
+  const ValueId x = r.widen(n.arg(0).value());
+  const Moments m = moments(r, r.view(x, {*batch, *groups, count}), {2}, count, *eps);
   ValueId scale = m.rstd;  // [N, G, 1]
   if (!a.missing(1)) {
-    scale = c.mul(scale, c.view(c.widen(n.arg(1).value()), {Expr(1), *groups, per_group}));
+    scale = r.mul(scale, r.view(r.widen(n.arg(1).value()), {Expr(1), *groups, per_group}));
   }
-  ValueId shift = c.unary("aten.neg.default", c.mul(scale, m.mean));
+  ValueId shift = r.unary("aten.neg.default", r.mul(scale, m.mean));
   if (!a.missing(2)) {
-    shift = c.add(shift, c.view(c.widen(n.arg(2).value()), {Expr(1), *groups, per_group}));
+    shift = r.add(shift, r.view(r.widen(n.arg(2).value()), {Expr(1), *groups, per_group}));
   }
-  const Expr last = c.type(scale).sizes[2];
-  const Expr shift_last = c.type(shift).sizes[2];
-  const ValueId grouped = c.view(x, {*batch, *groups, per_group, *spatial});
-  const ValueId scaled = c.mul(grouped, c.view(scale, {*batch, *groups, last, Expr(1)}));
-  const ValueId y = c.add(scaled, c.view(shift, {*batch, *groups, shift_last, Expr(1)}));
-  out.push_back(c.cast(c.view(y, t.sizes), result.dtype));
+  const Expr last = r.type(scale).sizes[2];
+  const Expr shift_last = r.type(shift).sizes[2];
+  const ValueId grouped = r.view(x, {*batch, *groups, per_group, *spatial});
+  const ValueId scaled = r.mul(grouped, r.view(scale, {*batch, *groups, last, Expr(1)}));
+  const ValueId y = r.add(scaled, r.view(shift, {*batch, *groups, shift_last, Expr(1)}));
+  out.push_back(r.cast(r.view(y, t.sizes), result.dtype));
   const Sizes per_sample{*batch, *groups};
-  out.push_back(c.cast(c.view(m.mean, per_sample), stats.dtype));
-  out.push_back(c.cast(c.view(m.rstd, per_sample), stats.dtype));
-  return true;
+  out.push_back(r.cast(r.view(m.mean, per_sample), stats.dtype));
+  return give(out, r.cast(r.view(m.rstd, per_sample), stats.dtype));
 }
 
 // ---- batch norm ----
@@ -185,7 +166,7 @@ bool uses_running_statistics(const Args& a, size_t training) {
 
 // In the input's memory format if that is one of the three that eager knows, else row-major.
 std::optional<TensorType> normalized_like(const TensorType& t) {
-  TensorType y = row_major(t.dtype, t.device, t.sizes);
+  TensorType y = fresh(t, t.sizes);
   if (t.is_contiguous() || (t.dim() != 4 && t.dim() != 5)) return y;
   const Sizes last =
       t.dim() == 4 ? channels_last_strides(t.sizes) : channels_last_3d_strides(t.sizes);
@@ -222,21 +203,17 @@ bool parameters_are_contiguous(const Args& a) {
 // The normalised tensor, and `kept` statistics twice.
 bool shape_normalized(const Args& a, Expr kept, Types& out) {
   const TensorType& t = *a.tensor(0);
-  auto y =
-      parameters_are_contiguous(a) ? normalized_like(t) : row_major(t.dtype, t.device, t.sizes);
+  auto y = parameters_are_contiguous(a) ? normalized_like(t) : fresh(t, t.sizes);
   auto stats = batch_norm_statistics(a, t);
   if (!y || !stats) return false;
-  out.push_back(ir::Type::of(std::move(*y)));
-  out.push_back(fresh(t, *stats, {kept}));
-  out.push_back(fresh(t, *stats, {kept}));
-  return true;
+  const TensorType statistics = row_major(*stats, t.device, {kept});
+  return give(out, std::move(y)) && give(out, statistics) && give(out, statistics);
 }
 
 // input, weight, bias, running_mean, running_var, then (training,) momentum, eps
-bool shape_batch_norm(const ShapeContext& context, ArgSpan args, Types& out, size_t training) {
-  Args a(context, args);
+bool shape_batch_norm(const Args& a, Types& out, size_t training) {
   const TensorType* t = a.tensor(0);
-  if (!floating(t) || t->dim() < 2) return false;
+  if (!is_real(t) || t->dim() < 2) return false;
   const bool own = uses_batch_statistics(a, training);
   if (!own && !uses_running_statistics(a, training)) return false;
   if (own && t->numel().is_const(0)) return false;
@@ -244,52 +221,48 @@ bool shape_batch_norm(const ShapeContext& context, ArgSpan args, Types& out, siz
 }
 
 // input, weight, bias, running_mean, running_var, training, momentum, eps; the new running statistics are results.
-bool shape_batch_norm_updates(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_batch_norm_updates(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto training = a.boolean(5);
-  if (!floating(t) || t->dim() < 2 || !training || t->numel().is_const(0)) return false;
+  if (!is_real(t) || t->dim() < 2 || !training || t->numel().is_const(0)) return false;
   if (!shape_normalized(a, *training ? t->sizes[1] : Expr(0), out)) return false;
   for (size_t i : {3, 4}) {
     const TensorType* running = a.tensor(i);
     if (!running) return false;
-    ir::Type copy = fresh(*t, running->dtype, running->sizes);
-    if (running->is_dense()) copy.tensor.strides = running->strides;
-    out.push_back(std::move(copy));
+    TensorType copy = row_major(running->dtype, t->device, running->sizes);
+    if (running->is_dense()) copy.strides = running->strides;
+    give(out, std::move(copy));
   }
   return true;
 }
 
 // input, weight, bias, training, momentum, eps: without running statistics.
-bool shape_batch_norm_no_stats(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_batch_norm_no_stats(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto training = a.boolean(3);
-  if (!floating(t) || t->dim() < 2 || !training || t->numel().is_const(0)) return false;
-  const Args parameters(context, args.subspan(0, 3));
-  return shape_normalized(parameters, *training ? t->sizes[1] : Expr(0), out);
+  if (!is_real(t) || t->dim() < 2 || !training || t->numel().is_const(0)) return false;
+  return shape_normalized(a.with(a.list().first(3)), *training ? t->sizes[1] : Expr(0), out);
 }
 
 // As shape_batch_norm_updates in training, with an empty buffer that other devices use.
-bool shape_batch_norm_with_update(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_batch_norm_with_update(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  if (args.size() < 5) return false;
-  std::vector<ir::Arg> full(args.begin(), args.begin() + 5);
+  if (a.size() < 5) return false;
+  std::vector<ir::Arg> full(a.list().begin(), a.list().begin() + 5);
   full.emplace_back(true);
-  if (!shape_batch_norm_updates(context, full, out)) return false;
-  out.insert(out.begin() + 3, fresh(*t, DType::U8, {Expr(0)}));
+  if (!shape_batch_norm_updates(a.with(full), out)) return false;
+  out.insert(out.begin() + 3, ir::Type::of(row_major(DType::U8, t->device, {Expr(0)})));
   return true;
 }
 
 template <size_t Training>
-bool shape_of_batch_norm(const ShapeContext& context, ArgSpan args, Types& out) {
-  return shape_batch_norm(context, args, out, Training);
+bool shape_of_batch_norm(const Args& a, Types& out) {
+  return shape_batch_norm(a, out, Training);
 }
 
 // Mean and 1 / sqrt(variance + eps) of each channel, dimension 1.
-Moments channel_moments(Compose& c, ValueId x, double eps) {
-  const TensorType t = c.type(x);
+Moments channel_moments(Rewriter& r, ValueId x, double eps) {
+  const TensorType t = r.type(x);
   Dims dims;
   Expr count = 1;
   for (int64_t d = 0; d < t.dim(); ++d) {
@@ -297,66 +270,59 @@ Moments channel_moments(Compose& c, ValueId x, double eps) {
     dims.push_back(d);
     count = count * t.sizes[d];
   }
-  return moments(c, x, dims, count, eps);
+  return moments(r, x, dims, count, eps);
 }
 
 // As eager: alpha = weight / sqrt(var + eps) and beta = bias - mean * alpha a channel, then x *
 // alpha + beta.
 template <size_t Training, size_t EpsAt>
 bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType t = r.type(n.arg(0).value());
   const TensorType result = r.type(n.outputs[0]);
   const Args a(r.graph(), n);
   auto eps = a.number(EpsAt);
   const bool own = uses_batch_statistics(a, Training);
-  if (!floating(&t) || !eps || (!own && !uses_running_statistics(a, Training))) return false;
+  if (!is_real(&t) || !eps || (!own && !uses_running_statistics(a, Training))) return false;
   ValueId mean, rstd;
   if (own) {
     if (t.numel().is_const(0) || ir::is_reduced_float(t.dtype)) return false;
-    const Moments m = channel_moments(c, n.arg(0).value(), *eps);
-    mean = c.view(m.mean, {t.sizes[1]});
-    rstd = c.view(m.rstd, {t.sizes[1]});
+    const Moments m = channel_moments(r, n.arg(0).value(), *eps);
+    mean = r.view(m.mean, {t.sizes[1]});
+    rstd = r.view(m.rstd, {t.sizes[1]});
   } else {
-    mean = c.widen(n.arg(3).value());
-    rstd = c.unary("aten.rsqrt.default", c.add(c.widen(n.arg(4).value()), *eps));
+    mean = r.widen(n.arg(3).value());
+    rstd = r.unary("aten.rsqrt.default", r.add(r.widen(n.arg(4).value()), *eps));
   }
   ValueId alpha = rstd;
-  if (!a.missing(1)) alpha = c.mul(alpha, c.widen(n.arg(1).value()));
-  const ValueId moved = c.mul(mean, alpha);
+  if (!a.missing(1)) alpha = r.mul(alpha, r.widen(n.arg(1).value()));
+  const ValueId moved = r.mul(mean, alpha);
   const ValueId beta =
-      a.missing(2) ? c.unary("aten.neg.default", moved) : c.sub(c.widen(n.arg(2).value()), moved);
+      a.missing(2) ? r.unary("aten.neg.default", moved) : r.sub(r.widen(n.arg(2).value()), moved);
   Sizes channels(t.sizes.size(), Expr(1));
   channels[1] = t.sizes[1];
-  const ValueId x = c.widen(n.arg(0).value());
-  const ValueId y = c.add(c.mul(x, c.view(alpha, channels)), c.view(beta, channels));
-  auto done = c.as(y, result);
+  const ValueId x = r.widen(n.arg(0).value());
+  const ValueId y = r.add(r.mul(x, r.view(alpha, channels)), r.view(beta, channels));
+  auto done = r.as(y, result);
   if (!done) return false;
   out.push_back(*done);
   if (own) {
     out.push_back(mean);
-    out.push_back(rstd);
-    return true;
+    return give(out, rstd);
   }
   for (size_t i : {1, 2}) {
     const TensorType stats = r.type(n.outputs[i]);
     if (!stats.numel().is_const(0)) return false;
-    out.push_back(c.call("aten.full.default",
+    out.push_back(r.call("aten.full.default",
                          {list_of(stats.sizes), 0, stats.dtype, ir::Arg(), stats.device}));
   }
   return true;
 }
 
-#define none nullptr
-#define D(f) decompose<f>
-constexpr Applies real = applies_computable;
-constexpr Decomposition batch_norm = decompose<decompose_batch_norm<5, 7>>;
-constexpr Decomposition batch_norm_no_training = decompose<decompose_batch_norm<0, 6>>;
+constexpr Decomposition batch_norm = decompose_batch_norm<5, 7>;
+constexpr Decomposition batch_norm_no_training = decompose_batch_norm<0, 6>;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/normalization.def"
-#undef OP
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// The op table: the families' rows in one sorted array, found by hash; and the Rewriter of
-// decompositions.
+// The op table: the families' rows in one sorted array, found by hash.
 #include "ops/op_table.h"
 
 #include <algorithm>
@@ -61,39 +60,10 @@ const Table& table() {
   return t;
 }
 
-// Whether the op gives one list of tensors, as split does.
-bool returns_list(const OpInfo& info) { return info.schema.ends_with("[]"); }
-
 }  // namespace
 
 const OpInfo* find(std::string_view name) { return table().find(name); }
 
 std::span<const OpInfo> all_ops() { return table().rows(); }
-
-std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<ir::Arg> args) {
-  const OpInfo* info = find(op);
-  OXY_CHECK(info && info->shape, "a decomposition needs the shape rule of ", op);
-  const std::function<const ir::Type&(ir::ValueId)> type_of =
-      [this](ir::ValueId v) -> const ir::Type& { return graph_.value(v).type; };
-  std::vector<ir::Type> types;
-  OXY_CHECK(info->shape(ShapeContext{*graph_.pool, type_of}, args, types),
-            "the shape rule does not know the result of ", op, " in a decomposition");
-  // insert_call can move the nodes, so what is needed of the replaced one is read first.
-  const ir::StackId stack = graph_.node(at_).stack;
-  const ir::NodeId parent = graph_.node(at_).parent;
-  const auto count = static_cast<int32_t>(types.size());
-  ir::Node& n = graph_.insert_call(at_, ir::NodeKind::CallOp, std::string(op), std::move(args),
-                                   std::move(types));
-  n.stack = stack;
-  n.parent = parent;
-  if (returns_list(*info)) n.returns = {count};
-  return n.outputs;
-}
-
-ir::ValueId Rewriter::call(std::string_view op, std::vector<ir::Arg> args) {
-  auto outputs = call_multi(op, std::move(args));
-  OXY_CHECK(outputs.size() == 1, op, " has ", outputs.size(), " outputs");
-  return outputs[0];
-}
 
 }  // namespace oxy::ops

@@ -37,16 +37,13 @@ enum Trait : uint32_t {
 
 // Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks torch).
 // Sizes stay symbolic. Errors of the user are left to torch: return false.
-struct ShapeContext {
-  sym::ExprPool& pool;
-  // The type of an argument that is a value.
-  const std::function<const ir::Type&(ir::ValueId)>& type_of;
-};
-using ShapeRule = bool (*)(const ShapeContext&, std::span<const ir::Arg> args,
-                           std::vector<ir::Type>& out);
+class Args;
+using Types = std::vector<ir::Type>;
+using ShapeRule = bool (*)(const Args&, Types& out);
 
-// Loop rule of a pointwise op, view or creation op: the element of output `out` at `index`.
-using ElementRule = Scalar (*)(LoopBuilder&, const ir::Node&, uint32_t out, const Index& index);
+// Loop rule of a pointwise op, view or creation op: the element (ops/element.h) of an output at an index.
+class Element;
+using ElementRule = Scalar (*)(Element&);
 
 // Reduction rule: which dimensions of args[0] are folded, how, and the value folded.
 struct ReductionSpec {
@@ -69,7 +66,7 @@ struct ScatterUpdate {
   Index place;  // which element
   Scalar value;
 };
-using UpdateRule = ScatterUpdate (*)(LoopBuilder&, const ir::Node&, const Index& point);
+using UpdateRule = ScatterUpdate (*)(Element&);  // at a point
 
 // Decomposition: writes simpler ops before `node` and gives the values that take the place of its outputs. False: keeps
 // the node as it is.
@@ -101,21 +98,5 @@ inline const OpInfo* find(const ir::Node& n) {
   return n.kind == ir::NodeKind::CallOp ? find(n.target) : nullptr;
 }
 std::span<const OpInfo> all_ops();  // sorted by name
-
-// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and the parent are the
-// replaced node's.
-class Rewriter {
- public:
-  Rewriter(ir::Graph& g, ir::NodeId at) : graph_(g), at_(at) {}
-  ir::Graph& graph() { return graph_; }
-  // One output; its type comes from the op's shape rule, which must know it.
-  ir::ValueId call(std::string_view op, std::vector<ir::Arg> args);
-  std::vector<ir::ValueId> call_multi(std::string_view op, std::vector<ir::Arg> args);
-  const ir::TensorType& type(ir::ValueId v) const { return graph_.tensor_type(v); }
-
- private:
-  ir::Graph& graph_;
-  ir::NodeId at_;
-};
 
 }  // namespace oxy::ops

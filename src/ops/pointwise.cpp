@@ -158,13 +158,11 @@ bool applies_division(const ir::Graph& g, const ir::Node& n) {
          g.tensor_type(n.outputs[0]).dtype != DType::B8;
 }
 
-bool shape_div_mode(const ShapeContext& context, std::span<const ir::Arg> args,
-                    std::vector<ir::Type>& out) {
-  auto mode = Args(context, args).string(2, "");
+bool shape_div_mode(const Args& a, Types& out) {
+  auto mode = a.string(2, "");
   if (!mode) return false;
-  return mode->empty()
-             ? shape_elementwise<ResultDType::Float, 2>(context, args, out)
-             : shape_elementwise<ResultDType::Promoted, 2, Needs::NotBool>(context, args, out);
+  return mode->empty() ? shape_elementwise<ResultDType::Float, 2>(a, out)
+                       : shape_elementwise<ResultDType::Promoted, 2, Needs::NotBool>(a, out);
 }
 
 // Shifting by the width or more gives 0 (right: the sign), by less than nothing as well.
@@ -381,20 +379,15 @@ bool copy_type(const Args& a, size_t at, const ir::TensorType& t, DType dtype,
   } else if (format != Format::Preserve) {
     return false;
   }
-  out.push_back(ir::Type::of(std::move(*r)));
-  return true;
+  return give(out, std::move(*r));
 }
 
-bool shape_clone(const ShapeContext& context, std::span<const ir::Arg> args,
-                 std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_clone(const Args& a, Types& out) {
   const ir::TensorType* t = a.tensor(0);
   return t && copy_type(a, 1, *t, t->dtype, out);
 }
 
-bool shape_to_copy(const ShapeContext& context, std::span<const ir::Arg> args,
-                   std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_to_copy(const Args& a, Types& out) {
   const ir::TensorType* t = a.tensor(0);
   if (!t || a.boolean(4, false).value_or(true)) return false;
   auto dtype = a.dtype(1, t->dtype);
@@ -406,9 +399,7 @@ bool shape_to_copy(const ShapeContext& context, std::span<const ir::Arg> args,
   return copy_type(a, 6, *t, *dtype, out);
 }
 
-bool shape_convert(const ShapeContext& context, std::span<const ir::Arg> args,
-                   std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_convert(const Args& a, Types& out) {
   const ir::TensorType* t = a.tensor(0);
   auto dtype = a.dtype(1);
   return t && dtype && copy_type(a, 2, *t, *dtype, out);
@@ -421,23 +412,19 @@ bool applies_same_device(const ir::Graph& g, const ir::Node& n) {
 }
 
 // Result dtype from self and the scalar exponent, layout from self alone.
-bool shape_pow_scalar(const ShapeContext& context, std::span<const ir::Arg> args,
-                      std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_pow_scalar(const Args& a, Types& out) {
   auto dtype = common_dtype(a, kPair, false);
   auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
   if (!dtype || !t) return false;
   t->dtype = *dtype;
-  out.push_back(ir::Type::of(std::move(*t)));
-  return true;
+  return give(out, std::move(*t));
 }
 
 // What eager refuses: an alpha that the result's dtype cannot hold.
 template <ShapeRule Rule>
-bool with_alpha(const ShapeContext& context, std::span<const ir::Arg> args,
-                std::vector<ir::Type>& out) {
-  if (!Rule(context, args, out)) return false;
-  const auto kind = Args(context, args).number_kind(2);
+bool with_alpha(const Args& a, Types& out) {
+  if (!Rule(a, out)) return false;
+  const auto kind = a.number_kind(2);
   const DType d = out[0].tensor.dtype;
   const bool refused = (kind == NumberKind::Bool && d != DType::B8) ||
                        (kind == NumberKind::Float && !ir::is_floating(d));
@@ -445,24 +432,15 @@ bool with_alpha(const ShapeContext& context, std::span<const ir::Arg> args,
   return !refused;
 }
 
-bool shape_logical_not(const ShapeContext& context, std::span<const ir::Arg> args,
-                       std::vector<ir::Type>& out) {
-  return shape_elementwise<ResultDType::Bool, 1>(context, args, out);
+bool shape_logical_not(const Args& a, Types& out) {
+  return shape_elementwise<ResultDType::Bool, 1>(a, out);
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
 constexpr ResultDType Promoted = ResultDType::Promoted;
 constexpr ShapeRule like_first = shape_like_first<Promoted, 1>;
 constexpr ShapeRule unary = shape_elementwise<Promoted, 1>;
-constexpr ShapeRule unary_number = shape_elementwise<Promoted, 1, Needs::NotBool>;
-constexpr ShapeRule unary_real = shape_elementwise<Promoted, 1, Needs::Floating>;
 constexpr ShapeRule unary_integer = shape_elementwise<Promoted, 1, Needs::Integers>;
-constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
-constexpr ShapeRule unary_bool = shape_elementwise<ResultDType::Bool, 1>;
-constexpr ShapeRule promoted = shape_elementwise<Promoted, 2>;
 constexpr ShapeRule promoted_number = shape_elementwise<Promoted, 2, Needs::NotBool>;
-constexpr ShapeRule promoted_real = shape_elementwise<Promoted, 2, Needs::Floating>;
 constexpr ShapeRule without_bool = shape_elementwise<Promoted, 2, Needs::NoBool>;
 constexpr ShapeRule swapped = shape_elementwise<Promoted, 2, Needs::NoBool, true>;
 constexpr ShapeRule scaled = with_alpha<promoted>;
@@ -471,14 +449,10 @@ constexpr ShapeRule scaled_swapped = with_alpha<swapped>;
 constexpr ShapeRule one_dtype = shape_elementwise<Promoted, 2, Needs::SameDType>;
 constexpr ShapeRule integers = shape_elementwise<Promoted, 2, Needs::Integers>;
 constexpr ShapeRule number_integers = shape_elementwise<Promoted, 2, Needs::NumberIntegers>;
-constexpr ShapeRule promoted_float = shape_elementwise<ResultDType::Float, 2>;
 constexpr ShapeRule comparison = shape_elementwise<ResultDType::Bool, 2>;
-constexpr Applies real = applies_computable;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/pointwise.def"
-#undef OP
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Orthogonal polynomials of a degree per element, which is cut to a whole number: 0 below degree 0 and where the degree
-// is no number. The recurrences are loop operations (recurrences.h); what eager has beside them stands here.
+// is no number. The recurrences are loop operations (codegen/cpp/prelude_iterated.cpp); what eager has beside them stands here.
 //
 // Chebyshev's four kinds T, U, V, W are quotients of sines and cosines between -1 and 1 from some degree on, and known
 // at both ends; the shifted ones are those of 2x - 1.
@@ -144,23 +144,17 @@ Scalar chebyshev(Element& e) {
   return of_degree(e, n, unless(e, e.op(LoopOp::Or, end, turned), known, n, recurrence));
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
-constexpr ShapeRule promoted_no_half = shape_elementwise<ResultDType::Float, 2, Needs::NoHalf>;
-constexpr Applies real = applies_computable;
-constexpr ElementRule chebyshev_t = element_rule<chebyshev<Kind::T, false>>;
-constexpr ElementRule chebyshev_u = element_rule<chebyshev<Kind::U, false>>;
-constexpr ElementRule chebyshev_v = element_rule<chebyshev<Kind::V, false>>;
-constexpr ElementRule chebyshev_w = element_rule<chebyshev<Kind::W, false>>;
-constexpr ElementRule shifted_t = element_rule<chebyshev<Kind::T, true>>;
-constexpr ElementRule shifted_u = element_rule<chebyshev<Kind::U, true>>;
-constexpr ElementRule shifted_v = element_rule<chebyshev<Kind::V, true>>;
-constexpr ElementRule shifted_w = element_rule<chebyshev<Kind::W, true>>;
+constexpr ElementRule chebyshev_t = chebyshev<Kind::T, false>;
+constexpr ElementRule chebyshev_u = chebyshev<Kind::U, false>;
+constexpr ElementRule chebyshev_v = chebyshev<Kind::V, false>;
+constexpr ElementRule chebyshev_w = chebyshev<Kind::W, false>;
+constexpr ElementRule shifted_t = chebyshev<Kind::T, true>;
+constexpr ElementRule shifted_u = chebyshev<Kind::U, true>;
+constexpr ElementRule shifted_v = chebyshev<Kind::V, true>;
+constexpr ElementRule shifted_w = chebyshev<Kind::W, true>;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/polynomials.def"
-#undef OP
 };
 
 }  // namespace

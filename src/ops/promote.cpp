@@ -1,8 +1,6 @@
 // Type promotion of element-wise ops.
 #include "ops/promote.h"
 
-#include <algorithm>
-
 namespace oxy::ops {
 namespace {
 

@@ -1,9 +1,9 @@
 // Copies that move elements and repeat some of them: flips, rolls, repetitions, padding by reflection
 // and replication, shuffles of channels and pixels, diagonals, patches of images.
 #include "ops/circular_pad.h"
-#include "ops/compose.h"
 #include "ops/element.h"
 #include "ops/families.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
 #include "ops/shape_views.h"
 
@@ -94,7 +94,7 @@ Scalar replicate(Element& e) {
 // A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions. ATen takes a volume without a batch
 // for an image.
 bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::Type>& out) {
-  TensorType r = row_major(t.dtype, t.device, std::move(sizes));
+  TensorType r = fresh(t, std::move(sizes));
   const size_t size = r.sizes.size();
   if (size == rank || (rank == 5 && size == 4)) {
     auto last = suggests_channels_last(t);
@@ -102,15 +102,12 @@ bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::T
     if (*last)
       r.strides = size == 4 ? channels_last_strides(r.sizes) : channels_last_3d_strides(r.sizes);
   }
-  out.push_back(ir::Type::of(std::move(r)));
-  return true;
+  return give(out, std::move(r));
 }
 
 // With or without a batch. Eager refuses bool, and borders that are not shorter than what they reflect.
 template <bool Reflect, size_t Dims>
-bool shape_pad(const ShapeContext& context, std::span<const ir::Arg> args,
-               std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_pad(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto edges = borders(a, Dims);
   if (!t || !edges || t->dtype == DType::B8) return false;
@@ -154,9 +151,7 @@ Scalar pixel_unshuffle(Element& e) {
   return e.b.load(e.args[0].value(), at);
 }
 
-bool shape_pixel_shuffle(const ShapeContext& context, std::span<const ir::Arg> args,
-                         std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_pixel_shuffle(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto r = a.integer(1);
   if (!t || t->dim() < 3 || !r || *r <= 0 || t->numel().is_const(0)) return false;
@@ -169,9 +164,7 @@ bool shape_pixel_shuffle(const ShapeContext& context, std::span<const ir::Arg> a
   return push_image(*t, std::move(sizes), 4, out);
 }
 
-bool shape_channel_shuffle(const ShapeContext& context, std::span<const ir::Arg> args,
-                           std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_channel_shuffle(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto groups = a.integer(1);
   if (!t || t->dim() != 4 || !groups || *groups <= 0 || t->numel().is_const(0)) return false;
@@ -329,21 +322,15 @@ Scalar flip(Element& e) {
   return e.b.load(e.args[0].value(), i);
 }
 
-bool shape_flip(const ShapeContext& context, std::span<const ir::Arg> args,
-                std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_flip(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   std::vector<int64_t> dims;
   if (!t || !a.integers(1, dims) || !wrap_dims(dims, t->dim())) return false;
-  auto r = empty_like(*t);
-  if (r) out.push_back(ir::Type::of(std::move(*r)));
-  return r.has_value();
+  return give(out, empty_like(*t));
 }
 
 // Shifts by dimension; an empty list of dimensions rolls the flattened tensor.
-bool shape_roll(const ShapeContext& context, std::span<const ir::Arg> args,
-                std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_roll(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   std::vector<int64_t> shifts, dims;
   if (!t || !a.integers(1, shifts) || (!a.missing(2) && !a.integers(2, dims))) return false;
@@ -352,8 +339,7 @@ bool shape_roll(const ShapeContext& context, std::span<const ir::Arg> args,
   for (int64_t d : dims) {
     if (t->dim() == 0 || !wrap_dim(d, t->dim())) return false;
   }
-  out.push_back(ir::Type::of(row_major(t->dtype, t->device, t->sizes)));
-  return true;
+  return give(out, fresh(*t, t->sizes));
 }
 
 Scalar roll(Element& e) {
@@ -375,16 +361,13 @@ Scalar roll(Element& e) {
   return e.b.load(e.args[0].value(), i);
 }
 
-bool shape_repeat(const ShapeContext& context, std::span<const ir::Arg> args,
-                  std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_repeat(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes repeats;
   if (!t || !a.exprs(1, repeats) || repeats.size() < t->sizes.size()) return false;
   const size_t lead = repeats.size() - t->sizes.size();
   for (size_t d = 0; d < t->sizes.size(); ++d) repeats[lead + d] = repeats[lead + d] * t->sizes[d];
-  out.push_back(ir::Type::of(row_major(t->dtype, t->device, std::move(repeats))));
-  return true;
+  return give(out, fresh(*t, std::move(repeats)));
 }
 
 Scalar repeat(Element& e) {
@@ -399,10 +382,7 @@ bool applies_not_empty(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && !g.tensor_type(n.outputs[0]).numel().is_const(0);
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
 constexpr Applies computable = has_computable_types;
-constexpr Applies real = applies_computable;
 
 template <size_t Dims>
 constexpr ShapeRule reflected = shape_pad<true, Dims>;
@@ -410,9 +390,7 @@ template <size_t Dims>
 constexpr ShapeRule replicated = shape_pad<false, Dims>;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/rearrange.def"
-#undef OP
 };
 
 }  // namespace

@@ -3,18 +3,15 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/compose.h"
 #include "ops/families.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
-#include "support/check.h"
 
 namespace oxy::ops {
 namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
 using Dims = std::vector<int64_t>;
 
 // ---- which dimensions ----
@@ -78,8 +75,7 @@ std::optional<DType> fold_dtype(Fold f, DType in, std::optional<DType> asked) {
 }
 
 template <Fold F, size_t DimAt, size_t KeepAt, size_t DTypeAt>
-bool shape_fold(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_fold(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   if (!t) return false;
   auto keepdim = a.boolean(KeepAt, false);
@@ -94,8 +90,7 @@ bool shape_fold(const ShapeContext& context, ArgSpan args, Types& out) {
   // their own.
   const auto* list = a[DimAt].items();
   if (F == Fold::Truth && list && list->empty()) return false;
-  out.push_back(ir::Type::of(row_major(*dtype, t->device, folded_sizes(*t, *dims, *keepdim))));
-  return true;
+  return give(out, row_major(*dtype, t->device, folded_sizes(*t, *dims, *keepdim)));
 }
 
 // ---- folds ----
@@ -125,12 +120,11 @@ bool reduce_dims(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
 // The value folded: through the result's dtype (sum with dtype= rounds its operands), in the
 // accumulator's.
 template <ReduceKind K>
-Scalar element_fold(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  const DType result = b.graph().tensor_type(n.outputs[0]).dtype;
-  const Scalar x = b.load(n.arg(0).value(), index);
-  if (K == ReduceKind::Any || K == ReduceKind::All) return b.cast(x, DType::B8);
-  if (K == ReduceKind::ArgMax || K == ReduceKind::ArgMin) return b.cast(x, opmath(x.dtype));
-  return b.cast(b.cast(x, result), opmath(result));
+Scalar element_fold(Element& e) {
+  const Scalar x = e.b.load(e.node.arg(0).value(), e.index);
+  if (K == ReduceKind::Any || K == ReduceKind::All) return e.cast(x, DType::B8);
+  if (K == ReduceKind::ArgMax || K == ReduceKind::ArgMin) return e.cast(x, opmath(x.dtype));
+  return e.cast(e.cast(x, e.result()), e.compute());
 }
 
 bool is_truth(std::string_view op) {
@@ -139,35 +133,30 @@ bool is_truth(std::string_view op) {
 
 // Folding a tensor without dimensions gives itself, in the result's dtype.
 bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType t = r.type(n.arg(0).value());
   const TensorType result = r.type(n.outputs[0]);
   if (t.dim() != 0) return false;
   ValueId v = n.arg(0).value();
-  if (is_truth(n.target)) v = c.cast(v, DType::B8);
-  const ValueId cast = c.cast(v, result.dtype);
-  out.push_back(cast == n.arg(0).value() ? c.unary("aten.clone.default", cast) : cast);
-  return true;
+  if (is_truth(n.target)) v = r.cast(v, DType::B8);
+  const ValueId cast = r.cast(v, result.dtype);
+  return give(out, cast == n.arg(0).value() ? r.unary("aten.clone.default", cast) : cast);
 }
 
 bool fold_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType t = r.type(n.arg(0).value());
   const TensorType result = r.type(n.outputs[0]);
   const Args a(r.graph(), n);
   if (t.dim() == 0) {
-    out.push_back(c.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device}));
-    return true;
+    return give(out, r.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device}));
   }
   if (!a.missing(1) || t.dim() == 1) return false;
   // The position among all elements, row by row.
   ValueId flat = n.arg(0).value();
   if (!t.is_row_major()) {
-    flat = c.call("aten.clone.default", {flat, ir::MemoryFormat{0}});
+    flat = r.call("aten.clone.default", {flat, ir::MemoryFormat{0}});
   }
-  const ValueId at = c.call(n.target, {c.view(flat, {t.numel()}), 0, false});
-  out.push_back(result.dim() == 0 ? at : c.view(at, result.sizes));
-  return true;
+  const ValueId at = r.call(n.target, {r.view(flat, {t.numel()}), 0, false});
+  return give(out, result.dim() == 0 ? at : r.view(at, result.sizes));
 }
 
 bool applies_fold(const ir::Graph& g, const ir::Node& n) {
@@ -181,8 +170,7 @@ bool applies_product(const ir::Graph& g, const ir::Node& n) {
 
 // ---- values and positions together ----
 
-bool shape_value_and_position(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_value_and_position(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = a.integer(1);
   auto keepdim = a.boolean(2, false);
@@ -192,14 +180,11 @@ bool shape_value_and_position(const ShapeContext& context, ArgSpan args, Types& 
   if (t->dim() == 0) dims.clear();
   if (folds_nothing(*t, dims)) return false;
   const Sizes sizes = folded_sizes(*t, dims, *keepdim);
-  out.push_back(ir::Type::of(row_major(t->dtype, t->device, sizes)));
-  out.push_back(ir::Type::of(row_major(DType::I64, t->device, sizes)));
-  return true;
+  return give(out, fresh(*t, sizes)) && give(out, row_major(DType::I64, t->device, sizes));
 }
 
 template <bool Max>
 bool split_value_and_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   const TensorType* t = a.tensor(0);
   if (!t || t->dim() == 0 || !is_computable(t->dtype) || t->dtype == DType::B8) return false;
@@ -207,9 +192,8 @@ bool split_value_and_position(Rewriter& r, const ir::Node& n, std::vector<ValueI
   const bool keepdim = *a.boolean(2, false);
   const ValueId x = n.arg(0).value();
   out.push_back(
-      c.call(Max ? "aten.amax.default" : "aten.amin.default", {x, list_of(Dims{dim}), keepdim}));
-  out.push_back(c.call(Max ? "aten.argmax.default" : "aten.argmin.default", {x, dim, keepdim}));
-  return true;
+      r.call(Max ? "aten.amax.default" : "aten.amin.default", {x, list_of(Dims{dim}), keepdim}));
+  return give(out, r.call(Max ? "aten.argmax.default" : "aten.argmin.default", {x, dim, keepdim}));
 }
 
 // ---- mean, variance ----
@@ -223,7 +207,6 @@ Expr fold_count(const TensorType& t, const Dims& dims) {
 
 template <size_t DimAt, size_t KeepAt, size_t DTypeAt>
 bool decompose_mean(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType result = r.type(n.outputs[0]);
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0);
@@ -231,36 +214,31 @@ bool decompose_mean(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   if (!dims || !is_computable(t.dtype)) return false;
   if (dims->empty()) return fold_of_scalar(r, n, out);
   const bool keepdim = *a.boolean(KeepAt, false);
-  const ValueId x = c.widen(c.cast(n.arg(0).value(), result.dtype));
-  const ValueId total = c.sum(x, *dims, keepdim);
-  out.push_back(c.cast(c.div(total, fold_count(t, *dims)), result.dtype));
-  return true;
+  const ValueId x = r.widen(r.cast(n.arg(0).value(), result.dtype));
+  const ValueId total = r.sum(x, *dims, keepdim);
+  return give(out, r.cast(r.div(total, fold_count(t, *dims)), result.dtype));
 }
 
 enum class Spread : uint8_t { Var, Std, VarMean, StdMean };
 
-bool shape_spread(const ShapeContext& context, ArgSpan args, Types& out, bool with_mean) {
-  Args a(context, args);
+bool shape_spread(const Args& a, Types& out, bool with_mean) {
   const TensorType* t = a.tensor(0);
   if (!t || !ir::is_floating(t->dtype) || !is_computable(t->dtype)) return false;
   auto dims = folded_dims(a, *t, 1);
   auto keepdim = a.boolean(3, false);
   if (!dims || !keepdim) return false;
-  auto type = ir::Type::of(row_major(t->dtype, t->device, folded_sizes(*t, *dims, *keepdim)));
-  out.push_back(type);
-  if (with_mean) out.push_back(type);
-  return true;
+  const TensorType folded = fresh(*t, folded_sizes(*t, *dims, *keepdim));
+  return give(out, folded) && (!with_mean || give(out, folded));
 }
 
 template <Spread S>
-bool shape_of_spread(const ShapeContext& context, ArgSpan args, Types& out) {
-  return shape_spread(context, args, out, S == Spread::VarMean || S == Spread::StdMean);
+bool shape_of_spread(const Args& a, Types& out) {
+  return shape_spread(a, out, S == Spread::VarMean || S == Spread::StdMean);
 }
 
 // Two passes: the mean, then the mean square of what is left, with the divisor count - correction.
 template <Spread S>
 bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const DType result = r.type(n.outputs[0]).dtype;
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0);
@@ -271,60 +249,56 @@ bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   const Expr count = fold_count(t, *dims);
   if (!count.is_const()) return false;
   const double divisor = std::max(static_cast<double>(count.value()) - *correction, 0.0);
-  const ValueId x = c.widen(n.arg(0).value());
-  const ValueId mean = c.div(c.sum(x, *dims, true), count);
-  const ValueId centered = c.sub(x, mean);
-  const ValueId squares = c.sum(c.mul(centered, centered), *dims, keepdim);
-  ValueId spread = c.div(squares, divisor);
-  if (S == Spread::Std || S == Spread::StdMean) spread = c.unary("aten.sqrt.default", spread);
-  out.push_back(c.cast(spread, result));
+  const ValueId x = r.widen(n.arg(0).value());
+  const ValueId mean = r.div(r.sum(x, *dims, true), count);
+  const ValueId centered = r.sub(x, mean);
+  const ValueId squares = r.sum(r.mul(centered, centered), *dims, keepdim);
+  ValueId spread = r.div(squares, divisor);
+  if (S == Spread::Std || S == Spread::StdMean) spread = r.unary("aten.sqrt.default", spread);
+  out.push_back(r.cast(spread, result));
   if (S == Spread::Var || S == Spread::Std) return true;
-  const ValueId shaped = keepdim ? mean : c.view(mean, folded_sizes(t, *dims, false));
-  out.push_back(c.cast(shaped, result));
-  return true;
+  const ValueId shaped = keepdim ? mean : r.view(mean, folded_sizes(t, *dims, false));
+  return give(out, r.cast(shaped, result));
 }
 
 // ---- logsumexp, norms ----
 
 // Eager's own composition: every step rounds to the operand's dtype.
 bool decompose_logsumexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0);
   auto dims = folded_dims(a, t, 1);
   const bool keepdim = *a.boolean(2, false);
   if (!dims || dims->empty() || !ir::is_floating(t.dtype) || folds_nothing(t, *dims)) return false;
   const ValueId x = n.arg(0).value();
-  const ValueId top = c.amax(x, *dims, true);
+  const ValueId top = r.amax(x, *dims, true);
   const double inf = std::numeric_limits<double>::infinity();
-  const ValueId infinite = c.call("aten.eq.Scalar", {c.unary("aten.abs.default", top), inf});
-  const ValueId shift = c.call("aten.masked_fill.Scalar", {top, infinite, 0});
-  const ValueId sum = c.sum(c.unary("aten.exp.default", c.sub(x, shift)), *dims, keepdim);
-  const ValueId back = keepdim ? shift : c.view(shift, folded_sizes(t, *dims, false));
-  out.push_back(c.add(c.unary("aten.log.default", sum), back));
-  return true;
+  const ValueId infinite = r.call("aten.eq.Scalar", {r.unary("aten.abs.default", top), inf});
+  const ValueId shift = r.call("aten.masked_fill.Scalar", {top, infinite, 0});
+  const ValueId sum = r.sum(r.unary("aten.exp.default", r.sub(x, shift)), *dims, keepdim);
+  const ValueId back = keepdim ? shift : r.view(shift, folded_sizes(t, *dims, false));
+  return give(out, r.add(r.unary("aten.log.default", sum), back));
 }
 
 // |x|^p summed to the power 1/p, with the short cuts for the usual orders.
-std::optional<ValueId> norm_of(Compose& c, ValueId x, double p, const Dims& dims, bool keepdim) {
-  const ValueId size = c.unary("aten.abs.default", x);
+std::optional<ValueId> norm_of(Rewriter& r, ValueId x, double p, const Dims& dims, bool keepdim) {
+  const ValueId size = r.unary("aten.abs.default", x);
   if (std::isinf(p)) {
     const auto op = p > 0 ? "aten.amax.default" : "aten.amin.default";
-    return c.call(op, {size, list_of(dims), keepdim});
+    return r.call(op, {size, list_of(dims), keepdim});
   }
-  if (p == 2.0) return c.unary("aten.sqrt.default", c.sum(c.mul(x, x), dims, keepdim));
-  if (p == 1.0) return c.sum(size, dims, keepdim);
+  if (p == 2.0) return r.unary("aten.sqrt.default", r.sum(r.mul(x, x), dims, keepdim));
+  if (p == 1.0) return r.sum(size, dims, keepdim);
   if (p == 0.0) {
-    const ValueId nonzero = c.call("aten.ne.Scalar", {x, 0});
-    return c.sum(c.cast(nonzero, c.type(x).dtype), dims, keepdim);
+    const ValueId nonzero = r.call("aten.ne.Scalar", {x, 0});
+    return r.sum(r.cast(nonzero, r.type(x).dtype), dims, keepdim);
   }
-  const ValueId powers = c.call("aten.pow.Tensor_Scalar", {size, p});
-  return c.call("aten.pow.Tensor_Scalar", {c.sum(powers, dims, keepdim), 1.0 / p});
+  const ValueId powers = r.call("aten.pow.Tensor_Scalar", {size, p});
+  return r.call("aten.pow.Tensor_Scalar", {r.sum(powers, dims, keepdim), 1.0 / p});
 }
 
 template <size_t DimAt, size_t KeepAt>
 bool decompose_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const DType result = r.type(n.outputs[0]).dtype;
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0);
@@ -332,16 +306,14 @@ bool decompose_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   auto p = a.number(1, 2.0);
   const bool known = dims && p && !dims->empty() && ir::is_floating(t.dtype);
   if (!known || !is_computable(t.dtype) || folds_nothing(t, *dims)) return false;
-  const ValueId x = c.widen(c.cast(n.arg(0).value(), result));
-  auto norm = norm_of(c, x, *p, *dims, *a.boolean(KeepAt, false));
-  out.push_back(c.cast(*norm, result));
-  return true;
+  const ValueId x = r.widen(r.cast(n.arg(0).value(), result));
+  auto norm = norm_of(r, x, *p, *dims, *a.boolean(KeepAt, false));
+  return give(out, r.cast(*norm, result));
 }
 
 // ---- scans ----
 
-bool shape_scan(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_scan(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = a.integer(1);
   if (!t || !dim || !wrap_dim(*dim, t->dim())) return false;
@@ -349,8 +321,7 @@ bool shape_scan(const ShapeContext& context, ArgSpan args, Types& out) {
   if (!a.missing(2) && !(asked = a.dtype(2))) return false;
   auto dtype = fold_dtype(Fold::IntegersToI64, t->dtype, asked);
   if (!dtype) return false;
-  out.push_back(ir::Type::of(row_major(*dtype, t->device, t->sizes)));
-  return true;
+  return give(out, row_major(*dtype, t->device, t->sizes));
 }
 
 // ATen adds up f32 in f64, fp16 and bf16 in f32.
@@ -379,9 +350,6 @@ bool applies_scan(const ir::Graph& g, const ir::Node& n) {
   return !single && applies_computable(g, n);
 }
 
-#define none nullptr
-#define D(f) decompose<f>
-constexpr Applies real = applies_computable;
 constexpr Applies fold = applies_fold;
 constexpr ReduceKind Sum = ReduceKind::Sum, Prod = ReduceKind::Prod;
 constexpr ReduceKind Max = ReduceKind::Max, Min = ReduceKind::Min;
@@ -408,17 +376,13 @@ template <ReduceKind K>
 constexpr ReductionRule all_dims = reduce_dims<K, kNever, kNever>;
 template <ReduceKind K>
 constexpr ReductionRule some_dims = reduce_dims<K, 1, 2>;
-constexpr Decomposition mean_of_all = decompose<decompose_mean<kNever, kNever, 1>>;
-constexpr Decomposition mean_of_some = decompose<decompose_mean<1, 2, 3>>;
-constexpr Decomposition norm_of_some = decompose<decompose_norm<2, 3>>;
-constexpr Decomposition norm_of_all = decompose<decompose_norm<kNever, kNever>>;
+constexpr Decomposition mean_of_all = decompose_mean<kNever, kNever, 1>;
+constexpr Decomposition mean_of_some = decompose_mean<1, 2, 3>;
+constexpr Decomposition norm_of_some = decompose_norm<2, 3>;
+constexpr Decomposition norm_of_all = decompose_norm<kNever, kNever>;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
-#define REDUCE OXY_REDUCE_ROW
 #include "ops/reductions.def"
-#undef OP
-#undef REDUCE
 };
 
 }  // namespace

@@ -314,13 +314,8 @@ bool applies_grid(const ir::Graph& g, const ir::Node& n) {
          has_constant_sizes(t) && has_constant_sizes(*grid);
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
-
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/sampling.def"
-#undef OP
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Scans beyond sums and products: running extremes with their places, logcumsumexp; and reductions that are made of
 // others: nansum, aminmax, count_nonzero.
-#include "ops/compose.h"
 #include "ops/element.h"
 #include "ops/families.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -10,8 +10,6 @@ namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
 
 // ---- scans ----
 
@@ -23,21 +21,16 @@ std::optional<size_t> dimension(const Args& a) {
   return dim ? std::optional(static_cast<size_t>(*dim)) : std::nullopt;
 }
 
-bool shape_extreme(const ShapeContext& context, ArgSpan args, Types& out) {
-  const Args a(context, args);
+bool shape_extreme(const Args& a, Types& out) {
   if (!dimension(a)) return false;
   const TensorType& t = *a.tensor(0);
-  out.push_back(ir::Type::of(row_major(t.dtype, t.device, t.sizes)));
-  out.push_back(ir::Type::of(row_major(DType::I64, t.device, t.sizes)));
-  return true;
+  return give(out, fresh(t, t.sizes)) && give(out, row_major(DType::I64, t.device, t.sizes));
 }
 
-bool shape_logcumsumexp(const ShapeContext& context, ArgSpan args, Types& out) {
-  const Args a(context, args);
+bool shape_logcumsumexp(const Args& a, Types& out) {
   if (!dimension(a) || !ir::is_floating(a.tensor(0)->dtype)) return false;
   const TensorType& t = *a.tensor(0);
-  out.push_back(ir::Type::of(row_major(t.dtype, t.device, t.sizes)));
-  return true;
+  return give(out, fresh(t, t.sizes));
 }
 
 Scalar scanned(Element& e) { return e.b.load(e.args[0].value(), e.index); }
@@ -64,27 +57,25 @@ bool applies_extreme(const ir::Graph& g, const ir::Node& n) {
 // An element that equals the extreme up to itself is the newest one that does; NaN is extreme. The place of the newest
 // one so far is the largest of their places so far.
 bool decompose_places(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   auto dim = dimension(a);
   if (!dim || r.graph().use_counts()[n.outputs[1].index] == 0) return false;
   const TensorType t = r.type(n.arg(0).value());
   if (!is_computable(t.dtype) || t.numel().is_const(0)) return false;
-  const ValueId values = c.call_multi(n.target, {n.arg(0), n.arg(1)})[0];
-  ValueId extreme = c.call("aten.eq.Tensor", {n.arg(0), values});
+  const ValueId values = r.call_multi(n.target, {n.arg(0), n.arg(1)})[0];
+  ValueId extreme = r.call("aten.eq.Tensor", {n.arg(0), values});
   if (ir::is_floating(t.dtype)) {
-    const ValueId nan = c.unary("aten.isnan.default", n.arg(0).value());
-    extreme = c.call("aten.logical_or.default", {extreme, nan});
+    const ValueId nan = r.unary("aten.isnan.default", n.arg(0).value());
+    extreme = r.call("aten.logical_or.default", {extreme, nan});
   }
   Sizes line(t.sizes.size(), Expr(1));
   line[*dim] = t.sizes[*dim];
-  const ValueId count = c.call("aten.arange.default", {t.sizes[*dim], DType::I64});
+  const ValueId count = r.call("aten.arange.default", {t.sizes[*dim], DType::I64});
   const ValueId zero =
-      c.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device});
-  const ValueId places = c.call("aten.where.self", {extreme, c.view(count, line), zero});
+      r.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device});
+  const ValueId places = r.call("aten.where.self", {extreme, r.view(count, line), zero});
   out.push_back(values);
-  out.push_back(c.call_multi("aten.cummax.default", {places, static_cast<int64_t>(*dim)})[0]);
-  return true;
+  return give(out, r.call_multi("aten.cummax.default", {places, static_cast<int64_t>(*dim)})[0]);
 }
 
 // ---- reductions made of others ----
@@ -103,7 +94,6 @@ std::optional<std::vector<int64_t>> dims_at(const Args& a, size_t at) {
 }
 
 bool decompose_nansum(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0);
   auto dims = dims_at(a, 1);
@@ -113,15 +103,13 @@ bool decompose_nansum(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   if (!a.missing(3) && (!real || !a.dtype(3) || !ir::is_floating(*a.dtype(3)))) return false;
   ValueId x = n.arg(0).value();
   if (real) {
-    const ir::Arg zero = c.call("aten.full.default", {ir::List{}, 0, t.dtype, ir::Arg(), t.device});
-    x = c.call("aten.where.self", {c.unary("aten.isnan.default", x), zero, x});
+    const ir::Arg zero = r.call("aten.full.default", {ir::List{}, 0, t.dtype, ir::Arg(), t.device});
+    x = r.call("aten.where.self", {r.unary("aten.isnan.default", x), zero, x});
   }
-  out.push_back(c.call("aten.sum.dim_IntList", {x, list_of(*dims), *keepdim, n.arg(3)}));
-  return true;
+  return give(out, r.call("aten.sum.dim_IntList", {x, list_of(*dims), *keepdim, n.arg(3)}));
 }
 
 bool decompose_aminmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   const TensorType& t = *a.tensor(0);
   auto dims = dims_at(a, 1);
@@ -131,31 +119,20 @@ bool decompose_aminmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out
     if (!s.is_const() || s.is_const(0)) return false;
   }
   for (const char* op : {"aten.amin.default", "aten.amax.default"}) {
-    out.push_back(c.call(op, {n.arg(0), list_of(*dims), *keepdim}));
+    out.push_back(r.call(op, {n.arg(0), list_of(*dims), *keepdim}));
   }
   return true;
 }
 
 bool decompose_count_nonzero(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   auto dims = dims_at(a, 1);
   if (!dims || !is_computable(a.tensor(0)->dtype)) return false;
-  out.push_back(c.sum(c.call("aten.ne.Scalar", {n.arg(0), 0}), *dims, false));
-  return true;
+  return give(out, r.sum(r.call("aten.ne.Scalar", {n.arg(0), 0}), *dims, false));
 }
 
-#define E(f) element_rule<f>
-#define D(f) decompose<f>
-#define none nullptr
-constexpr Applies real = applies_computable;
-
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
-#define REDUCE OXY_REDUCE_ROW
 #include "ops/scans.def"
-#undef OP
-#undef REDUCE
 };
 
 }  // namespace

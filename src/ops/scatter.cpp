@@ -1,9 +1,9 @@
 // Ops that write at loaded places: scatter, index_add, index_put and their kind. Where several values go to one place,
 // they do so in ATen's order.
-#include "ops/compose.h"
 #include "ops/element.h"
 #include "ops/families.h"
 #include "ops/index_places.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -11,8 +11,6 @@ namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
 
 constexpr ReduceKind Sum = ReduceKind::Sum, Last = ReduceKind::Last;
 
@@ -46,8 +44,7 @@ std::optional<ReduceKind> kind_named(std::string_view name) {
 
 // ---- self, dim, index of any shape, values ----
 
-bool shape_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
-  const Args a(context, args);
+bool shape_scatter(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *index = a.tensor(2), *source = a.tensor(3);
   if (!t || !index || index->dtype != DType::I64 || index->dim() != t->dim()) return false;
   if (source && (source->dtype != t->dtype || source->dim() != t->dim())) return false;
@@ -58,8 +55,7 @@ bool shape_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
     if (d != *dim && !not_larger(index->sizes[d], t->sizes[d])) return false;
     if (source && !not_larger(index->sizes[d], source->sizes[d])) return false;
   }
-  out.push_back(ir::Type::of(row_major(t->dtype, t->device, t->sizes)));
-  return true;
+  return give(out, fresh(*t, t->sizes));
 }
 
 template <ReduceKind K>
@@ -74,12 +70,11 @@ bool over_index_by_name(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec
   return kind.has_value();
 }
 
-ScatterUpdate scatter_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
-  Element e(b, n, 0, point);
+ScatterUpdate scatter_at(Element& e) {
   const TensorType& t = *e.args.tensor(0);
   const size_t dim = *dimension(e.args, t);
-  ScatterUpdate u{point, value_at(e, 3)};
-  u.place[dim] = indirect(b, e.args[2].value(), point, t.sizes[dim], false);
+  ScatterUpdate u{e.index, value_at(e, 3)};
+  u.place[dim] = indirect(e.b, e.args[2].value(), e.index, t.sizes[dim], false);
   return u;
 }
 
@@ -114,27 +109,22 @@ bool shape_rows(const Args& a, bool values) {
   return known_same(source->sizes, wanted);
 }
 
-bool shape_index_add(const ShapeContext& context, ArgSpan args, Types& out) {
-  const Args a(context, args);
+bool shape_index_add(const Args& a, Types& out) {
   if (!shape_rows(a, true)) return false;
   const TensorType& t = *a.tensor(0);
-  out.push_back(ir::Type::of(row_major(t.dtype, t.device, t.sizes)));
-  return true;
+  return give(out, fresh(t, t.sizes));
 }
 
-bool shape_index_copy(const ShapeContext& context, ArgSpan args, Types& out) {
-  const TensorType* index = Args(context, args).tensor(2);
-  return index && index->dtype == DType::I64 && shape_index_add(context, args, out);
+bool shape_index_copy(const Args& a, Types& out) {
+  const TensorType* index = a.tensor(2);
+  return index && index->dtype == DType::I64 && shape_index_add(a, out);
 }
 
-bool shape_index_fill(const ShapeContext& context, ArgSpan args, Types& out) {
-  const Args a(context, args);
+bool shape_index_fill(const Args& a, Types& out) {
   if (!shape_rows(a, false) || a.tensor(2)->dtype != DType::I64) return false;
   const TensorType *t = a.tensor(0), *value = a.tensor(3);
   if (value ? value->dim() != 0 : !a.number(3)) return false;
-  auto r = empty_like(*t);
-  if (r) out.push_back(ir::Type::of(std::move(*r)));
-  return r.has_value();
+  return give(out, empty_like(*t));
 }
 
 Sizes row_space(const Args& a) {
@@ -166,8 +156,7 @@ Index row_place(Element& e, bool from_end) {
 
 bool scales(const Args& a) { return a.number_kind(4) && a.number(4, 1.0) != 1.0; }
 
-ScatterUpdate index_add_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
-  Element e(b, n, 0, point);
+ScatterUpdate index_add_at(Element& e) {
   Scalar v = value_at(e, 3);
   if (scales(e.args)) v = e.mul(v, e.operand(4, e.result()));
   return {row_place(e, false), v};
@@ -181,10 +170,7 @@ bool applies_index_add(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && a.number(4, 1.0) && (plain || !scales(a));
 }
 
-ScatterUpdate index_fill_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
-  Element e(b, n, 0, point);
-  return {row_place(e, true), e.operand(3, e.result())};
-}
+ScatterUpdate index_fill_at(Element& e) { return {row_place(e, true), e.operand(3, e.result())}; }
 
 // ---- index_put ----
 
@@ -193,17 +179,14 @@ bool has_places(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && !Args(g, n).tensor(0)->numel().is_const(0);
 }
 
-bool shape_index_put(const ShapeContext& context, ArgSpan args, Types& out) {
-  const Args a(context, args);
+bool shape_index_put(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *values = a.tensor(2);
   auto x = indexing(a);
   if (!x || !values || values->dtype != t->dtype || !a.boolean(3, false)) return false;
   const Sizes sizes = indexed_sizes(*t, *x);
   auto common = broadcast(values->sizes, sizes);
   if (!common || !known_same(*common, sizes)) return false;
-  auto r = empty_like(*t);
-  if (r) out.push_back(ir::Type::of(std::move(*r)));
-  return r.has_value();
+  return give(out, empty_like(*t));
 }
 
 bool over_indexed(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
@@ -212,15 +195,13 @@ bool over_indexed(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
   return true;
 }
 
-ScatterUpdate index_put_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
-  Element e(b, n, 0, point);
+ScatterUpdate index_put_at(Element& e) {
   const Scalar v = e.load(2);
-  return {indexed_place(b, *e.args.tensor(0), *indexing(e.args), point), v};
+  return {indexed_place(e.b, *e.args.tensor(0), *indexing(e.args), e.index), v};
 }
 
 // A single value where a mask holds.
 bool decompose_masked_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0), values = *a.tensor(2);
   const auto* items = a[1].items();
@@ -245,23 +226,20 @@ bool decompose_masked_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   }
   Sizes sizes = mask->sizes;
   sizes.resize(sizes.size() + t.sizes.size() - end, Expr(1));
-  const ValueId one = c.view(n.arg(2).value(), {});
-  const ValueId holds = c.view((*items)[*at].value(), sizes);
-  out.push_back(c.call("aten.where.self", {holds, one, n.arg(0)}));
-  return true;
+  const ValueId one = r.view(n.arg(2).value(), {});
+  const ValueId holds = r.view((*items)[*at].value(), sizes);
+  return give(out, r.call("aten.where.self", {holds, one, n.arg(0)}));
 }
 
 // ---- embedding_dense_backward ----
 
-bool shape_embedding_gradient(const ShapeContext& context, ArgSpan args, Types& out) {
-  const Args a(context, args);
+bool shape_embedding_gradient(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *indices = a.tensor(1);
   auto rows = a.expr(2), padding = a.expr(3);
   if (!t || !is_index(indices) || !rows || !padding || !padding->is_const()) return false;
   if (a.boolean(4) != std::optional(false) || t->dim() != indices->dim() + 1) return false;
   if (!known_same({t->sizes.begin(), t->sizes.end() - 1}, indices->sizes)) return false;
-  out.push_back(ir::Type::of(row_major(t->dtype, t->device, {*rows, t->sizes.back()})));
-  return true;
+  return give(out, fresh(*t, {*rows, t->sizes.back()}));
 }
 
 bool over_gradient(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
@@ -269,40 +247,34 @@ bool over_gradient(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
   return true;
 }
 
-ScatterUpdate embedding_gradient_at(LoopBuilder& b, const ir::Node& n, const Index& point) {
-  Element e(b, n, 0, point);
-  Scalar v = e.b.load(e.args[0].value(), point);
-  const Index at(point.begin(), point.end() - 1);
-  Scalar row = b.cast(b.load(e.args[1].value(), at), DType::I64);
+ScatterUpdate embedding_gradient_at(Element& e) {
+  Scalar v = e.b.load(e.args[0].value(), e.index);
+  const Index at(e.index.begin(), e.index.end() - 1);
+  Scalar row = e.b.cast(e.b.load(e.args[1].value(), at), DType::I64);
   const int64_t padding = *e.args.integer(3);
   if (padding >= 0) {
-    const Scalar none = b.constant_int(0, DType::I64);
-    const Scalar padded = e.op(LoopOp::Eq, row, b.constant_int(padding, DType::I64));
+    const Scalar none = e.b.constant_int(0, DType::I64);
+    const Scalar padded = e.op(LoopOp::Eq, row, e.b.constant_int(padding, DType::I64));
     v = e.where(padded, e.c(0, v.dtype), v);
     row = e.where(padded, none, row);
   }
-  return {{b.indirect(row, *e.args.expr(2), false), point.back()}, v};
+  return {{e.b.indirect(row, *e.args.expr(2), false), e.index.back()}, v};
 }
 
 // ---- written with other ops ----
 
 // An index that is not known here to fit is left to the extern call.
 bool fits(Rewriter& r, const ir::Node& n, ShapeRule shape) {
-  const std::function<const ir::Type&(ValueId)> type_of = [&](ValueId v) -> const ir::Type& {
-    return r.graph().value(v).type;
-  };
   Types types;
-  return shape(ShapeContext{*r.graph().pool, type_of}, n.args, types) &&
-         has_computable_types(r.graph(), n) && r.type(n.arg(0).value()).dtype != DType::B8;
+  return shape(Args(r.graph(), n), types) && has_computable_types(r.graph(), n) &&
+         r.type(n.arg(0).value()).dtype != DType::B8;
 }
 
 bool decompose_half_scatter_add(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const DType d = r.type(n.arg(0).value()).dtype;
   if (!ir::is_reduced_float(d) || !fits(r, n, shape_scatter)) return false;
-  const ValueId self = c.widen(n.arg(0).value()), source = c.widen(n.arg(3).value());
-  out.push_back(c.cast(c.call(n.target, {self, n.arg(1), n.arg(2), source}), d));
-  return true;
+  const ValueId self = r.widen(n.arg(0).value()), source = r.widen(n.arg(3).value());
+  return give(out, r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source}), d));
 }
 
 bool is_extreme(std::string_view reduce) { return reduce == "amax" || reduce == "amin"; }
@@ -314,10 +286,10 @@ ir::Arg identity(std::string_view reduce, DType d) {
 }
 
 // Sum divided by how many there are; where there are none, by 1.
-ValueId mean_of(Compose& c, ValueId sum, ValueId count, DType d) {
-  count = c.call("aten.clamp_min.default", {count, 1});
-  if (ir::is_floating(d)) return c.div(sum, count);
-  return c.call("aten.div.Tensor_mode", {sum, count, "floor"});
+ValueId mean_of(Rewriter& r, ValueId sum, ValueId count, DType d) {
+  count = r.call("aten.clamp_min.default", {count, 1});
+  if (ir::is_floating(d)) return r.div(sum, count);
+  return r.call("aten.div.Tensor_mode", {sum, count, "floor"});
 }
 
 struct Fold {
@@ -334,7 +306,6 @@ std::optional<Fold> fold_arguments(Rewriter& r, const ir::Node& n) {
 }
 
 bool decompose_scatter_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   auto fold = fold_arguments(r, n);
   if (!fold || !fits(r, n, shape_scatter)) return false;
   const DType d = r.type(n.arg(0).value()).dtype;
@@ -342,63 +313,58 @@ bool decompose_scatter_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueI
   if (fold->include_self && !mean && !(rounds && ir::is_reduced_float(d))) return false;
   ValueId self = n.arg(0).value(), source = n.arg(3).value();
   if (!fold->include_self && is_extreme(fold->name)) {
-    self = c.call("aten.scatter.src", {self, n.arg(1), n.arg(2), source});
+    self = r.call("aten.scatter.src", {self, n.arg(1), n.arg(2), source});
   } else if (!fold->include_self) {
-    self = c.call("aten.scatter.value", {self, n.arg(1), n.arg(2), identity(fold->name, d)});
+    self = r.call("aten.scatter.value", {self, n.arg(1), n.arg(2), identity(fold->name, d)});
   }
   if (!mean) {
-    if (rounds) self = c.widen(self), source = c.widen(source);
-    out.push_back(c.cast(c.call(n.target, {self, n.arg(1), n.arg(2), source, n.arg(4), true}), d));
-    return true;
+    if (rounds) self = r.widen(self), source = r.widen(source);
+    return give(out,
+                r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source, n.arg(4), true}), d));
   }
-  const ValueId sum = c.call("aten.scatter_add.default", {self, n.arg(1), n.arg(2), source});
+  const ValueId sum = r.call("aten.scatter_add.default", {self, n.arg(1), n.arg(2), source});
   const char* start = fold->include_self ? "aten.ones_like.default" : "aten.zeros_like.default";
-  const ValueId ones = c.unary("aten.ones_like.default", source);
+  const ValueId ones = r.unary("aten.ones_like.default", source);
   const ValueId count =
-      c.call("aten.scatter_add.default", {c.unary(start, self), n.arg(1), n.arg(2), ones});
-  out.push_back(mean_of(c, sum, count, d));
-  return true;
+      r.call("aten.scatter_add.default", {r.unary(start, self), n.arg(1), n.arg(2), ones});
+  return give(out, mean_of(r, sum, count, d));
 }
 
 bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   auto fold = fold_arguments(r, n);
   if (!fold || fold->name == "sum" || !fits(r, n, shape_index_add)) return false;
   const DType d = r.type(n.arg(0).value()).dtype;
   const bool mean = fold->name == "mean";
   if (fold->include_self && !mean) return false;
   ValueId self = n.arg(0).value();
-  const ValueId rows = c.cast(n.arg(2).value(), DType::I64);
+  const ValueId rows = r.cast(n.arg(2).value(), DType::I64);
   if (!fold->include_self && is_extreme(fold->name)) {
-    self = c.call("aten.index_copy.default", {self, n.arg(1), rows, n.arg(3)});
+    self = r.call("aten.index_copy.default", {self, n.arg(1), rows, n.arg(3)});
   } else if (!fold->include_self) {
     const ir::Arg start = identity(fold->name, d);
-    self = c.call("aten.index_fill.int_Scalar", {self, n.arg(1), rows, start});
+    self = r.call("aten.index_fill.int_Scalar", {self, n.arg(1), rows, start});
   }
   if (!mean) {
-    out.push_back(c.call(n.target, {self, n.arg(1), n.arg(2), n.arg(3), n.arg(4), true}));
-    return true;
+    return give(out, r.call(n.target, {self, n.arg(1), n.arg(2), n.arg(3), n.arg(4), true}));
   }
   const auto add = [&](ValueId to, ir::Arg v) {
-    return c.call("aten.index_add.default", {to, n.arg(1), n.arg(2), std::move(v)});
+    return r.call("aten.index_add.default", {to, n.arg(1), n.arg(2), std::move(v)});
   };
   const char* start = fold->include_self ? "aten.ones_like.default" : "aten.zeros_like.default";
-  const ValueId ones = c.unary("aten.ones_like.default", n.arg(3).value());
-  const ValueId count = add(c.unary(start, self), ones);
-  out.push_back(mean_of(c, add(self, n.arg(3)), count, d));
-  return true;
+  const ValueId ones = r.unary("aten.ones_like.default", n.arg(3).value());
+  const ValueId count = add(r.unary(start, self), ones);
+  return give(out, mean_of(r, add(self, n.arg(3)), count, d));
 }
 
-ValueId in_a_line(Compose& c, ValueId v, Expr count) {
-  const TensorType& t = c.type(v);
+ValueId in_a_line(Rewriter& r, ValueId v, Expr count) {
+  const TensorType& t = r.type(v);
   constexpr ir::MemoryFormat contiguous{0};
   const bool lies_so = t.is_row_major();
-  return c.view(lies_so ? v : c.call("aten.clone.default", {v, contiguous}), {count});
+  return r.view(lies_so ? v : r.call("aten.clone.default", {v, contiguous}), {count});
 }
 
 // Where the mask holds, the source's elements one after the other.
 bool decompose_masked_scatter(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const TensorType self = r.type(n.arg(0).value()), mask = r.type(n.arg(1).value()),
                    source = r.type(n.arg(2).value());
   if (mask.dtype != DType::B8 || source.dtype != self.dtype || !is_computable(self.dtype)) {
@@ -408,31 +374,21 @@ bool decompose_masked_scatter(Rewriter& r, const ir::Node& n, std::vector<ValueI
   if (!sizes || sizes->empty() || !source.numel().is_const() || source.numel().is_const(0)) {
     return false;
   }
-  const Expr all = row_major(self.dtype, self.device, *sizes).numel();
-  const ValueId holds = c.call("aten.expand.default", {n.arg(1), list_of(*sizes)});
-  const ValueId flat = in_a_line(c, holds, all);
-  ValueId count = c.call("aten.cumsum.default", {flat, 0});
-  count = c.call("aten.sub.Scalar", {count, 1, 1});
-  const ValueId zero = c.unary("aten.zeros_like.default", count);
-  const ValueId place = c.call("aten.where.self", {flat, count, zero});
-  const ValueId line = in_a_line(c, n.arg(2).value(), source.numel());
-  const ValueId taken = c.call("aten.index_select.default", {line, 0, place});
-  const ValueId shaped = c.view(taken, *sizes);
-  out.push_back(c.call("aten.where.self", {holds, shaped, n.arg(0)}));
-  return true;
+  const Expr all = fresh(self, *sizes).numel();
+  const ValueId holds = r.call("aten.expand.default", {n.arg(1), list_of(*sizes)});
+  const ValueId flat = in_a_line(r, holds, all);
+  ValueId count = r.call("aten.cumsum.default", {flat, 0});
+  count = r.call("aten.sub.Scalar", {count, 1, 1});
+  const ValueId zero = r.unary("aten.zeros_like.default", count);
+  const ValueId place = r.call("aten.where.self", {flat, count, zero});
+  const ValueId line = in_a_line(r, n.arg(2).value(), source.numel());
+  const ValueId taken = r.call("aten.index_select.default", {line, 0, place});
+  const ValueId shaped = r.view(taken, *sizes);
+  return give(out, r.call("aten.where.self", {holds, shaped, n.arg(0)}));
 }
 
-#define E(f) element_rule<f>
-#define D(f) decompose<f>
-#define none nullptr
-constexpr Applies real = applies_computable;
-
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
-#define SCATTER OXY_SCATTER_ROW
 #include "ops/scatter.def"
-#undef OP
-#undef SCATTER
 };
 
 }  // namespace

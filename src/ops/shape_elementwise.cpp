@@ -232,6 +232,11 @@ bool lay_out_like(const TensorType* t, TensorType& result) {
   return strides.has_value();
 }
 
+bool give(Types& out, std::optional<TensorType> result) {
+  if (result) out.push_back(ir::Type::of(std::move(*result)));
+  return result.has_value();
+}
+
 TensorType row_major(DType dtype, ir::Device device, Sizes sizes) {
   TensorType t;
   t.dtype = dtype;

@@ -70,31 +70,32 @@ std::optional<ir::TensorType> elementwise_type(const Args& args, std::span<const
 std::optional<DType> common_dtype(const Args& args, std::span<const size_t> operands,
                                   bool to_float);
 
-// A tensor type of this shape, row-major from offset 0.
+// A tensor type of this shape, row-major from offset 0; with the dtype and the device of `like`.
 ir::TensorType row_major(DType dtype, ir::Device device, Sizes sizes);
+inline ir::TensorType fresh(const ir::TensorType& like, Sizes sizes) {
+  return row_major(like.dtype, like.device, std::move(sizes));
+}
+// Ends a shape rule: adds a result that is known, else says that it is not.
+bool give(Types& out, std::optional<ir::TensorType> result);
 
 // Gives a result the strides of empty_like(t), where `t` has its shape.
 bool lay_out_like(const ir::TensorType* t, ir::TensorType& result);
 
 // The shape rule of an op whose first N arguments are its operands.
 template <ResultDType R, size_t N, Needs W = Needs::Anything, bool LastFirst = false>
-bool shape_elementwise(const ShapeContext& context, std::span<const ir::Arg> args,
-                       std::vector<ir::Type>& out) {
+bool shape_elementwise(const Args& a, Types& out) {
   size_t operands[N];
   for (size_t i = 0; i < N; ++i) operands[i] = LastFirst ? N - 1 - i : i;
-  const Args a(context, args);
   auto t = elementwise_type(a, operands, R);
   if (!t || !meets(W, a, operands, t->dtype)) return false;
-  out.push_back(ir::Type::of(std::move(*t)));
-  return true;
+  return give(out, std::move(*t));
 }
 
 // The same of an op that makes its result by empty_like of the first operand.
 template <ResultDType R, size_t N, Needs W = Needs::Anything>
-bool shape_like_first(const ShapeContext& context, std::span<const ir::Arg> args,
-                      std::vector<ir::Type>& out) {
-  if (!shape_elementwise<R, N, W>(context, args, out)) return false;
-  return lay_out_like(Args(context, args).tensor(0), out.back().tensor);
+bool shape_like_first(const Args& a, Types& out) {
+  if (!shape_elementwise<R, N, W>(a, out)) return false;
+  return lay_out_like(a.tensor(0), out.back().tensor);
 }
 
 }  // namespace oxy::ops

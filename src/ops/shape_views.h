@@ -23,8 +23,7 @@ std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
 // range.
 std::optional<Expr> wrap_index(Expr index, Expr size);
 
-bool shape_diagonal_scatter(const ShapeContext& context, std::span<const ir::Arg> args,
-                            std::vector<ir::Type>& out);
+bool shape_diagonal_scatter(const Args& a, Types& out);
 
 // The index of a tensor of sizes `from` that holds the element at `index` of the same elements, row
 // by row, of sizes `to`. Runs of dimensions with equal products map to each other, so that

@@ -4,9 +4,9 @@
 #include <limits>
 #include <numbers>
 
-#include "ops/compose.h"
 #include "ops/element.h"
 #include "ops/families.h"
+#include "ops/rewriter.h"
 #include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
@@ -106,59 +106,39 @@ bool applies_decimals(const ir::Graph& g, const ir::Node& n) {
 // Times a number, as ATen does it.
 template <bool ToDegrees>
 bool decompose_angle_unit(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const double factor = ToDegrees ? 180.0 / std::numbers::pi : std::numbers::pi / 180.0;
   if (!is_computable(r.type(n.arg(0).value()).dtype)) return false;
-  out.push_back(c.call("aten.mul.Scalar", {n.arg(0), factor}));
-  return true;
+  return give(out, r.call("aten.mul.Scalar", {n.arg(0), factor}));
 }
 
 bool decompose_celu(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   auto alpha = Args(r.graph(), n).number(1, 1.0);
   const DType d = r.type(n.arg(0).value()).dtype;
   if (!alpha || *alpha == 0 || !ir::is_floating(d) || !is_computable(d)) return false;
-  out.push_back(c.call("aten.elu.default", {n.arg(0), *alpha, 1.0, 1.0 / *alpha}));
-  return true;
+  return give(out, r.call("aten.elu.default", {n.arg(0), *alpha, 1.0, 1.0 / *alpha}));
 }
 
 // self * 2 ** other
 bool decompose_ldexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  Compose c(r);
   const DType self = r.type(n.arg(0).value()).dtype, other = r.type(n.arg(1).value()).dtype;
   if (!is_computable(self) || !is_computable(other)) return false;
-  const ValueId power = c.call("aten.pow.Scalar", {2.0, n.arg(1)});
-  out.push_back(c.mul(n.arg(0).value(), power));
-  return true;
+  const ValueId power = r.call("aten.pow.Scalar", {2.0, n.arg(1)});
+  return give(out, r.mul(n.arg(0).value(), power));
 }
 
 // Eager writes the angles of complex numbers to a new row-major tensor.
-bool shape_angle(const ShapeContext& context, std::span<const ir::Arg> args,
-                 std::vector<ir::Type>& out) {
-  const ir::TensorType* t = Args(context, args).tensor(0);
+bool shape_angle(const Args& a, Types& out) {
+  const ir::TensorType* t = a.tensor(0);
   if (!t || (t->dtype != DType::C64 && t->dtype != DType::C128))
-    return shape_elementwise<ResultDType::Float, 1>(context, args, out);
+    return shape_elementwise<ResultDType::Float, 1>(a, out);
   const DType d = t->dtype == DType::C64 ? DType::F32 : DType::F64;
-  out.push_back(ir::Type::of(row_major(d, t->device, t->sizes)));
-  return true;
+  return give(out, row_major(d, t->device, t->sizes));
 }
 
-#define E(f) element_rule<f>
-#define D(f) decompose<f>
-#define none nullptr
-constexpr ShapeRule unary_real = shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>;
 constexpr ShapeRule like_first = shape_like_first<ResultDType::Float, 1>;
-constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
-constexpr ShapeRule unary_bool = shape_elementwise<ResultDType::Bool, 1>;
-constexpr ShapeRule promoted_real = shape_elementwise<ResultDType::Promoted, 2, Needs::Floating>;
-constexpr ShapeRule promoted_float = shape_elementwise<ResultDType::Float, 2>;
-constexpr Applies real = applies_computable;
-constexpr Applies floating = applies_floating;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/special.def"
-#undef OP
 };
 
 }  // namespace

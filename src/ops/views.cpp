@@ -11,39 +11,29 @@ namespace oxy::ops {
 namespace {
 
 using ir::TensorType;
-using Types = std::vector<ir::Type>;
-using ArgSpan = std::span<const ir::Arg>;
 
 // The type of a view of `t`.
-ir::Type view_of(const TensorType& t, Sizes sizes, Sizes strides, Expr offset) {
+TensorType view_of(const TensorType& t, Sizes sizes, Sizes strides, Expr offset) {
   TensorType v = t;
   v.sizes = std::move(sizes);
   v.strides = std::move(strides);
   v.offset = offset;
   v.requires_grad = false;
-  return ir::Type::of(std::move(v));
+  return v;
 }
 
-const TensorType& input(const LoopBuilder& b, const ir::Node& n) {
-  return b.graph().tensor_type(n.arg(0).value());
+const TensorType& input(const Element& e) { return *e.args.tensor(0); }
+
+int64_t dim_of(const Element& e, size_t at, int64_t missing) {
+  return *wrap_dim(*e.args.integer(at, missing), input(e).dim());
 }
 
-const TensorType& output(const LoopBuilder& b, const ir::Node& n, uint32_t out) {
-  return b.graph().tensor_type(n.outputs[out]);
-}
-
-int64_t dim_of(const LoopBuilder& b, const ir::Node& n, size_t at, int64_t missing) {
-  return *wrap_dim(*Args(b.graph(), n).integer(at, missing), input(b, n).dim());
-}
-
-Scalar load_input(LoopBuilder& b, const ir::Node& n, const Index& index) {
-  return b.load(n.arg(0).value(), index);
-}
+Scalar load_input(Element& e, const Index& index) { return e.b.load(e.args[0].value(), index); }
 
 // The type of a copy of a view: the same shape, row-major.
 template <ShapeRule F>
-bool shape_copy_of(const ShapeContext& context, ArgSpan args, Types& out) {
-  if (!F(context, args, out)) return false;
+bool shape_copy_of(const Args& a, Types& out) {
+  if (!F(a, out)) return false;
   for (ir::Type& t : out)
     t = ir::Type::of(row_major(t.tensor.dtype, t.tensor.device, t.tensor.sizes));
   return true;
@@ -51,8 +41,7 @@ bool shape_copy_of(const ShapeContext& context, ArgSpan args, Types& out) {
 
 // ---- the same elements in other shapes ----
 
-bool shape_view(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_view(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes sizes;
   if (!t || !a.exprs(1, sizes)) return false;
@@ -60,36 +49,32 @@ bool shape_view(const ShapeContext& context, ArgSpan args, Types& out) {
   if (!to) return false;
   auto strides = view_strides(*t, *to);
   if (!strides) return false;
-  out.push_back(view_of(*t, std::move(*to), std::move(*strides), t->offset));
-  return true;
+  return give(out, view_of(*t, std::move(*to), std::move(*strides), t->offset));
 }
 
-bool shape_reshape_alias(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_reshape_alias(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes sizes, strides;
   if (!t || !a.exprs(1, sizes) || !a.exprs(2, strides)) return false;
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
-Scalar element_view(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
-  return load_input(b, n, reshape_index(input(b, n).sizes, output(b, n, out).sizes, index));
+Scalar element_view(Element& e) {
+  return load_input(e, reshape_index(input(e).sizes, e.result_type().sizes, e.index));
 }
 
 // View as another dtype of the same width.
-bool shape_view_dtype(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_view_dtype(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dtype = a.dtype(1);
   if (!t || !dtype || ir::byte_size(*dtype) != ir::byte_size(t->dtype)) return false;
-  out.push_back(view_of(*t, t->sizes, t->strides, t->offset));
+  give(out, view_of(*t, t->sizes, t->strides, t->offset));
   out.back().tensor.dtype = *dtype;
   return true;
 }
 
-Scalar element_view_dtype(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
-  return b.bitcast(load_input(b, n, index), output(b, n, out).dtype);
+Scalar element_view_dtype(Element& e) {
+  return e.b.bitcast(load_input(e, e.index), e.result_type().dtype);
 }
 
 // A b8 in a kernel is true or false, one in memory any byte.
@@ -99,29 +84,23 @@ bool applies_bitcast(const ir::Graph& g, const ir::Node& n) {
          g.tensor_type(n.outputs[0]).dtype != DType::B8;
 }
 
-bool shape_same(const ShapeContext& context, ArgSpan args, Types& out) {
-  const TensorType* t = Args(context, args).tensor(0);
+bool shape_same(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
   if (!t) return false;
-  out.push_back(view_of(*t, t->sizes, t->strides, t->offset));
-  return true;
+  return give(out, view_of(*t, t->sizes, t->strides, t->offset));
 }
 
 // lift_fresh_copy: a clone.
-bool shape_fresh(const ShapeContext& context, ArgSpan args, Types& out) {
-  const TensorType* t = Args(context, args).tensor(0);
-  auto r = t ? empty_like(*t) : std::nullopt;
-  if (r) out.push_back(ir::Type::of(std::move(*r)));
-  return r.has_value();
+bool shape_fresh(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  return give(out, t ? empty_like(*t) : std::nullopt);
 }
 
-Scalar element_same(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  return load_input(b, n, index);
-}
+Scalar element_same(Element& e) { return load_input(e, e.index); }
 
 // ---- expand, permute, squeeze ----
 
-bool shape_expand(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_expand(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes sizes;
   if (!t || !a.exprs(1, sizes) || sizes.size() < t->sizes.size()) return false;
@@ -142,12 +121,11 @@ bool shape_expand(const ShapeContext& context, ArgSpan args, Types& out) {
     if (!same || !one || (!*same && !*one)) return false;
     strides[i] = *same ? t->strides[i - lead] : Expr(0);
   }
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
-Scalar element_expand(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  return load_input(b, n, broadcast_index(input(b, n).sizes, index));
+Scalar element_expand(Element& e) {
+  return load_input(e, broadcast_index(input(e).sizes, e.index));
 }
 
 // The dimensions of the operand in the order of the result's.
@@ -171,8 +149,7 @@ std::optional<std::vector<int64_t>> permutation(const Args& a, int64_t rank, boo
 }
 
 template <bool Swap>
-bool shape_permute(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_permute(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   if (!t) return false;
   auto dims = permutation(a, t->dim(), Swap);
@@ -182,32 +159,27 @@ bool shape_permute(const ShapeContext& context, ArgSpan args, Types& out) {
     sizes.push_back(t->sizes[d]);
     strides.push_back(t->strides[d]);
   }
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
 template <bool Swap>
-Scalar element_permute(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  auto dims = permutation(Args(b.graph(), n), input(b, n).dim(), Swap);
-  Index i(index.size());
-  for (size_t d = 0; d < index.size(); ++d) i[(*dims)[d]] = index[d];
-  return load_input(b, n, i);
+Scalar element_permute(Element& e) {
+  auto dims = permutation(e.args, input(e).dim(), Swap);
+  Index i(e.index.size());
+  for (size_t d = 0; d < e.index.size(); ++d) i[(*dims)[d]] = e.index[d];
+  return load_input(e, i);
 }
 
-bool shape_t(const ShapeContext& context, ArgSpan args, Types& out) {
-  const TensorType* t = Args(context, args).tensor(0);
+bool shape_t(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
   if (!t || t->dim() > 2) return false;
   Sizes sizes(t->sizes.rbegin(), t->sizes.rend()), strides(t->strides.rbegin(), t->strides.rend());
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
-Scalar element_t(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  return load_input(b, n, Index(index.rbegin(), index.rend()));
-}
+Scalar element_t(Element& e) { return load_input(e, Index(e.index.rbegin(), e.index.rend())); }
 
-bool shape_unsqueeze(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_unsqueeze(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = a.integer(1);
   if (!t || !dim || !(dim = wrap_dim(*dim, t->dim() + 1))) return false;
@@ -215,14 +187,13 @@ bool shape_unsqueeze(const ShapeContext& context, ArgSpan args, Types& out) {
   const Expr stride = *dim < t->dim() ? sizes[*dim] * strides[*dim] : Expr(1);
   sizes.insert(sizes.begin() + *dim, Expr(1));
   strides.insert(strides.begin() + *dim, stride);
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
-Scalar element_unsqueeze(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  Index i = index;
-  i.erase(i.begin() + *wrap_dim(*Args(b.graph(), n).integer(1), input(b, n).dim() + 1));
-  return load_input(b, n, i);
+Scalar element_unsqueeze(Element& e) {
+  Index i = e.index;
+  i.erase(i.begin() + *wrap_dim(*e.args.integer(1), input(e).dim() + 1));
+  return load_input(e, i);
 }
 
 // Which dimensions squeeze drops; nothing where a size is not known to be 1 or not.
@@ -244,8 +215,7 @@ std::optional<std::vector<bool>> squeezed(const Args& a, const TensorType& t) {
   return drop;
 }
 
-bool shape_squeeze(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_squeeze(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto drop = t ? squeezed(a, *t) : std::nullopt;
   if (!drop) return false;
@@ -255,18 +225,17 @@ bool shape_squeeze(const ShapeContext& context, ArgSpan args, Types& out) {
     sizes.push_back(t->sizes[d]);
     strides.push_back(t->strides[d]);
   }
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
-Scalar element_squeeze(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  auto drop = squeezed(Args(b.graph(), n), input(b, n));
+Scalar element_squeeze(Element& e) {
+  auto drop = squeezed(e.args, input(e));
   Index i(drop->size(), Expr(0));
   size_t next = 0;
   for (size_t d = 0; d < i.size(); ++d) {
-    if (!(*drop)[d]) i[d] = index[next++];
+    if (!(*drop)[d]) i[d] = e.index[next++];
   }
-  return load_input(b, n, i);
+  return load_input(e, i);
 }
 
 // ---- parts of a dimension ----
@@ -289,8 +258,7 @@ std::optional<Slicing> slicing(const Args& a, const TensorType& t, size_t at) {
   return Slicing{*dim, *bounds};
 }
 
-bool shape_slice(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_slice(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto s = t ? slicing(a, *t, 1) : std::nullopt;
   if (!s) return false;
@@ -298,19 +266,17 @@ bool shape_slice(const ShapeContext& context, ArgSpan args, Types& out) {
   const Expr offset = t->offset + s->bounds.start * strides[s->dim];
   sizes[s->dim] = s->bounds.length;
   strides[s->dim] = strides[s->dim] * s->bounds.step;
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), offset));
 }
 
-Scalar element_slice(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  auto s = slicing(Args(b.graph(), n), input(b, n), 1);
-  Index i = index;
-  i[s->dim] = s->bounds.start + index[s->dim] * s->bounds.step;
-  return load_input(b, n, i);
+Scalar element_slice(Element& e) {
+  auto s = slicing(e.args, input(e), 1);
+  Index i = e.index;
+  i[s->dim] = s->bounds.start + e.index[s->dim] * s->bounds.step;
+  return load_input(e, i);
 }
 
-bool shape_select(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_select(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = a.integer(1);
   auto at = a.expr(2);
@@ -320,16 +286,15 @@ bool shape_select(const ShapeContext& context, ArgSpan args, Types& out) {
   const Expr offset = t->offset + *at * strides[*dim];
   sizes.erase(sizes.begin() + *dim);
   strides.erase(strides.begin() + *dim);
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), offset));
 }
 
-Scalar element_select(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  const int64_t dim = dim_of(b, n, 1, 0);
-  Index i = index;
-  const Expr at = *Args(b.graph(), n).expr(2);
-  i.insert(i.begin() + dim, *wrap_index(at, input(b, n).sizes[dim]));
-  return load_input(b, n, i);
+Scalar element_select(Element& e) {
+  const int64_t dim = dim_of(e, 1, 0);
+  Index i = e.index;
+  const Expr at = *e.args.expr(2);
+  i.insert(i.begin() + dim, *wrap_index(at, input(e).sizes[dim]));
+  return load_input(e, i);
 }
 
 // Pieces of `lengths` along `dim`.
@@ -338,13 +303,12 @@ void push_pieces(const TensorType& t, int64_t dim, const Sizes& lengths, Types& 
   for (Expr length : lengths) {
     Sizes sizes = t.sizes;
     sizes[dim] = length;
-    out.push_back(view_of(t, std::move(sizes), t.strides, t.offset + start * t.strides[dim]));
+    give(out, view_of(t, std::move(sizes), t.strides, t.offset + start * t.strides[dim]));
     start = start + length;
   }
 }
 
-bool shape_split(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_split(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto length = a.integer(1), dim = a.integer(2, 0);
   if (!t || !length || !dim || *length <= 0 || t->dim() == 0) return false;
@@ -357,8 +321,7 @@ bool shape_split(const ShapeContext& context, ArgSpan args, Types& out) {
   return true;
 }
 
-bool shape_split_with_sizes(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_split_with_sizes(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = a.integer(2, 0);
   Sizes lengths;
@@ -371,15 +334,15 @@ bool shape_split_with_sizes(const ShapeContext& context, ArgSpan args, Types& ou
   return true;
 }
 
-Scalar element_split(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
-  const int64_t dim = dim_of(b, n, 2, 0);
-  Index i = index;
-  for (uint32_t k = 0; k < out; ++k) i[dim] = i[dim] + output(b, n, k).sizes[dim];
-  return load_input(b, n, i);
+Scalar element_split(Element& e) {
+  const int64_t dim = dim_of(e, 2, 0);
+  Index i = e.index;
+  for (uint32_t k = 0; k < e.out; ++k)
+    i[dim] = i[dim] + e.b.graph().tensor_type(e.node.outputs[k]).sizes[dim];
+  return load_input(e, i);
 }
 
-bool shape_unbind(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_unbind(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = a.integer(1, 0);
   if (!t || !dim || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return false;
@@ -389,15 +352,15 @@ bool shape_unbind(const ShapeContext& context, ArgSpan args, Types& out) {
     const Expr offset = t->offset + Expr(i) * strides[*dim];
     sizes.erase(sizes.begin() + *dim);
     strides.erase(strides.begin() + *dim);
-    out.push_back(view_of(*t, std::move(sizes), std::move(strides), offset));
+    give(out, view_of(*t, std::move(sizes), std::move(strides), offset));
   }
   return true;
 }
 
-Scalar element_unbind(LoopBuilder& b, const ir::Node& n, uint32_t out, const Index& index) {
-  Index i = index;
-  i.insert(i.begin() + dim_of(b, n, 1, 0), Expr(int64_t{out}));
-  return load_input(b, n, i);
+Scalar element_unbind(Element& e) {
+  Index i = e.index;
+  i.insert(i.begin() + dim_of(e, 1, 0), Expr(int64_t{e.out}));
+  return load_input(e, i);
 }
 
 // ---- diagonal, unfold, as_strided ----
@@ -415,8 +378,7 @@ std::optional<Diagonal> diagonal(const Args& a, int64_t rank, size_t at) {
   return Diagonal{*offset, *dim1, *dim2};
 }
 
-bool shape_diagonal(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_diagonal(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto d = t ? diagonal(a, t->dim(), 1) : std::nullopt;
   if (!d) return false;
@@ -437,25 +399,23 @@ bool shape_diagonal(const ShapeContext& context, ArgSpan args, Types& out) {
   }
   sizes.push_back(length);
   strides.push_back(t->strides[d->dim1] + t->strides[d->dim2]);
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), offset));
 }
 
-Scalar element_diagonal(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  const int64_t rank = input(b, n).dim();
-  auto d = diagonal(Args(b.graph(), n), rank, 1);
+Scalar element_diagonal(Element& e) {
+  const int64_t rank = input(e).dim();
+  auto d = diagonal(e.args, rank, 1);
   Index i(rank);
   size_t next = 0;
   for (int64_t k = 0; k < rank; ++k) {
-    if (k != d->dim1 && k != d->dim2) i[k] = index[next++];
+    if (k != d->dim1 && k != d->dim2) i[k] = e.index[next++];
   }
-  i[d->dim1] = index.back() - Expr(std::min<int64_t>(d->offset, 0));
-  i[d->dim2] = index.back() + Expr(std::max<int64_t>(d->offset, 0));
-  return load_input(b, n, i);
+  i[d->dim1] = e.index.back() - Expr(std::min<int64_t>(d->offset, 0));
+  i[d->dim2] = e.index.back() + Expr(std::max<int64_t>(d->offset, 0));
+  return load_input(e, i);
 }
 
-bool shape_unfold(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_unfold(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = a.integer(1), size = a.integer(2), step = a.integer(3);
   if (!t || !dim || !size || !step || t->dim() == 0 || *step <= 0 || *size < 0) return false;
@@ -467,38 +427,34 @@ bool shape_unfold(const ShapeContext& context, ArgSpan args, Types& out) {
   sizes.push_back(*size);
   strides.push_back(strides[*dim]);
   strides[*dim] = strides[*dim] * Expr(*step);
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), t->offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
-Scalar element_unfold(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  Args a(b.graph(), n);
-  const int64_t dim = dim_of(b, n, 1, 0);
-  Index i(index.begin(), index.end() - 1);
-  i[dim] = i[dim] * Expr(*a.integer(3)) + index.back();
-  return load_input(b, n, i);
+Scalar element_unfold(Element& e) {
+  const Args& a = e.args;
+  const int64_t dim = dim_of(e, 1, 0);
+  Index i(e.index.begin(), e.index.end() - 1);
+  i[dim] = i[dim] * Expr(*a.integer(3)) + e.index.back();
+  return load_input(e, i);
 }
 
-bool shape_as_strided(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_as_strided(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes sizes, strides;
   if (!t || !a.exprs(1, sizes) || !a.exprs(2, strides)) return false;
   auto offset = a.expr(3, t->offset);
   if (!offset) return false;
-  out.push_back(view_of(*t, std::move(sizes), std::move(strides), *offset));
-  return true;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), *offset));
 }
 
 // ---- the operand with a part, or all of it, replaced ----
 
 // The copy has the layout of the operand, offset included.
-bool shape_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_scatter(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   const TensorType* source = a.tensor(1);
   if (!t || !source || source->dtype != t->dtype || !t->is_dense()) return false;
-  return shape_same(context, args, out);
+  return shape_same(a, out);
 }
 
 bool applies_scatter(const ir::Graph& g, const ir::Node& n) {
@@ -507,12 +463,11 @@ bool applies_scatter(const ir::Graph& g, const ir::Node& n) {
 }
 
 // copy: `self` after self.copy_(src), which keeps the layout of `self`.
-bool shape_copy(const ShapeContext& context, ArgSpan args, Types& out) {
-  Args a(context, args);
+bool shape_copy(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *source = a.tensor(1);
   if (!t || !source || source->device != t->device || !t->is_dense()) return false;
   auto sizes = broadcast(t->sizes, source->sizes);
-  return sizes && known_same(*sizes, t->sizes) && shape_same(context, args, out);
+  return sizes && known_same(*sizes, t->sizes) && shape_same(a, out);
 }
 
 Scalar copied(Element& e) { return e.operand(1, e.result()); }
@@ -523,61 +478,57 @@ Scalar in_range(LoopBuilder& b, Expr e, Expr begin, Expr end) {
               {b.op(LoopOp::Ge, {i, b.index(begin)}), b.op(LoopOp::Lt, {i, b.index(end)})});
 }
 
-Scalar element_slice_scatter(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  auto s = slicing(Args(b.graph(), n), input(b, n), 2);
+Scalar element_slice_scatter(Element& e) {
+  auto s = slicing(e.args, input(e), 2);
   const SliceBounds& bounds = s->bounds;
-  const Expr at = index[s->dim] - bounds.start;
-  Scalar inside = in_range(b, at, 0, bounds.length * bounds.step);
-  Index i = index;
+  const Expr at = e.index[s->dim] - bounds.start;
+  Scalar inside = in_range(e.b, at, 0, bounds.length * bounds.step);
+  Index i = e.index;
   i[s->dim] = sym::floordiv(at, bounds.step);
   if (!bounds.step.is_const(1)) {
     const Scalar on_step =
-        b.op(LoopOp::Eq, {b.index(sym::mod(at, bounds.step)), b.constant_int(0, DType::I64)});
-    inside = b.op(LoopOp::And, {inside, on_step});
+        e.b.op(LoopOp::Eq, {e.b.index(sym::mod(at, bounds.step)), e.b.constant_int(0, DType::I64)});
+    inside = e.b.op(LoopOp::And, {inside, on_step});
   }
-  return b.load_masked(n.arg(1).value(), i, inside, load_input(b, n, index));
+  return e.b.load_masked(e.node.arg(1).value(), i, inside, load_input(e, e.index));
 }
 
-Scalar element_select_scatter(LoopBuilder& b, const ir::Node& n, uint32_t, const Index& index) {
-  const TensorType& t = input(b, n);
-  const int64_t dim = dim_of(b, n, 2, 0);
-  const Expr at = *wrap_index(*Args(b.graph(), n).expr(3), t.sizes[dim]);
-  Index i = index;
+Scalar element_select_scatter(Element& e) {
+  const TensorType& t = input(e);
+  const int64_t dim = dim_of(e, 2, 0);
+  const Expr at = *wrap_index(*e.args.expr(3), t.sizes[dim]);
+  Index i = e.index;
   i.erase(i.begin() + dim);
-  const Scalar inside = b.op(LoopOp::Eq, {b.index(index[dim]), b.index(at)});
-  return b.load_masked(n.arg(1).value(), i, inside, load_input(b, n, index));
+  const Scalar inside = e.b.op(LoopOp::Eq, {e.b.index(e.index[dim]), e.b.index(at)});
+  return e.b.load_masked(e.node.arg(1).value(), i, inside, load_input(e, e.index));
 }
 
 // A source of another size than the slice is an error of the user's, which eager raises.
 template <ShapeRule View>
-bool shape_scatter_of(const ShapeContext& context, ArgSpan args, Types& out) {
-  const TensorType* source = Args(context, args).tensor(1);
-  std::vector<ir::Arg> slice(args.begin(), args.end());
+bool shape_scatter_of(const Args& a, Types& out) {
+  const TensorType* source = a.tensor(1);
+  std::vector<ir::Arg> slice(a.list().begin(), a.list().end());
   slice.erase(slice.begin() + 1);
   Types view;
-  if (!source || !View(context, slice, view)) return false;
+  if (!source || !View(a.with(slice), view)) return false;
   const Sizes &have = source->sizes, &want = view[0].tensor.sizes;
   auto differ = [](Expr a, Expr b) { return sym::known_equal(a, b) == false; };
   if (have.size() != want.size() || !std::ranges::equal(have, want, std::not_fn(differ)))
     throw Unsupported("a source that has not the size of the slice");
-  return shape_scatter(context, args, out);
+  return shape_scatter(a, out);
 }
 
-#define none nullptr
 #define COPY(shape) shape_copy_of<shape>
 constexpr uint32_t kView = View | Cheap;
-constexpr Applies real = applies_computable;
 
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/views.def"
-#undef OP
 };
 
 }  // namespace
 
-bool shape_diagonal_scatter(const ShapeContext& context, ArgSpan args, Types& out) {
-  return shape_scatter_of<shape_diagonal>(context, args, out);
+bool shape_diagonal_scatter(const Args& a, Types& out) {
+  return shape_scatter_of<shape_diagonal>(a, out);
 }
 
 std::span<const OpInfo> view_ops() { return kRows; }

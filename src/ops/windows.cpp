@@ -100,9 +100,7 @@ std::optional<Expr> pooled_size(Expr in, const Window& w, size_t d) {
 
 // A max_pool has dilation and gives places too.
 template <bool Max>
-bool shape_pool(const ShapeContext& context, std::span<const ir::Arg> args,
-                std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_pool(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto w = window_arguments(a, 2, Max);
   if (!is_image(t) || !w) return false;
@@ -112,20 +110,15 @@ bool shape_pool(const ShapeContext& context, std::span<const ir::Arg> args,
     if (!n) return false;
     sizes[2 + d] = *n;
   }
-  out.push_back(ir::Type::of(row_major(t->dtype, t->device, sizes)));
-  if (Max) out.push_back(ir::Type::of(row_major(DType::I64, t->device, sizes)));
-  return true;
+  return give(out, fresh(*t, sizes)) &&
+         (!Max || give(out, row_major(DType::I64, t->device, sizes)));
 }
 
-bool shape_adaptive_pool(const ShapeContext& context, std::span<const ir::Arg> args,
-                         std::vector<ir::Type>& out) {
-  Args a(context, args);
+bool shape_adaptive_pool(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   std::vector<int64_t> size;
   if (!is_image(t) || !spatial(a, 1, 2, {}, size)) return false;
-  out.push_back(ir::Type::of(
-      row_major(t->dtype, t->device, {t->sizes[0], t->sizes[1], Expr(size[0]), Expr(size[1])})));
-  return true;
+  return give(out, fresh(*t, {t->sizes[0], t->sizes[1], Expr(size[0]), Expr(size[1])}));
 }
 
 // Calls `f` with the tap's place in the window, row by row.
@@ -405,13 +398,8 @@ bool applies_adaptive(const ir::Graph& g, const ir::Node& n) {
   return w ? w->taps() <= kMostTaps : stretches(g, n, Dims).has_value();
 }
 
-#define E(f) element_rule<f>
-#define none nullptr
-
 constexpr OpInfo kRows[] = {
-#define OP OXY_OP_ROW
 #include "ops/windows.def"
-#undef OP
 };
 
 }  // namespace

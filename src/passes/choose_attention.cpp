@@ -7,7 +7,6 @@
 #include "ops/args.h"
 #include "passes/replace.h"
 #include "passes/rewrite.h"
-#include "support/text.h"
 #include "support/tuning.h"
 
 namespace oxy::passes {

@@ -5,7 +5,6 @@
 #include "ops/contraction.h"
 #include "ops/op_table.h"
 #include "ops/shape_elementwise.h"
-#include "passes/replace.h"
 
 namespace oxy::passes {
 namespace {
@@ -75,11 +74,8 @@ class LayoutChooser {
   void propagate(ir::Node& n) {
     const ops::OpInfo* info = ops::find(n);
     std::vector<ir::Type> types;
-    const std::function<const ir::Type&(ir::ValueId)> type_of =
-        [&](ir::ValueId v) -> const ir::Type& { return graph_.value(v).type; };
     bool known = info && info->shape && info->element && !n.outputs.empty() &&
-                 info->shape(ops::ShapeContext{*graph_.pool, type_of}, n.args, types) &&
-                 types.size() == n.outputs.size();
+                 info->shape(ops::Args(graph_, n), types) && types.size() == n.outputs.size();
     for (size_t i = 0; known && i < types.size(); i++)
       known =
           types[i].is_tensor() && types[i].tensor.sizes == graph_.tensor_type(n.outputs[i]).sizes;

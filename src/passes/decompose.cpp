@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops/op_table.h"
+#include "ops/rewriter.h"
 #include "passes/replace.h"
 #include "support/check.h"
 
@@ -39,8 +39,8 @@ class Round {
     size_t first_new = g_.node_count();
     ops::Rewriter rewriter(g_, id);
     std::vector<ValueId> out;
-    bool done =
-        info->decomposition(rewriter, g_.node(id), out) && accept(g_.node(id), out, first_new);
+    const Node node = g_.node(id);  // a copy: inserting nodes can move the graph's own
+    bool done = info->decomposition(rewriter, node, out) && accept(node, out, first_new);
     if (!done) {
       for (size_t i = first_new; i < g_.node_count(); ++i) g_.kill(NodeId(i));
       return false;

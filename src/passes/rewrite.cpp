@@ -1,7 +1,7 @@
 // In-place rewriting of calls.
 #include "passes/rewrite.h"
 
-#include "ops/op_table.h"
+#include "ops/args.h"
 #include "passes/replace.h"
 
 namespace oxy::passes {
@@ -14,10 +14,8 @@ bool row_applies(const ir::Graph& g, const ir::Node& n) {
 
 bool same_outputs(const ir::Graph& g, const ir::Node& n, const ops::OpInfo& info,
                   const std::vector<ir::Arg>& args) {
-  const std::function<const ir::Type&(ir::ValueId)> type_of =
-      [&](ir::ValueId v) -> const ir::Type& { return g.value(v).type; };
   std::vector<ir::Type> types;
-  if (!info.shape || !info.shape(ops::ShapeContext{*g.pool, type_of}, args, types)) return false;
+  if (!info.shape || !info.shape(ops::Args(g, args), types)) return false;
   if (types.size() != n.outputs.size()) return false;
   for (size_t i = 0; i < types.size(); ++i) {
     if (!same_place(types[i], g.value(n.outputs[i]).type)) return false;

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/compose.h"
+#include "ops/rewriter.h"
 
 namespace oxy::passes {
 

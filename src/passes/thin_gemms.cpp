@@ -1,7 +1,7 @@
 #include "passes/thin_gemms.h"
 
 #include "ops/contraction.h"
-#include "ops/op_table.h"
+#include "ops/rewriter.h"
 #include "passes/replace.h"
 
 namespace oxy::passes {

@@ -1,8 +1,9 @@
 // Uniform values.
 #include "passes/uniform.h"
 
-#include <bit>
 #include <cmath>
+
+#include "ops/rounding.h"
 
 namespace oxy::passes {
 namespace {
@@ -10,14 +11,6 @@ namespace {
 using ir::DType;
 
 constexpr double kExact = 9007199254740992.0;  // 2^53
-
-// Rounds to nearest, ties to even.
-float to_bf16(float f) {
-  if (std::isnan(f)) return f;
-  uint32_t bits = std::bit_cast<uint32_t>(f);
-  bits += 0x7FFF + ((bits >> 16) & 1);
-  return std::bit_cast<float>(bits & 0xFFFF0000u);
-}
 
 std::optional<double> to_integer(double v, double lo, double hi) {
   if (!std::isfinite(v)) return std::nullopt;
@@ -41,11 +34,9 @@ std::optional<double> number_of(const ir::Arg& a) {
 std::optional<double> round_to(DType dtype, double v) {
   switch (dtype) {
     case DType::F64:
-      return v;
     case DType::F32:
-      return static_cast<double>(static_cast<float>(v));
     case DType::BF16:
-      return static_cast<double>(to_bf16(static_cast<float>(v)));
+      return ops::round_to(v, dtype);
     case DType::I64:
       return to_integer(v, -kExact, kExact);
     case DType::I32:

@@ -4,7 +4,6 @@
 #include <thread>
 #include <unordered_set>
 
-#include "codegen/cpp/gemm.h"
 #include "ir/python_text.h"
 #include "ir/region_ops.h"
 #include "ir/text.h"

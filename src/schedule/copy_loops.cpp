@@ -1,7 +1,5 @@
 #include "schedule/copy_loops.h"
 
-#include <algorithm>
-
 #include "ops/promote.h"
 
 namespace oxy::schedule {

@@ -1,13 +1,11 @@
 #include "schedule/inline_loops.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
 #include "schedule/nest.h"
 #include "schedule/uses.h"
-#include "support/check.h"
 #include "support/tuning.h"
 
 namespace oxy::schedule {

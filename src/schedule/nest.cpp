@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "support/check.h"
-
 namespace oxy::schedule {
 
 using sym::Kind;

@@ -1,7 +1,9 @@
 // Reads the text of a kernel.
+#include <algorithm>
+
 #include "loops/read_expr.h"
 #include "schedule/kernel.h"
-#include "support/check.h"
+#include "schedule/words.h"
 #include "support/lexer.h"
 
 namespace oxy::schedule {
@@ -71,17 +73,10 @@ void Parser::buffer() {
   KernelBuffer b;
   b.name = lexer_.identifier();
   lexer_.expect(":");
-  std::string kind = lexer_.identifier();
-  if (kind == "read")
-    b.kind = KernelBuffer::Kind::Read;
-  else if (kind == "write")
-    b.kind = KernelBuffer::Kind::Write;
-  else if (kind == "read_write")
-    b.kind = KernelBuffer::Kind::ReadWrite;
-  else if (kind == "local")
-    b.kind = KernelBuffer::Kind::Local;
-  else
-    lexer_.fail(cat("no kind of buffer: ", kind));
+  const std::string word = lexer_.identifier();
+  const auto kind = std::ranges::find(kBufferKinds, word);
+  if (kind == kBufferKinds.end()) lexer_.fail(cat("no kind of buffer: ", word));
+  b.kind = static_cast<KernelBuffer::Kind>(kind - kBufferKinds.begin());
   b.dtype = dtype();
   lexer_.expect("[");
   b.elements = expr();
@@ -99,11 +94,8 @@ Block Parser::block() {
 Stmt Parser::statement() {
   if (lexer_.is(TokenKind::Percent)) return assignment();
   std::string word = lexer_.identifier();
-  if (word == "parallel") return Stmt{loop(ForKind::Parallel)};
-  if (word == "serial") return Stmt{loop(ForKind::Serial)};
-  if (word == "vector") return Stmt{loop(ForKind::Vector)};
-  if (word == "reduce") return Stmt{loop(ForKind::Reduce)};
-  if (word == "vector_reduce") return Stmt{loop(ForKind::VectorReduce)};
+  if (const auto kind = std::ranges::find(kForKinds, word); kind != kForKinds.end())
+    return Stmt{loop(static_cast<ForKind>(kind - kForKinds.begin()))};
   if (word == "acc") return Stmt{init()};
   if (word == "accumulate") return Stmt{accumulate()};
   if (word == "store") return Stmt{store(LoopOp::Store)};

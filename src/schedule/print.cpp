@@ -1,41 +1,11 @@
 // The texts of a kernel and of a schedule.
-#include "ir/text.h"
 #include "schedule/schedule.h"
+#include "schedule/words.h"
 #include "support/lexer.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-std::string_view name_of(ForKind k) {
-  switch (k) {
-    case ForKind::Parallel:
-      return "parallel";
-    case ForKind::Serial:
-      return "serial";
-    case ForKind::Vector:
-      return "vector";
-    case ForKind::Reduce:
-      return "reduce";
-    case ForKind::VectorReduce:
-      return "vector_reduce";
-  }
-  return "";
-}
-
-std::string_view name_of(KernelBuffer::Kind k) {
-  switch (k) {
-    case KernelBuffer::Kind::Read:
-      return "read";
-    case KernelBuffer::Kind::Write:
-      return "write";
-    case KernelBuffer::Kind::ReadWrite:
-      return "read_write";
-    case KernelBuffer::Kind::Local:
-      return "local";
-  }
-  return "";
-}
 
 // " tiled panel_loops=2"
 std::string words(const Annotations& annotations) {
@@ -55,8 +25,8 @@ class Printer {
     cat_to(out_, "kernel ", k_.name, "(");
     for (size_t i = 0; i < k_.buffers.size(); ++i) {
       const KernelBuffer& b = k_.buffers[i];
-      cat_to(out_, i ? ", " : "", b.name, ": ", name_of(b.kind), " ", ir::name(b.dtype), "[",
-             b.elements, "]");
+      cat_to(out_, i ? ", " : "", b.name, ": ", kBufferKinds[static_cast<size_t>(b.kind)], " ",
+             ir::name(b.dtype), "[", b.elements, "]");
     }
     append(out_, ")");
     if (!k_.parameters.empty()) {
@@ -78,7 +48,8 @@ class Printer {
     }
   }
   void statement(const For& f, int depth) {
-    cat_to(out_, name_of(f.kind), words(f.annotations), ' ', f.var, ": ", f.size, " {\n");
+    cat_to(out_, kForKinds[static_cast<size_t>(f.kind)], words(f.annotations), ' ', f.var, ": ",
+           f.size, " {\n");
     block(f.body, depth + 1);
     out_.append(2 * depth, ' ');
     append(out_, "}");

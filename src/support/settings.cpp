@@ -2,7 +2,6 @@
 #include "support/settings.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <optional>

@@ -78,10 +78,13 @@ double float_of(const ir::Arg& a) {
   return static_cast<double>(int_of(a));
 }
 
-const std::vector<ir::Arg>& items_of(const ir::Arg& a) {
+template <class List, class Fn>
+List list_of(const ir::Arg& a, Fn one) {
   auto* items = a.items();
   OXY_CHECK(items, "a list was expected");
-  return *items;
+  List out;
+  for (const ir::Arg& x : *items) out.push_back(one(x));
+  return out;
 }
 
 at::Tensor tensor_of(const ir::Arg& a, const std::function<at::Tensor(ir::ValueId)>& tensor) {
@@ -238,54 +241,34 @@ c10::IValue to_ivalue(const ir::Arg& a, ArgKind kind,
   if (kind == ArgKind::Tensor && !a.is_none()) return tensor_of(a, tensor);
   if (a.is_none()) return {};
   switch (kind) {
-    case ArgKind::TensorList: {
-      std::vector<at::Tensor> out;
-      for (const ir::Arg& x : items_of(a)) out.push_back(tensor_of(x, tensor));
-      return out;
-    }
-    case ArgKind::OptionalTensorList: {
-      c10::List<std::optional<at::Tensor>> out;
-      for (const ir::Arg& x : items_of(a)) {
-        out.push_back(x.is_none() ? std::nullopt : std::optional(tensor_of(x, tensor)));
-      }
-      return out;
-    }
+    case ArgKind::TensorList:
+      return list_of<std::vector<at::Tensor>>(
+          a, [&](const ir::Arg& x) { return tensor_of(x, tensor); });
+    case ArgKind::OptionalTensorList:
+      return list_of<c10::List<std::optional<at::Tensor>>>(a, [&](const ir::Arg& x) {
+        return x.is_none() ? std::nullopt : std::optional(tensor_of(x, tensor));
+      });
     case ArgKind::Int:
       return int_of(a);
-    case ArgKind::IntList: {
-      std::vector<int64_t> out;
+    case ArgKind::IntList:
       if (!a.items()) return std::vector<int64_t>{int_of(a)};
-      for (const ir::Arg& x : items_of(a)) out.push_back(int_of(x));
-      return out;
-    }
+      return list_of<std::vector<int64_t>>(a, int_of);
     case ArgKind::Float:
       return float_of(a);
-    case ArgKind::FloatList: {
-      std::vector<double> out;
-      for (const ir::Arg& x : items_of(a)) out.push_back(float_of(x));
-      return out;
-    }
+    case ArgKind::FloatList:
+      return list_of<std::vector<double>>(a, float_of);
     case ArgKind::Bool:
       return int_of(a) != 0;
-    case ArgKind::BoolList: {
-      c10::List<bool> out;
-      for (const ir::Arg& x : items_of(a)) out.push_back(int_of(x) != 0);
-      return out;
-    }
+    case ArgKind::BoolList:
+      return list_of<c10::List<bool>>(a, [](const ir::Arg& x) { return int_of(x) != 0; });
     case ArgKind::Scalar:
       return to_scalar(a);
-    case ArgKind::ScalarList: {
-      c10::List<c10::Scalar> out;
-      for (const ir::Arg& x : items_of(a)) out.push_back(to_scalar(x));
-      return c10::IValue(out);
-    }
-    case ArgKind::OptionalScalarList: {
-      c10::List<std::optional<c10::Scalar>> out;
-      for (const ir::Arg& x : items_of(a)) {
-        out.push_back(x.is_none() ? std::nullopt : std::optional(to_scalar(x)));
-      }
-      return c10::IValue(out);
-    }
+    case ArgKind::ScalarList:
+      return c10::IValue(list_of<c10::List<c10::Scalar>>(a, to_scalar));
+    case ArgKind::OptionalScalarList:
+      return c10::IValue(list_of<c10::List<std::optional<c10::Scalar>>>(a, [](const ir::Arg& x) {
+        return x.is_none() ? std::nullopt : std::optional(to_scalar(x));
+      }));
     case ArgKind::String:
       return a.get<ir::Str>().value;
     case ArgKind::Device: {

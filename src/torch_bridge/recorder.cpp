@@ -11,7 +11,7 @@
 
 #include "ir/region_ops.h"
 #include "ir/specialize.h"
-#include "ops/op_table.h"
+#include "ops/args.h"
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
 #include "torch_bridge/heard.h"
@@ -108,8 +108,6 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
   std::optional<std::string> failure;
   Write expected_write = Write::None;
   std::unordered_map<std::string, std::optional<MutableOpSupport>> mutable_ops;
-  const std::function<const ir::Type&(ir::ValueId)> type_of_value =
-      [this](ir::ValueId v) -> const ir::Type& { return graph.value(v).type; };
 
   // ---- fakes
 
@@ -371,9 +369,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     check_numbers(f, args);
 
     std::vector<ir::Type> types;
-    const ops::ShapeContext context{*graph.pool, type_of_value};
     if (options.shape_rules && f.info && f.info->shape && f.only_tensor_returns &&
-        run_rule(*f.info, context, args, types)) {
+        run_rule(*f.info, args, types)) {
       return finish_by_rule(op, f, s, base, std::move(args), std::move(types), tensors);
     }
     finish_by_meta(op, f, s, base, std::move(args), tensors);
@@ -410,11 +407,11 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     if (!fine) throw Unsupported("a result of another dtype than what it is written to");
   }
 
-  bool run_rule(const ops::OpInfo& info, const ops::ShapeContext& context,
-                std::span<const ir::Arg> args, std::vector<ir::Type>& types) {
-    if (!shapes) return info.shape(context, args, types);
+  bool run_rule(const ops::OpInfo& info, std::span<const ir::Arg> list, ops::Types& types) {
+    const ops::Args args(graph, list);
+    if (!shapes) return info.shape(args, types);
     sym::DecideByHints deciding(*shapes->facts());
-    if (!info.shape(context, args, types)) {
+    if (!info.shape(args, types)) {
       types.clear();
       return false;
     }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/compose.h"
+#include "ops/rewriter.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 

@@ -72,16 +72,13 @@ class Node final : public c10::SymNodeImpl {
   bool is_symbolic() override { return !constant_int() && !constant_bool(); }
 
   SymNode add(const SymNode& o) override {
-    return arithmetic(
-        o, [](Expr a, Expr b) { return a + b; }, [](double a, double b) { return a + b; });
+    return arithmetic(o, [](auto a, auto b) { return a + b; });
   }
   SymNode sub(const SymNode& o) override {
-    return arithmetic(
-        o, [](Expr a, Expr b) { return a - b; }, [](double a, double b) { return a - b; });
+    return arithmetic(o, [](auto a, auto b) { return a - b; });
   }
   SymNode mul(const SymNode& o) override {
-    return arithmetic(
-        o, [](Expr a, Expr b) { return a * b; }, [](double a, double b) { return a * b; });
+    return arithmetic(o, [](auto a, auto b) { return a * b; });
   }
   SymNode floordiv(const SymNode& o) override {
     return arithmetic(
@@ -94,14 +91,12 @@ class Node final : public c10::SymNodeImpl {
         [](double a, double b) { return a - b * std::floor(a / b); });
   }
   SymNode sym_min(const SymNode& o) override {
-    return arithmetic(
-        o, [](Expr a, Expr b) { return sym::min(a, b); },
-        [](double a, double b) { return std::min(a, b); });
+    using std::min;  // of floats; Expr's is found by its namespace
+    return arithmetic(o, [](auto a, auto b) { return min(a, b); });
   }
   SymNode sym_max(const SymNode& o) override {
-    return arithmetic(
-        o, [](Expr a, Expr b) { return sym::max(a, b); },
-        [](double a, double b) { return std::max(a, b); });
+    using std::max;  // of floats; Expr's is found by its namespace
+    return arithmetic(o, [](auto a, auto b) { return max(a, b); });
   }
   SymNode neg() override { return is_float() ? make(-std::get<double>(value_)) : make(-expr()); }
   SymNode truediv(const SymNode& o) override { return make(as_float() / of(o).as_float()); }
@@ -170,20 +165,16 @@ class Node final : public c10::SymNodeImpl {
     return make(densely(sizes, strides, order));
   }
   SymNode is_channels_last_contiguous_2d(Nodes sizes, Nodes strides) override {
-    return make(sizes.size() == 4 ? densely(sizes, strides, {1, 3, 2, 0})
-                                  : sym::constant_condition(false));
+    return channels_last(sizes, strides, 4, [](auto&&... x) { return densely(x...); });
   }
   SymNode is_channels_last_contiguous_3d(Nodes sizes, Nodes strides) override {
-    return make(sizes.size() == 5 ? densely(sizes, strides, {1, 4, 3, 2, 0})
-                                  : sym::constant_condition(false));
+    return channels_last(sizes, strides, 5, [](auto&&... x) { return densely(x...); });
   }
   SymNode is_channels_last_strides_2d(Nodes sizes, Nodes strides) override {
-    return make(sizes.size() == 4 ? like_channels_last(sizes, strides, {1, 3, 2, 0})
-                                  : sym::constant_condition(false));
+    return channels_last(sizes, strides, 4, like_channels_last);
   }
   SymNode is_channels_last_strides_3d(Nodes sizes, Nodes strides) override {
-    return make(sizes.size() == 5 ? like_channels_last(sizes, strides, {1, 4, 3, 2, 0})
-                                  : sym::constant_condition(false));
+    return channels_last(sizes, strides, 5, like_channels_last);
   }
   SymNode is_non_overlapping_and_dense(Nodes sizes, Nodes strides) override {
     return make(densely(sizes, strides, by_stride(sizes, strides), /*empty_is_dense=*/false));
@@ -218,6 +209,10 @@ class Node final : public c10::SymNodeImpl {
     return b;
   }
 
+  template <class OnBoth>
+  SymNode arithmetic(const SymNode& other, OnBoth both) {
+    return arithmetic(other, both, both);
+  }
   template <class OnExprs, class OnFloats>
   SymNode arithmetic(const SymNode& other, OnExprs exprs, OnFloats floats) {
     const Node& o = of(other);
@@ -241,6 +236,13 @@ class Node final : public c10::SymNodeImpl {
       return make(sym::constant_condition(floats(place(a), place(b))));
     }
     return make(exprs(a, b));
+  }
+
+  template <class Holds>
+  SymNode channels_last(Nodes sizes, Nodes strides, size_t rank, Holds holds) const {
+    if (sizes.size() != rank) return make(sym::constant_condition(false));
+    const std::vector<size_t> flat{1, 3, 2, 0}, deep{1, 4, 3, 2, 0};
+    return make(holds(sizes, strides, rank == 4 ? flat : deep));
   }
 
   // Each dimension of `order`, from the innermost one, begins where the one before it ends.

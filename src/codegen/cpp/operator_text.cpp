@@ -1,6 +1,7 @@
 // LoopOps as C++ expressions of one operator or one call.
 #include "codegen/cpp/operator_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -22,52 +23,25 @@ bool is_inlined(LoopOp op) {
          op == LoopOp::Tanh || op == LoopOp::Erf;
 }
 
-std::string_view infix(LoopOp op) {
-  switch (op) {
-    case LoopOp::Add:
-      return " + ";
-    case LoopOp::Sub:
-      return " - ";
-    case LoopOp::Mul:
-      return " * ";
-    case LoopOp::Div:
-      return " / ";
-    case LoopOp::Eq:
-      return " == ";
-    case LoopOp::Ne:
-      return " != ";
-    case LoopOp::Lt:
-      return " < ";
-    case LoopOp::Le:
-      return " <= ";
-    case LoopOp::Gt:
-      return " > ";
-    case LoopOp::Ge:
-      return " >= ";
-    case LoopOp::And:
-      return " & ";
-    case LoopOp::Or:
-      return " | ";
-    case LoopOp::Xor:
-      return " ^ ";
-    default:
-      OXY_FAIL(ops::name(op), " is not an infix operator");
-  }
+constexpr std::pair<LoopOp, std::string_view> kInfix[] = {
+    {LoopOp::Add, " + "}, {LoopOp::Sub, " - "}, {LoopOp::Mul, " * "}, {LoopOp::Div, " / "},
+    {LoopOp::Eq, " == "}, {LoopOp::Ne, " != "}, {LoopOp::Lt, " < "},  {LoopOp::Le, " <= "},
+    {LoopOp::Gt, " > "},  {LoopOp::Ge, " >= "}, {LoopOp::And, " & "}, {LoopOp::Or, " | "},
+    {LoopOp::Xor, " ^ "}};
+constexpr std::pair<LoopOp, std::string_view> kRounding[] = {{LoopOp::Floor, "floor"},
+                                                             {LoopOp::Ceil, "ceil"},
+                                                             {LoopOp::Round, "roundeven"},
+                                                             {LoopOp::Trunc, "trunc"}};
+
+std::string_view text_in(std::span<const std::pair<LoopOp, std::string_view>> table, LoopOp op) {
+  const auto it = std::ranges::find(table, op, [](const auto& row) { return row.first; });
+  return it == table.end() ? "" : it->second;
 }
 
-std::string_view rounding_piece(LoopOp op) {
-  switch (op) {
-    case LoopOp::Floor:
-      return "floor";
-    case LoopOp::Ceil:
-      return "ceil";
-    case LoopOp::Round:
-      return "roundeven";
-    case LoopOp::Trunc:
-      return "trunc";
-    default:
-      return "";
-  }
+std::string_view infix(LoopOp op) {
+  const std::string_view text = text_in(kInfix, op);
+  OXY_CHECK(!text.empty(), ops::name(op), " is not an infix operator");
+  return text;
 }
 
 // The functions of the math table that an iterated operation calls, in the order of its last parameters.
@@ -268,8 +242,8 @@ std::string OperatorText::kind_of_number(LoopOp op, const Operand& x) {
 
 std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand>& args) {
   const std::string& x = args[0].text;
-  if (!rounding_piece(op).empty())
-    return ir::is_floating(dtype) ? call(rounding_piece(op), dtype, x) : x;
+  if (const std::string_view piece = text_in(kRounding, op); !piece.empty())
+    return ir::is_floating(dtype) ? call(piece, dtype, x) : x;
   OXY_CHECK(ir::is_floating(dtype), ops::name(op), " of ", ir::name(dtype));
   const std::string one = splat(float_literal(1, dtype), dtype);
   if (op == LoopOp::Sqrt) return call("sqrt", dtype, x);

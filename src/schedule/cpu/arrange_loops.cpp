@@ -10,7 +10,6 @@
 #include "schedule/fold.h"
 #include "schedule/merge_axes.h"
 #include "schedule/split_reductions.h"
-#include "support/check.h"
 #include "support/tuning.h"
 
 namespace oxy::schedule {

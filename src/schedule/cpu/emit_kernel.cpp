@@ -7,7 +7,6 @@
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
-#include "schedule/cpu/phases.h"
 #include "schedule/split_reductions.h"
 #include "support/check.h"
 
@@ -74,6 +73,7 @@ class KernelEmitter {
   void emit_level(uint32_t level, Block& out);
   void emit_item(const Item& item, Block& out);
   void emit_load(Inst i, const Item& item, Block& out);
+  void emit_value(Inst i, size_t phase, bool again, const Item& item, Block& out);
   void emit_store(const Inst& i, Block& out);
   void add_compute(Inst i, uint32_t value, Block& out);
   uint32_t buffer_entry(BufferId b);
@@ -309,9 +309,15 @@ void KernelEmitter::emit_load(Inst i, const Item& item, Block& out) {
     }
   }
   // A buffer that this kernel writes holds other values in another phase.
-  Key key{i, is_written_here(i.buffer) ? phase_ + 1 : 0};
-  bool accumulator = is_accumulator(i.buffer);
-  for (size_t k = scopes_.size(); k-- > 0 && !accumulator;) {
+  const size_t phase = is_written_here(i.buffer) ? phase_ + 1 : 0;
+  const bool again = !is_accumulator(i.buffer);
+  emit_value(std::move(i), phase, again, item, out);
+}
+
+// The value that an equal instruction has given in this phase, where it may be used `again`, else a new one.
+void KernelEmitter::emit_value(Inst i, size_t phase, bool again, const Item& item, Block& out) {
+  Key key{i, phase};
+  for (size_t k = scopes_.size(); k-- > 0 && again;) {
     if (auto it = scopes_[k].known.find(key); it != scopes_[k].known.end()) {
       value_[item.nest][item.inst] = it->second;
       return;
@@ -356,18 +362,8 @@ void KernelEmitter::emit_item(const Item& item, Block& out) {
     case LoopOp::Load:
       return emit_load(std::move(i), item, out);
     default:
-      break;
+      return emit_value(std::move(i), 0, true, item, out);
   }
-  Key key{i, 0};
-  for (size_t k = scopes_.size(); k-- > 0;) {
-    if (auto it = scopes_[k].known.find(key); it != scopes_[k].known.end()) {
-      value_[item.nest][item.inst] = it->second;
-      return;
-    }
-  }
-  value_[item.nest][item.inst] = next_value_;
-  scopes_.back().known.emplace(std::move(key), next_value_);
-  add_compute(std::move(i), next_value_++, out);
 }
 
 void KernelEmitter::finish_buffers() {

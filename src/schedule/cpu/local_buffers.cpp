@@ -4,8 +4,6 @@
 #include <map>
 
 #include "schedule/cost.h"
-#include "schedule/cpu/phases.h"
-#include "schedule/split_reductions.h"
 
 namespace oxy::schedule {
 

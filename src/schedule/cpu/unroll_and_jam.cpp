@@ -1,7 +1,5 @@
 #include "schedule/cpu/unroll_and_jam.h"
 
-#include <algorithm>
-
 #include "schedule/cost.h"
 #include "schedule/nest.h"
 

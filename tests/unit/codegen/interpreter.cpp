@@ -7,7 +7,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "ops/iterated.h"
+#include "reference/iterated.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp::testing {

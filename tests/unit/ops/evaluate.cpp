@@ -1,5 +1,5 @@
 // Rules run on numbers.
-#include "ops/evaluate.h"
+#include "reference/evaluate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The table itself, and the Rewriter.
-#include "ops/op_table.h"
+#include "ops/rewriter.h"
 #include "ops/element.h"
 
 #include <gtest/gtest.h>

@@ -15,10 +15,8 @@ std::string shape_of_last(const std::string& text) {
   const ir::Graph g =
       ir::parse("symbol s0 in [2, 1024], hint 8 symbol s1 in [2, 1024], hint 9 " + text);
   const ir::Node& n = g.node(g.order().back());
-  const std::function<const ir::Type&(ir::ValueId)> type_of =
-      [&](ir::ValueId v) -> const ir::Type& { return g.value(v).type; };
   std::vector<ir::Type> out;
-  if (!find(n)->shape(ShapeContext{*g.pool, type_of}, n.args, out)) return "unknown";
+  if (!find(n)->shape(Args(g, n), out)) return "unknown";
   return join(out, "; ", [](std::string& s, const ir::Type& t) { s += ir::print(t); });
 }
 

@@ -171,11 +171,8 @@ class RandomProgram {
   void call(std::string_view op, std::vector<Arg> args) {
     const ops::OpInfo* info = ops::find(op);
     ASSERT_TRUE(info && info->shape) << op;
-    const std::function<const ir::Type&(ValueId)> type_of = [&](ValueId v) -> const ir::Type& {
-      return g_.value(v).type;
-    };
     std::vector<ir::Type> types;
-    if (!info->shape(ops::ShapeContext{*g_.pool, type_of}, args, types)) return;
+    if (!info->shape(ops::Args(g_, args), types)) return;
     const ir::TensorType& t = types[0].tensor;
     bool known = t.dtype == ir::DType::F32 || t.dtype == ir::DType::I64;
     if (!known || t.dim() > 4 || t.numel().value() == 0) return;

@@ -1,24 +1,23 @@
-// Short names for the ops that decompositions write.
+// What decompositions write with.
 #pragma once
 
 #include "ops/args.h"
-#include "ops/element.h"
 #include "ops/promote.h"
 
 namespace oxy::ops {
 
-class Compose {
+// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and the parent are the
+// replaced node's.
+class Rewriter {
  public:
-  explicit Compose(Rewriter& r) : r_(r) {}
+  Rewriter(ir::Graph& g, ir::NodeId at) : graph_(g), at_(at) {}
+  ir::Graph& graph() { return graph_; }
+  // One output; its type comes from the op's shape rule, which must know it.
+  ir::ValueId call(std::string_view op, std::vector<ir::Arg> args);
+  std::vector<ir::ValueId> call_multi(std::string_view op, std::vector<ir::Arg> args);
+  const ir::TensorType& type(ir::ValueId v) const { return graph_.tensor_type(v); }
 
-  ir::ValueId call(std::string_view op, std::vector<ir::Arg> args) {
-    return r_.call(op, std::move(args));
-  }
-  std::vector<ir::ValueId> call_multi(std::string_view op, std::vector<ir::Arg> args) {
-    return r_.call_multi(op, std::move(args));
-  }
-  const ir::TensorType& type(ir::ValueId v) const { return r_.type(v); }
-
+  // Short names for the ops that decompositions write.
   // The value itself where it has the dtype already.
   ir::ValueId cast(ir::ValueId v, DType d);
   // In the dtype that half precision is computed in.
@@ -39,8 +38,15 @@ class Compose {
   ir::ValueId view(ir::ValueId v, const std::vector<Expr>& sizes);
 
  private:
-  Rewriter& r_;
+  ir::Graph& graph_;
+  ir::NodeId at_;
 };
+
+// Ends a decomposition: adds a value.
+inline bool give(std::vector<ir::ValueId>& out, ir::ValueId v) {
+  out.push_back(v);
+  return true;
+}
 
 ir::List list_of(const std::vector<int64_t>& xs);
 ir::List list_of(const std::vector<Expr>& xs);

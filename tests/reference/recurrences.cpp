@@ -1,5 +1,5 @@
 // The recurrences of orthogonal polynomials.
-#include "ops/recurrences.h"
+#include "reference/recurrences.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,31 +1,20 @@
 // Hurwitz's zeta function of one number: what the vectors of kernels are compared with.
-#include "ops/zeta.h"
+#include "reference/zeta.h"
 
 #include <cmath>
 #include <limits>
+
+#include "ops/expansions.h"
 
 namespace oxy::ops {
 namespace {
 
 constexpr double kPrecision = 0x1p-53;
-constexpr double kFactors[] = {12.0,
-                               -720.0,
-                               30240.0,
-                               -1209600.0,
-                               47900160.0,
-                               -1.8924375803183791606e9,
-                               7.47242496e10,
-                               -2.950130727918164224e12,
-                               1.1646782814350067249e14,
-                               -4.5979787224074726105e15,
-                               1.8152105401943546773e17,
-                               -7.1661652561756670113e18};
-
 // The sum from the last term `power` = w^-x on.
 double corrected(double sum, double x, double w, double power) {
   sum += power * w / (x - 1) - power / 2;
   double rising = 1, k = 0;
-  for (double factor : kFactors) {
+  for (double factor : zeta_factors()) {
     rising *= x + k++;
     power /= w;
     const double term = rising * power / factor;
@@ -38,8 +27,6 @@ double corrected(double sum, double x, double w, double power) {
 }
 
 }  // namespace
-
-std::span<const double> zeta_factors() { return kFactors; }
 
 double hurwitz_zeta(double x, double q) {
   if (x == 1) return std::numeric_limits<double>::infinity();

@@ -1,9 +1,9 @@
 // Which function an operation of the class Iterated is.
-#include "ops/iterated.h"
+#include "reference/iterated.h"
 
-#include "ops/incomplete_gamma.h"
-#include "ops/recurrences.h"
-#include "ops/zeta.h"
+#include "reference/incomplete_gamma.h"
+#include "reference/recurrences.h"
+#include "reference/zeta.h"
 #include "support/check.h"
 
 namespace oxy::ops {

@@ -1,14 +1,14 @@
 // The evaluator: a LoopBuilder whose scalars have values.
-#include "ops/evaluate.h"
+#include "reference/evaluate.h"
 
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
-#include "ops/iterated.h"
-#include "ops/promote.h"
+#include "ops/element.h"
 #include "ops/rounding.h"
+#include "reference/iterated.h"
 #include "support/check.h"
 
 namespace oxy::ops {
@@ -389,7 +389,8 @@ class Run {
       Elements e;
       for_each_index(t.sizes, [&](const Index& index) {
         builder_.clear();
-        const Scalar s = info->element(builder_, n, out, index);
+        Element element(builder_, n, out, index);
+        const Scalar s = info->element(element);
         OXY_CHECK(s.dtype == t.dtype, n.target, " gives ", ir::name(s.dtype), " for ",
                   ir::name(t.dtype));
         e.push_back(builder_.number(s));
@@ -409,7 +410,8 @@ class Run {
     Elements& e = values_[n.outputs[0].index];
     for_each_index(spec.sizes, [&](const Index& point) {
       builder_.clear();
-      const ScatterUpdate u = info.update(builder_, n, point);
+      Element element(builder_, n, 0, point);
+      const ScatterUpdate u = info.update(element);
       Number& slot = e[static_cast<size_t>(linear_index(t, u.place))];
       const Number v = convert(builder_.number(u.value), u.value.dtype, t.dtype);
       slot = spec.kind == ReduceKind::Last
@@ -434,7 +436,8 @@ class Run {
         if (reduced && spec.keepdim) kept.push_back(Expr(0));
       }
       builder_.clear();
-      const Scalar s = info.element(builder_, n, 0, index);
+      Element element(builder_, n, 0, index);
+      const Scalar s = info.element(element);
       OXY_CHECK(s.dtype == spec.accumulate, n.target, " folds ", ir::name(s.dtype));
       const auto slot = static_cast<size_t>(linear_index(result, kept));
       const Number v = builder_.number(s);
@@ -467,7 +470,8 @@ class Run {
       first[static_cast<size_t>(spec.dims[0])] = Expr(0);
       Number& sum = sums[static_cast<size_t>(linear_index(t, first))];
       builder_.clear();
-      const Scalar s = info.element(builder_, n, 0, index);
+      Element element(builder_, n, 0, index);
+      const Scalar s = info.element(element);
       sum = combine(spec, sum, convert(builder_.number(s), s.dtype, spec.accumulate));
       e.push_back(convert(sum, spec.accumulate, spec.result));
     });

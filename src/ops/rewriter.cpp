@@ -1,0 +1,78 @@
+// Nodes of decompositions, with the types that the shape rules give.
+#include "ops/rewriter.h"
+
+#include "support/check.h"
+
+namespace oxy::ops {
+namespace {
+
+// c10::MemoryFormat::Contiguous
+constexpr ir::MemoryFormat kContiguous{0};
+
+// Whether the op gives one list of tensors, as split does.
+bool returns_list(const OpInfo& info) { return info.schema.ends_with("[]"); }
+
+}  // namespace
+
+ir::List list_of(const std::vector<int64_t>& xs) {
+  ir::List l;
+  for (int64_t x : xs) l.items.emplace_back(x);
+  return l;
+}
+
+ir::List list_of(const std::vector<Expr>& xs) {
+  ir::List l;
+  for (Expr x : xs) l.items.emplace_back(x);
+  return l;
+}
+
+std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<ir::Arg> args) {
+  const OpInfo* info = find(op);
+  OXY_CHECK(info && info->shape, "a decomposition needs the shape rule of ", op);
+  Types types;
+  OXY_CHECK(info->shape(Args(graph_, args), types), "the shape rule does not know the result of ",
+            op, " in a decomposition");
+  // insert_call can move the nodes, so what is needed of the replaced one is read first.
+  const ir::StackId stack = graph_.node(at_).stack;
+  const ir::NodeId parent = graph_.node(at_).parent;
+  const auto count = static_cast<int32_t>(types.size());
+  ir::Node& n = graph_.insert_call(at_, ir::NodeKind::CallOp, std::string(op), std::move(args),
+                                   std::move(types));
+  n.stack = stack;
+  n.parent = parent;
+  if (returns_list(*info)) n.returns = {count};
+  return n.outputs;
+}
+
+ir::ValueId Rewriter::call(std::string_view op, std::vector<ir::Arg> args) {
+  auto outputs = call_multi(op, std::move(args));
+  OXY_CHECK(outputs.size() == 1, op, " has ", outputs.size(), " outputs");
+  return outputs[0];
+}
+
+ir::ValueId Rewriter::cast(ir::ValueId v, DType d) {
+  if (type(v).dtype == d) return v;
+  const ir::Arg none;
+  return call("aten._to_copy.default", {v, d, none, none, none, false});
+}
+
+std::optional<ir::ValueId> Rewriter::as(ir::ValueId v, const ir::TensorType& t) {
+  v = cast(v, t.dtype);
+  if (type(v).strides == t.strides) return v;
+  if (!t.is_row_major()) return std::nullopt;
+  return call("aten.clone.default", {v, kContiguous});
+}
+
+ir::ValueId Rewriter::sum(ir::ValueId v, const std::vector<int64_t>& dims, bool keepdim) {
+  return call("aten.sum.dim_IntList", {v, list_of(dims), keepdim});
+}
+
+ir::ValueId Rewriter::amax(ir::ValueId v, const std::vector<int64_t>& dims, bool keepdim) {
+  return call("aten.amax.default", {v, list_of(dims), keepdim});
+}
+
+ir::ValueId Rewriter::view(ir::ValueId v, const std::vector<Expr>& sizes) {
+  return call("aten.view.default", {v, list_of(sizes)});
+}
+
+}  // namespace oxy::ops
