@@ -1,7 +1,8 @@
-"""Checks that no C++ exception can cross a frame of C: what C is given to call has its body in a `boundary`.
+"""Checks that no C++ exception can cross a frame of C: what C is given to call has its body in a
+`boundary`.
 
-Callbacks are functions (or lambdas) that stand in a table of methods or slots, or that go to a function of CPython's which
-keeps them. src/python/cpython/boundary.h says what a boundary is.
+Callbacks are functions (or lambdas) that stand in a table of methods or slots, or that go to a
+function of CPython's which keeps them. src/python/cpython/boundary.h says what a boundary is.
 
 usage: check_boundaries.py [ROOT]
 """

@@ -1,4 +1,5 @@
-"""Checks that no heading stands twice in one page: a section that was pasted a second time is found so.
+"""Checks that no heading stands twice in one page: a section that was pasted a second time is found
+so.
 
 usage: check_docs.py [ROOT]
 """

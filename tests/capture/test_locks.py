@@ -156,7 +156,8 @@ def test_a_backend_that_wants_what_a_waiting_thread_holds():
 
 
 def test_a_backend_that_compiles_and_a_compilation_that_captures():
-    """The one thread holds what belongs to captures and wants to compile, the other one the other way round."""
+    """The one thread holds what belongs to captures and wants to compile, the other one the other
+    way round."""
     in_backend, in_fake = threading.Event(), threading.Event()
 
     @torch.library.custom_op("oxyfuel_test_locks::twice", mutates_args=())

@@ -1,4 +1,5 @@
-"""Mutated inputs that kernels write where they lie: eager's result, no copy, and none written too early."""
+"""Mutated inputs that kernels write where they lie: eager's result, no copy, and none written too
+early."""
 
 import shutil
 import warnings
@@ -26,7 +27,8 @@ def plan(tmp_path):
 
 
 def check(f, *args):
-    """Runs compiled and eager code on equal arguments: results, arguments and versions are equal. Twice."""
+    """Runs compiled and eager code on equal arguments: results, arguments and versions are equal.
+    Twice."""
     compiled = torch.compile(f, backend="oxyfuel")
     for _ in range(2):
         ours, theirs = ([a.clone() for a in args] for _ in range(2))

@@ -1,6 +1,7 @@
 """Random functions of statements do compiled what they do in eager, and none falls back to it.
 
-``python tests/property/test_random_statements.py 0 20000`` runs those seeds and prints what differs, cut down.
+``python tests/property/test_random_statements.py 0 20000`` runs those seeds and prints what
+differs, cut down.
 """
 
 import os
@@ -15,8 +16,8 @@ import oxyfuel
 
 COUNT = int(os.environ.get("OXYFUEL_STATEMENTS", "240"))
 GROUPS = 8
-# An input that overlaps itself is written; behind the break that an `out=` of another shape makes, an input that is written
-# shares memory with another one.
+# An input that overlaps itself is written; behind the break that an `out=` of another shape makes,
+# an input that is written shares memory with another one.
 OPEN = {193, 194}
 
 
