@@ -22,7 +22,8 @@ PLACES = [
     re.compile(r"->[gs]et\s*(?:,|=(?!=))\s*" + NAME),
     # Assignments to slots of a type, not to what it has beside them.
     re.compile(
-        r"(?:->|\.)(?:tp|nb|sq|mp|bf|am)_(?!flags|\w*(?:offset|size)|name|doc|bases?\b|dict\b|mro|cache)\w+"
+        r"(?:->|\.)(?:tp|nb|sq|mp|bf|am)_"
+        r"(?!flags|\w*(?:offset|size)|name|doc|bases?\b|dict\b|mro|cache)\w+"
         r"\s*=(?!=)\s*" + NAME
     ),
     re.compile(r"_SetEvalFrameFunc\([^;]*,\s*" + NAME + r"\s*\);"),

@@ -91,7 +91,7 @@ def test_a_captured_import_and_a_module_whose_body_calls_compiled_code(importabl
 
 
 def test_a_captured_import_of_a_module_whose_body_waits_for_a_compilation(importable):
-    """A graph of torch.fx is compiled for as long as it takes to get the lock; the capture has it."""
+    """A graph of torch.fx waits for the lock, which the capture has, for as long as it takes."""
     importable(
         "compiles_a_graph",
         """

@@ -263,7 +263,9 @@ def test_a_kernel_that_fails_when_an_input_has_been_written(make, monkeypatch, t
     script = tmp_path / "compiler"
     script.write_text(
         "#!/bin/sh\n"
-        'for a in "$@"; do case $a in *.cpp) sed -i "s/return status;/return 7;/" "$a";; esac; done\n'
+        'for a in "$@"; do\n'
+        '  case $a in *.cpp) sed -i "s/return status;/return 7;/" "$a";; esac\n'
+        "done\n"
         'exec g++ "$@"\n'
     )
     script.chmod(0o755)

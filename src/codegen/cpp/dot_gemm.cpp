@@ -40,7 +40,8 @@ class DotEmitter {
   // In the order of dot_gemm_parameters.
   void shape() {
     body_ += R"(struct Shape {
-  i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, iterations;
+  i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations;
 };
 )";
   }
@@ -130,7 +131,8 @@ class DotEmitter {
         half_.empty() ? bias : cat(prelude_.fn(cat("f32_of_", half_), "u16", 1), "(", bias, ")");
     cat_to(
         body_,
-        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                      void* const* math) {
   (void)math;
   (void)scratch;
   const Shape* s = (const Shape*)buffers[0];

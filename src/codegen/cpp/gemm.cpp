@@ -142,8 +142,10 @@ class GemmEmitter {
   // In the order of gemm_parameters.
   static void shape(std::string& out) {
     out += R"(struct Shape {
-  i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias;
-  i64 in_h, in_w, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias;
+  i64 in_h, in_w, out_w, kernel_h, kernel_w;
+  i64 stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   i64 panels, row_blocks, rows_per_block, channels_per_panel;
   i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at, together, copy_row, by_piece;
   i64 epilogue, epilogue_at, all_rows, reads, read[];
@@ -284,17 +286,20 @@ OXY_INLINE struct Prefetch prefetch_from(const Shape* s, const element* next, i6
   const b8 pairs = length / step * runs > groups;
   if (pairs) step *= 2;
   const i64 run = (length + step - 1) / step;
-  const struct Prefetch f = {next, run, run, runs, step, (wide ? s->b_k : s->b_n) - run * step, pairs ? 64 : 0};
+  const i64 gap = (wide ? s->b_k : s->b_n) - run * step;
+  const struct Prefetch f = {next, run, run, runs, step, gap, pairs ? 64 : 0};
   return f;
 }
 static int finish(const struct Finish* f, i64 first, i64 m) {
-  return f->epilogue->kernel(f->epilogue->buffers, f->iteration + first, f->iteration + first + m, f->scratch, f->math);
+  const i64 begin = f->iteration + first;
+  return f->epilogue->kernel(f->epilogue->buffers, begin, begin + m, f->scratch, f->math);
 }
 static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m, i64 columns) {
   for (i64 b = 0; b < s->reads; ++b)
     for (i64 i = first; i < first + m; ++i)
       for (i64 n = 0; n < columns; n += 64 / sizeof(element))
-        __builtin_prefetch((const element*)f->epilogue->buffers[s->read[b]] + f->place + i * s->c_row + n, 0, 2);
+        __builtin_prefetch((const element*)f->epilogue->buffers[s->read[b]] + f->place +
+                           i * s->c_row + n, 0, 2);
 }
 )");
   }
@@ -347,7 +352,8 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
   void pointers(std::string& out) {
     cat_to(
         out,
-        R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at, const f32** to, i64 step) {
+        R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at,
+                  const f32** to, i64 step) {
   const i64 y = at / s->out_w * s->stride_h - s->pad_h, x = at % s->out_w * s->stride_w - s->pad_w;
   for (i64 h = 0; h < s->kernel_h; ++h)
     for (i64 w = 0; w < s->kernel_w; ++w) {
@@ -356,7 +362,8 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
       to[(h * s->kernel_w + w) * step] = inside ? image + (iy * s->in_w + ix) * s->a_row : zeros;
     }
 }
-static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m, const f32** rows) {
+static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m,
+                     const f32** rows) {
   const i64 tiles = (m + )",
         kTileRows - 1, ") / ", kTileRows, R"(, size = m / tiles, big = m % tiles;
   for (i64 i = 0; i < tiles; ++i) {
@@ -377,7 +384,8 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     const std::string value = loaded("from + k", lanes_), rest = widened("from[k]");
     cat_to(
         out,
-        R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count, f32* wide, const f32** rows) {
+        R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count,
+                      f32* wide, const f32** rows) {
   for (i64 i = 0; i < m; ++i) {
     const element* from = a + (first + i) * s->a_row;
     f32* to = wide + i * s->copy_row;
@@ -392,7 +400,8 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     const int w = width();
     cat_to(
         out,
-        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                      void* const* math) {
   const Shape* s = (const Shape*)buffers[0];
   const element* A = (const element*)buffers[1] + s->a_offset;
   const element* B = (const element*)buffers[2] + s->b_offset;
@@ -403,14 +412,16 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   f32* zeros = (f32*)((char*)scratch + s->zeros_at);
   f32* edge = (f32*)((char*)scratch + s->edge_at);
   f32* wide = (f32*)((char*)scratch + s->wide_at);
-  const struct Epilogue* epilogue = (const struct Epilogue*)(s->epilogue ? buffers[s->epilogue] : 0);
+  const struct Epilogue* epilogue =
+      (const struct Epilogue*)(s->epilogue ? buffers[s->epilogue] : 0);
   int status = 0;
   if (s->in_h)
     for (i64 i = 0; i < s->channels; ++i) zeros[i] = 0;
   i64 known = -1, together = 0;
   for (i64 iteration = begin; iteration < end; iteration += together) {
     const i64 from = iteration % s->panels, block = iteration / s->panels;
-    const i64 mb = block % s->row_blocks, batch = block / s->row_blocks, first = mb * s->rows_per_block;
+    const i64 mb = block % s->row_blocks, batch = block / s->row_blocks;
+    const i64 first = mb * s->rows_per_block;
     const i64 m = s->m - first < s->rows_per_block ? s->m - first : s->rows_per_block;
     const element* a = A + batch * s->a_batch;
     together = s->together < s->panels - from ? s->together : s->panels - from;
@@ -422,7 +433,8 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         R"(if (s->copy_row && !s->by_piece) copy_rows(s, a, first, m, s->channels, wide, rows);
     }
     for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
-      const i64 left = s->channels - channel, count = left < s->channels_per_panel ? left : s->channels_per_panel;
+      const i64 left = s->channels - channel;
+      const i64 count = left < s->channels_per_panel ? left : s->channels_per_panel;
       if (s->by_piece) copy_rows(s, a + channel, first, m, count, wide, rows);
       for (i64 p = from; p < from + together; ++p) {
         const i64 rest = s->n - p * )",
@@ -448,9 +460,11 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
         else if (p + 1 < s->panels && iteration + together < end)
           next = b + )",
         w, R"( * s->b_n;
-        const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math, p * s->all_rows + batch * s->m + first, whole - C};
-        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (f32*)now : panel, c, c_row, count, columns,
-              channel ? (const f32*)0 : start, next, now, epilogue && ends && !partial ? &f : 0);
+        const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math,
+                                 p * s->all_rows + batch * s->m + first, whole - C};
+        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (f32*)now : panel, c,
+              c_row, count, columns, channel ? (const f32*)0 : start, next, now,
+              epilogue && ends && !partial ? &f : 0);
         if (partial && ends)
           for (i64 i = 0; i < m; ++i) {
             i64 n = 0;

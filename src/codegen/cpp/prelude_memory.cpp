@@ -61,7 +61,8 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"load_if", "4", 2, 64, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
-  return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, __builtin_ia32_cvtd2mask512(m));
+  return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){},
+                                              __builtin_ia32_cvtd2mask512(m));
 }
 )"},
     // Lane l lies at p[at[l]]. Where the lanes lie behind the first one and none behind the last one, all within a

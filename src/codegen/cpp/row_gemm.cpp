@@ -32,7 +32,8 @@ class RowEmitter {
   std::string text() {
     // In the order of row_gemm_parameters.
     body_ += R"(struct Shape {
-  i64 m, n, k, a_batch, a_row, b_batch, b_k, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, iterations, together;
+  i64 m, n, k, a_batch, a_row, b_batch, b_k, c_batch, c_row;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations, together;
 };
 )";
     for (int r = 1; r <= kTileRows; r++) add(r);
@@ -86,7 +87,8 @@ class RowEmitter {
   void kernel() {
     cat_to(
         body_,
-        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                      void* const* math) {
   (void)math;
   const Shape* s = (const Shape*)buffers[0];
   f32* sums = (f32*)scratch;
@@ -94,7 +96,8 @@ class RowEmitter {
         kTileRows - 1, ") / ", kTileRows, R"(, size = s->m / tiles, big = s->m % tiles;
   i64 together = 0;
   for (i64 iteration = begin; iteration < end; iteration += together) {
-    const i64 batch = iteration / s->iterations, from = iteration % s->iterations, first = from * )",
+    const i64 batch = iteration / s->iterations, from = iteration % s->iterations,
+              first = from * )",
         kColumnsOfAnIteration, R"(;
     together = s->iterations - from < s->together ? s->iterations - from : s->together;
     if (together > end - iteration) together = end - iteration;
@@ -106,7 +109,8 @@ class RowEmitter {
     const f32* b = (const f32*)buffers[2] + s->b_offset + batch * s->b_batch + first;
     for (i64 i = 0; i < s->m; ++i)
       for (i64 n = 0; n < row; ++n)
-        sums[i * row + n] = s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + first + n] : 0;
+        sums[i * row + n] =
+            s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + first + n] : 0;
     for (i64 k = 0; k < s->k; k += )",
         kDepth, R"() {
       const i64 depth = s->k - k < )",

@@ -1,3 +1,4 @@
+// Draws steps one after the other over buffers of a few shapes, some of them symbolic.
 #include "random_program.h"
 
 #include <algorithm>
