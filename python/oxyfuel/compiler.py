@@ -55,6 +55,10 @@ def reset() -> None:
     _C.trim_pool()
 
 
+# Captured, it would forget the captures of its own parts.
+_C.set_control(reset, "not_in_graph", None)
+
+
 def plan(
     graph: _C.TorchGraph, args: tuple[Any, ...], settings: _C.Settings, freezing: bool
 ) -> _C.CompiledPlan | tuple[str, str]:

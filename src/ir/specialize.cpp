@@ -141,10 +141,6 @@ Graph specialize(const Graph& g, const std::function<std::optional<int64_t>(Expr
   return out;
 }
 
-Graph specialize_to_hints(const Graph& g) {
-  return specialize(g, [](Expr symbol) { return std::optional(sym::hint(symbol)); });
-}
-
 std::optional<int64_t> SymbolValues::find(Expr symbol) const {
   return symbol.symbol_index() < values_.size() ? values_[symbol.symbol_index()] : std::nullopt;
 }

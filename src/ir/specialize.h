@@ -17,8 +17,6 @@ void map_exprs(Graph& g, const std::function<Expr(Expr)>& f);
 // that occurs.
 Graph specialize(const Graph& g,
                  const std::function<std::optional<int64_t>(Expr symbol)>& value_of);
-// The same at the symbols' hints.
-Graph specialize_to_hints(const Graph& g);
 
 // What a caller passes at one input: a tensor's sizes, strides and offset, or a number.
 struct InputSizes {

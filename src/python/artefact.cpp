@@ -42,7 +42,7 @@ struct GraphInputs {
         valid = false;
         return;
       }
-      made_.push_back(py::reinterpret_steal<py::object>(THPVariable_Wrap(*tensor)));
+      made_.push_back(owned(THPVariable_Wrap(*tensor)));
       with_numbers_[n.input] = made_.back().ptr();
     }
     objects = {with_numbers_.data(), with_numbers_.size()};
@@ -65,18 +65,16 @@ void append_items(const py::object& results, OutputObjects& outputs) {
   PyObject* fast =
       PySequence_Fast(results.ptr(), "a backend's callable must return a tuple or a list");
   if (fast == nullptr) throw py::error_already_set();
-  const auto held = py::reinterpret_steal<py::object>(fast);
+  const auto held = owned(fast);
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
-    outputs.push_back(py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(fast, i)));
+    outputs.push_back(borrow(PySequence_Fast_GET_ITEM(fast, i)));
 }
 
 }  // namespace
 
 RunnableGraph::RunnableGraph(std::shared_ptr<TorchIr> ir, py::handle compile, py::handle report,
                              const py::tuple& examples)
-    : ir_(std::move(ir)),
-      compile_(py::reinterpret_borrow<py::object>(compile)),
-      report_(py::reinterpret_borrow<py::object>(report)) {
+    : ir_(std::move(ir)), compile_(borrow(compile)), report_(borrow(report)) {
   this->compile(examples);
 }
 
@@ -105,7 +103,7 @@ bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& output
   if (callable_) {
     PyObject* made = PyObject_Vectorcall(callable_.ptr(), inputs.data(), inputs.size(), nullptr);
     if (made == nullptr) throw py::error_already_set();
-    append_items(py::reinterpret_steal<py::object>(made), outputs);
+    append_items(owned(made), outputs);
     return true;
   }
   const auto made = run_captured(*ir_, tuple_of(inputs));
@@ -134,7 +132,7 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   auto wrapped = [&](size_t k, at::Tensor tensor) {
     PyObject* o = wrap_output(inputs, plan.executable, k, std::move(tensor));
     if (o == nullptr) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(o);
+    return owned(o);
   };
   if (plan.flat && plan.result.items.size() == 1) {
     const uint32_t k = plan.result.items[0].output;

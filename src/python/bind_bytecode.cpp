@@ -3,20 +3,19 @@
 #include "python/bytecode/code.h"
 #include "python/bytecode/python_functions.h"
 #include "python/bytecode/resume.h"
+#include "python/cpython/handles.h"
+#include "python/cpython/opcodes.h"
 
 namespace oxy::python {
 
 namespace {
 
-PyCodeObject* code_of(const py::object& object) {
+PyCodeObject* code_in(const py::object& object) {
   if (!PyCode_Check(object.ptr())) throw py::type_error("a code object is needed");
   return reinterpret_cast<PyCodeObject*>(object.ptr());
 }
 
-py::object own(PyCodeObject* made) {
-  if (!made) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
-}
+py::object own(PyCodeObject* made) { return steal(reinterpret_cast<PyObject*>(made)); }
 
 int index_at(const Bytecode& bytecode, int offset) {
   for (size_t i = 0; i < bytecode.instructions.size(); ++i)
@@ -33,17 +32,15 @@ FrameState state_of(const State& state) {
 
 py::object function_of(const py::object& code, const py::dict& globals,
                        const char* name = nullptr) {
-  PyObject* function = make_function(code_of(code), globals.ptr(), name);
-  if (!function) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(function);
+  return steal(make_function(code_in(code), globals.ptr(), name));
 }
 
 // A function that goes on in front of the instruction at `offset`.
 py::object resume(const py::object& object, int offset, const State& state,
                   const py::dict& globals) {
-  Bytecode bytecode = disassemble(code_of(object));
+  Bytecode bytecode = disassemble(code_in(object));
   ResumeCode made =
-      make_resume_code(code_of(object), bytecode, index_at(bytecode, offset), state_of(state), 0);
+      make_resume_code(code_in(object), bytecode, index_at(bytecode, offset), state_of(state), 0);
   return function_of(own(made.code), globals, made.name.c_str());
 }
 
@@ -71,10 +68,10 @@ GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const 
 py::object break_at(const py::object& object, int offset, const py::object& compiled,
                     const State& before, const py::object& next, const std::vector<int>& after_next,
                     const py::object& target, const std::vector<int>& after_jump) {
-  Bytecode bytecode = disassemble(code_of(object));
+  Bytecode bytecode = disassemble(code_in(object));
   GraphBreak graph_break =
       break_of(bytecode, offset, false, before, next, after_next, target, after_jump);
-  return own(make_break_code(code_of(object), bytecode, graph_break, compiled.ptr()));
+  return own(make_break_code(code_in(object), bytecode, graph_break, compiled.ptr()));
 }
 
 // A function that is entered at the break, and calls what is on top of the stack instead of the
@@ -82,16 +79,17 @@ py::object break_at(const py::object& object, int offset, const py::object& comp
 py::object inner_break_at(const py::object& object, int offset, bool calls_top, const State& before,
                           const py::object& next, const std::vector<int>& after_next,
                           const py::dict& globals) {
-  Bytecode bytecode = disassemble(code_of(object));
+  Bytecode bytecode = disassemble(code_in(object));
   GraphBreak graph_break =
       break_of(bytecode, offset, calls_top, before, next, after_next, py::none(), {});
-  return function_of(own(make_inner_break_code(code_of(object), bytecode, graph_break)), globals);
+  return function_of(own(make_inner_break_code(code_in(object), bytecode, graph_break)), globals);
 }
 
 }  // namespace
 
 void bind_bytecode(pybind11::module_& m) {
-  if (PyModule_AddFunctions(m.ptr(), bytecode_functions) != 0) throw py::error_already_set();
+  opcode_info(0);  // imports what the table is made of
+  check(PyModule_AddFunctions(m.ptr(), bytecode_functions));
   m.def("bytecode_resume", &resume, py::arg("code"), py::arg("offset"), py::arg("state"),
         py::arg("globals"));
   m.def("bytecode_break", &break_at, py::arg("code"), py::arg("offset"), py::arg("compiled"),

@@ -15,7 +15,6 @@
 #include "schedule/cpu/pass_list.h"
 #include "support/check.h"
 #include "support/text.h"
-#include "torch_bridge/failing_allocator.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/interrupts.h"
 #include "torch_bridge/tensor_meta.h"
@@ -72,7 +71,7 @@ py::list run_plan(const CompiledPlan& plan, const py::tuple& args) {
     if (o.number)
       out.append(executable.number(outputs[k], o));
     else if (outputs[k].defined())
-      out.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(outputs[k])));
+      out.append(owned(THPVariable_Wrap(outputs[k])));
     else
       out.append(py::none());
   }
@@ -122,7 +121,7 @@ py::list threads_used(int64_t range, int64_t grain) {
 void bind_execution(py::module_& m) {
   bridge::set_interrupt_poll([] {
     const py::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    check(PyErr_CheckSignals());
   });
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
@@ -202,7 +201,7 @@ void bind_execution(py::module_& m) {
         compile_everything_like(compiled.ptr());
       },
       py::arg("compiled"), "From now on every Python function is compiled as this one is.");
-  m.attr("CompiledGraph") = py::reinterpret_steal<py::object>(make_compiled_graph_type());
+  m.attr("CompiledGraph") = owned(make_compiled_graph_type());
   m.def(
       "copy_once",
       [] {
@@ -223,9 +222,6 @@ void bind_execution(py::module_& m) {
         return out;
       },
       "The passes that the option disabled_passes knows.");
-  m.def("fail_allocation", &bridge::fail_allocation, py::arg("n"),
-        "For tests: the n-th allocation of a tensor's memory from now on raises.");
-  m.def("allocation_has_failed", &bridge::allocation_has_failed);
   m.def("threads_used", &threads_used, py::arg("range"), py::arg("grain"),
         "(thread number, iterations) of each share of a parallel region.");
 }

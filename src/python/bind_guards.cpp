@@ -87,20 +87,9 @@ void bind_sources(py::module_& m) {
 }
 
 void bind_set(py::module_& m) {
-  py::enum_<GuardKind>(m, "GuardKind")
-      .value("TypeIs", GuardKind::TypeIs)
-      .value("IdIs", GuardKind::IdIs)
-      .value("Equals", GuardKind::Equals)
-      .value("Compares", GuardKind::Compares)
-      .value("Length", GuardKind::Length)
-      .value("HasKey", GuardKind::HasKey)
-      .value("LacksKey", GuardKind::LacksKey)
-      .value("Keys", GuardKind::Keys)
-      .value("Number", GuardKind::Number)
-      .value("Tensor", GuardKind::Tensor)
-      .value("Missing", GuardKind::Missing)
-      .value("SameAs", GuardKind::SameAs)
-      .value("NotSameAs", GuardKind::NotSameAs);
+  py::enum_<GuardKind> kinds(m, "GuardKind");
+  for (size_t i = 0; i < std::size(kGuardKinds); i++)
+    kinds.value(kGuardKinds[i], static_cast<GuardKind>(i));
   auto add = [](GuardSet& set, GuardKind kind, uint32_t source, py::object expected, int64_t number,
                 uint32_t other, const py::list& stack) {
     set.add({kind, source_id(source), std::move(expected), number, source_id(other),

@@ -275,6 +275,7 @@ void bind_recording(py::module_& m) {
       },
       py::arg("base"), py::arg("exponent"),
       "base ** the number that `exponent` holds, with eager's short cuts for some numbers.");
+  m.def("autocast_nesting", &autocast_nesting);
   bind_torch_graph(m);
   bind_aten_graph(m);
   m.def(

@@ -22,7 +22,7 @@ BoundArguments::BoundArguments(PyFunctionObject* f, PyObject* const* args, size_
     locals[named] = keep(std::move(t));
   }
   py::object others;
-  if (extra) others = py::reinterpret_steal<py::object>(uncounted_dict());
+  if (extra) others = owned(uncounted_dict());
   if (extra && !others) throw py::error_already_set();
   if (kwnames != nullptr && !bind_keywords(c, args + n, kwnames, named, extra, others)) return;
   if (extra) locals[named + rest] = keep(std::move(others));

@@ -65,9 +65,7 @@ PyObject* go_on(PyObject* self, PyObject*) {
   return boundary(body, nullptr);
 }
 
-py::object globals_of(py::handle function) {
-  return borrow(reinterpret_cast<PyFunctionObject*>(function.ptr())->func_globals);
-}
+py::object globals_of(py::handle function) { return borrow(as_function(function)->func_globals); }
 
 py::object own(PyCodeObject* code) { return steal(reinterpret_cast<PyObject*>(code)); }
 
@@ -141,7 +139,7 @@ ResumeTable::Resume ResumeTable::resume(const LeftFrame& frame, int index, Frame
     bytecode = origin.bytecode;
     index -= origin.start;
     for (int slot : state.locals) {
-      auto at = std::find(origin.slots.begin(), origin.slots.end(), slot);
+      auto at = std::ranges::find(origin.slots, slot);
       OXY_CHECK(index >= 0 && at != origin.slots.end(), "a break in front of the original");
       slots.emplace_back(static_cast<int>(at - origin.slots.begin()), slot);
     }
@@ -178,12 +176,12 @@ ResumeTable::Resume ResumeTable::resume(const LeftFrame& frame, int index, Frame
 }
 
 size_t ResumeTable::prologue_of(py::handle function) const {
-  auto it = origins_.find(reinterpret_cast<PyFunctionObject*>(function.ptr())->func_code);
+  auto it = origins_.find(as_function(function)->func_code);
   return it == origins_.end() ? 0 : static_cast<size_t>(it->second.start);
 }
 
 py::object ResumeTable::inner(py::handle function) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  auto* f = as_function(function);
   py::object& compiled = inner_[{f->func_code, f->func_globals}];
   if (!compiled) compiled = compiled_.make(function);
   return compiled;
@@ -293,7 +291,7 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
       py::object code = own(make_break_code(frame.code, bytecode, graph_break, compiled.ptr()));
       table.add_code(code);
       out.function = steal(PyFunction_New(code.ptr(), globals.ptr()));
-      auto* function = reinterpret_cast<PyFunctionObject*>(frame.function.ptr());
+      auto* function = as_function(frame.function);
       if (function->func_closure) PyFunction_SetClosure(out.function.ptr(), function->func_closure);
       out.frames.push_back({{}, frame.state.value_count(), continuation});
     } else {

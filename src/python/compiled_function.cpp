@@ -95,15 +95,24 @@ py::object compiled_part(int number) {
   PyObject* self = PyCapsule_New(part.release(), nullptr, [](PyObject* c) {
     boundary([=] { delete static_cast<Part*>(PyCapsule_GetPointer(c, nullptr)); });
   });
-  auto held = py::reinterpret_steal<py::object>(self);
-  return py::reinterpret_steal<py::object>(PyCFunction_New(method, self));
+  auto held = owned(self);
+  return owned(PyCFunction_New(method, self));
 }
 
-PyObject* run_eager(CompiledFunction* self, PyObject* const* args, size_t nargsf, PyObject* kwnames,
-                    Handed* handed = nullptr) {
-  leave_next_frame(PyFunction_GET_CODE(self->function));
-  if (handed != nullptr) return call_handing_over(self->function, args, nargsf, kwnames, *handed);
-  return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+// As PyObject_Vectorcall has it.
+struct Call {
+  CompiledFunction* self;
+  PyObject* const* args;
+  size_t nargsf;
+  PyObject* kwnames;
+  Handed* handed;  // holds the arguments, if not null
+};
+
+PyObject* run_eager(const Call& c) {
+  PyObject* function = c.self->function;
+  leave_next_frame(PyFunction_GET_CODE(function));
+  if (c.handed) return call_handing_over(function, c.args, c.nargsf, c.kwnames, *c.handed);
+  return PyObject_Vectorcall(function, c.args, c.nargsf, c.kwnames);
 }
 
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self);
@@ -115,16 +124,15 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
                     Handed* handed);
 
 // The graph did not run: eager does.
-PyObject* run_instead(CompiledFunction* self, const NotRun& why, PyObject* const* args,
-                      size_t nargsf, PyObject* kwnames, Handed* handed) {
-  auto result = py::reinterpret_steal<py::object>(run_eager(self, args, nargsf, kwnames, handed));
-  if (result && !why.kind.empty()) say(self, why.kind.c_str(), why.why);
+PyObject* run_instead(const Call& c, const NotRun& why) {
+  auto result = owned(run_eager(c));
+  if (result && !why.kind.empty()) say(c.self, why.kind.c_str(), why.why);
   return result.release().ptr();
 }
 
 // Goes on behind the graph, in the frames that the capture has left.
 PyObject* go_on(CompiledFunction* self, Pending pending) {
-  auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(&pending, kPending, nullptr));
+  auto capsule = owned(PyCapsule_New(&pending, kPending, nullptr));
   if (!capsule) return nullptr;
   auto locals = pending.bound.locals;
   locals.push_back(capsule.ptr());
@@ -135,20 +143,22 @@ PyObject* go_on(CompiledFunction* self, Pending pending) {
   return result;
 }
 
-PyObject* run_artefact(CompiledFunction* self, Artefact& a, Fetched& fetched, BoundArguments& bound,
-                       PyObject* const* args, size_t nargsf, PyObject* kwnames, Handed* handed) {
+PyObject* run_artefact(const Call& c, Artefact& a, Fetched& fetched, BoundArguments& bound) {
   if (a.eager) {
     std::optional<InnerFrames> compiled;
-    if (a.left_to_eager) compiled.emplace(table_of(self));
+    if (a.left_to_eager) compiled.emplace(table_of(c.self));
     fetched.clear();
-    return run_eager(self, args, nargsf, kwnames, handed);
+    return run_eager(c);
   }
-  if (a.broken && recursion_left() < 1)  // its frame is one more than eager's
-    return run_eager(self, args, nargsf, kwnames, handed);
+  if (a.broken && recursion_left() < 1) return run_eager(c);  // its frame is one more than eager's
   OutputObjects outputs;
   NotRun why;
-  if (!a.run(fetched.objects(), outputs, why))
-    return run_instead(self, why, args, nargsf, kwnames, handed);
+  bool ran = false;
+  {
+    const InAutocast left(a.modes_after ? std::max(0, a.modes_after->autocast_nesting) : 0);
+    ran = a.run(fetched.objects(), outputs, why);
+  }
+  if (!ran) return run_instead(c, why);
   if (!a.broken && a.rebuild.is_one_output()) {
     if (a.modes_after) a.modes_after->set();
     return outputs[a.rebuild.steps[0].index].release().ptr();
@@ -157,7 +167,7 @@ PyObject* run_artefact(CompiledFunction* self, Artefact& a, Fetched& fetched, Bo
   outputs.clear();
   if (a.modes_after) a.modes_after->set();
   if (!a.broken) return values.front().release().ptr();
-  return go_on(self, {*a.broken, std::move(values), fetched, bound, handed});
+  return go_on(c.self, {*a.broken, std::move(values), fetched, bound, c.handed});
 }
 
 std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
@@ -169,7 +179,7 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
                               self->fullgraph, self->limit, self->break_at);
     if (made == nullptr) throw py::error_already_set();
     *reinterpret_cast<CompiledFunction*>(made)->table = *self->table;
-    return py::reinterpret_steal<py::object>(made);
+    return owned(made);
   };
   *self->own_table =
       std::make_shared<ResumeTable>(ResumeTable::Compiled{make, call_with, call_once});
@@ -182,6 +192,7 @@ struct Captures {
   CompiledFunction* self;
   std::span<const py::object> locals;
   std::map<size_t, std::string> left_alone = {};
+  Calls::Answers answers = {};
   bool compiling = true;
 
   // Runs `capture`, a new one for each choice or loop of torch's that it leaves alone.
@@ -191,6 +202,7 @@ struct Captures {
       Attempt attempt(compiling);
       capture = std::make_unique<Capture>();
       capture->calls.compiled_type = Py_TYPE(self);
+      capture->calls.answers = &answers;
       capture->numbers.varying = *self->varying;
       capture->graphs.left_alone = left_alone;
       capture->frames.loop_left = loop_left;
@@ -250,7 +262,7 @@ void fill(CompiledFunction* self, Artefact& entry, Capture& capture) {
   entry.modes_after = capture.graphs.modes_after;
   entry.numbers = std::move(capture.graphs.number_inputs);
   const auto& order = capture.graphs.ir->graph.order();
-  const bool calls = std::any_of(order.begin(), order.end(), [&](ir::NodeId n) {
+  const bool calls = std::ranges::any_of(order, [&](ir::NodeId n) {
     return capture.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
   py::tuple examples(capture.graphs.example_inputs.size());
@@ -272,10 +284,10 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
                                         std::string& raised) {
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Artefact>();
-  entry->code = py::reinterpret_borrow<py::object>(bound.code);
+  entry->code = borrow(bound.code);
   std::unique_ptr<Capture> capture;
   std::vector<py::object> locals;
-  for (PyObject* o : bound.locals) locals.push_back(py::reinterpret_borrow<py::object>(o));
+  for (PyObject* o : bound.locals) locals.push_back(borrow(o));
   bool captured = true;
   size_t break_at = SIZE_MAX;
   if (self->break_at != 0) {
@@ -303,10 +315,9 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   }
   entry->grad = captured && entry->state.modes.grad &&
                 (capture->graphs.result_requires_grad ||
-                 std::any_of(capture->graphs.example_inputs.begin(),
-                             capture->graphs.example_inputs.end(), [](const py::object& o) {
-                               return THPVariable_Unpack(o.ptr()).requires_grad();
-                             }));
+                 std::ranges::any_of(capture->graphs.example_inputs, [](const py::object& o) {
+                   return THPVariable_Unpack(o.ptr()).requires_grad();
+                 }));
   if (captured && !entry->grad) fill(self, *entry, *capture);
   if (entry->eager) capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
   entry->guards = std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
@@ -386,17 +397,15 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
 
 // torch.fx.symbolic_trace runs the call on proxies, whose methods write down what happens.
 bool is_symbolic() {
-  static const py::object& tracing = *new py::object(
-      py::module_::import("torch.fx._symbolic_trace").attr("is_fx_symbolic_tracing"));
-  return tracing().cast<bool>();
+  return member_of<"torch.fx._symbolic_trace", "is_fx_symbolic_tracing">()().cast<bool>();
 }
 
-PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nargsf,
-                       PyObject* kwnames, Handed* handed) {
-  auto eager = [&] { return run_eager(self, args, nargsf, kwnames, handed); };
+PyObject* call_checked(const Call& c) {
+  CompiledFunction* self = c.self;
+  auto eager = [&] { return run_eager(c); };
   if (is_observed() || is_traced() || !is_recordable()) return eager();
-  BoundArguments bound(reinterpret_cast<PyFunctionObject*>(self->function), args,
-                       static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+  BoundArguments bound(as_function(self->function), c.args,
+                       static_cast<size_t>(PyVectorcall_NARGS(c.nargsf)), c.kwnames);
   if (!bound.valid) return eager();
   Fetched fetched;
   const GlobalState state;
@@ -411,24 +420,24 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* args, size_t nar
     std::string raised;
     entry = capture(self, state, bound, fetched, raised);
     if (!entry) {
-      auto result = py::reinterpret_steal<py::object>(eager());
+      auto result = owned(eager());
       if (result && !raised.empty())
         say(self, "failed", cat("captured code raised what eager does not: ", raised));
       return result.release().ptr();
     }
   }
   if (entry->grad) say(self, "grad", "");
-  return run_artefact(self, *entry, fetched, bound, args, nargsf, kwnames, handed);
+  return run_artefact(c, *entry, fetched, bound);
 }
 
 // `handed`, if not null, holds the arguments.
 PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                     Handed* handed) {
   const size_t given = handed ? handed->size() : 0;
-  auto* self = reinterpret_cast<CompiledFunction*>(o);
+  const Call c{reinterpret_cast<CompiledFunction*>(o), args, nargsf, kwnames, handed};
   std::string failure;
   try {
-    return call_checked(self, args, nargsf, kwnames, handed);
+    return call_checked(c);
   } catch (py::error_already_set& e) {
     e.restore();
     return nullptr;
@@ -442,9 +451,9 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
     PyErr_SetString(PyExc_RuntimeError, failure.c_str());
     return nullptr;
   }
-  PyObject* result = run_eager(self, args, nargsf, kwnames, handed);
+  PyObject* result = run_eager(c);
   if (result == nullptr) return nullptr;
-  PyObject* said = PyObject_CallFunction(self->report, "ss()", "failed", failure.c_str());
+  PyObject* said = PyObject_CallFunction(c.self->report, "ss()", "failed", failure.c_str());
   if (said == nullptr) Py_CLEAR(result);
   Py_XDECREF(said);
   return result;

@@ -137,8 +137,7 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
   Entry entry;
   entry.state = state;
   for (const Slot& s : *self->slots) {
-    entry.attributes.push_back(
-        py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr())));
+    entry.attributes.push_back(borrow(PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr())));
   }
   py::object made = py::handle(self->compile)(args, self->thaws->freezing());
   if (py::isinstance<py::tuple>(made)) {
@@ -179,7 +178,7 @@ PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Out
   for (size_t k = 0; k < outputs.size(); k++) {
     PyObject* o = wrap_output(a.span(), plan.executable, k, std::move(outputs[k]));
     if (o == nullptr) return nullptr;
-    objects.push_back(py::reinterpret_steal<py::object>(o));
+    objects.push_back(owned(o));
   }
   return plan.result.build(objects).release().ptr();
 }
@@ -266,8 +265,7 @@ PyObject* new_compiled_graph(PyTypeObject* type, PyObject* args) {
       Py_DECREF(self);
       return nullptr;
     }
-    self->slots->push_back(
-        {py::reinterpret_borrow<py::object>(dict), py::reinterpret_borrow<py::object>(key)});
+    self->slots->push_back({borrow(dict), borrow(key)});
   }
   return reinterpret_cast<PyObject*>(self);
 }

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <traceback.h>
 
+#include <algorithm>
+
 #include "python/replay.h"
 #include "torch_bridge/host.h"
 
@@ -23,8 +25,8 @@ class Before {
   }
 
   bool nothing_written() const {
-    return counted_ && std::all_of(versions_.begin(), versions_.end(),
-                                   [](const auto& v) { return v.first._version() == v.second; });
+    return counted_ && std::ranges::all_of(
+                           versions_, [](const auto& v) { return v.first._version() == v.second; });
   }
 
   void restore_random_numbers() { bridge::torch_cpu().restore_generator(random_); }
@@ -35,18 +37,21 @@ class Before {
   runtime::DeviceApi::GeneratorState random_ = bridge::torch_cpu().generator_state();
 };
 
+// Raises it again.
+void set_with_traceback(py::handle exception) {
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr()))),
+                Py_NewRef(exception.ptr()), PyException_GetTraceback(exception.ptr()));
+}
+
 }  // namespace
 
 void add_user_lines(py::handle exception, const py::list& frames) {
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  Py_XDECREF(trace);
-  PyErr_Restore(type, value, PyException_GetTraceback(exception.ptr()));
+  set_with_traceback(exception);
   for (size_t i = frames.size(); i-- > 0;) {
     const auto [file, line, function] = frames[i].cast<std::tuple<std::string, int, std::string>>();
     _PyTraceback_Add(function.c_str(), file.c_str(), line);
   }
+  PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   if (trace) PyException_SetTraceback(exception.ptr(), trace);
   Py_XDECREF(type);
@@ -73,11 +78,7 @@ std::optional<py::object> run_captured(const TorchIr& ir, py::handle args) {
       for (const ir::Frame& f : ir.graph.stack(stack))
         frames.append(py::make_tuple(f.file, f.line, f.function));
     add_user_lines(value, frames);
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
-    PyObject *type, *same, *trace;
-    PyErr_Fetch(&type, &same, &trace);
-    Py_XDECREF(trace);
-    PyErr_Restore(type, same, PyException_GetTraceback(value.ptr()));
+    set_with_traceback(value);
     throw py::error_already_set();
   }
 }

@@ -94,8 +94,7 @@ class FxImporter {
     std::vector<ir::Arg> operands;
     if (!loop) operands.push_back(convert(args[0]));
     for (size_t i = loop ? 2 : 3; i < args.size(); ++i)
-      for (py::handle o : args[i])
-        operands.push_back(convert(py::reinterpret_borrow<py::object>(o)));
+      for (py::handle o : args[i]) operands.push_back(convert(borrow(o)));
     ir::Node& n =
         out_->graph.add_call(ir::NodeKind::Region, op, std::move(operands), {ir::Type::opaque()});
     for (size_t i = loop ? 0 : 1; i < (loop ? 2U : 3U); ++i) {
@@ -139,13 +138,11 @@ class FxImporter {
   void import_call(py::handle node, ir::NodeKind kind, std::string target,
                    const py::object& callable, const std::string& name) {
     std::vector<ir::Arg> args;
-    for (py::handle a : py::tuple(node.attr("args")))
-      args.push_back(convert(py::reinterpret_borrow<py::object>(a)));
+    for (py::handle a : py::tuple(node.attr("args"))) args.push_back(convert(borrow(a)));
     ir::Node& n =
         out_->graph.add_call(kind, std::move(target), std::move(args), {ir::Type::opaque()});
     for (auto [key, a] : py::dict(node.attr("kwargs"))) {
-      n.kwargs.emplace_back(key.cast<std::string>(),
-                            convert(py::reinterpret_borrow<py::object>(a)));
+      n.kwargs.emplace_back(key.cast<std::string>(), convert(borrow(a)));
     }
     n.name = name;
     n.stack = stack_of(node);

@@ -1,7 +1,6 @@
 #include "python/inner_frames.h"
 
 #include <algorithm>
-#include <mutex>
 #include <unordered_map>
 
 #include "python/bound_arguments.h"
@@ -58,24 +57,28 @@ const std::vector<std::string>& foreign_folders() {
   return folders;
 }
 
+// Of those, and of the standard library's only what has none of these parts in its name.
+bool is_in_folders(const std::string& file, std::initializer_list<const char*> others) {
+  for (const std::string& folder : foreign_folders())
+    if (file.starts_with(folder))
+      return &folder != &foreign_folders()[0] ||
+             std::ranges::none_of(others,
+                                  [&](const char* part) { return file.find(part) != file.npos; });
+  return false;
+}
+
 // The standard library's folder has the packages of others in it.
 bool is_foreign(const std::string& file) {
   const auto& folders = foreign_folders();
   if (everything())
     return std::any_of(folders.begin() + 1, folders.end(),
                        [&](const std::string& folder) { return file.starts_with(folder); });
-  if (file.starts_with("<")) return true;
-  for (const std::string& folder : folders) {
-    if (!file.starts_with(folder)) continue;
-    return &folder != &folders[0] || file.find("/site-packages/") == std::string::npos;
-  }
-  return false;
+  return file.starts_with("<") || is_in_folders(file, {"/site-packages/"});
 }
 
 // A name may have characters in it that UTF-8 has no bytes for.
 std::string text_of(PyObject* name) {
-  const auto bytes = py::reinterpret_steal<py::object>(
-      PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace"));
+  const auto bytes = owned(PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace"));
   if (!bytes) throw py::error_already_set();
   return bytes.cast<std::string>();
 }
@@ -90,7 +93,7 @@ bool of_file(PyObject* file) {
 }
 
 bool is_compiled_here(PyFunctionObject* function) {
-  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  auto* code = code_of(function);
   constexpr int kNotPlain = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
   constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;  // no body of a class or module
   if ((code->co_flags & kFunction) != kFunction || (code->co_flags & kNotPlain) != 0) return false;
@@ -102,12 +105,7 @@ bool is_compiled_here(PyFunctionObject* function) {
 bool is_library(const std::string& file) {
   if (file.starts_with("<frozen") || file == "<string>" || file == "<__array_function__ internals>")
     return true;
-  const auto& folders = foreign_folders();
-  for (const std::string& folder : folders)
-    if (file.starts_with(folder))
-      return &folder != &folders[0] || (file.find("/site-packages/") == std::string::npos &&
-                                        file.find("/test/") == std::string::npos);
-  return false;
+  return is_in_folders(file, {"/site-packages/", "/test/"});
 }
 
 // What signals call may run anywhere.
@@ -124,7 +122,7 @@ bool is_signal_handler(PyFunctionObject* function) {
 }
 
 bool is_refused(PyFunctionObject* function) {
-  const auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  const auto* code = code_of(function);
   return !of_file<is_library>(code->co_filename) &&
          PyUnicode_CompareWithASCIIString(code->co_name, "__del__") != 0 &&
          !is_signal_handler(function);
@@ -148,7 +146,7 @@ bool is_import(PyFunctionObject* function) {
 
 // In the place of its frame, which gives the parameters away.
 PyObject* call_compiled(FrameCompiler& table, PyFunctionObject* function, PyObject** parameters) {
-  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  auto* code = code_of(function);
   const py::object compiled = table.inner(reinterpret_cast<PyObject*>(function));
   const int count = code->co_argcount + code->co_kwonlyargcount +
                     ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
@@ -156,7 +154,7 @@ PyObject* call_compiled(FrameCompiler& table, PyFunctionObject* function, PyObje
   std::vector<PyObject*> given;
   for (int i = 0; i < count; i++) {
     given.push_back(parameters[i]);
-    taken.push_back(py::reinterpret_steal<py::object>(std::exchange(parameters[i], nullptr)));
+    taken.push_back(owned(std::exchange(parameters[i], nullptr)));
   }
   return call_bound(compiled.ptr(), code, given.data(),
                     [&](PyObject* f, PyObject* const* args, size_t n, PyObject* kwnames) {
@@ -180,7 +178,7 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
   if (!table || is_finalizing()) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   auto* callable = reinterpret_cast<PyObject*>(function);
-  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  auto* code = code_of(function);
   if (table->has_made(function->func_code)) return false;
   if (is_disabled(function) || is_import(function)) {  // with all that it calls
     const InnerFrames none(nullptr);

@@ -25,8 +25,7 @@ constexpr std::array<std::string_view, 16> kMemoryMethods = {
 
 std::vector<py::object> as_vector(py::handle args) {
   std::vector<py::object> out;
-  for (py::handle a : py::reinterpret_borrow<py::sequence>(args))
-    out.push_back(py::reinterpret_borrow<py::object>(a));
+  for (py::handle a : py::reinterpret_borrow<py::sequence>(args)) out.push_back(borrow(a));
   return out;
 }
 
@@ -79,12 +78,14 @@ class Replayer {
         throw Unsupported(cat("Tensor.", n.target, ": it hands out memory"));
       }
       recorder_->set_position(frames_of(n), n.id);
-      expect_op(n);
+      if (n.kind == ir::NodeKind::CallFunction) expect_op(*recorder_, n.target);
       recorder_->expect_write(
           n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
     }
     if (reached) *reached = n.id;
-    py::object result = n.kind == ir::NodeKind::Region ? py::object(run_regions(n)) : call(n);
+    py::object result = n.kind == ir::NodeKind::Region ? py::object(run_regions(n))
+                        : recorder_                    ? recorded_call(n)
+                                                       : call(n);
     if (recorder_) {
       lay_out_as_eager(n.target, result);
       examine(result);
@@ -96,20 +97,6 @@ class Replayer {
     };
     ir::for_each_value(n, release);
     for (ir::ValueId v : n.outputs) release(v);
-  }
-
-  // "torch.ops.mylib.foo" or "torch.ops.mylib.foo.default".
-  void expect_op(const ir::Node& n) {
-    constexpr std::string_view kOps = "torch.ops.", kAten = "torch.ops.aten.";
-    std::string_view target = n.target;
-    if (n.kind != ir::NodeKind::CallFunction || !target.starts_with(kOps) ||
-        target.starts_with(kAten))
-      return;
-    target.remove_prefix(kOps.size());
-    const size_t dot = target.find('.');
-    if (dot == std::string_view::npos) return;
-    const std::string_view name = target.substr(dot + 1, target.find('.', dot + 1) - dot - 1);
-    recorder_->expect_op(cat(target.substr(0, dot), "::", name));
   }
 
   void set(const ir::Node& n, py::object o) {
@@ -130,9 +117,7 @@ class Replayer {
     return wrap(recorder_->add_attribute(THPVariable_Unpack(o.ptr()), n.target));
   }
 
-  static py::object wrap(const at::Tensor& t) {
-    return py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
-  }
+  static py::object wrap(const at::Tensor& t) { return owned(THPVariable_Wrap(t)); }
 
   py::object convert(const ir::Arg& a) {
     if (a.is_value()) return values_[a.value().index];
@@ -154,8 +139,7 @@ class Replayer {
     py::object callable;
     if (n.kind == ir::NodeKind::CallMethod) {
       if (n.args.empty()) throw UserError(cat("the method ", n.target, " is called on nothing"));
-      callable = py::reinterpret_steal<py::object>(
-          PyObject_GetAttrString(convert(n.args[0]).ptr(), n.target.c_str()));
+      callable = owned(PyObject_GetAttrString(convert(n.args[0]).ptr(), n.target.c_str()));
       if (!callable) throw py::error_already_set();
       first = 1;
     } else {
@@ -174,7 +158,16 @@ class Replayer {
     }
     PyObject* result = PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr());
     if (!result) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(result);
+    return owned(result);
+  }
+
+  // The recorder knows what torch's cache of casts would have.
+  py::object recorded_call(const ir::Node& n) {
+    const bool inside = autocast_nesting() > 0;
+    const bool clear = n.target == "torch.clear_autocast_cache";
+    py::object result = clear ? py::none() : call(n);
+    if (clear || (inside && autocast_nesting() == 0)) recorder_->clear_casts();
+    return result;
   }
 
   // ---- regions
@@ -264,7 +257,7 @@ class Replayer {
 
   bridge::RecordedRegion record_region(const ir::Node& n, size_t region,
                                        std::span<const at::Tensor> operands) const {
-    bridge::Recorder inner(recorder_options());
+    bridge::Recorder inner(options_of_region(*recorder_));
     const ir::Graph& graph = n.regions[region];
     std::vector<py::object> fakes;
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -323,11 +316,10 @@ py::object mode_object() {
           throw Unsupported("a mode pushed again while oxyfuel records");
         });
     members["__module__"] = "oxyfuel";
-    auto metaclass =
-        py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(base.ptr())));
+    auto metaclass = py::type::of(base);
     type = metaclass("RecordingMode", py::make_tuple(base), members).release().ptr();
   }
-  return py::reinterpret_borrow<py::object>(type)();
+  return borrow(type)();
 }
 
 // `dynamic`: the symbolic dimensions, or null where all is constant.
@@ -338,17 +330,17 @@ py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::st
     std::span<const int64_t> dims;
     if (dynamic) dims = *dynamic;
     at::Tensor fake = recorder.add_input(THPVariable_Unpack(p), name, dims);
-    return py::reinterpret_steal<py::object>(THPVariable_Wrap(fake));
+    return owned(THPVariable_Wrap(fake));
   }
   if (dynamic && PyLong_Check(p) && !PyBool_Check(p)) {
     return py::cast(recorder.add_symbolic_number(real.cast<int64_t>(), name));
   }
   if (PyBool_Check(p) || p == Py_None || PyFloat_Check(p)) {
     recorder.add_number(0, name);
-    return py::reinterpret_borrow<py::object>(real);
+    return borrow(real);
   }
   if (PyLong_Check(p) || torch::is_symint(real)) {
-    py::int_ number(py::reinterpret_borrow<py::object>(real));
+    py::int_ number(borrow(real));
     recorder.add_number(number.cast<int64_t>(), name);
     return number;
   }
@@ -358,7 +350,7 @@ py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::st
 // torch puts a symbolic number that meets a tensor into a tensor of a made-up value, with the number as an attribute.
 std::optional<c10::Scalar> symbolic_number(const at::Tensor& t) {
   py::gil_scoped_acquire gil;
-  auto held = py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
+  auto held = owned(THPVariable_Wrap(t));
   if (!py::hasattr(held, "_wrapped_number")) return std::nullopt;
   py::object number = held.attr("_wrapped_number");
   if (torch::is_symint(number)) return c10::Scalar(number.cast<c10::SymInt>());
@@ -403,6 +395,12 @@ bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic) {
           .symbolic_number = symbolic_number};
 }
 
+bridge::Recorder::Options options_of_region(const bridge::Recorder& around) {
+  bridge::Recorder::Options options = recorder_options();
+  options.kept_casts = around.casts_in_regions();
+  return options;
+}
+
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   const bool symbolic = !options.dynamic.empty();
   bridge::Recorder recorder(recorder_options(options.shape_rules, symbolic));
@@ -418,7 +416,7 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
     const bool fixed = dynamic == options.dynamic.end();
     if (i < ir.runtime_numbers.size() && ir.runtime_numbers[i]) {
       const at::Tensor fake = recorder.add_runtime_number(THPVariable_Unpack(real[i].ptr()), name);
-      fakes.push_back(py::reinterpret_steal<py::object>(THPVariable_Wrap(fake)));
+      fakes.push_back(owned(THPVariable_Wrap(fake)));
       continue;
     }
     fakes.push_back(fake_input(recorder, real[i], name, fixed ? nullptr : &dynamic->second));
@@ -460,6 +458,16 @@ void settle(const at::Tensor& t) {
 
 }  // namespace
 
+void expect_op(bridge::Recorder& recorder, std::string_view function) {
+  constexpr std::string_view kOps = "torch.ops.", kAten = "torch.ops.aten.";
+  if (!function.starts_with(kOps) || function.starts_with(kAten)) return;
+  function.remove_prefix(kOps.size());
+  const size_t dot = function.find('.');
+  if (dot == function.npos) return;
+  const std::string_view name = function.substr(dot + 1, function.find('.', dot + 1) - dot - 1);
+  recorder.expect_op(cat(function.substr(0, dot), "::", name));
+}
+
 void lay_out_as_eager(std::string_view function, py::object& result) {
   if (THPVariable_Check(result.ptr())) settle(THPVariable_Unpack(result.ptr()));
   // Tensors in memory have a kernel of their own for it; a dispatcher hears one for images, whose result can be channels-last.
@@ -469,8 +477,7 @@ void lay_out_as_eager(std::string_view function, py::object& result) {
   if (t.requires_grad() || t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
   // contiguous() takes any stride of a dimension of size 1.
   if (t.strides().equals(c10::contiguous_strides(t.sizes()))) return;
-  result =
-      py::reinterpret_steal<py::object>(THPVariable_Wrap(t.clone(at::MemoryFormat::Contiguous)));
+  result = owned(THPVariable_Wrap(t.clone(at::MemoryFormat::Contiguous)));
 }
 
 }  // namespace oxy::python

@@ -45,9 +45,15 @@ struct RecordOptions {
 // How a recording at the command of Python code is set up.
 bridge::Recorder::Options recorder_options(bool shape_rules = true, bool symbolic = false);
 
+// The same for a branch or loop of another recording.
+bridge::Recorder::Options options_of_region(const bridge::Recorder& around);
+
 // Records one call with these example inputs (tensors, numbers, None). Notes the types of tensors in the Torch IR.
 // Unsupported where the computation cannot be recorded; any other exception is one that the computation raised.
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options = {});
+
+// The recorder hears of the op that the function is, where its name is "torch.ops.mylib.foo" or "torch.ops.mylib.foo.default".
+void expect_op(bridge::Recorder& recorder, std::string_view function);
 
 // The result of a function of torch, recorded on fakes, in the layout that the function has in eager.
 void lay_out_as_eager(std::string_view function, pybind11::object& result);

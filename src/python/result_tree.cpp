@@ -2,40 +2,23 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "support/check.h"
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
 
 namespace py = pybind11;
 
 py::object ResultTree::build(const std::vector<py::object>& outputs) const {
-  switch (kind) {
-    case Kind::Output:
-      return outputs[output];
-    case Kind::Constant:
-      return constant;
-    case Kind::Tuple: {
-      py::tuple out(items.size());
-      for (size_t i = 0; i < items.size(); ++i) out[i] = items[i].build(outputs);
-      return out;
-    }
-    case Kind::NamedTuple: {
-      py::tuple out(items.size());
-      for (size_t i = 0; i < items.size(); ++i) out[i] = items[i].build(outputs);
-      return constant(out);
-    }
-    case Kind::List: {
-      py::list out(items.size());
-      for (size_t i = 0; i < items.size(); ++i) out[i] = items[i].build(outputs);
-      return out;
-    }
-    case Kind::Dict: {
-      py::dict out;
-      for (size_t i = 0; i < items.size(); ++i) out[keys[i]] = items[i].build(outputs);
-      return out;
-    }
-  }
-  OXY_FAIL("a result of unknown kind");
+  if (kind == Kind::Output) return outputs[output];
+  if (kind == Kind::Constant) return constant;
+  py::list made(items.size());
+  for (size_t i = 0; i < items.size(); ++i) made[i] = items[i].build(outputs);
+  if (kind == Kind::List) return std::move(made);
+  if (kind == Kind::Tuple) return py::tuple(made);
+  if (kind == Kind::NamedTuple) return constant(py::tuple(made));
+  py::dict out;
+  for (size_t i = 0; i < items.size(); ++i) out[keys[i]] = made[i];
+  return std::move(out);
 }
 
 ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
@@ -56,19 +39,19 @@ ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
   } else if (PyDict_Check(p)) {
     tree.kind = ResultTree::Kind::Dict;
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(result)) {
-      tree.keys.push_back(py::reinterpret_borrow<py::object>(key));
+      tree.keys.push_back(borrow(key));
       tree.items.push_back(take_apart(value, tensors));
     }
   } else if (PyTuple_Check(p)) {
     // A collections.namedtuple, or one written in C (torch.return_types, torch.Size).
-    py::object type = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(p)));
+    const py::object type = py::type::of(result);
     tree.kind = ResultTree::Kind::NamedTuple;
     tree.constant = py::hasattr(type, "_make") ? py::object(type.attr("_make")) : type;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); ++i) {
       tree.items.push_back(take_apart(PyTuple_GET_ITEM(p, i), tensors));
     }
   } else {
-    tree.constant = py::reinterpret_borrow<py::object>(result);
+    tree.constant = borrow(result);
   }
   return tree;
 }

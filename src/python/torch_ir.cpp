@@ -17,31 +17,21 @@ namespace {
 
 constexpr int64_t kIntLow = -(int64_t{1} << 62), kIntHigh = (int64_t{1} << 62) - 1;
 
-bool is_at(const py::object& module, const std::string& name, py::handle callable) {
-  py::object holder = module;
-  size_t start = 0;
-  while (start <= name.size()) {
-    size_t dot = std::min(name.find('.', start), name.size());
-    auto part = name.substr(start, dot - start);
-    PyObject* next = PyObject_GetAttrString(holder.ptr(), part.c_str());
-    if (!next) {
-      PyErr_Clear();
-      return false;
-    }
-    holder = py::reinterpret_steal<py::object>(next);
+// What `holder` has by a name with dots in it; null where there is nothing.
+py::object at_path(py::object holder, std::string_view path) {
+  for (size_t start = 0; holder && start <= path.size();) {
+    const size_t dot = std::min(path.find('.', start), path.size());
+    const std::string part(path.substr(start, dot - start));
+    holder = owned(PyObject_GetAttrString(holder.ptr(), part.c_str()));
     start = dot + 1;
   }
-  return holder.is(callable);
+  if (!holder) PyErr_Clear();
+  return holder;
 }
 
 std::optional<std::string> string_attr(py::handle o, const char* name) {
-  PyObject* v = PyObject_GetAttrString(o.ptr(), name);
-  if (!v) {
-    PyErr_Clear();
-    return std::nullopt;
-  }
-  auto held = py::reinterpret_steal<py::object>(v);
-  if (!py::isinstance<py::str>(held)) return std::nullopt;
+  const py::object held = at_path(borrow(o), name);
+  if (!held || !py::isinstance<py::str>(held)) return std::nullopt;
   return held.cast<std::string>();
 }
 
@@ -51,9 +41,7 @@ std::optional<py::object> module_named(const std::string& name) {
   return py::object(modules[name.c_str()]);
 }
 
-ir::Arg object_arg(TorchIr& ir, py::handle o) {
-  return ir::Object{ir.add_object(py::reinterpret_borrow<py::object>(o))};
-}
+ir::Arg object_arg(TorchIr& ir, py::handle o) { return ir::Object{ir.add_object(borrow(o))}; }
 
 ir::Arg int_from_python(TorchIr& ir, py::handle o) {
   int overflow = 0;
@@ -86,24 +74,21 @@ struct ToPython {
   }
   py::object operator()(double d) const { return py::float_(d); }
   py::object operator()(const std::complex<double>& c) const {
-    return py::reinterpret_steal<py::object>(PyComplex_FromDoubles(c.real(), c.imag()));
+    return owned(PyComplex_FromDoubles(c.real(), c.imag()));
   }
   py::object operator()(const ir::Str& s) const { return py::str(s.value); }
   py::object operator()(ir::DType d) const {
-    return py::reinterpret_borrow<py::object>(
-        reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<c10::ScalarType>(d))));
+    return borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<c10::ScalarType>(d))));
   }
   py::object operator()(ir::Device d) const {
-    return py::reinterpret_steal<py::object>(
-        THPDevice_New(c10::Device(static_cast<c10::DeviceType>(d.kind), d.index)));
+    return owned(THPDevice_New(c10::Device(static_cast<c10::DeviceType>(d.kind), d.index)));
   }
   py::object operator()(ir::Layout l) const {
-    return py::reinterpret_borrow<py::object>(
+    return borrow(
         reinterpret_cast<PyObject*>(torch::getTHPLayout(static_cast<c10::Layout>(l.value))));
   }
   py::object operator()(ir::MemoryFormat m) const {
-    return py::reinterpret_borrow<py::object>(
-        torch::utils::getTHPMemoryFormat(static_cast<c10::MemoryFormat>(m.value)));
+    return borrow(torch::utils::getTHPMemoryFormat(static_cast<c10::MemoryFormat>(m.value)));
   }
   py::object operator()(const ir::List& l) const {
     py::list out(l.items.size());
@@ -122,8 +107,7 @@ struct ToPython {
   }
   py::object operator()(const std::shared_ptr<const ir::Slice>& s) const {
     auto at = [&](const ir::Arg& a) { return std::visit(*this, a.v); };
-    return py::reinterpret_steal<py::object>(
-        PySlice_New(at(s->start).ptr(), at(s->stop).ptr(), at(s->step).ptr()));
+    return owned(PySlice_New(at(s->start).ptr(), at(s->stop).ptr(), at(s->step).ptr()));
   }
   py::object operator()(ir::Ellipsis) const { return py::ellipsis(); }
   py::object operator()(ir::Object o) const {
@@ -187,7 +171,7 @@ std::string qualified_name(py::handle callable) {
     auto module = module_named(home);
     if (!module) return std::nullopt;
     for (const auto& n : {name, simple}) {
-      if (n && is_at(*module, *n, callable)) return cat(home, ".", *n);
+      if (n && at_path(*module, *n).is(callable)) return cat(home, ".", *n);
     }
     return std::nullopt;
   };
@@ -210,19 +194,9 @@ py::object resolve_name(const std::string& name) {
       PyErr_Clear();
       continue;
     }
-    auto o = py::reinterpret_steal<py::object>(module);
-    size_t start = end + 1;
-    while (start <= name.size()) {
-      size_t dot = std::min(name.find('.', start), name.size());
-      PyObject* next = PyObject_GetAttrString(o.ptr(), name.substr(start, dot - start).c_str());
-      if (!next) {
-        PyErr_Clear();
-        throw UserError(cat("there is no ", name));
-      }
-      o = py::reinterpret_steal<py::object>(next);
-      start = dot + 1;
-    }
-    return o;
+    py::object found = at_path(owned(module), std::string_view(name).substr(end + 1));
+    if (!found) throw UserError(cat("there is no ", name));
+    return found;
   }
   throw UserError(cat("there is no ", name));
 }
@@ -264,8 +238,7 @@ ir::Arg arg_from_python(TorchIr& ir, py::handle o,
     return ir::MemoryFormat{
         static_cast<int8_t>(reinterpret_cast<THPMemoryFormat*>(p)->memory_format)};
   }
-  if (torch::is_symint(o))
-    return int_from_python(ir, py::int_(py::reinterpret_borrow<py::object>(o)));
+  if (torch::is_symint(o)) return int_from_python(ir, py::int_(borrow(o)));
   return object_arg(ir, o);
 }
 

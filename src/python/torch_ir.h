@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
 
@@ -16,7 +17,7 @@ namespace py = pybind11;
 
 // As THPVariable_Check, but never asks the object, whose class may answer with Python code.
 inline bool is_tensor_object(PyObject* o) {
-  return PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(THPVariableClass));
+  return PyObject_TypeCheck(o, as_type(THPVariableClass));
 }
 
 struct CapturedRecording;  // replay.h

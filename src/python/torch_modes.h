@@ -31,6 +31,18 @@ inline void change_autocast_nesting(int by) {
   for (; by < 0; by++) at::autocast::decrement_nesting();
 }
 
+// Stands in more contexts of autocast for a while: those that a graph ends in its own way go on behind it.
+class InAutocast {
+ public:
+  explicit InAutocast(int contexts) : contexts_(contexts) { change_autocast_nesting(contexts_); }
+  ~InAutocast() { change_autocast_nesting(-contexts_); }
+  InAutocast(const InAutocast&) = delete;
+  InAutocast& operator=(const InAutocast&) = delete;
+
+ private:
+  const int contexts_;
+};
+
 // Puts the modes back.
 class TorchModesGuard {
  public:
@@ -51,10 +63,12 @@ class TorchModesGuard {
 struct ModesAfter {
   TorchModes modes;
   int autocast_nesting = 0;  // by which it has changed
+  bool clear_casts = false;  // the outermost context of autocast has ended
 
   void set() const {
     modes.set();
     change_autocast_nesting(autocast_nesting);
+    if (clear_casts) at::autocast::clear_cache();
   }
 };
 

@@ -36,7 +36,7 @@ py::object example_of(const ir::TensorType& type) {
   at::Tensor t =
       at::empty_strided(values(type.sizes), values(type.strides),
                         at::TensorOptions(static_cast<c10::ScalarType>(type.dtype)).device(device));
-  return py::reinterpret_steal<py::object>(THPVariable_Wrap(t));
+  return owned(THPVariable_Wrap(t));
 }
 
 bool is_constant(const ir::TensorType& type) {
@@ -109,7 +109,7 @@ std::vector<pipeline::UserPass> user_passes(const py::handle& registered, Record
       // The list that holds the function outlives the compilation.
       pass.run = [function = what.ptr(), name = name, &recording, &args](ir::Graph& graph) {
         py::gil_scoped_acquire gil;
-        run_function(py::reinterpret_borrow<py::object>(function), name, recording, args, graph);
+        run_function(borrow(function), name, recording, args, graph);
       };
     }
     out.push_back(std::move(pass));

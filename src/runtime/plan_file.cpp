@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "support/check.h"
@@ -15,6 +16,62 @@ constexpr std::string_view kMagic = "OXYPLAN\n";
 constexpr uint32_t kVersion = 1;
 
 [[noreturn]] void refuse(const char* what) { throw UserError(cat("not a saved plan: ", what)); }
+
+struct Header {
+  uint32_t version = kVersion;
+  size_t bytes = 0;
+  ContentHash hash;
+};
+
+// What each struct consists of, in the order of the file.
+auto fields(ContentHash& h) {
+  auto& [high, low] = h;
+  return std::tie(reinterpret_cast<int64_t&>(high), reinterpret_cast<int64_t&>(low));
+}
+auto fields(std::complex<double>& c) {
+  auto& parts = reinterpret_cast<double(&)[2]>(c);
+  return std::tie(parts[0], parts[1]);
+}
+template <class Tag>
+auto fields(Id<Tag>& id) {
+  return std::tie(id.index);
+}
+auto fields(Device& d) { return std::tie(d.kind, d.index); }
+auto fields(Layout& l) { return std::tie(l.value); }
+auto fields(MemoryFormat& m) { return std::tie(m.value); }
+auto fields(SizeInstruction& i) { return std::tie(i.op, i.a, i.b); }
+auto fields(TensorSlots& t) { return std::tie(t.dtype, t.device, t.sizes, t.strides, t.offset); }
+auto fields(PlanBuffer& b) {
+  return std::tie(b.kind, b.meta, b.source, b.arena_offset, b.bytes, b.name);
+}
+auto fields(PlanKernel& k) {
+  return std::tie(k.name, k.code, k.range, k.grain, k.scratch_bytes, k.moved_bytes, k.parameters);
+}
+auto fields(LaunchStep& s) { return std::tie(s.kernel, s.buffers); }
+auto fields(GemmStep& s) { return std::tie(s.gemm, s.epilogue); }
+auto fields(BufferArg& b) { return std::tie(b.buffer); }
+auto fields(PlanArg& x) { return std::tie(x.v); }
+auto fields(ExternStep& s) {
+  return std::tie(s.op, s.args, s.returns, s.outputs, s.random, s.origin);
+}
+auto fields(RegionStep& s) { return std::tie(s.kind, s.plans, s.operands, s.results); }
+auto fields(FreeStep& s) { return std::tie(s.buffer); }
+auto fields(PlanOutput& o) {
+  return std::tie(o.kind, o.buffer, o.index, o.meta, o.number, o.conj, o.neg);
+}
+auto fields(PlanMutation& m) {
+  return std::tie(m.input, m.buffer, m.in_place, m.layout, m.same_data);
+}
+auto fields(PlanPacking& k) {
+  return std::tie(k.from, k.to, k.batch, k.k, k.n, k.batch_stride, k.k_stride, k.n_stride, k.offset,
+                  k.width);
+}
+auto fields(Plan& p) {
+  return std::tie(p.sizes.instructions, p.inputs, p.buffers, p.kernels, p.regions, p.steps,
+                  p.outputs, p.mutations, p.frozen, p.packings, p.arena_bytes);
+}
+auto fields(PlanFile& f) { return std::tie(f.machine, f.plan, f.texts); }
+auto fields(Header& h) { return std::tie(h.version, h.bytes, h.hash); }
 
 template <class T>
 concept Number = std::is_integral_v<T> && !std::same_as<T, bool>;
@@ -59,13 +116,13 @@ class Writer {
   template <class... T>
   void item(std::variant<T...>& v) {
     item(v.index());
-    std::visit([this](auto& x) { item(x); }, v);
+    std::visit([this](auto& x) { this->item(x); }, v);
   }
   void item(std::monostate) {}
   template <class T>
     requires std::is_class_v<T>
   void item(T& t) {
-    fields(*this, t);
+    std::apply(*this, fields(t));
   }
 
   std::string out_;
@@ -153,7 +210,7 @@ class Reader {
     requires std::is_class_v<T>
   void item(T& t) {
     const Level level(*this);
-    fields(*this, t);
+    std::apply(*this, fields(t));
   }
 
   // What nests without end would end the stack.
@@ -168,109 +225,6 @@ class Reader {
   std::string_view in_;
   int depth_ = 0;
 };
-
-template <class A>
-void fields(A& a, ContentHash& h) {
-  auto& [high, low] = h;
-  auto *h64 = reinterpret_cast<int64_t*>(&high), *l64 = reinterpret_cast<int64_t*>(&low);
-  a(*h64, *l64);
-}
-template <class A, class Tag>
-void fields(A& a, Id<Tag>& id) {
-  a(id.index);
-}
-template <class A>
-void fields(A& a, Device& d) {
-  a(d.kind, d.index);
-}
-template <class A>
-void fields(A& a, Layout& l) {
-  a(l.value);
-}
-template <class A>
-void fields(A& a, MemoryFormat& m) {
-  a(m.value);
-}
-template <class A>
-void fields(A& a, std::complex<double>& c) {
-  auto& parts = reinterpret_cast<double(&)[2]>(c);
-  a(parts[0], parts[1]);
-}
-template <class A>
-void fields(A& a, SizeInstruction& i) {
-  a(i.op, i.a, i.b);
-}
-template <class A>
-void fields(A& a, TensorSlots& t) {
-  a(t.dtype, t.device, t.sizes, t.strides, t.offset);
-}
-template <class A>
-void fields(A& a, PlanBuffer& b) {
-  a(b.kind, b.meta, b.source, b.arena_offset, b.bytes, b.name);
-}
-template <class A>
-void fields(A& a, PlanKernel& k) {
-  a(k.name, k.code, k.range, k.grain, k.scratch_bytes, k.moved_bytes, k.parameters);
-}
-template <class A>
-void fields(A& a, LaunchStep& s) {
-  a(s.kernel, s.buffers);
-}
-template <class A>
-void fields(A& a, GemmStep& s) {
-  a(s.gemm, s.epilogue);
-}
-template <class A>
-void fields(A& a, BufferArg& b) {
-  a(b.buffer);
-}
-template <class A>
-void fields(A& a, PlanArg& x) {
-  a(x.v);
-}
-template <class A>
-void fields(A& a, ExternStep& s) {
-  a(s.op, s.args, s.returns, s.outputs, s.random, s.origin);
-}
-template <class A>
-void fields(A& a, RegionStep& s) {
-  a(s.kind, s.plans, s.operands, s.results);
-}
-template <class A>
-void fields(A& a, FreeStep& s) {
-  a(s.buffer);
-}
-template <class A>
-void fields(A& a, PlanOutput& o) {
-  a(o.kind, o.buffer, o.index, o.meta, o.number, o.conj, o.neg);
-}
-template <class A>
-void fields(A& a, PlanMutation& m) {
-  a(m.input, m.buffer, m.in_place, m.layout, m.same_data);
-}
-template <class A>
-void fields(A& a, PlanPacking& k) {
-  a(k.from, k.to, k.batch, k.k, k.n, k.batch_stride, k.k_stride, k.n_stride, k.offset, k.width);
-}
-template <class A>
-void fields(A& a, Plan& p) {
-  a(p.sizes.instructions, p.inputs, p.buffers, p.kernels, p.regions, p.steps, p.outputs,
-    p.mutations, p.frozen, p.packings, p.arena_bytes);
-}
-template <class A>
-void fields(A& a, PlanFile& f) {
-  a(f.machine, f.plan, f.texts);
-}
-
-struct Header {
-  uint32_t version = kVersion;
-  size_t bytes = 0;
-  ContentHash hash;
-};
-template <class A>
-void fields(A& a, Header& h) {
-  a(h.version, h.bytes, h.hash);
-}
 
 void collect(const Plan& p, const CodeTable& code, std::set<ContentHash>& seen,
              std::vector<std::string>& texts) {

@@ -1,5 +1,8 @@
 // Plans as bytes: a header (magic, version, length, hash of what follows), the plan, and the texts of
 // its kernels. Attributes are tensors of whoever runs the plan and are not in the file.
+//
+// The numbers of a file are checked (verify, at_sizes): what runs it reads and writes in the plan's memory
+// alone. Its texts are code and taken at their word, like any library's: the hash is no signature.
 #pragma once
 
 #include <string>

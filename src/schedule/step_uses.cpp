@@ -14,6 +14,13 @@ bool has(const std::vector<BufferId>& list, BufferId b) {
   return std::find(list.begin(), list.end(), b) != list.end();
 }
 
+template <class Call, class Step>
+Call* call_in(Step& s) {
+  if (auto* e = std::get_if<ExternCall>(&s)) return &e->step;
+  auto* c = std::get_if<ContractionCall>(&s);
+  return c ? &c->step : nullptr;
+}
+
 void add_kernel(const Schedule& s, uint32_t kernel, StepUses& u) {
   for (const KernelBuffer& b : s.kernels[kernel].buffers) {
     if (!b.buffer.valid()) continue;
@@ -25,15 +32,8 @@ void add_kernel(const Schedule& s, uint32_t kernel, StepUses& u) {
 
 }  // namespace
 
-loops::Call* call_of(ScheduledStep& s) {
-  if (auto* e = std::get_if<ExternCall>(&s)) return &e->step;
-  auto* c = std::get_if<ContractionCall>(&s);
-  return c ? &c->step : nullptr;
-}
-
-const loops::Call* call_of(const ScheduledStep& s) {
-  return call_of(const_cast<ScheduledStep&>(s));
-}
+loops::Call* call_of(ScheduledStep& s) { return call_in<loops::Call>(s); }
+const loops::Call* call_of(const ScheduledStep& s) { return call_in<const loops::Call>(s); }
 
 StepUses uses_of(const Schedule& s, const ScheduledStep& step) {
   StepUses u;

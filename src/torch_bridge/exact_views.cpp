@@ -4,11 +4,13 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/Functions.h>
 #include <ATen/Operators.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "support/check.h"
@@ -23,6 +25,27 @@ constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
 thread_local WriteRules* current = nullptr;
+
+// While an op runs that autocast may have a kernel for: whether casts that it makes are kept.
+thread_local std::optional<bool> keeps_casts;
+
+// That kernel runs with its key switched off. Torch's own cache would keep casts of fakes.
+class UnderAutocast {
+ public:
+  UnderAutocast() : on_(current && !keeps_casts && at::autocast::is_autocast_enabled(at::kCPU)) {
+    if (!on_) return;
+    keeps_casts = at::autocast::is_autocast_cache_enabled();
+    at::autocast::set_autocast_cache_enabled(false);
+  }
+  ~UnderAutocast() {
+    if (on_) at::autocast::set_autocast_cache_enabled(*std::exchange(keeps_casts, std::nullopt));
+  }
+  UnderAutocast(const UnderAutocast&) = delete;
+  UnderAutocast& operator=(const UnderAutocast&) = delete;
+
+ private:
+  const bool on_;
+};
 
 WriteRules& rules() {
   OXY_CHECK(current, "a write is carried back outside of its recording");
@@ -179,6 +202,17 @@ std::vector<at::Tensor> unsafe_split_with_sizes(c10::DispatchKeySet keys, const 
   return at::_ops::split_with_sizes::redispatch(keys & kBelow, self, sizes, dim);
 }
 
+at::Tensor to_copy(c10::DispatchKeySet keys, const at::Tensor& self,
+                   std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                   std::optional<at::Device> device, std::optional<bool> pin_memory,
+                   bool non_blocking, std::optional<at::MemoryFormat> format) {
+  at::Tensor out = at::_ops::_to_copy::redispatch(keys & kBelow, self, dtype, layout, device,
+                                                  pin_memory, non_blocking, format);
+  if (current && keeps_casts.value_or(false) && !at::autocast::is_autocast_enabled(at::kCPU))
+    rules().hear_cast(self, out);
+  return out;
+}
+
 // Eager lets an op that gives all elements one value write to places that are one in memory.
 bool may_write_copies(const c10::OperatorHandle& op) {
   static const c10::OperatorName fill("aten::fill_", "Scalar"), zero("aten::zero_", "");
@@ -234,6 +268,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - n, n);
   for_each_written(op, args, [&](const at::Tensor& t) {
     if (!copies && type_of(t).may_overlap_itself()) rules().refuse_write();
+    rules().check_write(t);
     at::Tensor base = memory_of(t).base();
     if (!keeps_layout(t) && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
       written.push_back({t, std::move(base)});
@@ -243,6 +278,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
 }
 
 void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const UnderAutocast autocast;
   if (current && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
     return run_write(op, keys, stack);
   op.redispatchBoxed(keys & kBelow, stack);
@@ -275,6 +311,7 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
+  m.impl("_to_copy", TORCH_FN(oxy::bridge::to_copy));
   m.impl("as_strided", TORCH_FN(oxy::bridge::as_strided));
   m.impl("expand", TORCH_FN(oxy::bridge::expand));
   m.impl("unfold", TORCH_FN(oxy::bridge::unfold));

@@ -18,6 +18,7 @@
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/mutable_ops.h"
+#include "torch_bridge/op_facts.h"
 #include "torch_bridge/recorded_regions.h"
 #include "torch_bridge/recording_end.h"
 #include "torch_bridge/runtime_number.h"
@@ -32,62 +33,19 @@ namespace functional = at::functionalization::impl;
 
 thread_local Heard so_far;
 
-// What we need to know of an op, looked up once a recording.
-struct OpFacts {
-  std::string target;
-  const ops::OpInfo* info = nullptr;
-  std::vector<ArgKind> args;
-  bool mutates = false;
-  std::vector<size_t> written;  // with `mutates`: the arguments, where we can model it
-  bool data_dependent = false;
-  bool dynamic_shape =
-      false;  // data-dependent for some arguments: torch's meta kernel knows and raises
-  bool only_tensor_returns = true;
-  bool view = false;  // a result is a view of an argument
-};
-
 // What a call of torch does with its result; see Recorder::expect_write.
 enum class Write { None, InPlace, Out };
 
-bool is_tensor_list(const c10::TypePtr& t) {
-  return t->kind() == c10::TypeKind::ListType &&
-         t->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
-}
-
-OpFacts facts_of(const c10::OperatorHandle& op) {
-  OpFacts f;
-  const auto& schema = op.schema();
-  f.target = target_of(op.operator_name());
-  f.info = ops::find(f.target);
-  for (const auto& a : schema.arguments()) {
-    f.args.push_back(kind_of(a.real_type()));
-    f.mutates |= a.alias_info() && a.alias_info()->isWrite();
-  }
-  if (f.mutates) f.written = written_arguments(schema);
-  f.view = f.info && f.info->has(ops::View);
-  for (const auto& r : schema.returns()) {
-    f.view |= r.alias_info() && !r.alias_info()->isWrite();
-    f.only_tensor_returns &=
-        r.type()->kind() == c10::TypeKind::TensorType || is_tensor_list(r.type());
-  }
-  f.data_dependent =
-      op.hasTag(at::Tag::data_dependent_output) || (f.info && f.info->has(ops::DataDependent));
-  f.dynamic_shape = op.hasTag(at::Tag::dynamic_output_shape);
-  return f;
-}
-
-// Flags of autocast that ThreadLocalState does not keep: with its cache on, casts of our fakes would stay in it.
-class AutocastCacheOff {
+// A flag of autocast that ThreadLocalState does not keep.
+class AutocastCacheFlag {
  public:
-  AutocastCacheOff() : was_(at::autocast::is_autocast_cache_enabled()) {
-    at::autocast::set_autocast_cache_enabled(false);
-  }
-  ~AutocastCacheOff() { at::autocast::set_autocast_cache_enabled(was_); }
-  AutocastCacheOff(const AutocastCacheOff&) = delete;
-  AutocastCacheOff& operator=(const AutocastCacheOff&) = delete;
+  AutocastCacheFlag() : was_(at::autocast::is_autocast_cache_enabled()) {}
+  ~AutocastCacheFlag() { at::autocast::set_autocast_cache_enabled(was_); }
+  AutocastCacheFlag(const AutocastCacheFlag&) = delete;
+  AutocastCacheFlag& operator=(const AutocastCacheFlag&) = delete;
 
  private:
-  bool was_;
+  const bool was_;
 };
 
 // Everything of the thread that a recording changes, put back on destruction.
@@ -111,13 +69,13 @@ class ThreadState {
   at::ThreadLocalStateGuard saved_;
   ExactViews views_;
   std::optional<c10::InferenceMode> no_inference_;
-  AutocastCacheOff autocast_;
+  AutocastCacheFlag autocast_;
 };
 
 }  // namespace
 
 struct Recorder::Impl final : OpListener, WriteRules, Recording {
-  explicit Impl(Options o) : options(std::move(o)) {
+  explicit Impl(Options o) : options(std::move(o)), casts(options.kept_casts) {
     mode = make_mode(options.mode_object, *this);
     if (!options.symbolic) return;
     shapes.emplace(graph.pool);
@@ -142,6 +100,7 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
   std::unordered_map<const c10::TensorImpl*, size_t> attribute_of;  // of real tensors
   std::unordered_map<c10::OperatorName, OpFacts> facts;
   std::unordered_set<uint32_t> runtime_numbers;  // values
+  AutocastCasts casts;
   std::vector<at::Tensor>
       kept;  // every fake lives as long as the recording, so that addresses name them
   ir::StackId stack;
@@ -248,6 +207,11 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
 
   // ---- writes, see WriteRules
 
+  void check_write(const at::Tensor& wrapper) override {
+    const auto input = input_with_storage(*this, storage_of(wrapper));
+    if (const char* why = input ? why_unwritable(*this, *input) : nullptr) give_up(why);
+  }
+
   void check_copies(const at::Tensor& fake) override {
     if (!is_uniform(fake)) refuse_write();
   }
@@ -273,6 +237,24 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     if (!wanted.is_dense() || !wanted.offset.is_const(0) || rebuilt.contains(storage_of(before)))
       rebuilt.insert(storage_of(out));
     return out;
+  }
+
+  // A leaf that requires gradients is what autocast takes for a weight.
+  void hear_cast(const at::Tensor& from, const at::Tensor& to) override {
+    if (from.scalar_type() != at::kFloat || !from.requires_grad() || !from.is_leaf() ||
+        from.is_view() || to.scalar_type() != at::autocast::get_autocast_dtype(at::kCPU))
+      return;
+    if (!casts.add(graph.def(value_of(wrapper_of(to)->value())), from.unsafeGetTensorImpl(),
+                   entering(from), c10::GradMode::is_enabled()))
+      give_up("autocast casts a weight that has changed");
+  }
+
+  // The value in front of the graph, of a tensor from outside of it.
+  std::optional<ir::ValueId> entering(const at::Tensor& wrapper) const {
+    for (const auto* sources : {&inputs, &attributes})
+      for (const RecordedSource& s : *sources)
+        if (!s.fresh && wrapper.is_same(s.wrapper)) return s.value;
+    return std::nullopt;
   }
 
   // ---- lazy views
@@ -451,37 +433,6 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     s.back() = functional::unsafeGetFunctionalWrapper(source.wrapper)->value();
   }
 
-  static void refuse(const OpFacts& f) {
-    if (f.data_dependent)
-      throw Unsupported(cat(f.target, ": its result depends on data (data-dependent)"));
-    if (f.mutates && f.written.empty())
-      throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
-  }
-
-  // Eager draws in the order in which the written tensor lies in memory, the functional op in that of its dense result.
-  static void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
-    constexpr std::string_view kWrites[] = {"bernoulli", "cauchy",     "exponential",
-                                            "geometric", "log_normal", "normal_functional",
-                                            "random",    "uniform"};
-    const std::string_view name = std::string_view(f.target).substr(5);
-    const bool writes =
-        std::ranges::find(kWrites, name.substr(0, name.find('.'))) != std::end(kWrites);
-    if (!writes || !written.isTensor()) return;
-    const at::Tensor& t = written.toTensor();
-    if (!t.is_non_overlapping_and_dense())
-      throw Unsupported(cat(f.target, ": random numbers for a tensor with gaps"));
-    // Its result is row-major, whatever the tensor is.
-    const bool row_major = name == "bernoulli.p" || name == "bernoulli.Tensor";
-    if (row_major && !t.is_contiguous())
-      throw Unsupported(cat(f.target, ": random numbers for a tensor that is not row-major"));
-  }
-
-  // It updates the running statistics without saying so in its schema.
-  static bool writes_running_statistics(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
-    return f.target == "aten.native_batch_norm.default" && s[base + 5].toBool() &&
-           s[base + 3].isTensor() && s[base + 3].toTensor().defined();
-  }
-
   // As the op that gives the new statistics as results, which then are what the old ones hold.
   void batch_norm_in_training(torch::jit::Stack& s, size_t base) {
     static const c10::OperatorHandle with_results = c10::Dispatcher::singleton().findSchemaOrThrow(
@@ -489,6 +440,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     if (!s[base + 4].isTensor() || !s[base + 4].toTensor().defined())
       throw Unsupported("batch norm in training mode without a running variance");
     const at::Tensor mean = s[base + 3].toTensor(), var = s[base + 4].toTensor();
+    if (storage_of(mean) == storage_of(var))
+      throw Unsupported("running statistics of a batch norm that share memory");
     record(with_results, s);
     write_back(var, torch::jit::pop(s).toTensor());
     write_back(mean, torch::jit::pop(s).toTensor());
@@ -501,6 +454,7 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
       for (const RecordedSource& s : *sources) {
         auto* w = s.wrapper.defined() ? wrapper_of(s.wrapper) : nullptr;
         if (!w || !w->value().is_same(old)) continue;
+        check_write(s.wrapper);
         w->replace_(now);
         w->commit_update();
         w->sync_();
@@ -558,17 +512,6 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     OXY_CHECK(next == types.size(), "the shape rule of ", f.target,
               " gives another number of results");
     if (any_list) node.returns = std::move(lengths);
-  }
-
-  static std::vector<PredictedReturn> predict(const c10::OperatorHandle& op, const OpFacts& f,
-                                              c10::ArrayRef<c10::IValue> args) {
-    if (!f.dynamic_shape) return predict_on_meta(op, args);
-    try {
-      return predict_on_meta(op, args);
-    } catch (const std::exception&) {
-      throw Unsupported(
-          cat(f.target, ": the shape of its result depends on data (data-dependent)"));
-    }
   }
 
   void finish_by_meta(const c10::OperatorHandle& op, const OpFacts& f, torch::jit::Stack& s,
@@ -698,6 +641,10 @@ Recorder::~Recorder() = default;
 
 at::Tensor Recorder::add_input(const at::Tensor& real, const std::string& name,
                                std::span<const int64_t> dynamic_dims) {
+  for (const RecordedSource& s : impl_->inputs)
+    if (s.wrapper.defined() && wrapper_of(s.wrapper)->has_data_mutation() &&
+        may_overlap(s.real, real))
+      throw Unsupported("an input that shares memory with one that has changed");
   impl_->inputs.push_back(impl_->make_source(real, name, true, dynamic_dims));
   return impl_->inputs.back().wrapper;
 }
@@ -752,6 +699,12 @@ void Recorder::expect_write(std::string_view function, bool out) {
 
 void Recorder::leave() { impl_->state.reset(); }
 
+void Recorder::clear_casts() { impl_->casts.clear(impl_->graph); }
+
+bool Recorder::has_casts() const { return impl_->casts.any(); }
+
+KeptCasts Recorder::casts_in_regions() const { return impl_->casts.in_regions(); }
+
 void Recorder::set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node) {
   set_position(impl_->graph.add_stack(std::move(stack)), torch_node);
 }
@@ -784,6 +737,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
     add_mutations(*impl_);
     add_outputs(*impl_, results);
     impl_->simplify_sizes();
+    impl_->casts.finish(impl_->graph);
   }
   leave();
   return std::move(impl_->graph);

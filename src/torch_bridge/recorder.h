@@ -19,6 +19,7 @@
 
 #include "ir/graph.h"
 #include "symbolic/facts.h"
+#include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/fake_tensor.h"
 
 struct _object;  // PyObject
@@ -38,6 +39,7 @@ class Recorder {
         true;  // false: every shape from torch's meta kernels (for the test that compares both)
     // What Python code sees on the stack of dispatch modes while the recording runs.
     _object* mode_object = nullptr;
+    KeptCasts kept_casts = kept_casts_now();
     // Sizes may be symbols: those of the inputs' dimensions that the caller names.
     bool symbolic = false;
     // With symbolic sizes: the number behind a tensor that torch made of a symbolic number (its own value says nothing).
@@ -73,6 +75,12 @@ class Recorder {
 
   void enter();
   void leave();  // a second call does nothing
+
+  // The outermost context of autocast ends.
+  void clear_casts();
+  // Whether it would leave a trace: there are casts that it drops, or those of the caller.
+  bool has_casts() const;
+  KeptCasts casts_in_regions() const;
 
   // Position of what runs next: its stack and the Torch node it comes from.
   void set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node);

@@ -82,28 +82,6 @@ std::pair<int64_t, int64_t> bytes_touched(const at::Tensor& t) {
   return {low * item, (high + 1) * item};
 }
 
-bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
-  if (storage_of(a) != storage_of(b)) return false;
-  auto [a0, a1] = bytes_touched(a);
-  auto [b0, b1] = bytes_touched(b);
-  return a0 < b1 && b0 < a1;
-}
-
-// Each input is its own memory here: a change of one that others see is not in the graph.
-void check_alone(const Recording& r, size_t input) {
-  auto meets = [&](const RecordedSource& other) {
-    return other.wrapper.defined() && may_overlap(other.real, r.inputs[input].real);
-  };
-  for (size_t j = 0; j < r.inputs.size(); ++j) {
-    if (j != input && meets(r.inputs[j]))
-      throw Unsupported("an input that changes shares memory with another input");
-  }
-  if (std::any_of(r.attributes.begin(), r.attributes.end(), meets))
-    throw Unsupported("an input that changes shares memory with an attribute");
-  if (type_of(r.inputs[input].real).may_overlap_itself())
-    throw Unsupported("an input that changes overlaps itself");
-}
-
 // The layout that a view of a written input has in eager: the same views of the input as it came. The view itself was
 // rebuilt on the written value, which has strides and an offset of its own.
 ir::TensorType layout_of_view(Recording& r, const RecordedSource& input, const at::Tensor& view) {
@@ -125,13 +103,6 @@ std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource&
   const ir::TensorType type = layout_of_view(r, s, s.wrapper);
   if (same_place(type, r.graph.tensor_type(s.value))) return std::nullopt;
   return type;
-}
-
-std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage) {
-  for (size_t i = 0; i < r.inputs.size(); ++i) {
-    if (r.inputs[i].wrapper.defined() && storage_of(r.inputs[i].wrapper) == storage) return i;
-  }
-  return std::nullopt;
 }
 
 void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t, size_t input) {
@@ -163,6 +134,33 @@ ir::OutputSpec base_of(Recording& r, const at::Tensor& t) {
 
 }  // namespace
 
+bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (storage_of(a) != storage_of(b)) return false;
+  auto [a0, a1] = bytes_touched(a);
+  auto [b0, b1] = bytes_touched(b);
+  return a0 < b1 && b0 < a1;
+}
+
+std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage) {
+  for (size_t i = 0; i < r.inputs.size(); ++i) {
+    if (r.inputs[i].wrapper.defined() && storage_of(r.inputs[i].wrapper) == storage) return i;
+  }
+  return std::nullopt;
+}
+
+const char* why_unwritable(const Recording& r, size_t input) {
+  const at::Tensor& written = r.inputs[input].real;
+  auto meets = [&](const RecordedSource& other) {
+    return other.wrapper.defined() && may_overlap(other.real, written);
+  };
+  for (size_t j = 0; j < r.inputs.size(); ++j)
+    if (j != input && meets(r.inputs[j]))
+      return "an input that changes shares memory with another input";
+  if (std::ranges::any_of(r.attributes, meets))
+    return "an input that changes shares memory with an attribute";
+  return type_of(written).may_overlap_itself() ? "an input that changes overlaps itself" : nullptr;
+}
+
 ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::ValueId v) {
   const ir::TensorType has = graph.tensor_type(v);
   if (same_layout(has, wanted)) return v;
@@ -189,7 +187,7 @@ void add_mutations(Recording& r) {
     const at::Tensor value = r.with_marks(w->value(), {});
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
-    check_alone(r, i);
+    if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
     if (s.real.is_inference() && !r.inference) {
       throw Unsupported("an inference tensor changes in place outside inference mode");
     }

@@ -5,6 +5,7 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/InferenceMode.h>
 
+#include <optional>
 #include <unordered_map>
 
 #include "ir/graph.h"
@@ -47,6 +48,12 @@ inline const c10::StorageImpl* storage_of(const at::Tensor& t) {
 // The value in the layout that eager would give it: functionalisation rebuilds written tensors, which can change their
 // strides.
 ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::ValueId v);
+
+// The input whose memory this is.
+std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage);
+// Each input is its own memory here: a change of one that others see is not in the graph. Null where it may be written.
+const char* why_unwritable(const Recording& r, size_t input);
+bool may_overlap(const at::Tensor& a, const at::Tensor& b);
 
 void add_mutations(Recording& r);
 void add_outputs(Recording& r, const std::vector<at::Tensor>& results);

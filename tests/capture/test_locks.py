@@ -1,7 +1,9 @@
 """Captures and compilations of several threads, and of a process that is forked meanwhile."""
 
+import functools
 import gc
 import importlib
+import queue
 import signal
 import sys
 import textwrap
@@ -316,3 +318,172 @@ def test_threads_that_compile_at_once():
         run = oxyfuel.compile(f)
         for work in [Work(run, torch.ones(4), n % 3 + 1) for n in range(8)]:
             assert all(t.shape == (4,) for t in work.result())
+
+
+def counted(cache, method):
+    """A function that counts its calls, with a cache, and the list of what it was called with."""
+    calls = []
+
+    class Holder:
+        @cache
+        def method(self, n):
+            calls.append(n)
+            return 3 * n
+
+    @cache
+    def function(n):
+        calls.append(n)
+        return 3 * n
+
+    return (Holder().method, Holder.method) if method else (function, function), calls
+
+
+@pytest.mark.parametrize("method", [False, True])
+@pytest.mark.parametrize("cache", [functools.cache, functools.lru_cache(maxsize=2)])
+def test_a_capture_and_the_one_in_front_of_a_break_call_a_cached_function_once(cache, method):
+    def f(x, n):
+        y = x * call(n) + call(n + 1)
+        oxyfuel.graph_break()
+        return y + call(n)
+
+    seen = []
+    for run in (f, oxyfuel.compile(f, backend="eager")):
+        (call, cached), calls = counted(cache, method)
+        seen.append([run(torch.ones(2), 2).tolist(), calls, cached.cache_info().misses])
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("rounds", [1, 7])
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_threads_that_meet_in_a_cached_function(backend, rounds):
+    """As CPython's test_lru_cache_threaded2: nobody finds the result of another one."""
+    threads = 4
+    start, pause, stop = (threading.Barrier(threads + 1, timeout=SECONDS / 3) for _ in range(3))
+
+    @functools.lru_cache(maxsize=threads * rounds)
+    def meet(n):
+        pause.wait()
+        return 3 * n
+
+    def work(x):
+        out = []
+        for n in range(rounds):
+            start.wait()
+            out.append((x + meet(n)).tolist())
+            stop.wait()
+        return out
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the limit of captures
+        works = [
+            Work(oxyfuel.compile(work, backend=backend), torch.zeros(1)) for _ in range(threads)
+        ]
+        for n in range(rounds):
+            for barrier in (start, pause, stop):
+                barrier.wait()
+            assert meet.cache_info()[:2] == (0, (n + 1) * threads)
+        for w in works:
+            assert w.result() == [[3.0 * n] for n in range(rounds)]
+
+
+def waits_for_an_event(x, shared):
+    shared["event"].wait(SECONDS)
+    return x + 1
+
+
+def takes_a_lock(x, shared):
+    with shared["lock"]:
+        return x * shared["count"]
+
+
+def takes_a_lock_twice(x, shared):
+    with shared["rlock"], shared["rlock"]:
+        return x + 2
+
+
+def gets_from_a_queue(x, shared):
+    return x + shared["queue"].get(timeout=SECONDS)
+
+
+def meets_the_others(x, shared):
+    shared["barrier"].wait(SECONDS)
+    return x + 3
+
+
+def waits_for_a_condition(x, shared):
+    with shared["condition"]:
+        shared["condition"].wait_for(lambda: shared["ready"], SECONDS)
+    return x + 4
+
+
+def uses_thread_locals(x, shared):
+    shared["local"].value = x.shape[0]
+    return x + shared["local"].value
+
+
+def starts_a_thread(x, shared):
+    out = []
+    thread = threading.Thread(target=lambda: out.append(x + 5))
+    thread.start()
+    thread.join()
+    return out[0]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        waits_for_an_event,
+        takes_a_lock,
+        takes_a_lock_twice,
+        gets_from_a_queue,
+        meets_the_others,
+        waits_for_a_condition,
+        uses_thread_locals,
+        starts_a_thread,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_captured_code_that_waits_for_another_thread_which_captures(f):
+    count = 3
+
+    def make_shared():
+        return {
+            "event": threading.Event(),
+            "lock": threading.Lock(),
+            "rlock": threading.RLock(),
+            "queue": queue.Queue(),
+            "barrier": threading.Barrier(count),
+            "condition": threading.Condition(),
+            "local": threading.local(),
+            "ready": False,
+            "count": 7,
+        }
+
+    def let_go(x, shared):
+        shared["event"].set()
+        for _ in range(count):
+            shared["queue"].put(1)
+        with shared["condition"]:
+            shared["ready"] = True
+            shared["condition"].notify_all()
+        return x
+
+    shared = make_shared()
+    works = [Work(oxyfuel.compile(f, backend="eager"), torch.ones(2), shared) for _ in range(count)]
+    Work(oxyfuel.compile(let_go, backend="eager"), torch.ones(2), shared).result()
+    found = [w.result().tolist() for w in works]
+    shared = make_shared()
+    others = [Work(f, torch.ones(2), shared) for _ in range(count)]
+    let_go(torch.ones(2), shared)
+    assert found == [w.result().tolist() for w in others]
+
+
+def test_reset_in_compiled_code():
+    def f(x):
+        y = x + 1
+        oxyfuel.reset()
+        return y * 2
+
+    run = oxyfuel.compile(f, backend="eager")
+    for _ in range(3):
+        assert Work(run, torch.ones(2)).result().tolist() == [4, 4]

@@ -1,12 +1,15 @@
 """Where memory runs out, a call has happened as in eager or not at all: never a second time."""
 
+import ctypes
+import pathlib
 import warnings
 
 import pytest
 import torch
 
 import oxyfuel
-from oxyfuel import _C
+
+BUILT = pathlib.Path(__file__).parents[2] / "build/Release/libfailing_allocator.so"
 
 
 def in_place_and_sum(x, y):
@@ -64,6 +67,8 @@ def arguments():
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_allocation_fails_once(program, monkeypatch):
     monkeypatch.setenv("OXYFUEL_STRICT", "0")
+    allocator = ctypes.CDLL(BUILT)
+    allocator.allocation_has_failed.restype = ctypes.c_bool
     oxyfuel.reset()
 
     def outcome(f):
@@ -80,12 +85,12 @@ def test_every_allocation_fails_once(program, monkeypatch):
         for n in range(1000):
             inputs = arguments()
             torch.manual_seed(1)
-            _C.fail_allocation(n)
+            allocator.fail_allocation(ctypes.c_int64(n))
             try:
                 results = run(*inputs)
             finally:
-                failed = _C.allocation_has_failed()
-                _C.fail_allocation(-1)
+                failed = allocator.allocation_has_failed()
+                allocator.fail_allocation(ctypes.c_int64(-1))
             found = [*(results if isinstance(results, tuple) else [results]), *inputs]
             for a, b in zip(expected, found, strict=True):
                 torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5, msg=f"allocation {n}")

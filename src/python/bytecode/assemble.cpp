@@ -56,35 +56,25 @@ Reference to_python(const std::string& bytes) {
 
 }  // namespace
 
-PyCodeObject* make_code(const Bytecode& bytecode, const CodeShape& shape, PyCodeObject* like) {
+PyCodeObject* make_code(const Bytecode& bytecode, CodeParts parts, PyCodeObject* like) {
   Layout layout = lay_out(bytecode);
   Reference bytes = to_python(bytes_of(layout));
   Reference locations = to_python(locations_of(bytecode, layout, like->co_firstlineno));
   Reference ranges = to_python(ranges_of(bytecode, layout));
   if (!bytes || !locations || !ranges) return nullptr;
-  return new_code({.arguments = shape.arguments,
-                   .positional_only = shape.positional_only,
-                   .keyword_only = shape.keyword_only,
-                   .stack_size = stack_depths(bytecode, shape.flags).most,
-                   .flags = shape.flags,
-                   .first_line = like->co_firstlineno,
-                   .bytes = bytes.get(),
-                   .constants = shape.constants,
-                   .names = shape.names,
-                   .variables = shape.variables,
-                   .free_variables = shape.free_variables,
-                   .cell_variables = shape.cell_variables,
-                   .file_name = like->co_filename,
-                   .name = shape.name,
-                   .qualified_name = shape.qualified_name,
-                   .locations = locations.get(),
-                   .ranges = ranges.get()});
+  parts.stack_size = stack_depths(bytecode, parts.flags).most;
+  parts.first_line = like->co_firstlineno;
+  parts.file_name = like->co_filename;
+  parts.bytes = bytes.get();
+  parts.locations = locations.get();
+  parts.ranges = ranges.get();
+  return new_code(parts);
 }
 
 PyCodeObject* assemble(const Bytecode& bytecode, PyCodeObject* like) {
   Reference variables = variable_names(like), cells = cell_names(like), frees = free_names(like);
   if (!variables || !cells || !frees) return nullptr;
-  CodeShape shape = CodeShape::like(like, cells.get(), frees.get());
+  CodeParts shape = parts_like(like, cells.get(), frees.get());
   shape.arguments = like->co_argcount;
   shape.positional_only = like->co_posonlyargcount;
   shape.keyword_only = like->co_kwonlyargcount;

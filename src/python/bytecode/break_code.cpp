@@ -186,8 +186,7 @@ class BreakCode {
     for (int slot : break_.before.locals) out.builder.add(STORE_FAST, moved[slot]);
     // What was given for the others is not kept.
     for (int slot = 0; slot < parameters_; ++slot)
-      if (!is_cell(code_, slot) &&
-          std::count(break_.before.locals.begin(), break_.before.locals.end(), slot) == 0)
+      if (!is_cell(code_, slot) && std::ranges::count(break_.before.locals, slot) == 0)
         out.builder.add(DELETE_FAST, moved[slot]);
     out.builder.restore_stack(break_.before, out.temporary(0), true);
   }
@@ -196,7 +195,7 @@ class BreakCode {
     Reference variables = all_variables(), constants = writer.constants();
     Reference cells(PyCode_GetCellvars(code_)), frees(PyCode_GetFreevars(code_));
     if (!variables || !constants || !cells || !frees) return nullptr;
-    CodeShape shape = CodeShape::like(code_, cells.get(), frees.get());
+    CodeParts shape = parts_like(code_, cells.get(), frees.get());
     shape.arguments = parameters_ + 1;
     shape.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
     shape.constants = constants.get();
@@ -256,8 +255,7 @@ std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameSt
   before.resize(before.size() - taken);
   before.resize(depth, false);
   if (pushes_null) before.back() = true;
-  if (in.op == LOAD_FAST_AND_CLEAR)
-    before.back() = std::count(state.locals.begin(), state.locals.end(), in.arg) == 0;
+  if (in.op == LOAD_FAST_AND_CLEAR) before.back() = std::ranges::count(state.locals, in.arg) == 0;
   if (loads_method(in.op, in.arg) || (in.op == LOAD_GLOBAL && (in.arg & 1)))
     before[depth - 2] = true;
   return before;

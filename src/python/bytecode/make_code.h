@@ -6,32 +6,20 @@
 
 namespace oxy::python {
 
-// Borrowed references; the tuples are what code.replace calls them.
-struct CodeShape {
-  int arguments = 0, positional_only = 0, keyword_only = 0;
-  int flags = 0;
-  PyObject* constants = nullptr;
-  PyObject* names = nullptr;
-  PyObject* variables = nullptr;
-  PyObject* cell_variables = nullptr;
-  PyObject* free_variables = nullptr;
-  PyObject* name = nullptr;
-  PyObject* qualified_name = nullptr;
+// The names and flags of `code`, with these cells and free variables of its; the rest is to be filled in.
+inline CodeParts parts_like(PyCodeObject* code, PyObject* cells, PyObject* frees) {
+  CodeParts parts;
+  parts.flags = code->co_flags;
+  parts.names = code->co_names;
+  parts.cell_variables = cells;
+  parts.free_variables = frees;
+  parts.name = code->co_name;
+  parts.qualified_name = qualified_name(code);
+  return parts;
+}
 
-  // The names and flags of `code`, with these cells and free variables of its.
-  static CodeShape like(PyCodeObject* code, PyObject* cells, PyObject* frees) {
-    CodeShape shape;
-    shape.flags = code->co_flags;
-    shape.names = code->co_names;
-    shape.cell_variables = cells;
-    shape.free_variables = frees;
-    shape.name = code->co_name;
-    shape.qualified_name = python::qualified_name(code);
-    return shape;
-  }
-};
-
-// File name and first line are `like`'s. A new reference, nullptr with an exception set.
-PyCodeObject* make_code(const Bytecode& bytecode, const CodeShape& shape, PyCodeObject* like);
+// With the bytes and tables of the instructions; file name and first line are `like`'s. A new reference, nullptr with an
+// exception set.
+PyCodeObject* make_code(const Bytecode& bytecode, CodeParts parts, PyCodeObject* like);
 
 }  // namespace oxy::python

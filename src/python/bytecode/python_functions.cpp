@@ -1,7 +1,5 @@
 #include "python/bytecode/python_functions.h"
 
-#include <exception>
-
 #include "python/bytecode/code.h"
 #include "python/bytecode/flow.h"
 #include "python/bytecode/layout.h"

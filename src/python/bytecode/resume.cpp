@@ -30,8 +30,7 @@ Reference to_tuple(const std::vector<std::string>& names) {
 }  // namespace
 
 size_t FrameState::value_count() const {
-  return static_cast<size_t>(std::count(null_on_stack.begin(), null_on_stack.end(), false)) +
-         locals.size();
+  return static_cast<size_t>(std::ranges::count(null_on_stack, false)) + locals.size();
 }
 
 ResumeLayout::ResumeLayout(PyCodeObject* code, const FrameState& state, int temporaries)
@@ -107,7 +106,7 @@ PyCodeObject* ResumeLayout::make(const Bytecode& bytecode, PyObject* name, PyObj
                                  PyObject* constants) const {
   Reference variables = to_tuple(variables_), frees = to_tuple(frees_), cells = to_tuple(cells_);
   if (!variables || !frees || !cells) return nullptr;
-  CodeShape shape = CodeShape::like(code_, cells.get(), frees.get());
+  CodeParts shape = parts_like(code_, cells.get(), frees.get());
   shape.arguments = arguments_;
   shape.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
   shape.constants = constants;

@@ -16,17 +16,15 @@ struct Answer {
 };
 
 PyObject* ask(PyObject* o) {
-  static const py::object& count =
-      *new py::object(py::module_::import("_abc").attr("get_cache_token"));
   auto* self = reinterpret_cast<Answer*>(o);
-  const auto now = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(count.ptr()));
+  const auto now = owned(PyObject_CallNoArgs(member_of<"_abc", "get_cache_token">().ptr()));
   if (!now) return nullptr;
   if (self->registrations != nullptr) {
     const int same = PyObject_RichCompareBool(now.ptr(), self->registrations, Py_EQ);
     if (same != 0) return same < 0 ? nullptr : Py_NewRef(self->answer);
   }
-  const py::object type = py::reinterpret_borrow<py::object>(PyWeakref_GetObject(self->type));
-  const py::object asked = py::reinterpret_borrow<py::object>(PyWeakref_GetObject(self->asked));
+  const py::object type = borrow(PyWeakref_GetObject(self->type));
+  const py::object asked = borrow(PyWeakref_GetObject(self->asked));
   if (type.is_none() || asked.is_none()) return Py_NewRef(Py_None);
   const int yes = PyObject_IsSubclass(type.ptr(), asked.ptr());
   if (yes < 0) return nullptr;
@@ -59,7 +57,7 @@ PyTypeObject* answer_type() {
   static PyType_Spec spec = {"oxyfuel.IsSubclass", sizeof(Answer), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   static PyObject* type = steal(PyType_FromSpec(&spec)).release().ptr();
-  return reinterpret_cast<PyTypeObject*>(type);
+  return as_type(type);
 }
 
 py::object make_answer(PyTypeObject* type, py::handle asked) {
@@ -74,19 +72,17 @@ py::object make_answer(PyTypeObject* type, py::handle asked) {
 }  // namespace
 
 void add_changeable(PyTypeObject* type, py::handle asked, std::vector<py::object>& out) {
-  static const py::object& meta = *new py::object(py::module_::import("abc").attr("ABCMeta"));
   if (PyTuple_Check(asked.ptr())) {
     for (py::handle one : asked) add_changeable(type, one, out);
   } else if (PyType_Check(asked.ptr()) &&
-             PyObject_TypeCheck(asked.ptr(), reinterpret_cast<PyTypeObject*>(meta.ptr())) &&
-             !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(asked.ptr()))) {
-    out.push_back(py::reinterpret_borrow<py::object>(asked));
+             PyObject_TypeCheck(asked.ptr(), as_type(member_of<"abc", "ABCMeta">())) &&
+             !PyType_IsSubtype(type, as_type(asked))) {
+    out.push_back(borrow(asked));
   }
 }
 
 py::object answer_of(PyTypeObject* type, py::handle asked) {
-  static const py::object& weak =
-      *new py::object(py::module_::import("weakref").attr("WeakKeyDictionary"));
+  const py::object& weak = member_of<"weakref", "WeakKeyDictionary">();
   static const py::object& answers = *new py::object(weak());
   const py::object of_asked = answers.attr("setdefault")(asked, weak());
   const py::handle key(reinterpret_cast<PyObject*>(type));

@@ -31,7 +31,7 @@ const ArrayCode& array_code() {
     const py::module_ functions = py::module_::import("oxyfuel.array_functions");
     auto table = [&](const char* name, auto& to) {
       for (auto [original, function] : py::dict(functions.attr(name)))
-        to.emplace(original.inc_ref().ptr(), borrow(function.ptr()));
+        to.emplace(original.inc_ref().ptr(), borrow(function));
     };
     table("OVER_ARRAYS", out->over_arrays);
     table("MAKE_ARRAYS", out->makers);
@@ -54,19 +54,11 @@ bool is_real_scalar(PyObject* p) {
          !(Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE);
 }
 
-bool starts_with(PyObject* text, std::string_view prefix) {
-  if (text == nullptr || !PyUnicode_Check(text)) return false;
-  Py_ssize_t size = 0;
-  const char* data = PyUnicode_AsUTF8AndSize(text, &size);
-  return data != nullptr && std::string_view(data, static_cast<size_t>(size)).starts_with(prefix);
-}
-
 // A function of NumPy, as far as can be told without asking it.
 bool is_of_numpy(PyObject* p) {
-  if (PyFunction_Check(p))
-    return starts_with(reinterpret_cast<PyFunctionObject*>(p)->func_module, "numpy");
+  if (PyFunction_Check(p)) return view_of(as_function(p)->func_module).starts_with("numpy");
   if (PyCFunction_Check(p))
-    return starts_with(reinterpret_cast<PyCFunctionObject*>(p)->m_module, "numpy");
+    return view_of(reinterpret_cast<PyCFunctionObject*>(p)->m_module).starts_with("numpy");
   if (is_unbound_native(p)) return std::string_view(PyDescr_TYPE(p)->tp_name).starts_with("numpy.");
   return std::string_view(Py_TYPE(p)->tp_name).starts_with("numpy.");
 }
@@ -77,7 +69,7 @@ PyObject* make_array(PyObject*, PyObject* args) {
       [&]() -> PyObject* {
         HANDLE_TH_ERRORS
         const at::Tensor tensor = THPVariable_Unpack(PyTuple_GET_ITEM(args, 0)).detach();
-        auto made = py::reinterpret_steal<py::object>(torch::utils::tensor_to_numpy(tensor, false));
+        auto made = owned(torch::utils::tensor_to_numpy(tensor, false));
         if (PyTuple_GET_ITEM(args, 1) != Py_True) return made.release().ptr();
         return PyObject_GetItem(made.ptr(), py::tuple().ptr());
         END_HANDLE_TH_ERRORS
@@ -99,8 +91,8 @@ void check_array_attr(py::handle array, py::handle name) {
   if (_PyType_Lookup(array_class, name.ptr()) != nullptr) return;
   const py::object type = type_of_array(array);
   const auto text = py::str(name).cast<std::string>();
-  const std::string of = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name;
-  if (PyObject_HasAttr(type.ptr(), name.ptr())) throw Break(BreakId::numpy, cat(of, ".", text));
+  const std::string of = as_type(type)->tp_name;
+  if (PyObject_HasAttr(type.ptr(), name.ptr())) throw Break(BreakId::numpy, of, ".", text);
   PyErr_SetString(PyExc_AttributeError,
                   cat("'", of, "' object has no attribute '", text, "'").c_str());
   throw py::error_already_set();
@@ -114,7 +106,7 @@ py::object method_of_array(py::handle array, py::handle name) {
 }
 
 bool is_array_code(PyFunctionObject* function) {
-  return array_class != nullptr && starts_with(function->func_module, "oxyfuel.array");
+  return array_class != nullptr && view_of(function->func_module).starts_with("oxyfuel.array");
 }
 
 bool Arrays::in_array_code() const {
@@ -127,10 +119,10 @@ bool Arrays::is_of_array_code(SourceId source) const {
   while (heap().sources[source].base.valid()) source = heap().sources[source].base;
   if (heap().sources[source].kind != SourceKind::Pinned) return false;
   PyObject* root = heap().sources[source].key.ptr();
-  if (PyFunction_Check(root)) return is_array_code(reinterpret_cast<PyFunctionObject*>(root));
-  if (PyType_Check(root)) return reinterpret_cast<PyTypeObject*>(root) == array_class;
+  if (PyFunction_Check(root)) return is_array_code(as_function(root));
+  if (PyType_Check(root)) return as_type(root) == array_class;
   if (PyDict_CheckExact(root))
-    return starts_with(PyDict_GetItemString(root, "__name__"), "oxyfuel.array");
+    return view_of(PyDict_GetItemString(root, "__name__")).starts_with("oxyfuel.array");
   return PyModule_Check(root);
 }
 
@@ -144,25 +136,20 @@ py::object Arrays::wrap_array(py::handle real, SourceId source) {
   const bool scalar = is_real_scalar(real.ptr());
   if (!scalar && !is_real_array(real.ptr())) return {};
   if (auto it = heap().stand_ins().find(real.ptr()); it != heap().stand_ins().end()) {
-    heap().guards.add({GuardKind::SameAs,
-                       source,
-                       {},
-                       0,
-                       array_sources_.at(it->second.ptr()),
-                       frames().user_stack()});
+    heap().guard_pair(GuardKind::SameAs, source, array_sources_.at(it->second.ptr()));
     return it->second;
   }
   const py::object tensor = tensor_of_array(real.ptr());
   if (!tensor) return {};
   array_code();
-  heap().guard(GuardKind::TypeIs, source, borrow(reinterpret_cast<PyObject*>(Py_TYPE(real.ptr()))));
+  heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   py::object out = steal(PyType_GenericAlloc(array_class, 0));
   out.attr("tensor") = heap().wrap_tensor(tensor, heap().sources.array_tensor(source));
   out.attr("scalar") = scalar;
   array_sources_.emplace(out.ptr(), source);
   heap().stand_ins().emplace(real.ptr(), out);
   heap().hold(out);
-  heap().hold(borrow(real.ptr()));
+  heap().hold(borrow(real));
   has_array_inputs_ = true;
   return out;
 }
@@ -189,7 +176,7 @@ Arguments Arrays::with_numbers(const Arguments& args) {
 // Tensor.numpy
 py::object Arrays::array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs) {
   Arguments all = args;
-  all.insert(all.begin(), borrow(tensor.ptr()));
+  all.insert(all.begin(), borrow(tensor));
   return calls().call_function(array_code().over_tensor, std::move(all), kwargs);
 }
 
@@ -227,21 +214,18 @@ py::object Arrays::call_array_code(TracedFrame& frame) {
 // A method of an array, which is Python's here.
 std::optional<uint32_t> RebuildPlan::place_array_method(py::handle method) {
   const py::object function = borrow(PyMethod_GET_FUNCTION(method.ptr()));
-  if (!PyFunction_Check(function.ptr()) ||
-      !is_array_code(reinterpret_cast<PyFunctionObject*>(function.ptr())))
+  if (!PyFunction_Check(function.ptr()) || !is_array_code(as_function(function)))
     return std::nullopt;
-  static const py::object& get = *new py::object(py::module_::import("builtins").attr("getattr"));
   const py::object name = function.attr("__name__");
   kept_.push_back(name);
-  return place_call(method, get, {borrow(PyMethod_GET_SELF(method.ptr())), name});
+  return place_call(method, member_of<"builtins", "getattr">(),
+                    {borrow(PyMethod_GET_SELF(method.ptr())), name});
 }
 
 uint32_t RebuildPlan::place_array(py::handle o) {
   if (const SourceId source = capture_.arrays.source_of_array(o); source.valid())
     return place_existing(o, source);
-  static PyMethodDef method = {"array", make_array, METH_VARARGS, nullptr};
-  static const py::object& maker = *new py::object(steal(PyCFunction_New(&method, nullptr)));
-  return place_call(o, maker, {o.attr("tensor"), o.attr("scalar")});
+  return place_call(o, function_object<make_array>("array"), {o.attr("tensor"), o.attr("scalar")});
 }
 
 }  // namespace oxy::python

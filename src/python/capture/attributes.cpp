@@ -8,10 +8,6 @@
 namespace oxy::python {
 namespace {
 
-py::object type_object(py::handle o) {
-  return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
-}
-
 bool is_property(PyObject* descriptor) {
   return PyObject_TypeCheck(descriptor, &PyProperty_Type) &&
          Py_TYPE(descriptor)->tp_descr_get == PyProperty_Type.tp_descr_get &&
@@ -20,14 +16,9 @@ bool is_property(PyObject* descriptor) {
 
 // As a property: Enum.value.
 bool is_enum_property(PyObject* descriptor) {
-  static const py::object& type = *new py::object(py::module_::import("enum").attr("property"));
-  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) == type.ptr() &&
+  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) ==
+             member_of<"enum", "property">().ptr() &&
          !py::handle(descriptor).attr("fget").is_none();
-}
-
-std::string str(py::handle o) {
-  // PyObject_Str would run the handlers of signals.
-  return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
 }
 
 // What a lazy iterator's stand-in is asked for, and answers as the iterator would.
@@ -52,8 +43,7 @@ void name_what_lacks(py::error_already_set& e, py::handle o, py::handle name) {
 }
 
 [[noreturn]] void no_attribute(PyTypeObject* type, py::handle name) {
-  raise(PyExc_AttributeError,
-        cat("'", type->tp_name, "' object has no attribute '", str(name), "'"));
+  raise(PyExc_AttributeError, "'", type->tp_name, "' object has no attribute '", text(name), "'");
 }
 
 // A type written in C that finds attributes in a way of its own.
@@ -66,9 +56,8 @@ bool has_own_lookup(PyTypeObject* type) {
 
 // `int | str` and `list[int]` keep these as other objects do.
 bool is_part_of_alias(PyTypeObject* type, py::handle name) {
-  static const py::object& union_type =
-      *new py::object(py::module_::import("types").attr("UnionType"));
-  return (type == &Py_GenericAliasType || reinterpret_cast<PyObject*>(type) == union_type.ptr()) &&
+  return (type == &Py_GenericAliasType ||
+          reinterpret_cast<PyObject*>(type) == member_of<"types", "UnionType">().ptr()) &&
          (native_traits("types", "GenericAlias", PyUnicode_AsUTF8(name.ptr())) &
           native::PartOfAlias) != 0;
 }
@@ -105,10 +94,11 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
   if (PyFunction_Check(p)) return function_attr(o, name);
   if (Py_TYPE(p) == &PySuper_Type) return load_super_attr(o, name);
   if (!iterators().empty() && iterators().lazy(o) && !is_generator_method(name))
-    throw Break(BreakId::attribute_protocol, cat("an iterator's ", str(name)));
-  if (PyExceptionInstance_Check(p) && !heap().exists(o) && str(name) == "__traceback__")
+    throw Break(BreakId::attribute_protocol, "an iterator's ", text(name));
+  if (PyExceptionInstance_Check(p) && !heap().exists(o) && text(name) == "__traceback__")
     throw Break(BreakId::attribute_protocol, "the traceback of an exception");
-  if (PyExceptionInstance_Check(p) && str(name) == "__context__" && frames().raised().contains(p) &&
+  if (PyExceptionInstance_Check(p) && text(name) == "__context__" &&
+      frames().raised().contains(p) &&
       reinterpret_cast<PyBaseExceptionObject*>(p)->context == nullptr)
     guard_nothing_handled();
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
@@ -118,25 +108,25 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
 
 // What the code around the captured function deals with is the context of what that raises.
 void Objects::guard_nothing_handled() {
-  static const py::object& exc_info = *new py::object(py::module_::import("sys").attr("exc_info"));
   if (frames().handled_outside)
     throw Break(BreakId::attribute_protocol, "the context of an exception, of before the call");
-  heap().guard(GuardKind::IdIs,
-               heap().sources.handled(heap().sources.pinned(exc_info, "sys.exc_info")), py::none());
+  heap().guard(
+      GuardKind::IdIs,
+      heap().sources.handled(heap().sources.pinned(member_of<"sys", "exc_info">(), "sys.exc_info")),
+      py::none());
 }
 
 py::object Objects::function_attr(py::handle function, py::handle name) {
-  const bool made_here = heap().tracked(function) && !heap().tracked(function)->source.valid();
   PyObject* found_on_type = _PyType_Lookup(&PyFunction_Type, name.ptr());
-  if (made_here) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
+  if (heap().is_made_here(function)) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
   if (found_on_type != nullptr && !is_name(name, names().dict_))
     return function_member(function, name, found_on_type);
   py::object dict =
       existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
                     heap().sources.instance_dict(heap().function_source(function, "F")));
-  if (str(name) == "__dict__") return dict;
+  if (text(name) == "__dict__") return dict;
   if (py::object found = effects().dict_get(dict, name)) return found;
-  raise(PyExc_AttributeError, cat("'function' object has no attribute '", str(name), "'"));
+  raise(PyExc_AttributeError, "'function' object has no attribute '", text(name), "'");
 }
 
 // What a function that was there before has of itself: __code__, __defaults__, __name__ ...
@@ -144,7 +134,7 @@ py::object Objects::function_member(py::handle function, py::handle name, PyObje
   py::object value = steal(PyObject_GetAttr(function.ptr(), name.ptr()));
   if (Py_TYPE(descriptor) != &PyGetSetDescr_Type && Py_TYPE(descriptor) != &PyMemberDescr_Type)
     return value;  // a method
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  auto* f = as_function(function);
   if (value.ptr() == f->func_globals)
     return existing_dict(value, heap().sources.pinned(value, "G"));
   if (PyCode_Check(value.ptr())) return guard_code(function), value;
@@ -153,18 +143,17 @@ py::object Objects::function_member(py::handle function, py::handle name, PyObje
 
 // The code of a function that was there before stays the one that is captured.
 void Objects::guard_code(py::handle function) {
-  Tracked* k = heap().tracked(function);
-  if (k && !k->source.valid()) return;
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
+  if (heap().is_made_here(function)) return;
+  auto* f = as_function(function);
   heap().guard(
       GuardKind::IdIs,
-      heap().sources.code(heap().function_source(function, str(py::handle(f->func_qualname)))),
+      heap().sources.code(heap().function_source(function, text(py::handle(f->func_qualname)))),
       f->func_code);
 }
 
 py::object Objects::module_dict(py::handle module) {
   auto pinned = heap().sources.find_pinned(module);
-  if (!pinned) pinned = heap().sources.pinned(module, str(module.attr("__name__")));
+  if (!pinned) pinned = heap().sources.pinned(module, text(module.attr("__name__")));
   return existing_dict(module.attr("__dict__"), heap().sources.instance_dict(*pinned));
 }
 
@@ -180,41 +169,41 @@ py::object Objects::module_member(py::handle module, py::handle name) {
     if (py::object found = effects().dict_get(members, name)) return found;
   if (on_class != nullptr && python_method(on_class, names().get_)) {
     const SourceId source = classes().member_source(reinterpret_cast<PyObject*>(type), name);
-    return call_getter(heap().wrap(on_class, source), module, type_object(module), name);
+    return call_getter(heap().wrap(on_class, source), module, py::type::of(module), name);
   }
   if (on_class == nullptr && !lazy) {
     if (py::object fallback = effects().dict_get(members, borrow(names().getattr_)))
-      return calls().call(fallback, {borrow(name.ptr())});
+      return calls().call(fallback, {borrow(name)});
     if (PyDict_Contains(members.ptr(), name.ptr()) == 1)  // deleted by the captured code
-      raise(PyExc_AttributeError,
-            cat("module '", str(module.attr("__name__")), "' has no attribute '", str(name), "'"));
+      raise(PyExc_AttributeError, "module '", text(module.attr("__name__")), "' has no attribute '",
+            text(name), "'");
   }
   py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
   PyObject* computes =
       is_constant(found.ptr()) ? special_method(module, names().getattr_) : nullptr;
   if (on_class == nullptr && computes != nullptr) {
     effects().dict_get(members, name);  // guards that it is not there
-    return calls().call(computes, {borrow(module.ptr()), borrow(name.ptr())});
+    return calls().call(computes, {borrow(module), borrow(name)});
   }
   if (Py_TYPE(found.ptr()) == &_PyMethodWrapper_Type) return found;
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
-    throw Break(BreakId::attribute_protocol, cat("the module attribute ", str(name)));
+    throw Break(BreakId::attribute_protocol, "the module attribute ", text(name));
   return found;
 }
 
 py::object Objects::load_type_attr(py::handle type, py::handle name) {
-  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  auto* t = as_type(type);
   if (PyObject* own = special_method(type, names().getattribute_))
-    return calls().call(own, {borrow(type.ptr()), borrow(name.ptr())});
+    return calls().call(own, {borrow(type), borrow(name)});
   PyObject* raw = effects().lookup(t, name);
   if (raw != nullptr && effects().is_written_on(t, name)) {
     if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw))
       return numbers().taken(borrow(raw));
-    throw Break(BreakId::attribute_protocol, cat(t->tp_name, ".", str(name)));
+    throw Break(BreakId::attribute_protocol, t->tp_name, ".", text(name));
   }
   if (raw == nullptr && effects().is_written_on(t, name))
-    raise(PyExc_AttributeError,
-          cat("type object '", t->tp_name, "' has no attribute '", str(name), "'"));
+    raise(PyExc_AttributeError, "type object '", t->tp_name, "' has no attribute '", text(name),
+          "'");
   if (raw == nullptr) return metatype_attr(type, name);
   const SourceId source = classes().member_source(type, name);
   if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
@@ -232,24 +221,22 @@ py::object Objects::load_type_attr(py::handle type, py::handle name) {
 // Of a class that has nothing under the name.
 py::object Objects::metatype_attr(py::handle type, py::handle name) {
   PyTypeObject* meta = Py_TYPE(type.ptr());
-  type_member(reinterpret_cast<PyTypeObject*>(type.ptr()), name);
+  type_member(as_type(type), name);
   PyObject* found = type_member(meta, name);
   if (found != nullptr && is_changeable_class(meta) && Py_TYPE(found)->tp_descr_get == nullptr)
     return heap().wrap(found, classes().member_source(reinterpret_cast<PyObject*>(meta), name));
   if (PyObject* fallback = found == nullptr ? type_member(meta, names().getattr_) : nullptr) {
     if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
-    return calls().call(fallback, {borrow(type.ptr()), borrow(name.ptr())});
+    return calls().call(fallback, {borrow(type), borrow(name)});
   }
   py::object value = steal(PyObject_GetAttr(type.ptr(), name.ptr()));
   // Its name, its bases, and what follows from them.
   const bool changes = found != nullptr && (Py_TYPE(found) == &PyMemberDescr_Type ||
                                             Py_TYPE(found) == &PyGetSetDescr_Type);
-  if (!changes || is_name(name, names().dict_) ||
-      !is_changeable_class(reinterpret_cast<PyTypeObject*>(type.ptr())) ||
+  if (!changes || is_name(name, names().dict_) || !is_changeable_class(as_type(type)) ||
       classes().is_made_class(type))
     return value;
-  const SourceId of_type =
-      heap().sources.pinned(type, reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
+  const SourceId of_type = heap().sources.pinned(type, as_type(type)->tp_name);
   return heap().wrap(value, heap().sources.attribute(of_type, name));
 }
 
@@ -259,36 +246,33 @@ py::object Objects::bind(py::handle d, py::handle o, PyTypeObject* type, py::han
   if (Py_TYPE(p) == &PyClassMethod_Type) {
     const py::object function = d.attr("__func__");
     if (!PyFunction_Check(function.ptr()) && Py_TYPE(function.ptr())->tp_descr_get != nullptr)
-      throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+      throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
     return steal(PyMethod_New(function.ptr(), (PyObject*)type));
   }
   if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
   if (is_unbound_native(p)) return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
   if (Py_TYPE(p)->tp_descr_get == nullptr) return borrow(p);
-  throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+  throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
 }
 
 // `descriptor.__get__(o, type)`, of a class written in Python; its getter is guarded.
 py::object Objects::call_getter(py::handle descriptor, py::handle o, py::handle type,
                                 py::handle name) {
-  static const py::object& cached =
-      *new py::object(py::module_::import("functools").attr("cached_property"));
   PyObject* getter = special_method(descriptor, names().get_);
   if (getter == nullptr)
-    throw Break(BreakId::attribute_protocol,
-                cat(reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name, ".", str(name)));
+    throw Break(BreakId::attribute_protocol, as_type(type)->tp_name, ".", text(name));
   // Its lock keeps threads apart, and only one captures.
-  if (type_object(descriptor).is(cached) && !o.is_none()) {
+  if (py::type::of(descriptor).is(member_of<"functools", "cached_property">()) && !o.is_none()) {
     py::object key = load_attr(descriptor, py::str("attrname")), dict = instance_dict(o);
     if (py::object found = effects().dict_get(dict, key)) return found;
-    py::object value = calls().call(load_attr(descriptor, py::str("func")), {borrow(o.ptr())});
+    py::object value = calls().call(load_attr(descriptor, py::str("func")), {borrow(o)});
     if (heap().exists(o))
       effects().dict_write(dict, key, value);
     else
       dict[key] = value;
     return value;
   }
-  return calls().call(getter, {borrow(descriptor.ptr()), borrow(o.ptr()), borrow(type.ptr())});
+  return calls().call(getter, {borrow(descriptor), borrow(o), borrow(type)});
 }
 
 // What the class has under this name, guarded; borrowed, null where there is nothing.
@@ -299,7 +283,7 @@ PyObject* Objects::type_member(PyTypeObject* type, py::handle name) {
   if (found == nullptr)
     heap().guard(GuardKind::Missing, source);
   else if (is_constant(found))
-    heap().guard(GuardKind::TypeIs, source, type_object(found));
+    heap().guard(GuardKind::TypeIs, source, py::type::of(found));
   else
     heap().guard(GuardKind::IdIs, source, found);
   return found;
@@ -309,8 +293,7 @@ PyObject* Objects::type_member(PyTypeObject* type, py::handle name) {
 PyObject* Objects::special_method(py::handle o, py::handle name) {
   if (!is_changeable_class(Py_TYPE(o.ptr()))) return nullptr;
   PyObject* found = type_member(Py_TYPE(o.ptr()), name);
-  if (found == Py_None)
-    throw Break(BreakId::attribute_protocol, cat("a ", str(name), " that is None"));
+  if (found == Py_None) throw Break(BreakId::attribute_protocol, "a ", text(name), " that is None");
   return found != nullptr && PyFunction_Check(found) ? found : nullptr;
 }
 
@@ -326,9 +309,9 @@ py::object Objects::existing_dict(py::handle dict, SourceId source) {
   Tracked& k = heap().entry(dict.ptr());
   if (!k.source.valid()) {
     k.source = source;
-    heap().hold(borrow(dict.ptr()));
+    heap().hold(borrow(dict));
   }
-  return borrow(dict.ptr());
+  return borrow(dict);
 }
 
 // What the classes behind a super object's own have under the name. Methods are bound by CPython; what would run Python code
@@ -340,7 +323,7 @@ py::object Objects::load_super_attr(py::handle super, py::handle name) {
     mro = super.attr("__self_class__").attr("__mro__");
   bool behind = false;
   for (py::handle entry : mro) {
-    auto* type = reinterpret_cast<PyTypeObject*>(entry.ptr());
+    auto* type = as_type(entry);
     PyObject* found = behind ? PyDict_GetItemWithError(type_dict(type), name.ptr()) : nullptr;
     if (behind) type_member(type, name);
     behind |= entry.is(first);
@@ -352,7 +335,7 @@ py::object Objects::load_super_attr(py::handle super, py::handle name) {
       return calls().call(py::handle(found).attr("fget"), {self});
     }
     if (Py_TYPE(found)->tp_descr_set != nullptr || python_method(found, names().get_))
-      throw Break(BreakId::attribute_protocol, cat("super().", str(name)));
+      throw Break(BreakId::attribute_protocol, "super().", text(name));
     break;
   }
   return steal(PyObject_GetAttr(super.ptr(), name.ptr()));
@@ -379,7 +362,7 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   PyTypeObject* type = Py_TYPE(p);
   const bool old = heap().keeps_attributes(o);
   if (PyObject* own = special_method(o, names().getattribute_); own != nullptr && !generic)
-    return calls().call(own, {borrow(p), borrow(name.ptr())});
+    return calls().call(own, {borrow(p), borrow(name)});
   if (is_name(name, names().class_) &&
       effects().lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr()))
     return type_of(o);
@@ -387,13 +370,13 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
     throw Break(BreakId::frame_access, "the frame of a traceback");
   if (has_own_lookup(type) && !is_part_of_alias(type, name)) {
     if (old || PyWeakref_CheckProxy(p))
-      throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+      throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
     return steal(PyObject_GetAttr(p, name.ptr()));
   }
   if (!old && type->tp_dictoffset == 0 && !is_changeable_class(type))
     return steal(PyObject_GetAttr(p, name.ptr()));  // an object of a type written in C
   SourceId source = old ? heap().source_of(o) : SourceId();
-  py::object pinned = type_object(o);
+  py::object pinned = py::type::of(o);
   const SourceId on_type = classes().member_source(pinned, name);
   PyObject* descriptor = effects().lookup(type, name);
   const bool written_on_type = effects().is_written_on(type, name);
@@ -422,10 +405,10 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
         return heap().wrap(dict, heap().sources.instance_dict(source));
       }
       if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
-        throw Break(BreakId::attribute_protocol, cat(type->tp_name, ".", str(name)));
+        throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
       if (py::object now = old && !writes_items(o) ? effects().written(o, name) : py::object()) {
         if (!now.is(missing())) return now;
-        raise(PyExc_AttributeError, str(name));
+        raise(PyExc_AttributeError, text(name));
       }
       py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
       return old ? heap().wrap(value, heap().sources.attribute(source, name)) : value;
@@ -452,7 +435,7 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   }
   if (PyObject* fallback = type_member(type, names().getattr_)) {
     if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
-    return calls().call(fallback, {borrow(p), borrow(name.ptr())});
+    return calls().call(fallback, {borrow(p), borrow(name)});
   }
   try {
     no_attribute(type, name);
@@ -470,20 +453,20 @@ void Objects::call_setter(PyObject* descriptor, py::handle o, py::handle name, p
   if (setter == nullptr && _PyType_Lookup(Py_TYPE(descriptor), py::str(method).ptr()) == nullptr)
     raise(PyExc_AttributeError, method);
   if (setter == nullptr)
-    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+    throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
   py::object held = borrow(descriptor);
   if (!effects().is_written_on(type, name))
-    held = heap().wrap(descriptor, classes().member_source(type_object(o), name));
-  Arguments args{held, borrow(o.ptr())};
-  if (value) args.push_back(borrow(value.ptr()));
+    held = heap().wrap(descriptor, classes().member_source(py::type::of(o), name));
+  Arguments args{held, borrow(o)};
+  if (value) args.push_back(borrow(value));
   calls().call(setter, args);
 }
 
 // As object.__setattr__ and object.__delattr__.
 void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
-  if (PyWeakref_CheckProxy(o.ptr()))
-    throw Break(BreakId::side_effect, "assignment to an attribute of a proxy");
+  if (has_own_lookup(type) && !PyModule_Check(o.ptr()) && !PyType_Check(o.ptr()))
+    throw Break(BreakId::side_effect, cat("assignment to an attribute of a ", type->tp_name));
   PyObject* descriptor = type_member(type, name);
   if (descriptor != nullptr && is_property(descriptor)) {
     py::object setter = py::handle(descriptor).attr(value ? "fset" : "fdel");
@@ -491,8 +474,8 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
       PyProperty_Type.tp_descr_set(descriptor, o.ptr(), value.ptr());
       throw py::error_already_set();
     }
-    Arguments args{borrow(o.ptr())};
-    if (value) args.push_back(borrow(value.ptr()));
+    Arguments args{borrow(o)};
+    if (value) args.push_back(borrow(value));
     calls().call(setter, args);
     return;
   }
@@ -500,20 +483,19 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
   if (data && is_changeable_class(Py_TYPE(descriptor)))
     return call_setter(descriptor, o, name, value);
   if (is_existing_tuple(o))
-    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+    throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
   if (!heap().exists(o) && heap().keeps_attributes(o))
-    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+    throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
   if (!heap().exists(o)) {
-    const py::object held = value ? numbers().read(borrow(value.ptr())) : py::object();
-    if (PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()) != 0)
-      throw py::error_already_set();
+    const py::object held = value ? numbers().read(borrow(value)) : py::object();
+    check(PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()));
   } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_changeable_class(type)) {
     if (!value) check_slot(o, name);
-    if (writes_items(o)) throw Break(BreakId::side_effect, cat("a slot of a ", type->tp_name));
+    if (writes_items(o)) throw Break(BreakId::side_effect, "a slot of a ", type->tp_name);
     effects().write_attribute(o, name, value);
   } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
     if (descriptor == nullptr) no_attribute(type, name);
-    throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+    throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
   } else if (value) {
     effects().dict_write(instance_dict(o), name, value);
   } else {
@@ -527,8 +509,7 @@ void Objects::check_slot(py::handle o, py::handle name) {
     find_attr(o, name);
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_AttributeError)) throw;
-    PyErr_SetObject(PyExc_AttributeError, name.ptr());
-    throw py::error_already_set();
+    raise_with(PyExc_AttributeError, name);
   }
 }
 
@@ -541,27 +522,25 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   require_name(name);
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
-  if (heap().is_tensor(o)) throw Break(BreakId::tensor_attribute, cat("assignment to ", str(name)));
+  if (heap().is_tensor(o)) throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
   if (is_array(o) && !arrays().in_array_code())
-    throw Break(BreakId::numpy, cat("assignment to ", str(name)));
+    throw Break(BreakId::numpy, "assignment to ", text(name));
   if (PyType_Check(p)) return effects().write_type(o, name, value);
-  const bool made_function =
-      PyFunction_Check(p) && heap().tracked(o) && !heap().tracked(o)->source.valid();
-  if (made_function) {
-    const py::object held = value ? numbers().read(borrow(value.ptr())) : py::object();
-    if (PyObject_SetAttr(p, name.ptr(), held.ptr()) != 0) throw py::error_already_set();
+  if (PyFunction_Check(p) && heap().is_made_here(o)) {
+    const py::object held = value ? numbers().read(borrow(value)) : py::object();
+    check(PyObject_SetAttr(p, name.ptr(), held.ptr()));
     return;
   }
   if (PyFunction_Check(p) || PyModule_CheckExact(p)) {
     if (_PyType_Lookup(type, name.ptr()) != nullptr)
-      throw Break(BreakId::side_effect, cat("assignment to ", type->tp_name, ".", str(name)));
+      throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
     py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
     return value ? effects().dict_write(dict, name, value) : delete_member(type, dict, name);
   }
   static const py::str& deleter = *new py::str("__delattr__");
   if (PyObject* setter = special_method(o, value ? names().setattr_ : deleter.ptr())) {
-    Arguments args{borrow(p), borrow(name.ptr())};
-    if (value) args.push_back(borrow(value.ptr()));
+    Arguments args{borrow(p), borrow(name)};
+    if (value) args.push_back(borrow(value));
     calls().call(setter, args);
     return;
   }

@@ -1,7 +1,5 @@
 #include "python/capture/break.h"
 
-#include "support/text.h"
-
 namespace oxy::python {
 namespace {
 
@@ -24,6 +22,7 @@ std::string break_text(BreakId id, const std::string& detail) {
 
 }  // namespace
 
-Break::Break(BreakId id, std::string detail) : std::runtime_error(break_text(id, detail)), id(id) {}
+Break::Break(BreakId id, const std::string& detail)
+    : std::runtime_error(break_text(id, detail)), id(id) {}
 
 }  // namespace oxy::python

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "support/text.h"
 
 namespace oxy::python {
 
@@ -22,7 +23,9 @@ enum class BreakId : uint8_t {
 // Capture cannot go on. what(): message, detail and hint; the user's stack with it.
 class Break : public std::runtime_error {
  public:
-  Break(BreakId id, std::string detail);
+  Break(BreakId id, const std::string& detail);
+  template <class A, class B, class... More>
+  Break(BreakId id, const A& a, const B& b, const More&... more) : Break(id, cat(a, b, more...)) {}
   BreakId id;
   std::vector<ir::Frame> stack;
   std::vector<size_t> steps;  // where a capture may stop instead, the latest first

@@ -7,7 +7,6 @@
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/thread_state.h"
-#include "python/cpython/type_dict.h"
 #include "python/inner_frames.h"
 #include "support/text.h"
 
@@ -16,10 +15,6 @@ namespace {
 
 constexpr size_t kMaxDepth = 150;
 
-py::object type_object(py::handle o) {
-  return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
-}
-
 bool has_python_init(PyTypeObject* type) {
   PyObject* init = _PyType_Lookup(type, names().init_);
   return init != nullptr && PyFunction_Check(init);
@@ -27,10 +22,8 @@ bool has_python_init(PyTypeObject* type) {
 
 // Types whose first act is to take all items of what they are given.
 bool takes_all(py::handle type) {
-  static const py::object& counter =
-      *new py::object(py::module_::import("collections").attr("Counter"));
-  return type.is(counter) ||
-         (type_traits(reinterpret_cast<PyTypeObject*>(type.ptr())) & native::TakesAll) != 0;
+  return type.is(member_of<"collections", "Counter">()) ||
+         (type_traits(as_type(type)) & native::TakesAll) != 0;
 }
 
 // itemgetter, attrgetter and methodcaller.
@@ -40,16 +33,14 @@ bool is_operator_object(PyTypeObject* type) {
 
 // oxyfuel.graph_break, and torch's own.
 bool asks_for_break(PyFunctionObject* f) {
-  return PyUnicode_CompareWithASCIIString(f->func_name, "graph_break") == 0 &&
-         f->func_module != nullptr &&
-         (PyUnicode_CompareWithASCIIString(f->func_module, "oxyfuel.controls") == 0 ||
-          PyUnicode_CompareWithASCIIString(f->func_module, "torch._dynamo.decorators") == 0);
+  return is_text(f->func_name, "graph_break") &&
+         (is_text(f->func_module, "oxyfuel.controls") ||
+          is_text(f->func_module, "torch._dynamo.decorators"));
 }
 
 // TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
 bool is_bookkeeping_of_dynamo(PyFunctionObject* f) {
-  return PyUnicode_CompareWithASCIIString(f->func_name, "tag") == 0 && f->func_module != nullptr &&
-         PyUnicode_CompareWithASCIIString(f->func_module, "torch._dynamo.mutation_guard") == 0;
+  return is_text(f->func_name, "tag") && is_text(f->func_module, "torch._dynamo.mutation_guard");
 }
 
 }  // namespace
@@ -57,11 +48,16 @@ bool is_bookkeeping_of_dynamo(PyFunctionObject* f) {
 void refuse_finalizer(PyTypeObject* type) {
   static PyObject* const name = PyUnicode_InternFromString("__del__");
   if (_PyType_Lookup(type, name) != nullptr)
-    throw Break(BreakId::object_construction, cat(type->tp_name, " has __del__"));
+    throw Break(BreakId::object_construction, type->tp_name, " has __del__");
 }
 
 void raise(PyObject* type, const std::string& text) {
   PyErr_SetString(type, text.c_str());
+  throw py::error_already_set();
+}
+
+void raise_with(PyObject* type, py::handle value) {
+  PyErr_SetObject(type, value.ptr());
   throw py::error_already_set();
 }
 
@@ -78,7 +74,7 @@ std::string name_of(py::handle callable) {
 std::string module_of(py::handle callable) {
   PyObject* m = PyObject_GetAttrString(callable.ptr(), "__module__");
   if (m == nullptr) PyErr_Clear();
-  py::object held = py::reinterpret_steal<py::object>(m);
+  py::object held = owned(m);
   return held && py::isinstance<py::str>(held) ? held.cast<std::string>() : std::string();
 }
 
@@ -144,10 +140,9 @@ void Calls::require_plain(py::handle o, py::handle callable) {
   } inside;
   PyObject* p = o.ptr();
   if (nesting > kMaxNesting)
-    throw Break(BreakId::builtin_call, cat(name_of(callable), " with containers in containers"));
+    throw Break(BreakId::builtin_call, name_of(callable), " with containers in containers");
   auto refuse = [&] {
-    throw Break(BreakId::builtin_on_existing,
-                cat(name_of(callable), " with a ", Py_TYPE(p)->tp_name));
+    throw Break(BreakId::builtin_on_existing, name_of(callable), " with a ", Py_TYPE(p)->tp_name);
   };
   if (heap().exists(o) || is_tensor_object(p) || iterators().lazy(o)) refuse();
   if (PyTuple_Check(p) || PyList_Check(p)) {
@@ -171,18 +166,16 @@ py::object Calls::plain_contents(py::handle o, py::handle callable) {
 }
 
 py::object Calls::call_real(py::handle callable, const Arguments& args, const Keywords& kwargs) {
-  py::tuple positional(args.size());
   auto check = [&](const py::object& a) {  // of a lazy iterator C code would see an empty one
     if (!iterators().empty() && iterators().lazy(a) && !keeps_arguments(name_of(callable)))
-      throw Break(BreakId::builtin_call, cat(name_of(callable), " with a generator"));
+      throw Break(BreakId::builtin_call, name_of(callable), " with a generator");
   };
-  for (size_t i = 0; i < args.size(); i++) check(args[i]), positional[i] = args[i];
-  py::dict named;
-  for (const auto& [key, value] : kwargs) check(value), named[key] = value;
-  py::object out = steal(
-      PyObject_Call(callable.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
+  for (const py::object& a : args) check(a);
+  for (const auto& [key, value] : kwargs) check(value);
+  py::object out = steal(PyObject_Call(callable.ptr(), tuple_of(args).ptr(),
+                                       kwargs.empty() ? nullptr : dict_of(kwargs).ptr()));
   if (is_tensor_object(out.ptr()) && !heap().is_tensor(out))
-    throw Break(BreakId::torch_call, cat(name_of(callable), " returns a tensor"));
+    throw Break(BreakId::torch_call, name_of(callable), " returns a tensor");
   heap().hold(out);
   return out;
 }
@@ -196,12 +189,12 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     return call(PyMethod_GET_FUNCTION(p), std::move(args), std::move(kwargs));
   }
   if (PyFunction_Check(p))
-    if (const py::object ours = control_flow_of(reinterpret_cast<PyFunctionObject*>(p))) {
+    if (const py::object ours = control_flow_of(as_function(p))) {
       frames().direct = direct;
       return call_function(ours, std::move(args), std::move(kwargs));
     }
   if (!takes_as_many(p, args, kwargs))
-    throw Break(BreakId::builtin_call, cat(name_of(callable), " with too few or many arguments"));
+    throw Break(BreakId::builtin_call, name_of(callable), " with too few or many arguments");
   if (PyFunction_Check(p) || PyCFunction_Check(p))
     if (auto done = call_that_tells(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p))
@@ -223,11 +216,10 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     frames().direct = direct;
     return call_function(callable, std::move(args), std::move(kwargs));
   }
-  static const py::object& partial =
-      *new py::object(py::module_::import("functools").attr("partial"));
+  const py::object& partial = member_of<"functools", "partial">();
   // It would take the inner one apart without a guard.
   if (callable.is(partial) && !args.empty() && heap().exists(args[0]) &&
-      PyObject_TypeCheck(args[0].ptr(), reinterpret_cast<PyTypeObject*>(partial.ptr())))
+      PyObject_TypeCheck(args[0].ptr(), as_type(partial)))
     throw Break(BreakId::builtin_on_existing, "a partial of a partial");
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
   if (PyCFunction_Check(p) || is_unbound_native(p) || Py_TYPE(p) == &_PyMethodWrapper_Type ||
@@ -245,12 +237,12 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
       return heap().wrap(held, heap().sources.attribute(heap().source_of(callable), py::str(name)));
     };
     Arguments all;
-    for (py::handle a : py::tuple(part("args"))) all.push_back(borrow(a.ptr()));
+    for (py::handle a : py::tuple(part("args"))) all.push_back(borrow(a));
     all.insert(all.end(), args.begin(), args.end());
     py::dict named = heap().contents(part("keywords")).attr("copy")();
     for (const auto& [key, value] : kwargs) named[key] = value;
     Keywords all_named;
-    for (auto [key, value] : named) all_named.emplace_back(borrow(key.ptr()), borrow(value.ptr()));
+    for (auto [key, value] : named) all_named.emplace_back(borrow(key), borrow(value));
     frames().direct = direct;
     return call(part("func"), std::move(all), std::move(all_named));
   }
@@ -266,15 +258,13 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);
   }
-  static const py::object& higher_order =
-      *new py::object(py::module_::import("torch._ops").attr("HigherOrderOperator"));
-  if (PyObject_TypeCheck(p, reinterpret_cast<PyTypeObject*>(higher_order.ptr())))
+  if (PyObject_TypeCheck(p, as_type(member_of<"torch._ops", "HigherOrderOperator">())))
     throw Break(BreakId::control_flow, name_of(callable));
   if (type == "functools.KeyWrapper" && args.size() == 1 && kwargs.empty() &&
       !heap().exists(callable))
     return call_real(callable, args, kwargs);
   if (is_operator_object(Py_TYPE(p))) {
-    if (!kwargs.empty()) type_error(cat(Py_TYPE(p)->tp_name, " takes no keyword arguments"));
+    if (!kwargs.empty()) type_error(Py_TYPE(p)->tp_name, " takes no keyword arguments");
     return call_operator_object(callable, args);
   }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
@@ -286,13 +276,13 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     frames().direct = direct;
     return call(own, std::move(args), std::move(kwargs));
   }
-  if (own == nullptr) type_error(cat("'", Py_TYPE(p)->tp_name, "' object is not callable"));
-  throw Break(BreakId::builtin_call, cat("an object of type ", Py_TYPE(p)->tp_name));
+  if (own == nullptr) type_error("'", Py_TYPE(p)->tp_name, "' object is not callable");
+  throw Break(BreakId::builtin_call, "an object of type ", Py_TYPE(p)->tp_name);
 }
 
 // What itemgetter, attrgetter and methodcaller do: their __reduce__ tells what they hold.
 py::object Calls::call_operator_object(py::handle callable, const Arguments& args) {
-  if (args.size() != 1) type_error(cat(name_of(callable), " expected 1 argument"));
+  if (args.size() != 1) type_error(name_of(callable), " expected 1 argument");
   if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
   const std::string type = Py_TYPE(callable.ptr())->tp_name;
   py::tuple reduced = callable.attr("__reduce__")();
@@ -303,13 +293,13 @@ py::object Calls::call_operator_object(py::handle callable, const Arguments& arg
   if (type == "operator.methodcaller") {
     Keywords kwargs;
     py::object name;
-    if (type_object(callable).is(py::object(reduced[0]))) {
+    if (py::type::of(callable).is(py::object(reduced[0]))) {
       name = held[0];
     } else {  // a partial, with keywords
       py::object partial = reduced[0];
       name = py::tuple(partial.attr("args"))[0];
       for (auto [key, value] : py::dict(partial.attr("keywords")))
-        kwargs.emplace_back(borrow(key.ptr()), borrow(value.ptr()));
+        kwargs.emplace_back(borrow(key), borrow(value));
     }
     Arguments given;
     for (size_t i = kwargs.empty() ? 1 : 0; i < held.size(); i++) given.push_back(held[i]);
@@ -342,8 +332,7 @@ namespace {
       py::arg("co_code") = nothing.attr("co_code"),
       py::arg("co_consts") = nothing.attr("co_consts"), py::arg("co_freevars") = py::tuple(),
       py::arg("co_cellvars") = py::tuple(), py::arg("co_exceptiontable") = py::bytes(),
-      py::arg("co_stacksize") = 1,
-      py::arg("co_flags") = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags & kept);
+      py::arg("co_stacksize") = 1, py::arg("co_flags") = code_of(f)->co_flags & kept);
   py::object stand_in = steal(PyFunction_New(same.ptr(), f->func_globals));
   stand_in.attr("__qualname__") = py::handle(f->func_qualname);
   if (f->func_defaults) PyFunction_SetDefaults(stand_in.ptr(), f->func_defaults);
@@ -360,13 +349,13 @@ namespace {
 
 std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments args,
                                               Keywords kwargs) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
+  auto* f = as_function(function);
+  auto* code = code_of(f);
   auto name = [&] { return py::handle(f->func_qualname).cast<std::string>(); };
   const size_t given = args.size();
   const auto positional = static_cast<size_t>(code->co_argcount);
   const auto named = positional + static_cast<size_t>(code->co_kwonlyargcount);
-  const bool fresh = heap().tracked(function) && !heap().tracked(function)->source.valid();
+  const bool fresh = heap().is_made_here(function);
   std::vector<py::object> fast(static_cast<size_t>(code->co_nlocalsplus));
   const size_t taken = std::min(args.size(), positional);
   for (size_t i = 0; i < taken; i++) fast[i] = std::move(args[i]);
@@ -375,7 +364,7 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
     const Arguments rest(args.begin() + static_cast<ptrdiff_t>(taken), args.end());
     const bool has_deferred = std::any_of(
         rest.begin(), rest.end(), [this](const py::object& o) { return numbers().is_deferred(o); });
-    fast[slot++] = has_deferred ? numbers().pack(rest) : py::tuple(py::cast(rest));
+    fast[slot++] = has_deferred ? numbers().pack(rest) : tuple_of(rest);
   } else if (taken < args.size()) {
     wrong_arguments(f, given, kwargs);
   }
@@ -419,8 +408,8 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
 }
 
 py::object Calls::call_function(py::handle function, Arguments args, Keywords kwargs) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
+  auto* f = as_function(function);
+  auto* code = code_of(f);
   if (frames().stack().size() > kMaxDepth ||
       static_cast<int>(frames().stack().size()) >= recursion_left())
     throw Break(BreakId::deep_inlining, name_of(function));
@@ -432,10 +421,7 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   const bool direct = std::exchange(frames().direct, false);
-  auto frame = std::make_unique<TracedFrame>();
-  frame->function = borrow(function.ptr());
-  frame->code = code;
-  frame->bytecode = bytecode_of(code);
+  auto frame = std::make_unique<TracedFrame>(function);
   frame->fast = bind_arguments(function, std::move(args), std::move(kwargs));
   if (code->co_flags & CO_GENERATOR) {
     return iterators().make_generator(std::move(frame));
@@ -465,16 +451,12 @@ py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keyword
       a = heap().contents(a);
     if (of_text) require_plain(a, reinterpret_cast<PyObject*>(t));
   }
-  py::tuple positional(given.size());
-  for (size_t i = 0; i < given.size(); i++) positional[i] = given[i];
-  py::dict named;
-  if (!is_object || !has_init)
-    for (const auto& [key, value] : kwargs) named[key] = value;
-  return steal(t->tp_new(t, positional.ptr(), named.empty() ? nullptr : named.ptr()));
+  const bool named = (!is_object || !has_init) && !kwargs.empty();
+  return steal(t->tp_new(t, tuple_of(given).ptr(), named ? dict_of(kwargs).ptr() : nullptr));
 }
 
 // What dict makes of a mapping that is no dict.
-py::object Calls::dict_of(py::handle mapping) {
+py::object Calls::dict_of_mapping(py::handle mapping) {
   py::dict out;
   for (py::handle key :
        iterators().list_of(call(objects().load_attr(mapping, py::str("keys")), {})))
@@ -483,7 +465,7 @@ py::object Calls::dict_of(py::handle mapping) {
 }
 
 py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
-  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  auto* t = as_type(type);
   if (auto done = iterators().call_lazy_type(type, args, kwargs)) return *done;
   if (t == &PyReversed_Type && args.size() == 1 && kwargs.empty())
     if (PyObject* own = objects().special_method(args[0], py::str("__reversed__")))
@@ -507,12 +489,10 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       t == &PyStaticMethod_Type || t == &PyClassMethod_Type || t == &PyProperty_Type;
   const bool exception_of_python = exception && has_python_init(t);
   refuse_finalizer(t);
-  static const py::object& enum_meta =
-      *new py::object(py::module_::import("enum").attr("EnumMeta"));
   const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
   if (!heap_type || module == "builtins" || of_collections || module == "itertools" ||
       module == "functools" || (exception && !exception_of_python) ||
-      py::isinstance(type, enum_meta)) {
+      py::isinstance(type, member_of<"enum", "EnumMeta">())) {
     for (auto& a : args) {
       if (t == &PySuper_Type || is_descriptor || module == "functools") continue;
       // An exception keeps its arguments, a group looks at the list of its exceptions.
@@ -526,7 +506,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
                           (!PyDict_Check(a.ptr()) || (own != nullptr && PyFunction_Check(own))) &&
                           effects().lookup(Py_TYPE(a.ptr()), py::str("keys")) != nullptr;
       if (by_key && is_changeable_class(Py_TYPE(a.ptr())))
-        a = dict_of(a);
+        a = dict_of_mapping(a);
       else if (takes_apart && own != nullptr && PyFunction_Check(own) && !heap().is_tensor(a) &&
                !PyType_Check(a.ptr()))
         a = iterators().list_of(a);
@@ -552,14 +532,14 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   if (std::string_view(Py_TYPE(type.ptr())->tp_name) == "pybind11_builtins.pybind11_type")
     throw Break(BreakId::object_construction, t->tp_name);
   if (objects().special_method(type, names().call_) != nullptr)
-    throw Break(BreakId::object_construction, cat(t->tp_name, ": its metaclass has __call__"));
+    throw Break(BreakId::object_construction, t->tp_name, ": its metaclass has __call__");
   if (objects().type_member(t, py::str("__del__")) != nullptr)
-    throw Break(BreakId::object_construction, cat(t->tp_name, ": it has a __del__"));
+    throw Break(BreakId::object_construction, t->tp_name, ": it has a __del__");
   py::object made;
   py::object creator = borrow(objects().type_member(t, names().new_));
   if (Py_TYPE(creator.ptr()) == &PyStaticMethod_Type) {
     Arguments with_type = args;
-    with_type.insert(with_type.begin(), borrow(type.ptr()));
+    with_type.insert(with_type.begin(), borrow(type));
     made = call(creator.attr("__func__"), with_type, kwargs);
   } else {
     made = call_new(t, args, kwargs);
@@ -572,7 +552,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
     args.insert(args.begin(), made);
     py::object out = call(init, std::move(args), std::move(kwargs));
     if (!out.is_none())
-      type_error(cat("__init__() should return None, not '", Py_TYPE(out.ptr())->tp_name, "'"));
+      type_error("__init__() should return None, not '", Py_TYPE(out.ptr())->tp_name, "'");
   } else if (t->tp_init != PyBaseObject_Type.tp_init) {
     for (auto& a : args) a = heap().contents(a);
     call_real(steal(PyObject_GetAttr(made.ptr(), names().init_)), args, kwargs);

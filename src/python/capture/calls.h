@@ -1,6 +1,9 @@
 // Calls: which function means what, and what is called as it is.
 #pragma once
 
+#include <map>
+#include <tuple>
+
 #include "python/capture/heap.h"
 #include "python/capture/torch_warnings.h"
 #include "python/global_state.h"
@@ -29,14 +32,20 @@ class Calls : public Part {
   std::optional<bool> error_on_break;
   PyTypeObject* compiled_type = nullptr;  // of functions that are compiled themselves
 
+  // What functions have given that a capture calls for real and for good: the captures that follow each other in one call
+  // call them once. By the step, the how manieth of it, and the function.
+  using Answers = std::map<std::tuple<size_t, size_t, PyObject*>, py::object>;
+  Answers* answers = nullptr;
+
  private:
-  py::object dict_of(py::handle mapping);
+  py::object dict_of_mapping(py::handle mapping);
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
                              const Keywords& kwargs);
   std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
   static py::object control_flow_of(PyFunctionObject* f);
   std::optional<py::object> call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
                                                  Keywords& kwargs);
+  py::object call_for_good(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
@@ -46,8 +55,6 @@ class Calls : public Part {
   void refuse_lost_class(py::handle o, int depth = 0);
   std::optional<py::object> call_dispatched(py::handle callable, const Arguments& args,
                                             const Keywords& kwargs);
-  std::optional<py::object> extreme(py::handle callable, const Arguments& args,
-                                    const Keywords& kwargs, bool least);
   py::object call_operator_object(py::handle callable, const Arguments& args);
   py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
   py::object call_type(py::handle type, Arguments args, Keywords kwargs);
@@ -67,6 +74,7 @@ class Calls : public Part {
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
+  std::pair<size_t, size_t> next_answer_;
 };
 
 }  // namespace oxy::python

@@ -19,8 +19,7 @@ PyObject* method_descriptor(PyObject* bound) {
   py::object name = steal(PyObject_GetAttrString(bound, "__name__"));
   py::object self = steal(PyObject_GetAttrString(bound, "__self__"));
   for (py::handle entry : borrow(Py_TYPE(self.ptr())->tp_mro)) {
-    PyObject* found = PyDict_GetItemWithError(
-        type_dict(reinterpret_cast<PyTypeObject*>(entry.ptr())), name.ptr());
+    PyObject* found = PyDict_GetItemWithError(type_dict(as_type(entry)), name.ptr());
     if (found == nullptr ||
         Py_TYPE(found) != (is_slot ? &PyWrapperDescr_Type : &PyMethodDescr_Type))
       continue;
@@ -36,19 +35,15 @@ py::object bind(PyObject* descriptor, py::handle self) {
 }
 
 void Capture::run(py::handle function, std::span<const py::object> bound, size_t stop_at) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
+  auto* f = as_function(function);
+  auto* code = code_of(f);
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, "the compiled function is a generator");
   const TorchModesGuard modes;
   frames.begin(stop_at);
   const NothingHandled alone;  // what the caller deals with is no matter of the captured code's
-  TracedFrame frame;
-  frame.function = borrow(function.ptr());
-  frame.code = code;
-  frame.bytecode = bytecode_of(code);
+  TracedFrame frame(function);
   graphs.ir->code = borrow(f->func_code);
-  frame.fast.resize(static_cast<size_t>(code->co_nlocalsplus));
   for (size_t i = 0; i < bound.size(); i++) {
     if (!bound[i]) continue;
     const auto name = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i)).cast<std::string>();

@@ -10,25 +10,15 @@
 #include "python/capture/names.h"
 #include "python/cpython/class_kind.h"
 #include "python/cpython/type_dict.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
 
-PyTypeObject* as_type(py::handle o) { return reinterpret_cast<PyTypeObject*>(o.ptr()); }
-
-const py::object& enum_meta() {
-  static const py::object& found = *new py::object(py::module_::import("enum").attr("EnumMeta"));
-  return found;
-}
-
 // Metaclasses that change nothing but the class that they make, and call nothing but what is looked for here.
 bool is_known_metaclass(py::handle meta) {
-  static const py::object& abc = *new py::object(py::module_::import("abc").attr("ABCMeta"));
-  static const py::object& function =
-      *new py::object(py::module_::import("torch.autograd.function").attr("FunctionMeta"));
-  return meta.ptr() == reinterpret_cast<PyObject*>(&PyType_Type) || meta.is(abc) ||
-         meta.is(enum_meta()) || meta.is(function);
+  return meta.ptr() == reinterpret_cast<PyObject*>(&PyType_Type) ||
+         meta.is(member_of<"abc", "ABCMeta">()) || meta.is(member_of<"enum", "EnumMeta">()) ||
+         meta.is(member_of<"torch.autograd.function", "FunctionMeta">());
 }
 
 // As CPython finds it: the one that all others are bases of.
@@ -51,20 +41,12 @@ PyObject* python_function(PyObject* found) {
   return PyFunction_Check(inside.ptr()) ? inside.ptr() : nullptr;
 }
 
-py::dict keywords_of(const Keywords& kwargs) {
-  py::dict out;
-  for (const auto& [key, value] : kwargs) out[key] = value;
-  return out;
-}
-
 }  // namespace
 
 py::object name_in(py::handle names, py::handle name) {
   if (!names || !PyDict_Check(names.ptr()))
     throw Break(BreakId::instruction, "names of a scope that is no class");
-  PyObject* found = PyDict_GetItemWithError(names.ptr(), name.ptr());
-  if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
-  return py::reinterpret_borrow<py::object>(found);
+  return item_in(names, name);
 }
 
 py::object Classes::load_name(TracedFrame& f, py::handle name) {
@@ -83,7 +65,7 @@ void Classes::store_name(TracedFrame& f, py::handle name, py::handle value) {
 
 py::object Classes::load_build_class(const TracedFrame& f) {
   static PyObject* const name = PyUnicode_InternFromString("__build_class__");
-  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  auto* function = as_function(f.function);
   PyObject* found = PyDict_GetItemWithError(function->func_builtins, name);
   if (found == nullptr) throw Break(BreakId::local_class, "there is no __build_class__");
   return heap().wrap(found, heap().sources.dict_item(
@@ -94,7 +76,7 @@ py::object Classes::load_build_class(const TracedFrame& f) {
 py::object Classes::build_class(Arguments args, Keywords kwargs) {
   if (args.size() < 2 || !PyFunction_Check(args[0].ptr()) || !PyUnicode_CheckExact(args[1].ptr()))
     throw Break(BreakId::local_class, "__build_class__ of what is no class statement");
-  const py::tuple bases = py::cast(Arguments(args.begin() + 2, args.end()));
+  const py::tuple bases = tuple_of({args.begin() + 2, args.end()});
   for (py::handle base : bases)
     if (!PyType_Check(base.ptr())) throw Break(BreakId::local_class, "a base that is no class");
   py::object meta = borrow(reinterpret_cast<PyObject*>(&PyType_Type));
@@ -107,8 +89,8 @@ py::object Classes::build_class(Arguments args, Keywords kwargs) {
   if (!PyType_Check(meta.ptr())) throw Break(BreakId::local_class, "a metaclass that is no class");
   meta = most_derived(meta, bases);
   if (!is_known_metaclass(meta))
-    throw Break(BreakId::local_class, cat("the metaclass ", as_type(meta)->tp_name));
-  const py::object names = meta.attr("__prepare__")(args[1], bases, **keywords_of(kwargs));
+    throw Break(BreakId::local_class, "the metaclass ", as_type(meta)->tp_name);
+  const py::object names = meta.attr("__prepare__")(args[1], bases, **dict_of(kwargs));
   const py::object cell = run_class_body(args[0], names);
   py::object made = make_class(meta, {args[1], bases, names}, kwargs);
   if (PyCell_Check(cell.ptr()) && PyCell_GET(cell.ptr()) != made.ptr())
@@ -117,15 +99,11 @@ py::object Classes::build_class(Arguments args, Keywords kwargs) {
 }
 
 py::object Classes::run_class_body(const py::object& body, py::object names) {
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(body.ptr()));
+  auto* code = code_of(body);
   if ((code->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR)) != 0)
     throw Break(BreakId::local_class, "a body that is a function");
   objects().guard_code(body);
-  TracedFrame frame;
-  frame.function = body;
-  frame.code = code;
-  frame.bytecode = bytecode_of(code);
-  frame.fast.resize(static_cast<size_t>(code->co_nlocalsplus));
+  TracedFrame frame(body);
   frame.names = std::move(names);
   return frames().interpret(frame);
 }
@@ -136,14 +114,14 @@ void Classes::refuse_class_hooks(py::handle bases, py::handle names) {
     PyObject* hook =
         python_function(objects().type_member(as_type(base), py::str("__init_subclass__")));
     if (hook != nullptr && module_of(hook) != "enum")
-      throw Break(BreakId::local_class, cat(as_type(base)->tp_name, ".__init_subclass__"));
+      throw Break(BreakId::local_class, as_type(base)->tp_name, ".__init_subclass__");
   }
   for (auto [name, value] : py::reinterpret_borrow<py::dict>(names)) {
     PyObject* hook =
         python_function(objects().type_member(Py_TYPE(value.ptr()), py::str("__set_name__")));
     static const std::set<std::string> harmless = {"functools", "enum", "dataclasses"};
     if (hook != nullptr && !harmless.contains(module_of(hook)))
-      throw Break(BreakId::local_class, cat(Py_TYPE(value.ptr())->tp_name, ".__set_name__"));
+      throw Break(BreakId::local_class, Py_TYPE(value.ptr())->tp_name, ".__set_name__");
     if (name.equal(py::str("__slots__")) && (heap().exists(value) || iterators().lazy(value)))
       throw Break(BreakId::local_class, "__slots__ of an object that was there before");
   }
@@ -157,17 +135,17 @@ py::object Classes::make_class(py::handle metaclass, const Arguments& args,
   const py::tuple bases(args[1]);
   for (py::handle base : bases)
     if (!PyType_Check(base.ptr())) throw Break(BreakId::local_class, "a base that is no class");
-  const py::object meta = most_derived(borrow(metaclass.ptr()), bases);
+  const py::object meta = most_derived(borrow(metaclass), bases);
   if (!is_known_metaclass(meta))
-    throw Break(BreakId::local_class, cat("the metaclass ", as_type(meta)->tp_name));
+    throw Break(BreakId::local_class, "the metaclass ", as_type(meta)->tp_name);
   py::object names = heap().contents(args[2]);
   if (PyDict_CheckExact(names.ptr())) names = names.attr("copy")();
-  auto* maker = reinterpret_cast<PyFunctionObject*>(frames().stack().back()->function.ptr());
+  auto* maker = as_function(frames().stack().back()->function);
   if (!name_in(names, py::str("__module__")))  // CPython would ask the frame that runs
     if (PyObject* module = PyDict_GetItemString(maker->func_globals, "__name__"))
       names[py::str("__module__")] = py::handle(module);
   refuse_class_hooks(bases, names);
-  if (meta.is(enum_meta())) {  // it makes the members
+  if (meta.is(member_of<"enum", "EnumMeta">())) {  // it makes the members
     for (py::handle base : bases)
       if (base.attr("__module__").cast<std::string>() != "enum")
         throw Break(BreakId::local_class, "an enum with a base");
@@ -178,10 +156,10 @@ py::object Classes::make_class(py::handle metaclass, const Arguments& args,
       const bool counts =
           text == "_generate_next_value_" && (function == nullptr || module_of(function) != "enum");
       if (mentions_tensor(value) || hooks.contains(text) || counts)
-        throw Break(BreakId::local_class, cat("an enum with ", text));
+        throw Break(BreakId::local_class, "an enum with ", text);
     }
   }
-  py::object made = meta(args[0], bases, names, **keywords_of(kwargs));
+  py::object made = meta(args[0], bases, names, **dict_of(kwargs));
   add_made_class(made);
   return made;
 }
@@ -206,7 +184,7 @@ py::object Classes::make_dataclass(py::handle maker, const Arguments& args,
   for (auto [name, value] : py::dict(made.attr("__dict__"))) {
     if (!PyFunction_Check(value.ptr()) || heap().tracked(value)) continue;
     heap().entry(value.ptr());  // made here
-    heap().hold(borrow(value.ptr()));
+    heap().hold(borrow(value));
   }
   return made;
 }
@@ -215,8 +193,7 @@ py::object Classes::make_dataclass(py::handle maker, const Arguments& args,
 // that were there before is guarded.
 SourceId Classes::member_source(py::handle type, py::handle name) {
   auto of = [&](PyObject* t) {
-    return heap().sources.type_attribute(
-        heap().sources.pinned(t, reinterpret_cast<PyTypeObject*>(t)->tp_name), name);
+    return heap().sources.type_attribute(heap().sources.pinned(t, as_type(t)->tp_name), name);
   };
   if (!is_made_class(type)) return of(type.ptr());
   for (py::handle base : py::reinterpret_borrow<py::tuple>(as_type(type)->tp_mro)) {

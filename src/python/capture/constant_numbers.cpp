@@ -81,7 +81,7 @@ py::object Numbers::use_number(py::handle tensor) {
 
 void Numbers::set_constant_number(py::handle tensor, const ConstantNumber& number) {
   const py::tuple both = py::make_tuple(number.value, number.of);
-  if (PyObject_SetAttr(tensor.ptr(), number_key(), both.ptr()) != 0) throw py::error_already_set();
+  check(PyObject_SetAttr(tensor.ptr(), number_key(), both.ptr()));
 }
 
 // What the call gives on tensors and numbers that are all constant: computed for real.
@@ -89,7 +89,6 @@ ConstantNumber Numbers::computed_number(const std::string& target, py::handle fu
                                         const Arguments& args, const Keywords& kwargs) {
   if (!(target_traits(target) & (native::Computes | native::Converts)))
     return {py::object(), py::list()};
-  static const py::object& make = *new py::object(py::module_::import("torch").attr("tensor"));
   ConstantNumber out;
   bool all_constant = true;
   auto real = [&](const py::object& a) -> py::object {
@@ -98,7 +97,7 @@ ConstantNumber Numbers::computed_number(const std::string& target, py::handle fu
     const ConstantNumber number = constant_number(a);
     if (!number.value) return all_constant = false, a;
     for (py::handle input : number.of) out.of.append(input);
-    return make(number.value, py::arg("dtype") = a.attr("dtype"));
+    return member_of<"torch", "tensor">()(number.value, py::arg("dtype") = a.attr("dtype"));
   };
   py::list given;
   for (const py::object& a : args) given.append(real(a));
@@ -125,21 +124,8 @@ py::object Numbers::with_constant_sizes(const py::object& o) {
     const ConstantNumber number = constant_number(o);
     return number.value && PyLong_CheckExact(number.value.ptr()) ? use_number(o) : o;
   }
-  if (PySlice_Check(p)) {
-    auto* s = reinterpret_cast<PySliceObject*>(p);
-    return steal(PySlice_New(with_constant_sizes(borrow(s->start)).ptr(),
-                             with_constant_sizes(borrow(s->stop)).ptr(),
-                             with_constant_sizes(borrow(s->step)).ptr()));
-  }
-  if ((!PyTuple_CheckExact(p) && !PyList_CheckExact(p)) || heap().exists(o)) return o;
-  py::list items;
-  bool same = true;
-  for (py::handle item : o) {
-    items.append(with_constant_sizes(borrow(item.ptr())));
-    same &= PyList_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(items.size()) - 1) == item.ptr();
-  }
-  if (same) return o;
-  return PyTuple_CheckExact(p) ? py::object(py::tuple(items)) : py::object(items);
+  if (PyDict_Check(p) || heap().exists(o) || (PyTuple_Check(p) && !PyTuple_CheckExact(p))) return o;
+  return with_items(o, [this](const py::object& item) { return with_constant_sizes(item); });
 }
 
 // `record`, with the constants among its arguments and its result.

@@ -16,8 +16,8 @@ py::object Calls::call_of_context(py::handle self, const std::string& name, cons
     throw Break(BreakId::context_variable, std::string(Py_TYPE(self.ptr())->tp_name) + "." + name);
   auto value = [&](PyObject* otherwise) {
     PyObject* found = nullptr;
-    if (PyContextVar_Get(self.ptr(), otherwise, &found) != 0) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(found);
+    check(PyContextVar_Get(self.ptr(), otherwise, &found));
+    return owned(found);
   };
   const SourceId var = heap().tracked(self)->source, set = heap().sources.context_value(var, false);
   const py::object in_context = value(missing().ptr());
@@ -27,8 +27,7 @@ py::object Calls::call_of_context(py::handle self, const std::string& name, cons
   const SourceId any = heap().sources.context_value(var, true);
   if (const py::object own = value(nullptr)) return heap().wrap(own, any);
   heap().guard(GuardKind::Missing, any);
-  PyErr_SetObject(PyExc_LookupError, self.ptr());
-  throw py::error_already_set();
+  raise_with(PyExc_LookupError, self);
 }
 
 }  // namespace oxy::python

@@ -53,16 +53,7 @@ py::object dynamo_substitute(py::handle callable) {
     found = py::object(py::handle(found).attr("__torch_dynamo_polyfill__")).ptr();
   if (found == callable.ptr() || py::hasattr(callable, "__torch_dynamo_original__")) return {};
   const auto module = py::str(py::handle(found).attr("__module__")).cast<std::string>();
-  return module.starts_with("torch._dynamo.") ? py::object()
-                                              : py::reinterpret_borrow<py::object>(found);
-}
-
-std::string_view utf8_of(PyObject* o) {
-  if (o == nullptr || !PyUnicode_Check(o)) return {};
-  Py_ssize_t size = 0;
-  const char* data = PyUnicode_AsUTF8AndSize(o, &size);
-  if (data == nullptr) throw py::error_already_set();
-  return {data, static_cast<size_t>(size)};
+  return module.starts_with("torch._dynamo.") ? py::object() : borrow(found);
 }
 
 // Whether each call from position `first` on makes each element of its result from the same element of its arguments.
@@ -83,15 +74,12 @@ bool goes_by_elements(const ir::Graph& graph, size_t first) {
 
 // Whether the cache of a functools.lru_cache has an entry for these arguments. The cache is what the garbage collector
 // finds in it.
-bool is_cached(py::handle cached, const std::vector<py::object>& args,
-               const std::vector<std::pair<py::object, py::object>>& kwargs) {
+bool is_cached(py::handle cached, const Arguments& args, const Keywords& kwargs) {
   if (!kwargs.empty() || py::object(cached.attr("cache_parameters")()["typed"]).ptr() == Py_True)
     return false;
-  py::tuple all(args.size());
-  for (size_t i = 0; i < args.size(); i++) all[i] = args[i];
   const bool itself =
       args.size() == 1 && (PyUnicode_CheckExact(args[0].ptr()) || PyLong_CheckExact(args[0].ptr()));
-  const py::object key = itself ? args[0] : py::object(all);
+  const py::object key = itself ? args[0] : py::object(tuple_of(args));
   const py::object own = py::getattr(cached, "__dict__", py::none());
   for (py::handle held : py::module_::import("gc").attr("get_referents")(cached))
     if (PyDict_CheckExact(held.ptr()) && !held.is(own))
@@ -164,7 +152,7 @@ Stance current_stance() {
   if (now == nullptr)
     named = Stance::Default;
   else if (now != last)
-    named = stance_named(utf8_of(py::object(py::handle(now).attr("stance")).ptr()));
+    named = stance_named(view_of(py::object(py::handle(now).attr("stance")).ptr()));
   Py_XSETREF(last, Py_XNewRef(now));
   modules_version = dict_version(modules);
   members_version = members ? dict_version(members) : 0;
@@ -176,7 +164,7 @@ std::optional<py::object> Calls::call_control(py::handle callable, Arguments& ar
   PyObject* p = callable.ptr();
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
   if (PyFunction_Check(p)) {
-    auto* f = reinterpret_cast<PyFunctionObject*>(p);
+    auto* f = as_function(p);
     if (auto done = call_of_torch_dynamo(f, args, kwargs)) return done;
     if (has_mark(f, "_dynamo_marked_constant")) return call_once_for_all(callable, args, kwargs);
   }
@@ -202,7 +190,7 @@ std::optional<py::object> Calls::call_control(py::handle callable, Arguments& ar
 // Functions that say something to a compiler that captures them.
 std::optional<py::object> Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
                                                       Keywords& kwargs) {
-  const std::string_view module = utf8_of(f->func_module), name = utf8_of(f->func_name);
+  const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
   if (module == "oxyfuel.controls" && name == "is_compiling") return py::bool_(true);
   if (module == "oxyfuel.controls" || module == "torch._dynamo.utils") {
     if (name == "_get_error_on_graph_break")
@@ -233,7 +221,7 @@ std::optional<py::object> Calls::call_of_torch_dynamo(PyFunctionObject* f, Argum
   }
   if (module == "oxyfuel.control_flow" && name == "chosen" && args.size() == 1) {
     if (heap().is_tensor(args[0]) && !numbers().use_number(args[0]))
-      throw Break(BreakId::control_flow, cat("a tensor: ", graphs().why_left_alone));
+      throw Break(BreakId::control_flow, "a tensor: ", graphs().why_left_alone);
     return py::bool_(objects().truth(args[0]));
   }
   if (module == "oxyfuel.control_flow" && (name == "choose" || name == "repeat"))
@@ -243,7 +231,7 @@ std::optional<py::object> Calls::call_of_torch_dynamo(PyFunctionObject* f, Argum
 
 // Ours, in Python, for torch.cond and torch.while_loop; null for other functions.
 py::object Calls::control_flow_of(PyFunctionObject* f) {
-  const std::string_view module = utf8_of(f->func_module), name = utf8_of(f->func_name);
+  const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
   if (module != "torch" && !module.starts_with("torch._higher_order_ops.")) return {};
   if (name == "scan") throw Break(BreakId::control_flow, "torch.scan");
   if (name != "cond" && name != "while_loop") return {};
@@ -252,12 +240,24 @@ py::object Calls::control_flow_of(PyFunctionObject* f) {
 
 // Transforms of torch.func, and checkpoints, whose insides are no code to be captured.
 void Calls::refuse_transforms(PyFunctionObject* f) {
-  const std::string_view module = utf8_of(f->func_module);
+  const std::string_view module = view_of(f->func_module);
   if (!module.starts_with("torch.")) return;
   if (module == "torch.utils.checkpoint") throw Break(BreakId::checkpoint, "");
   if (module == "torch._functorch.vmap" || module == "torch._functorch.eager_transforms" ||
       module == "torch._functorch.predispatch")
-    throw Break(BreakId::functional_transform, std::string(utf8_of(f->func_name)));
+    throw Break(BreakId::functional_transform, std::string(view_of(f->func_name)));
+}
+
+// Other threads may capture meanwhile.
+py::object Calls::call_for_good(py::handle callable, const Arguments& args,
+                                const Keywords& kwargs) {
+  const size_t step = frames().stack().back()->step;
+  if (next_answer_.first != step) next_answer_ = {step, 0};
+  const std::tuple key(step, next_answer_.second++, callable.ptr());
+  if (auto it = answers->find(key); it != answers->end()) return it->second;
+  const RefusedFrames allowed(false);
+  const CompileUnlocked waiting;
+  return answers->emplace(key, call_real(callable, args, kwargs)).first->second;
 }
 
 // assume_constant_result: called now, with the real arguments, and never again.
@@ -266,11 +266,9 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
   Arguments given;
   for (const py::object& a : args) {
     if (heap().is_tensor(a)) throw Break(BreakId::builtin_call, "a constant function of tensors");
-    given.push_back(borrow(a.ptr()));
+    given.push_back(borrow(a));
   }
-  const RefusedFrames allowed(false);
-  const CompileUnlocked waiting;
-  py::object out = call_real(callable, given, kwargs);
+  py::object out = call_for_good(callable, given, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !is_singleton(out) &&
       !PyTuple_Check(out.ptr()))
     throw Break(BreakId::builtin_call, "a constant function that returns an object");
@@ -291,15 +289,12 @@ py::object Calls::call_cached(py::handle callable, const Arguments& args, const 
     return heap().sources[root].kind == SourceKind::Pinned;
   };
   const bool changed = !effects().no_type_is_written() ||
-                       std::any_of(effects().all_written().begin(), effects().all_written().end(),
-                                   rooted_in_globals);
+                       std::ranges::any_of(effects().all_written(), rooted_in_globals);
   if (changed && !is_cached(callable, args, kwargs))
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
   if (heap().exists(callable))
     heap().guard(GuardKind::IdIs, heap().tracked(callable)->source, callable);
-  const RefusedFrames allowed(false);
-  const CompileUnlocked waiting;
-  py::object out = call_real(callable, args, kwargs);
+  py::object out = call_for_good(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
     throw Break(BreakId::builtin_call, "a function with a cache that returns an object");
   return out;
@@ -312,17 +307,13 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
   for (const py::object& a : args)
     if (at::GradMode::is_enabled() && heap().is_tensor(a) &&
         THPVariable_Unpack(a.ptr()).requires_grad())
-      throw Break(BreakId::autograd_function, reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name);
-  args.insert(args.begin(), borrow(type.ptr()));
+      throw Break(BreakId::autograd_function, as_type(type)->tp_name);
+  args.insert(args.begin(), borrow(type));
   return call(forward, std::move(args), std::move(kwargs));
 }
 
 // object.__reduce_ex__ of a plain object with a __dict__, as copy.deepcopy asks for it; nullopt where `o` is no such one.
 std::optional<py::object> Calls::reduce_plain(py::handle o) {
-  static const py::object& newobj =
-      *new py::object(py::module_::import("copyreg").attr("__newobj__"));
-  static const py::object& slots =
-      *new py::object(py::module_::import("copyreg").attr("_slotnames"));
   PyObject* p = o.ptr();
   if (is_constant(p)) return py::object(borrow(p).attr("__reduce_ex__")(4));
   if (PySet_CheckExact(p))
@@ -338,11 +329,12 @@ std::optional<py::object> Calls::reduce_plain(py::handle o) {
   for (const char* own :
        {"__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__"})
     if (objects().special_method(o, py::str(own)) != nullptr) return std::nullopt;
-  const py::handle type_object(reinterpret_cast<PyObject*>(type));
-  if (py::len(slots(type_object)) != 0) return std::nullopt;
+  const py::object of_type = type_object(type);
+  if (py::len(member_of<"copyreg", "_slotnames">()(of_type)) != 0) return std::nullopt;
   py::object state = objects().instance_dict(o);
   if (PyDict_Size(heap().contents(state).ptr()) == 0) state = py::none();
-  return py::make_tuple(newobj, py::make_tuple(type_object), state, py::none(), py::none());
+  return py::make_tuple(member_of<"copyreg", "__newobj__">(), py::make_tuple(of_type), state,
+                        py::none(), py::none());
 }
 
 }  // namespace oxy::python

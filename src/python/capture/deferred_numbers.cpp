@@ -5,6 +5,8 @@
 // on. Deferred ones live on the stack, in plain locals, and in what was written to dicts and
 // attributes; only the instructions listed here meet them.
 
+#include <algorithm>
+
 #include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/cpython/opcodes.h"
@@ -22,19 +24,18 @@ bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
 // A function whose frame is interpreted with its arguments as they are: no library's, which may have a meaning of its own,
 // but the functions through which modules are called.
 bool is_written_by_user(py::handle function) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  const int flags = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags;
+  auto* f = as_function(function);
+  const int flags = code_of(f)->co_flags;
   if ((flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 || is_disabled(f))
     return false;
-  static const py::object& libraries =
-      *new py::object(py::module_::import("sys").attr("stdlib_module_names"));
   PyObject* module = PyDict_GetItemString(f->func_globals, "__name__");
   if (module == nullptr || !PyUnicode_Check(module)) return false;
   const std::string name = py::handle(module).cast<std::string>();
   const std::string package = name.substr(0, name.find('.'));
   if (package == "__main__") return true;
   if (name == "torch.nn.modules.module") return true;
-  return package != "torch" && package != "oxyfuel" && !libraries.contains(package);
+  return package != "torch" && package != "oxyfuel" &&
+         !member_of<"sys", "stdlib_module_names">().contains(package);
 }
 
 // The same of what is called: a function, a method, or an object with a `__call__`.
@@ -51,27 +52,30 @@ bool is_torch_function(py::handle function) {
   return py::getattr(torch, name, py::none()).is(function);
 }
 
-py::object type_object(py::handle o) {
-  return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
-}
-
 }  // namespace
 
 py::object Numbers::deferred_argument(py::handle real, SourceId source) {
-  static const py::object& object = *new py::object(py::module_::import("builtins").attr("object"));
-  py::object out = object();
+  py::object out = member_of<"builtins", "object">()();
   heap().entry(out.ptr()).source = source;
-  deferred_[out.ptr()] = {borrow(real.ptr()), source, {}, {}};
+  deferred_[out.ptr()] = {borrow(real), source, {}, {}};
   heap().hold(out);
   return out;
 }
 
 py::object Numbers::deferred_number(py::handle real, SourceId source) {
   if (auto it = varying_.find(source); it != varying_.end()) return it->second;
-  heap().guard(GuardKind::TypeIs, source, type_object(real));
+  heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   loaded_.insert(source);
   py::object out = deferred_argument(real, source);
   if (is_varying(source)) varying_.emplace(source, out);
+  return out;
+}
+
+// What `function` gives for the parts, `real` in this call.
+py::object Numbers::deferred_result(py::handle real, py::object function, Arguments parts) {
+  py::object out = deferred_argument(real, SourceId());
+  deferred_[out.ptr()].function = std::move(function);
+  deferred_[out.ptr()].parts = std::move(parts);
   return out;
 }
 
@@ -99,7 +103,7 @@ const py::object& Numbers::typed(const py::object& o) {
   auto it = deferred_.find(o.ptr());
   if (it == deferred_.end()) return o;
   if (it->second.source.valid())
-    heap().guard(GuardKind::TypeIs, it->second.source, type_object(it->second.real));
+    heap().guard(GuardKind::TypeIs, it->second.source, py::type::of(it->second.real));
   return it->second.real;
 }
 
@@ -122,19 +126,13 @@ std::optional<py::object> Numbers::compute_deferred(const py::object& function, 
   if (!deferred_.contains(a.ptr()) && !deferred_.contains(b.ptr())) return std::nullopt;
   if (heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
   const py::object &left = typed(a), &right = typed(b);
-  py::object out = deferred_argument(function(left, right), SourceId());
-  deferred_[out.ptr()].function = function;
-  deferred_[out.ptr()].parts = {a, b};
-  return out;
+  return deferred_result(function(left, right), function, {a, b});
 }
 
 std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
-  static const py::object& negate = *new py::object(py::module_::import("operator").attr("neg"));
+  const py::object& negate = member_of<"operator", "neg">();
   if (!deferred_.contains(a.ptr())) return std::nullopt;
-  py::object out = deferred_argument(negate(typed(a)), SourceId());
-  deferred_[out.ptr()].function = negate;
-  deferred_[out.ptr()].parts = {a};
-  return out;
+  return deferred_result(negate(typed(a)), negate, {a});
 }
 
 // A number that nobody has looked at yet against a constant: only the answer is guarded, so that a value that is
@@ -151,11 +149,10 @@ std::optional<py::object> Numbers::compare_deferred(const py::object& a, const p
   const int seen = left ? operation : swapped[operation];
   const Deferred& deferred = deferred_.at(left ? a.ptr() : b.ptr());
   const py::object& number = left ? b : a;
-  const py::object compared = py::reinterpret_steal<py::object>(
-      PyObject_RichCompare(deferred.real.ptr(), number.ptr(), seen));
+  const py::object compared = owned(PyObject_RichCompare(deferred.real.ptr(), number.ptr(), seen));
   if (!compared) throw py::error_already_set();
   const bool answer = compared.ptr() == Py_True;
-  heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+  heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
   heap().guard(GuardKind::Compares, deferred.source, number, 2 * seen + (answer ? 1 : 0));
   return compared;
 }
@@ -193,12 +190,10 @@ bool Numbers::meets_tensor(const TracedFrame& f) {
 
 // A call of isinstance, or of object.__setattr__.
 bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
-  static const py::object& isinstance =
-      *new py::object(py::module_::import("builtins").attr("isinstance"));
   const py::object& below = f.stack[f.stack.size() - count - 2];
   const py::object& callable = below ? below : f.stack[f.stack.size() - count - 1];
   if (f.kwnames) return false;
-  if (callable.is(isinstance)) return true;
+  if (callable.is(member_of<"builtins", "isinstance">())) return true;
   return Py_TYPE(callable.ptr()) == &_PyMethodWrapper_Type &&
          is_name(callable.attr("__name__"), names().setattr_);
 }
@@ -208,7 +203,7 @@ bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
 bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   const std::span<py::object> args = std::span(f.stack).last(count);
   auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
-  if (varying.empty() || std::none_of(args.begin(), args.end(), runtime)) return false;
+  if (varying.empty() || std::ranges::none_of(args, runtime)) return false;
   if (f.stack[f.stack.size() - count - 2]) return false;  // a method and self
   const py::handle callable = f.stack[f.stack.size() - count - 1];
   if (PyCFunction_Check(callable.ptr())) {
@@ -279,10 +274,7 @@ py::object Numbers::pack(const Arguments& items) {
     auto it = deferred_.find(items[i].ptr());
     real[i] = it == deferred_.end() ? items[i] : it->second.real;
   }
-  py::object out = deferred_argument(real, SourceId());
-  deferred_[out.ptr()].function = make;
-  deferred_[out.ptr()].parts = items;
-  return out;
+  return deferred_result(real, make, items);
 }
 
 // The dict of a function's ** arguments: deferred itself where numbers are among them.
@@ -309,17 +301,14 @@ py::object Numbers::pack_named(const Keywords& items) {
     parts.push_back(value);
   }
   if (!numbers) return std::move(real);
-  py::object out = deferred_argument(real, SourceId());
-  deferred_[out.ptr()].function = steal(PyCFunction_New(&method, keys.ptr()));
-  deferred_[out.ptr()].parts = std::move(parts);
-  return out;
+  return deferred_result(real, steal(PyCFunction_New(&method, keys.ptr())), std::move(parts));
 }
 
 Keywords Numbers::unpack_named(const py::object& packed) {
   const Deferred deferred = deferred_.at(packed.ptr());
   Keywords out;
   if (deferred.source.valid()) {
-    heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+    heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
     heap().guard(GuardKind::Keys, deferred.source, py::tuple(py::list(deferred.real)));
   }
   size_t i = 0;
@@ -331,7 +320,7 @@ Keywords Numbers::unpack_named(const py::object& packed) {
     } else {
       item = deferred.parts[i++];
     }
-    out.emplace_back(borrow(key.ptr()), std::move(item));
+    out.emplace_back(borrow(key), std::move(item));
   }
   takes = Takes::Read;
   return out;
@@ -354,7 +343,7 @@ Arguments Numbers::unpack_numbers(const py::object& packed) {
   const Deferred deferred = deferred_.at(packed.ptr());
   if (!deferred.source.valid()) return deferred.parts;
   Arguments out;
-  heap().guard(GuardKind::TypeIs, deferred.source, type_object(deferred.real));
+  heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
   heap().guard(GuardKind::Length, deferred.source, {}, PyTuple_GET_SIZE(deferred.real.ptr()));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(deferred.real.ptr()); i++) {
     takes = Takes::Varying;

@@ -7,20 +7,10 @@
 #include "python/cpython/boundary.h"
 #include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"
-#include "python/guards/constants.h"
 #include "support/text.h"
 
 namespace oxy::python {
 namespace {
-
-void check(int status) {
-  if (status < 0) throw py::error_already_set();
-}
-
-[[noreturn]] void key_error(py::handle key) {
-  PyErr_SetObject(PyExc_KeyError, key.ptr());
-  throw py::error_already_set();
-}
 
 // Hashed and compared by what it is, without Python code, and the same for every call.
 bool is_plain_key(PyObject* p) {
@@ -53,7 +43,7 @@ Writes& Effects::writes_of(py::handle o) {
   std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : heap().tracked(o)->writes;
   if (!writes) {
     writes = std::make_unique<Writes>();
-    written_.push_back(borrow(o.ptr()));
+    written_.push_back(borrow(o));
   }
   return *writes;
 }
@@ -69,8 +59,8 @@ bool Effects::check_key(py::handle key) {
     return true;
   }
   if (!by_identity || heap().tracked(key) != nullptr)
-    throw Break(BreakId::builtin_on_existing,
-                cat("a dict or set with a key of type ", Py_TYPE(p)->tp_name));
+    throw Break(BreakId::builtin_on_existing, "a dict or set with a key of type ",
+                Py_TYPE(p)->tp_name);
   return false;
 }
 
@@ -80,24 +70,18 @@ bool Effects::check_key(py::handle key) {
 py::object Effects::written(py::handle dict, py::handle key) {
   const Writes* w = heap().tracked(dict)->writes.get();
   if (w == nullptr) return {};
-  PyObject* found = PyDict_GetItemWithError(w->items.ptr(), key.ptr());
-  if (found != nullptr) return numbers().taken(borrow(found));
-  if (PyErr_Occurred()) throw py::error_already_set();
+  if (const py::object found = item_in(w->items, key)) return numbers().taken(found);
   return w->cleared ? missing() : py::object();
 }
 
 py::object Effects::dict_get(py::handle dict, py::handle key) {
-  if (!heap().exists(dict) || heap().tracked(dict)->shadow) {
-    PyObject* found = PyDict_GetItemWithError(heap().contents(dict).ptr(), key.ptr());
-    if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
-    return found ? borrow(found) : py::object();
-  }
+  if (!heap().exists(dict) || heap().tracked(dict)->shadow)
+    return item_in(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
   if (!check_key(key)) return {};
   const SourceId source = heap().tracked(dict)->source;
-  PyObject* found = PyDict_GetItemWithError(dict.ptr(), key.ptr());
-  if (found != nullptr) return heap().wrap(found, heap().sources.dict_item(source, key));
-  if (PyErr_Occurred()) throw py::error_already_set();
+  if (const py::object found = item_in(dict, key))
+    return heap().wrap(found, heap().sources.dict_item(source, key));
   heap().guard(GuardKind::LacksKey, source, key);
   return {};
 }
@@ -107,7 +91,7 @@ bool Effects::dict_has(py::handle dict, py::handle key) {
     return has_item(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return !o.is(missing());
   if (!check_key(key)) return false;
-  const bool found = has_item(borrow(dict.ptr()), key);
+  const bool found = has_item(borrow(dict), key);
   heap().guard(found ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source, key);
   return found;
 }
@@ -115,7 +99,7 @@ bool Effects::dict_has(py::handle dict, py::handle key) {
 void Effects::dict_write(py::handle dict, py::handle key, py::handle value) {
   check_key(key);
   const py::object held =
-      heap().tracked(dict)->shadow ? numbers().read(borrow(value.ptr())) : borrow(value.ptr());
+      heap().tracked(dict)->shadow ? numbers().read(borrow(value)) : borrow(value);
   if (PyDict_Check(dict.ptr()))
     iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
@@ -136,7 +120,7 @@ void Effects::dict_delete(py::handle dict, py::handle key) {
   Writes& w = writes_of(dict);
   if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
   if (!w.cleared && check_key(key)) {
-    const bool before = has_item(borrow(dict.ptr()), key);
+    const bool before = has_item(borrow(dict), key);
     heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source,
                  key);
     if (before) check(PyDict_SetItem(w.items.ptr(), key.ptr(), missing().ptr()));
@@ -160,7 +144,7 @@ void Effects::dict_update(py::handle dict, const Arguments& args, const Keywords
     if (PyDict_Check(args[0].ptr())) {
       for (auto [key, value] : py::dict(heap().contents(args[0]))) dict_write(dict, key, value);
     } else if (own != nullptr) {
-      throw Break(BreakId::side_effect, cat("an update with a ", Py_TYPE(args[0].ptr())->tp_name));
+      throw Break(BreakId::side_effect, "an update with a ", Py_TYPE(args[0].ptr())->tp_name);
     } else {
       for (py::handle pair : iterators().items_to_add(args[0])) {
         py::list both = iterators().items_to_add(pair);
@@ -177,7 +161,7 @@ std::optional<py::object> Effects::dict_method(py::handle dict, const std::strin
   auto arg = [&](size_t i) { return i < args.size() ? args[i] : py::none(); };
   const size_t n = args.size();
   if (n > (name == "update" || name == "popitem" ? 1 : 2))
-    throw Break(BreakId::builtin_call, cat("dict.", name, " with too many arguments"));
+    throw Break(BreakId::builtin_call, "dict.", name, " with too many arguments");
   if (name == "get" && n > 0 && kwargs.empty()) {
     py::object found = dict_get(dict, args[0]);
     return found ? found : arg(1);
@@ -187,11 +171,11 @@ std::optional<py::object> Effects::dict_method(py::handle dict, const std::strin
   const bool assigns = name == "update" || name == "__ior__" || name == "setdefault";
   if (assigns && PyODict_Check(dict.ptr()) &&
       objects().special_method(dict, py::str("__setitem__")))
-    throw Break(BreakId::side_effect, cat(Py_TYPE(dict.ptr())->tp_name, ".", name));
+    throw Break(BreakId::side_effect, Py_TYPE(dict.ptr())->tp_name, ".", name);
   if (name == "clear" && n == 0) return dict_clear(dict), py::none();
   if (name == "update" || name == "__ior__") {
     dict_update(dict, args, kwargs);
-    return name == "update" ? py::none() : borrow(dict.ptr());
+    return name == "update" ? py::none() : borrow(dict);
   }
   if (name == "setdefault" && n > 0) {
     if (!dict_has(dict, args[0])) dict_write(dict, args[0], arg(1));
@@ -201,7 +185,7 @@ std::optional<py::object> Effects::dict_method(py::handle dict, const std::strin
     py::object found = name == "pop"
                            ? dict_get(dict, args[0])
                            : py::object(dict_has(dict, args[0]) ? py::none() : py::object());
-    if (!found && n == 1) key_error(args[0]);
+    if (!found && n == 1) raise_with(PyExc_KeyError, args[0]);
     if (found) dict_delete(dict, args[0]);
     return found ? found : args[1];
   }
@@ -211,14 +195,14 @@ std::optional<py::object> Effects::dict_method(py::handle dict, const std::strin
     bool last = n == 0 || objects().truth(args[0]);
     for (const auto& [key, value] : kwargs) last = objects().truth(value);
     py::list keys(heap().contents(dict));
-    if (keys.empty()) key_error(py::str("popitem(): dictionary is empty"));
+    if (keys.empty()) raise_with(PyExc_KeyError, py::str("popitem(): dictionary is empty"));
     py::object key = keys[last ? keys.size() - 1 : 0], value = dict_get(dict, key);
     dict_delete(dict, key);
     return py::make_tuple(key, value);
   }
   if (name == "move_to_end" && n == 1 && kwargs.empty()) {
     py::object value = dict_get(dict, args[0]);
-    if (!value) key_error(args[0]);
+    if (!value) raise_with(PyExc_KeyError, args[0]);
     dict_delete(dict, args[0]);
     dict_write(dict, args[0], value);
     return py::none();
@@ -240,7 +224,7 @@ std::optional<py::object> Effects::list_method(py::handle list, const std::strin
                                                Arguments& args, Keywords& kwargs) {
   Tracked& k = *heap().tracked(list);
   auto same_or_none = [&](const char* in_place) {
-    return name == in_place ? borrow(list.ptr()) : py::none();
+    return name == in_place ? borrow(list) : py::none();
   };
   if (name == "append" || name == "extend" || name == "__iadd__") {
     py::list items;
@@ -281,7 +265,7 @@ std::optional<py::object> Effects::list_method(py::handle list, const std::strin
       (mentions_tensor(heap().contents(list)) || any_argument(args, kwargs, mentions_tensor)))
     throw Break(BreakId::data_dependent, "remove compares tensors");
   py::object out = calls().call_real(sequence_to_write(list).attr(name.c_str()), args, kwargs);
-  return name == "__imul__" ? borrow(list.ptr()) : out;
+  return name == "__imul__" ? borrow(list) : out;
 }
 
 std::optional<py::object> Effects::deque_method(py::handle deque, const std::string& name,
@@ -290,7 +274,7 @@ std::optional<py::object> Effects::deque_method(py::handle deque, const std::str
   if (traits & native::Extends) {
     py::object shadow = sequence_to_write(deque);
     shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(iterators().items_to_add(args.at(0)));
-    return name == "__iadd__" ? borrow(deque.ptr()) : py::none();
+    return name == "__iadd__" ? borrow(deque) : py::none();
   }
   if (!(traits & native::Changes)) return std::nullopt;
   return calls().call_real(sequence_to_write(deque).attr(name.c_str()), args, kwargs);
@@ -331,22 +315,21 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
     else if (text == "reverse")
       reverse = py::bool_(objects().truth(value));
     else
-      throw Break(BreakId::builtin_call, cat("sort with ", text));
+      throw Break(BreakId::builtin_call, "sort with ", text);
   }
-  static const py::object& sorted = *new py::object(py::module_::import("builtins").attr("sorted"));
-  static const py::object& cmp_to_key =
-      *new py::object(py::module_::import("functools").attr("cmp_to_key"));
+  const py::object& sorted = member_of<"builtins", "sorted">();
+  const py::object& cmp_to_key = member_of<"functools", "cmp_to_key">();
   py::list items(list), keys;
   const bool by_function = !heap().exists(key) &&
                            std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper";
   py::object function;  // of a key that cmp_to_key has made: what it holds
   if (by_function)
     for (py::handle held : py::module_::import("gc").attr("get_referents")(key))
-      if (PyCallable_Check(held.ptr()) && !PyType_Check(held.ptr())) function = borrow(held.ptr());
+      if (PyCallable_Check(held.ptr()) && !PyType_Check(held.ptr())) function = borrow(held);
   bool compares = by_function;
   for (py::handle item : items) {
     const bool itself = key.is_none() || by_function;
-    keys.append(itself ? borrow(item.ptr()) : calls().call(key, {borrow(item.ptr())}));
+    keys.append(itself ? borrow(item) : calls().call(key, {borrow(item)}));
     py::handle made = keys[keys.size() - 1];
     const bool own = objects().special_method(made, py::str("__lt__")) != nullptr;
     if (!own && !by_function) calls().require_plain(made, sorted);
@@ -384,8 +367,7 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
 
 void Effects::set_put(py::handle set, py::handle item, bool in) {
   if (!is_plain_key(item.ptr()))
-    throw Break(BreakId::side_effect,
-                cat("a set with an item of type ", Py_TYPE(item.ptr())->tp_name));
+    throw Break(BreakId::side_effect, "a set with an item of type ", Py_TYPE(item.ptr())->tp_name);
   writes_of(set).done.append(py::make_tuple(static_cast<int>(in ? kPut : kDiscarded), item));
   const py::object& shadow = heap().tracked(set)->shadow;
   if (shadow)
@@ -400,7 +382,7 @@ py::object Effects::pop_from_set(py::handle set) {
     if (change.cast<std::pair<int, py::object>>().first != kPopped)
       throw Break(BreakId::side_effect, "set.pop behind another change of the set");
   py::object item = borrow(next_popped(set.ptr(), static_cast<Py_ssize_t>(w.done.size())));
-  if (!item) key_error(py::str("pop from an empty set"));
+  if (!item) raise_with(PyExc_KeyError, py::str("pop from an empty set"));
   if (w.done.empty())
     heap().guard(GuardKind::Equals, heap().sources.next_popped(heap().tracked(set)->source), item);
   w.done.append(py::make_tuple(static_cast<int>(kPopped), item));
@@ -419,10 +401,11 @@ std::optional<py::object> Effects::set_method(py::handle set, const std::string&
   if (name == "update" || name == "__ior__") {
     for (const auto& a : args)
       for (py::handle item : iterators().items_to_add(a)) set_put(set, item, true);
-    return name == "update" ? py::none() : borrow(set.ptr());
+    return name == "update" ? py::none() : borrow(set);
   }
   if (name == "remove" && args.size() == 1) {
-    if (PySet_Contains(heap().contents(set).ptr(), args[0].ptr()) != 1) key_error(args[0]);
+    if (PySet_Contains(heap().contents(set).ptr(), args[0].ptr()) != 1)
+      raise_with(PyExc_KeyError, args[0]);
     return set_put(set, args[0], false), py::none();
   }
   if (!(traits & native::Changes)) return std::nullopt;
@@ -440,7 +423,7 @@ std::optional<py::object> Effects::set_method(py::handle set, const std::string&
     if (!after.contains(item)) set_put(set, item, false);
   for (py::handle item : after)
     if (PySet_Contains(heap().contents(set).ptr(), item.ptr()) != 1) set_put(set, item, true);
-  return name.starts_with("__") ? borrow(set.ptr()) : py::none();
+  return name.starts_with("__") ? borrow(set) : py::none();
 }
 
 // A method that changes a list, dict, set or deque that was there before (or dict.get, which need not read it all).
@@ -469,7 +452,7 @@ py::object Effects::read_cell(py::handle cell) {
 
 void Effects::write_cell(py::handle cell, py::handle value) {
   if (!heap().exists(cell))
-    check(PyCell_Set(cell.ptr(), value ? numbers().read(borrow(value.ptr())).ptr() : nullptr));
+    check(PyCell_Set(cell.ptr(), value ? numbers().read(borrow(value)).ptr() : nullptr));
   else
     write_attribute(cell, py::str("cell_contents"), value);
 }
@@ -490,7 +473,7 @@ PyObject* Effects::lookup(PyTypeObject* type, py::handle name) {
       if (found == missing().ptr()) continue;
       if (found != nullptr) return found;
     }
-    PyObject* dict = type_dict(reinterpret_cast<PyTypeObject*>(base.ptr()));
+    PyObject* dict = type_dict(as_type(base));
     if (PyObject* found = PyDict_GetItemWithError(dict, name.ptr())) return found;
   }
   return nullptr;
@@ -502,10 +485,10 @@ bool Effects::is_written_on(PyTypeObject* type, py::handle name) {
 }
 
 void Effects::write_type(py::handle type, py::handle name, py::handle value) {
-  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  auto* t = as_type(type);
   const std::string text = name.cast<std::string>();
   if (classes().is_made_class(type)) {
-    const py::object held = value ? numbers().read(borrow(value.ptr())) : py::object();
+    const py::object held = value ? numbers().read(borrow(value)) : py::object();
     return check(PyObject_SetAttr(type.ptr(), name.ptr(), held.ptr()));
   }
   PyObject* setter =
@@ -513,7 +496,7 @@ void Effects::write_type(py::handle type, py::handle name, py::handle value) {
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(type.ptr()), name.ptr());
   if (text.starts_with("__") || PyFunction_Check(setter) || !is_changeable_class(t) ||
       (descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr))
-    throw Break(BreakId::side_effect, cat("assignment to ", t->tp_name, ".", text));
+    throw Break(BreakId::side_effect, "assignment to ", t->tp_name, ".", text);
   if (!value) {
     auto it = type_writes_.find(type.ptr());
     PyObject* own = it == type_writes_.end()
@@ -546,7 +529,7 @@ void Effects::guard_distinct() {
     if (!PyDict_Check(o.ptr())) continue;
     std::vector<py::object>& keys = asked[heap().tracked(o)->source];
     if (heap().tracked(o)->writes->cleared) keys.emplace_back();
-    for (auto [key, value] : heap().tracked(o)->writes->items) keys.push_back(borrow(key.ptr()));
+    for (auto [key, value] : heap().tracked(o)->writes->items) keys.push_back(borrow(key));
   }
   auto touched = [&](SourceId dict, const Writes& w) {
     for (const py::object& key : asked[dict])
@@ -572,12 +555,7 @@ void Effects::guard_distinct() {
       const SourceId there = heap().tracked(other)->source;
       const SourceId dict = attributes ? heap().sources.instance_dict(there) : there;
       if (PyDict_Check(w.ptr()) && !touched(dict, *heap().tracked(w)->writes)) continue;
-      heap().guards.add({GuardKind::NotSameAs,
-                         there,
-                         {},
-                         0,
-                         heap().tracked(mine)->source,
-                         frames().user_stack()});
+      heap().guard_pair(GuardKind::NotSameAs, there, heap().tracked(mine)->source);
     }
   }
 }

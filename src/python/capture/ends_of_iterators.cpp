@@ -20,12 +20,11 @@ bool is_unfinished(py::handle generator) {
 // What it holds, apart from what lives on for other reasons.
 std::vector<PyObject*> held_by(PyObject* o) {
   std::vector<PyObject*> out;
-  static const py::object& layer = *new py::object(py::module_::import("torch.nn").attr("Module"));
   if (PyType_Check(o) || PyModule_Check(o) || PyCode_Check(o) || is_tensor_object(o) ||
-      PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(layer.ptr())))
+      PyObject_TypeCheck(o, as_type(member_of<"torch.nn", "Module">())))
     return out;
   if (PyFunction_Check(o)) {
-    auto* f = reinterpret_cast<PyFunctionObject*>(o);
+    auto* f = as_function(o);
     for (PyObject* part : {f->func_closure, f->func_defaults, f->func_kwdefaults})
       if (part != nullptr) out.push_back(part);
   } else if (PyObject_IS_GC(o) && Py_TYPE(o)->tp_traverse != nullptr) {

@@ -95,7 +95,7 @@ py::object Frames::left_of_group(const py::object& group, const py::list& raised
     if (e.is_none()) continue;
     if (is_exception_group(e)) refuse_existing_group(e);
     if (heap().exists(e)) throw Break(BreakId::exception_group, "one that was there before");
-    if (!is_exception_group(group)) return borrow(e.ptr());  // one clause took it
+    if (!is_exception_group(group)) return borrow(e);  // one clause took it
     if (is_exception_group(e) && places(e) == places(group) && has_same_history(e, group))
       collect_leaves(e, again);
     else

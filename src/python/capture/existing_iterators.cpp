@@ -3,7 +3,6 @@
 // run, the iterator is moved on.
 #include "python/capture/capture.h"
 #include "python/guards/evaluate.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -13,8 +12,8 @@ PyObject* evaluated(const SourceTable& sources, SourceId id, py::handle base, Te
 }
 
 [[noreturn]] void refuse(py::handle iterator) {
-  throw Break(BreakId::side_effect,
-              cat("a ", Py_TYPE(iterator.ptr())->tp_name, " that was there before"));
+  throw Break(BreakId::side_effect, "a ", Py_TYPE(iterator.ptr())->tp_name,
+              " that was there before");
 }
 
 }  // namespace
@@ -25,7 +24,7 @@ py::object Iterators::take_existing(py::handle iterator) {
   Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
   PyObject* over = nullptr;
-  const py::object state = borrow(iterator.ptr()).attr("__reduce__")();
+  const py::object state = borrow(iterator).attr("__reduce__")();
   if (py::len(state) > 1) over = PyTuple_GET_ITEM(py::object(state[py::int_(1)]).ptr(), 0);
   if (Tracked* k = over ? heap().tracked(over) : nullptr; k && k->writes) refuse(iterator);
   const SourceId item = heap().sources.next_item(heap().tracked(iterator)->source, w.advanced++);
@@ -72,10 +71,9 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     if (first == nullptr || !PyLong_CheckExact(first)) refuse(iterator);
     py::object number = takes == Takes::Deferred ? numbers().deferred_number(first, count)
                                                  : heap().wrap(first, count);
-    static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
     const py::object offset = py::int_(taken);
     if (taken > 0) {
-      auto sum = numbers().compute_deferred(add, number, offset);
+      auto sum = numbers().compute_deferred(member_of<"operator", "add">(), number, offset);
       number = sum ? *sum : number + offset;
     }
     return py::make_tuple(number, item);

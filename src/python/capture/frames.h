@@ -15,6 +15,8 @@ namespace oxy::python {
 
 // A function being interpreted. localsplus as in CPython: locals, cells, free variables.
 struct TracedFrame {
+  explicit TracedFrame(py::handle called);
+
   int32_t traced_line = -1;  // by the artefact trace_source
   py::object function;
   PyCodeObject* code = nullptr;

@@ -9,13 +9,9 @@
 namespace oxy::python {
 namespace {
 
-bool is_text(PyObject* o, const char* text) {
-  return o != nullptr && PyUnicode_Check(o) && PyUnicode_CompareWithASCIIString(o, text) == 0;
-}
-
 // The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when it is made again.
 bool keeps_ids(const TracedFrame& f) {
-  return is_text(reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_module, "copy");
+  return is_text(as_function(f.function)->func_module, "copy");
 }
 
 bool reads_own_frame(PyCodeObject* code) {
@@ -35,7 +31,7 @@ std::vector<size_t> Frames::places_to_stop() const {
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
     if ((f->code->co_flags & CO_GENERATOR) || f->names || keeps_ids(*f) ||
-        is_array_code(reinterpret_cast<PyFunctionObject*>(f->function.ptr())))
+        is_array_code(as_function(f->function)))
       break;
     out.insert(out.begin(), f->step);
   }

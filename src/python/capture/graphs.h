@@ -87,6 +87,7 @@ class Graphs : public Part {
   StackIds stack_ids(const UserStack& stack);
   ir::ValueId add_mode_call(const std::string& name, py::handle callable,
                             std::vector<ir::Arg> args);
+  void guard_autocast_nesting();
   void bring_graph_to(const TorchModes& modes);
   void end_modes();
   static void drop_unused_items(TorchIr& ir);
@@ -100,6 +101,8 @@ class Graphs : public Part {
   TorchModes graph_modes_;           // at the graph's end so far
   std::vector<Autocast> autocasts_;  // that the graph stands in
   int autocast_nesting_ = 0;         // by which it has changed
+  bool nesting_guarded_ = false;
+  bool casts_end_ = false;  // the outermost context of autocast has, but the graph does not know
   InnerGraph* inner_ = nullptr;      // the graph that ops go to; null: `ir`
   std::vector<size_t> inner_steps_;  // by number: the step of the outermost choice or loop
 };

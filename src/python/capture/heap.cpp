@@ -6,24 +6,15 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <array>
-
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/guards/constants.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/input_signature.h"
 
 namespace oxy::python {
-namespace {
-
-py::object type_object(py::handle o) {
-  return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 bool is_callable_constant(PyObject* p) {
   return PyFunction_Check(p) || PyType_Check(p) || PyCFunction_Check(p) || PyModule_Check(p) ||
@@ -32,8 +23,7 @@ bool is_callable_constant(PyObject* p) {
 }
 
 bool is_enum_member(py::handle o) {
-  static const py::object& type = *new py::object(py::module_::import("enum").attr("Enum"));
-  return PyObject_TypeCheck(o.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()));
+  return PyObject_TypeCheck(o.ptr(), as_type(member_of<"enum", "Enum">()));
 }
 
 // Enum members, ops of torch and the like: one object for the life of the process.
@@ -53,7 +43,11 @@ bool is_constant(PyObject* p) {
 // Of what the captured code has made itself there is no source, and nothing to guard.
 void Heap::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
   if (!source.valid() || (arrays().in_array_code() && arrays().is_of_array_code(source))) return;
-  guards.add({kind, source, borrow(expected.ptr()), number, {}, frames().user_stack()});
+  guards.add({kind, source, borrow(expected), number, {}, frames().user_stack()});
+}
+
+void Heap::guard_pair(GuardKind kind, SourceId source, SourceId other) {
+  guards.add({kind, source, {}, 0, other, frames().user_stack()});
 }
 
 Tracked* Heap::tracked(py::handle o) {
@@ -67,13 +61,18 @@ bool Heap::is_tensor(py::handle o) {
   return k != nullptr && k->value.has_value();
 }
 
+bool Heap::is_made_here(py::handle function) {
+  Tracked* k = tracked(function);
+  return k != nullptr && !k->source.valid();
+}
+
 bool Heap::exists(py::handle o) {
   Tracked* k = tracked(o);
   return k != nullptr && k->source.valid() && !k->value && !PyTuple_Check(o.ptr());
 }
 
 bool Heap::keeps_attributes(py::handle o) {
-  return exists(o) || (is_enum_member(o) && !classes().is_made_class(type_object(o)));
+  return exists(o) || (is_enum_member(o) && !classes().is_made_class(py::type::of(o)));
 }
 
 SourceId Heap::source_of(py::handle existing) {
@@ -84,7 +83,7 @@ SourceId Heap::source_of(py::handle existing) {
 
 py::object Heap::wrap(py::handle real, SourceId source) {
   const Takes takes = std::exchange(numbers().takes, Takes::Read);
-  if (!source.valid()) return borrow(real.ptr());
+  if (!source.valid()) return borrow(real);
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
   if (is_number(p) &&
@@ -115,13 +114,13 @@ py::object Heap::wrap(py::handle real, SourceId source) {
     if (PySlice_Check(p))
       for (const char* part : {"start", "stop", "step"}) wrap_held(out.attr(part));
   } else {
-    guard(GuardKind::TypeIs, source, type_object(real));
+    guard(GuardKind::TypeIs, source, py::type::of(real));
     Tracked& k = tracked_[p];
     if (!k.source.valid()) {
       k.source = source;
       existing_.push_back(out);
     } else if (k.source != source) {
-      guards.add({GuardKind::SameAs, source, {}, 0, k.source, frames().user_stack()});
+      guard_pair(GuardKind::SameAs, source, k.source);
     }
     held_.push_back(out);
   }
@@ -131,10 +130,10 @@ py::object Heap::wrap(py::handle real, SourceId source) {
 
 // What an object that is guarded by its identity holds for good, and code written in C takes out of it.
 py::object Heap::wrap_held(py::handle real) {
-  if (is_constant(real.ptr()) || is_callable_constant(real.ptr())) return borrow(real.ptr());
+  if (is_constant(real.ptr()) || is_callable_constant(real.ptr())) return borrow(real);
   py::object out = wrap(real, sources.pinned(real, "held"));
   if (!out.is(real))
-    throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(real.ptr())->tp_name, " in it"));
+    throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(real.ptr())->tp_name, " in it");
   return out;
 }
 
@@ -147,7 +146,7 @@ py::object Heap::wrap_bound(py::handle real, SourceId source) {
     const py::str key(name);
     return wrap(steal(PyObject_GetAttr(real.ptr(), key.ptr())), sources.attribute(source, key));
   };
-  guard(GuardKind::TypeIs, source, type_object(real));
+  guard(GuardKind::TypeIs, source, py::type::of(real));
   py::object self = part("__self__"), out;
   if (is_array(self)) {
     out = method_of_array(self, part("__name__"));
@@ -166,17 +165,17 @@ py::object Heap::wrap_super(py::handle real, SourceId source) {
   auto part = [&](const char* name) {
     return wrap(real.attr(name), sources.attribute(source, py::str(name)));
   };
-  guard(GuardKind::TypeIs, source, type_object(real));
+  guard(GuardKind::TypeIs, source, py::type::of(real));
   py::object type = part("__thisclass__"), self = part("__self__");
   if (is_tensor(self)) throw Break(BreakId::attribute_protocol, "super() of a tensor");
-  return instead_of(real, source, type_object(real)(type, self));
+  return instead_of(real, source, py::type::of(real)(type, self));
 }
 
 py::object Heap::instead_of(py::handle real, SourceId source, const py::object& out) {
   if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
   Tracked& k = tracked_[out.ptr()];
   k.source = source;
-  k.original = borrow(real.ptr());
+  k.original = borrow(real);
   held_.push_back(out);
   stand_in_of_.emplace(real.ptr(), out);
   return out;
@@ -184,16 +183,16 @@ py::object Heap::instead_of(py::handle real, SourceId source, const py::object& 
 
 // A function made in another one that comes with the call may be another one at each call, of the same code.
 bool Heap::is_made_anew(py::handle function, SourceId source) const {
-  auto* f = reinterpret_cast<PyFunctionObject*>(function.ptr());
-  const bool inside = reinterpret_cast<PyCodeObject*>(f->func_code)->co_flags & CO_NESTED;
+  auto* f = as_function(function);
+  const bool inside = code_of(f)->co_flags & CO_NESTED;
   if ((f->func_closure == nullptr && !inside) || f->func_dict != nullptr) return false;
   while (sources[source].base.valid()) source = sources[source].base;
   return sources[source].kind == SourceKind::Local;
 }
 
 void Heap::wrap_function(py::handle real, SourceId source) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(real.ptr());
-  guard(GuardKind::TypeIs, source, type_object(real));
+  auto* f = as_function(real);
+  guard(GuardKind::TypeIs, source, py::type::of(real));
   guard(GuardKind::IdIs, sources.code(source), f->func_code);
   guard(GuardKind::IdIs, sources.attribute(source, py::str("__globals__")), f->func_globals);
   for (const auto& [name, held] : {std::pair("__defaults__", f->func_defaults),
@@ -206,7 +205,7 @@ void Heap::wrap_function(py::handle real, SourceId source) {
   }
   Tracked& k = tracked_[real.ptr()];
   if (!k.source.valid()) k.source = source;
-  held_.push_back(borrow(real.ptr()));
+  held_.push_back(borrow(real));
 }
 
 // What reaches the parts of a function that was there before.
@@ -221,25 +220,27 @@ bool Heap::is_module_state(SourceId source) const {
   if (item.kind != SourceKind::DictItem) return false;
   const Source& dict = sources[item.base];
   return dict.kind == SourceKind::DictItem && sources[dict.base].kind == SourceKind::InstanceDict &&
-         PyUnicode_Check(dict.key.ptr()) &&
-         (PyUnicode_CompareWithASCIIString(dict.key.ptr(), "_parameters") == 0 ||
-          PyUnicode_CompareWithASCIIString(dict.key.ptr(), "_buffers") == 0);
+         (is_text(dict.key.ptr(), "_parameters") || is_text(dict.key.ptr(), "_buffers"));
 }
 
 py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   if (auto it = fake_of_.find(real.ptr()); it != fake_of_.end()) {
-    guards.add(
-        {GuardKind::SameAs, source, {}, 0, tracked(it->second)->source, frames().user_stack()});
+    guard_pair(GuardKind::SameAs, source, tracked(it->second)->source);
     return it->second;
   }
   const at::Tensor& t = THPVariable_Unpack(real.ptr());
-  static const py::object& parameter =
-      *new py::object(py::module_::import("torch.nn").attr("Parameter"));
-  if (!THPVariable_CheckExact(real.ptr()) && Py_TYPE(real.ptr()) != (PyTypeObject*)parameter.ptr())
-    throw Break(BreakId::input_kind, cat("a ", Py_TYPE(real.ptr())->tp_name));
+  if (!THPVariable_CheckExact(real.ptr()) &&
+      Py_TYPE(real.ptr()) != as_type(member_of<"torch.nn", "Parameter">())) {
+    guard(GuardKind::TypeIs, source, type_object(real));
+    throw Break(BreakId::input_kind, "a ", Py_TYPE(real.ptr())->tp_name);
+  }
   const char* what = bridge::why_unsupported(t);
-  if (what != nullptr && !bridge::has_tangent(*t.unsafeGetTensorImpl()))
+  if (what != nullptr && !bridge::has_tangent(*t.unsafeGetTensorImpl())) {
+    guard(GuardKind::TypeIs, source, type_object(real));
+    for (const char* kind : {"layout", "is_quantized", "is_nested", "is_cpu"})
+      guard(GuardKind::IdIs, sources.attribute(source, py::str(kind)), real.attr(kind));
     throw Break(BreakId::input_kind, what);
+  }
   guard(GuardKind::Tensor, source, real);
   if (what != nullptr) throw Break(BreakId::input_kind, what);
   if (t.is_inference() && !c10::InferenceMode::is_enabled())
@@ -254,19 +255,19 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   }
   Tracked k;
   k.source = source;
-  k.original = borrow(real.ptr());
+  k.original = borrow(real);
   k.value = graphs().ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
   tracked_[fake.ptr()] = std::move(k);
   held_.push_back(fake);
   fake_of_.emplace(real.ptr(), fake);
   graphs().fetch.push_back(source);
-  graphs().example_inputs.push_back(borrow(real.ptr()));
+  graphs().example_inputs.push_back(borrow(real));
   graphs().ir->module_state.push_back(is_module_state(source));
   return fake;
 }
 
 py::object Heap::wrap_tuple(py::handle real, SourceId source) {
-  guard(GuardKind::TypeIs, source, type_object(real));
+  guard(GuardKind::TypeIs, source, py::type::of(real));
   guard(GuardKind::Length, source, {}, PyTuple_GET_SIZE(real.ptr()));
   const auto n = static_cast<size_t>(PyTuple_GET_SIZE(real.ptr()));
   py::tuple items(n);
@@ -277,7 +278,7 @@ py::object Heap::wrap_tuple(py::handle real, SourceId source) {
     same &= w.ptr() == item;
     items[i] = std::move(w);
   }
-  py::object out = borrow(real.ptr());
+  py::object out = borrow(real);
   if (!same) {
     out =
         PyTuple_CheckExact(real.ptr())
@@ -287,7 +288,7 @@ py::object Heap::wrap_tuple(py::handle real, SourceId source) {
   if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
   Tracked& k = tracked_[out.ptr()];
   if (!k.source.valid()) k.source = source;
-  k.original = borrow(real.ptr());
+  k.original = borrow(real);
   held_.push_back(out);
   stand_in_of_.emplace(real.ptr(), out);
   return out;
@@ -334,13 +335,13 @@ py::object Heap::dict_items(py::handle o) {
     if ((value.is(missing()) || w->moved.contains(key)) && items.contains(key))
       items.attr("pop")(key);
   for (auto [key, value] : w->items)
-    if (!value.is(missing())) items[key] = numbers().read(borrow(value.ptr()));
+    if (!value.is(missing())) items[key] = numbers().read(borrow(value));
   return items;
 }
 
 // A set of constants, whose order is guarded: a copy lies in the same order, or it cannot stand for the set.
 py::object Heap::set_items(py::handle o) {
-  const py::list items(borrow(o.ptr()));
+  const py::list items(borrow(o));
   py::set copy(items);
   Py_ssize_t i = 0;
   for (py::handle item : copy)
@@ -389,7 +390,7 @@ py::object Heap::deep_contents(py::handle o, int depth) {
   if (PyTuple_Check(p))
     return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
   if (is_changeable_class(Py_TYPE(inside.ptr())))
-    throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name, " of containers"));
+    throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(p)->tp_name, " of containers");
   py::object out = inside.attr("copy")();
   size_t i = 0;
   for (py::handle key : plain_list(inside)) out[key] = items[i++];
@@ -412,12 +413,10 @@ py::object Heap::contents(py::handle o) {
   else if (is_deque(o))
     shadow = deque_items(o);
   else
-    throw Break(BreakId::builtin_on_existing, cat("a ", Py_TYPE(p)->tp_name));
+    throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(p)->tp_name);
   tracked(o)->shadow = shadow;
   shadowed_[shadow.ptr()] = p;
   return shadow;
 }
-
-// ---------------------------------------------------------------------------------------------------- protocols
 
 }  // namespace oxy::python

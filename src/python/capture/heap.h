@@ -45,11 +45,13 @@ class Heap : public Part {
   SourceId function_source(py::handle function, const std::string& name);
   Tracked* tracked(py::handle o);
   bool is_tensor(py::handle o);
-  bool exists(py::handle o);            // it was there before, and is not a constant
-  bool keeps_attributes(py::handle o);  // of the time before the call
+  bool is_made_here(py::handle function);  // by the captured code
+  bool exists(py::handle o);               // it was there before, and is not a constant
+  bool keeps_attributes(py::handle o);     // of the time before the call
   SourceId source_of(py::handle existing);
   py::object contents(py::handle o);  // what to read instead of an existing container
   void guard(GuardKind kind, SourceId source, py::handle expected = {}, int64_t number = 0);
+  void guard_pair(GuardKind kind, SourceId source, SourceId other);  // SameAs or NotSameAs
   py::object deep_contents(py::handle o, int depth = 0);
   bool is_same(py::handle a, py::handle b);
   void guard_one_object(py::handle o);

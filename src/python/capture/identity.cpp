@@ -58,17 +58,17 @@ std::vector<SourceId> Heap::places_of(py::handle o) {
   std::vector<SourceId> out;
   for (const auto& [source, found] : by_source_)
     if (found.is(o)) out.push_back(source);
-  std::sort(out.begin(), out.end(), [](SourceId a, SourceId b) { return a.index < b.index; });
+  std::ranges::sort(out, [](SourceId a, SourceId b) { return a.index < b.index; });
   for (const Guard& g : guards.guards()) {
     if (g.kind != GuardKind::Keys) continue;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(g.expected.ptr()); i++)
       if (PyTuple_GET_ITEM(g.expected.ptr(), i) == o.ptr()) out.push_back(sources.key(g.source, i));
   }
   const bool stays =
-      std::any_of(frames().codes().begin(), frames().codes().end(),
-                  [&](PyCodeObject* code) { return has_constant(code->co_consts, o.ptr()); }) ||
-      std::any_of(fixed_.begin(), fixed_.end(),
-                  [&](PyObject* held) { return has_constant(held, o.ptr()); });
+      std::ranges::any_of(
+          frames().codes(),
+          [&](PyCodeObject* code) { return has_constant(code->co_consts, o.ptr()); }) ||
+      std::ranges::any_of(fixed_, [&](PyObject* held) { return has_constant(held, o.ptr()); });
   if (stays) out.push_back(sources.pinned(o, "constant"));
   return out;
 }
@@ -76,8 +76,7 @@ std::vector<SourceId> Heap::places_of(py::handle o) {
 // Wherever a later call finds `o`, it is one object.
 void Heap::guard_one_object(py::handle o) {
   const std::vector<SourceId> places = places_of(o);
-  for (size_t i = 1; i < places.size(); i++)
-    guards.add({GuardKind::SameAs, places[i], {}, 0, places[0], frames().user_stack()});
+  for (size_t i = 1; i < places.size(); i++) guard_pair(GuardKind::SameAs, places[i], places[0]);
 }
 
 // a and b are two objects, and the guards on their values do not say so.
@@ -85,16 +84,12 @@ void Heap::guard_two_objects(py::handle a, py::handle b) {
   PyObject *p = a.ptr(), *q = b.ptr();
   if (Py_TYPE(p) != Py_TYPE(q)) return;
   if (is_array(a) && arrays().source_of_array(a).valid() && arrays().source_of_array(b).valid())
-    return guards.add({GuardKind::NotSameAs,
-                       arrays().source_of_array(a),
-                       {},
-                       0,
-                       arrays().source_of_array(b),
-                       frames().user_stack()});
+    return guard_pair(GuardKind::NotSameAs, arrays().source_of_array(a),
+                      arrays().source_of_array(b));
   auto guard_places = [this](SourceId here, SourceId there) {
     const bool both_stay =
         sources[here].kind == SourceKind::Pinned && sources[there].kind == SourceKind::Pinned;
-    if (!both_stay) guards.add({GuardKind::NotSameAs, here, {}, 0, there, frames().user_stack()});
+    if (!both_stay) guard_pair(GuardKind::NotSameAs, here, there);
   };
   if (!may_be_another(p)) {
     if (exists(a) && exists(b)) guard_places(source_of(a), source_of(b));
@@ -119,7 +114,7 @@ py::object Heap::id_of(const py::object& o) {
   if (by_value) guard_one_object(o);
   if (by_value || exists(o)) {
     std::vector<py::object>& met = identified_[Py_TYPE(p)];
-    const bool again = std::any_of(met.begin(), met.end(), [&](const auto& m) { return m.is(o); });
+    const bool again = std::ranges::any_of(met, [&](const auto& m) { return m.is(o); });
     if (!again && met.size() == kMost) throw Break(BreakId::builtin_call, "id() of many objects");
     for (const py::object& other : met)
       if (!again) guard_two_objects(o, other);
@@ -142,7 +137,7 @@ void Heap::guard_apart(py::handle a, py::handle b, int depth) {
     for (Py_ssize_t i = 0; i < n; i++)
       guard_apart(PySequence_Fast_GET_ITEM(p, i), PySequence_Fast_GET_ITEM(q, i), depth + 1);
   } else if (Py_TYPE(p) == Py_TYPE(q) && exists(a) && exists(b) && !is_constant(p)) {
-    guards.add({GuardKind::NotSameAs, source_of(a), {}, 0, source_of(b), frames().user_stack()});
+    guard_pair(GuardKind::NotSameAs, source_of(a), source_of(b));
   }
 }
 

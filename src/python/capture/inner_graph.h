@@ -9,8 +9,8 @@
 namespace oxy::python {
 
 struct InnerGraph {
-  InnerGraph(size_t number, InnerGraph* around)
-      : number(number), around(around), recorder(recorder_options()) {}
+  InnerGraph(size_t number, InnerGraph* around, const bridge::Recorder& recorder_around)
+      : number(number), around(around), recorder(options_of_region(recorder_around)) {}
   const size_t number;  // from 1
   InnerGraph* const around;
   std::shared_ptr<TorchIr> ir = std::make_shared<TorchIr>();

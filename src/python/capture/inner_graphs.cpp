@@ -97,24 +97,7 @@ py::object Graphs::add_inner_input(const py::object& outside) {
 // An argument with its tensors lifted.
 py::object Graphs::lifted(const py::object& o) {
   if (heap().is_tensor(o)) return lift(o);
-  PyObject* p = o.ptr();
-  if (PySlice_Check(p)) {
-    auto* s = reinterpret_cast<PySliceObject*>(p);
-    return steal(PySlice_New(lifted(borrow(s->start)).ptr(), lifted(borrow(s->stop)).ptr(),
-                             lifted(borrow(s->step)).ptr()));
-  }
-  if (!PyList_CheckExact(p) && !PyTuple_Check(p) && !PyDict_CheckExact(p)) return o;
-  if (PyDict_CheckExact(p)) {
-    py::dict out;
-    for (auto [key, value] : py::reinterpret_borrow<py::dict>(o))
-      out[key] = lifted(py::reinterpret_borrow<py::object>(value));
-    return std::move(out);
-  }
-  py::list items;
-  for (py::handle item : o) items.append(lifted(borrow(item.ptr())));
-  if (PyList_Check(p)) return std::move(items);
-  if (PyTuple_CheckExact(p)) return py::tuple(items);
-  return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
+  return with_items(o, [this](const py::object& item) { return lifted(item); });
 }
 
 // What lies in nested tuples, lists and dicts, a tensor each; what they are goes to `form`.
@@ -128,7 +111,7 @@ void Graphs::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
     form += 'n';
   } else if (PyTuple_CheckExact(p) || PyList_CheckExact(p)) {
     form += PyTuple_CheckExact(p) ? '(' : '[';
-    for (py::handle item : heap().contents(tree)) tensors_in(borrow(item.ptr()), leaves, form);
+    for (py::handle item : heap().contents(tree)) tensors_in(borrow(item), leaves, form);
     form += ']';
   } else if (PyDict_CheckExact(p)) {
     form += '{';
@@ -136,7 +119,7 @@ void Graphs::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside)) {
       if (!PyUnicode_CheckExact(key.ptr())) refuse("a dict with keys that are no strings");
       cat_to(form, key.cast<std::string>().size(), ':', key.cast<std::string>());
-      tensors_in(borrow(value.ptr()), leaves, form);
+      tensors_in(borrow(value), leaves, form);
     }
     form += '}';
   } else {
@@ -152,12 +135,12 @@ py::object Graphs::with_tensors(const py::object& tree, const py::list& leaves, 
     py::dict out;
     const py::object inside = heap().contents(tree);
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside))
-      out[key] = with_tensors(borrow(value.ptr()), leaves, next);
+      out[key] = with_tensors(borrow(value), leaves, next);
     return std::move(out);
   }
   py::list items;
   for (py::handle item : heap().contents(tree))
-    items.append(with_tensors(borrow(item.ptr()), leaves, next));
+    items.append(with_tensors(borrow(item), leaves, next));
   if (PyList_Check(p)) return std::move(items);
   return py::tuple(items);
 }
@@ -184,7 +167,7 @@ Graphs::Snapshot Graphs::snapshot(const Arguments& roots) {
       if (x != nullptr) held.push_back(borrow(x));
     };
     if (PyFunction_Check(p)) {
-      auto* f = reinterpret_cast<PyFunctionObject*>(p);
+      auto* f = as_function(p);
       add(f->func_closure);
       add(f->func_defaults);
       add(f->func_kwdefaults);
@@ -238,7 +221,7 @@ bool Graphs::is_unchanged(const Snapshot& before, const Snapshot& after) {
 Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments args, bool fresh) {
   Captured out;
   inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames().stack().back()->step);
-  InnerGraph graph(inner_steps_.size(), inner_);
+  InnerGraph graph(inner_steps_.size(), inner_, recorder_now());
   const TorchModes modes;
   struct Outside {
     Graphs& graphs;
@@ -246,11 +229,13 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
     TorchModes modes = graphs.graph_modes_;
     std::vector<Autocast> autocasts = std::exchange(graphs.autocasts_, {});
     decltype(graphs.stack_ids_) stack_ids = std::exchange(graphs.stack_ids_, {});
+    bool casts_end = std::exchange(graphs.casts_end_, false);
     ~Outside() {
       graphs.inner_ = inner;
       graphs.graph_modes_ = modes;
       graphs.autocasts_ = std::move(autocasts);
       graphs.stack_ids_ = std::move(stack_ids);
+      graphs.casts_end_ = casts_end;
     }
   } outside{*this};
   graph_modes_ = modes;  // the graph around it comes to these in front of the node
@@ -281,7 +266,7 @@ Arguments Graphs::with_fresh_inputs(const Arguments& args) {
   InnerGraph* const graph = inner_;
   std::vector<py::object> leaves;
   std::string form;
-  const py::object tree = py::tuple(py::cast(args));
+  const py::object tree = tuple_of(args);
   tensors_in(tree, leaves, form);
   py::list inputs;
   for (const py::object& leaf : leaves) {
@@ -321,7 +306,7 @@ void Graphs::finish_inner(const std::vector<py::object>& leaves, Captured& out) 
 
 Arguments Graphs::items_of_call(const py::object& sequence) {
   Arguments out;
-  for (py::handle item : heap().contents(sequence)) out.push_back(borrow(item.ptr()));
+  for (py::handle item : heap().contents(sequence)) out.push_back(borrow(item));
   return out;
 }
 

@@ -6,26 +6,11 @@
 #include "python/capture/value_stack.h"
 #include "python/cpython/locals.h"
 #include "python/cpython/opcodes.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;
-
-using Handler = void (*)(Capture&, TracedFrame&, const Instruction&);
-
-constexpr std::array<Handler, 256> kHandlers = [] {
-  std::array<Handler, 256> table{};
-  auto add = [&](size_t opcode, Handler handler) {
-    if (table.at(opcode) != nullptr) throw std::logic_error("an opcode with two handlers");
-    table.at(opcode) = handler;
-  };
-#define OXY_INSTRUCTION(opcode, handler) add(opcode, instructions::handler);
-#include "python/capture/instructions.def"
-#undef OXY_INSTRUCTION
-  return table;
-}();
 
 [[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
   PyErr_Format(PyExc_UnboundLocalError,
@@ -70,7 +55,7 @@ py::object absolute_name(const py::object& name, const py::object& level, PyObje
 // Whether the body of a module has run; nothing where there is none. One whose body runs is waited for by an import, and
 // the thread that runs it may wait for this capture.
 std::optional<bool> is_imported(const py::object& name) {
-  const auto modules = py::reinterpret_borrow<py::dict>(PyImport_GetModuleDict());
+  const py::dict modules(borrow(PyImport_GetModuleDict()));
   if (!modules.contains(name)) return std::nullopt;
   const py::object spec = py::getattr(modules[name], "__spec__", py::none());
   return !py::cast<bool>(py::bool_(py::getattr(spec, "_initializing", py::bool_(false))));
@@ -78,8 +63,33 @@ std::optional<bool> is_imported(const py::object& name) {
 
 void require_imported(const py::object& name, bool module) {
   if (!is_imported(name).value_or(!module))
-    throw Break(BreakId::side_effect, cat("the first import of ", name.cast<std::string>()));
+    throw Break(BreakId::side_effect, "the first import of ", name.cast<std::string>());
 }
+
+bool has_flag(py::handle o, unsigned long flag) { return (Py_TYPE(o.ptr())->tp_flags & flag) != 0; }
+
+void jump_or_pop(TracedFrame& f, const Instruction& i, bool jumps) {
+  jump_if(f, i, jumps);
+  if (!jumps) pop(f);
+}
+
+using Handler = void (*)(Capture&, TracedFrame&, const Instruction&);
+
+constexpr std::array<Handler, 256> kHandlers = [] {
+  std::array<Handler, 256> table{};
+  auto add = [&](size_t opcode, Handler handler) {
+    if (table.at(opcode) != nullptr) throw std::logic_error("an opcode with two handlers");
+    table.at(opcode) = handler;
+  };
+#define OXY_INSTRUCTION(opcode, handler) add(opcode, instructions::handler);
+#define OXY_STEP(opcode, statement)                                            \
+  add(opcode, []([[maybe_unused]] Capture& c, [[maybe_unused]] TracedFrame& f, \
+                 [[maybe_unused]] const Instruction& i) { statement; });
+#include "python/capture/instructions.def"
+#undef OXY_INSTRUCTION
+#undef OXY_STEP
+  return table;
+}();
 
 }  // namespace
 
@@ -97,18 +107,19 @@ py::handle name_in_code(const TracedFrame& f, const Instruction& i) {
   return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));
 }
 
+py::object constant_in_code(const TracedFrame& f, const Instruction& i) {
+  return borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
+}
+
+void jump_if(TracedFrame& f, const Instruction& i, bool jumps) {
+  if (jumps) f.next = static_cast<size_t>(i.target);
+}
+
 void name_error(py::handle name, const char* format) {
   const py::object text = steal(PyUnicode_FromFormat(format, name.ptr()));
   const py::object error = py::handle(PyExc_NameError)(text);
   error.attr("name") = name;  // what the interpreter's suggestions go by
-  PyErr_SetObject(PyExc_NameError, error.ptr());
-  throw py::error_already_set();
-}
-
-void execute(Capture& c, TracedFrame& f, const Instruction& i) {
-  const Handler handler = kHandlers[plain_opcode(i.op, i.arg)];
-  if (handler == nullptr) throw Break(BreakId::instruction, cat("opcode ", static_cast<int>(i.op)));
-  handler(c, f, i);
+  raise_with(PyExc_NameError, error);
 }
 
 // One instruction.
@@ -117,7 +128,9 @@ void Frames::instruction(TracedFrame& f) {
   if (PyErr_CheckSignals() != 0) throw Interrupted();
   const Instruction& i = f.bytecode->instructions[f.next++];
   numbers().takes = Takes::Read;
-  execute(capture_, f, i);
+  const Handler handler = kHandlers[plain_opcode(i.op, i.arg)];
+  if (handler == nullptr) throw Break(BreakId::instruction, "opcode ", static_cast<int>(i.op));
+  handler(capture_, f, i);
 }
 
 namespace instructions {
@@ -125,8 +138,8 @@ namespace instructions {
 void nothing(Capture&, TracedFrame&, const Instruction&) {}
 
 void copy_free_vars(Capture& c, TracedFrame& f, const Instruction& i) {
-  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
-  const bool fresh = c.heap.tracked(f.function) && !c.heap.tracked(f.function)->source.valid();
+  auto* function = as_function(f.function);
+  const bool fresh = c.heap.is_made_here(f.function);
   const size_t first = f.fast.size() - i.arg;
   for (size_t k = 0; k < i.arg; k++) {
     PyObject* cell = PyTuple_GET_ITEM(function->func_closure, k);
@@ -139,10 +152,6 @@ void copy_free_vars(Capture& c, TracedFrame& f, const Instruction& i) {
     c.heap.hold(borrow(cell));
   }
 }
-
-void pop_top(Capture&, TracedFrame& f, const Instruction&) { pop(f); }
-
-void push_null(Capture&, TracedFrame& f, const Instruction&) { push(f, {}); }
 
 void copy(Capture&, TracedFrame& f, const Instruction& i) {
   push(f, peek(f, i.arg));
@@ -161,27 +170,15 @@ void swap(Capture&, TracedFrame& f, const Instruction& i) {
 }
 
 void load_const(Capture& c, TracedFrame& f, const Instruction& i) {
-  PyObject* constant = PyTuple_GET_ITEM(f.code->co_consts, i.arg);
-  if (PyTuple_CheckExact(constant)) c.heap.fix(constant);
-  push(f, borrow(constant));
-}
-
-void load_assertion_error(Capture&, TracedFrame& f, const Instruction&) {
-  push(f, borrow(PyExc_AssertionError));
+  py::object constant = constant_in_code(f, i);
+  if (PyTuple_CheckExact(constant.ptr())) c.heap.fix(constant.ptr());
+  push(f, std::move(constant));
 }
 
 void load_fast(Capture&, TracedFrame& f, const Instruction& i) {
   if (!f.fast[i.arg]) unbound(f, i.arg);
   push(f, f.fast[i.arg]);
 }
-
-void load_closure(Capture&, TracedFrame& f, const Instruction& i) { push(f, f.fast[i.arg]); }
-
-void load_fast_and_clear(Capture&, TracedFrame& f, const Instruction& i) {
-  push(f, std::exchange(f.fast[i.arg], py::object()));
-}
-
-void store_fast(Capture&, TracedFrame& f, const Instruction& i) { f.fast[i.arg] = pop(f); }
 
 void delete_fast(Capture&, TracedFrame& f, const Instruction& i) {
   if (!f.fast[i.arg]) unbound(f, i.arg);
@@ -193,25 +190,9 @@ void make_cell(Capture& c, TracedFrame& f, const Instruction& i) {
   c.heap.hold(f.fast[i.arg]);
 }
 
-void load_build_class(Capture& c, TracedFrame& f, const Instruction&) {
-  push(f, c.classes.load_build_class(f));
-}
-
 void load_locals(Capture&, TracedFrame& f, const Instruction&) {
   if (!f.names) throw Break(BreakId::instruction, "the names of a scope that is no class");
   push(f, f.names);
-}
-
-void load_name(Capture& c, TracedFrame& f, const Instruction& i) {
-  push(f, c.classes.load_name(f, name_in_code(f, i)));
-}
-
-void store_name(Capture& c, TracedFrame& f, const Instruction& i) {
-  c.classes.store_name(f, name_in_code(f, i), pop(f));
-}
-
-void delete_name(Capture& c, TracedFrame& f, const Instruction& i) {
-  c.classes.store_name(f, name_in_code(f, i), {});
 }
 
 void setup_annotations(Capture& c, TracedFrame& f, const Instruction&) {
@@ -224,32 +205,10 @@ void load_from_dict_or_globals(Capture& c, TracedFrame& f, const Instruction& i)
   push(f, found ? found : c.frames.load_global(f, name_in_code(f, i)));
 }
 
-void load_deref(Capture& c, TracedFrame& f, const Instruction& i) { push_deref(c, f, i.arg); }
-
-void load_from_dict_or_deref(Capture& c, TracedFrame& f, const Instruction& i) {
-  push_deref_or(c, f, i.arg, pop(f));
-}
-
-void load_classderef(Capture& c, TracedFrame& f, const Instruction& i) {
-  push_deref_or(c, f, i.arg, f.names);
-}
-
-void store_deref(Capture& c, TracedFrame& f, const Instruction& i) {
-  c.effects.write_cell(f.fast[i.arg], pop(f));
-}
-
-void delete_deref(Capture& c, TracedFrame& f, const Instruction& i) {
-  c.effects.write_cell(f.fast[i.arg], {});
-}
-
 void load_global(Capture& c, TracedFrame& f, const Instruction& i) {
   if (i.arg & 1) push(f, {});
   c.numbers.takes = c.numbers.taken_by_next(f);
   push(f, c.frames.load_global(f, name_in_code(f, i)));
-}
-
-void store_global(Capture& c, TracedFrame& f, const Instruction& i) {
-  c.effects.dict_write(c.frames.globals_of(f), name_in_code(f, i), pop(f));
 }
 
 void delete_global(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -278,15 +237,10 @@ void store_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   c.objects.store_attr(o, name_in_code(f, i), v);
 }
 
-void delete_attr(Capture& c, TracedFrame& f, const Instruction& i) {
-  py::object o = pop(f);
-  c.objects.store_attr(o, name_in_code(f, i), {});
-}
-
 void import_name(Capture&, TracedFrame& f, const Instruction& i) {
   const py::object from = pop(f), level = pop(f);
-  const auto name = borrow(name_in_code(f, i).ptr());
-  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  const py::object name = borrow(name_in_code(f, i));
+  auto* function = as_function(f.function);
   const py::object module = absolute_name(name, level, function->func_globals);
   require_imported(module, true);
   if (py::isinstance<py::tuple>(from)) {
@@ -294,10 +248,6 @@ void import_name(Capture&, TracedFrame& f, const Instruction& i) {
   }
   push(f, steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
                                                  from.ptr(), level.cast<int>())));
-}
-
-void import_from(Capture& c, TracedFrame& f, const Instruction& i) {
-  push(f, c.objects.load_attr(peek(f, 1), name_in_code(f, i)));
 }
 
 }  // namespace instructions

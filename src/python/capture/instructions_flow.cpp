@@ -10,24 +10,13 @@ namespace {
 
 constexpr size_t kMaxRounds = 2'000;  // of a loop with tensors
 
-void jump_to_target(TracedFrame& f, const Instruction& i) {
-  f.next = static_cast<size_t>(i.target);
-}
-
-void jump_or_pop(TracedFrame& f, const Instruction& i, bool jumps) {
-  if (jumps)
-    jump_to_target(f, i);
-  else
-    pop(f);
-}
-
 // An exception of the captured code's, where a class stands for one without arguments.
 py::object instance_of(Capture& c, const py::object& o) {
   return PyExceptionClass_Check(o.ptr()) ? c.calls.call(o, {}) : o;
 }
 
 [[noreturn]] void raise_what_is_handled() {
-  py::object value = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
+  py::object value = owned(PyErr_GetHandledException());
   if (!value) throw Break(BreakId::instruction, "raise without an exception");
   reraise_value(value);
 }
@@ -44,41 +33,10 @@ namespace instructions {
 
 // --------------------------------------------------------------------------------------------------- jumps and iterators
 
-void jump(Capture&, TracedFrame& f, const Instruction& i) { jump_to_target(f, i); }
-
 void jump_counted(Capture& c, TracedFrame& f, const Instruction& i) {
   if (++f.rounds[f.next - 1] > kMaxRounds && c.graphs.ir->graph.order().size() > kMaxRounds)
-    throw Break(BreakId::long_loop, cat(kMaxRounds, " rounds were captured"));
-  jump_to_target(f, i);
-}
-
-void pop_jump_if_true(Capture& c, TracedFrame& f, const Instruction& i) {
-  if (c.objects.truth(pop(f))) jump_to_target(f, i);
-}
-
-void pop_jump_if_false(Capture& c, TracedFrame& f, const Instruction& i) {
-  if (!c.objects.truth(pop(f))) jump_to_target(f, i);
-}
-
-void pop_jump_if_none(Capture&, TracedFrame& f, const Instruction& i) {
-  if (pop(f).is_none()) jump_to_target(f, i);
-}
-
-void pop_jump_if_not_none(Capture&, TracedFrame& f, const Instruction& i) {
-  if (!pop(f).is_none()) jump_to_target(f, i);
-}
-
-void jump_if_true_or_pop(Capture& c, TracedFrame& f, const Instruction& i) {
-  jump_or_pop(f, i, c.objects.truth(peek(f, 1)));
-}
-
-void jump_if_false_or_pop(Capture& c, TracedFrame& f, const Instruction& i) {
-  jump_or_pop(f, i, !c.objects.truth(peek(f, 1)));
-}
-
-void get_iter(Capture& c, TracedFrame& f, const Instruction&) {
-  py::object o = pop(f);
-  push(f, c.iterators.iterate(o));
+    throw Break(BreakId::long_loop, kMaxRounds, " rounds were captured");
+  jump_if(f, i, true);
 }
 
 void for_iter(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -89,7 +47,7 @@ void for_iter(Capture& c, TracedFrame& f, const Instruction& i) {
   c.numbers.takes = Takes::Read;
   if (item) return push(f, item);
   pop(f);
-  jump_to_target(f, i);
+  jump_if(f, i, true);
 }
 
 void send(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -103,7 +61,7 @@ void send(Capture& c, TracedFrame& f, const Instruction& i) {
   if (item) return push(f, item);
   if (!kSendKeepsIterator) pop(f);
   push(f, c.iterators.returned());
-  jump_to_target(f, i);
+  jump_if(f, i, true);
 }
 
 void end_send(Capture&, TracedFrame& f, const Instruction&) {
@@ -120,26 +78,12 @@ void cleanup_throw(Capture&, TracedFrame& f, const Instruction&) {
   push(f, value.attr("value"));
 }
 
-void return_generator(Capture&, TracedFrame& f, const Instruction&) {
-  push(f, py::none());  // the caller made the generator
-}
-
 void yield_value(Capture&, TracedFrame& f, const Instruction&) {
   f.result = pop(f);
   f.yielded = true;
 }
 
-void return_value(Capture&, TracedFrame& f, const Instruction&) { f.result = pop(f); }
-
-void return_const(Capture&, TracedFrame& f, const Instruction& i) {
-  f.result = borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
-}
-
 // ----------------------------------------------------------------------------------------------- calls and functions
-
-void kw_names(Capture&, TracedFrame& f, const Instruction& i) {
-  f.kwnames = borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
-}
 
 void call(Capture& c, TracedFrame& f, const Instruction& i) {
   Arguments args = pop_many(f, i.arg);
@@ -177,7 +121,7 @@ void call_function_ex(Capture& c, TracedFrame& f, const Instruction& i) {
   if (c.numbers.is_packed(given))
     args = c.numbers.unpack_numbers(given);
   else
-    for (py::handle a : c.iterators.list_of(given)) args.push_back(borrow(a.ptr()));
+    for (py::handle a : c.iterators.list_of(given)) args.push_back(borrow(a));
   py::object callable = pop(f);
   pop(f);  // the null below
   c.frames.direct = true;
@@ -186,7 +130,7 @@ void call_function_ex(Capture& c, TracedFrame& f, const Instruction& i) {
 
 void make_function(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object code = pop(f);
-  auto* outer = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  auto* outer = as_function(f.function);
   py::object made = steal(PyFunction_New(code.ptr(), outer->func_globals));
   auto set = [&](uint32_t bit, int (*setter)(PyObject*, PyObject*)) {
     if (i.arg & bit) setter(made.ptr(), pop(f).ptr());
@@ -248,8 +192,6 @@ void check_exc_match(Capture&, TracedFrame& f, const Instruction&) {
   push(f, py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
 }
 
-void check_eg_match(Capture& c, TracedFrame& f, const Instruction&) { c.frames.match_group(f); }
-
 void prep_reraise_star(Capture& c, TracedFrame& f, const Instruction&) {
   const py::object raised = pop(f), group = pop(f);
   push(f, c.frames.left_of_group(group, raised));
@@ -261,8 +203,6 @@ void pop_except(Capture&, TracedFrame& f, const Instruction&) {
   PyErr_SetHandledException(
       (f.handled.empty() ? f.handled_outside : f.handled.back().exception).ptr());
 }
-
-void reraise(Capture&, TracedFrame& f, const Instruction&) { reraise_value(pop(f)); }
 
 void raise_varargs(Capture& c, TracedFrame& f, const Instruction& i) {
   if (i.arg == 0) raise_what_is_handled();

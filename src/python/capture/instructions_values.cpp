@@ -28,7 +28,7 @@ void require_new_keywords(py::handle callable, py::handle dict, py::handle more)
   PyObject *key = nullptr, *value = nullptr;
   for (Py_ssize_t at = 0; PyDict_Next(more.ptr(), &at, &key, &value) != 0;) {
     const int there = PyDict_Contains(dict.ptr(), key);
-    if (there < 0) throw py::error_already_set();
+    check(there);
     if (there == 0) continue;
     const py::object name = steal(_PyObject_FunctionStr(callable.ptr()));
     PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.ptr(),
@@ -37,19 +37,8 @@ void require_new_keywords(py::handle callable, py::handle dict, py::handle more)
   }
 }
 
-void unary(Capture& c, TracedFrame& f, const char* name) {
-  const py::object a = pop(f);
-  push(f, c.objects.operate(operator_named(name), {a}));
-}
-
 py::object slice_of(const py::object& start, const py::object& stop) {
   return steal(PySlice_New(start.ptr(), stop.ptr(), nullptr));
-}
-
-py::list pop_list(TracedFrame& f, size_t n) {
-  py::list out;
-  for (const py::object& o : pop_many(f, n)) out.append(o);
-  return out;
 }
 
 // Pushes the items of what is on the stack: `before` of them, a list of the rest where one is asked for, `after` of them.
@@ -68,10 +57,10 @@ void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t aft
   }
   const size_t n = list.size();
   if (n < before + after)
-    raise(PyExc_ValueError, cat("not enough values to unpack (expected ", rest ? "at least " : "",
-                                before + after, ", got ", n, ")"));
+    raise(PyExc_ValueError, "not enough values to unpack (expected ", rest ? "at least " : "",
+          before + after, ", got ", n, ")");
   if (!rest && n > before)
-    raise(PyExc_ValueError, cat("too many values to unpack (expected ", before, ")"));
+    raise(PyExc_ValueError, "too many values to unpack (expected ", before, ")");
   auto item = [&](size_t i) { return borrow(PyList_GET_ITEM(list.ptr(), i)); };
   for (size_t i = 0; i < after; i++) push(f, item(n - 1 - i));
   if (rest) push(f, list[py::slice(before, static_cast<ssize_t>(n - after), 1)]);
@@ -86,7 +75,7 @@ void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t aft
 std::optional<py::list> names_of_positions(Capture& c, py::handle type, size_t count) {
   py::list names;
   if (count == 0) return names;
-  auto* cls = reinterpret_cast<PyTypeObject*>(type.ptr());
+  auto* cls = as_type(type);
   if (cls->tp_flags & _Py_TPFLAGS_MATCH_SELF) {
     if (count > 1) refuse_pattern();
     return std::nullopt;
@@ -155,15 +144,6 @@ void unary_negative(Capture& c, TracedFrame& f, const Instruction&) {
   push(f, computed ? *computed : c.objects.operate(operator_named("neg"), {a}));
 }
 
-void unary_positive(Capture& c, TracedFrame& f, const Instruction&) { unary(c, f, "pos"); }
-
-void unary_invert(Capture& c, TracedFrame& f, const Instruction&) { unary(c, f, "invert"); }
-
-void unary_not(Capture& c, TracedFrame& f, const Instruction&) {
-  py::object a = pop(f);
-  push(f, py::bool_(!c.objects.truth(a)));
-}
-
 void compare_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
   const int comparison = static_cast<int>(compared_as(i.arg));
@@ -182,16 +162,6 @@ void contains_op(Capture& c, TracedFrame& f, const Instruction& i) {
 }
 
 // --------------------------------------------------------------------------------------------- containers and texts
-
-void build_tuple(Capture&, TracedFrame& f, const Instruction& i) {
-  push(f, py::tuple(pop_list(f, i.arg)));
-}
-
-void build_list(Capture&, TracedFrame& f, const Instruction& i) { push(f, pop_list(f, i.arg)); }
-
-void build_set(Capture&, TracedFrame& f, const Instruction& i) {
-  push(f, py::set(pop_list(f, i.arg)));
-}
 
 void build_map(Capture&, TracedFrame& f, const Instruction& i) {
   const Arguments items = pop_many(f, 2 * i.arg);
@@ -215,10 +185,6 @@ void build_slice(Capture&, TracedFrame& f, const Instruction& i) {
        steal(PySlice_New(items[0].ptr(), items[1].ptr(), i.arg == 3 ? items[2].ptr() : nullptr)));
 }
 
-void build_string(Capture&, TracedFrame& f, const Instruction& i) {
-  push(f, py::str("").attr("join")(pop_list(f, i.arg)));
-}
-
 void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object spec = i.arg & 4 ? pop(f) : py::str(""), o = pop(f);
   const int conversion = i.arg & 3;
@@ -238,10 +204,6 @@ void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
   push(f, steal(PyObject_Format(o.ptr(), spec.ptr())));
 }
 
-void list_to_tuple(Capture& c, TracedFrame& f, const Instruction&) {
-  push(f, py::tuple(c.heap.contents(pop(f))));
-}
-
 void list_append(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f), list = peek(f, i.arg);
   if (c.heap.exists(list)) list = c.effects.sequence_to_write(list);  // begun in front of a break
@@ -251,13 +213,13 @@ void list_append(Capture& c, TracedFrame& f, const Instruction& i) {
 void set_add(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f), set = peek(f, i.arg);
   if (c.heap.exists(set)) return c.effects.set_put(set, o, true);
-  if (PySet_Add(set.ptr(), o.ptr()) != 0) throw py::error_already_set();
+  check(PySet_Add(set.ptr(), o.ptr()));
 }
 
 void map_add(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object v = pop(f), k = pop(f), dict = peek(f, i.arg);
   if (c.heap.exists(dict)) return c.effects.dict_write(dict, k, v);
-  if (PyDict_SetItem(dict.ptr(), k.ptr(), v.ptr()) != 0) throw py::error_already_set();
+  check(PyDict_SetItem(dict.ptr(), k.ptr(), v.ptr()));
 }
 
 void list_extend(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -286,7 +248,7 @@ void dict_merge(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object dict = peek(f, i.arg);
   if (c.heap.exists(dict)) return c.effects.dict_update(dict, {o}, {});
   if (i.op == DICT_MERGE) require_new_keywords(peek(f, i.arg + 2), dict, o);
-  if (PyDict_Merge(dict.ptr(), o.ptr(), 1) != 0) throw py::error_already_set();
+  check(PyDict_Merge(dict.ptr(), o.ptr(), 1));
 }
 
 // ------------------------------------------------------------------------------------------------------------ patterns
@@ -297,18 +259,6 @@ void unpack_sequence(Capture& c, TracedFrame& f, const Instruction& i) {
 
 void unpack_ex(Capture& c, TracedFrame& f, const Instruction& i) {
   unpack(c, f, i.arg & 0xff, true, i.arg >> 8);
-}
-
-void get_len(Capture& c, TracedFrame& f, const Instruction&) {
-  push(f, c.calls.call(builtin_named("len"), {peek(f, 1)}));
-}
-
-void match_sequence(Capture&, TracedFrame& f, const Instruction&) {
-  push(f, py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_SEQUENCE) != 0));
-}
-
-void match_mapping(Capture&, TracedFrame& f, const Instruction&) {
-  push(f, py::bool_((Py_TYPE(peek(f, 1).ptr())->tp_flags & Py_TPFLAGS_MAPPING) != 0));
 }
 
 void match_keys(Capture& c, TracedFrame& f, const Instruction&) {

@@ -1,5 +1,4 @@
 // Frames: running one to its end, handling its exceptions, finding its global names.
-
 #include "python/capture/value_stack.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/code_extra.h"
@@ -43,11 +42,16 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
   return out;
 }
 
+TracedFrame::TracedFrame(py::handle called)
+    : function(borrow(called)),
+      code(code_of(called)),
+      bytecode(bytecode_of(code)),
+      fast(static_cast<size_t>(code->co_nlocalsplus)) {}
+
 void Frames::begin(size_t stop_at) {
   stop_at_ = stop_at;
   traces_source_ = log_enabled(Artifact::trace_source);
-  handled_outside =
-      static_cast<bool>(py::reinterpret_steal<py::object>(PyErr_GetHandledException()));
+  handled_outside = static_cast<bool>(owned(PyErr_GetHandledException()));
 }
 
 // Pushes the frame, runs it to its return or its next yield, and pops it. Where it stands at a yield, `sent` comes back
@@ -70,7 +74,7 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
   frames_.push_back(&frame);
   if (codes_.insert(frame.code).second)
     heap().hold(borrow(reinterpret_cast<PyObject*>(frame.code)));
-  frame.handled_outside = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
+  frame.handled_outside = owned(PyErr_GetHandledException());
   Scope scope{frames_, frame.handled_outside};
   if (!frame.handled.empty()) PyErr_SetHandledException(frame.handled.back().exception.ptr());
   frame.direct = std::exchange(direct, false);
@@ -124,7 +128,7 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
 void Frames::step(TracedFrame& f) {
   auto check = [] {
     if (const std::string name = take_refused(); !name.empty())
-      throw Break(BreakId::builtin_call, cat("it calls ", name));
+      throw Break(BreakId::builtin_call, "it calls ", name);
   };
   const bool outside = std::exchange(iterators().took_iterator, false);
   try {
@@ -149,7 +153,7 @@ void Frames::note_raised(const TracedFrame& frame, size_t at, py::handle value) 
       places.back().code.ptr() == reinterpret_cast<PyObject*>(frame.code))
     places.back().left = frame.bytecode->instructions[left_at(frame, at)].offset;
   if (again) return;
-  auto* function = reinterpret_cast<PyFunctionObject*>(frame.function.ptr());
+  auto* function = as_function(frame.function);
   places.push_back({borrow(reinterpret_cast<PyObject*>(frame.code)), borrow(function->func_globals),
                     i.offset, i.location.line, i.offset});
 }
@@ -167,12 +171,12 @@ void Frames::trace_source(TracedFrame& f) {
 }
 
 py::object Frames::globals_of(const TracedFrame& f) {
-  PyObject* globals = reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_globals;
+  PyObject* globals = as_function(f.function)->func_globals;
   return objects().existing_dict(globals, heap().sources.pinned(globals, "G"));
 }
 
 py::object Frames::load_global(TracedFrame& f, py::handle name) {
-  auto* function = reinterpret_cast<PyFunctionObject*>(f.function.ptr());
+  auto* function = as_function(f.function);
   if (py::object found = effects().dict_get(globals_of(f), name)) return found;
   if (PyObject* found = PyDict_GetItemWithError(function->func_builtins, name.ptr()))
     return heap().wrap(
@@ -185,7 +189,7 @@ UserStack Frames::user_stack() const {
   if (frames_.empty()) return {};
   TracedFrame& f = *frames_.back();
   // What stands for NumPy is no place of the user's.
-  if (is_array_code(reinterpret_cast<PyFunctionObject*>(f.function.ptr()))) return f.caller;
+  if (is_array_code(as_function(f.function))) return f.caller;
   if (f.placed != f.next) {
     const size_t at = f.next > 0 ? f.next - 1 : 0;
     f.place = UserStack(f.caller, f.code, f.bytecode->instructions[at].location.line);
@@ -202,15 +206,13 @@ py::object Frames::interpret_alone(TracedFrame& frame) {
 
 // Of an exception that captured code has raised: the places that it has passed so far. Its frames are empty ones.
 py::object Frames::traceback_of(py::handle exception) {
-  static const py::object& type =
-      *new py::object(py::module_::import("types").attr("TracebackType"));
   auto it = raised_.find(exception.ptr());
   if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");
   py::object out = py::none();
   for (const RaisedAt& place : it->second) {
     const py::object frame = steal(frame_at(reinterpret_cast<PyCodeObject*>(place.code.ptr()),
                                             place.globals.ptr(), place.left));
-    out = type(out, frame, place.offset, place.line);
+    out = member_of<"types", "TracebackType">()(out, frame, place.offset, place.line);
   }
   heap().hold(out);
   return out;

@@ -27,19 +27,11 @@ py::object empty_generator() {
   return make();
 }
 
-bool is_chain(py::handle iterator) {
-  return std::string_view(Py_TYPE(iterator.ptr())->tp_name) == "itertools.chain";
-}
-
-bool is_islice(py::handle iterator) {
-  return std::string_view(Py_TYPE(iterator.ptr())->tp_name) == "itertools.islice";
-}
-
 // A generator that stands at a `yield` in a try or with: leaving it there runs code.
 bool is_in_try(const TracedFrame& f) {
   const auto at = static_cast<int32_t>(f.next) - 1;
-  return std::any_of(f.bytecode->ranges.begin(), f.bytecode->ranges.end(),
-                     [at](const auto& r) { return at >= r.start && at < r.end; });
+  return std::ranges::any_of(f.bytecode->ranges,
+                             [at](const auto& r) { return at >= r.start && at < r.end; });
 }
 
 // A generator that stands in a `yield from`.
@@ -85,10 +77,8 @@ bool Iterators::runs_alone(py::handle iterator) {
 // map, filter, zip, enumerate, chain and islice, where `type` is one of them.
 std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Arguments& args,
                                                     const Keywords& kwargs) {
-  static const py::module_& itertools = *new py::module_(py::module_::import("itertools"));
-  static const py::object& chain = *new py::object(itertools.attr("chain"));
-  static const py::object& islice = *new py::object(itertools.attr("islice"));
-  auto* t = reinterpret_cast<PyTypeObject*>(type.ptr());
+  const py::object& islice = member_of<"itertools", "islice">();
+  auto* t = as_type(type);
   const std::span<const py::object> all(args);
   LazyIterator made;
   if (t == &PyMap_Type || t == &PyFilter_Type) {
@@ -114,10 +104,8 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
       made.count = value;
     }
     if (!PyLong_CheckExact(made.count.ptr())) throw Break(BreakId::builtin_call, "enumerate");
-  } else if (type.is(chain)) {
-    py::list outer;
-    for (const py::object& o : args) outer.append(o);
-    return make_chain(outer);
+  } else if (type.is(member_of<"itertools", "chain">())) {
+    return make_chain(py::list(tuple_of(args)));
   } else if (type.is(islice)) {
     if (args.size() < 2 || args.size() > 4 || !kwargs.empty()) return std::nullopt;
     made.iterators = iterators_of(all.first(1));
@@ -133,8 +121,8 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
   } else {
     return std::nullopt;
   }
-  const bool alone = std::all_of(made.iterators.begin(), made.iterators.end(),
-                                 [this](const py::object& i) { return runs_alone(i); });
+  const bool alone =
+      std::ranges::all_of(made.iterators, [this](const py::object& i) { return runs_alone(i); });
   if (alone) {
     Arguments given(made.iterators.begin(), made.iterators.end());
     given.insert(given.end(),
@@ -148,7 +136,7 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
 
 // itertools.chain.from_iterable.
 py::object Iterators::make_chain(py::object outer) {
-  static const py::object& chain = *new py::object(py::module_::import("itertools").attr("chain"));
+  const py::object& chain = member_of<"itertools", "chain">();
   auto runs_captured_code = [this](py::handle o) {
     return lazy(o) || heap().is_tensor(o) || python_method(o.ptr(), names().iter_) != nullptr;
   };
@@ -215,12 +203,10 @@ std::optional<Arguments> Iterators::next_of_each(const LazyIterator& l) {
     if (!l.strict) return std::nullopt;
     auto others = [](size_t n) { return n == 1 ? cat(" ", n) : cat("s 1-", n); };
     if (i > 0)
-      raise(PyExc_ValueError,
-            cat("zip() argument ", i + 1, " is shorter than argument", others(i)));
+      raise(PyExc_ValueError, "zip() argument ", i + 1, " is shorter than argument", others(i));
     for (size_t k = 1; k < iterators.size(); k++)
       if (iter_next(iterators[k]))
-        raise(PyExc_ValueError,
-              cat("zip() argument ", k + 1, " is longer than argument", others(k)));
+        raise(PyExc_ValueError, "zip() argument ", k + 1, " is longer than argument", others(k));
     return std::nullopt;
   }
   if (iterators.empty()) return std::nullopt;
@@ -230,8 +216,9 @@ std::optional<Arguments> Iterators::next_of_each(const LazyIterator& l) {
 py::object Iterators::next_of(LazyIterator& l) {
   PyTypeObject* type = Py_TYPE(l.stand_in.ptr());
   if (l.frame) return resume_generator(l, py::none(), {});
-  if (is_chain(l.stand_in)) return next_of_chain(l);
-  if (is_islice(l.stand_in)) return next_of_islice(l);
+  const std::string_view name = type->tp_name;
+  if (name == "itertools.chain") return next_of_chain(l);
+  if (name == "itertools.islice") return next_of_islice(l);
   if (type == &PyFilter_Type) {
     const py::object iterator = l.iterators[0], function = l.function;
     while (py::object item = iter_next(iterator))
@@ -264,8 +251,8 @@ py::object Iterators::iterate(py::handle o) {
   if (PyObject* own = objects().special_method(o, names().iter_)) {
     py::object made = calls().call(own, {borrow(p)});
     if (lazy(made) || PyIter_Check(made.ptr())) return made;
-    raise(PyExc_TypeError,
-          cat("iter() returned non-iterator of type '", Py_TYPE(made.ptr())->tp_name, "'"));
+    raise(PyExc_TypeError, "iter() returned non-iterator of type '", Py_TYPE(made.ptr())->tp_name,
+          "'");
   }
   // By __getitem__ and IndexError.
   if (Py_TYPE(p)->tp_iter == nullptr && python_method(p, names().getitem_) != nullptr)
@@ -292,11 +279,11 @@ py::object Iterators::iter_next(py::handle iterator) {
     }
   }
   if (!PyIter_Check(p))
-    raise(PyExc_TypeError, cat("'", Py_TYPE(p)->tp_name, "' object is not an iterator"));
+    raise(PyExc_TypeError, "'", Py_TYPE(p)->tp_name, "' object is not an iterator");
   if (heap().exists(iterator)) return next_of_existing(iterator);
   PyObject* next = PyIter_Next(p);
   if (next == nullptr && PyErr_Occurred()) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(next);
+  return owned(next);
 }
 
 py::object Iterators::list_of(py::handle iterable) {
@@ -411,7 +398,7 @@ py::object Iterators::thrown_by(const Arguments& args) {
   if (PyObject_IsInstance(value.ptr(), type.ptr()) == 1) return value;
   Arguments parts;
   if (PyTuple_Check(value.ptr()))
-    for (py::handle part : value) parts.push_back(borrow(part.ptr()));
+    for (py::handle part : value) parts.push_back(borrow(part));
   else if (!value.is_none())
     parts.push_back(value);
   return calls().call(type, std::move(parts));
@@ -431,7 +418,7 @@ py::object Iterators::call_lazy_method(LazyIterator& l, const std::string& name,
   else if (name == "throw" && l.frame)
     item = resume_generator(l, py::none(), thrown_by(args));
   else
-    throw Break(BreakId::builtin_call, cat(Py_TYPE(held.ptr())->tp_name, ".", name));
+    throw Break(BreakId::builtin_call, Py_TYPE(held.ptr())->tp_name, ".", name);
   if (!item) stop_iteration();
   return item;
 }

@@ -28,7 +28,7 @@ void infer_parameters(Capture& t, py::handle callable, const Arguments& args) {
   for (py::handle a : t.heap.contents(args[2])) {
     if (!t.heap.is_tensor(a)) return;
     const at::Tensor meta = bridge::make_meta(THPVariable_Unpack(a.ptr()));
-    given.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(meta)));
+    given.append(owned(THPVariable_Wrap(meta)));
   }
   if (bridge::heard().draws != Attempt::current().before.draws)
     throw Break(BreakId::torch_call, "a lazy module is initialised behind an op that draws");

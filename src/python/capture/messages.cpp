@@ -10,10 +10,6 @@
 namespace oxy::python {
 namespace {
 
-py::object member(const char* module, const char* name) {
-  return py::module_::import(module).attr(name);
-}
-
 int line_of(const TracedFrame& f) {
   return f.bytecode->instructions[f.next > 0 ? f.next - 1 : 0].location.line;
 }
@@ -24,12 +20,12 @@ PyObject* warn_from(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OOOOO!", &message, &category, &file, &line, &PyDict_Type, &globals))
     return nullptr;
   auto body = [=] {
-    static const py::object& warn = *new py::object(member("_warnings", "warn_explicit"));
     const auto dict = py::reinterpret_borrow<py::dict>(globals);
     const py::object registry = dict.attr("setdefault")("__warningregistry__", py::dict());
     const py::object module = dict.attr("get")("__name__", "<string>");
-    return warn(py::handle(message), py::handle(category), py::handle(file), py::handle(line),
-                module, registry)
+    return member_of<"_warnings", "warn_explicit">()(py::handle(message), py::handle(category),
+                                                     py::handle(file), py::handle(line), module,
+                                                     registry)
         .release()
         .ptr();
   };
@@ -49,10 +45,6 @@ PyObject* log_from(PyObject*, PyObject* args) {
   return boundary(body, nullptr);
 }
 
-py::object function_of(PyMethodDef& method) {
-  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, nullptr));
-}
-
 // The arguments by name; empty where there is one that is not among `names`.
 py::dict by_name(const Arguments& args, const Keywords& kwargs,
                  std::initializer_list<const char*> names) {
@@ -61,8 +53,7 @@ py::dict by_name(const Arguments& args, const Keywords& kwargs,
   for (size_t i = 0; i < args.size(); i++) out[*(names.begin() + i)] = args[i];
   for (const auto& [key, value] : kwargs) {
     const auto name = key.cast<std::string>();
-    if (std::none_of(names.begin(), names.end(), [&](const char* n) { return name == n; }))
-      return {};
+    if (std::ranges::none_of(names, [&](const char* n) { return name == n; })) return {};
     out[key] = value;
   }
   return out;
@@ -74,31 +65,30 @@ bool is_all_constant(py::handle o) {
 }
 
 bool is_in_logging(const TracedFrame& f) {
-  static const py::object& file = *new py::object(member("logging", "_srcfile"));
   const std::string source = py::handle(f.code->co_filename).cast<std::string>();
-  return source == file.cast<std::string>() || (source.find("importlib") != std::string::npos &&
-                                                source.find("_bootstrap") != std::string::npos);
+  return source == member_of<"logging", "_srcfile">().cast<std::string>() ||
+         (source.find("importlib") != std::string::npos &&
+          source.find("_bootstrap") != std::string::npos);
 }
 
 }  // namespace
 
 // Calls `callable` with `args` once the graph has run.
 void Calls::call_behind(py::handle callable, const Arguments& args) {
-  behind_.emplace_back(borrow(callable.ptr()), args);
+  behind_.emplace_back(borrow(callable), args);
 }
 
 std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments& args,
                                                  Keywords& kwargs) {
-  static const py::object& warn = *new py::object(member("_warnings", "warn"));
-  static const py::object& logger = *new py::object(member("logging", "Logger"));
+  const py::object& logger = member_of<"logging", "Logger">();
   static const py::object& log = *new py::object(logger.attr("_log"));
   static const py::object& enabled = *new py::object(logger.attr("isEnabledFor"));
-  if (callable.is(warn)) return warn_behind(args, kwargs);
+  if (callable.is(member_of<"_warnings", "warn">())) return warn_behind(args, kwargs);
   if (callable.is(log)) return log_behind(args, kwargs);
   // It keeps its answers; the first is found under a lock.
   if (callable.is(enabled) && args.size() == 2 && kwargs.empty() && heap().exists(args[0]) &&
-      Py_TYPE(args[0].ptr()) == reinterpret_cast<PyTypeObject*>(logger.ptr()) &&
-      PyLong_CheckExact(args[1].ptr()) && !heap().tracked(args[0])->writes)
+      Py_TYPE(args[0].ptr()) == as_type(logger) && PyLong_CheckExact(args[1].ptr()) &&
+      !heap().tracked(args[0])->writes)
     enabled(args[0], args[1]);
   return std::nullopt;
 }
@@ -114,7 +104,7 @@ void Calls::require_harmless_warnings() {
   };
   bool raises = is_error(objects().load_attr(warnings, py::str("defaultaction")));
   for (py::handle filter : heap().contents(objects().load_attr(warnings, py::str("filters"))))
-    raises |= !PyTuple_Check(filter.ptr()) || is_error(py::tuple(borrow(filter.ptr()))[0]);
+    raises |= !PyTuple_Check(filter.ptr()) || is_error(py::tuple(borrow(filter))[0]);
   if (raises) throw Break(BreakId::builtin_call, "a warning that a filter makes an exception");
 }
 
@@ -142,8 +132,6 @@ py::object Calls::warn_behind(const Arguments& args, const Keywords& kwargs) {
 }
 
 void Calls::warn_behind(TorchWarning warning) {
-  static PyMethodDef method = {"warn_from", warn_from, METH_VARARGS, nullptr};
-  static const py::object& function = *new py::object(function_of(method));
   if (warning.level > frames().stack().size()) throw Break(BreakId::builtin_call, "_warnings.warn");
   require_harmless_warnings();
   if (warning.level > 0) {
@@ -153,13 +141,12 @@ void Calls::warn_behind(TorchWarning warning) {
     warning.globals = frames().globals_of(f);
   }
   objects().existing_dict(warning.globals, heap().sources.pinned(warning.globals, "G"));
-  call_behind(function, {warning.message, warning.category, warning.file, py::int_(warning.line),
-                         warning.globals});
+  call_behind(
+      function_object<warn_from>("warn_from"),
+      {warning.message, warning.category, warning.file, py::int_(warning.line), warning.globals});
 }
 
 py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
-  static PyMethodDef method = {"log_from", log_from, METH_VARARGS, nullptr};
-  static const py::object& function = *new py::object(function_of(method));
   const py::dict given =
       by_name(args, kwargs,
               {"self", "level", "msg", "args", "exc_info", "extra", "stack_info", "stacklevel"});
@@ -177,8 +164,9 @@ py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   for (size_t i = frames().stack().size(); i-- > 0 && level > 0;)
     if (!is_in_logging(*frames().stack()[i])) level--, at = frames().stack()[i];
   if (level > 0 || at == nullptr) refuse("a log message that names a caller");
-  call_behind(function, {logger, given["level"], borrow(at->code->co_filename),
-                         py::int_(line_of(*at)), message, values, borrow(at->code->co_name)});
+  call_behind(function_object<log_from>("log_from"),
+              {logger, given["level"], borrow(at->code->co_filename), py::int_(line_of(*at)),
+               message, values, borrow(at->code->co_name)});
   return py::none();
 }
 

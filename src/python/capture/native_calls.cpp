@@ -6,7 +6,6 @@
 #include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"
 #include "python/guards/constants.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -45,7 +44,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
   PyObject* p = callable.ptr();
   const std::string name = name_of(callable);
   if (is_unbound_native(p)) {
-    if (args.empty()) type_error(cat("unbound method ", name, " needs an argument"));
+    if (args.empty()) type_error("unbound method ", name, " needs an argument");
     py::object self = args.front();
     args.erase(args.begin());
     if (heap().is_tensor(self)) return call_method(self, name, args, kwargs);
@@ -76,7 +75,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
                        (self.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
                         self.ptr() == reinterpret_cast<PyObject*>(&PyFrozenSet_Type));
     if (!makes && !takes_whole(name, i))
-      throw Break(BreakId::builtin_call, cat(name, " of an iterator"));
+      throw Break(BreakId::builtin_call, name, " of an iterator");
     args[i] = iterators().items_to_add(args[i]);
   }
   if (name == "__new__" && PyType_Check(self.ptr())) {
@@ -95,7 +94,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (module == "_contextvars") throw Break(BreakId::context_variable, name);
     const uint32_t traits = native_traits(module, "", name) | native_traits(module, "", "*");
     if (traits & native::ReadsFrame) throw Break(BreakId::frame_access, name);
-    if (!(traits & native::Pure)) throw Break(BreakId::builtin_call, cat(module, ".", name));
+    if (!(traits & native::Pure)) throw Break(BreakId::builtin_call, module, ".", name);
     for (auto& a : args) a = plain_contents(a, callable);
     for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);
@@ -104,7 +103,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (auto parts = reduce_plain(self)) return *parts;
   if (PyType_Check(self.ptr())) {
     if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
-      throw Break(BreakId::side_effect, cat("type.", name));
+      throw Break(BreakId::side_effect, "type.", name);
     if (name == "apply" && module_of(callable).empty())
       return call_autograd_function(self, std::move(args), std::move(kwargs));
     for (const auto& a : args)
@@ -134,13 +133,13 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
   py::object target = borrow(p);
   if (heap().exists(self)) {
     if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
-      throw Break(BreakId::side_effect, cat("dict.", name, " of an OrderedDict"));
+      throw Break(BreakId::side_effect, "dict.", name, " of an OrderedDict");
     if (auto done = effects().change_existing(self, name, args, kwargs)) return *done;
     if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
         Py_TYPE(self.ptr()) != &PyODict_Type)
-      throw Break(BreakId::builtin_on_existing, cat(Py_TYPE(self.ptr())->tp_name, ".copy"));
+      throw Break(BreakId::builtin_on_existing, Py_TYPE(self.ptr())->tp_name, ".copy");
     if ((method_traits(name) & native::Reads) == 0)
-      throw Break(BreakId::side_effect, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
+      throw Break(BreakId::side_effect, Py_TYPE(self.ptr())->tp_name, ".", name);
     if (name == "__contains__" && args.size() == 1) return objects().contains(self, args[0], true);
     if (name == "__getitem__" && args.size() == 1) return objects().subscript(self, args[0], true);
     target = heap().contents(self).attr(name.c_str());
@@ -151,7 +150,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr()) ||
                     PyComplex_Check(self.ptr());
   if (compares && (mentions_tensor(self) || any_argument(args, kwargs, mentions_tensor)))
-    throw Break(BreakId::data_dependent, cat(name, " compares tensors"));
+    throw Break(BreakId::data_dependent, name, " compares tensors");
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
       if (((heap().exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text &&
@@ -160,7 +159,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
   for (auto& a : args) {
     if (text && heap().exists(a) && PyDict_Check(a.ptr()) &&
         !PyDict_CheckExact(a.ptr()))  // __missing__
-      throw Break(BreakId::builtin_on_existing, cat(name, " with a ", Py_TYPE(a.ptr())->tp_name));
+      throw Break(BreakId::builtin_on_existing, name, " with a ", Py_TYPE(a.ptr())->tp_name);
     if (name == "update" || name == "extend")
       a = heap().contents(a);
     else if (!keeps_arguments(name))
@@ -171,7 +170,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
                           PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr()) ||
                           is_deque(self) ||
                           (PyExceptionInstance_Check(self.ptr()) && name == "__init__");
-  if (!known_self) throw Break(BreakId::builtin_call, cat(Py_TYPE(self.ptr())->tp_name, ".", name));
+  if (!known_self) throw Break(BreakId::builtin_call, Py_TYPE(self.ptr())->tp_name, ".", name);
   return call_real(target, args, kwargs);
 }
 

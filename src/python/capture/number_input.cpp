@@ -18,10 +18,10 @@ namespace {
 
 constexpr size_t kByName = SIZE_MAX;
 
-// An argument for which a tensor without dimensions does what the number does, as long as the result keeps its dtype:
-// of an operator, a method or a function of torch, beside this many tensors.
+// Arguments for which a tensor without dimensions does what the number does, as long as the result keeps its dtype: of
+// operators, methods and functions of torch, beside this many tensors.
 struct NumberArgument {
-  std::string_view function;
+  std::string_view functions;
   size_t position;
   std::string_view keyword;
   size_t tensors;
@@ -29,58 +29,29 @@ struct NumberArgument {
 
 // n / x: see Objects::operate; x ** n: see Graphs::record.
 constexpr NumberArgument kNumberArguments[] = {
-    {"add", 0, "", 1},
-    {"add", 1, "other", 1},
-    {"add", kByName, "alpha", 2},
-    {"sub", 0, "", 1},
-    {"sub", 1, "other", 1},
-    {"sub", kByName, "alpha", 2},
-    {"mul", 0, "", 1},
-    {"mul", 1, "other", 1},
-    {"truediv", 0, "", 1},
-    {"truediv", 1, "", 1},
-    {"div", 1, "other", 1},
-    {"true_divide", 1, "other", 1},
-    {"floordiv", 0, "", 1},
-    {"floordiv", 1, "", 1},
-    {"floor_divide", 1, "other", 1},
-    {"mod", 0, "", 1},
-    {"mod", 1, "", 1},
-    {"remainder", 1, "other", 1},
-    {"fmod", 1, "other", 1},
-    {"pow", 0, "", 1},
-    {"pow", 1, "", 1},
-    {"iadd", 1, "", 1},
-    {"isub", 1, "", 1},
-    {"imul", 1, "", 1},
-    {"itruediv", 1, "", 1},
-    {"ifloordiv", 1, "", 1},
-    {"imod", 1, "", 1},
-    {"gt", 0, "", 1},
-    {"gt", 1, "other", 1},
-    {"lt", 0, "", 1},
-    {"lt", 1, "other", 1},
-    {"ge", 0, "", 1},
-    {"ge", 1, "other", 1},
-    {"le", 0, "", 1},
-    {"le", 1, "other", 1},
-    {"eq", 0, "", 1},
-    {"eq", 1, "other", 1},
-    {"ne", 0, "", 1},
-    {"ne", 1, "other", 1},
-    {"clamp", 1, "min", 1},
-    {"clamp", 2, "max", 1},
-    {"clip", 1, "min", 1},
-    {"clip", 2, "max", 1},
+    {"add sub mul truediv floordiv mod pow gt lt ge le eq ne", 0, "", 1},
+    {"add sub mul div true_divide floor_divide remainder fmod gt lt ge le eq ne", 1, "other", 1},
+    {"truediv floordiv mod pow iadd isub imul itruediv ifloordiv imod", 1, "", 1},
+    {"add sub", kByName, "alpha", 2},
+    {"clamp clip", 1, "min", 1},
+    {"clamp clip", 2, "max", 1},
     {"clamp_min", 1, "min", 1},
     {"clamp_max", 1, "max", 1},
     {"lerp", 2, "weight", 2},
-    {"addcmul", kByName, "value", 3},
-    {"addcdiv", kByName, "value", 3},
+    {"addcmul addcdiv", kByName, "value", 3},
     {"masked_fill", 2, "value", 2},
     {"where", 1, "input", 2},
     {"where", 2, "other", 2},
 };
+
+bool has_word(std::string_view words, std::string_view word) {
+  for (size_t at = words.find(word); at != words.npos; at = words.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' '))
+      return true;
+  }
+  return false;
+}
 
 bool is_in_place(std::string_view word) { return word.ends_with('_') && !word.ends_with("__"); }
 
@@ -96,7 +67,7 @@ bool takes_number(std::string_view word, size_t position, std::string_view keywo
   return std::ranges::any_of(kNumberArguments, [&](const NumberArgument& a) {
     const bool here =
         position == kByName ? !keyword.empty() && a.keyword == keyword : a.position == position;
-    return here && a.function == word && a.tensors == tensors;
+    return here && has_word(a.functions, word) && a.tensors == tensors;
   });
 }
 
@@ -138,7 +109,7 @@ bool is_within(int64_t value, at::ScalarType dtype) {
 
 py::object NumberTree::value(std::span<PyObject* const> objects) const {
   if (constant) return constant;
-  if (!function) return py::reinterpret_borrow<py::object>(objects[fetched]);
+  if (!function) return borrow(objects[fetched]);
   std::vector<py::object> values;
   std::vector<PyObject*> arguments;
   for (const NumberTree& part : parts) {
@@ -148,7 +119,7 @@ py::object NumberTree::value(std::span<PyObject* const> objects) const {
   }
   PyObject* made = PyObject_Vectorcall(function.ptr(), arguments.data(), arguments.size(), nullptr);
   if (made == nullptr) PyErr_Clear();
-  return py::reinterpret_steal<py::object>(made);
+  return owned(made);
 }
 
 void NumberTree::shift(uint32_t by) {
@@ -187,8 +158,8 @@ bool Numbers::is_runtime_number(const py::object& o) const {
   auto it = deferred_.find(o.ptr());
   if (it == deferred_.end() || !is_number(it->second.real.ptr())) return false;
   if (it->second.source.valid()) return is_varying(it->second.source);
-  return std::any_of(it->second.parts.begin(), it->second.parts.end(),
-                     [this](const py::object& part) { return is_runtime_number(part); });
+  return std::ranges::any_of(it->second.parts,
+                             [this](const py::object& part) { return is_runtime_number(part); });
 }
 
 // The dtype of the tensor whose dtype the result has, whatever numbers are beside it; nothing where there is none.

@@ -69,6 +69,7 @@ class Numbers : public Part {
   Takes takes = Takes::Read;
 
  private:
+  py::object deferred_result(py::handle real, py::object function, Arguments parts);
   bool is_called_deferred(const TracedFrame& frame, size_t count) const;
   bool stays_deferred_in_store(const TracedFrame& frame);
   bool goes_on_counting(const TracedFrame& frame);

@@ -7,6 +7,7 @@
 
 #include "python/bytecode/code.h"
 #include "python/capture/part.h"
+#include "support/text.h"
 
 namespace oxy::python {
 
@@ -27,6 +28,15 @@ bool is_binary_operator(std::string_view name);
 void refuse_finalizer(PyTypeObject* type);
 [[noreturn]] void raise(PyObject* type, const std::string& text);
 [[noreturn]] void type_error(const std::string& text);
+template <class A, class B, class... More>
+[[noreturn]] void raise(PyObject* type, const A& a, const B& b, const More&... more) {
+  raise(type, cat(a, b, more...));
+}
+template <class A, class B, class... More>
+[[noreturn]] void type_error(const A& a, const B& b, const More&... more) {
+  type_error(cat(a, b, more...));
+}
+[[noreturn]] void raise_with(PyObject* type, py::handle value);  // what the exception holds
 // What a callable says of itself; of what says nothing, the name of its type, and no module.
 std::string name_of(py::handle callable);
 std::string module_of(py::handle callable);

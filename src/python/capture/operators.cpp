@@ -113,7 +113,7 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
   if (name == "iconcat" && PyList_Check(args[0].ptr()))
     return operate(py::module_::import("operator").attr("iadd"), args);
   if (is_binary_operator(name)) {
-    auto computed = numbers().compute_deferred(borrow(function.ptr()), args[0], args[1]);
+    auto computed = numbers().compute_deferred(borrow(function), args[0], args[1]);
     return computed ? *computed : operate(function, args);
   }
   const auto* found = std::ranges::find(kComparisons, name);
@@ -152,9 +152,9 @@ bool Objects::truth(py::handle o) {
     }
     if (found == Py_None) throw Break(BreakId::builtin_call, "a __bool__ that is None");
     if (heap().exists(o))
-      throw Break(BreakId::builtin_on_existing, cat("the truth of a ", Py_TYPE(p)->tp_name));
+      throw Break(BreakId::builtin_on_existing, "the truth of a ", Py_TYPE(p)->tp_name);
     const int yes = PyObject_IsTrue(p);
-    if (yes < 0) throw py::error_already_set();
+    check(yes);
     return yes == 1;
   }
   return true;
@@ -162,18 +162,17 @@ bool Objects::truth(py::handle o) {
 
 py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
   PyObject* p = o.ptr();
-  static const py::object& getitem =
-      *new py::object(py::module_::import("operator").attr("getitem"));
-  if (heap().is_tensor(o)) return operate(getitem, {borrow(p), borrow(key.ptr())});
+  if (heap().is_tensor(o))
+    return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
   // A dict finds tensors by their identity.
   if (heap().is_tensor(key) && !PyDict_Check(p))
     throw Break(BreakId::data_dependent, "a tensor as an index");
   if (PyObject* own = special_method(o, names().getitem_); own != nullptr && !generic)
-    return calls().call(own, {borrow(p), borrow(key.ptr())});
+    return calls().call(own, {borrow(p), borrow(key)});
   if (heap().exists(o) && PyDict_Check(p)) {
     if (py::object found = effects().dict_get(o, key)) return found;
     if (PyObject* other = _PyType_Lookup(Py_TYPE(p), py::str("__missing__").ptr())) {
-      if (PyFunction_Check(other)) return calls().call(other, {borrow(p), borrow(key.ptr())});
+      if (PyFunction_Check(other)) return calls().call(other, {borrow(p), borrow(key)});
       py::object factory = load_attr(o, py::str("default_factory"));
       if (!factory.is_none()) {
         py::object value = calls().call(factory, {});
@@ -181,49 +180,45 @@ py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
         return value;
       }
     }
-    PyErr_SetObject(PyExc_KeyError, key.ptr());
-    throw py::error_already_set();
+    raise_with(PyExc_KeyError, key);
   }
   if (PyDict_Check(p) && !PyDict_CheckExact(p))
     if (PyObject* other = special_method(o, py::str("__missing__"));
         other && !effects().dict_has(o, key))
-      return calls().call(other, {borrow(p), borrow(key.ptr())});
+      return calls().call(other, {borrow(p), borrow(key)});
   if (heap().exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
     for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) heap().guard_apart(held, key);
   return steal(PyObject_GetItem(heap().contents(o).ptr(), key.ptr()));
 }
 
 void Objects::store_subscript(py::handle o, py::handle key, py::handle value) {
-  static const py::object& setitem =
-      *new py::object(py::module_::import("operator").attr("setitem"));
   if (heap().is_tensor(o)) {
-    operate(setitem, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
+    operate(member_of<"operator", "setitem">(), {borrow(o), borrow(key), borrow(value)});
     return;
   }
   if (PyObject* own = special_method(o, names().setitem_)) {
-    calls().call(own, {borrow(o.ptr()), borrow(key.ptr()), borrow(value.ptr())});
+    calls().call(own, {borrow(o), borrow(key), borrow(value)});
     return;
   }
   if (heap().exists(o)) {
-    Arguments args{borrow(key.ptr()), borrow(value.ptr())};
+    Arguments args{borrow(key), borrow(value)};
     Keywords none;
     if (effects().change_existing(o, "__setitem__", args, none)) return;
-    throw Break(BreakId::side_effect,
-                cat("assignment to an item of a ", Py_TYPE(o.ptr())->tp_name));
+    throw Break(BreakId::side_effect, "assignment to an item of a ", Py_TYPE(o.ptr())->tp_name);
   }
-  py::object items = borrow(value.ptr());
+  py::object items = borrow(value);
   if (PySlice_Check(key.ptr()) && PyList_Check(o.ptr())) items = iterators().list_of(value);
-  if (PyObject_SetItem(o.ptr(), key.ptr(), items.ptr()) != 0) throw py::error_already_set();
+  check(PyObject_SetItem(o.ptr(), key.ptr(), items.ptr()));
 }
 
 void Objects::delete_subscript(py::handle o, py::handle key) {
   if (PyObject* own = special_method(o, py::str("__delitem__"))) {
-    calls().call(own, {borrow(o.ptr()), borrow(key.ptr())});
+    calls().call(own, {borrow(o), borrow(key)});
   } else if (heap().exists(o)) {
-    Arguments args{borrow(key.ptr())};
+    Arguments args{borrow(key)};
     Keywords none;
     if (!effects().change_existing(o, "__delitem__", args, none))
-      throw Break(BreakId::side_effect, cat("del of an item of a ", Py_TYPE(o.ptr())->tp_name));
+      throw Break(BreakId::side_effect, "del of an item of a ", Py_TYPE(o.ptr())->tp_name);
   } else if (PyObject_DelItem(o.ptr(), key.ptr()) != 0) {
     throw py::error_already_set();
   }
@@ -232,7 +227,7 @@ void Objects::delete_subscript(py::handle o, py::handle key) {
 py::object Objects::contains(py::handle container, py::handle item_given, bool generic) {
   const py::object item = heap().deep_contents(item_given);  // what is in it decides as well
   if (PyObject* own = special_method(container, names().contains_); own != nullptr && !generic)
-    return py::bool_(truth(calls().call(own, {borrow(container.ptr()), borrow(item.ptr())})));
+    return py::bool_(truth(calls().call(own, {borrow(container), borrow(item)})));
   if (heap().is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
   if (heap().exists(container) && PyDict_Check(container.ptr()))
     return py::bool_(effects().dict_has(container, item));
@@ -255,7 +250,7 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   if (by_itself && PyIter_Check(inside.ptr()) == 0)
     for (py::handle held : py::list(inside)) heap().guard_apart(held, item);
   const int found = PySequence_Contains(inside.ptr(), item.ptr());
-  if (found < 0) throw py::error_already_set();
+  check(found);
   return py::bool_(found == 1);
 }
 
@@ -265,7 +260,7 @@ py::object Objects::compare(py::handle a, py::handle b, int op) {
     return new std::array<py::object, 6>{module.attr("lt"), module.attr("le"), module.attr("eq"),
                                          module.attr("ne"), module.attr("gt"), module.attr("ge")};
   }();
-  return operate(functions.at(static_cast<size_t>(op)), {borrow(a.ptr()), borrow(b.ptr())});
+  return operate(functions.at(static_cast<size_t>(op)), {borrow(a), borrow(b)});
 }
 
 py::object Objects::operate(py::handle function, const Arguments& args) {
@@ -274,9 +269,8 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   if (name == "mul" && numbers().is_deferred(args[0]) && heap().is_tensor(args[1]))
     return operate(function, {args[1], args[0]});
   if (name == "truediv" && numbers().is_deferred(args[0])) {
-    static const py::object& multiply =
-        *new py::object(py::module_::import("operator").attr("mul"));
-    return operate(multiply, {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});
+    return operate(member_of<"operator", "mul">(),
+                   {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});
   }
   for (const auto& a : args) {
     if (THPVariable_Check(a.ptr())) {
@@ -295,14 +289,14 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
     // The copy of a defaultdict is a dict.
     if (name == "or_" && heap().exists(a) && PyDict_Check(a.ptr()) && !PyODict_Check(a.ptr()) &&
         Py_TYPE(a.ptr())->tp_as_number->nb_or != PyDict_Type.tp_as_number->nb_or)
-      throw Break(BreakId::builtin_on_existing, cat("| of a ", Py_TYPE(a.ptr())->tp_name));
+      throw Break(BreakId::builtin_on_existing, "| of a ", Py_TYPE(a.ptr())->tp_name);
     const bool container = PyList_Check(a.ptr()) || PyDict_Check(a.ptr());
     const bool as_they_are = joins && (container || PyTuple_Check(a.ptr()));
     const bool shallow = as_they_are || PyAnySet_Check(a.ptr()) || is_deque(a);
     plain.push_back(shallow ? heap().contents(a) : heap().deep_contents(a));
     if (heap().exists(a) && !container && !PyAnySet_Check(a.ptr()) && !is_deque(a) &&
         Py_TYPE(a.ptr())->tp_richcompare != PyBaseObject_Type.tp_richcompare)
-      throw Break(BreakId::builtin_on_existing, cat("operator.", name));
+      throw Break(BreakId::builtin_on_existing, "operator.", name);
     if (comparison && mentions_tensor(a))
       throw Break(BreakId::data_dependent, "a comparison of containers of tensors");
   }
@@ -312,7 +306,7 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   } catch (py::error_already_set&) {  // its text may name the classes
     for (size_t i = 0; i < args.size(); i++)
       if (Py_TYPE(args[i].ptr()) != Py_TYPE(plain[i].ptr()))
-        throw Break(BreakId::builtin_on_existing, cat("operator.", name, " raises"));
+        throw Break(BreakId::builtin_on_existing, "operator.", name, " raises");
     throw;
   }
 }

@@ -15,6 +15,46 @@ namespace oxy::python {
 using Arguments = std::vector<py::object>;
 using Keywords = std::vector<std::pair<py::object, py::object>>;
 
+inline py::tuple tuple_of(const Arguments& args) {
+  py::tuple out(args.size());
+  for (size_t i = 0; i < args.size(); i++) out[i] = args[i];
+  return out;
+}
+
+inline py::dict dict_of(const Keywords& kwargs) {
+  py::dict out;
+  for (const auto& [key, value] : kwargs) out[key] = value;
+  return out;
+}
+
+// A list, tuple, dict or slice with `each` of its items instead; itself where all are the same. Others are `each` of nothing.
+template <class Each>
+py::object with_items(const py::object& o, const Each& each) {
+  PyObject* p = o.ptr();
+  if (PySlice_Check(p)) {
+    auto* s = reinterpret_cast<PySliceObject*>(p);
+    return steal(PySlice_New(each(borrow(s->start)).ptr(), each(borrow(s->stop)).ptr(),
+                             each(borrow(s->step)).ptr()));
+  }
+  if (PyDict_CheckExact(p)) {
+    py::dict out;
+    for (auto [key, value] : py::dict(o)) out[key] = each(borrow(value));
+    return std::move(out);
+  }
+  if (!PyList_CheckExact(p) && !PyTuple_Check(p)) return o;
+  py::list items;
+  bool same = true;
+  for (py::handle item : o) {
+    const py::object now = each(borrow(item));
+    same &= now.is(item);
+    items.append(now);
+  }
+  if (same) return o;
+  if (PyList_Check(p)) return std::move(items);
+  if (PyTuple_CheckExact(p)) return py::tuple(items);
+  return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
+}
+
 class Capture;
 class Heap;
 class Effects;

@@ -5,6 +5,7 @@
 
 #include "python/bound_arguments.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/opcodes.h"
 
 namespace oxy::python {
@@ -17,48 +18,44 @@ PyObject* begin(PyObject*, PyObject* args) {
   return call_bound(items[0], code, items + 1);
 }
 
+// What captured code knows of its name.
+PyObject* named(py::object generator, PyObject* const* names) {
+  check(PyObject_SetAttrString(generator.ptr(), "__name__", names[0]));
+  check(PyObject_SetAttrString(generator.ptr(), "__qualname__", names[1]));
+  return generator.release().ptr();
+}
+
 // (function, its positional arguments, __name__, __qualname__): a generator that has yielded once.
 PyObject* go_on(PyObject*, PyObject* args) {
-  PyObject** items = reinterpret_cast<PyTupleObject*>(args)->ob_item;
-  const Py_ssize_t given = PyTuple_GET_SIZE(args) - 3;
-  PyObject* made = PyObject_Vectorcall(items[0], items + 1, static_cast<size_t>(given), nullptr);
-  if (made == nullptr) return nullptr;
-  auto generator = py::reinterpret_steal<py::object>(made);
-  PyObject* none = nullptr;
-  if (PyIter_Send(made, Py_None, &none) != PYGEN_NEXT) {
+  auto body = [=] {
+    PyObject** items = reinterpret_cast<PyTupleObject*>(args)->ob_item;
+    const Py_ssize_t given = PyTuple_GET_SIZE(args) - 3;
+    py::object made =
+        steal(PyObject_Vectorcall(items[0], items + 1, static_cast<size_t>(given), nullptr));
+    PyObject* none = nullptr;
+    const bool yields = PyIter_Send(made.ptr(), Py_None, &none) == PYGEN_NEXT;
     Py_XDECREF(none);
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "a generator does not go on");
-    return nullptr;
-  }
-  Py_DECREF(none);
-  if (PyObject_SetAttrString(made, "__name__", items[given + 1]) != 0 ||
-      PyObject_SetAttrString(made, "__qualname__", items[given + 2]) != 0)
-    return nullptr;
-  return generator.release().ptr();
+    if (!yields && !PyErr_Occurred())
+      PyErr_SetString(PyExc_SystemError, "a generator does not go on");
+    if (!yields) throw py::error_already_set();
+    return named(std::move(made), items + given + 1);
+  };
+  return boundary(body, nullptr);
 }
 
 // (__name__, __qualname__): a generator at its end.
 PyObject* ended(PyObject*, PyObject* args) {
-  static const py::object& make = *[] {
-    py::dict names;
-    py::exec("def ended():\n    return\n    yield\n", names);
-    return new py::object(names["ended"]);
-  }();
-  PyObject* made = PyObject_CallNoArgs(make.ptr());
-  if (made == nullptr) return nullptr;
-  auto generator = py::reinterpret_steal<py::object>(made);
-  Py_XDECREF(PyIter_Next(made));
-  if (PyObject_SetAttrString(made, "__name__", PyTuple_GET_ITEM(args, 0)) != 0 ||
-      PyObject_SetAttrString(made, "__qualname__", PyTuple_GET_ITEM(args, 1)) != 0)
-    return nullptr;
-  return generator.release().ptr();
-}
-
-template <PyCFunction function>
-const py::object& as_object(const char* name) {
-  static PyMethodDef method = {name, function, METH_VARARGS, nullptr};
-  static const py::object& made = *new py::object(steal(PyCFunction_New(&method, nullptr)));
-  return made;
+  auto body = [=] {
+    static const py::object& make = *[] {
+      py::dict names;
+      py::exec("def ended():\n    return\n    yield\n", names);
+      return new py::object(names["ended"]);
+    }();
+    py::object made = make();
+    Py_XDECREF(PyIter_Next(made.ptr()));
+    return named(std::move(made), reinterpret_cast<PyTupleObject*>(args)->ob_item);
+  };
+  return boundary(body, nullptr);
 }
 
 }  // namespace
@@ -79,7 +76,7 @@ uint32_t RebuildPlan::place_generator(py::handle o, const LazyIterator& g) {
   if (g.running || is_polyfill(f.function)) refuse(o);
   const py::object name = f.function.attr("__name__"),
                    qualified_name = f.function.attr("__qualname__");
-  if (g.done) return place_call(o, as_object<ended>("ended"), {name, qualified_name});
+  if (g.done) return place_call(o, function_object<ended>("ended"), {name, qualified_name});
   std::vector<py::object> parts;
   if (!g.started) {
     const int flags = f.code->co_flags;
@@ -87,14 +84,14 @@ uint32_t RebuildPlan::place_generator(py::handle o, const LazyIterator& g) {
                            ((flags & CO_VARARGS) != 0) + ((flags & CO_VARKEYWORDS) != 0);
     parts.push_back(f.function);
     parts.insert(parts.end(), f.fast.begin(), f.fast.begin() + parameters);
-    const uint32_t at = place_call(o, as_object<begin>("begin"), parts);
+    const uint32_t at = place_call(o, function_object<begin>("begin"), parts);
     rebuild.steps[at].late |= (flags & CO_VARKEYWORDS) != 0;  // the dict is filled by then
     return at;
   }
   parts.emplace_back();
   parts.front() = function_at_yield(f, parts);
   parts.insert(parts.end(), {name, qualified_name});
-  return place_call(o, as_object<go_on>("go_on"), parts);
+  return place_call(o, function_object<go_on>("go_on"), parts);
 }
 
 // Generators; map, filter, zip, enumerate, chain and islice over what they have not taken yet.

@@ -10,8 +10,6 @@
 namespace oxy::python {
 namespace {
 
-py::object type_object(PyTypeObject* type) { return borrow(reinterpret_cast<PyObject*>(type)); }
-
 // Iterators written in C whose __reduce__ says all of them.
 bool is_reducible(PyTypeObject* type) { return (type_traits(type) & native::Reducible) != 0; }
 
@@ -51,8 +49,7 @@ PyObject* make_traceback(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OOOiii", &inner, &code, &globals, &offset, &line, &left))
     return nullptr;
   auto body = [=]() -> PyObject* {
-    auto frame = py::reinterpret_steal<py::object>(
-        frame_at(reinterpret_cast<PyCodeObject*>(code), globals, left));
+    auto frame = owned(frame_at(reinterpret_cast<PyCodeObject*>(code), globals, left));
     if (!frame) return nullptr;
     return PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", inner,
                                  frame.ptr(), offset, line);
@@ -64,7 +61,7 @@ PyObject* make_traceback(PyObject*, PyObject* args) {
 
 uint32_t RebuildPlan::place_call(py::handle o, py::handle callable,
                                  const std::vector<py::object>& arguments) {
-  RebuildStep step{Kind::Call, 0, borrow(callable.ptr()), {}};
+  RebuildStep step{Kind::Call, 0, borrow(callable), {}};
   for (const py::object& a : arguments) step.parts.push_back(place(a));
   kept_.insert(kept_.end(), arguments.begin(), arguments.end());
   return add(o, std::move(step));
@@ -118,7 +115,7 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
 // ---------------------------------------------------------------------------------------------------------- functions
 
 uint32_t RebuildPlan::place_function(py::handle o) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(o.ptr());
+  auto* f = as_function(o);
   auto or_none = [](PyObject* part) { return part ? borrow(part) : py::none(); };
   RebuildStep step{Kind::Call, 0, type_object(&PyFunction_Type), {}};
   capture_.objects.existing_dict(f->func_globals,
@@ -131,7 +128,7 @@ uint32_t RebuildPlan::place_function(py::handle o) {
 }
 
 void RebuildPlan::fill_function(py::handle o, uint32_t step) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(o.ptr());
+  auto* f = as_function(o);
   auto set = [&](const char* name, PyObject* value) {
     if (value == nullptr) return;
     py::str key(name);
@@ -152,8 +149,7 @@ uint32_t RebuildPlan::place_iterator(py::handle o) {
   PyTypeObject* type = Py_TYPE(o.ptr());
   if (const char* view = view_method(type)) {
     py::object dict = dict_inside(o);
-    static const py::object& iter = *new py::object(py::module_::import("builtins").attr("iter"));
-    if (!dict) return place_call(o, iter, {py::list()});  // at its end
+    if (!dict) return place_call(o, member_of<"builtins", "iter">(), {py::list()});  // at its end
     return place_dict_iterator(o, dict, view);
   }
   if (!is_reducible(type)) refuse(o);
@@ -163,7 +159,7 @@ uint32_t RebuildPlan::place_iterator(py::handle o) {
 uint32_t RebuildPlan::place_dict_iterator(py::handle o, py::handle dict, const char* view) {
   py::object method = steal(
       PyObject_GetAttrString(reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(dict.ptr()))), view));
-  if (!PyIter_Check(o.ptr())) return place_call(o, method, {borrow(dict.ptr())});
+  if (!PyIter_Check(o.ptr())) return place_call(o, method, {borrow(dict)});
   const Py_ssize_t left = PyObject_LengthHint(o.ptr(), 0);
   const Py_ssize_t taken = PyDict_GET_SIZE(dict.ptr()) - left;
   if (left < 0 || taken < 0) refuse(o);
@@ -218,7 +214,7 @@ uint32_t RebuildPlan::place_deque(py::handle o) {
 
 uint32_t RebuildPlan::place_exception(py::handle o) {
   PyTypeObject* base = builtin_base(Py_TYPE(o.ptr()));
-  const auto* plain = reinterpret_cast<PyTypeObject*>(PyExc_Exception);
+  const auto* plain = as_type(PyExc_Exception);
   const bool has_members = base->tp_basicsize != plain->tp_basicsize;
   const bool is_group = is_exception_group(o);
   if (has_members && !has_plain_members(base) && !is_group) refuse(o);
@@ -256,8 +252,6 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
 
 // Of frames that are no more: each entry is made on one of the same code, with the line that counts.
 uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
-  static PyMethodDef method = {"traceback", make_traceback, METH_VARARGS, nullptr};
-  static const py::object& maker = *new py::object(steal(PyCFunction_New(&method, nullptr)));
   py::object inner = py::none();
   uint32_t at = place(inner);
   std::vector<std::tuple<PyObject*, int, int>> same;  // parts of a group share one
@@ -268,7 +262,7 @@ uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
     capture_.objects.existing_dict(raised.globals,
                                    capture_.heap.sources.pinned(raised.globals, "G"));
     py::object key = py::make_tuple(raised.line);
-    at = place_call(key, maker,
+    at = place_call(key, function_object<make_traceback>("traceback"),
                     {inner, raised.code, raised.globals, py::int_(raised.offset),
                      py::int_(raised.line), py::int_(raised.left)});
     inner = key;
@@ -280,7 +274,7 @@ uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
 void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
   py::tuple bases = py::type::of(o).attr("__mro__");
   for (py::handle base : bases) {
-    if (!is_changeable_class(reinterpret_cast<PyTypeObject*>(base.ptr()))) continue;
+    if (!is_changeable_class(as_type(base))) continue;
     for (auto [name, descriptor] : py::dict(base.attr("__dict__"))) {
       if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type) continue;
       auto* type = Py_TYPE(o.ptr());
@@ -291,8 +285,8 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
         continue;
       }
       if (_PyType_Lookup(type, name.ptr()) != descriptor.ptr())
-        throw Break(BreakId::side_effect, cat("a slot that ", type->tp_name, " hides"));
-      kept_.push_back(py::reinterpret_steal<py::object>(value));
+        throw Break(BreakId::side_effect, "a slot that ", type->tp_name, " hides");
+      kept_.push_back(owned(value));
       write(Write::AttributeSet, step, {place(name), place(value)});
     }
   }

@@ -10,12 +10,8 @@ namespace {
 
 constexpr int kMaxDepth = 500;  // of objects that cannot change, in each other
 
-py::object type_object(PyObject* o) { return borrow(reinterpret_cast<PyObject*>(Py_TYPE(o))); }
-
 bool is_namespace(PyTypeObject* type) {
-  static const py::object& found =
-      *new py::object(py::module_::import("types").attr("SimpleNamespace"));
-  return reinterpret_cast<PyObject*>(type) == found.ptr();
+  return reinterpret_cast<PyObject*>(type) == member_of<"types", "SimpleNamespace">().ptr();
 }
 
 }  // namespace
@@ -73,19 +69,17 @@ uint32_t RebuildPlan::add(py::handle o, RebuildStep step) {
   for (uint32_t part : step.parts) step.late |= rebuild.steps[part].late;
   rebuild.steps.push_back(std::move(step));
   step_of_[o.ptr()] = at;
-  kept_.push_back(borrow(o.ptr()));
+  kept_.push_back(borrow(o));
   return at;
 }
 
 uint32_t RebuildPlan::add_unfilled(py::handle o, RebuildStep step) {
   const uint32_t at = add(o, std::move(step));
-  unfilled_.emplace_back(borrow(o.ptr()), at);
+  unfilled_.emplace_back(borrow(o), at);
   return at;
 }
 
-uint32_t RebuildPlan::constant(py::handle o) {
-  return add(o, {Kind::Constant, 0, borrow(o.ptr()), {}});
-}
+uint32_t RebuildPlan::constant(py::handle o) { return add(o, {Kind::Constant, 0, borrow(o), {}}); }
 
 std::vector<uint32_t> RebuildPlan::place_all(py::handle iterable) {
   std::vector<uint32_t> out;
@@ -146,7 +140,7 @@ uint32_t RebuildPlan::place_tensor(py::handle o) {
   Tracked& k = *capture_.heap.tracked(o);
   requires_grad |= THPVariable_Unpack(o.ptr()).requires_grad();
   if (k.source.valid()) return place_existing(o, k.source);
-  capture_.graphs.lift(borrow(o.ptr()));  // none of a graph inside of this one
+  capture_.graphs.lift(borrow(o));  // none of a graph inside of this one
   outputs.push_back(*k.value);
   output_tensors.push_back(THPVariable_Unpack(o.ptr()));
   return add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
@@ -176,17 +170,17 @@ uint32_t RebuildPlan::place_made(py::handle o) {
 }
 
 uint32_t RebuildPlan::place_tuple(py::handle o) {
-  if (capture_.heap.is_fixed(o.ptr())) return constant(o);     // of the code
-  if (py::hasattr(type_object(o.ptr()), "n_sequence_fields"))  // torch.return_types
-    return place_call(o, type_object(o.ptr()), {py::tuple(plain_list(o))});
-  RebuildStep step{Kind::Tuple, 0, type_object(o.ptr()), {}};
+  if (capture_.heap.is_fixed(o.ptr())) return constant(o);  // of the code
+  if (py::hasattr(py::type::of(o), "n_sequence_fields"))    // torch.return_types
+    return place_call(o, py::type::of(o), {py::tuple(plain_list(o))});
+  RebuildStep step{Kind::Tuple, 0, py::type::of(o), {}};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o.ptr()); i++)
     step.parts.push_back(place(PyTuple_GET_ITEM(o.ptr(), i)));
   return add_instance(o, std::move(step));
 }
 
 uint32_t RebuildPlan::place_instance(py::handle o) {
-  return add_instance(o, {Kind::Instance, 0, type_object(o.ptr()), {}});
+  return add_instance(o, {Kind::Instance, 0, py::type::of(o), {}});
 }
 
 void RebuildPlan::fill_all() {
@@ -228,7 +222,7 @@ void RebuildPlan::fill(py::handle o, uint32_t step) {
 
 void RebuildPlan::fill_dict(uint32_t target, py::handle dict) {
   std::vector<uint32_t> parts;
-  py::object items = borrow(dict.ptr());
+  py::object items = borrow(dict);
   if (PyODict_Check(dict.ptr())) {
     items = py::dict();
     for (py::handle key : plain_list(dict)) items[key] = held_at(dict, key);

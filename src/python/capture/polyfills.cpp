@@ -1,139 +1,24 @@
-// Functions of the standard library that are written in C and call what they are given: here they are Python, which the
-// interpreter follows like any other. CPython itself never runs this text.
-#include <pybind11/eval.h>
-
+// What the interpreter follows instead of functions written in C that call what they are given: oxyfuel.polyfills.
 #include "python/capture/capture.h"
+#include "python/inner_frames.h"
 
 namespace oxy::python {
-namespace {
 
-// By the name that they have in itertools or collections. Each takes its iterator at once, as the original does.
-constexpr const char* kFunctions = R"(
-def accumulate(iterable, func=None, *, initial=None):
-    return _accumulate(iter(iterable), func, initial)
-
-def _accumulate(iterator, function, total):
-    if total is None:
-        for total in iterator:
-            break
-        else:
-            return
-    yield total
-    for item in iterator:
-        total = total + item if function is None else function(total, item)
-        yield total
-
-def _count_elements(mapping, iterable, /):
-    get = mapping.get
-    for item in iterable:
-        mapping[item] = get(item, 0) + 1
-
-def takewhile(predicate, iterable, /):
-    return _takewhile(predicate, iter(iterable))
-
-def _takewhile(predicate, iterator):
-    for item in iterator:
-        if not predicate(item):
-            return
-        yield item
-
-def dropwhile(predicate, iterable, /):
-    return _dropwhile(predicate, iter(iterable))
-
-def _dropwhile(predicate, iterator):
-    for item in iterator:
-        if not predicate(item):
-            yield item
-            break
-    yield from iterator
-
-def filterfalse(predicate, iterable, /):
-    return _filterfalse(predicate, iter(iterable))
-
-def _filterfalse(predicate, iterator):
-    for item in iterator:
-        if not (item if predicate is None else predicate(item)):
-            yield item
-
-def _nothing():
-    pass
-
-def groupby(iterable, key=None):
-    return _groupby(iter(iterable), key)
-
-def _groupby(iterator, function):
-    current = target = value = _nothing
-    turn = 0
-
-    def step():
-        nonlocal current, value
-        for value in iterator:
-            current = value if function is None else function(value)
-            return True
-        return False
-
-    def group(key, mine):
-        nonlocal current, value
-        while turn == mine:
-            if value is _nothing and not step():
-                return
-            if not (key is current or key == current):
-                return
-            item = value
-            value = current = _nothing
-            yield item
-
-    while True:
-        turn += 1
-        while current is _nothing or (
-            target is not _nothing and (target is current or target == current)
-        ):
-            if not step():
-                return
-        target = current
-        yield current, group(target, turn)
-
-def tee(iterable, n=2, /):
-    if n < 0:
-        raise ValueError("n must be >= 0")
-    iterator = iter(iterable)
-    waiting = [[] for _ in range(n)]
-    return tuple([_tee(iterator, mine, waiting) for mine in waiting])
-
-def _tee(iterator, mine, waiting):
-    while True:
-        if not mine:
-            for item in iterator:
-                for each in waiting:
-                    each.append(item)
-                break
-            else:
-                return
-        yield mine.pop(0)
-
-def starmap(function, iterable, /):
-    return _starmap(function, iter(iterable))
-
-def _starmap(function, iterator):
-    for arguments in iterator:
-        yield function(*arguments)
-)";
-
-}  // namespace
+constexpr const char* kModule = "oxyfuel.polyfills";
 
 py::object polyfill_of(py::handle callable) {
   static const auto& table = *[] {
     auto* made = new std::unordered_map<PyObject*, py::object>();
-    const py::module_ itertools = py::module_::import("itertools");
-    py::dict names;
-    names["__name__"] = "oxyfuel.polyfills";
-    py::exec(kFunctions, names);
-    made->emplace(
-        py::object(py::module_::import("collections").attr("_count_elements")).release().ptr(),
-        names["_count_elements"]);
+    const RefusedFrames allowed(false);  // the import runs
+    const py::module_ functions = py::module_::import(kModule);
+    auto add = [&](const char* module, const char* name) {
+      const py::object original = py::module_::import(module).attr(name);
+      made->emplace(original.inc_ref().ptr(), functions.attr(name));
+    };
+    add("collections", "_count_elements");
     for (const char* name :
          {"accumulate", "takewhile", "dropwhile", "filterfalse", "groupby", "tee", "starmap"})
-      made->emplace(py::object(itertools.attr(name)).release().ptr(), names[name]);
+      add("itertools", name);
     return made;
   }();
   auto it = table.find(callable.ptr());
@@ -141,9 +26,7 @@ py::object polyfill_of(py::handle callable) {
 }
 
 bool is_polyfill(py::handle function) {
-  PyObject* name = PyDict_GetItemString(PyFunction_GET_GLOBALS(function.ptr()), "__name__");
-  return name != nullptr && PyUnicode_Check(name) &&
-         PyUnicode_CompareWithASCIIString(name, "oxyfuel.polyfills") == 0;
+  return is_text(PyDict_GetItemString(PyFunction_GET_GLOBALS(function.ptr()), "__name__"), kModule);
 }
 
 }  // namespace oxy::python

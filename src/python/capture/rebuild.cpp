@@ -9,10 +9,6 @@ namespace {
 
 using Objects = std::span<const py::object>;
 
-void check(int status) {
-  if (status != 0) throw py::error_already_set();
-}
-
 py::tuple tuple_of(const std::vector<uint32_t>& parts, Objects built) {
   py::tuple out(parts.size());
   for (size_t i = 0; i < parts.size(); i++) out[i] = built[parts[i]];
@@ -26,7 +22,7 @@ PyTypeObject* own_base(PyTypeObject* type) {
 }
 
 py::object make_instance(const RebuildStep& s, Objects built) {
-  auto* type = reinterpret_cast<PyTypeObject*>(s.object.ptr());
+  auto* type = as_type(s.object);
   return steal(own_base(type)->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
 }
 
@@ -45,10 +41,10 @@ py::object make(const RebuildStep& s, Objects outputs, std::span<PyObject* const
     case RebuildStep::Kind::Output:
       return outputs[s.index];
     case RebuildStep::Kind::Fetched:
-      return py::reinterpret_borrow<py::object>(fetched[s.index]);
+      return borrow(fetched[s.index]);
     case RebuildStep::Kind::Tuple: {
       py::tuple items = tuple_of(s.parts, built);
-      auto* type = reinterpret_cast<PyTypeObject*>(s.object.ptr());
+      auto* type = as_type(s.object);
       if (type == &PyTuple_Type) return std::move(items);
       return steal(PyTuple_Type.tp_new(type, py::make_tuple(items).ptr(), nullptr));
     }
@@ -100,8 +96,7 @@ void write(const RebuildWrite& w, Objects built) {
       for (size_t i = 0; i < w.parts.size(); i++) check(PySet_Add(target, part(i)));
       return;
     case RebuildWrite::Kind::SetDiscard:
-      for (size_t i = 0; i < w.parts.size(); i++)
-        if (PySet_Discard(target, part(i)) < 0) throw py::error_already_set();
+      for (size_t i = 0; i < w.parts.size(); i++) check(PySet_Discard(target, part(i)));
       return;
     case RebuildWrite::Kind::SetPop:
       steal(PySet_Pop(target));
@@ -135,7 +130,7 @@ void write(const RebuildWrite& w, Objects built) {
       return;
     case RebuildWrite::Kind::Advance:
       for (Py_ssize_t i = 0; i < w.from; i++)
-        if (!py::reinterpret_steal<py::object>(PyIter_Next(target))) break;
+        if (!owned(PyIter_Next(target))) break;
       if (PyErr_Occurred()) throw py::error_already_set();
       return;
     case RebuildWrite::Kind::Exception:

@@ -64,14 +64,13 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   // Eager has short cuts for some exponents, which are no tensors.
   const std::string_view word = std::string_view(target).substr(target.rfind('.') + 1);
   if (word == "pow" && args.size() == 2 && numbers().is_deferred(args[1])) {
-    static const py::object& power =
-        *new py::object(py::module_::import("oxyfuel._C").attr("power"));
-    return record(ir::NodeKind::CallFunction, "oxyfuel._C.power", power, args, kwargs);
+    return record(ir::NodeKind::CallFunction, "oxyfuel._C.power",
+                  member_of<"oxyfuel._C", "power">(), args, kwargs);
   }
   if (any_argument(args, kwargs, mentions_array)) {
     const Arguments numbers = arrays().with_numbers(args);
     if (any_argument(numbers, kwargs, mentions_array))
-      throw Break(BreakId::numpy, cat(target, " of an array"));
+      throw Break(BreakId::numpy, target, " of an array");
     return record(kind, target, callable, numbers, kwargs);
   }
   auto value = [this](py::handle o) -> std::optional<ir::ValueId> {
@@ -82,7 +81,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   auto given = [&](const py::object& a) {
     if (numbers().is_deferred(a))
       return lift(numbers().number_input(a, numbers().met_dtype(args).value()));
-    if (iterators().lazy(a)) throw Break(BreakId::torch_call, cat(target, " of an iterator"));
+    if (iterators().lazy(a)) throw Break(BreakId::torch_call, target, " of an iterator");
     const py::object inside = heap().deep_contents(a);
     return inner_ ? lifted(inside) : inside;
   };
@@ -94,7 +93,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   }
   std::string name = target;
   if (kind == ir::NodeKind::CallFunction && name.empty())
-    name = cat("@obj", ir_now().add_object(borrow(callable.ptr())));
+    name = cat("@obj", ir_now().add_object(borrow(callable)));
   ir::Node& node = ir_now().graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
   py::dict named;
   for (const auto& [key, a] : kwargs) {
@@ -104,19 +103,13 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   }
   const StackIds stack = stack_ids(frames().user_stack());
   node.stack = stack.torch;
-  if (kind == ir::NodeKind::CallFunction) ir_now().bound_of(node.id) = borrow(callable.ptr());
+  if (kind == ir::NodeKind::CallFunction) ir_now().bound_of(node.id) = borrow(callable);
   const ir::NodeId id = node.id;
   recorder_now().set_position(stack.aten, id);
   recorder_now().expect_write(name, named.contains("out"));
-  if (name.starts_with("torch.ops.") && !name.starts_with("torch.ops.aten.")) {
-    const size_t dot = name.find('.', 10);
-    if (dot != std::string::npos)
-      recorder_now().expect_op(cat(name.substr(10, dot - 10),
-                                   "::", name.substr(dot + 1, name.find('.', dot + 1) - dot - 1)));
-  }
-  py::tuple positional(seen.size());
-  for (size_t i = 0; i < seen.size(); i++) positional[i] = seen[i];
-  py::object function = borrow(callable.ptr());
+  expect_op(recorder_now(), name);
+  py::tuple positional = tuple_of(seen);
+  py::object function = borrow(callable);
   if (kind == ir::NodeKind::CallMethod) {
     function = steal(PyObject_GetAttrString(seen[0].ptr(), target.c_str()));
     positional = py::tuple(positional[py::slice(1, static_cast<ssize_t>(seen.size()), 1)]);
@@ -128,7 +121,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
       if (is_tensor_object(a.ptr()) && std::ranges::any_of(outs, [&](const at::Tensor& out) {
             return out.is_alias_of(THPVariable_Unpack(a.ptr()));
           }))
-        throw Break(BreakId::torch_call, cat(target, " whose out= is an operand"));
+        throw Break(BreakId::torch_call, target, " whose out= is an operand");
   std::vector<std::vector<int64_t>> sizes_of_outs;
   for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sizes().vec());
   recorder_now().enter();
@@ -138,7 +131,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   {
     const RefusedFrames allowed(false);
     const TorchWarnings kept(callable);
-    result = py::reinterpret_steal<py::object>(
+    result = owned(
         PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
     warnings = kept.given();
   }
@@ -162,19 +155,19 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
       throw b;
     }
     // Memory that out= gives another shape is eager's to deal with.
-    if (!outs.empty()) throw Break(BreakId::torch_call, cat(target, " with out=: ", error->what()));
+    if (!outs.empty()) throw Break(BreakId::torch_call, target, " with out=: ", error->what());
     const char* limit = bridge::torch_limit(error->what());
     if (limit || error->matches(PyExc_NotImplementedError))
       throw Break(BreakId::torch_call, limit ? limit : error->what());
     if (!error->matches(PyExc_TypeError) && may_handle(frames().stack()))
-      throw Break(BreakId::torch_call, cat(target, " raises, and captured code may look at it"));
+      throw Break(BreakId::torch_call, target, " raises, and captured code may look at it");
     throw *error;
   }
   // Eager warns, and the memory keeps its size.
   for (size_t i = 0; i < outs.size(); i++)
     if (outs[i].sizes() != c10::IntArrayRef(sizes_of_outs[i]) &&
         c10::multiply_integers(sizes_of_outs[i]) != 0)
-      throw Break(BreakId::torch_call, cat(target, " whose out= has another shape"));
+      throw Break(BreakId::torch_call, target, " whose out= has another shape");
   // It has told something of what guards keep fixed.
   if (!result.is_none() && is_constant(result.ptr()) && bridge::heard().ops == heard) {
     ir_now().graph.kill(id);
@@ -210,18 +203,16 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
     Tracked& k = heap().entry(p);
     if (!k.value) k.value = value, k.graph = inner_ ? inner_->number : 0;
   } else if (PyTuple_Check(p) || PyList_Check(p)) {
-    static const py::object& getitem =
-        *new py::object(py::module_::import("operator").attr("getitem"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++) {
       ir::Node& item =
           ir_now().graph.add_call(ir::NodeKind::CallFunction, "operator.getitem",
                                   {value, static_cast<int64_t>(i)}, {ir::Type::opaque()});
       item.stack = ir_now().graph.def(value).stack;
-      ir_now().bound_of(item.id) = getitem;
+      ir_now().bound_of(item.id) = member_of<"operator", "getitem">();
       note_results(PySequence_Fast_GET_ITEM(p, i), item.outputs[0]);
     }
   } else if (p != Py_None) {
-    throw Break(BreakId::torch_call, cat("it returns a ", Py_TYPE(p)->tp_name));
+    throw Break(BreakId::torch_call, "it returns a ", Py_TYPE(p)->tp_name);
   }
 }
 

@@ -15,365 +15,296 @@
 namespace oxy::python {
 namespace {
 
-py::object builtin(const char* name) { return py::module_::import("builtins").attr(name); }
-
-bool is_of_contextlib(const TracedFrame& f) {
-  PyObject* module = reinterpret_cast<PyFunctionObject*>(f.function.ptr())->func_module;
-  return module != nullptr && PyUnicode_Check(module) &&
-         PyUnicode_CompareWithASCIIString(module, "contextlib") == 0;
-}
-
-enum Special {
-  IsInstance,
-  IsSubclass,
-  Type,
-  Len,
-  GetAttr,
-  Hash,
-  HasAttr,
-  SetAttr,
-  DelAttr,
-  Sorted,
-  Reduce,
-  Iter,
-  Next,
-  Any,
-  All,
-  Sum,
-  Abs,
-  Min,
-  Max,
-  Bool,
-  Int,
-  Float,
-  Super,
-  Str,
-  Repr,
-  Callable,
-  Signature,
-  ExcInfo,
-  CmpToKey,
-  BuildClass,
-  ProcessDataclass,
-  InferParameters,
-  Is,
-  IsNot,
-  IsCompiling,
-  False_
-};
-
-const std::unordered_map<PyObject*, Special>& specials() {
-  static const auto& table = *[] {
-    auto* m = new std::unordered_map<PyObject*, Special>();
-    auto add = [&](const py::object& o, Special s) { m->emplace(o.inc_ref().ptr(), s); };
-    add(builtin("isinstance"), IsInstance), add(builtin("issubclass"), IsSubclass);
-    add(builtin("type"), Type), add(builtin("len"), Len);
-    add(builtin("getattr"), GetAttr), add(builtin("hasattr"), HasAttr);
-    add(builtin("hash"), Hash), add(builtin("delattr"), DelAttr), add(builtin("sorted"), Sorted);
-    add(builtin("setattr"), SetAttr), add(builtin("iter"), Iter), add(builtin("next"), Next);
-    add(builtin("any"), Any), add(builtin("all"), All), add(builtin("sum"), Sum);
-    add(builtin("abs"), Abs), add(builtin("min"), Min), add(builtin("max"), Max);
-    add(builtin("bool"), Bool);
-    add(builtin("int"), Int), add(builtin("float"), Float), add(builtin("super"), Super);
-    add(builtin("str"), Str), add(builtin("repr"), Repr);
-    add(builtin("callable"), Callable);
-    add(py::module_::import("inspect").attr("signature"), Signature);
-    add(py::module_::import("functools").attr("reduce"), Reduce);
-    add(py::module_::import("functools").attr("cmp_to_key"), CmpToKey);
-    add(py::module_::import("sys").attr("exc_info"), ExcInfo);
-    add(builtin("__build_class__"), BuildClass);
-    add(py::module_::import("dataclasses").attr("_process_class"), ProcessDataclass);
-    add(py::module_::import("operator").attr("is_"), Is);
-    add(py::module_::import("operator").attr("is_not"), IsNot);
-    py::module_ torch = py::module_::import("torch");
-    add(torch.attr("nn")
-            .attr("modules")
-            .attr("lazy")
-            .attr("LazyModuleMixin")
-            .attr("_infer_parameters"),
-        InferParameters);
-    add(torch.attr("compiler").attr("is_compiling"), IsCompiling);
-    add(torch.attr("compiler").attr("is_dynamo_compiling"), IsCompiling);
-    add(torch.attr("jit").attr("is_scripting"), False_);
-    add(torch.attr("jit").attr("is_tracing"), False_);
-    for (const char* name :
-         {"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"})
-      add(torch.attr("overrides").attr(name), False_);
-    return m;
-  }();
-  return table;
-}
+using Meant = std::optional<py::object>;
+constexpr std::nullopt_t nothing = std::nullopt;
+constexpr size_t kAny = SIZE_MAX;
 
 bool is_iterable(PyObject* o) { return Py_TYPE(o)->tp_iter != nullptr || PySequence_Check(o) != 0; }
 
-// Some argument may be given by its name; where none may, or it is another name, the real function says so.
-bool takes_names(Special special) {
-  static const std::set<Special> taking = {IsCompiling, False_,    Type,       Sum,
-                                           Sorted,      Min,       Max,        Int,
-                                           Float,       Signature, BuildClass, ProcessDataclass};
-  return taking.contains(special);
+void guard_registrations(Capture& c, PyTypeObject* type, py::handle asked) {
+  std::vector<py::object> changeable;
+  add_changeable(type, asked, changeable);
+  for (const py::object& one : changeable) {
+    if (c.classes.is_made_class(one)) continue;
+    const py::str attribute("answer");
+    const py::object object = answer_of(type, one);
+    const SourceId source =
+        c.heap.sources.pinned(object, cat("issubclass(", type->tp_name, ", ", name_of(one), ")"));
+    c.heap.guard(GuardKind::Equals, c.heap.sources.attribute(source, attribute),
+                 object.attr(attribute));
+  }
+}
+
+// Metaclasses may say what is an instance.
+void guard_checks(Capture& c, py::handle asked, const char* check) {
+  if (PyType_Check(asked.ptr()) && is_changeable_class(Py_TYPE(asked.ptr())))
+    c.objects.type_member(Py_TYPE(asked.ptr()), py::str(check));
+  if (!PyTuple_Check(asked.ptr())) return;
+  for (py::handle one : asked) guard_checks(c, one, check);
+}
+
+Meant is_instance(Capture& c, const Arguments& args) {
+  py::object o = c.numbers.typed(args[0]);
+  if (Tracked* k = c.heap.tracked(o); k && k->value && k->original) o = k->original;
+  guard_registrations(c, Py_TYPE(o.ptr()), args[1]);
+  guard_checks(c, args[1], "__instancecheck__");
+  int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
+  if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(c.objects.type_of(o).ptr(), args[1].ptr());
+  check(yes);
+  return py::bool_(yes == 1);
+}
+
+Meant is_subclass(Capture& c, const Arguments& args) {
+  if (!PyType_Check(args[0].ptr())) return nothing;
+  guard_registrations(c, as_type(args[0]), args[1]);
+  guard_checks(c, args[1], "__subclasscheck__");
+  return nothing;
+}
+
+Meant process_dataclass(Capture& c, py::handle callable, const Arguments& args,
+                        const Keywords& kwargs) {
+  if (args.empty() || !c.classes.is_made_class(args[0]))
+    throw Break(BreakId::side_effect, "a class becomes a dataclass");
+  return c.classes.make_dataclass(callable, args, kwargs);
+}
+
+Meant type_call(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  if (args.size() == 3) return c.classes.make_class(callable, args, kwargs);
+  if (args.size() != 1 || !kwargs.empty()) return nothing;
+  return c.objects.type_of(args[0]);
+}
+
+Meant length(Capture& c, py::handle callable, const py::object& o) {
+  if (c.heap.is_tensor(o)) return py::int_(THPVariable_Unpack(o.ptr()).size(0));
+  if (PyObject* own = c.objects.special_method(o, names().len_)) {
+    py::object length = c.calls.call(own, {o});
+    if (PyLong_CheckExact(length.ptr()) &&
+        c.objects.truth(c.objects.compare(length, py::int_(0), Py_GE)))
+      return length;
+    throw Break(BreakId::builtin_call, "a __len__ that is no length");
+  }
+  if (c.heap.exists(o) && PyDict_Check(o.ptr()) && !c.heap.tracked(o)->writes) {
+    c.heap.guard(GuardKind::Length, c.heap.tracked(o)->source, {}, PyDict_Size(o.ptr()));
+    return py::int_(PyDict_Size(o.ptr()));
+  }
+  return c.calls.call_real(callable, {c.heap.contents(o)}, {});
+}
+
+Meant attribute(Capture& c, const Arguments& args) {
+  try {
+    return c.objects.load_attr(args[0], args[1]);
+  } catch (py::error_already_set& e) {
+    if (args.size() < 3 || !e.matches(PyExc_AttributeError)) throw;
+    return args[2];
+  }
+}
+
+Meant has_attribute(Capture& c, const Arguments& args) {
+  const py::object none;
+  const Meant found = attribute(c, {args[0], args[1], none});
+  return py::bool_(static_cast<bool>(*found));
+}
+
+Meant hash(Capture& c, const py::object& o) {
+  PyObject* own = c.objects.special_method(o, py::str("__hash__"));
+  if (own == nullptr) return nothing;
+  const py::object number = c.calls.call(own, {o});
+  const Py_ssize_t hash = PyLong_Check(number.ptr()) ? PyLong_AsSsize_t(number.ptr()) : -1;
+  if (hash != -1) return py::int_(hash);
+  PyErr_Clear();
+  throw Break(BreakId::builtin_call, "a __hash__ that is no plain number");
+}
+
+Meant sorted(Capture& c, const py::object& items, const Keywords& kwargs) {
+  py::object list = c.iterators.list_of(items);
+  c.effects.sort(list, kwargs);
+  return list;
+}
+
+Meant reduce(Capture& c, const Arguments& args) {
+  if (!is_iterable(args[1].ptr())) return nothing;
+  py::object iterator = c.iterators.iterate(args[1]);
+  py::object total = args.size() > 2 ? args[2] : c.iterators.iter_next(iterator);
+  if (!total) type_error("reduce() of empty iterable with no initial value");
+  while (py::object item = c.iterators.iter_next(iterator))
+    total = c.calls.call(args[0], {total, item});
+  return total;
+}
+
+Meant next(Capture& c, const Arguments& args) {
+  if (py::object item = c.iterators.iter_next(args[0])) return item;
+  if (args.size() > 1) return args[1];
+  c.iterators.stop_iteration();
+}
+
+bool some_is(Capture& c, const py::object& items, bool wanted) {
+  py::object iterator = c.iterators.iterate(items);
+  while (py::object item = c.iterators.iter_next(iterator))
+    if (c.objects.truth(item) == wanted) return true;
+  return false;
+}
+
+Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
+  if (args.size() + kwargs.size() > 2) return nothing;
+  if (!kwargs.empty() && !kwargs[0].first.equal(py::str("start"))) return nothing;
+  py::object total = args.size() > 1      ? args[1]
+                     : kwargs.size() == 1 ? kwargs[0].second
+                                          : py::int_(0);
+  if (PyUnicode_Check(total.ptr()) || PyBytes_Check(total.ptr()) || PyByteArray_Check(total.ptr()))
+    return nothing;
+  py::object iterator = c.iterators.iterate(args[0]);
+  while (py::object item = c.iterators.iter_next(iterator))
+    total = c.objects.operate(member_of<"operator", "add">(), {total, item});
+  return total;
+}
+
+Meant absolute(Capture& c, const Arguments& args) {
+  if (!c.heap.is_tensor(args[0]) && !is_array(args[0])) return nothing;
+  return c.objects.operate(member_of<"operator", "abs">(), args);
+}
+
+Meant is_callable(Capture& c, const py::object& o) {
+  if (is_changeable_class(Py_TYPE(o.ptr()))) c.objects.type_member(Py_TYPE(o.ptr()), names().call_);
+  return py::bool_(PyCallable_Check(o.ptr()) != 0);
+}
+
+// Of a function or method: of its code and defaults.
+Meant signature(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  const py::object function =
+      PyMethod_Check(args[0].ptr()) ? borrow(PyMethod_GET_FUNCTION(args[0].ptr())) : args[0];
+  if (!PyFunction_Check(function.ptr())) return nothing;
+  for (const char* part : {"__code__", "__defaults__", "__kwdefaults__", "__annotations__"})
+    if (py::object held = c.objects.load_attr(function, py::str(part)); c.heap.exists(held))
+      c.heap.contents(held);
+  return c.calls.call_real(callable, args, kwargs);
+}
+
+// What the caller of the compiled function deals with may be another exception at each call; an ExitStack only looks
+// whether it meets that one.
+Meant handled(Capture& c) {
+  const auto handled = owned(PyErr_GetHandledException());
+  if (!handled &&
+      !is_text(as_function(c.frames.stack().back()->function)->func_module, "contextlib"))
+    throw Break(BreakId::frame_access, "sys.exc_info() outside of an except block");
+  if (!handled) return py::make_tuple(py::none(), py::none(), py::none());
+  return py::make_tuple(c.objects.type_of(handled), handled, c.frames.traceback_of(handled));
+}
+
+Meant number_of(Capture& c, const py::object& o, const char* method) {
+  if (!c.heap.is_tensor(o)) return nothing;
+  return c.calls.call_method(o, method, {}, {});
+}
+
+Meant is_compiling() {
+  Attempt::current().was_asked = true;
+  return py::bool_(Attempt::current().is_compiling);
+}
+
+// Without arguments.
+Meant super(Capture& c, py::handle callable) {
+  if (c.frames.stack().empty()) return nothing;
+  TracedFrame& f = *c.frames.stack().back();
+  if (f.code->co_argcount == 0) raise(PyExc_RuntimeError, "super(): no arguments");
+  py::object self = f.fast[0];
+  if (self && PyCell_Check(self.ptr()) && is_cell(f.code, 0)) self = borrow(PyCell_GET(self.ptr()));
+  if (!self) raise(PyExc_RuntimeError, "super(): arg[0] deleted");
+  for (int i = 0; i < f.code->co_nlocalsplus; i++) {
+    PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
+    const py::object& cell = f.fast[static_cast<size_t>(i)];
+    if (!is_name(name, names().class_) || !cell || !PyCell_Check(cell.ptr())) continue;
+    const py::object changed =
+        c.heap.exists(cell) ? c.effects.written(cell, py::str("cell_contents")) : py::object();
+    const py::object type = changed ? changed : borrow(PyCell_GET(cell.ptr()));
+    if (!type || type.is(missing())) raise(PyExc_RuntimeError, "super(): empty __class__ cell");
+    if (!PyType_Check(type.ptr()))
+      raise(PyExc_RuntimeError, "super(): __class__ is not a type (", Py_TYPE(type.ptr())->tp_name,
+            ")");
+    return c.calls.call_real(callable, {type, self}, {});
+  }
+  raise(PyExc_RuntimeError, "super(): __class__ cell not found");
+}
+
+// min or max, where what decides is called or taken from an iterator; `better`: Py_LT or Py_GT.
+Meant extreme(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs,
+              int better) {
+  py::object key = py::none(), otherwise;
+  for (const auto& [name, value] : kwargs) {
+    const auto text = name.cast<std::string>();
+    if (text != "key" && text != "default") return nothing;
+    (text == "key" ? key : otherwise) = value;
+  }
+  if (args.empty() || (args.size() > 1 && otherwise)) return nothing;
+  const py::list items =
+      args.size() == 1 ? py::list(c.iterators.list_of(args[0])) : py::list(tuple_of(args));
+  if (items.empty() && otherwise) return otherwise;
+  const bool plain =
+      std::all_of(items.begin(), items.end(), [](py::handle i) { return is_constant(i.ptr()); });
+  if (items.empty() || (key.is_none() && plain)) return c.calls.call_real(callable, {items}, {});
+  py::object best, best_key;
+  for (py::handle item : items) {
+    py::object mine = key.is_none() ? borrow(item) : c.calls.call(key, {borrow(item)});
+    if (best && !c.objects.truth(c.objects.compare(mine, best_key, better))) continue;
+    best = borrow(item);
+    best_key = mine;
+  }
+  return best;
+}
+
+struct Special {
+  const char *module, *names;
+  size_t least, most;
+  bool named;
+  Meant (*meaning)(Capture& c, py::handle callable, Arguments& args, Keywords& kwargs);
+};
+
+constexpr Special kSpecials[] = {
+#define OXY_SPECIAL(module, names, least, most, named, meaning)          \
+  {module,                                                               \
+   names,                                                                \
+   least,                                                                \
+   most,                                                                 \
+   named,                                                                \
+   []([[maybe_unused]] Capture& c, [[maybe_unused]] py::handle callable, \
+      [[maybe_unused]] Arguments& args,                                  \
+      [[maybe_unused]] Keywords& kwargs) -> Meant { return meaning; }},
+#include "python/capture/special_calls.def"
+#undef OXY_SPECIAL
+};
+
+const Special* special_of(py::handle callable) {
+  static const auto& table = *[] {
+    auto* m = new std::unordered_map<PyObject*, const Special*>();
+    const py::object get = member_of<"operator", "attrgetter">();
+    for (const Special& s : kSpecials)
+      for (py::handle name : py::str(s.names).attr("split")())
+        m->emplace(get(name)(py::module_::import(s.module)).release().ptr(), &s);
+    return m;
+  }();
+  auto it = table.find(callable.ptr());
+  return it == table.end() ? nullptr : it->second;
 }
 
 }  // namespace
 
 std::optional<py::object> Calls::call_special(py::handle callable, Arguments& args,
                                               Keywords& kwargs) {
-  auto it = specials().find(callable.ptr());
-  if (it == specials().end()) return std::nullopt;
-  if (!kwargs.empty() && !takes_names(it->second)) return std::nullopt;
-  auto real = [&](const py::object& o) {
-    Tracked* k = heap().tracked(o);
-    return k && k->value && k->original ? k->original : o;
-  };
-  auto guard_registrations = [&](PyTypeObject* type, py::handle asked) {
-    std::vector<py::object> changeable;
-    add_changeable(type, asked, changeable);
-    for (const py::object& one : changeable) {
-      if (classes().is_made_class(one)) continue;
-      const py::str attribute("answer");
-      const py::object object = answer_of(type, one);
-      const SourceId source =
-          heap().sources.pinned(object, cat("issubclass(", type->tp_name, ", ", name_of(one), ")"));
-      heap().guard(GuardKind::Equals, heap().sources.attribute(source, attribute),
-                   object.attr(attribute));
-    }
-  };
-  // Metaclasses may say what is an instance.
-  auto guard_checks = [&](auto& self, py::handle asked, const char* check) -> void {
-    if (PyType_Check(asked.ptr()) && is_changeable_class(Py_TYPE(asked.ptr())))
-      objects().type_member(Py_TYPE(asked.ptr()), py::str(check));
-    if (!PyTuple_Check(asked.ptr())) return;
-    for (py::handle one : asked) self(self, one, check);
-  };
-  switch (it->second) {
-    case IsCompiling:
-      Attempt::current().was_asked = true;
-      return py::bool_(Attempt::current().is_compiling);
-    case False_:
-      return py::bool_(false);
-    case IsInstance: {
-      if (args.size() != 2) return std::nullopt;
-      const py::object o = real(numbers().typed(args[0]));
-      guard_registrations(Py_TYPE(o.ptr()), args[1]);
-      guard_checks(guard_checks, args[1], "__instancecheck__");
-      int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
-      if (yes == 0 && is_array(o))
-        yes = PyObject_IsSubclass(objects().type_of(o).ptr(), args[1].ptr());
-      if (yes < 0) throw py::error_already_set();
-      return py::bool_(yes == 1);
-    }
-    case IsSubclass:
-      if (args.size() == 2 && PyType_Check(args[0].ptr())) {
-        guard_registrations(reinterpret_cast<PyTypeObject*>(args[0].ptr()), args[1]);
-        guard_checks(guard_checks, args[1], "__subclasscheck__");
-      }
-      return std::nullopt;
-    case BuildClass:
-      return classes().build_class(args, kwargs);
-    case ProcessDataclass:
-      if (args.empty() || !classes().is_made_class(args[0]))
-        throw Break(BreakId::side_effect, "a class becomes a dataclass");
-      return classes().make_dataclass(callable, args, kwargs);
-    case InferParameters:
-      infer_parameters(capture_, callable, args);
-      return std::nullopt;
-    case Is:
-    case IsNot:
-      if (args.size() != 2 || !kwargs.empty()) return std::nullopt;
-      return py::bool_(heap().is_same(args[0], args[1]) == (it->second == Is));
-    case Type:
-      if (args.size() == 3) return classes().make_class(callable, args, kwargs);
-      if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
-      return objects().type_of(args[0]);
-    case Len: {
-      if (args.size() != 1) return std::nullopt;
-      if (heap().is_tensor(args[0])) return py::int_(THPVariable_Unpack(args[0].ptr()).size(0));
-      if (PyObject* own = objects().special_method(args[0], names().len_)) {
-        py::object length = call(own, {args[0]});
-        if (PyLong_CheckExact(length.ptr()) &&
-            objects().truth(objects().compare(length, py::int_(0), Py_GE)))
-          return length;
-        throw Break(BreakId::builtin_call, "a __len__ that is no length");
-      }
-      if (heap().exists(args[0]) && PyDict_Check(args[0].ptr()) &&
-          !heap().tracked(args[0])->writes) {
-        heap().guard(GuardKind::Length, heap().tracked(args[0])->source, {},
-                     PyDict_Size(args[0].ptr()));
-        return py::int_(PyDict_Size(args[0].ptr()));
-      }
-      return call_real(callable, {heap().contents(args[0])}, {});
-    }
-    case GetAttr:
-      if (args.size() == 3) {
-        try {
-          return objects().load_attr(args[0], args[1]);
-        } catch (py::error_already_set& e) {
-          if (!e.matches(PyExc_AttributeError)) throw;
-          return args[2];
-        }
-      }
-      if (args.size() != 2) return std::nullopt;
-      return objects().load_attr(args[0], args[1]);
-    case Hash: {
-      if (args.size() != 1) return std::nullopt;
-      PyObject* own = objects().special_method(args[0], py::str("__hash__"));
-      if (own == nullptr) return std::nullopt;
-      const py::object number = call(own, {args[0]});
-      const Py_ssize_t hash = PyLong_Check(number.ptr()) ? PyLong_AsSsize_t(number.ptr()) : -1;
-      if (hash != -1) return py::int_(hash);
-      PyErr_Clear();
-      throw Break(BreakId::builtin_call, "a __hash__ that is no plain number");
-    }
-    case HasAttr:
-      if (args.size() != 2) return std::nullopt;
-      try {
-        objects().load_attr(args[0], args[1]);
-        return py::bool_(true);
-      } catch (py::error_already_set& e) {
-        if (!e.matches(PyExc_AttributeError)) throw;
-        return py::bool_(false);
-      }
-    case SetAttr:
-      if (args.size() != 3) return std::nullopt;
-      objects().store_attr(args[0], args[1], args[2]);
-      return py::none();
-    case DelAttr:
-      if (args.size() != 2) return std::nullopt;
-      objects().store_attr(args[0], args[1], {});
-      return py::none();
-    case Sorted: {
-      if (args.size() != 1) return std::nullopt;
-      py::object list = iterators().list_of(args[0]);
-      effects().sort(list, kwargs);
-      return list;
-    }
-    case Reduce: {
-      if ((args.size() != 2 && args.size() != 3) || !is_iterable(args[1].ptr()))
-        return std::nullopt;
-      py::object iterator = iterators().iterate(args[1]);
-      py::object total = args.size() > 2 ? args[2] : iterators().iter_next(iterator);
-      if (!total) type_error("reduce() of empty iterable with no initial value");
-      while (py::object item = iterators().iter_next(iterator))
-        total = call(args[0], {total, item});
-      return total;
-    }
-    case Iter:
-      if (args.size() != 1) return std::nullopt;
-      return iterators().iterate(args[0]);
-    case Next:
-      if (args.size() != 1 && args.size() != 2) return std::nullopt;
-      if (py::object item = iterators().iter_next(args[0])) return item;
-      if (args.size() > 1) return args[1];
-      iterators().stop_iteration();
-    case Any:
-    case All: {
-      if (args.size() != 1) return std::nullopt;
-      const bool stop = it->second == Any;
-      py::object iterator = iterators().iterate(args[0]);
-      while (py::object item = iterators().iter_next(iterator))
-        if (objects().truth(item) == stop) return py::bool_(stop);
-      return py::bool_(!stop);
-    }
-    case Sum: {
-      if (args.empty() || args.size() + kwargs.size() > 2) return std::nullopt;
-      if (!kwargs.empty() && !kwargs[0].first.equal(py::str("start"))) return std::nullopt;
-      static const py::object& add = *new py::object(py::module_::import("operator").attr("add"));
-      py::object total = args.size() > 1      ? args[1]
-                         : kwargs.size() == 1 ? kwargs[0].second
-                                              : py::int_(0);
-      if (PyUnicode_Check(total.ptr()) || PyBytes_Check(total.ptr()) ||
-          PyByteArray_Check(total.ptr()))
-        return std::nullopt;
-      py::object iterator = iterators().iterate(args[0]);
-      while (py::object item = iterators().iter_next(iterator))
-        total = objects().operate(add, {total, item});
-      return total;
-    }
-    case Abs:
-      if (args.size() != 1 || !(heap().is_tensor(args[0]) || is_array(args[0])))
-        return std::nullopt;
-      return objects().operate(py::module_::import("operator").attr("abs"), args);
-    case Min:
-    case Max:
-      return extreme(callable, args, kwargs, it->second == Min);
-    case Callable:
-      if (args.size() != 1) return std::nullopt;
-      if (is_changeable_class(Py_TYPE(args[0].ptr())))
-        objects().type_member(Py_TYPE(args[0].ptr()), names().call_);
-      return py::bool_(PyCallable_Check(args[0].ptr()) != 0);
-    case Signature: {  // of a function or method: of its code and defaults
-      if (args.size() != 1 || !(PyFunction_Check(args[0].ptr()) || PyMethod_Check(args[0].ptr())))
-        return std::nullopt;
-      const py::object function =
-          PyMethod_Check(args[0].ptr()) ? borrow(PyMethod_GET_FUNCTION(args[0].ptr())) : args[0];
-      if (!PyFunction_Check(function.ptr())) return std::nullopt;
-      for (const char* part : {"__code__", "__defaults__", "__kwdefaults__", "__annotations__"})
-        if (py::object held = objects().load_attr(function, py::str(part)); heap().exists(held))
-          heap().contents(held);
-      return call_real(callable, args, kwargs);
-    }
-    case ExcInfo: {
-      const auto handled = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
-      // What the caller of the compiled function deals with may be another exception at each call; an ExitStack only
-      // looks whether it meets that one.
-      if (!handled && !is_of_contextlib(*frames().stack().back()))
-        throw Break(BreakId::frame_access, "sys.exc_info() outside of an except block");
-      if (!handled) return py::make_tuple(py::none(), py::none(), py::none());
-      return py::make_tuple(objects().type_of(handled), handled, frames().traceback_of(handled));
-    }
-    case CmpToKey:
-      if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
-      return call_real(callable, args, kwargs);  // calls nothing yet
-    case Bool:
-      if (args.size() > 1 || !kwargs.empty()) return std::nullopt;
-      return py::bool_(!args.empty() && objects().truth(args[0]));
-    case Str:
-    case Repr:
-      if (args.size() != 1 || !kwargs.empty()) return std::nullopt;
-      return text_of(args[0], it->second == Repr);
-    case Int:
-    case Float:
-      if (!args.empty() && heap().is_tensor(args[0]))
-        return call_method(args[0], it->second == Int ? "__int__" : "__float__", {}, {});
-      return std::nullopt;
-    case Super: {
-      if (!args.empty() || frames().stack().empty()) return std::nullopt;
-      TracedFrame& f = *frames().stack().back();
-      if (f.code->co_argcount == 0) raise(PyExc_RuntimeError, "super(): no arguments");
-      py::object self = f.fast[0];
-      if (self && PyCell_Check(self.ptr()) && is_cell(f.code, 0))
-        self = borrow(PyCell_GET(self.ptr()));
-      if (!self) raise(PyExc_RuntimeError, "super(): arg[0] deleted");
-      for (int i = 0; i < f.code->co_nlocalsplus; i++) {
-        PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
-        const py::object& cell = f.fast[static_cast<size_t>(i)];
-        if (!is_name(name, names().class_) || !cell || !PyCell_Check(cell.ptr())) continue;
-        const py::object changed =
-            heap().exists(cell) ? effects().written(cell, py::str("cell_contents")) : py::object();
-        const py::object type = changed ? changed : borrow(PyCell_GET(cell.ptr()));
-        if (!type || type.is(missing())) raise(PyExc_RuntimeError, "super(): empty __class__ cell");
-        if (!PyType_Check(type.ptr()))
-          raise(PyExc_RuntimeError,
-                cat("super(): __class__ is not a type (", Py_TYPE(type.ptr())->tp_name, ")"));
-        return call_real(callable, {type, self}, {});
-      }
-      raise(PyExc_RuntimeError, "super(): __class__ cell not found");
-    }
-  }
-  return std::nullopt;
+  const Special* special = special_of(callable);
+  if (special == nullptr || args.size() < special->least || args.size() > special->most ||
+      (!kwargs.empty() && !special->named))
+    return std::nullopt;
+  return special->meaning(capture_, callable, args, kwargs);
 }
 
 // The function that a functools.singledispatch function chooses for a class, where it holds no abstract class.
 std::optional<py::object> Calls::call_dispatched(py::handle callable, const Arguments& args,
                                                  const Keywords& kwargs) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(callable.ptr());
+  auto* f = as_function(callable);
   static PyObject* const name = PyUnicode_InternFromString("singledispatch.<locals>.dispatch");
-  if (PyUnicode_Compare(f->func_qualname, name) != 0 || f->func_module == nullptr ||
-      PyUnicode_CompareWithASCIIString(f->func_module, "functools") != 0 || args.size() != 1 ||
-      !kwargs.empty() || !PyType_Check(args[0].ptr()))
+  if (PyUnicode_Compare(f->func_qualname, name) != 0 || !is_text(f->func_module, "functools") ||
+      args.size() != 1 || !kwargs.empty() || !PyType_Check(args[0].ptr()))
     return std::nullopt;
   py::object registry, token;
-  auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
+  auto* code = code_of(f);
   const py::object names = steal(PyCode_GetFreevars(code));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.ptr()); i++) {
     PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
@@ -400,15 +331,14 @@ std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
   if (own == nullptr && (repr || Py_TYPE(o.ptr())->tp_str == PyBaseObject_Type.tp_str))
     own = objects().special_method(o, py::str("__repr__"));
   if (own != nullptr) {
-    py::object text = call(own, {borrow(o.ptr())});
+    py::object text = call(own, {borrow(o)});
     if (!PyUnicode_Check(text.ptr())) type_error("a text that is no string");
     return text;
   }
   refuse_lost_class(o);
   if (!PyExceptionInstance_Check(o.ptr()) || heap().exists(o)) return std::nullopt;
   if (!repr && is_exception_group(o)) return py::str(o);  // its message and how many
-  static const py::object& str = *new py::object(builtin("str"));
-  require_plain(py::object(borrow(o.ptr()).attr("args")), str);
+  require_plain(py::object(borrow(o).attr("args")), member_of<"builtins", "str">());
   return repr ? py::object(py::repr(o)) : py::object(py::str(o));
 }
 
@@ -419,42 +349,12 @@ void Calls::refuse_lost_class(py::handle o, int depth) {
   const bool dict = PyDict_Check(p) && !PyDict_CheckExact(p) && !PyODict_CheckExact(p);
   const bool set = PyAnySet_Check(p) && !PyAnySet_CheckExact(p);
   if (heap().exists(o) && (dict || set))
-    throw Break(BreakId::builtin_on_existing, cat("the text of a ", Py_TYPE(p)->tp_name));
+    throw Break(BreakId::builtin_on_existing, "the text of a ", Py_TYPE(p)->tp_name);
   if (depth > kMaxNesting || !(PyTuple_Check(p) || PyList_Check(p) || PyDict_Check(p))) return;
   const py::object inside = heap().contents(o);
   const py::list items =
       PyDict_Check(p) ? py::list(steal(PyDict_Values(inside.ptr()))) : plain_list(inside);
   for (py::handle item : items) refuse_lost_class(item, depth + 1);
-}
-
-// min or max, where what decides is called or taken from an iterator.
-std::optional<py::object> Calls::extreme(py::handle callable, const Arguments& args,
-                                         const Keywords& kwargs, bool least) {
-  py::object key = py::none(), otherwise;
-  for (const auto& [name, value] : kwargs) {
-    const auto text = name.cast<std::string>();
-    if (text != "key" && text != "default") return std::nullopt;
-    (text == "key" ? key : otherwise) = value;
-  }
-  if (args.empty() || (args.size() > 1 && otherwise)) return std::nullopt;
-  py::list items;
-  if (args.size() == 1)
-    items = iterators().list_of(args[0]);
-  else
-    for (const py::object& a : args) items.append(a);
-  if (items.empty() && otherwise) return otherwise;
-  const bool plain =
-      std::all_of(items.begin(), items.end(), [](py::handle i) { return is_constant(i.ptr()); });
-  if (items.empty() || (key.is_none() && plain)) return call_real(callable, {items}, {});
-  py::object best, best_key;
-  for (py::handle item : items) {
-    py::object mine = key.is_none() ? borrow(item.ptr()) : call(key, {borrow(item.ptr())});
-    if (best && !objects().truth(objects().compare(mine, best_key, least ? Py_LT : Py_GT)))
-      continue;
-    best = borrow(item.ptr());
-    best_key = mine;
-  }
-  return best;
 }
 
 }  // namespace oxy::python

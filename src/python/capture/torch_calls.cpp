@@ -19,16 +19,8 @@ bool is_leaf_module(std::string_view module) {
          module == "torch._tensor";
 }
 
-std::string_view view_of(PyObject* text) {
-  if (text == nullptr || !PyUnicode_Check(text)) return {};
-  Py_ssize_t size = 0;
-  const char* data = PyUnicode_AsUTF8AndSize(text, &size);
-  if (data == nullptr) throw py::error_already_set();
-  return {data, static_cast<size_t>(size)};
-}
-
 std::string_view module_name(PyObject* function) {
-  return view_of(reinterpret_cast<PyFunctionObject*>(function)->func_module);
+  return view_of(as_function(function)->func_module);
 }
 
 // A method of an object that is no module: no function of torch.
@@ -62,15 +54,6 @@ bool is_plain_number(py::handle o) {
   return PyLong_Check(o.ptr()) || PyFloat_CheckExact(o.ptr()) || PyUnicode_Check(o.ptr());
 }
 
-PyObject* call_real_tensor(py::handle callable, const std::vector<py::object>& args,
-                           const std::vector<std::pair<py::object, py::object>>& kwargs) {
-  py::list given;
-  for (const py::object& a : args) given.append(a);
-  py::dict named;
-  for (const auto& [key, value] : kwargs) named[key] = value;
-  return callable(*given, **named).release().ptr();
-}
-
 // The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found by a name; empty
 // for all else. What a user's decorator made of a function of torch bears its name, but is not found there.
 std::string torch_name(py::handle callable) {
@@ -101,9 +84,8 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   const uint32_t traits = tensor_traits(n);
   if (traits & native::FixedAttribute) return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (traits & native::ViewAttribute) {
-    static const py::object& get = *new py::object(py::module_::import("builtins").attr("getattr"));
-    return graphs().record(ir::NodeKind::CallFunction, "builtins.getattr", get,
-                           {borrow(tensor.ptr()), borrow(name.ptr())}, {});
+    return graphs().record(ir::NodeKind::CallFunction, "builtins.getattr",
+                           member_of<"builtins", "getattr">(), {borrow(tensor), borrow(name)}, {});
   }
   PyObject* found = _PyType_Lookup(Py_TYPE(tensor.ptr()), name.ptr());
   if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
@@ -119,7 +101,7 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
     PyErr_Format(PyExc_AttributeError, "'Tensor' object has no attribute '%U'", name.ptr());
     throw py::error_already_set();
   }
-  throw Break(BreakId::tensor_attribute, cat("Tensor.", n));
+  throw Break(BreakId::tensor_attribute, "Tensor.", n);
 }
 
 // The recording takes every input for a leaf.
@@ -143,7 +125,7 @@ py::object Calls::ask_torch(Folded guarded_by, const std::string& name, py::hand
       !std::ranges::all_of(given, [](const py::object& a) { return is_constant(a.ptr()); }))
     throw Break(BreakId::torch_call, name);
   heap().guard(GuardKind::Equals,
-               heap().sources.answer(heap().sources.pinned(callable, name), py::cast(given)),
+               heap().sources.answer(heap().sources.pinned(callable, name), tuple_of(given)),
                answer);
   return answer;
 }
@@ -155,9 +137,8 @@ bool Calls::reads_objects(py::handle callable, const Arguments& args, const Keyw
     return PyFunction_Check(o.ptr()) || PyMethod_Check(o.ptr()) || (heap().exists(o) && !container);
   };
   return PyFunction_Check(callable.ptr()) &&
-         (std::any_of(args.begin(), args.end(), object) ||
-          std::any_of(kwargs.begin(), kwargs.end(),
-                      [&](auto& item) { return object(item.second); }));
+         (std::ranges::any_of(args, object) ||
+          std::ranges::any_of(kwargs, [&](auto& item) { return object(item.second); }));
 }
 
 std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args,
@@ -187,13 +168,12 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     return ask_torch(it->second, name, callable, args, kwargs);
   // Under a mode of the user's nothing is captured, and the recorder's own is not to be seen.
   if (name == "torch._C._len_torch_dispatch_stack") return py::int_(0);
-  if (makes_numbers_tensors(name) && std::all_of(args.begin(), args.end(), is_plain_number)) {
-    const py::object real =
-        py::reinterpret_steal<py::object>(call_real_tensor(callable, args, kwargs));
-    static const py::object& make = *new py::object(py::module_::import("torch").attr("tensor"));
+  if (makes_numbers_tensors(name) && std::ranges::all_of(args, is_plain_number)) {
+    const py::object real = callable(*tuple_of(args), **dict_of(kwargs));
     const py::object value = real.attr("item")();
-    py::object made = graphs().record(ir::NodeKind::CallFunction, "torch.tensor", make, {value},
-                                      {{py::str("dtype"), real.attr("dtype")}});
+    py::object made =
+        graphs().record(ir::NodeKind::CallFunction, "torch.tensor", member_of<"torch", "tensor">(),
+                        {value}, {{py::str("dtype"), real.attr("dtype")}});
     numbers().set_constant_number(made, {value, py::list()});
     return made;
   }
@@ -249,13 +229,13 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
              : name == "__int__"   ? py::object(py::int_(value))
              : name == "__float__" ? py::object(py::float_(value))
                                    : value;
-  if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, cat("Tensor.", name));
+  if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, "Tensor.", name);
   if (name == "numpy") return arrays().array_over(tensor, args, kwargs);
-  if (traits & native::NotInGraph) throw Break(BreakId::torch_call, cat("Tensor.", name));
+  if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);
   Arguments all = args;
-  all.insert(all.begin(), borrow(tensor.ptr()));
+  all.insert(all.begin(), borrow(tensor));
   return numbers().record_with_numbers(ir::NodeKind::CallMethod, name, {}, all, kwargs);
 }
 

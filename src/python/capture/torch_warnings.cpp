@@ -5,13 +5,12 @@
 #include <algorithm>
 
 #include "python/cpython/boundary.h"
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
 namespace {
 
-py::object as_object(PyFrameObject* frame) {
-  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(frame));
-}
+py::object as_object(PyFrameObject* frame) { return owned(reinterpret_cast<PyObject*>(frame)); }
 
 // (message, category, level or 0, file, line, globals): `level` is counted from the caller of warnings.warn, and frames in
 // front of `boundary` stand for the captured ones.
@@ -57,10 +56,9 @@ TorchWarnings::TorchWarnings(py::handle callable) {
                                METH_VARARGS | METH_KEYWORDS, nullptr};
   warn_ = warnings().attr("warn");
   auto* frame = reinterpret_cast<PyObject*>(PyEval_GetFrame());
-  const py::object boundary =
-      frame ? py::reinterpret_borrow<py::object>(frame) : py::object(py::none());
+  const py::object boundary = frame ? borrow(frame) : py::object(py::none());
   const py::tuple self = py::make_tuple(kept_, PyThread_get_thread_ident(), warn_, boundary);
-  warnings().attr("warn") = py::reinterpret_steal<py::object>(PyCFunction_New(&method, self.ptr()));
+  warnings().attr("warn") = owned(PyCFunction_New(&method, self.ptr()));
 }
 
 TorchWarnings::~TorchWarnings() {

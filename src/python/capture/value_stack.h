@@ -26,8 +26,7 @@ inline py::object& peek(TracedFrame& f, size_t n) { return f.stack[f.stack.size(
 
 // Raises an exception of the captured code's.
 [[noreturn]] inline void raise_value(py::handle value) {
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
-  throw py::error_already_set();
+  raise_with(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value);
 }
 
 // The same for one that is on its way already, or thrown into a generator: its context stays.

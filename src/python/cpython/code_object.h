@@ -19,7 +19,7 @@ inline std::string_view bytes_view(PyObject* bytes) {
   return {PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))};
 }
 
-// What PyCode_NewWithPosOnlyArgs takes; borrowed.
+// What PyCode_NewWithPosOnlyArgs takes; borrowed. The tuples are what code.replace calls them.
 struct CodeParts {
   int arguments = 0, positional_only = 0, keyword_only = 0;
   int stack_size = 0, flags = 0, first_line = 0;

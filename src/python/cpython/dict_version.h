@@ -52,16 +52,27 @@ inline PyObject* dict_lookup(PyObject* dict, PyObject* key, Py_hash_t hash) {
   return value;
 }
 
+// While it lives there is no collection, which may run Python code; and it leaves no exception behind.
+class Quiet {
+ public:
+  Quiet() : collecting_(PyGC_Disable()) {}
+  ~Quiet() {
+    if (collecting_) PyGC_Enable();
+    PyErr_Clear();
+  }
+  Quiet(const Quiet&) = delete;
+
+ private:
+  int collecting_;
+};
+
 // Where an object holds its __dict__; the dict is made if it was not there. nullptr for objects that have none.
 inline PyObject** instance_dict_slot(PyObject* object) {
   PyObject** slot = _PyObject_GetDictPtr(object);
   if (!slot) return nullptr;
   if (!*slot) {
-    // A collection may run Python code.
-    int collecting = PyGC_Disable();
+    const Quiet quiet;
     Py_XDECREF(PyObject_GenericGetDict(object, nullptr));
-    if (collecting) PyGC_Enable();
-    PyErr_Clear();
   }
   return *slot ? slot : nullptr;
 }

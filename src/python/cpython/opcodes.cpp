@@ -1,33 +1,86 @@
-// The table of the version that we are built for, and questions that it answers.
+// The table of the running version's opcodes, and questions that it answers.
 #include "python/cpython/opcodes.h"
 
 #include <Python.h>
 
 #include <array>
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include "python/cpython/reference.h"
 #include "support/check.h"
 
 namespace oxy::python {
 
 namespace {
 
+// Python's own module `opcode`, which says what its opcodes are.
+class OpcodeModule {
+ public:
+  OpcodeModule() : module_(PyImport_ImportModule("opcode")), names_(member("opname")) {
+    if (PyObject_HasAttrString(module_.get(), "_inline_cache_entries"))
+      caches_ = member("_inline_cache_entries");
+  }
+
+  Opcode describe(int op) const {
+    PyObject* name = PyList_GetItem(names_.get(), op);
+    const char* text = PyUnicode_AsUTF8(Py_XNewRef(name));  // its text is kept
+    OXY_CHECK(text, "the name of an opcode");
+    if (text[0] == '<') return {};
+    return {text, caches(op, name), argument(op), jump(op, text)};
+  }
+
+ private:
+  Reference member(const char* name) const {
+    Reference found(module_.get() ? PyObject_GetAttrString(module_.get(), name) : nullptr);
+    OXY_CHECK(found.get(), "opcode.", name);
+    return found;
+  }
+
+  // By number up to 3.12, by name from 3.13 on.
+  uint8_t caches(int op, PyObject* name) const {
+    if (!caches_) return 0;
+    PyObject* found = PyDict_Check(caches_.get()) ? PyDict_GetItem(caches_.get(), name)
+                                                  : PyList_GetItem(caches_.get(), op);
+    return found ? static_cast<uint8_t>(PyLong_AsLong(found)) : 0;
+  }
+
+  bool is_in(const char* set, int op) const {
+    const Reference number(PyLong_FromLong(op));
+    return PySequence_Contains(member(set).get(), number.get()) == 1;
+  }
+
+  Jump jump(int op, std::string_view name) const {
+    if (is_in("hasjabs", op)) return Jump::absolute;
+    if (!is_in("hasjrel", op)) return Jump::none;
+    return name.find("BACKWARD") == name.npos ? Jump::forward : Jump::backward;
+  }
+
+  Argument argument(int op) const {
+    if (op == BINARY_OP) return Argument::binary;
+    if (op == LOAD_GLOBAL && kGlobalsPushNull) return Argument::global_name;
+    if (op == LOAD_ATTR && kAttributesCall) return Argument::attribute;
+    if (op == LOAD_SUPER_ATTR) return Argument::super_attribute;
+    if (op == LOAD_FAST_LOAD_FAST || op == STORE_FAST_LOAD_FAST || op == STORE_FAST_STORE_FAST)
+      return Argument::two_locals;
+    constexpr std::pair<const char*, Argument> kSets[] = {
+        {"hasjrel", Argument::jump},      {"hasjabs", Argument::jump},
+        {"hasconst", Argument::constant}, {"hasname", Argument::name},
+        {"haslocal", Argument::local},    {"hasfree", Argument::cell},
+        {"hascompare", Argument::compare}};
+    for (const auto& [set, kind] : kSets)
+      if (is_in(set, op)) return kind;
+    return Argument::none;
+  }
+
+  Reference module_, names_, caches_;
+};
+
 std::array<Opcode, 256> make_table() {
+  const OpcodeModule module;
   std::array<Opcode, 256> table;
-#define OXY_OPCODE(name, caches, argument, jump) \
-  table[name] = Opcode{#name, caches, Argument::argument, Jump::jump};
-#if PY_MINOR_VERSION == 10
-#include "python/cpython/opcodes_3_10.def"
-#elif PY_MINOR_VERSION == 11
-#include "python/cpython/opcodes_3_11.def"
-#elif PY_MINOR_VERSION == 12
-#include "python/cpython/opcodes_3_12.def"
-#elif PY_MINOR_VERSION == 13
-#include "python/cpython/opcodes_3_13.def"
-#else
-#error "a table of the opcodes of this version of CPython is missing"
-#endif
-#undef OXY_OPCODE
+  for (int op = 0; op < 256; ++op) table[op] = module.describe(op);
   return table;
 }
 

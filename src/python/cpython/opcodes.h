@@ -1,5 +1,5 @@
-// What of an opcode depends on the version of CPython. The numbers are <opcode.h>'s; the rest is a
-// table file a version (opcodes_3_11.def ...).
+// What of an opcode depends on the version of CPython. The numbers are <opcode.h>'s; the rest tells Python's own module
+// `opcode`, and the constants here.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,7 @@
 namespace oxy::python {
 
 enum class Argument : uint8_t {
-  none,
-  number,
+  none,  // or a number
   constant,
   name,
   global_name,  // a name in the bits above the lowest, which says whether a NULL is pushed first
@@ -65,6 +64,10 @@ inline constexpr bool kHasPrecall = PY_VERSION_HEX < 0x030C0000;
 
 // What is called lies below the NULL or self that is pushed for it, not above.
 inline constexpr bool kNullFollows = PY_VERSION_HEX >= 0x030D0000;
+
+// The lowest bit of the arguments of LOAD_GLOBAL and LOAD_ATTR says whether a call follows.
+inline constexpr bool kGlobalsPushNull = PY_VERSION_HEX >= 0x030B0000;
+inline constexpr bool kAttributesCall = PY_VERSION_HEX >= 0x030C0000;
 
 // The index of the name that an instruction's argument holds.
 inline uint32_t name_index(uint8_t op, uint32_t arg) {

@@ -40,12 +40,10 @@ PyObject* item_of_tuple(PyObject* tuple, int64_t index) {
 
 // What an iterator written in C tells of itself, or null. No Python code runs, and no collection.
 py::object reduced(PyObject* iterator) {
-  const int collecting = PyGC_Disable();
-  PyObject* out = PyObject_CallMethod(iterator, "__reduce__", nullptr);
-  if (collecting) PyGC_Enable();
-  if (out == nullptr) PyErr_Clear();
-  auto held = py::reinterpret_steal<py::object>(out);
-  return held && PyTuple_Check(out) && PyTuple_GET_SIZE(out) > 1 ? held : py::object();
+  const Quiet quiet;
+  auto out = owned(PyObject_CallMethod(iterator, "__reduce__", nullptr));
+  const bool told = out && PyTuple_Check(out.ptr()) && PyTuple_GET_SIZE(out.ptr()) > 1;
+  return told ? out : py::object();
 }
 
 // An iterator that cannot go on (its dict has changed) gives what no guard takes for an item or for the end.
@@ -60,17 +58,13 @@ PyObject* next_item(PyObject* iterator, int64_t index, Temporaries& made) {
   if (PyObject_Length(over) <= index) return nullptr;
   PyObject* item = PySequence_GetItem(over, index);
   if (item == nullptr) PyErr_Clear();
-  made.push_back(py::reinterpret_steal<py::object>(item));
+  made.push_back(owned(item));
   return item;
 }
 
 PyObject* answer_of(PyObject* function, PyObject* args, Temporaries& made) {
-  const int collecting = PyGC_Disable();
-  PyObject* out = PyObject_CallObject(function, args);
-  if (collecting) PyGC_Enable();
-  if (out == nullptr) PyErr_Clear();
-  made.push_back(py::reinterpret_steal<py::object>(out));
-  return out;
+  const Quiet quiet;
+  return made.emplace_back(owned(PyObject_CallObject(function, args))).ptr();
 }
 
 // A variable that holds itself counts as one without a value.
@@ -81,7 +75,7 @@ PyObject* context_value(PyObject* var, bool or_default, Temporaries& made) {
     PyErr_Clear();
     return nullptr;
   }
-  auto held = py::reinterpret_steal<py::object>(value);
+  auto held = owned(value);
   if (value == nullptr || value == var) return nullptr;
   made.push_back(std::move(held));
   return value;
@@ -92,7 +86,7 @@ PyObject* iterator_part(PyObject* iterator, int64_t index, Temporaries& made) {
   const py::object state = reduced(iterator);
   if (!state) return nullptr;
   PyObject* part = item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), index);
-  if (part != nullptr) made.push_back(py::reinterpret_borrow<py::object>(part));
+  if (part != nullptr) made.push_back(borrow(part));
   return part;
 }
 
@@ -104,18 +98,14 @@ PyObject* attribute_of(PyObject* base, PyObject* name, Temporaries& made) {
   bool native =
       Py_IS_TYPE(descriptor, &PyMemberDescr_Type) || Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
   if (!native) return nullptr;
-  int collecting = PyGC_Disable();  // a collection may run Python code
-  PyObject* value =
-      Py_TYPE(descriptor)->tp_descr_get(descriptor, base, reinterpret_cast<PyObject*>(type));
-  if (collecting) PyGC_Enable();
-  if (!value) PyErr_Clear();
-  made.push_back(py::reinterpret_steal<py::object>(value));
-  return value;
+  const Quiet quiet;
+  PyObject* of = reinterpret_cast<PyObject*>(type);
+  return made.emplace_back(owned(Py_TYPE(descriptor)->tp_descr_get(descriptor, base, of))).ptr();
 }
 
 PyObject* of_function(const SourceStep& step, PyObject* base) {
   if (!PyFunction_Check(base)) return nullptr;
-  auto* f = reinterpret_cast<PyFunctionObject*>(base);
+  auto* f = as_function(base);
   if (step.kind == SourceKind::Code) return f->func_code;
   if (step.kind == SourceKind::Closure) return item_of_tuple(f->func_closure, step.index);
   if (step.kind == SourceKind::Default) return item_of_tuple(f->func_defaults, step.index);
@@ -124,15 +114,13 @@ PyObject* of_function(const SourceStep& step, PyObject* base) {
 
 // An OrderedDict has an order of its own beside the dict's.
 bool same_ordered_keys(PyObject* dict, PyObject* expected) {
-  int collecting = PyGC_Disable();
-  auto it = py::reinterpret_steal<py::object>(PyODict_Type.tp_iter(dict));
-  if (collecting) PyGC_Enable();
+  const Quiet quiet;
+  auto it = owned(PyODict_Type.tp_iter(dict));
   bool same = static_cast<bool>(it);
   for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(expected); ++i) {
-    auto key = py::reinterpret_steal<py::object>(Py_TYPE(it.ptr())->tp_iternext(it.ptr()));
+    auto key = owned(Py_TYPE(it.ptr())->tp_iternext(it.ptr()));
     same = key && same_constant(key.ptr(), PyTuple_GET_ITEM(expected, i));
   }
-  PyErr_Clear();
   return same;
 }
 
@@ -142,15 +130,13 @@ PyObject* key_at(PyObject* o, int64_t index) {
   PyObject *key = nullptr, *value = nullptr;
   Py_hash_t hash = 0;
   if (PyODict_Check(o)) {
-    const int collecting = PyGC_Disable();
-    auto it = py::reinterpret_steal<py::object>(PyODict_Type.tp_iter(o));
-    if (collecting) PyGC_Enable();
+    const Quiet quiet;
+    auto it = owned(PyODict_Type.tp_iter(o));
     for (int64_t i = 0; it && i <= index; i++) {
       key = Py_TYPE(it.ptr())->tp_iternext(it.ptr());
       Py_XDECREF(key);
       if (key == nullptr) break;
     }
-    PyErr_Clear();
     return key;
   }
   for (int64_t i = 0; i <= index; i++) {
@@ -188,8 +174,7 @@ bool compares(const Guard& guard, PyObject* value) {
   if (!PyLong_CheckExact(value) && !PyFloat_CheckExact(value)) return false;
   const int operation = static_cast<int>(guard.number / 2);
   // PyObject_RichCompareBool would take a NaN for equal to itself.
-  const auto answer = py::reinterpret_steal<py::object>(
-      PyObject_RichCompare(value, guard.expected.ptr(), operation));
+  const auto answer = owned(PyObject_RichCompare(value, guard.expected.ptr(), operation));
   return answer.ptr() == (guard.number % 2 ? Py_True : Py_False);
 }
 
@@ -236,22 +221,18 @@ py::object number_in(PyObject* o) {
 
 py::object tensor_of_array(PyObject* o) {
   const bool is_array = std::string_view(Py_TYPE(o)->tp_name) == "numpy.ndarray";
-  const int collecting = PyGC_Disable();
-  auto array = py::reinterpret_steal<py::object>(
-      is_array ? Py_NewRef(o) : PyObject_CallMethod(o, "__array__", nullptr));
+  const Quiet quiet;
+  auto array = owned(is_array ? Py_NewRef(o) : PyObject_CallMethod(o, "__array__", nullptr));
   // Whether it can be written is asked before torch warns of it.
   Py_buffer memory;
   py::object out;
   if (array && PyObject_GetBuffer(array.ptr(), &memory, PyBUF_STRIDES | PyBUF_WRITABLE) == 0) {
     PyBuffer_Release(&memory);
     try {
-      out = py::reinterpret_steal<py::object>(
-          THPVariable_Wrap(torch::utils::tensor_from_numpy(array.ptr(), false)));
+      out = owned(THPVariable_Wrap(torch::utils::tensor_from_numpy(array.ptr(), false)));
     } catch (const std::exception&) {  // a type or strides that tensors do not have
     }
   }
-  PyErr_Clear();
-  if (collecting) PyGC_Enable();
   return out;
 }
 
@@ -286,7 +267,7 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
     }
     case SourceKind::TypeAttribute:
       if (!PyType_Check(base)) return nullptr;
-      return _PyType_Lookup(reinterpret_cast<PyTypeObject*>(base), step.key);
+      return _PyType_Lookup(as_type(base), step.key);
     case SourceKind::Attribute:
       return attribute_of(base, step.key, made);
     case SourceKind::DictItem:
@@ -307,7 +288,7 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
     case SourceKind::Referent: {
       if (!PyWeakref_CheckRefExact(base)) return nullptr;
       PyObject* referent = PyWeakref_GET_OBJECT(base);
-      made.push_back(py::reinterpret_borrow<py::object>(referent));
+      made.push_back(borrow(referent));
       return referent;
     }
     case SourceKind::ContextValue:
@@ -315,7 +296,7 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
     case SourceKind::Handled: {
       PyObject* handled = PyErr_GetHandledException();
       if (handled == nullptr) return Py_None;
-      made.push_back(py::reinterpret_steal<py::object>(handled));
+      made.push_back(owned(handled));
       return handled;
     }
     case SourceKind::Key:

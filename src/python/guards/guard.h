@@ -3,6 +3,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <iterator>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -30,6 +31,11 @@ enum class GuardKind : uint8_t {
   SameAs,   // source is other
   NotSameAs,
 };
+// Their names, in order.
+constexpr const char* kGuardKinds[] = {"TypeIs",  "IdIs",     "Equals",   "Compares", "Length",
+                                       "HasKey",  "LacksKey", "Keys",     "Tensor",   "Number",
+                                       "Missing", "SameAs",   "NotSameAs"};
+static_assert(std::size(kGuardKinds) == static_cast<size_t>(GuardKind::NotSameAs) + 1);
 
 struct Guard {
   GuardKind kind;

@@ -29,7 +29,7 @@ bool keeps_its_class(PyObject* value) {
 }
 
 bool is_type_with_version(PyObject* value) {
-  return value && PyType_Check(value) && type_version(reinterpret_cast<PyTypeObject*>(value)) != 0;
+  return value && PyType_Check(value) && type_version(as_type(value)) != 0;
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ bool GuardCache::is_tag(const Step& step) const {
 void GuardCache::add_step(Step step) {
   if (step.object) {
     step.type = Py_TYPE(step.object);
-    types_.push_back(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(step.type)));
+    types_.push_back(borrow(reinterpret_cast<PyObject*>(step.type)));
   }
   auto index = static_cast<uint32_t>(steps_.size());
   if (is_tag(step)) {
@@ -161,7 +161,7 @@ void GuardCache::add_steps(uint32_t index) {
     add_step({StepKind::Dict, index, object, nullptr, object, dict_version(object)});
   }
   if (looked_up) {
-    uint32_t version = type_version(reinterpret_cast<PyTypeObject*>(object));
+    uint32_t version = type_version(as_type(object));
     add_step({StepKind::Type, index, object, nullptr, nullptr, version});
   }
 }

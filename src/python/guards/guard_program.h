@@ -8,11 +8,10 @@
 // lists, cells, slots) is looked at every time, and so is every tensor: nothing tells of `p.data = ...`.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 
-#include "python/guards/guard.h"
+#include "python/guards/guard_cache.h"
 
 namespace oxy::python {
 
@@ -20,8 +19,9 @@ class GuardProgram {
  public:
   // `fetch`: sources whose objects a hit hands over (inputs of the graph, objects that the result needs).
   // `locals`: the bound arguments for which everything holds now.
-  GuardProgram(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch);
-  ~GuardProgram();
+  GuardProgram(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch)
+      : walk_(sources, guards, fetch), cache_(walk_) {}
+  GuardProgram(const GuardProgram&) = delete;
 
   // Whether every guard holds; on true `fetched` has the objects of `fetch`, in order. Runs no Python code, never raises. Needs the GIL.
   bool check(PyObject* const* locals, Fetched& fetched);
@@ -35,7 +35,7 @@ class GuardProgram {
     ObjectsChanged,  // these, the __class__ and the __dict__ of every object
     Walk,            // all from the start
   };
-  Level last_level() const;
+  Level last_level() const { return level_; }
   // check() without the tensors, for measuring.
   bool check_structure(PyObject* const* locals);
 
@@ -54,7 +54,9 @@ class GuardProgram {
   static inline bool measured = false;
   // Takes the time of each guard, with the step that finds its object, for locals for which all hold.
   void measure(PyObject* const* locals);
-  std::span<const double> nanoseconds() const;  // a guard; empty before measure()
+  std::span<const double> nanoseconds() const {
+    return nanoseconds_;
+  }  // a guard; empty before measure()
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
@@ -62,8 +64,15 @@ class GuardProgram {
   std::string text() const;      // a guard a line, with the user's line that asked for it
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  GuardCache::Verdict check_structure(PyObject* const* locals, Temporaries& made);
+  bool start_anew(PyObject* const* locals, Temporaries& made);
+  GuardWalk::Values all_values(PyObject* const* locals, Temporaries& made) const;
+
+  GuardWalk walk_;
+  GuardCache cache_;
+  uint64_t last_writes_ = 0, last_changes_ = 0;  // when the structure was last seen to hold
+  Level level_ = Level::Walk;
+  std::vector<double> nanoseconds_;
 };
 
 }  // namespace oxy::python

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLongest = 120;  // characters of a value that are shown
 
-std::string type_name(PyObject* type) { return reinterpret_cast<PyTypeObject*>(type)->tp_name; }
+std::string type_name(PyObject* type) { return as_type(type)->tp_name; }
 
 // tp_name of a builtin has its module, that of a class has not.
 std::string short_name(PyObject* type) {
@@ -47,7 +47,7 @@ std::string value_text(PyObject* value) {
   if (!prints_natively(value) && !torch_constant) {
     return cat("<", short_name(reinterpret_cast<PyObject*>(Py_TYPE(value))), " object>");
   }
-  py::object repr = py::reinterpret_steal<py::object>(PyObject_Repr(value));
+  py::object repr = owned(PyObject_Repr(value));
   if (!repr) {
     PyErr_Clear();
     return "<?>";
@@ -62,7 +62,7 @@ std::string type_of(PyObject* value) {
 
 // Of the keys of a dict, or the items of a tuple.
 std::string items_text(PyObject* values) {
-  auto list = py::reinterpret_steal<py::object>(PySequence_List(values));
+  auto list = owned(PySequence_List(values));
   if (!list) {
     PyErr_Clear();
     return "...";
@@ -106,38 +106,6 @@ std::string compares_text(const std::string& name, const Guard& guard) {
   static const char* const operators[] = {"<", "<=", "==", "!=", ">", ">="};
   return cat(guard.number % 2 ? "" : "not ", name, " ", operators[guard.number / 2], " ",
              value_text(guard.expected.ptr()));
-}
-
-const char* kind_name(GuardKind kind) {
-  switch (kind) {
-    case GuardKind::TypeIs:
-      return "TypeIs";
-    case GuardKind::IdIs:
-      return "IdIs";
-    case GuardKind::Equals:
-      return "Equals";
-    case GuardKind::Compares:
-      return "Compares";
-    case GuardKind::Length:
-      return "Length";
-    case GuardKind::HasKey:
-      return "HasKey";
-    case GuardKind::LacksKey:
-      return "LacksKey";
-    case GuardKind::Keys:
-      return "Keys";
-    case GuardKind::Tensor:
-      return "Tensor";
-    case GuardKind::Number:
-      return "Number";
-    case GuardKind::Missing:
-      return "Missing";
-    case GuardKind::SameAs:
-      return "SameAs";
-    case GuardKind::NotSameAs:
-      return "NotSameAs";
-  }
-  OXY_FAIL("guard kind");
 }
 
 std::string missing_text(const SourceTable& sources, const Guard& guard) {
@@ -239,7 +207,7 @@ std::string guard_log(const GuardWalk& walk) {
   std::string out, last;
   for (size_t i = 0; i < walk.guards().size(); ++i) {
     const Guard& guard = walk.guards()[i];
-    std::string kind = kind_name(guard.kind);
+    std::string kind = kGuardKinds[static_cast<size_t>(guard.kind)];
     std::string stack = guard.stack.empty() ? "  for the arguments\n" : stack_text(guard.stack);
     if (stack != last) out += stack;
     kind.resize(std::max(kind.size(), kWidth), ' ');

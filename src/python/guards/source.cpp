@@ -32,6 +32,30 @@ bool is_identifier(const py::object& key) {
 
 std::string str_of(const py::object& key) { return py::cast<std::string>(py::str(key)); }
 
+// By kind: % is the base's text, # the index, $ and @ the key's str and repr, * those of a tuple's items.
+constexpr const char* kTexts[] = {"L[@]",
+                                  nullptr,
+                                  "%.__dict__",
+                                  "%.$",
+                                  "%.$",
+                                  nullptr,
+                                  "%[#]",
+                                  "%.cell_contents",
+                                  "%.__closure__[#]",
+                                  "%.__defaults__[#]",
+                                  "%.__kwdefaults__[@]",
+                                  "%.__code__",
+                                  "what %.pop() takes",
+                                  "item # of %",
+                                  "%()",
+                                  "%.get()",
+                                  "%()[1]",
+                                  "key # of %",
+                                  "part # of %",
+                                  "%(*)",
+                                  "torch.from_numpy(%)"};
+static_assert(std::size(kTexts) == static_cast<size_t>(SourceKind::ArrayTensor) + 1);
+
 // The dicts of a module in which getattr looks: their items print as attributes.
 bool is_module_table(const Source& s, const SourceTable& table) {
   if (s.kind != SourceKind::DictItem || table[s.base].kind != SourceKind::InstanceDict ||
@@ -43,7 +67,7 @@ bool is_module_table(const Source& s, const SourceTable& table) {
 }
 
 bool is_number(const std::string& s) {
-  return !s.empty() && std::all_of(s.begin(), s.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !s.empty() && std::ranges::all_of(s, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // The item of a dict: as an attribute where getattr would find it so.
@@ -62,10 +86,10 @@ std::string item_text(const SourceTable& table, const Source& s) {
 
 }  // namespace
 
-SourceId SourceTable::add(SourceKind kind, SourceId base, py::object key, int64_t index) {
+SourceId SourceTable::add(SourceKind kind, SourceId base, int64_t index, py::handle key) {
   bool root = kind == SourceKind::Local || kind == SourceKind::Pinned;
   OXY_CHECK(root ? !base.valid() : sources_.contains(base), "base of a source");
-  Source source{kind, base, std::move(key), index};
+  Source source{kind, base, borrow(key), index};
   size_t hash = hash_of(source);
   auto [first, last] = by_hash_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
@@ -76,14 +100,10 @@ SourceId SourceTable::add(SourceKind kind, SourceId base, py::object key, int64_
   return id;
 }
 
-SourceId SourceTable::local(int64_t index, const std::string& name) {
-  return add(SourceKind::Local, {}, py::str(name), index);
-}
-
 SourceId SourceTable::pinned(py::handle object, std::string_view name) {
   SourceId& id = pinned_[object.ptr()];
   if (!id.valid()) {
-    id = add(SourceKind::Pinned, {}, py::reinterpret_borrow<py::object>(object), 0);
+    id = add(SourceKind::Pinned, {}, 0, object);
     names_.emplace(id.index, name);
   }
   return id;
@@ -94,76 +114,6 @@ std::optional<SourceId> SourceTable::find_pinned(py::handle object) const {
   return it == pinned_.end() ? std::nullopt : std::optional(it->second);
 }
 
-SourceId SourceTable::instance_dict(SourceId base) {
-  return add(SourceKind::InstanceDict, base, {}, 0);
-}
-
-SourceId SourceTable::type_attribute(SourceId base, py::handle name) {
-  return add(SourceKind::TypeAttribute, base, py::reinterpret_borrow<py::object>(name), 0);
-}
-
-SourceId SourceTable::attribute(SourceId base, py::handle name) {
-  return add(SourceKind::Attribute, base, py::reinterpret_borrow<py::object>(name), 0);
-}
-
-SourceId SourceTable::dict_item(SourceId base, py::handle key) {
-  return add(SourceKind::DictItem, base, py::reinterpret_borrow<py::object>(key), 0);
-}
-
-SourceId SourceTable::item(SourceId base, int64_t index) {
-  return add(SourceKind::Item, base, {}, index);
-}
-
-SourceId SourceTable::cell_contents(SourceId base) {
-  return add(SourceKind::CellContents, base, {}, 0);
-}
-
-SourceId SourceTable::closure(SourceId base, int64_t index) {
-  return add(SourceKind::Closure, base, {}, index);
-}
-
-SourceId SourceTable::default_(SourceId base, int64_t index) {
-  return add(SourceKind::Default, base, {}, index);
-}
-
-SourceId SourceTable::kw_default(SourceId base, py::handle name) {
-  return add(SourceKind::KwDefault, base, py::reinterpret_borrow<py::object>(name), 0);
-}
-
-SourceId SourceTable::code(SourceId base) { return add(SourceKind::Code, base, {}, 0); }
-
-SourceId SourceTable::next_popped(SourceId base) {
-  return add(SourceKind::NextPopped, base, {}, 0);
-}
-
-SourceId SourceTable::next_item(SourceId base, int64_t index) {
-  return add(SourceKind::NextItem, base, {}, index);
-}
-
-SourceId SourceTable::referent(SourceId base) { return add(SourceKind::Referent, base, {}, 0); }
-
-SourceId SourceTable::context_value(SourceId base, bool or_default) {
-  return add(SourceKind::ContextValue, base, {}, or_default);
-}
-
-SourceId SourceTable::handled(SourceId base) { return add(SourceKind::Handled, base, {}, 0); }
-
-SourceId SourceTable::key(SourceId base, int64_t index) {
-  return add(SourceKind::Key, base, {}, index);
-}
-
-SourceId SourceTable::iterator_part(SourceId base, int64_t index) {
-  return add(SourceKind::IteratorPart, base, {}, index);
-}
-
-SourceId SourceTable::answer(SourceId base, const py::tuple& args) {
-  return add(SourceKind::Answer, base, args, 0);
-}
-
-SourceId SourceTable::array_tensor(SourceId base) {
-  return add(SourceKind::ArrayTensor, base, {}, 0);
-}
-
 int SourceTable::traverse(visitproc visit, void* arg) const {
   for (const Source& s : sources_) Py_VISIT(s.key.ptr());
   return 0;
@@ -171,54 +121,25 @@ int SourceTable::traverse(visitproc visit, void* arg) const {
 
 std::string SourceTable::text(SourceId id) const {
   const Source& s = sources_[id];
-  switch (s.kind) {
-    case SourceKind::Local:
-      return cat("L[", str_of(py::repr(s.key)), "]");
-    case SourceKind::Pinned:
-      return names_.at(id.index);
-    case SourceKind::InstanceDict:
-      return cat(text(s.base), ".__dict__");
-    case SourceKind::TypeAttribute:
-    case SourceKind::Attribute:
-      return cat(text(s.base), ".", str_of(s.key));
-    case SourceKind::DictItem:
-      return item_text(*this, s);
-    case SourceKind::Item:
-      return cat(text(s.base), "[", s.index, "]");
-    case SourceKind::CellContents:
-      return cat(text(s.base), ".cell_contents");
-    case SourceKind::Closure:
-      return cat(text(s.base), ".__closure__[", s.index, "]");
-    case SourceKind::Default:
-      return cat(text(s.base), ".__defaults__[", s.index, "]");
-    case SourceKind::KwDefault:
-      return cat(text(s.base), ".__kwdefaults__[", str_of(py::repr(s.key)), "]");
-    case SourceKind::Code:
-      return cat(text(s.base), ".__code__");
-    case SourceKind::NextPopped:
-      return cat("what ", text(s.base), ".pop() takes");
-    case SourceKind::NextItem:
-      return cat("item ", s.index, " of ", text(s.base));
-    case SourceKind::Referent:
-      return cat(text(s.base), "()");
-    case SourceKind::Handled:
-      return cat(text(s.base), "()[1]");
-    case SourceKind::ContextValue:
-      return cat(text(s.base), ".get()");
-    case SourceKind::Key:
-      return cat("key ", s.index, " of ", text(s.base));
-    case SourceKind::IteratorPart:
-      return cat("part ", s.index, " of ", text(s.base));
-    case SourceKind::Answer:
-      return cat(
-          text(s.base), "(",
-          join(py::tuple(s.key), ", ",
-               [](std::string& out, py::handle a) { out += py::repr(a).cast<std::string>(); }),
-          ")");
-    case SourceKind::ArrayTensor:
-      return cat("torch.from_numpy(", text(s.base), ")");
+  if (s.kind == SourceKind::Pinned) return names_.at(id.index);
+  if (s.kind == SourceKind::DictItem) return item_text(*this, s);
+  std::string out;
+  for (const char c : std::string_view(kTexts[static_cast<size_t>(s.kind)])) {
+    if (c == '%')
+      out += text(s.base);
+    else if (c == '#')
+      cat_to(out, s.index);
+    else if (c == '$')
+      out += str_of(s.key);
+    else if (c == '@')
+      out += str_of(py::repr(s.key));
+    else if (c == '*')
+      out += join(py::tuple(s.key), ", ",
+                  [](std::string& o, py::handle a) { o += str_of(py::repr(a)); });
+    else
+      out += c;
   }
-  OXY_FAIL("source kind");
+  return out;
 }
 
 }  // namespace oxy::python

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "python/cpython/handles.h"
 #include "support/ids.h"
 
 namespace oxy::python {
@@ -54,29 +55,47 @@ struct Source {
 // Equal sources get one id. Keys are str, int and other hashable constants; those of Pinned compare by identity.
 class SourceTable {
  public:
-  SourceId local(int64_t index, const std::string& name);
+  SourceId local(int64_t index, const std::string& name) {
+    return add(SourceKind::Local, {}, index, py::str(name));
+  }
   // The name is for printing: "G", "torch", "Linear".
   SourceId pinned(py::handle object, std::string_view name);
   std::optional<SourceId> find_pinned(py::handle object) const;
-  SourceId instance_dict(SourceId base);
-  SourceId type_attribute(SourceId base, py::handle name);
-  SourceId attribute(SourceId base, py::handle name);
-  SourceId dict_item(SourceId base, py::handle key);
-  SourceId item(SourceId base, int64_t index);
-  SourceId cell_contents(SourceId base);
-  SourceId closure(SourceId base, int64_t index);
-  SourceId default_(SourceId base, int64_t index);
-  SourceId kw_default(SourceId base, py::handle name);
-  SourceId code(SourceId base);
-  SourceId next_popped(SourceId base);
-  SourceId next_item(SourceId base, int64_t index);
-  SourceId referent(SourceId base);
-  SourceId context_value(SourceId base, bool or_default);
-  SourceId handled(SourceId base);
-  SourceId key(SourceId base, int64_t index);
-  SourceId iterator_part(SourceId base, int64_t index);
-  SourceId answer(SourceId base, const py::tuple& args);
-  SourceId array_tensor(SourceId base);
+  SourceId instance_dict(SourceId base) { return add(SourceKind::InstanceDict, base); }
+  SourceId type_attribute(SourceId base, py::handle name) {
+    return add(SourceKind::TypeAttribute, base, 0, name);
+  }
+  SourceId attribute(SourceId base, py::handle name) {
+    return add(SourceKind::Attribute, base, 0, name);
+  }
+  SourceId dict_item(SourceId base, py::handle key) {
+    return add(SourceKind::DictItem, base, 0, key);
+  }
+  SourceId item(SourceId base, int64_t index) { return add(SourceKind::Item, base, index); }
+  SourceId cell_contents(SourceId base) { return add(SourceKind::CellContents, base); }
+  SourceId closure(SourceId base, int64_t index) { return add(SourceKind::Closure, base, index); }
+  SourceId default_(SourceId base, int64_t index) { return add(SourceKind::Default, base, index); }
+  SourceId kw_default(SourceId base, py::handle name) {
+    return add(SourceKind::KwDefault, base, 0, name);
+  }
+  SourceId code(SourceId base) { return add(SourceKind::Code, base); }
+  SourceId next_popped(SourceId base) { return add(SourceKind::NextPopped, base); }
+  SourceId next_item(SourceId base, int64_t index) {
+    return add(SourceKind::NextItem, base, index);
+  }
+  SourceId referent(SourceId base) { return add(SourceKind::Referent, base); }
+  SourceId context_value(SourceId base, bool or_default) {
+    return add(SourceKind::ContextValue, base, or_default);
+  }
+  SourceId handled(SourceId base) { return add(SourceKind::Handled, base); }
+  SourceId key(SourceId base, int64_t index) { return add(SourceKind::Key, base, index); }
+  SourceId iterator_part(SourceId base, int64_t index) {
+    return add(SourceKind::IteratorPart, base, index);
+  }
+  SourceId answer(SourceId base, const py::tuple& args) {
+    return add(SourceKind::Answer, base, 0, args);
+  }
+  SourceId array_tensor(SourceId base) { return add(SourceKind::ArrayTensor, base); }
 
   const Source& operator[](SourceId id) const { return sources_[id]; }
   size_t size() const { return sources_.size(); }
@@ -85,7 +104,7 @@ class SourceTable {
   std::string text(SourceId id) const;
 
  private:
-  SourceId add(SourceKind kind, SourceId base, py::object key, int64_t index);
+  SourceId add(SourceKind kind, SourceId base, int64_t index = 0, py::handle key = {});
 
   IdMap<SourceId, Source> sources_;
   std::unordered_multimap<size_t, SourceId> by_hash_;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-namespace oxy::python {
+#include "python/cpython/handles.h"
 
-namespace py = pybind11;
+namespace oxy::python {
 
 struct UserStack::Place {
   UserStack caller;
@@ -13,9 +13,8 @@ struct UserStack::Place {
 };
 
 UserStack::UserStack(const UserStack& caller, PyCodeObject* code, int32_t line)
-    : place_(std::make_shared<const Place>(
-          caller, py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code)),
-          ir::Frame{{}, line, {}, {}})) {}
+    : place_(std::make_shared<const Place>(caller, borrow(reinterpret_cast<PyObject*>(code)),
+                                           ir::Frame{{}, line, {}, {}})) {}
 
 UserStack::UserStack(std::vector<ir::Frame> frames) {
   for (ir::Frame& f : frames) {

@@ -1,10 +1,9 @@
-#include "torch_bridge/failing_allocator.h"
-
+// An allocator of tensors' memory that has none at a chosen moment, for tests of what a failure leaves behind. Called from
+// Python by ctypes.
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
 
-namespace oxy::bridge {
 namespace {
 
 std::atomic<int64_t> left = -1;
@@ -29,7 +28,11 @@ struct FailingAllocator : c10::Allocator {
 
 }  // namespace
 
-void fail_allocation(int64_t n) {
+extern "C" {
+
+// The n-th allocation from now on (0: the next one) raises; those after it do not. A negative number: none does. Stands in
+// front of torch's own allocator for the CPU from its first use on.
+C10_EXPORT void fail_allocation(int64_t n) {
   [[maybe_unused]] static const bool installed = [] {
     c10::SetCPUAllocator(new FailingAllocator(c10::GetCPUAllocator()), /*priority=*/UINT8_MAX);
     return true;
@@ -38,6 +41,6 @@ void fail_allocation(int64_t n) {
   left = n;
 }
 
-bool allocation_has_failed() { return failed; }
-
-}  // namespace oxy::bridge
+// Whether it has raised since it was last told to.
+C10_EXPORT bool allocation_has_failed() { return failed; }
+}

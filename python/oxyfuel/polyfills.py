@@ -1,0 +1,131 @@
+"""Functions of itertools and collections that are written in C and call what they are given, in Python.
+
+Captures follow them in the place of the originals (src/python/capture/polyfills.cpp), by the names that they have there;
+CPython itself never runs them. Each takes its iterator at once, as the original does.
+"""
+
+
+def accumulate(iterable, func=None, *, initial=None):
+    return _accumulate(iter(iterable), func, initial)
+
+
+def _accumulate(iterator, function, total):
+    if total is None:
+        for first in iterator:
+            total = first
+            break
+        else:
+            return
+    yield total
+    for item in iterator:
+        total = total + item if function is None else function(total, item)
+        yield total
+
+
+def _count_elements(mapping, iterable, /):
+    get = mapping.get
+    for item in iterable:
+        mapping[item] = get(item, 0) + 1
+
+
+def takewhile(predicate, iterable, /):
+    return _takewhile(predicate, iter(iterable))
+
+
+def _takewhile(predicate, iterator):
+    for item in iterator:
+        if not predicate(item):
+            return
+        yield item
+
+
+def dropwhile(predicate, iterable, /):
+    return _dropwhile(predicate, iter(iterable))
+
+
+def _dropwhile(predicate, iterator):
+    for item in iterator:
+        if not predicate(item):
+            yield item
+            break
+    yield from iterator
+
+
+def filterfalse(predicate, iterable, /):
+    return _filterfalse(predicate, iter(iterable))
+
+
+def _filterfalse(predicate, iterator):
+    for item in iterator:
+        if not (item if predicate is None else predicate(item)):
+            yield item
+
+
+def _nothing():
+    pass
+
+
+def groupby(iterable, key=None):
+    return _groupby(iter(iterable), key)
+
+
+def _groupby(iterator, function):
+    current = target = value = _nothing
+    turn = 0
+
+    def step():
+        nonlocal current, value
+        for value in iterator:
+            current = value if function is None else function(value)
+            return True
+        return False
+
+    def group(key, mine):
+        nonlocal current, value
+        while turn == mine:
+            if value is _nothing and not step():
+                return
+            if not (key is current or key == current):
+                return
+            item = value
+            value = current = _nothing
+            yield item
+
+    while True:
+        turn += 1
+        while current is _nothing or (
+            target is not _nothing and (target is current or target == current)
+        ):
+            if not step():
+                return
+        target = current
+        yield current, group(target, turn)
+
+
+def tee(iterable, n=2, /):
+    if n < 0:
+        raise ValueError("n must be >= 0")
+    iterator = iter(iterable)
+    waiting = [[] for _ in range(n)]
+    return tuple([_tee(iterator, mine, waiting) for mine in waiting])
+
+
+def _tee(iterator, mine, waiting):
+    while True:
+        if not mine:
+            for item in iterator:
+                for each in waiting:
+                    each.append(item)
+                break
+            else:
+                return
+        yield mine.pop(0)
+
+
+def starmap(function, iterable, /):
+    return _starmap(function, iter(iterable))
+
+
+def _starmap(function, iterator):
+    for arguments in iterator:
+        yield function(*arguments)

@@ -1,0 +1,207 @@
+"""Inputs that share memory and are written, and kinds of tensors that no graph takes: captured in parts, as in eager."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
+
+
+def base():
+    return torch.arange(24.0).reshape(4, 6)
+
+
+# By name: what is given, made of one tensor.
+SHARED = {
+    "the_same": lambda t: (t, t),
+    "a_view": lambda t: (t, t[1:]),
+    "flat": lambda t: (t.view(-1), t),
+    "transposed": lambda t: (t.t(), t),
+    "overlapping": lambda t: (t[:3], t[1:]),
+    "apart": lambda t: (t[:2], t[2:]),
+    "interleaved": lambda t: (t[:, ::2], t[:, 1::2]),
+    "detached": lambda t: (t, t.detach()),
+    "data": lambda t: (t.data, t),
+    "other_dtype": lambda t: (t.view(torch.int32), t),
+    "expanded": lambda t: (t[:1].expand(4, 6), t),
+    "windows": lambda t: (t.view(-1).unfold(0, 4, 2), t),
+    "itself": lambda t: (t[0].as_strided((3, 3), (1, 1)), t.clone()),
+}
+
+
+def reads_behind(a, b):
+    b.mul_(2)
+    return a + 1, b.sum()
+
+
+def writes_both(a, b):
+    b.add_(1)
+    a[0] = 7
+    b[..., 0].zero_()
+    return a * 2, b * 2
+
+
+def writes_what_it_made(a, b):
+    c = a * 2
+    c.add_(1)
+    c[0] = 5
+    return c, b + c.sum()
+
+
+def writes_one_value(a, b):
+    a.fill_(3)
+    return a + b.sum(), b.zero_()
+
+
+def gives_views(a, b):
+    b.neg_()
+    return a[0], b.t(), b
+
+
+def changes_shapes(a, b):
+    a.t_()
+    b.unsqueeze_(0)
+    return a + 1, b.sum(), a
+
+
+def writes_through_a_view(a, b):
+    b.view(-1)[2:5].copy_(torch.arange(3).to(b.dtype))
+    return a.sum(), b
+
+
+def breaks_between(a, b):
+    b += 1
+    oxyfuel.graph_break()
+    return a * 3, b
+
+
+def loops(a, b):
+    for _ in range(3):
+        b.add_(1)
+        a.mul_(2)
+    return a.sum(), b
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        reads_behind,
+        writes_both,
+        writes_what_it_made,
+        writes_one_value,
+        gives_views,
+        changes_shapes,
+        writes_through_a_view,
+        breaks_between,
+        loops,
+    ],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("share", SHARED.values(), ids=SHARED)
+def test_inputs_that_share_memory(f, share):
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        assert outcome(compiled, share) == outcome(f, share)
+
+
+def outcome(f, share):
+    t = base()
+    arguments = share(t)
+    try:
+        results = f(*arguments)
+    except RuntimeError as e:
+        return str(e), t.tolist()
+    tensors = (*results, *arguments, t)
+    return [(r.dtype, r.shape, r.stride(), r.storage_offset(), str(r.tolist())) for r in tensors], [
+        [
+            x.is_set_to(y) or x.untyped_storage()._cdata == y.untyped_storage()._cdata
+            for y in tensors
+        ]
+        for x in tensors
+    ]
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", base())
+        self.register_buffer("row", self.table[1])
+
+    def forward(self, x):
+        self.table.add_(x)
+        y = self.row * 2
+        self.row.zero_()
+        return y, self.table.sum()
+
+
+def test_buffers_that_share_memory():
+    ours, theirs = Tied(), Tied()
+    compiled = oxyfuel.compile(ours)
+    for _ in range(3):
+        for a, b in zip(compiled(torch.ones(6)), theirs(torch.ones(6)), strict=True):
+            assert torch.equal(a, b)
+        assert torch.equal(ours.table, theirs.table)
+
+
+def test_statistics_that_share_memory():
+    def f(x, mean, same):
+        return torch.nn.functional.batch_norm(x, mean, same, training=True), mean + 1
+
+    def run(f):
+        statistics = torch.ones(6)
+        x = base()
+        out = f(x, statistics, statistics)
+        return [*out, statistics]
+
+    for a, b in zip(run(oxyfuel.compile(f)), run(f), strict=True):
+        assert torch.equal(a, b)
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+class Holder:
+    def __init__(self, t):
+        self.t = t
+
+
+STRANGE = {
+    "sparse": lambda: base().to_sparse(),
+    "compressed": lambda: base().to_sparse_csr(),
+    "subclass": lambda: base().as_subclass(Subclass),
+    "quantised": lambda: torch.quantize_per_tensor(base(), 0.5, 0, torch.qint8),
+    "meta": lambda: base().to("meta"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
+@pytest.mark.parametrize("held", ["argument", "attribute", "item"])
+def test_a_first_call_with_a_tensor_that_no_graph_takes(strange, held):
+    def f(holder):
+        t = holder.t if held == "attribute" else holder["t"] if held == "item" else holder
+        return t + t
+
+    def hold(t):
+        if held == "argument":
+            return t
+        return {"t": t} if held == "item" else Holder(t)
+
+    def call(t):
+        try:
+            return compiled(hold(t))
+        except NotImplementedError:  # of eager
+            return None
+
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(f)
+    call(strange())
+    assert oxyfuel.stats()["graphs"] == 0
+    for _ in range(2):
+        assert torch.equal(compiled(hold(base())), base() * 2)
+    assert oxyfuel.stats()["graphs"] == 1
+    call(strange())
+    assert torch.equal(compiled(hold(base())), base() * 2)
+    assert oxyfuel.stats()["graphs"] == 1
