@@ -189,8 +189,8 @@ class PythonPrinter {
     }
   }
 
-  // Schema order, by position: torch.ops calls take keyword-only arguments by name only, so those are found through
-  // the overload's schema at run time by `_call`.
+  // Schema order, by position: torch.ops calls take keyword-only arguments by name only, so those
+  // are found through the overload's schema at run time by `_call`.
   void arguments(std::string& out, const Node& n) {
     for (size_t i = 0; i < n.args.size(); i++) {
       if (i) out += ", ";

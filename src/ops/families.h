@@ -30,8 +30,9 @@ std::span<const OpInfo> effect_ops();
 }  // namespace oxy::ops
 
 // A .def row is OP(name, schema, traits, shape, element, decomposition, applies), REDUCE(name,
-// schema, traits, shape, reduction, element, decomposition, applies) or SCATTER(name, schema, shape,
-// element, scatter, update, decomposition, applies); `none` stands for a rule that is not there.
+// schema, traits, shape, reduction, element, decomposition, applies) or SCATTER(name, schema,
+// shape, element, scatter, update, decomposition, applies); `none` stands for a rule that is not
+// there.
 #define OXY_OP_ROW(name, schema, traits, shape, element, decomposition, applies) \
   OpInfo{name, schema, traits, shape, element, nullptr, decomposition, applies},
 #define OXY_REDUCE_ROW(name, schema, traits, shape, reduction, element, decomposition, applies) \

@@ -15,8 +15,8 @@ constexpr int kTerms = 2000;
 // What eager divides by in Temme's expansion, and its numbers are what is asked for.
 constexpr double kRoundedPi = std::numbers::pi_v<float>;
 
-// With lambda = x / a and eta^2 / 2 = lambda - 1 - log lambda: c(0) = 1 / (lambda - 1) - 1 / eta, and
-// eta c(k) = c(k-1)' - c(k-1)'(0) (1 + eta c(0)), expanded in exact fractions.
+// With lambda = x / a and eta^2 / 2 = lambda - 1 - log lambda: c(0) = 1 / (lambda - 1) - 1 / eta,
+// and eta c(k) = c(k-1)' - c(k-1)'(0) (1 + eta c(0)), expanded in exact fractions.
 constexpr double kTemme[] = {
     -0.3333333333333333,     0.08333333333333333,     -0.014814814814814815,
     0.0011574074074074073,   0.0003527336860670194,   -0.0001787551440329218,
@@ -62,7 +62,8 @@ constexpr double kTemme[] = {
 constexpr double kStirling[] = {-3617.0 / 122400, 1.0 / 156,  -691.0 / 360360, 1.0 / 1188,
                                 -1.0 / 1680,      1.0 / 1260, -1.0 / 360,      1.0 / 12};
 
-// log(x / a) - m, m = x / a - 1: near 0 by the series of the inverse hyperbolic tangent, of s = m / (2 + m).
+// log(x / a) - m, m = x / a - 1: near 0 by the series of the inverse hyperbolic tangent, of s = m /
+// (2 + m).
 double log_minus(double a, double x) {
   const double m = (x - a) / a;
   if (std::abs(m) > 0.4) return std::log(x / a) - m;
@@ -80,8 +81,9 @@ double stirling(double a) {
   return sum * inverse;
 }
 
-// x^a e^-x / gamma(a + 1). Below 10 gamma(a + 11) / ((a + 10) .. (a + 1)) is divided by, with b = a + 10, and
-// b (log b - 1) = b log(b / 10) + a (log 10 - 1) + 10 (log 10 - 1), the last a factor of the result.
+// x^a e^-x / gamma(a + 1). Below 10 gamma(a + 11) / ((a + 10) .. (a + 1)) is divided by, with b = a
+// + 10, and b (log b - 1) = b log(b / 10) + a (log 10 - 1) + 10 (log 10 - 1), the last a factor of
+// the result.
 double gamma_density(double a, double x) {
   constexpr double kFactor = 8.7872884933643468e-7;  // (e / 10)^10 / sqrt(2 pi)
   constexpr double kSlope = 1.3025850929940457;      // log 10 - 1

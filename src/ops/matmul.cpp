@@ -137,8 +137,8 @@ bool shape_attention(const ShapeContext& context, ArgSpan args, Types& out) {
   return true;
 }
 
-// Attention of few queries (decoding): reading keys and values is all, and as loops that takes in what makes them.
-// ATen's kernel gives 0 where every key is masked.
+// Attention of few queries (decoding): reading keys and values is all, and as loops that takes in
+// what makes them. ATen's kernel gives 0 where every key is masked.
 bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out) {
   using ir::ValueId;
   const Args a(r.graph(), n);

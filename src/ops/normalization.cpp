@@ -243,7 +243,8 @@ bool shape_batch_norm(const ShapeContext& context, ArgSpan args, Types& out, siz
   return shape_normalized(a, own ? t->sizes[1] : Expr(0), out);
 }
 
-// input, weight, bias, running_mean, running_var, training, momentum, eps; the new running statistics are results.
+// input, weight, bias, running_mean, running_var, training, momentum, eps; the new running
+// statistics are results.
 bool shape_batch_norm_updates(const ShapeContext& context, ArgSpan args, Types& out) {
   Args a(context, args);
   const TensorType* t = a.tensor(0);

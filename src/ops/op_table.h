@@ -3,8 +3,8 @@
 // Rows stand in src/ops/<family>.def, one family a file, with the rules in <family>.cpp beside it:
 //   OP("aten.add.Tensor", "(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", Pure,
 //      shape_add, loop_add, no_decomposition)
-// An op without a row, or without a loop rule, is an extern call with the shape that torch's own rule gives. A test
-// compares every row's schema with the dispatcher's.
+// An op without a row, or without a loop rule, is an extern call with the shape that torch's own
+// rule gives. A test compares every row's schema with the dispatcher's.
 #pragma once
 
 #include <optional>
@@ -35,8 +35,8 @@ enum Trait : uint32_t {
       1 << 11,  // a Scalar argument may be a tensor without dimensions that holds the number
 };
 
-// Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks torch).
-// Sizes stay symbolic. Errors of the user are left to torch: return false.
+// Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks
+// torch). Sizes stay symbolic. Errors of the user are left to torch: return false.
 struct ShapeContext {
   sym::ExprPool& pool;
   // The type of an argument that is a value.
@@ -58,8 +58,8 @@ struct ReductionSpec {
 };
 using ReductionRule = bool (*)(const ir::Graph&, const ir::Node&, ReductionSpec&);
 
-// Scatter rule: the element rule says what the result begins as. Then each point of an iteration space of its own, in row-major
-// order, folds one value into one element of it.
+// Scatter rule: the element rule says what the result begins as. Then each point of an iteration
+// space of its own, in row-major order, folds one value into one element of it.
 struct ScatterSpec {
   std::vector<Expr> sizes;  // of the space
   ReduceKind kind = ReduceKind::Sum;
@@ -71,8 +71,8 @@ struct ScatterUpdate {
 };
 using UpdateRule = ScatterUpdate (*)(LoopBuilder&, const ir::Node&, const Index& point);
 
-// Decomposition: writes simpler ops before `node` and gives the values that take the place of its outputs. False: keeps
-// the node as it is.
+// Decomposition: writes simpler ops before `node` and gives the values that take the place of its
+// outputs. False: keeps the node as it is.
 class Rewriter;
 using Decomposition = bool (*)(Rewriter&, const ir::Node&, std::vector<ir::ValueId>& out);
 
@@ -102,8 +102,8 @@ inline const OpInfo* find(const ir::Node& n) {
 }
 std::span<const OpInfo> all_ops();  // sorted by name
 
-// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and the parent are the
-// replaced node's.
+// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and
+// the parent are the replaced node's.
 class Rewriter {
  public:
   Rewriter(ir::Graph& g, ir::NodeId at) : graph_(g), at_(at) {}

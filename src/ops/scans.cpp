@@ -1,5 +1,5 @@
-// Scans beyond sums and products: running extremes with their places, logcumsumexp; and reductions that are made of
-// others: nansum, aminmax, count_nonzero.
+// Scans beyond sums and products: running extremes with their places, logcumsumexp; and reductions
+// that are made of others: nansum, aminmax, count_nonzero.
 #include "ops/compose.h"
 #include "ops/element.h"
 #include "ops/families.h"
@@ -61,8 +61,8 @@ bool applies_extreme(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && g.use_counts()[n.outputs[1].index] == 0;
 }
 
-// An element that equals the extreme up to itself is the newest one that does; NaN is extreme. The place of the newest
-// one so far is the largest of their places so far.
+// An element that equals the extreme up to itself is the newest one that does; NaN is extreme. The
+// place of the newest one so far is the largest of their places so far.
 bool decompose_places(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   Compose c(r);
   const Args a(r.graph(), n);

@@ -1,7 +1,8 @@
-// The emitted text, from the inside out: `tileR` (R rows of A times the packed panel, in registers), `pack` (a panel of
-// B), `pointers` (a block's rows), `kernel`. A parallel iteration is a block of up to 256 rows of one batch and a panel;
-// panels run innermost, so that a block's pointers are made once and its rows stay in the second-level cache. Where they
-// are too many for it, all panels take one piece of k before the next.
+// The emitted text, from the inside out: `tileR` (R rows of A times the packed panel, in
+// registers), `pack` (a panel of B), `pointers` (a block's rows), `kernel`. A parallel iteration is
+// a block of up to 256 rows of one batch and a panel; panels run innermost, so that a block's
+// pointers are made once and its rows stay in the second-level cache. Where they are too many for
+// it, all panels take one piece of k before the next.
 #include "codegen/cpp/gemm.h"
 
 #include <algorithm>
@@ -26,8 +27,8 @@ struct Blocking {
   int64_t channels;  // a panel holds at a time
   int64_t panels, row_blocks, rows_per_block;
   int64_t together = 1;  // panels that take a piece of k in turn
-  // Rows of A are copied where they are fp16 or bf16, or would push each other out of the cache: so far apart. By pieces of k, or
-  // once for a block.
+  // Rows of A are copied where they are fp16 or bf16, or would push each other out of the cache: so
+  // far apart. By pieces of k, or once for a block.
   int64_t copy_row = 0;
   bool by_piece = false;
 
@@ -38,8 +39,8 @@ struct Blocking {
     const int64_t depth = std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
-    // A block's rows stay in the second-level cache where that costs little: a packed panel is read again for each of a few
-    // blocks, another one would be packed again.
+    // A block's rows stay in the second-level cache where that costs little: a packed panel is read
+    // again for each of a few blocks, another one would be packed again.
     // (Rows of B, which the first tile packs, pass through that cache as well.)
     const bool half = s.dtype != ir::DType::F32, lies_in_rows = s.b_n == 1 && !s.packed;
     const int64_t cache = t.l2.bytes / 4 * (lies_in_rows ? 2 : 3), row_bytes = s.channels * 4;
@@ -219,8 +220,9 @@ struct Finish {
   // The first tile, that is.
   bool can_pack(int rows, int vectors) const { return rows == kTileRows && vectors == vectors_; }
 
-  // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the
-  // tile's own values. `from`: rows of B, one tap, which the panel does not hold yet, or null.
+  // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators
+  // begin with, or null: the tile's own values. `from`: rows of B, one tap, which the panel does
+  // not hold yet, or null.
   void tile(std::string& out, int rows, int vectors) {
     auto each = [&](auto&& write) {
       for (int i = 0; i < rows; i++)
@@ -259,8 +261,9 @@ struct Finish {
     out += "  return next;\n}\n";
   }
 
-  // Prefetch: where the panel lies that is worked on next. Its lines are prefetched one at a time on the way through this
-  // one's tiles: a burst of them would wait for memory, and the arithmetic with it.
+  // Prefetch: where the panel lies that is worked on next. Its lines are prefetched one at a time
+  // on the way through this one's tiles: a burst of them would wait for memory, and the arithmetic
+  // with it.
   void prefetch(std::string& out) {
     cat_to(out, R"(struct Prefetch {
   const element* at;
@@ -304,8 +307,9 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
 )");
   }
 
-  // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond `columns` are 0 in the panel;
-  // whole vectors of nothing else are left out, to the next power of two.
+  // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond
+  // `columns` are 0 in the panel; whole vectors of nothing else are left out, to the next power of
+  // two.
   void tiles(std::string& out) {
     cat_to(out,
            "static int tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, "
@@ -350,9 +354,8 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
 
   // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
   void pointers(std::string& out) {
-    cat_to(
-        out,
-        R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at,
+    cat_to(out,
+           R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at,
                   const f32** to, i64 step) {
   const i64 y = at / s->out_w * s->stride_h - s->pad_h, x = at % s->out_w * s->stride_w - s->pad_w;
   for (i64 h = 0; h < s->kernel_h; ++h)
@@ -365,7 +368,7 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
 static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m,
                      const f32** rows) {
   const i64 tiles = (m + )",
-        kTileRows - 1, ") / ", kTileRows, R"(, size = m / tiles, big = m % tiles;
+           kTileRows - 1, ") / ", kTileRows, R"(, size = m / tiles, big = m % tiles;
   for (i64 i = 0; i < tiles; ++i) {
     const i64 r = size + (i < big);
     for (i64 j = 0; j < r; ++j, ++first)
@@ -382,9 +385,8 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   // copy_rows: `count` values of rows first .. first+m-1 as f32, in `wide`, copy_row apart.
   void copy_rows(std::string& out) {
     const std::string value = loaded("from + k", lanes_), rest = widened("from[k]");
-    cat_to(
-        out,
-        R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count,
+    cat_to(out,
+           R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count,
                       f32* wide, const f32** rows) {
   for (i64 i = 0; i < m; ++i) {
     const element* from = a + (first + i) * s->a_row;
@@ -392,15 +394,14 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     rows[i] = to;
     i64 k = 0;
     for (; k + )",
-        lanes_, " <= count; k += ", lanes_, ") ", store_, "(to + k, ", value,
-        ");\n    for (; k < count; ++k) to[k] = ", rest, ";\n  }\n}\n");
+           lanes_, " <= count; k += ", lanes_, ") ", store_, "(to + k, ", value,
+           ");\n    for (; k < count; ++k) to[k] = ", rest, ";\n  }\n}\n");
   }
 
   void kernel(std::string& out) {
     const int w = width();
-    cat_to(
-        out,
-        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+    cat_to(out,
+           R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
                       void* const* math) {
   const Shape* s = (const Shape*)buffers[0];
   const element* A = (const element*)buffers[1] + s->a_offset;
@@ -429,8 +430,8 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     if (block != known) {
       known = block;
       )",
-        half_.empty() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
-        R"(if (s->copy_row && !s->by_piece) copy_rows(s, a, first, m, s->channels, wide, rows);
+           half_.empty() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
+           R"(if (s->copy_row && !s->by_piece) copy_rows(s, a, first, m, s->channels, wide, rows);
     }
     for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
       const i64 left = s->channels - channel;
@@ -438,28 +439,28 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
       if (s->by_piece) copy_rows(s, a + channel, first, m, count, wide, rows);
       for (i64 p = from; p < from + together; ++p) {
         const i64 rest = s->n - p * )",
-        w, ", columns = rest < ", w, " ? rest : ", w,
-        ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
-        "; ++n) start[n] = s->bias && n < columns ? ",
-        widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
-        " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
-        " * s->b_n;\n        element* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
-        ";\n        const b8 partial = ",
-        half_.empty() ? cat("columns != ", w) : std::string("true"),
-        ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
-        "i64 c_row = partial ? ",
-        w, R"( : s->c_row;
+           w, ", columns = rest < ", w, " ? rest : ", w,
+           ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
+           "; ++n) start[n] = s->bias && n < columns ? ",
+           widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
+           " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
+           " * s->b_n;\n        element* whole = C + batch * s->c_batch + first * s->c_row + p * ",
+           w, ";\n        const b8 partial = ",
+           half_.empty() ? cat("columns != ", w) : std::string("true"),
+           ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
+           "i64 c_row = partial ? ",
+           w, R"( : s->c_row;
         const element* now = b + channel * s->taps * s->b_k;
         const element* next = (const element*)0;
         if (p + 1 < from + together)
           next = now + )",
-        w, R"( * s->b_n;
+           w, R"( * s->b_n;
         else if (!ends)
           next = b + (channel + count) * s->taps * s->b_k - (together - 1) * )",
-        w, R"( * s->b_n;
+           w, R"( * s->b_n;
         else if (p + 1 < s->panels && iteration + together < end)
           next = b + )",
-        w, R"( * s->b_n;
+           w, R"( * s->b_n;
         const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math,
                                  p * s->all_rows + batch * s->m + first, whole - C};
         status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (f32*)now : panel, c,
@@ -469,11 +470,11 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
           for (i64 i = 0; i < m; ++i) {
             i64 n = 0;
             for (; n + )",
-        lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
-        "(whole + i * s->c_row + n, ", narrowed_vector(cat(load_, "(edge + i * ", w, " + n)")),
-        R"();
+           lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
+           "(whole + i * s->c_row + n, ", narrowed_vector(cat(load_, "(edge + i * ", w, " + n)")),
+           R"();
             for (; n < columns; ++n) whole[i * s->c_row + n] = )",
-        narrowed(cat("edge[i * ", w, " + n]")), R"(;
+           narrowed(cat("edge[i * ", w, " + n]")), R"(;
           }
         if (epilogue && ends && partial) status |= finish(&f, 0, m);
       }

@@ -1,6 +1,6 @@
-// The incomplete gamma functions of ops/incomplete_gamma.h on vectors of f64: each method runs where a lane takes it; the
-// other lanes hold numbers that do no harm. Masks are 1 and 0. No terms are added where the result is 0, or 1 minus what
-// 1 does not see.
+// The incomplete gamma functions of ops/incomplete_gamma.h on vectors of f64: each method runs
+// where a lane takes it; the other lanes hold numbers that do no harm. Masks are 1 and 0. No terms
+// are added where the result is 0, or 1 minus what 1 does not see.
 #include "codegen/cpp/prelude.h"
 
 namespace oxy::codegen::cpp {

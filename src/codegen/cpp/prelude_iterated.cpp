@@ -1,5 +1,6 @@
-// Functions of as many steps as their operands ask for: all lanes of a vector take them together, and those that have
-// their result keep it. The same functions of one number, which these are compared with, stand in src/ops.
+// Functions of as many steps as their operands ask for: all lanes of a vector take them together,
+// and those that have their result keep it. The same functions of one number, which these are
+// compared with, stand in src/ops.
 #include "codegen/cpp/prelude.h"
 #include "ops/incomplete_gamma.h"
 #include "ops/zeta.h"
@@ -9,8 +10,8 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
-// The recurrences of ops/recurrences.h: `next` is the polynomial of degree k + 1 from `p` and `q`, those of k and
-// k - 1. Every 64th step looks whether all lanes are NaN.
+// The recurrences of ops/recurrences.h: `next` is the polynomial of degree k + 1 from `p` and `q`,
+// those of k and k - 1. Every 64th step looks whether all lanes are NaN.
 #define OXY_RECURRENCE(name, operands, first, next)                         \
   Piece{name, "", 0, 0,                                                     \
         "static __attribute__((noinline)) $T @@(" operands                  \
