@@ -1,9 +1,11 @@
-"""First calls and calls: eager, torch.compile and oxyfuel.compile on one machine in one run; prints two Markdown tables.
+"""First calls and calls: eager, torch.compile and oxyfuel.compile on one machine in one run; prints
+two Markdown tables.
 
 usage: calls.py [--out FILE] [--first | --warm] [CASE ...]
 
-A first call is measured in a process of its own with empty caches, the model made and called once in eager before. Calls are
-measured in turn in one process: the least time of many tight loops, divided by the length of the loop.
+A first call is measured in a process of its own with empty caches, the model made and called once
+in eager before. Calls are measured in turn in one process: the least time of many tight loops,
+divided by the length of the loop.
 """
 
 import argparse
@@ -51,7 +53,8 @@ def facts_of_oxyfuel():
 
 
 def first_call(name, mode):
-    """Seconds of the first call, and of it for Oxyfuel what is not compiling a graph: capture, recording, guards."""
+    """Seconds of the first call, and of it for Oxyfuel what is not compiling a graph: capture,
+    recording, guards."""
     fn, args, kwargs = cases.make(name)
     fn(*args, **kwargs)
     call = compiled(fn, mode)
@@ -140,7 +143,8 @@ def print_calls(names, out):
         out.write(json.dumps(row) + "\n")
         eager, theirs, ours = (row[f"{mode}_s"] * 1e6 for mode in MODES)
         print(
-            f"| {name} | {eager:.2f} | {theirs:.2f} | {ours:.2f} | {ours / eager:.2f} | {ours / theirs:.2f} |",
+            f"| {name} | {eager:.2f} | {theirs:.2f} | {ours:.2f} | {ours / eager:.2f} | "
+            f"{ours / theirs:.2f} |",
             flush=True,
         )
 

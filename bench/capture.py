@@ -1,12 +1,15 @@
-"""What it costs to capture: BERT by its layers, graph breaks by their number, frames that are not captured.
+"""What it costs to capture: BERT by its layers, graph breaks by their number, frames that are not
+captured.
 
 usage: capture.py [--layers 12 24 48] [--breaks 1 5 20] [--rounds N] [--plot FILE]
-  bert    from the call to the moment at which the back end is given the graph, in milliseconds of processor time and of
-          wall time: the least and the median of N captures. Base size (hidden 768, 12 heads), random weights.
-  breaks  the first call of a function with that many graph breaks in a row (backend "eager"), wall time, and how
-          many times the first row
-  frames  nanoseconds that a call of an empty function takes more, where the frame that calls it runs in eager and every
-          frame inside passes our evaluator: of a function that is not compiled, and of one whose capture is in use
+  bert    from the call to the moment at which the back end is given the graph, in milliseconds of
+          processor time and of wall time: the least and the median of N captures. Base size (hidden
+          768, 12 heads), random weights.
+  breaks  the first call of a function with that many graph breaks in a row (backend "eager"), wall
+          time, and how many times the first row
+  frames  nanoseconds that a call of an empty function takes more, where the frame that calls it
+          runs in eager and every frame inside passes our evaluator: of a function that is not
+          compiled, and of one whose capture is in use
 """
 
 import argparse
@@ -51,13 +54,16 @@ def plot(path, points):
     most_y = 1.1 * max(max(y for _, y in points), points[0][1] * most_x / points[0][0])
 
     def at(x, y):
-        return f"{left + x / most_x * (width - left - 16):.1f},{height - 36 - y / most_y * (height - 36 - top):.1f}"
+        right = left + x / most_x * (width - left - 16)
+        up = height - 36 - y / most_y * (height - 36 - top)
+        return f"{right:.1f},{up:.1f}"
 
     first_x, first_y = points[0]
     body = [
         f'<polyline points="{at(0, 0)} {at(most_x, first_y * most_x / first_x)}" stroke="#999" '
         'stroke-dasharray="4 4" fill="none"/>',
-        f'<polyline points="{at(0, most_y)} {at(0, 0)} {at(most_x, 0)}" stroke="#333" fill="none"/>',
+        f'<polyline points="{at(0, most_y)} {at(0, 0)} {at(most_x, 0)}" stroke="#333" '
+        'fill="none"/>',
         f'<polyline points="{" ".join(at(x, y) for x, y in points)}" stroke="#06c" fill="none"/>',
     ]
     for x, y in points:
@@ -127,7 +133,8 @@ def main():
             cpu, wall = capture_times(model, inputs, options.rounds)
             points.append((layers, min(wall)))
             print(
-                f"bert {layers:3} layers  processor {min(cpu):7.1f} (median {statistics.median(cpu):.1f}) ms"
+                f"bert {layers:3} layers  processor {min(cpu):7.1f} (median "
+                f"{statistics.median(cpu):.1f}) ms"
                 f"  wall {min(wall):7.1f} (median {statistics.median(wall):.1f}) ms"
             )
         if options.plot:

@@ -1,6 +1,8 @@
-"""The cases of the demo and the benchmark: name -> (callable, positional arguments, keyword arguments).
+"""The cases of the demo and the benchmark: name -> (callable, positional arguments, keyword
+arguments).
 
-Models come from `transformers` with random weights and their default configurations, except where a size stands here.
+Models come from `transformers` with random weights and their default configurations, except where a
+size stands here.
 """
 
 import torch
@@ -182,7 +184,8 @@ def llama():
 
 
 class Decode(torch.nn.Module):
-    """One token behind 128 others, the same at each call, with a cache of fixed size that the call writes."""
+    """One token behind 128 others, the same at each call, with a cache of fixed size that the call
+    writes."""
 
     def __init__(self):
         import transformers
@@ -330,7 +333,8 @@ def make(name):
 
 
 def tensor_of(result):
-    """The tensor to compare in what a case returns: itself, a model output's logits or last hidden state."""
+    """The tensor to compare in what a case returns: itself, a model output's logits or last hidden
+    state."""
     if isinstance(result, torch.Tensor):
         return result
     for key in ("logits", "last_hidden_state"):

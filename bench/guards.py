@@ -1,14 +1,16 @@
 """What it costs to find that a captured model is still the model that was captured.
 
 usage: guards.py [--layers 3 12 48] [--seconds S]
-A layer is a block of LayerNorm and Linear with a residual: four parameters, three modules. Each figure is the least of
-many rounds, in nanoseconds a check:
-  quiet      Python structure (modules, their attributes and dicts, types, globals); no dict of the process was written
-             since the last check
+A layer is a block of LayerNorm and Linear with a residual: four parameters, three modules. Each
+figure is the least of many rounds, in nanoseconds a check:
+  quiet      Python structure (modules, their attributes and dicts, types, globals); no dict of the
+             process was written since the last check
   written    the same where some dict was: the version of every dict of the model is compared
-  tensors    all that is looked at of the parameters and the argument, and holding them (all - quiet)
+  tensors    all that is looked at of the parameters and the argument, and holding them (all -
+             quiet)
   all        the whole check, quiet; per parameter beside it
-  call       a call of the compiled model whose graph does nothing: guards, binding of arguments, result
+  call       a call of the compiled model whose graph does nothing: guards, binding of arguments,
+             result
 """
 
 import argparse

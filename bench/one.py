@@ -1,11 +1,14 @@
-"""One case in one process: eager, Inductor and Oxyfuel compiled, then timed in turn; prints one JSON object.
+"""One case in one process: eager, Inductor and Oxyfuel compiled, then timed in turn; prints one
+JSON object.
 
 usage: one.py CASE [--threads N] [--freezing] [--autotune] [--realtime] [--budget SECONDS]
-       one.py CASE --memory MODE    MODE: eager | inductor | oxyfuel, prints the peak of that mode alone
---freezing: both compilers take the parameters as constants; --autotune: both in mode max-autotune; --realtime: the
-timing runs with real-time priority, for a machine that others use.
-Times are milliseconds: the median over rounds in which each mode is called once after the other. `backend_s` is the
-time in the compiler behind torch's capture for the first call, with empty caches.
+       one.py CASE --memory MODE    MODE: eager | inductor | oxyfuel, prints the peak of that mode
+                                    alone
+--freezing: both compilers take the parameters as constants; --autotune: both in mode max-autotune;
+--realtime: the timing runs with real-time priority, for a machine that others use.
+Times are milliseconds: the median over rounds in which each mode is called once after the other.
+`backend_s` is the time in the compiler behind torch's capture for the first call, with empty
+caches.
 """
 
 import argparse

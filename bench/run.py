@@ -1,6 +1,8 @@
-"""The benchmark: every case in a fresh process with empty caches; prints a Markdown table and keeps the JSON lines.
+"""The benchmark: every case in a fresh process with empty caches; prints a Markdown table and keeps
+the JSON lines.
 
-usage: run.py [--out FILE] [--budget SECONDS] [--threads N] [--freezing] [--autotune] [--realtime] [--memory] [CASE ...]
+usage: run.py [--out FILE] [--budget SECONDS] [--threads N] [--freezing] [--autotune] [--realtime]
+[--memory] [CASE ...]
 """
 
 import argparse
@@ -51,10 +53,12 @@ def bandwidth_fraction(row):
 def line(row):
     best = min(row["eager_ms"], row["inductor_ms"])
     return (
-        f"| {row['case']} | {row['eager_ms']:.3f} | {row['inductor_ms']:.3f} | {row['oxyfuel_ms']:.3f} "
+        f"| {row['case']} | {row['eager_ms']:.3f} | {row['inductor_ms']:.3f} | "
+        f"{row['oxyfuel_ms']:.3f} "
         f"| {row['oxyfuel_ms'] / row['inductor_ms']:.2f} | {row['oxyfuel_ms'] / best:.2f} "
         f"| {row['inductor_backend_s']:.2f} | {row['oxyfuel_backend_s']:.3f} "
-        f"| {row['inductor_backend_s'] / row['oxyfuel_backend_s']:.0f} | {row['oxyfuel_error']:.1e} "
+        f"| {row['inductor_backend_s'] / row['oxyfuel_backend_s']:.0f} | "
+        f"{row['oxyfuel_error']:.1e} "
         f"| {bandwidth_fraction(row)} |"
     )
 
@@ -89,7 +93,8 @@ def main():
             )
         return
     print(
-        "| case | eager ms | Inductor ms | Oxyfuel ms | / Inductor | / best | Inductor compiler s | ours s | times faster | max diff | of copy bandwidth |"
+        "| case | eager ms | Inductor ms | Oxyfuel ms | / Inductor | / best | Inductor compiler s "
+        "| ours s | times faster | max diff | of copy bandwidth |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     rows = []
@@ -109,7 +114,8 @@ def main():
     ]
     if ratios:
         print(
-            f"\nmodels, geometric mean against the better of eager and Inductor: {geometric_mean(ratios):.3f}"
+            "\nmodels, geometric mean against the better of eager and Inductor: "
+            f"{geometric_mean(ratios):.3f}"
         )
 
 

@@ -1,7 +1,7 @@
-# liboxyfuel_clang.so: Clang and LLVM 19 inside, one exported function (src/jit/clang/api.h). Linked by file name and
-# never by CMake target: Debian's ClangTargets pull in the shared libLLVM, and loading two LLVMs that see each other
-# aborts ("registered more than once"). Without LLVM 19 the library is left out; kernels are then compiled by the
-# compiler that the machine has.
+# liboxyfuel_clang.so: Clang and LLVM 19 inside, one exported function (src/jit/clang/api.h). Linked
+# by file name and never by CMake target: Debian's ClangTargets pull in the shared libLLVM, and
+# loading two LLVMs that see each other aborts ("registered more than once"). Without LLVM 19 the
+# library is left out; kernels are then compiled by the compiler that the machine has.
 find_program(LLVM_CONFIG NAMES llvm-config-19)
 set(clang_libraries
   clangFrontend clangCodeGen clangDriver clangSerialization clangParse clangSema clangAnalysis clangEdit clangAST

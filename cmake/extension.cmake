@@ -1,5 +1,6 @@
-# The Python extension oxyfuel/_C: torch_bridge (the only folder with torch headers) and python (the only folder with
-# Python.h) over the core. Explicit paths instead of find_package(Torch), which wants a CUDA toolkit.
+# The Python extension oxyfuel/_C: torch_bridge (the only folder with torch headers) and python (the
+# only folder with Python.h) over the core. Explicit paths instead of find_package(Torch), which
+# wants a CUDA toolkit.
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 if(Python_VERSION VERSION_LESS 3.11 OR Python_VERSION VERSION_GREATER_EQUAL 3.13)
   message(STATUS "CPython ${Python_VERSION}: only its bytecode is known; importing oxyfuel says so")
@@ -14,7 +15,8 @@ if(python_sources)
   Python_add_library(_C MODULE WITH_SOABI ${bridge_sources} ${python_sources})
   target_include_directories(_C PRIVATE ${OXY_INCLUDE})
   target_include_directories(_C SYSTEM PRIVATE ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
-  # The assertions in torch's and pybind11's headers, a fifth of a small call's time, are for sanitized builds.
+  # The assertions in torch's and pybind11's headers, a fifth of a small call's time, are for
+  # sanitized builds.
   target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C $<$<NOT:$<BOOL:${OXYFUEL_SANITIZE}>>:NDEBUG>)
   # The core's libraries are archives in dependency order; the extension takes what it uses.
   include(cmake/prebuilt.cmake)

@@ -1,5 +1,5 @@
-# The kernels of gemms, whose texts are the same for every model, compiled with the library: the first call of a
-# model does not wait for them. With the flags of src/jit/external.cpp.
+# The kernels of gemms, whose texts are the same for every model, compiled with the library: the
+# first call of a model does not wait for them. With the flags of src/jit/external.cpp.
 set(prebuilt_folder ${CMAKE_BINARY_DIR}/prebuilt)
 file(MAKE_DIRECTORY ${prebuilt_folder})
 set(prebuilt_flags -w -O2 -fno-sanitize=all -ffp-contract=off -fno-math-errno -fwrapv

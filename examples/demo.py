@@ -1,6 +1,8 @@
-"""The main job on real input: the benchmark's models and the documents' examples, eager against compiled.
+"""The main job on real input: the benchmark's models and the documents' examples, eager against
+compiled.
 
-Run by `./dev demo`. Prints a row for each case as it is done and leaves a trace folder of one small function.
+Run by `./dev demo`. Prints a row for each case as it is done and leaves a trace folder of one small
+function.
 """
 
 import os
@@ -103,7 +105,8 @@ def main():
     folder = os.environ.get("OXYFUEL_TRACE", "oxyfuel_trace")
     threads = torch.get_num_threads()
     print(
-        f"Oxyfuel {oxyfuel.__version__} on torch {torch.__version__}, {threads} threads, inference, float32\n"
+        f"Oxyfuel {oxyfuel.__version__} on torch {torch.__version__}, {threads} threads, "
+        "inference, float32\n"
     )
     row(*HEADER)
     with torch.no_grad():

@@ -1,7 +1,8 @@
-"""Checks that no C++ exception can cross a frame of C: what C is given to call has its body in a `boundary`.
+"""Checks that no C++ exception can cross a frame of C: what C is given to call has its body in a
+`boundary`.
 
-Callbacks are functions (or lambdas) that stand in a table of methods or slots, or that go to a function of CPython's which
-keeps them. src/python/cpython/boundary.h says what a boundary is.
+Callbacks are functions (or lambdas) that stand in a table of methods or slots, or that go to a
+function of CPython's which keeps them. src/python/cpython/boundary.h says what a boundary is.
 
 usage: check_boundaries.py [ROOT]
 """
@@ -21,7 +22,8 @@ PLACES = [
     re.compile(r"->[gs]et\s*(?:,|=(?!=))\s*" + NAME),
     # Assignments to slots of a type, not to what it has beside them.
     re.compile(
-        r"(?:->|\.)(?:tp|nb|sq|mp|bf|am)_(?!flags|\w*(?:offset|size)|name|doc|bases?\b|dict\b|mro|cache)\w+"
+        r"(?:->|\.)(?:tp|nb|sq|mp|bf|am)_"
+        r"(?!flags|\w*(?:offset|size)|name|doc|bases?\b|dict\b|mro|cache)\w+"
         r"\s*=(?!=)\s*" + NAME
     ),
     re.compile(r"_SetEvalFrameFunc\([^;]*,\s*" + NAME + r"\s*\);"),

@@ -1,8 +1,10 @@
-"""Checks the order of the folders: a file includes only its own folder and folders before it in the data flow.
+"""Checks the order of the folders: a file includes only its own folder and folders before it in the
+data flow.
 
-The list is the one in CMakeLists.txt (OXY_LAYERS), with torch_bridge and python behind it. Headers of torch belong to
-these two alone, Python.h to python alone. The subfolders of src/python have an order of their own; between them and the
-files of src/python itself (a header and its source are one part) there is no cycle of includes.
+The list is the one in CMakeLists.txt (OXY_LAYERS), with torch_bridge and python behind it. Headers
+of torch belong to these two alone, Python.h to python alone. The subfolders of src/python have an
+order of their own; between them and the files of src/python itself (a header and its source are one
+part) there is no cycle of includes.
 
 usage: check_layers.py [ROOT]
 """
@@ -31,7 +33,8 @@ def layers(root):
 
 
 def is_neutral(file):
-    """Whether a file of schedule/ belongs to every device: its sub-folders are one device's each."""
+    """Whether a file of schedule/ belongs to every device: its sub-folders are one device's
+    each."""
     return file.startswith("schedule/") and file.count("/") == 1
 
 
@@ -54,7 +57,8 @@ def python_problem(file, header):
 
 
 def cycle(graph):
-    """The parts of a cycle in a graph {part: set of parts}, the first one again at the end; None where there is none."""
+    """The parts of a cycle in a graph {part: set of parts}, the first one again at the end; None
+    where there is none."""
     done = set()
 
     def search(part, path):

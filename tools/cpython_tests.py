@@ -1,9 +1,11 @@
-"""CPython's own tests, plain and with OXYFUEL_CAPTURE=all: `python tools/cpython_tests.py [--tests FOLDER] [NAME ...]`.
+"""CPython's own tests, plain and with OXYFUEL_CAPTURE=all: `python tools/cpython_tests.py [--tests
+FOLDER] [NAME ...]`.
 
-Each test file runs twice in processes of its own; compared is the outcome of each test, by its name. FOLDER has the test
-files where the interpreter comes without them (Debian: libpython3.11-testsuite, unpacked). Left out are files that are
-about what a capture cannot keep: frames, tracing, garbage collection by count, recursion limits, threads' timing; and
-those that take minutes (test_builtin, test_functools, test_long, test_math, test_statistics).
+Each test file runs twice in processes of its own; compared is the outcome of each test, by its
+name. FOLDER has the test files where the interpreter comes without them (Debian:
+libpython3.11-testsuite, unpacked). Left out are files that are about what a capture cannot keep:
+frames, tracing, garbage collection by count, recursion limits, threads' timing; and those that take
+minutes (test_builtin, test_functools, test_long, test_math, test_statistics).
 """
 
 from __future__ import annotations
@@ -17,14 +19,15 @@ import tempfile
 
 _NAMES = """
 test_augassign test_binop test_bool test_call test_class test_compare test_complex test_contains
-test_contextlib test_copy test_dataclasses test_decorators test_defaultdict test_deque test_dict test_dictcomps
-test_dictviews test_dynamicclassattribute test_enumerate test_exception_group test_exceptions test_float test_fnmatch
-test_format test_fractions test_frozen test_fstring test_funcattrs test_generator_stop test_generators
-test_genericalias test_genexps test_getopt test_graphlib test_heapq test_index test_int test_isinstance test_iter
-test_itertools test_keywordonlyarg test_list test_listcomps test_operator test_opcodes
-test_ordered_dict test_patma test_positional_only_arg test_pow test_property test_raise test_range test_richcmp
-test_scope test_set test_setcomps test_slice test_string test_super test_textwrap test_tuple
-test_types test_unpack test_unpack_ex test_userdict test_userlist test_userstring test_with test_yield_from
+test_contextlib test_copy test_dataclasses test_decorators test_defaultdict test_deque test_dict
+test_dictcomps test_dictviews test_dynamicclassattribute test_enumerate test_exception_group
+test_exceptions test_float test_fnmatch test_format test_fractions test_frozen test_fstring
+test_funcattrs test_generator_stop test_generators test_genericalias test_genexps test_getopt
+test_graphlib test_heapq test_index test_int test_isinstance test_iter test_itertools
+test_keywordonlyarg test_list test_listcomps test_operator test_opcodes test_ordered_dict test_patma
+test_positional_only_arg test_pow test_property test_raise test_range test_richcmp test_scope
+test_set test_setcomps test_slice test_string test_super test_textwrap test_tuple test_types
+test_unpack test_unpack_ex test_userdict test_userlist test_userstring test_with test_yield_from
 """
 FILES = _NAMES.split()
 
@@ -91,7 +94,8 @@ with open(sys.argv[4], "w") as out: json.dump([result.outcomes, fallbacks], out)
 def outcomes(
     name: str, arguments: argparse.Namespace, capture: str
 ) -> tuple[dict[str, str], int] | str:
-    """The outcome of each test of the file and how often Oxyfuel failed and eager ran, or why there are none."""
+    """The outcome of each test of the file and how often Oxyfuel failed and eager ran, or why there
+    are none."""
     environment = {**os.environ, "OXYFUEL_CAPTURE": capture, "PYTHONHASHSEED": "0"}
     environment["OXYFUEL_STRICT"] = "1" if arguments.strict else "0"
     with tempfile.TemporaryDirectory() as folder:
@@ -143,9 +147,10 @@ def table(rows: list[tuple[str, int, list[str], list[str], int]]) -> str:
     lines = [
         "# CPython's own tests",
         "",
-        "Written by `./dev cpython`: each file of CPython's test suite in plain Python and with `OXYFUEL_CAPTURE=all`, test",
-        f'by test. {same} of {len(rows)} files behave the same. "excepted" are tests that ask for what a capture does not keep',
-        '(the reasons stand below); "eager" is how often a capture failed and eager ran, which changes no result.',
+        "Written by `./dev cpython`: each file of CPython's test suite in plain Python and with",
+        f"`OXYFUEL_CAPTURE=all`, test by test. {same} of {len(rows)} files behave the same.",
+        '"excepted" are tests that ask for what a capture does not keep (the reasons stand below);',
+        '"eager" is how often a capture failed and eager ran, which changes no result.',
         "",
         "| file | tests | differ | excepted | eager |",
         "| --- | ---: | ---: | ---: | ---: |",
@@ -179,7 +184,8 @@ def main() -> int:
         tests, differing, excepted, fallbacks = compare(name, arguments)
         rows.append((name, tests, differing, excepted, fallbacks))
         print(
-            f"{name}: {tests} tests, {len(differing)} differ, {len(excepted)} excepted, {fallbacks} in eager",
+            f"{name}: {tests} tests, {len(differing)} differ, {len(excepted)} excepted, "
+            f"{fallbacks} in eager",
             flush=True,
         )
         for line in differing[:8]:

@@ -1,5 +1,5 @@
-// Arrays in NumPy's file format (numpy.lib.format, version 1 to 3), for tools. bf16, which NumPy does
-// not know, is its two-byte void.
+// Arrays in NumPy's file format (numpy.lib.format, version 1 to 3), for tools. bf16, which NumPy
+// does not know, is its two-byte void.
 #pragma once
 
 #include <algorithm>

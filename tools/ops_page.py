@@ -1,4 +1,5 @@
-"""Writes docs/ops.md from the op table: what has a loop rule, a decomposition, or is called as it is.
+"""Writes docs/ops.md from the op table: what has a loop rule, a decomposition, or is called as it
+is.
 
 The dtypes are those of the calls in tests/e2e/op_cases.py. A test compares the page with the table.
 
@@ -36,16 +37,17 @@ DTYPES = {
 
 HEAD = """# Ops
 
-Written by `tools/ops_page.py` from the op table (`src/ops`), of which it has {count} rows. How a row comes about:
-`docs/add_an_op.md`.
+Written by `tools/ops_page.py` from the op table (`src/ops`), of which it has {count} rows. How a
+row comes about: `docs/add_an_op.md`.
 
-- *loop*: one element of the result as scalar operations; fuses with its neighbours. *reduction*: the same with a fold.
-- *decomposition*: written in terms of other rows of the table. What it declines (it says which dtypes and argument forms
-  it takes) runs as an extern call; so does a loop rule.
+- *loop*: one element of the result as scalar operations; fuses with its neighbours. *reduction*:
+  the same with a fold.
+- *decomposition*: written in terms of other rows of the table. What it declines (it says which
+  dtypes and argument forms it takes) runs as an extern call; so does a loop rule.
 - *extern*: called through torch's dispatcher.
 - *shape*: the result's type comes from our own rule while recording, not from torch's meta kernel.
-- *tested with*: dtypes of the first tensor in the calls of `tests/e2e/op_cases.py`. Every op of torch's operator
-  database is tested besides (`./dev opdb`).
+- *tested with*: dtypes of the first tensor in the calls of `tests/e2e/op_cases.py`. Every op of
+  torch's operator database is tested besides (`./dev opdb`).
 
 | op | lowered by | shape | traits | tested with |
 | --- | --- | --- | --- | --- |

@@ -1,8 +1,8 @@
 // oxy-emit --target=avx512|avx2|plain|--machine=TEXT [--body] [FILE]: the kernels of a text as C++.
 //
 // --body prints the kernel functions without the prelude that each text starts with.
-// FILE (none: the standard input) has kernels as oxy-lower prints them; other lines are left out. Without --target: what
-// the machine has.
+// FILE (none: the standard input) has kernels as oxy-lower prints them; other lines are left out.
+// Without --target: what the machine has.
 #include <fstream>
 #include <iostream>
 #include <iterator>

@@ -4,10 +4,10 @@
 //   fused     the program after inlining
 //   schedule  kernels, memory plan and the reasons why loops were not fused
 // No FILE, or `-`: standard input. --standard runs the graph passes first, --no-kernels makes every
-// op an extern step, --no-fusion a kernel of every loop, --own-gemms has gemms and convolutions run in kernels of our
-// own, --onednn has linear layers run in oneDNN. --machine=TEXT|FILE: what it is lowered for (support/machine.h).
-// --disable=NAMES leaves passes of the schedule out, --dump prints what each of them has changed,
-// --list their names in order and the reasons for it.
+// op an extern step, --no-fusion a kernel of every loop, --own-gemms has gemms and convolutions run
+// in kernels of our own, --onednn has linear layers run in oneDNN. --machine=TEXT|FILE: what it is
+// lowered for (support/machine.h). --disable=NAMES leaves passes of the schedule out, --dump prints
+// what each of them has changed, --list their names in order and the reasons for it.
 #include <fstream>
 #include <iostream>
 #include <iterator>

@@ -1,4 +1,5 @@
-"""Prints the tails of file, header and function sizes, so that a growing giant is seen while it is small.
+"""Prints the tails of file, header and function sizes, so that a growing giant is seen while it is
+small.
 
 usage: size_report.py [--top N]
 """
@@ -12,7 +13,8 @@ import statistics
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ("src", "python", "tools", "bench", "examples", "tests")
 RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.DOTALL)
-# The opening line of a C++ function's body: `... ) [const] [noexcept] [override] [-> T] [: inits] {`.
+# The opening line of a C++ function's body: `... ) [const] [noexcept] [override] [-> T] [: inits]
+# {`.
 FUNCTION = re.compile(
     r"^(?!\s*(if|for|while|switch|else|do|return|namespace|catch)\b).*\)[^;=]*\{$"
 )
@@ -30,7 +32,8 @@ def indent(line):
 
 
 def cpp_functions(lines):
-    """(length, name) of each function that clang-format's layout shows: from its opening line to the `}` of its indent.
+    """(length, name) of each function that clang-format's layout shows: from its opening line to
+    the `}` of its indent.
 
     The head's last line is deeper than its first where arguments or initialisers are broken.
     """

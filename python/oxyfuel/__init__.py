@@ -1,11 +1,12 @@
 """Oxyfuel: the torch.compile stack in C++.
 
-Importing it makes ``torch.compile(fn, backend="oxyfuel")`` available. Calls that Oxyfuel cannot compile, or
-that go wrong inside it, run in eager and give eager's result; a warning says so once.
+Importing it makes ``torch.compile(fn, backend="oxyfuel")`` available. Calls that Oxyfuel cannot
+compile, or that go wrong inside it, run in eager and give eager's result; a warning says so once.
 
 Environment: ``OXYFUEL_STRICT=1`` raises internal failures, ``OXYFUEL_DISABLE=1`` compiles nothing,
-``OXYFUEL_LOGS`` names artefacts to print (see :func:`set_logs`), ``OXYFUEL_CAPTURE=all`` captures every function that the
-process calls (for tests of the front end); :func:`known_options` lists the rest.
+``OXYFUEL_LOGS`` names artefacts to print (see :func:`set_logs`), ``OXYFUEL_CAPTURE=all`` captures
+every function that the process calls (for tests of the front end); :func:`known_options` lists the
+rest.
 """
 
 import os
@@ -13,7 +14,8 @@ import sys
 
 if not (3, 11) <= sys.version_info < (3, 13):
     raise ImportError(
-        f"Oxyfuel captures code of CPython 3.11 and 3.12; this is {sys.version.split()[0]}, of which it can only "
+        f"Oxyfuel captures code of CPython 3.11 and 3.12; this is {sys.version.split()[0]}, of "
+        "which it can only "
         "take bytecode apart (-DOXYFUEL_BYTECODE_ONLY=ON)"
     )
 

@@ -1,4 +1,5 @@
-"""``python -m oxyfuel script.py ...``: a program as it is, its torch.compile replaced by oxyfuel.compile."""
+"""``python -m oxyfuel script.py ...``: a program as it is, its torch.compile replaced by
+oxyfuel.compile."""
 
 import sys
 

@@ -43,17 +43,21 @@ def compile(
     disable: bool = False,
     name: str | None = None,
 ) -> Any:
-    """A callable that does what ``model`` does, faster; also a decorator, with and without arguments.
+    """A callable that does what ``model`` does, faster; also a decorator, with and without
+    arguments.
 
-    ``model``: a Python function or a ``torch.nn.Module``. A module's counterpart has its class as a base and its
-    attributes, state and hooks.
+    ``model``: a Python function or a ``torch.nn.Module``. A module's counterpart has its class as a
+    base and its attributes, state and hooks.
 
-    - ``fullgraph``: raise :class:`GraphBreak` where the function cannot be one graph, instead of running it in eager
+    - ``fullgraph``: raise :class:`GraphBreak` where the function cannot be one graph, instead of
+      running it in eager
     - ``dynamic``: accepted for torch.compile's sake; each combination of sizes has its own plan
-    - ``backend``: "native"; "eager" runs the captured Torch IR in torch; "aot_eager" runs the ATen graph op by op; or
-      a callable that takes ``(torch.fx.GraphModule, example_inputs)`` and returns what is called with the inputs
-    - ``mode``: "max-autotune" (or "max-autotune-no-cudagraphs") tries several ways on the first call's inputs, prints
-      their times and keeps the fastest; "lite" makes no kernels; "reduce-overhead" is "default" on the CPU
+    - ``backend``: "native"; "eager" runs the captured Torch IR in torch; "aot_eager" runs the ATen
+      graph op by op; or a callable that takes ``(torch.fx.GraphModule, example_inputs)`` and
+      returns what is called with the inputs
+    - ``mode``: "max-autotune" (or "max-autotune-no-cudagraphs") tries several ways on the first
+      call's inputs, prints their times and keeps the fastest; "lite" makes no kernels;
+      "reduce-overhead" is "default" on the CPU
     - ``options``: those of :func:`oxyfuel.known_options`, in place of a mode
     - ``disable``: give ``model`` back; ``name``: for logs
 
@@ -89,8 +93,9 @@ def compile(
 
 
 def capture_everything() -> None:
-    """From now on every Python function that is called is captured, torch's and Oxyfuel's own apart; its graphs run in
-    torch. A test of the front end: slow, and as right as ``compile`` is."""
+    """From now on every Python function that is called is captured, torch's and Oxyfuel's own
+    apart; its graphs run in torch. A test of the front end: slow, and as right as ``compile``
+    is."""
     everything = _Everything("eager", make_settings({}), False, "everything")
     _C.compile_everything_like(everything.function(graph_break))
 
@@ -152,8 +157,8 @@ class Compiler:
     def compile(
         self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...], freezing: bool = True
     ) -> Any:
-        """What runs the captured graph by the chosen backend: a plan, (kind, reason) where there is none, the graph itself
-        for its functions called one by one, or a callable."""
+        """What runs the captured graph by the chosen backend: a plan, (kind, reason) where there is
+        none, the graph itself for its functions called one by one, or a callable."""
         statistics.count("graphs")
         if _C.log_enabled("graph_code"):
             readable = torch_graph_to_fx(graph).print_readable(print_output=False)
@@ -193,7 +198,8 @@ class Compiler:
             log("recompiles", f"{self._name} is captured again", text)
         elif kind == "limit":
             warn_once(
-                f"{self._name} has {RECOMPILE_LIMIT} captures; other calls run in eager. The last guard "
+                f"{self._name} has {RECOMPILE_LIMIT} captures; other calls run in eager. The last "
+                "guard "
                 f"that failed: {text}"
             )
         elif kind in ("note", "thawed", "grad", "unsupported", "failed graph"):

@@ -1,5 +1,5 @@
-"""NumPy's functions over the arrays of captured code (arrays.py), with NumPy's parameters, and the table of what stands for
-which. What is not here, or raises, is a graph break."""
+"""NumPy's functions over the arrays of captured code (arrays.py), with NumPy's parameters, and the
+table of what stands for which. What is not here, or raises, is a graph break."""
 
 from __future__ import annotations
 
@@ -72,14 +72,30 @@ def keeps(keepdims: Any) -> bool:
     return keepdims is not NOTHING and bool(keepdims)
 
 
-def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None) -> Any:  # fmt: skip
+def sum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Any:
     refuse(out, initial, where)
     t = as_array(a).tensor
     to = total_type(t.dtype) if dtype is None else torch_type(dtype)
     return reduced(t.to(to).sum(dims_of(t, axis), keepdim=keeps(keepdims)), keepdims)
 
 
-def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None) -> Any:  # fmt: skip
+def prod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Any:
     refuse(out, initial, where)
     t = as_array(a).tensor
     t = t.to(total_type(t.dtype) if dtype is None else torch_type(dtype))
@@ -90,7 +106,15 @@ def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
     return reduced(t.prod(axis, keepdim=keeps(keepdims)), keepdims)
 
 
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Any:  # fmt: skip
+def mean(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    *,
+    where: Any = None,
+) -> Any:
     refuse(out, where)
     t = as_array(a).tensor
     if t.numel() == 0:
@@ -99,7 +123,18 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
     return reduced(t.mean(dims_of(t, axis), keepdim=keeps(keepdims)), keepdims)
 
 
-def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: Any = False, *, where: Any = None, mean: Any = None, correction: Any = None) -> Any:  # fmt: skip
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: int = 0,
+    keepdims: Any = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Any:
     refuse(dtype, out, where, mean, correction)
     t = as_array(a).tensor
     dims = dims_of(t, axis)
@@ -109,19 +144,44 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int 
     return reduced(t.var(dims, correction=ddof, keepdim=keeps(keepdims)), keepdims)
 
 
-def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: Any = False, *, where: Any = None, mean: Any = None, correction: Any = None) -> Any:  # fmt: skip
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: int = 0,
+    keepdims: Any = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Any:
     refuse(mean, correction)
     v = var(a, axis, dtype, out, ddof, keepdims, where=where)
     return Array(v.tensor.sqrt(), v.scalar)
 
 
-def max(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None) -> Any:  # fmt: skip
+def max(
+    a: Any,
+    axis: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Any:
     refuse(out, initial, where)
     t = as_array(a).tensor
     return reduced(torch.amax(t, dims_of(t, axis), keepdim=keeps(keepdims)), keepdims)
 
 
-def min(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None) -> Any:  # fmt: skip
+def min(
+    a: Any,
+    axis: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Any:
     refuse(out, initial, where)
     t = as_array(a).tensor
     return reduced(torch.amin(t, dims_of(t, axis), keepdim=keeps(keepdims)), keepdims)
@@ -131,13 +191,17 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any
     return max(a, axis, out, keepdims) - min(a, axis, out, keepdims)
 
 
-def any_of(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Any:  # fmt: skip
+def any_of(
+    a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
+) -> Any:
     refuse(out, where)
     t = as_array(a).tensor != 0
     return reduced(torch.any(t, dims_of(t, axis), keepdim=keeps(keepdims)), keepdims)
 
 
-def all_of(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Any:  # fmt: skip
+def all_of(
+    a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
+) -> Any:
     refuse(out, where)
     t = as_array(a).tensor != 0
     return reduced(torch.all(t, dims_of(t, axis), keepdim=keeps(keepdims)), keepdims)
@@ -325,7 +389,15 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     return Array(out)
 
 
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:  # fmt: skip
+def clip(
+    a: Any,
+    a_min: Any = None,
+    a_max: Any = None,
+    out: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+) -> Any:
     low = min if a_min is None else a_min
     high = max if a_max is None else a_max
     if low is not None:
@@ -403,7 +475,9 @@ def ones(shape: Any, dtype: Any = None) -> Any:
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     value = array(fill_value, dtype).tensor
-    return Array(torch.broadcast_to(value, shape_of(shape)).clone(memory_format=torch.contiguous_format))  # fmt: skip
+    return Array(
+        torch.broadcast_to(value, shape_of(shape)).clone(memory_format=torch.contiguous_format)
+    )
 
 
 def like(a: Any, dtype: Any) -> Any:
@@ -453,7 +527,15 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
     return Array((numbers * ((start + step) - start) + start).to(to))
 
 
-def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0) -> Any:  # fmt: skip
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
     for n in (start, stop):
         if isinstance(n, (bool, Array)) or not isinstance(n, (int, float)):
             raise Unsupported("an end that is no number")

@@ -1,8 +1,9 @@
 """NumPy's arrays in captured code: tensors of the graph (src/python/capture/arrays.cpp).
 
-A capture shows the code an `Array` where there is a numpy.ndarray or a NumPy scalar, and follows these functions where NumPy's
-are called. The dtypes are NumPy's own, which each ufunc is asked for. Whatever is raised here is a graph break: NumPy does
-the call then, and has the last word. Nothing of this runs as it stands."""
+A capture shows the code an `Array` where there is a numpy.ndarray or a NumPy scalar, and follows
+these functions where NumPy's are called. The dtypes are NumPy's own, which each ufunc is asked for.
+Whatever is raised here is a graph break: NumPy does the call then, and has the last word. Nothing
+of this runs as it stands."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def fits(number: int, dtype: torch.dtype) -> bool:
 
 
 def kind(x: Any) -> Any:
-    """What promotion goes by: a dtype, or int or float for Python's numbers, which have none of their own."""
+    """What promotion goes by: a dtype, or int or float for Python's numbers, which have none of
+    their own."""
     if isinstance(x, Array):
         return x.tensor.dtype
     if isinstance(x, np.generic):
@@ -142,7 +144,9 @@ def check_integers(name: str, dtype: torch.dtype, inputs: Any) -> None:
         raise Unsupported("integers are divided, shifted or raised by this number")
 
 
-def elementwise(name: str, function: Any, *inputs: Any, out: Any = None, where: Any = True, **rest: Any) -> Any:  # fmt: skip
+def elementwise(
+    name: str, function: Any, *inputs: Any, out: Any = None, where: Any = True, **rest: Any
+) -> Any:
     """The ufunc of this name."""
     if where is not True or rest:
         raise Unsupported("an option of a ufunc")
@@ -358,7 +362,14 @@ class Array:
         else:
             self.tensor[index_of(self, key)] = value
 
-    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True) -> Any:  # fmt: skip
+    def astype(
+        self,
+        dtype: Any,
+        order: str = "K",
+        casting: str = "unsafe",
+        subok: bool = True,
+        copy: bool = True,
+    ) -> Any:
         if order != "K" or casting != "unsafe":
             raise Unsupported("an option of astype")
         to = torch_type(dtype)
@@ -390,7 +401,9 @@ class Array:
         return Array(torch.reshape(self.tensor, shape_of(shape)))
 
     def transpose(self, *axes: Any) -> Any:
-        dims = list(range(self.tensor.dim()))[::-1] if not axes or axes[0] is None else shape_of(axes)  # fmt: skip
+        dims = (
+            list(range(self.tensor.dim()))[::-1] if not axes or axes[0] is None else shape_of(axes)
+        )
         return Array(torch.permute(self.tensor, dims), self.scalar)
 
     def tolist(self) -> Any:
@@ -483,7 +496,11 @@ def index_of(array: Any, key: Any) -> Any:
             others += 1
         elif is_int(k):
             ints += 1
-        elif isinstance(k, Array) and not k.tensor.is_floating_point() and k.tensor.dtype != torch.bool:  # fmt: skip
+        elif (
+            isinstance(k, Array)
+            and not k.tensor.is_floating_point()
+            and k.tensor.dtype != torch.bool
+        ):
             k = k.tensor.to(torch.int64)
             lists += 1
         elif isinstance(k, list) and k and all(is_int(i) for i in k):

@@ -1,4 +1,5 @@
-"""What `torch.autograd.Function.apply` does where no gradient is needed, in Python that a capture follows."""
+"""What `torch.autograd.Function.apply` does where no gradient is needed, in Python that a capture
+follows."""
 
 from __future__ import annotations
 

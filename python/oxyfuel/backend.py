@@ -32,8 +32,8 @@ def oxyfuel_backend(
 def register() -> None:
     """Makes the backend known to torch.
 
-    An installed package is found through its entry point when it is asked for, so that importing Oxyfuel
-    need not import TorchDynamo; a checkout has no entry point and registers here.
+    An installed package is found through its entry point when it is asked for, so that importing
+    Oxyfuel need not import TorchDynamo; a checkout has no entry point and registers here.
     """
     if any(e.name == "oxyfuel" for e in importlib.metadata.entry_points(group=_GROUP)):
         return

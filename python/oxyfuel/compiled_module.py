@@ -12,8 +12,9 @@ import torch
 def compiled_module(module: torch.nn.Module, compiled: Callable[..., Any]) -> torch.nn.Module:
     """An object of a subclass of the module's class that shares the module's attributes.
 
-    ``compiled``: ``type(module).__call__``, compiled. Whatever is set, registered or moved through one of the two is so
-    for both. A pickle is one of the module; a copy is compiled as well, apart from this one.
+    ``compiled``: ``type(module).__call__``, compiled. Whatever is set, registered or moved through
+    one of the two is so for both. A pickle is one of the module; a copy is compiled as well, apart
+    from this one.
     """
     cls = type(module)
 
@@ -40,7 +41,8 @@ def compiled_module(module: torch.nn.Module, compiled: Callable[..., Any]) -> to
         "__reduce_ex__": reduce,
         "_oxyfuel_compiled": compiled,
     }
-    # The base comes last: a class that keeps a list of its subclasses (__init_subclass__) must not hear of this one.
+    # The base comes last: a class that keeps a list of its subclasses (__init_subclass__) must not
+    # hear of this one.
     wrapper = type.__new__(type(cls), cls.__name__, (torch.nn.Module,), members)
     wrapper.__bases__ = (cls,)
     result = object.__new__(wrapper)

@@ -1,4 +1,5 @@
-"""From a torch.fx.GraphModule to a callable: recording, planning, and what is said when that fails."""
+"""From a torch.fx.GraphModule to a callable: recording, planning, and what is said when that
+fails."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ def compile_fx(
 ) -> Callable[..., Any]:
     """A callable that computes what ``gm`` computes, faster.
 
-    It takes the graph's inputs in order (tensors and integers). Each new combination of sizes, strides and
-    dtypes is compiled at its first call, so ``example_inputs`` may be empty. Results, mutated inputs and
-    exceptions are those of ``gm``.
+    It takes the graph's inputs in order (tensors and integers). Each new combination of sizes,
+    strides and dtypes is compiled at its first call, so ``example_inputs`` may be empty. Results,
+    mutated inputs and exceptions are those of ``gm``.
 
     Raises UserError (a ValueError) for an unknown option.
     """
@@ -81,7 +82,8 @@ def plan(
 
 
 def report(settings: _C.Settings, kind: str, text: str) -> None:
-    """Says what became of a graph: told after eager has taken a call over, or of a plan that ran (kind "note")."""
+    """Says what became of a graph: told after eager has taken a call over, or of a plan that ran
+    (kind "note")."""
     if kind == "note":
         statistics.count("layout_copies")
         warn_once(text)
@@ -100,13 +102,15 @@ def report(settings: _C.Settings, kind: str, text: str) -> None:
         if settings.get("strict") == "True":
             raise _C.InternalError(text)
         warn_once(
-            f"a graph runs in eager after an internal failure: {text}. OXYFUEL_STRICT=1 raises the error, "
+            f"a graph runs in eager after an internal failure: {text}. OXYFUEL_STRICT=1 raises the "
+            "error, "
             "OXYFUEL_LOGS shows the stages that were reached"
         )
 
 
 class _Graph:
-    """A torch.fx.GraphModule and the plans made of it. Lives as long as its callable, which holds its methods."""
+    """A torch.fx.GraphModule and the plans made of it. Lives as long as its callable, which holds
+    its methods."""
 
     def __init__(self, gm: torch.fx.GraphModule, settings: _C.Settings) -> None:
         self._gm = gm
@@ -154,7 +158,8 @@ def warn_once(text: str) -> None:
 
 
 def _attribute_slots(gm: torch.fx.GraphModule) -> list[tuple[dict[str, Any], str]]:
-    """Every (dict, key) through which the graph reaches its attributes, so that a new one is noticed."""
+    """Every (dict, key) through which the graph reaches its attributes, so that a new one is
+    noticed."""
     slots: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
     def add(holder: dict[str, Any], key: str) -> None:

@@ -1,6 +1,6 @@
-"""torch.cond and torch.while_loop of captured code: one node of the graph, with regions for what may run. What
-cannot be a region (src/python/capture/inner_graphs.cpp) is chosen at a graph break, and what lies between is compiled;
-where a capture knows the choice there is none."""
+"""torch.cond and torch.while_loop of captured code: one node of the graph, with regions for what
+may run. What cannot be a region (src/python/capture/inner_graphs.cpp) is chosen at a graph break,
+and what lies between is compiled; where a capture knows the choice there is none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     if not callable(true_fn) or not callable(false_fn):
         raise RuntimeError("Expect both branches to be callable.")
     given = list(leaves(operands))
-    if not isinstance(operands, (tuple, list)) or not all(isinstance(t, torch.Tensor) for t in given):  # fmt: skip
+    if not isinstance(operands, (tuple, list)) or not all(
+        isinstance(t, torch.Tensor) for t in given
+    ):
         raise RuntimeError(
             "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists "
             f"of tensor leaves, but got {operands}."
@@ -49,7 +51,9 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     return apart(false_fn(*operands), given)
 
 
-def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:  # fmt: skip
+def while_loop(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any
+) -> Any:
     """As torch.while_loop: the returned tensors are never the given ones."""
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")

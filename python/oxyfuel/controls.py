@@ -1,4 +1,5 @@
-"""What users tell the compiler about their functions. The same marks of torch.compiler are honoured as well."""
+"""What users tell the compiler about their functions. The same marks of torch.compiler are honoured
+as well."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def disable(fn: Callable[..., Any] | None = None) -> Any:
 
 
 def allow_in_graph(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn`` becomes one call of the graph: its own code is not captured, and must depend on its arguments alone."""
+    """``fn`` becomes one call of the graph: its own code is not captured, and must depend on its
+    arguments alone."""
     _C.set_control(fn, "in_graph", None)
     return fn
 
@@ -52,7 +54,8 @@ def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def substitute_in_graph(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator: where ``original`` (a function written in C, say) is captured, the decorated one stands in."""
+    """A decorator: where ``original`` (a function written in C, say) is captured, the decorated one
+    stands in."""
 
     def mark(substitute: Callable[..., Any]) -> Callable[..., Any]:
         _C.set_control(original, "substitute", substitute)
@@ -109,7 +112,8 @@ def _set_error_on_graph_break(value: bool) -> None:
 
 
 class error_on_graph_break:
-    """A context manager inside captured code: where a graph would end in it, GraphBreak is raised, or, with False, is not."""
+    """A context manager inside captured code: where a graph would end in it, GraphBreak is raised,
+    or, with False, is not."""
 
     def __init__(self, value: bool = True) -> None:
         self._value = value
@@ -124,7 +128,8 @@ class error_on_graph_break:
 
 
 def nested_compile_region(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a region that is called often. Equal kernels are compiled once anyway, so nothing has to be done."""
+    """Marks a region that is called often. Equal kernels are compiled once anyway, so nothing has
+    to be done."""
     return fn
 
 

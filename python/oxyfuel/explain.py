@@ -20,7 +20,8 @@ from oxyfuel.statistics import stats
 
 @dataclass
 class BreakReason:
-    """Why a graph ended, and where: (file, line, function) of each frame of the user's, innermost last."""
+    """Why a graph ended, and where: (file, line, function) of each frame of the user's, innermost
+    last."""
 
     reason: str
     user_stack: list[tuple[str, int, str]]

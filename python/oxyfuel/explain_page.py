@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from oxyfuel.explain import BreakReason, Explanation
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222; }
-table { border-collapse: collapse; } td, th { border-bottom: 1px solid #ddd; padding: .3em .8em; text-align: left; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em;
+  color: #222; }
+table { border-collapse: collapse; }
+td, th { border-bottom: 1px solid #ddd; padding: .3em .8em; text-align: left; }
 td.number { text-align: right; } pre { background: #f6f6f4; padding: .8em; overflow-x: auto; }
 .mark { color: #b00; } details > summary { cursor: pointer; }
 """
@@ -22,7 +24,8 @@ def page(found: Explanation) -> str:
     parts = [_summary(found), _breaks(found), _recompiles(found), _guards(found), _graphs(found)]
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>oxyfuel.explain</title>"
-        f"<style>{_STYLE}</style><body><h1>What became of the call</h1>{''.join(parts)}</body></html>\n"
+        f"<style>{_STYLE}</style><body><h1>What became of the "
+        f"call</h1>{''.join(parts)}</body></html>\n"
     )
 
 
@@ -46,8 +49,8 @@ def _breaks(found: Explanation) -> str:
     out = ["<h2>Graph breaks, the dearest first</h2>"]
     for reason in sorted(found.break_reasons, key=lambda r: -r.seconds):
         out.append(
-            f"<h3>{reason.seconds * 1e3:.1f} ms of the first call</h3><p>{html.escape(reason.reason)}</p>"
-            + _stack(reason)
+            f"<h3>{reason.seconds * 1e3:.1f} ms of the first "
+            f"call</h3><p>{html.escape(reason.reason)}</p>" + _stack(reason)
         )
     return "".join(out if found.break_reasons else [*out, "<p>none</p>"])
 
@@ -81,7 +84,8 @@ def _recompiles(found: Explanation) -> str:
 
 def _guards(found: Explanation) -> str:
     items = "".join(
-        f"<details><summary>{len(text.splitlines())} lines</summary><pre>{html.escape(text)}</pre></details>"
+        f"<details><summary>{len(text.splitlines())} "
+        f"lines</summary><pre>{html.escape(text)}</pre></details>"
         for text in found.guard_stacks
     )
     costs = "".join(

@@ -100,7 +100,8 @@ def _return_alone(module: GraphModule) -> None:
 
 
 def with_user_lines(run: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
-    """``run``, which runs the calls of ``gm``; what a call raises there has the user's lines in its traceback."""
+    """``run``, which runs the calls of ``gm``; what a call raises there has the user's lines in its
+    traceback."""
     if run == gm.forward:
         _LazyGraphModule.force_recompile(gm)
         run = gm.forward
@@ -131,7 +132,8 @@ def _user_lines(error: Exception, gm: GraphModule) -> list[tuple[str, int, str]]
 def aten_graph_to_fx(recording: _C.AtenGraph) -> GraphModule:
     """A GraphModule of ATen ops with the inputs, results and effects of the recorded call.
 
-    Mutated inputs are written by ``copy_`` at the end; results that alias an input are made by ``as_strided``.
+    Mutated inputs are written by ``copy_`` at the end; results that alias an input are made by
+    ``as_strided``.
     """
     out, values, root = Graph(), {}, torch.nn.Module()
     attributes = iter(recording.attributes())

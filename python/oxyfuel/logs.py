@@ -11,7 +11,8 @@ def set_logs(artifacts: str = "", **switches: bool) -> None:
     """Chooses what is printed to stderr while Oxyfuel compiles, in place of what was chosen before.
 
     ``set_logs("fusion,output_code")`` and ``set_logs(fusion=True, output_code=True)`` are the same;
-    ``set_logs()`` switches everything off. Raises UserError for an unknown name, naming the known ones.
+    ``set_logs()`` switches everything off. Raises UserError for an unknown name, naming the known
+    ones.
     """
     named = [("+" if on else "-") + name for name, on in switches.items()]
     _C.set_logs(",".join(filter(None, [artifacts, *named])))

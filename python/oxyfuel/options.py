@@ -34,7 +34,8 @@ def known_options() -> list[Option]:
 
 
 def options_of_mode(mode: str | None, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The options that a mode stands for, or ``options``. ValueError for an unknown mode, and where both are given."""
+    """The options that a mode stands for, or ``options``. ValueError for an unknown mode, and where
+    both are given."""
     if mode is None:
         return {} if options is None else options
     if mode not in _MODES:
@@ -47,8 +48,8 @@ def options_of_mode(mode: str | None, options: Mapping[str, Any] | None) -> Mapp
 def make_settings(options: Mapping[str, Any] | None) -> _C.Settings:
     """The defaults, changed by the environment, then by ``options``.
 
-    Raises UserError (a ValueError) for an unknown name, naming the known ones, and for a bad value; TypeError for what
-    is no mapping.
+    Raises UserError (a ValueError) for an unknown name, naming the known ones, and for a bad value;
+    TypeError for what is no mapping.
     """
     settings = _C.Settings.from_env()
     if not isinstance(options, Mapping | None):

@@ -1,4 +1,5 @@
-"""Passes of the user's on ATen graphs: patterns with their replacements, and functions on torch.fx graphs."""
+"""Passes of the user's on ATen graphs: patterns with their replacements, and functions on torch.fx
+graphs."""
 
 from __future__ import annotations
 
@@ -31,19 +32,22 @@ def register_replacement(
     when: str = "before",
     name: str | None = None,
 ) -> str:
-    """Puts what ``replacement`` does in the place of what ``pattern`` does, in every graph compiled from now on.
+    """Puts what ``replacement`` does in the place of what ``pattern`` does, in every graph compiled
+    from now on.
 
-    Both take the same arguments and return a tensor or a tuple of tensors of equal dtypes and sizes. The ATen ops that
-    ``pattern`` calls are looked for; its tensors stand for any tensors, and the numbers among ``example_inputs`` for any
-    numbers (take numbers that the pattern has for nothing else). Sizes need not be those of the examples: both functions
-    are called again with tensors, without data, of the sizes that were found.
+    Both take the same arguments and return a tensor or a tuple of tensors of equal dtypes and
+    sizes. The ATen ops that ``pattern`` calls are looked for; its tensors stand for any tensors,
+    and the numbers among ``example_inputs`` for any numbers (take numbers that the pattern has for
+    nothing else). Sizes need not be those of the examples: both functions are called again with
+    tensors, without data, of the sizes that were found.
 
-    - ``extra_check``: called with these tensors and numbers; where it gives False, nothing is replaced
+    - ``extra_check``: called with these tensors and numbers; where it gives False, nothing is
+      replaced
     - ``when``: "before" Oxyfuel's own passes or "after" them
     - ``name``: what the option ``disabled_passes`` and :func:`unregister_pass` take; returned
 
-    Raises ValueError for a pattern that writes to its inputs, has effects, draws random numbers, or returns what it
-    did not compute, and for a name that is taken.
+    Raises ValueError for a pattern that writes to its inputs, has effects, draws random numbers, or
+    returns what it did not compute, and for a name that is taken.
     """
     examples = tuple(example_inputs)
     numbers = tuple(x for x in examples if not isinstance(x, torch.Tensor))
@@ -73,10 +77,12 @@ def register_pass(
     when: str = "before",
     name: str | None = None,
 ) -> str:
-    """Calls ``function`` with each graph that is compiled from now on, as a torch.fx.GraphModule of ATen ops.
+    """Calls ``function`` with each graph that is compiled from now on, as a torch.fx.GraphModule of
+    ATen ops.
 
-    It changes the graph in place or returns another one, with the same inputs and results. Inputs that the graph writes
-    are written by ``copy_`` at its end. ``when`` and ``name`` as in :func:`register_replacement`; returns the name.
+    It changes the graph in place or returns another one, with the same inputs and results. Inputs
+    that the graph writes are written by ``copy_`` at its end. ``when`` and ``name`` as in
+    :func:`register_replacement`; returns the name.
     """
 
     def run(recording: _C.AtenGraph, inputs: tuple[Any, ...]) -> _C.AtenGraph:

@@ -56,7 +56,8 @@ def torch_compile(
 
 
 def replace_torch_compile() -> None:
-    """From now on ``torch.compile``, and with it ``torch.nn.Module.compile``, is :func:`torch_compile`."""
+    """From now on ``torch.compile``, and with it ``torch.nn.Module.compile``, is
+    :func:`torch_compile`."""
     torch.compile = functools.wraps(torch.compile)(torch_compile)
 
 

@@ -41,7 +41,8 @@ def associative_scan(
 
 
 def _scan(combined: Callable[[Parts, Parts], Parts], parts: Parts) -> Parts:
-    """Pairs of neighbours first, then the scan of these, then what lies between: a tree as deep as log2 of the length."""
+    """Pairs of neighbours first, then the scan of these, then what lies between: a tree as deep as
+    log2 of the length."""
     length = parts[0].shape[0]
     if length < 2:
         return parts

@@ -41,12 +41,14 @@ def stats() -> dict[str, Any]:
     """Counters since the start of the process or the last :func:`oxyfuel.reset`.
 
     - ``graphs``: graphs handed to Oxyfuel; ``plans``: compiled for particular sizes and dtypes
-    - ``kernels``, ``extern_calls``: steps of these plans; ``moved_bytes``: what their kernels read and write; ``compile_seconds``: spent making them
+    - ``kernels``, ``extern_calls``: steps of these plans; ``moved_bytes``: what their kernels read
+      and write; ``compile_seconds``: spent making them
     - ``fallbacks``: calls that ran in eager after a failure of Oxyfuel's own; ``unsupported`` and
-      ``grad_fallbacks``: calls that ran in eager because of their inputs, or because gradients are needed
+      ``grad_fallbacks``: calls that ran in eager because of their inputs, or because gradients are
+      needed
     - ``layout_copies``: results of ops that were not laid out as predicted
-    - ``graph_breaks``: places where a graph ended early; ``recompiles``: captured again for other arguments;
-      ``thaws``: plans dropped since a parameter that they took as a constant has changed
+    - ``graph_breaks``: places where a graph ended early; ``recompiles``: captured again for other
+      arguments; ``thaws``: plans dropped since a parameter that they took as a constant has changed
     - ``pool_bytes``, ``pool_live_bytes``: memory for large outputs, idle and in use
     """
     with _lock:

@@ -1,23 +1,27 @@
 // The graph of the Torch, ATen and joint stages.
 //
-// Semantics. A graph is a list of nodes in execution order; each node reads values that were made before it and makes
-// values of its own (SSA: a value is made once and never changes its type).
-//   Torch stage: nodes are Python calls as the user wrote them (call_function, call_method, get_attr); they may mutate
-//     and alias their operands, so their order is meaning and nothing may be moved across a mutation.
-//   ATen stage: nodes are calls of ATen overloads ("aten.add.Tensor") without mutation of what was passed in and without
-//     visible aliasing: two values never share memory as far as a pass can tell. What the user sees of mutation and
-//     aliasing is said at the end, by `mutations` and `outputs` (see OutputSpec). An op that draws random numbers or
-//     has another effect keeps its place relative to the others of its kind (trait `effect` of the op table).
-//   Joint stage: an ATen graph of a forward computation and its backward. Its inputs are the primals, then the tangents (the
-//     loss's gradients by results of the forward); its outputs what the forward gives, then a gradient, or None, by primal.
-// Regions. A node of kind Region runs graphs of its own (region_ops.h says when). A region is isolated: it reads its
-// parameters, which are its inputs, and nothing around it; what it needs comes as operands of the node. So each pass, the
-// printer and the compiler take a region as they take a graph, which MLIR's IsolatedFromAbove ops and TorchScript's blocks
-// with lifted captures have shown to be enough. Its symbols are those of the graph around it. It has no attributes and
-// mutates nothing. ATen stage: what the node gives are new tensors, never its operands; a region that returns a parameter
-// itself (OutputSpec::Input) gives a copy of it.
-// Arguments of an ATen node stand in the order of its schema, keyword-only ones included; trailing None are left out
-// (a missing argument means None). Text form: see text.h.
+// Semantics. A graph is a list of nodes in execution order; each node reads values that were made
+// before it and makes values of its own (SSA: a value is made once and never changes its type).
+//   Torch stage: nodes are Python calls as the user wrote them (call_function, call_method,
+//     get_attr); they may mutate and alias their operands, so their order is meaning and nothing
+//     may be moved across a mutation.
+//   ATen stage: nodes are calls of ATen overloads ("aten.add.Tensor") without mutation of what was
+//     passed in and without visible aliasing: two values never share memory as far as a pass can
+//     tell. What the user sees of mutation and aliasing is said at the end, by `mutations` and
+//     `outputs` (see OutputSpec). An op that draws random numbers or has another effect keeps its
+//     place relative to the others of its kind (trait `effect` of the op table).
+//   Joint stage: an ATen graph of a forward computation and its backward. Its inputs are the
+//     primals, then the tangents (the loss's gradients by results of the forward); its outputs what
+//     the forward gives, then a gradient, or None, by primal.
+// Regions. A node of kind Region runs graphs of its own (region_ops.h says when). A region is
+// isolated: it reads its parameters, which are its inputs, and nothing around it; what it needs
+// comes as operands of the node. So each pass, the printer and the compiler take a region as they
+// take a graph, which MLIR's IsolatedFromAbove ops and TorchScript's blocks with lifted captures
+// have shown to be enough. Its symbols are those of the graph around it. It has no attributes and
+// mutates nothing. ATen stage: what the node gives are new tensors, never its operands; a region
+// that returns a parameter itself (OutputSpec::Input) gives a copy of it. Arguments of an ATen node
+// stand in the order of its schema, keyword-only ones included; trailing None are left out (a
+// missing argument means None). Text form: see text.h.
 #pragma once
 
 #include <complex>
@@ -98,17 +102,20 @@ struct Slice {
 void for_each_value(const Arg& a, const std::function<void(ValueId)>& f);
 // A copy with values replaced.
 Arg map_values(const Arg& a, const std::function<ValueId(ValueId)>& f);
-// Equal as data: same alternative, same content; floats by their bits (nan equals itself, 0.0 is not -0.0).
+// Equal as data: same alternative, same content; floats by their bits (nan equals itself, 0.0 is
+// not -0.0).
 bool operator==(const Arg& a, const Arg& b);
 size_t hash_of(const Arg& a);
 
 enum class NodeKind : uint8_t {
-  Input,  // target: its name
-  Attribute,  // get_attr of the Torch stage, a lifted constant tensor of the ATen stage; target: its name
-  CallFunction,  // target: qualified Python name, or "@objN" for a callable that only the host knows (objects[N])
-  CallMethod,  // target: method name; args[0] is self
-  CallOp,      // target: "namespace.op.overload"
-  Region,      // target: a row of region_ops.h; in the Torch stage its result is a tuple
+  Input,         // target: its name
+  Attribute,     // get_attr of the Torch stage, a lifted constant tensor of the ATen stage; target:
+                 // its name
+  CallFunction,  // target: qualified Python name, or "@objN" for a callable that only the host
+                 // knows (objects[N])
+  CallMethod,    // target: method name; args[0] is self
+  CallOp,        // target: "namespace.op.overload"
+  Region,        // target: a row of region_ops.h; in the Torch stage its result is a tuple
 };
 
 class Graph;
@@ -120,8 +127,9 @@ struct Node {
   std::vector<Arg> args;
   std::vector<std::pair<std::string, Arg>> kwargs;  // Torch stage only
   std::vector<ValueId> outputs;
-  // One entry per return of the schema: -1 a single value, n >= 0 a list of n values. Empty means one single value
-  // each. The Torch stage has one output: the call's result, with `is_tuple` results indexed by operator.getitem.
+  // One entry per return of the schema: -1 a single value, n >= 0 a list of n values. Empty means
+  // one single value each. The Torch stage has one output: the call's result, with `is_tuple`
+  // results indexed by operator.getitem.
   std::vector<int32_t> returns;
   std::vector<Graph> regions;  // Region
   StackId stack;               // the user's stack
@@ -150,25 +158,29 @@ struct Frame {
 // What the caller gets for one position of the graph's result.
 struct OutputSpec {
   enum class Kind : uint8_t {
-    Value,        // a tensor of its own, or a number: `value`
-    Input,        // the very object passed as input `index`
-    ViewOfInput,  // a new view of input `index`, with the metadata of `type`
-    ViewOfOutput,  // a new view of the memory that output `index` (a Value) has, with the metadata of `type`
+    Value,         // a tensor of its own, or a number: `value`
+    Input,         // the very object passed as input `index`
+    ViewOfInput,   // a new view of input `index`, with the metadata of `type`
+    ViewOfOutput,  // a new view of the memory that output `index` (a Value) has, with the metadata
+                   // of `type`
     None,
   };
   Kind kind = Kind::Value;
   ValueId value;
   uint32_t index = 0;
   TensorType type;
-  // torch's lazy views: the caller gets what is said above, marked as to be conjugated or negated when it is read.
+  // torch's lazy views: the caller gets what is said above, marked as to be conjugated or negated
+  // when it is read.
   bool conj = false, neg = false;
 };
 
-// Input `input` holds `value` after the call. All happen at the commit point, after the last step that can raise.
+// Input `input` holds `value` after the call. All happen at the commit point, after the last step
+// that can raise.
 struct Mutation {
   uint32_t input = 0;
   ValueId value;
-  // Before that the input gets the sizes, strides and offset of `type` (t_, squeeze_, as_strided_ ...).
+  // Before that the input gets the sizes, strides and offset of `type` (t_, squeeze_, as_strided_
+  // ...).
   bool metadata = false;
   TensorType type;
 };
@@ -191,7 +203,8 @@ class Graph {
   // The same inputs in another order, while no output names one by number.
   void arrange_inputs(std::vector<ValueId> inputs);
   ValueId add_attribute(std::string name, Type type);
-  // Appends a call; its outputs get the given types. References to nodes and values stay valid while others are added.
+  // Appends a call; its outputs get the given types. References to nodes and values stay valid
+  // while others are added.
   Node& add_call(NodeKind kind, std::string target, std::vector<Arg> args,
                  std::vector<Type> output_types);
   // The same, before `before` in the order.
@@ -208,16 +221,19 @@ class Graph {
   size_t value_count() const { return values_.size(); }
   size_t node_count() const { return nodes_.size(); }
 
-  // The nodes in execution order, dead ones included (check Node::dead). Iterate over a copy when you add nodes.
+  // The nodes in execution order, dead ones included (check Node::dead). Iterate over a copy when
+  // you add nodes.
   const std::vector<NodeId>& order() const { return order_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
 
-  // Result of the graph. Torch stage: `result` (any nesting of values and data). ATen: `outputs`, flat.
+  // Result of the graph. Torch stage: `result` (any nesting of values and data). ATen: `outputs`,
+  // flat.
   Arg result;
   std::vector<OutputSpec> outputs;
   std::vector<Mutation> mutations;
 
-  // Joint stage: the last so many inputs are tangents; as many outputs as there are primals are gradients.
+  // Joint stage: the last so many inputs are tangents; as many outputs as there are primals are
+  // gradients.
   uint32_t tangents = 0;
   size_t primals() const { return inputs_.size() - tangents; }
   bool is_tangent(size_t input) const { return input >= primals(); }

@@ -189,8 +189,8 @@ class PythonPrinter {
     }
   }
 
-  // Schema order, by position: torch.ops calls take keyword-only arguments by name only, so those are found through
-  // the overload's schema at run time by `_call`.
+  // Schema order, by position: torch.ops calls take keyword-only arguments by name only, so those
+  // are found through the overload's schema at run time by `_call`.
   void arguments(std::string& out, const Node& n) {
     for (size_t i = 0; i < n.args.size(); i++) {
       if (i) out += ", ";
@@ -333,7 +333,7 @@ std::string python_program(const Graph& g) {
 
 
 class _Overload:
-    """torch.ops.X.Y.Z with all arguments by position, keyword-only ones too, in the schema's order."""
+    """torch.ops.X.Y.Z with all arguments by position, in the schema's order."""
 
     def __init__(self, op):
         self.op, self.arguments = op, op._schema.arguments
@@ -386,7 +386,8 @@ with torch.no_grad():
     results = GraphModule()(*inputs)
 for i, result in enumerate(results):
     if isinstance(result, torch.Tensor):
-        print(i, result.dtype, tuple(result.shape), result.float().norm().item() if result.numel() else 0)
+        norm = result.float().norm().item() if result.numel() else 0
+        print(i, result.dtype, tuple(result.shape), norm)
     else:
         print(i, result)
 )";

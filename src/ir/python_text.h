@@ -18,8 +18,8 @@ namespace oxy::ir {
 
 std::string python_module(const Graph& g);
 
-// A whole program: the module, inputs of the recorded shapes from a fixed seed, and a run that prints what comes out.
-// Needs torch alone.
+// A whole program: the module, inputs of the recorded shapes from a fixed seed, and a run that
+// prints what comes out. Needs torch alone.
 std::string python_program(const Graph& g);
 
 }  // namespace oxy::ir

@@ -1,3 +1,4 @@
+// The table of ops with regions, and questions about their operands and results.
 #include "ir/region_ops.h"
 
 #include "support/check.h"

@@ -1,10 +1,13 @@
 // The ops that own regions, a row each. See graph.h for what a region is.
 //
 //   cond(pred, operands...) then else         one region runs: the first where pred holds
-//   while_loop(carried..., others...) while do  as long as the first gives true, the second gives what is carried on
-//   loop(trips, condition, carried..., others...) body   TorchScript's: at most so many trips, while the condition holds;
-//                                             the body gets the trip's number too, and gives the next condition too
-//   checkpoint(operands...) body              runs once; a backward graph may run it again instead of keeping its values
+//   while_loop(carried..., others...) while do  as long as the first gives true, the second gives
+//                                               what is carried on
+//   loop(trips, condition, carried..., others...) body   TorchScript's: at most so many trips,
+//                                             while the condition holds; the body gets the trip's
+//                                             number too, and gives the next condition too
+//   checkpoint(operands...) body              runs once; a backward graph may run it again instead
+//                                             of keeping its values
 #pragma once
 
 #include <array>

@@ -51,12 +51,13 @@ bool same_layout(const TensorType& a, const TensorType& b);
 // The same offset too: equal in all that a reader of the tensor can see.
 bool same_place(const TensorType& a, const TensorType& b);
 std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes);
-// `f32[2, 3]`; then what differs from the usual: the device (`cuda:0`), `requires_grad`, `strides=[1, 2]` where it is not
-// row-major, `offset=4`; in this order, as an expression may stand last only.
+// `f32[2, 3]`; then what differs from the usual: the device (`cuda:0`), `requires_grad`,
+// `strides=[1, 2]` where it is not row-major, `offset=4`; in this order, as an expression may stand
+// last only.
 std::string print(const TensorType& t);
 
-// What a value of the graph is: a tensor, a symbolic number, or something a node gives that is neither (None, an
-// opaque Python object of the Torch IR).
+// What a value of the graph is: a tensor, a symbolic number, or something a node gives that is
+// neither (None, an opaque Python object of the Torch IR).
 struct Type {
   enum class Kind : uint8_t { None, Tensor, Int, Float, Bool, Opaque };
   Kind kind = Kind::None;

@@ -1,4 +1,5 @@
-// The compiler found on the machine as a Compiler: one process a kernel, its result loaded as a shared library.
+// The compiler found on the machine as a Compiler: one process a kernel, its result loaded as a
+// shared library.
 #include <dlfcn.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -16,7 +17,8 @@ namespace oxy::jit {
 
 namespace {
 
-// As the in-process Clang compiles (src/jit/clang/front_end.cpp): eager's numerics, wrapping integers.
+// As the in-process Clang compiles (src/jit/clang/front_end.cpp): eager's numerics, wrapping
+// integers.
 constexpr const char* kFlags[] = {
     "-shared",
     "-fPIC",

@@ -1,3 +1,4 @@
+// Gives back read-only pages of the shared library, and what the allocator keeps free.
 #include "jit/idle_memory.h"
 
 #include <link.h>

@@ -1,3 +1,4 @@
+// Finds prebuilt code by the hash of a text, among what runs on this processor.
 #include "jit/prebuilt.h"
 
 #include <functional>

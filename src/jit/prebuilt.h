@@ -21,7 +21,8 @@ struct Prebuilt {
 
 uint64_t text_hash(std::string_view text);
 
-// From now on every compiler takes these where they fit this machine. Once, before the first compilation.
+// From now on every compiler takes these where they fit this machine. Once, before the first
+// compilation.
 void use_prebuilt(std::span<const Prebuilt> table);
 
 // Gemms of all shapes (tools/oxy_gemms.cpp).

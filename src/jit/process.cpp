@@ -58,7 +58,8 @@ pid_t spawn(std::vector<std::string> command, std::vector<std::string> environme
 bool wait_for(pid_t pid) {
   int status = 0;
   while (waitpid(pid, &status, 0) < 0) {
-    // A program that ignores SIGCHLD has its children's status taken away; the result then shows in the output file.
+    // A program that ignores SIGCHLD has its children's status taken away; the result then shows in
+    // the output file.
     if (errno != EINTR) return errno == ECHILD;
   }
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;

@@ -11,8 +11,8 @@ struct ProcessResult {
   std::string output;      // stdout and stderr together
 };
 
-// Waits for `command` (its first word is looked up on PATH), which gets `directory` as its TMPDIR; its output goes
-// through a file there.
+// Waits for `command` (its first word is looked up on PATH), which gets `directory` as its TMPDIR;
+// its output goes through a file there.
 ProcessResult run_process(const std::vector<std::string>& command, const std::string& directory);
 
 }  // namespace oxy::jit

@@ -7,8 +7,8 @@ namespace oxy::jit {
 
 class ScratchDirectory {
  public:
-  // In $TMPDIR, /tmp, /var/tmp or /dev/shm, the first that can be written to and run from; mode 0700, a name nobody
-  // can guess. Throws InternalError where there is none.
+  // In $TMPDIR, /tmp, /var/tmp or /dev/shm, the first that can be written to and run from; mode
+  // 0700, a name nobody can guess. Throws InternalError where there is none.
   ScratchDirectory();
   ~ScratchDirectory();
   ScratchDirectory(const ScratchDirectory&) = delete;

@@ -1,4 +1,5 @@
-// What both compilers share: equal texts are compiled once while their code lives, on several threads.
+// What both compilers share: equal texts are compiled once while their code lives, on several
+// threads.
 #pragma once
 
 #include <map>
@@ -21,7 +22,8 @@ class SharedCompiler : public Compiler {
   virtual void finished() {}
 
  private:
-  // One text. Whoever holds the mutex is compiling it; others with the same text wait and find the code.
+  // One text. Whoever holds the mutex is compiling it; others with the same text wait and find the
+  // code.
   struct Slot {
     std::mutex compiling;
     std::weak_ptr<Code> code;

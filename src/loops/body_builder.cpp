@@ -1,3 +1,4 @@
+// Each call of a rule as instructions, with half precision computed in f32 and checked indices.
 #include "loops/body_builder.h"
 
 #include "support/check.h"

@@ -1,3 +1,4 @@
+// Value numbering, constant folding and identities on the way into a loop body.
 #include "loops/body_writer.h"
 
 #include <bit>

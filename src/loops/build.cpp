@@ -1,3 +1,4 @@
+// Chooses loop, contraction or extern step for each node, and maps values to buffers.
 #include "loops/build.h"
 
 #include <algorithm>

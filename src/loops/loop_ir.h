@@ -1,15 +1,18 @@
-// Loop IR: what is computed, element by element, before anything is said about fusion, order or memory.
+// Loop IR: what is computed, element by element, before anything is said about fusion, order or
+// memory.
 //
-// Semantics. A Program is a list of Steps in an order that respects their dependences. A Loop step runs its body once
-// for each iteration of its axes, in any order and in parallel; the body is SSA over scalars and sees memory through Load
-// and Store only. A loop writes each element of its buffer exactly once and never reads it (StoreAdd apart, which folds
-// into a buffer that an earlier step wrote; iterations that fold into one element do so in row-major order of the axes). Index expressions are logical: one a dimension of the buffer, each within
-// bounds; the layout (strides, offset) belongs to the buffer. Floating-point arithmetic is IEEE in the instruction's
-// dtype, without reassociation except inside Reduce; NaN and infinity as ATen; integers wrap.
-// Axes with `reduction` are folded by the body's Reduce instructions: what depends on no Reduce runs at each iteration of
-// all axes, what depends on one runs once the fold is complete, at each iteration of the other axes.
-// Scan folds its operand along one axis that is not folded away, from 0 on, and gives each partial result: its order is
-// part of the meaning.
+// Semantics. A Program is a list of Steps in an order that respects their dependences. A Loop step
+// runs its body once for each iteration of its axes, in any order and in parallel; the body is SSA
+// over scalars and sees memory through Load and Store only. A loop writes each element of its
+// buffer exactly once and never reads it (StoreAdd apart, which folds into a buffer that an earlier
+// step wrote; iterations that fold into one element do so in row-major order of the axes). Index
+// expressions are logical: one a dimension of the buffer, each within bounds; the layout (strides,
+// offset) belongs to the buffer. Floating-point arithmetic is IEEE in the instruction's dtype,
+// without reassociation except inside Reduce; NaN and infinity as ATen; integers wrap. Axes with
+// `reduction` are folded by the body's Reduce instructions: what depends on no Reduce runs at each
+// iteration of all axes, what depends on one runs once the fold is complete, at each iteration of
+// the other axes. Scan folds its operand along one axis that is not folded away, from 0 on, and
+// gives each partial result: its order is part of the meaning.
 // Aliasing: two buffers never overlap, except that a View buffer lies in its base's memory.
 #pragma once
 
@@ -39,7 +42,8 @@ struct Buffer {
     Temp,    // lives between steps of one call, in the arena (or nowhere, when fusion removes it)
     Extern,  // allocated by the extern step that makes it
     Output,  // escapes to the caller: from the output pool
-    View,  // a strided view of `base`'s memory: type gives sizes, strides and offset; the offset counts from
+    View,    // a strided view of `base`'s memory: type gives sizes, strides and offset; the offset
+             // counts from
     // the base's first element, and the base is never itself a View
   };
   std::string name;  // "in0", "buf3": unique
@@ -139,7 +143,8 @@ Expr byte_extent(const ir::TensorType& type);
 //     %1 = reduce f32 sum %0
 //     store buf1[p0] = %1
 //   }
-//   extern op2: aten.mm.default(buf0, in1) -> buf2     # reads, then writes; `_` for a result that is no tensor
+//   extern op2: aten.mm.default(buf0, in1) -> buf2     # reads, then writes; `_` for a result that
+//                                                      is no tensor
 //   gemm op3: buf2, in1, in2 -> buf3 by own     # a, b and perhaps the bias; by own, onednn or aten
 //   convolution op4: in3, in4, stride [1, 1], padding [0, 0], dilation [1, 1] -> buf4 by aten
 std::string print(const Program& p);

@@ -1,3 +1,4 @@
+// Declares the symbols that an expression names, and parses it.
 #include "loops/read_expr.h"
 
 #include <cctype>

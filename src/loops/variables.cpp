@@ -1,3 +1,4 @@
+// Makes each variable once, by its prefix, size and number.
 #include "loops/variables.h"
 
 #include <algorithm>

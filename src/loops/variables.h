@@ -1,5 +1,6 @@
-// Names of loop variables. Loops that have axes of equal size share their symbols (the n-th axis of that size in one
-// loop is always the same symbol), so equal layers of a model give equal expressions and, later, equal kernels.
+// Names of loop variables. Loops that have axes of equal size share their symbols (the n-th axis of
+// that size in one loop is always the same symbol), so equal layers of a model give equal
+// expressions and, later, equal kernels.
 #pragma once
 
 #include <map>
@@ -23,8 +24,8 @@ class Variables {
  public:
   explicit Variables(std::shared_ptr<sym::ExprPool> pool) : pool_(std::move(pool)) {}
 
-  // The `ordinal`-th variable of this size, a symbol with range [0, size). Prefix: 'p' parallel axis, 'r' reduction
-  // axis, 'i' loaded index.
+  // The `ordinal`-th variable of this size, a symbol with range [0, size). Prefix: 'p' parallel
+  // axis, 'r' reduction axis, 'i' loaded index.
   Expr get(char prefix, Expr size, uint32_t ordinal);
 
  private:
@@ -33,7 +34,8 @@ class Variables {
   std::map<char, uint32_t> next_;
 };
 
-// Hands out the variables of one loop: each call for the same size gives the next ordinal that is not taken.
+// Hands out the variables of one loop: each call for the same size gives the next ordinal that is
+// not taken.
 class VariableScope {
  public:
   explicit VariableScope(Variables& all) : all_(all) {}

@@ -1,10 +1,11 @@
 // Bessel and Airy functions, in the dtype's own precision.
 //
-// Each is a series of what is left when the growth, the logarithm, the wave or the first zeros have been split off (DLMF
-// 10.8 and 10.31 near 0, 10.17 and 10.40 far from it, 9.7 for Airy's function and its series 9.4 between). The modified
-// functions are Chebyshev series, fitted with forty digits. The others are the quotients of the Cephes library
-// (S. L. Moshier), without the leading 1 of the denominators that have one there: so eager evaluates them, to seven digits
-// in f64, and its numbers are what is asked for.
+// Each is a series of what is left when the growth, the logarithm, the wave or the first zeros have
+// been split off (DLMF 10.8 and 10.31 near 0, 10.17 and 10.40 far from it, 9.7 for Airy's function
+// and its series 9.4 between). The modified functions are Chebyshev series, fitted with forty
+// digits. The others are the quotients of the Cephes library (S. L. Moshier), without the leading 1
+// of the denominators that have one there: so eager evaluates them, to seven digits in f64, and its
+// numbers are what is asked for.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -21,7 +22,8 @@ using Series = std::span<const double>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPi = std::numbers::pi;
 
-// e^-x I0(x) and e^-x I1(x) / x in y = x / 2 - 2 for x up to 8; e^-x sqrt(x) I(x) in y = 32 / x - 2 beyond.
+// e^-x I0(x) and e^-x I1(x) / x in y = x / 2 - 2 for x up to 8; e^-x sqrt(x) I(x) in y = 32 / x - 2
+// beyond.
 constexpr double kI0Small[] = {
     0.6767952744094761,     -0.3046826723431984,     0.17162090152220877,    -0.09490109704804764,
     0.04930528423967071,    -0.02373741480589947,    0.010546460394594998,   -0.004324309995050576,
@@ -63,8 +65,8 @@ constexpr double kI1Large[] = {
     -3.209525921993424e-17,  -4.6503053684893586e-17, 4.414348323071708e-18,
     7.517296310842105e-18,   -9.314178867326884e-19,  -1.242193275194891e-18};
 
-// K0(x) + log(x/2) I0(x) and x (K1(x) - log(x/2) I1(x)) in y = x^2 - 2 for x up to 2; e^x sqrt(x) K(x) in y = 8 / x - 2
-// beyond.
+// K0(x) + log(x/2) I0(x) and x (K1(x) - log(x/2) I1(x)) in y = x^2 - 2 for x up to 2; e^x sqrt(x)
+// K(x) in y = 8 / x - 2 beyond.
 constexpr double kK0Small[] = {
     -0.5353273932339028,    0.3442898999246285,     0.0359799365153615,    0.001264615411446926,
     2.286212103119452e-05,  2.5347910790261494e-07, 1.904516377220209e-09, 1.0349695257633625e-11,
@@ -93,9 +95,9 @@ constexpr double kK1Large[] = {
     -7.0198370892147685e-15, 2.038703166239861e-15,   -6.057047270643018e-16,
     1.8380935752430455e-16,  -5.689462849193648e-17};
 
-// Quotients of polynomials, the highest power first, in x^2 up to 5: J0(x) / ((x^2 - a) (x^2 - b)), a and b the squares
-// of its first zeros; J1(x) / (x (x^2 - a) (x^2 - b)), likewise; Y0(x) - 2/pi log(x) J0(x);
-// (Y1(x) - 2/pi (log(x) J1(x) - 1/x)) / x.
+// Quotients of polynomials, the highest power first, in x^2 up to 5: J0(x) / ((x^2 - a) (x^2 - b)),
+// a and b the squares of its first zeros; J1(x) / (x (x^2 - a) (x^2 - b)), likewise; Y0(x) - 2/pi
+// log(x) J0(x); (Y1(x) - 2/pi (log(x) J1(x) - 1/x)) / x.
 constexpr double kJ0Top[] = {-4794432209.782018, 1956174919465.5657, -249248344360967.72,
                              9708622510473064.0};
 constexpr double kJ0Bottom[] = {499.563147152651,       173785.4016763747,     48440965.83399621,
@@ -120,7 +122,8 @@ constexpr double kY1Bottom[] = {594.3015923461282,     235564.09294306856,    73
 constexpr double kZerosOfJ0[] = {5.78318596294678452118, 30.4712623436620863991};
 constexpr double kZerosOfJ1[] = {14.6819706421238932572, 49.2184563216946036703};
 
-// Hankel's P and x/5 Q in 25 / x^2 from 5 on: J = sqrt(2 / (pi x)) (P cos - Q sin), Y the same with P sin + Q cos.
+// Hankel's P and x/5 Q in 25 / x^2 from 5 on: J = sqrt(2 / (pi x)) (P cos - Q sin), Y the same with
+// P sin + Q cos.
 constexpr double kP0Top[] = {0.0007969367292973471,
                              0.08283523921074408,
                              1.239533716464143,
@@ -162,8 +165,8 @@ constexpr double kQ1Bottom[] = {74.23732770356752, 1056.4488603826283, 4986.4105
                                 9562.318924047562, 7997.041604473507,  2826.1927851763908,
                                 336.0936078106983};
 
-// With z = 2/3 |x|^(3/2) from 2.09 on: Ai(-x) = pi^(-1/2) x^(-1/4) (F sin(z + pi/4) - G cos(z + pi/4)), (F - 1) z^2 and G z in
-// 1 / z^2; Ai(x) = e^-z / (2 pi^(1/2) x^(1/4)) H, H in 1 / z.
+// With z = 2/3 |x|^(3/2) from 2.09 on: Ai(-x) = pi^(-1/2) x^(-1/4) (F sin(z + pi/4) - G cos(z +
+// pi/4)), (F - 1) z^2 and G z in 1 / z^2; Ai(x) = e^-z / (2 pi^(1/2) x^(1/4)) H, H in 1 / z.
 constexpr double kAiryFTop[] = {
     -0.1316963234183318,    -0.6264565444319123,    -0.6931580360369335,
     -0.2797799815451191,    -0.04919001326095003,   -0.004062659235948854,

@@ -1,3 +1,4 @@
+// Recognises the copies of a circular padding and reads the source at wrapped indices instead.
 #include "ops/circular_pad.h"
 
 #include <algorithm>
@@ -89,8 +90,8 @@ std::optional<Chain> follow(const ir::Graph& g, const ir::Node& last) {
   return chain;
 }
 
-// The borders, where the copies fill all of them and nothing else. Each reads from the middle of its dimension, all
-// along the other ones, so their order does not matter.
+// The borders, where the copies fill all of them and nothing else. Each reads from the middle of
+// its dimension, all along the other ones, so their order does not matter.
 std::optional<std::vector<Border>> borders_of(const TensorType& whole, const TensorType& operand,
                                               const Chain& chain) {
   if (operand.sizes.size() != whole.sizes.size() || operand.dtype != whole.dtype) return {};

@@ -1,5 +1,5 @@
-// Circular padding, which reaches us as ATen writes it: an empty tensor, the operand copied into its middle, then for each
-// border a slice of the result copied into another slice of it.
+// Circular padding, which reaches us as ATen writes it: an empty tensor, the operand copied into
+// its middle, then for each border a slice of the result copied into another slice of it.
 #pragma once
 
 #include "ops/element.h"

@@ -59,8 +59,8 @@ Scalar element_math(Element& e) {
   return e.finish(e.op(O, e.operand(0, e.compute())));
 }
 
-// Loop rules hold where every tensor has a dtype that loops compute with, every number is known, and
-// the shape rule accepts the call.
+// Loop rules hold where every tensor has a dtype that loops compute with, every number is known,
+// and the shape rule accepts the call.
 bool applies_computable(const ir::Graph& g, const ir::Node& n);
 // The dtypes alone: for an op whose shape rule may not know the layout of a result that torch made.
 bool has_computable_types(const ir::Graph& g, const ir::Node& n);

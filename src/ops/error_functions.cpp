@@ -1,9 +1,10 @@
-// The inverse error function, the scaled complementary one, and the logarithm and the inverse of the normal distribution.
+// The inverse error function, the scaled complementary one, and the logarithm and the inverse of
+// the normal distribution.
 //
-// Sources: erfinv of f32: M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2011; of f64:
-// the same, then Newton's method. erfcx: the form of M. Shepherd and J. Laframboise, "Chebyshev approximation of
-// (1 + 2x) exp(x^2) erfc x", Mathematics of Computation 36, 1981, fitted with sixty digits. ndtri: the quotients of the
-// Cephes library (S. L. Moshier).
+// Sources: erfinv of f32: M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade
+// Edition, 2011; of f64: the same, then Newton's method. erfcx: the form of M. Shepherd and J.
+// Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x", Mathematics of Computation
+// 36, 1981, fitted with sixty digits. ndtri: the quotients of the Cephes library (S. L. Moshier).
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -114,7 +115,8 @@ Scalar log_ndtr(Element& e) {
   return e.finish(e.where(e.op(LoopOp::Lt, x, e.c(-1, d)), tail, rest));
 }
 
-// Of (y - 1/2)^2 up to 3/8, and in 1 / z, z = sqrt(-2 log y), for z up to 8 and beyond; the highest power comes first.
+// Of (y - 1/2)^2 up to 3/8, and in 1 / z, z = sqrt(-2 log y), for z up to 8 and beyond; the highest
+// power comes first.
 constexpr double kMiddleTop[] = {-59.96335010141079, 98.00107541859997, -56.67628574690703,
                                  13.931260938727968, -1.2391658386738125};
 constexpr double kMiddleBottom[] = {1.0,

@@ -1,6 +1,8 @@
-// Special functions: divisors, digamma, zeta, polygamma, incomplete gamma. fp16 and bf16 are computed in f32 and rounded once.
+// Special functions: divisors, digamma, zeta, polygamma, incomplete gamma. fp16 and bf16 are
+// computed in f32 and rounded once.
 //
-// digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun, 6.3.5-6.3.18, in f64 for all dtypes.
+// digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun, 6.3.5-6.3.18,
+// in f64 for all dtypes.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -23,7 +25,8 @@ Scalar gcd(Element& e) {
   return e.op(LoopOp::Gcd, e.operand(0, d), e.operand(1, d));
 }
 
-// In int at least, as eager's C++: a product is cut to the result's width behind its absolute value.
+// In int at least, as eager's C++: a product is cut to the result's width behind its absolute
+// value.
 Scalar lcm(Element& e) {
   const DType d = e.result() == DType::I64 ? DType::I64 : DType::I32;
   const Scalar a = e.operand(0, d), b = e.operand(1, d), g = e.op(LoopOp::Gcd, a, b);
@@ -77,8 +80,8 @@ Scalar in_f64(Element& e) {
   return e.finish(e.op(O, e.operand(0, d, through), e.operand(1, d, through)));
 }
 
-// Order 1: reflection below 1/2, six steps of the recurrence, four terms of the asymptotic series (Abramowitz and Stegun,
-// 6.4.6, 6.4.7, 6.4.12), as few as eager takes.
+// Order 1: reflection below 1/2, six steps of the recurrence, four terms of the asymptotic series
+// (Abramowitz and Stegun, 6.4.6, 6.4.7, 6.4.12), as few as eager takes.
 Scalar trigamma(Element& e, Scalar x) {
   const DType d = x.dtype;
   const Scalar one = e.c(1, d);

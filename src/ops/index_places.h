@@ -13,8 +13,9 @@ bool is_index(const ir::TensorType* t);
 // The element of an index tensor, as part of an index.
 Expr indirect(LoopBuilder& b, ir::ValueId value, const Index& at, Expr size, bool wrap);
 
-// Args: a tensor, then a list of index tensors. Where the dimensions of the tensor go: the indexed ones become the
-// indices' common shape, standing where they stood if they are adjacent, else at the front.
+// Args: a tensor, then a list of index tensors. Where the dimensions of the tensor go: the indexed
+// ones become the indices' common shape, standing where they stood if they are adjacent, else at
+// the front.
 struct Indexing {
   std::vector<int64_t> indexed;      // dimensions of the tensor with an index tensor
   std::vector<int64_t> kept;         // the others

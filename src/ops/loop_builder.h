@@ -1,6 +1,8 @@
-// What a loop rule writes to: the element of a result at one index, as scalar operations on elements of the operands.
+// What a loop rule writes to: the element of a result at one index, as scalar operations on
+// elements of the operands.
 //
-// A rule says what one output element is; it does not know layouts, fusion or vectors. src/loops implements the builder.
+// A rule says what one output element is; it does not know layouts, fusion or vectors. src/loops
+// implements the builder.
 #pragma once
 
 #include <initializer_list>
@@ -45,19 +47,21 @@ class LoopBuilder {
 
   // The element of a graph value (a tensor) at a logical index, in the value's dtype.
   virtual Scalar load(ir::ValueId value, const Index& index) = 0;
-  // The same where `mask` (b8) holds; elsewhere `other` (of the value's dtype), and nothing is read.
+  // The same where `mask` (b8) holds; elsewhere `other` (of the value's dtype), and nothing is
+  // read.
   virtual Scalar load_masked(ir::ValueId value, const Index& index, Scalar mask, Scalar other) = 0;
   virtual Scalar constant(double v, DType dtype) = 0;
   virtual Scalar constant_int(int64_t v, DType dtype) = 0;
   // The value of an index expression, as i64.
   virtual Scalar index(Expr e) = 0;
-  // A loaded integer as part of an index: checked to lie in [-size, size) and wrapped (negative counts from the end)
-  // when `wrap`, else to lie in [0, size). Out of range sets the kernel's status, and the call reruns in eager.
+  // A loaded integer as part of an index: checked to lie in [-size, size) and wrapped (negative
+  // counts from the end) when `wrap`, else to lie in [0, size). Out of range sets the kernel's
+  // status, and the call reruns in eager.
   virtual Expr indirect(Scalar i, Expr size, bool wrap) = 0;
   // A computed integer that lies in [0, size) whatever the operands hold: nothing is checked.
   virtual Expr computed_index(Scalar i, Expr size) = 0;
-  // One operation. Operands of half precision are computed in f32 and the result is rounded back, as eager does;
-  // Cast and Bitcast go through `cast` and `bitcast`.
+  // One operation. Operands of half precision are computed in f32 and the result is rounded back,
+  // as eager does; Cast and Bitcast go through `cast` and `bitcast`.
   virtual Scalar op(LoopOp op, std::initializer_list<Scalar> args) = 0;
   virtual Scalar cast(Scalar v, DType dtype) = 0;  // no instruction where the dtype is the same
   virtual Scalar bitcast(Scalar v, DType dtype) = 0;

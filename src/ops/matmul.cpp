@@ -116,8 +116,8 @@ bool shape_attention(const Args& a, Types& out) {
   return give(out, std::move(y)) && give(out, std::move(sums));
 }
 
-// Attention of few queries (decoding): reading keys and values is all, and as loops that takes in what makes them.
-// ATen's kernel gives 0 where every key is masked.
+// Attention of few queries (decoding): reading keys and values is all, and as loops that takes in
+// what makes them. ATen's kernel gives 0 where every key is masked.
 bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out) {
   using ir::ValueId;
   const Args a(r.graph(), n);

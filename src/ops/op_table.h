@@ -3,8 +3,8 @@
 // Rows stand in src/ops/<family>.def, one family a file, with the rules in <family>.cpp beside it:
 //   OP("aten.add.Tensor", "(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", Pure,
 //      shape_add, loop_add, no_decomposition)
-// An op without a row, or without a loop rule, is an extern call with the shape that torch's own rule gives. A test
-// compares every row's schema with the dispatcher's.
+// An op without a row, or without a loop rule, is an extern call with the shape that torch's own
+// rule gives. A test compares every row's schema with the dispatcher's.
 #pragma once
 
 #include <optional>
@@ -55,8 +55,8 @@ struct ReductionSpec {
 };
 using ReductionRule = bool (*)(const ir::Graph&, const ir::Node&, ReductionSpec&);
 
-// Scatter rule: the element rule says what the result begins as. Then each point of an iteration space of its own, in row-major
-// order, folds one value into one element of it.
+// Scatter rule: the element rule says what the result begins as. Then each point of an iteration
+// space of its own, in row-major order, folds one value into one element of it.
 struct ScatterSpec {
   std::vector<Expr> sizes;  // of the space
   ReduceKind kind = ReduceKind::Sum;
@@ -68,8 +68,8 @@ struct ScatterUpdate {
 };
 using UpdateRule = ScatterUpdate (*)(Element&);  // at a point
 
-// Decomposition: writes simpler ops before `node` and gives the values that take the place of its outputs. False: keeps
-// the node as it is.
+// Decomposition: writes simpler ops before `node` and gives the values that take the place of its
+// outputs. False: keeps the node as it is.
 class Rewriter;
 using Decomposition = bool (*)(Rewriter&, const ir::Node&, std::vector<ir::ValueId>& out);
 

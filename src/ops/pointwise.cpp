@@ -123,8 +123,8 @@ Scalar stepwise_floor_divide(Element& e, Scalar x, Scalar y) {
   return e.where(e.op(LoopOp::Eq, y, zero), plain, result);
 }
 
-// fp16 and bf16 divided by a tensor of more than one element are rounded at each step; by a single number,
-// once.
+// fp16 and bf16 divided by a tensor of more than one element are rounded at each step; by a single
+// number, once.
 bool is_stepwise(Element& e) {
   return ir::is_reduced_float(e.result()) && !is_single_element(e.args, 1);
 }

@@ -1,8 +1,8 @@
 // Orthogonal polynomials of a degree per element, which is cut to a whole number: 0 below degree 0 and where the degree
 // is no number. The recurrences are loop operations (codegen/cpp/prelude_iterated.cpp); what eager has beside them stands here.
 //
-// Chebyshev's four kinds T, U, V, W are quotients of sines and cosines between -1 and 1 from some degree on, and known
-// at both ends; the shifted ones are those of 2x - 1.
+// Chebyshev's four kinds T, U, V, W are quotients of sines and cosines between -1 and 1 from some
+// degree on, and known at both ends; the shifted ones are those of 2x - 1.
 #include <limits>
 
 #include "ops/element.h"
@@ -26,7 +26,8 @@ Scalar of_degree(Element& e, Scalar n, Scalar value) {
   return e.finish(e.where(e.op(LoopOp::Ge, n, zero), value, zero));
 }
 
-// `known` where it is known, else what `recurrence` gives for the degree; no step is taken for the others.
+// `known` where it is known, else what `recurrence` gives for the degree; no step is taken for the
+// others.
 template <class F>
 Scalar unless(Element& e, Scalar is_known, Scalar known, Scalar n, F&& recurrence) {
   const Scalar steps = e.where(is_known, e.c(0, n.dtype), n);
@@ -86,9 +87,9 @@ Scalar at_end(Element& e, Scalar n, bool upper) {
   return upper ? value : e.mul(sign_of_parity(e, n), value);
 }
 
-// With x = cos a, |x| < 1: T = cos na, U = sin (n+1)a / sin a, V = cos (n+1/2)a / cos a/2, W = sin (n+1/2)a / sin a/2.
-// V and W have their limits where the half angle's other function rounds to 1, next to an end; eager gives the shifted
-// W that of the other end.
+// With x = cos a, |x| < 1: T = cos na, U = sin (n+1)a / sin a, V = cos (n+1/2)a / cos a/2, W = sin
+// (n+1/2)a / sin a/2. V and W have their limits where the half angle's other function rounds to 1,
+// next to an end; eager gives the shifted W that of the other end.
 template <Kind K, bool Shifted>
 Scalar by_angle(Element& e, Scalar x, Scalar n) {
   const DType d = x.dtype;

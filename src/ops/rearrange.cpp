@@ -1,5 +1,5 @@
-// Copies that move elements and repeat some of them: flips, rolls, repetitions, padding by reflection
-// and replication, shuffles of channels and pixels, diagonals, patches of images.
+// Copies that move elements and repeat some of them: flips, rolls, repetitions, padding by
+// reflection and replication, shuffles of channels and pixels, diagonals, patches of images.
 #include "ops/circular_pad.h"
 #include "ops/element.h"
 #include "ops/families.h"
@@ -91,8 +91,8 @@ Scalar replicate(Element& e) {
   return pad<false, Dims>(e);
 }
 
-// A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions. ATen takes a volume without a batch
-// for an image.
+// A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions. ATen takes a
+// volume without a batch for an image.
 bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::Type>& out) {
   TensorType r = fresh(t, std::move(sizes));
   const size_t size = r.sizes.size();
@@ -105,7 +105,8 @@ bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::T
   return give(out, std::move(r));
 }
 
-// With or without a batch. Eager refuses bool, and borders that are not shorter than what they reflect.
+// With or without a batch. Eager refuses bool, and borders that are not shorter than what they
+// reflect.
 template <bool Reflect, size_t Dims>
 bool shape_pad(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);

@@ -1,5 +1,6 @@
-// Images read at computed places: upsampling by linear and cubic interpolation, and sampling at the points of a grid.
-// Places are computed in ATen's order of operations; what lies beyond the image is read nowhere.
+// Images read at computed places: upsampling by linear and cubic interpolation, and sampling at the
+// points of a grid. Places are computed in ATen's order of operations; what lies beyond the image
+// is read nowhere.
 #include <algorithm>
 #include <array>
 
@@ -25,15 +26,16 @@ Scalar limited(Element& e, Scalar x, Scalar low, Scalar high) {
 
 Scalar integer(Element& e, int64_t v) { return e.b.constant_int(v, DType::I32); }
 
-// A real number between 0 and size - 1 as an index. Lanes convert between numbers of four bytes at once.
+// A real number between 0 and size - 1 as an index. Lanes convert between numbers of four bytes at
+// once.
 Scalar to_integer(Element& e, Scalar x) { return e.cast(x, DType::I32); }
 
 Expr place(Element& e, Scalar i, int64_t size) {
   return e.b.computed_index(limited(e, i, integer(e, 0), integer(e, size - 1)), Expr(size));
 }
 
-// The image at one tap a dimension, behind the leading indices, times their weights: the innermost dimension first,
-// the outermost one last, as ATen sums.
+// The image at one tap a dimension, behind the leading indices, times their weights: the innermost
+// dimension first, the outermost one last, as ATen sums.
 Scalar weighted(Element& e, const std::vector<Taps>& taps, DType d, Index at, size_t k) {
   std::optional<Scalar> sum;
   for (const Tap& t : taps[k]) {
@@ -49,7 +51,8 @@ Scalar weighted(Element& e, const std::vector<Taps>& taps, DType d, Index at, si
 
 // ---- upsampling ----
 
-// How far the source moves with one step of the result, in the precision that places are computed in.
+// How far the source moves with one step of the result, in the precision that places are computed
+// in.
 double step_of(int64_t from, int64_t to, bool corners, const ir::Arg& given, DType d) {
   const auto rounded = [&](double v) { return d == DType::F32 ? static_cast<float>(v) : v; };
   if (corners)
@@ -100,8 +103,8 @@ Scalar upsample_linear(Element& e) {
   return e.finish(weighted(e, taps, d, {e.index[0], e.index[1]}, 0));
 }
 
-// Keys' cubic convolution with a = -3/4 ("Cubic convolution interpolation for digital image processing", 1981): the
-// weights of the four elements around a place, `t` behind the second one.
+// Keys' cubic convolution with a = -3/4 ("Cubic convolution interpolation for digital image
+// processing", 1981): the weights of the four elements around a place, `t` behind the second one.
 constexpr double kA = -0.75;
 
 Scalar near_weight(Element& e, Scalar x) {

@@ -54,8 +54,8 @@ bool applies_extreme(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && g.use_counts()[n.outputs[1].index] == 0;
 }
 
-// An element that equals the extreme up to itself is the newest one that does; NaN is extreme. The place of the newest
-// one so far is the largest of their places so far.
+// An element that equals the extreme up to itself is the newest one that does; NaN is extreme. The
+// place of the newest one so far is the largest of their places so far.
 bool decompose_places(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   auto dim = dimension(a);

@@ -65,8 +65,8 @@ bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DTyp
 // The type of an element-wise result of arguments `operands` (tensors and numbers).
 std::optional<ir::TensorType> elementwise_type(const Args& args, std::span<const size_t> operands,
                                                ResultDType rule);
-// The dtype in which an element-wise op computes before fp16 and bf16 are widened: integers become f32
-// where `to_float`.
+// The dtype in which an element-wise op computes before fp16 and bf16 are widened: integers become
+// f32 where `to_float`.
 std::optional<DType> common_dtype(const Args& args, std::span<const size_t> operands,
                                   bool to_float);
 

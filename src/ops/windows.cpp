@@ -52,7 +52,8 @@ bool spatial(const Args& a, size_t at, size_t dims, const std::vector<int64_t>& 
   return out.size() == dims;
 }
 
-// self, kernel_size, stride, padding, then dilation where there is one, ceil_mode; without the sizes.
+// self, kernel_size, stride, padding, then dilation where there is one, ceil_mode; without the
+// sizes.
 std::optional<Window> window_arguments(const Args& a, size_t dims, bool dilated) {
   Window w;
   const std::vector<int64_t> zeros(dims, 0), ones(dims, 1);
@@ -177,7 +178,8 @@ Expr first_place(Element& e, const Window& w) {
   return place;
 }
 
-// A NaN, else the first of the largest; its place (of the last NaN) in the operand's plane is the second result.
+// A NaN, else the first of the largest; its place (of the last NaN) in the operand's plane is the
+// second result.
 template <size_t Dims>
 Scalar max_pool(Element& e) {
   const DType d = e.args.tensor(0)->dtype;
@@ -275,8 +277,8 @@ std::optional<Window> even_window(const ir::Graph& g, const ir::Node& n, size_t 
   return w;
 }
 
-// ---- adaptive windows of several sizes: result i takes the elements from floor(i * in / out) to ceil((i + 1) * in /
-// out) ----
+// ---- adaptive windows of several sizes: result i takes the elements from floor(i * in / out) to
+// ceil((i + 1) * in / out) ----
 
 struct Stretch {
   int64_t in = 0, out = 0;
@@ -310,7 +312,8 @@ Expr length_of(const Stretch& s, Expr i) {
   return sym::floordiv((i + Expr(1)) * Expr(s.in) + Expr(s.out - 1), Expr(s.out)) - first_of(s, i);
 }
 
-// Calls `f` with the operand under each tap of the longest window, `outside` behind the end of a shorter one.
+// Calls `f` with the operand under each tap of the longest window, `outside` behind the end of a
+// shorter one.
 template <class F>
 void for_each_stretched_tap(Element& e, const std::vector<Stretch>& stretch, Scalar outside,
                             F&& f) {
@@ -346,7 +349,8 @@ Scalar uneven_average(Element& e, const std::vector<Stretch>& stretch) {
   return e.finish(sum);
 }
 
-// The last NaN, else the first of the largest; its place in the operand's plane is the second result.
+// The last NaN, else the first of the largest; its place in the operand's plane is the second
+// result.
 template <size_t Dims>
 Scalar adaptive_max_pool(Element& e) {
   const DType d = e.args.tensor(0)->dtype;

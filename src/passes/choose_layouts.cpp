@@ -1,3 +1,4 @@
+// Carries channels-last from convolutions through the graph, with copies where it has to end.
 #include "passes/choose_layouts.h"
 
 #include <unordered_map>
@@ -70,7 +71,8 @@ class LayoutChooser {
     return any;
   }
 
-  // The node on operands in their new layouts, if its shape rule knows what comes out; else on copies in the old ones.
+  // The node on operands in their new layouts, if its shape rule knows what comes out; else on
+  // copies in the old ones.
   void propagate(ir::Node& n) {
     const ops::OpInfo* info = ops::find(n);
     std::vector<ir::Type> types;
@@ -126,7 +128,8 @@ class LayoutChooser {
   std::unordered_map<ir::ValueId, ir::ValueId> channels_last_, restored_, results_;
 };
 
-// A layout that `clone` cannot name (a permuted result, say) could not be restored: then nothing is changed.
+// A layout that `clone` cannot name (a permuted result, say) could not be restored: then nothing is
+// changed.
 bool all_nameable(const ir::Graph& g) {
   for (const ir::OutputSpec& o : g.outputs) {
     if (o.kind == ir::OutputSpec::Kind::ViewOfOutput) return false;

@@ -8,7 +8,8 @@
 namespace oxy::passes {
 namespace {
 
-// Ops of these namespaces do what their name says; every random one and every one with an effect has a row.
+// Ops of these namespaces do what their name says; every random one and every one with an effect
+// has a row.
 bool is_known_space(std::string_view target) {
   return target.starts_with("aten.") || target.starts_with("prims.");
 }

@@ -6,7 +6,8 @@
 namespace oxy::passes {
 
 // May be dropped when nothing reads it. Not: random draws (the generator's state moves), effects,
-// inputs, attributes (their number is the caller's), calls without a result, regions with one of these.
+// inputs, attributes (their number is the caller's), calls without a result, regions with one of
+// these.
 bool is_removable(const ir::Node& n);
 
 // Two calls with equal arguments give equal results: not random, no effect, results defined (unlike

@@ -1,4 +1,5 @@
-// Constants of a frozen graph: which values they are, batch norm folded into them, and the graph that computes them.
+// Constants of a frozen graph: which values they are, batch norm folded into them, and the graph
+// that computes them.
 #include "passes/freeze.h"
 
 #include "ops/op_table.h"

@@ -1,3 +1,4 @@
+// Walks a pattern and the graph backwards in step, then puts the replacement in place.
 #include "passes/match_pattern.h"
 
 #include <algorithm>
@@ -116,7 +117,8 @@ class Matcher {
     return is_closed(m) ? std::optional(std::move(m)) : std::nullopt;
   }
 
-  // No reader outside sees more than the outputs, and none of theirs stands in front of the match's end.
+  // No reader outside sees more than the outputs, and none of theirs stands in front of the match's
+  // end.
   bool is_closed(const Match& m) {
     std::vector<uint32_t> uses = g_.use_counts();
     for (NodeId id : m.nodes) for_each_value(g_.node(id), [&](ValueId v) { --uses[v.index]; });
@@ -204,7 +206,8 @@ class Substitution {
     }
   }
 
-  // `v` in the layout and, where the caller sees it, with the memory of its own that `from` has; else nothing.
+  // `v` in the layout and, where the caller sees it, with the memory of its own that `from` has;
+  // else nothing.
   ValueId fitting(ValueId v, ValueId from) {
     const ir::TensorType want = g_.tensor_type(from), have = g_.tensor_type(v);
     if (want.dtype != have.dtype || want.sizes != have.sizes || !(want.device == have.device))

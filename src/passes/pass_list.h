@@ -34,7 +34,8 @@ struct RunOptions {
   // Called after each pass, for timing and dumps.
   std::function<void(const Pass&, const ir::Graph&, bool changed, double seconds)> after;
 };
-// Runs the passes in order, each on every region inside of the graph and then on the graph; says whether one of them changed the graph.
+// Runs the passes in order, each on every region inside of the graph and then on the graph; says
+// whether one of them changed the graph.
 bool run_passes(ir::Graph& g, std::span<const Pass> passes, const RunOptions& options = {});
 
 }  // namespace oxy::passes

@@ -1,3 +1,4 @@
+// Writes a gemm with few rows as a broadcast multiplication and a sum.
 #include "passes/thin_gemms.h"
 
 #include "ops/contraction.h"

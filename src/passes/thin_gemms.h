@@ -1,4 +1,5 @@
-// Gemms of one row with a small matrix as loops, which fuse with what stands around them. Which ones: ops/contraction.h.
+// Gemms of one row with a small matrix as loops, which fuse with what stands around them. Which
+// ones: ops/contraction.h.
 #pragma once
 
 #include "ir/graph.h"

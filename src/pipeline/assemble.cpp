@@ -1,3 +1,4 @@
+// Buffers, kernels, gemms and extern calls of a schedule as rows of a Plan.
 #include "pipeline/assemble.h"
 
 #include <algorithm>
@@ -119,7 +120,8 @@ class Assembler {
     add_source(std::move(source));
   }
 
-  // An epilogue finds its matrix in the cache, and overwrites it there where the result lies in its place.
+  // An epilogue finds its matrix in the cache, and overwrites it there where the result lies in its
+  // place.
   static int64_t cached_bytes(const Buffer& matrix) {
     return known(loops::byte_extent(matrix.type)) * (matrix.kind == Buffer::Kind::View ? 2 : 1);
   }

@@ -1,7 +1,7 @@
 // The last step of a compilation: Schedule and kernel texts to a Plan.
 //
-// Buffers keep their numbers. A contraction becomes what its provider is called by: a kernel whose parameters are
-// its sizes, or an extern call.
+// Buffers keep their numbers. A contraction becomes what its provider is called by: a kernel whose
+// parameters are its sizes, or an extern call.
 #pragma once
 
 #include <unordered_map>
@@ -35,7 +35,8 @@ using RegionPlans = std::unordered_map<uint32_t, std::vector<runtime::Plan>>;
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
                   const Machine& machine, const std::vector<bool>& frozen = {},
                   RegionPlans regions = {});
-// What runs the regions of a node: its plans go to `plan`. Unsupported for a node that no plan can run.
+// What runs the regions of a node: its plans go to `plan`. Unsupported for a node that no plan can
+// run.
 runtime::RegionStep region_step(const ir::Node& n, std::vector<runtime::Plan> regions,
                                 runtime::Plan& plan);
 

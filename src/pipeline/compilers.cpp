@@ -1,3 +1,4 @@
+// Clang in the process or an external compiler, loaded once for each choice of the settings.
 #include "pipeline/compilers.h"
 
 #include <map>

@@ -9,8 +9,9 @@
 
 namespace oxy::pipeline {
 
-// The compiler that the settings ask for (`compiler`, `cxx`), the same one for equal settings; null where there is none,
-// then `why` says so. `folder`: where the Clang library lies. Any thread may call it.
+// The compiler that the settings ask for (`compiler`, `cxx`), the same one for equal settings; null
+// where there is none, then `why` says so. `folder`: where the Clang library lies. Any thread may
+// call it.
 std::shared_ptr<jit::Compiler> compiler_for(const Settings& settings, const std::string& folder,
                                             std::string& why);
 

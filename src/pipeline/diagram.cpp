@@ -1,3 +1,4 @@
+// Writes steps as nodes, and buffers as edges between them.
 #include "pipeline/diagram.h"
 
 namespace oxy::pipeline {

@@ -1,4 +1,5 @@
-// A picture of a schedule in graphviz's language: kernels and extern calls, with the buffers between them.
+// A picture of a schedule in graphviz's language: kernels and extern calls, with the buffers
+// between them.
 #pragma once
 
 #include <string>

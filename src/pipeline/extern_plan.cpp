@@ -1,3 +1,4 @@
+// One extern step a node, with buffers for its results.
 #include "pipeline/extern_plan.h"
 
 #include <unordered_map>

@@ -1,3 +1,4 @@
+// Expressions to slots, each distinct one once.
 #include "pipeline/lower_sizes.h"
 
 #include "support/check.h"

@@ -1,5 +1,5 @@
-// Symbolic sizes of a graph to slots of a plan's size program. The graph's symbols are read from its
-// inputs: sizes first, then numbers, strides and offsets.
+// Symbolic sizes of a graph to slots of a plan's size program. The graph's symbols are read from
+// its inputs: sizes first, then numbers, strides and offsets.
 #pragma once
 
 #include <functional>

@@ -1,3 +1,4 @@
+// Runs the stages one after the other, from graph passes to machine code.
 #include "pipeline/pipeline.h"
 
 #include <algorithm>
@@ -120,7 +121,8 @@ struct Lowering {
   Trace& trace;
 };
 
-// The texts of the regions' kernels stand behind those of the plan's own. `prefix`: of the names of files.
+// The texts of the regions' kernels stand behind those of the plan's own. `prefix`: of the names of
+// files.
 Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool>& frozen,
                const std::string& prefix) {
   RegionPlans regions;

@@ -1,4 +1,5 @@
-// The list: an ATen graph to a Plan. The one file that knows every stage, in order, timed and shown.
+// The list: an ATen graph to a Plan. The one file that knows every stage, in order, timed and
+// shown.
 #pragma once
 
 #include <functional>
@@ -27,8 +28,9 @@ struct UserPass {
   std::function<void(ir::Graph&)> run;
 };
 
-// What the setting `freezing` needs of whoever runs the plan. The plan's attributes are then the graph's, and behind them
-// what `evaluate` was called for: the outputs of a graph on the same inputs and attributes.
+// What the setting `freezing` needs of whoever runs the plan. The plan's attributes are then the
+// graph's, and behind them what `evaluate` was called for: the outputs of a graph on the same
+// inputs and attributes.
 struct Freezing {
   std::vector<bool> inputs;  // that count as constants
   std::function<void(ir::Graph constants)> evaluate;

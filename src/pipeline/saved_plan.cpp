@@ -1,3 +1,4 @@
+// A plan's bytes together with the texts of its kernels, which are compiled when it is loaded.
 #include "pipeline/saved_plan.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Writes the files of a trace folder, runs graphviz, and hands texts to the logs.
 #include "pipeline/trace.h"
 
 #include <fcntl.h>

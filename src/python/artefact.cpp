@@ -9,7 +9,8 @@
 namespace oxy::python {
 namespace {
 
-// The tensors of one call. Without the GIL they are kept from a thread that exchanges what their objects stand for.
+// The tensors of one call. Without the GIL they are kept from a thread that exchanges what their
+// objects stand for.
 struct PlanInputs {
   c10::SmallVector<bridge::Input, 16> inputs;
   c10::SmallVector<at::Tensor, 16> held;

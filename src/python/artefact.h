@@ -1,8 +1,9 @@
-// What a capture has become, as calls find it by one look-up: the guards, the graph in the form in which it runs, and what
-// is made of its results.
+// What a capture has become, as calls find it by one look-up: the guards, the graph in the form in
+// which it runs, and what is made of its results.
 //
-// The guards are the only ones who ask whether it fits: they cover what plans rely on (torch_bridge/input_signature.h with
-// all its options, GlobalState), so the plan runs on the tensors that they have just looked at.
+// The guards are the only ones who ask whether it fits: they cover what plans rely on
+// (torch_bridge/input_signature.h with all its options, GlobalState), so the plan runs on the
+// tensors that they have just looked at.
 #pragma once
 
 #include "python/broken_call.h"
@@ -14,7 +15,8 @@
 
 namespace oxy::python {
 
-// Why eager runs in the place of a graph; said once that has succeeded, where there is anything to say.
+// Why eager runs in the place of a graph; said once that has succeeded, where there is anything to
+// say.
 struct NotRun {
   std::string kind, why;
 };
@@ -23,13 +25,15 @@ struct NotRun {
 class RunnableGraph {
  public:
   // compile(TorchGraph, example inputs, freezing) -> what runs it:
-  //   a CompiledPlan; (kind, reason) where there is none; the TorchGraph itself: its functions are called one by one; or a
-  //   callable that takes the inputs and returns a tuple or list of the outputs
+  //   a CompiledPlan; (kind, reason) where there is none; the TorchGraph itself: its functions are
+  //   called one by one; or a callable that takes the inputs and returns a tuple or list of the
+  //   outputs
   // report(kind, text): "note", "thawed"; what it raises, the call raises
   RunnableGraph(std::shared_ptr<TorchIr> ir, py::handle compile, py::handle report,
                 const py::tuple& examples);
 
-  // False: nothing has happened, and eager is to run. Throws what the graph raises. The caller holds the inputs.
+  // False: nothing has happened, and eager is to run. Throws what the graph raises. The caller
+  // holds the inputs.
   bool run(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why);
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse

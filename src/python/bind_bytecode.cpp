@@ -63,8 +63,8 @@ GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const 
   return out;
 }
 
-// Code that calls `compiled`, executes the instruction at `offset` and goes on in `next` or `target`
-// (None for none), which take the stack and these slots.
+// Code that calls `compiled`, executes the instruction at `offset` and goes on in `next` or
+// `target` (None for none), which take the stack and these slots.
 py::object break_at(const py::object& object, int offset, const py::object& compiled,
                     const State& before, const py::object& next, const std::vector<int>& after_next,
                     const py::object& target, const std::vector<int>& after_jump) {

@@ -22,7 +22,8 @@
 namespace oxy::python {
 namespace {
 
-// `own_attributes`: how many of the attributes are the graph's, where the rest was made from constants.
+// `own_attributes`: how many of the attributes are the graph's, where the rest was made from
+// constants.
 std::shared_ptr<CompiledPlan> bind_plan(pipeline::Compiled made, std::vector<at::Tensor> attributes,
                                         const py::tuple& args, const Settings& settings,
                                         std::optional<size_t> own_attributes) {
@@ -95,7 +96,8 @@ py::dict pool_stats() {
   return d;
 }
 
-// Which threads of the pool do a share of the work, by number: for the test that parallel regions are parallel.
+// Which threads of the pool do a share of the work, by number: for the test that parallel regions
+// are parallel.
 py::list threads_used(int64_t range, int64_t grain) {
   struct Seen {
     std::mutex mutex;

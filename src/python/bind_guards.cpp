@@ -36,7 +36,8 @@ py::object result_of(bool ok, const Fetched& fetched) {
   return out;
 }
 
-// Nanoseconds of one check, over `rounds`; before each, `written` gets a new value where it is a dict.
+// Nanoseconds of one check, over `rounds`; before each, `written` gets a new value where it is a
+// dict.
 double nanoseconds(GuardProgram& program, const py::tuple& locals, int64_t rounds,
                    const py::object& written, bool tensors) {
   std::vector<PyObject*> roots = pointers(locals);

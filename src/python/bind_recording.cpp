@@ -1,4 +1,5 @@
-// Python's view of recording: TorchGraph (Torch IR), AtenGraph (a recording), and the way between them.
+// Python's view of recording: TorchGraph (Torch IR), AtenGraph (a recording), and the way between
+// them.
 #include "python/bindings.h"
 
 #include <ATen/ops/pow.h>
@@ -34,7 +35,8 @@ py::list describe_outputs(const ir::Graph& g);
 py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* host,
                   const py::object& reference);
 
-// One tuple a region: its nodes as described, and its result: of the Torch stage as an argument, else as outputs().
+// One tuple a region: its nodes as described, and its result: of the Torch stage as an argument,
+// else as outputs().
 py::list describe_regions(const ir::Node& n, const TorchIr* torch_ir, const TorchHost* host,
                           const py::object& reference) {
   py::list out;
@@ -47,8 +49,9 @@ py::list describe_regions(const ir::Node& n, const TorchIr* torch_ir, const Torc
   return out;
 }
 
-// One tuple a node: (kind, target, callable, attribute or regions, args, kwargs, output value numbers, returns, name,
-// stack). `reference(i)` gives the object that stands for value i inside arguments.
+// One tuple a node: (kind, target, callable, attribute or regions, args, kwargs, output value
+// numbers, returns, name, stack). `reference(i)` gives the object that stands for value i inside
+// arguments.
 py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* host,
                   const py::object& reference) {
   static constexpr const char* kKinds[] = {"input",  "attribute", "function",

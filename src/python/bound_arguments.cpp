@@ -1,3 +1,4 @@
+// Positional and keyword arguments to locals, with defaults, *args and **kwargs.
 #include "python/bound_arguments.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Makes the functions around a break and hands values from one to the next.
 #include "python/broken_call.h"
 
 #include <algorithm>
@@ -259,7 +260,8 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
       kept.push_back(resume.target);
       function = resume.target.ptr();
     };
-    // The frame stays until what is behind its loop is done: what its locals hold lives as long as in eager.
+    // The frame stays until what is behind its loop is done: what its locals hold lives as long as
+    // in eager.
     auto go_on_behind_loop = [&] {
       graph_break.loop = frame.loop;
       const int exit = bytecode.instructions[static_cast<size_t>(frame.loop)].target;

@@ -1,8 +1,10 @@
-// A capture that stopped at a graph break, as Python functions: the frame that calls the compiled graph and executes what
-// broke, the frames that it stood in, and the resume functions behind them, which are compiled in their turn.
+// A capture that stopped at a graph break, as Python functions: the frame that calls the compiled
+// graph and executes what broke, the frames that it stood in, and the resume functions behind them,
+// which are compiled in their turn.
 //
-// No call grows the stack: a resume function is not called by the frame in front of it but handed back to whoever
-// called that frame (`Tail`), so that a loop with a break in it runs as deep as it does in eager.
+// No call grows the stack: a resume function is not called by the frame in front of it but handed
+// back to whoever called that frame (`Tail`), so that a loop with a break in it runs as deep as it
+// does in eager.
 #pragma once
 
 #include <functional>
@@ -16,12 +18,13 @@
 
 namespace oxy::python {
 
-// As PyObject_Vectorcall, of a compiled function. `handed`, if not null, holds the arguments; it is empty once a frame has
-// them.
+// As PyObject_Vectorcall, of a compiled function. `handed`, if not null, holds the arguments; it is
+// empty once a frame has them.
 using CallCompiled = PyObject* (*)(PyObject* compiled, PyObject* const* args, size_t nargsf,
                                    PyObject* kwnames, Handed* handed);
 
-// What to call next, with which arguments; held by the object that a frame returns in the place of its result.
+// What to call next, with which arguments; held by the object that a frame returns in the place of
+// its result.
 struct Tail {
   py::object target;
   CallCompiled call;  // may return another Tail

@@ -1,3 +1,4 @@
+// Replays the graph on fakes, or takes the capture's own recording, and makes the plan.
 #include "python/compile_graph.h"
 
 #include <dlfcn.h>
@@ -60,7 +61,8 @@ void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
   trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
 }
 
-// Records and plans under one trace. What was reached before a failure stays in the folder, with the reason.
+// Records and plans under one trace. What was reached before a failure stays in the folder, with
+// the reason.
 std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple& args,
                                               const Settings& settings,
                                               const py::list& registered) {

@@ -12,9 +12,9 @@ std::shared_ptr<CompiledPlan> plan_recording(Recording recording, const TorchIr&
                                              const py::tuple& args, const Settings& settings,
                                              const py::list& registered);
 
-// Records a call with inputs like these and plans it; the random numbers that are drawn meanwhile are drawn again. A
-// CompiledPlan, or (kind, reason): "unsupported", or "failed" for a failure of ours. `freezing`: false where parameters
-// are no constants any more, whatever the settings say.
+// Records a call with inputs like these and plans it; the random numbers that are drawn meanwhile
+// are drawn again. A CompiledPlan, or (kind, reason): "unsupported", or "failed" for a failure of
+// ours. `freezing`: false where parameters are no constants any more, whatever the settings say.
 py::object compile_graph(const std::shared_ptr<TorchIr>& torch_ir, const py::tuple& args,
                          const Settings& settings, const py::list& registered, bool freezing);
 

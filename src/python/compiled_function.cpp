@@ -25,7 +25,8 @@
 namespace oxy::python {
 namespace {
 
-// A number in a tensor that is another one so often is no constant: captures break where Python asks for it.
+// A number in a tensor that is another one so often is no constant: captures break where Python
+// asks for it.
 constexpr size_t kMostNumbers = 3;
 
 struct CompiledFunction {
@@ -53,8 +54,8 @@ void say(CompiledFunction* self, const char* kind, const std::string& text,
   py::handle(self->report)(kind, text, frames);
 }
 
-// A hit whose graph has run, on the way into the frame that goes on from there. That frame has the arguments in its locals,
-// and what it drops is to die then: nothing here holds it any more.
+// A hit whose graph has run, on the way into the frame that goes on from there. That frame has the
+// arguments in its locals, and what it drops is to die then: nothing here holds it any more.
 struct Pending {
   const BrokenCall& broken;
   std::vector<py::object> values;  // of the frames that were left

@@ -1,4 +1,5 @@
-// Entry and exit of a compiled graph: arguments to inputs, the choice of a plan, results to Python objects.
+// Entry and exit of a compiled graph: arguments to inputs, the choice of a plan, results to Python
+// objects.
 #include "python/compiled_graph.h"
 
 #include <c10/core/GradMode.h>
@@ -50,7 +51,8 @@ struct CompiledGraph {
 using Inputs = c10::SmallVector<Input, 16>;
 using Held = c10::SmallVector<at::Tensor, 16>;
 
-// One call's arguments. The tensors are held: another thread may drop them once the GIL is released.
+// One call's arguments. The tensors are held: another thread may drop them once the GIL is
+// released.
 struct Arguments {
   PyObject* const* objects;
   Py_ssize_t count;
@@ -88,7 +90,8 @@ struct Arguments {
 
 std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), inputs.size()}; }
 
-// Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception and is not reported.
+// Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception
+// and is not reported.
 PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
                     const std::string& why) {
   PyObject* result =

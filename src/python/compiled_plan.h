@@ -36,7 +36,8 @@ struct CompiledPlan {
   bool flat = false;    // a tuple or list of outputs: the usual case, built without the tree's help
 };
 
-// Runs a plan, without the GIL where it is `released`. Throws a Python exception where the user interrupts the run.
+// Runs a plan, without the GIL where it is `released`. Throws a Python exception where the user
+// interrupts the run.
 bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
                     bridge::Outputs& outputs, std::string& reason, bool released);
 

@@ -1,3 +1,4 @@
+// Walks the nodes of a torch.fx graph and writes each as one of Torch IR.
 #include "python/fx_import.h"
 
 #include <torch/csrc/autograd/python_variable.h>

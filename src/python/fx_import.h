@@ -1,5 +1,5 @@
-// torch.fx.GraphModule to Torch IR. call_module nodes become calls of the module as an object; the package inlines
-// them first where it can (python/oxyfuel/fx.py).
+// torch.fx.GraphModule to Torch IR. call_module nodes become calls of the module as an object; the
+// package inlines them first where it can (python/oxyfuel/fx.py).
 #pragma once
 
 #include <memory>

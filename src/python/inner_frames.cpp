@@ -1,3 +1,4 @@
+// The frame evaluator: which frames are compiled, and which are refused.
 #include "python/inner_frames.h"
 
 #include <algorithm>
@@ -19,7 +20,8 @@ thread_local PyObject* handed_to = nullptr;
 thread_local bool refusing = false;
 thread_local int hooks_outside = 0;  // those that ran when frames began to be refused
 thread_local std::string refused_name;
-// Of all threads, those that want no collection of garbage; whether the first of them has switched it off.
+// Of all threads, those that want no collection of garbage; whether the first of them has switched
+// it off.
 int without_collections = 0;
 bool collections_off = false;
 thread_local int without_collections_here = 0;
@@ -45,8 +47,8 @@ std::shared_ptr<FrameCompiler> table_of_frames() {
 const std::vector<std::string>& foreign_folders() {
   static const auto& folders = *[] {
     auto* out = new std::vector<std::string>();
-    // Without calls of Python functions, which would ask for this list: importing makes some while a package is half
-    // imported.
+    // Without calls of Python functions, which would ask for this list: importing makes some while
+    // a package is half imported.
     const auto modules = py::reinterpret_borrow<py::dict>(PyImport_GetModuleDict());
     for (const char* module : {"os", "torch", "oxyfuel"}) {
       const auto file = modules[module].attr("__file__").cast<std::string>();
@@ -101,7 +103,8 @@ bool is_compiled_here(PyFunctionObject* function) {
   return !of_file<is_foreign>(code->co_filename);
 }
 
-// Of the standard library, torch and Oxyfuel, or made by them: what they do is known by their names.
+// Of the standard library, torch and Oxyfuel, or made by them: what they do is known by their
+// names.
 bool is_library(const std::string& file) {
   if (file.starts_with("<frozen") || file == "<string>" || file == "<__array_function__ internals>")
     return true;

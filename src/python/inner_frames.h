@@ -1,5 +1,5 @@
-// Functions that a broken frame calls: they are compiled too, each on its own. The frame evaluator is ours only while such a
-// frame runs.
+// Functions that a broken frame calls: they are compiled too, each on its own. The frame evaluator
+// is ours only while such a frame runs.
 #pragma once
 
 #include <Python.h>
@@ -12,8 +12,8 @@
 
 namespace oxy::python {
 
-// What holds the arguments of a call and lets go of them as soon as the frame that is called has them, so that what it
-// drops dies there and then.
+// What holds the arguments of a call and lets go of them as soon as the frame that is called has
+// them, so that what it drops dies there and then.
 using Handed = std::vector<py::object>;
 
 // Who compiles what a broken frame calls.
@@ -21,9 +21,11 @@ class FrameCompiler {
  public:
   virtual ~FrameCompiler() = default;
   virtual bool has_made(PyObject* code) const = 0;
-  // The compiled counterpart of a function that a broken frame calls; one for each code and globals.
+  // The compiled counterpart of a function that a broken frame calls; one for each code and
+  // globals.
   virtual py::object inner(py::handle function) = 0;
-  // As PyObject_Vectorcall, of such a counterpart. `handed` holds the arguments; it is empty once a frame has them.
+  // As PyObject_Vectorcall, of such a counterpart. `handed` holds the arguments; it is empty once a
+  // frame has them.
   virtual PyObject* call(PyObject* compiled, PyObject* const* args, size_t nargsf,
                          PyObject* kwnames, Handed& handed) = 0;
 };
@@ -31,8 +33,8 @@ class FrameCompiler {
 // Marked by oxyfuel.disable or torch.compiler.disable.
 bool is_disabled(PyFunctionObject* function);
 
-// While it lives, Python functions of the user's that this thread calls are compiled by way of the table; none with a null
-// table.
+// While it lives, Python functions of the user's that this thread calls are compiled by way of the
+// table; none with a null table.
 class InnerFrames {
  public:
   explicit InnerFrames(std::shared_ptr<FrameCompiler> table);
@@ -44,13 +46,13 @@ class InnerFrames {
   bool outer_none_;
 };
 
-// From now on the Python functions that any thread calls are compiled by way of the table, apart from torch's and ours:
-// for tests of the front end with programs that know nothing of it.
+// From now on the Python functions that any thread calls are compiled by way of the table, apart
+// from torch's and ours: for tests of the front end with programs that know nothing of it.
 void compile_every_frame(std::shared_ptr<FrameCompiler> table);
 
-// While it lives, this thread runs no Python function of the user's: a function written in C that calls one while a capture
-// interprets gets an exception in its place, before it could do anything. Libraries' own functions run, and what audit hooks
-// call. Garbage is collected later.
+// While it lives, this thread runs no Python function of the user's: a function written in C that
+// calls one while a capture interprets gets an exception in its place, before it could do anything.
+// Libraries' own functions run, and what audit hooks call. Garbage is collected later.
 class RefusedFrames {
  public:
   explicit RefusedFrames(bool refused = true);  // false: it runs them again

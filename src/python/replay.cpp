@@ -1,3 +1,4 @@
+// Calls the functions of a Torch IR graph in order and keeps what later ones read.
 #include "python/replay.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
@@ -29,7 +30,8 @@ std::vector<py::object> as_vector(py::handle args) {
   return out;
 }
 
-// One walk over the graph. With a recorder the arguments are its fakes and every result is looked at.
+// One walk over the graph. With a recorder the arguments are its fakes and every result is looked
+// at.
 class Replayer {
  public:
   Replayer(const TorchIr& ir, bridge::Recorder* recorder, ir::Graph* types)
@@ -304,8 +306,9 @@ class Replayer {
   std::vector<py::object> values_;
 };
 
-// What Python code sees of our mode: an instance of a subclass of TorchDispatchMode. torch never calls its handler,
-// as our interpreter tag does; code that pops the mode and pushes it again does, and hears that it cannot.
+// What Python code sees of our mode: an instance of a subclass of TorchDispatchMode. torch never
+// calls its handler, as our interpreter tag does; code that pops the mode and pushes it again does,
+// and hears that it cannot.
 py::object mode_object() {
   auto base = py::module_::import("torch.utils._python_dispatch").attr("TorchDispatchMode");
   static PyObject* type = nullptr;  // made once, kept for the life of the process
@@ -347,7 +350,8 @@ py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::st
   throw Unsupported(cat("an input of type ", Py_TYPE(p)->tp_name));
 }
 
-// torch puts a symbolic number that meets a tensor into a tensor of a made-up value, with the number as an attribute.
+// torch puts a symbolic number that meets a tensor into a tensor of a made-up value, with the
+// number as an attribute.
 std::optional<c10::Scalar> symbolic_number(const at::Tensor& t) {
   py::gil_scoped_acquire gil;
   auto held = owned(THPVariable_Wrap(t));
@@ -358,7 +362,8 @@ std::optional<c10::Scalar> symbolic_number(const at::Tensor& t) {
   throw Unsupported("a symbolic truth value that meets a tensor");
 }
 
-// The Torch IR takes over the recording's symbols for the types of its values, unless its own text has some.
+// The Torch IR takes over the recording's symbols for the types of its values, unless its own text
+// has some.
 bool adopt_symbols(TorchIr& ir, const std::shared_ptr<sym::ExprPool>& pool) {
   if (ir.graph.pool != ir.recorded_pool && ir.graph.pool->symbol_count() > 0) return false;
   for (uint32_t i = 0; i < ir.graph.value_count(); ++i) {
@@ -470,7 +475,8 @@ void expect_op(bridge::Recorder& recorder, std::string_view function) {
 
 void lay_out_as_eager(std::string_view function, py::object& result) {
   if (THPVariable_Check(result.ptr())) settle(THPVariable_Unpack(result.ptr()));
-  // Tensors in memory have a kernel of their own for it; a dispatcher hears one for images, whose result can be channels-last.
+  // Tensors in memory have a kernel of their own for it; a dispatcher hears one for images, whose
+  // result can be channels-last.
   const std::string_view word = function.substr(function.rfind('.') + 1);
   if ((word != "max_pool1d" && word != "_max_pool1d") || !THPVariable_Check(result.ptr())) return;
   const at::Tensor& t = THPVariable_Unpack(result.ptr());

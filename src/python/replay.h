@@ -1,4 +1,5 @@
-// Runs Torch IR by calling the real torch functions: on real tensors that is eager; on a recorder's fakes it records.
+// Runs Torch IR by calling the real torch functions: on real tensors that is eager; on a recorder's
+// fakes it records.
 #pragma once
 
 #include <map>
@@ -13,8 +14,8 @@
 
 namespace oxy::python {
 
-// Calls every node in order. `args`: one per input of the graph. Exceptions are the called function's own.
-// `reached`: gets the node that was called last.
+// Calls every node in order. `args`: one per input of the graph. Exceptions are the called
+// function's own. `reached`: gets the node that was called last.
 py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached = nullptr);
 
 // What a recording gives.
@@ -26,19 +27,22 @@ struct Recording {
   std::shared_ptr<const sym::ShapeFacts> facts;  // of a recording with symbolic sizes
 };
 
-// A capture's own recording: good for one compilation, for the inputs and the state of torch that the capture saw.
+// A capture's own recording: good for one compilation, for the inputs and the state of torch that
+// the capture saw.
 struct CapturedRecording {
   Recording recording;
   std::vector<py::object> inputs;
   GlobalState state;
 };
 
-// That recording where it fits `args` and the state of this moment; in any case `ir` keeps it no longer.
+// That recording where it fits `args` and the state of this moment; in any case `ir` keeps it no
+// longer.
 std::optional<Recording> take_captured(TorchIr& ir, py::handle args);
 
 struct RecordOptions {
   bool shape_rules = true;
-  // By input: the dimensions whose sizes are symbols; for a number an empty list, which makes it one.
+  // By input: the dimensions whose sizes are symbols; for a number an empty list, which makes it
+  // one.
   std::map<size_t, std::vector<int64_t>> dynamic;
 };
 
@@ -48,14 +52,17 @@ bridge::Recorder::Options recorder_options(bool shape_rules = true, bool symboli
 // The same for a branch or loop of another recording.
 bridge::Recorder::Options options_of_region(const bridge::Recorder& around);
 
-// Records one call with these example inputs (tensors, numbers, None). Notes the types of tensors in the Torch IR.
-// Unsupported where the computation cannot be recorded; any other exception is one that the computation raised.
+// Records one call with these example inputs (tensors, numbers, None). Notes the types of tensors
+// in the Torch IR. Unsupported where the computation cannot be recorded; any other exception is one
+// that the computation raised.
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options = {});
 
-// The recorder hears of the op that the function is, where its name is "torch.ops.mylib.foo" or "torch.ops.mylib.foo.default".
+// The recorder hears of the op that the function is, where its name is "torch.ops.mylib.foo" or
+// "torch.ops.mylib.foo.default".
 void expect_op(bridge::Recorder& recorder, std::string_view function);
 
-// The result of a function of torch, recorded on fakes, in the layout that the function has in eager.
+// The result of a function of torch, recorded on fakes, in the layout that the function has in
+// eager.
 void lay_out_as_eager(std::string_view function, pybind11::object& result);
 
 }  // namespace oxy::python

@@ -1,3 +1,4 @@
+// Flattens results to tensors and builds them again.
 #include "python/result_tree.h"
 
 #include <torch/csrc/autograd/python_variable.h>

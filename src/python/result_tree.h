@@ -19,7 +19,8 @@ struct ResultTree {
   pybind11::object build(const std::vector<pybind11::object>& outputs) const;
 };
 
-// Takes a returned object apart. Each tensor object gets one position in `tensors`, however often it is returned.
+// Takes a returned object apart. Each tensor object gets one position in `tensors`, however often
+// it is returned.
 ResultTree take_apart(pybind11::handle result, std::vector<at::Tensor>& tensors);
 
 }  // namespace oxy::python

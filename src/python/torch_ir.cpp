@@ -1,3 +1,4 @@
+// Arguments from Python and back, and the names of functions both ways.
 #include "python/torch_ir.h"
 
 #include <torch/csrc/Device.h>

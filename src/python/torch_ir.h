@@ -27,7 +27,8 @@ struct TorchHost {
   std::vector<py::object> objects;  // of Graph::objects
   // By node index: what a CallFunction calls; null for the rest.
   std::vector<py::object> bound;
-  // By value index: the node after which nobody reads it (index in the order), so that replay can let go of it.
+  // By value index: the node after which nobody reads it (index in the order), so that replay can
+  // let go of it.
   std::vector<uint32_t> last_use;
   std::vector<std::vector<TorchHost>> regions;  // by node index: of its regions
 
@@ -39,13 +40,15 @@ struct TorchHost {
     if (regions.size() <= id.index) regions.resize(id.index + 1);
     return regions[id.index];
   }
-  // Computes last_use and the callables that are named only, of regions too; call after the graph is complete.
+  // Computes last_use and the callables that are named only, of regions too; call after the graph
+  // is complete.
   void seal(const ir::Graph& graph);
 };
 
 struct TorchIr : TorchHost {
   ir::Graph graph{ir::Stage::Torch};
-  // Whose attributes the graph reads, or null. They are read anew each time: training replaces them.
+  // Whose attributes the graph reads, or null. They are read anew each time: training replaces
+  // them.
   py::object module;
   // By input: whether it is a parameter or buffer of a module. May be shorter.
   std::vector<bool> module_state;
@@ -69,8 +72,8 @@ struct TorchIr : TorchHost {
 std::string qualified_name(py::handle callable);
 py::object resolve_name(const std::string& name);  // UserError when there is no such thing
 
-// Arguments between Python and the IR. `value`: the value of an object that stands for one, or nothing; anything
-// without a form in the IR goes to the table of objects.
+// Arguments between Python and the IR. `value`: the value of an object that stands for one, or
+// nothing; anything without a form in the IR goes to the table of objects.
 ir::Arg arg_from_python(TorchIr& ir, py::handle o,
                         const std::function<std::optional<ir::ValueId>(py::handle)>& value);
 py::object arg_to_python(const ir::Arg& a, const std::vector<py::object>& objects,

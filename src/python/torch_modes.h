@@ -1,4 +1,5 @@
-// The modes of torch that code switches on and off as it goes: `with torch.no_grad()`, `with torch.autocast(...)`.
+// The modes of torch that code switches on and off as it goes: `with torch.no_grad()`, `with
+// torch.autocast(...)`.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -20,7 +21,8 @@ struct TorchModes {
   }
 };
 
-// In how many autocast contexts the thread stands; torch drops its cache of casts at the last one's end.
+// In how many autocast contexts the thread stands; torch drops its cache of casts at the last one's
+// end.
 inline int autocast_nesting() {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting();
@@ -31,7 +33,8 @@ inline void change_autocast_nesting(int by) {
   for (; by < 0; by++) at::autocast::decrement_nesting();
 }
 
-// Stands in more contexts of autocast for a while: those that a graph ends in its own way go on behind it.
+// Stands in more contexts of autocast for a while: those that a graph ends in its own way go on
+// behind it.
 class InAutocast {
  public:
   explicit InAutocast(int contexts) : contexts_(contexts) { change_autocast_nesting(contexts_); }

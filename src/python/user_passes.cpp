@@ -1,3 +1,4 @@
+// Records registered patterns and functions, and runs them on a recording.
 #include "python/user_passes.h"
 
 #include <ATen/ops/empty_strided.h>
@@ -58,7 +59,8 @@ std::optional<passes::Replacement> specialise(const UserPattern& pattern,
   return passes::Replacement{pattern_of(*search, numbers), pattern_of(*replacement, {}).graph};
 }
 
-// The recording that the function makes of this one. What the caller sees must be laid out as before.
+// The recording that the function makes of this one. What the caller sees must be laid out as
+// before.
 void run_function(const py::object& function, const std::string& name, Recording& recording,
                   const py::tuple& args, ir::Graph& graph) {
   auto given = std::make_shared<Recording>(recording);

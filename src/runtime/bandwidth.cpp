@@ -1,3 +1,4 @@
+// Times copies of a large buffer on all threads, and writes kernels beside them.
 #include "runtime/bandwidth.h"
 
 #include <algorithm>

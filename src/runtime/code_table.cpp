@@ -1,3 +1,4 @@
+// Looks up the entry points of the kernels of a plan.
 #include "runtime/code_table.h"
 
 #include "support/check.h"

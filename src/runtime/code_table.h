@@ -1,5 +1,5 @@
-// The code that plans name: entry points by the hash of their text. A Plan is bound to a table where
-// it becomes executable; who holds the table keeps the code loaded.
+// The code that plans name: entry points by the hash of their text. A Plan is bound to a table
+// where it becomes executable; who holds the table keeps the code loaded.
 #pragma once
 
 #include <map>

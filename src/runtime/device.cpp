@@ -1,3 +1,4 @@
+// The CPU's allocations and launches.
 #include "runtime/device.h"
 
 #include "runtime/launch.h"

@@ -1,8 +1,10 @@
-// What the steps of a Plan need of the device that they run on: memory, a queue for the work, launches
-// and their status, the state of its random generator. One object a device; any thread may call it.
+// What the steps of a Plan need of the device that they run on: memory, a queue for the work,
+// launches and their status, the state of its random generator. One object a device; any thread may
+// call it.
 //
-// Work of one call goes to one queue and happens in the order in which it was given. A device may do
-// it later: what launches report is complete when finish() has returned. The CPU does it at once.
+// Work of one call goes to one queue and happens in the order in which it was given. A device may
+// do it later: what launches report is complete when finish() has returned. The CPU does it at
+// once.
 #pragma once
 
 #include <memory>
@@ -34,7 +36,8 @@ class DeviceApi {
   virtual Memory allocate(int64_t bytes, Queue queue) const = 0;
   // Of scratch memory that a launch of any kernel of the plan needs here.
   virtual int64_t scratch_bytes(const SizedPlan& p) const = 0;
-  // `arguments` in the kernel's order. The status, as far as it is known: 0, or what a kernel reported.
+  // `arguments` in the kernel's order. The status, as far as it is known: 0, or what a kernel
+  // reported.
   virtual int launch(const SizedKernel& kernel, void* const* arguments, char* scratch,
                      Queue queue) const = 0;
   // When all work has been done: its status.

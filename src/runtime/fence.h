@@ -1,6 +1,7 @@
-// For tests: runs a kernel on copies of its buffers that lie between pages which nobody may touch, so that an access
-// outside of a buffer ends the process at once (or, on the heap, in the address sanitizer's report). In several pieces,
-// as threads would run it, each with scratch memory of its own.
+// For tests: runs a kernel on copies of its buffers that lie between pages which nobody may touch,
+// so that an access outside of a buffer ends the process at once (or, on the heap, in the address
+// sanitizer's report). In several pieces, as threads would run it, each with scratch memory of its
+// own.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct FencedBuffer {
   int64_t bytes = 0;
 };
 
-// As launch() does, one thread after the other. Buffers that the kernel changed are copied back. With
-// an epilogue `buffers` are the kernel's, then the epilogue's.
+// As launch() does, one thread after the other. Buffers that the kernel changed are copied back.
+// With an epilogue `buffers` are the kernel's, then the epilogue's.
 int launch_fenced(const SizedKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
                   const Host& host, const SizedKernel* epilogue = nullptr, size_t of_kernel = 0);
 

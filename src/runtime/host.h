@@ -1,5 +1,5 @@
-// What compiled code needs of the program that it runs in: threads and vector maths, as plain pointers, so that the
-// core runs without torch (serial, scalar) and with torch's own thread pool.
+// What compiled code needs of the program that it runs in: threads and vector maths, as plain
+// pointers, so that the core runs without torch (serial, scalar) and with torch's own thread pool.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@ namespace oxy::runtime {
 using PieceFn = void (*)(void* context, int64_t begin, int64_t end, int thread);
 
 struct Host {
-  // Runs `fn` over pieces that cover [0, range), each of at least `grain` iterations but for the last one, on at most
-  // thread_count() threads, and returns when all are done. `fn` does not throw.
+  // Runs `fn` over pieces that cover [0, range), each of at least `grain` iterations but for the
+  // last one, on at most thread_count() threads, and returns when all are done. `fn` does not
+  // throw.
   void (*parallel)(int64_t range, int64_t grain, PieceFn fn, void* context);
   int (*thread_count)();
   void* const* math;  // the table that kernels get, see codegen/cpp/emit.h; may be null

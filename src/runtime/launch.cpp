@@ -1,3 +1,4 @@
+// Splits a kernel's range among threads and joins their status words.
 #include "runtime/launch.h"
 
 #include <atomic>
@@ -6,7 +7,8 @@ namespace oxy::runtime {
 namespace {
 
 constexpr int64_t kAlign = 64;
-// Between the scratch of two threads: what one runs through is prefetched beyond its end, away from the other.
+// Between the scratch of two threads: what one runs through is prefetched beyond its end, away from
+// the other.
 constexpr int64_t kApart = 4096;
 
 int64_t stride(const SizedKernel& kernel) {

@@ -1,6 +1,6 @@
-// Things that one call at a time may use and that are expensive to make: a call takes one and gives it
-// back. As many exist as calls run at the same time; a few stay for the next ones. Where one thread
-// calls again and again, taking and giving back are one atomic operation each.
+// Things that one call at a time may use and that are expensive to make: a call takes one and gives
+// it back. As many exist as calls run at the same time; a few stay for the next ones. Where one
+// thread calls again and again, taking and giving back are one atomic operation each.
 #pragma once
 
 #include <atomic>

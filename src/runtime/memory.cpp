@@ -1,3 +1,4 @@
+// Aligned blocks in huge pages, and the pool that keeps freed ones for a while.
 #include "runtime/memory.h"
 
 #include <sys/mman.h>

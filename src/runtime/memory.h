@@ -1,8 +1,9 @@
 // Memory of a plan: aligned blocks for arenas, and the pool that large outputs come from.
 //
-// Freshly mapped memory costs a page fault per page at its first write: more than most kernels take to fill it. The
-// pool keeps blocks that were warm a moment ago. It is bounded, and blocks that nobody asked for in a while go back to
-// the system at the next use of the pool (there is no thread behind it) or with trim().
+// Freshly mapped memory costs a page fault per page at its first write: more than most kernels take
+// to fill it. The pool keeps blocks that were warm a moment ago. It is bounded, and blocks that
+// nobody asked for in a while go back to the system at the next use of the pool (there is no thread
+// behind it) or with trim().
 #pragma once
 
 #include <chrono>
@@ -61,7 +62,8 @@ class BlockPool {
     AlignedBlock block;
     Clock::time_point since;
   };
-  // Takes blocks that have been idle for too long, and the oldest ones while more than max_cached is held.
+  // Takes blocks that have been idle for too long, and the oldest ones while more than max_cached
+  // is held.
   void evict(Clock::time_point now, std::vector<AlignedBlock>& out);
 
   const Limits limits_;

@@ -1,3 +1,4 @@
+// Copies columns of weights into panels, in parallel.
 #include "runtime/pack.h"
 
 #include <algorithm>

@@ -3,10 +3,10 @@
 // hash of its text (runtime/code_table.h); src/torch_bridge runs it on real tensors, run_plan.h
 // without torch.
 //
-// One call: read the inputs' metadata again and compare it with `inputs` (a difference means another
-// plan or eager); evaluate the sizes; lease an arena; run the steps in order; if one fails (an op
-// raises, a kernel's status is not 0) drop everything and run the Torch IR in eager; then the commit
-// point: write the mutated inputs, make the outputs, give the arena back.
+// One call: read the inputs' metadata again and compare it with `inputs` (a difference means
+// another plan or eager); evaluate the sizes; lease an arena; run the steps in order; if one fails
+// (an op raises, a kernel's status is not 0) drop everything and run the Torch IR in eager; then
+// the commit point: write the mutated inputs, make the outputs, give the arena back.
 #pragma once
 
 #include <complex>
@@ -166,8 +166,8 @@ inline constexpr int kMaxPlanDepth = 32;
 // Text, parsed back: print(parse(print(p))) == print(p). See docs/ir.md.
 std::string print(const Plan& p);
 Plan parse_plan(std::string_view text);  // UserError with line and column
-// Throws UserError where a number of the plan names nothing: what comes from a file is checked once,
-// and nobody behind it asks again.
+// Throws UserError where a number of the plan names nothing: what comes from a file is checked
+// once, and nobody behind it asks again.
 void verify(const Plan& p);
 
 // The buffer whose memory it is: the base of a View, else itself.

@@ -1,5 +1,5 @@
-// The text of a plan: sizes that vary, inputs, buffers, kernels, sub-plans, then steps, then what the
-// call hands back.
+// The text of a plan: sizes that vary, inputs, buffers, kernels, sub-plans, then steps, then what
+// the call hands back.
 #include "runtime/plan.h"
 #include "runtime/plan_words.h"
 #include "support/lexer.h"

@@ -1,3 +1,4 @@
+// Sizes, buffers and steps of a call, on arrays.
 #include "runtime/run_plan.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// The operations on slots, their evaluation, and the builder that makes each slot once.
 #include "runtime/size_program.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads each slot of a plan as a number.
 #include "runtime/sized_plan.h"
 
 #include <algorithm>

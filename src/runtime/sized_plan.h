@@ -19,8 +19,8 @@ struct TensorMeta {
   int64_t offset = 0;
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
-// Bytes from the start of the storage to the end of the last element. InternalError where they cannot
-// be counted, or an element lies in front of it.
+// Bytes from the start of the storage to the end of the last element. InternalError where they
+// cannot be counted, or an element lies in front of it.
 int64_t span_bytes(const TensorMeta& m);
 
 struct SizedBuffer {

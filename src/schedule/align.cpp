@@ -1,3 +1,4 @@
+// Matches axes by their strides in shared memory, splits them where it must, checks dependences.
 #include "schedule/align.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Shrinks loops to where a store changes something, and divides a kernel by that.
 #include "schedule/changed_part.h"
 
 #include <algorithm>

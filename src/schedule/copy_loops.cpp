@@ -1,3 +1,4 @@
+// Finds such copies, and writes a loop for each.
 #include "schedule/copy_loops.h"
 
 #include "ops/promote.h"

@@ -1,3 +1,4 @@
+// Costs of single operations, sizes at their hints, and sums over loops.
 #include "schedule/cost.h"
 
 #include <algorithm>

@@ -8,8 +8,8 @@ namespace oxy::schedule {
 
 int cost_of(ops::LoopOp op, ops::DType dtype);
 int cost_of(const loops::Body& body);
-// A size at the hints; nothing where it has none, or differs from iteration to iteration. What decides by
-// it must be right at all sizes, and good at those that the hints stand for.
+// A size at the hints; nothing where it has none, or differs from iteration to iteration. What
+// decides by it must be right at all sizes, and good at those that the hints stand for.
 std::optional<int64_t> hinted(sym::Expr e);
 // The number of iterations where it is constant, else the number at the hints (variables of loops
 // at their first value), else a guess.

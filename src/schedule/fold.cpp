@@ -1,3 +1,4 @@
+// Identities and combining operations of each kind of reduction.
 #include "schedule/fold.h"
 
 #include <limits>

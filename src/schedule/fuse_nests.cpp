@@ -1,3 +1,4 @@
+// Tries to merge each group with its producers and with readers of the same memory.
 #include "schedule/fuse_nests.h"
 
 #include <algorithm>

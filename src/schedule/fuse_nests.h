@@ -1,11 +1,12 @@
 // Which loops become one kernel.
 //
-// A group is a list of nests that run together at each iteration of common parallel axes; what is not
-// common (the columns of a row that one nest folds and the next one rescales) each nest walks by
-// itself inside the iteration. Two groups merge where that is right (no step between them must run in
-// the middle; at a parallel iteration each reads only what the other wrote at the same iteration) and pays
-// (they share memory traffic, enough parallel iterations remain, and they walk memory in the same
-// direction). Only neighbours are tried: producer and consumer, and readers of one buffer.
+// A group is a list of nests that run together at each iteration of common parallel axes; what is
+// not common (the columns of a row that one nest folds and the next one rescales) each nest walks
+// by itself inside the iteration. Two groups merge where that is right (no step between them must
+// run in the middle; at a parallel iteration each reads only what the other wrote at the same
+// iteration) and pays (they share memory traffic, enough parallel iterations remain, and they walk
+// memory in the same direction). Only neighbours are tried: producer and consumer, and readers of
+// one buffer.
 #pragma once
 
 #include "schedule/nest.h"

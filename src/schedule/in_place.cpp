@@ -1,3 +1,4 @@
+// Looks for the store that a mutation copies, and lets it write to the input.
 #include "schedule/in_place.h"
 
 #include <algorithm>
@@ -116,8 +117,8 @@ class InPlace {
     return sink(*at, input);
   }
 
-  // A kernel that copies the input, then one that folds into the copy: this one may fold into the input itself, once
-  // all places have been checked.
+  // A kernel that copies the input, then one that folds into the copy: this one may fold into the
+  // input itself, once all places have been checked.
   bool write_scatter(BufferId input, BufferId value) {
     std::vector<size_t> at;
     for (size_t i = 0; i < s_.steps.size(); ++i) {
@@ -203,7 +204,8 @@ class InPlace {
     return at;
   }
 
-  // Moves a step, and those that need it, behind the last step that may raise or reads the old value.
+  // Moves a step, and those that need it, behind the last step that may raise or reads the old
+  // value.
   bool sink(size_t at, BufferId input) {
     std::vector<StepUses> uses;
     size_t last = at;
@@ -231,7 +233,8 @@ class InPlace {
     return true;
   }
 
-  // Kernels that have been divided are called no more; the others are numbered in the order of their calls.
+  // Kernels that have been divided are called no more; the others are numbered in the order of
+  // their calls.
   void drop_unused_kernels() {
     std::vector<Kernel> kernels;
     for (ScheduledStep& step : s_.steps) {

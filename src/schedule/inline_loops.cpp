@@ -1,3 +1,4 @@
+// Weighs repeated work against saved memory traffic, and substitutes producers.
 #include "schedule/inline_loops.h"
 
 #include <algorithm>
@@ -152,7 +153,8 @@ bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
   bool broadcast = c.iterations > own * 3 / 2;
   int bearable = c.iterations <= own * 2 ? tuning::inline_twice : tuning::inline_cheap;
   if (broadcast && !c.hoistable && c.cost > bearable) return false;
-  // What is computed beyond once an element: windows overlap, and there may be fewer of them than elements.
+  // What is computed beyond once an element: windows overlap, and there may be fewer of them than
+  // elements.
   const int64_t again = c.repeats * std::min(c.iterations, own) - own;
   if (c.repeats > 1 && c.cost * again > 2 * tuning::inline_cheap * own) return false;
   if (c.roots.size() == 1) return true;

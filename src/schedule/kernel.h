@@ -4,12 +4,16 @@
 //
 // Semantics. `body` runs once. A For runs its children for var = 0 .. size-1, in order unless
 // `kind` allows more:
-//   Parallel  iterations are independent and may run on different threads; only at the top, directly nested, outermost
-//             first; together they are the range that the launcher splits
+//   Parallel  iterations are independent and may run on different threads; only at the top,
+//             directly nested, outermost first; together they are the range that the launcher
+//             splits
 //   Serial    in order
-//   Vector    iterations are independent, with nothing but Serial loops inside: an emitter runs several at once
-//   Reduce    carries the accumulators that its Accumulate statements update; iterations may be reassociated
-//   VectorReduce  as Reduce, innermost and contiguous: an emitter keeps several partial accumulators
+//   Vector    iterations are independent, with nothing but Serial loops inside: an emitter runs
+//             several at once
+//   Reduce    carries the accumulators that its Accumulate statements update; iterations may be
+//             reassociated
+//   VectorReduce  as Reduce, innermost and contiguous: an emitter keeps several partial
+//                 accumulators
 // An Inst statement is a LoopOp of loop_ir.h on scalars (Reduce, Scan and Symbol excepted: Symbol
 // binds index[0], the others do not occur). StoreAdd adds to the element, also where several
 // iterations meet in one; scatters that fold in another way are loads and stores in order. Values
@@ -22,9 +26,9 @@
 //
 // Statements in front of a Parallel loop run before its first iteration, or the first that a thread
 // gets: they fill Local buffers, or are constants in front of all loops. A Local buffer belongs to
-// one run of the innermost Parallel iteration around its store (or the kernel, where there is none): a
-// row that stays in cache. Index expressions are flat offsets in elements from the start of the
-// buffer's memory.
+// one run of the innermost Parallel iteration around its store (or the kernel, where there is
+// none): a row that stays in cache. Index expressions are flat offsets in elements from the start
+// of the buffer's memory.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// Makes a unit of each step; a reduction of nothing becomes a constant.
 #include "schedule/make_units.h"
 
 #include <algorithm>

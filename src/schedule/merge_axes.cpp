@@ -1,3 +1,4 @@
+// Joins axes that are walked as one, and sorts the rest by stride.
 #include "schedule/merge_axes.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Counts distinct elements of loads and stores from their index expressions.
 #include "schedule/moved_bytes.h"
 
 #include <algorithm>
@@ -8,8 +9,8 @@
 namespace oxy::schedule {
 namespace {
 
-// How many elements one statement comes to: the iterations of the loops that its index depends on, or of all of them where
-// the index was loaded.
+// How many elements one statement comes to: the iterations of the loops that its index depends on,
+// or of all of them where the index was loaded.
 int64_t touched(const Compute& c, const Path& path) {
   std::vector<Expr> symbols;
   sym::collect_symbols(c.index, symbols);

@@ -1,3 +1,4 @@
+// Flattens loops to offsets in memory, and splits axes where indices ask for it.
 #include "schedule/nest.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Lifetimes, the best gap of the arena for each buffer, and frees.
 #include "schedule/plan_memory.h"
 
 #include <algorithm>
@@ -65,7 +66,8 @@ struct Placed {
   int64_t offset, bytes;
 };
 
-// Temps that take over the memory of one that their kernel reads for the last time: heir to predecessor.
+// Temps that take over the memory of one that their kernel reads for the last time: heir to
+// predecessor.
 std::map<BufferId, BufferId> inheritances(const Schedule& s,
                                           const std::map<BufferId, Life>& lives) {
   std::map<BufferId, BufferId> from;

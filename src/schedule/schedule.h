@@ -44,7 +44,8 @@ struct Schedule {
   std::vector<ScheduledStep> steps;
   MemoryPlan memory;
   std::vector<FusionNote> notes;
-  // Writes of a mutated input that a kernel may make in place, since the old value is dead and nothing after it raises.
+  // Writes of a mutated input that a kernel may make in place, since the old value is dead and
+  // nothing after it raises.
   std::vector<std::pair<uint32_t, loops::BufferId>>
       in_place;  // input, the buffer that holds its new value
 };

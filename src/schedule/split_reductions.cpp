@@ -1,3 +1,4 @@
+// Rewrites a reduction as two loops with a buffer of partial results between them.
 #include "schedule/split_reductions.h"
 
 #include <algorithm>
@@ -132,7 +133,8 @@ Expr contiguous_axis(const Nest& n) {
       if (i.op != (reduces ? LoopOp::Load : LoopOp::Store)) continue;
       auto c = coefficient(i.index[0], a.var);
       if (!c || !c->is_const(1)) continue;
-      // As many votes as elements, so that small operands do not decide; a size that is not known counts as 1024.
+      // As many votes as elements, so that small operands do not decide; a size that is not known
+      // counts as 1024.
       int64_t elements = 1;
       for (const Axis& b : n.axes)
         if (elements < kMostVotes && depends(n, i.index[0], b.var))

@@ -1,3 +1,4 @@
+// Collects reads, writes and checks of launches, gemms and extern calls.
 #include "schedule/step_uses.h"
 
 #include <algorithm>

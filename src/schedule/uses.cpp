@@ -1,3 +1,4 @@
+// Notes writers and readers in one walk; removes loops that nobody reads.
 #include "schedule/uses.h"
 
 namespace oxy::schedule {

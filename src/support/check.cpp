@@ -1,3 +1,4 @@
+// Throws internal errors with the file and line of the check.
 #include "support/check.h"
 
 #include <cstring>

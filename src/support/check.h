@@ -1,5 +1,6 @@
-// Whose fault is it? A UserError is the user's (bad option, bad input) and reaches them as it is; an InternalError is
-// ours: compilation stops, the call runs in eager, and one warning says how to see more (OXYFUEL_STRICT=1 raises it).
+// Whose fault is it? A UserError is the user's (bad option, bad input) and reaches them as it is;
+// an InternalError is ours: compilation stops, the call runs in eager, and one warning says how to
+// see more (OXYFUEL_STRICT=1 raises it).
 #pragma once
 
 #include <stdexcept>
@@ -19,7 +20,8 @@ class InternalError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Something that is right but that we do not compile (a sparse input, say). `what()` names it for the user.
+// Something that is right but that we do not compile (a sparse input, say). `what()` names it for
+// the user.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,3 +1,4 @@
+// FNV-1a of 128 bits, and its digits.
 #include "support/content_hash.h"
 
 #include <charconv>

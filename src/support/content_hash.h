@@ -1,4 +1,5 @@
-// The name of a text or of bytes by their content: 128 bits, the same in every process and on every machine.
+// The name of a text or of bytes by their content: 128 bits, the same in every process and on every
+// machine.
 #pragma once
 
 #include <compare>

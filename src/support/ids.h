@@ -1,4 +1,5 @@
-// Typed 32-bit ids: an index into a table that some object owns, which cannot be mixed up with an id of another table.
+// Typed 32-bit ids: an index into a table that some object owns, which cannot be mixed up with an
+// id of another table.
 #pragma once
 
 #include <cstdint>

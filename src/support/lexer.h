@@ -1,8 +1,9 @@
 // The lexer of every text form: graphs, loops, kernels, schedules.
 //
-// Tokens: identifiers (letters, digits, _, dots inside: `aten.add.Tensor`), %names, @names, numbers without a sign,
-// strings in double quotes, and punctuation: `->` `<-` `//` `...` `==` `<=` `>=` `!=` `..` or one character. White
-// space and comments (# to the end of the line) separate tokens. Errors are UserErrors that begin with line:column.
+// Tokens: identifiers (letters, digits, _, dots inside: `aten.add.Tensor`), %names, @names, numbers
+// without a sign, strings in double quotes, and punctuation: `->` `<-` `//` `...` `==` `<=` `>=`
+// `!=` `..` or one character. White space and comments (# to the end of the line) separate tokens.
+// Errors are UserErrors that begin with line:column.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +49,9 @@ class Lexer {
   std::string identifier() { return expect(TokenKind::Identifier).text; }
   int64_t integer();  // with an optional minus sign
   double number();    // any number with an optional minus sign; inf and nan too
-  // The source from the token on up to, not including, the first of `,` `)` `]` `}` `:` `=` or `{` that stands outside
-  // brackets, or the end of the line; goes on after it. For expressions that another parser reads.
+  // The source from the token on up to, not including, the first of `,` `)` `]` `}` `:` `=` or `{`
+  // that stands outside brackets, or the end of the line; goes on after it. For expressions that
+  // another parser reads.
   std::string_view balanced();
 
   // Throws UserError "line:column: message" at the token, or at a place in the source.
@@ -69,7 +71,8 @@ class Lexer {
   Token token_;
 };
 
-// The text in double quotes, which the lexer reads back: \" \\ \n \t \r, and \xNN for other control characters.
+// The text in double quotes, which the lexer reads back: \" \\ \n \t \r, and \xNN for other control
+// characters.
 std::string quote(std::string_view s);
 // Whether the text is one identifier of the lexer.
 bool is_identifier(std::string_view s);

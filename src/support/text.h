@@ -1,5 +1,5 @@
-// Building text: cat("a", 1, 'c') appends its arguments to one string. Floating-point numbers print with the fewest
-// digits that read back to the same value.
+// Building text: cat("a", 1, 'c') appends its arguments to one string. Floating-point numbers print
+// with the fewest digits that read back to the same value.
 #pragma once
 
 #include <charconv>

@@ -1,4 +1,5 @@
-// Who answers where known_equal and known_less of a pool's expressions are uncertain, while one is set.
+// Who answers where known_equal and known_less of a pool's expressions are uncertain, while one is
+// set.
 #pragma once
 
 #include "symbolic/expr.h"

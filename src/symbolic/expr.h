@@ -1,26 +1,31 @@
 // Symbolic 64-bit integers: sizes, strides and index expressions of every IR.
 //
-// Semantics: mathematical integers (no wrap-around; a constant beyond 62 bits is an InternalError). floordiv and mod
-// round toward minus infinity, as Python's // and %. A division by zero is undefined: evaluate() raises, and a rule may
-// remove it. Expressions are immutable and hash-consed in the ExprPool of one compilation: equal canonical forms have
-// equal handles. A constant carries its value and belongs to no pool. A pool is used by one thread at a time.
+// Semantics: mathematical integers (no wrap-around; a constant beyond 62 bits is an InternalError).
+// floordiv and mod round toward minus infinity, as Python's // and %. A division by zero is
+// undefined: evaluate() raises, and a rule may remove it. Expressions are immutable and hash-consed
+// in the ExprPool of one compilation: equal canonical forms have equal handles. A constant carries
+// its value and belongs to no pool. A pool is used by one thread at a time.
 //
 // Canonical form. Every expression is a sum of products:
-//   sum     = constant + coefficient * product + ...   products distinct, in operator< order, coefficients not 0
-//   product = atom * atom * ...                        sorted; a sum is never a factor (products distribute)
+//   sum     = constant + coefficient * product + ... products distinct, in operator< order,
+//           coefficients not 0
+//   product = atom * atom * ...                        sorted; a sum is never a factor (products
+//                                                      distribute)
 //   atom    = symbol | sum // sum | sum % sum | min(a, b) | max(a, b)
-// Constants fold. A constant divisor is positive; no coefficient of its dividend reaches it in magnitude, and the
-// dividend's constant lies in [0, divisor). min and max are left-nested over sorted operands, none of which another
-// one is known to decide.
+// Constants fold. A constant divisor is positive; no coefficient of its dividend reaches it in
+// magnitude, and the dividend's constant lies in [0, divisor). min and max are left-nested over
+// sorted operands, none of which another one is known to decide.
 //
 // Laws (each holds for all integers that the ranges allow; k, m, g positive constants):
 //   (k*q + r)//k = q + r//k                  (k*q + r) % k = r % k
 //   r//k = t, r % k = r - k*t                where range(r) lies in [k*t, k*t + k)
-//   (g*y + r)//(g*m) = (y + t)//m            (g*y + r) % (g*m) = g*((y + t) % m) + r - g*t   where range(r)//g = t
+//   (g*y + r)//(g*m) = (y + t)//m            (g*y + r) % (g*m) = g*((y + t) % m) + r - g*t where
+//                                            range(r)//g = t
 //   (x//k + c)//m = (x + k*c)//(k*m)         (x % (k*m))//k = (x//k) % m
 //   (y + c*(x % m)) % k = (y + c*x) % k      where k divides c*m
 //   k*(x//k) + x % k = x                     x - k*(x//k) = x % k          x - x % k = k*(x//k)
-//   a divisor that is a symbolic product or sum divides out of the terms that contain it; common factors cancel
+//   a divisor that is a symbolic product or sum divides out of the terms that contain it; common
+//   factors cancel
 #pragma once
 
 #include <concepts>
@@ -75,13 +80,15 @@ class Expr {
   // Of a Symbol: its name and position in the pool.
   const std::string& name() const;
   uint32_t symbol_index() const;
-  // Operands: Add and Mul are n-ary (an Add starts with its constant, where that is not 0; a Mul with its constant
-  // coefficient, where that is not 1), FloorDiv, Mod, Min and Max binary; a Const or Symbol has none.
+  // Operands: Add and Mul are n-ary (an Add starts with its constant, where that is not 0; a Mul
+  // with its constant coefficient, where that is not 1), FloorDiv, Mod, Min and Max binary; a Const
+  // or Symbol has none.
   std::span<const Expr> operands() const;
 
   friend bool operator==(Expr a, Expr b) { return a.bits_ == b.bits_; }
-  // A fixed order for sorting, by structure: constants, symbols in the order of their creation, then the rest. It does
-  // not depend on the order in which expressions were made, so texts are stable.
+  // A fixed order for sorting, by structure: constants, symbols in the order of their creation,
+  // then the rest. It does not depend on the order in which expressions were made, so texts are
+  // stable.
   friend bool operator<(Expr a, Expr b);
   uint64_t bits() const { return bits_; }
 
@@ -120,7 +127,8 @@ bool contains(Expr e, Expr symbol);
 void collect_symbols(
     Expr e, std::vector<Expr>& out);  // appends each symbol once, in order of first appearance
 
-// Coefficient of `symbol` where e = coefficient * symbol + rest and neither depends on the symbol; else nothing.
+// Coefficient of `symbol` where e = coefficient * symbol + rest and neither depends on the symbol;
+// else nothing.
 std::optional<std::pair<Expr, Expr>> linear_in(Expr e, Expr symbol);
 
 // Replaces symbols: `f` gives the replacement, or the symbol itself.
@@ -130,7 +138,8 @@ int64_t evaluate(Expr e, const std::function<int64_t(Expr symbol)>& f);
 // The value at the symbols' hints (InternalError for a symbol without a hint).
 int64_t hint(Expr e);
 
-// Text: `2*s0 + p1`, `(p0 + 3)//4`, `p0 % 8`, `min(a, b)`, `max(a, b)`. parse(print(e)) == e in the same pool.
+// Text: `2*s0 + p1`, `(p0 + 3)//4`, `p0 % 8`, `min(a, b)`, `max(a, b)`. parse(print(e)) == e in the
+// same pool.
 std::string print(Expr e);
 Expr parse(std::string_view text, ExprPool& pool);  // unknown names are an UserError
 
@@ -141,7 +150,8 @@ class ExprPool {
   ExprPool(const ExprPool&) = delete;
   ExprPool& operator=(const ExprPool&) = delete;
 
-  // The symbol of this name, made on first use. A second call with another range is an InternalError.
+  // The symbol of this name, made on first use. A second call with another range is an
+  // InternalError.
   Expr symbol(std::string_view name, Range range, std::optional<int64_t> hint = std::nullopt);
   std::optional<Expr> find_symbol(std::string_view name) const;
   size_t symbol_count() const;

@@ -35,7 +35,8 @@ class RecordedAutocast {
   const bool cache_;
 };
 
-// Plans run below autograd, but what stays in the cache may meet code that wants gradients of the weight.
+// Plans run below autograd, but what stays in the cache may meet code that wants gradients of the
+// weight.
 c10::impl::LocalDispatchKeySet with_autograd() {
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   if (!c10::InferenceMode::is_enabled())

@@ -1,9 +1,10 @@
-// Casts of weights that autocast keeps until its outermost context ends: eager takes them again even where the weight has
-// changed meanwhile.
+// Casts of weights that autocast keeps until its outermost context ends: eager takes them again
+// even where the weight has changed meanwhile.
 //
-// Recordings cast every time. A cast that eager would find, or leave behind, in its cache becomes a node that asks that
-// cache when the plan runs ("oxyfuel.autocast_cast"); the end of the outermost context, where a graph that began inside of
-// it has it, one that empties it ("oxyfuel.clear_autocast_cache"). What is cast and dropped within a graph stays a cast.
+// Recordings cast every time. A cast that eager would find, or leave behind, in its cache becomes a
+// node that asks that cache when the plan runs ("oxyfuel.autocast_cast"); the end of the outermost
+// context, where a graph that began inside of it has it, one that empties it
+// ("oxyfuel.clear_autocast_cache"). What is cast and dropped within a graph stays a cast.
 #pragma once
 
 #include <optional>
@@ -30,9 +31,10 @@ class AutocastCasts {
  public:
   explicit AutocastCasts(KeptCasts kept) : kept_(kept) {}
 
-  // A cast that was heard, of a leaf that requires gradients; whether an input is one, torch looks at again when the plan
-  // runs. `entering`: its value in front of the graph, if it is an input or attribute. False: the weight has changed, so
-  // that the cache has another cast of it, or none, or this one must not get there.
+  // A cast that was heard, of a leaf that requires gradients; whether an input is one, torch looks
+  // at again when the plan runs. `entering`: its value in front of the graph, if it is an input or
+  // attribute. False: the weight has changed, so that the cache has another cast of it, or none, or
+  // this one must not get there.
   bool add(const ir::Node& cast, const c10::TensorImpl* weight, std::optional<ir::ValueId> entering,
            bool grad);
   // What ends the outermost context.

@@ -1,4 +1,5 @@
-// What a plan's steps are bound to, once: which tensors each wants, what lives how long, weights that are packed.
+// What a plan's steps are bound to, once: which tensors each wants, what lives how long, weights
+// that are packed.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -170,8 +171,8 @@ void Executable::bind_region(const runtime::RegionStep& step, std::vector<bool>&
   random_ |= regions_.back()->is_random();
 }
 
-// The tensors that begin() or an earlier step makes are there; an arena buffer's is made with the lease, a view's by a
-// step before its first reader.
+// The tensors that begin() or an earlier step makes are there; an arena buffer's is made with the
+// lease, a view's by a step before its first reader.
 void Executable::need_tensor(uint32_t b, std::vector<bool>& has_tensor) {
   if (has_tensor[b]) return;
   const PlanBuffer& p = buffer(b);

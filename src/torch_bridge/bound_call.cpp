@@ -1,3 +1,4 @@
+// Binds arguments of a call to a stack of IValues, and compares results with what was predicted.
 #include "torch_bridge/bound_call.h"
 
 #include <ATen/core/List.h>

@@ -1,5 +1,5 @@
-// One extern call of a plan, bound once: the operator is looked up, the constant arguments are IValues, and a call only
-// fills in the tensors.
+// One extern call of a plan, bound once: the operator is looked up, the constant arguments are
+// IValues, and a call only fills in the tensors.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -32,9 +32,10 @@ class BoundCall {
   // Forgets results that nobody reads; what they look like does not matter then.
   void keep_results(const std::vector<bool>& read);
 
-  // An op that writes to arguments works on copies of them, which are results after its returns (mutable_ops.h).
-  // `tensors` by buffer number, `slots` the sizes of the call; `stack` is emptied first and holds the returns afterwards. The caller has switched
-  // autograd off. What the op throws passes through.
+  // An op that writes to arguments works on copies of them, which are results after its returns
+  // (mutable_ops.h). `tensors` by buffer number, `slots` the sizes of the call; `stack` is emptied
+  // first and holds the returns afterwards. The caller has switched autograd off. What the op
+  // throws passes through.
   void call(const std::vector<at::Tensor>& tensors, std::span<const int64_t> slots,
             torch::jit::Stack& stack) const;
   at::Tensor take(torch::jit::Stack& stack, const Result& r) const;

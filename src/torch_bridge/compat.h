@@ -9,7 +9,8 @@
 
 namespace oxy::bridge::compat {
 
-// The interpreter that torch made for CPython; every method of ours that is not about recording ends there.
+// The interpreter that torch made for CPython; every method of ours that is not about recording
+// ends there.
 inline c10::impl::PyInterpreter& torch_interpreter() {
   return *c10::impl::getGlobalPyInterpreter();
 }

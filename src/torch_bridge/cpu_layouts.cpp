@@ -1,3 +1,4 @@
+// A row for each op whose kernels choose other strides, and the rule for them.
 #include "torch_bridge/cpu_layouts.h"
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +47,8 @@ void like_first(ir::TensorType& t, Args args) {
   if (suggests_channels_last(args[0].toTensor())) channels_last(t);
 }
 
-// An operand [N, C, L] of a convolution of one dimension, which runs as one of two over [N, C, 1, L].
+// An operand [N, C, L] of a convolution of one dimension, which runs as one of two over [N, C, 1,
+// L].
 bool suggests_channels_last_1d(const at::Tensor& t) {
   if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return false;
   const auto n = t.sizes(), s = t.strides();
@@ -60,7 +62,8 @@ std::vector<c10::SymInt> sizes_in(const c10::IValue& v) {
   return out;
 }
 
-// What torch will run says which layout its result has: that depends on sizes, strides and the number of threads.
+// What torch will run says which layout its result has: that depends on sizes, strides and the
+// number of threads.
 bool runs_channels_last(Args args) {
   const at::Tensor &x = args[0].toTensor(), &w = args[1].toTensor();
   std::optional<at::Tensor> bias;
@@ -143,7 +146,8 @@ bool is_channels_last(at::IntArrayRef sizes, at::IntArrayRef strides) {
                              : false;
 }
 
-// Each dimension's roll is a concatenation of two slices, which is channels-last where both are; an empty one is not.
+// Each dimension's roll is a concatenation of two slices, which is channels-last where both are; an
+// empty one is not.
 void rolled(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
   const std::vector<int64_t> shifts = args[1].toIntVector(), dims = args[2].toIntVector();
@@ -168,7 +172,8 @@ void rolled(ir::TensorType& t, Args args) {
   t.strides.assign(strides.begin(), strides.end());
 }
 
-// A product of the first two arguments, which torch's rule takes for a new tensor: laid out as the first.
+// A product of the first two arguments, which torch's rule takes for a new tensor: laid out as the
+// first.
 void like_product(ir::TensorType& t, Args args) {
   const at::Tensor &x = args[0].toTensor(), &y = args[1].toTensor();
   if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || !x.is_non_overlapping_and_dense())
@@ -177,8 +182,9 @@ void like_product(ir::TensorType& t, Args args) {
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
 }
 
-// The strides of what torch's FFTs with MKL give: dimensions that are not transformed by falling strides of the input, then
-// `dims` in their order. Equal strides fall as the standard library's algorithms let them, there as here.
+// The strides of what torch's FFTs with MKL give: dimensions that are not transformed by falling
+// strides of the input, then `dims` in their order. Equal strides fall as the standard library's
+// algorithms let them, there as here.
 std::vector<sym::Expr> fft_strides(const std::vector<sym::Expr>& sizes,
                                    const std::vector<int64_t>& strides,
                                    const std::vector<int64_t>& dims) {
@@ -211,8 +217,8 @@ std::vector<int64_t> sorted_dims(std::vector<int64_t> dims, const std::vector<in
   return dims;
 }
 
-// torch's own rules sort the last dimension too, or have the result row-major. Back to real numbers the dimensions in front
-// of the last one are transformed first, as complex ones.
+// torch's own rules sort the last dimension too, or have the result row-major. Back to real numbers
+// the dimensions in front of the last one are transformed first, as complex ones.
 void real_fft(ir::TensorType& t, Args args, bool back) {
   const at::Tensor& x = args[0].toTensor();
   if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;

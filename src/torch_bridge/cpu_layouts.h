@@ -7,7 +7,8 @@
 
 namespace oxy::bridge {
 
-// Corrects the predicted strides of an op's results for the CPU. `args`: the fakes that it was called with.
+// Corrects the predicted strides of an op's results for the CPU. `args`: the fakes that it was
+// called with.
 void correct_cpu_layouts(const std::string& target, c10::ArrayRef<c10::IValue> args,
                          std::vector<PredictedReturn>& returns);
 

@@ -1,3 +1,4 @@
+// Views with inverses of our own, which give each place in memory one value.
 #include "torch_bridge/exact_views.h"
 
 #include <ATen/FunctionalStorageImpl.h>
@@ -153,7 +154,8 @@ at::Tensor expand(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntA
   return view;
 }
 
-// True where a window covers the element; the windows do not overlap. Along `dim` of a tensor of so many dimensions.
+// True where a window covers the element; the windows do not overlap. Along `dim` of a tensor of so
+// many dimensions.
 at::Tensor covered(const at::Tensor& base, int64_t dim, int64_t size, int64_t step) {
   const int64_t length = base.size(dim), windows = (length - size) / step + 1;
   const at::Tensor place =
@@ -183,7 +185,8 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
   return view;
 }
 
-// Eager's unsafe_split is a split that autograd does not know of: its results share memory with what was split.
+// Eager's unsafe_split is a split that autograd does not know of: its results share memory with
+// what was split.
 bool is_plain_split(const at::Tensor& self) {
   return current && !(c10::GradMode::is_enabled() && self.requires_grad());
 }

@@ -1,3 +1,4 @@
+// Binds a plan once, then runs its steps on the tensors of each call.
 #include "torch_bridge/execute.h"
 
 #include <ATen/ops/_neg_view.h>
@@ -364,8 +365,8 @@ void Executable::execute(Call& c) {
   commit(c);
 }
 
-// All that can fail of what follows the steps. Of those from `next` on only kernels are left, which write to memory that is
-// there.
+// All that can fail of what follows the steps. Of those from `next` on only kernels are left, which
+// write to memory that is there.
 void Executable::prepare_results(Call& c, size_t next) const {
   for (size_t i = next; i < steps_.size(); i++)
     if (steps_[i].kind == StepKind::View) make_view(c.lease, steps_[i].index);
@@ -448,7 +449,8 @@ void Executable::run_region(Call& c, BoundRegion& region) {
   for (std::string& text : region.take_notes()) note(std::move(text));
 }
 
-// The result as the rest of the plan expects it: laid out as predicted, and not in memory that is used again.
+// The result as the rest of the plan expects it: laid out as predicted, and not in memory that is
+// used again.
 at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b) {
   const TensorMeta& predicted = c.sizes.buffers[b].meta;
   OXY_CHECK(t.defined(), call.name(), " returned an undefined tensor");
@@ -495,7 +497,8 @@ void Executable::prepare_values(Call& c) const {
   }
 }
 
-// A result that shares no memory with an input or with another result. An attribute that is returned is itself.
+// A result that shares no memory with an input or with another result. An attribute that is
+// returned is itself.
 at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   at::Tensor& t = c.lease.tensors[b];
   const BufferKind kind = buffer(b).kind;

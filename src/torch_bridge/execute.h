@@ -1,8 +1,9 @@
 // Runs a Plan on real tensors.
 //
-// A call takes a lease (arena, tensors over it, stacks), runs the steps, and commits: only then are mutated inputs
-// written and outputs made. Whatever goes wrong before leaves no trace, not even in the random generator; the caller
-// then runs the graph in eager. Two threads may run one Executable at the same time. No Python, no GIL.
+// A call takes a lease (arena, tensors over it, stacks), runs the steps, and commits: only then are
+// mutated inputs written and outputs made. Whatever goes wrong before leaves no trace, not even in
+// the random generator; the caller then runs the graph in eager. Two threads may run one Executable
+// at the same time. No Python, no GIL.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -37,13 +38,13 @@ class Executable {
   struct Options {
     bool strict = false;  // an extern call whose result is not laid out as predicted is a failure
     runtime::Fence fence = runtime::Fence::Off;
-    bool frozen =
-        false;  // the first `own_attributes` of the attributes and the plan's frozen inputs are constants
+    bool frozen = false;  // the first `own_attributes` of the attributes and the plan's frozen
+                          // inputs are constants
     size_t own_attributes = SIZE_MAX;  // or all of them
   };
-  // `example`: inputs the plan was recorded with; those of later calls must look the same. `attributes`: the tensors
-  // behind the graph's attributes, then constants that were computed for this plan. Throws InternalError or
-  // Unsupported where the plan cannot be run.
+  // `example`: inputs the plan was recorded with; those of later calls must look the same.
+  // `attributes`: the tensors behind the graph's attributes, then constants that were computed for
+  // this plan. Throws InternalError or Unsupported where the plan cannot be run.
   // `code`: what the plan's kernels name.
   Executable(runtime::Plan plan, runtime::CodeTable code, std::vector<at::Tensor> attributes,
              std::span<const Input> example, Options options);
@@ -52,7 +53,8 @@ class Executable {
   ~Executable();
 
   // Whether the plan was made for inputs like these.
-  // Whether these inputs, and the attributes, have the dtypes, sizes and strides that the plan is for.
+  // Whether these inputs, and the attributes, have the dtypes, sizes and strides that the plan is
+  // for.
   bool has_layouts(std::span<const Input> inputs) const;
   bool accepts(std::span<const Input> inputs) const noexcept;
   // Whether what it takes as constants is what it was. Asked of inputs that it accepts.
@@ -60,10 +62,10 @@ class Executable {
     return !frozen_ || frozen_->unchanged(inputs);
   }
 
-  // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself. The caller holds
-  // references to the inputs. False: nothing has happened, and `reason` says why.
-  // `seconds`: gets the time that each kernel step took. Throws Interrupted (interrupts.h), and nothing has happened then;
-  // PartlyWritten, and something has.
+  // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself.
+  // The caller holds references to the inputs. False: nothing has happened, and `reason` says why.
+  // `seconds`: gets the time that each kernel step took. Throws Interrupted (interrupts.h), and
+  // nothing has happened then; PartlyWritten, and something has.
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
            std::vector<double>* seconds = nullptr);
 
@@ -78,7 +80,8 @@ class Executable {
   int64_t number(const at::Tensor& output, const runtime::PlanOutput& o) const;
   // Those of the plan, then its packed weights: what a plan that was saved is loaded with.
   const std::vector<at::Tensor>& attributes() const { return attributes_; }
-  // What was worth telling since the last call (layouts that were not as predicted), each said once.
+  // What was worth telling since the last call (layouts that were not as predicted), each said
+  // once.
   std::vector<std::string> take_notes();
   bool has_notes() const { return has_notes_.load(std::memory_order_relaxed); }
 
@@ -104,7 +107,8 @@ class Executable {
   void bind_moves();
   uint32_t root(uint32_t buffer) const { return runtime::memory_of(plan_, buffer); }
   const runtime::PlanBuffer& buffer(uint32_t b) const { return plan_.buffers[b]; }
-  // Memory that is used again within the call, so that nothing which aliases it may outlive the op that made it.
+  // Memory that is used again within the call, so that nothing which aliases it may outlive the op
+  // that made it.
   bool is_reused(uint32_t b) const;
   void pack_weights(std::span<const Input> example);
   void forget_unused_attributes(size_t first);
@@ -161,7 +165,8 @@ class Executable {
   std::vector<uint32_t> kept_;      // Attribute buffers
   std::vector<uint32_t> cleared_;   // whose tensors are let go of after a call
   std::vector<bool> moved_;         // by output: its tensor is wanted by nobody else
-  // The step from which on inputs are written in place: nothing raises any more. Behind the last step where none are.
+  // The step from which on inputs are written in place: nothing raises any more. Behind the last
+  // step where none are.
   size_t first_write_ = 0;
   bool random_ = false, brief_ = false;
   bool dispatches_ = true;  // false: kernels alone, and results that are new tensors

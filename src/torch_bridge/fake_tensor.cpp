@@ -1,3 +1,4 @@
+// Makes TensorImpls on a storage that throws.
 #include "torch_bridge/fake_tensor.h"
 
 #include <ATen/core/TensorBase.h>

@@ -1,3 +1,4 @@
+// Compares the memory and version counter of each frozen tensor.
 #include "torch_bridge/frozen_tensors.h"
 
 #include <cstring>
@@ -7,7 +8,8 @@
 namespace oxy::bridge {
 namespace {
 
-// The counter that a tensor shares with its views: VariableVersion is a pointer to it, and has no way to ask for it.
+// The counter that a tensor shares with its views: VariableVersion is a pointer to it, and has no
+// way to ask for it.
 const void* counter_of(const c10::VariableVersion& v) {
   const void* counter;
   static_assert(sizeof v == sizeof counter);

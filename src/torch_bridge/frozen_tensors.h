@@ -1,8 +1,8 @@
 // Notices that a tensor which a plan has taken as a constant is no longer what it was.
 //
-// What is compared, a few nanoseconds a tensor: its memory, its version counter and the version. What leaves no trace there
-// is not noticed: writes through `p.data`, numpy, DLPack or a raw pointer. Inference tensors have no version and cannot be
-// frozen.
+// What is compared, a few nanoseconds a tensor: its memory, its version counter and the version.
+// What leaves no trace there is not noticed: writes through `p.data`, numpy, DLPack or a raw
+// pointer. Inference tensors have no version and cannot be frozen.
 #pragma once
 
 #include "torch_bridge/input_signature.h"
@@ -11,8 +11,8 @@ namespace oxy::bridge {
 
 class FrozenTensors {
  public:
-  // Keeps memory and counters, so that no others can have their addresses, but not the tensors: torch.utils.swap_tensors
-  // wants to be their only owner.
+  // Keeps memory and counters, so that no others can have their addresses, but not the tensors:
+  // torch.utils.swap_tensors wants to be their only owner.
   FrozenTensors(std::span<const Input> inputs, std::span<const uint32_t> which,
                 std::span<const at::Tensor> attributes);
 

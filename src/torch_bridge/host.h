@@ -1,4 +1,5 @@
-// The host interface of this process: torch's thread pool and the vector maths that libtorch_cpu exports.
+// The host interface of this process: torch's thread pool and the vector maths that libtorch_cpu
+// exports.
 #pragma once
 
 #include "runtime/device.h"

@@ -1,3 +1,4 @@
+// Compares metadata and shared storages, and says what differs.
 #include "torch_bridge/input_signature.h"
 
 #include <c10/core/ScalarType.h>
@@ -28,7 +29,8 @@ constexpr std::pair<DispatchKey, const char*> kKinds[] = {
     {DispatchKey::FuncTorchGradWrapper, "a tensor under functorch's grad"},
 };
 
-// By tensor: the first one in the same storage. A table with open addressing: there may be hundreds.
+// By tensor: the first one in the same storage. A table with open addressing: there may be
+// hundreds.
 std::vector<uint32_t> first_in_storage(Storages storages) {
   constexpr uint32_t kNone = UINT32_MAX;
   const size_t mask = std::bit_ceil(2 * storages.size() + 1) - 1;
@@ -105,7 +107,8 @@ bool StorageSharing::is_alone(size_t i, Storages storages) const {
   return found == 1;
 }
 
-// Whether the only storages that are others than the last time belong to tensors that are and were alone in theirs.
+// Whether the only storages that are others than the last time belong to tensors that are and were
+// alone in theirs.
 bool StorageSharing::moved_apart(Storages storages) const {
   size_t moved = 0;
   for (size_t i = 0; i < storages.size(); i++) {

@@ -1,5 +1,6 @@
-// What a plan or a guard was made for, compared with the tensors of a call: dtype, device, layout, key set, sizes and
-// strides of every one, read again on every call, since nothing else notices `p.data = ...` or a shrunk tensor.
+// What a plan or a guard was made for, compared with the tensors of a call: dtype, device, layout,
+// key set, sizes and strides of every one, read again on every call, since nothing else notices
+// `p.data = ...` or a shrunk tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +17,8 @@ struct Input {
   int64_t number = 0;
 };
 
-// Why a plan cannot take this tensor at all ("sparse", "a tensor subclass", ...); nullptr where it can.
+// Why a plan cannot take this tensor at all ("sparse", "a tensor subclass", ...); nullptr where it
+// can.
 const char* why_unsupported(const at::Tensor& t);
 
 // Which of some tensors lie in one storage. Storages are told apart by their addresses.
@@ -27,9 +29,11 @@ class StorageSharing {
   StorageSharing() = default;
   explicit StorageSharing(Storages storages);
   bool matches(Storages storages) const;
-  // The same for a caller that asks again and again: quick while few storages are others than the last time.
+  // The same for a caller that asks again and again: quick while few storages are others than the
+  // last time.
   bool matches_again(Storages storages);
-  // A pair that shares now and did not, or the other way round; the same index twice where there is none.
+  // A pair that shares now and did not, or the other way round; the same index twice where there is
+  // none.
   std::pair<size_t, size_t> mismatch(Storages storages) const;
   bool shared(size_t i, size_t j) const { return first_[i] == first_[j]; }
 
@@ -68,7 +72,8 @@ class InputSignature {
   bool matches(std::span<const Input> inputs) const;
   // One input that was a tensor, sharing apart.
   bool matches(size_t i, const c10::TensorImpl& t) const noexcept;
-  // What of that tensor is not as it was, both ways: "has the sizes [1, 4], had [4, 4]"; "" where all is.
+  // What of that tensor is not as it was, both ways: "has the sizes [1, 4], had [4, 4]"; "" where
+  // all is.
   std::string difference(size_t i, const at::Tensor& t) const;
   // What it was: "float32[4, 4], requires grad".
   std::string text(size_t i) const;

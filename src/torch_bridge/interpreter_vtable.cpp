@@ -1,3 +1,4 @@
+// Torch's own interpreter table with dispatch and detach replaced.
 #include "torch_bridge/interpreter_vtable.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

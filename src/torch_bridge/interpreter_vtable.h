@@ -1,10 +1,11 @@
-// A dispatch mode written in C++: what a torch.utils._python_dispatch.TorchDispatchMode is, without Python per op.
+// A dispatch mode written in C++: what a torch.utils._python_dispatch.TorchDispatchMode is, without
+// Python per op.
 //
-// torch finds a mode's handler through the interpreter tag of the mode object, and insists that all tags are its own.
-// So while a recording runs, torch's tag has our vtable: `dispatch` and `detach` go to the listener if the mode on top
-// of the stack is ours, and to torch otherwise; every other method is torch's own, because Python kernels of custom ops
-// (python_op_registration_trampoline) arrive there as well. The mode carries a real Python object, so Python code may
-// read the stack.
+// torch finds a mode's handler through the interpreter tag of the mode object, and insists that all
+// tags are its own. So while a recording runs, torch's tag has our vtable: `dispatch` and `detach`
+// go to the listener if the mode on top of the stack is ours, and to torch otherwise; every other
+// method is torch's own, because Python kernels of custom ops (python_op_registration_trampoline)
+// arrive there as well. The mode carries a real Python object, so Python code may read the stack.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -15,7 +16,8 @@
 
 namespace oxy::bridge {
 
-// Hears every op below autograd and functionalisation, with this listener's own mode switched off meanwhile.
+// Hears every op below autograd and functionalisation, with this listener's own mode switched off
+// meanwhile.
 class OpListener {
  public:
   virtual ~OpListener() = default;
@@ -39,14 +41,14 @@ class VtableGuard {
 // In a process that was forked, which has no other threads.
 void forget_recordings_of_other_threads();
 
-// A mode for the stack. `python_object`: what Python sees of it (a reference is taken). The mode can outlive the
-// listener: call `silence` when the listener goes.
+// A mode for the stack. `python_object`: what Python sees of it (a reference is taken). The mode
+// can outlive the listener: call `silence` when the listener goes.
 std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener);
 void silence(Mode& mode);
 
-// From now on, until the thread's state is put back, ops on meta tensors of symbolic sizes are answered by
-// run_on_hints: functionalisation runs every in-place op once on such tensors, where torch's meta kernels, which want
-// numbers, would refuse.
+// From now on, until the thread's state is put back, ops on meta tensors of symbolic sizes are
+// answered by run_on_hints: functionalisation runs every in-place op once on such tensors, where
+// torch's meta kernels, which want numbers, would refuse.
 void hear_meta_tensors();
 
 }  // namespace oxy::bridge

@@ -1,3 +1,4 @@
+// Asks the host, at most every ten milliseconds.
 #include "torch_bridge/interrupts.h"
 
 #include <cxxabi.h>

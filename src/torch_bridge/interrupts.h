@@ -6,12 +6,14 @@
 
 namespace oxy::bridge {
 
-// Leaves a run that was interrupted. No std::exception: nobody takes it for a failure after which eager runs.
+// Leaves a run that was interrupted. No std::exception: nobody takes it for a failure after which
+// eager runs.
 struct Interrupted {
   std::exception_ptr why;  // what the host's function threw
 };
 
-// The host's function, which throws where the program is to stop. Set once, while the library is loaded.
+// The host's function, which throws where the program is to stop. Set once, while the library is
+// loaded.
 using InterruptPoll = void (*)();
 void set_interrupt_poll(InterruptPoll poll);
 

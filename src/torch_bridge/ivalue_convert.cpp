@@ -1,3 +1,4 @@
+// One case a type of schema, in either direction.
 #include "torch_bridge/ivalue_convert.h"
 
 #include <ATen/ScalarOps.h>

@@ -1,9 +1,9 @@
-// Arguments between torch's dispatcher (IValue) and the IR (ir::Arg), led by the op's schema: an IValue alone does not
-// tell a dtype from a number.
+// Arguments between torch's dispatcher (IValue) and the IR (ir::Arg), led by the op's schema: an
+// IValue alone does not tell a dtype from a number.
 //
-// Constants of the IR have 63 bits. The two ends of int64, which stand for "no bound" in slices, are written as the two
-// ends of 63 bits and read back exactly; other numbers beyond that range are Unsupported.
-// A number passed where the schema wants a tensor (x + 1) is a number in the IR too.
+// Constants of the IR have 63 bits. The two ends of int64, which stand for "no bound" in slices,
+// are written as the two ends of 63 bits and read back exactly; other numbers beyond that range are
+// Unsupported. A number passed where the schema wants a tensor (x + 1) is a number in the IR too.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

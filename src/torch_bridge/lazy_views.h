@@ -1,5 +1,5 @@
-// torch's lazy views: `conj()` and the imaginary part of a conjugated tensor are views with a mark, and who reads them
-// computes. In a recording the fakes bear the marks; graph values never do.
+// torch's lazy views: `conj()` and the imaginary part of a conjugated tensor are views with a mark,
+// and who reads them computes. In a recording the fakes bear the marks; graph values never do.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,3 +1,4 @@
+// Freezes, runs the user's passes and the pipeline, and times the choices of max-autotune.
 #include "torch_bridge/make_executable.h"
 
 #include <ATen/ops/empty_strided.h>

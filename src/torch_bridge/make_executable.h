@@ -1,4 +1,5 @@
-// From a recorded graph to what runs it: what is frozen, the passes of the user's, code, the choice among several ways.
+// From a recorded graph to what runs it: what is frozen, the passes of the user's, code, the choice
+// among several ways.
 #pragma once
 
 #include <functional>
@@ -37,7 +38,8 @@ class ExecutableMaker {
   Made make(const Recorded& recorded, pipeline::Trace& trace) const;
   // From what pipeline::save_plan wrote; UserError where it is no plan for this machine.
   pipeline::Compiled load(std::string_view saved) const;
-  // `own_attributes`: how many of the attributes are the graph's, where the rest was made from constants.
+  // `own_attributes`: how many of the attributes are the graph's, where the rest was made from
+  // constants.
   Made bind(pipeline::Compiled compiled, std::vector<at::Tensor> attributes,
             std::span<const Input> example, std::optional<size_t> own_attributes) const;
 
@@ -49,7 +51,8 @@ class ExecutableMaker {
   const std::string folder_;
 };
 
-// Copies of the tensors, so that what a plan writes is nobody's. One that overlaps itself is written by no plan.
+// Copies of the tensors, so that what a plan writes is nobody's. One that overlaps itself is
+// written by no plan.
 class CopiedInputs {
  public:
   explicit CopiedInputs(std::span<const Input> inputs);
@@ -60,7 +63,8 @@ class CopiedInputs {
   std::vector<Input> inputs_;
 };
 
-// A row a kernel step: the memory that it moves, its best time in a few runs, and what part of the speed of a copy that is.
+// A row a kernel step: the memory that it moves, its best time in a few runs, and what part of the
+// speed of a copy that is.
 std::string bandwidth_text(Executable& executable, std::span<const Input> inputs);
 
 }  // namespace oxy::bridge

@@ -1,4 +1,5 @@
-// The vector maths of kernels: functions that libtorch_cpu exports (Sleef's), looked up by name once.
+// The vector maths of kernels: functions that libtorch_cpu exports (Sleef's), looked up by name
+// once.
 #include <dlfcn.h>
 
 #include <vector>

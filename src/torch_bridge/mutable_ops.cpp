@@ -1,3 +1,4 @@
+// A functionalisation kernel for each such op: what it writes becomes a value.
 #include "torch_bridge/mutable_ops.h"
 
 #include <ATen/FunctionalTensorWrapper.h>

@@ -1,3 +1,4 @@
+// Facts from the schema of an op, asked once; the refusals; what its results will be.
 #include "torch_bridge/op_facts.h"
 
 #include <algorithm>

@@ -31,8 +31,8 @@ bool is_tensor_list(const c10::TypePtr& t);
 
 // Unsupported for an op that no graph can have.
 void refuse(const OpFacts& f);
-// Unsupported where eager draws in the order in which the `written` tensor lies in memory, and that is not the order of the
-// functional op's dense result.
+// Unsupported where eager draws in the order in which the `written` tensor lies in memory, and that
+// is not the order of the functional op's dense result.
 void check_drawing_order(const OpFacts& f, const c10::IValue& written);
 // Whether the call at `base` updates running statistics, without saying so in its schema.
 bool writes_running_statistics(const OpFacts& f, const torch::jit::Stack& s, size_t base);

@@ -1,5 +1,5 @@
-// Allocation of what a plan hands out: small tensors from malloc (or the allocator that somebody has set in the place of
-// torch's), large ones from the pool of warm blocks.
+// Allocation of what a plan hands out: small tensors from malloc (or the allocator that somebody
+// has set in the place of torch's), large ones from the pool of warm blocks.
 #include <c10/core/CPUAllocator.h>
 
 #include <cstdlib>

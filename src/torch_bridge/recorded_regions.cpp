@@ -1,3 +1,4 @@
+// Lifts attributes to the regions' inputs, and makes recordings regions of a graph.
 #include "torch_bridge/recorded_regions.h"
 
 #include <algorithm>

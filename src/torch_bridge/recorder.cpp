@@ -92,7 +92,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
   std::optional<ThreadState> state;
   std::optional<SymbolicShapes> shapes;  // with Options::symbolic
   size_t facts_applied = 0;
-  // Written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than eager's.
+  // Written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than
+  // eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
   std::vector<at::Tensor> attribute_tensors;
   std::unordered_map<const c10::TensorImpl*, ir::ValueId>
@@ -136,7 +137,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
         dynamic_dims.empty() ? type_of(real) : shapes.value().input_type(real, dynamic_dims);
     RecordedSource s;
     s.real = real;
-    // Under inference mode functionalisation cannot make views of normal tensors, and both kinds may meet.
+    // Under inference mode functionalisation cannot make views of normal tensors, and both kinds
+    // may meet.
     c10::InferenceMode off(false);
     at::Tensor fake = new_fake(type);
     s.value = is_input ? graph.add_input(name, ir::Type::of(type))
@@ -444,8 +446,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     write_back(mean, torch::jit::pop(s).toTensor());
   }
 
-  // A write below functionalisation: told to the wrapper of an input; of a tensor made in the recording, no view may
-  // be left that would not see it.
+  // A write below functionalisation: told to the wrapper of an input; of a tensor made in the
+  // recording, no view may be left that would not see it.
   void write_back(const at::Tensor& old, const at::Tensor& now) {
     for (const auto* sources : {&inputs, &attributes}) {
       for (const RecordedSource& s : *sources) {

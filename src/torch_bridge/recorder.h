@@ -1,10 +1,12 @@
 // Records what a computation does below autograd and functionalisation, on tensors without data.
 //
-// A Recorder makes fakes for the inputs, wrapped by ATen's Functionalize key; is entered; hears every ATen op that runs
-// under it; and is closed with the results, which gives the ATen graph. See ARCHITECTURE.md, "Recording".
+// A Recorder makes fakes for the inputs, wrapped by ATen's Functionalize key; is entered; hears
+// every ATen op that runs under it; and is closed with the results, which gives the ATen graph. See
+// ARCHITECTURE.md, "Recording".
 //
-// Anything that cannot be recorded ends in an exception, which torch may turn into a Python one on its way; `failure`
-// then tells the reason. The thread's state (modes, dispatch keys, grad mode) is as before after `leave`.
+// Anything that cannot be recorded ends in an exception, which torch may turn into a Python one on
+// its way; `failure` then tells the reason. The thread's state (modes, dispatch keys, grad mode) is
+// as before after `leave`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,7 +44,8 @@ class Recorder {
     KeptCasts kept_casts = kept_casts_now();
     // Sizes may be symbols: those of the inputs' dimensions that the caller names.
     bool symbolic = false;
-    // With symbolic sizes: the number behind a tensor that torch made of a symbolic number (its own value says nothing).
+    // With symbolic sizes: the number behind a tensor that torch made of a symbolic number (its own
+    // value says nothing).
     std::function<std::optional<c10::Scalar>(const at::Tensor&)> symbolic_number;
   };
   explicit Recorder(Options options);
@@ -50,27 +53,30 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // A fake that stands for a real input: same metadata and requires_grad. A tensor that comes twice is two inputs that share
-  // memory.
+  // A fake that stands for a real input: same metadata and requires_grad. A tensor that comes twice
+  // is two inputs that share memory.
   // Unsupported for what cannot be recorded (sparse, quantized, a subclass).
   // `dynamic_dims`: the dimensions whose sizes are symbols.
   at::Tensor add_input(const at::Tensor& real, const std::string& name,
                        std::span<const int64_t> dynamic_dims = {});
-  // A tensor without dimensions that holds a number: ops that take a Scalar take it too, where their rules allow it.
+  // A tensor without dimensions that holds a number: ops that take a Scalar take it too, where
+  // their rules allow it.
   at::Tensor add_runtime_number(const at::Tensor& real, const std::string& name);
   // An input that is not a tensor: its position counts, its value is taken as constant.
   void add_number(int64_t value, const std::string& name);
   // One whose value is a symbol (0 and 1 are constants); what the computation sees of it.
   c10::SymInt add_symbolic_number(int64_t hint, const std::string& name);
-  // A tensor that is no input (a module's attribute): lifted as an attribute; the same tensor gives the same fake.
+  // A tensor that is no input (a module's attribute): lifted as an attribute; the same tensor gives
+  // the same fake.
   at::Tensor add_attribute(const at::Tensor& real, const std::string& name);
 
-  // The recording will meet this op ("mylib::foo"): if it writes to its arguments, it is made functional.
+  // The recording will meet this op ("mylib::foo"): if it writes to its arguments, it is made
+  // functional.
   void expect_op(const std::string& name);
 
-  // The function or method of torch that runs next, and whether it was given out=. If its result goes into an argument
-  // of a dtype that eager would not convert to, it is refused (functionalisation converts to any); with out= every
-  // conversion is.
+  // The function or method of torch that runs next, and whether it was given out=. If its result
+  // goes into an argument of a dtype that eager would not convert to, it is refused
+  // (functionalisation converts to any); with out= every conversion is.
   void expect_write(std::string_view function, bool out);
 
   void enter();
@@ -87,12 +93,14 @@ class Recorder {
   void set_position(ir::StackId stack, ir::NodeId torch_node);  // of add_frame
   ir::StackId add_frame(ir::StackId caller, ir::Frame innermost);
 
-  // A branch, loop or checkpoint (ir/region_ops.h) of these tensors, and what it gives. Constants of the regions become
-  // operands. Unsupported for a region that writes to an operand, draws random numbers or gives what shares memory.
+  // A branch, loop or checkpoint (ir/region_ops.h) of these tensors, and what it gives. Constants
+  // of the regions become operands. Unsupported for a region that writes to an operand, draws
+  // random numbers or gives what shares memory.
   std::vector<at::Tensor> add_regions(const std::string& op, const std::vector<at::Tensor>& args,
                                       std::vector<RecordedRegion> regions);
 
-  // Whether the recording made this tensor (or it is undefined). Anything else came from code that it did not hear.
+  // Whether the recording made this tensor (or it is undefined). Anything else came from code that
+  // it did not hear.
   bool owns(const at::Tensor& t) const;
   // Makes data access on tensors that a torch function has just returned throw.
   void seal(const at::Tensor& t) const { forbid_data(t); }
@@ -100,8 +108,9 @@ class Recorder {
   // Why an op was refused, if one was.
   const std::optional<std::string>& failure() const;
 
-  // Closes the graph and leaves. `results`: what the computation returned, each tensor object once. The graph's
-  // outputs are these, in order, followed by memory that several of them are views of (OutputSpec::ViewOfOutput).
+  // Closes the graph and leaves. `results`: what the computation returned, each tensor object once.
+  // The graph's outputs are these, in order, followed by memory that several of them are views of
+  // (OutputSpec::ViewOfOutput).
   ir::Graph finish(const std::vector<at::Tensor>& results);
   // The real tensors behind the graph's attribute nodes, in their order.
   const std::vector<at::Tensor>& attributes() const;

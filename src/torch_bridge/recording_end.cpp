@@ -1,3 +1,4 @@
+// Reads what functionalisation has left and writes the graph's results and mutations.
 #include "torch_bridge/recording_end.h"
 
 #include <algorithm>
@@ -82,8 +83,8 @@ std::pair<int64_t, int64_t> bytes_touched(const at::Tensor& t) {
   return {low * item, (high + 1) * item};
 }
 
-// The layout that a view of a written input has in eager: the same views of the input as it came. The view itself was
-// rebuilt on the written value, which has strides and an offset of its own.
+// The layout that a view of a written input has in eager: the same views of the input as it came.
+// The view itself was rebuilt on the written value, which has strides and an offset of its own.
 ir::TensorType layout_of_view(Recording& r, const RecordedSource& input, const at::Tensor& view) {
   at::AutoDispatchSkipFunctionalize below;
   at::Tensor fake = r.another_fake(input.value);
@@ -97,7 +98,8 @@ ir::TensorType layout_of_view(Recording& r, const RecordedSource& input, const a
   return type;
 }
 
-// The layout that an input leaves the graph with, where it is another one. The wrapper itself does not know its offset.
+// The layout that an input leaves the graph with, where it is another one. The wrapper itself does
+// not know its offset.
 std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource& s) {
   if (!wrapper_of(s.wrapper)->has_metadata_mutation()) return std::nullopt;
   const ir::TensorType type = layout_of_view(r, s, s.wrapper);

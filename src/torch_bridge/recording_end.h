@@ -1,5 +1,6 @@
-// The end of a recording. Functionalisation has made values of all writes and views; what the caller is to see of them goes
-// beside the graph: which inputs change (ir::Mutation), and which memory each result lies in (ir::OutputSpec).
+// The end of a recording. Functionalisation has made values of all writes and views; what the
+// caller is to see of them goes beside the graph: which inputs change (ir::Mutation), and which
+// memory each result lies in (ir::OutputSpec).
 #pragma once
 
 #include <ATen/FunctionalTensorWrapper.h>
@@ -45,13 +46,14 @@ inline const c10::StorageImpl* storage_of(const at::Tensor& t) {
   return t.storage().unsafeGetStorageImpl();
 }
 
-// The value in the layout that eager would give it: functionalisation rebuilds written tensors, which can change their
-// strides.
+// The value in the layout that eager would give it: functionalisation rebuilds written tensors,
+// which can change their strides.
 ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::ValueId v);
 
 // The input whose memory this is.
 std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage);
-// Each input is its own memory here: a change of one that others see is not in the graph. Null where it may be written.
+// Each input is its own memory here: a change of one that others see is not in the graph. Null
+// where it may be written.
 const char* why_unwritable(const Recording& r, size_t input);
 bool may_overlap(const at::Tensor& a, const at::Tensor& b);
 

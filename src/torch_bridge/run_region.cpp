@@ -1,3 +1,4 @@
+// Runs the branch that the condition chooses, or the body for as long as it holds.
 #include "torch_bridge/run_region.h"
 
 #include <ATen/ops/clone.h>

@@ -1,4 +1,5 @@
-// A branch or a loop of a plan: its sub-plans, run on the tensors of the call around it. No Python, no GIL.
+// A branch or a loop of a plan: its sub-plans, run on the tensors of the call around it. No Python,
+// no GIL.
 #pragma once
 
 #include <array>
@@ -16,8 +17,8 @@ class BoundRegion {
   const std::vector<int64_t>& results() const { return step_.results; }
   bool is_random() const { return plans_[0]->is_random() || plans_[1]->is_random(); }
 
-  // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer. An exception where a
-  // sub-plan fails, Interrupted from between two rounds of a loop.
+  // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer. An
+  // exception where a sub-plan fails, Interrupted from between two rounds of a loop.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& tensors);
   // What the sub-plans noted.
   std::vector<std::string> take_notes();

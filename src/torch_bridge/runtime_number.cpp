@@ -1,3 +1,4 @@
+// A SymNode that answers questions about its type and refuses those about its value.
 #include "torch_bridge/runtime_number.h"
 
 #include <c10/core/SymFloat.h>

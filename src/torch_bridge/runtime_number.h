@@ -1,5 +1,5 @@
-// A number that is another one at each call of a graph, as torch's C++ code sees it while the graph is recorded: a Scalar
-// whose value nobody knows. Whoever asks for it gets Unsupported.
+// A number that is another one at each call of a graph, as torch's C++ code sees it while the graph
+// is recorded: a Scalar whose value nobody knows. Whoever asks for it gets Unsupported.
 #pragma once
 
 #include <c10/core/Scalar.h>

@@ -1,3 +1,4 @@
+// Calls torch's meta kernel on fakes and takes the metadata of what it gives.
 #include "torch_bridge/shape_fallback.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

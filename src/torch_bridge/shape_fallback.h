@@ -1,8 +1,8 @@
 // What an op gives, asked of torch: for ops without a shape rule of ours.
 //
-// The op runs on meta tensors, below autograd, functionalisation and every mode: a C++ meta kernel, a Python one, a
-// custom op's fake implementation, or a composite kernel over those. An op that has none of them raises, and the
-// recording ends (the caller runs eager).
+// The op runs on meta tensors, below autograd, functionalisation and every mode: a C++ meta kernel,
+// a Python one, a custom op's fake implementation, or a composite kernel over those. An op that has
+// none of them raises, and the recording ends (the caller runs eager).
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -15,8 +15,8 @@
 
 namespace oxy::bridge {
 
-// One tensor result. `same_as`: the very argument tensor returned; `alias_of`: the argument whose memory it shares
-// (positions among the tensor arguments in order, lists flattened), -1 for none.
+// One tensor result. `same_as`: the very argument tensor returned; `alias_of`: the argument whose
+// memory it shares (positions among the tensor arguments in order, lists flattened), -1 for none.
 struct PredictedTensor {
   bool defined = false;
   ir::TensorType type;

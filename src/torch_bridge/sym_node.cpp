@@ -1,3 +1,4 @@
+// Each operation of a SymNode on our expressions, with guards where torch asks for a value.
 #include "torch_bridge/sym_node.h"
 
 #include <c10/core/SymFloat.h>

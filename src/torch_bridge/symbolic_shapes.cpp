@@ -1,3 +1,4 @@
+// Chooses symbols for dimensions, and makes fakes that have them.
 #include "torch_bridge/symbolic_shapes.h"
 
 #include <ATen/ops/empty_strided.h>

@@ -1,6 +1,7 @@
-// The words of a TensorImpl from which its sizes, strides, offset, dtype, device, key set and requires_grad are read.
-// Where they are what they were, so is all of that, and comparing them is several times as fast as asking. Equal metadata
-// may have other words (sizes beyond the rank, cached facts), so a difference says nothing.
+// The words of a TensorImpl from which its sizes, strides, offset, dtype, device, key set and
+// requires_grad are read. Where they are what they were, so is all of that, and comparing them is
+// several times as fast as asking. Equal metadata may have other words (sizes beyond the rank,
+// cached facts), so a difference says nothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +14,8 @@ namespace oxy::bridge {
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
-// May name the protected members. The private one and those of SizesAndStrides lie where take() finds them, or else no
-// image is taken.
+// May name the protected members. The private one and those of SizesAndStrides lie where take()
+// finds them, or else no image is taken.
 struct TensorImplLayout : c10::TensorImpl {
   static constexpr size_t dims() { return offsetof(TensorImplLayout, sizes_and_strides_); }
   static constexpr size_t rest() { return offsetof(TensorImplLayout, storage_offset_); }

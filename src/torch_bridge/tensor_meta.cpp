@@ -1,3 +1,4 @@
+// Metadata of tensors, and copies into a predicted layout.
 #include "torch_bridge/tensor_meta.h"
 
 #include <ATen/ops/empty_strided.h>

@@ -1,7 +1,9 @@
-// The one file that starts parallel regions: on torch's own OpenMP pool, through the entry that a compiler would call.
+// The one file that starts parallel regions: on torch's own OpenMP pool, through the entry that a
+// compiler would call.
 //
-// at::parallel_for is a template that runs serially unless its file is compiled with -fopenmp against the same
-// libgomp; the entry is looked up among torch's own libraries instead, so that there is one pool in the process.
+// at::parallel_for is a template that runs serially unless its file is compiled with -fopenmp
+// against the same libgomp; the entry is looked up among torch's own libraries instead, so that
+// there is one pool in the process.
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 
@@ -64,7 +66,8 @@ void parallel(int64_t range, int64_t grain, runtime::PieceFn fn, void* context) 
                openmp().in_parallel();
   if (alone) return fn(context, 0, range, 0);
   Region region{range, grain, fn, context};
-  // 0: the team size that torch's own regions have; another size would make libgomp rebuild its pool each time.
+  // 0: the team size that torch's own regions have; another size would make libgomp rebuild its
+  // pool each time.
   openmp().parallel(&run_share, &region, 0, 0);
 }
 

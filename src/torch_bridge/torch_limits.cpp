@@ -1,3 +1,4 @@
+// Recognises such errors by their texts.
 #include "torch_bridge/torch_limits.h"
 
 #include <utility>

@@ -1,4 +1,5 @@
-// Errors that torch raises of a tensor without data where the same call on a real one would succeed.
+// Errors that torch raises of a tensor without data where the same call on a real one would
+// succeed.
 #pragma once
 
 #include <string_view>

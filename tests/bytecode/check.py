@@ -1,4 +1,5 @@
-"""The bytecode layer against the interpreter that runs this: its standard library, `dis`, the compiler's figures.
+"""The bytecode layer against the interpreter that runs this: its standard library, `dis`, the
+compiler's figures.
 
 usage: python check.py FOLDER     (of the module oxyfuel_bytecode; needs neither torch nor pytest)
 """
@@ -42,7 +43,8 @@ def library():
 
 
 def line_table_entries(code):
-    """The location of each instruction and cache, as many of its four parts as this version keeps."""
+    """The location of each instruction and cache, as many of its four parts as this version
+    keeps."""
     if hasattr(code, "co_positions"):
         return list(code.co_positions())
     lines = [None] * (len(code.co_code) // 2)
@@ -161,7 +163,8 @@ def nested(n):
 
 
 def visits(function, *arguments):
-    """(offset that raised, offset that came next) in the function's own frame, and every offset it was at."""
+    """(offset that raised, offset that came next) in the function's own frame, and every offset it
+    was at."""
     code, raised, offsets, pending = function.__code__, [], set(), []
 
     def trace(frame, event, _):

@@ -1,4 +1,5 @@
-"""The bytecode layer on each version of CPython that this machine has: built without torch, checked by check.py."""
+"""The bytecode layer on each version of CPython that this machine has: built without torch, checked
+by check.py."""
 
 import os
 import pathlib

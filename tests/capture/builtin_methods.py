@@ -1,5 +1,6 @@
-"""A call or two of each public method of the builtin types: `METHODS[type]` maps a method to arguments, `MAKE[type]` makes
-an object anew. An argument is an expression; `q` in it is the object itself."""
+"""A call or two of each public method of the builtin types: `METHODS[type]` maps a method to
+arguments, `MAKE[type]` makes an object anew. An argument is an expression; `q` in it is the object
+itself."""
 
 import collections
 import sys
@@ -25,9 +26,8 @@ MAKE = {
 }
 
 _TEXT = {
-    "capitalize casefold isalnum isalpha isascii isdigit islower isspace istitle isupper lower swapcase title upper": [
-        ""
-    ],
+    "capitalize casefold isalnum isalpha isascii isdigit islower isspace": [""],
+    "istitle isupper lower swapcase title upper": [""],
     "isdecimal isidentifier isnumeric isprintable": [""],
     "center ljust rjust": ["12", "9, '*'"],
     "count find index rfind rindex": ["'b'", "'b', 1"],
@@ -48,9 +48,8 @@ _TEXT = {
     "zfill": ["9"],
 }
 _BYTES = {
-    "capitalize isalnum isalpha isascii isdigit islower isspace istitle isupper lower swapcase title upper": [
-        ""
-    ],
+    "capitalize isalnum isalpha isascii isdigit islower isspace": [""],
+    "istitle isupper lower swapcase title upper": [""],
     "center ljust rjust": ["12", "9, b'*'"],
     "count find index rfind rindex": ["b'b'"],
     "decode": ["", "'ascii'"],

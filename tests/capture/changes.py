@@ -1,4 +1,5 @@
-"""Ways to change a tensor between two calls. A change returns NotImplemented where the place does not allow it."""
+"""Ways to change a tensor between two calls. A change returns NotImplemented where the place does
+not allow it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import torch
 
 
 class Place:
-    """Where a tensor lives: in `self.module.w`, in `self.tensor`, or behind `self.read` and `self.write`."""
+    """Where a tensor lives: in `self.module.w`, in `self.tensor`, or behind `self.read` and
+    `self.write`."""
 
     function: Callable
 

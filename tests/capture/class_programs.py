@@ -1,5 +1,6 @@
-"""Programs that make classes while they run: `PROGRAMS` by name, each defining `main(x, n, items, table, thing)` (the
-arguments and names of tests/property/python_prelude.py). `BREAKS` names those that are more than one graph, and why."""
+"""Programs that make classes while they run: `PROGRAMS` by name, each defining `main(x, n, items,
+table, thing)` (the arguments and names of tests/property/python_prelude.py). `BREAKS` names those
+that are more than one graph, and why."""
 
 BREAKS = {
     "a class returned": "it leaves the function",
@@ -30,7 +31,8 @@ def main(x, n, items, table, thing):
             return self.a + self.b * self.scale
     p = Pair(x, n)
     q = Pair(p.total(), 1)
-    return q.total(), Pair.kind, p.scale, isinstance(p, Pair), type(q) is Pair, Pair.__name__, Pair.__qualname__
+    return (q.total(), Pair.kind, p.scale, isinstance(p, Pair), type(q) is Pair, Pair.__name__,
+            Pair.__qualname__)
 """,
     "properties, static and class methods": """
 def main(x, n, items, table, thing):
@@ -79,7 +81,8 @@ def main(x, n, items, table, thing):
         def f(self, p):
             return super().f(p) + self.a
     c = C(n, 2)
-    return c.f(x), c.name, c.method(3), [k.__name__ for k in C.__mro__], len(c), n in c, c == C(n, 2)
+    return (c.f(x), c.name, c.method(3), [k.__name__ for k in C.__mro__], len(c), n in c,
+            c == C(n, 2))
 """,
     "names of the body": """
 def main(x, n, items, table, thing):
@@ -106,8 +109,10 @@ def main(x, n, items, table, thing):
         def get(self):
             return value
     o = Body()
-    return (x + o.value, o.before, o.after, Body.__annotations__, Body.listed, Body.i, hasattr(o, "high"),
-            hasattr(o, "low"), o.missing, hasattr(o, "gone"), o.get(), Body.__doc__, Body.__module__)
+    return (x + o.value, o.before, o.after, Body.__annotations__, Body.listed, Body.i,
+            hasattr(o, "high"),
+            hasattr(o, "low"), o.missing, hasattr(o, "gone"), o.get(), Body.__doc__,
+            Body.__module__)
 """,
     "closures": """
 def main(x, n, items, table, thing):
@@ -150,7 +155,8 @@ def main(x, n, items, table, thing):
         t.b = 2
     except AttributeError as e:
         said += type(e).__name__
-    return p.a + q.b, p.rest, q.rest, c == Cold(1, n), c < Cold(2), said, t.a, hash(c) == hash(Cold(1))
+    return (p.a + q.b, p.rest, q.rest, c == Cold(1, n), c < Cold(2), said, t.a,
+            hash(c) == hash(Cold(1)))
 """,
     "slots": """
 def main(x, n, items, table, thing):
@@ -254,7 +260,8 @@ def main(x, n, items, table, thing):
         pass
     m, e = More(n), Evenmore(n, 2)
     m.double = 10
-    return m.method(x), m.a, m.clone().a, m.double, e.kind, isinstance(m, Base), Base.kind, len(m + m)
+    return (m.method(x), m.a, m.clone().a, m.double, e.kind, isinstance(m, Base), Base.kind,
+            len(m + m))
 """,
     "modules": """
 def main(x, n, items, table, thing):
@@ -301,7 +308,8 @@ def main(x, n, items, table, thing):
         def next(self):
             return Color.RED if self is Color.BLUE else Color.BLUE
     c = Color(1)
-    return c.name, c.next().value, x + Color.BLUE.value, Color["RED"] is c, [m.name for m in Color], len(Color)
+    return (c.name, c.next().value, x + Color.BLUE.value, Color["RED"] is c,
+            [m.name for m in Color], len(Color))
 """,
     "type with three arguments": """
 def main(x, n, items, table, thing):

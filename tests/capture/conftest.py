@@ -1,3 +1,5 @@
+"""The options and fixtures of the tests of capture."""
+
 import pytest
 import torch
 

@@ -1,6 +1,8 @@
-"""The corpus of the front end: small functions with inputs, each a way to write Python that a capture must follow.
+"""The corpus of the front end: small functions with inputs, each a way to write Python that a
+capture must follow.
 
-`ENTRIES` lists them all, by families (families/*.py); an entry makes fresh, equal inputs each time it is asked.
+`ENTRIES` lists them all, by families (families/*.py); an entry makes fresh, equal inputs each time
+it is asked.
 """
 
 from families import (

@@ -1,5 +1,6 @@
-"""Programs with exception groups: `PROGRAMS` by name, each defining `main(x, n, items, table, thing)` (the arguments and names
-of tests/property/python_prelude.py). `BREAKS` names those that are more than one graph, and why."""
+"""Programs with exception groups: `PROGRAMS` by name, each defining `main(x, n, items, table,
+thing)` (the arguments and names of tests/property/python_prelude.py). `BREAKS` names those that are
+more than one graph, and why."""
 
 BREAKS = {
     "a derive of the program's": "CPython calls it",
@@ -65,7 +66,9 @@ def main(x, n, items, table, thing):
     out = []
     try:
         try:
-            raise ExceptionGroup("a", [ValueError(1), ExceptionGroup("b", [KeyError(n), ValueError(2)]), TypeError(3)])
+            raise ExceptionGroup("a",
+                                 [ValueError(1), ExceptionGroup("b", [KeyError(n), ValueError(2)]),
+                                  TypeError(3)])
         except* ValueError as e:
             out.append(tree(e))
     except ExceptionGroup as e:
@@ -146,7 +149,8 @@ def main(x, n, items, table, thing):
     except* Problem as e:
         e.add_note("seen")
         kept.append(e)
-    return [tree(e) for e in kept], kept[1].__notes__, str(kept[0]), kept[1].exceptions[0].code, x + n
+    return ([tree(e) for e in kept], kept[1].__notes__, str(kept[0]), kept[1].exceptions[0].code,
+            x + n)
 """,
         "leaves the function": """
 def main(x, n, items, table, thing):

@@ -1,4 +1,5 @@
-"""Functions with generators in every state, each of (x, log): what they do in which order is in the log."""
+"""Functions with generators in every state, each of (x, log): what they do in which order is in the
+log."""
 
 # Clumsy ways to write a thing are meant.
 # ruff: noqa: C402, C416, C417, UP034

@@ -1,9 +1,10 @@
 """A captured graph as comparable calls, equal for two front ends that recorded the same calls.
 
-Names and the order of placeholders do not count: inputs (placeholders, attributes of the graph module) are numbered by
-first use, results by definition. A part taken by a constant index stands where it is used (`%0[1]`): when it was taken
-does not matter. The result of a call in place or with `out=` is the tensor that was written. Outputs are the distinct
-results that the caller gets, sorted.
+Names and the order of placeholders do not count: inputs (placeholders, attributes of the graph
+module) are numbered by first use, results by definition. A part taken by a constant index stands
+where it is used (`%0[1]`): when it was taken does not matter. The result of a call in place or with
+`out=` is the tensor that was written. Outputs are the distinct results that the caller gets,
+sorted.
 """
 
 from __future__ import annotations

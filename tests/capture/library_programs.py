@@ -1,5 +1,6 @@
-"""Programs that use the standard library as models do: `PROGRAMS` by name, each defining `main(x, n, items, table, thing)`
-(the arguments and names of tests/property/python_prelude.py). `BREAKS` names those that are more than one graph."""
+"""Programs that use the standard library as models do: `PROGRAMS` by name, each defining `main(x,
+n, items, table, thing)` (the arguments and names of tests/property/python_prelude.py). `BREAKS`
+names those that are more than one graph."""
 
 BREAKS = {
     "attribute protocol": "vars()",
@@ -50,7 +51,8 @@ def main(x, n, items, table, thing):
     groups = itertools.groupby([1, 1, 2, 2, 3, n], lambda k: k // 2)
     first, group = next(groups)
     second, other = next(groups)
-    out = [first, list(group), second, next(other), [(k, len(list(g))) for k, g in groups], list(other)]
+    out = [first, list(group), second, next(other), [(k, len(list(g))) for k, g in groups],
+           list(other)]
     a, b, c = itertools.tee(iter(items), 3)
     out += [next(a), next(b), list(a), list(c), list(b), itertools.tee([], 0)]
     sums = itertools.accumulate(itertools.count(n), lambda p, q: p * q, initial=1)
@@ -92,28 +94,39 @@ def main(x, n, items, table, thing):
 def main(x, n, items, table, thing):
     out = [list(itertools.chain(items, [n])), list(itertools.chain.from_iterable([items, items]))]
     out += [list(itertools.islice(items, 2)), list(itertools.islice(itertools.count(n), 3))]
-    out += [list(itertools.accumulate(items)), list(itertools.accumulate(items, operator.mul, initial=2))]
+    out += [list(itertools.accumulate(items)),
+            list(itertools.accumulate(items, operator.mul, initial=2))]
     out += [list(itertools.product([1, n], repeat=2)), list(itertools.permutations(items, 2))]
-    out += [list(itertools.combinations(items, 2)), list(itertools.repeat(n, 2)), list(itertools.pairwise(items))]
-    out += [list(itertools.zip_longest(items, [1], fillvalue=0)), list(itertools.starmap(pow, [(n, 2), (2, n)]))]
-    out += [list(itertools.takewhile(lambda k: k < 3, items)), list(itertools.dropwhile(lambda k: k < 2, items))]
+    out += [list(itertools.combinations(items, 2)), list(itertools.repeat(n, 2)),
+            list(itertools.pairwise(items))]
+    out += [list(itertools.zip_longest(items, [1], fillvalue=0)),
+            list(itertools.starmap(pow, [(n, 2), (2, n)]))]
+    out += [list(itertools.takewhile(lambda k: k < 3, items)),
+            list(itertools.dropwhile(lambda k: k < 2, items))]
     out += [[(k, list(g)) for k, g in itertools.groupby([1, 1, n, 3], lambda k: k % 2)]]
-    out += [list(itertools.compress(items, [1, 0, 1])), list(itertools.filterfalse(lambda k: k % 2, items))]
+    out += [list(itertools.compress(items, [1, 0, 1])),
+            list(itertools.filterfalse(lambda k: k % 2, items))]
     a, b = itertools.tee(items)
     return out, list(a), list(b), [k for k, _ in zip(itertools.cycle(items), range(5))], x + n
 """,
     "operator": """
 def main(x, n, items, table, thing):
-    first, both, by_name = operator.itemgetter(0), operator.itemgetter("a", "a"), operator.attrgetter("a")
+    first, both = operator.itemgetter(0), operator.itemgetter("a", "a")
+    by_name = operator.attrgetter("a")
     call = operator.methodcaller("method", n)
-    return (first(items), both({"a": n}), by_name(thing), call(thing), operator.add(x, n), operator.neg(n),
-            operator.contains(items, 2), operator.getitem(items, 0), operator.truth(items), operator.index(n),
-            operator.concat(items, items), operator.not_(n), operator.is_(n, n), operator.length_hint(items))
+    return (first(items), both({"a": n}), by_name(thing), call(thing), operator.add(x, n),
+            operator.neg(n),
+            operator.contains(items, 2), operator.getitem(items, 0), operator.truth(items),
+            operator.index(n),
+            operator.concat(items, items), operator.not_(n), operator.is_(n, n),
+            operator.length_hint(items))
 """,
     "math": """
 def main(x, n, items, table, thing):
-    return (math.sqrt(n), math.floor(2.5), math.ceil(n / 4), math.prod(items), math.log2(8), math.isclose(0.1, 0.1),
-            math.inf, math.pi * n, math.gcd(n, 12), math.comb(5, n), math.hypot(3, 4), x * math.exp(n), math.fsum(items))
+    return (math.sqrt(n), math.floor(2.5), math.ceil(n / 4), math.prod(items), math.log2(8),
+            math.isclose(0.1, 0.1),
+            math.inf, math.pi * n, math.gcd(n, 12), math.comb(5, n), math.hypot(3, 4),
+            x * math.exp(n), math.fsum(items))
 """,
     "copy": """
 import copy
@@ -183,8 +196,10 @@ class Flags(enum.Flag):
 
 def main(x, n, items, table, thing):
     f = Flags.A | Flags.B
-    return (Color.RED, Color(2).name, Color["RED"].value, [c.name for c in Color], Size.SMALL + n, Size(1) is Size.SMALL,
-            Color.RED == Color.BLUE, Flags.A in f, f.value, x * Size.LARGE, len(Color), isinstance(Color.RED, Color))
+    return (Color.RED, Color(2).name, Color["RED"].value, [c.name for c in Color], Size.SMALL + n,
+            Size(1) is Size.SMALL,
+            Color.RED == Color.BLUE, Flags.A in f, f.value, x * Size.LARGE, len(Color),
+            isinstance(Color.RED, Color))
 """,
     "dataclasses": """
 @dataclasses.dataclass(slots=True)
@@ -208,7 +223,8 @@ def main(x, n, items, table, thing):
         message = str(e)
     r = dataclasses.replace(o, a=5)
     names = [k.name for k in dataclasses.fields(o)]
-    return s, f, o, r.c, o < r, o == Ordered(n), message, names, dataclasses.asdict(o), dataclasses.is_dataclass(o)
+    return (s, f, o, r.c, o < r, o == Ordered(n), message, names, dataclasses.asdict(o),
+            dataclasses.is_dataclass(o))
 """,
     "named tuples": """
 import typing
@@ -221,7 +237,8 @@ class Named(typing.NamedTuple):
 def main(x, n, items, table, thing):
     a = Named(n)
     first, second = a
-    return a, a.both(), a._replace(second="x"), first, a[1], a == (n, "two"), len(a), Named(x).first, a._fields
+    return (a, a.both(), a._replace(second="x"), first, a[1], a == (n, "two"), len(a),
+            Named(x).first, a._fields)
 """,
     "super and properties": """
 class A:
@@ -250,7 +267,8 @@ class B(A):
 
 def main(x, n, items, table, thing):
     b = B.of(n)
-    return b.run(x), b.twice, B.plus(1, n), b.plus(n, n), isinstance(b, A), type(b).__mro__[1].__name__
+    return (b.run(x), b.twice, B.plus(1, n), b.plus(n, n), isinstance(b, A),
+            type(b).__mro__[1].__name__)
 """,
     "attribute protocol": """
 class Open:
@@ -299,7 +317,8 @@ def main(x, n, items, table, thing):
     a, b = V(n), V(3)
     c = a + b + 1
     c += 2
-    return (c.k, (1 + a).k, a < b, a == V(n), a != b, (-a).k, bool(a), n in a, a @ x, repr(a), f"{a:x}", {a: 1}[V(n)],
+    return (c.k, (1 + a).k, a < b, a == V(n), a != b, (-a).k, bool(a), n in a, a @ x, repr(a),
+            f"{a:x}", {a: 1}[V(n)],
             sorted([b, a])[0].k, max(a, b).k, items[V(1)], sum([a, b], V(0)).k)
 """,
     "weakref": """

@@ -1,8 +1,10 @@
-"""A small program for each opcode of CPython 3.11: `PROGRAMS` maps the opcodes that a program is there for to its text.
+"""A small program for each opcode of CPython 3.11: `PROGRAMS` maps the opcodes that a program is
+there for to its text.
 
-Each defines `main(x, n, items, table, thing)`, called with a tensor, an int, a list of ints, a dict and an object that has
-`a` and `b` (tests/property/python_prelude.py). `BREAKS` names those that have a graph break by what they do, `LEFT_OUT` the
-opcodes that no function which is captured can have.
+Each defines `main(x, n, items, table, thing)`, called with a tensor, an int, a list of ints, a dict
+and an object that has `a` and `b` (tests/property/python_prelude.py). `BREAKS` names those that
+have a graph break by what they do, `LEFT_OUT` the opcodes that no function which is captured can
+have.
 """
 
 LEFT_OUT = {
@@ -41,7 +43,8 @@ def main(x, n, items, table, thing):
 )
 program(
     "containers",
-    "BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_TUPLE LIST_EXTEND SET_UPDATE DICT_UPDATE "
+    "BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_TUPLE LIST_EXTEND "
+    "SET_UPDATE DICT_UPDATE "
     "LIST_TO_TUPLE BINARY_SUBSCR STORE_SUBSCR DELETE_SUBSCR",
     """
 def main(x, n, items, table, thing):
@@ -78,7 +81,8 @@ def main(x, n, items, table, thing):
 )
 program(
     "calls",
-    "CALL CALL_FUNCTION_EX DICT_MERGE KW_NAMES PRECALL PUSH_NULL LOAD_METHOD LOAD_GLOBAL LOAD_CONST LOAD_FAST STORE_FAST",
+    "CALL CALL_FUNCTION_EX DICT_MERGE KW_NAMES PRECALL PUSH_NULL LOAD_METHOD LOAD_GLOBAL "
+    "LOAD_CONST LOAD_FAST STORE_FAST",
     """
 def f(a, b=2, /, *rest, c=3, d, **more):
     return a + b, rest, c, d, more
@@ -91,7 +95,8 @@ def main(x, n, items, table, thing):
 )
 program(
     "jumps",
-    "JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_NONE "
+    "JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP POP_JUMP_FORWARD_IF_FALSE "
+    "POP_JUMP_FORWARD_IF_NONE "
     "POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE NOP RESUME RETURN_VALUE",
     """
 def main(x, n, items, table, thing):
@@ -115,7 +120,8 @@ def main(x, n, items, table, thing):
 )
 program(
     "jumps back",
-    "POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE",
+    "POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_NONE "
+    "POP_JUMP_BACKWARD_IF_NOT_NONE",
     """
 def main(x, n, items, table, thing):
     i = 3

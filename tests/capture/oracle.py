@@ -1,4 +1,5 @@
-"""What TorchDynamo captures for an entry of the corpus, and whether a compiled entry behaves as in eager."""
+"""What TorchDynamo captures for an entry of the corpus, and whether a compiled entry behaves as in
+eager."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ def grad_mode(entry: Entry):
 def graph_differences(entry: Entry, expected, actual) -> str:
     """Empty when two lists of graphs hold the same calls.
 
-    A graph without calls counts as none. Where breaks are meant, a front end may cut elsewhere: there only the sequence
-    of targets counts.
+    A graph without calls counts as none. Where breaks are meant, a front end may cut elsewhere:
+    there only the sequence of targets counts.
     """
     ours, theirs = _normalised(actual), _normalised(expected)
     if entry.breaks:
@@ -80,7 +81,8 @@ def targets(graphs: list[list[NormalCall]]) -> list[tuple[str, str]]:
 
 
 def value_differences(entry: Entry, compiler: Compiler) -> list[str]:
-    """Calls in eager, then compiled, several times on the same state; what differs, the first time it does."""
+    """Calls in eager, then compiled, several times on the same state; what differs, the first time
+    it does."""
     expected = _outcomes(entry, lambda function: function)
     actual = _outcomes(entry, compiler)
     for call in range(CALLS):

@@ -1,7 +1,8 @@
-"""What a call leaves behind, as plain data: result, arguments, state of the function, exception, printed text.
+"""What a call leaves behind, as plain data: result, arguments, state of the function, exception,
+printed text.
 
-Each tensor and each mutable object gets a number where it is first met and stands there as that number from then on, so
-that two snapshots agree only where the same things are the same object.
+Each tensor and each mutable object gets a number where it is first met and stands there as that
+number from then on, so that two snapshots agree only where the same things are the same object.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Snapshot:
         return [(k, self.of(v)) for k, v in named.items()]
 
     def of_function(self, function: Callable[..., Any]) -> list[Any]:
-        """What a function can change without its arguments: self, cells, defaults, globals that it names."""
+        """What a function can change without its arguments: self, cells, defaults, globals that it
+        names."""
         if isinstance(function, functools.partial):
             return [self.of(function.func), self.of(function.args), self.of(function.keywords)]
         if isinstance(function, types.MethodType):
@@ -107,7 +109,8 @@ class Outcome:
 
 
 def outcome(run: Callable[..., Any], function: Callable[..., Any], args, kwargs) -> Outcome:
-    """Calls `run`, which is `function` or compiled from it, and looks at everything `function` can have changed."""
+    """Calls `run`, which is `function` or compiled from it, and looks at everything `function` can
+    have changed."""
     result, error = None, None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

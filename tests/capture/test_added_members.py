@@ -1,4 +1,5 @@
-"""A class, metaclass, module or function gets a member after the first call that changes what the code means."""
+"""A class, metaclass, module or function gets a member after the first call that changes what the
+code means."""
 
 import types
 

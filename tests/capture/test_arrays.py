@@ -1,5 +1,5 @@
-"""NumPy in captured code: arrays are tensors of the graph, and what comes out is what NumPy gives: the type, the dtype, the shape,
-the memory that is shared."""
+"""NumPy in captured code: arrays are tensors of the graph, and what comes out is what NumPy gives:
+the type, the dtype, the shape, the memory that is shared."""
 
 import itertools
 import warnings
@@ -195,32 +195,51 @@ def test_a_function_of_an_array_and_a_number(name, dtype):
 
 
 CASES = {
-    "operators": lambda a: (a + 1, 1 - a, a * 2.5, 2 / (a * a + 1), a**2, -a, abs(a), a @ a.T, a > 0, a == a),
-    "reductions": lambda a: (a.sum(), a.sum(0), a.sum(axis=(0, 1)), a.mean(axis=1, keepdims=True), a.max(-1), a.min()),
-    "moments": lambda a: (a.var(), a.std(axis=0), np.var(a, ddof=1), np.std(a, axis=1, ddof=1, keepdims=True)),
-    "norms": lambda a: (np.linalg.norm(a), np.linalg.norm(a, axis=1), a / np.linalg.norm(a, axis=-1, keepdims=True)),
+    "operators": lambda a: (a + 1, 1 - a, a * 2.5, 2 / (a * a + 1), a**2, -a, abs(a), a @ a.T,
+                            a > 0, a == a),
+    "reductions": lambda a: (a.sum(), a.sum(0), a.sum(axis=(0, 1)), a.mean(axis=1, keepdims=True),
+                             a.max(-1), a.min()),
+    "moments": lambda a: (a.var(), a.std(axis=0), np.var(a, ddof=1),
+                          np.std(a, axis=1, ddof=1, keepdims=True)),
+    "norms": lambda a: (np.linalg.norm(a), np.linalg.norm(a, axis=1),
+                        a / np.linalg.norm(a, axis=-1, keepdims=True)),
     "places": lambda a: (a.argmax(), a.argmin(axis=1), np.argmax(a, axis=0, keepdims=True)),
-    "shapes": lambda a: (a.reshape(2, 6), a.reshape(-1), a.T, a.ravel(), a[None], np.swapaxes(a, 0, 1), a.flatten()),
-    "attributes": lambda a: (a.shape, a.ndim, a.size, a.dtype == np.float32, a.itemsize, a.nbytes, a.strides, len(a)),
-    "indices": lambda a: (a[0], a[0, 1], a[-1], a[1:, ::2], a[..., 1], a[:, None], a[[2, 0]], a[a.argmax(0)]),
+    "shapes": lambda a: (a.reshape(2, 6), a.reshape(-1), a.T, a.ravel(), a[None],
+                         np.swapaxes(a, 0, 1), a.flatten()),
+    "attributes": lambda a: (a.shape, a.ndim, a.size, a.dtype == np.float32, a.itemsize, a.nbytes,
+                             a.strides, len(a)),
+    "indices": lambda a: (a[0], a[0, 1], a[-1], a[1:, ::2], a[..., 1], a[:, None], a[[2, 0]],
+                          a[a.argmax(0)]),
     "two_lists": lambda a: a[np.array([0, 1, 2]), np.array([1, 1, 3])],
-    "joins": lambda a: (np.concatenate([a, a * 2]), np.stack([a, a], axis=1), np.vstack([a, a]), np.hstack((a, a))),
+    "joins": lambda a: (np.concatenate([a, a * 2]), np.stack([a, a], axis=1), np.vstack([a, a]),
+                        np.hstack((a, a))),
     "splits": lambda a: (np.split(a, 2, axis=1), np.split(a, [1, 2]), np.split(a, 3)),
-    "repeats": lambda a: (np.repeat(a, 2), np.repeat(a, 3, axis=1), np.tile(a, (2, 1)), np.roll(a, 1), np.roll(a, 2, 1)),
-    "choices": lambda a: (np.where(a > 0, a, 0), np.where(a > 0, 1.0, -1.0), np.clip(a, -0.5, 0.5), a.clip(0, None)),
-    "softmax": lambda a: np.exp(a - a.max(-1, keepdims=True)) / np.exp(a - a.max(-1, keepdims=True)).sum(-1, keepdims=True),
-    "products": lambda a: (np.dot(a, a.T), np.outer(a[0], a[1]), np.einsum("ij,kj->ik", a, a), a[0] @ a[1], np.dot(a[0], 2)),
-    "made": lambda a: (np.zeros((2, 3)), np.ones(4, dtype=np.int32), np.full((2,), 7), np.eye(3), np.arange(5), np.empty(0)),
-    "ranges": lambda a: (np.arange(1, 10, 2), np.arange(0.0, 1.0, 0.1), np.linspace(0, 1, 7), a * np.arange(4)),
-    "of_lists": lambda a: (np.array([1, 2, 3]), np.array([[1.5, 2], [3, 4]]), np.array([1, 2], dtype=np.float32), a + [1, 2, 3, 4]),
-    "casts": lambda a: (a.astype(np.float64), a.astype("int64"), a.astype(bool), a.astype(np.float32), (a > 0).astype(int)),
-    "scalars": lambda a: (a[0, 0] + 1, a.sum() * 2, np.sqrt(a.sum() ** 2), a[0, 0] * a, a.mean() > 0, np.float32(2) * a),
+    "repeats": lambda a: (np.repeat(a, 2), np.repeat(a, 3, axis=1), np.tile(a, (2, 1)),
+                          np.roll(a, 1), np.roll(a, 2, 1)),
+    "choices": lambda a: (np.where(a > 0, a, 0), np.where(a > 0, 1.0, -1.0), np.clip(a, -0.5, 0.5),
+                          a.clip(0, None)),
+    "softmax": lambda a: np.exp(a - a.max(-1, keepdims=True))
+    / np.exp(a - a.max(-1, keepdims=True)).sum(-1, keepdims=True),
+    "products": lambda a: (np.dot(a, a.T), np.outer(a[0], a[1]), np.einsum("ij,kj->ik", a, a),
+                           a[0] @ a[1], np.dot(a[0], 2)),
+    "made": lambda a: (np.zeros((2, 3)), np.ones(4, dtype=np.int32), np.full((2,), 7), np.eye(3),
+                       np.arange(5), np.empty(0)),
+    "ranges": lambda a: (np.arange(1, 10, 2), np.arange(0.0, 1.0, 0.1), np.linspace(0, 1, 7),
+                         a * np.arange(4)),
+    "of_lists": lambda a: (np.array([1, 2, 3]), np.array([[1.5, 2], [3, 4]]),
+                           np.array([1, 2], dtype=np.float32), a + [1, 2, 3, 4]),
+    "casts": lambda a: (a.astype(np.float64), a.astype("int64"), a.astype(bool),
+                        a.astype(np.float32), (a > 0).astype(int)),
+    "scalars": lambda a: (a[0, 0] + 1, a.sum() * 2, np.sqrt(a.sum() ** 2), a[0, 0] * a,
+                          a.mean() > 0, np.float32(2) * a),
     "rows": lambda a: [row * i for i, row in enumerate(a)],
     "unpacked": lambda a: (lambda x, y, z: (z, x + y))(*a),
-    "kinds": lambda a: (isinstance(a, np.ndarray), isinstance(a.sum(), np.floating), type(a) is np.ndarray, hasattr(a, "detach")),
+    "kinds": lambda a: (isinstance(a, np.ndarray), isinstance(a.sum(), np.floating),
+                        type(a) is np.ndarray, hasattr(a, "detach")),
     "to_torch": lambda a: (torch.from_numpy(a) + 1, torch.as_tensor(a * 2), torch.tensor(a).relu()),
     "from_torch": lambda a: (torch.from_numpy(a).relu().numpy() + 1, np.asarray(torch.ones(3)) * 2),
-    "full_like": lambda a: (np.full_like(a, 3), np.zeros_like(a, dtype=int), np.identity(2), np.moveaxis(a, 0, 1)),
+    "full_like": lambda a: (np.full_like(a, 3), np.zeros_like(a, dtype=int), np.identity(2),
+                            np.moveaxis(a, 0, 1)),
 }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""What CPython's own tests have found, a case a kind (`./dev cpython` runs them): plain Python's result, whatever breaks."""
+"""What CPython's own tests have found, a case a kind (`./dev cpython` runs them): plain Python's
+result, whatever breaks."""
 
 import collections
 import contextlib
@@ -265,7 +266,8 @@ CASES = {
         f.__name__: f
         for f in (
             in_itself, deleted, deleted_of_class, with_neither, caught_traceback, named_error,
-            asked_while_it_runs, lacking_by_object, wrapped_mapping, handed_on_generator, looks_at_locals, dropped, proxied, attribute_of_ordered, match_too_much,
+            asked_while_it_runs, lacking_by_object, wrapped_mapping, handed_on_generator,
+            looks_at_locals, dropped, proxied, attribute_of_ordered, match_too_much,
         )
     },
 }  # fmt: skip

@@ -1,4 +1,5 @@
-"""Autocast keeps the casts of weights until its outermost context ends; compiled code finds and leaves the same ones."""
+"""Autocast keeps the casts of weights until its outermost context ends; compiled code finds and
+leaves the same ones."""
 
 import pytest
 import torch
@@ -18,7 +19,8 @@ def linear():
 
 
 def same(scenario):
-    """scenario(module, call) gives tensors: with call = the module's own forward as with the compiled one."""
+    """scenario(module, call) gives tensors: with call = the module's own forward as with the
+    compiled one."""
     expected, m = scenario((module := linear()), module), linear()
     found = scenario(m, oxyfuel.compile(m))
     found_again = scenario((again := linear()), oxyfuel.compile(again))

@@ -1,4 +1,5 @@
-"""Graph breaks: whatever breaks, and wherever, results, effects and exceptions are those of eager."""
+"""Graph breaks: whatever breaks, and wherever, results, effects and exceptions are those of
+eager."""
 
 import dis
 import functools
@@ -218,7 +219,8 @@ def test_fullgraph_names_reason_line_and_hint():
 
 
 def places(entry, every):
-    """Counts of instructions at which to break; some of them if not `every`, other ones for each entry."""
+    """Counts of instructions at which to break; some of them if not `every`, other ones for each
+    entry."""
     place = 1 if every else 4 + len(entry.id) % 7
     while place < 2000:
         yield place

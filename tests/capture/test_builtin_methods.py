@@ -1,5 +1,5 @@
-"""Every public method of the builtin types, and the operators, on objects that come with the call and on such as the
-captured code makes: plain Python's value, exception and change."""
+"""Every public method of the builtin types, and the operators, on objects that come with the call
+and on such as the captured code makes: plain Python's value, exception and change."""
 
 import collections
 import copy

@@ -1,7 +1,7 @@
 """Stale and changed tensors: every way to change a tensor, wherever it lives, however it is used.
 
-Each cell calls, changes the tensor, calls twice, and compares each call with eager. The changes stand in changes.py,
-places and uses here.
+Each cell calls, changes the tensor, calls twice, and compares each call with eager. The changes
+stand in changes.py, places and uses here.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def _weight():
 
 
 def outcomes(compiler, change, place, use):
-    """What the calls before, right after and long after the change leave behind; None where it does not apply."""
+    """What the calls before, right after and long after the change leave behind; None where it does
+    not apply."""
     torch.manual_seed(0)
     home = place(use)
     x = torch.randn(4, 4)

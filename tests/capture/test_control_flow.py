@@ -1,4 +1,5 @@
-"""torch.cond and torch.while_loop of tensors: one graph, with graphs of its own for what may run."""
+"""torch.cond and torch.while_loop of tensors: one graph, with graphs of its own for what may
+run."""
 
 from __future__ import annotations
 

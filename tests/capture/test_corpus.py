@@ -1,4 +1,5 @@
-"""Every entry of the corpus: compiled, it does what it does in eager; captured, it is the graph TorchDynamo captures."""
+"""Every entry of the corpus: compiled, it does what it does in eager; captured, it is the graph
+TorchDynamo captures."""
 
 import functools
 from pathlib import Path
@@ -11,7 +12,8 @@ from corpus import ENTRIES, FAMILIES
 
 import oxyfuel
 
-# Why a graph of `oxyfuel.compile` differs from TorchDynamo's, by the entry's id: differences that are meant to stay.
+# Why a graph of `oxyfuel.compile` differs from TorchDynamo's, by the entry's id: differences that
+# are meant to stay.
 MEANT_DIFFERENCES = (
     dict.fromkeys(
         (
@@ -36,7 +38,8 @@ MEANT_DIFFERENCES = (
                 "breaks-inside_nested_contexts",
                 "breaks-in_an_inlined_context",
             ),
-            "a graph switches modes where its next call needs it, not where a context begins or ends",
+            "a graph switches modes where its next call needs it, not where a context begins or "
+            "ends",
         ),
         "breaks-while_on_data": "a number that is only counted needs no second graph",
         "functional-one_hot": "one_hot checks its values, and TorchDynamo leaves the check out",

@@ -1,4 +1,5 @@
-"""Numbers that captured code only counts or carries about: Python's values, and one capture for all of them."""
+"""Numbers that captured code only counts or carries about: Python's values, and one capture for all
+of them."""
 
 import pytest
 import torch

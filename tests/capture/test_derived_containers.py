@@ -1,5 +1,6 @@
-"""Containers of classes derived from CPython's own whose methods do more than their bases': what a capture writes and makes
-again must not call them a second time, and `super()` reaches the base's methods behind every break.
+"""Containers of classes derived from CPython's own whose methods do more than their bases': what a
+capture writes and makes again must not call them a second time, and `super()` reaches the base's
+methods behind every break.
 """
 
 import collections
@@ -17,7 +18,8 @@ seen = []
 def loud(base):
     """A class derived from `base` that notes each call of its methods."""
     names = (
-        "__iter__ __len__ __getitem__ __setitem__ __delitem__ __contains__ __reversed__ __init__ clear extend append add "
+        "__iter__ __len__ __getitem__ __setitem__ __delitem__ __contains__ __reversed__ __init__ "
+        "clear extend append add "
         "discard update pop keys values items insert remove __eq__ setdefault __setattr__"
     )
 
@@ -129,7 +131,8 @@ CASES = {
     dict: (*OF_DICTS, makes_dict),
     collections.OrderedDict: (*OF_DICTS, makes_dict),
     collections.defaultdict: OF_DICTS[:4],
-    list: (clears, extends_by_super, splices, gives_iterator, gives_reversed, makes_list, sets_attribute),
+    list: (clears, extends_by_super, splices, gives_iterator, gives_reversed, makes_list,
+           sets_attribute),
     set: (makes_set, writes_set, clears, clears_by_super),
     tuple: (gives_iterator, gives_reversed, sets_attribute),
     collections.deque: (clears, extends_by_super, gives_iterator, gives_reversed, makes_list),
@@ -297,8 +300,14 @@ class Marked(set):
 
 
 @pytest.mark.parametrize(
-    "made", [collections.defaultdict(int, a=1), collections.Counter("aab"), Marked([1]), collections.OrderedDict(a=1)]
-)  # fmt: skip
+    "made",
+    [
+        collections.defaultdict(int, a=1),
+        collections.Counter("aab"),
+        Marked([1]),
+        collections.OrderedDict(a=1),
+    ],
+)
 def test_the_text_names_the_class(made):
     def run(o):
         return f"{o}", str(o), repr([o]), f"{(1, o)!r}"

@@ -1,7 +1,9 @@
-"""What captured code leaves behind: results that share objects, objects that were there before and are written.
+"""What captured code leaves behind: results that share objects, objects that were there before and
+are written.
 
-Each case is a maker of (function, args); it is called several times in eager and compiled, and everything that a user can
-see must agree after each call, identities included, without a graph break.
+Each case is a maker of (function, args); it is called several times in eager and compiled, and
+everything that a user can see must agree after each call, identities included, without a graph
+break.
 """
 
 import collections
@@ -37,7 +39,8 @@ def breaks(make):
 
 
 def on(*makers, after=None):
-    """A case of the decorated function itself, on a tensor or on what `makers` return; `after` looks at the result."""
+    """A case of the decorated function itself, on a tensor or on what `makers` return; `after`
+    looks at the result."""
 
     def register(function):
         def make():
@@ -66,7 +69,7 @@ def check(make, compiler):
     return oxyfuel.stats()
 
 
-# ------------------------------------------------------------------------------------------------------- identities
+# --------------------------------------------------------------------------------------- identities
 
 
 class Node:
@@ -199,7 +202,7 @@ def a_deep_list(x):
     return rows
 
 
-# --------------------------------------------------------------------------------------------- functions and iterators
+# -------------------------------------------------------------------------- functions and iterators
 
 
 def calls(out):
@@ -319,7 +322,7 @@ def a_list_that_grows_under_its_iterator(x):
     return it, rows[:2]
 
 
-# ---------------------------------------------------------------------------------------------------- kinds of objects
+# --------------------------------------------------------------------------------- kinds of objects
 
 
 class Slotted:
@@ -457,7 +460,7 @@ def a_raised_exception_in_a_result():
     return f, [tensor()]
 
 
-# ------------------------------------------------------------------------------------- what was there before: containers
+# ---------------------------------------------------------------- what was there before: containers
 
 
 def numbers():
@@ -618,7 +621,7 @@ def deques_that_exist(x, d):
     return len(d), d[0], last, list(d), d.maxlen
 
 
-# ------------------------------------------------------------------------------------- what was there before: attributes
+# ---------------------------------------------------------------- what was there before: attributes
 
 
 class Settings:
@@ -821,7 +824,7 @@ def test_break(make):
     assert check(make, oxyfuel.compile)["graph_breaks"] >= 1
 
 
-# ------------------------------------------------------------------------------------------------- aliases and failures
+# ----------------------------------------------------------------------------- aliases and failures
 
 
 def test_aliases_are_seen():

@@ -52,7 +52,7 @@ def state_of_torch():
     )
 
 
-# ------------------------------------------------------------------------------------------------ compile's arguments
+# ------------------------------------------------------------------------------ compile's arguments
 
 
 @pytest.mark.parametrize("model", [3, "text", [], torch.ones(2)], ids=lambda m: type(m).__name__)
@@ -108,7 +108,7 @@ def test_fullgraph_says_reason_place_and_hint():
     assert f'File "{__file__}", line {line}, in inner' in text and "in f\n" in text
 
 
-# ------------------------------------------------------------------------------------------------- the user's errors
+# -------------------------------------------------------------------------------- the user's errors
 
 
 def wrong_shapes(x):
@@ -287,7 +287,7 @@ def test_caught_errors():
         assert torch.equal(y, expected) and said == text
 
 
-# --------------------------------------------------------------------------------------------------------- recursion
+# ---------------------------------------------------------------------------------------- recursion
 
 
 def depth_of(x, n):
@@ -320,7 +320,7 @@ def test_endless_recursion_raises_as_in_eager():
     assert torch.equal(oxyfuel.compile(lambda x: x + 1)(X), X + 1)
 
 
-# --------------------------------------------------------------------------------------------------------- interrupts
+# --------------------------------------------------------------------------------------- interrupts
 
 
 class Interrupted(Exception):
@@ -372,7 +372,7 @@ def test_the_user_s_own_keyboard_interrupt():
     assert torch.equal(oxyfuel.compile(f)(X), X + 1)
 
 
-# ------------------------------------------------------------------------------------------------------------ threads
+# ------------------------------------------------------------------------------------------ threads
 
 
 def test_threads_capture_and_call_one_function():
@@ -434,7 +434,7 @@ def test_reset_while_others_call():
     assert not errors, errors[0]
 
 
-# -------------------------------------------------------------------------------------- errors of graphs that are running
+# ---------------------------------------------------------------- errors of graphs that are running
 
 
 def row(x, index):
@@ -495,7 +495,7 @@ def test_a_graph_that_raises(function, backend):
     assert found[0] == found[1]
 
 
-# --------------------------------------------------------------------------------------------------- the state of torch
+# ------------------------------------------------------------------------------- the state of torch
 
 
 def breaks_in_no_grad(x):

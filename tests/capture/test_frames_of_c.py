@@ -1,4 +1,5 @@
-"""What stands between CPython's frames and ours: the evaluator of frames, and exceptions of C++ below C."""
+"""What stands between CPython's frames and ours: the evaluator of frames, and exceptions of C++
+below C."""
 
 import os
 import sys
@@ -15,7 +16,8 @@ pytestmark = [pytest.mark.usefixtures("strict_without_grad")]
 
 
 class Key:
-    """Functions written in C call its methods where they find one in a tuple or take it as a number."""
+    """Functions written in C call its methods where they find one in a tuple or take it as a
+    number."""
 
     def __init__(self, log):
         self.log = log

@@ -1,4 +1,5 @@
-"""The functions of the module operator on containers, numbers and tensors: results, identities, changes, errors."""
+"""The functions of the module operator on containers, numbers and tensors: results, identities,
+changes, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Functions and classes whose parts are replaced between calls: what is inlined is Python's of the moment."""
+"""Functions and classes whose parts are replaced between calls: what is inlined is Python's of the
+moment."""
 
 import functools
 import inspect

@@ -1,4 +1,5 @@
-"""`is` between values that guards look at by value: each call's own answer, in one graph, also behind breaks."""
+"""`is` between values that guards look at by value: each call's own answer, in one graph, also
+behind breaks."""
 
 import collections
 import copy

@@ -1,4 +1,5 @@
-"""Inputs that share memory and are written, and kinds of tensors that no graph takes: captured in parts, as in eager."""
+"""Inputs that share memory and are written, and kinds of tensors that no graph takes: captured in
+parts, as in eager."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""Functions and methods written in C that are given an iterator: their result or error, and what is left of it."""
+"""Functions and methods written in C that are given an iterator: their result or error, and what is
+left of it."""
 
 from __future__ import annotations
 

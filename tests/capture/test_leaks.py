@@ -1,4 +1,5 @@
-"""A thousand compilations leave nothing behind: functions, code, modules, tensors and compiled callables die."""
+"""A thousand compilations leave nothing behind: functions, code, modules, tensors and compiled
+callables die."""
 
 import gc
 import resource

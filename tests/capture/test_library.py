@@ -1,4 +1,5 @@
-"""What captured code reads of the standard library, at later calls and behind breaks. Programs: test_programs.py."""
+"""What captured code reads of the standard library, at later calls and behind breaks. Programs:
+test_programs.py."""
 
 import contextvars
 import typing

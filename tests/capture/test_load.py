@@ -1,4 +1,5 @@
-"""Code that strains a capture: long loops, functions that change what they are made of, forks, audit hooks."""
+"""Code that strains a capture: long loops, functions that change what they are made of, forks,
+audit hooks."""
 
 import functools
 import sys
@@ -214,7 +215,8 @@ def test_a_fork_after_a_compilation(backend):
     check(4)
 
 
-# Libraries add such hooks (filelock does). There is no way to take one off again, hence the process.
+# Libraries add such hooks (filelock does). There is no way to take one off again, hence the
+# process.
 def test_an_audit_hook_in_python(tmp_path):
     program = """
         import sys, torch, oxyfuel

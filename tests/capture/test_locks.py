@@ -93,7 +93,7 @@ def test_a_captured_import_and_a_module_whose_body_calls_compiled_code(importabl
 
 
 def test_a_captured_import_of_a_module_whose_body_waits_for_a_compilation(importable):
-    """A graph of torch.fx is compiled for as long as it takes to get the lock; the capture has it."""
+    """A graph of torch.fx waits for the lock, which the capture has, for as long as it takes."""
     importable(
         "compiles_a_graph",
         """
@@ -158,7 +158,8 @@ def test_a_backend_that_wants_what_a_waiting_thread_holds():
 
 
 def test_a_backend_that_compiles_and_a_compilation_that_captures():
-    """The one thread holds what belongs to captures and wants to compile, the other one the other way round."""
+    """The one thread holds what belongs to captures and wants to compile, the other one the other
+    way round."""
     in_backend, in_fake = threading.Event(), threading.Event()
 
     @torch.library.custom_op("oxyfuel_test_locks::twice", mutates_args=())

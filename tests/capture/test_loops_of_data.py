@@ -1,4 +1,5 @@
-"""Loops whose rounds have sizes that depend on data: one break, the loop in eager, what is around it compiled."""
+"""Loops whose rounds have sizes that depend on data: one break, the loop in eager, what is around
+it compiled."""
 
 import gc
 

@@ -1,4 +1,5 @@
-"""What capture knows of functions written in C (capture/natives.def): each row names something that is there, once."""
+"""What capture knows of functions written in C (capture/natives.def): each row names something that
+is there, once."""
 
 import collections
 import importlib
@@ -18,7 +19,8 @@ def subclasses(cls):
 
 
 def types_without_a_name():
-    """Types that no module has under their name, such as the iterators of the builtin containers."""
+    """Types that no module has under their name, such as the iterators of the builtin
+    containers."""
     return {(t.__module__, t.__name__): t for t in subclasses(object)}
 
 

@@ -1,5 +1,5 @@
-"""Every opcode of CPython 3.11: each program of opcode_programs.py gives plain Python's result, also with a forced break in
-front of any instruction."""
+"""Every opcode of CPython 3.11: each program of opcode_programs.py gives plain Python's result,
+also with a forced break in front of any instruction."""
 
 import dis
 import opcode

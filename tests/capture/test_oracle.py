@@ -1,4 +1,5 @@
-"""The oracle itself: what it must not see (names, order of inputs) and what it must see (each seeded difference)."""
+"""The oracle itself: what it must not see (names, order of inputs) and what it must see (each
+seeded difference)."""
 
 import copy
 import dataclasses

@@ -1,4 +1,5 @@
-"""Programs of one kind a file: plain Python's result, in one graph where that is possible, with and without forced breaks."""
+"""Programs of one kind a file: plain Python's result, in one graph where that is possible, with and
+without forced breaks."""
 
 import gc
 import pathlib

@@ -14,7 +14,8 @@ from oxyfuel import _C, api
 
 @pytest.fixture
 def compared(monkeypatch):
-    """Both recordings of every graph captured while the test runs: (of the capture or None, of the replay or None)."""
+    """Both recordings of every graph captured while the test runs: (of the capture or None, of the
+    replay or None)."""
     oxyfuel.reset()
     pairs = []
     compile_graph = api.Compiler.compile

@@ -42,7 +42,8 @@ def check(f, calls, graphs):
 
 
 def check_alone(f, calls, graphs=2):
-    """To the last bit as captures for one number each compute it; these are within a few roundings of eager."""
+    """To the last bit as captures for one number each compute it; these are within a few roundings
+    of eager."""
     compiled = oxyfuel.compile(f)
     for args in calls:
         ours, eager = compiled(*args), f(*args)
@@ -201,7 +202,8 @@ def test_other_backends(name, backend):
 
 
 def test_a_graph_that_is_recorded_again():
-    """Another state of torch: the graph's calls run once more, on inputs of which some are numbers."""
+    """Another state of torch: the graph's calls run once more, on inputs of which some are
+    numbers."""
     x, y = torch.randn(3, 5), torch.randn(3, 5)
     compiled = oxyfuel.compile(lambda x, y, n: torch.add(x, y, alpha=n) ** 2 + x**n)
     for n in (2.0, 3.0, -1.0):

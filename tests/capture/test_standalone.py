@@ -1,4 +1,5 @@
-"""oxyfuel.compile needs neither torch._dynamo nor torch._inductor: both are blocked while it works."""
+"""oxyfuel.compile needs neither torch._dynamo nor torch._inductor: both are blocked while it
+works."""
 
 import os
 import subprocess
@@ -94,12 +95,14 @@ print("ok")
 
 MODELS = {
     "bert": (
-        "transformers.BertModel(transformers.BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, "
+        "transformers.BertModel(transformers.BertConfig(vocab_size=64, hidden_size=32, "
+        "num_hidden_layers=2, "
         "num_attention_heads=2, intermediate_size=64))",
         "{}",
     ),
     "gpt2": (
-        "transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, "
+        "transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, "
+        "n_head=2, "
         "n_positions=32))",
         "{'use_cache': False}",
     ),

@@ -1,4 +1,5 @@
-"""torch's Python in captured code: hooks, containers, parametrisations, modes, library ops, number generators. As eager."""
+"""torch's Python in captured code: hooks, containers, parametrisations, modes, library ops, number
+generators. As eager."""
 
 import contextlib
 import copy

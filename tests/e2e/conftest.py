@@ -1,3 +1,5 @@
+"""Fixtures of the end-to-end tests."""
+
 import pytest
 import torch
 

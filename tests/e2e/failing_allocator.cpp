@@ -1,5 +1,5 @@
-// An allocator of tensors' memory that has none at a chosen moment, for tests of what a failure leaves behind. Called from
-// Python by ctypes.
+// An allocator of tensors' memory that has none at a chosen moment, for tests of what a failure
+// leaves behind. Called from Python by ctypes.
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
@@ -30,8 +30,8 @@ struct FailingAllocator : c10::Allocator {
 
 extern "C" {
 
-// The n-th allocation from now on (0: the next one) raises; those after it do not. A negative number: none does. Stands in
-// front of torch's own allocator for the CPU from its first use on.
+// The n-th allocation from now on (0: the next one) raises; those after it do not. A negative
+// number: none does. Stands in front of torch's own allocator for the CPU from its first use on.
 C10_EXPORT void fail_allocation(int64_t n) {
   [[maybe_unused]] static const bool installed = [] {
     c10::SetCPUAllocator(new FailingAllocator(c10::GetCPUAllocator()), /*priority=*/UINT8_MAX);

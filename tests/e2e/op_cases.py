@@ -1,4 +1,5 @@
-"""Calls of ATen ops that exercise the rows of the op table: every family, with layouts, dtypes and argument forms."""
+"""Calls of ATen ops that exercise the rows of the op table: every family, with layouts, dtypes and
+argument forms."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ CASES: list[tuple[str, list]] = []
 
 
 def case(op: str, *args) -> None:
-    """One call: `aten.` op with arguments in the order of its schema, keyword-only ones included."""
+    """One call: `aten.` op with arguments in the order of its schema, keyword-only ones
+    included."""
     CASES.append((op if op.startswith("prims.") else f"aten.{op}", list(args)))
 
 
@@ -479,8 +481,14 @@ def creation_cases() -> None:
         case("linspace.default", -100, 100.7, 37, dtype)
         case("linspace.default", 1.7, True, 1, dtype)
     case("linspace.default", 5, 250, 19, torch.uint8)
-    for start, end, dtype in ((0, 300, torch.uint8), (0, 127.5, torch.int8), (0, 7e4, F16), (0, 1, torch.bool),
-                              (0, math.nan, torch.int64), (0, 1e300, F32)):  # fmt: skip
+    for start, end, dtype in (
+        (0, 300, torch.uint8),
+        (0, 127.5, torch.int8),
+        (0, 7e4, F16),
+        (0, 1, torch.bool),
+        (0, math.nan, torch.int64),
+        (0, 1e300, F32),
+    ):
         case("linspace.default", start, end, 5, dtype)
         case("logspace.default", start, end, 5, 10.0, dtype)
     case("linspace.default", 0, 1, -1)

@@ -1,4 +1,5 @@
-"""More calls of ATen ops for op_cases.py: writes and reads at computed places, running extremes, divisors."""
+"""More calls of ATen ops for op_cases.py: writes and reads at computed places, running extremes,
+divisors."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Torch's operator database through Oxyfuel, against eager: a table of what passed, by dtype and layout.
+"""Torch's operator database through Oxyfuel, against eager: a table of what passed, by dtype and
+layout.
 
-usage: python tests/e2e/opdb.py [--all] [--extern] [--fx] [--dtype NAME]... [--layout NAME]... [--limit N] [--jobs N]
+usage: python tests/e2e/opdb.py [--all] [--extern] [--fx] [--dtype NAME]... [--layout NAME]...
+[--limit N] [--jobs N]
                                 [--quiet] [--reasons] [--write FILE] [NAME ...]
 
-Without flags: the first sample of each entry and dtype, as given. --all: every float32 sample, and every dtype and
-layout with the first samples. NAME: only these entries.
+Without flags: the first sample of each entry and dtype, as given. --all: every float32 sample, and
+every dtype and layout with the first samples. NAME: only these entries.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from opdb_check import Outcome, Setup, check_entry
 Counts = collections.Counter
 HEADING = """# Torch's operator database against eager
 
-Written by `./dev opdb`. Passed: value, dtype, shape, strides, mutated inputs or exception as in eager. Eager: the call was
-not compiled, for a reason in `tests/e2e/opdb_known.py`, and gave eager's result.
+Written by `./dev opdb`. Passed: value, dtype, shape, strides, mutated inputs or exception as in
+eager. Eager: the call was not compiled, for a reason in `tests/e2e/opdb_known.py`, and gave eager's
+result.
 
 """
 SHOWN = 3  # failures that are printed of an entry and row

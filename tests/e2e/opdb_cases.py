@@ -1,7 +1,8 @@
-"""Samples of torch's operator database: entries, dtypes, layouts, and a sample as a call that can be compiled.
+"""Samples of torch's operator database: entries, dtypes, layouts, and a sample as a call that can
+be compiled.
 
-One sample is one graph: inputs for the tensors, one call of the operator. It comes from Oxyfuel's own front end, or, the
-way "fx", from torch.fx.
+One sample is one graph: inputs for the tensors, one call of the operator. It comes from Oxyfuel's
+own front end, or, the way "fx", from torch.fx.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Sample(NamedTuple):
 
 
 def samples_of(op: OpInfo, dtype: str, layout: str, limit: int | None) -> Iterator[Sample]:
-    """The first samples of an entry that can be laid out so, out of place, then in place. No limit: all."""
+    """The first samples of an entry that can be laid out so, out of place, then in place. No limit:
+    all."""
     for function, kind in ((op.op, ""), (op.inplace_variant, " in place")):
         drawn = op.sample_inputs("cpu", DTYPES[dtype], requires_grad=False) if function else ()
         calls = ((i, (s.input, *s.args), s.kwargs) for i, s in enumerate(drawn))
@@ -80,7 +82,8 @@ def error_samples_of(op: OpInfo, limit: int | None) -> Iterator[Sample]:
         yield Sample(op.op, (s.input, *s.args), s.kwargs, f"error input {i}")
 
 
-# ---- layouts: functions of a tensor that give its values in another layout, or None where there is none ----
+# ---- layouts: functions of a tensor that give its values in another layout, or None where there is
+# none ----
 
 
 def strided(t: torch.Tensor) -> torch.Tensor | None:
@@ -144,7 +147,8 @@ def lay_out(
 
 
 def emptied(tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The tensors with the first one's first size replaced by 0 wherever it occurs, so that they still fit together."""
+    """The tensors with the first one's first size replaced by 0 wherever it occurs, so that they
+    still fit together."""
     size = next((t.shape[0] for t in tensors if t.dim()), 0)
     if size == 0:
         return []
@@ -158,7 +162,8 @@ def emptied(tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
 
 
 def copy_all(tree: Any) -> Any:
-    """The same tensors in other memory: values, strides, offsets, and what shares memory with what."""
+    """The same tensors in other memory: values, strides, offsets, and what shares memory with
+    what."""
     storages: dict[int, Any] = {}
 
     def copy(t: torch.Tensor) -> torch.Tensor:
@@ -173,15 +178,16 @@ def copy_all(tree: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, copy, tree)
 
 
-PLAIN = (torch.Tensor, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout,
+PLAIN = (torch.Tensor, int, float, complex, str, type(None), torch.dtype, torch.device,
+         torch.layout,
          torch.memory_format, slice, type(...))  # fmt: skip
 
 
 def as_graph_call(sample: Sample) -> tuple[Any, ...]:
     """(function, args, kwargs) that torch.fx can write down.
 
-    The database's own functions are no attributes of a module, and some arguments are objects: these become
-    one function of the tensors.
+    The database's own functions are no attributes of a module, and some arguments are objects:
+    these become one function of the tensors.
     """
     function, args, kwargs, _ = sample
     leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -202,7 +208,8 @@ def as_graph_call(sample: Sample) -> tuple[Any, ...]:
 
 
 def result_items(sample: Sample) -> int | None:
-    """How many items a call's result has; None for one that is no tuple or list, and for a call that fails."""
+    """How many items a call's result has; None for one that is no tuple or list, and for a call
+    that fails."""
     args, kwargs = copy_all((sample.args, sample.kwargs))
     try:
         result = sample.function(*args, **kwargs)

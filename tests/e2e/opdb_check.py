@@ -44,7 +44,8 @@ class Setup(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """passed, failed, or eager: the call was not compiled, which is known and gave eager's result."""
+    """passed, failed, or eager: the call was not compiled, which is known and gave eager's
+    result."""
 
     status: str
     text: str = ""
@@ -92,7 +93,8 @@ def tensor_difference(
 
 
 def tolerance(expected: torch.Tensor, close: Closeness) -> tuple[float, float]:
-    """Relative and absolute tolerance; the absolute one follows the largest value, which sums may cancel."""
+    """Relative and absolute tolerance; the absolute one follows the largest value, which sums may
+    cancel."""
     if close.roundings == 0 or not (expected.is_floating_point() or expected.is_complex()):
         return 0.0, 0.0
     epsilon = torch.finfo(expected.dtype).eps * (1 if expected.itemsize == 2 else close.roundings)
@@ -133,7 +135,8 @@ def check(op: OpInfo, sample: Sample, setup: Setup) -> Outcome:
 
 
 def check_entry(op: OpInfo, setup: Setup) -> Iterator[Outcome]:
-    """What comes of an entry's samples; of its error inputs too, where the setup is the plainest."""
+    """What comes of an entry's samples; of its error inputs too, where the setup is the
+    plainest."""
     name = full_name(op)
     known = (
         name in EAGER

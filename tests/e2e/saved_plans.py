@@ -1,9 +1,10 @@
 """Saves the plans of compiled functions, runs them in a fresh process, and compares the results.
 
-    python tests/e2e/saved_plans.py [CASE ...]    the demo's models, or these cases of bench/cases.py
+    python tests/e2e/saved_plans.py [CASE ...]    the demo's models, or these cases of
+                                                  bench/cases.py
 
-A plan's folder has the plan as bytes, and what a call needs that is no part of it: the constants and the inputs. Files
-changed at random are read too: that is an error, never a crash.
+A plan's folder has the plan as bytes, and what a call needs that is no part of it: the constants
+and the inputs. Files changed at random are read too: that is an error, never a crash.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""argmax, argmin and the positions of max and min: the first extreme wins, NaN is the extreme, as in eager."""
+"""argmax, argmin and the positions of max and min: the first extreme wins, NaN is the extreme, as
+in eager."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""Written-out attention in the forms that models use: fused where the scores are large, gemms where they are small."""
+"""Written-out attention in the forms that models use: fused where the scores are large, gemms where
+they are small."""
 
 import math
 

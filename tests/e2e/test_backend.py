@@ -1,4 +1,5 @@
-"""The backend as a user meets it: options, counters, what runs in eager, and hostile surroundings."""
+"""The backend as a user meets it: options, counters, what runs in eager, and hostile
+surroundings."""
 
 import os
 import shutil
@@ -53,7 +54,8 @@ with torch.no_grad():
     y = torch.compile(wave, backend="oxyfuel")(x, w)
 import oxyfuel
 stats = oxyfuel.stats()
-print(torch.allclose(y, wave(x, w), atol=1e-5), stats["graphs"], stats["fallbacks"], stats["kernels"])
+print(torch.allclose(y, wave(x, w), atol=1e-5), stats["graphs"], stats["fallbacks"],
+      stats["kernels"])
 """
 
 
@@ -151,7 +153,7 @@ def test_every_choice_gives_the_right_result(options):
     assert oxyfuel.stats()["fallbacks"] == 0
 
 
-# ------------------------------------------------------------------------------------------------ what runs in eager
+# ------------------------------------------------------------------------------- what runs in eager
 
 
 def warned(f, *args):
@@ -265,7 +267,7 @@ def test_strict_raises(monkeypatch):
         compiled(mutating)(torch.zeros(4), torch.ones(4))
 
 
-# ------------------------------------------------------------------------------------------------ threads, forks, sizes
+# ---------------------------------------------------------------------------- threads, forks, sizes
 
 
 def test_two_threads_call_one_function():
@@ -320,7 +322,7 @@ def test_changing_sizes(dynamic):
     assert oxyfuel.stats()["fallbacks"] == 0
 
 
-# ------------------------------------------------------------------------------------- a parameter changes between calls
+# ---------------------------------------------------------------- a parameter changes between calls
 
 
 class Layer(torch.nn.Module):
@@ -422,11 +424,13 @@ def both(model, call, x):
     torch.testing.assert_close(call(x), model(x))
 
 
-# swap_tensors refuses a tensor that anybody else holds, and a plan holds the attributes that it was made for.
+# swap_tensors refuses a tensor that anybody else holds, and a plan holds the attributes that it was
+# made for.
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("change", [c for c in CHANGES if c != "swap_tensors"])
 def test_a_parameter_changes(change, options):
-    """Attributes of a graph that torch.fx captured: nothing guards them but the compiled graph itself."""
+    """Attributes of a graph that torch.fx captured: nothing guards them but the compiled graph
+    itself."""
     model, x = Layer(), torch.randn(4, 8)
     module = torch.fx.symbolic_trace(model)
     call = oxyfuel.compile_fx(module, options=OPTIONS[options])

@@ -1,5 +1,6 @@
-"""Values that an operator refuses, in a graph compiled for values that it takes: eager's exception and eager's inputs
-afterwards, and no access outside of a buffer (kernels run in front of pages that may not be touched)."""
+"""Values that an operator refuses, in a graph compiled for values that it takes: eager's exception
+and eager's inputs afterwards, and no access outside of a buffer (kernels run in front of pages that
+may not be touched)."""
 
 from __future__ import annotations
 

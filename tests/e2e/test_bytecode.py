@@ -1,4 +1,5 @@
-"""Code objects taken apart and put together: executed functions, liveness, breaks. The standard library: tests/bytecode."""
+"""Code objects taken apart and put together: executed functions, liveness, breaks. The standard
+library: tests/bytecode."""
 
 import contextlib
 import copy

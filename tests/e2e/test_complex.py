@@ -1,5 +1,5 @@
-"""Complex tensors, torch's lazy views, views of another dtype and changes of layout in place, against eager: in one graph,
-with eager's marks, layouts and aliasing."""
+"""Complex tensors, torch's lazy views, views of another dtype and changes of layout in place,
+against eager: in one graph, with eager's marks, layouts and aliasing."""
 
 from __future__ import annotations
 

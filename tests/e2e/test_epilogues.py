@@ -1,5 +1,5 @@
-"""What follows a gemm or convolution element by element runs on the blocks that it has finished: bit for bit as a kernel of
-its own does."""
+"""What follows a gemm or convolution element by element runs on the blocks that it has finished:
+bit for bit as a kernel of its own does."""
 
 import pytest
 import torch
@@ -30,7 +30,8 @@ def fresh(fresh):
 
 
 class Checker:
-    """Compares a function compiled with epilogues, without them, and eager, results and written inputs."""
+    """Compares a function compiled with epilogues, without them, and eager, results and written
+    inputs."""
 
     def __init__(self, capfd):
         self._capfd = capfd

@@ -1,4 +1,5 @@
-"""Guards: every kind, and every way to change what they look at, with what was cached compared to the full walk."""
+"""Guards: every kind, and every way to change what they look at, with what was cached compared to
+the full walk."""
 
 import collections
 import gc
@@ -27,7 +28,8 @@ def one(kind, value, expected=None, number=0):
 
 
 def agree(p, *locals_):
-    """The cached check, the full one and the explanation say the same; returns whether all holds."""
+    """The cached check, the full one and the explanation say the same; returns whether all
+    holds."""
     full, cached = p.check_fully(locals_), p.check(locals_)
     assert (full is None) == (cached is None) == (p.why_not(locals_) is not None)
     if full is not None:
@@ -536,7 +538,8 @@ def test_changes_that_write_no_dict():
 
 
 def twice(p, *locals_):
-    """Whether all holds, and what the second of two checks needed to see that; writes no dict in between."""
+    """Whether all holds, and what the second of two checks needed to see that; writes no dict in
+    between."""
     p.check(locals_)
     found = p.check(locals_)
     return found is not None, p.last_level

@@ -1,4 +1,5 @@
-"""Mutated inputs that kernels write where they lie: eager's result, no copy, and none written too early."""
+"""Mutated inputs that kernels write where they lie: eager's result, no copy, and none written too
+early."""
 
 import shutil
 import warnings
@@ -26,7 +27,8 @@ def plan(tmp_path):
 
 
 def check(f, *args):
-    """Runs compiled and eager code on equal arguments: results, arguments and versions are equal. Twice."""
+    """Runs compiled and eager code on equal arguments: results, arguments and versions are equal.
+    Twice."""
     compiled = torch.compile(f, backend="oxyfuel")
     for _ in range(2):
         ours, theirs = ([a.clone() for a in args] for _ in range(2))
@@ -261,7 +263,9 @@ def test_a_kernel_that_fails_when_an_input_has_been_written(make, monkeypatch, t
     script = tmp_path / "compiler"
     script.write_text(
         "#!/bin/sh\n"
-        'for a in "$@"; do case $a in *.cpp) sed -i "s/return status;/return 7;/" "$a";; esac; done\n'
+        'for a in "$@"; do\n'
+        '  case $a in *.cpp) sed -i "s/return status;/return 7;/" "$a";; esac\n'
+        "done\n"
         'exec g++ "$@"\n'
     )
     script.chmod(0o755)

@@ -173,7 +173,8 @@ def test_kernels_of_the_folder_compile(tmp_path):
 
 
 def mixed(x, y, mask, n):
-    """Many kinds of arguments: dtypes, infinities, optional ones, lists, views, mutation, several results."""
+    """Many kinds of arguments: dtypes, infinities, optional ones, lists, views, mutation, several
+    results."""
     y.add_(x.to(torch.float64).sum(0))
     parts = torch.split(x, [1, 2, 1])
     top, where = x.topk(2, -1)

@@ -1,4 +1,5 @@
-"""Compiled calls of ops with loop rules against eager: values, strides and dtypes, in the layouts that callers have.
+"""Compiled calls of ops with loop rules against eager: values, strides and dtypes, in the layouts
+that callers have.
 
 Every call must run without an extern call where the table says that it has a loop.
 """
@@ -221,7 +222,8 @@ def test_selections_of_signs(n):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_quotients_are_correctly_rounded(seed):
-    """Rows divided by one number each: all sizes, and mantissas next to powers of two, where rounding is hard."""
+    """Rows divided by one number each: all sizes, and mantissas next to powers of two, where
+    rounding is hard."""
     generator = torch.Generator().manual_seed(seed)
 
     def bits(shape, exponents, mantissas):

@@ -1,4 +1,5 @@
-"""Strides of results where those of the operands are odd: gaps, any order of dimensions, any stride where a size is 1."""
+"""Strides of results where those of the operands are odd: gaps, any order of dimensions, any stride
+where a size is 1."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def each(value, visit):
 
 
 def recorded(op, name: str, args) -> list[tuple]:
-    """Sizes and strides that the recording predicts for the call of the op; nothing where it makes other calls of it."""
+    """Sizes and strides that the recording predicts for the call of the op; nothing where it makes
+    other calls of it."""
     tensors, graph = [], torch.fx.Graph()
 
     def node(t):

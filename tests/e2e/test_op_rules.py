@@ -1,7 +1,8 @@
-"""The op table against torch: each row's schema, and what its rules give for the calls of op_cases.py.
+"""The op table against torch: each row's schema, and what its rules give for the calls of
+op_cases.py.
 
-Shapes are compared with eager's real results (sizes, strides, offset, dtype); values come from the rules by the scalar
-evaluator of `oxy-ops --check`.
+Shapes are compared with eager's real results (sizes, strides, offset, dtype); values come from the
+rules by the scalar evaluator of `oxy-ops --check`.
 """
 
 from __future__ import annotations

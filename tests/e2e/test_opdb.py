@@ -1,5 +1,6 @@
-"""Every entry of torch's operator database, one sample: with kernels in float32, one other floating dtype and one of
-integers; in float32 also with all ops as extern calls, through Oxyfuel's own capture and through torch.fx.
+"""Every entry of torch's operator database, one sample: with kernels in float32, one other floating
+dtype and one of integers; in float32 also with all ops as extern calls, through Oxyfuel's own
+capture and through torch.fx.
 
 `./dev opdb` checks every sample, dtype and layout.
 """
@@ -24,7 +25,8 @@ def test_extern(op, way):
 
 
 def chosen_dtypes(position):
-    """float32, and of the other floating dtypes and the integers one each, by the entry's position in the database."""
+    """float32, and of the other floating dtypes and the integers one each, by the entry's position
+    in the database."""
     dtypes = dtypes_of(ENTRIES[position])
     floating = [d for d in dtypes if DTYPES[d].is_floating_point and d != "float32"]
     integers = [d for d in dtypes if not (DTYPES[d].is_floating_point or DTYPES[d].is_complex)]

@@ -1,4 +1,5 @@
-"""Operators through oxyfuel.compile against eager, where the operator database found a difference once."""
+"""Operators through oxyfuel.compile against eager, where the operator database found a difference
+once."""
 
 import copy
 

@@ -1,4 +1,5 @@
-"""Writes to tensors whose elements are one in memory: eager refuses most, and does the rest in the order of the elements.
+"""Writes to tensors whose elements are one in memory: eager refuses most, and does the rest in the
+order of the elements.
 
 Compiled, each raises what eager raises, and leaves behind what eager leaves."""
 
@@ -92,7 +93,8 @@ WRITES = {
 
 
 def functions(view, write):
-    """The view comes with the call, is made of what came, or of a tensor made inside, which is read afterwards or not."""
+    """The view comes with the call, is made of what came, or of a tensor made inside, which is read
+    afterwards or not."""
 
     def comes(x):
         write(x)

@@ -254,7 +254,8 @@ def test_a_failure_leaves_nothing_changed(options):
     torch.manual_seed(3)
     with pytest.raises(ValueError, match="not today"):
         g(x)
-    # Eager ran once, and from the state before the call: one addition, of the first numbers of this seed.
+    # Eager ran once, and from the state before the call: one addition, of the first numbers of this
+    # seed.
     torch.manual_seed(3)
     same(x, torch.rand(3))
 

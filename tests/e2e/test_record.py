@@ -36,7 +36,8 @@ def shares(a, b):
 
 
 def check(fn, *args, mode=torch.no_grad):
-    """The recorded graph against eager: values, layouts, mutated inputs, identity and sharing of memory."""
+    """The recorded graph against eager: values, layouts, mutated inputs, identity and sharing of
+    memory."""
     recording = record(fn, *args, mode=mode)
     mine, theirs = [[a.clone() for a in args] for _ in range(2)]
     for copy, a in zip(mine + theirs, args * 2, strict=True):

@@ -18,7 +18,8 @@ def strict(monkeypatch):
 
 
 def same(f, *make):
-    """Results, layouts, and what the arguments are afterwards, or the exception: at two calls as in eager."""
+    """Results, layouts, and what the arguments are afterwards, or the exception: at two calls as in
+    eager."""
     compiled = oxyfuel.compile(f)
     for _ in range(2):
         assert outcome(compiled, make) == outcome(f, make)

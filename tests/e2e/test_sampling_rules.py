@@ -39,7 +39,8 @@ def test_upsample(mode, dims, corners, dtype):
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("vectors", [32, None])
 def test_widths_of_upsampled_rows(mode, vectors):
-    """Rows narrower than a vector and longer, with and without a rest, read near to each other or not."""
+    """Rows narrower than a vector and longer, with and without a rest, read near to each other or
+    not."""
     options = {} if vectors is None else {"vector_bytes": vectors}
     widths = (
         (5, 40),

@@ -1,4 +1,5 @@
-"""Ops that write at loaded places, compiled, against eager: duplicates, dtypes, layouts, wrong indices, in-place writes."""
+"""Ops that write at loaded places, compiled, against eager: duplicates, dtypes, layouts, wrong
+indices, in-place writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kernels on buffers larger than the cache: several rows at a time, prefetches ahead, scans, against eager."""
+"""Kernels on buffers larger than the cache: several rows at a time, prefetches ahead, scans,
+against eager."""
 
 import pytest
 import torch
@@ -74,7 +75,8 @@ def test_rows_in_several_loops(dtype):
 @pytest.mark.parametrize("index", (torch.int64, torch.int32))
 @pytest.mark.parametrize("wrapped", (False, True))
 def test_rows_at_loaded_places(index, wrapped):
-    """The next row is prefetched by its index, also a wrong one, which is an error only where it is used."""
+    """The next row is prefetched by its index, also a wrong one, which is an error only where it is
+    used."""
     table = rows_of(torch.float32, 200)
     at = torch.randint(-len(table) if wrapped else 0, len(table), (37, 11)).to(index)
     at[-1, -1] = len(table) - 1

@@ -1,4 +1,5 @@
-"""Sums of many elements along any axis: no further from the sum in double precision than eager's."""
+"""Sums of many elements along any axis: no further from the sum in double precision than
+eager's."""
 
 import pytest
 import torch

@@ -1,7 +1,7 @@
 """Recording with symbolic sizes.
 
-Every function is recorded with two sets of sizes. The two texts are equal, or the facts tell the sizes apart; and the
-recording, specialised to sizes that its facts allow, computes what eager does.
+Every function is recorded with two sets of sizes. The two texts are equal, or the facts tell the
+sizes apart; and the recording, specialised to sizes that its facts allow, computes what eager does.
 """
 
 from __future__ import annotations
@@ -466,7 +466,8 @@ def test_a_symbol_used_after_the_recording():
 
 
 def captured(model, *args):
-    """(graph module, its inputs at this call, its dynamic inputs) of a model captured with all sizes dynamic."""
+    """(graph module, its inputs at this call, its dynamic inputs) of a model captured with all
+    sizes dynamic."""
     calls = []
 
     def backend(gm, _):

@@ -1,4 +1,5 @@
-"""Gemms of few rows, attention of few queries, and a decoding step: loops of our own against eager."""
+"""Gemms of few rows, attention of few queries, and a decoding step: loops of our own against
+eager."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""register_replacement and register_pass: what is found, what is replaced, and that results stay right."""
+"""register_replacement and register_pass: what is found, what is replaced, and that results stay
+right."""
 
 import math
 

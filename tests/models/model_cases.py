@@ -1,6 +1,7 @@
 """Architectures of transformers in small configurations with random weights: one call of each.
 
-A case names the model's class and configuration; `make` builds both with the same weights and inputs each time.
+A case names the model's class and configuration; `make` builds both with the same weights and
+inputs each time.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ CASES: list[Case] = []
 def add(family: str, name: str, model: str, settings: dict[str, Any], inputs: Inputs) -> None:
     """One more case; the configuration's class has the model's prefix."""
     prefix = model
-    for end in ("LMHeadModel", "MTModel", "Model", "ForCausalLM", "ForConditionalGeneration", "ForMaskedLM",
+    for end in ("LMHeadModel", "MTModel", "Model", "ForCausalLM", "ForConditionalGeneration",
+                "ForMaskedLM",
                 "ForDepthEstimation", "ForPrediction"):  # fmt: skip
         prefix = prefix.removesuffix(end)
     config = "Gemma3TextConfig" if prefix == "Gemma3" else f"{prefix}Config"
@@ -207,7 +209,8 @@ def experts(name: str, model: str, **settings: Any) -> None:
 
 experts("dbrx", "DbrxForCausalLM", d_model=32, n_heads=4, n_layers=2, max_seq_len=64,
         attn_config={"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0},
-        ffn_config={"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2, "hidden_size": 32})  # fmt: skip
+        ffn_config={"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2,
+                    "hidden_size": 32})  # fmt: skip
 experts("deepseek_v2", "DeepseekV2ForCausalLM", n_routed_experts=4, n_shared_experts=1, n_group=1,
         topk_group=1, kv_lora_rank=16, q_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
         v_head_dim=8, first_k_dense_replace=1, num_key_value_heads=4)  # fmt: skip
@@ -334,7 +337,8 @@ patches("dinov2", "Dinov2Model")
 patches("dinov2_with_registers", "Dinov2WithRegistersModel", num_register_tokens=2)
 patches("dinov3_vit", "DINOv3ViTModel", num_register_tokens=2)
 patches("dpt", "DPTForDepthEstimation", neck_hidden_sizes=[8, 16], fusion_hidden_size=16,
-        out_indices=[1, 2], backbone_out_indices=[0, 1], reassemble_factors=[2, 1], is_hybrid=False)  # fmt: skip
+        out_indices=[1, 2], backbone_out_indices=[0, 1], reassemble_factors=[2, 1],
+        is_hybrid=False)  # fmt: skip
 vision("efficientnet", "EfficientNetModel", width_coefficient=0.25, depth_coefficient=0.25,
        image_size=32, hidden_dim=320)  # fmt: skip
 vision("focalnet", "FocalNetModel", image_size=32, embed_dim=8, hidden_sizes=[8, 16], depths=[1, 1],
@@ -345,11 +349,13 @@ vision("hiera", "HieraModel", image_size=[64, 64], embed_dim=8, depths=[1, 1], n
        patch_size=[7, 7], patch_stride=[4, 4], patch_padding=[3, 3], num_query_pool=1,
        masked_unit_size=[4, 4], query_stride=[2, 2], inputs=image(64))  # fmt: skip
 patches("ijepa", "IJepaModel")
-vision("levit", "LevitModel", image_size=64, hidden_sizes=[16, 32, 48], num_attention_heads=[1, 2, 3],
+vision("levit", "LevitModel", image_size=64, hidden_sizes=[16, 32, 48],
+       num_attention_heads=[1, 2, 3],
        depths=[1, 1, 1], key_dim=[8, 8, 8], inputs=image(64))  # fmt: skip
 vision("mobilenet_v1", "MobileNetV1Model", depth_multiplier=0.25)
 vision("mobilenet_v2", "MobileNetV2Model", depth_multiplier=0.25)
-vision("mobilevit", "MobileViTModel", hidden_sizes=[16, 24, 32], neck_hidden_sizes=[4, 8, 8, 16, 16, 16, 32],
+vision("mobilevit", "MobileViTModel", hidden_sizes=[16, 24, 32],
+       neck_hidden_sizes=[4, 8, 8, 16, 16, 16, 32],
        num_attention_heads=4, image_size=64, inputs=image(64))  # fmt: skip
 vision("mobilevitv2", "MobileViTV2Model", image_size=64, width_multiplier=0.25, inputs=image(64))
 vision("poolformer", "PoolFormerModel", hidden_sizes=[8, 16], depths=[1, 1], num_encoder_blocks=2,
@@ -366,7 +372,8 @@ vision("segformer", "SegformerModel", hidden_sizes=[8, 16, 32, 32], depths=[1, 1
        num_attention_heads=[1, 2, 4, 4], decoder_hidden_size=16, inputs=image(64))  # fmt: skip
 vision("swiftformer", "SwiftFormerModel", embed_dims=[8, 16, 32, 32], depths=[1, 1, 1, 1],
        inputs=image(64))  # fmt: skip
-vision("swin", "SwinModel", image_size=32, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 4],
+vision("swin", "SwinModel", image_size=32, patch_size=2, embed_dim=8, depths=[2, 1],
+       num_heads=[2, 4],
        window_size=4)  # fmt: skip
 vision(
     "swin2sr", "Swin2SRModel", image_size=32, embed_dim=8, depths=[2], num_heads=[2], window_size=4
@@ -434,21 +441,25 @@ def mel_and_tokens(bins: int, frames: int) -> Inputs:
     }
 
 
-speech("audio_spectrogram_transformer", "ASTModel", lambda: {"input_values": torch.randn(2, 32, 16)},
-       **SMALL, num_mel_bins=16, max_length=32, patch_size=8, frequency_stride=8, time_stride=8)  # fmt: skip
+speech("audio_spectrogram_transformer", "ASTModel",
+       lambda: {"input_values": torch.randn(2, 32, 16)},
+       **SMALL, num_mel_bins=16, max_length=32, patch_size=8, frequency_stride=8,
+       time_stride=8)  # fmt: skip
 speech("data2vec_audio", "Data2VecAudioModel", **WAVES)
 speech("dac", "DacModel", lambda: {"input_values": torch.randn(1, 1, 512)}, encoder_hidden_size=8,
        downsampling_ratios=[2, 4], decoder_hidden_size=32, n_codebooks=2, codebook_size=16,
        codebook_dim=4, hidden_size=32)  # fmt: skip
 speech("encodec", "EncodecModel", lambda: {"input_values": torch.randn(1, 1, 512)}, num_filters=4,
-       hidden_size=16, upsampling_ratios=[4, 2], codebook_size=16, codebook_dim=16, num_lstm_layers=1,
+       hidden_size=16, upsampling_ratios=[4, 2], codebook_size=16, codebook_dim=16,
+       num_lstm_layers=1,
        target_bandwidths=[24.0])  # fmt: skip
 speech("hubert", "HubertModel", **WAVES)
 speech("moonshine", "MoonshineForConditionalGeneration",
        lambda: {**wave(4000)(), "decoder_input_ids": torch.randint(3, 64, (2, 7))},
        **GROUPED, encoder_num_hidden_layers=2, decoder_num_hidden_layers=2,
        encoder_num_attention_heads=4, decoder_num_attention_heads=4,
-       encoder_num_key_value_heads=4, decoder_num_key_value_heads=4, decoder_start_token_id=1)  # fmt: skip
+       encoder_num_key_value_heads=4, decoder_num_key_value_heads=4,
+       decoder_start_token_id=1)  # fmt: skip
 speech("sew", "SEWModel", **WAVES, squeeze_factor=2)
 speech("sew_d", "SEWDModel", **WAVES, squeeze_factor=2)
 speech("speech_to_text", "Speech2TextForConditionalGeneration",
@@ -500,4 +511,5 @@ add("series", "decision_transformer", "DecisionTransformerModel",
      "n_positions": 64},
     lambda: {"states": torch.randn(2, 6, 4), "actions": torch.randn(2, 6, 2),
              "rewards": torch.randn(2, 6, 1), "returns_to_go": torch.randn(2, 6, 1),
-             "timesteps": torch.arange(6).repeat(2, 1), "attention_mask": torch.ones(2, 6)})  # fmt: skip
+             "timesteps": torch.arange(6).repeat(2, 1),
+             "attention_mask": torch.ones(2, 6)})  # fmt: skip

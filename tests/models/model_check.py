@@ -37,7 +37,8 @@ class Found(NamedTuple):
 
 
 def first_difference(a: Any, b: Any, what: str = "result") -> str:
-    """Where two results differ in structure, classes, dtypes, layouts or values; empty where they do not."""
+    """Where two results differ in structure, classes, dtypes, layouts or values; empty where they
+    do not."""
     if type(a) is not type(b):
         return f"{what}: {type(a).__name__} against {type(b).__name__}"
     if isinstance(a, torch.Tensor):
@@ -84,7 +85,8 @@ def tensor_difference(a: torch.Tensor, b: torch.Tensor, what: str) -> str:
 
 
 def state_of(model: torch.nn.Module) -> list[Any]:
-    """What calls may have changed: parameters and buffers, classes (of lazy modules), hooks, random numbers."""
+    """What calls may have changed: parameters and buffers, classes (of lazy modules), hooks, random
+    numbers."""
     parts = [(type(m).__name__, m.training, len(m._forward_pre_hooks)) for m in model.modules()]
     return [parts, dict(model.state_dict().items()), torch.get_rng_state()]
 
@@ -92,7 +94,8 @@ def state_of(model: torch.nn.Module) -> list[Any]:
 def outcomes(
     case: Case, calls: int, compiled: Callable[[Any], Any], told: Callable[[], None] = lambda: None
 ) -> list[Any]:
-    """The results of some calls and, behind them, the state that they leave; `told` hears of the end of each."""
+    """The results of some calls and, behind them, the state that they leave; `told` hears of the
+    end of each."""
     model, args, kwargs = case.make()
     run = compiled(model)
     torch.manual_seed(1)

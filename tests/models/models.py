@@ -1,9 +1,11 @@
-"""Architectures of transformers through oxyfuel.compile, against eager and against TorchDynamo's recorded cuts.
+"""Architectures of transformers through oxyfuel.compile, against eager and against TorchDynamo's
+recorded cuts.
 
-usage: python tests/models/models.py [--record] [--backend NAME] [--jobs N] [--write FILE] [NAME ...]
+usage: python tests/models/models.py [--record] [--backend NAME] [--jobs N] [--write FILE] [NAME
+...]
 
-Without NAME: all of them. --record runs TorchDynamo and writes its graphs and breaks to dynamo.txt; every other run
-reads them there.
+Without NAME: all of them. --record runs TorchDynamo and writes its graphs and breaks to dynamo.txt;
+every other run reads them there.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from typing import Any
 RECORDED = Path(__file__).with_name("dynamo.txt")
 HEADING = """# Architectures of transformers against eager and TorchDynamo
 
-Written by `./dev models`. Small configurations with random weights, two calls of each: the values, dtypes, strides and
-structure of the result and the state left behind are compared with eager. Graphs and breaks of the first call, beside
-those of `torch.compile(backend="eager")` as recorded in `tests/models/dynamo.txt`.
+Written by `./dev models`. Small configurations with random weights, two calls of each: the values,
+dtypes, strides and structure of the result and the state left behind are compared with eager.
+Graphs and breaks of the first call, beside those of `torch.compile(backend="eager")` as recorded in
+`tests/models/dynamo.txt`.
 
 """
 

@@ -1,4 +1,5 @@
-"""A dozen of the architectures that `./dev models` checks: right, and cut no more often than TorchDynamo cuts them."""
+"""A dozen of the architectures that `./dev models` checks: right, and cut no more often than
+TorchDynamo cuts them."""
 
 import pytest
 
@@ -39,7 +40,8 @@ def test_model(name, monkeypatch):
 
 
 def test_long_t5_without_a_mask(monkeypatch):
-    """It makes none where it is compiled, and needs one: torch.compile raises an AttributeError here."""
+    """It makes none where it is compiled, and needs one: torch.compile raises an AttributeError
+    here."""
     import torch
     from model_cases import Case
 

@@ -1,4 +1,5 @@
-"""The samples of torch's module_db: each module with its arguments, in evaluation and in training mode."""
+"""The samples of torch's module_db: each module with its arguments, in evaluation and in training
+mode."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """torch's module_db through oxyfuel.compile, against eager and against TorchDynamo's recorded cuts.
 
-usage: python tests/modules/modules.py [--record] [--limit N] [--backend NAME] [--jobs N] [--write FILE] [NAME ...]
+usage: python tests/modules/modules.py [--record] [--limit N] [--backend NAME] [--jobs N] [--write
+FILE] [NAME ...]
 
-Without NAME: all modules. --record runs TorchDynamo and writes its graphs and breaks to dynamo.txt; every other run
-reads them there.
+Without NAME: all modules. --record runs TorchDynamo and writes its graphs and breaks to dynamo.txt;
+every other run reads them there.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ import module_cases  # noqa: E402
 RECORDED = Path(__file__).with_name("dynamo.txt")
 HEADING = """# The modules of torch.nn against eager and TorchDynamo
 
-Written by `./dev modules`. Every sample of torch's module_db (`torch.testing._internal.common_modules`) in evaluation and
-in training mode under `no_grad`, two calls of each: the values, dtypes and strides of the result, the arguments, parameters,
-buffers, classes, hooks and random numbers left behind are compared with eager. "One graph" counts the samples whose first
-call is one graph without a break, beside those of `torch.compile(backend="eager")` as recorded in
-`tests/modules/dynamo.txt`; the last column says what is wrong with a sample: it differs, runs in eager, or breaks more often
-than TorchDynamo does where that makes a graph at all.
+Written by `./dev modules`. Every sample of torch's module_db
+(`torch.testing._internal.common_modules`) in evaluation and in training mode under `no_grad`, two
+calls of each: the values, dtypes and strides of the result, the arguments, parameters, buffers,
+classes, hooks and random numbers left behind are compared with eager. "One graph" counts the
+samples whose first call is one graph without a break, beside those of
+`torch.compile(backend="eager")` as recorded in `tests/modules/dynamo.txt`; the last column says
+what is wrong with a sample: it differs, runs in eager, or breaks more often than TorchDynamo does
+where that makes a graph at all.
 
 """
 
@@ -53,7 +56,8 @@ def counts_of(runs: list[str]) -> Counts:
 def recorded() -> dict[Key, Counts]:
     """TorchDynamo's graphs and breaks.
 
-    A line is `NAME MODE 0-4:1/0 6:2/1`: five samples in one graph without a break, then one in two with one.
+    A line is `NAME MODE 0-4:1/0 6:2/1`: five samples in one graph without a break, then one in two
+    with one.
     """
     lines = RECORDED.read_text().splitlines() if RECORDED.exists() else []
     rows = [line.split() for line in lines if not line.startswith("#")]
@@ -79,13 +83,15 @@ def write_recorded(found: dict[Key, Counts]) -> None:
     rows = sorted({**recorded(), **found}.items())
     lines = [f"{name} {mode} {runs_text(counts)}\n" for (name, mode), counts in rows]
     RECORDED.write_text(
-        "# graphs/breaks of torch.compile(backend='eager') for each sample of torch 2.13's module_db; by "
+        "# graphs/breaks of torch.compile(backend='eager') for each sample of torch 2.13's "
+        "module_db; by "
         "./dev modules --record\n" + "".join(lines)
     )
 
 
 def work(task: tuple[str, str, int, str]) -> tuple[Key, dict[int, Any]]:
-    """A module's samples in a process of the pool: what came of each, or the text of an exception."""
+    """A module's samples in a process of the pool: what came of each, or the text of an
+    exception."""
     import torch
     from model_check import check, dynamo_counts
 

@@ -1,4 +1,5 @@
-"""A share of `./dev modules`: each module is right, and cut no more often than TorchDynamo cuts it."""
+"""A share of `./dev modules`: each module is right, and cut no more often than TorchDynamo cuts
+it."""
 
 import module_cases
 import modules

@@ -1,4 +1,5 @@
-"""Whether a program compiled does what it does in eager; and the smallest part of it that does not."""
+"""Whether a program compiled does what it does in eager; and the smallest part of it that does
+not."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import oxyfuel
 
 
 def check(program: Program, inference: bool = False, options: dict | None = None) -> None:
-    """Runs the program twice, with different values, and raises AssertionError where it differs from eager."""
+    """Runs the program twice, with different values, and raises AssertionError where it differs
+    from eager."""
     gm = program.graph_module()
     compiled = oxyfuel.compile_fx(gm, options={"verify": "True", **(options or {})})
     with torch.inference_mode() if inference else torch.no_grad():
@@ -83,7 +85,8 @@ def _compare(name, expected, ours, wide, noisy, scale, program, index) -> None:
     odd = ~finite & ~((a == b) | (a.isnan() & b.isnan()))
     largest = torch.finfo(expected.dtype).max
     odd &= ~((a.abs() > largest * 0.9) & (b.abs() > largest * 0.9) & (a.sign() == b.sign()))
-    # Eager's kernels for AVX-512 and AMX make NaN of some (gelu(inf), bfloat16 gemms next to special values).
+    # Eager's kernels for AVX-512 and AMX make NaN of some (gelu(inf), bfloat16 gemms next to
+    # special values).
     odd &= ~((b == c) | (a.isnan() & ((b - c).abs() <= 8 * program.eps[index] * scale)))
     assert not bool(odd.any()), (
         f"{name}: not finite where eager is, or the reverse\n{_first_difference(a, b, odd)}"
@@ -96,22 +99,23 @@ def _compare(name, expected, ours, wide, noisy, scale, program, index) -> None:
     bound = 4 * eager_error + 8 * program.eps[index] * scale + 4 * condition
     wrong = finite & ((b - c).abs() > bound)
     assert not bool(wrong.any()), (
-        f"{name}: off by more than {bound[wrong].min().item():.2e}\n{_first_difference(a, b, wrong, c)}"
+        f"{name}: off by more than "
+        f"{bound[wrong].min().item():.2e}\n{_first_difference(a, b, wrong, c)}"
     )
 
 
 def _first_difference(expected, ours, where, wide=None) -> str:
     at = tuple(where.nonzero()[0].tolist())
-    text = f"{int(where.sum())} of {where.numel()} differ, first at {at}: eager {expected[at].item()!r}, "
     return (
-        text
-        + f"ours {ours[at].item()!r}"
+        f"{int(where.sum())} of {where.numel()} differ, first at {at}: "
+        f"eager {expected[at].item()!r}, ours {ours[at].item()!r}"
         + ("" if wide is None else f", in float64 {wide[at].item()!r}")
     )
 
 
 def _compare_sharing(expected, ours) -> None:
-    """Which of the inputs and results are the same object, or share memory, and at which distance."""
+    """Which of the inputs and results are the same object, or share memory, and at which
+    distance."""
 
     def relation(a, b):
         if a is b:
@@ -159,7 +163,8 @@ def _smaller(program: Program):
 
 
 def _without(program: Program, value: int, stand_in: int | None) -> Program | None:
-    """The program without one step, whose users take ``stand_in``; None where that leaves a user or a result alone."""
+    """The program without one step, whose users take ``stand_in``; None where that leaves a user or
+    a result alone."""
 
     def moved(a):
         if isinstance(a, Ref):

@@ -1,8 +1,11 @@
-"""Whether a program of python_programs.py does under `oxyfuel.compile` what it does in plain Python.
+"""Whether a program of python_programs.py does under `oxyfuel.compile` what it does in plain
+Python.
 
-Each program is executed twice, in namespaces of their own; `main` is called several times on the same arguments, so that
-the second call meets what the first one has changed. Compared are results, arguments, globals, printed text and
-exceptions with what they were raised from. Who calls `differing` often does `gc.freeze()` before. `reduced` takes statements out of a program as long as it still differs.
+Each program is executed twice, in namespaces of their own; `main` is called several times on the
+same arguments, so that the second call meets what the first one has changed. Compared are results,
+arguments, globals, printed text and exceptions with what they were raised from. Who calls
+`differing` often does `gc.freeze()` before. `reduced` takes statements out of a program as long as
+it still differs.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ def run_plainly(source: str) -> list[list]:
 
 @contextlib.contextmanager
 def _no_collection():
-    """What is garbage in a cycle (a generator that an exception's traceback holds) dies at the end, in no program's time."""
+    """What is garbage in a cycle (a generator that an exception's traceback holds) dies at the end,
+    in no program's time."""
     gc.disable()
     yield
     with contextlib.redirect_stdout(io.StringIO()):
@@ -94,8 +98,9 @@ def _call(run, args, names) -> list:
 
 
 def _let_go_of_frames(error: BaseException | None) -> None:
-    """A traceback holds the frames of those functions that the exception went through, and all that lives in them. Behind
-    a break the rest of a function is a function of its own, whose frame it may be that is held."""
+    """A traceback holds the frames of those functions that the exception went through, and all that
+    lives in them. Behind a break the rest of a function is a function of its own, whose frame it
+    may be that is held."""
     for _ in range(8):
         if error is not None:
             error.__traceback__ = None
@@ -113,7 +118,8 @@ def _chain(error: BaseException | None, snapshot: Snapshot) -> list:
 
 
 def reduced(source: str, still_differs) -> str:
-    """The source with as few statements as a greedy search finds for which `still_differs(source)` holds."""
+    """The source with as few statements as a greedy search finds for which `still_differs(source)`
+    holds."""
     tree, shrinks = ast.parse(source), True
     while shrinks:
         shrinks = False

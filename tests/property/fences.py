@@ -2,8 +2,9 @@
 
 usage: python tests/property/fences.py [--fence start|end|address]... [--programs N] [--first SEED]
 
-start, end: every buffer of a kernel begins behind, or ends in front of, a page that may not be touched. address: kernels
-are compiled with the address sanitizer. Values are compared with eager's as in test_random_graphs.py.
+start, end: every buffer of a kernel begins behind, or ends in front of, a page that may not be
+touched. address: kernels are compiled with the address sanitizer. Values are compared with eager's
+as in test_random_graphs.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ SANITIZER = "clang++-19 -fsanitize=address -shared-libasan"
 
 
 def sanitizer_library() -> str | None:
-    """What must be loaded first where code with the address sanitizer is loaded later; None without one."""
+    """What must be loaded first where code with the address sanitizer is loaded later; None without
+    one."""
     command = ["clang++-19", "-print-file-name=libclang_rt.asan-x86_64.so"]
     try:
         path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

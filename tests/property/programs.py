@@ -1,9 +1,10 @@
 """Random tensor programs: inputs, steps, results.
 
-A program is made step by step by running it: a step that eager refuses is left out, so that every program that comes
-out is one that eager runs. Beside each storage stands whether its values are exact, that is, made only by operations
-of which every correct implementation has the same bits. Operations that jump (comparisons, rounding, argmax, casts to
-integers) take exact values only; otherwise two correct implementations could differ by whole numbers.
+A program is made step by step by running it: a step that eager refuses is left out, so that every
+program that comes out is one that eager runs. Beside each storage stands whether its values are
+exact, that is, made only by operations of which every correct implementation has the same bits.
+Operations that jump (comparisons, rounding, argmax, casts to integers) take exact values only;
+otherwise two correct implementations could differ by whole numbers.
 """
 
 from __future__ import annotations
@@ -92,9 +93,10 @@ class Program:
         largest: list[float] | None = None,
         noise: torch.Generator | None = None,
     ) -> list[Any]:
-        """``largest`` gets the largest magnitude that went into each value: what its rounding errors scale with,
-        however small a difference of large numbers is. ``noise``: what rounds gets an error as large as its rounding;
-        what later steps make of it shows how far two correct implementations may differ."""
+        """``largest`` gets the largest magnitude that went into each value: what its rounding
+        errors scale with, however small a difference of large numbers is. ``noise``: what rounds
+        gets an error as large as its rounding; what later steps make of it shows how far two
+        correct implementations may differ."""
         values = list(inputs)
         if largest is not None:
             largest[:] = [_magnitude(v) for v in values]
@@ -131,7 +133,8 @@ class Program:
 def _disturb(
     x: Any, target: Any, args: tuple[Any, ...], eps: float, noise: torch.Generator
 ) -> None:
-    """An error of ``eps`` of each element, and of the largest operand where elements were added up."""
+    """An error of ``eps`` of each element, and of the largest operand where elements were added
+    up."""
     if not isinstance(x, torch.Tensor) or not x.is_floating_point() or 0 in x.stride():
         return
     operands = [a for a in args if isinstance(a, torch.Tensor)]

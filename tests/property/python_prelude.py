@@ -1,4 +1,5 @@
-"""What every program of python_programs.py begins with: its imports, globals, classes and small functions."""
+"""What every program of python_programs.py begins with: its imports, globals, classes and small
+functions."""
 
 CLASSES = ("Base", "Checked", "Point", "Slotted", "Lazy", "Frozen")
 

@@ -1,10 +1,10 @@
-"""Random Python programs: `make_source(seed)` gives the text of a module with a function `main(x, n, items, table, thing)`,
-to be read behind the prelude.
+"""Random Python programs: `make_source(seed)` gives the text of a module with a function `main(x,
+n, items, table, thing)`, to be read behind the prelude.
 
-The text is made by kinds of value (int, text, list ...): an expression of a kind is made of variables of that kind in
-scope, constants, and operations on smaller expressions. Most expressions run; some raise, since an index may lie outside
-a list and a key may be missing, and a program may leave a variable unbound. All loops end. What is drawn depends on the
-seed alone.
+The text is made by kinds of value (int, text, list ...): an expression of a kind is made of
+variables of that kind in scope, constants, and operations on smaller expressions. Most expressions
+run; some raise, since an index may lie outside a list and a key may be missing, and a program may
+leave a variable unbound. All loops end. What is drawn depends on the seed alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Writer:
         self.budget = self.random.choice((8, 14, 22, 32))
         self.functions: list[str] = []  # of the module, taking an int and a list
 
-    # ------------------------------------------------------------------------------------------------------- pieces
+    # --------------------------------------------------------------------------------------- pieces
 
     def put(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -118,7 +118,7 @@ class Writer:
             case _:
                 return self.pick("abs", "twice", "(lambda q: q + 1)", "operator.neg")
 
-    # --------------------------------------------------------------------------------------------------- expressions
+    # ---------------------------------------------------------------------------------- expressions
 
     def make_int(self, d: int) -> str:
         i, l, t = (lambda: self.expr("int", d)), (lambda: self.expr("list", d)), self.expr
@@ -328,7 +328,7 @@ class Writer:
             lambda: f"(lambda {b}, *rest: len(rest) + {b})",
         )()
 
-    # ---------------------------------------------------------------------------------------------------- statements
+    # ----------------------------------------------------------------------------------- statements
 
     def statements(self, least: int = 1, most: int = 4) -> None:
         for _ in range(self.random.randint(least, most)):
@@ -656,7 +656,7 @@ class Writer:
         self.put(f"{o} = {name}({self.expr('int', 1)})")
         self.put(f"print({o}.method({self.expr('int', 1)}), {o}.{self.pick('a', 'c', 'double')})")
 
-    # -------------------------------------------------------------------------------------------------------- module
+    # --------------------------------------------------------------------------------------- module
 
     def module(self) -> str:
         for _ in range(self.random.randint(0, 2)):

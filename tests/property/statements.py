@@ -1,8 +1,10 @@
-"""Random functions as Python text: statements over tensors with out=, writes to views, mixed dtypes and odd numbers.
+"""Random functions as Python text: statements over tensors with out=, writes to views, mixed dtypes
+and odd numbers.
 
-A function is made statement by statement by running it: one that eager refuses is left out. There are two kinds, by the
-seed. Exact ones use only operations of which every correct implementation has the same bits. Rough ones sum, divide and
-call functions of the math library, and never ask for more than a value (no comparison, rounding or index made of one).
+A function is made statement by statement by running it: one that eager refuses is left out. There
+are two kinds, by the seed. Exact ones use only operations of which every correct implementation has
+the same bits. Rough ones sum, divide and call functions of the math library, and never ask for more
+than a value (no comparison, rounding or index made of one).
 """
 
 from __future__ import annotations
@@ -492,7 +494,8 @@ class Function:
             exec(statement, state)
 
     def _runs(self, statements) -> bool:
-        """In eager, on fresh arguments, twice alike: what reads memory that nobody wrote is left out."""
+        """In eager, on fresh arguments, twice alike: what reads memory that nobody wrote is left
+        out."""
         try:
             seen = []
             for seed in (0, 1, 0):
@@ -548,7 +551,8 @@ def compile_source(source: str):
 
 
 def difference(function: Function, compiled, seed: int) -> str | None:
-    """What differs between a compiled call and eager's: results, arguments afterwards, layouts, shared memory."""
+    """What differs between a compiled call and eager's: results, arguments afterwards, layouts,
+    shared memory."""
     f = compile_source(function.source)
     ours, theirs = function.make_arguments(seed), function.make_arguments(seed)
     expected = [*f(*theirs), *theirs]
@@ -562,7 +566,8 @@ def difference(function: Function, compiled, seed: int) -> str | None:
     for i in range(len(expected)):
         for j in range(i):
             if _relation(expected[i], expected[j]) != _relation(found[i], found[j]):
-                return f"{names[j]} and {names[i]} share memory, or do not, as in eager they do not, or do"
+                both = f"{names[j]} and {names[i]}"
+                return f"{both} share memory, or do not, as in eager they do not, or do"
     return None
 
 

@@ -1,4 +1,5 @@
-"""Kernels do not touch what lies outside of their buffers: some of the programs of `./dev fences`."""
+"""Kernels do not touch what lies outside of their buffers: some of the programs of `./dev
+fences`."""
 
 import subprocess
 import sys

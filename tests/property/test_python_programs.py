@@ -1,8 +1,8 @@
 """Random Python programs (python_programs.py) against plain Python, with and without forced breaks.
 
-More of them than CI runs: `python tests/property/test_python_programs.py FIRST LAST` compares the programs of these seeds,
-shrinks the first that differ, and ends with a line of counts. A program whose data grow without measure (2 seconds or
-2 GB in plain Python) is counted and left out.
+More of them than CI runs: `python tests/property/test_python_programs.py FIRST LAST` compares the
+programs of these seeds, shrinks the first that differ, and ends with a line of counts. A program
+whose data grow without measure (2 seconds or 2 GB in plain Python) is counted and left out.
 """
 
 import gc
@@ -22,7 +22,8 @@ BLOCK = 20
 
 
 def place_of(seed: int) -> int:
-    """The instruction at which every capture of the program breaks; 0 for none, as for one program in three."""
+    """The instruction at which every capture of the program breaks; 0 for none, as for one program
+    in three."""
     return random.Random(seed).choice((0, 0, 0, 5, 15, 30, 60, 100, 160))
 
 

@@ -1,7 +1,7 @@
 """Random programs do compiled what they do in eager: values, layouts, aliasing, mutation.
 
-OXYFUEL_PROGRAMS=5000 runs so many, instead of the few that CI runs; OXYFUEL_FIRST_PROGRAM says with which seed to begin.
-A program that fails is cut down before it is shown.
+OXYFUEL_PROGRAMS=5000 runs so many, instead of the few that CI runs; OXYFUEL_FIRST_PROGRAM says with
+which seed to begin. A program that fails is cut down before it is shown.
 """
 
 import os

@@ -1,6 +1,7 @@
 """Random functions of statements do compiled what they do in eager, and none falls back to it.
 
-``python tests/property/test_random_statements.py 0 20000`` runs those seeds and prints what differs, cut down.
+``python tests/property/test_random_statements.py 0 20000`` runs those seeds and prints what
+differs, cut down.
 """
 
 import os

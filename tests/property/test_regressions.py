@@ -118,7 +118,8 @@ def test_masked_moves_of_booleans():
     ],
 )
 def test_pieces_that_are_gathered(f):
-    """The loops of the ranges bound one symbol: where one loaded nothing, the others loaded its constant's element."""
+    """The loops of the ranges bound one symbol: where one loaded nothing, the others loaded its
+    constant's element."""
     x, i = torch.arange(20.0), torch.tensor([3, 5, -1, 7, 0, -20, 19, 2, 2, 11, -3, 4, 8])
     assert torch.equal(oxyfuel.compile(f)(x, i), f(x, i))
 
@@ -167,7 +168,8 @@ def write_to_the_first_row(x):
 )
 @pytest.mark.parametrize("kernels", [True, False])
 def test_write_through_an_expanded_or_unfolded_view(f, kernels, monkeypatch):
-    """torch's functionalisation carries it back as base + sum(view - base), and as 0 between windows."""
+    """torch's functionalisation carries it back as base + sum(view - base), and as 0 between
+    windows."""
     monkeypatch.setenv("OXYFUEL_STRICT", "0")  # a write to one of the copies runs in eager
     a, b = (torch.tensor([torch.inf, -1, 1e30, 0, torch.nan, 7]) for _ in range(2))
     expected, result = f(a), oxyfuel.compile(f, options={"kernels": kernels})(b)
@@ -207,7 +209,8 @@ GAPS = {
     ids=["contiguous", "reshape", "slice", "relu", "itself", "as_strided"],
 )
 def test_a_written_input_keeps_its_layout(make, read, monkeypatch):
-    """Once written it was dense: contiguous() gave the input itself, and the next write changed what it had given."""
+    """Once written it was dense: contiguous() gave the input itself, and the next write changed
+    what it had given."""
     monkeypatch.setenv("OXYFUEL_STRICT", "0")  # as_strided runs in eager
 
     def f(x):

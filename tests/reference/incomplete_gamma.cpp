@@ -35,8 +35,9 @@ double stirling(double a) {
   return sum * inverse;
 }
 
-// x^a e^-x / gamma(a + 1). Below 10 gamma(a + 11) / ((a + 10) .. (a + 1)) is divided by, with b = a + 10, and
-// b (log b - 1) = b log(b / 10) + a (log 10 - 1) + 10 (log 10 - 1), the last a factor of the result.
+// x^a e^-x / gamma(a + 1). Below 10 gamma(a + 11) / ((a + 10) .. (a + 1)) is divided by, with b = a
+// + 10, and b (log b - 1) = b log(b / 10) + a (log 10 - 1) + 10 (log 10 - 1), the last a factor of
+// the result.
 double gamma_density(double a, double x) {
   constexpr double kFactor = 8.7872884933643468e-7;  // (e / 10)^10 / sqrt(2 pi)
   constexpr double kSlope = 1.3025850929940457;      // log 10 - 1

@@ -7,7 +7,8 @@
 namespace oxy::ops {
 namespace {
 
-// From 1 and `next`, the polynomials of degrees 0 and 1; `step` gives that of k + 1 from those of k and k - 1.
+// From 1 and `next`, the polynomials of degrees 0 and 1; `step` gives that of k + 1 from those of k
+// and k - 1.
 template <class T, class Step>
 T polynomial_of(T degree, T next, Step&& step) {
   if (!(degree >= 1)) return 1;

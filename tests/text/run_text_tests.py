@@ -8,10 +8,10 @@ A test is a .txt file under tests/text/:
     # ----
     <expected output>
 
-The tool is a program of the build folder. A test whose header has `# fails` expects exit status 1 and the error message
-as output. Run all with `python tests/text/run_text_tests.py [-k WORD]` or under pytest; OXYFUEL_BLESS=1 writes the
-present output into the files instead of comparing. The build folder: OXYFUEL_BUILD, else build/Release, else the newest
-under build/ that has the tool.
+The tool is a program of the build folder. A test whose header has `# fails` expects exit status 1
+and the error message as output. Run all with `python tests/text/run_text_tests.py [-k WORD]` or
+under pytest; OXYFUEL_BLESS=1 writes the present output into the files instead of comparing. The
+build folder: OXYFUEL_BUILD, else build/Release, else the newest under build/ that has the tool.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def output_of(test: Test) -> str:
 
 
 def check(path: Path, bless: bool | None = None) -> bool:
-    """Runs one test; raises AssertionError with a diff, or rewrites the file when blessing. Whether it was rewritten."""
+    """Runs one test; raises AssertionError with a diff, or rewrites the file when blessing. Whether
+    it was rewritten."""
     if bless is None:
         bless = os.environ.get("OXYFUEL_BLESS") == "1"
     test = read_test(path)

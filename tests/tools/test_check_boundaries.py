@@ -21,7 +21,8 @@ PLACES = [
     "row->get = f;",
     "type.tp_dealloc = f;",
     "type->tp_as_number->nb_add = reinterpret_cast<binaryfunc>(f);",
-    'PyGetSetDef g[] = {{"a", nullptr, nullptr, nullptr, nullptr}, {"b", f, nullptr, "b", nullptr}};',
+    'PyGetSetDef g[] = {{"a", nullptr, nullptr, nullptr, nullptr}, '
+    '{"b", f, nullptr, "b", nullptr}};',
     'static PyGetSetDef g[] = {{"a", nullptr, reinterpret_cast<setter>(f), nullptr, nullptr}, {}};',
     'PyGetSetDef g = {"a", f, nullptr, nullptr, nullptr};',
     "_PyInterpreterState_SetEvalFrameFunc(state->interp, f);",

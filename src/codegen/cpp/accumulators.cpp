@@ -51,7 +51,8 @@ bool scalar_update(const Block& block, uint32_t acc, bool vectorised) {
   return false;
 }
 
-// The loop whose variable is the position that ArgMax and ArgMin note, or nothing: then positions grow from step to step.
+// The loop whose variable is the position that ArgMax and ArgMin note, or nothing: then positions
+// grow from step to step.
 const For* loop_of_position(const Block& block, uint32_t acc) {
   for (const Stmt& s : block) {
     const For* loop = std::get_if<For>(&s.v);
@@ -317,7 +318,8 @@ std::string KernelWriter::wide_positions(const Accumulator& acc) {
   return wide;
 }
 
-// How many additions follow each other where a body runs once, as far as they are not added up apart.
+// How many additions follow each other where a body runs once, as far as they are not added up
+// apart.
 int64_t KernelWriter::chain_of(const Block& body) const {
   int64_t chain = 0;
   for (const Stmt& s : body) {
@@ -338,8 +340,9 @@ int64_t KernelWriter::chain_of(const For& loop) const {
   return std::min<int64_t>(steps * inner, kStepsInABlock);
 }
 
-// Sums in floating point that more than a block of additions update in a loop: each block is added up by itself, and the
-// blocks in f64, so that an error grows neither with the number of elements nor with that of blocks.
+// Sums in floating point that more than a block of additions update in a loop: each block is added
+// up by itself, and the blocks in f64, so that an error grows neither with the number of elements
+// nor with that of blocks.
 std::vector<uint32_t> KernelWriter::long_sums(const For& loop, int64_t steps) const {
   std::vector<uint32_t> sums;
   std::unordered_set<uint32_t> inner;

@@ -1,5 +1,5 @@
-// The emitted text: `dotR` (R rows and four columns along all of k), `sums` (lanes of four vectors), `kernel`. A parallel
-// iteration is a group of columns of one batch.
+// The emitted text: `dotR` (R rows and four columns along all of k), `sums` (lanes of four
+// vectors), `kernel`. A parallel iteration is a group of columns of one batch.
 #include "codegen/cpp/dot_gemm.h"
 
 #include "codegen/cpp/prelude.h"
@@ -40,7 +40,8 @@ class DotEmitter {
   // In the order of dot_gemm_parameters.
   void shape() {
     body_ += R"(struct Shape {
-  i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, iterations;
+  i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations;
 };
 )";
   }
@@ -128,34 +129,34 @@ class DotEmitter {
     const std::string bias = "((const element*)buffers[4])[s->bias_offset + n + j]";
     const std::string widened =
         half_.empty() ? bias : cat(prelude_.fn(cat("f32_of_", half_), "u16", 1), "(", bias, ")");
-    cat_to(
-        body_,
-        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    cat_to(body_,
+           R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                      void* const* math) {
   (void)math;
   (void)scratch;
   const Shape* s = (const Shape*)buffers[0];
   const i64 tiles = (s->m + )",
-        most_rows_ - 1, ") / ", most_rows_, R"(, size = s->m / tiles, big = s->m % tiles;
+           most_rows_ - 1, ") / ", most_rows_, R"(, size = s->m / tiles, big = s->m % tiles;
   for (i64 iteration = begin; iteration < end; ++iteration) {
     const i64 batch = iteration / s->iterations, first = iteration % s->iterations * )",
-        kColumnsOfAnIteration, R"(;
+           kColumnsOfAnIteration, R"(;
     const i64 last = first + )",
-        kColumnsOfAnIteration, " < s->n ? first + ", kColumnsOfAnIteration, R"( : s->n;
+           kColumnsOfAnIteration, " < s->n ? first + ", kColumnsOfAnIteration, R"( : s->n;
     const element* B = (const element*)buffers[2] + s->b_offset + batch * s->b_batch;
     for (i64 n = first; n < last; n += )",
-        kColumns, R"() {
+           kColumns, R"() {
       const i64 columns = last - n < )",
-        kColumns, " ? last - n : ", kColumns, R"(;
+           kColumns, " ? last - n : ", kColumns, R"(;
       f32 start[4] = {};
       if (s->bias)
         for (i64 j = 0; j < columns; ++j) start[j] = )",
-        widened, R"(;
+           widened, R"(;
       const element* a = (const element*)buffers[1] + s->a_offset + batch * s->a_batch;
       element* c = (element*)buffers[3] + s->c_offset + batch * s->c_batch + n;
       for (i64 i = 0; i < tiles; ++i) {
         const i64 r = size + (i < big);
         const b8 ahead = i == 0 && n + )",
-        2 * kColumns, R"( <= s->n;
+           2 * kColumns, R"( <= s->n;
         switch (r) {
 )");
     for (int r = 1; r <= most_rows_; r++)

@@ -1,6 +1,6 @@
-// Gemms of few rows with a matrix that is contiguous along k (a linear layer's weights): each element of C is a sum along
-// the lanes, so that B is read once, as it lies, without being packed. Six rows of A (three without AVX-512) times four
-// columns of B stay in registers.
+// Gemms of few rows with a matrix that is contiguous along k (a linear layer's weights): each
+// element of C is a sum along the lanes, so that B is read once, as it lies, without being packed.
+// Six rows of A (three without AVX-512) times four columns of B stay in registers.
 #pragma once
 
 #include "codegen/cpp/gemm.h"

@@ -4,8 +4,8 @@
 // SSA statements, never nested expressions. It defines
 //   extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
 //                         void* const* math);
-// which runs the Parallel iterations begin .. end-1 (flattened, row-major) of the kernel and returns a
-// status word: 0, or kOutOfRange and kDivideByZero or-ed. `buffers` are in the order of
+// which runs the Parallel iterations begin .. end-1 (flattened, row-major) of the kernel and
+// returns a status word: 0, or kOutOfRange and kDivideByZero or-ed. `buffers` are in the order of
 // Kernel::buffers without Local ones, behind the address of the values of Kernel::parameters (i64)
 // where there are any; `scratch` has scratch_bytes(kernel) for this call alone, aligned to 64;
 // `math` is the table of math.def: functions of the host (Sleef). Equal kernels of repeated layers
@@ -23,7 +23,8 @@ namespace oxy::codegen::cpp {
 inline constexpr int kOutOfRange = 1;
 inline constexpr int kDivideByZero = 2;
 
-// Of the machine only the width of its vectors enters the texts; its caches decide how gemms are cut.
+// Of the machine only the width of its vectors enters the texts; its caches decide how gemms are
+// cut.
 std::string emit(const schedule::Kernel& kernel, const Machine& target);
 sym::Expr scratch_bytes(const schedule::Kernel& kernel);
 sym::Expr scratch_bytes(const schedule::KernelBuffer& buffer);

@@ -1,7 +1,8 @@
-// The emitted text, from the inside out: `tileR` (R rows of A times the packed panel, in registers), `pack` (a panel of
-// B), `pointers` (a block's rows), `kernel`. A parallel iteration is a block of up to 256 rows of one batch and a panel;
-// panels run innermost, so that a block's pointers are made once and its rows stay in the second-level cache. Where they
-// are too many for it, all panels take one piece of k before the next.
+// The emitted text, from the inside out: `tileR` (R rows of A times the packed panel, in
+// registers), `pack` (a panel of B), `pointers` (a block's rows), `kernel`. A parallel iteration is
+// a block of up to 256 rows of one batch and a panel; panels run innermost, so that a block's
+// pointers are made once and its rows stay in the second-level cache. Where they are too many for
+// it, all panels take one piece of k before the next.
 #include "codegen/cpp/gemm.h"
 
 #include <algorithm>
@@ -26,8 +27,8 @@ struct Blocking {
   int64_t channels;  // a panel holds at a time
   int64_t panels, row_blocks, rows_per_block;
   int64_t together = 1;  // panels that take a piece of k in turn
-  // Rows of A are copied where they are fp16 or bf16, or would push each other out of the cache: so far apart. By pieces of k, or
-  // once for a block.
+  // Rows of A are copied where they are fp16 or bf16, or would push each other out of the cache: so
+  // far apart. By pieces of k, or once for a block.
   int64_t copy_row = 0;
   bool by_piece = false;
 
@@ -38,8 +39,8 @@ struct Blocking {
     const int64_t depth = std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
-    // A block's rows stay in the second-level cache where that costs little: a packed panel is read again for each of a few
-    // blocks, another one would be packed again.
+    // A block's rows stay in the second-level cache where that costs little: a packed panel is read
+    // again for each of a few blocks, another one would be packed again.
     // (Rows of B, which the first tile packs, pass through that cache as well.)
     const bool half = s.dtype != ir::DType::F32, lies_in_rows = s.b_n == 1 && !s.packed;
     const int64_t cache = t.l2.bytes / 4 * (lies_in_rows ? 2 : 3), row_bytes = s.channels * 4;
@@ -142,8 +143,10 @@ class GemmEmitter {
   // In the order of gemm_parameters.
   static void shape(std::string& out) {
     out += R"(struct Shape {
-  i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias;
-  i64 in_h, in_w, out_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias;
+  i64 in_h, in_w, out_w, kernel_h, kernel_w;
+  i64 stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   i64 panels, row_blocks, rows_per_block, channels_per_panel;
   i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at, together, copy_row, by_piece;
   i64 epilogue, epilogue_at, all_rows, reads, read[];
@@ -217,8 +220,9 @@ struct Finish {
   // The first tile, that is.
   bool can_pack(int rows, int vectors) const { return rows == kTileRows && vectors == vectors_; }
 
-  // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators begin with, or null: the
-  // tile's own values. `from`: rows of B, one tap, which the panel does not hold yet, or null.
+  // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators
+  // begin with, or null: the tile's own values. `from`: rows of B, one tap, which the panel does
+  // not hold yet, or null.
   void tile(std::string& out, int rows, int vectors) {
     auto each = [&](auto&& write) {
       for (int i = 0; i < rows; i++)
@@ -257,8 +261,9 @@ struct Finish {
     out += "  return next;\n}\n";
   }
 
-  // Prefetch: where the panel lies that is worked on next. Its lines are prefetched one at a time on the way through this
-  // one's tiles: a burst of them would wait for memory, and the arithmetic with it.
+  // Prefetch: where the panel lies that is worked on next. Its lines are prefetched one at a time
+  // on the way through this one's tiles: a burst of them would wait for memory, and the arithmetic
+  // with it.
   void prefetch(std::string& out) {
     cat_to(out, R"(struct Prefetch {
   const element* at;
@@ -284,23 +289,27 @@ OXY_INLINE struct Prefetch prefetch_from(const Shape* s, const element* next, i6
   const b8 pairs = length / step * runs > groups;
   if (pairs) step *= 2;
   const i64 run = (length + step - 1) / step;
-  const struct Prefetch f = {next, run, run, runs, step, (wide ? s->b_k : s->b_n) - run * step, pairs ? 64 : 0};
+  const i64 gap = (wide ? s->b_k : s->b_n) - run * step;
+  const struct Prefetch f = {next, run, run, runs, step, gap, pairs ? 64 : 0};
   return f;
 }
 static int finish(const struct Finish* f, i64 first, i64 m) {
-  return f->epilogue->kernel(f->epilogue->buffers, f->iteration + first, f->iteration + first + m, f->scratch, f->math);
+  const i64 begin = f->iteration + first;
+  return f->epilogue->kernel(f->epilogue->buffers, begin, begin + m, f->scratch, f->math);
 }
 static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m, i64 columns) {
   for (i64 b = 0; b < s->reads; ++b)
     for (i64 i = first; i < first + m; ++i)
       for (i64 n = 0; n < columns; n += 64 / sizeof(element))
-        __builtin_prefetch((const element*)f->epilogue->buffers[s->read[b]] + f->place + i * s->c_row + n, 0, 2);
+        __builtin_prefetch((const element*)f->epilogue->buffers[s->read[b]] + f->place +
+                           i * s->c_row + n, 0, 2);
 }
 )");
   }
 
-  // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond `columns` are 0 in the panel;
-  // whole vectors of nothing else are left out, to the next power of two.
+  // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond
+  // `columns` are 0 in the panel; whole vectors of nothing else are left out, to the next power of
+  // two.
   void tiles(std::string& out) {
     cat_to(out,
            "static int tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, "
@@ -345,9 +354,9 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
 
   // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
   void pointers(std::string& out) {
-    cat_to(
-        out,
-        R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at, const f32** to, i64 step) {
+    cat_to(out,
+           R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at,
+                  const f32** to, i64 step) {
   const i64 y = at / s->out_w * s->stride_h - s->pad_h, x = at % s->out_w * s->stride_w - s->pad_w;
   for (i64 h = 0; h < s->kernel_h; ++h)
     for (i64 w = 0; w < s->kernel_w; ++w) {
@@ -356,9 +365,10 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
       to[(h * s->kernel_w + w) * step] = inside ? image + (iy * s->in_w + ix) * s->a_row : zeros;
     }
 }
-static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m, const f32** rows) {
+static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m,
+                     const f32** rows) {
   const i64 tiles = (m + )",
-        kTileRows - 1, ") / ", kTileRows, R"(, size = m / tiles, big = m % tiles;
+           kTileRows - 1, ") / ", kTileRows, R"(, size = m / tiles, big = m % tiles;
   for (i64 i = 0; i < tiles; ++i) {
     const i64 r = size + (i < big);
     for (i64 j = 0; j < r; ++j, ++first)
@@ -375,24 +385,24 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   // copy_rows: `count` values of rows first .. first+m-1 as f32, in `wide`, copy_row apart.
   void copy_rows(std::string& out) {
     const std::string value = loaded("from + k", lanes_), rest = widened("from[k]");
-    cat_to(
-        out,
-        R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count, f32* wide, const f32** rows) {
+    cat_to(out,
+           R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count,
+                      f32* wide, const f32** rows) {
   for (i64 i = 0; i < m; ++i) {
     const element* from = a + (first + i) * s->a_row;
     f32* to = wide + i * s->copy_row;
     rows[i] = to;
     i64 k = 0;
     for (; k + )",
-        lanes_, " <= count; k += ", lanes_, ") ", store_, "(to + k, ", value,
-        ");\n    for (; k < count; ++k) to[k] = ", rest, ";\n  }\n}\n");
+           lanes_, " <= count; k += ", lanes_, ") ", store_, "(to + k, ", value,
+           ");\n    for (; k < count; ++k) to[k] = ", rest, ";\n  }\n}\n");
   }
 
   void kernel(std::string& out) {
     const int w = width();
-    cat_to(
-        out,
-        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    cat_to(out,
+           R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                      void* const* math) {
   const Shape* s = (const Shape*)buffers[0];
   const element* A = (const element*)buffers[1] + s->a_offset;
   const element* B = (const element*)buffers[2] + s->b_offset;
@@ -403,14 +413,16 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   f32* zeros = (f32*)((char*)scratch + s->zeros_at);
   f32* edge = (f32*)((char*)scratch + s->edge_at);
   f32* wide = (f32*)((char*)scratch + s->wide_at);
-  const struct Epilogue* epilogue = (const struct Epilogue*)(s->epilogue ? buffers[s->epilogue] : 0);
+  const struct Epilogue* epilogue =
+      (const struct Epilogue*)(s->epilogue ? buffers[s->epilogue] : 0);
   int status = 0;
   if (s->in_h)
     for (i64 i = 0; i < s->channels; ++i) zeros[i] = 0;
   i64 known = -1, together = 0;
   for (i64 iteration = begin; iteration < end; iteration += together) {
     const i64 from = iteration % s->panels, block = iteration / s->panels;
-    const i64 mb = block % s->row_blocks, batch = block / s->row_blocks, first = mb * s->rows_per_block;
+    const i64 mb = block % s->row_blocks, batch = block / s->row_blocks;
+    const i64 first = mb * s->rows_per_block;
     const i64 m = s->m - first < s->rows_per_block ? s->m - first : s->rows_per_block;
     const element* a = A + batch * s->a_batch;
     together = s->together < s->panels - from ? s->together : s->panels - from;
@@ -418,48 +430,51 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     if (block != known) {
       known = block;
       )",
-        half_.empty() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
-        R"(if (s->copy_row && !s->by_piece) copy_rows(s, a, first, m, s->channels, wide, rows);
+           half_.empty() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
+           R"(if (s->copy_row && !s->by_piece) copy_rows(s, a, first, m, s->channels, wide, rows);
     }
     for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
-      const i64 left = s->channels - channel, count = left < s->channels_per_panel ? left : s->channels_per_panel;
+      const i64 left = s->channels - channel;
+      const i64 count = left < s->channels_per_panel ? left : s->channels_per_panel;
       if (s->by_piece) copy_rows(s, a + channel, first, m, count, wide, rows);
       for (i64 p = from; p < from + together; ++p) {
         const i64 rest = s->n - p * )",
-        w, ", columns = rest < ", w, " ? rest : ", w,
-        ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
-        "; ++n) start[n] = s->bias && n < columns ? ",
-        widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
-        " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
-        " * s->b_n;\n        element* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
-        ";\n        const b8 partial = ",
-        half_.empty() ? cat("columns != ", w) : std::string("true"),
-        ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
-        "i64 c_row = partial ? ",
-        w, R"( : s->c_row;
+           w, ", columns = rest < ", w, " ? rest : ", w,
+           ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
+           "; ++n) start[n] = s->bias && n < columns ? ",
+           widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
+           " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
+           " * s->b_n;\n        element* whole = C + batch * s->c_batch + first * s->c_row + p * ",
+           w, ";\n        const b8 partial = ",
+           half_.empty() ? cat("columns != ", w) : std::string("true"),
+           ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
+           "i64 c_row = partial ? ",
+           w, R"( : s->c_row;
         const element* now = b + channel * s->taps * s->b_k;
         const element* next = (const element*)0;
         if (p + 1 < from + together)
           next = now + )",
-        w, R"( * s->b_n;
+           w, R"( * s->b_n;
         else if (!ends)
           next = b + (channel + count) * s->taps * s->b_k - (together - 1) * )",
-        w, R"( * s->b_n;
+           w, R"( * s->b_n;
         else if (p + 1 < s->panels && iteration + together < end)
           next = b + )",
-        w, R"( * s->b_n;
-        const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math, p * s->all_rows + batch * s->m + first, whole - C};
-        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (f32*)now : panel, c, c_row, count, columns,
-              channel ? (const f32*)0 : start, next, now, epilogue && ends && !partial ? &f : 0);
+           w, R"( * s->b_n;
+        const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math,
+                                 p * s->all_rows + batch * s->m + first, whole - C};
+        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (f32*)now : panel, c,
+              c_row, count, columns, channel ? (const f32*)0 : start, next, now,
+              epilogue && ends && !partial ? &f : 0);
         if (partial && ends)
           for (i64 i = 0; i < m; ++i) {
             i64 n = 0;
             for (; n + )",
-        lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
-        "(whole + i * s->c_row + n, ", narrowed_vector(cat(load_, "(edge + i * ", w, " + n)")),
-        R"();
+           lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
+           "(whole + i * s->c_row + n, ", narrowed_vector(cat(load_, "(edge + i * ", w, " + n)")),
+           R"();
             for (; n < columns; ++n) whole[i * s->c_row + n] = )",
-        narrowed(cat("edge[i * ", w, " + n]")), R"(;
+           narrowed(cat("edge[i * ", w, " + n]")), R"(;
           }
         if (epilogue && ends && partial) status |= finish(&f, 0, m);
       }

@@ -1,22 +1,24 @@
-// Gemms and 2-D convolutions of f32 in kernels of our own, whose shapes are parameters: they are compiled once
-// for a machine. Gemms of bf16 and f16 in others: A is converted a block of rows at a time, B where it is packed,
-// sums are f32 and rounded once, as ATen does.
+// Gemms and 2-D convolutions of f32 in kernels of our own, whose shapes are parameters: they are
+// compiled once for a machine. Gemms of bf16 and f16 in others: A is converted a block of rows at a
+// time, B where it is packed, sums are f32 and rounded once, as ATen does.
 //
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
 //
-// The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", 2008) without packing
-// A, whose rows are read as broadcasts: for a block of values of k, a panel of B as wide as two vectors (four with AVX-512) is
-// packed into the first-level cache, and tiles of up to six rows of A times that panel stay in registers. While a panel is
-// worked on the next one is prefetched a line at a time, so that weights arrive from memory without having been packed before
-// the call. Gemms of few rows do not pack B at all: dot_gemm.h, row_gemm.h.
+// The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
+// 2008) without packing A, whose rows are read as broadcasts: for a block of values of k, a panel
+// of B as wide as two vectors (four with AVX-512) is packed into the first-level cache, and tiles
+// of up to six rows of A times that panel stay in registers. While a panel is worked on the next
+// one is prefetched a line at a time, so that weights arrive from memory without having been packed
+// before the call. Gemms of few rows do not pack B at all: dot_gemm.h, row_gemm.h.
 //
-// A convolution is a gemm with one row an output pixel, one column an output channel, and k running over the input
-// channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm", 2019): each row has a pointer a tap, to
-// the input pixel or, outside the image, to zeros. Activations are channels-last, weights plain (out, in, kh, kw); k is
-// ordered (channel, tap) as in the weights' memory. A plain gemm has one tap.
+// A convolution is a gemm with one row an output pixel, one column an output channel, and k running
+// over the input channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm",
+// 2019): each row has a pointer a tap, to the input pixel or, outside the image, to zeros.
+// Activations are channels-last, weights plain (out, in, kh, kw); k is ordered (channel, tap) as in
+// the weights' memory. A plain gemm has one tap.
 //
-// An epilogue (schedule/cpu/epilogues.h) is a kernel of its own that is called on a few rows of a panel as soon as they are done.
-// What it reads beside them is prefetched while they are made.
+// An epilogue (schedule/cpu/epilogues.h) is a kernel of its own that is called on a few rows of a
+// panel as soon as they are done. What it reads beside them is prefetched while they are made.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +39,11 @@ struct Gemm {
   // Of the first element, from the start of its buffer.
   int64_t a_offset = 0, b_offset = 0, c_offset = 0, bias_offset = 0;
   bool bias = false;  // n values, contiguous
-  // B has been packed once (runtime/pack.h): its strides do not count, and panels of tuning::gemm_panel_columns follow each other.
+  // B has been packed once (runtime/pack.h): its strides do not count, and panels of
+  // tuning::gemm_panel_columns follow each other.
   bool packed = false;
-  // One more buffer, a runtime::Epilogue: a kernel whose iterations are the rows of each panel of C in turn. It runs on each
-  // block that is done, with so many bytes of scratch.
+  // One more buffer, a runtime::Epilogue: a kernel whose iterations are the rows of each panel of C
+  // in turn. It runs on each block that is done, with so many bytes of scratch.
   bool epilogue = false;
   int64_t epilogue_scratch = 0;
   std::vector<int64_t>
@@ -55,8 +58,8 @@ struct Gemm {
   friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 
-// The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B, C, the bias where there
-// is one, and the epilogue. `target` must have vectors.
+// The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B,
+// C, the bias where there is one, and the epilogue. `target` must have vectors.
 // All gemms of one dtype have one of three texts: dot_gemm.h, row_gemm.h, or that of gemm.cpp.
 std::string emit_gemm(const Gemm& shape, const Machine& target);
 std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_gemm gives

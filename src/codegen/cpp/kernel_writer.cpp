@@ -119,8 +119,8 @@ void KernelWriter::write_signature_buffers() {
   }
 }
 
-// Iterations of the nested Parallel loops, flattened row-major; the outer indices step when an inner
-// one wraps. Statements in front of a loop run before its first iteration.
+// Iterations of the nested Parallel loops, flattened row-major; the outer indices step when an
+// inner one wraps. Statements in front of a loop run before its first iteration.
 void KernelWriter::write_parallel(const For& outer) {
   std::vector<const For*> loops{&outer};
   while (!loops.back()->body.empty()) {
@@ -171,7 +171,8 @@ void KernelWriter::write_parallel(const For& outer) {
   out_.close();
 }
 
-// The statements in front of the loop that `outer` ends with, whose variable is the first of `inner`.
+// The statements in front of the loop that `outer` ends with, whose variable is the first of
+// `inner`.
 void KernelWriter::write_before(const For& outer, const std::vector<std::string>& inner) {
   if (outer.body.size() == 1) return;
   std::string first;
@@ -417,8 +418,8 @@ void KernelWriter::write_remainder(const For& loop, const std::string& var, cons
   }
 }
 
-// Whether a vector is divided by one number, in registers so wide that the machine's division takes much longer than
-// products with the reciprocal.
+// Whether a vector is divided by one number, in registers so wide that the machine's division takes
+// much longer than products with the reciprocal.
 bool KernelWriter::is_long_division(const Compute& c, const Scope& scope) const {
   return c.op == LoopOp::Div && c.dtype == DType::F32 && scope.lanes == 16 &&
          value(c.args[0]).vector && !value(c.args[1]).vector &&

@@ -102,8 +102,8 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
                               : text;
 }
 
-// The lanes' own part of an index, in elements, as a vector of signed integers as wide as the element, and what all
-// lanes share; nothing where it is not a sum of their symbols or too large.
+// The lanes' own part of an index, in elements, as a vector of signed integers as wide as the
+// element, and what all lanes share; nothing where it is not a sum of their symbols or too large.
 std::optional<KernelWriter::LaneOffsets> KernelWriter::lane_offsets(Expr e, int bytes,
                                                                     const Scope& scope) {
   const std::string integers = bytes == 8 ? "i64" : "i32";
@@ -136,7 +136,8 @@ std::optional<KernelWriter::LaneOffsets> KernelWriter::lane_offsets(Expr e, int 
   return offsets;
 }
 
-// A load at places that differ by lane, by the instruction for it; empty where there is none. `mask`: of which lanes.
+// A load at places that differ by lane, by the instruction for it; empty where there is none.
+// `mask`: of which lanes.
 std::string KernelWriter::gathered(const Compute& c, const Scope& scope, const std::string& mask) {
   const int bytes = ir::byte_size(c.dtype);
   if (bytes < 4 || scope.lanes * bytes != prelude_.target().vector_bytes) return "";

@@ -44,7 +44,8 @@ std::string_view infix(LoopOp op) {
   return text;
 }
 
-// The functions of the math table that an iterated operation calls, in the order of its last parameters.
+// The functions of the math table that an iterated operation calls, in the order of its last
+// parameters.
 std::span<const LoopOp> callees(LoopOp op) {
   static constexpr LoopOp kZeta[] = {LoopOp::Pow};
   static constexpr LoopOp kGamma[] = {LoopOp::Exp,    LoopOp::Log,  LoopOp::Log1p,

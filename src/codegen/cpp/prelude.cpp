@@ -40,12 +40,14 @@ std::string list(int lanes, F&& lane) {
   return s;
 }
 
-// Where every second element lies in two vectors, of which the second one ends with the last lane's.
+// Where every second element lies in two vectors, of which the second one ends with the last
+// lane's.
 std::string seconds(int lanes) {
   return list(lanes, [=](int l) { return 2 * l < lanes ? 2 * l : 2 * l + 1; });
 }
 
-// The lane that an element of the one or the other vector belongs to; `lanes` where it belongs to none.
+// The lane that an element of the one or the other vector belongs to; `lanes` where it belongs to
+// none.
 std::string spread(int lanes, bool high) {
   return list(lanes, [=](int e) {
     const int at = high ? e + lanes - 1 : e;

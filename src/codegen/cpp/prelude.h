@@ -8,10 +8,12 @@
 //   $T8   eight lanes, whatever $T has
 //   $N    lanes                                          $host  the machine's vector of $t
 //   $IOTA 0, 1, .. N-1                                   $REV   N-1, .. 1, 0
-//   $SECOND  every second element of two vectors that overlap by one; $LOWSPREAD, $HIGHSPREAD its lanes in either
+//   $SECOND  every second element of two vectors that overlap by one; $LOWSPREAD, $HIGHSPREAD its
+//            lanes in either
 //   $[table]  the numbers of a table of src/ops, with commas between them
 //   @@    the piece's own name
-//   @load another piece of this element and lanes; @load.i32 of another element; @div.1 of one lane, @load.8 of eight
+//   @load another piece of this element and lanes; @load.i32 of another element; @div.1 of one
+//   lane, @load.8 of eight
 // Scalar types (f32, i64, b8) are always there.
 #pragma once
 

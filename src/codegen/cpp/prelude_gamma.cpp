@@ -69,7 +69,8 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"gamma_series_of_q", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live, void* log, void* lgamma, void* expm1) {
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live, void* log, void* lgamma,
+                                       void* expm1) {
   $T zero = @splat(0), one = @splat(1), factor = one, sum = zero, n = zero;
   for (int i = 1; i < 2000 && @some(live); ++i) {
     n += one;
@@ -109,7 +110,8 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"gamma_temme", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T side, void* exp, void* log, void* erfc) {
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T side, void* exp, void* log,
+                                       void* erfc) {
   const $t factors[] = {$[temme_factors]};
   const $t* last = factors + sizeof factors / sizeof *factors;
   $T half_square = -@gamma_log_minus(a, x, log);
@@ -158,8 +160,8 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"incomplete_gamma", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, b8 upper, void* exp, void* log, void* log1p,
-                                              void* lgamma, void* erfc, void* expm1) {
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, b8 upper, void* exp, void* log,
+                                       void* log1p, void* lgamma, void* erfc, void* expm1) {
   $T zero = @splat(0), one = @splat(1), infinity = @splat(__builtin_inf());
   auto inside = (a > zero) & (x > zero) & (a < infinity) & (x < infinity);
   $T edge = @gamma_edge_of_p(a, x);
@@ -205,12 +207,14 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"gamma_p", "f64", 0, 0,
-     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* log1p, void* lgamma, void* erfc, void* expm1) {
+     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* log1p, void* lgamma, void* erfc,
+                 void* expm1) {
   return @incomplete_gamma(a, x, false, exp, log, log1p, lgamma, erfc, expm1);
 }
 )"},
     {"gamma_q", "f64", 0, 0,
-     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* log1p, void* lgamma, void* erfc, void* expm1) {
+     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* log1p, void* lgamma, void* erfc,
+                 void* expm1) {
   return @incomplete_gamma(a, x, true, exp, log, log1p, lgamma, erfc, expm1);
 }
 )"},

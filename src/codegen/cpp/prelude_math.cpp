@@ -63,8 +63,9 @@ constexpr Piece kPieces[] = {
   return none ? @splat(0.0f) : y;
 }
 )"},
-    // x / d, correctly rounded: for sizes from 2^-60 to 2^60, and 0, two steps of P. Markstein (Computation of elementary
-    // functions on the IBM RISC System/6000 processor, 1990), since 1 / d is. For others, and -0, the division itself.
+    // x / d, correctly rounded: for sizes from 2^-60 to 2^60, and 0, two steps of P. Markstein
+    // (Computation of elementary functions on the IBM RISC System/6000 processor, 1990), since 1 /
+    // d is. For others, and -0, the division itself.
     {"divide_by", "f32", 2, 64, R"(OXY_INLINE $T @@($T x, f32 d) {
   $u32 bits = __builtin_bit_cast($u32, x);
   auto usual = ((bits & 0x7fffffff) - 0x21800000 < 0x3c000000) | (bits == 0);

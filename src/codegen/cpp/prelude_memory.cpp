@@ -61,11 +61,13 @@ constexpr Piece kPieces[] = {
 }
 )"},
     {"load_if", "4", 2, 64, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
-  return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, __builtin_ia32_cvtd2mask512(m));
+  return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){},
+                                              __builtin_ia32_cvtd2mask512(m));
 }
 )"},
-    // Lane l lies at p[at[l]]. Where the lanes lie behind the first one and none behind the last one, all within a
-    // vector, they are loaded at once and moved to their places; no memory outside of theirs is touched.
+    // Lane l lies at p[at[l]]. Where the lanes lie behind the first one and none behind the last
+    // one, all within a vector, they are loaded at once and moved to their places; no memory
+    // outside of theirs is touched.
     {"gather", "4", 2, 0, R"(OXY_INLINE $T @@(const $t* p, $i32 at) {
 #if defined(__clang__)
   $u32 away = ($u32)(at - @splat.i32(at[0])), ends = @splat.u32(away[$R]);
@@ -86,7 +88,8 @@ constexpr Piece kPieces[] = {
   return __builtin_convertvector(@permuted.i32(from, away), $T);
 }
 )"},
-    // Whether a table of n >= 2 * $N places ascends, by $R or more in all and by no more than that in each vector.
+    // Whether a table of n >= 2 * $N places ascends, by $R or more in all and by no more than that
+    // in each vector.
     {"are_near", "i32", 2, 0, R"(OXY_INLINE b8 @@(const i32* t, i64 n) {
   $T far = @load(t + n - $N - 1) > @load(t + n - $N);
   const i64 last = n - $N - $R;

@@ -80,8 +80,9 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return __builtin_bit_cast($T, __builtin_bit_cast($i64, x) & 0x7fffffffffffffff);
 }
 )"},
-    // Hides a value's making from the compiler. LLVM 19 merges three bitwise operations and a selection of one of their
-    // operands into a masked vpternlog, with the wrong table where another operand is a constant in memory.
+    // Hides a value's making from the compiler. LLVM 19 merges three bitwise operations and a
+    // selection of one of their operands into a masked vpternlog, with the wrong table where
+    // another operand is a constant in memory.
     {"apart", "", 1, 0, "OXY_INLINE $T @@($T x) { return x; }\n"},
     {"apart", "", 2, 0, R"(OXY_INLINE $T @@($T x) {
 #if defined(__clang__) && defined(__AVX512VL__)

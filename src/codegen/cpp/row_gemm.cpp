@@ -1,5 +1,5 @@
-// The emitted text: `addR` (eight values of k for R rows, along the columns), `add` (any number of rows and values),
-// `kernel`. A parallel iteration is a group of columns of one batch.
+// The emitted text: `addR` (eight values of k for R rows, along the columns), `add` (any number of
+// rows and values), `kernel`. A parallel iteration is a group of columns of one batch.
 #include "codegen/cpp/row_gemm.h"
 
 #include <algorithm>
@@ -32,7 +32,8 @@ class RowEmitter {
   std::string text() {
     // In the order of row_gemm_parameters.
     body_ += R"(struct Shape {
-  i64 m, n, k, a_batch, a_row, b_batch, b_k, c_batch, c_row, a_offset, b_offset, c_offset, bias_offset, bias, iterations, together;
+  i64 m, n, k, a_batch, a_row, b_batch, b_k, c_batch, c_row;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations, together;
 };
 )";
     for (int r = 1; r <= kTileRows; r++) add(r);
@@ -84,39 +85,41 @@ class RowEmitter {
   }
 
   void kernel() {
-    cat_to(
-        body_,
-        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    cat_to(body_,
+           R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                      void* const* math) {
   (void)math;
   const Shape* s = (const Shape*)buffers[0];
   f32* sums = (f32*)scratch;
   const i64 tiles = (s->m + )",
-        kTileRows - 1, ") / ", kTileRows, R"(, size = s->m / tiles, big = s->m % tiles;
+           kTileRows - 1, ") / ", kTileRows, R"(, size = s->m / tiles, big = s->m % tiles;
   i64 together = 0;
   for (i64 iteration = begin; iteration < end; iteration += together) {
-    const i64 batch = iteration / s->iterations, from = iteration % s->iterations, first = from * )",
-        kColumnsOfAnIteration, R"(;
+    const i64 batch = iteration / s->iterations, from = iteration % s->iterations,
+              first = from * )",
+           kColumnsOfAnIteration, R"(;
     together = s->iterations - from < s->together ? s->iterations - from : s->together;
     if (together > end - iteration) together = end - iteration;
     const i64 row = together * )",
-        kColumnsOfAnIteration,
-        ", columns = s->n - first < row ? s->n - first : row, whole = columns / ", lanes_, " * ",
-        lanes_, R"(;
+           kColumnsOfAnIteration,
+           ", columns = s->n - first < row ? s->n - first : row, whole = columns / ", lanes_, " * ",
+           lanes_, R"(;
     const f32* a = (const f32*)buffers[1] + s->a_offset + batch * s->a_batch;
     const f32* b = (const f32*)buffers[2] + s->b_offset + batch * s->b_batch + first;
     for (i64 i = 0; i < s->m; ++i)
       for (i64 n = 0; n < row; ++n)
-        sums[i * row + n] = s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + first + n] : 0;
+        sums[i * row + n] =
+            s->bias && n < columns ? ((const f32*)buffers[4])[s->bias_offset + first + n] : 0;
     for (i64 k = 0; k < s->k; k += )",
-        kDepth, R"() {
+           kDepth, R"() {
       const i64 depth = s->k - k < )",
-        kDepth, " ? s->k - k : ", kDepth, R"(;
+           kDepth, " ? s->k - k : ", kDepth, R"(;
       const f32 *rows = a + k, *panel = b + k * s->b_k;
       f32* to = sums;
       add_rest(rows, s->a_row, s->m, panel, s->b_k, depth, sums, row, depth < )",
-        kDepth, R"( ? 0 : whole, columns);
+           kDepth, R"( ? 0 : whole, columns);
       for (i64 i = 0; i < tiles && depth == )",
-        kDepth, R"(; ++i) {
+           kDepth, R"(; ++i) {
         const i64 r = size + (i < big);
         switch (r) {
 )");

@@ -1,5 +1,6 @@
-// Gemms of few rows with a matrix whose rows are contiguous, in f32: eight rows of B at a time are read once, as they lie,
-// each value times one of A and added to the row of sums, which stays in the first-level cache.
+// Gemms of few rows with a matrix whose rows are contiguous, in f32: eight rows of B at a time are
+// read once, as they lie, each value times one of A and added to the row of sums, which stays in
+// the first-level cache.
 #pragma once
 
 #include "codegen/cpp/gemm.h"

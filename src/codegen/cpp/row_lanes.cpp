@@ -1,5 +1,6 @@
-// Rows that are lanes: a Serial loop inside of a tiled Vector loop. What lies along the rows is transposed in registers, 8
-// columns at a time, on its way from memory and to it; memory sees whole lines.
+// Rows that are lanes: a Serial loop inside of a tiled Vector loop. What lies along the rows is
+// transposed in registers, 8 columns at a time, on its way from memory and to it; memory sees whole
+// lines.
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
@@ -37,7 +38,8 @@ bool KernelWriter::has_row_lanes(const For& loop, const Scope& scope) const {
   return any;
 }
 
-// Statements that are the same in each column, written before the loop; the caller forgets that they are.
+// Statements that are the same in each column, written before the loop; the caller forgets that
+// they are.
 std::vector<const Compute*> KernelWriter::hoist_from_rows(const For& loop, const Scope& scope) {
   std::vector<const Compute*> hoisted;
   for (const Stmt& s : loop.body) {

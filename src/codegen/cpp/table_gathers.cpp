@@ -1,3 +1,4 @@
+// Finds the tables of places in a kernel, and writes the gathers that use them.
 #include "codegen/cpp/table_gathers.h"
 
 #include <algorithm>
@@ -120,7 +121,8 @@ TableGathers find_table_gathers(const schedule::Kernel& kernel, int lanes) {
   return Finder(kernel, lanes).run();
 }
 
-// Whether a statement in a loop over `var`, or outside of one, sets the same value at each iteration.
+// Whether a statement in a loop over `var`, or outside of one, sets the same value at each
+// iteration.
 bool KernelWriter::is_same_everywhere(const Compute& c, Expr var,
                                       const std::unordered_set<uint32_t>& known) const {
   if (c.op == LoopOp::Store || c.op == LoopOp::StoreAdd || c.op == LoopOp::Check ||
@@ -134,7 +136,8 @@ bool KernelWriter::is_same_everywhere(const Compute& c, Expr var,
          std::all_of(c.args.begin(), c.args.end(), [&](uint32_t a) { return known.contains(a); });
 }
 
-// Whether a loop only fills local buffers that nothing else writes, with the same at each iteration.
+// Whether a loop only fills local buffers that nothing else writes, with the same at each
+// iteration.
 bool KernelWriter::fills_tables(const For& loop, std::unordered_set<uint32_t> known) const {
   if (loop.kind != ForKind::Vector || schedule::is_tiled(loop) || !loop.size.is_const())
     return false;
@@ -158,7 +161,8 @@ bool KernelWriter::fills_tables(const For& loop, std::unordered_set<uint32_t> kn
   return true;
 }
 
-// Tables that are the same at each iteration are filled once, in front of the iterations, with what they need of these.
+// Tables that are the same at each iteration are filled once, in front of the iterations, with what
+// they need of these.
 void KernelWriter::hoist_tables(const Block& iteration) {
   std::unordered_set<uint32_t> known;
   std::vector<const Compute*> values;
@@ -179,8 +183,8 @@ void KernelWriter::hoist_tables(const Block& iteration) {
   }
 }
 
-// Behind the loop that fills tables: whether their entries are near to each other, and the last place at which a whole
-// vector can be read.
+// Behind the loop that fills tables: whether their entries are near to each other, and the last
+// place at which a whole vector can be read.
 void KernelWriter::write_tables(const For& fill) {
   for (const Stmt& s : fill.body) {
     const Compute* c = std::get_if<Compute>(&s.v);

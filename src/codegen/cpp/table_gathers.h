@@ -1,9 +1,9 @@
-// Gathers of rows at places that a table has: how near to each other these are is the same for all rows, so it is found
-// out once, in front of them, and not at each gather.
+// Gathers of rows at places that a table has: how near to each other these are is the same for all
+// rows, so it is found out once, in front of them, and not at each gather.
 //
-// A table is an i32 Local buffer that one Vector loop fills; a gather's index is its entry of the lane and something that
-// all lanes share. The loop of the gather runs over the whole table, so that a row's memory between the smallest and the
-// largest place may be read.
+// A table is an i32 Local buffer that one Vector loop fills; a gather's index is its entry of the
+// lane and something that all lanes share. The loop of the gather runs over the whole table, so
+// that a row's memory between the smallest and the largest place may be read.
 #pragma once
 
 #include <set>

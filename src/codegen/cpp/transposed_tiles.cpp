@@ -25,7 +25,8 @@ const For* tiled_inner(const For& outer) {
   return inner;
 }
 
-// An unmasked load whose place is known before the loop: no symbol in it is bound there (as a gather's is).
+// An unmasked load whose place is known before the loop: no symbol in it is bound there (as a
+// gather's is).
 bool is_known_before(const Compute& c, const For& loop) {
   if (c.op != LoopOp::Load || !c.args.empty()) return false;
   return std::none_of(loop.body.begin(), loop.body.end(), [&](const Stmt& s) {
@@ -85,9 +86,10 @@ void KernelWriter::write_tiled(const For& outer, const std::string& rows_from,
   out_.close();
 }
 
-// What the next square reads lies in many short pieces, which nothing else prefetches: at each row, a row of it is asked
-// for (into the second-level cache: in the first one rows a multiple of 4 KB apart push each other out). It is the next one
-// along the columns; where there is one only, along the rows; or that of the next iteration of the parallel loops.
+// What the next square reads lies in many short pieces, which nothing else prefetches: at each row,
+// a row of it is asked for (into the second-level cache: in the first one rows a multiple of 4 KB
+// apart push each other out). It is the next one along the columns; where there is one only, along
+// the rows; or that of the next iteration of the parallel loops.
 void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span& columns,
                                  const std::string& row) {
   const For& inner = *tiled_inner(outer);

@@ -1,4 +1,5 @@
-// Files named compiling-XXXXXX, each an array of 64-bit hashes, zero where nothing is being compiled.
+// Files named compiling-XXXXXX, each an array of 64-bit hashes, zero where nothing is being
+// compiled.
 #include "jit/cache/tombstone.h"
 
 #include <fcntl.h>
@@ -118,7 +119,8 @@ void Tombstones::leave(int slot) {
     remove_file();
   } else {
     uint64_t nothing = 0;
-    // Where this fails the file keeps a hash too many, which costs a slower compilation after a crash.
+    // Where this fails the file keeps a hash too many, which costs a slower compilation after a
+    // crash.
     [[maybe_unused]] ssize_t written =
         ::pwrite(file_, &nothing, sizeof nothing, slot * sizeof nothing);
   }

@@ -1,9 +1,11 @@
-// Which texts were being compiled in this process when an earlier one died. LLVM can end the process; a text that did
-// so must not do it again. While a thread compiles, a file holds the hash of its text; the process's death leaves the
-// file behind. The file is locked by its owner, so that a file without a lock is known to be a dead process's.
+// Which texts were being compiled in this process when an earlier one died. LLVM can end the
+// process; a text that did so must not do it again. While a thread compiles, a file holds the hash
+// of its text; the process's death leaves the file behind. The file is locked by its owner, so that
+// a file without a lock is known to be a dead process's.
 //
-// Written without fsync: the page cache survives the process, and a crash of the machine is not a text's fault. Costs
-// a file for each batch (made by the first text, removed after the last) and two writes of 8 bytes for each text.
+// Written without fsync: the page cache survives the process, and a crash of the machine is not a
+// text's fault. Costs a file for each batch (made by the first text, removed after the last) and
+// two writes of 8 bytes for each text.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +20,8 @@ namespace oxy::jit::cache {
 
 class Tombstones {
  public:
-  // Reads what dead processes left in `directory` (nothing: does nothing, suspects nothing). `compiler` is part of
-  // every hash: another compiler starts without suspicion.
+  // Reads what dead processes left in `directory` (nothing: does nothing, suspects nothing).
+  // `compiler` is part of every hash: another compiler starts without suspicion.
   Tombstones(std::optional<std::string> directory, std::string compiler);
   ~Tombstones();
   Tombstones(const Tombstones&) = delete;

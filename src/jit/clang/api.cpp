@@ -1,8 +1,9 @@
 // The exported function, and what happens when LLVM gives up.
 //
-// LLVM reports what it cannot do (an instruction it cannot select, say) by a fatal error that ends the process. Up to
-// the linking, which holds ORC's locks, the handler jumps back to compile() instead, as LLVM's own crash recovery does:
-// the compilation's memory is lost, the process goes on.
+// LLVM reports what it cannot do (an instruction it cannot select, say) by a fatal error that ends
+// the process. Up to the linking, which holds ORC's locks, the handler jumps back to compile()
+// instead, as LLVM's own crash recovery does: the compilation's memory is lost, the process goes
+// on.
 #include "jit/clang/api.h"
 
 #include <time.h>
@@ -58,7 +59,8 @@ class Stopwatch {
   double last_ = now();
 };
 
-// Errors of the optimiser and the code generator, which LLVM would otherwise print before it ends the process.
+// Errors of the optimiser and the code generator, which LLVM would otherwise print before it ends
+// the process.
 void on_diagnostic(const llvm::DiagnosticInfo* info, void* error) {
   if (info->getSeverity() != llvm::DS_Error) return;
   llvm::raw_string_ostream stream(*static_cast<std::string*>(error));

@@ -1,7 +1,7 @@
-// The C interface of liboxyfuel_clang.so: one exported function returns this table. The library holds Clang and LLVM
-// with all symbols hidden, so that it can share a process with any other LLVM (triton's, llvmlite's); it is loaded at
-// run time, so that nothing else of the program needs LLVM to build. Every function may be called from several threads
-// at once.
+// The C interface of liboxyfuel_clang.so: one exported function returns this table. The library
+// holds Clang and LLVM with all symbols hidden, so that it can share a process with any other LLVM
+// (triton's, llvmlite's); it is loaded at run time, so that nothing else of the program needs LLVM
+// to build. Every function may be called from several threads at once.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ struct OxyfuelClangTimes {
 struct OxyfuelClangApi {
   int version;
   const char* description;  // "clang 19.1.7"
-  // Compiles `size` bytes of C++20 without headers. Returns a handle, or null with `*error` a text which the caller
-  // gives back to free_error. `symbol` names the extern "C" function that entry() returns. `times` may be null.
+  // Compiles `size` bytes of C++20 without headers. Returns a handle, or null with `*error` a text
+  // which the caller gives back to free_error. `symbol` names the extern "C" function that entry()
+  // returns. `times` may be null.
   void* (*compile)(const char* source, size_t size, const char* symbol, OxyfuelClangTimes* times,
                    char** error);
   void* (*entry)(void* handle);

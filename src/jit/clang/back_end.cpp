@@ -14,10 +14,11 @@ namespace oxy::jit::clang_library {
 
 namespace {
 
-// Kernels are explicit vectors in small functions which are always inlined, and loops of which those with constant
-// steps are to be unrolled. So unrolling comes first and everything else sees straight code once; the default pipeline
-// at -O2 unrolls last and takes twice as long, for the same speed of the kernels (softmax, layer norm, GELU, gemms,
-// transpositions). No vectorisers, and no unrolling at run time: the emitter has done both.
+// Kernels are explicit vectors in small functions which are always inlined, and loops of which
+// those with constant steps are to be unrolled. So unrolling comes first and everything else sees
+// straight code once; the default pipeline at -O2 unrolls last and takes twice as long, for the
+// same speed of the kernels (softmax, layer norm, GELU, gemms, transpositions). No vectorisers, and
+// no unrolling at run time: the emitter has done both.
 constexpr const char* kPipeline =
     "always-inline,cgscc(function-attrs),"
     "function<eager-inv>("
@@ -27,7 +28,8 @@ constexpr const char* kPipeline =
     "sroa<modify-cfg>,early-cse<memssa>,"
     "instcombine<max-iterations=1;no-verify-fixpoint>,simplifycfg,"
     "loop-mssa(licm),"
-    "loop(indvars,loop-deletion),"  // bounds and remainders that are constants after the first round
+    "loop(indvars,loop-deletion),"  // bounds and remainders that are constants after the first
+                                    // round
     "instcombine<max-iterations=1;no-verify-fixpoint>,simplifycfg)";
 
 }  // namespace

@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* kFileName = "kernel.cpp";
 
-// What every kernel is compiled with. Eager's numerics (no fast-math, no contraction), wrapping integers as torch's,
-// and buffers that may be seen through several types (-relaxed-aliasing).
+// What every kernel is compiled with. Eager's numerics (no fast-math, no contraction), wrapping
+// integers as torch's, and buffers that may be seen through several types (-relaxed-aliasing).
 std::vector<const char*> arguments() {
   const Host& machine = host();
   std::vector<const char*> args = {

@@ -17,8 +17,8 @@ namespace oxy::jit::clang_library {
 
 namespace {
 
-// The features that the processor's name stands for already. Only differences are passed on: Clang copies the list at
-// every call with a vector argument. Empty where they are not known.
+// The features that the processor's name stands for already. Only differences are passed on: Clang
+// copies the list at every call with a vector argument. Empty where they are not known.
 std::set<llvm::StringRef> implied_features([[maybe_unused]] const std::string& cpu) {
   llvm::SmallVector<llvm::StringRef, 64> names;
 #if defined(__x86_64__)
@@ -43,7 +43,8 @@ Host detect() {
       host.features.push_back((feature.getValue() ? "+" : "-") + feature.getKey().str());
     if (feature.getKey() == "avx512f") host.wide_vectors = feature.getValue();
   }
-  // Clang's driver adds this where the processor has 512-bit registers; the front end alone refuses their builtins.
+  // Clang's driver adds this where the processor has 512-bit registers; the front end alone refuses
+  // their builtins.
   if (host.wide_vectors) host.features.push_back("+evex512");
   std::sort(host.features.begin(), host.features.end());
   return host;

@@ -12,8 +12,8 @@ namespace oxy::jit::clang_library {
 struct Host {
   std::string triple;
   std::string cpu;
-  // "+name" or "-name" where this processor differs from what `cpu` stands for: a hypervisor may have
-  // switched parts of it off.
+  // "+name" or "-name" where this processor differs from what `cpu` stands for: a hypervisor may
+  // have switched parts of it off.
   std::vector<std::string> features;
   bool wide_vectors = false;  // AVX-512: use all of its 512 bits
 };
@@ -21,8 +21,8 @@ struct Host {
 // Read once per process; initialises LLVM's target.
 const Host& host();
 
-// A code generator for one compilation at a time, taken from those that earlier compilations gave back: reading the
-// features costs a millisecond.
+// A code generator for one compilation at a time, taken from those that earlier compilations gave
+// back: reading the features costs a millisecond.
 class TargetMachineLease {
  public:
   explicit TargetMachineLease(std::string& error);

@@ -1,5 +1,5 @@
-// One ORC session for the process; a library (JITDylib) for each kernel, so that each may be called `kernel` and be
-// removed on its own.
+// One ORC session for the process; a library (JITDylib) for each kernel, so that each may be called
+// `kernel` and be removed on its own.
 #include "jit/clang/linker.h"
 
 #include <atomic>
@@ -29,8 +29,8 @@ struct LinkedCode {
 
 namespace {
 
-// What ORC reported on this thread since it was last emptied: the missing symbols. lookup() itself only says that it
-// failed. Linking runs on the thread that asks for it.
+// What ORC reported on this thread since it was last emptied: the missing symbols. lookup() itself
+// only says that it failed. Linking runs on the thread that asks for it.
 thread_local std::string reported;
 
 class Linker {

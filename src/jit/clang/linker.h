@@ -11,7 +11,8 @@ namespace oxy::jit::clang_library {
 // Machine code in memory; release_code unmaps it.
 struct LinkedCode;
 
-// Null with `error` set: no such symbol in it, or it needs a function that process_symbols.def does not have.
+// Null with `error` set: no such symbol in it, or it needs a function that process_symbols.def does
+// not have.
 LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol,
                         std::string& error);
 void* entry_point(const LinkedCode& code);

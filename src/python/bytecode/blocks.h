@@ -5,7 +5,8 @@
 
 namespace oxy::python {
 
-// For each run of instructions within the same block what its handler is: what later versions have in a table.
+// For each run of instructions within the same block what its handler is: what later versions have
+// in a table.
 std::vector<ExceptionRange> ranges_of_blocks(const Bytecode& bytecode, int flags);
 
 }  // namespace oxy::python

@@ -131,7 +131,8 @@ class BreakWriter {
     builder.add(RETURN_VALUE);
   }
 
-  // The original behind everything, where it is needed: the broken instruction raises to its handlers.
+  // The original behind everything, where it is needed: the broken instruction raises to its
+  // handlers.
   int append_original(int begin, int end, bool needed) {
     int range = covering_ranges(bytecode_)[break_.index];
     if (range < 0 && !needed) return -1;
@@ -153,7 +154,8 @@ class BreakWriter {
   std::vector<PyObject*> constants_;  // borrowed
 };
 
-// The slots: parameters, ___inputs, the original's other locals, temporaries for the stack, the cells.
+// The slots: parameters, ___inputs, the original's other locals, temporaries for the stack, the
+// cells.
 class BreakCode {
  public:
   BreakCode(PyCodeObject* code, const GraphBreak& graph_break)

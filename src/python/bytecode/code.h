@@ -1,9 +1,10 @@
 // A code object taken apart, and put together again.
 //
-// Instructions stand in order without caches and EXTENDED_ARG; jumps and exception ranges name instructions by index, so
-// that code can be inserted and removed. `assemble` computes offsets, caches, EXTENDED_ARG, the exception table, the
-// line table and the stack size. What depends on the version of CPython (opcode numbers, caches, which opcodes jump and
-// how, stack effects) is behind opcodes.h.
+// Instructions stand in order without caches and EXTENDED_ARG; jumps and exception ranges name
+// instructions by index, so that code can be inserted and removed. `assemble` computes offsets,
+// caches, EXTENDED_ARG, the exception table, the line table and the stack size. What depends on the
+// version of CPython (opcode numbers, caches, which opcodes jump and how, stack effects) is behind
+// opcodes.h.
 #pragma once
 
 #include <Python.h>
@@ -43,15 +44,16 @@ struct Bytecode {
 // Takes the bytecode of a code object apart. Never fails on code that CPython made.
 Bytecode disassemble(PyCodeObject* code);
 
-// A code object like `like` (names, constants, locals, flags ...) with this bytecode; a new reference, nullptr with an
-// exception set.
+// A code object like `like` (names, constants, locals, flags ...) with this bytecode; a new
+// reference, nullptr with an exception set.
 PyCodeObject* assemble(const Bytecode& bytecode, PyCodeObject* like);
 
-// As dis.dis prints it, a line an instruction, jump targets marked; what the artefact "bytecode" shows.
+// As dis.dis prints it, a line an instruction, jump targets marked; what the artefact "bytecode"
+// shows.
 std::string to_text(const Bytecode& bytecode, PyCodeObject* code);
 
-// For each instruction the locals (indices into localsplus) that may be read from there on before they are written,
-// along jumps and exception edges. Cells are always live.
+// For each instruction the locals (indices into localsplus) that may be read from there on before
+// they are written, along jumps and exception edges. Cells are always live.
 std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObject* code);
 
 }  // namespace oxy::python

@@ -51,7 +51,8 @@ class Disassembler {
     return index_at_[unit];
   }
 
-  // Jumps count from behind the instruction and its caches, absolute ones from the first instruction.
+  // Jumps count from behind the instruction and its caches, absolute ones from the first
+  // instruction.
   void set_targets() {
     for (Instruction& instruction : result_.instructions) {
       const Opcode& info = opcode_info(instruction.op);

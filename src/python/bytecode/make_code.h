@@ -6,7 +6,8 @@
 
 namespace oxy::python {
 
-// The names and flags of `code`, with these cells and free variables of its; the rest is to be filled in.
+// The names and flags of `code`, with these cells and free variables of its; the rest is to be
+// filled in.
 inline CodeParts parts_like(PyCodeObject* code, PyObject* cells, PyObject* frees) {
   CodeParts parts;
   parts.flags = code->co_flags;
@@ -18,8 +19,8 @@ inline CodeParts parts_like(PyCodeObject* code, PyObject* cells, PyObject* frees
   return parts;
 }
 
-// With the bytes and tables of the instructions; file name and first line are `like`'s. A new reference, nullptr with an
-// exception set.
+// With the bytes and tables of the instructions; file name and first line are `like`'s. A new
+// reference, nullptr with an exception set.
 PyCodeObject* make_code(const Bytecode& bytecode, CodeParts parts, PyCodeObject* like);
 
 }  // namespace oxy::python

@@ -1,3 +1,4 @@
+// The module of functions by which tests take code objects apart and put them together.
 #include "python/bytecode/python_functions.h"
 
 #include "python/bytecode/code.h"

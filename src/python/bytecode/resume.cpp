@@ -1,3 +1,4 @@
+// The layout of a resume function's locals, and its instructions.
 #include "python/bytecode/resume.h"
 
 #include <algorithm>
@@ -74,7 +75,8 @@ void ResumeLayout::place_others(int temporaries) {
   }
   first_temporary_ = static_cast<int>(variables_.size());
   for (int i = 0; i < temporaries; ++i) variables_.push_back(cat("___temporary", i));
-  // A variable of this frame's own stays one, since the exception for an unbound one says which it is.
+  // A variable of this frame's own stays one, since the exception for an unbound one says which it
+  // is.
   for (const bool free : {false, true}) {
     for (int slot = 0; slot < code_->co_nlocalsplus; ++slot) {
       if (moved_[slot] >= 0 || (local_kind(code_, slot) == kFree) != free) continue;

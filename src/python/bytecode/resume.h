@@ -1,5 +1,5 @@
-// Code around a graph break: run what is compiled, execute the one instruction that breaks, go on in
-// a function that starts in the middle of the original.
+// Code around a graph break: run what is compiled, execute the one instruction that breaks, go on
+// in a function that starts in the middle of the original.
 //
 // Frames of generators are not left like this, but there is code for a generator that stands at a
 // yield. An exception that is being handled travels like a value on
@@ -31,18 +31,20 @@ struct ResumeCode {
   std::string name;              // of its function: __resume_at_<offset>_<number>
 };
 
-// It bears the name of `code`: tracebacks and log messages name the user's function. Its positional arguments: the values on the stack that are not
-// NULL, then the locals, cells as cell objects. Its closure is given like that too: make_function.
+// It bears the name of `code`: tracebacks and log messages name the user's function. Its positional
+// arguments: the values on the stack that are not NULL, then the locals, cells as cell objects. Its
+// closure is given like that too: make_function.
 ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                             const FrameState& state, int number);
 
-// Of a generator that stands at the YIELD_VALUE `index` of `code`, under its name; `state` is without
-// what it yields. Its arguments are a resume code's. What it yields first is None, from that very
-// instruction: then it stands where the other one stood.
+// Of a generator that stands at the YIELD_VALUE `index` of `code`, under its name; `state` is
+// without what it yields. Its arguments are a resume code's. What it yields first is None, from
+// that very instruction: then it stands where the other one stood.
 PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                                   const FrameState& state);
 
-// A function of the code, its closure empty cells (a resume code brings its own); `name` null: the code's.
+// A function of the code, its closure empty cells (a resume code brings its own); `name` null: the
+// code's.
 PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name = nullptr);
 
 struct GraphBreak {

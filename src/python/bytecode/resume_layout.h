@@ -1,6 +1,6 @@
 // Where a frame that starts in the middle keeps the original's slots: the arguments, then the other
-// locals, then temporaries, then the cells and the free variables. No instruction makes the cells, and
-// the closure given at its making is overwritten: both arrive as arguments.
+// locals, then temporaries, then the cells and the free variables. No instruction makes the cells,
+// and the closure given at its making is overwritten: both arrive as arguments.
 #pragma once
 
 #include <string>

@@ -1,3 +1,4 @@
+// Answers as objects that ask again when a registration has changed something.
 #include "python/capture/abstract_classes.h"
 
 #include <vector>

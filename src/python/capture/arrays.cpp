@@ -1,6 +1,7 @@
-// NumPy arrays are tensors of the graph: captured code sees an oxyfuel.arrays.Array in the place of each, and Python functions
-// (oxyfuel.arrays, oxyfuel.array_functions), which are interpreted like any other, in the place of NumPy's. What these
-// raise is a break in front of the user's own call, which NumPy then does on the real arrays.
+// NumPy arrays are tensors of the graph: captured code sees an oxyfuel.arrays.Array in the place of
+// each, and Python functions (oxyfuel.arrays, oxyfuel.array_functions), which are interpreted like
+// any other, in the place of NumPy's. What these raise is a break in front of the user's own call,
+// which NumPy then does on the real arrays.
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/tensor_numpy.h>
 

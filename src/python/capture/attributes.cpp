@@ -314,8 +314,8 @@ py::object Objects::existing_dict(py::handle dict, SourceId source) {
   return borrow(dict);
 }
 
-// What the classes behind a super object's own have under the name. Methods are bound by CPython; what would run Python code
-// or read the object is done here.
+// What the classes behind a super object's own have under the name. Methods are bound by CPython;
+// what would run Python code or read the object is done here.
 py::object Objects::load_super_attr(py::handle super, py::handle name) {
   const py::object self = super.attr("__self__"), first = super.attr("__thisclass__");
   py::tuple mro;
@@ -389,7 +389,8 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
         return steal(PyProperty_Type.tp_descr_get(descriptor, p, pinned.ptr()));
       return calls().call(getter, {borrow(p)});
     }
-    // A field of a namedtuple, whose items are wrapped. The type's module has an underscore up to 3.11.
+    // A field of a namedtuple, whose items are wrapped. The type's module has an underscore up to
+    // 3.11.
     if (PyTuple_Check(p) &&
         std::string_view(Py_TYPE(descriptor)->tp_name).ends_with("collections._tuplegetter"))
       return steal(PyObject_GenericGetAttr(p, name.ptr()));
@@ -445,7 +446,8 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   }
 }
 
-// `descriptor.__set__(o, value)` or `descriptor.__delete__(o)`, of a class that is not CPython's own.
+// `descriptor.__set__(o, value)` or `descriptor.__delete__(o)`, of a class that is not CPython's
+// own.
 void Objects::call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
   const char* method = value ? "__set__" : "__delete__";

@@ -1,3 +1,4 @@
+// Texts of the rows of breaks.def.
 #include "python/capture/break.h"
 
 namespace oxy::python {

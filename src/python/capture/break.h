@@ -29,8 +29,9 @@ class Break : public std::runtime_error {
   BreakId id;
   std::vector<ir::Frame> stack;
   std::vector<size_t> steps;  // where a capture may stop instead, the latest first
-  // Sizes or numbers that come next depend on data. In a loop of the innermost frame each round would be captured for
-  // itself: the loop whose FOR_ITER is at this instruction is better left to eager.
+  // Sizes or numbers that come next depend on data. In a loop of the innermost frame each round
+  // would be captured for itself: the loop whose FOR_ITER is at this instruction is better left to
+  // eager.
   bool of_sizes = false;
   int loop = -1;
 };
@@ -40,7 +41,8 @@ struct Interrupted {
   py::error_already_set error;
 };
 
-// Of a capture that is to start again: the choice or loop of torch's at this step cannot be in the graph.
+// Of a capture that is to start again: the choice or loop of torch's at this step cannot be in the
+// graph.
 struct LeftAlone {
   size_t step;
   std::string why;

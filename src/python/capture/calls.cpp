@@ -1,4 +1,5 @@
-// Calls: Python functions are inlined, classes instantiated, functions written in C known by name or refused.
+// Calls: Python functions are inlined, classes instantiated, functions written in C known by name
+// or refused.
 #include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -101,7 +102,8 @@ bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kw
 
 }  // namespace
 
-// Whether `is_one` holds for an object or for one in it; what is nested deeper than anybody writes is `beyond`.
+// Whether `is_one` holds for an object or for one in it; what is nested deeper than anybody writes
+// is `beyond`.
 bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth) {
   constexpr int kMaxNesting = 4;
   PyObject* p = o.ptr();
@@ -130,7 +132,8 @@ bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(
          std::ranges::any_of(kwargs, is_one, &Keywords::value_type::second);
 }
 
-// Only numbers, strings and what is made of them: nothing that Python code or the user's state hides behind.
+// Only numbers, strings and what is made of them: nothing that Python code or the user's state
+// hides behind.
 void Calls::require_plain(py::handle o, py::handle callable) {
   constexpr int kMaxNesting = 50;  // a list may be in itself
   thread_local int nesting = 0;
@@ -318,11 +321,12 @@ py::object Calls::call_operator_object(py::handle callable, const Arguments& arg
   return held.size() == 1 ? py::object(found[0]) : py::object(found);
 }
 
-// ------------------------------------------------------------------------------------------------ Python functions
+// -------------------------------------------------------------------------------- Python functions
 
 namespace {
 
-// CPython words it: a function with the same parameters that does nothing is called with as many arguments.
+// CPython words it: a function with the same parameters that does nothing is called with as many
+// arguments.
 [[noreturn]] void wrong_arguments(PyFunctionObject* f, size_t positional, const Keywords& kwargs) {
   static const py::object& nothing =
       *new py::object(py::eval("(lambda: None).__code__", py::dict()));
@@ -431,7 +435,7 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   return frames().interpret(*frame);
 }
 
-// ---------------------------------------------------------------------------------------------------- classes
+// ----------------------------------------------------------------------------------------- classes
 
 // A `__new__` written in C.
 py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keywords& kwargs) {
@@ -473,7 +477,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
       PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));
-  // Of what was there before, and stays: of an object that is made here nobody knows how long it lives.
+  // Of what was there before, and stays: of an object that is made here nobody knows how long it
+  // lives.
   if (t == &_PyWeakref_RefType && args.size() == 1 && kwargs.empty() && heap().exists(args[0]) &&
       PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0].ptr())))
     return call_real(type, args, kwargs);

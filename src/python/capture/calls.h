@@ -32,8 +32,8 @@ class Calls : public Part {
   std::optional<bool> error_on_break;
   PyTypeObject* compiled_type = nullptr;  // of functions that are compiled themselves
 
-  // What functions have given that a capture calls for real and for good: the captures that follow each other in one call
-  // call them once. By the step, the how manieth of it, and the function.
+  // What functions have given that a capture calls for real and for good: the captures that follow
+  // each other in one call call them once. By the step, the how manieth of it, and the function.
   using Answers = std::map<std::tuple<size_t, size_t, PyObject*>, py::object>;
   Answers* answers = nullptr;
 

@@ -1,9 +1,10 @@
-// Classes that captured code makes: the body is interpreted, the class itself really made, so that CPython gives it its
-// slots and its order of bases. A call that hits the graph makes none.
+// Classes that captured code makes: the body is interpreted, the class itself really made, so that
+// CPython gives it its slots and its order of bases. A call that hits the graph makes none.
 //
-// So a class made here may be used but not leave the call: what is planned for afterwards refuses it, and the capture stops in
-// front of its statement. Of its own members nothing is guarded; those that it has from classes that were there before are.
-// Code that CPython would run while the class is made (a metaclass, __init_subclass__, __set_name__) is a break, too.
+// So a class made here may be used but not leave the call: what is planned for afterwards refuses
+// it, and the capture stops in front of its statement. Of its own members nothing is guarded; those
+// that it has from classes that were there before are. Code that CPython would run while the class
+// is made (a metaclass, __init_subclass__, __set_name__) is a break, too.
 #include <set>
 
 #include "python/capture/capture.h"
@@ -14,7 +15,8 @@
 namespace oxy::python {
 namespace {
 
-// Metaclasses that change nothing but the class that they make, and call nothing but what is looked for here.
+// Metaclasses that change nothing but the class that they make, and call nothing but what is looked
+// for here.
 bool is_known_metaclass(py::handle meta) {
   return meta.ptr() == reinterpret_cast<PyObject*>(&PyType_Type) ||
          meta.is(member_of<"abc", "ABCMeta">()) || meta.is(member_of<"enum", "EnumMeta">()) ||
@@ -169,7 +171,8 @@ void Classes::add_made_class(const py::object& made) {
   made_classes_.emplace(made.ptr(), MadeClass{frames().places_to_stop(), frames().user_stack()});
 }
 
-// What dataclasses.dataclass does to a class: it runs as it is. It reads the class, its bases' fields and the texts of defaults.
+// What dataclasses.dataclass does to a class: it runs as it is. It reads the class, its bases'
+// fields and the texts of defaults.
 py::object Classes::make_dataclass(py::handle maker, const Arguments& args,
                                    const Keywords& kwargs) {
   for (const char* name : {"__dataclass_fields__", "__dataclass_params__", "__hash__"})
@@ -189,8 +192,8 @@ py::object Classes::make_dataclass(py::handle maker, const Arguments& args,
   return made;
 }
 
-// Where a member of the class was found: nowhere for what the captured code has made. What stands in front of it in classes
-// that were there before is guarded.
+// Where a member of the class was found: nowhere for what the captured code has made. What stands
+// in front of it in classes that were there before is guarded.
 SourceId Classes::member_source(py::handle type, py::handle name) {
   auto of = [&](PyObject* t) {
     return heap().sources.type_attribute(heap().sources.pinned(t, as_type(t)->tp_name), name);

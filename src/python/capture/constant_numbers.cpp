@@ -1,8 +1,9 @@
-// Tensors of one element whose number is a constant of the capture: those that torch made of numbers alone
-// (torch.div(7, 2, rounding_mode="trunc")), those that the buffers of a module hold (the stride of a convolution), and
-// what is computed from such. Where Python asks for the number of a buffer a guard says which it is, and every call
-// looks at it again; as long as nobody asks, there is none. What a constant tensor holds stands in the __dict__ of its
-// fake until something is called that might write to it.
+// Tensors of one element whose number is a constant of the capture: those that torch made of
+// numbers alone (torch.div(7, 2, rounding_mode="trunc")), those that the buffers of a module hold
+// (the stride of a convolution), and what is computed from such. Where Python asks for the number
+// of a buffer a guard says which it is, and every call looks at it again; as long as nobody asks,
+// there is none. What a constant tensor holds stands in the __dict__ of its fake until something is
+// called that might write to it.
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -39,7 +40,8 @@ void forget_numbers(py::handle o) {
 
 }  // namespace
 
-// A buffer of a module that was there before, to which captured code has not written: in no tensor of its memory.
+// A buffer of a module that was there before, to which captured code has not written: in no tensor
+// of its memory.
 bool Numbers::is_unwritten_state(py::handle tensor) {
   Tracked* k = heap().tracked(tensor);
   if (!reads_numbers || k == nullptr || !k->original || !k->source.valid() ||
@@ -116,7 +118,8 @@ ConstantNumber Numbers::computed_number(const std::string& target, py::handle fu
   return out;
 }
 
-// `o`, with the integers that constant tensors hold in their place: where torch takes sizes and bounds.
+// `o`, with the integers that constant tensors hold in their place: where torch takes sizes and
+// bounds.
 py::object Numbers::with_constant_sizes(const py::object& o) {
   PyObject* p = o.ptr();
   if (is_tensor_object(p)) {

@@ -1,4 +1,5 @@
-// Context variables: reading one leaves a guard on the value that the caller's context has. Writing one is a break.
+// Context variables: reading one leaves a guard on the value that the caller's context has. Writing
+// one is a break.
 #include "python/capture/capture.h"
 
 namespace oxy::python {

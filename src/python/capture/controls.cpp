@@ -1,5 +1,5 @@
-// Calls of functions that a user has marked, or that tell the compiler something, and of what is called as a whole because
-// of what it is: cached functions, autograd functions, transforms.
+// Calls of functions that a user has marked, or that tell the compiler something, and of what is
+// called as a whole because of what it is: cached functions, autograd functions, transforms.
 #include "python/capture/controls.h"
 
 #include <torch/csrc/autograd/python_variable.h>
@@ -56,7 +56,8 @@ py::object dynamo_substitute(py::handle callable) {
   return module.starts_with("torch._dynamo.") ? py::object() : borrow(found);
 }
 
-// Whether each call from position `first` on makes each element of its result from the same element of its arguments.
+// Whether each call from position `first` on makes each element of its result from the same element
+// of its arguments.
 bool goes_by_elements(const ir::Graph& graph, size_t first) {
   for (size_t i = first; i < graph.order().size(); i++) {
     const ir::Node& n = graph.node(graph.order()[i]);
@@ -72,8 +73,8 @@ bool goes_by_elements(const ir::Graph& graph, size_t first) {
   return true;
 }
 
-// Whether the cache of a functools.lru_cache has an entry for these arguments. The cache is what the garbage collector
-// finds in it.
+// Whether the cache of a functools.lru_cache has an entry for these arguments. The cache is what
+// the garbage collector finds in it.
 bool is_cached(py::handle cached, const Arguments& args, const Keywords& kwargs) {
   if (!kwargs.empty() || py::object(cached.attr("cache_parameters")()["typed"]).ptr() == Py_True)
     return false;
@@ -276,8 +277,9 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
   return out;
 }
 
-// A function with a cache, of constants: what it gives now, later calls are given as well. It runs for real where the
-// cache has nothing, and must not see what the captured code has written and nobody has done yet.
+// A function with a cache, of constants: what it gives now, later calls are given as well. It runs
+// for real where the cache has nothing, and must not see what the captured code has written and
+// nobody has done yet.
 py::object Calls::call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   for (const auto& a : args) require_plain(a, callable);
   for (const auto& [key, a] : kwargs) require_plain(a, callable);
@@ -300,7 +302,8 @@ py::object Calls::call_cached(py::handle callable, const Arguments& args, const 
   return out;
 }
 
-// Function.apply where no gradient is needed: its forward, with a context that keeps what it is given.
+// Function.apply where no gradient is needed: its forward, with a context that keeps what it is
+// given.
 py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywords kwargs) {
   static const py::object& forward =
       *new py::object(own_function("oxyfuel.autograd_function", "forward"));
@@ -312,7 +315,8 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
   return call(forward, std::move(args), std::move(kwargs));
 }
 
-// object.__reduce_ex__ of a plain object with a __dict__, as copy.deepcopy asks for it; nullopt where `o` is no such one.
+// object.__reduce_ex__ of a plain object with a __dict__, as copy.deepcopy asks for it; nullopt
+// where `o` is no such one.
 std::optional<py::object> Calls::reduce_plain(py::handle o) {
   PyObject* p = o.ptr();
   if (is_constant(p)) return py::object(borrow(p).attr("__reduce_ex__")(4));

@@ -1,4 +1,5 @@
-// What users tell a compiler about their functions: torch.compiler's marks and modes, and our own of the same names.
+// What users tell a compiler about their functions: torch.compiler's marks and modes, and our own
+// of the same names.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

@@ -21,8 +21,8 @@ bool is_arithmetic(uint32_t arg) {  // +, -, *
 }
 bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
 
-// A function whose frame is interpreted with its arguments as they are: no library's, which may have a meaning of its own,
-// but the functions through which modules are called.
+// A function whose frame is interpreted with its arguments as they are: no library's, which may
+// have a meaning of its own, but the functions through which modules are called.
 bool is_written_by_user(py::handle function) {
   auto* f = as_function(function);
   const int flags = code_of(f)->co_flags;
@@ -107,7 +107,8 @@ const py::object& Numbers::typed(const py::object& o) {
   return it->second.real;
 }
 
-// Any number that the current instruction loads stays deferred if it is added to next, or is the result.
+// Any number that the current instruction loads stays deferred if it is added to next, or is the
+// result.
 Takes Numbers::taken_by_next(const TracedFrame& f) const {
   const auto& code = f.bytecode->instructions;
   const Instruction& next = code[f.next];
@@ -135,8 +136,8 @@ std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
   return deferred_result(negate(typed(a)), negate, {a});
 }
 
-// A number that nobody has looked at yet against a constant: only the answer is guarded, so that a value that is
-// another one at each call does not make a capture for each.
+// A number that nobody has looked at yet against a constant: only the answer is guarded, so that a
+// value that is another one at each call does not make a capture for each.
 std::optional<py::object> Numbers::compare_deferred(const py::object& a, const py::object& b,
                                                     int operation) {
   auto of_source = [&](const py::object& o) {
@@ -198,8 +199,9 @@ bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
          is_name(callable.attr("__name__"), names().setattr_);
 }
 
-// A call whose runtime numbers stay what they are: of a method of a tensor or a function of torch that has them as inputs of
-// the graph, or of a function of the user's, where all else that is deferred is read here.
+// A call whose runtime numbers stay what they are: of a method of a tensor or a function of torch
+// that has them as inputs of the graph, or of a function of the user's, where all else that is
+// deferred is read here.
 bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   const std::span<py::object> args = std::span(f.stack).last(count);
   auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
@@ -220,7 +222,8 @@ bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
            takes_runtime_numbers(name, positional, keywords);
   }
   if (std::string_view(Py_TYPE(callable.ptr())->tp_name) == "OpOverloadPacket" && !f.kwnames) {
-    // Of clamp and clip a packet takes the overload for numbers, also for a tensor without dimensions.
+    // Of clamp and clip a packet takes the overload for numbers, also for a tensor without
+    // dimensions.
     const auto name = py::str(callable).cast<std::string>();
     return name.starts_with("aten.") && !name.starts_with("aten.cl") && args.size() == 2 &&
            takes_runtime_numbers(name, args, {});
@@ -231,7 +234,8 @@ bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   return true;
 }
 
-// f(*args, **kwargs) of such a function, where args is a tuple or kwargs a dict that numbers came in.
+// f(*args, **kwargs) of such a function, where args is a tuple or kwargs a dict that numbers came
+// in.
 bool Numbers::hands_on_packed(TracedFrame& f, bool keywords) {
   const size_t at = f.stack.size() - (keywords ? 2 : 1);
   const bool positional = is_packed(f.stack[at]), named = keywords && is_packed(f.stack.back());

@@ -1,5 +1,6 @@
-// Writing to what was there before the call. Nothing is done to it while its code is captured: what is written goes into
-// `Writes`, reading looks there first, and once the graph has run it is done to the real objects (plan_effects.cpp).
+// Writing to what was there before the call. Nothing is done to it while its code is captured: what
+// is written goes into `Writes`, reading looks there first, and once the graph has run it is done
+// to the real objects (plan_effects.cpp).
 #include <functional>
 
 #include "python/capture/natives.h"
@@ -64,7 +65,7 @@ bool Effects::check_key(py::handle key) {
   return false;
 }
 
-// ---------------------------------------------------------------------------------------------------------------- dicts
+// ------------------------------------------------------------------------------------------- dicts
 
 // What was written under a key, `missing()` where it was deleted; null where nothing was.
 py::object Effects::written(py::handle dict, py::handle key) {
@@ -210,7 +211,7 @@ std::optional<py::object> Effects::dict_method(py::handle dict, const std::strin
   return std::nullopt;
 }
 
-// ------------------------------------------------------------------------------------------------------ lists and deques
+// -------------------------------------------------------------------------------- lists and deques
 
 // A copy with its items wrapped, to be changed.
 py::object Effects::sequence_to_write(py::handle o) {
@@ -304,8 +305,9 @@ PyObject* compare_captured(PyObject* self, PyObject* args) {
 
 }  // namespace
 
-// As list.sort, on a list that the capture may change. The keys decide, and must not hang on tensors. Keys that are not
-// plain compare themselves by captured code: CPython's sort asks for each pair.
+// As list.sort, on a list that the capture may change. The keys decide, and must not hang on
+// tensors. Keys that are not plain compare themselves by captured code: CPython's sort asks for
+// each pair.
 void Effects::sort(py::object list, const Keywords& kwargs) {
   py::object key = py::none(), reverse = py::bool_(false);
   for (const auto& [name, value] : kwargs) {
@@ -363,7 +365,7 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
   check(PyList_SetSlice(list.ptr(), 0, PY_SSIZE_T_MAX, out.ptr()));
 }
 
-// ---------------------------------------------------------------------------------------------------------------- sets
+// -------------------------------------------------------------------------------------------- sets
 
 void Effects::set_put(py::handle set, py::handle item, bool in) {
   if (!is_plain_key(item.ptr()))
@@ -426,7 +428,8 @@ std::optional<py::object> Effects::set_method(py::handle set, const std::string&
   return name.starts_with("__") ? borrow(set) : py::none();
 }
 
-// A method that changes a list, dict, set or deque that was there before (or dict.get, which need not read it all).
+// A method that changes a list, dict, set or deque that was there before (or dict.get, which need
+// not read it all).
 std::optional<py::object> Effects::change_existing(py::handle self, const std::string& name,
                                                    Arguments& args, Keywords& kwargs) {
   PyObject* p = self.ptr();
@@ -437,7 +440,7 @@ std::optional<py::object> Effects::change_existing(py::handle self, const std::s
   return std::nullopt;
 }
 
-// ------------------------------------------------------------------------------------------------- cells and attributes
+// ---------------------------------------------------------------------------- cells and attributes
 
 // Null where the cell is empty.
 py::object Effects::read_cell(py::handle cell) {
@@ -513,10 +516,10 @@ void Effects::write_type(py::handle type, py::handle name, py::handle value) {
   write_attribute(type, name, value);
 }
 
-// ---------------------------------------------------------------------------------------------------------- identities
+// -------------------------------------------------------------------------------------- identities
 
-// What was written through one source must not be what was read or written through another. Of dicts only those count
-// that were asked for a key which was written.
+// What was written through one source must not be what was read or written through another. Of
+// dicts only those count that were asked for a key which was written.
 void Effects::guard_distinct() {
   std::unordered_map<SourceId, std::vector<py::object>> asked;  // keys; null: all of them
   for (const Guard& g : heap().guards.guards()) {

@@ -1,5 +1,6 @@
-// Where captured code lets go of a generator that was there before the call, or of what holds one. Its end runs code of the
-// user's there and then, so the capture breaks, and CPython executes the instruction.
+// Where captured code lets go of a generator that was there before the call, or of what holds one.
+// Its end runs code of the user's there and then, so the capture breaks, and CPython executes the
+// instruction.
 #include <algorithm>
 
 #include "python/capture/capture.h"
@@ -43,8 +44,9 @@ std::vector<PyObject*> held_by(PyObject* o) {
 
 bool ends_late(PyObject* p) { return (type_traits(Py_TYPE(p)) & native::EndsLate) != 0; }
 
-// Whether `root` is or holds an unfinished generator, however far inside: a real one, or one that is interpreted. What was
-// there before does not change while its code is captured, so that nothing of it is looked at twice.
+// Whether `root` is or holds an unfinished generator, however far inside: a real one, or one that
+// is interpreted. What was there before does not change while its code is captured, so that nothing
+// of it is looked at twice.
 bool Iterators::reaches_unfinished(PyObject* root) {
   std::vector<PyObject*> open;
   auto look_at = [&](PyObject* o) {
@@ -86,7 +88,8 @@ bool Iterators::has_plain_parts(py::handle iterator) {
   return true;
 }
 
-// How often it stands in a variable or on a stack of the frames that are interpreted, suspended generators' as well.
+// How often it stands in a variable or on a stack of the frames that are interpreted, suspended
+// generators' as well.
 size_t Iterators::places_in_frames(py::handle o) const {
   size_t found = 0;
   auto count = [&](const std::vector<py::object>& objects) {
@@ -100,7 +103,8 @@ size_t Iterators::places_in_frames(py::handle o) const {
   return found;
 }
 
-// Whether something would end if `o` were gone from these places. What another object holds lives as long as that one.
+// Whether something would end if `o` were gone from these places. What another object holds lives
+// as long as that one.
 bool Iterators::is_last_place(py::handle o, size_t places) {
   if (!o || !PyObject_IS_GC(o.ptr())) return false;
   const Tracked* k = heap().tracked(o);

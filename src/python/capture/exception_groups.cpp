@@ -1,7 +1,8 @@
 // except*: what a clause takes of an exception group, and what is raised again behind the last one.
 //
-// Groups are split by CPython's own methods. Where CPython tells by an exception's traceback whether a clause has raised it
-// anew, the places count that it has passed (`raised_`): captured code has no tracebacks.
+// Groups are split by CPython's own methods. Where CPython tells by an exception's traceback
+// whether a clause has raised it anew, the places count that it has passed (`raised_`): captured
+// code has no tracebacks.
 #include <pybind11/eval.h>
 
 #include "python/capture/value_stack.h"
@@ -80,8 +81,8 @@ void Frames::match_group(TracedFrame& f) {
   PyErr_SetHandledException(match.ptr());
 }
 
-// What is raised behind the clauses: those parts of the group that they have left or raised again, as they stood in it, with
-// what they have raised besides. None where there is nothing.
+// What is raised behind the clauses: those parts of the group that they have left or raised again,
+// as they stood in it, with what they have raised besides. None where there is nothing.
 py::object Frames::left_of_group(const py::object& group, const py::list& raised) {
   auto places = [this](py::handle e) {
     auto it = raised_.find(e.ptr());

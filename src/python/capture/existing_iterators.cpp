@@ -1,6 +1,6 @@
-// Iterators that were there before the call: a loop that goes on behind a graph break has one. Their items have sources of
-// their own, counted from where the iterator stands, so that one capture serves every round of the loop; once the graph has
-// run, the iterator is moved on.
+// Iterators that were there before the call: a loop that goes on behind a graph break has one.
+// Their items have sources of their own, counted from where the iterator stands, so that one
+// capture serves every round of the loop; once the graph has run, the iterator is moved on.
 #include "python/capture/capture.h"
 #include "python/guards/evaluate.h"
 

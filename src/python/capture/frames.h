@@ -29,7 +29,8 @@ struct TracedFrame {
   bool direct = false;  // what it returns is what the caller's call instruction gives
   py::object kwnames;   // of the call that follows
   bool yielded = false;
-  // Exceptions that the frame's handlers deal with, and where on the stack what POP_EXCEPT takes stands.
+  // Exceptions that the frame's handlers deal with, and where on the stack what POP_EXCEPT takes
+  // stands.
   struct Handled {
     size_t place;
     py::object exception;

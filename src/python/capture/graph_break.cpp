@@ -9,7 +9,8 @@
 namespace oxy::python {
 namespace {
 
-// The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when it is made again.
+// The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when it
+// is made again.
 bool keeps_ids(const TracedFrame& f) {
   return is_text(as_function(f.function)->func_module, "copy");
 }
@@ -24,8 +25,8 @@ bool reads_own_frame(PyCodeObject* code) {
 
 }  // namespace
 
-// A frame can be left unless it is a generator's or the body of a class, and its callers as well, if the frame's result is just what their call
-// gives.
+// A frame can be left unless it is a generator's or the body of a class, and its callers as well,
+// if the frame's result is just what their call gives.
 std::vector<size_t> Frames::places_to_stop() const {
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
@@ -60,8 +61,8 @@ void Frames::choose_loop(Break& b) const {
     b.steps.insert(b.steps.begin(), it->second);
 }
 
-// The stack of a frame that is left, and the locals that live on, by `live` or since something runs when they die; their
-// values are added to `values`.
+// The stack of a frame that is left, and the locals that live on, by `live` or since something runs
+// when they die; their values are added to `values`.
 FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& live,
                               std::vector<py::object>& values, std::vector<int>& with_finalizer) {
   FrameState state;
@@ -80,8 +81,8 @@ FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& liv
   for (int slot = 0; slot < f.code->co_nlocalsplus; slot++) {
     const py::object& o = f.fast[static_cast<size_t>(slot)];
     if (!o) continue;
-    // What Python runs when such a value dies, the end of a generator's body above all, comes when the frame ends.
-    // And `locals()` behind the break sees them all.
+    // What Python runs when such a value dies, the end of a generator's body above all, comes when
+    // the frame ends. And `locals()` behind the break sees them all.
     const bool lives = live[static_cast<size_t>(slot)] || is_cell(f.code, slot);
     const bool finalizer = shows_all || Py_TYPE(o.ptr())->tp_finalize != nullptr ||
                            ends_late(o.ptr()) || iterators().reaches_unfinished(o.ptr());

@@ -26,7 +26,8 @@ class Graphs : public Part {
                     const Arguments& args, const Keywords& kwargs);
   std::optional<py::object> set_mode(const std::string& name, py::handle callable,
                                      const Arguments& args, const Keywords& kwargs);
-  // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the values.
+  // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the
+  // values.
   void finish(std::span<const py::object> values);
   uint32_t fetched(SourceId source);  // position behind the graph's inputs
 

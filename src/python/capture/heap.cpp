@@ -128,7 +128,8 @@ py::object Heap::wrap(py::handle real, SourceId source) {
   return out;
 }
 
-// What an object that is guarded by its identity holds for good, and code written in C takes out of it.
+// What an object that is guarded by its identity holds for good, and code written in C takes out of
+// it.
 py::object Heap::wrap_held(py::handle real) {
   if (is_constant(real.ptr()) || is_callable_constant(real.ptr())) return borrow(real);
   py::object out = wrap(real, sources.pinned(real, "held"));
@@ -181,7 +182,8 @@ py::object Heap::instead_of(py::handle real, SourceId source, const py::object& 
   return out;
 }
 
-// A function made in another one that comes with the call may be another one at each call, of the same code.
+// A function made in another one that comes with the call may be another one at each call, of the
+// same code.
 bool Heap::is_made_anew(py::handle function, SourceId source) const {
   auto* f = as_function(function);
   const bool inside = code_of(f)->co_flags & CO_NESTED;
@@ -339,7 +341,8 @@ py::object Heap::dict_items(py::handle o) {
   return items;
 }
 
-// A set of constants, whose order is guarded: a copy lies in the same order, or it cannot stand for the set.
+// A set of constants, whose order is guarded: a copy lies in the same order, or it cannot stand for
+// the set.
 py::object Heap::set_items(py::handle o) {
   const py::list items(borrow(o));
   py::set copy(items);

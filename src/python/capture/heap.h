@@ -1,5 +1,5 @@
-// The objects that captured code meets: what was there before the call, by its sources; which objects are one object; the
-// guards.
+// The objects that captured code meets: what was there before the call, by its sources; which
+// objects are one object; the guards.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// Which objects are one object. Guards look at the values of strings, numbers and tuples alone; where captured code asks
-// whether two of them are one object, or hands one on, the answer of this call is guarded as well.
+// Which objects are one object. Guards look at the values of strings, numbers and tuples alone;
+// where captured code asks whether two of them are one object, or hands one on, the answer of this
+// call is guarded as well.
 #include <torch/csrc/Device.h>
 
 #include <algorithm>
@@ -52,8 +53,8 @@ bool may_be_another(PyObject* p) {
          PyFunction_Check(p) || is_bound_method(p) || Py_TYPE(p) == &PySuper_Type;
 }
 
-// Where the object comes from, in the order in which it was found: sources, keys of dicts and items of sets, and as a
-// pinned one the code itself and what is guarded by its identity.
+// Where the object comes from, in the order in which it was found: sources, keys of dicts and items
+// of sets, and as a pinned one the code itself and what is guarded by its identity.
 std::vector<SourceId> Heap::places_of(py::handle o) {
   std::vector<SourceId> out;
   for (const auto& [source, found] : by_source_)
@@ -106,7 +107,8 @@ bool Heap::is_same(py::handle a, py::handle b) {
   return true;
 }
 
-// id() for the table that copy.deepcopy keeps: what it has met before must be met again, and nothing else.
+// id() for the table that copy.deepcopy keeps: what it has met before must be met again, and
+// nothing else.
 py::object Heap::id_of(const py::object& o) {
   constexpr size_t kMost = 64;
   PyObject* p = o.ptr();
@@ -123,8 +125,8 @@ py::object Heap::id_of(const py::object& o) {
   return py::int_(reinterpret_cast<uintptr_t>(p));
 }
 
-// What CPython compares by identity first was not the same object: it must not be at a hit either. Of NaN it must be as it
-// was.
+// What CPython compares by identity first was not the same object: it must not be at a hit either.
+// Of NaN it must be as it was.
 void Heap::guard_apart(py::handle a, py::handle b, int depth) {
   constexpr int kMaxDepth = 4;
   if (is_nan(a.ptr()) && is_nan(b.ptr())) is_same(a, b);

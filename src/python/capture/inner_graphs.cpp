@@ -1,6 +1,7 @@
-// torch.cond and torch.while_loop of tensors in the graph: what may run is captured into graphs of its own, the regions of
-// one node. Where that cannot be (a branch writes to something, breaks, gives another kind of result
-// than the other), the capture starts again and leaves this choice to a graph break.
+// torch.cond and torch.while_loop of tensors in the graph: what may run is captured into graphs of
+// its own, the regions of one node. Where that cannot be (a branch writes to something, breaks,
+// gives another kind of result than the other), the capture starts again and leaves this choice to
+// a graph break.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -145,8 +146,8 @@ py::object Graphs::with_tensors(const py::object& tree, const py::list& leaves, 
   return py::tuple(items);
 }
 
-// What code can reach and change that the capture has made itself, as it is now: changes of what was there before are
-// counted (`writes_`).
+// What code can reach and change that the capture has made itself, as it is now: changes of what
+// was there before are counted (`writes_`).
 Graphs::Snapshot Graphs::snapshot(const Arguments& roots) {
   Snapshot out;
   std::vector<py::object> open(roots.begin(), roots.end());
@@ -216,8 +217,8 @@ bool Graphs::is_unchanged(const Snapshot& before, const Snapshot& after) {
   return true;
 }
 
-// The call `function(*args)` as a graph of its own. `fresh`: the tensors of `args` are its first inputs, each another one
-// at each call.
+// The call `function(*args)` as a graph of its own. `fresh`: the tensors of `args` are its first
+// inputs, each another one at each call.
 Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments args, bool fresh) {
   Captured out;
   inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames().stack().back()->step);
@@ -279,7 +280,8 @@ Arguments Graphs::with_fresh_inputs(const Arguments& args) {
   return items_of_call(with_tensors(tree, inputs, next));
 }
 
-// Ends the current graph with these results, copies of those that share memory with an input or with each other.
+// Ends the current graph with these results, copies of those that share memory with an input or
+// with each other.
 void Graphs::finish_inner(const std::vector<py::object>& leaves, Captured& out) {
   InnerGraph& graph = *inner_;
   ir::Tuple values;
@@ -310,7 +312,8 @@ Arguments Graphs::items_of_call(const py::object& sequence) {
   return out;
 }
 
-// One node with these regions, and the result in a tuple. The first `carried` inputs of each region are the same operands.
+// One node with these regions, and the result in a tuple. The first `carried` inputs of each region
+// are the same operands.
 py::object Graphs::record_regions(const char* op, const Arguments& front, size_t carried,
                                   std::vector<Captured> regions, const py::object& form) {
   std::vector<py::object> operands;

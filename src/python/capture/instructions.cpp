@@ -1,4 +1,5 @@
-// The instructions of CPython 3.11 and 3.12: the table of handlers, and those of the stack, of locals, names and attributes.
+// The instructions of CPython 3.11 and 3.12: the table of handlers, and those of the stack, of
+// locals, names and attributes.
 #include "python/capture/instructions.h"
 
 #include <array>
@@ -52,8 +53,8 @@ py::object absolute_name(const py::object& name, const py::object& level, PyObje
   return bootstrap.attr("_resolve_name")(name, package, level);
 }
 
-// Whether the body of a module has run; nothing where there is none. One whose body runs is waited for by an import, and
-// the thread that runs it may wait for this capture.
+// Whether the body of a module has run; nothing where there is none. One whose body runs is waited
+// for by an import, and the thread that runs it may wait for this capture.
 std::optional<bool> is_imported(const py::object& name) {
   const py::dict modules(borrow(PyImport_GetModuleDict()));
   if (!modules.contains(name)) return std::nullopt;

@@ -1,4 +1,5 @@
-// The handlers of instructions (instructions.def). What one leaves in TracedFrame::result the frame returns or yields.
+// The handlers of instructions (instructions.def). What one leaves in TracedFrame::result the frame
+// returns or yields.
 #pragma once
 
 #include "python/capture/capture.h"

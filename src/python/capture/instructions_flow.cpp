@@ -31,7 +31,7 @@ py::object instance_of(Capture& c, const py::object& o) {
 
 namespace instructions {
 
-// --------------------------------------------------------------------------------------------------- jumps and iterators
+// ----------------------------------------------------------------------------- jumps and iterators
 
 void jump_counted(Capture& c, TracedFrame& f, const Instruction& i) {
   if (++f.rounds[f.next - 1] > kMaxRounds && c.graphs.ir->graph.order().size() > kMaxRounds)
@@ -83,7 +83,7 @@ void yield_value(Capture&, TracedFrame& f, const Instruction&) {
   f.yielded = true;
 }
 
-// ----------------------------------------------------------------------------------------------- calls and functions
+// ----------------------------------------------------------------------------- calls and functions
 
 void call(Capture& c, TracedFrame& f, const Instruction& i) {
   Arguments args = pop_many(f, i.arg);
@@ -154,7 +154,7 @@ void make_function(Capture& c, TracedFrame& f, const Instruction& i) {
   push(f, made);
 }
 
-// -------------------------------------------------------------------------------------------------- with and exceptions
+// ----------------------------------------------------------------------------- with and exceptions
 
 void before_with(Capture& c, TracedFrame& f, const Instruction&) {
   py::object manager = pop(f);

@@ -41,7 +41,8 @@ py::object slice_of(const py::object& start, const py::object& stop) {
   return steal(PySlice_New(start.ptr(), stop.ptr(), nullptr));
 }
 
-// Pushes the items of what is on the stack: `before` of them, a list of the rest where one is asked for, `after` of them.
+// Pushes the items of what is on the stack: `before` of them, a list of the rest where one is asked
+// for, `after` of them.
 void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
   py::list list;
   const py::object packed = pop(f);
@@ -71,7 +72,8 @@ void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t aft
   throw Break(BreakId::instruction, "a class pattern that is an error");
 }
 
-// The names of the `count` attributes that a class pattern has by position; nothing where the one is the subject itself.
+// The names of the `count` attributes that a class pattern has by position; nothing where the one
+// is the subject itself.
 std::optional<py::list> names_of_positions(Capture& c, py::handle type, size_t count) {
   py::list names;
   if (count == 0) return names;
@@ -103,7 +105,7 @@ bool is_binary_operator(std::string_view name) {
 
 namespace instructions {
 
-// ------------------------------------------------------------------------------------------------ operators and items
+// ----------------------------------------------------------------------------- operators and items
 
 void binary_subscr(Capture& c, TracedFrame& f, const Instruction&) {
   py::object k = pop(f), o = pop(f);
@@ -161,7 +163,7 @@ void contains_op(Capture& c, TracedFrame& f, const Instruction& i) {
   push(f, py::bool_((c.objects.contains(b, a).ptr() == Py_True) != (i.arg == 1)));
 }
 
-// --------------------------------------------------------------------------------------------- containers and texts
+// ---------------------------------------------------------------------------- containers and texts
 
 void build_map(Capture&, TracedFrame& f, const Instruction& i) {
   const Arguments items = pop_many(f, 2 * i.arg);
@@ -251,7 +253,7 @@ void dict_merge(Capture& c, TracedFrame& f, const Instruction& i) {
   check(PyDict_Merge(dict.ptr(), o.ptr(), 1));
 }
 
-// ------------------------------------------------------------------------------------------------------------ patterns
+// ---------------------------------------------------------------------------------------- patterns
 
 void unpack_sequence(Capture& c, TracedFrame& f, const Instruction& i) {
   unpack(c, f, i.arg, false, 0);

@@ -17,7 +17,8 @@ bool is_behind_entry(const TracedFrame& f) {
   return op != MAKE_CELL && op != COPY_FREE_VARS && op != RETURN_GENERATOR && op != RESUME;
 }
 
-// Where the frame stands once the instruction at `at` has raised: one that cleans up goes back to where it was come from.
+// Where the frame stands once the instruction at `at` has raised: one that cleans up goes back to
+// where it was come from.
 size_t left_at(const TracedFrame& f, size_t at) {
   const Instruction& i = f.bytecode->instructions[at];
   if (i.op != RERAISE || i.arg == 0 || f.stack.size() < i.arg) return at;
@@ -54,8 +55,8 @@ void Frames::begin(size_t stop_at) {
   handled_outside = static_cast<bool>(owned(PyErr_GetHandledException()));
 }
 
-// Pushes the frame, runs it to its return or its next yield, and pops it. Where it stands at a yield, `sent` comes back
-// from there, or `thrown` is raised.
+// Pushes the frame, runs it to its return or its next yield, and pops it. Where it stands at a
+// yield, `sent` comes back from there, or `thrown` is raised.
 //
 // What its handlers deal with is what CPython sees as well, so that exceptions get their contexts.
 py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thrown) {
@@ -204,7 +205,8 @@ py::object Frames::interpret_alone(TracedFrame& frame) {
   return interpret(frame);
 }
 
-// Of an exception that captured code has raised: the places that it has passed so far. Its frames are empty ones.
+// Of an exception that captured code has raised: the places that it has passed so far. Its frames
+// are empty ones.
 py::object Frames::traceback_of(py::handle exception) {
   auto it = raised_.find(exception.ptr());
   if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");

@@ -1,6 +1,7 @@
-// Iteration. Iterators written in C run for real, over containers that the capture has made or copied. Generators, and
-// map, zip and their kind, run captured code: each is a LazyIterator behind an empty iterator of its type, and takes an
-// item only when it is asked for one, as in CPython. One that nobody holds any more is closed.
+// Iteration. Iterators written in C run for real, over containers that the capture has made or
+// copied. Generators, and map, zip and their kind, run captured code: each is a LazyIterator behind
+// an empty iterator of its type, and takes an item only when it is asked for one, as in CPython.
+// One that nobody holds any more is closed.
 #include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -153,7 +154,7 @@ py::object Iterators::make_chain(py::object outer) {
   return add_lazy(chain(), std::move(made));
 }
 
-// ------------------------------------------------------------------------------------------------------------ next
+// -------------------------------------------------------------------------------------------- next
 
 py::object Iterators::next_of_chain(LazyIterator& chain) {
   while (true) {
@@ -303,9 +304,10 @@ py::object Iterators::items_to_add(py::handle iterable) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------ generators
+// -------------------------------------------------------------------------------------- generators
 
-// Runs a generator to its next yield, from which `sent` comes back, or `thrown` is raised. Null where it returns.
+// Runs a generator to its next yield, from which `sent` comes back, or `thrown` is raised. Null
+// where it returns.
 py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::object thrown) {
   if (g.running && is_polyfill(g.frame->function))  // the original is no generator
     throw Break(BreakId::instruction, "an iterator of itertools is asked while it runs");
@@ -430,7 +432,8 @@ void Iterators::stop_iteration() {
   raise_value(calls().call_real(py::handle(PyExc_StopIteration), value, {}));
 }
 
-// What nobody but the interpreter holds goes, as in CPython: a generator in a try or with is closed.
+// What nobody but the interpreter holds goes, as in CPython: a generator in a try or with is
+// closed.
 void Iterators::close_dropped_iterators() {
   for (size_t i = 0; i < lazies_.size();) {
     if (Py_REFCNT(lazies_[i]->stand_in.ptr()) > 1) {

@@ -1,3 +1,4 @@
+// Runs a lazy module's own initialisation for real, then starts the capture again.
 #include "python/capture/lazy_modules.h"
 
 #include <torch/csrc/autograd/python_variable.h>

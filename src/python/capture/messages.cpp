@@ -1,5 +1,6 @@
-// Warnings and log messages of captured code: made once the graph has run and what was written is done, with the place in
-// the code that they came from. What could raise, or show more than constants, breaks.
+// Warnings and log messages of captured code: made once the graph has run and what was written is
+// done, with the place in the code that they came from. What could raise, or show more than
+// constants, breaks.
 #include <algorithm>
 
 #include "python/capture/capture.h"

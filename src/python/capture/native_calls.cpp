@@ -1,4 +1,5 @@
-// Calls of functions and methods written in C: known by name, run for real on plain arguments, or refused.
+// Calls of functions and methods written in C: known by name, run for real on plain arguments, or
+// refused.
 #include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"

@@ -1,3 +1,4 @@
+// Maps of the rows of natives.def: by full name, by type, by name alone.
 #include "python/capture/natives.h"
 
 #include <algorithm>

@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kByName = SIZE_MAX;
 
-// Arguments for which a tensor without dimensions does what the number does, as long as the result keeps its dtype: of
-// operators, methods and functions of torch, beside this many tensors.
+// Arguments for which a tensor without dimensions does what the number does, as long as the result
+// keeps its dtype: of operators, methods and functions of torch, beside this many tensors.
 struct NumberArgument {
   std::string_view functions;
   size_t position;
@@ -55,8 +55,8 @@ bool has_word(std::string_view words, std::string_view word) {
 
 bool is_in_place(std::string_view word) { return word.ends_with('_') && !word.ends_with("__"); }
 
-// In place torch asks Python for the shape of the result, and a number that torch's C++ code takes as a Scalar cannot get
-// there: only what is a tensor can.
+// In place torch asks Python for the shape of the result, and a number that torch's C++ code takes
+// as a Scalar cannot get there: only what is a tensor can.
 bool takes_in_place(std::string_view word, size_t arguments) {
   static constexpr std::string_view kScalars[] = {"pow", "lerp", "addcmul", "addcdiv"};
   return std::ranges::find(kScalars, word) == std::end(kScalars) && arguments == 2;
@@ -77,8 +77,8 @@ std::string_view last_word(std::string_view target) {
   return dot == std::string_view::npos ? target : target.substr(dot + 1);
 }
 
-// What has other results, or other errors, beside a tensor of this dtype than beside a number: integers, and fp16 and bf16 that
-// are weighed by a number which is not rounded to their dtype.
+// What has other results, or other errors, beside a tensor of this dtype than beside a number:
+// integers, and fp16 and bf16 that are weighed by a number which is not rounded to their dtype.
 bool tells_tensors_apart(std::string_view word, at::ScalarType dtype) {
   if (dtype == at::kHalf || dtype == at::kBFloat16) return word == "lerp";
   const bool integer = at::isIntegralType(dtype, false);
@@ -162,7 +162,8 @@ bool Numbers::is_runtime_number(const py::object& o) const {
                              [this](const py::object& part) { return is_runtime_number(part); });
 }
 
-// The dtype of the tensor whose dtype the result has, whatever numbers are beside it; nothing where there is none.
+// The dtype of the tensor whose dtype the result has, whatever numbers are beside it; nothing where
+// there is none.
 std::optional<at::ScalarType> Numbers::met_dtype(std::span<const py::object> args) {
   for (const py::object& a : args) {
     if (!heap().is_tensor(a)) continue;
@@ -172,8 +173,8 @@ std::optional<at::ScalarType> Numbers::met_dtype(std::span<const py::object> arg
   return std::nullopt;
 }
 
-// Whether `target` can have all the numbers among its arguments that nobody has looked at as inputs of the graph, and
-// there are some.
+// Whether `target` can have all the numbers among its arguments that nobody has looked at as inputs
+// of the graph, and there are some.
 bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                                     std::span<const std::pair<py::object, py::object>> kwargs) {
   if (varying.empty()) return false;

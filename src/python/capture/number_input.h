@@ -1,5 +1,6 @@
-// A number that a graph takes as a tensor without dimensions, so that another value needs no other graph: an argument or
-// an attribute that was seen to vary, or what Python computes from such numbers.
+// A number that a graph takes as a tensor without dimensions, so that another value needs no other
+// graph: an argument or an attribute that was seen to vary, or what Python computes from such
+// numbers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,8 @@ namespace oxy::python {
 
 namespace py = pybind11;
 
-// Either a constant, or something that a hit fetches, or what a function of the module `operator` gives for the parts.
+// Either a constant, or something that a hit fetches, or what a function of the module `operator`
+// gives for the parts.
 struct NumberTree {
   py::object constant, function;
   uint32_t fetched = 0;  // position among what the guards fetched
@@ -31,8 +33,8 @@ struct NumberInput {
   NumberTree number;
 };
 
-// f64 for a float, i64 for an int. Nothing where eager may refuse the value beside a tensor of dtype `fits`: it is out of
-// that dtype's range.
+// f64 for a float, i64 for an int. Nothing where eager may refuse the value beside a tensor of
+// dtype `fits`: it is out of that dtype's range.
 std::optional<at::Tensor> number_as_tensor(py::handle number, at::ScalarType fits);
 
 }  // namespace oxy::python

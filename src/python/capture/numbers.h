@@ -1,4 +1,5 @@
-// Numbers that nobody has looked at, that vary from call to call, and tensors whose number is a constant.
+// Numbers that nobody has looked at, that vary from call to call, and tensors whose number is a
+// constant.
 #pragma once
 
 #include <map>
@@ -62,10 +63,12 @@ class Numbers : public Part {
   const auto& deferred() const { return deferred_; }
   bool is_loaded(SourceId source) const { return loaded_.contains(source); }
 
-  // Sources, as texts, of numbers that were another one at each call: inputs of the graph where that is possible.
+  // Sources, as texts, of numbers that were another one at each call: inputs of the graph where
+  // that is possible.
   std::unordered_set<std::string> varying;
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
-  // Whether whoever asks for a number next can do with a deferred one: any, or one that was seen to vary.
+  // Whether whoever asks for a number next can do with a deferred one: any, or one that was seen to
+  // vary.
   Takes takes = Takes::Read;
 
  private:

@@ -1,5 +1,5 @@
-// Operators, items, truth and comparisons; of objects whose classes are written in Python: whom CPython asks, in which
-// order.
+// Operators, items, truth and comparisons; of objects whose classes are written in Python: whom
+// CPython asks, in which order.
 #include <array>
 
 #include "python/capture/names.h"
@@ -37,8 +37,8 @@ bool is_of_object(PyTypeObject* type, const std::string& method) {
 
 }  // namespace
 
-// What `operator.name` gives on objects that have methods in Python for it, and in-place changes of containers; nullopt
-// where they have none, or all of them say NotImplemented.
+// What `operator.name` gives on objects that have methods in Python for it, and in-place changes of
+// containers; nullopt where they have none, or all of them say NotImplemented.
 std::optional<py::object> Objects::ask_operands(const std::string& name, const Arguments& args) {
   std::string base = name;
   while (base.ends_with("_")) base.pop_back();

@@ -27,7 +27,8 @@ inline py::dict dict_of(const Keywords& kwargs) {
   return out;
 }
 
-// A list, tuple, dict or slice with `each` of its items instead; itself where all are the same. Others are `each` of nothing.
+// A list, tuple, dict or slice with `each` of its items instead; itself where all are the same.
+// Others are `each` of nothing.
 template <class Each>
 py::object with_items(const py::object& o, const Each& each) {
   PyObject* p = o.ptr();

@@ -1,4 +1,5 @@
-// Planning what was written to objects that were there before: of each its last state, in the order of the first writes.
+// Planning what was written to objects that were there before: of each its last state, in the order
+// of the first writes.
 #include "python/capture/plan_rebuild.h"
 
 namespace oxy::python {

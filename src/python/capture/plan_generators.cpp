@@ -1,6 +1,7 @@
-// Rebuilding generators. One that has not begun is made by a call of its function. One that is suspended is made by a
-// function whose code begins with what the frame holds and goes on at the same yield (bytecode/resume.h): it is run up to
-// there, and stands where the captured one does. What closes it is then Python's own matter.
+// Rebuilding generators. One that has not begun is made by a call of its function. One that is
+// suspended is made by a function whose code begins with what the frame holds and goes on at the
+// same yield (bytecode/resume.h): it is run up to there, and stands where the captured one does.
+// What closes it is then Python's own matter.
 #include <pybind11/eval.h>
 
 #include "python/bound_arguments.h"

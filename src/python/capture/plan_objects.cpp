@@ -112,7 +112,7 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
   return std::nullopt;
 }
 
-// ---------------------------------------------------------------------------------------------------------- functions
+// --------------------------------------------------------------------------------------- functions
 
 uint32_t RebuildPlan::place_function(py::handle o) {
   auto* f = as_function(o);
@@ -143,7 +143,7 @@ void RebuildPlan::fill_function(py::handle o, uint32_t step) {
   if (f->func_dict != nullptr && PyDict_GET_SIZE(f->func_dict) > 0) set("__dict__", f->func_dict);
 }
 
-// ---------------------------------------------------------------------------------------------------------- iterators
+// --------------------------------------------------------------------------------------- iterators
 
 uint32_t RebuildPlan::place_iterator(py::handle o) {
   PyTypeObject* type = Py_TYPE(o.ptr());
@@ -171,8 +171,8 @@ uint32_t RebuildPlan::place_dict_iterator(py::handle o, py::handle dict, const c
   return add(o, std::move(step));
 }
 
-// The function that `reduced` names; where that would ask a user's class for its `__iter__`, the one of the class written
-// in C that the iterator is over.
+// The function that `reduced` names; where that would ask a user's class for its `__iter__`, the
+// one of the class written in C that the iterator is over.
 py::object RebuildPlan::own_function(py::handle o, const py::tuple& reduced) {
   static const std::map<std::string, std::pair<PyTypeObject*, const char*>> over = {
       {"list_iterator", {&PyList_Type, "__iter__"}},
@@ -201,7 +201,7 @@ uint32_t RebuildPlan::place_reduced(py::handle o) {
   return at;
 }
 
-// -------------------------------------------------------------------------------------------------------- other classes
+// ----------------------------------------------------------------------------------- other classes
 
 uint32_t RebuildPlan::place_deque(py::handle o) {
   py::object limit = o.attr("maxlen");
@@ -250,7 +250,8 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   return at;
 }
 
-// Of frames that are no more: each entry is made on one of the same code, with the line that counts.
+// Of frames that are no more: each entry is made on one of the same code, with the line that
+// counts.
 uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
   py::object inner = py::none();
   uint32_t at = place(inner);
@@ -292,7 +293,8 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
   }
 }
 
-// Whether the set can be filled by its items in order: they are hashed by C code, and lie as they do in the original.
+// Whether the set can be filled by its items in order: they are hashed by C code, and lie as they
+// do in the original.
 bool RebuildPlan::is_simple_set(py::handle set) {
   py::list items = plain_list(set);
   for (py::handle item : items) require_plain_hash(item);

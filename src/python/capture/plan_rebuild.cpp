@@ -268,7 +268,7 @@ void RebuildPlan::require_plain_hash(py::handle key) {
   if (hash != nullptr && PyFunction_Check(hash)) refuse(key);
 }
 
-// ------------------------------------------------------------------------------------------------- the end of a capture
+// ---------------------------------------------------------------------------- the end of a capture
 
 uint32_t Graphs::fetched(SourceId source) {
   auto [it, is_new] = fetched_.try_emplace(source, static_cast<uint32_t>(fetched_.size()));

@@ -1,4 +1,5 @@
-// Plans how to make again what captured code leaves behind: the values that are asked for and what it wrote.
+// Plans how to make again what captured code leaves behind: the values that are asked for and what
+// it wrote.
 #pragma once
 
 #include <map>
@@ -9,8 +10,8 @@
 
 namespace oxy::python {
 
-// One plan for all that is rebuilt together, so that an object is one object wherever it is met. What cannot be made again
-// is a Break.
+// One plan for all that is rebuilt together, so that an object is one object wherever it is met.
+// What cannot be made again is a Break.
 class RebuildPlan {
  public:
   explicit RebuildPlan(Capture& capture);

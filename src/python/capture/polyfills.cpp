@@ -1,4 +1,5 @@
-// What the interpreter follows instead of functions written in C that call what they are given: oxyfuel.polyfills.
+// What the interpreter follows instead of functions written in C that call what they are given:
+// oxyfuel.polyfills.
 #include "python/capture/capture.h"
 #include "python/inner_frames.h"
 

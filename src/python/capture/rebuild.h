@@ -1,10 +1,11 @@
-// How to make again, after the graph has run, what captured code leaves behind: a table of steps, one an object, and what
-// is written to objects that were there before.
+// How to make again, after the graph has run, what captured code leaves behind: a table of steps,
+// one an object, and what is written to objects that were there before.
 //
-// Objects that cannot change are made whole, from parts that stand earlier in the table. Those that can are made empty and
-// filled once every step is made; their parts may stand anywhere, so that cycles are no matter. What looks at the content of
-// its parts (an iterator over a dict) is late: made after that. An object that captured code reaches in two ways has one
-// step, and is one object again.
+// Objects that cannot change are made whole, from parts that stand earlier in the table. Those that
+// can are made empty and filled once every step is made; their parts may stand anywhere, so that
+// cycles are no matter. What looks at the content of its parts (an iterator over a dict) is late:
+// made after that. An object that captured code reaches in two ways has one step, and is one object
+// again.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -27,7 +28,8 @@ struct RebuildStep {
     Set,
     Dict,
     Cell,
-    Instance,  // of the class `object`, made by the `__new__` of its builtin base; parts: its arguments
+    Instance,  // of the class `object`, made by the `__new__` of its builtin base; parts: its
+               // arguments
     DictOf,    // the __dict__ of the part
     Iterator,  // of the part, `index` items taken; late
   };

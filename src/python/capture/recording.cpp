@@ -18,8 +18,8 @@
 namespace oxy::python {
 namespace {
 
-// Whether an exception that is raised now comes to a handler of captured code. Where an op raises, only its kernel has the
-// words of its exception; rules for shapes have others.
+// Whether an exception that is raised now comes to a handler of captured code. Where an op raises,
+// only its kernel has the words of its exception; rules for shapes have others.
 bool may_handle(std::span<TracedFrame* const> frames) {
   return std::ranges::any_of(frames, [](const TracedFrame* f) {
     const auto at = static_cast<int32_t>(f->next) - 1;
@@ -216,7 +216,8 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
   }
 }
 
-// The ops heard underneath become the ATen graph of `ir`. Where that cannot be, replay will say why.
+// The ops heard underneath become the ATen graph of `ir`. Where that cannot be, replay will say
+// why.
 void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
   if (!recorded_all_) return;
   auto captured = std::make_shared<CapturedRecording>();

@@ -179,8 +179,8 @@ Meant signature(Capture& c, py::handle callable, const Arguments& args, const Ke
   return c.calls.call_real(callable, args, kwargs);
 }
 
-// What the caller of the compiled function deals with may be another exception at each call; an ExitStack only looks
-// whether it meets that one.
+// What the caller of the compiled function deals with may be another exception at each call; an
+// ExitStack only looks whether it meets that one.
 Meant handled(Capture& c) {
   const auto handled = owned(PyErr_GetHandledException());
   if (!handled &&
@@ -295,7 +295,8 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
   return special->meaning(capture_, callable, args, kwargs);
 }
 
-// The function that a functools.singledispatch function chooses for a class, where it holds no abstract class.
+// The function that a functools.singledispatch function chooses for a class, where it holds no
+// abstract class.
 std::optional<py::object> Calls::call_dispatched(py::handle callable, const Arguments& args,
                                                  const Keywords& kwargs) {
   auto* f = as_function(callable);
@@ -324,7 +325,8 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
   return py::module_::import("functools").attr("_find_impl")(args[0], functions);
 }
 
-// str(o) or repr(o), where it is Python code or an exception made here that says it; nullopt for all else.
+// str(o) or repr(o), where it is Python code or an exception made here that says it; nullopt for
+// all else.
 std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
   if (heap().is_tensor(o)) return std::nullopt;
   PyObject* own = repr ? nullptr : objects().special_method(o, py::str("__str__"));
@@ -342,7 +344,8 @@ std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
   return repr ? py::object(py::repr(o)) : py::object(py::str(o));
 }
 
-// What stands for a container that was there before is of the builtin class, and its text may name another one.
+// What stands for a container that was there before is of the builtin class, and its text may name
+// another one.
 void Calls::refuse_lost_class(py::handle o, int depth) {
   constexpr int kMaxNesting = 20;
   PyObject* p = o.ptr();

@@ -54,12 +54,14 @@ bool is_plain_number(py::handle o) {
   return PyLong_Check(o.ptr()) || PyFloat_CheckExact(o.ptr()) || PyUnicode_Check(o.ptr());
 }
 
-// The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found by a name; empty
-// for all else. What a user's decorator made of a function of torch bears its name, but is not found there.
+// The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found
+// by a name; empty for all else. What a user's decorator made of a function of torch bears its
+// name, but is not found there.
 std::string torch_name(py::handle callable) {
   PyObject* p = callable.ptr();
   if (!may_be_of_torch(p)) return {};
-  // What torch itself holds by a name lives as long as the process, and so do functions of modules written in C.
+  // What torch itself holds by a name lives as long as the process, and so do functions of modules
+  // written in C.
   static auto& names = *new std::unordered_map<PyObject*, std::string>();
   if (auto it = names.find(p); it != names.end()) return it->second;
   std::string name = qualified_name(callable);
@@ -91,7 +93,8 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (found == nullptr) {
-    // What the user has put there. `__dict__` is read through the descriptor, which makes one where there is none.
+    // What the user has put there. `__dict__` is read through the descriptor, which makes one where
+    // there is none.
     if (Tracked* k = heap().tracked(tensor); k->source.valid() && k->original) {
       const py::object dict = k->original.attr("__dict__");
       const SourceId source = heap().sources.attribute(k->source, names().dict_);
@@ -130,7 +133,8 @@ py::object Calls::ask_torch(Folded guarded_by, const std::string& name, py::hand
   return answer;
 }
 
-// A function of torch written in Python that is given an object or a function: it may run code of the user's.
+// A function of torch written in Python that is given an object or a function: it may run code of
+// the user's.
 bool Calls::reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   auto object = [this](const py::object& o) {
     const bool container = PyList_Check(o.ptr()) || PyDict_Check(o.ptr());
@@ -186,8 +190,8 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   throw Break(BreakId::torch_call, name);
 }
 
-// one_hot with a number of classes, as the scatter that it is: ATen's looks at the values first, and a scatter raises for
-// the same ones.
+// one_hot with a number of classes, as the scatter that it is: ATen's looks at the values first,
+// and a scatter raises for the same ones.
 std::optional<py::object> Calls::one_hot(const std::string& name, const Arguments& args,
                                          const Keywords& kwargs) {
   if (name != "torch._C._nn.one_hot" && name != "torch.nn.functional.one_hot") return std::nullopt;

@@ -1,3 +1,4 @@
+// Stands in for warnings.warn during such a call, and keeps what it was given.
 #include "python/capture/torch_warnings.h"
 
 #include <frameobject.h>
@@ -12,8 +13,8 @@ namespace {
 
 py::object as_object(PyFrameObject* frame) { return owned(reinterpret_cast<PyObject*>(frame)); }
 
-// (message, category, level or 0, file, line, globals): `level` is counted from the caller of warnings.warn, and frames in
-// front of `boundary` stand for the captured ones.
+// (message, category, level or 0, file, line, globals): `level` is counted from the caller of
+// warnings.warn, and frames in front of `boundary` stand for the captured ones.
 py::tuple kept(py::handle message, py::handle category, int64_t level, py::handle boundary) {
   py::object frame = as_object(reinterpret_cast<PyFrameObject*>(Py_XNewRef(PyEval_GetFrame())));
   while (frame && !frame.is(boundary) && --level > 0)
@@ -26,7 +27,8 @@ py::tuple kept(py::handle message, py::handle category, int64_t level, py::handl
                         frame.attr("f_globals"));
 }
 
-// In the place of warnings.warn. `self`: the list, the thread, the real one, the frame that runs the capture.
+// In the place of warnings.warn. `self`: the list, the thread, the real one, the frame that runs
+// the capture.
 PyObject* keep_one(PyObject* self, PyObject* args, PyObject* kwargs) {
   const auto held = py::reinterpret_borrow<py::tuple>(self);
   if (held[1].cast<unsigned long>() != PyThread_get_thread_ident())

@@ -1,5 +1,6 @@
-// Warnings that a function of torch written in Python gives while it is called as a whole. Such a call is made once, at the
-// capture; eager would warn at each call, from the captured code's own lines.
+// Warnings that a function of torch written in Python gives while it is called as a whole. Such a
+// call is made once, at the capture; eager would warn at each call, from the captured code's own
+// lines.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -12,8 +13,8 @@ namespace py = pybind11;
 
 struct TorchWarning {
   py::object message, category;
-  size_t level =
-      0;  // of the captured frame that it names, the innermost is 1; 0: a frame of torch's, which is
+  size_t level = 0;  // of the captured frame that it names, the innermost is 1; 0: a frame of
+                     // torch's, which is
   py::object file, globals;
   int line = 0;
 };

@@ -1,5 +1,6 @@
-// Which classes can be changed: those that Python code or an extension made, not CPython's own. The flag HEAPTYPE alone does
-// not tell: 3.12 has also deque, defaultdict and the types of itertools on the heap.
+// Which classes can be changed: those that Python code or an extension made, not CPython's own. The
+// flag HEAPTYPE alone does not tell: 3.12 has also deque, defaultdict and the types of itertools on
+// the heap.
 #pragma once
 
 #include <Python.h>

@@ -9,7 +9,8 @@
 
 namespace oxy::python {
 
-// Blocks are opened and closed by instructions (SETUP_FINALLY ... POP_BLOCK); later versions have a table of ranges.
+// Blocks are opened and closed by instructions (SETUP_FINALLY ... POP_BLOCK); later versions have a
+// table of ranges.
 inline constexpr bool kHasBlocks = PY_VERSION_HEX < 0x030B0000;
 
 // The line table has lines only; later versions also columns.

@@ -1,3 +1,4 @@
+// A timed mutex that a thread may take again, waited for without the GIL.
 #include "python/cpython/compile_lock.h"
 
 #include <torch/csrc/utils/pybind.h>

@@ -16,7 +16,8 @@ inline uint64_t dict_version(PyObject* dict) {
   return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag >> kWatcherBits;
 }
 
-// Changes when an attribute of the type or of a base changes; 0 while nobody has looked anything up since.
+// Changes when an attribute of the type or of a base changes; 0 while nobody has looked anything up
+// since.
 inline uint32_t type_version(PyTypeObject* type) {
   bool valid = type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG;
   return valid ? type->tp_version_tag : 0;
@@ -24,8 +25,8 @@ inline uint32_t type_version(PyTypeObject* type) {
 
 inline uint64_t own_dict_writes = 0;
 
-// How often dicts were written or made in this process, our own writes here not counted. All dicts draw their versions
-// from one counter; writing a dict of ours shows where it stands.
+// How often dicts were written or made in this process, our own writes here not counted. All dicts
+// draw their versions from one counter; writing a dict of ours shows where it stands.
 inline uint64_t dict_writes() {
   static PyObject* probe = PyDict_New();
   static PyObject* key = PyUnicode_InternFromString("probe");
@@ -45,14 +46,16 @@ inline PyObject* uncounted_dict() {
   return dict;
 }
 
-// The dict's own lookup with a hash that is known; borrowed, nullptr without an exception where there is none.
+// The dict's own lookup with a hash that is known; borrowed, nullptr without an exception where
+// there is none.
 inline PyObject* dict_lookup(PyObject* dict, PyObject* key, Py_hash_t hash) {
   PyObject* value = _PyDict_GetItem_KnownHash(dict, key, hash);
   if (!value && PyErr_Occurred()) PyErr_Clear();
   return value;
 }
 
-// While it lives there is no collection, which may run Python code; and it leaves no exception behind.
+// While it lives there is no collection, which may run Python code; and it leaves no exception
+// behind.
 class Quiet {
  public:
   Quiet() : collecting_(PyGC_Disable()) {}
@@ -66,7 +69,8 @@ class Quiet {
   int collecting_;
 };
 
-// Where an object holds its __dict__; the dict is made if it was not there. nullptr for objects that have none.
+// Where an object holds its __dict__; the dict is made if it was not there. nullptr for objects
+// that have none.
 inline PyObject** instance_dict_slot(PyObject* object) {
   PyObject** slot = _PyObject_GetDictPtr(object);
   if (!slot) return nullptr;

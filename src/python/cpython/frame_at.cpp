@@ -1,3 +1,4 @@
+// Makes a frame object of a code object and an offset.
 #define Py_BUILD_CORE 1
 #include "python/cpython/frame_at.h"
 

@@ -5,7 +5,8 @@
 
 namespace oxy::python {
 
-// A new frame without values that stands at the instruction at `offset`, in bytes; nullptr is the exception that is set.
+// A new frame without values that stands at the instruction at `offset`, in bytes; nullptr is the
+// exception that is set.
 PyObject* frame_at(PyCodeObject* code, PyObject* globals, int offset);
 
 }  // namespace oxy::python

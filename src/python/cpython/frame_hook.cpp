@@ -1,5 +1,6 @@
-// The evaluator of frames. With one of their own, calls of Python functions use C stack. Beyond a depth the one that was
-// there before is put back until the frames return, unless a handler has to see every frame.
+// The evaluator of frames. With one of their own, calls of Python functions use C stack. Beyond a
+// depth the one that was there before is put back until the frames return, unless a handler has to
+// see every frame.
 #define Py_BUILD_CORE 1
 #include "python/cpython/frame_hook.h"
 
@@ -24,14 +25,15 @@ FrameHandler handler = nullptr;
 int users = 0, watchers = 0;  // watchers: users that have to see every frame
 int lasting = 0;              // users of no thread
 thread_local int depth = 0, own_users = 0, own_watchers = 0;
-// The frame that `previous` has been given last. An evaluator that took ours for the one before it, and was there when ours
-// came back, gives the frame back to us.
+// The frame that `previous` has been given last. An evaluator that took ours for the one before it,
+// and was there when ours came back, gives the frame back to us.
 thread_local _PyInterpreterFrame* passed_on = nullptr;
 
 PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws);
 
-// Whether the frames that this one calls should use no C stack. Beyond the second limit there is none left for as long as
-// another thread watches: that is waited for, ten seconds at most in all its frames.
+// Whether the frames that this one calls should use no C stack. Beyond the second limit there is
+// none left for as long as another thread watches: that is waited for, ten seconds at most in all
+// its frames.
 bool is_deep() {
   constexpr int kWaits = 100'000;
   thread_local int waits = kWaits;
@@ -74,7 +76,8 @@ PyCodeObject* empty_code() {
 
 PyCodeObject* empty = nullptr;
 
-// Of 3.12 the evaluator frees the frame, with functions that are not exported: it runs a code that does nothing else.
+// Of 3.12 the evaluator frees the frame, with functions that are not exported: it runs a code that
+// does nothing else.
 void prepare_to_leave() {
   if (empty == nullptr) empty = empty_code();
 }

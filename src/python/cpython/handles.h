@@ -1,4 +1,5 @@
-// Python objects as pybind11's: new and borrowed references, what modules have, casts to CPython's structs.
+// Python objects as pybind11's: new and borrowed references, what modules have, casts to CPython's
+// structs.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

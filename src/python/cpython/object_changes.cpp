@@ -1,3 +1,4 @@
+// Puts setters that count into CPython's own tables.
 #include "python/cpython/object_changes.h"
 
 #include <utility>
@@ -27,7 +28,8 @@ int counted_set_code(PyObject* object, PyObject* value, void* closure) {
   return boundary([=] { return set_code(object, value, closure); }, -1);
 }
 
-// The getter and setter that stand under `name` in the type's own dict; nullptr where something else does.
+// The getter and setter that stand under `name` in the type's own dict; nullptr where something
+// else does.
 PyGetSetDef* own_getset(PyTypeObject* type, const char* name) {
   PyObject* dict = type_dict(type);
   PyObject* found = dict ? PyDict_GetItemString(dict, name) : nullptr;

@@ -1,5 +1,6 @@
-// Changes of an object that no version tells of: assignments to its __class__ and its __dict__, and to the __code__ of a
-// function. All go through a setter that CPython shares among all classes; these setters are wrapped, once a process, so that they count.
+// Changes of an object that no version tells of: assignments to its __class__ and its __dict__, and
+// to the __code__ of a function. All go through a setter that CPython shares among all classes;
+// these setters are wrapped, once a process, so that they count.
 #pragma once
 
 #include <Python.h>
@@ -12,8 +13,8 @@ namespace oxy::python {
 void count_object_changes();
 uint64_t object_changes();
 
-// Whether every assignment to the __dict__ of instances of the type is counted: they have one that CPython itself
-// manages, and no other setter.
+// Whether every assignment to the __dict__ of instances of the type is counted: they have one that
+// CPython itself manages, and no other setter.
 bool counts_dict_changes(PyTypeObject* type);
 
 }  // namespace oxy::python

@@ -1,5 +1,6 @@
-// Opcodes by name that our code mentions and some version of CPython lacks. Such a name has a number there that no code
-// object contains, so that a switch may name them all. Where a version has the opcode, its macro hides ours.
+// Opcodes by name that our code mentions and some version of CPython lacks. Such a name has a
+// number there that no code object contains, so that a switch may name them all. Where a version
+// has the opcode, its macro hides ours.
 #pragma once
 
 #include <Python.h>

@@ -1,5 +1,5 @@
-// What of an opcode depends on the version of CPython. The numbers are <opcode.h>'s; the rest tells Python's own module
-// `opcode`, and the constants here.
+// What of an opcode depends on the version of CPython. The numbers are <opcode.h>'s; the rest tells
+// Python's own module `opcode`, and the constants here.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,13 @@ enum class Argument : uint8_t {
   constant,
   name,
   global_name,  // a name in the bits above the lowest, which says whether a NULL is pushed first
-  attribute,  // a name in the bits above the lowest, which says whether a method is loaded for a call
-  super_attribute,  // the same above two bits; the second says that super() has its arguments written out
+  attribute,    // a name in the bits above the lowest, which says whether a method is loaded for a
+                // call
+  super_attribute,  // the same above two bits; the second says that super() has its arguments
+                    // written out
   local,            // an index into localsplus
-  two_locals,  // two of them below 16, the first in the higher bits
-  cell,        // the same, of a cell or free variable; slot_of() gives the index
+  two_locals,       // two of them below 16, the first in the higher bits
+  cell,             // the same, of a cell or free variable; slot_of() gives the index
   compare,
   binary,
   jump,
@@ -39,24 +41,26 @@ inline bool is_jump(uint8_t op) { return opcode_info(op).jump != Jump::none; }
 // False where the next instruction never follows: returns, raises, unconditional jumps.
 bool falls_through(uint8_t op);
 
-// The loop's iterator is exhausted: FOR_ITER of 3.12 jumps to END_FOR, and skips it, that of 3.13 also the POP_TOP that
-// follows. Here its target is what lies behind.
+// The loop's iterator is exhausted: FOR_ITER of 3.12 jumps to END_FOR, and skips it, that of 3.13
+// also the POP_TOP that follows. Here its target is what lies behind.
 inline constexpr int kForIterSkips = PY_VERSION_HEX >= 0x030D0000   ? 2
                                      : PY_VERSION_HEX >= 0x030C0000 ? 1
                                                                     : 0;
 
-// What a handler finds on the stack above the values that are kept: the exception; before 3.11 the exception that was
-// being handled and the new one, with three values each.
+// What a handler finds on the stack above the values that are kept: the exception; before 3.11 the
+// exception that was being handled and the new one, with three values each.
 inline constexpr int kRaisedValues = PY_VERSION_HEX >= 0x030B0000 ? 1 : 6;
 
-// The line table has one entry for neighbours at the same place. CPython 3.11 writes one an instruction.
+// The line table has one entry for neighbours at the same place. CPython 3.11 writes one an
+// instruction.
 inline constexpr bool kMergesLocations =
     PY_VERSION_HEX >= 0x030C0000 || PY_VERSION_HEX < 0x030B0000;
 
 // What SEND leaves below the result when the inner iterator has returned: END_SEND takes it away.
 inline constexpr bool kSendKeepsIterator = PY_VERSION_HEX >= 0x030C0000;
 
-// A generator's code begins with the value on the stack that it is sent, where no instruction pushes that.
+// A generator's code begins with the value on the stack that it is sent, where no instruction
+// pushes that.
 inline constexpr bool kEntersWithSent = PY_VERSION_HEX < 0x030D0000;
 
 // A call is announced by an instruction of its own.
@@ -82,8 +86,9 @@ inline uint32_t name_index(uint8_t op, uint32_t arg) {
   }
 }
 
-// CALL_INTRINSIC_1 or CALL_INTRINSIC_2 as the instruction of 3.11 that it stands for. A generator that lets a StopIteration out is found by
-// whoever runs it, so turning that into an error is nothing to do.
+// CALL_INTRINSIC_1 or CALL_INTRINSIC_2 as the instruction of 3.11 that it stands for. A generator
+// that lets a StopIteration out is found by whoever runs it, so turning that into an error is
+// nothing to do.
 inline uint8_t plain_opcode(uint8_t op, uint32_t arg) {
   constexpr uint32_t kStopIterationError = 3, kUnaryPositive = 5, kListToTuple = 6;
   constexpr uint32_t kPrepareReraiseStar = 1;
@@ -110,7 +115,8 @@ inline bool loads_method(uint8_t op, uint32_t arg) {
          ((kind == Argument::attribute || kind == Argument::super_attribute) && (arg & 1));
 }
 
-// The locals whose value from before an instruction it reads, and those that it writes (not: clears); -1 for none.
+// The locals whose value from before an instruction it reads, and those that it writes (not:
+// clears); -1 for none.
 struct LocalUse {
   int read[2] = {-1, -1}, written[2] = {-1, -1};
 };

@@ -1,4 +1,5 @@
-// What sets do with their items, and when: the order in which pop() takes them is from a finger that goes around the table.
+// What sets do with their items, and when: the order in which pop() takes them is from a finger
+// that goes around the table.
 #pragma once
 
 #include <Python.h>
@@ -8,8 +9,8 @@ namespace oxy::python {
 // issubset() asks an iterable for no more once it has seen all of the set.
 constexpr bool kIssubsetStopsEarly = PY_VERSION_HEX >= 0x030C0000;
 
-// The item that a set's pop() takes after `before` others, nothing else being done to the set between; borrowed, null where
-// there is none.
+// The item that a set's pop() takes after `before` others, nothing else being done to the set
+// between; borrowed, null where there is none.
 inline PyObject* next_popped(PyObject* set, Py_ssize_t before) {
   auto* s = reinterpret_cast<PySetObject*>(set);
   for (Py_ssize_t i = 0, seen = 0; i <= s->mask && seen < s->used; i++) {

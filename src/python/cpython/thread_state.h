@@ -32,8 +32,9 @@ inline int recursion_left() {
 #endif
 }
 
-// Calls count against Python's limit, and not only against the one that 3.12 has for functions written in C: with as many
-// calls of ours as that allows there is no stack left. False with RecursionError set; otherwise leave_call() has to follow.
+// Calls count against Python's limit, and not only against the one that 3.12 has for functions
+// written in C: with as many calls of ours as that allows there is no stack left. False with
+// RecursionError set; otherwise leave_call() has to follow.
 inline bool enter_call(const char* where) {
 #if PY_VERSION_HEX >= 0x030C0000
   PyThreadState* state = PyThreadState_Get();
@@ -57,7 +58,8 @@ inline void leave_call() {
 #endif
 }
 
-// While it lives, no exception is being handled: neither by the running frame nor, in a generator, by those around it.
+// While it lives, no exception is being handled: neither by the running frame nor, in a generator,
+// by those around it.
 class NothingHandled {
  public:
   NothingHandled() : outside_(PyThreadState_Get()->exc_info) {

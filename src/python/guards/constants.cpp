@@ -1,4 +1,5 @@
-// Comparing constants: an own walk over exact types, since rich comparison may call what a user wrote.
+// Comparing constants: an own walk over exact types, since rich comparison may call what a user
+// wrote.
 #include "python/guards/constants.h"
 
 #include <torch/csrc/Device.h>

@@ -46,7 +46,8 @@ py::object reduced(PyObject* iterator) {
   return told ? out : py::object();
 }
 
-// An iterator that cannot go on (its dict has changed) gives what no guard takes for an item or for the end.
+// An iterator that cannot go on (its dict has changed) gives what no guard takes for an item or for
+// the end.
 PyObject* next_item(PyObject* iterator, int64_t index, Temporaries& made) {
   if (!is_plain_iterator(iterator)) return Py_NotImplemented;
   const py::object state = reduced(iterator);

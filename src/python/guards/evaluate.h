@@ -1,4 +1,5 @@
-// One step of a source, and one guard, on real objects. No Python code runs, no exception is left behind.
+// One step of a source, and one guard, on real objects. No Python code runs, no exception is left
+// behind.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -19,28 +20,30 @@ struct SourceStep {
 // Objects that descriptors made for a walk.
 using Temporaries = c10::SmallVector<py::object, 4>;
 
-// What a plain tensor of one element in the CPU's memory holds, as a bool, int or float; null for all else. No code of
-// torch runs.
+// What a plain tensor of one element in the CPU's memory holds, as a bool, int or float; null for
+// all else. No code of torch runs.
 py::object number_in(PyObject* tensor);
 
-// A tensor over the memory of a numpy.ndarray, or with the value of a NumPy scalar; null for an array that cannot be written,
-// or of a kind that tensors do not have.
+// A tensor over the memory of a numpy.ndarray, or with the value of a NumPy scalar; null for an
+// array that cannot be written, or of a kind that tensors do not have.
 py::object tensor_of_array(PyObject* o);
 
 SourceStep step_of(const Source& source);
 
-// The object that `step` finds from `base`, borrowed (`made` holds what nobody else does); nullptr if there is none.
+// The object that `step` finds from `base`, borrowed (`made` holds what nobody else does); nullptr
+// if there is none.
 PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* locals,
                    Temporaries& made);
 
 // A guard as checks want it: `number` of HasKey and LacksKey becomes the hash of the key.
 Guard prepared(Guard guard);
 
-// Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs and NotSameAs. Of a Tensor
-// guard, whose `expected` is the type by then, only the type is looked at.
+// Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs and
+// NotSameAs. Of a Tensor guard, whose `expected` is the type by then, only the type is looked at.
 bool holds(const Guard& guard, PyObject* value, PyObject* other);
 
-// An iterator over a list, tuple, range or dict, written in C: it tells of its place, and taking items runs no code.
+// An iterator over a list, tuple, range or dict, written in C: it tells of its place, and taking
+// items runs no code.
 bool is_plain_iterator(PyObject* o);
 
 // The length of a list, tuple, dict or set; -1 for other objects.

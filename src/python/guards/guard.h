@@ -16,17 +16,20 @@ namespace oxy::python {
 enum class GuardKind : uint8_t {
   TypeIs,  // type(source) is expected
   IdIs,    // source is expected
-  Equals,  // same type and equal to expected: a constant (None, bool, int, float by its bits, str, bytes, complex, torch
-           // constants, tuples, frozensets and slices of such)
-  Compares,  // source, an int or float, compares with expected, a number, as it did: `number` is twice the operator (Py_LT
+  Equals,  // same type and equal to expected: a constant (None, bool, int, float by its bits, str,
+           // bytes, complex, torch constants, tuples, frozensets and slices of such)
+  Compares,  // source, an int or float, compares with expected, a number, as it did: `number` is
+             // twice the operator (Py_LT
              // ...) plus the answer
   Length,    // len(source) == number: list, tuple, dict, set, deque
   HasKey,    // expected in source, a dict
   LacksKey,  // expected not in source, a dict
-  Keys,  // list(source) == list(expected), a tuple: the keys of a dict, or the items of a set, in order
-  Tensor,  // the type of `expected`, a tensor, and all that torch_bridge/input_signature.h looks at. The tensors of all
-           // such guards share storages as the expected ones did.
-  Number,  // source, a tensor of one element in the CPU's memory, holds expected: a bool, int or float
+  Keys,    // list(source) == list(expected), a tuple: the keys of a dict, or the items of a set, in
+           // order
+  Tensor,  // the type of `expected`, a tensor, and all that torch_bridge/input_signature.h looks
+           // at. The tensors of all such guards share storages as the expected ones did.
+  Number,  // source, a tensor of one element in the CPU's memory, holds expected: a bool, int or
+           // float
   Missing,  // `_PyType_Lookup(type, key)` finds nothing; source is a TypeAttribute
   SameAs,   // source is other
   NotSameAs,

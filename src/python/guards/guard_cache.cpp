@@ -14,8 +14,8 @@
 namespace oxy::python {
 namespace {
 
-// After so many changes of an object that others hang on, these are looked up every time (an argument that is made
-// anew for every call).
+// After so many changes of an object that others hang on, these are looked up every time (an
+// argument that is made anew for every call).
 constexpr uint8_t kRestless = 4;
 
 bool is_dict_guard(GuardKind kind) {
@@ -78,7 +78,8 @@ bool GuardCache::has_child(const WalkNode& node, SourceKind kind) const {
   return false;
 }
 
-// Whether the steps see everything that could make the guard fail; of a TypeIs guard, all but a new __class__.
+// Whether the steps see everything that could make the guard fail; of a TypeIs guard, all but a new
+// __class__.
 bool GuardCache::covered(const Guard& guard) const {
   if (guard.kind == GuardKind::Number) return false;  // nothing tells of a write to a tensor
   if (guard.other) return stable(guard.source) && stable(guard.other);
@@ -124,7 +125,8 @@ void GuardCache::add_live_guards(const WalkNode& node) {
   }
 }
 
-// Whether the version alone tells of every change, as long as no object has got another __class__ or __dict__.
+// Whether the version alone tells of every change, as long as no object has got another __class__
+// or __dict__.
 bool GuardCache::is_tag(const Step& step) const {
   if (step.kind == StepKind::Dict) return true;
   if (step.kind != StepKind::InstanceDict) return false;
@@ -211,7 +213,8 @@ bool GuardCache::renew(Step& step, Temporaries& made) {
   return true;
 }
 
-// What the steps of a node and of its __dict__ rely on, their versions apart: these are never given out twice.
+// What the steps of a node and of its __dict__ rely on, their versions apart: these are never given
+// out twice.
 bool GuardCache::same_steps(const WalkNode& node) const {
   uint32_t index = node_[node.id.index];
   for (uint32_t i = first_step_[index]; i < first_step_[index + 1]; ++i) {
@@ -225,7 +228,8 @@ bool GuardCache::same_steps(const WalkNode& node) const {
   return true;
 }
 
-// An equal address may be a new object: its guards are checked, and what no version of its own protects.
+// An equal address may be a new object: its guards are checked, and what no version of its own
+// protects.
 bool GuardCache::same_as_before(const WalkNode& node, Temporaries& made) {
   PyObject* now = walk_.evaluate_node(node, nullptr, values_, made);
   PyObject*& before = values_[node.id.index];

@@ -1,14 +1,17 @@
 // What a full check found, and how to see cheaply that it still stands.
 //
-// A source is *stable* where something tells of every change of it: items of a dict reached through stable sources and
-// attributes of types have versions, tuples, closures and what is pinned do not change, and assignments of __class__,
-// __dict__ and __code__ are counted. The others are *live* and looked up on every check; so are the guards that nothing covers.
-// The steps stand in the order of the sources, so that an object is only touched after everything that keeps it alive
-// was seen to be unchanged. Most are dicts below stable sources, which a model has many of: these have a compact list of
-// their own, and where no dict of the process was written they are passed over. The other steps are *anchors*.
+// A source is *stable* where something tells of every change of it: items of a dict reached through
+// stable sources and attributes of types have versions, tuples, closures and what is pinned do not
+// change, and assignments of __class__, __dict__ and __code__ are counted. The others are *live*
+// and looked up on every check; so are the guards that nothing covers. The steps stand in the order
+// of the sources, so that an object is only touched after everything that keeps it alive was seen
+// to be unchanged. Most are dicts below stable sources, which a model has many of: these have a
+// compact list of their own, and where no dict of the process was written they are passed over. The
+// other steps are *anchors*.
 //
-// A version that moved is no reason to start anew: the items that are used are looked up again, and where they are what
-// they were, the version is renewed (a module that counts its calls, globals that a loop at module level writes).
+// A version that moved is no reason to start anew: the items that are used are looked up again, and
+// where they are what they were, the version is renewed (a module that counts its calls, globals
+// that a loop at module level writes).
 #pragma once
 
 #include "python/guards/tensor_checks.h"

@@ -56,7 +56,8 @@ bool GuardProgram::start_anew(PyObject* const* locals, Temporaries& made) {
   return true;
 }
 
-// What is dropped may run Python code when it dies (`fetched` before anything is looked at, `made` after all is done).
+// What is dropped may run Python code when it dies (`fetched` before anything is looked at, `made`
+// after all is done).
 bool GuardProgram::check(PyObject* const* locals, Fetched& fetched) {
   fetched.clear();
   Temporaries made;

@@ -1,11 +1,14 @@
-// The guards of a captured frame as a flat program: one walk that checks them and fetches the graph's inputs.
+// The guards of a captured frame as a flat program: one walk that checks them and fetches the
+// graph's inputs.
 //
-// Most of what a frame relies on hangs on dicts (module attributes, globals). Every dict has a version (CPython 3.11:
-// ma_version_tag) that changes with every write. After a full check the versions of all dicts on the way are kept; while
-// the roots are the same objects and the versions stand, everything behind them does. Where no dict of the process
-// changed at all since the last success (the global counter that gives out versions, read through a dict of our own),
-// not even these are compared, and a model of any depth costs the same. What no version covers (arguments, items of
-// lists, cells, slots) is looked at every time, and so is every tensor: nothing tells of `p.data = ...`.
+// Most of what a frame relies on hangs on dicts (module attributes, globals). Every dict has a
+// version (CPython 3.11: ma_version_tag) that changes with every write. After a full check the
+// versions of all dicts on the way are kept; while the roots are the same objects and the versions
+// stand, everything behind them does. Where no dict of the process changed at all since the last
+// success (the global counter that gives out versions, read through a dict of our own), not even
+// these are compared, and a model of any depth costs the same. What no version covers (arguments,
+// items of lists, cells, slots) is looked at every time, and so is every tensor: nothing tells of
+// `p.data = ...`.
 #pragma once
 
 #include <optional>
@@ -17,13 +20,14 @@ namespace oxy::python {
 
 class GuardProgram {
  public:
-  // `fetch`: sources whose objects a hit hands over (inputs of the graph, objects that the result needs).
-  // `locals`: the bound arguments for which everything holds now.
+  // `fetch`: sources whose objects a hit hands over (inputs of the graph, objects that the result
+  // needs). `locals`: the bound arguments for which everything holds now.
   GuardProgram(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch)
       : walk_(sources, guards, fetch), cache_(walk_) {}
   GuardProgram(const GuardProgram&) = delete;
 
-  // Whether every guard holds; on true `fetched` has the objects of `fetch`, in order. Runs no Python code, never raises. Needs the GIL.
+  // Whether every guard holds; on true `fetched` has the objects of `fetch`, in order. Runs no
+  // Python code, never raises. Needs the GIL.
   bool check(PyObject* const* locals, Fetched& fetched);
   // The same without what was kept from earlier checks: the reference for tests.
   bool check_fully(PyObject* const* locals, Fetched& fetched) const;
@@ -52,7 +56,8 @@ class GuardProgram {
 
   // Where true, measure() is called for what is captured: explain asks for it.
   static inline bool measured = false;
-  // Takes the time of each guard, with the step that finds its object, for locals for which all hold.
+  // Takes the time of each guard, with the step that finds its object, for locals for which all
+  // hold.
   void measure(PyObject* const* locals);
   std::span<const double> nanoseconds() const {
     return nanoseconds_;

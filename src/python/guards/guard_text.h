@@ -16,7 +16,8 @@ std::string guard_log(const GuardWalk& walk);
 // A line a frame, innermost last.
 std::string stack_text(const UserStack& stack);
 
-// "L['x'] is a float, was an int": the guard does not hold for these objects (nullptr: nothing was found).
+// "L['x'] is a float, was an int": the guard does not hold for these objects (nullptr: nothing was
+// found).
 std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::Values& values);
 
 }  // namespace oxy::python

@@ -1,4 +1,5 @@
-// Guards and sources in the order of one full walk: each source once, parent before child, the guards on it at once.
+// Guards and sources in the order of one full walk: each source once, parent before child, the
+// guards on it at once.
 #pragma once
 
 #include <span>
@@ -59,7 +60,8 @@ class GuardWalk {
   const std::vector<Guard>& guards() const { return guards_; }  // prepared
   const std::vector<uint32_t>& order() const { return order_; }
   const std::vector<SourceId>& fetch() const { return fetch_; }
-  // The Tensor guards, and what their tensors were; `number` of such a guard is its position in both.
+  // The Tensor guards, and what their tensors were; `number` of such a guard is its position in
+  // both.
   const std::vector<uint32_t>& tensor_guards() const { return tensor_guards_; }
   const bridge::InputSignature& tensors() const { return tensors_; }
 

@@ -32,7 +32,8 @@ bool is_identifier(const py::object& key) {
 
 std::string str_of(const py::object& key) { return py::cast<std::string>(py::str(key)); }
 
-// By kind: % is the base's text, # the index, $ and @ the key's str and repr, * those of a tuple's items.
+// By kind: % is the base's text, # the index, $ and @ the key's str and repr, * those of a tuple's
+// items.
 constexpr const char* kTexts[] = {"L[@]",
                                   nullptr,
                                   "%.__dict__",

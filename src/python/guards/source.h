@@ -1,4 +1,5 @@
-// Where capture found an object: a path from an argument of the captured function, or from an object that stays what it is.
+// Where capture found an object: a path from an argument of the captured function, or from an
+// object that stays what it is.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -22,8 +23,8 @@ using SourceId = Id<SourceTag>;
 
 enum class SourceKind : uint8_t {
   Local,   // an argument of the captured function: `index` in its bound arguments, `key` its name
-  Pinned,  // the object `key` itself: held, and reached through what other guards keep fixed (a module's globals, a
-           // type, a function guarded by identity)
+  Pinned,  // the object `key` itself: held, and reached through what other guards keep fixed (a
+           // module's globals, a type, a function guarded by identity)
   InstanceDict,   // base.__dict__, the real dict (made if it was not there)
   TypeAttribute,  // what _PyType_Lookup finds for the name `key` on the type `base`
   Attribute,      // getattr(base, key) by a descriptor written in C (a slot, a member)
@@ -37,7 +38,8 @@ enum class SourceKind : uint8_t {
   NextPopped,     // base is a set: the item that its pop() takes next
   NextItem,  // base is an iterator written in C: what it gives when `index` items more are taken
   Referent,  // base is a weakref.ref: what it refers to, None where that is gone
-  ContextValue,  // base is a context variable: its value in the current context; where `index` is 1, else its default
+  ContextValue,  // base is a context variable: its value in the current context; where `index` is
+                 // 1, else its default
   Handled,  // base is sys.exc_info: the exception that the code around the call deals with, or None
   Key,      // base is a dict or a set: key or item `index` in its order
   IteratorPart,  // base is an enumerate or zip: part `index` of what its __reduce__ tells
@@ -52,7 +54,8 @@ struct Source {
   int64_t index = 0;
 };
 
-// Equal sources get one id. Keys are str, int and other hashable constants; those of Pinned compare by identity.
+// Equal sources get one id. Keys are str, int and other hashable constants; those of Pinned compare
+// by identity.
 class SourceTable {
  public:
   SourceId local(int64_t index, const std::string& name) {

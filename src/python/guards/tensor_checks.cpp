@@ -1,3 +1,4 @@
+// Compares tensors with what was seen of them, and prefetches those that come.
 #include "python/guards/tensor_checks.h"
 
 #include <torch/csrc/autograd/python_variable.h>

@@ -1,6 +1,6 @@
-// The Tensor guards of a program on the hot path: every tensor is looked at in every call, and there may be hundreds. What
-// takes the time is waiting for memory (a tensor is half a dozen cache lines in three places), so what is known of one
-// lies together, and those to come are prefetched.
+// The Tensor guards of a program on the hot path: every tensor is looked at in every call, and
+// there may be hundreds. What takes the time is waiting for memory (a tensor is half a dozen cache
+// lines in three places), so what is known of one lies together, and those to come are prefetched.
 #pragma once
 
 #include "python/guards/guard_walk.h"
@@ -12,11 +12,12 @@ class TensorChecks {
  public:
   explicit TensorChecks(const GuardWalk& walk);
 
-  // From now on the tensors are those among `values`; those of live sources may be others on every check.
+  // From now on the tensors are those among `values`; those of live sources may be others on every
+  // check.
   void keep(const GuardWalk::Values& values, const std::vector<bool>& stable);
 
-  // Whether all guards hold and storages are shared as they were. New references to what the walk fetches go to
-  // `fetched`, whatever the answer.
+  // Whether all guards hold and storages are shared as they were. New references to what the walk
+  // fetches go to `fetched`, whatever the answer.
   bool check(const GuardWalk::Values& values, Fetched& fetched);
 
  private:

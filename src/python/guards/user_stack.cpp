@@ -1,3 +1,4 @@
+// Links of frames, and the names that they share.
 #include "python/guards/user_stack.h"
 
 #include <algorithm>

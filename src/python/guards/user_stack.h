@@ -1,5 +1,6 @@
-// Where the captured code stood when it asked for something: kept by the thousand, read rarely. So it is a list of links
-// to the callers, each with its code object, and the names are looked up when somebody reads them.
+// Where the captured code stood when it asked for something: kept by the thousand, read rarely. So
+// it is a list of links to the callers, each with its code object, and the names are looked up when
+// somebody reads them.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

@@ -1,3 +1,4 @@
+// Orders axes by how memory is walked, cuts them into tiles and lanes, and joins phases.
 #include "schedule/cpu/arrange_loops.h"
 
 #include <algorithm>
@@ -492,7 +493,8 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   expanded_.push_back(std::move(use));
 }
 
-// Whether a nest without a reduction of its own writes one element at several iterations of the axis.
+// Whether a nest without a reduction of its own writes one element at several iterations of the
+// axis.
 bool updates_across(const Phase& ph, Expr axis) {
   return std::any_of(ph.nests.begin(), ph.nests.end(), [&](const Nest& n) {
     if (find_reduce(n)) return false;

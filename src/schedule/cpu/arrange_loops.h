@@ -1,13 +1,13 @@
-// The loops of a kernel: which axes are parallel, which each phase of an iteration walks by itself, in
-// which order, and where axes are merged or cut. After fusion (the group is final) and before
+// The loops of a kernel: which axes are parallel, which each phase of an iteration walks by itself,
+// in which order, and where axes are merged or cut. After fusion (the group is final) and before
 // emission (which places statements).
 //
 // Elementwise groups: contiguous axes merge; a long axis is cut into chunks, so that a kernel has
-// few parallel iterations with substantial work; memory walked in two directions is walked in square
-// tiles. Groups with rows: the parallel axes stay, each nest walks its own axes inside the iteration.
-// Groups with columns: the contiguous parallel axis is cut into tiles; a reduction keeps one
-// accumulator a column in a local buffer and walks its rows around the loop over the tile, so that
-// memory is read as it lies.
+// few parallel iterations with substantial work; memory walked in two directions is walked in
+// square tiles. Groups with rows: the parallel axes stay, each nest walks its own axes inside the
+// iteration. Groups with columns: the contiguous parallel axis is cut into tiles; a reduction keeps
+// one accumulator a column in a local buffer and walks its rows around the loop over the tile, so
+// that memory is read as it lies.
 #pragma once
 
 #include "schedule/fuse_nests.h"
@@ -43,9 +43,10 @@ struct Panels {
   int64_t columns = 0, width = 0;
 };
 
-// The group, which is elementwise over the matrix: a parallel iteration is one row of one panel, so that the iterations of a block
-// follow each other. First the parallel loops over panels, `panel_loops` of them, then those over rows. Nothing where the
-// group does not walk the columns so.
+// The group, which is elementwise over the matrix: a parallel iteration is one row of one panel, so
+// that the iterations of a block follow each other. First the parallel loops over panels,
+// `panel_loops` of them, then those over rows. Nothing where the group does not walk the columns
+// so.
 struct PanelArrangement {
   Arrangement loops;
   uint32_t panel_loops = 0;

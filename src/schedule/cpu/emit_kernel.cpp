@@ -1,3 +1,4 @@
+// Places each statement of an arrangement in its loop.
 #include "schedule/cpu/emit_kernel.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Looks for groups that fit behind a gemm, and arranges them by its panels.
 #include "schedule/cpu/epilogues.h"
 
 #include <algorithm>

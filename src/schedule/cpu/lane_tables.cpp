@@ -1,3 +1,4 @@
+// Moves what depends on lanes alone into a loop in front of the rows.
 #include "schedule/cpu/lane_tables.h"
 
 #include <algorithm>

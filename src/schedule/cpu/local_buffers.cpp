@@ -1,3 +1,4 @@
+// Decides which buffers become values or local memory.
 #include "schedule/cpu/local_buffers.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Buffers that only one kernel writes and reads need no place in memory: they become values, where
-// each reader stands in the writer's loop (or the writer in none), or local to a parallel iteration,
-// where what one iteration writes fits the cache. After the phases are known, before loops are merged.
+// each reader stands in the writer's loop (or the writer in none), or local to a parallel
+// iteration, where what one iteration writes fits the cache. After the phases are known, before
+// loops are merged.
 #pragma once
 
 #include "schedule/cpu/arrange_loops.h"

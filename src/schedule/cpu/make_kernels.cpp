@@ -1,3 +1,4 @@
+// Names each group's kernel and hands it to the writer that fits.
 #include "schedule/cpu/make_kernels.h"
 
 #include <algorithm>

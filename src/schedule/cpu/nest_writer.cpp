@@ -1,3 +1,4 @@
+// Writes the statements of one nest, each value once.
 #include "schedule/cpu/nest_writer.h"
 
 #include "schedule/cost.h"

@@ -1,4 +1,5 @@
-// What the kernels of scans and of scatters are written with: one nest, whose order is fixed, statement by statement.
+// What the kernels of scans and of scatters are written with: one nest, whose order is fixed,
+// statement by statement.
 #pragma once
 
 #include <map>
@@ -21,7 +22,8 @@ class NestWriter {
   Kernel finish(const std::vector<Axis>& parallel, Block body);
   uint32_t entry(BufferId b, KernelBuffer::Kind kind);
   uint32_t add(Block& out, Compute c);  // the value
-  // An instruction of the nest whose operands have these values, under a substitution; loads have their buffer.
+  // An instruction of the nest whose operands have these values, under a substitution; loads have
+  // their buffer.
   Compute compute_of(const Inst& i, const std::vector<uint32_t>& value, const Substitution& subst);
 
   const loops::Program& program_;

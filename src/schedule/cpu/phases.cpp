@@ -1,3 +1,4 @@
+// Joins nests with equal private axes and orders the phases by what they read.
 #include "schedule/cpu/phases.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The order inside one parallel iteration: nests with the same private axes share a loop nest (a phase)
-// where no value that one needs is complete only after the other's loop.
+// The order inside one parallel iteration: nests with the same private axes share a loop nest (a
+// phase) where no value that one needs is complete only after the other's loop.
 #pragma once
 
 #include "schedule/cpu/arrange_loops.h"

@@ -1,3 +1,4 @@
+// Finds the loads that stream, and puts hints in front of them.
 #include "schedule/cpu/prefetch.h"
 
 #include <algorithm>
@@ -100,8 +101,8 @@ class Prefetcher {
   }
 
   // In the loops `later`, what the first one will load in the next iteration: a share each, since a
-  // burst would wait for memory. Rows at loaded indices are touched an iteration earlier still: their
-  // pages have to be found. `at_indices`: no others.
+  // burst would wait for memory. Rows at loaded indices are touched an iteration earlier still:
+  // their pages have to be found. `at_indices`: no others.
   void next_iteration(const For& first, const std::vector<For*>& later, bool at_indices) {
     const Expr iteration = parallel_.back()->var;
     const auto shares = static_cast<int64_t>(later.size());
@@ -156,8 +157,8 @@ class Prefetcher {
     }
   }
 
-  // Adds what the symbols of an index, which the iteration has loaded, will be `ahead` iterations later;
-  // false where that takes more than loads at known places.
+  // Adds what the symbols of an index, which the iteration has loaded, will be `ahead` iterations
+  // later; false where that takes more than loads at known places.
   bool foresee(Expr index, int64_t ahead, Substitution& next) {
     std::vector<Expr> symbols;
     sym::collect_symbols(index, symbols);

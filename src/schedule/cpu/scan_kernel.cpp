@@ -1,3 +1,4 @@
+// Scans along rows or across them, and rows as lanes.
 #include "schedule/cpu/scan_kernel.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// The kernel of a scan. Its order along the scanned axis is fixed, so it is no part of fusion with its
-// neighbours (what is scanned may have been inlined): rows that lie along the scanned axis go four at
-// a time, since each waits for its own last sum only; rows across it go a block of columns at a time,
-// with the sums of the block in cache.
+// The kernel of a scan. Its order along the scanned axis is fixed, so it is no part of fusion with
+// its neighbours (what is scanned may have been inlined): rows that lie along the scanned axis go
+// four at a time, since each waits for its own last sum only; rows across it go a block of columns
+// at a time, with the sums of the block in cache.
 #pragma once
 
 #include "schedule/kernel.h"

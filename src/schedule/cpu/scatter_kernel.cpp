@@ -1,3 +1,4 @@
+// Proves which axes never meet, and writes the loops around the others.
 #include "schedule/cpu/scatter_kernel.h"
 
 #include <algorithm>
@@ -18,8 +19,8 @@ struct Term {
 };
 
 // The place as a sum of terms with positive steps; nothing where it is something else, or where
-// steps and sizes are symbols: which digits never meet is a matter of numbers. Iterations are walked in
-// order then.
+// steps and sizes are symbols: which digits never meet is a matter of numbers. Iterations are
+// walked in order then.
 std::optional<std::vector<Term>> terms_of(Expr place) {
   std::vector<Expr> symbols;
   sym::collect_symbols(place, symbols);

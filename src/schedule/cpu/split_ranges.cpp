@@ -1,3 +1,4 @@
+// Cuts a loop where a comparison changes, and folds what is constant in each piece.
 #include "schedule/cpu/split_ranges.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Marks stores to large buffers, and takes marks back where a later kernel changes the buffer.
 #include "schedule/cpu/stream_stores.h"
 
 #include <set>

@@ -1,3 +1,4 @@
+// Checks that rows can be interleaved, then writes each statement once a row.
 #include "schedule/cpu/unroll_and_jam.h"
 
 #include "schedule/cost.h"

@@ -1,6 +1,6 @@
-// Rows that are only reduced, several at a time: a kernel that reads one row after the other is one stream of memory,
-// which a core alone does not fill the bus with; four rows are four streams. After emission, since the statements of
-// neighbouring iterations are what is interleaved.
+// Rows that are only reduced, several at a time: a kernel that reads one row after the other is one
+// stream of memory, which a core alone does not fill the bus with; four rows are four streams.
+// After emission, since the statements of neighbouring iterations are what is interleaved.
 #pragma once
 
 #include "loops/variables.h"

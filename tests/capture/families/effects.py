@@ -1,4 +1,5 @@
-"""What calls leave behind: results with shared parts, closures and iterators, writes to what was there before."""
+"""What calls leave behind: results with shared parts, closures and iterators, writes to what was
+there before."""
 
 # Clumsy ways to write a thing are meant.
 # ruff: noqa: B009, B010, C408, C416, C417, RET504
@@ -61,7 +62,7 @@ class Record:
 Pair = collections.namedtuple("Pair", "left right")
 
 
-# ------------------------------------------------------------------------------------------------------ shared parts
+# ------------------------------------------------------------------------------------- shared parts
 
 
 @shared.case
@@ -128,7 +129,7 @@ def record_with_itself(x):
     return r
 
 
-# -------------------------------------------------------------------------------------------------------- made inside
+# -------------------------------------------------------------------------------------- made inside
 
 
 @made.case
@@ -226,7 +227,7 @@ def list_sorted_in_place(x):
     return [x + n for n in rows]
 
 
-# ------------------------------------------------------------------------------- written: what was there before the call
+# ---------------------------------------------------------- written: what was there before the call
 
 
 @written.on(and_tensor(lambda: [1, 2]))
@@ -358,7 +359,7 @@ def closure_through_a_call():
     return f, (tensor(),)
 
 
-# -------------------------------------------------------------------------------------------------- attributes written
+# ------------------------------------------------------------------------------- attributes written
 
 
 @attributes_written.on(and_tensor(Thing))

@@ -1,8 +1,8 @@
 """An entry of the corpus: a function and what makes its inputs, fresh and equal each time.
 
-A family registers functions: `@family.case` gives each parameter without default a 3 x 4 tensor, `@family.on` takes
-a maker of the positional arguments, `@family.made` decorates a maker of (function, args, kwargs) for functions that
-need fresh state of their own.
+A family registers functions: `@family.case` gives each parameter without default a 3 x 4 tensor,
+`@family.on` takes a maker of the positional arguments, `@family.made` decorates a maker of
+(function, args, kwargs) for functions that need fresh state of their own.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import itertools
 import torch
 from families.entry import Family
 
-# Many of them leave a log of who did what when, and run code when they are dropped: TorchDynamo has no graph for some.
+# Many of them leave a log of who did what when, and run code when they are dropped: TorchDynamo has
+# no graph for some.
 generators = Family("generators", beyond_dynamo=True)
 iterators = Family("iterators", beyond_dynamo=True)
 FAMILIES = [generators, iterators]
@@ -342,7 +343,7 @@ def endless(x):
     return x, list(itertools.islice(count(), 3))
 
 
-# ------------------------------------------------------------------------------------------------------- map and its kind
+# --------------------------------------------------------------------------------- map and its kind
 
 
 def _told(log, what, value):

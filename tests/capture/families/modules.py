@@ -1,4 +1,5 @@
-"""Modules: layers, containers of modules, hooks, buffers, shared weights, modules called from functions."""
+"""Modules: layers, containers of modules, hooks, buffers, shared weights, modules called from
+functions."""
 
 from __future__ import annotations
 

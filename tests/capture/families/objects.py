@@ -1,4 +1,5 @@
-"""Objects: attributes, properties, methods, class features, data classes, operators, special methods."""
+"""Objects: attributes, properties, methods, class features, data classes, operators, special
+methods."""
 
 # Clumsy ways to write a thing are meant.
 # ruff: noqa: B006, B009, B010, C405, C406, C408, C409, C417, E711, UP028, UP031, UP032

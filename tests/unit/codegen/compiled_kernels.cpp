@@ -1,3 +1,4 @@
+// Writes texts of many kernels to one file, compiles it once and loads it.
 #include "compiled_kernels.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-// Compiles emitted texts with the compiler on the machine, many in one translation unit, and calls them.
+// Compiles emitted texts with the compiler on the machine, many in one translation unit, and calls
+// them.
 #pragma once
 
 #include <map>

@@ -1,3 +1,4 @@
+// Each statement and operation on scalars, with checks of every access.
 #include "interpreter.h"
 
 #include <bit>

@@ -7,8 +7,8 @@
 
 namespace oxy::codegen::cpp::testing {
 
-// `buffers` as the emitted function takes them. Floating-point values are computed in double and rounded to their
-// dtype after each statement; sums are folded in double. Returns the status word.
+// `buffers` as the emitted function takes them. Floating-point values are computed in double and
+// rounded to their dtype after each statement; sums are folded in double. Returns the status word.
 int interpret(const schedule::Kernel& kernel, const std::vector<void*>& buffers);
 
 // An element of memory as a number, and back (rounded to the dtype).

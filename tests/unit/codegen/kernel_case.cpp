@@ -1,3 +1,4 @@
+// Fills buffers, runs both sides, and compares what they have written.
 #include "kernel_case.h"
 
 #include <gtest/gtest.h>

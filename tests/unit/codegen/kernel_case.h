@@ -1,4 +1,5 @@
-// A kernel with its buffers filled, run by the interpreter and by each emitted text; the results are compared.
+// A kernel with its buffers filled, run by the interpreter and by each emitted text; the results
+// are compared.
 #pragma once
 
 #include <functional>
@@ -11,8 +12,9 @@ namespace oxy::codegen::cpp::testing {
 
 class CaseList {
  public:
-  // `make` writes the kernel; `sizes` gives the elements of each buffer but the Local ones; `fill` an element's value.
-  // Where no `fill` is given: small numbers of both signs. `tolerance`: relative, in units of the dtype's epsilon.
+  // `make` writes the kernel; `sizes` gives the elements of each buffer but the Local ones; `fill`
+  // an element's value. Where no `fill` is given: small numbers of both signs. `tolerance`:
+  // relative, in units of the dtype's epsilon.
   using Fill = std::function<double(size_t buffer, int64_t at)>;
   void add(std::string name, const std::function<void(KernelMaker&)>& make,
            std::vector<int64_t> sizes, double tolerance = 4, Fill fill = {}, long iterations = 1);

@@ -1,4 +1,5 @@
-// Accuracy of the inlined functions over the whole range of f32, against the C library in double precision.
+// Accuracy of the inlined functions over the whole range of f32, against the C library in double
+// precision.
 #include <gtest/gtest.h>
 
 #include <bit>

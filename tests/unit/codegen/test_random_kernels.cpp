@@ -1,4 +1,5 @@
-// Random kernels of operations that round exactly, so that every width must give the interpreter's bits.
+// Random kernels of operations that round exactly, so that every width must give the interpreter's
+// bits.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -8,8 +9,8 @@
 namespace oxy::codegen::cpp::testing {
 namespace {
 
-// Rows of `width` elements: loads of several dtypes and kinds of index, a chain of operations, a reduction of the row
-// that a second loop uses, stores.
+// Rows of `width` elements: loads of several dtypes and kinds of index, a chain of operations, a
+// reduction of the row that a second loop uses, stores.
 class RandomKernel {
  public:
   explicit RandomKernel(uint32_t seed) : random_(seed) {}
@@ -125,7 +126,8 @@ class RandomKernel {
       values_.push_back({m.op(choose({LoopOp::Neg, LoopOp::Abs, LoopOp::Sign}), d, {a}), d});
     } else {
       const LoopOp op = choose({LoopOp::Add, LoopOp::Sub, LoopOp::Max, LoopOp::Min, LoopOp::Mul});
-      // Products are of loaded values only: chains of them would leave what casts to integers define.
+      // Products are of loaded values only: chains of them would leave what casts to integers
+      // define.
       values_.push_back(
           {m.op(op == LoopOp::Mul && values_.size() > buffers_.size() + 3 ? LoopOp::Add : op, d,
                 {a, b}),

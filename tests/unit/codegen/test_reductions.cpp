@@ -142,7 +142,8 @@ TEST(Reductions, InsideAVectorLoop) {
   cases.check();
 }
 
-// y[p, r, c] = fold over c' <= c of x[p, r, c'] * s[r] + c: rows are lanes, the last block of each iteration has fewer.
+// y[p, r, c] = fold over c' <= c of x[p, r, c'] * s[r] + c: rows are lanes, the last block of each
+// iteration has fewer.
 void row_scans(KernelMaker& m, ReduceKind kind, DType d, int64_t rows, int64_t columns,
                bool streaming) {
   const uint32_t x = m.in(d), s = m.in(d), y = m.out(d);

@@ -1,4 +1,5 @@
-// Single statements: every op on every dtype, casts, kinds of indices, masks, checks, scatters, transposed tiles.
+// Single statements: every op on every dtype, casts, kinds of indices, masks, checks, scatters,
+// transposed tiles.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -104,7 +105,8 @@ TEST(Statements, FloatingPoint) {
   cases.check();
 }
 
-// Lanes of one vector take different methods, or lie outside. In the tails an exponential multiplies roundings.
+// Lanes of one vector take different methods, or lie outside. In the tails an exponential
+// multiplies roundings.
 TEST(Statements, IncompleteGamma) {
   CaseList cases;
   const auto methods = [](size_t buffer, int64_t at) {
@@ -214,7 +216,8 @@ TEST(Statements, Indices) {
   cases.check();
 }
 
-// Lanes that read within a vector of each other, in order, backwards, far apart, up to the buffer's end; with a mask.
+// Lanes that read within a vector of each other, in order, backwards, far apart, up to the buffer's
+// end; with a mask.
 TEST(Statements, Gathers) {
   constexpr int64_t kSpan = 400;
   const auto place = [](int64_t way, int64_t at) {
@@ -249,8 +252,8 @@ TEST(Statements, Gathers) {
   cases.check();
 }
 
-// Rows read at the places of a table, the same at each iteration or each iteration's own: near to each other but for any one
-// place, in a vector, narrower than one, farther apart, backwards.
+// Rows read at the places of a table, the same at each iteration or each iteration's own: near to
+// each other but for any one place, in a vector, narrower than one, farther apart, backwards.
 TEST(Statements, GathersAtPlacesOfTables) {
   constexpr int64_t kOff[] = {20, -20, -2, -3};  // for which one place is off
   constexpr int64_t kVectors = 48;               // places, no rest at any width

@@ -157,7 +157,8 @@ class RandomGraph {
     for (ValueId v : n.outputs) see(v);
   }
 
-  // `checkpoint` of some values: its region has a parameter for each, and its results are the node's outputs.
+  // `checkpoint` of some values: its region has a parameter for each, and its results are the
+  // node's outputs.
   void region() {
     std::vector<Arg> operands;
     std::vector<Type> given, made;

@@ -1,4 +1,5 @@
-// The Clang library itself: what it exports and needs, that it gives memory back, that a failed load is said.
+// The Clang library itself: what it exports and needs, that it gives memory back, that a failed
+// load is said.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -93,8 +94,8 @@ TEST_F(ClangLibrary, ReleasedCodeIsUnmapped) {
   EXPECT_LE(executable_mappings(), before + 1);
 }
 
-// An inline assembly that no register serves is reported by LLVM as an error of the code generator; clang's own driver
-// would print it and end.
+// An inline assembly that no register serves is reported by LLVM as an error of the code generator;
+// clang's own driver would print it and end.
 TEST_F(ClangLibrary, AFailureOfTheCodeGeneratorIsAnError) {
   std::string why;
   auto compiler = load_clang(OXY_CLANG_LIBRARY, why);
@@ -102,9 +103,10 @@ TEST_F(ClangLibrary, AFailureOfTheCodeGeneratorIsAnError) {
   const char* source = R"(
     extern "C" int kernel(void* const*, long begin, long end, void*, void* const*) {
       long a = begin, b = end;
-      __asm__ volatile("" : : "r"(a), "r"(b), "r"(a + 1), "r"(a + 2), "r"(a + 3), "r"(a + 4), "r"(a + 5), "r"(a + 6),
-                       "r"(a + 7), "r"(a + 8), "r"(a + 9), "r"(a + 10), "r"(a + 11), "r"(a + 12), "r"(a + 13),
-                       "r"(a + 14), "r"(a + 15), "r"(a + 16), "r"(a + 17));
+      __asm__ volatile("" : : "r"(a), "r"(b), "r"(a + 1), "r"(a + 2), "r"(a + 3), "r"(a + 4),
+                       "r"(a + 5), "r"(a + 6), "r"(a + 7), "r"(a + 8), "r"(a + 9), "r"(a + 10),
+                       "r"(a + 11), "r"(a + 12), "r"(a + 13), "r"(a + 14), "r"(a + 15),
+                       "r"(a + 16), "r"(a + 17));
       return 0;
     })";
   EXPECT_ANY_THROW(compiler->compile({source}, 1));

@@ -1,4 +1,5 @@
-// What every Compiler promises: the same tests over the in-process Clang and the compiler of the machine.
+// What every Compiler promises: the same tests over the in-process Clang and the compiler of the
+// machine.
 #include "jit/compiler.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,8 @@ TEST_P(CompilerTest, RunsAVectorLoop) {
   auto code = compile(R"(
     typedef float V __attribute__((vector_size(32), aligned(4)));
     typedef V (*Fn)(V);
-    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                          void* const* math) {
       const float* in = (const float*)buffers[0];
       float* out = (float*)buffers[1];
       for (long i = begin; i < end; i += 8) *(V*)(out + i) = (*(const V*)(in + i) + 1.0f) * 2.0f;
@@ -63,7 +65,8 @@ TEST_P(CompilerTest, RunsAVectorLoop) {
 
 TEST_P(CompilerTest, CallsThroughTheMathTable) {
   auto code = compile(R"(
-    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                          void* const* math) {
       return ((int (*)(int))math[1])((int)begin);
     })");
   int (*square)(int) = [](int x) { return x * x; };
@@ -75,7 +78,8 @@ TEST_P(CompilerTest, CallsTheCLibrary) {
   auto code = compile(R"(
     extern "C" double sin(double);
     extern "C" float powf(float, float);
-    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                          void* const* math) {
       __builtin_memcpy(buffers[1], buffers[0], end);
       __builtin_memset(scratch, 5, end);
       return (int)(sin((double)begin) * 1000) + (int)powf((float)begin, 3);
@@ -89,7 +93,8 @@ TEST_P(CompilerTest, CallsTheCLibrary) {
 
 TEST_P(CompilerTest, IntegersWrapAndFloatsAreNotContracted) {
   auto code = compile(R"(
-    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                          void* const* math) {
       int big = *(int*)buffers[0];
       float* f = (float*)buffers[1];
       f[3] = f[0] * f[1] + f[2];
@@ -106,7 +111,8 @@ TEST_P(CompilerTest, IntegersWrapAndFloatsAreNotContracted) {
 
 TEST_P(CompilerTest, NanAndSignedZeroAreKept) {
   auto code = compile(R"(
-    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch, void* const* math) {
+    extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                          void* const* math) {
       float* f = (float*)buffers[0];
       f[1] = f[1] + 0.0f;
       return f[0] != f[0];

@@ -1,7 +1,9 @@
-// Runs small ATen graphs on numbers, for tests: a few dozen lines of plain loops, apart from everything that they check.
+// Runs small ATen graphs on numbers, for tests: a few dozen lines of plain loops, apart from
+// everything that they check.
 //
-// A tensor is its sizes and its elements in row-major order, as doubles rounded to the dtype (f32 or i64). Memory is not
-// modelled; a loop ends after four rounds at the latest. memory_of says which values a plan may give the same memory: views of one base.
+// A tensor is its sizes and its elements in row-major order, as doubles rounded to the dtype (f32
+// or i64). Memory is not modelled; a loop ends after four rounds at the latest. memory_of says
+// which values a plan may give the same memory: views of one base.
 #pragma once
 
 #include <map>

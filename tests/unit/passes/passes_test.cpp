@@ -1,5 +1,5 @@
-// Every pass, and the whole list, on random programs: what the caller gets stays the same to the last bit, with the same
-// layouts, and results that were tensors of their own stay so.
+// Every pass, and the whole list, on random programs: what the caller gets stays the same to the
+// last bit, with the same layouts, and results that were tensors of their own stay so.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -24,7 +24,8 @@ using ir::Arg;
 using ir::Graph;
 using ir::ValueId;
 
-// Programs over four inputs, of ops that the evaluator knows and regions of such ops; types come from the shape rules.
+// Programs over four inputs, of ops that the evaluator knows and regions of such ops; types come
+// from the shape rules.
 class RandomProgram {
  public:
   explicit RandomProgram(uint32_t seed) : rng_(seed), g_(ir::Stage::Aten) {}
@@ -46,7 +47,8 @@ class RandomProgram {
     return std::move(g_);
   }
 
-  // A region with these operands: [0] is what it gives another value of, [1] a condition; a loop's body gives that too.
+  // A region with these operands: [0] is what it gives another value of, [1] a condition; a loop's
+  // body gives that too.
   Graph make_region(const Graph& around, const std::vector<ValueId>& operands, bool trips,
                     int depth) {
     g_ = Graph(ir::Stage::Aten, around.pool);

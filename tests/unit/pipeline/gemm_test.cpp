@@ -1,5 +1,6 @@
-// The kernel of gemms and convolutions against sums in double, over shapes that hit every edge: partial tiles, panels
-// and blocks, several blocks of k, padding, strides, views. Memory around the result and the scratch is watched.
+// The kernel of gemms and convolutions against sums in double, over shapes that hit every edge:
+// partial tiles, panels and blocks, several blocks of k, padding, strides, views. Memory around the
+// result and the scratch is watched.
 #include <gtest/gtest.h>
 
 #include <cmath>

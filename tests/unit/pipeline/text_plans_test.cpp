@@ -1,5 +1,5 @@
-// The graphs of the text tests as plans: compiled and run here, then saved, loaded and run again, and
-// by oxy-run in a process of its own. Equal results, to the bit.
+// The graphs of the text tests as plans: compiled and run here, then saved, loaded and run again,
+// and by oxy-run in a process of its own. Equal results, to the bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>

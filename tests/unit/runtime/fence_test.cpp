@@ -1,4 +1,5 @@
-// The fence around a kernel's buffers: what lies inside can be used, the first byte outside ends the process.
+// The fence around a kernel's buffers: what lies inside can be used, the first byte outside ends
+// the process.
 #include "runtime/fence.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Plans as text and as bytes: both read back, and neither a changed text nor a changed file does harm.
+// Plans as text and as bytes: both read back, and neither a changed text nor a changed file does
+// harm.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -35,8 +35,8 @@ int square(void* const* buffers, long begin, long end, void* scratch, void* cons
   return 0;
 }
 
-// Kernels are as good as the text that they are compiled from: what is asked here is what the runtime
-// does around them.
+// Kernels are as good as the text that they are compiled from: what is asked here is what the
+// runtime does around them.
 int nothing(void* const*, long, long, void*, void* const*) { return 0; }
 
 int refuse(void* const*, long, long, void*, void* const*) { return 2; }

@@ -1,3 +1,4 @@
+// Loops and extern steps of a program, then the kernels of its schedule, in doubles.
 #include "interpret.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Draws steps one after the other over buffers of a few shapes, some of them symbolic.
 #include "random_program.h"
 
 #include <algorithm>
@@ -324,7 +325,8 @@ class Generator {
     p_.steps.push_back(std::move(e));
   }
 
-  // By a kernel of our own, or by a library; of enough rows for an epilogue, with a matrix that is an input.
+  // By a kernel of our own, or by a library; of enough rows for an epilogue, with a matrix that is
+  // an input.
   void add_gemm() {
     BufferId a = recent();
     if (shape_of(a).size() != 2 || below(4) == 0)

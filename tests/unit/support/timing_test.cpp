@@ -97,10 +97,9 @@ TEST(Timing, ChromeTrace) {
   Phase open(t, "open");
   std::string json = t.chrome_trace();
   EXPECT_EQ(json.rfind("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", 0), 0u) << json;
-  EXPECT_NE(
-      json.find(
-          R"({"name": "say \"hi\"\u000a", "cat": "compile", "ph": "X", "pid": 1, "tid": 0, "ts": )"),
-      std::string::npos)
+  EXPECT_NE(json.find(R"({"name": "say \"hi\"\u000a", "cat": "compile", "ph": "X", "pid": 1, )"
+                      R"("tid": 0, "ts": )"),
+            std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("args": {"detail": "a\\b"}})"), std::string::npos) << json;
   EXPECT_EQ(json.find("open"), std::string::npos) << "a span without an end";

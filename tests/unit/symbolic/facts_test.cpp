@@ -1,4 +1,5 @@
-// Conditions (normal form, text, evaluation) and facts (what is recorded, what follows, what gets simpler).
+// Conditions (normal form, text, evaluation) and facts (what is recorded, what follows, what gets
+// simpler).
 #include "symbolic/facts.h"
 
 #include <gtest/gtest.h>
