@@ -4,8 +4,8 @@
 namespace oxy::ops {
 namespace {
 
-// With lambda = x / a and eta^2 / 2 = lambda - 1 - log lambda: c(0) = 1 / (lambda - 1) - 1 / eta, and
-// eta c(k) = c(k-1)' - c(k-1)'(0) (1 + eta c(0)), expanded in exact fractions.
+// With lambda = x / a and eta^2 / 2 = lambda - 1 - log lambda: c(0) = 1 / (lambda - 1) - 1 / eta,
+// and eta c(k) = c(k-1)' - c(k-1)'(0) (1 + eta c(0)), expanded in exact fractions.
 constexpr double kTemme[] = {
     -0.3333333333333333,     0.08333333333333333,     -0.014814814814814815,
     0.0011574074074074073,   0.0003527336860670194,   -0.0001787551440329218,

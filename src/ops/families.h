@@ -28,7 +28,8 @@ std::span<const OpInfo> scan_ops();
 std::span<const OpInfo> function_ops();
 std::span<const OpInfo> effect_ops();
 
-// Rules that a row leaves out are not there; its loop rule holds for dtypes that loops compute with.
+// Rules that a row leaves out are not there; its loop rule holds for dtypes that loops compute
+// with.
 inline constexpr std::nullptr_t none = nullptr;
 inline constexpr Applies real = applies_computable, floating = applies_floating;
 inline constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;

@@ -220,7 +220,8 @@ bool shape_batch_norm(const Args& a, Types& out, size_t training) {
   return shape_normalized(a, own ? t->sizes[1] : Expr(0), out);
 }
 
-// input, weight, bias, running_mean, running_var, training, momentum, eps; the new running statistics are results.
+// input, weight, bias, running_mean, running_var, training, momentum, eps; the new running
+// statistics are results.
 bool shape_batch_norm_updates(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto training = a.boolean(5);

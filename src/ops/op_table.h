@@ -35,13 +35,14 @@ enum Trait : uint32_t {
       1 << 11,  // a Scalar argument may be a tensor without dimensions that holds the number
 };
 
-// Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks torch).
-// Sizes stay symbolic. Errors of the user are left to torch: return false.
+// Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks
+// torch). Sizes stay symbolic. Errors of the user are left to torch: return false.
 class Args;
 using Types = std::vector<ir::Type>;
 using ShapeRule = bool (*)(const Args&, Types& out);
 
-// Loop rule of a pointwise op, view or creation op: the element (ops/element.h) of an output at an index.
+// Loop rule of a pointwise op, view or creation op: the element (ops/element.h) of an output at an
+// index.
 class Element;
 using ElementRule = Scalar (*)(Element&);
 

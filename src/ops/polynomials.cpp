@@ -1,5 +1,6 @@
-// Orthogonal polynomials of a degree per element, which is cut to a whole number: 0 below degree 0 and where the degree
-// is no number. The recurrences are loop operations (codegen/cpp/prelude_iterated.cpp); what eager has beside them stands here.
+// Orthogonal polynomials of a degree per element, which is cut to a whole number: 0 below degree 0
+// and where the degree is no number. The recurrences are loop operations
+// (codegen/cpp/prelude_iterated.cpp); what eager has beside them stands here.
 //
 // Chebyshev's four kinds T, U, V, W are quotients of sines and cosines between -1 and 1 from some
 // degree on, and known at both ends; the shifted ones are those of 2x - 1.

@@ -6,8 +6,8 @@
 
 namespace oxy::ops {
 
-// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and the parent are the
-// replaced node's.
+// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and
+// the parent are the replaced node's.
 class Rewriter {
  public:
   Rewriter(ir::Graph& g, ir::NodeId at) : graph_(g), at_(at) {}

@@ -1,5 +1,5 @@
-// Scans beyond sums and products: running extremes with their places, logcumsumexp; and reductions that are made of
-// others: nansum, aminmax, count_nonzero.
+// Scans beyond sums and products: running extremes with their places, logcumsumexp; and reductions
+// that are made of others: nansum, aminmax, count_nonzero.
 #include "ops/element.h"
 #include "ops/families.h"
 #include "ops/rewriter.h"

@@ -1,5 +1,5 @@
-// Ops that write at loaded places: scatter, index_add, index_put and their kind. Where several values go to one place,
-// they do so in ATen's order.
+// Ops that write at loaded places: scatter, index_add, index_put and their kind. Where several
+// values go to one place, they do so in ATen's order.
 #include "ops/element.h"
 #include "ops/families.h"
 #include "ops/index_places.h"

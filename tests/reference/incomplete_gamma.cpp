@@ -17,7 +17,8 @@ constexpr int kTerms = 2000;
 // What eager divides by in Temme's expansion, and its numbers are what is asked for.
 constexpr double kRoundedPi = std::numbers::pi_v<float>;
 
-// log(x / a) - m, m = x / a - 1: near 0 by the series of the inverse hyperbolic tangent, of s = m / (2 + m).
+// log(x / a) - m, m = x / a - 1: near 0 by the series of the inverse hyperbolic tangent, of s = m /
+// (2 + m).
 double log_minus(double a, double x) {
   const double m = (x - a) / a;
   if (std::abs(m) > 0.4) return std::log(x / a) - m;

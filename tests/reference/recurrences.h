@@ -1,5 +1,5 @@
-// Orthogonal polynomials by their three-term recurrences (codegen/cpp/prelude_iterated.cpp), of one number: what the vectors
-// of kernels are compared with.
+// Orthogonal polynomials by their three-term recurrences (codegen/cpp/prelude_iterated.cpp), of one
+// number: what the vectors of kernels are compared with.
 #pragma once
 
 namespace oxy::ops {

@@ -1,16 +1,18 @@
 // The regularised incomplete gamma functions on vectors of f64.
 //
-// P(a, x) is the integral of t^(a-1) e^-t from 0 to x over that to infinity, Q = 1 - P. The methods, and where each is
-// taken, as eager has them:
-//   - a large and x near it: Temme's uniform expansion (DLMF 8.12.3, 8.12.4, 8.12.7-8.12.12), in powers of 1/a
+// P(a, x) is the integral of t^(a-1) e^-t from 0 to x over that to infinity, Q = 1 - P. The
+// methods, and where each is taken, as eager has them:
+//   - a large and x near it: Temme's uniform expansion (DLMF 8.12.3, 8.12.4, 8.12.7-8.12.12), in
+//     powers of 1/a
 //   - x up to a: the series of P (DLMF 8.11.4)
 //   - x above: the continued fraction of Q (DLMF 8.9.2), by the recurrence of its convergents
 //   - x up to 1.1, for Q: the series of DLMF 8.7.3, which does not cancel there
-// Series and fraction end after 2000 terms. Outside of both quadrants: NaN where a or x is negative, and P(0, x) = 1,
-// P(a, 0) = 0, P(inf, x) = 0, P(a, inf) = 1 with NaN at both zeros and both infinities.
+// Series and fraction end after 2000 terms. Outside of both quadrants: NaN where a or x is
+// negative, and P(0, x) = 1, P(a, 0) = 0, P(inf, x) = 0, P(a, inf) = 1 with NaN at both zeros and
+// both infinities.
 //
-// Each method runs where a lane takes it; the other lanes hold numbers that do no harm. Masks are 1 and 0. No terms are
-// added where the result is 0, or 1 minus what 1 does not see.
+// Each method runs where a lane takes it; the other lanes hold numbers that do no harm. Masks are 1
+// and 0. No terms are added where the result is 0, or 1 minus what 1 does not see.
 #include "codegen/cpp/prelude.h"
 
 namespace oxy::codegen::cpp {

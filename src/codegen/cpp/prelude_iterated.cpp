@@ -1,5 +1,6 @@
-// Functions of as many steps as their operands ask for: all lanes of a vector take them together, and those that have
-// their result keep it. The same functions of one number, which these are compared with, stand in tests/reference.
+// Functions of as many steps as their operands ask for: all lanes of a vector take them together,
+// and those that have their result keep it. The same functions of one number, which these are
+// compared with, stand in tests/reference.
 #include "codegen/cpp/prelude.h"
 #include "ops/expansions.h"
 #include "support/check.h"
@@ -9,13 +10,16 @@ namespace oxy::codegen::cpp {
 namespace {
 
 // Orthogonal polynomials by their three-term recurrences:
-//   Chebyshev   u(k+1) = 2 x u(k) - u(k-1), from 1 and `first`: x, 2x, 2x - 1 or 2x + 1 for the four kinds
-//   Hermite     H(k+1) = 2 x H(k) - 2 k H(k-1), from 1 and 2x;  He(k+1) = x He(k) - k He(k-1), from 1 and x
+//   Chebyshev   u(k+1) = 2 x u(k) - u(k-1), from 1 and `first`: x, 2x, 2x - 1 or 2x + 1 for the
+//               four kinds
+//   Hermite     H(k+1) = 2 x H(k) - 2 k H(k-1), from 1 and 2x; He(k+1) = x He(k) - k He(k-1), from
+//               1 and x
 //   Laguerre    L(k+1) = ((2k + 1 - x) L(k) - k L(k-1)) / (k + 1), from 1 and 1 - x
 //   Legendre    P(k+1) = ((2k + 1) x P(k) - k P(k-1)) / (k + 1), from 1 and x
-// The product with u(k) and the difference are rounded once, as eager's compiler does it. A degree is a whole number,
-// and what is below 1 gives 1. `next` is the polynomial of degree k + 1 from `p` and `q`, those of k and k - 1. Every
-// 64th step looks whether all lanes are NaN, which ends a recurrence.
+// The product with u(k) and the difference are rounded once, as eager's compiler does it. A degree
+// is a whole number, and what is below 1 gives 1. `next` is the polynomial of degree k + 1 from `p`
+// and `q`, those of k and k - 1. Every 64th step looks whether all lanes are NaN, which ends a
+// recurrence.
 #define OXY_RECURRENCE(name, operands, first, next)                         \
   Piece{name, "", 0, 0,                                                     \
         "static __attribute__((noinline)) $T @@(" operands                  \
@@ -70,10 +74,11 @@ constexpr Piece kPieces[] = {
     OXY_RECURRENCE("legendre", "$T x", "x",
                    "@fma(@splat(2l * k + 1) * x, p, -(@splat(k) * q)) / @splat(k + 1l)"),
 
-    // Hurwitz's zeta function, the sum of (q + k)^-x over k = 0, 1, ... Infinite where x is 1 or q a negative integer or
-    // 0; NaN for x below 1 and for a negative q with a broken x. Terms are added until they are below the precision,
-    // nine at least and to beyond q = 9, then Euler and Maclaurin's correction (as in the Cephes library). `live` is 1
-    // in the lanes that have not got their result.
+    // Hurwitz's zeta function, the sum of (q + k)^-x over k = 0, 1, ... Infinite where x is 1 or q
+    // a negative integer or 0; NaN for x below 1 and for a negative q with a broken x. Terms are
+    // added until they are below the precision, nine at least and to beyond q = 9, then Euler and
+    // Maclaurin's correction (as in the Cephes library). `live` is 1 in the lanes that have not got
+    // their result.
     {"zeta", "", 0, 0, R"(static __attribute__((noinline)) $T @@($T x, $T q, void* pow) {
   const $t factors[] = {$[zeta_factors]};
   $T zero = @splat(0), one = @splat(1), precision = @splat(1.1102230246251565e-16);

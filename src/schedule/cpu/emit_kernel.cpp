@@ -315,7 +315,8 @@ void KernelEmitter::emit_load(Inst i, const Item& item, Block& out) {
   emit_value(std::move(i), phase, again, item, out);
 }
 
-// The value that an equal instruction has given in this phase, where it may be used `again`, else a new one.
+// The value that an equal instruction has given in this phase, where it may be used `again`, else a
+// new one.
 void KernelEmitter::emit_value(Inst i, size_t phase, bool again, const Item& item, Block& out) {
   Key key{i, phase};
   for (size_t k = scopes_.size(); k-- > 0 && again;) {

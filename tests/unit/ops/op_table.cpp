@@ -1,6 +1,6 @@
 // The table itself, and the Rewriter.
-#include "ops/rewriter.h"
 #include "ops/element.h"
+#include "ops/rewriter.h"
 
 #include <gtest/gtest.h>
 
