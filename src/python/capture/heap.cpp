@@ -233,12 +233,12 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   const at::Tensor& t = THPVariable_Unpack(real.ptr());
   if (!THPVariable_CheckExact(real.ptr()) &&
       Py_TYPE(real.ptr()) != as_type(member_of<"torch.nn", "Parameter">())) {
-    guard(GuardKind::TypeIs, source, type_object(real));
+    guard(GuardKind::TypeIs, source, py::type::of(real));
     throw Break(BreakId::input_kind, "a ", Py_TYPE(real.ptr())->tp_name);
   }
   const char* what = bridge::why_unsupported(t);
   if (what != nullptr && !bridge::has_tangent(*t.unsafeGetTensorImpl())) {
-    guard(GuardKind::TypeIs, source, type_object(real));
+    guard(GuardKind::TypeIs, source, py::type::of(real));
     for (const char* kind : {"layout", "is_quantized", "is_nested", "is_cpu"})
       guard(GuardKind::IdIs, sources.attribute(source, py::str(kind)), real.attr(kind));
     throw Break(BreakId::input_kind, what);
