@@ -13,8 +13,8 @@ import statistics
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ("src", "python", "tools", "bench", "examples", "tests")
 RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.DOTALL)
-# The opening line of a C++ function's body: `... ) [const] [noexcept] [override] [-> T] [: inits]
-# {`.
+# The opening line of a C++ function's body:
+# `... ) [const] [noexcept] [override] [-> T] [: inits] {`.
 FUNCTION = re.compile(
     r"^(?!\s*(if|for|while|switch|else|do|return|namespace|catch)\b).*\)[^;=]*\{$"
 )

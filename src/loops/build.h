@@ -2,11 +2,10 @@
 // scheduling.
 //
 // A node with an element or reduction rule becomes a loop, a gemm or convolution a contraction; any
-// other is an extern step. A view has no step: loops read
-// its source at changed indices; where an extern op, the caller or a mutation needs it in memory it
-// is a strided alias of its source's buffer, or, where strides cannot express it, a copying loop.
-// A loop's buffer has the strides of the value's type, made dense where the type has holes and
-// nobody outside sees it.
+// other is an extern step. A view has no step: loops read its source at changed indices; where an
+// extern op, the caller or a mutation needs it in memory it is a strided alias of its source's
+// buffer, or, where strides cannot express it, a copying loop. A loop's buffer has the strides of
+// the value's type, made dense where the type has holes and nobody outside sees it.
 #pragma once
 
 #include "loops/loop_ir.h"

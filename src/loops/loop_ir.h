@@ -43,8 +43,7 @@ struct Buffer {
     Extern,  // allocated by the extern step that makes it
     Output,  // escapes to the caller: from the output pool
     View,    // a strided view of `base`'s memory: type gives sizes, strides and offset; the offset
-             // counts from
-    // the base's first element, and the base is never itself a View
+             // counts from the base's first element, and the base is never itself a View
   };
   std::string name;  // "in0", "buf3": unique
   Kind kind = Kind::Temp;

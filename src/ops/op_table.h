@@ -1,8 +1,8 @@
 // THE op table: one row per ATen overload that we know more about than its schema.
 //
 // Rows stand in src/ops/<family>.def, one family a file, with the rules in <family>.cpp beside it:
-//   OP("aten.add.Tensor", "(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", Pure,
-//      shape_add, loop_add, no_decomposition)
+//   OP("aten.add.Tensor", "(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+//      kArith | Commutative | RuntimeNumber, scaled, add)
 // An op without a row, or without a loop rule, is an extern call with the shape that torch's own
 // rule gives. A test compares every row's schema with the dispatcher's.
 #pragma once

@@ -277,8 +277,8 @@ std::optional<Window> even_window(const ir::Graph& g, const ir::Node& n, size_t 
   return w;
 }
 
-// ---- adaptive windows of several sizes: result i takes the elements from floor(i * in / out) to
-// ceil((i + 1) * in / out) ----
+// ---- adaptive windows of several sizes ----
+// Result i takes the elements from floor(i * in / out) to ceil((i + 1) * in / out).
 
 struct Stretch {
   int64_t in = 0, out = 0;

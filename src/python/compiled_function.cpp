@@ -213,14 +213,17 @@ struct Captures {
         return capture->run(self->function, locals, stop_at);
       } catch (const StartAgain&) {
         left_alone.clear();
+        answers.clear();
       } catch (const LeftAlone& l) {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");
+        answers.clear();
       } catch (py::error_already_set& e) {
         // Code that does something else where it is compiled may be wrong there alone.
         if (!compiling || !attempt.was_asked || !e.matches(PyExc_Exception)) throw;
         compiling = false;
         left_alone.clear();
+        answers.clear();
       }
     }
   }

@@ -33,6 +33,7 @@ struct Entry {
   std::shared_ptr<CompiledPlan> plan;
   std::unique_ptr<InputSignature> eager_for;
   std::string kind, why;  // of there being no plan
+  bridge::KeptCasts kept_casts = bridge::kept_casts_now();
 };
 
 struct Slot {
@@ -117,7 +118,9 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
     Entry& e = entries[i];
     bool match =
         e.plan ? e.plan->executable.accepts(span(a.inputs)) : e.eager_for->matches(span(a.inputs));
-    if (!match || !(e.state == state) || !attributes_match(self, e)) continue;
+    if (!match || e.kept_casts != bridge::kept_casts_now() || !(e.state == state) ||
+        !attributes_match(self, e))
+      continue;
     if (e.plan && !e.plan->executable.is_fresh(span(a.inputs))) {
       const Entry stale = std::move(e);  // what it held as constants has changed
       entries.erase(entries.begin() + static_cast<ptrdiff_t>(i));

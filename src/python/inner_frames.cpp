@@ -236,7 +236,10 @@ RefusedFrames::~RefusedFrames() {
 
 void forget_frames_of_other_threads() {
   forget_handlers_of_other_threads();
-  if (without_collections > 0) want_no_collections(without_collections_here - without_collections);
+  if (without_collections == 0) return;
+  const int here = without_collections_here;
+  want_no_collections(here - without_collections);
+  without_collections_here = here;
 }
 
 std::string take_refused() { return std::exchange(refused_name, {}); }

@@ -169,6 +169,7 @@ class Replayer {
     const bool clear = n.target == "torch.clear_autocast_cache";
     py::object result = clear ? py::none() : call(n);
     if (clear || (inside && autocast_nesting() == 0)) recorder_->clear_casts();
+    recorder_->end_autocasts();
     return result;
   }
 

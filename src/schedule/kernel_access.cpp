@@ -41,7 +41,8 @@ bool only_variables_of(const Path& path, Expr index) {
 }
 
 // A load that an earlier pass over the same elements makes, in loops of its own beside the store's;
-// the elements of a iteration of the common loops are then all loaded before one of them is stored.
+// the elements of an iteration of the common loops are then all loaded before one of them is
+// stored.
 bool same_row(const Access& load, const Access& store, size_t common) {
   if (load.path.size() != store.path.size()) return false;
   std::vector<std::pair<Expr, Expr>> renamed;

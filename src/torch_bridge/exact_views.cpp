@@ -255,7 +255,7 @@ struct Written {
 void keep_strides(const Written& written) {
   auto& memory = memory_of(written.wrapper);
   const at::Tensor &before = written.memory, now = memory.base();
-  if (!now.sizes().equals(before.sizes())) return;  // of out=, which resizes
+  if (!now.sizes().equals(before.sizes())) return;  // of out=, see check_out
   if (now.storage_offset() != before.storage_offset()) rules().refuse_write();
   if (now.strides().equals(before.strides())) return;
   // Rebuilding views runs ops on fakes; autograd has nothing to add there.
@@ -268,15 +268,21 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   const size_t n = op.schema().arguments().size();
   const bool copies = may_write_copies(op);
   std::vector<Written> written;
+  std::vector<std::pair<at::Tensor, std::vector<int64_t>>> outs;  // with the sizes before
+  const size_t recorded = rules().recorded();
   const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - n, n);
   for_each_written(op, args, [&](const at::Tensor& t) {
     if (!copies && type_of(t).may_overlap_itself()) rules().refuse_write();
     rules().check_write(t);
     at::Tensor base = memory_of(t).base();
+    if (!t.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+      outs.emplace_back(t, t.sizes().vec());
     if (!keeps_layout(t) && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
       written.push_back({t, std::move(base)});
   });
   op.redispatchBoxed(keys & kBelow, stack);
+  for (size_t k = 0; k < outs.size(); k++)
+    rules().check_out(op, recorded, k, outs[k].first, outs[k].second);
   for (const Written& w : written) keep_strides(w);
 }
 

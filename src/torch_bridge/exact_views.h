@@ -14,6 +14,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 namespace oxy::bridge {
 
@@ -27,6 +28,12 @@ class WriteRules {
   virtual void check_copies(const at::Tensor& written) = 0;
   // Refuses a write to memory that others see, too.
   virtual void check_write(const at::Tensor& wrapper) = 0;
+  // How many nodes have been recorded.
+  virtual size_t recorded() const = 0;
+  // Behind an op with out=, whose nodes begin at `from`: refuses one whose k-th result has another
+  // shape than the tensor had, which it then gets, where somebody else sees that.
+  virtual void check_out(const c10::OperatorHandle& op, size_t from, size_t k,
+                         const at::Tensor& wrapper, c10::IntArrayRef sizes_before) = 0;
   // Refuses the write that is about to be.
   [[noreturn]] virtual void refuse_write() = 0;
   // A kernel of autocast has cast a tensor, and would keep that in its cache if the tensor is a

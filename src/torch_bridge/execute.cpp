@@ -122,8 +122,11 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
     frozen_ =
         std::make_unique<FrozenTensors>(example, plan_.frozen, std::span(attributes_).first(own));
     pack_weights(example);
-    forget_unused_attributes(own);
   }
+  for (const PlanBuffer& b : plan_.buffers)
+    OXY_CHECK(b.kind != BufferKind::Attribute || b.source < attributes_.size(), b.name,
+              " is an attribute that was not given");
+  if (options_.frozen) forget_unused_attributes(own);
   bind_steps();
   signature_ = std::make_unique<InputSignature>(example, signature_options(example));
   std::vector<Input> attribute_inputs;

@@ -52,10 +52,10 @@ class Executable {
   Executable(runtime::Plan plan, const runtime::CodeTable& code, const Options& options);
   ~Executable();
 
-  // Whether the plan was made for inputs like these.
   // Whether these inputs, and the attributes, have the dtypes, sizes and strides that the plan is
   // for.
   bool has_layouts(std::span<const Input> inputs) const;
+  // Whether the plan was made for inputs like these.
   bool accepts(std::span<const Input> inputs) const noexcept;
   // Whether what it takes as constants is what it was. Asked of inputs that it accepts.
   bool is_fresh(std::span<const Input> inputs) const noexcept {

@@ -20,8 +20,7 @@ struct OpFacts {
   bool mutates = false;
   std::vector<size_t> written;  // with `mutates`: the arguments, where we can model it
   bool data_dependent = false;
-  bool dynamic_shape =
-      false;  // data-dependent for some arguments: torch's meta kernel knows and raises
+  bool dynamic_shape = false;  // data-dependent for some arguments: torch's meta kernel raises
   bool only_tensor_returns = true;
   bool view = false;  // a result is a view of an argument
 };

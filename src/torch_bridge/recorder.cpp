@@ -216,6 +216,27 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     if (!is_uniform(fake)) refuse_write();
   }
 
+  size_t recorded() const override { return graph.order().size(); }
+
+  void check_out(const c10::OperatorHandle& op, size_t from, size_t k, const at::Tensor& wrapper,
+                 c10::IntArrayRef sizes_before) override {
+    const bool view = !wrapper_of(wrapper)->view_metas().empty();
+    if (!view && wrapper.storage().use_count() == 1 && !entering(wrapper)) return;
+    auto check = [&](bool same) {
+      if (!same) give_up("out= of another shape than the result's");
+    };
+    check(wrapper.sizes() == sizes_before);
+    // A view keeps its shape: what the functional op has computed tells.
+    const std::string name = target_of({op.operator_name().name, ""});
+    const auto prefix = std::string_view(name).substr(0, name.rfind('.') + 1);
+    for (size_t i = from; view && i < graph.order().size(); i++) {
+      const ir::Node& n = graph.node(graph.order()[i]);
+      if (n.target.starts_with(prefix) && k < n.outputs.size())
+        check(std::ranges::equal(graph.tensor_type(n.outputs[k]).sizes, sizes_before, {},
+                                 [](const sym::Expr& e) { return e.is_const() ? e.value() : -1; }));
+    }
+  }
+
   [[noreturn]] void refuse_write() override { give_up("a write to a tensor that overlaps itself"); }
 
   [[noreturn]] void give_up(const char* why) {
@@ -699,6 +720,10 @@ void Recorder::expect_write(std::string_view function, bool out) {
 void Recorder::leave() { impl_->state.reset(); }
 
 void Recorder::clear_casts() { impl_->casts.clear(impl_->graph); }
+
+void Recorder::end_autocasts() {
+  if (kept_casts_now() != KeptCasts::All && casts_in_regions() == KeptCasts::None) clear_casts();
+}
 
 bool Recorder::has_casts() const { return impl_->casts.any(); }
 

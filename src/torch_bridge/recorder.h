@@ -84,7 +84,9 @@ class Recorder {
 
   // The outermost context of autocast ends.
   void clear_casts();
-  // Whether it would leave a trace: there are casts that it drops, or those of the caller.
+  // Behind a call that may have entered and left contexts of its own.
+  void end_autocasts();
+  // Whether clear_casts would leave a trace: there are casts that it drops, or those of the caller.
   bool has_casts() const;
   KeptCasts casts_in_regions() const;
 

@@ -51,9 +51,9 @@ struct Region {
 void run_share(void* p) {
   const auto& region = *static_cast<const Region*>(p);
   int thread = openmp().thread_num();
-  int64_t threads =
-      std::min<int64_t>(openmp().num_threads(), (region.range + region.grain - 1) / region.grain);
-  int64_t chunk = (region.range + threads - 1) / threads;
+  auto ceil_div = [](int64_t a, int64_t b) { return a / b + (a % b != 0); };
+  int64_t threads = std::min<int64_t>(openmp().num_threads(), ceil_div(region.range, region.grain));
+  int64_t chunk = ceil_div(region.range, threads);
   int64_t begin = thread * chunk;
   if (begin >= region.range) return;
   at::internal::ThreadIdGuard guard(thread);

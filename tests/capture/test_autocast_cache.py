@@ -1,6 +1,8 @@
 """Autocast keeps the casts of weights until its outermost context ends; compiled code finds and
 leaves the same ones."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -320,7 +322,8 @@ def test_inside_of_compiled_code(f, contexts, backend):
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_a_capture_of_one_nesting_does_not_serve_another():
+@pytest.mark.parametrize("compiled", [oxyfuel.compile, partial(torch.compile, backend="oxyfuel")])
+def test_a_capture_of_one_nesting_does_not_serve_another(compiled):
     def run(f):
         m, out = linear(), []
         with torch.no_grad():
@@ -331,9 +334,31 @@ def test_a_capture_of_one_nesting_does_not_serve_another():
                     out.append(f(m, X))
         return out
 
-    torch.testing.assert_close(
-        run(oxyfuel.compile(context_inside)), run(context_inside), rtol=0, atol=0
-    )
+    torch._dynamo.reset()
+    torch.testing.assert_close(run(compiled(context_inside)), run(context_inside), rtol=0, atol=0)
+
+
+@torch.compiler.allow_in_graph
+def in_a_context_of_its_own(x, w):
+    with bf16():
+        return torch.nn.functional.linear(x, w)
+
+
+@pytest.mark.parametrize("compiled", [oxyfuel.compile, partial(torch.compile, backend="oxyfuel")])
+def test_a_context_within_one_call_of_the_graph(compiled):
+    def run(f):
+        m, out = linear(), []
+        for _ in range(3):
+            with torch.no_grad():
+                out.append(f(X, m.weight))
+            change(m)
+        return out
+
+    def f(x, w):
+        return in_a_context_of_its_own(x, w) + 1
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(run(compiled(f)), run(f), rtol=0, atol=0)
 
 
 def test_torch_compile():

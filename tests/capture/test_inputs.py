@@ -174,6 +174,8 @@ STRANGE = {
     "subclass": lambda: base().as_subclass(Subclass),
     "quantised": lambda: torch.quantize_per_tensor(base(), 0.5, 0, torch.qint8),
     "meta": lambda: base().to("meta"),
+    "conjugated": lambda: torch.complex(base(), base()).conj(),
+    "negated": lambda: torch.complex(base(), base()).conj().imag,
 }
 
 

@@ -253,6 +253,25 @@ def test_a_fork_while_another_thread_captures():
     assert meanwhile(check_that_a_process_captures, lambda: run(torch.ones(1)), ready, done) == 2
 
 
+def test_cached_functions_that_call_each_other_in_turns():
+    plus = functools.cache(lambda n: n + 1)
+    times = functools.cache(lambda n: n * 10)
+
+    def inner(n):
+        return plus(n)
+
+    def f(x):
+        return x + sum(map(times, map(inner, (1, 2)))), list(map(times, (plus(n) for n in (3, 4))))
+
+    def fresh():
+        plus.cache_clear()
+        times.cache_clear()
+        return torch.zeros(1)
+
+    expected = f(fresh())
+    assert oxyfuel.compile(f)(fresh()) == expected
+
+
 def test_a_fork_while_another_thread_compiles():
     ready, done = threading.Event(), threading.Event()
 
@@ -269,6 +288,9 @@ def test_a_fork_while_another_thread_compiles():
     def check():
         assert gc.isenabled()
         check_that_a_process_captures()
+        in_a_fork(check_that_a_process_captures)
+        check_that_a_process_captures()
+        assert gc.isenabled()
 
     run = oxyfuel.compile(lambda x: thrice(x) + 1)
     assert meanwhile(check, lambda: run(torch.ones(1)), ready, done) == 4

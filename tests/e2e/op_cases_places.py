@@ -81,6 +81,8 @@ def running_cases() -> None:
         x = randn(3, 6, 5, dtype=dtype)
         for dim in (0, 1, -1):
             case("logcumsumexp.default", x, dim)
+            case("sort.default", x, dim, True)
+            case("sort.stable", x[:, ::2, :1], True, dim)
         case("_logcumsumexp.default", x.transpose(0, 2), 1)
         case("erfinv.default", randn(20, dtype=dtype, scale=0.3))
         case("digamma.default", randn(20, dtype=dtype))

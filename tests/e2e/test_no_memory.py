@@ -33,7 +33,7 @@ def swapped(x, y):
 def transposed(x, y):
     x.add_(1)
     y.copy_((x * 2).t())
-    return x.view(-1), y
+    return x.view(-1), y, x.sum(0)
 
 
 def behind_an_extern_call(x, y):
@@ -96,4 +96,4 @@ def test_every_allocation_fails_once(program, monkeypatch):
                 torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5, msg=f"allocation {n}")
             if not failed:
                 break
-    assert n < 100  # as many as the plan makes
+    assert 0 < n < 100  # as many as the plan makes

@@ -380,6 +380,11 @@ ROUGH_OUT = [
     "torch.var({a}, -1, out={o})",
     "torch.sigmoid({a}, out={o})",
 ]
+# Ops that read other elements of an operand than the one that they write.
+NOT_BY_ELEMENT = [
+    *("scatter", "index_", ".T.", "[0] =", "cat(", "stack(", "gather(", "amax(", "argmax(", "any("),
+    *("take(", "tril("),
+]
 SAME_WIDTH = {
     1: ["int8", "uint8"],
     2: ["int16", "bfloat16", "float16"],
@@ -479,12 +484,11 @@ class Function:
             f=rng.choice(DTYPES[:4]),
             same=rng.choice(width),
         )
-        # In which order a product reads what it overwrites is nobody's promise.
+        target, read = (a, (b,)) if kind is writes else (o, (a, b))
         if (
-            self.rough
-            and kind is outs
-            and o in state
-            and any(_overlap(state[o], state[x]) for x in (a, b))
+            kind in (writes, outs)
+            and target in state
+            and any(self._order_matters(template, state[target], state[x]) for x in read)
         ):
             return
         fresh = f"v{len(self.statements)}"
@@ -492,6 +496,14 @@ class Function:
         if self._runs([*self.statements, statement]):
             self.statements.append(statement)
             exec(statement, state)
+
+    def _order_matters(self, template, written, read) -> bool:
+        """Whether the op may read an element after it was written, which is nobody's promise."""
+        if written.untyped_storage()._cdata != read.untyped_storage()._cdata:
+            return False
+        places = [(t.data_ptr(), t.shape, t.stride()) for t in (written, read)]
+        by_element = not any(word in template for word in NOT_BY_ELEMENT)
+        return places[0] != places[1] or not by_element or (self.rough and "{o}" in template)
 
     def _runs(self, statements) -> bool:
         """In eager, on fresh arguments, twice alike: what reads memory that nobody wrote is left
@@ -528,10 +540,6 @@ class Function:
 
     def text(self) -> str:
         return f"# seed {self.seed}, inputs {self.inputs}\n{self.source}"
-
-
-def _overlap(a, b) -> bool:
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
 
 
 def _same(a, b) -> bool:

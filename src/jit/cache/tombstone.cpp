@@ -11,6 +11,7 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 namespace oxy::jit::cache {
 
@@ -64,7 +65,10 @@ Tombstones::Tombstones(std::optional<std::string> directory, std::string compile
   if (directory_) suspects_ = read_suspects(*directory_);
 }
 
-Tombstones::~Tombstones() { remove_file(); }
+Tombstones::~Tombstones() {
+  forget_parents_file();
+  remove_file();
+}
 
 bool Tombstones::is_suspect(const std::string& source) const {
   return !suspects_.empty() && suspects_.contains(hash(source));
@@ -99,8 +103,17 @@ void Tombstones::remove_file() {
   file_ = -1;
 }
 
+// A forked process has a file of its own.
+void Tombstones::forget_parents_file() {
+  if (std::exchange(forks_, ForkMutex::forks()) == ForkMutex::forks()) return;
+  if (file_ >= 0) ::close(file_);
+  file_ = -1;
+  taken_.clear();
+}
+
 int Tombstones::enter(uint64_t hash) {
   std::lock_guard lock(mutex_);
+  forget_parents_file();
   open_file();
   auto free = std::find(taken_.begin(), taken_.end(), false);
   int slot = static_cast<int>(free - taken_.begin());

@@ -47,6 +47,7 @@ class Tombstones {
   void leave(int slot);
   void open_file();
   void remove_file();
+  void forget_parents_file();
   uint64_t hash(const std::string& source) const;
 
   std::optional<std::string> directory_;
@@ -57,6 +58,7 @@ class Tombstones {
   std::vector<bool> taken_;  // which hashes in the file are being compiled
   std::string path_;
   int file_ = -1;
+  int forks_ = ForkMutex::forks();  // when the file was opened
 };
 
 }  // namespace oxy::jit::cache

@@ -2,9 +2,9 @@
 // in a function that starts in the middle of the original.
 //
 // Frames of generators are not left like this, but there is code for a generator that stands at a
-// yield. An exception that is being handled travels like a value on
-// the stack, in the place of what POP_EXCEPT takes. A call is KW_NAMES, PRECALL (of 3.11) and CALL
-// in one; naming any of them means all.
+// yield. An exception that is being handled travels like a value on the stack, in the place of what
+// POP_EXCEPT takes. A call is KW_NAMES, PRECALL (of 3.11) and CALL in one; naming any of them means
+// all.
 #pragma once
 
 #include <string>

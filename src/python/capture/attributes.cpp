@@ -468,7 +468,7 @@ void Objects::call_setter(PyObject* descriptor, py::handle o, py::handle name, p
 void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
   if (has_own_lookup(type) && !PyModule_Check(o.ptr()) && !PyType_Check(o.ptr()))
-    throw Break(BreakId::side_effect, cat("assignment to an attribute of a ", type->tp_name));
+    throw Break(BreakId::side_effect, "assignment to an attribute of a ", type->tp_name);
   PyObject* descriptor = type_member(type, name);
   if (descriptor != nullptr && is_property(descriptor)) {
     py::object setter = py::handle(descriptor).attr(value ? "fset" : "fdel");

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 #include "python/capture/heap.h"
 #include "python/capture/torch_warnings.h"
@@ -33,7 +34,8 @@ class Calls : public Part {
   PyTypeObject* compiled_type = nullptr;  // of functions that are compiled themselves
 
   // What functions have given that a capture calls for real and for good: the captures that follow
-  // each other in one call call them once. By the step, the how manieth of it, and the function.
+  // each other in one call call them once. Keyed by the step, which of the calls at that step it
+  // is, and the function.
   using Answers = std::map<std::tuple<size_t, size_t, PyObject*>, py::object>;
   Answers* answers = nullptr;
 
@@ -74,7 +76,7 @@ class Calls : public Part {
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
-  std::pair<size_t, size_t> next_answer_;
+  std::unordered_map<size_t, size_t> answered_;           // by step: how many of its calls
 };
 
 }  // namespace oxy::python

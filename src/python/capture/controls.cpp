@@ -253,8 +253,7 @@ void Calls::refuse_transforms(PyFunctionObject* f) {
 py::object Calls::call_for_good(py::handle callable, const Arguments& args,
                                 const Keywords& kwargs) {
   const size_t step = frames().stack().back()->step;
-  if (next_answer_.first != step) next_answer_ = {step, 0};
-  const std::tuple key(step, next_answer_.second++, callable.ptr());
+  const std::tuple key(step, answered_[step]++, callable.ptr());
   if (auto it = answers->find(key); it != answers->end()) return it->second;
   const RefusedFrames allowed(false);
   const CompileUnlocked waiting;

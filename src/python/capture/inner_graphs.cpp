@@ -52,7 +52,7 @@ void take_inputs(ir::Graph& graph, const std::vector<py::object>& given, size_t 
   for (size_t k = 0; k < operands.size(); ++k) {
     if (inputs[k].valid()) continue;
     const at::Tensor& t = THPVariable_Unpack(operands[k].ptr());
-    inputs[k] = graph.add_input(cat("deferred_", k), ir::Type::of(bridge::type_of(t)));
+    inputs[k] = graph.add_input(cat("unused_", k), ir::Type::of(bridge::type_of(t)));
   }
   graph.arrange_inputs(std::move(inputs));
 }

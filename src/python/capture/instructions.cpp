@@ -246,6 +246,8 @@ void import_name(Capture&, TracedFrame& f, const Instruction& i) {
   require_imported(module, true);
   if (py::isinstance<py::tuple>(from)) {
     for (py::handle item : from) require_imported(py::str("{}.{}").format(module, item), false);
+  } else {
+    require_imported(module.attr("partition")(".")[py::int_(0)], true);
   }
   push(f, steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
                                                  from.ptr(), level.cast<int>())));

@@ -39,9 +39,8 @@ enum Trait : uint32_t {
   ReadsValue = 1 << 22,      // of a tensor: Python gets what it holds
   NotInGraph = 1 << 23,      // of a tensor: no graph can have it
   OfNumbers = 1 << 24,       // makes a tensor of two numbers
-  Computes =
-      1
-      << 25,  // its result is a new tensor, constant where its arguments are (constant_numbers.cpp)
+  // Its result is a new tensor, constant where its arguments are (constant_numbers.cpp).
+  Computes = 1 << 25,
   Converts = 1 << 26,    // ... or the tensor itself
   TakesSizes = 1 << 27,  // a constant tensor stands for a size
   ByElement = 1 << 28,   // makes each element from the same element of its arguments

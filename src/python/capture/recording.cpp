@@ -140,6 +140,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     lay_out_as_eager(name, result);
   else
     error.emplace();
+  recorder_now().end_autocasts();
   recorder_now().leave();
   if (error) {
     recorded_all_ = false;

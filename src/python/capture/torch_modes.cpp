@@ -47,8 +47,7 @@ std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle c
 // Which context of autocast is the outermost one, whose end empties the cache of casts.
 void Graphs::guard_autocast_nesting() {
   if (std::exchange(nesting_guarded_, true)) return;
-  static const py::object& ask =
-      *new py::object(py::module_::import("oxyfuel._C").attr("autocast_nesting"));
+  const py::object& ask = member_of<"oxyfuel._C", "autocast_nesting">();
   heap().guard(
       GuardKind::Equals,
       heap().sources.answer(heap().sources.pinned(ask, "oxyfuel._C.autocast_nesting"), py::tuple()),

@@ -19,8 +19,7 @@ enum class GuardKind : uint8_t {
   Equals,  // same type and equal to expected: a constant (None, bool, int, float by its bits, str,
            // bytes, complex, torch constants, tuples, frozensets and slices of such)
   Compares,  // source, an int or float, compares with expected, a number, as it did: `number` is
-             // twice the operator (Py_LT
-             // ...) plus the answer
+             // twice the operator (Py_LT ...) plus the answer
   Length,    // len(source) == number: list, tuple, dict, set, deque
   HasKey,    // expected in source, a dict
   LacksKey,  // expected not in source, a dict
