@@ -19,7 +19,7 @@ bool shape_where(const Args& a, Types& out) {
   auto dtype = common_dtype(a, kValues, false);
   if (!t || !dtype) return false;
   t->dtype = *dtype;
-  return give(out, std::move(*t));
+  return give(out, std::move(t));
 }
 
 Scalar where(Element& e) {
@@ -60,7 +60,7 @@ bool shape_clamp(const Args& a, Types& out) {
   auto dtype = common_dtype(a, operands, false);
   if (!t || !dtype || operands.size() < 2) return false;
   t->dtype = *dtype;
-  return give(out, std::move(*t));
+  return give(out, std::move(t));
 }
 
 bool shape_clamp_tensor(const Args& a, Types& out) {
@@ -71,7 +71,7 @@ bool shape_clamp_tensor(const Args& a, Types& out) {
   if (operands.size() < 2) return false;
   auto t = elementwise_type(a, operands, ResultDType::Promoted);
   if (!t) return false;
-  return give(out, std::move(*t));
+  return give(out, std::move(t));
 }
 
 // NaN in any operand gives NaN; a lower bound above the upper one gives the upper one.

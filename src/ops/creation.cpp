@@ -96,7 +96,7 @@ bool shape_fill(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto r = t ? empty_like(*t) : std::nullopt;
   if (!r || (a.tensor(1) && !a.tensor(1)->sizes.empty())) return false;
-  return give(out, std::move(*r));
+  return give(out, std::move(r));
 }
 
 bool shape_zero(const Args& a, Types& out) { return shape_fill(a.with(a.list().first(1)), out); }

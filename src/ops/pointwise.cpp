@@ -379,7 +379,7 @@ bool copy_type(const Args& a, size_t at, const ir::TensorType& t, DType dtype,
   } else if (format != Format::Preserve) {
     return false;
   }
-  return give(out, std::move(*r));
+  return give(out, std::move(r));
 }
 
 bool shape_clone(const Args& a, Types& out) {
@@ -417,7 +417,7 @@ bool shape_pow_scalar(const Args& a, Types& out) {
   auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
   if (!dtype || !t) return false;
   t->dtype = *dtype;
-  return give(out, std::move(*t));
+  return give(out, std::move(t));
 }
 
 // What eager refuses: an alpha that the result's dtype cannot hold.

@@ -88,7 +88,7 @@ bool shape_elementwise(const Args& a, Types& out) {
   for (size_t i = 0; i < N; ++i) operands[i] = LastFirst ? N - 1 - i : i;
   auto t = elementwise_type(a, operands, R);
   if (!t || !meets(W, a, operands, t->dtype)) return false;
-  return give(out, std::move(*t));
+  return give(out, std::move(t));
 }
 
 // The same of an op that makes its result by empty_like of the first operand.
