@@ -15,9 +15,11 @@ if(python_sources)
   Python_add_library(_C MODULE WITH_SOABI ${bridge_sources} ${python_sources})
   target_include_directories(_C PRIVATE ${OXY_INCLUDE})
   target_include_directories(_C SYSTEM PRIVATE ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
-  # The assertions in torch's and pybind11's headers, a fifth of a small call's time, are for
-  # sanitized builds.
-  target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C $<$<NOT:$<BOOL:${OXYFUEL_SANITIZE}>>:NDEBUG>)
+  target_compile_definitions(_C PRIVATE TORCH_EXTENSION_NAME=_C)
+  # The assertions in torch's and pybind11's headers are a fifth of a small call's time.
+  if(NOT OXYFUEL_SANITIZE)
+    target_compile_definitions(_C PRIVATE NDEBUG)
+  endif()
   # The core's libraries are archives in dependency order; the extension takes what it uses.
   include(cmake/prebuilt.cmake)
   target_link_libraries(_C PRIVATE oxy_prebuilt ${OXY_CORE_LIBS}
