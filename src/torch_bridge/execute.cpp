@@ -68,6 +68,14 @@ at::Tensor marked(at::Tensor t, const PlanOutput& o) {
   return o.neg ? at::_neg_view(t) : t;
 }
 
+// nullptr where sizes vary.
+std::shared_ptr<const runtime::SizedPlan> static_sizes_of(
+    const runtime::Plan& plan, const std::vector<runtime::KernelFn>& entries) {
+  if (!plan.sizes.is_static()) return nullptr;
+  return std::make_shared<const runtime::SizedPlan>(
+      runtime::at_sizes(plan, entries, runtime::evaluate(plan.sizes)));
+}
+
 template <class F>
 double seconds_of(F&& f) {
   const auto start = std::chrono::steady_clock::now();
@@ -113,9 +121,7 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
       options_(options) {
   OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(),
             " inputs got ", example.size());
-  if (plan_.sizes.is_static())
-    static_sizes_ = std::make_shared<const runtime::SizedPlan>(
-        runtime::at_sizes(plan_, entries_, runtime::evaluate(plan_.sizes)));
+  static_sizes_ = static_sizes_of(plan_, entries_);
   check_mutations();
   const size_t own = std::min(options_.own_attributes, attributes_.size());
   if (options_.frozen) {
@@ -138,9 +144,7 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
 Executable::Executable(runtime::Plan plan, const runtime::CodeTable& code, const Options& options)
     : plan_(std::move(plan)), code_(code), entries_(code_.entries_of(plan_)), options_(options) {
   OXY_CHECK(plan_.mutations.empty() && plan_.packings.empty(), "a region that is not on its own");
-  if (plan_.sizes.is_static())
-    static_sizes_ = std::make_shared<const runtime::SizedPlan>(
-        runtime::at_sizes(plan_, entries_, runtime::evaluate(plan_.sizes)));
+  static_sizes_ = static_sizes_of(plan_, entries_);
   bind_steps();
 }
 

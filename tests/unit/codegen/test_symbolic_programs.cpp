@@ -164,15 +164,6 @@ TEST(SymbolicPrograms, Small) {
   check_all(o, 60);
 }
 
-TEST(SymbolicPrograms, Large) {
-  test::RandomOptions o;
-  o.steps = 5;
-  o.sizes = {1, 3, 16};
-  o.symbols = {{"s0", {0, INT64_MAX}, 1500}, {"s1", {1, INT64_MAX}, 70}};
-  o.calls = {{1500, 70}, {1, 1}, {0, 33}, {2049, 2}};
-  o.max_dims = 2;
-  o.max_elements = 1 << 17;
-  check_all(o, 30);
-}
+TEST(SymbolicPrograms, Large) { check_all(test::large_symbolic(), 30); }
 
 }  // namespace oxy::codegen::cpp::testing

@@ -146,13 +146,7 @@ TEST(RandomPrograms, Symbolic) {
 }
 
 TEST(RandomPrograms, LargeSymbolic) {
-  RandomOptions o;
-  o.steps = 5;
-  o.sizes = {1, 3, 16};
-  o.symbols = {{"s0", {0, INT64_MAX}, 1500}, {"s1", {1, INT64_MAX}, 70}};
-  o.calls = {{1500, 70}, {1, 1}, {0, 33}, {2049, 2}};
-  o.max_dims = 2;
-  o.max_elements = 1 << 17;
+  const RandomOptions o = large_symbolic();
   for (uint32_t seed = 0; seed < 40 * rounds() && !HasFatalFailure(); ++seed) check(seed, o);
 }
 

@@ -361,6 +361,17 @@ class Generator {
 
 }  // namespace
 
+RandomOptions large_symbolic() {
+  RandomOptions o;
+  o.steps = 5;
+  o.sizes = {1, 3, 16};
+  o.symbols = {{"s0", {0, INT64_MAX}, 1500}, {"s1", {1, INT64_MAX}, 70}};
+  o.calls = {{1500, 70}, {1, 1}, {0, 33}, {2049, 2}};
+  o.max_dims = 2;
+  o.max_elements = 1 << 17;
+  return o;
+}
+
 loops::Program random_program(uint32_t seed, const RandomOptions& options) {
   return Generator(seed, options).run();
 }

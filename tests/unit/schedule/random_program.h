@@ -23,6 +23,9 @@ struct RandomOptions {
   std::vector<std::vector<int64_t>> calls = {{}};
 };
 
+// Few large sizes, and symbols of the kind.
+RandomOptions large_symbolic();
+
 loops::Program random_program(uint32_t seed, const RandomOptions& options = {});
 
 }  // namespace oxy::test
