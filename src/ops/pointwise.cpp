@@ -411,12 +411,17 @@ bool applies_same_device(const ir::Graph& g, const ir::Node& n) {
   return t && t->device == g.tensor_type(n.outputs[0]).device;
 }
 
-// Result dtype from self and the scalar exponent, layout from self alone.
+// Result dtype from self and the scalar exponent, layout from self, converted to that dtype, alone.
 bool shape_pow_scalar(const Args& a, Types& out) {
-  auto dtype = common_dtype(a, kPair, false);
-  auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
-  if (!dtype || !t) return false;
-  t->dtype = *dtype;
+  const ir::TensorType* self = a.tensor(0);
+  const auto dtype = common_dtype(a, kPair, false);
+  if (!self || !dtype) return false;
+  auto base = self->dtype == *dtype ? *self : empty_like(*self);
+  const ir::TensorType* operand[] = {base ? &*base : self};
+  auto strides = base ? elementwise_strides(self->sizes, operand, false) : std::nullopt;
+  if (!strides) return false;
+  ir::TensorType t = row_major(*dtype, self->device, self->sizes);
+  t.strides = std::move(*strides);
   return give(out, std::move(t));
 }
 
@@ -434,6 +439,17 @@ bool with_alpha(const Args& a, Types& out) {
 
 bool shape_logical_not(const Args& a, Types& out) {
   return shape_elementwise<ResultDType::Bool, 1>(a, out);
+}
+
+// Eager makes the result for integers by empty_like, and compares |self| of floats with a number.
+bool shape_isinf(const Args& a, Types& out) {
+  if (!unary_bool(a, out)) return false;
+  ir::TensorType& result = out.back().tensor;
+  if (!ir::is_floating(a.tensor(0)->dtype)) return lay_out_like(a.tensor(0), result);
+  const ir::TensorType* absolute[] = {&result};
+  auto strides = elementwise_strides(result.sizes, absolute, /*has_number=*/true);
+  if (strides) result.strides = std::move(*strides);
+  return strides.has_value();
 }
 
 constexpr ResultDType Promoted = ResultDType::Promoted;

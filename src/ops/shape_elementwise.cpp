@@ -296,8 +296,17 @@ std::optional<TensorType> elementwise_type(const Args& args, std::span<const siz
   auto dtype = common_dtype(args, operands, rule == ResultDType::Float);
   if (!dtype) return std::nullopt;
   std::vector<const TensorType*> tensors;
+  std::vector<TensorType> cast;  // TensorIterator converts operands before it looks at strides
+  cast.reserve(operands.size());
   for (size_t i : operands) {
-    if (const TensorType* t = args.tensor(i)) tensors.push_back(t);
+    const TensorType* t = args.tensor(i);
+    if (!t) continue;
+    if (t->dtype != *dtype && rule != ResultDType::First) {
+      auto converted = empty_like(*t);
+      if (!converted) return std::nullopt;
+      t = &cast.emplace_back(std::move(*converted));
+    }
+    tensors.push_back(t);
   }
   if (tensors.empty()) return std::nullopt;
   std::optional<Sizes> sizes = Sizes{};

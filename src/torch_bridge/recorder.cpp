@@ -95,6 +95,8 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
   // Written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than
   // eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
+  // Memory with a view by as_strided, which reads gaps.
+  std::unordered_set<const c10::StorageImpl*> strided;
   std::vector<at::Tensor> attribute_tensors;
   std::unordered_map<const c10::TensorImpl*, ir::ValueId>
       values;  // of fakes; looked up, never walked
@@ -255,8 +257,11 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
       out = another_fake(value);
       set_marks(out, marks_of(written));
     }
-    if (!wanted.is_dense() || !wanted.offset.is_const(0) || rebuilt.contains(storage_of(before)))
+    if (!wanted.is_dense() || !wanted.offset.is_const(0) || rebuilt.contains(storage_of(before))) {
+      if (strided.contains(storage_of(before)))
+        give_up("a write to an input with gaps or an offset that as_strided has viewed");
       rebuilt.insert(storage_of(out));
+    }
     return out;
   }
 
@@ -373,8 +378,13 @@ struct Recorder::Impl final : OpListener, WriteRules, Recording {
     if (f.target == "aten._to_copy.default") check_conversion(s, base);
     if (f.target == "aten._local_scalar_dense.default" && read_number(s)) return;
     refuse(f);
-    if (f.target.starts_with("aten.as_strided") && rebuilt.contains(storage_of(s[base].toTensor())))
-      throw Unsupported(cat(f.target, ": of an input that was written and has gaps or an offset"));
+    if (f.target.starts_with("aten.as_strided")) {
+      const c10::StorageImpl* memory = storage_of(s[base].toTensor());
+      if (rebuilt.contains(memory))
+        throw Unsupported(
+            cat(f.target, ": of an input that was written and has gaps or an offset"));
+      strided.insert(memory);
+    }
     if (is_lazy_view(f.target)) return lazy_view(f.target, s);
     if (!f.view) resolve_marks(s, base);
     if (f.info && f.info->has(ops::Random)) check_drawing_order(f, s[base]);

@@ -119,6 +119,45 @@ IN_PLACE = {
 }
 
 
+UNARY = (
+    "isinf isnan isfinite isposinf isneginf isreal signbit sign abs neg square sqrt exp acos tan angle "
+    "sigmoid tanh erf i0 sinc logit reciprocal floor trunc round relu nan_to_num clone positive "
+    "logical_not zeros_like ones_like bitwise_not digamma rad2deg"
+)
+BINARY = (
+    "add sub mul div true_divide floor_divide remainder fmod pow atan2 hypot maximum minimum fmin eq lt "
+    "logical_and logical_or xlogy copysign heaviside logaddexp nextafter bitwise_xor bitwise_left_shift "
+    "float_power gcd"
+)
+
+
+@pytest.mark.parametrize("name", UNARY.split() + BINARY.split())
+def test_strides_of_converted_operands(name):
+    """Operands of other dtypes than the op computes in: eager converts them before it looks at
+    their strides."""
+    op, rng = getattr(torch, name), random.Random(name)
+    count = 1 if name in UNARY.split() else 2
+    compiled = oxyfuel.compile(lambda *tensors: op(*tensors))
+    with torch.no_grad():
+        for _ in range(25):
+            shape = [rng.choice((0, 1, 1, 2, 3)) for _ in range(rng.randint(1, 4))]
+            dtypes = rng.choices((torch.int32, torch.bool, torch.float32, torch.bfloat16), k=count)
+            tensors = [
+                laid_out(torch.ones([rng.choice((s, s, s, 1)) for s in shape], dtype=d), {}, rng)
+                for d in dtypes
+            ]
+            try:
+                expected = op(*tensors)
+            except RuntimeError:
+                continue
+            found = compiled(*tensors)
+            oxyfuel.reset()
+            what = [(t.dtype, tuple(t.shape), t.stride()) for t in tensors]
+            assert found.dtype == expected.dtype, what
+            assert found.shape == expected.shape, what
+            assert found.stride() == expected.stride(), what
+
+
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_a_write_keeps_strides(name, monkeypatch):
     monkeypatch.setenv("OXYFUEL_STRICT", "1")

@@ -166,3 +166,39 @@ def test_a_fill_is_compiled(layout, monkeypatch):
         assert torch.equal(compiled(ours), function(expected))
     assert torch.equal(ours, expected)
     assert oxyfuel.stats()["unsupported"] == 0
+
+
+def strided_then_written(x):
+    view = x.as_strided((3, 2), (4, 1), 1)
+    x.add_(1)
+    return view * 2
+
+
+def read_before_the_write(x):
+    value = x.as_strided((3, 2), (4, 1), 1) * 3
+    x.mul_(2)
+    return value + 1
+
+
+def written_then_strided(x):
+    x.mul_(2)
+    return x.as_strided((3, 2), (4, 1), 1) + 1
+
+
+def part_written(x):
+    view = x.as_strided((2, 3), (7, 2), 2)
+    x[1].zero_()
+    return view + x.sum()
+
+
+@pytest.mark.parametrize(
+    "run", [strided_then_written, read_before_the_write, written_then_strided, part_written]
+)
+@pytest.mark.parametrize("part", [slice(0, 6), slice(0, 6, 2), slice(1, 6, 2), slice(2, 5)])
+def test_as_strided_reads_the_gaps_of_a_written_input(run, part, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    expected_base, base = torch.arange(24.0).view(4, 6), torch.arange(24.0).view(4, 6)
+    with torch.no_grad():
+        expected = run(expected_base[:, part])
+        assert torch.equal(oxyfuel.compile(run)(base[:, part]), expected)
+    assert torch.equal(base, expected_base)
