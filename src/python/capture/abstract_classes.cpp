@@ -1,10 +1,6 @@
 // Answers as objects that ask again when a registration has changed something.
-#include "python/capture/abstract_classes.h"
-
-#include <vector>
-
+#include "python/capture/classes.h"
 #include "python/cpython/boundary.h"
-#include "python/cpython/handles.h"
 
 namespace oxy::python {
 namespace {

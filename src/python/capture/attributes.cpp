@@ -2,7 +2,7 @@
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/cpython/type_dict.h"
+#include "python/cpython/types.h"
 #include "support/text.h"
 
 namespace oxy::python {

@@ -9,8 +9,7 @@
 
 #include "python/capture/capture.h"
 #include "python/capture/names.h"
-#include "python/cpython/class_kind.h"
-#include "python/cpython/type_dict.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {

@@ -6,8 +6,7 @@
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
-#include "python/cpython/set_order.h"
-#include "python/cpython/type_dict.h"
+#include "python/cpython/types.h"
 #include "support/text.h"
 
 namespace oxy::python {

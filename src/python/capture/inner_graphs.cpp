@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "python/capture/inner_graph.h"
 #include "python/capture/plan_rebuild.h"
 #include "support/check.h"
 #include "support/text.h"

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "python/capture/value_stack.h"
-#include "python/cpython/locals.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 
 namespace oxy::python {

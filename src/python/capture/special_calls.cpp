@@ -3,13 +3,11 @@
 
 #include <algorithm>
 
-#include "python/capture/abstract_classes.h"
-#include "python/capture/attempt.h"
 #include "python/capture/capture.h"
 #include "python/capture/lazy_modules.h"
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/cpython/locals.h"
+#include "python/cpython/code_object.h"
 #include "support/text.h"
 
 namespace oxy::python {
