@@ -309,8 +309,8 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
     PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
     Tracked& k = heap().entry(cell);
     if (!k.source.valid())
-      k.source = heap().sources.closure(heap().function_source(callable, "dispatch"),
-                                        static_cast<int64_t>(i));
+      k.source =
+          heap().sources.closure(heap().source_of(callable, "dispatch"), static_cast<int64_t>(i));
     heap().hold(borrow(cell));
     const auto name_of = py::handle(PyTuple_GET_ITEM(names.ptr(), i)).cast<std::string>();
     if (name_of == "registry") registry = effects().read_cell(cell);
