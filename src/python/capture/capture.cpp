@@ -84,8 +84,7 @@ void Capture::run(py::handle function, std::span<const py::object> bound, size_t
     const auto name = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i)).cast<std::string>();
     const SourceId source = heap.sources.local(static_cast<int64_t>(i), name);
     const bool deferred = is_constant(bound[i].ptr()) || numbers.holds_varying(bound[i], source);
-    frame.fast[i] =
-        deferred ? numbers.deferred_argument(bound[i], source) : heap.wrap(bound[i], source);
+    frame.fast[i] = deferred ? numbers.defer(bound[i], source) : heap.wrap(bound[i], source);
   }
   try {
     const py::object returned = frames.interpret_alone(frame);

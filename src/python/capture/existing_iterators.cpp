@@ -13,8 +13,10 @@ namespace {
 
 constexpr size_t kMostReached = 10'000;
 
-PyObject* evaluated(const SourceTable& sources, SourceId id, py::handle base, Temporaries& made) {
-  return evaluate(step_of(sources[id]), base.ptr(), nullptr, made);
+// What the last step of the source finds from `base`; null where there is nothing.
+py::object evaluated(const SourceTable& sources, SourceId id, py::handle base) {
+  Temporaries made;
+  return borrow(evaluate(step_of(sources[id]), base.ptr(), nullptr, made));
 }
 
 [[noreturn]] void refuse(py::handle iterator) {
@@ -56,15 +58,13 @@ py::object Iterators::take_existing(py::handle iterator) {
   if (!is_plain_iterator(iterator.ptr())) refuse(iterator);
   Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
-  PyObject* over = nullptr;
-  const py::object state = borrow(iterator).attr("__reduce__")();
-  if (py::len(state) > 1) over = PyTuple_GET_ITEM(py::object(state[py::int_(1)]).ptr(), 0);
-  if (Tracked* k = over ? heap().tracked(over) : nullptr; k && k->writes) refuse(iterator);
+  const py::tuple state = iterator.attr("__reduce__")();
+  if (state.size() > 1)
+    if (Tracked* k = heap().tracked(py::tuple(state[1])[0]); k && k->writes) refuse(iterator);
   const SourceId item = heap().sources.next_item(heap().tracked(iterator)->source, w.advanced++);
-  Temporaries made;
-  PyObject* found = evaluated(heap().sources, item, iterator, made);
-  if (found == Py_NotImplemented) refuse(iterator);
-  if (found != nullptr) return heap().wrap(found, item);
+  const py::object found = evaluated(heap().sources, item, iterator);
+  if (found.ptr() == Py_NotImplemented) refuse(iterator);
+  if (found) return heap().wrap(found, item);
   heap().guard(GuardKind::Missing, item);
   w.at_end = true;
   return {};
@@ -73,9 +73,8 @@ py::object Iterators::take_existing(py::handle iterator) {
 // An item of what an enumerate or zip takes from; nobody else takes from it.
 py::object Iterators::driven_part(py::handle iterator, int64_t index, Py_ssize_t taken) {
   const SourceId source = heap().sources.iterator_part(heap().tracked(iterator)->source, index);
-  Temporaries made;
-  PyObject* part = evaluated(heap().sources, source, iterator, made);
-  if (part == nullptr) refuse(iterator);
+  const py::object part = evaluated(heap().sources, source, iterator);
+  if (!part) refuse(iterator);
   const py::object inner = heap().wrap(part, source);
   if (!heap().exists(inner)) refuse(iterator);
   Writes& w = effects().writes_of(inner);
@@ -99,9 +98,8 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     py::object item = driven_part(iterator, 0, taken);
     if (!item) return w.at_end = true, item;
     const SourceId count = heap().sources.iterator_part(heap().tracked(iterator)->source, 1);
-    Temporaries made;
-    PyObject* first = evaluated(heap().sources, count, iterator, made);
-    if (first == nullptr || !PyLong_CheckExact(first)) refuse(iterator);
+    const py::object first = evaluated(heap().sources, count, iterator);
+    if (!first || !PyLong_CheckExact(first.ptr())) refuse(iterator);
     py::object number = takes == Takes::Deferred ? numbers().deferred_number(first, count)
                                                  : heap().wrap(first, count);
     const py::object offset = py::int_(taken);
@@ -111,9 +109,8 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     }
     return py::make_tuple(number, item);
   }
-  Temporaries made;
-  const auto parts = py::reinterpret_borrow<py::tuple>(iterator.attr("__reduce__")()[py::int_(1)]);
-  if (py::len(iterator.attr("__reduce__")()) > 2) refuse(iterator);  // strict
+  const py::tuple reduced = iterator.attr("__reduce__")(), parts = reduced[1];
+  if (reduced.size() > 2) refuse(iterator);  // strict
   heap().guard(GuardKind::Missing,
                heap().sources.iterator_part(heap().tracked(iterator)->source,
                                             static_cast<int64_t>(parts.size())));
@@ -159,17 +156,17 @@ bool Iterators::reaches_unfinished(PyObject* root) {
 bool Iterators::has_plain_parts(py::handle iterator) {
   PyTypeObject* type = Py_TYPE(iterator.ptr());
   if (type != &PyEnum_Type && type != &PyZip_Type) return false;
-  const auto parts = py::reinterpret_borrow<py::tuple>(iterator.attr("__reduce__")()[py::int_(1)]);
+  auto source = [&](size_t i) {
+    return heap().sources.iterator_part(heap().tracked(iterator)->source, static_cast<int64_t>(i));
+  };
+  const py::tuple parts = iterator.attr("__reduce__")()[py::int_(1)];
   const size_t count = type == &PyEnum_Type ? 1 : parts.size();
   for (size_t i = 0; i < count; i++) {
     const py::object part = parts[i];
     if (!is_plain_iterator(part.ptr())) return false;
-    heap().wrap(part, heap().sources.iterator_part(heap().tracked(iterator)->source,
-                                                   static_cast<int64_t>(i)));
+    heap().wrap(part, source(i));
   }
-  if (type == &PyZip_Type)
-    heap().guard(GuardKind::Missing, heap().sources.iterator_part(heap().tracked(iterator)->source,
-                                                                  static_cast<int64_t>(count)));
+  if (type == &PyZip_Type) heap().guard(GuardKind::Missing, source(count));
   return true;
 }
 
@@ -178,7 +175,7 @@ bool Iterators::has_plain_parts(py::handle iterator) {
 size_t Iterators::places_in_frames(py::handle o) const {
   size_t found = 0;
   auto count = [&](const std::vector<py::object>& objects) {
-    for (const py::object& other : objects) found += other.is(o) ? 1 : 0;
+    for (const py::object& other : objects) found += other.is(o);
   };
   for (const TracedFrame* f : frames().stack()) count(f->fast), count(f->stack);
   for (const auto& l : lazies_) {
