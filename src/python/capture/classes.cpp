@@ -61,8 +61,7 @@ py::object Classes::load_name(TracedFrame& f, py::handle name) {
 
 // `value` is null where the name is deleted.
 void Classes::store_name(TracedFrame& f, py::handle name, py::handle value) {
-  const bool there = static_cast<bool>(name_in(f.names, name));
-  if (!value && !there) name_error(name);
+  if (!name_in(f.names, name) && !value) name_error(name);
   check(value ? PyObject_SetItem(f.names.ptr(), name.ptr(), value.ptr())
               : PyObject_DelItem(f.names.ptr(), name.ptr()));
 }

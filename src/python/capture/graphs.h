@@ -79,6 +79,7 @@ class Graphs : public Part {
 
   bridge::Recorder& recorder_now();
   py::object lifted(const py::object& o);
+  py::object lift_around(const py::object& tensor);
   py::object add_inner_input(const py::object& outside);
   void tensors_in(const py::object& tree, std::vector<py::object>& leaves, std::string& form);
   py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
@@ -89,7 +90,7 @@ class Graphs : public Part {
   Captured capture_inner(const py::object& function, Arguments args, bool fresh);
   Arguments items_of_call(const py::object& sequence);
   py::object record_regions(const char* op, const Arguments& front, size_t carried,
-                            std::vector<Captured> regions, const py::object& form);
+                            std::array<Captured, 2> regions, const py::object& form);
   py::object choose_in_graph(const Arguments& args);
   py::object repeat_in_graph(const Arguments& args);
   void note_results(py::handle result, ir::ValueId value);
