@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "python/cpython/dict_version.h"
+#include "python/cpython/changes.h"
 
 namespace oxy::python {
 

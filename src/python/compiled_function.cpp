@@ -11,7 +11,6 @@
 
 #include "python/artefact.h"
 #include "python/bound_arguments.h"
-#include "python/capture/attempt.h"
 #include "python/capture/capture.h"
 #include "python/capture/controls.h"
 #include "python/cpython/boundary.h"

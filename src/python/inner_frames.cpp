@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "python/bound_arguments.h"
-#include "python/cpython/frame_hook.h"
+#include "python/cpython/frames.h"
 #include "python/cpython/thread_state.h"
 
 namespace oxy::python {

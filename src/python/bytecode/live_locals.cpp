@@ -2,7 +2,7 @@
 // handler reads is live in front of the instruction whatever it writes.
 #include "python/bytecode/code.h"
 #include "python/bytecode/flow.h"
-#include "python/cpython/locals.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 
 namespace oxy::python {

@@ -5,7 +5,7 @@
 #include "python/bytecode/flow.h"
 #include "python/bytecode/layout.h"
 #include "python/cpython/boundary.h"
-#include "python/cpython/locals.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/reference.h"
 #include "support/check.h"

@@ -5,7 +5,7 @@
 
 #include "python/bytecode/make_code.h"
 #include "python/bytecode/resume_layout.h"
-#include "python/cpython/locals.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/reference.h"
 #include "support/check.h"
 #include "support/text.h"

@@ -3,7 +3,7 @@
 
 #include "python/bytecode/code.h"
 #include "python/bytecode/layout.h"
-#include "python/cpython/locals.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/reference.h"
 #include "support/text.h"

@@ -1,10 +1,6 @@
 // Answers as objects that ask again when a registration has changed something.
-#include "python/capture/abstract_classes.h"
-
-#include <vector>
-
+#include "python/capture/classes.h"
 #include "python/cpython/boundary.h"
-#include "python/cpython/handles.h"
 
 namespace oxy::python {
 namespace {
@@ -64,9 +60,8 @@ PyTypeObject* answer_type() {
 py::object make_answer(PyTypeObject* type, py::handle asked) {
   py::object made = steal(answer_type()->tp_alloc(answer_type(), 0));
   auto* answer = reinterpret_cast<Answer*>(made.ptr());
-  answer->type =
-      steal(PyWeakref_NewRef(reinterpret_cast<PyObject*>(type), nullptr)).release().ptr();
-  answer->asked = steal(PyWeakref_NewRef(asked.ptr(), nullptr)).release().ptr();
+  answer->type = py::weakref((PyObject*)type).release().ptr();
+  answer->asked = py::weakref(asked).release().ptr();
   return made;
 }
 
@@ -86,7 +81,7 @@ py::object answer_of(PyTypeObject* type, py::handle asked) {
   const py::object& weak = member_of<"weakref", "WeakKeyDictionary">();
   static const py::object& answers = *new py::object(weak());
   const py::object of_asked = answers.attr("setdefault")(asked, weak());
-  const py::handle key(reinterpret_cast<PyObject*>(type));
+  const py::handle key((PyObject*)type);
   const py::object known = of_asked.attr("get")(key);
   if (!known.is_none()) return known;
   py::object made = make_answer(type, asked);

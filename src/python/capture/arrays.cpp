@@ -117,9 +117,9 @@ bool Arrays::in_array_code() const {
 
 // What that code is made of, no user's: nothing to guard.
 bool Arrays::is_of_array_code(SourceId source) const {
-  while (heap().sources[source].base.valid()) source = heap().sources[source].base;
-  if (heap().sources[source].kind != SourceKind::Pinned) return false;
-  PyObject* root = heap().sources[source].key.ptr();
+  const Source& begin = heap().root_of(source);
+  if (begin.kind != SourceKind::Pinned) return false;
+  PyObject* root = begin.key.ptr();
   if (PyFunction_Check(root)) return is_array_code(as_function(root));
   if (PyType_Check(root)) return as_type(root) == array_class;
   if (PyDict_CheckExact(root))

@@ -2,8 +2,7 @@
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/cpython/type_dict.h"
-#include "support/text.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
@@ -23,9 +22,7 @@ bool is_enum_property(PyObject* descriptor) {
 
 // What a lazy iterator's stand-in is asked for, and answers as the iterator would.
 bool is_generator_method(py::handle name) {
-  return PyUnicode_Check(name.ptr()) &&
-         (native_traits("builtins", "generator", PyUnicode_AsUTF8(name.ptr())) &
-          native::OfIterator) != 0;
+  return (native_traits("builtins", "generator", view_of(name.ptr())) & native::OfIterator) != 0;
 }
 
 // What is written to it, its `Writes`, are its items and no slots.
@@ -58,14 +55,27 @@ bool has_own_lookup(PyTypeObject* type) {
 bool is_part_of_alias(PyTypeObject* type, py::handle name) {
   return (type == &Py_GenericAliasType ||
           reinterpret_cast<PyObject*>(type) == member_of<"types", "UnionType">().ptr()) &&
-         (native_traits("types", "GenericAlias", PyUnicode_AsUTF8(name.ptr())) &
-          native::PartOfAlias) != 0;
+         (native_traits("types", "GenericAlias", view_of(name.ptr())) & native::PartOfAlias) != 0;
 }
 
 // A module whose class finds attributes in a way of its own, and may keep what it has found.
 bool has_own_members(PyTypeObject* type) {
   return type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
                                     _PyType_Lookup(type, names().getattr_) != nullptr);
+}
+
+bool is_member(PyObject* descriptor) {
+  return Py_TYPE(descriptor) == &PyMemberDescr_Type || Py_TYPE(descriptor) == &PyGetSetDescr_Type;
+}
+
+// What a setter is called with: no value where the attribute is deleted.
+Arguments with_value(Arguments args, py::handle value) {
+  if (value) args.push_back(borrow(value));
+  return args;
+}
+
+[[noreturn]] void refuse_store(PyTypeObject* type, py::handle name) {
+  throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
 }
 
 }  // namespace
@@ -97,23 +107,18 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
     throw Break(BreakId::attribute_protocol, "an iterator's ", text(name));
   if (PyExceptionInstance_Check(p) && !heap().exists(o) && text(name) == "__traceback__")
     throw Break(BreakId::attribute_protocol, "the traceback of an exception");
+  // What the code around the captured function deals with is the context of what that raises.
   if (PyExceptionInstance_Check(p) && text(name) == "__context__" &&
       frames().raised().contains(p) &&
-      reinterpret_cast<PyBaseExceptionObject*>(p)->context == nullptr)
-    guard_nothing_handled();
+      reinterpret_cast<PyBaseExceptionObject*>(p)->context == nullptr) {
+    if (frames().handled_outside)
+      throw Break(BreakId::attribute_protocol, "the context of an exception, of before the call");
+    const SourceId asked = heap().sources.pinned(member_of<"sys", "exc_info">(), "sys.exc_info");
+    heap().guard(GuardKind::IdIs, heap().sources.handled(asked), py::none());
+  }
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));
   return load_instance_attr(o, name);
-}
-
-// What the code around the captured function deals with is the context of what that raises.
-void Objects::guard_nothing_handled() {
-  if (frames().handled_outside)
-    throw Break(BreakId::attribute_protocol, "the context of an exception, of before the call");
-  heap().guard(
-      GuardKind::IdIs,
-      heap().sources.handled(heap().sources.pinned(member_of<"sys", "exc_info">(), "sys.exc_info")),
-      py::none());
 }
 
 py::object Objects::function_attr(py::handle function, py::handle name) {
@@ -121,9 +126,8 @@ py::object Objects::function_attr(py::handle function, py::handle name) {
   if (heap().is_made_here(function)) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
   if (found_on_type != nullptr && !is_name(name, names().dict_))
     return function_member(function, name, found_on_type);
-  py::object dict =
-      existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
-                    heap().sources.instance_dict(heap().function_source(function, "F")));
+  py::object dict = existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
+                                  heap().sources.instance_dict(heap().source_of(function, "F")));
   if (text(name) == "__dict__") return dict;
   if (py::object found = effects().dict_get(dict, name)) return found;
   raise(PyExc_AttributeError, "'function' object has no attribute '", text(name), "'");
@@ -132,23 +136,19 @@ py::object Objects::function_attr(py::handle function, py::handle name) {
 // What a function that was there before has of itself: __code__, __defaults__, __name__ ...
 py::object Objects::function_member(py::handle function, py::handle name, PyObject* descriptor) {
   py::object value = steal(PyObject_GetAttr(function.ptr(), name.ptr()));
-  if (Py_TYPE(descriptor) != &PyGetSetDescr_Type && Py_TYPE(descriptor) != &PyMemberDescr_Type)
-    return value;  // a method
-  auto* f = as_function(function);
-  if (value.ptr() == f->func_globals)
+  if (!is_member(descriptor)) return value;  // a method
+  if (value.ptr() == as_function(function)->func_globals)
     return existing_dict(value, heap().sources.pinned(value, "G"));
   if (PyCode_Check(value.ptr())) return guard_code(function), value;
-  return heap().wrap(value, heap().sources.attribute(heap().function_source(function, "F"), name));
+  return heap().wrap(value, heap().sources.attribute(heap().source_of(function, "F"), name));
 }
 
 // The code of a function that was there before stays the one that is captured.
 void Objects::guard_code(py::handle function) {
   if (heap().is_made_here(function)) return;
   auto* f = as_function(function);
-  heap().guard(
-      GuardKind::IdIs,
-      heap().sources.code(heap().function_source(function, text(py::handle(f->func_qualname)))),
-      f->func_code);
+  const SourceId source = heap().source_of(function, text(f->func_qualname));
+  heap().guard(GuardKind::IdIs, heap().sources.code(source), f->func_code);
 }
 
 py::object Objects::module_dict(py::handle module) {
@@ -196,20 +196,16 @@ py::object Objects::load_type_attr(py::handle type, py::handle name) {
   if (PyObject* own = special_method(type, names().getattribute_))
     return calls().call(own, {borrow(type), borrow(name)});
   PyObject* raw = effects().lookup(t, name);
-  if (raw != nullptr && effects().is_written_on(t, name)) {
+  if (effects().is_written_on(t, name)) {
+    if (raw == nullptr)
+      raise(PyExc_AttributeError, "type object '", t->tp_name, "' has no attribute '", text(name),
+            "'");
     if (Py_TYPE(raw)->tp_descr_get == nullptr || PyFunction_Check(raw))
       return numbers().taken(borrow(raw));
     throw Break(BreakId::attribute_protocol, t->tp_name, ".", text(name));
   }
-  if (raw == nullptr && effects().is_written_on(t, name))
-    raise(PyExc_AttributeError, "type object '", t->tp_name, "' has no attribute '", text(name),
-          "'");
   if (raw == nullptr) return metatype_attr(type, name);
   const SourceId source = classes().member_source(type, name);
-  if (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type) {
-    heap().guard(GuardKind::IdIs, source, raw);
-    return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
-  }
   if (PyFunction_Check(raw) || Py_TYPE(raw)->tp_descr_get == nullptr)
     return heap().wrap(raw, source);
   if (python_method(raw, names().get_))
@@ -231,10 +227,8 @@ py::object Objects::metatype_attr(py::handle type, py::handle name) {
   }
   py::object value = steal(PyObject_GetAttr(type.ptr(), name.ptr()));
   // Its name, its bases, and what follows from them.
-  const bool changes = found != nullptr && (Py_TYPE(found) == &PyMemberDescr_Type ||
-                                            Py_TYPE(found) == &PyGetSetDescr_Type);
-  if (!changes || is_name(name, names().dict_) || !is_changeable_class(as_type(type)) ||
-      classes().is_made_class(type))
+  if (found == nullptr || !is_member(found) || is_name(name, names().dict_) ||
+      !is_changeable_class(as_type(type)) || classes().is_made_class(type))
     return value;
   const SourceId of_type = heap().sources.pinned(type, as_type(type)->tp_name);
   return heap().wrap(value, heap().sources.attribute(of_type, name));
@@ -300,9 +294,8 @@ PyObject* Objects::special_method(py::handle o, py::handle name) {
 // The __dict__ of an object that may have been there before.
 py::object Objects::instance_dict(py::handle o) {
   py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
-  return heap().keeps_attributes(o)
-             ? existing_dict(dict, heap().sources.instance_dict(heap().source_of(o)))
-             : dict;
+  if (!heap().keeps_attributes(o)) return dict;
+  return existing_dict(dict, heap().sources.instance_dict(heap().source_of(o)));
 }
 
 py::object Objects::existing_dict(py::handle dict, SourceId source) {
@@ -380,6 +373,9 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   const SourceId on_type = classes().member_source(pinned, name);
   PyObject* descriptor = effects().lookup(type, name);
   const bool written_on_type = effects().is_written_on(type, name);
+  auto wrapped = [&] {
+    return written_on_type ? borrow(descriptor) : heap().wrap(descriptor, on_type);
+  };
   if (descriptor != nullptr) {
     if (!is_constant(descriptor) && !written_on_type)
       heap().guard(GuardKind::IdIs, on_type, descriptor);
@@ -396,16 +392,14 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
       return steal(PyObject_GenericGetAttr(p, name.ptr()));
     const bool data = Py_TYPE(descriptor)->tp_descr_set != nullptr;
     if (data && python_method(descriptor, names().get_))
-      return call_getter(written_on_type ? borrow(descriptor) : heap().wrap(descriptor, on_type), o,
-                         pinned, name);
+      return call_getter(wrapped(), o, pinned, name);
     if (data && Py_TYPE(descriptor)->tp_descr_get != nullptr) {
       if (is_name(name, names().dict_) && is_existing_tuple(o))
         throw Break(BreakId::attribute_protocol, "the __dict__ of a tuple");
-      if (old && is_name(name, names().dict_)) {
-        py::object dict = steal(PyObject_GenericGetDict(p, nullptr));
-        return heap().wrap(dict, heap().sources.instance_dict(source));
-      }
-      if (Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor) != &PyGetSetDescr_Type)
+      if (old && is_name(name, names().dict_))
+        return heap().wrap(steal(PyObject_GenericGetDict(p, nullptr)),
+                           heap().sources.instance_dict(source));
+      if (!is_member(descriptor))
         throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
       if (py::object now = old && !writes_items(o) ? effects().written(o, name) : py::object()) {
         if (!now.is(missing())) return now;
@@ -427,11 +421,9 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   if (descriptor != nullptr) {
     if (written_on_type && Py_TYPE(descriptor)->tp_descr_get == nullptr)
       return numbers().taken(borrow(descriptor));
-    if (is_constant(descriptor)) return heap().wrap(descriptor, on_type);
-    if (Py_TYPE(descriptor)->tp_descr_get == nullptr) return heap().wrap(descriptor, on_type);
-    if (python_method(descriptor, names().get_))
-      return call_getter(written_on_type ? borrow(descriptor) : heap().wrap(descriptor, on_type), o,
-                         pinned, name);
+    if (is_constant(descriptor) || Py_TYPE(descriptor)->tp_descr_get == nullptr)
+      return heap().wrap(descriptor, on_type);
+    if (python_method(descriptor, names().get_)) return call_getter(wrapped(), o, pinned, name);
     return bind(descriptor, o, type, name);
   }
   if (PyObject* fallback = type_member(type, names().getattr_)) {
@@ -454,14 +446,11 @@ void Objects::call_setter(PyObject* descriptor, py::handle o, py::handle name, p
   PyObject* setter = special_method(descriptor, py::str(method));
   if (setter == nullptr && _PyType_Lookup(Py_TYPE(descriptor), py::str(method).ptr()) == nullptr)
     raise(PyExc_AttributeError, method);
-  if (setter == nullptr)
-    throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
+  if (setter == nullptr) refuse_store(type, name);
   py::object held = borrow(descriptor);
   if (!effects().is_written_on(type, name))
     held = heap().wrap(descriptor, classes().member_source(py::type::of(o), name));
-  Arguments args{held, borrow(o)};
-  if (value) args.push_back(borrow(value));
-  calls().call(setter, args);
+  calls().call(setter, with_value({held, borrow(o)}, value));
 }
 
 // As object.__setattr__ and object.__delattr__.
@@ -476,42 +465,32 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
       PyProperty_Type.tp_descr_set(descriptor, o.ptr(), value.ptr());
       throw py::error_already_set();
     }
-    Arguments args{borrow(o)};
-    if (value) args.push_back(borrow(value));
-    calls().call(setter, args);
+    calls().call(setter, with_value({borrow(o)}, value));
     return;
   }
   const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
   if (data && is_changeable_class(Py_TYPE(descriptor)))
     return call_setter(descriptor, o, name, value);
-  if (is_existing_tuple(o))
-    throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
-  if (!heap().exists(o) && heap().keeps_attributes(o))
-    throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
+  if (is_existing_tuple(o) || (!heap().exists(o) && heap().keeps_attributes(o)))
+    refuse_store(type, name);
   if (!heap().exists(o)) {
-    const py::object held = value ? numbers().read(borrow(value)) : py::object();
-    check(PyObject_GenericSetAttr(o.ptr(), name.ptr(), held.ptr()));
+    check(PyObject_GenericSetAttr(o.ptr(), name.ptr(), numbers().read(borrow(value)).ptr()));
   } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_changeable_class(type)) {
-    if (!value) check_slot(o, name);
+    try {  // there is something to delete
+      if (!value) find_attr(o, name);
+    } catch (py::error_already_set& e) {
+      if (!e.matches(PyExc_AttributeError)) throw;
+      raise_with(PyExc_AttributeError, name);
+    }
     if (writes_items(o)) throw Break(BreakId::side_effect, "a slot of a ", type->tp_name);
     effects().write_attribute(o, name, value);
   } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
     if (descriptor == nullptr) no_attribute(type, name);
-    throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
+    refuse_store(type, name);
   } else if (value) {
     effects().dict_write(instance_dict(o), name, value);
   } else {
     delete_member(type, instance_dict(o), name);
-  }
-}
-
-// That there is something to delete.
-void Objects::check_slot(py::handle o, py::handle name) {
-  try {
-    find_attr(o, name);
-  } catch (py::error_already_set& e) {
-    if (!e.matches(PyExc_AttributeError)) throw;
-    raise_with(PyExc_AttributeError, name);
   }
 }
 
@@ -528,25 +507,18 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   if (is_array(o) && !arrays().in_array_code())
     throw Break(BreakId::numpy, "assignment to ", text(name));
   if (PyType_Check(p)) return effects().write_type(o, name, value);
-  if (PyFunction_Check(p) && heap().is_made_here(o)) {
-    const py::object held = value ? numbers().read(borrow(value)) : py::object();
-    check(PyObject_SetAttr(p, name.ptr(), held.ptr()));
-    return;
-  }
+  if (PyFunction_Check(p) && heap().is_made_here(o))
+    return check(PyObject_SetAttr(p, name.ptr(), numbers().read(borrow(value)).ptr()));
   if (PyFunction_Check(p) || PyModule_CheckExact(p)) {
-    if (_PyType_Lookup(type, name.ptr()) != nullptr)
-      throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
+    if (_PyType_Lookup(type, name.ptr()) != nullptr) refuse_store(type, name);
     py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
     return value ? effects().dict_write(dict, name, value) : delete_member(type, dict, name);
   }
   static const py::str& deleter = *new py::str("__delattr__");
-  if (PyObject* setter = special_method(o, value ? names().setattr_ : deleter.ptr())) {
-    Arguments args{borrow(p), borrow(name)};
-    if (value) args.push_back(borrow(value));
-    calls().call(setter, args);
-    return;
-  }
-  store_generic_attr(o, name, value);
+  if (PyObject* setter = special_method(o, value ? names().setattr_ : deleter.ptr()))
+    calls().call(setter, with_value({borrow(p), borrow(name)}, value));
+  else
+    store_generic_attr(o, name, value);
 }
 
 }  // namespace oxy::python

@@ -3,13 +3,11 @@
 #include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/thread_state.h"
 #include "python/inner_frames.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -19,12 +17,6 @@ constexpr size_t kMaxDepth = 150;
 bool has_python_init(PyTypeObject* type) {
   PyObject* init = _PyType_Lookup(type, names().init_);
   return init != nullptr && PyFunction_Check(init);
-}
-
-// Types whose first act is to take all items of what they are given.
-bool takes_all(py::handle type) {
-  return type.is(member_of<"collections", "Counter">()) ||
-         (type_traits(as_type(type)) & native::TakesAll) != 0;
 }
 
 // itemgetter, attrgetter and methodcaller.
@@ -42,6 +34,47 @@ bool asks_for_break(PyFunctionObject* f) {
 // TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
 bool is_bookkeeping_of_dynamo(PyFunctionObject* f) {
   return is_text(f->func_name, "tag") && is_text(f->func_module, "torch._dynamo.mutation_guard");
+}
+
+// Whether a function or method written in C takes that many arguments, as far as it says so.
+bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kwargs) {
+  if (PyCFunction_Check(callable)) {
+    const int flags = PyCFunction_GET_FLAGS(callable);
+    if ((flags & (METH_NOARGS | METH_O)) == 0) return true;
+    return args.size() == ((flags & METH_O) != 0 ? 1 : 0) && kwargs.empty();
+  }
+  if (Py_TYPE(callable) != &_PyMethodWrapper_Type) return true;
+  const py::object signature = steal(PyObject_GetAttrString(callable, "__text_signature__"));
+  if (signature.is_none()) return true;
+  const auto text = signature.cast<std::string>();  // ($self, key, value, /)
+  if (!text.ends_with(", /)") || text.find('=') != std::string::npos) return true;
+  const auto commas = std::ranges::count(text, ',');
+  return args.size() + 1 == static_cast<size_t>(commas) && kwargs.empty();
+}
+
+// CPython words it: a function with the same parameters that does nothing is called with as many
+// arguments.
+[[noreturn]] void wrong_arguments(PyFunctionObject* f, size_t positional, const Keywords& kwargs) {
+  static const py::object& nothing =
+      *new py::object(py::eval("(lambda: None).__code__", py::dict()));
+  const int kept = CO_VARARGS | CO_VARKEYWORDS | CO_OPTIMIZED | CO_NEWLOCALS;
+  py::object same =
+      py::handle(f->func_code)
+          .attr("replace")(py::arg("co_code") = nothing.attr("co_code"),
+                           py::arg("co_consts") = nothing.attr("co_consts"),
+                           py::arg("co_freevars") = py::tuple(),
+                           py::arg("co_cellvars") = py::tuple(),
+                           py::arg("co_exceptiontable") = py::bytes(), py::arg("co_stacksize") = 1,
+                           py::arg("co_flags") = code_of(f)->co_flags & kept);
+  py::object stand_in = steal(PyFunction_New(same.ptr(), f->func_globals));
+  stand_in.attr("__qualname__") = py::handle(f->func_qualname);
+  if (f->func_defaults) PyFunction_SetDefaults(stand_in.ptr(), f->func_defaults);
+  if (f->func_kwdefaults) PyFunction_SetKwDefaults(stand_in.ptr(), f->func_kwdefaults);
+  const py::tuple values = tuple_of(Arguments(positional, py::none()));
+  py::dict named;
+  for (const auto& [key, value] : kwargs) named[key] = py::none();
+  steal(PyObject_Call(stand_in.ptr(), values.ptr(), named.ptr()));
+  throw Break(BreakId::builtin_call, "arguments that do not fit");
 }
 
 }  // namespace
@@ -73,34 +106,12 @@ std::string name_of(py::handle callable) {
 }
 
 std::string module_of(py::handle callable) {
-  PyObject* m = PyObject_GetAttrString(callable.ptr(), "__module__");
-  if (m == nullptr) PyErr_Clear();
-  py::object held = owned(m);
-  return held && py::isinstance<py::str>(held) ? held.cast<std::string>() : std::string();
+  const py::object module = owned(PyObject_GetAttrString(callable.ptr(), "__module__"));
+  if (!module) PyErr_Clear();
+  return std::string(view_of(module.ptr()));
 }
 
-// Methods of containers that put their arguments in, or look for them, and do not take them apart.
 bool keeps_arguments(const std::string& name) { return (method_traits(name) & native::Keeps) != 0; }
-
-namespace {
-
-// Whether a function or method written in C takes that many arguments, as far as it says so.
-bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kwargs) {
-  if (PyCFunction_Check(callable)) {
-    const int flags = PyCFunction_GET_FLAGS(callable);
-    if ((flags & (METH_NOARGS | METH_O)) == 0) return true;
-    return args.size() == ((flags & METH_O) != 0 ? 1 : 0) && kwargs.empty();
-  }
-  if (Py_TYPE(callable) != &_PyMethodWrapper_Type) return true;
-  const py::object signature = steal(PyObject_GetAttrString(callable, "__text_signature__"));
-  if (signature.is_none()) return true;
-  const auto text = signature.cast<std::string>();  // ($self, key, value, /)
-  if (!text.ends_with(", /)") || text.find('=') != std::string::npos) return true;
-  const auto commas = std::ranges::count(text, ',');
-  return args.size() + 1 == static_cast<size_t>(commas) && kwargs.empty();
-}
-
-}  // namespace
 
 // Whether `is_one` holds for an object or for one in it; what is nested deeper than anybody writes
 // is `beyond`.
@@ -156,6 +167,11 @@ void Calls::require_plain(py::handle o, py::handle callable) {
   } else if (PyFunction_Check(p) || (Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE && !is_deque(o))) {
     if (!PyType_Check(p)) refuse();
   }
+}
+
+void Calls::require_plain(const Arguments& args, const Keywords& kwargs, py::handle callable) {
+  for (const py::object& a : args) require_plain(a, callable);
+  for (const auto& [key, a] : kwargs) require_plain(a, callable);
 }
 
 // All of `o`, for a function written in C that looks at it: plain, whatever was there before.
@@ -249,16 +265,15 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     frames().direct = direct;
     return call(part("func"), std::move(all), std::move(all_named));
   }
-  if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty())
-    return heap().exists(callable)
-               ? heap().wrap(PyWeakref_GET_OBJECT(p),
-                             heap().sources.referent(heap().tracked(callable)->source))
-               : borrow(PyWeakref_GET_OBJECT(p));
+  if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty()) {
+    const py::object referent = borrow(PyWeakref_GET_OBJECT(p));
+    if (!heap().exists(callable)) return referent;
+    return heap().wrap(referent, heap().sources.referent(heap().source_of(callable)));
+  }
   const std::string_view type = Py_TYPE(p)->tp_name;
   if (type == "functools._lru_cache_wrapper") return call_cached(callable, args, kwargs);
   if (type == "numpy.ufunc" && !any_argument(args, kwargs, mentions_tensor)) {
-    for (const auto& a : args) require_plain(a, callable);
-    for (const auto& [key, a] : kwargs) require_plain(a, callable);
+    require_plain(args, kwargs, callable);
     return call_real(callable, args, kwargs);
   }
   if (PyObject_TypeCheck(p, as_type(member_of<"torch._ops", "HigherOrderOperator">())))
@@ -323,40 +338,10 @@ py::object Calls::call_operator_object(py::handle callable, const Arguments& arg
 
 // -------------------------------------------------------------------------------- Python functions
 
-namespace {
-
-// CPython words it: a function with the same parameters that does nothing is called with as many
-// arguments.
-[[noreturn]] void wrong_arguments(PyFunctionObject* f, size_t positional, const Keywords& kwargs) {
-  static const py::object& nothing =
-      *new py::object(py::eval("(lambda: None).__code__", py::dict()));
-  const py::object code = borrow(f->func_code);
-  const int kept = CO_VARARGS | CO_VARKEYWORDS | CO_OPTIMIZED | CO_NEWLOCALS;
-  py::object same = code.attr("replace")(
-      py::arg("co_code") = nothing.attr("co_code"),
-      py::arg("co_consts") = nothing.attr("co_consts"), py::arg("co_freevars") = py::tuple(),
-      py::arg("co_cellvars") = py::tuple(), py::arg("co_exceptiontable") = py::bytes(),
-      py::arg("co_stacksize") = 1, py::arg("co_flags") = code_of(f)->co_flags & kept);
-  py::object stand_in = steal(PyFunction_New(same.ptr(), f->func_globals));
-  stand_in.attr("__qualname__") = py::handle(f->func_qualname);
-  if (f->func_defaults) PyFunction_SetDefaults(stand_in.ptr(), f->func_defaults);
-  if (f->func_kwdefaults) PyFunction_SetKwDefaults(stand_in.ptr(), f->func_kwdefaults);
-  py::tuple values(positional);
-  for (size_t i = 0; i < positional; i++) values[i] = py::none();
-  py::dict named;
-  for (const auto& [key, value] : kwargs) named[key] = py::none();
-  steal(PyObject_Call(stand_in.ptr(), values.ptr(), named.ptr()));
-  throw Break(BreakId::builtin_call, "arguments that do not fit");
-}
-
-}  // namespace
-
 std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments args,
                                               Keywords kwargs) {
   auto* f = as_function(function);
   auto* code = code_of(f);
-  auto name = [&] { return py::handle(f->func_qualname).cast<std::string>(); };
-  const size_t given = args.size();
   const auto positional = static_cast<size_t>(code->co_argcount);
   const auto named = positional + static_cast<size_t>(code->co_kwonlyargcount);
   const bool fresh = heap().is_made_here(function);
@@ -366,11 +351,11 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   size_t slot = named;
   if (code->co_flags & CO_VARARGS) {
     const Arguments rest(args.begin() + static_cast<ptrdiff_t>(taken), args.end());
-    const bool has_deferred = std::any_of(
-        rest.begin(), rest.end(), [this](const py::object& o) { return numbers().is_deferred(o); });
+    const bool has_deferred =
+        std::ranges::any_of(rest, [this](py::handle o) { return numbers().is_deferred(o); });
     fast[slot++] = has_deferred ? numbers().pack(rest) : tuple_of(rest);
   } else if (taken < args.size()) {
-    wrong_arguments(f, given, kwargs);
+    wrong_arguments(f, args.size(), kwargs);
   }
   Keywords extra;
   for (auto& [key, value] : kwargs) {
@@ -380,20 +365,19 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
     if (at == named && (code->co_flags & CO_VARKEYWORDS)) {
       extra.emplace_back(key, value);
     } else if (at == named || fast[at]) {
-      wrong_arguments(f, given, kwargs);
+      wrong_arguments(f, args.size(), kwargs);
     } else {
       fast[at] = std::move(value);
     }
   }
   if (code->co_flags & CO_VARKEYWORDS) fast[slot] = numbers().pack_named(extra);
-  auto source = [&] { return heap().function_source(function, name()); };
+  auto source = [&] { return heap().source_of(function, std::string(view_of(f->func_qualname))); };
   const Py_ssize_t defaults = f->func_defaults ? PyTuple_GET_SIZE(f->func_defaults) : 0;
   for (size_t i = 0; i < named; i++) {
     if (fast[i]) continue;
     py::object key = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i));
     if (i < positional) {
-      const Py_ssize_t d =
-          static_cast<Py_ssize_t>(i) - (static_cast<Py_ssize_t>(positional) - defaults);
+      const auto d = static_cast<Py_ssize_t>(i) - static_cast<Py_ssize_t>(positional) + defaults;
       if (d >= 0) {
         PyObject* value = PyTuple_GET_ITEM(f->func_defaults, d);
         fast[i] = fresh ? borrow(value) : heap().wrap(value, heap().sources.default_(source(), d));
@@ -406,7 +390,7 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
         continue;
       }
     }
-    wrong_arguments(f, given, kwargs);
+    wrong_arguments(f, args.size(), kwargs);
   }
   return fast;
 }
@@ -427,9 +411,7 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   const bool direct = std::exchange(frames().direct, false);
   auto frame = std::make_unique<TracedFrame>(function);
   frame->fast = bind_arguments(function, std::move(args), std::move(kwargs));
-  if (code->co_flags & CO_GENERATOR) {
-    return iterators().make_generator(std::move(frame));
-  }
+  if (code->co_flags & CO_GENERATOR) return iterators().make_generator(std::move(frame));
   if (is_array_code(f) && !arrays().in_array_code()) return arrays().call_array_code(*frame);
   frames().direct = direct;
   return frames().interpret(*frame);
@@ -439,15 +421,15 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
 
 // A `__new__` written in C.
 py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keywords& kwargs) {
-  const bool has_init = t->tp_init != PyBaseObject_Type.tp_init;
   PyTypeObject* base = builtin_base(t);
   const bool of_text = base == &PyUnicode_Type || base == &PyBytes_Type || base == &PyLong_Type ||
                        base == &PyFloat_Type || base == &PyComplex_Type;
-  const bool is_object = t->tp_new == PyBaseObject_Type.tp_new;
+  // That of object leaves the arguments to __init__.
+  const bool takes_any =
+      t->tp_new != PyBaseObject_Type.tp_new || t->tp_init == PyBaseObject_Type.tp_init;
   if ((is_changeable_class(base) || t->tp_new != base->tp_new) && !is_operator_object(t))
     throw Break(BreakId::object_construction, t->tp_name);
-  Arguments given;
-  if (!is_object || !has_init) given = args;
+  Arguments given = takes_any ? args : Arguments();
   for (py::object& a : given) {
     if (base == &PyTuple_Type || base == &PyFrozenSet_Type)
       a = iterators().list_of(a);
@@ -455,16 +437,15 @@ py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keyword
       a = heap().contents(a);
     if (of_text) require_plain(a, reinterpret_cast<PyObject*>(t));
   }
-  const bool named = (!is_object || !has_init) && !kwargs.empty();
+  const bool named = takes_any && !kwargs.empty();
   return steal(t->tp_new(t, tuple_of(given).ptr(), named ? dict_of(kwargs).ptr() : nullptr));
 }
 
 // What dict makes of a mapping that is no dict.
 py::object Calls::dict_of_mapping(py::handle mapping) {
   py::dict out;
-  for (py::handle key :
-       iterators().list_of(call(objects().load_attr(mapping, py::str("keys")), {})))
-    out[key] = objects().subscript(mapping, key);
+  const py::object keys = call(objects().load_attr(mapping, py::str("keys")), {});
+  for (py::handle key : iterators().list_of(keys)) out[key] = objects().subscript(mapping, key);
   return std::move(out);
 }
 
@@ -483,7 +464,9 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0].ptr())))
     return call_real(type, args, kwargs);
   const bool iterates = t == &PyList_Type || t == &PyTuple_Type || t == &PySet_Type;
-  const bool consumes = iterates || takes_all(type);
+  // It takes all items of what it is given first.
+  const bool consumes = iterates || type.is(member_of<"collections", "Counter">()) ||
+                        (type_traits(t) & native::TakesAll) != 0;
   for (auto& a : args)
     if ((consumes && iterators().lazy(a)) || (iterates && heap().is_tensor(a)))
       a = iterators().list_of(a);
@@ -492,12 +475,13 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   const std::string module = module_of(type);
   const bool is_descriptor =
       t == &PyStaticMethod_Type || t == &PyClassMethod_Type || t == &PyProperty_Type;
-  const bool exception_of_python = exception && has_python_init(t);
   refuse_finalizer(t);
   const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
   if (!heap_type || module == "builtins" || of_collections || module == "itertools" ||
-      module == "functools" || (exception && !exception_of_python) ||
+      module == "functools" || (exception && !has_python_init(t)) ||
       py::isinstance(type, member_of<"enum", "EnumMeta">())) {
+    const bool takes_apart = consumes || (type_traits(t) & native::TakesApart) != 0 ||
+                             module == "collections" || t == &PyEnum_Type || t == &PyZip_Type;
     for (auto& a : args) {
       if (t == &PySuper_Type || is_descriptor || module == "functools") continue;
       // An exception keeps its arguments, a group looks at the list of its exceptions.
@@ -505,8 +489,6 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
           !(heap().exists(a) && PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseExceptionGroup)))
         continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
-      const bool takes_apart = consumes || (type_traits(t) & native::TakesApart) != 0 ||
-                               module == "collections" || t == &PyEnum_Type || t == &PyZip_Type;
       const bool by_key = PyType_IsSubtype(t, &PyDict_Type) &&
                           (!PyDict_Check(a.ptr()) || (own != nullptr && PyFunction_Check(own))) &&
                           effects().lookup(Py_TYPE(a.ptr()), py::str("keys")) != nullptr;
@@ -524,11 +506,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
                            is_descriptor || module == "collections" || module == "functools" ||
                            t == &PyDictProxy_Type || exception ||
                            (type_traits(t) & native::TakesApart) != 0 ||
-                           std::string(t->tp_name) == "types.SimpleNamespace";
-    if (!container) {
-      for (const auto& a : args) require_plain(a, type);
-      for (const auto& [key, a] : kwargs) require_plain(a, type);
-    }
+                           std::string_view(t->tp_name) == "types.SimpleNamespace";
+    if (!container) require_plain(args, kwargs, type);
     py::object made = call_real(type, args, kwargs);
     if (PyType_Check(made.ptr())) throw Break(BreakId::local_class, "an enum made by a call");
     return made;
@@ -543,9 +522,9 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   py::object made;
   py::object creator = borrow(objects().type_member(t, names().new_));
   if (Py_TYPE(creator.ptr()) == &PyStaticMethod_Type) {
-    Arguments with_type = args;
-    with_type.insert(with_type.begin(), borrow(type));
-    made = call(creator.attr("__func__"), with_type, kwargs);
+    Arguments with_type{borrow(type)};
+    with_type.insert(with_type.end(), args.begin(), args.end());
+    made = call(creator.attr("__func__"), std::move(with_type), kwargs);
   } else {
     made = call_new(t, args, kwargs);
   }

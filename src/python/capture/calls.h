@@ -2,8 +2,6 @@
 #pragma once
 
 #include <map>
-#include <tuple>
-#include <unordered_map>
 
 #include "python/capture/heap.h"
 #include "python/capture/torch_warnings.h"
@@ -20,6 +18,7 @@ class Calls : public Part {
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   void require_plain(py::handle o, py::handle callable);
+  void require_plain(const Arguments& args, const Keywords& kwargs, py::handle callable);
   py::object plain_contents(py::handle o, py::handle callable);
   py::object tensor_attr(py::handle tensor, py::handle name);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,

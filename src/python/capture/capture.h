@@ -10,7 +10,7 @@
 //
 // Instructions are counted, and the same function on the same arguments takes the same steps. So
 // what could be captured in front of a break is had by a second capture that stops at the step
-// which the Break names (graph_break.cpp).
+// which the Break names.
 #pragma once
 
 #include "python/capture/arrays.h"
@@ -25,6 +25,7 @@
 #include "python/capture/numbers.h"
 #include "python/capture/object_kinds.h"
 #include "python/capture/objects.h"
+#include "torch_bridge/heard.h"
 
 namespace oxy::python {
 
@@ -57,5 +58,26 @@ inline Arrays& Part::arrays() const { return capture_.arrays; }
 inline Calls& Part::calls() const { return capture_.calls; }
 inline Frames& Part::frames() const { return capture_.frames; }
 inline Graphs& Part::graphs() const { return capture_.graphs; }
+
+// One attempt at a capture of this thread, from a new Capture to its end.
+struct Attempt {
+  explicit Attempt(bool compiling)
+      : is_compiling(compiling), outer_(std::exchange(current_, this)) {}
+  ~Attempt() { current_ = outer_; }
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+  static Attempt& current() { return *current_; }
+
+  const bool is_compiling;  // what torch.compiler.is_compiling says
+  bool was_asked = false;
+  const bridge::Heard before = bridge::heard();
+
+ private:
+  static inline thread_local Attempt* current_ = nullptr;
+  Attempt* outer_;
+};
+
+// The capture has changed what it has read: it is to start again.
+struct StartAgain {};
 
 }  // namespace oxy::python

@@ -5,12 +5,9 @@
 // it, and the capture stops in front of its statement. Of its own members nothing is guarded; those
 // that it has from classes that were there before are. Code that CPython would run while the class
 // is made (a metaclass, __init_subclass__, __set_name__) is a break, too.
-#include <set>
-
 #include "python/capture/capture.h"
 #include "python/capture/names.h"
-#include "python/cpython/class_kind.h"
-#include "python/cpython/type_dict.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
@@ -18,13 +15,17 @@ namespace {
 // Metaclasses that change nothing but the class that they make, and call nothing but what is looked
 // for here.
 bool is_known_metaclass(py::handle meta) {
-  return meta.ptr() == reinterpret_cast<PyObject*>(&PyType_Type) ||
-         meta.is(member_of<"abc", "ABCMeta">()) || meta.is(member_of<"enum", "EnumMeta">()) ||
+  return as_type(meta) == &PyType_Type || meta.is(member_of<"abc", "ABCMeta">()) ||
+         meta.is(member_of<"enum", "EnumMeta">()) ||
          meta.is(member_of<"torch.autograd.function", "FunctionMeta">());
 }
 
 // As CPython finds it: the one that all others are bases of.
-py::object most_derived(py::object winner, const py::tuple& bases) {
+py::object metaclass_of(py::object winner, const py::tuple& bases) {
+  for (py::handle base : bases)
+    if (!PyType_Check(base.ptr())) throw Break(BreakId::local_class, "a base that is no class");
+  if (!PyType_Check(winner.ptr()))
+    throw Break(BreakId::local_class, "a metaclass that is no class");
   for (py::handle base : bases) {
     const py::object other = py::type::of(base);
     if (PyType_IsSubtype(as_type(winner), as_type(other))) continue;
@@ -32,6 +33,8 @@ py::object most_derived(py::object winner, const py::tuple& bases) {
       throw Break(BreakId::local_class, "metaclasses that do not fit");
     winner = other;
   }
+  if (!is_known_metaclass(winner))
+    throw Break(BreakId::local_class, "the metaclass ", as_type(winner)->tp_name);
   return winner;
 }
 
@@ -58,11 +61,9 @@ py::object Classes::load_name(TracedFrame& f, py::handle name) {
 
 // `value` is null where the name is deleted.
 void Classes::store_name(TracedFrame& f, py::handle name, py::handle value) {
-  const bool there = static_cast<bool>(name_in(f.names, name));
-  if (!value && !there) name_error(name);
-  const int status = value ? PyObject_SetItem(f.names.ptr(), name.ptr(), value.ptr())
-                           : PyObject_DelItem(f.names.ptr(), name.ptr());
-  if (status != 0) throw py::error_already_set();
+  if (!name_in(f.names, name) && !value) name_error(name);
+  check(value ? PyObject_SetItem(f.names.ptr(), name.ptr(), value.ptr())
+              : PyObject_DelItem(f.names.ptr(), name.ptr()));
 }
 
 py::object Classes::load_build_class(const TracedFrame& f) {
@@ -79,19 +80,13 @@ py::object Classes::build_class(Arguments args, Keywords kwargs) {
   if (args.size() < 2 || !PyFunction_Check(args[0].ptr()) || !PyUnicode_CheckExact(args[1].ptr()))
     throw Break(BreakId::local_class, "__build_class__ of what is no class statement");
   const py::tuple bases = tuple_of({args.begin() + 2, args.end()});
-  for (py::handle base : bases)
-    if (!PyType_Check(base.ptr())) throw Break(BreakId::local_class, "a base that is no class");
-  py::object meta = borrow(reinterpret_cast<PyObject*>(&PyType_Type));
-  for (size_t i = 0; i < kwargs.size(); i++) {
-    if (!kwargs[i].first.equal(py::str("metaclass"))) continue;
-    meta = kwargs[i].second;
-    kwargs.erase(kwargs.begin() + static_cast<ptrdiff_t>(i));
-    break;
-  }
-  if (!PyType_Check(meta.ptr())) throw Break(BreakId::local_class, "a metaclass that is no class");
-  meta = most_derived(meta, bases);
-  if (!is_known_metaclass(meta))
-    throw Break(BreakId::local_class, "the metaclass ", as_type(meta)->tp_name);
+  py::object meta = type_object(&PyType_Type);
+  std::erase_if(kwargs, [&](const auto& keyword) {
+    const bool found = keyword.first.equal(py::str("metaclass"));
+    if (found) meta = keyword.second;
+    return found;
+  });
+  meta = metaclass_of(meta, bases);
   const py::object names = meta.attr("__prepare__")(args[1], bases, **dict_of(kwargs));
   const py::object cell = run_class_body(args[0], names);
   py::object made = make_class(meta, {args[1], bases, names}, kwargs);
@@ -121,8 +116,8 @@ void Classes::refuse_class_hooks(py::handle bases, py::handle names) {
   for (auto [name, value] : py::reinterpret_borrow<py::dict>(names)) {
     PyObject* hook =
         python_function(objects().type_member(Py_TYPE(value.ptr()), py::str("__set_name__")));
-    static const std::set<std::string> harmless = {"functools", "enum", "dataclasses"};
-    if (hook != nullptr && !harmless.contains(module_of(hook)))
+    const std::string module = hook != nullptr ? module_of(hook) : "";
+    if (hook != nullptr && module != "functools" && module != "enum" && module != "dataclasses")
       throw Break(BreakId::local_class, Py_TYPE(value.ptr())->tp_name, ".__set_name__");
     if (name.equal(py::str("__slots__")) && (heap().exists(value) || iterators().lazy(value)))
       throw Break(BreakId::local_class, "__slots__ of an object that was there before");
@@ -135,11 +130,7 @@ py::object Classes::make_class(py::handle metaclass, const Arguments& args,
   if (args.size() != 3 || !PyTuple_CheckExact(args[1].ptr()) || !PyDict_Check(args[2].ptr()))
     throw Break(BreakId::local_class, "a class of something else than names");
   const py::tuple bases(args[1]);
-  for (py::handle base : bases)
-    if (!PyType_Check(base.ptr())) throw Break(BreakId::local_class, "a base that is no class");
-  const py::object meta = most_derived(borrow(metaclass), bases);
-  if (!is_known_metaclass(meta))
-    throw Break(BreakId::local_class, "the metaclass ", as_type(meta)->tp_name);
+  const py::object meta = metaclass_of(borrow(metaclass), bases);
   py::object names = heap().contents(args[2]);
   if (PyDict_CheckExact(names.ptr())) names = names.attr("copy")();
   auto* maker = as_function(frames().stack().back()->function);
@@ -152,12 +143,12 @@ py::object Classes::make_class(py::handle metaclass, const Arguments& args,
       if (base.attr("__module__").cast<std::string>() != "enum")
         throw Break(BreakId::local_class, "an enum with a base");
     for (auto [name, value] : py::reinterpret_borrow<py::dict>(names)) {
-      static const std::set<std::string> hooks = {"__new__", "__init__", "__eq__", "__hash__"};
       const auto text = name.cast<std::string>();
       PyObject* function = python_function(value.ptr());
       const bool counts =
           text == "_generate_next_value_" && (function == nullptr || module_of(function) != "enum");
-      if (mentions_tensor(value) || hooks.contains(text) || counts)
+      if (mentions_tensor(value) || text == "__new__" || text == "__init__" || text == "__eq__" ||
+          text == "__hash__" || counts)
         throw Break(BreakId::local_class, "an enum with ", text);
     }
   }
@@ -219,7 +210,7 @@ void Classes::refuse_made_class(py::handle o) const {
   if (it == made_classes_.end()) it = made_classes_.find(py::type::handle_of(o).ptr());
   if (it == made_classes_.end() &&
       (Py_TYPE(o.ptr()) == &PyMemberDescr_Type || Py_TYPE(o.ptr()) == &PyGetSetDescr_Type))
-    it = made_classes_.find(reinterpret_cast<PyObject*>(PyDescr_TYPE(o.ptr())));
+    it = made_classes_.find((PyObject*)PyDescr_TYPE(o.ptr()));
   if (it == made_classes_.end()) return;
   Break out(BreakId::local_class, as_type(it->first)->tp_name);
   out.steps = it->second.steps;

@@ -64,8 +64,8 @@ ConstantNumber Numbers::constant_number(py::handle tensor) {
     const py::tuple both(kept);
     return {both[0], both[1]};
   }
-  if (!is_unwritten_state(tensor)) return {py::object(), py::list()};
-  ConstantNumber out{number_in(heap().tracked(tensor)->original.ptr()), py::list()};
+  if (!is_unwritten_state(tensor)) return {};
+  ConstantNumber out{number_in(heap().tracked(tensor)->original.ptr())};
   out.of.append(tensor);
   return out;
 }
@@ -82,15 +82,13 @@ py::object Numbers::use_number(py::handle tensor) {
 }
 
 void Numbers::set_constant_number(py::handle tensor, const ConstantNumber& number) {
-  const py::tuple both = py::make_tuple(number.value, number.of);
-  check(PyObject_SetAttr(tensor.ptr(), number_key(), both.ptr()));
+  py::setattr(tensor, number_key(), py::make_tuple(number.value, number.of));
 }
 
 // What the call gives on tensors and numbers that are all constant: computed for real.
 ConstantNumber Numbers::computed_number(const std::string& target, py::handle function,
                                         const Arguments& args, const Keywords& kwargs) {
-  if (!(target_traits(target) & (native::Computes | native::Converts)))
-    return {py::object(), py::list()};
+  if (!(target_traits(target) & (native::Computes | native::Converts))) return {};
   ConstantNumber out;
   bool all_constant = true;
   auto real = [&](const py::object& a) -> py::object {
@@ -105,15 +103,9 @@ ConstantNumber Numbers::computed_number(const std::string& target, py::handle fu
   for (const py::object& a : args) given.append(real(a));
   py::dict named;
   for (const auto& [key, a] : kwargs) named[key] = real(a);
-  if (!all_constant || given.empty()) return {py::object(), py::list()};
-  py::object result;
-  if (function) {
-    result = function(*given, **named);
-  } else {
-    const py::object self = given[0];
-    given.attr("pop")(0);
-    result = self.attr(target.c_str())(*given, **named);
-  }
+  if (!all_constant || given.empty()) return {};
+  const py::object called = function ? borrow(function) : given.attr("pop")(0).attr(target.c_str());
+  const py::object result = called(*given, **named);
   if (is_tensor_object(result.ptr())) out.value = number_in(result.ptr());
   return out;
 }

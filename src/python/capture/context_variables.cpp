@@ -14,7 +14,7 @@ py::object Calls::call_of_context(py::handle self, const std::string& name, cons
                                   const Keywords& kwargs) {
   if (!PyContextVar_CheckExact(self.ptr()) || !heap().exists(self) || name != "get" ||
       args.size() > 1 || !kwargs.empty())
-    throw Break(BreakId::context_variable, std::string(Py_TYPE(self.ptr())->tp_name) + "." + name);
+    throw Break(BreakId::context_variable, Py_TYPE(self.ptr())->tp_name, ".", name);
   auto value = [&](PyObject* otherwise) {
     PyObject* found = nullptr;
     check(PyContextVar_Get(self.ptr(), otherwise, &found));

@@ -4,19 +4,21 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <algorithm>
-
 #include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
+#include "python/cpython/changes.h"
 #include "python/cpython/compile_lock.h"
-#include "python/cpython/dict_version.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
+
+struct ControlOf {
+  Control control = Control::None;
+  py::object substitute;
+};
 
 std::unordered_map<PyObject*, ControlOf>& controls() {
   static auto& table = *new std::unordered_map<PyObject*, ControlOf>();  // holds its keys
@@ -27,18 +29,15 @@ Stance own_stance = Stance::Default;
 
 // A module, if it has been imported; borrowed.
 PyObject* imported(const char* name) {
-  PyObject* modules = PyImport_GetModuleDict();
-  return PyDict_GetItemString(modules, name);
+  return PyDict_GetItemString(PyImport_GetModuleDict(), name);
 }
 
 // Whether one of TorchDynamo's sets of marked functions has this one.
 bool is_in_set(PyObject* rules, PyObject* name, py::handle callable) {
   static PyObject* const function_ids = PyUnicode_InternFromString("function_ids");
-  const py::object set = py::getattr(rules, name);
-  const py::object ids = py::getattr(set, function_ids);
-  if (!PyAnySet_Check(ids.ptr())) return false;
+  const py::object ids = py::getattr(py::getattr(rules, name), function_ids);
   const py::int_ id(reinterpret_cast<uintptr_t>(callable.ptr()));
-  return PySet_Contains(ids.ptr(), id.ptr()) == 1;
+  return PyAnySet_Check(ids.ptr()) && PySet_Contains(ids.ptr(), id.ptr()) == 1;
 }
 
 // What substitute_in_graph of torch.compiler was told by the user; torch's own are left out.
@@ -64,10 +63,9 @@ bool goes_by_elements(const ir::Graph& graph, size_t first) {
     if (n.dead) continue;
     if (n.kind != ir::NodeKind::CallFunction || !(target_traits(n.target) & native::ByElement))
       return false;
-    const auto& sizes = graph.value(n.outputs[0]).type.tensor.sizes;
+    auto sizes = [&](ir::ValueId v) -> auto& { return graph.value(v).type.tensor.sizes; };
     bool same = true;
-    ir::for_each_value(n,
-                       [&](ir::ValueId v) { same &= graph.value(v).type.tensor.sizes == sizes; });
+    ir::for_each_value(n, [&](ir::ValueId v) { same &= sizes(v) == sizes(n.outputs[0]); });
     if (!same) return false;
   }
   return true;
@@ -83,8 +81,9 @@ bool is_cached(py::handle cached, const Arguments& args, const Keywords& kwargs)
   const py::object key = itself ? args[0] : py::object(tuple_of(args));
   const py::object own = py::getattr(cached, "__dict__", py::none());
   for (py::handle held : py::module_::import("gc").attr("get_referents")(cached))
-    if (PyDict_CheckExact(held.ptr()) && !held.is(own))
-      if (PyDict_Contains(held.ptr(), key.ptr()) == 1) return true;
+    if (PyDict_CheckExact(held.ptr()) && !held.is(own) &&
+        PyDict_Contains(held.ptr(), key.ptr()) == 1)
+      return true;
   PyErr_Clear();
   return false;
 }
@@ -95,32 +94,26 @@ py::object own_function(const char* module, const char* name) {
   return py::module_::import(module).attr(name);
 }
 
-bool has_mark(PyFunctionObject* f, const char* mark) {
-  return f->func_dict != nullptr && PyDict_GetItemString(f->func_dict, mark) != nullptr;
+ControlOf control_of(py::handle callable) {
+  static PyObject* const disallowed = PyUnicode_InternFromString("_disallowed_callable_ids");
+  static PyObject* const allowed = PyUnicode_InternFromString("_allowed_callable_ids");
+  if (auto it = controls().find(callable.ptr()); it != controls().end()) return it->second;
+  PyObject* rules = imported("torch._dynamo.trace_rules");
+  if (rules == nullptr) return {};
+  if (PyFunction_Check(callable.ptr())) {
+    if (is_in_set(rules, disallowed, callable)) return {Control::NotInGraph, {}};
+    if (is_in_set(rules, allowed, callable)) return {Control::InGraph, {}};
+  }
+  if (py::object substitute = dynamo_substitute(callable)) return {Control::Substitute, substitute};
+  return {};
 }
 
 }  // namespace
 
 void set_control(py::handle callable, Control control, py::object substitute) {
-  auto [it, added] = controls().emplace(callable.ptr(), ControlOf{});
+  auto [it, added] =
+      controls().insert_or_assign(callable.ptr(), ControlOf{control, std::move(substitute)});
   if (added) callable.inc_ref();
-  it->second = {control, std::move(substitute)};
-}
-
-ControlOf control_of(py::handle callable) {
-  static PyObject* const disallowed = PyUnicode_InternFromString("_disallowed_callable_ids");
-  static PyObject* const allowed = PyUnicode_InternFromString("_allowed_callable_ids");
-  if (auto it = controls().find(callable.ptr()); it != controls().end()) return it->second;
-  if (PyObject* rules = imported("torch._dynamo.trace_rules")) {
-    if (PyFunction_Check(callable.ptr())) {
-      if (is_in_set(rules, disallowed, callable)) return {Control::NotInGraph, {}};
-      if (is_in_set(rules, allowed, callable)) return {Control::InGraph, {}};
-    }
-    if (PyFunction_Check(callable.ptr()) || PyCFunction_Check(callable.ptr()))
-      if (py::object substitute = dynamo_substitute(callable))
-        return {Control::Substitute, substitute};
-  }
-  return {};
 }
 
 Stance stance_named(std::string_view name) {
@@ -164,13 +157,10 @@ std::optional<py::object> Calls::call_control(py::handle callable, Arguments& ar
                                               Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
-  if (PyFunction_Check(p)) {
-    auto* f = as_function(p);
-    if (auto done = call_of_torch_dynamo(f, args, kwargs)) return done;
-    if (has_mark(f, "_dynamo_marked_constant")) return call_once_for_all(callable, args, kwargs);
-  }
-  const ControlOf found = control_of(callable);
-  switch (found.control) {
+  if (PyFunction_Check(p))
+    if (auto done = call_of_torch_dynamo(as_function(p), args, kwargs)) return done;
+  const auto [control, substitute] = control_of(callable);
+  switch (control) {
     case Control::None:
       return std::nullopt;
     case Control::InGraph:
@@ -183,7 +173,7 @@ std::optional<py::object> Calls::call_control(py::handle callable, Arguments& ar
     case Control::Constant:
       return call_once_for_all(callable, args, kwargs);
     case Control::Substitute:
-      return call(found.substitute, args, kwargs);
+      return call(substitute, args, kwargs);
   }
   return std::nullopt;
 }
@@ -227,6 +217,9 @@ std::optional<py::object> Calls::call_of_torch_dynamo(PyFunctionObject* f, Argum
   }
   if (module == "oxyfuel.control_flow" && (name == "choose" || name == "repeat"))
     return graphs().call_control_flow(name, args);
+  if (f->func_dict != nullptr &&
+      PyDict_GetItemString(f->func_dict, "_dynamo_marked_constant") != nullptr)
+    return call_once_for_all((PyObject*)f, args, kwargs);
   return std::nullopt;
 }
 
@@ -263,12 +256,9 @@ py::object Calls::call_for_good(py::handle callable, const Arguments& args,
 // assume_constant_result: called now, with the real arguments, and never again.
 py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
                                     const Keywords& kwargs) {
-  Arguments given;
-  for (const py::object& a : args) {
+  for (const py::object& a : args)
     if (heap().is_tensor(a)) throw Break(BreakId::builtin_call, "a constant function of tensors");
-    given.push_back(borrow(a));
-  }
-  py::object out = call_for_good(callable, given, kwargs);
+  py::object out = call_for_good(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !is_singleton(out) &&
       !PyTuple_Check(out.ptr()))
     throw Break(BreakId::builtin_call, "a constant function that returns an object");
@@ -280,21 +270,17 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
 // for real where the cache has nothing, and must not see what the captured code has written and
 // nobody has done yet.
 py::object Calls::call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs) {
-  for (const auto& a : args) require_plain(a, callable);
-  for (const auto& [key, a] : kwargs) require_plain(a, callable);
+  require_plain(args, kwargs, callable);
   auto rooted_in_globals = [this](const py::object& o) {
     Tracked* k = heap().tracked(o);
-    if (k == nullptr || !k->source.valid()) return true;
-    SourceId root = k->source;
-    while (heap().sources[root].base.valid()) root = heap().sources[root].base;
-    return heap().sources[root].kind == SourceKind::Pinned;
+    return k == nullptr || !k->source.valid() ||
+           heap().root_of(k->source).kind == SourceKind::Pinned;
   };
   const bool changed = !effects().no_type_is_written() ||
                        std::ranges::any_of(effects().all_written(), rooted_in_globals);
   if (changed && !is_cached(callable, args, kwargs))
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
-  if (heap().exists(callable))
-    heap().guard(GuardKind::IdIs, heap().tracked(callable)->source, callable);
+  if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
   py::object out = call_for_good(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
     throw Break(BreakId::builtin_call, "a function with a cache that returns an object");

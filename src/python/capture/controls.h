@@ -16,14 +16,8 @@ enum class Control : uint8_t {
   Substitute,  // substitute_in_graph
 };
 
-struct ControlOf {
-  Control control = Control::None;
-  py::object substitute;
-};
-
 // Marks a function, for the rest of the process; Control::None takes the mark away.
 void set_control(py::handle callable, Control control, py::object substitute);
-ControlOf control_of(py::handle callable);
 
 enum class Stance : uint8_t {
   Default,

@@ -4,9 +4,6 @@
 // an instruction looks at the value, it is read: guarded, and the constant that it is from there
 // on. Deferred ones live on the stack, in plain locals, and in what was written to dicts and
 // attributes; only the instructions listed here meet them.
-
-#include <algorithm>
-
 #include "python/capture/capture.h"
 #include "python/capture/names.h"
 #include "python/cpython/opcodes.h"
@@ -32,8 +29,7 @@ bool is_written_by_user(py::handle function) {
   if (module == nullptr || !PyUnicode_Check(module)) return false;
   const std::string name = py::handle(module).cast<std::string>();
   const std::string package = name.substr(0, name.find('.'));
-  if (package == "__main__") return true;
-  if (name == "torch.nn.modules.module") return true;
+  if (package == "__main__" || name == "torch.nn.modules.module") return true;
   return package != "torch" && package != "oxyfuel" &&
          !member_of<"sys", "stdlib_module_names">().contains(package);
 }
@@ -46,6 +42,9 @@ bool interprets(py::handle callable) {
   return p != nullptr && PyFunction_Check(p) && is_written_by_user(p);
 }
 
+// Its arguments, a tuple, are its result.
+PyObject* pack_items(PyObject*, PyObject* items) { return Py_NewRef(items); }
+
 bool is_torch_function(py::handle function) {
   static const py::object& torch = *new py::object(py::module_::import("torch"));
   const char* name = reinterpret_cast<PyCFunctionObject*>(function.ptr())->m_ml->ml_name;
@@ -54,10 +53,10 @@ bool is_torch_function(py::handle function) {
 
 }  // namespace
 
-py::object Numbers::deferred_argument(py::handle real, SourceId source) {
+py::object Numbers::defer(py::handle real, SourceId source, py::object function, Arguments parts) {
   py::object out = member_of<"builtins", "object">()();
   heap().entry(out.ptr()).source = source;
-  deferred_[out.ptr()] = {borrow(real), source, {}, {}};
+  deferred_[out.ptr()] = {borrow(real), source, std::move(function), std::move(parts)};
   heap().hold(out);
   return out;
 }
@@ -66,17 +65,21 @@ py::object Numbers::deferred_number(py::handle real, SourceId source) {
   if (auto it = varying_.find(source); it != varying_.end()) return it->second;
   heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   loaded_.insert(source);
-  py::object out = deferred_argument(real, source);
+  py::object out = defer(real, source);
   if (is_varying(source)) varying_.emplace(source, out);
   return out;
 }
 
-// What `function` gives for the parts, `real` in this call.
-py::object Numbers::deferred_result(py::handle real, py::object function, Arguments parts) {
-  py::object out = deferred_argument(real, SourceId());
-  deferred_[out.ptr()].function = std::move(function);
-  deferred_[out.ptr()].parts = std::move(parts);
-  return out;
+// Null where `o` is none.
+const Deferred* Numbers::find(const py::object& o) const {
+  auto it = o ? deferred_.find(o.ptr()) : deferred_.end();
+  return it == deferred_.end() ? nullptr : &it->second;
+}
+
+// What `o` stands for in this call, or itself: nothing is guarded.
+const py::object& Numbers::real_of(const py::object& o) const {
+  const Deferred* deferred = find(o);
+  return deferred ? deferred->real : o;
 }
 
 // What captured code has written somewhere, for whoever asks for it next.
@@ -88,11 +91,10 @@ py::object Numbers::taken(const py::object& written) {
 
 // `o`, or the constant that it stands for, guarded.
 py::object Numbers::read(const py::object& o) {
-  auto it = o && !deferred_.empty() ? deferred_.find(o.ptr()) : deferred_.end();
-  if (it == deferred_.end()) return o;
-  const Deferred deferred = it->second;
+  if (deferred_.empty() || !find(o)) return o;
+  const Deferred deferred = *find(o);
   takes = Takes::Read;
-  it->second.taken_apart = true;
+  deferred_.at(o.ptr()).taken_apart = true;
   if (deferred.source.valid()) return heap().wrap(deferred.real, deferred.source);
   for (const py::object& part : deferred.parts) read(part);
   return deferred.real;
@@ -100,11 +102,11 @@ py::object Numbers::read(const py::object& o) {
 
 // `o`, or the constant that it stands for, of which only the type is guarded.
 const py::object& Numbers::typed(const py::object& o) {
-  auto it = deferred_.find(o.ptr());
-  if (it == deferred_.end()) return o;
-  if (it->second.source.valid())
-    heap().guard(GuardKind::TypeIs, it->second.source, py::type::of(it->second.real));
-  return it->second.real;
+  const Deferred* found = find(o);
+  if (!found) return o;
+  if (found->source.valid())
+    heap().guard(GuardKind::TypeIs, found->source, py::type::of(found->real));
+  return found->real;
 }
 
 // Any number that the current instruction loads stays deferred if it is added to next, or is the
@@ -124,16 +126,15 @@ Takes Numbers::taken_by_next(const TracedFrame& f) const {
 // Arithmetic on what is deferred.
 std::optional<py::object> Numbers::compute_deferred(const py::object& function, const py::object& a,
                                                     const py::object& b) {
-  if (!deferred_.contains(a.ptr()) && !deferred_.contains(b.ptr())) return std::nullopt;
-  if (heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
+  if ((!find(a) && !find(b)) || heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
   const py::object &left = typed(a), &right = typed(b);
-  return deferred_result(function(left, right), function, {a, b});
+  return defer(function(left, right), {}, function, {a, b});
 }
 
 std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
+  if (!find(a)) return std::nullopt;
   const py::object& negate = member_of<"operator", "neg">();
-  if (!deferred_.contains(a.ptr())) return std::nullopt;
-  return deferred_result(negate(typed(a)), negate, {a});
+  return defer(negate(typed(a)), {}, negate, {a});
 }
 
 // A number that nobody has looked at yet against a constant: only the answer is guarded, so that a
@@ -141,8 +142,8 @@ std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
 std::optional<py::object> Numbers::compare_deferred(const py::object& a, const py::object& b,
                                                     int operation) {
   auto of_source = [&](const py::object& o) {
-    auto it = deferred_.find(o.ptr());
-    return it != deferred_.end() && it->second.source.valid() && is_number(it->second.real.ptr());
+    const Deferred* found = find(o);
+    return found && found->source.valid() && is_number(found->real.ptr());
   };
   const bool left = of_source(a) && is_number(b.ptr()), right = of_source(b) && is_number(a.ptr());
   if (!left && !right) return std::nullopt;
@@ -150,8 +151,7 @@ std::optional<py::object> Numbers::compare_deferred(const py::object& a, const p
   const int seen = left ? operation : swapped[operation];
   const Deferred& deferred = deferred_.at(left ? a.ptr() : b.ptr());
   const py::object& number = left ? b : a;
-  const py::object compared = owned(PyObject_RichCompare(deferred.real.ptr(), number.ptr(), seen));
-  if (!compared) throw py::error_already_set();
+  const py::object compared = steal(PyObject_RichCompare(deferred.real.ptr(), number.ptr(), seen));
   const bool answer = compared.ptr() == Py_True;
   heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
   heap().guard(GuardKind::Compares, deferred.source, number, 2 * seen + (answer ? 1 : 0));
@@ -160,10 +160,7 @@ std::optional<py::object> Numbers::compare_deferred(const py::object& a, const p
 
 // The operands of a BINARY_OP that can be computed behind the graph, or in front of it.
 bool Numbers::goes_on_counting(const TracedFrame& f) {
-  auto number = [&](const py::object& o) {
-    auto it = o ? deferred_.find(o.ptr()) : deferred_.end();
-    return o && is_number(it == deferred_.end() ? o.ptr() : it->second.real.ptr());
-  };
+  auto number = [&](const py::object& o) { return o && is_number(real_of(o).ptr()); };
   const uint32_t operation = f.bytecode->instructions[f.next].arg;
   const py::object &left = f.stack[f.stack.size() - 2], &right = f.stack[f.stack.size() - 1];
   if (!number(left) || !number(right)) return false;
@@ -174,11 +171,10 @@ bool Numbers::goes_on_counting(const TracedFrame& f) {
 
 // Of a varying float this answer is guarded.
 bool Numbers::is_nonzero(const py::object& number) {
-  auto it = deferred_.find(number.ptr());
-  if (it == deferred_.end()) return PyObject_IsTrue(number.ptr()) == 1;
-  const py::object& real = it->second.real;
-  if (!PyFloat_CheckExact(real.ptr()) || !it->second.source.valid() ||
-      PyFloat_AS_DOUBLE(real.ptr()) == 0)
+  const Deferred* found = find(number);
+  if (!found) return PyObject_IsTrue(number.ptr()) == 1;
+  PyObject* real = found->real.ptr();
+  if (!PyFloat_CheckExact(real) || !found->source.valid() || PyFloat_AS_DOUBLE(real) == 0)
     return false;
   return compare_deferred(number, py::float_(0.0), Py_NE).has_value();
 }
@@ -246,10 +242,10 @@ bool Numbers::hands_on_packed(TracedFrame& f, bool keywords) {
 
 // A dict may change once somebody has it.
 bool Numbers::is_packed(const py::object& o) const {
-  auto it = o && !varying.empty() ? deferred_.find(o.ptr()) : deferred_.end();
-  if (it == deferred_.end()) return false;
-  PyObject* real = it->second.real.ptr();
-  return PyTuple_CheckExact(real) || (PyDict_CheckExact(real) && !it->second.taken_apart);
+  const Deferred* found = varying.empty() ? nullptr : find(o);
+  if (!found) return false;
+  PyObject* real = found->real.ptr();
+  return PyTuple_CheckExact(real) || (PyDict_CheckExact(real) && !found->taken_apart);
 }
 
 // {**kwargs} for a call.
@@ -263,49 +259,35 @@ bool Numbers::merges_packed(const TracedFrame& f) const {
 
 // A tuple for the numbers among `items`: deferred itself.
 py::object Numbers::pack(const Arguments& items) {
-  static PyMethodDef method = {"pack",
-                               reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(
-                                   +[](PyObject*, PyObject* const* given, Py_ssize_t n) {
-                                     PyObject* out = PyTuple_New(n);
-                                     for (Py_ssize_t i = 0; out != nullptr && i < n; i++)
-                                       PyTuple_SET_ITEM(out, i, Py_NewRef(given[i]));
-                                     return out;
-                                   })),
-                               METH_FASTCALL, nullptr};
-  static const py::object& make = *new py::object(steal(PyCFunction_New(&method, nullptr)));
   py::tuple real(items.size());
-  for (size_t i = 0; i < items.size(); i++) {
-    auto it = deferred_.find(items[i].ptr());
-    real[i] = it == deferred_.end() ? items[i] : it->second.real;
-  }
-  return deferred_result(real, make, items);
+  for (size_t i = 0; i < items.size(); i++) real[i] = real_of(items[i]);
+  return defer(real, {}, function_object<pack_items>("pack"), items);
 }
 
 // The dict of a function's ** arguments: deferred itself where numbers are among them.
 py::object Numbers::pack_named(const Keywords& items) {
   static PyMethodDef method = {
       "pack_named",
-      reinterpret_cast<PyCFunction>(
-          reinterpret_cast<void*>(+[](PyObject* keys, PyObject* const* given, Py_ssize_t n) {
-            PyObject* out = PyDict_New();
-            for (Py_ssize_t i = 0; out != nullptr && i < n; i++)
-              if (PyDict_SetItem(out, PyTuple_GET_ITEM(keys, i), given[i]) != 0) Py_CLEAR(out);
-            return out;
-          })),
-      METH_FASTCALL, nullptr};
+      +[](PyObject* keys, PyObject* given) {
+        PyObject* out = PyDict_New();
+        for (Py_ssize_t i = 0; out != nullptr && i < PyTuple_GET_SIZE(given); i++)
+          if (PyDict_SetItem(out, PyTuple_GET_ITEM(keys, i), PyTuple_GET_ITEM(given, i)) != 0)
+            Py_CLEAR(out);
+        return out;
+      },
+      METH_VARARGS, nullptr};
   py::dict real;
   py::tuple keys(items.size());
   Arguments parts;
   bool numbers = false;
   for (const auto& [key, value] : items) {
-    auto it = deferred_.find(value.ptr());
-    numbers |= it != deferred_.end();
-    real[key] = it == deferred_.end() ? value : it->second.real;
+    numbers |= is_deferred(value);
+    real[key] = real_of(value);
     keys[parts.size()] = key;
     parts.push_back(value);
   }
   if (!numbers) return std::move(real);
-  return deferred_result(real, steal(PyCFunction_New(&method, keys.ptr())), std::move(parts));
+  return defer(real, {}, steal(PyCFunction_New(&method, keys.ptr())), std::move(parts));
 }
 
 Keywords Numbers::unpack_named(const py::object& packed) {
@@ -315,16 +297,12 @@ Keywords Numbers::unpack_named(const py::object& packed) {
     heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
     heap().guard(GuardKind::Keys, deferred.source, py::tuple(py::list(deferred.real)));
   }
-  size_t i = 0;
   for (auto [key, value] : py::reinterpret_borrow<py::dict>(deferred.real)) {
-    py::object item;
-    if (deferred.source.valid()) {
-      takes = Takes::Varying;
-      item = heap().wrap(value, heap().sources.dict_item(deferred.source, key));
-    } else {
-      item = deferred.parts[i++];
-    }
-    out.emplace_back(borrow(key), std::move(item));
+    takes = Takes::Varying;
+    out.emplace_back(borrow(key),
+                     deferred.source.valid()
+                         ? heap().wrap(value, heap().sources.dict_item(deferred.source, key))
+                         : deferred.parts[out.size()]);
   }
   takes = Takes::Read;
   return out;
@@ -361,25 +339,16 @@ Arguments Numbers::unpack_numbers(const py::object& packed) {
 // Whether a tuple or a dict of arguments has numbers that vary.
 bool Numbers::holds_varying(py::handle arguments, SourceId source) {
   PyObject* p = arguments.ptr();
-  if (varying.empty() || (!PyTuple_CheckExact(p) && !PyDict_CheckExact(p))) return false;
-  if (PyDict_CheckExact(p)) {
+  if (varying.empty()) return false;
+  if (PyDict_CheckExact(p))
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(p))
       if (is_number(value.ptr()) && PyUnicode_CheckExact(key.ptr()) &&
           is_varying(heap().sources.dict_item(source, key)))
         return true;
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
+  for (Py_ssize_t i = 0; PyTuple_CheckExact(p) && i < PyTuple_GET_SIZE(p); i++)
     if (is_number(PyTuple_GET_ITEM(p, i)) && is_varying(heap().sources.item(source, i)))
       return true;
   return false;
-}
-
-// d[k] = v, of a dict that was there before.
-bool Numbers::stays_deferred_in_store(const TracedFrame& f) {
-  const py::object& dict = f.stack[f.stack.size() - 2];
-  return heap().exists(dict) && PyDict_Check(dict.ptr()) &&
-         !objects().special_method(dict, names().setitem_);
 }
 
 // Reads what the next instruction looks at.
@@ -409,6 +378,7 @@ void Numbers::read_arguments(TracedFrame& f) {
     case RESUME:
     case RETURN_CONST:
     case NOP:
+    case COMPARE_OP:
       return;
     case MAKE_CELL:
       if (!is_packed(f.fast[i.arg])) f.fast[i.arg] = read(f.fast[i.arg]);
@@ -425,22 +395,24 @@ void Numbers::read_arguments(TracedFrame& f) {
     case BUILD_TUPLE:  // a result is rebuilt from its items
       if (f.bytecode->instructions[f.next + 1].op == RETURN_VALUE && frames().stack().size() == 1)
         return;
-      return read_top(i.arg);
+      [[fallthrough]];
     case BUILD_LIST:
       return read_top(i.arg);
     case BUILD_MAP:
       return read_top(2 * i.arg);
     case DICT_MERGE:
       return merges_packed(f) ? void() : read_top(1 + i.arg);
-    case STORE_SUBSCR:
+    case STORE_SUBSCR: {  // of a dict that was there before it stays
       read_top(2);
-      return stays_deferred_in_store(f) ? void() : read_top(3);
+      const py::object& dict = f.stack[f.stack.size() - 2];
+      const bool stays = heap().exists(dict) && PyDict_Check(dict.ptr()) &&
+                         !objects().special_method(dict, names().setitem_);
+      return stays ? void() : read_top(3);
+    }
     case BINARY_OP:
       return goes_on_counting(f) || meets_tensor(f) ? void() : read_top(2);
     case UNARY_NEGATIVE:
       return is_runtime_number(f.stack.back()) ? void() : read_top(1);
-    case COMPARE_OP:
-      return;
     case CALL:
       if (is_called_deferred(f, i.arg) || hands_on_numbers(f, i.arg)) return;
       return read_top(f.stack.size());

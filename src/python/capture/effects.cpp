@@ -6,9 +6,7 @@
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
-#include "python/cpython/set_order.h"
-#include "python/cpython/type_dict.h"
-#include "support/text.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
@@ -17,15 +15,34 @@ namespace {
 bool is_plain_key(PyObject* p) {
   if (!PyTuple_CheckExact(p))
     return is_constant(p) || is_callable_constant(p) || is_singleton(py::handle(p));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
-    if (!is_plain_key(PyTuple_GET_ITEM(p, i))) return false;
-  return true;
+  PyObject** items = PySequence_Fast_ITEMS(p);
+  return std::all_of(items, items + PyTuple_GET_SIZE(p), is_plain_key);
 }
 
 bool has_item(const py::object& dict, py::handle key) {
   const int found = PyDict_Contains(dict.ptr(), key.ptr());
   check(found);
   return found == 1;
+}
+
+// What a comparison of captured code has thrown through CPython's own sort.
+struct Comparison {
+  std::function<int(py::handle, py::handle)> compare;
+  std::exception_ptr failure;
+};
+
+PyObject* compare_captured(PyObject* self, PyObject* args) {
+  auto* c = static_cast<Comparison*>(PyCapsule_GetPointer(self, nullptr));
+  return boundary(
+      [&] {
+        try {
+          return PyLong_FromLong(c->compare(PyTuple_GET_ITEM(args, 0), PyTuple_GET_ITEM(args, 1)));
+        } catch (...) {
+          c->failure = std::current_exception();
+          throw;
+        }
+      },
+      nullptr);
 }
 
 }  // namespace
@@ -36,12 +53,11 @@ py::object missing() {
 }
 
 Writes& Effects::writes_of(py::handle o) {
+  PyObject* p = o.ptr();
   writes_++;
-  const bool holds_items =
-      PyList_Check(o.ptr()) || PyAnySet_Check(o.ptr()) || PyCell_Check(o.ptr()) || is_deque(o);
-  if (holds_items) iterators().refuse_to_end(o.ptr());
-  const bool by_identity = PyType_Check(o.ptr());
-  std::unique_ptr<Writes>& writes = by_identity ? type_writes_[o.ptr()] : heap().tracked(o)->writes;
+  if (PyList_Check(p) || PyAnySet_Check(p) || PyCell_Check(p) || is_deque(o))
+    iterators().refuse_to_end(p);
+  std::unique_ptr<Writes>& writes = PyType_Check(p) ? type_writes_[p] : heap().tracked(o)->writes;
   if (!writes) {
     writes = std::make_unique<Writes>();
     written_.push_back(borrow(o));
@@ -99,59 +115,46 @@ bool Effects::dict_has(py::handle dict, py::handle key) {
 
 void Effects::dict_write(py::handle dict, py::handle key, py::handle value) {
   check_key(key);
-  const py::object held =
-      heap().tracked(dict)->shadow ? numbers().read(borrow(value)) : borrow(value);
+  const Tracked& k = *heap().tracked(dict);
+  const py::object held = k.shadow ? numbers().read(borrow(value)) : borrow(value);
   if (PyDict_Check(dict.ptr()))
     iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
-  PyObject* before = PyDict_GetItemWithError(w.items.ptr(), key.ptr());
-  if (before == missing().ptr()) {  // deleted: it comes last now
+  if (PyDict_GetItemWithError(w.items.ptr(), key.ptr()) == missing().ptr()) {
+    // Deleted: it comes last now.
     check(PyDict_DelItem(w.items.ptr(), key.ptr()));
     w.moved.add(key);
   }
   check(PyDict_SetItem(w.items.ptr(), key.ptr(), held.ptr()));
-  if (heap().tracked(dict)->shadow)
-    check(PyObject_SetItem(heap().tracked(dict)->shadow.ptr(), key.ptr(), held.ptr()));
+  if (k.shadow) check(PyObject_SetItem(k.shadow.ptr(), key.ptr(), held.ptr()));
 }
 
 // Of a key that is there.
 void Effects::dict_delete(py::handle dict, py::handle key) {
+  const Tracked& k = *heap().tracked(dict);
   if (PyDict_Check(dict.ptr()))
     iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
   if (has_item(w.items, key)) check(PyDict_DelItem(w.items.ptr(), key.ptr()));
   if (!w.cleared && check_key(key)) {
     const bool before = has_item(borrow(dict), key);
-    heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source,
-                 key);
+    heap().guard(before ? GuardKind::HasKey : GuardKind::LacksKey, k.source, key);
     if (before) check(PyDict_SetItem(w.items.ptr(), key.ptr(), missing().ptr()));
   }
-  if (heap().tracked(dict)->shadow)
-    check(PyObject_DelItem(heap().tracked(dict)->shadow.ptr(), key.ptr()));
-}
-
-void Effects::dict_clear(py::handle dict) {
-  iterators().refuse_to_end(dict.ptr());
-  Writes& w = writes_of(dict);
-  w.items = py::dict();
-  w.moved = py::set();
-  w.cleared = true;
-  if (heap().tracked(dict)->shadow) heap().tracked(dict)->shadow.attr("clear")();
+  if (k.shadow) check(PyObject_DelItem(k.shadow.ptr(), key.ptr()));
 }
 
 void Effects::dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs) {
-  if (!args.empty()) {
-    PyObject* own = _PyType_Lookup(Py_TYPE(args[0].ptr()), py::str("keys").ptr());
-    if (PyDict_Check(args[0].ptr())) {
-      for (auto [key, value] : py::dict(heap().contents(args[0]))) dict_write(dict, key, value);
-    } else if (own != nullptr) {
-      throw Break(BreakId::side_effect, "an update with a ", Py_TYPE(args[0].ptr())->tp_name);
-    } else {
-      for (py::handle pair : iterators().items_to_add(args[0])) {
-        py::list both = iterators().items_to_add(pair);
-        if (both.size() != 2) throw Break(BreakId::side_effect, "an update with what is no pair");
-        dict_write(dict, both[0], both[1]);
-      }
+  if (!args.empty() && PyDict_Check(args[0].ptr())) {
+    for (auto [key, value] : py::dict(heap().contents(args[0]))) dict_write(dict, key, value);
+  } else if (!args.empty()) {
+    PyTypeObject* type = Py_TYPE(args[0].ptr());
+    if (_PyType_Lookup(type, py::str("keys").ptr()) != nullptr)
+      throw Break(BreakId::side_effect, "an update with a ", type->tp_name);
+    for (py::handle pair : iterators().items_to_add(args[0])) {
+      py::list both = iterators().items_to_add(pair);
+      if (both.size() != 2) throw Break(BreakId::side_effect, "an update with what is no pair");
+      dict_write(dict, both[0], both[1]);
     }
   }
   for (const auto& [key, value] : kwargs) dict_write(dict, key, value);
@@ -173,7 +176,15 @@ std::optional<py::object> Effects::dict_method(py::handle dict, const std::strin
   if (assigns && PyODict_Check(dict.ptr()) &&
       objects().special_method(dict, py::str("__setitem__")))
     throw Break(BreakId::side_effect, Py_TYPE(dict.ptr())->tp_name, ".", name);
-  if (name == "clear" && n == 0) return dict_clear(dict), py::none();
+  if (name == "clear" && n == 0) {
+    iterators().refuse_to_end(dict.ptr());
+    Writes& w = writes_of(dict);
+    w.items = py::dict();
+    w.moved = py::set();
+    w.cleared = true;
+    if (const py::object& shadow = heap().tracked(dict)->shadow) shadow.attr("clear")();
+    return py::none();
+  }
   if (name == "update" || name == "__ior__") {
     dict_update(dict, args, kwargs);
     return name == "update" ? py::none() : borrow(dict);
@@ -183,9 +194,11 @@ std::optional<py::object> Effects::dict_method(py::handle dict, const std::strin
     return dict_get(dict, args[0]);
   }
   if ((name == "pop" && n > 0 && kwargs.empty()) || (name == "__delitem__" && n == 1)) {
-    py::object found = name == "pop"
-                           ? dict_get(dict, args[0])
-                           : py::object(dict_has(dict, args[0]) ? py::none() : py::object());
+    py::object found;
+    if (name == "pop")
+      found = dict_get(dict, args[0]);
+    else if (dict_has(dict, args[0]))
+      found = py::none();
     if (!found && n == 1) raise_with(PyExc_KeyError, args[0]);
     if (found) dict_delete(dict, args[0]);
     return found ? found : args[1];
@@ -224,23 +237,17 @@ py::object Effects::sequence_to_write(py::handle o) {
 std::optional<py::object> Effects::list_method(py::handle list, const std::string& name,
                                                Arguments& args, Keywords& kwargs) {
   Tracked& k = *heap().tracked(list);
-  auto same_or_none = [&](const char* in_place) {
-    return name == in_place ? borrow(list) : py::none();
-  };
   if (name == "append" || name == "extend" || name == "__iadd__") {
     py::list items;
     if (name == "append")
       items.append(args.at(0));
     else
       items = iterators().items_to_add(args.at(0));
-    if (k.shadow) {
-      sequence_to_write(list).attr("extend")(items);
-    } else {
-      Writes& w = writes_of(list);
-      if (!w.added) w.added = py::list();
-      w.added.attr("extend")(items);
-    }
-    return same_or_none("__iadd__");
+    py::object& to = k.shadow ? k.shadow : writes_of(list).added;
+    if (k.shadow) sequence_to_write(list);
+    if (!to) to = py::list();
+    to.attr("extend")(items);
+    return name == "__iadd__" ? borrow(list) : py::none();
   }
   if (name == "clear") {
     Writes& w = writes_of(list);
@@ -281,30 +288,6 @@ std::optional<py::object> Effects::deque_method(py::handle deque, const std::str
   return calls().call_real(sequence_to_write(deque).attr(name.c_str()), args, kwargs);
 }
 
-namespace {
-
-// What a comparison of captured code has thrown through CPython's own sort.
-struct Comparison {
-  std::function<int(py::handle, py::handle)> compare;
-  std::exception_ptr failure;
-};
-
-PyObject* compare_captured(PyObject* self, PyObject* args) {
-  auto* c = static_cast<Comparison*>(PyCapsule_GetPointer(self, nullptr));
-  return boundary(
-      [&] {
-        try {
-          return PyLong_FromLong(c->compare(PyTuple_GET_ITEM(args, 0), PyTuple_GET_ITEM(args, 1)));
-        } catch (...) {
-          c->failure = std::current_exception();
-          throw;
-        }
-      },
-      nullptr);
-}
-
-}  // namespace
-
 // As list.sort, on a list that the capture may change. The keys decide, and must not hang on
 // tensors. Keys that are not plain compare themselves by captured code: CPython's sort asks for
 // each pair.
@@ -320,7 +303,6 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
       throw Break(BreakId::builtin_call, "sort with ", text);
   }
   const py::object& sorted = member_of<"builtins", "sorted">();
-  const py::object& cmp_to_key = member_of<"functools", "cmp_to_key">();
   py::list items(list), keys;
   const bool by_function = !heap().exists(key) &&
                            std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper";
@@ -331,8 +313,8 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
   bool compares = by_function;
   for (py::handle item : items) {
     const bool itself = key.is_none() || by_function;
-    keys.append(itself ? borrow(item) : calls().call(key, {borrow(item)}));
-    py::handle made = keys[keys.size() - 1];
+    const py::object made = itself ? borrow(item) : calls().call(key, {borrow(item)});
+    keys.append(made);
     const bool own = objects().special_method(made, py::str("__lt__")) != nullptr;
     if (!own && !by_function) calls().require_plain(made, sorted);
     compares |= own;
@@ -347,15 +329,15 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
     return objects().truth(less) ? -1 : 0;
   };
   static PyMethodDef method = {"compare_captured", compare_captured, METH_VARARGS, nullptr};
-  const py::object order_of = py::module_::import("builtins").attr("range")(items.size());
   py::object by = keys.attr("__getitem__");
   if (compares) {
     const py::object capsule = steal(PyCapsule_New(&comparison, nullptr, nullptr));
-    by = cmp_to_key(steal(PyCFunction_New(&method, capsule.ptr())));
+    by = member_of<"functools", "cmp_to_key">()(steal(PyCFunction_New(&method, capsule.ptr())));
   }
   py::object order;
   try {
-    order = sorted(order_of, py::arg("key") = by, py::arg("reverse") = reverse);
+    order = sorted(member_of<"builtins", "range">()(items.size()), py::arg("key") = by,
+                   py::arg("reverse") = reverse);
   } catch (py::error_already_set&) {
     if (comparison.failure) std::rethrow_exception(comparison.failure);
     throw;
@@ -393,7 +375,7 @@ py::object Effects::pop_from_set(py::handle set) {
 }
 
 std::optional<py::object> Effects::set_method(py::handle set, const std::string& name,
-                                              Arguments& args, Keywords&) {
+                                              Arguments& args) {
   const uint32_t traits = native_traits("builtins", "set", name);
   if ((name == "add" || name == "discard") && args.size() == 1)
     return set_put(set, args[0], name == "add"), py::none();
@@ -414,8 +396,8 @@ std::optional<py::object> Effects::set_method(py::handle set, const std::string&
   py::set after{py::list(heap().contents(set))};
   Arguments given;
   for (const auto& a : args) {
-    const bool real = PyIter_Check(a.ptr()) && !heap().exists(a) &&
-                      !iterators().lazy(a);  // it may not be taken whole
+    // An iterator may not be taken whole.
+    const bool real = PyIter_Check(a.ptr()) && !heap().exists(a) && !iterators().lazy(a);
     given.push_back(PyAnySet_Check(a.ptr()) ? heap().contents(a)
                     : real                  ? a
                                             : iterators().items_to_add(a));
@@ -435,7 +417,7 @@ std::optional<py::object> Effects::change_existing(py::handle self, const std::s
   PyObject* p = self.ptr();
   if (PyDict_Check(p)) return dict_method(self, name, args, kwargs);
   if (PyList_Check(p)) return list_method(self, name, args, kwargs);
-  if (PySet_Check(p)) return set_method(self, name, args, kwargs);
+  if (PySet_Check(p)) return set_method(self, name, args);
   if (is_deque(self)) return deque_method(self, name, args, kwargs);
   return std::nullopt;
 }
@@ -455,7 +437,7 @@ py::object Effects::read_cell(py::handle cell) {
 
 void Effects::write_cell(py::handle cell, py::handle value) {
   if (!heap().exists(cell))
-    check(PyCell_Set(cell.ptr(), value ? numbers().read(borrow(value)).ptr() : nullptr));
+    check(PyCell_Set(cell.ptr(), numbers().read(borrow(value)).ptr()));
   else
     write_attribute(cell, py::str("cell_contents"), value);
 }
@@ -476,8 +458,8 @@ PyObject* Effects::lookup(PyTypeObject* type, py::handle name) {
       if (found == missing().ptr()) continue;
       if (found != nullptr) return found;
     }
-    PyObject* dict = type_dict(as_type(base));
-    if (PyObject* found = PyDict_GetItemWithError(dict, name.ptr())) return found;
+    if (PyObject* found = PyDict_GetItemWithError(type_dict(as_type(base)), name.ptr()))
+      return found;
   }
   return nullptr;
 }
@@ -490,10 +472,8 @@ bool Effects::is_written_on(PyTypeObject* type, py::handle name) {
 void Effects::write_type(py::handle type, py::handle name, py::handle value) {
   auto* t = as_type(type);
   const std::string text = name.cast<std::string>();
-  if (classes().is_made_class(type)) {
-    const py::object held = value ? numbers().read(borrow(value)) : py::object();
-    return check(PyObject_SetAttr(type.ptr(), name.ptr(), held.ptr()));
-  }
+  if (classes().is_made_class(type))
+    return check(PyObject_SetAttr(type.ptr(), name.ptr(), numbers().read(borrow(value)).ptr()));
   PyObject* setter =
       _PyType_Lookup(Py_TYPE(type.ptr()), py::str(value ? "__setattr__" : "__delattr__").ptr());
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(type.ptr()), name.ptr());
@@ -501,10 +481,9 @@ void Effects::write_type(py::handle type, py::handle name, py::handle value) {
       (descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr))
     throw Break(BreakId::side_effect, "assignment to ", t->tp_name, ".", text);
   if (!value) {
-    auto it = type_writes_.find(type.ptr());
-    PyObject* own = it == type_writes_.end()
-                        ? nullptr
-                        : PyDict_GetItemWithError(it->second->items.ptr(), name.ptr());
+    PyObject* own = nullptr;
+    if (auto it = type_writes_.find(type.ptr()); it != type_writes_.end())
+      own = PyDict_GetItemWithError(it->second->items.ptr(), name.ptr());
     if (own == nullptr) own = PyDict_GetItemWithError(type_dict(t), name.ptr());
     if (own == nullptr || own == missing().ptr()) {
       PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", t->tp_name,
@@ -530,9 +509,9 @@ void Effects::guard_distinct() {
   }
   for (const py::object& o : written_) {
     if (!PyDict_Check(o.ptr())) continue;
-    std::vector<py::object>& keys = asked[heap().tracked(o)->source];
-    if (heap().tracked(o)->writes->cleared) keys.emplace_back();
-    for (auto [key, value] : heap().tracked(o)->writes->items) keys.push_back(borrow(key));
+    const Tracked& k = *heap().tracked(o);
+    if (k.writes->cleared) asked[k.source].emplace_back();
+    for (auto [key, value] : k.writes->items) asked[k.source].push_back(borrow(key));
   }
   auto touched = [&](SourceId dict, const Writes& w) {
     for (const py::object& key : asked[dict])

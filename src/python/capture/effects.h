@@ -37,7 +37,6 @@ class Effects : public Part {
 
  private:
   bool check_key(py::handle key);
-  void dict_clear(py::handle dict);
   std::optional<py::object> dict_method(py::handle dict, const std::string& name, Arguments& args,
                                         Keywords& kwargs);
   std::optional<py::object> list_method(py::handle list, const std::string& name, Arguments& args,
@@ -45,8 +44,7 @@ class Effects : public Part {
   std::optional<py::object> deque_method(py::handle deque, const std::string& name, Arguments& args,
                                          Keywords& kwargs);
   py::object pop_from_set(py::handle set);
-  std::optional<py::object> set_method(py::handle set, const std::string& name, Arguments& args,
-                                       Keywords& kwargs);
+  std::optional<py::object> set_method(py::handle set, const std::string& name, Arguments& args);
 
   std::vector<py::object> written_;  // what has `Writes`, in the order of the first
   std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;

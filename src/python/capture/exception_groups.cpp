@@ -10,30 +10,31 @@
 namespace oxy::python {
 namespace {
 
-PyObject* group_type() { return PyExc_BaseExceptionGroup; }
-
 void check_types(const py::object& type) {
   const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
   for (py::handle t : types)
-    if (!PyExceptionClass_Check(t.ptr()) || PyObject_IsSubclass(t.ptr(), group_type()) != 0)
+    if (!PyExceptionClass_Check(t.ptr()) ||
+        PyObject_IsSubclass(t.ptr(), PyExc_BaseExceptionGroup) != 0)
       throw Break(BreakId::exception_group, "except* of what it cannot take");
 }
 
-py::object notes_of(py::handle e) { return py::getattr(e, "__notes__", py::none()); }
-
 bool has_same_history(py::handle a, py::handle b) {
-  for (const char* part : {"__cause__", "__context__"})
-    if (!a.attr(part).is(b.attr(part))) return false;
-  return notes_of(a).is(notes_of(b));
+  auto same = [&](const char* part) {
+    return py::getattr(a, part, py::none()).is(py::getattr(b, part, py::none()));
+  };
+  return same("__cause__") && same("__context__") && same("__notes__");
 }
 
 // The ids of the exceptions in a group that are no groups.
 void collect_leaves(py::handle e, py::set& ids) {
-  if (!is_exception_group(e)) {
+  if (is_exception_group(e))
+    for (py::handle part : py::tuple(e.attr("exceptions"))) collect_leaves(part, ids);
+  else
     ids.add(py::int_(reinterpret_cast<uintptr_t>(e.ptr())));
-    return;
-  }
-  for (py::handle part : py::tuple(e.attr("exceptions"))) collect_leaves(part, ids);
+}
+
+py::object make_group(const py::object& exceptions) {
+  return py::handle(PyExc_BaseExceptionGroup)(py::str(""), exceptions);
 }
 
 // The part of `group` that has these leaves, or None.
@@ -45,26 +46,28 @@ py::object subgroup_of(py::handle group, const py::set& leaves) {
 
 }  // namespace
 
-bool is_exception_group(py::handle o) { return PyObject_IsInstance(o.ptr(), group_type()) == 1; }
+bool is_exception_group(py::handle o) {
+  return PyObject_IsInstance(o.ptr(), PyExc_BaseExceptionGroup) == 1;
+}
 
-// Of a group that was there before nothing is known, and CPython would look into it.
-void Frames::refuse_existing_group(py::handle e) {
+// Of one that was there before nothing is known, and CPython would look into a group.
+void Frames::refuse_existing(py::handle e) {
   if (heap().exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+  if (!is_exception_group(e)) return;
   for (py::handle part : py::tuple(e.attr("exceptions")))
-    if (is_exception_group(part)) refuse_existing_group(part);
+    if (is_exception_group(part)) refuse_existing(part);
 }
 
 // The part that the clause takes, which is what is being handled from now on, above what is left.
 void Frames::match_group(TracedFrame& f) {
   const py::object type = pop(f), e = pop(f);
   check_types(type);
-  if (is_exception_group(e)) refuse_existing_group(e);
-  if (heap().exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+  refuse_existing(e);
   py::object match = py::none(), rest = e;
   if (!e.is_none() && PyErr_GivenExceptionMatches(e.ptr(), type.ptr())) {
-    match = is_exception_group(e) ? e : py::handle(group_type())(py::str(""), py::make_tuple(e));
+    match = is_exception_group(e) ? e : make_group(py::make_tuple(e));
     rest = py::none();
-  } else if (!e.is_none() && is_exception_group(e)) {
+  } else if (is_exception_group(e)) {
     const py::tuple parts = e.attr("split")(type);
     match = parts[0];
     rest = parts[1];
@@ -74,8 +77,8 @@ void Frames::match_group(TracedFrame& f) {
     heap().hold(part);
     if (is_exception_group(e)) raised_[part.ptr()] = raised_[e.ptr()];
   }
-  f.stack.push_back(rest);
-  f.stack.push_back(match);
+  push(f, rest);
+  push(f, match);
   if (match.is_none()) return;
   f.handled.back().exception = match;
   PyErr_SetHandledException(match.ptr());
@@ -88,14 +91,12 @@ py::object Frames::left_of_group(const py::object& group, const py::list& raised
     auto it = raised_.find(e.ptr());
     return it == raised_.end() ? size_t{0} : it->second.size();
   };
-  if (is_exception_group(group)) refuse_existing_group(group);
-  if (heap().exists(group)) throw Break(BreakId::exception_group, "one that was there before");
+  refuse_existing(group);
   py::list fresh;
   py::set again;
   for (py::handle e : raised) {
     if (e.is_none()) continue;
-    if (is_exception_group(e)) refuse_existing_group(e);
-    if (heap().exists(e)) throw Break(BreakId::exception_group, "one that was there before");
+    refuse_existing(e);
     if (!is_exception_group(group)) return borrow(e);  // one clause took it
     if (is_exception_group(e) && places(e) == places(group) && has_same_history(e, group))
       collect_leaves(e, again);
@@ -111,7 +112,7 @@ py::object Frames::left_of_group(const py::object& group, const py::list& raised
   }
   if (fresh.empty()) return py::none();
   if (fresh.size() == 1) return fresh[0];
-  py::object out = py::handle(group_type())(py::str(""), fresh);
+  py::object out = make_group(fresh);
   heap().hold(out);
   return out;
 }

@@ -1,19 +1,54 @@
 // Iterators that were there before the call: a loop that goes on behind a graph break has one.
 // Their items have sources of their own, counted from where the iterator stands, so that one
-// capture serves every round of the loop; once the graph has run, the iterator is moved on.
+// capture serves every round of the loop; once the graph has run, the iterator is moved on. Where
+// captured code lets go of a generator, or of what holds one, its end runs code of the user's there
+// and then, so the capture breaks, and CPython executes the instruction.
 #include "python/capture/capture.h"
+#include "python/capture/natives.h"
+#include "python/cpython/opcodes.h"
 #include "python/guards/evaluate.h"
 
 namespace oxy::python {
 namespace {
 
-PyObject* evaluated(const SourceTable& sources, SourceId id, py::handle base, Temporaries& made) {
-  return evaluate(step_of(sources[id]), base.ptr(), nullptr, made);
+constexpr size_t kMostReached = 10'000;
+
+// What the last step of the source finds from `base`; null where there is nothing.
+py::object evaluated(const SourceTable& sources, SourceId id, py::handle base) {
+  Temporaries made;
+  return borrow(evaluate(step_of(sources[id]), base.ptr(), nullptr, made));
 }
 
 [[noreturn]] void refuse(py::handle iterator) {
   throw Break(BreakId::side_effect, "a ", Py_TYPE(iterator.ptr())->tp_name,
               " that was there before");
+}
+
+// One that has not begun may be suspended behind the next instruction.
+bool is_unfinished(py::handle generator) {
+  return !py::object(generator.attr("gi_frame")).is_none();
+}
+
+// What it holds, apart from what lives on for other reasons.
+std::vector<PyObject*> held_by(PyObject* o) {
+  std::vector<PyObject*> out;
+  if (PyType_Check(o) || PyModule_Check(o) || PyCode_Check(o) || is_tensor_object(o) ||
+      PyObject_TypeCheck(o, as_type(member_of<"torch.nn", "Module">())))
+    return out;
+  if (PyFunction_Check(o)) {
+    auto* f = as_function(o);
+    for (PyObject* part : {f->func_closure, f->func_defaults, f->func_kwdefaults})
+      if (part != nullptr) out.push_back(part);
+  } else if (PyObject_IS_GC(o) && Py_TYPE(o)->tp_traverse != nullptr) {
+    Py_TYPE(o)->tp_traverse(
+        o,
+        [](PyObject* inner, void* found) {
+          static_cast<std::vector<PyObject*>*>(found)->push_back(inner);
+          return 0;
+        },
+        &out);
+  }
+  return out;
 }
 
 }  // namespace
@@ -23,15 +58,13 @@ py::object Iterators::take_existing(py::handle iterator) {
   if (!is_plain_iterator(iterator.ptr())) refuse(iterator);
   Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
-  PyObject* over = nullptr;
-  const py::object state = borrow(iterator).attr("__reduce__")();
-  if (py::len(state) > 1) over = PyTuple_GET_ITEM(py::object(state[py::int_(1)]).ptr(), 0);
-  if (Tracked* k = over ? heap().tracked(over) : nullptr; k && k->writes) refuse(iterator);
+  const py::tuple state = iterator.attr("__reduce__")();
+  if (state.size() > 1)
+    if (Tracked* k = heap().tracked(py::tuple(state[1])[0]); k && k->writes) refuse(iterator);
   const SourceId item = heap().sources.next_item(heap().tracked(iterator)->source, w.advanced++);
-  Temporaries made;
-  PyObject* found = evaluated(heap().sources, item, iterator, made);
-  if (found == Py_NotImplemented) refuse(iterator);
-  if (found != nullptr) return heap().wrap(found, item);
+  const py::object found = evaluated(heap().sources, item, iterator);
+  if (found.ptr() == Py_NotImplemented) refuse(iterator);
+  if (found) return heap().wrap(found, item);
   heap().guard(GuardKind::Missing, item);
   w.at_end = true;
   return {};
@@ -40,9 +73,8 @@ py::object Iterators::take_existing(py::handle iterator) {
 // An item of what an enumerate or zip takes from; nobody else takes from it.
 py::object Iterators::driven_part(py::handle iterator, int64_t index, Py_ssize_t taken) {
   const SourceId source = heap().sources.iterator_part(heap().tracked(iterator)->source, index);
-  Temporaries made;
-  PyObject* part = evaluated(heap().sources, source, iterator, made);
-  if (part == nullptr) refuse(iterator);
+  const py::object part = evaluated(heap().sources, source, iterator);
+  if (!part) refuse(iterator);
   const py::object inner = heap().wrap(part, source);
   if (!heap().exists(inner)) refuse(iterator);
   Writes& w = effects().writes_of(inner);
@@ -66,9 +98,8 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     py::object item = driven_part(iterator, 0, taken);
     if (!item) return w.at_end = true, item;
     const SourceId count = heap().sources.iterator_part(heap().tracked(iterator)->source, 1);
-    Temporaries made;
-    PyObject* first = evaluated(heap().sources, count, iterator, made);
-    if (first == nullptr || !PyLong_CheckExact(first)) refuse(iterator);
+    const py::object first = evaluated(heap().sources, count, iterator);
+    if (!first || !PyLong_CheckExact(first.ptr())) refuse(iterator);
     py::object number = takes == Takes::Deferred ? numbers().deferred_number(first, count)
                                                  : heap().wrap(first, count);
     const py::object offset = py::int_(taken);
@@ -78,9 +109,8 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     }
     return py::make_tuple(number, item);
   }
-  Temporaries made;
-  const auto parts = py::reinterpret_borrow<py::tuple>(iterator.attr("__reduce__")()[py::int_(1)]);
-  if (py::len(iterator.attr("__reduce__")()) > 2) refuse(iterator);  // strict
+  const py::tuple reduced = iterator.attr("__reduce__")(), parts = reduced[1];
+  if (reduced.size() > 2) refuse(iterator);  // strict
   heap().guard(GuardKind::Missing,
                heap().sources.iterator_part(heap().tracked(iterator)->source,
                                             static_cast<int64_t>(parts.size())));
@@ -92,6 +122,127 @@ py::object Iterators::next_of_existing(py::handle iterator) {
   }
   if (parts.empty()) return w.at_end = true, py::object();
   return std::move(out);
+}
+
+bool ends_late(PyObject* p) { return (type_traits(Py_TYPE(p)) & native::EndsLate) != 0; }
+
+// Whether `root` is or holds an unfinished generator, however far inside: a real one, or one that
+// is interpreted. What was there before does not change while its code is captured, so that nothing
+// of it is looked at twice.
+bool Iterators::reaches_unfinished(PyObject* root) {
+  std::vector<PyObject*> open;
+  auto look_at = [&](PyObject* o) {
+    if (o != nullptr && PyObject_IS_GC(o) && without_unfinished_.size() < kMostReached &&
+        without_unfinished_.insert(o).second)
+      open.push_back(o);
+  };
+  for (look_at(root); !open.empty();) {
+    PyObject* o = open.back();
+    open.pop_back();
+    const LazyIterator* l = lazies_.empty() ? nullptr : lazy(o);
+    const bool unfinished = l ? l->frame && !l->done : PyGen_CheckExact(o) && is_unfinished(o);
+    if (unfinished) return without_unfinished_.clear(), true;
+    for (PyObject* inner : held_by(o)) look_at(inner);
+    if (l == nullptr) continue;
+    look_at(l->function.ptr());
+    for (const py::object& inner : l->iterators) look_at(inner.ptr());
+    if (l->frame)
+      for (const py::object& inner : l->frame->fast) look_at(inner.ptr());
+  }
+  return false;
+}
+
+// An enumerate or zip over iterators that hold items alone.
+bool Iterators::has_plain_parts(py::handle iterator) {
+  PyTypeObject* type = Py_TYPE(iterator.ptr());
+  if (type != &PyEnum_Type && type != &PyZip_Type) return false;
+  auto source = [&](size_t i) {
+    return heap().sources.iterator_part(heap().tracked(iterator)->source, static_cast<int64_t>(i));
+  };
+  const py::tuple parts = iterator.attr("__reduce__")()[py::int_(1)];
+  const size_t count = type == &PyEnum_Type ? 1 : parts.size();
+  for (size_t i = 0; i < count; i++) {
+    const py::object part = parts[i];
+    if (!is_plain_iterator(part.ptr())) return false;
+    heap().wrap(part, source(i));
+  }
+  if (type == &PyZip_Type) heap().guard(GuardKind::Missing, source(count));
+  return true;
+}
+
+// How often it stands in a variable or on a stack of the frames that are interpreted, suspended
+// generators' as well.
+size_t Iterators::places_in_frames(py::handle o) const {
+  size_t found = 0;
+  auto count = [&](const std::vector<py::object>& objects) {
+    for (const py::object& other : objects) found += other.is(o);
+  };
+  for (const TracedFrame* f : frames().stack()) count(f->fast), count(f->stack);
+  for (const auto& l : lazies_) {
+    count(l->iterators);
+    if (l->frame && !l->running) count(l->frame->fast), count(l->frame->stack);
+  }
+  return found;
+}
+
+// Whether something would end if `o` were gone from these places. What another object holds lives
+// as long as that one.
+bool Iterators::is_last_place(py::handle o, size_t places) {
+  if (!o || !PyObject_IS_GC(o.ptr())) return false;
+  const Tracked* k = heap().tracked(o);
+  if (k == nullptr || k->value || !k->source.valid() ||
+      heap().sources[k->source].kind != SourceKind::Local)
+    return false;
+  if (!ends_late(o.ptr())) return reaches_unfinished(o.ptr()) && places_in_frames(o) <= places;
+  return places_in_frames(o) <= places && !has_plain_parts(o);
+}
+
+// Whether the instruction that comes next lets something end.
+bool Iterators::ends_iterator(const TracedFrame& f) {
+  const Instruction& i = f.bytecode->instructions[f.next];
+  switch (i.op) {
+    case POP_TOP:
+      return is_last_place(f.stack.back());
+    case STORE_FAST:
+    case DELETE_FAST:
+      return is_last_place(f.fast[i.arg]);
+    case STORE_DEREF:
+    case DELETE_DEREF: {
+      PyObject* held = PyCell_GET(f.fast[i.arg].ptr());
+      return held != nullptr && is_last_place(held, 0);
+    }
+    case RETURN_VALUE:
+    case RETURN_CONST:
+      break;
+    default:
+      return false;
+  }
+  if (frames().stack().size() == 1) return false;  // nothing comes behind it
+  for (const py::object& o : f.fast) {
+    const auto here = static_cast<size_t>(
+        std::ranges::count_if(f.fast, [&](const py::object& other) { return other.is(o); }));
+    const bool returned = i.op == RETURN_VALUE && f.stack.back().is(o);
+    if (!returned && is_last_place(o, here)) return true;
+  }
+  return false;
+}
+
+// The same of an exception that cuts the stack to `depth`.
+bool Iterators::unwinding_ends_iterator(const TracedFrame& f, size_t depth) {
+  for (size_t at = depth; at < f.stack.size(); at++)
+    if (is_last_place(f.stack[at])) return true;
+  return false;
+}
+
+void Iterators::break_at_end_of_iterator() {
+  Break b(BreakId::side_effect, "a generator that was there before is let go of");
+  if (!frames().stack().empty()) frames().place(b);
+  throw b;
+}
+
+// What a container from before the call holds is replaced or taken out.
+void Iterators::refuse_to_end(PyObject* held) {
+  if (held != nullptr && reaches_unfinished(held)) break_at_end_of_iterator();
 }
 
 }  // namespace oxy::python

@@ -86,7 +86,7 @@ class Frames : public Part {
   void trace_source(TracedFrame& frame);
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   void step(TracedFrame& frame);
-  void refuse_existing_group(py::handle e);
+  void refuse_existing(py::handle exception);
   void choose_loop(Break& b) const;
   [[noreturn]] void stop();
 

@@ -6,13 +6,21 @@
 #include "python/capture/heap.h"
 #include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
-#include "python/global_state.h"
-#include "python/torch_ir.h"
-#include "torch_bridge/recorder.h"
+#include "python/replay.h"
 
 namespace oxy::python {
 
-struct InnerGraph;
+// A graph inside of the graph that a capture makes (inner_graphs.cpp).
+struct InnerGraph {
+  InnerGraph(size_t number, InnerGraph* around, const bridge::Recorder& recorder_around)
+      : number(number), around(around), recorder(options_of_region(recorder_around)) {}
+  const size_t number;  // from 1
+  InnerGraph* const around;
+  std::shared_ptr<TorchIr> ir = std::make_shared<TorchIr>();
+  bridge::Recorder recorder;
+  std::unordered_map<PyObject*, py::object> lifted;  // tensors of the graph around it: their inputs
+  std::vector<py::object> given;                     // to the inputs, in the graph around it
+};
 
 class Graphs : public Part {
  public:
@@ -71,6 +79,7 @@ class Graphs : public Part {
 
   bridge::Recorder& recorder_now();
   py::object lifted(const py::object& o);
+  py::object lift_around(const py::object& tensor);
   py::object add_inner_input(const py::object& outside);
   void tensors_in(const py::object& tree, std::vector<py::object>& leaves, std::string& form);
   py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
@@ -81,7 +90,7 @@ class Graphs : public Part {
   Captured capture_inner(const py::object& function, Arguments args, bool fresh);
   Arguments items_of_call(const py::object& sequence);
   py::object record_regions(const char* op, const Arguments& front, size_t carried,
-                            std::vector<Captured> regions, const py::object& form);
+                            std::array<Captured, 2> regions, const py::object& form);
   py::object choose_in_graph(const Arguments& args);
   py::object repeat_in_graph(const Arguments& args);
   void note_results(py::handle result, ir::ValueId value);

@@ -9,11 +9,26 @@
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "support/check.h"
-#include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/input_signature.h"
 
 namespace oxy::python {
+namespace {
+
+py::list values_of(py::handle dict) {
+  py::list out;
+  for (py::handle key : plain_list(dict)) out.append(held_at(dict, key));
+  return out;
+}
+
+// A tuple of these items, of the class of `like`.
+py::object tuple_like(py::handle like, const py::object& items) {
+  if (PyTuple_CheckExact(like.ptr())) return py::tuple(items);
+  return steal(PyTuple_Type.tp_new(Py_TYPE(like.ptr()), py::make_tuple(items).ptr(), nullptr));
+}
+
+}  // namespace
+
 bool is_callable_constant(PyObject* p) {
   return PyFunction_Check(p) || PyType_Check(p) || PyCFunction_Check(p) || PyModule_Check(p) ||
          is_unbound_native(p) || Py_TYPE(p) == &PyGetSetDescr_Type ||
@@ -73,10 +88,14 @@ bool Heap::keeps_attributes(py::handle o) {
   return exists(o) || (is_enum_member(o) && !classes().is_made_class(py::type::of(o)));
 }
 
-SourceId Heap::source_of(py::handle existing) {
-  Tracked* k = tracked(existing);
-  if (k != nullptr && k->source.valid()) return k->source;
-  return sources.pinned(existing, "");
+SourceId Heap::source_of(py::handle o, const std::string& name) {
+  Tracked* k = tracked(o);
+  return k && k->source.valid() ? k->source : sources.pinned(o, name);
+}
+
+const Source& Heap::root_of(SourceId source) const {
+  while (sources[source].base.valid()) source = sources[source].base;
+  return sources[source];
 }
 
 py::object Heap::wrap(py::handle real, SourceId source) {
@@ -173,7 +192,7 @@ py::object Heap::wrap_super(py::handle real, SourceId source) {
 py::object Heap::instead_of(py::handle real, SourceId source, const py::object& out) {
   if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
   Tracked& k = tracked_[out.ptr()];
-  k.source = source;
+  if (!k.source.valid()) k.source = source;
   k.original = borrow(real);
   held_.push_back(out);
   stand_in_of_.emplace(real.ptr(), out);
@@ -186,8 +205,7 @@ bool Heap::is_made_anew(py::handle function, SourceId source) const {
   auto* f = as_function(function);
   const bool inside = code_of(f)->co_flags & CO_NESTED;
   if ((f->func_closure == nullptr && !inside) || f->func_dict != nullptr) return false;
-  while (sources[source].base.valid()) source = sources[source].base;
-  return sources[source].kind == SourceKind::Local;
+  return root_of(source).kind == SourceKind::Local;
 }
 
 void Heap::wrap_function(py::handle real, SourceId source) {
@@ -198,20 +216,12 @@ void Heap::wrap_function(py::handle real, SourceId source) {
   for (const auto& [name, held] : {std::pair("__defaults__", f->func_defaults),
                                    std::pair("__kwdefaults__", f->func_kwdefaults)}) {
     const SourceId member = sources.attribute(source, py::str(name));
-    if (held == nullptr)
-      guard(GuardKind::IdIs, member, Py_None);
-    else
-      guard(GuardKind::Length, member, {}, PyObject_Length(held));
+    held == nullptr ? guard(GuardKind::IdIs, member, Py_None)
+                    : guard(GuardKind::Length, member, {}, PyObject_Length(held));
   }
   Tracked& k = tracked_[real.ptr()];
   if (!k.source.valid()) k.source = source;
   held_.push_back(borrow(real));
-}
-
-// What reaches the parts of a function that was there before.
-SourceId Heap::function_source(py::handle function, const std::string& name) {
-  Tracked* k = tracked(function);
-  return k && k->source.valid() ? k->source : sources.pinned(function, name);
 }
 
 // Found in the _parameters or _buffers of a module.
@@ -276,24 +286,11 @@ py::object Heap::wrap_tuple(py::handle real, SourceId source) {
   bool same = true;
   for (size_t i = 0; i < n; i++) {
     PyObject* item = PyTuple_GET_ITEM(real.ptr(), i);
-    py::object w = wrap(item, sources.item(source, static_cast<int64_t>(i)));
+    const py::object w = wrap(item, sources.item(source, static_cast<int64_t>(i)));
     same &= w.ptr() == item;
-    items[i] = std::move(w);
+    items[i] = w;
   }
-  py::object out = borrow(real);
-  if (!same) {
-    out =
-        PyTuple_CheckExact(real.ptr())
-            ? py::object(items)
-            : steal(PyTuple_Type.tp_new(Py_TYPE(real.ptr()), py::make_tuple(items).ptr(), nullptr));
-  }
-  if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
-  Tracked& k = tracked_[out.ptr()];
-  if (!k.source.valid()) k.source = source;
-  k.original = borrow(real);
-  held_.push_back(out);
-  stand_in_of_.emplace(real.ptr(), out);
-  return out;
+  return instead_of(real, source, same ? borrow(real) : tuple_like(real, items));
 }
 
 // The items of a list or deque.
@@ -312,19 +309,12 @@ py::list Heap::items_of(py::handle o) {
   return items;
 }
 
-py::object Heap::deque_items(py::handle o) {
-  const py::list items = items_of(o);
-  const py::object limit = numbers().read(objects().load_attr(o, py::str("maxlen")));
-  return py::handle(reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(o.ptr()))))(items, limit);
-}
-
 py::object Heap::dict_items(py::handle o) {
   const SourceId source = tracked(o)->source;
   const Writes* w = tracked(o)->writes.get();
-  py::object items = py::dict();
-  if (PyODict_Check(o.ptr())) items = steal(PyODict_New());
+  py::object items = steal(PyODict_Check(o.ptr()) ? PyODict_New() : PyDict_New());
   if (!w || !w->cleared) {
-    py::tuple keys = py::tuple(plain_list(o));
+    const py::tuple keys(plain_list(o));
     guard(GuardKind::Keys, source, keys);
     for (py::handle key : keys) {
       if (!is_constant(key.ptr()) && !is_callable_constant(key.ptr()) && !is_singleton(key))
@@ -360,16 +350,6 @@ py::object Heap::set_items(py::handle o) {
   return std::move(copy);
 }
 
-namespace {
-
-py::list values_of(py::handle dict) {
-  py::list out;
-  for (py::handle key : plain_list(dict)) out.append(held_at(dict, key));
-  return out;
-}
-
-}  // namespace
-
 // `o` with `contents` for what was there before, at any depth.
 py::object Heap::deep_contents(py::handle o, int depth) {
   PyObject* p = o.ptr();
@@ -389,9 +369,7 @@ py::object Heap::deep_contents(py::handle o, int depth) {
   }
   if (same) return inside;
   if (PyList_Check(p)) return std::move(items);
-  if (PyTuple_CheckExact(p)) return py::tuple(items);
-  if (PyTuple_Check(p))
-    return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
+  if (PyTuple_Check(p)) return tuple_like(o, items);
   if (is_changeable_class(Py_TYPE(inside.ptr())))
     throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(p)->tp_name, " of containers");
   py::object out = inside.attr("copy")();
@@ -407,16 +385,19 @@ py::object Heap::contents(py::handle o) {
   if (tracked(o)->shadow) return tracked(o)->shadow;
   numbers().takes = Takes::Read;  // what is asked for next is one of its items
   py::object shadow;
-  if (PyList_Check(p))
+  if (PyList_Check(p)) {
     shadow = items_of(o);
-  else if (PyDict_Check(p))
+  } else if (PyDict_Check(p)) {
     shadow = dict_items(o);
-  else if (PySet_Check(p))
+  } else if (PySet_Check(p)) {
     shadow = set_items(o);
-  else if (is_deque(o))
-    shadow = deque_items(o);
-  else
+  } else if (is_deque(o)) {
+    const py::list items = items_of(o);
+    const py::object limit = numbers().read(objects().load_attr(o, py::str("maxlen")));
+    shadow = type_object(builtin_base(Py_TYPE(p)))(items, limit);
+  } else {
     throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(p)->tp_name);
+  }
   tracked(o)->shadow = shadow;
   shadowed_[shadow.ptr()] = p;
   return shadow;

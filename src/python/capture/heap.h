@@ -42,14 +42,15 @@ class Heap : public Part {
   py::object wrap_tensor(py::handle real, SourceId source);
   bool is_module_state(SourceId source) const;
   py::object wrap_held(py::handle real);
-  SourceId function_source(py::handle function, const std::string& name);
   Tracked* tracked(py::handle o);
   bool is_tensor(py::handle o);
   bool is_made_here(py::handle function);  // by the captured code
   bool exists(py::handle o);               // it was there before, and is not a constant
   bool keeps_attributes(py::handle o);     // of the time before the call
-  SourceId source_of(py::handle existing);
-  py::object contents(py::handle o);  // what to read instead of an existing container
+  // Pinned, by this name, where it has none: as functions, whose parts are reached by it.
+  SourceId source_of(py::handle existing, const std::string& name = "");
+  const Source& root_of(SourceId source) const;  // the one that it begins with
+  py::object contents(py::handle o);             // what to read instead of an existing container
   void guard(GuardKind kind, SourceId source, py::handle expected = {}, int64_t number = 0);
   void guard_pair(GuardKind kind, SourceId source, SourceId other);  // SameAs or NotSameAs
   py::object deep_contents(py::handle o, int depth = 0);
@@ -81,7 +82,6 @@ class Heap : public Part {
   void wrap_function(py::handle real, SourceId source);
   bool is_made_anew(py::handle function, SourceId source) const;
   py::list items_of(py::handle o);
-  py::object deque_items(py::handle o);
   py::object dict_items(py::handle o);
   py::object set_items(py::handle o);
   std::vector<SourceId> places_of(py::handle o);

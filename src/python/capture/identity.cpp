@@ -3,8 +3,6 @@
 // call is guarded as well.
 #include <torch/csrc/Device.h>
 
-#include <algorithm>
-
 #include "python/capture/capture.h"
 #include "python/guards/constants.h"
 
@@ -31,13 +29,8 @@ bool has_constant(PyObject* constants, PyObject* p) {
     return slice->start == p || slice->stop == p || slice->step == p;
   }
   if (!PyTuple_Check(constants) && !PyFrozenSet_CheckExact(constants)) return false;
-  py::object items = borrow(constants);
-  if (PyFrozenSet_CheckExact(constants)) items = steal(PySequence_Tuple(constants));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); i++) {
-    PyObject* item = PyTuple_GET_ITEM(items.ptr(), i);
-    if (item == p) return true;
-    if (has_constant(item, p)) return true;
-  }
+  for (py::handle item : borrow(constants))
+    if (item.ptr() == p || has_constant(item.ptr(), p)) return true;
   return false;
 }
 
@@ -65,12 +58,10 @@ std::vector<SourceId> Heap::places_of(py::handle o) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(g.expected.ptr()); i++)
       if (PyTuple_GET_ITEM(g.expected.ptr(), i) == o.ptr()) out.push_back(sources.key(g.source, i));
   }
-  const bool stays =
-      std::ranges::any_of(
-          frames().codes(),
-          [&](PyCodeObject* code) { return has_constant(code->co_consts, o.ptr()); }) ||
-      std::ranges::any_of(fixed_, [&](PyObject* held) { return has_constant(held, o.ptr()); });
-  if (stays) out.push_back(sources.pinned(o, "constant"));
+  auto has = [&](PyObject* constants) { return has_constant(constants, o.ptr()); };
+  if (std::ranges::any_of(frames().codes(), has, &PyCodeObject::co_consts) ||
+      std::ranges::any_of(fixed_, has))
+    out.push_back(sources.pinned(o, "constant"));
   return out;
 }
 
@@ -84,9 +75,10 @@ void Heap::guard_one_object(py::handle o) {
 void Heap::guard_two_objects(py::handle a, py::handle b) {
   PyObject *p = a.ptr(), *q = b.ptr();
   if (Py_TYPE(p) != Py_TYPE(q)) return;
-  if (is_array(a) && arrays().source_of_array(a).valid() && arrays().source_of_array(b).valid())
-    return guard_pair(GuardKind::NotSameAs, arrays().source_of_array(a),
-                      arrays().source_of_array(b));
+  if (is_array(a))
+    if (const SourceId here = arrays().source_of_array(a), there = arrays().source_of_array(b);
+        here.valid() && there.valid())
+      return guard_pair(GuardKind::NotSameAs, here, there);
   auto guard_places = [this](SourceId here, SourceId there) {
     const bool both_stay =
         sources[here].kind == SourceKind::Pinned && sources[there].kind == SourceKind::Pinned;
@@ -132,9 +124,7 @@ void Heap::guard_apart(py::handle a, py::handle b, int depth) {
   if (is_nan(a.ptr()) && is_nan(b.ptr())) is_same(a, b);
   if (a.is(b) || depth > kMaxDepth) return;
   PyObject *p = a.ptr(), *q = b.ptr();
-  const bool sequences =
-      (PyTuple_Check(p) && PyTuple_Check(q)) || (PyList_Check(p) && PyList_Check(q));
-  if (sequences) {
+  if ((PyTuple_Check(p) && PyTuple_Check(q)) || (PyList_Check(p) && PyList_Check(q))) {
     const Py_ssize_t n = std::min(PySequence_Fast_GET_SIZE(p), PySequence_Fast_GET_SIZE(q));
     for (Py_ssize_t i = 0; i < n; i++)
       guard_apart(PySequence_Fast_GET_ITEM(p, i), PySequence_Fast_GET_ITEM(q, i), depth + 1);

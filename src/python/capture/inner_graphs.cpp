@@ -2,14 +2,11 @@
 // its own, the regions of one node. Where that cannot be (a branch writes to something, breaks,
 // gives another kind of result than the other), the capture starts again and leaves this choice to
 // a graph break.
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <algorithm>
-
-#include "python/capture/inner_graph.h"
 #include "python/capture/plan_rebuild.h"
 #include "support/check.h"
-#include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/lazy_views.h"
 
@@ -21,7 +18,7 @@ constexpr size_t kMostObjects = 10000;
 [[noreturn]] void refuse(const std::string& why) { throw Break(BreakId::control_flow, why); }
 
 bool same_types(const std::vector<ir::TensorType>& a, const std::vector<ir::TensorType>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), ir::same_layout);
+  return std::ranges::equal(a, b, ir::same_layout);
 }
 
 // Where among the operands the i-th input of a region stands; SIZE_MAX: nowhere.
@@ -69,16 +66,14 @@ py::object Graphs::lift(const py::object& tensor) {
   if (!inner_)
     throw LeftAlone{inner_steps_[of - 1], "a tensor of a branch or loop is used behind it"};
   if (auto it = inner_->lifted.find(tensor.ptr()); it != inner_->lifted.end()) return it->second;
-  InnerGraph* const graph = std::exchange(inner_, inner_->around);
-  py::object outside;
-  try {
-    outside = lift(tensor);
-  } catch (...) {
-    inner_ = graph;
-    throw;
-  }
-  inner_ = graph;
-  return inner_->lifted[tensor.ptr()] = add_inner_input(outside);
+  return inner_->lifted[tensor.ptr()] = add_inner_input(lift_around(tensor));
+}
+
+// The same for the graph around the current one.
+py::object Graphs::lift_around(const py::object& tensor) {
+  const auto back = c10::make_scope_exit([this, graph = inner_] { inner_ = graph; });
+  inner_ = inner_->around;
+  return lift(tensor);
 }
 
 py::object Graphs::add_inner_input(const py::object& outside) {
@@ -169,9 +164,7 @@ Graphs::Snapshot Graphs::snapshot(const Arguments& roots) {
     };
     if (PyFunction_Check(p)) {
       auto* f = as_function(p);
-      add(f->func_closure);
-      add(f->func_defaults);
-      add(f->func_kwdefaults);
+      for (PyObject* part : {f->func_closure, f->func_defaults, f->func_kwdefaults}) add(part);
     } else if (PyMethod_Check(p)) {
       add(PyMethod_GET_SELF(p));
       add(PyMethod_GET_FUNCTION(p));
@@ -210,8 +203,7 @@ bool Graphs::is_unchanged(const Snapshot& before, const Snapshot& after) {
       if (!now[0].equal(was.second[0])) return false;
       continue;
     }
-    if (!std::equal(now.begin(), now.end(), was.second.begin(), was.second.end(),
-                    [](const py::object& a, const py::object& b) { return a.is(b); }))
+    if (!std::ranges::equal(now, was.second, [](auto& a, auto& b) { return a.is(b); }))
       return false;
   }
   return true;
@@ -224,21 +216,16 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
   inner_steps_.push_back(inner_ ? inner_steps_[inner_->number - 1] : frames().stack().back()->step);
   InnerGraph graph(inner_steps_.size(), inner_, recorder_now());
   const TorchModes modes;
-  struct Outside {
-    Graphs& graphs;
-    InnerGraph* inner = graphs.inner_;
-    TorchModes modes = graphs.graph_modes_;
-    std::vector<Autocast> autocasts = std::exchange(graphs.autocasts_, {});
-    decltype(graphs.stack_ids_) stack_ids = std::exchange(graphs.stack_ids_, {});
-    bool casts_end = std::exchange(graphs.casts_end_, false);
-    ~Outside() {
-      graphs.inner_ = inner;
-      graphs.graph_modes_ = modes;
-      graphs.autocasts_ = std::move(autocasts);
-      graphs.stack_ids_ = std::move(stack_ids);
-      graphs.casts_end_ = casts_end;
-    }
-  } outside{*this};
+  const auto back = c10::make_scope_exit([this, inner = inner_, modes = graph_modes_,
+                                          autocasts = std::exchange(autocasts_, {}),
+                                          stack_ids = std::exchange(stack_ids_, {}),
+                                          casts_end = std::exchange(casts_end_, false)]() mutable {
+    inner_ = inner;
+    graph_modes_ = modes;
+    autocasts_ = std::move(autocasts);
+    stack_ids_ = std::move(stack_ids);
+    casts_end_ = casts_end;
+  });
   graph_modes_ = modes;  // the graph around it comes to these in front of the node
   inner_ = &graph;
   if (fresh) args = with_fresh_inputs(args);
@@ -264,18 +251,12 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
 
 // The arguments with an input of the current graph in the place of each tensor.
 Arguments Graphs::with_fresh_inputs(const Arguments& args) {
-  InnerGraph* const graph = inner_;
   std::vector<py::object> leaves;
   std::string form;
   const py::object tree = tuple_of(args);
   tensors_in(tree, leaves, form);
   py::list inputs;
-  for (const py::object& leaf : leaves) {
-    inner_ = graph->around;
-    const py::object outside = lift(leaf);
-    inner_ = graph;
-    inputs.append(add_inner_input(outside));
-  }
+  for (const py::object& leaf : leaves) inputs.append(add_inner_input(lift_around(leaf)));
   size_t next = 0;
   return items_of_call(with_tensors(tree, inputs, next));
 }
@@ -315,11 +296,11 @@ Arguments Graphs::items_of_call(const py::object& sequence) {
 // One node with these regions, and the result in a tuple. The first `carried` inputs of each region
 // are the same operands.
 py::object Graphs::record_regions(const char* op, const Arguments& front, size_t carried,
-                                  std::vector<Captured> regions, const py::object& form) {
-  std::vector<py::object> operands;
+                                  std::array<Captured, 2> regions, const py::object& form) {
+  Arguments operands;
   for (const Captured& c : regions) add_operands(c.given, carried, operands);
   bring_graph_to(TorchModes());
-  std::vector<py::object> args = front;
+  Arguments args = front;
   args.insert(args.end(), operands.begin(), operands.end());
   std::vector<ir::Arg> values;
   std::vector<at::Tensor> tensors;
@@ -342,16 +323,13 @@ py::object Graphs::record_regions(const char* op, const Arguments& front, size_t
   const StackIds stack = stack_ids(frames().user_stack());
   node.stack = stack.torch;
   recorder_now().set_position(stack.aten, id);
-  recorder_now().enter();
   py::list made;
-  try {
+  {
+    recorder_now().enter();
+    const auto leave = c10::make_scope_exit([this] { recorder_now().leave(); });
     for (const at::Tensor& t : recorder_now().add_regions(op, tensors, std::move(recorded)))
       made.append(steal(THPVariable_Wrap(t)));
-  } catch (...) {
-    recorder_now().leave();
-    throw;
   }
-  recorder_now().leave();
   note_results(py::tuple(made), ir_now().graph.node(id).outputs[0]);
   size_t next = 0;
   return py::make_tuple(with_tensors(form, made, next));
@@ -367,10 +345,7 @@ py::object Graphs::choose_in_graph(const Arguments& args) {
     refuse("branches whose results differ in size, strides or dtype");
   if (yes.results.empty()) refuse("branches without tensors as results");
   const py::object form = yes.result;
-  std::vector<Captured> regions;
-  regions.push_back(std::move(yes));
-  regions.push_back(std::move(no));
-  return record_regions("cond", {args[0]}, 0, std::move(regions), form);
+  return record_regions("cond", {args[0]}, 0, {std::move(yes), std::move(no)}, form);
 }
 
 // (cond_fn, body_fn, carried) -> the result in a tuple.
@@ -394,10 +369,8 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
   if (!same_types(given, body.results))
     refuse("a loop whose results differ from what it carries in size, strides or dtype");
   const py::object result = body.result;
-  std::vector<Captured> regions;
-  regions.push_back(std::move(condition));
-  regions.push_back(std::move(body));
-  return record_regions("while_loop", {}, leaves.size(), std::move(regions), result);
+  return record_regions("while_loop", {}, leaves.size(), {std::move(condition), std::move(body)},
+                        result);
 }
 
 // What oxyfuel.control_flow asks for: None where the choice is left to a graph break.

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "python/capture/value_stack.h"
-#include "python/cpython/locals.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 
 namespace oxy::python {
@@ -149,7 +149,7 @@ void copy_free_vars(Capture& c, TracedFrame& f, const Instruction& i) {
     Tracked& tracked_cell = c.heap.entry(cell);
     if (!tracked_cell.source.valid())
       tracked_cell.source =
-          c.heap.sources.closure(c.heap.function_source(f.function, "F"), static_cast<int64_t>(k));
+          c.heap.sources.closure(c.heap.source_of(f.function, "F"), static_cast<int64_t>(k));
     c.heap.hold(borrow(cell));
   }
 }

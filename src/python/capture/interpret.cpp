@@ -1,8 +1,7 @@
 // Frames: running one to its end, handling its exceptions, finding its global names.
 #include "python/capture/value_stack.h"
 #include "python/cpython/boundary.h"
-#include "python/cpython/code_extra.h"
-#include "python/cpython/frame_at.h"
+#include "python/cpython/frames.h"
 #include "python/cpython/opcodes.h"
 #include "python/inner_frames.h"
 #include "support/log.h"

@@ -3,7 +3,6 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "python/capture/attempt.h"
 #include "python/inner_frames.h"
 #include "torch_bridge/fake_tensor.h"
 

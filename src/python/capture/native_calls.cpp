@@ -4,8 +4,7 @@
 #include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/cpython/set_order.h"
-#include "python/cpython/type_dict.h"
+#include "python/cpython/types.h"
 #include "python/guards/constants.h"
 
 namespace oxy::python {

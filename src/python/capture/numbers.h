@@ -23,14 +23,16 @@ struct Deferred {
 
 struct ConstantNumber {
   py::object value;  // null: no constant
-  py::list of;       // the inputs that hold what it was computed from
+  py::list of{};     // the inputs that hold what it was computed from
 };
 
 class Numbers : public Part {
  public:
   using Part::Part;
 
-  py::object deferred_argument(py::handle real, SourceId source);
+  // Stands for `real`, which has a source, or is what the function gives for the parts.
+  py::object defer(py::handle real, SourceId source, py::object function = {},
+                   Arguments parts = {});
   py::object deferred_number(py::handle real, SourceId source);
   py::object read(const py::object& o);
   const py::object& typed(const py::object& o);
@@ -72,9 +74,9 @@ class Numbers : public Part {
   Takes takes = Takes::Read;
 
  private:
-  py::object deferred_result(py::handle real, py::object function, Arguments parts);
+  const Deferred* find(const py::object& o) const;
+  const py::object& real_of(const py::object& o) const;
   bool is_called_deferred(const TracedFrame& frame, size_t count) const;
-  bool stays_deferred_in_store(const TracedFrame& frame);
   bool goes_on_counting(const TracedFrame& frame);
   bool is_nonzero(const py::object& number);
   bool meets_tensor(const TracedFrame& frame);

@@ -35,7 +35,6 @@ class Objects : public Part {
                      const Arguments& args);  // an operator on tensors, or on constants
 
  private:
-  void guard_nothing_handled();
   py::object find_attr(py::handle o, py::handle name);
   py::object load_super_attr(py::handle super, py::handle name);
   py::object metatype_attr(py::handle type, py::handle name);
@@ -43,7 +42,6 @@ class Objects : public Part {
   void guard_no_attributes(PyObject* tuple, SourceId source);
   py::object load_type_attr(py::handle type, py::handle name);
   py::object bind(py::handle descriptor, py::handle o, PyTypeObject* type, py::handle name);
-  void check_slot(py::handle o, py::handle name);
   void delete_member(PyTypeObject* type, py::handle dict, py::handle name);
   py::object module_dict(py::handle module);
   py::object function_attr(py::handle function, py::handle name);

@@ -4,8 +4,8 @@
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
-#include "python/cpython/frame_at.h"
-#include "python/cpython/type_dict.h"
+#include "python/cpython/frames.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "python/capture/capture.h"
-#include "python/cpython/class_kind.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 

@@ -1,7 +1,7 @@
 // Carrying out a rebuild.
 #include "python/capture/rebuild.h"
 
-#include "python/cpython/class_kind.h"
+#include "python/cpython/types.h"
 #include "support/check.h"
 
 namespace oxy::python {

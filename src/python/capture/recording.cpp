@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "python/capture/inner_graph.h"
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/inner_frames.h"

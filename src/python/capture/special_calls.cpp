@@ -3,13 +3,11 @@
 
 #include <algorithm>
 
-#include "python/capture/abstract_classes.h"
-#include "python/capture/attempt.h"
 #include "python/capture/capture.h"
 #include "python/capture/lazy_modules.h"
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/cpython/locals.h"
+#include "python/cpython/code_object.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -311,8 +309,8 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
     PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
     Tracked& k = heap().entry(cell);
     if (!k.source.valid())
-      k.source = heap().sources.closure(heap().function_source(callable, "dispatch"),
-                                        static_cast<int64_t>(i));
+      k.source =
+          heap().sources.closure(heap().source_of(callable, "dispatch"), static_cast<int64_t>(i));
     heap().hold(borrow(cell));
     const auto name_of = py::handle(PyTuple_GET_ITEM(names.ptr(), i)).cast<std::string>();
     if (name_of == "registry") registry = effects().read_cell(cell);

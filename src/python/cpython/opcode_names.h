@@ -33,18 +33,12 @@ inline constexpr int LOAD_METHOD = 200, PRECALL = 201, UNARY_POSITIVE = 202, LIS
 #include <opcode.h>
 
 // Numbers above 255 are of CPython's own compiler.
-#if defined(LOAD_METHOD) && LOAD_METHOD > 255
+#if PY_VERSION_HEX >= 0x030C0000
 #undef LOAD_METHOD
-#endif
-#if defined(LOAD_CLOSURE) && LOAD_CLOSURE > 255
-#undef LOAD_CLOSURE
-#endif
-#if defined(POP_BLOCK) && POP_BLOCK > 255
 #undef POP_BLOCK
-#endif
-#if defined(SETUP_FINALLY) && SETUP_FINALLY > 255
 #undef SETUP_FINALLY
-#endif
-#if defined(SETUP_WITH) && SETUP_WITH > 255
 #undef SETUP_WITH
+#endif
+#if PY_VERSION_HEX >= 0x030D0000
+#undef LOAD_CLOSURE
 #endif

@@ -84,19 +84,6 @@ std::array<Opcode, 256> make_table() {
   return table;
 }
 
-// The opcode of the same name with FORWARD and BACKWARD exchanged, 0 for none.
-uint8_t find_opposite(const std::string& name) {
-  std::string other = name;
-  if (size_t at = name.find("FORWARD"); at != std::string::npos)
-    other.replace(at, 7, "BACKWARD");
-  else if (size_t at = name.find("BACKWARD"); at != std::string::npos)
-    other.replace(at, 8, "FORWARD");
-  for (int op = 0; op < 256; ++op)
-    if (other != name && opcode_info(static_cast<uint8_t>(op)).name == other)
-      return static_cast<uint8_t>(op);
-  return 0;
-}
-
 }  // namespace
 
 const Opcode& opcode_info(uint8_t op) {
@@ -122,12 +109,16 @@ bool falls_through(uint8_t op) {
 
 uint8_t jump_towards(uint8_t op, bool backward) {
   const Opcode& info = opcode_info(op);
-  if (info.jump == Jump::absolute) return op;
-  if (info.jump == (backward ? Jump::backward : Jump::forward)) return op;
+  if (info.jump == Jump::absolute || (info.jump == Jump::backward) == backward) return op;
   if (op == JUMP_BACKWARD_NO_INTERRUPT) return JUMP_FORWARD;
-  uint8_t opposite = find_opposite(info.name);
-  OXY_CHECK(opposite != 0, info.name, " jumps in one direction only");
-  return opposite;
+  const std::string_view from = backward ? "FORWARD" : "BACKWARD";
+  std::string opposite = info.name;
+  if (size_t at = opposite.find(from); at != opposite.npos)
+    opposite.replace(at, from.size(), backward ? "BACKWARD" : "FORWARD");
+  for (int other = 0; other < 256; ++other)
+    if (other != op && opcode_info(static_cast<uint8_t>(other)).name == opposite)
+      return static_cast<uint8_t>(other);
+  OXY_FAIL(info.name, " jumps in one direction only");
 }
 
 LocalUse local_use(uint8_t op, uint32_t arg) {

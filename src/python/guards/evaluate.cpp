@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "python/cpython/dict_version.h"
-#include "python/cpython/set_order.h"
+#include "python/cpython/changes.h"
+#include "python/cpython/types.h"
 #include "python/guards/constants.h"
 #include "support/check.h"
 

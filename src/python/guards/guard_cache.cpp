@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "python/cpython/class_kind.h"
-#include "python/cpython/dict_version.h"
-#include "python/cpython/object_changes.h"
+#include "python/cpython/changes.h"
+#include "python/cpython/types.h"
 #include "support/check.h"
 
 namespace oxy::python {

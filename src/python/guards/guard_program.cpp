@@ -3,8 +3,7 @@
 
 #include <chrono>
 
-#include "python/cpython/dict_version.h"
-#include "python/cpython/object_changes.h"
+#include "python/cpython/changes.h"
 #include "python/guards/guard_text.h"
 #include "python/guards/guard_walk.h"
 #include "support/check.h"

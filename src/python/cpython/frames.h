@@ -1,4 +1,5 @@
-// The evaluator of frames (PEP 523): who sees a Python function's frame before it runs.
+// CPython's frames and code objects: who sees a Python function's frame before it runs (PEP 523),
+// frames of functions that have ended, what is kept with a code object.
 #pragma once
 
 #include <Python.h>
@@ -22,5 +23,33 @@ void remove_frame_handler(bool every = false);
 void add_lasting_frame_handler(FrameHandler handler);
 // In a process that was forked, which has no other threads.
 void forget_handlers_of_other_threads();
+
+// A new frame without values that stands at the instruction at `offset`, in bytes, as tracebacks
+// hold them; nullptr is the exception that is set.
+PyObject* frame_at(PyCodeObject* code, PyObject* globals, int offset);
+
+// A pointer of ours with a code object, freed with it.
+class CodeExtra {
+ public:
+  explicit CodeExtra(freefunc free) : slot_(_PyEval_RequestCodeExtraIndex(free)) {}
+
+  void* get(PyCodeObject* code) const {
+    void* found = nullptr;
+    if (slot_ < 0 || _PyCode_GetExtra(reinterpret_cast<PyObject*>(code), slot_, &found) == 0)
+      return found;
+    PyErr_Clear();
+    return nullptr;
+  }
+  // False where there is no room for it.
+  bool set(PyCodeObject* code, void* extra) const {
+    if (slot_ < 0) return false;
+    if (_PyCode_SetExtra(reinterpret_cast<PyObject*>(code), slot_, extra) == 0) return true;
+    PyErr_Clear();
+    return false;
+  }
+
+ private:
+  Py_ssize_t slot_;
+};
 
 }  // namespace oxy::python

@@ -1,4 +1,5 @@
-// What guards know of the insides of CPython's dicts and types: versions that tell of every write.
+// What tells of changes: the versions of dicts and types, of which every write gives them another
+// one, and a count of what no version tells of. With what else guards know of the insides of dicts.
 #pragma once
 
 #include <Python.h>
@@ -80,5 +81,15 @@ inline PyObject** instance_dict_slot(PyObject* object) {
   }
   return *slot ? slot : nullptr;
 }
+
+// Counts from now on the assignments to an object's __class__ and __dict__, and to the __code__ of a
+// function. All go through a setter that CPython shares among all classes; these setters are
+// wrapped, once a process.
+void count_object_changes();
+uint64_t object_changes();
+
+// Whether every assignment to the __dict__ of instances of the type is counted: they have one that
+// CPython itself manages, and no other setter.
+bool counts_dict_changes(PyTypeObject* type);
 
 }  // namespace oxy::python

@@ -1,9 +1,10 @@
 // The evaluator of frames. With one of their own, calls of Python functions use C stack. Beyond a
 // depth the one that was there before is put back until the frames return, unless a handler has to
-// see every frame.
+// see every frame. And frames that stand where others have ended.
 #define Py_BUILD_CORE 1
-#include "python/cpython/frame_hook.h"
+#include "python/cpython/frames.h"
 
+#include <frameobject.h>
 #include <internal/pycore_frame.h>
 
 #include <chrono>
@@ -149,6 +150,14 @@ void forget_handlers_of_other_threads() {
   users = lasting + own_users;
   watchers = own_watchers;
   if (had && users == 0) put_back();
+}
+
+PyObject* frame_at(PyCodeObject* code, PyObject* globals, int offset) {
+  PyFrameObject* frame = PyFrame_New(PyThreadState_Get(), code, globals, nullptr);
+  if (frame == nullptr) return nullptr;
+  const auto instruction = static_cast<size_t>(offset) / sizeof(_Py_CODEUNIT);
+  frame->f_frame->prev_instr = _PyCode_CODE(code) + instruction;
+  return reinterpret_cast<PyObject*>(frame);
 }
 
 }  // namespace oxy::python

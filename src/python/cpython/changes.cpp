@@ -1,10 +1,10 @@
 // Puts setters that count into CPython's own tables.
-#include "python/cpython/object_changes.h"
+#include "python/cpython/changes.h"
 
 #include <utility>
 
 #include "python/cpython/boundary.h"
-#include "python/cpython/type_dict.h"
+#include "python/cpython/types.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -13,19 +13,10 @@ namespace {
 uint64_t changes = 0;
 setter set_class = nullptr, set_dict = nullptr, set_code = nullptr;
 
-int counted_set_class(PyObject* object, PyObject* value, void* closure) {
+template <setter& original>
+int counted(PyObject* object, PyObject* value, void* closure) {
   ++changes;
-  return boundary([=] { return set_class(object, value, closure); }, -1);
-}
-
-int counted_set_dict(PyObject* object, PyObject* value, void* closure) {
-  ++changes;
-  return boundary([=] { return set_dict(object, value, closure); }, -1);
-}
-
-int counted_set_code(PyObject* object, PyObject* value, void* closure) {
-  ++changes;
-  return boundary([=] { return set_code(object, value, closure); }, -1);
+  return boundary([=] { return original(object, value, closure); }, -1);
 }
 
 // The getter and setter that stand under `name` in the type's own dict; nullptr where something
@@ -46,8 +37,8 @@ PyTypeObject* plain_class() {
 
 // CPython has several tables with the same setter.
 bool is_counted(PyGetSetDef* getset) {
-  if (getset && getset->set == set_dict) getset->set = counted_set_dict;
-  return getset && getset->set == counted_set_dict;
+  if (getset && getset->set == set_dict) getset->set = counted<set_dict>;
+  return getset && getset->set == counted<set_dict>;
 }
 
 }  // namespace
@@ -60,9 +51,9 @@ void count_object_changes() {
   PyGetSetDef* of_code = own_getset(&PyFunction_Type, "__code__");
   OXY_CHECK(of_class && of_class->set && of_dict && of_dict->set && of_code && of_code->set,
             "__class__, __dict__ and __code__");
-  set_dict = std::exchange(of_dict->set, counted_set_dict);
-  set_class = std::exchange(of_class->set, counted_set_class);
-  set_code = std::exchange(of_code->set, counted_set_code);
+  set_dict = std::exchange(of_dict->set, counted<set_dict>);
+  set_class = std::exchange(of_class->set, counted<set_class>);
+  set_code = std::exchange(of_code->set, counted<set_code>);
   Py_DECREF(type);
 }
 
