@@ -56,4 +56,15 @@ std::string to_text(const Bytecode& bytecode, PyCodeObject* code);
 // they are written, along jumps and exception edges. Cells are always live.
 std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObject* code);
 
+// What tests see of it, for a Python without torch as well. All take a code object; offsets are in
+// bytes.
+//   bytecode_round_trip   the code object, taken apart and put together
+//   bytecode_text         to_text()
+//   bytecode_instructions [(offset, name, argument, offset of the jump's target or None, (line,
+//                         end_line, column, end_column) with None for what is not there)]
+//   bytecode_ranges       [(start, end, target, depth, push_lasti)]
+//   bytecode_depths       [(offset, depth of the stack in front of it)] of what can be reached
+//   bytecode_live         [(offset, [names of the live locals])]
+extern PyMethodDef bytecode_functions[];
+
 }  // namespace oxy::python

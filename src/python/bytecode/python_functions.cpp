@@ -1,14 +1,8 @@
 // The module of functions by which tests take code objects apart and put them together.
-#include "python/bytecode/python_functions.h"
-
-#include "python/bytecode/code.h"
+#include "python/bytecode/assemble.h"
 #include "python/bytecode/flow.h"
-#include "python/bytecode/layout.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/locals.h"
-#include "python/cpython/opcodes.h"
-#include "python/cpython/reference.h"
-#include "support/check.h"
 
 namespace oxy::python {
 

@@ -1,11 +1,8 @@
 // The same text as dis.dis, but without EXTENDED_ARG, which is no instruction here.
 #include <algorithm>
 
-#include "python/bytecode/code.h"
-#include "python/bytecode/layout.h"
+#include "python/bytecode/assemble.h"
 #include "python/cpython/locals.h"
-#include "python/cpython/opcodes.h"
-#include "python/cpython/reference.h"
 #include "support/text.h"
 
 namespace oxy::python {

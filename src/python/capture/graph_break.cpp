@@ -1,7 +1,6 @@
 // Where a capture may stop, and what is left then.
 #include <algorithm>
 
-#include "python/bytecode/code_builder.h"
 #include "python/capture/capture.h"
 #include "python/cpython/locals.h"
 #include "python/cpython/opcodes.h"
