@@ -171,14 +171,4 @@ py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   return py::none();
 }
 
-// Behind all that was written.
-void RebuildPlan::add_calls_behind() {
-  for (const auto& [callable, args] : capture_.calls.behind()) {
-    const uint32_t function = constant(callable);
-    std::vector<uint32_t> parts;
-    for (const py::object& a : args) parts.push_back(place(a));
-    add_effect({Write::Call, function, std::move(parts)});
-  }
-}
-
 }  // namespace oxy::python
