@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "python/capture/value_stack.h"
 #include "python/cpython/locals.h"
 #include "python/cpython/opcodes.h"
 

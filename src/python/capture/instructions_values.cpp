@@ -2,7 +2,6 @@
 #include <array>
 
 #include "python/capture/instructions.h"
-#include "python/capture/value_stack.h"
 #include "python/cpython/opcodes.h"
 #include "support/text.h"
 

@@ -1,5 +1,5 @@
 // Frames: running one to its end, handling its exceptions, finding its global names.
-#include "python/capture/value_stack.h"
+#include "python/capture/instructions.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/code_extra.h"
 #include "python/cpython/frame_at.h"

@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
+#include "python/capture/instructions.h"
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/capture/value_stack.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
 #include "support/text.h"

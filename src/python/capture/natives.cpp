@@ -1,16 +1,19 @@
-// Maps of the rows of natives.def: by full name, by type, by name alone.
+// Maps of the rows of natives.def: by full name, by type, by name alone. What the interpreter follows
+// instead of functions written in C that call what they are given: oxyfuel.polyfills.
 #include "python/capture/natives.h"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
 
-#include "support/text.h"
+#include "python/capture/object_kinds.h"
+#include "python/inner_frames.h"
 
 namespace oxy::python {
 namespace {
 
 using namespace native;
+
+constexpr const char* kPolyfills = "oxyfuel.polyfills";
 
 std::string key_of(std::string_view module, std::string_view type, std::string_view name) {
   return cat(module, ":", type, ":", name);
@@ -81,6 +84,30 @@ uint32_t target_traits(std::string_view target) {
   return dot == std::string_view::npos
              ? tensor_traits(target)
              : native_traits(target.substr(0, dot), "", target.substr(dot + 1));
+}
+
+py::object polyfill_of(py::handle callable) {
+  static const auto& table = *[] {
+    auto* made = new std::unordered_map<PyObject*, py::object>();
+    const RefusedFrames allowed(false);  // the import runs
+    const py::module_ functions = py::module_::import(kPolyfills);
+    auto add = [&](const char* module, const char* name) {
+      const py::object original = py::module_::import(module).attr(name);
+      made->emplace(original.inc_ref().ptr(), functions.attr(name));
+    };
+    add("collections", "_count_elements");
+    for (const char* name :
+         {"accumulate", "takewhile", "dropwhile", "filterfalse", "groupby", "tee", "starmap"})
+      add("itertools", name);
+    return made;
+  }();
+  auto it = table.find(callable.ptr());
+  return it == table.end() ? py::object() : it->second;
+}
+
+bool is_polyfill(py::handle function) {
+  return is_text(PyDict_GetItemString(PyFunction_GET_GLOBALS(function.ptr()), "__name__"),
+                 kPolyfills);
 }
 
 }  // namespace oxy::python

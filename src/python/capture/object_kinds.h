@@ -50,7 +50,7 @@ bool mentions_tensor(py::handle o);  // or an array
 bool mentions_array(py::handle o);
 bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(py::handle));
 
-// What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
+// What the interpreter follows instead of a function written in C; null for most (natives.cpp).
 py::object polyfill_of(py::handle callable);
 bool is_polyfill(py::handle function);
 
