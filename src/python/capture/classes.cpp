@@ -8,7 +8,6 @@
 #include <set>
 
 #include "python/capture/capture.h"
-#include "python/capture/names.h"
 #include "python/cpython/class_kind.h"
 #include "python/cpython/type_dict.h"
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "python/capture/capture.h"
-#include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/cpython/compile_lock.h"
 #include "python/cpython/dict_version.h"

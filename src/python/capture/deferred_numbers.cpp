@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "python/capture/capture.h"
-#include "python/capture/names.h"
 #include "python/cpython/opcodes.h"
 #include "python/inner_frames.h"
 

@@ -1,6 +1,5 @@
 // The instructions of jumps, iterators, calls, with statements and exceptions.
 #include "python/capture/instructions.h"
-#include "python/capture/names.h"
 #include "python/cpython/opcodes.h"
 #include "support/text.h"
 

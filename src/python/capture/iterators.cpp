@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "python/capture/instructions.h"
-#include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"

@@ -1,7 +1,6 @@
 // Calls of functions and methods written in C: known by name, run for real on plain arguments, or
 // refused.
 #include "python/capture/capture.h"
-#include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/set_order.h"

@@ -1,5 +1,5 @@
-// Maps of the rows of natives.def: by full name, by type, by name alone. What the interpreter follows
-// instead of functions written in C that call what they are given: oxyfuel.polyfills.
+// Maps of the rows of natives.def: by full name, by type, by name alone. What the interpreter
+// follows instead of functions written in C that call what they are given: oxyfuel.polyfills.
 #include "python/capture/natives.h"
 
 #include <algorithm>

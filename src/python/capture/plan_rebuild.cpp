@@ -261,7 +261,7 @@ void RebuildPlan::require_plain_hash(py::handle key) {
   if (hash != nullptr && PyFunction_Check(hash)) refuse(key);
 }
 
-// ------------------------------------------------------------------------------------ what was written
+// -------------------------------------------------------------------------------- what was written
 
 void RebuildPlan::add_effect(RebuildWrite write) {
   rebuild.effects.push_back(std::move(write));

@@ -1,5 +1,5 @@
-// What captured code calls of torch: nodes of the Torch IR, the ops that are heard underneath, and the
-// modes that it switches.
+// What captured code calls of torch: nodes of the Torch IR, the ops that are heard underneath, and
+// the modes that it switches.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -7,7 +7,6 @@
 #include <set>
 
 #include "python/capture/inner_graph.h"
-#include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/inner_frames.h"
 #include "python/replay.h"

@@ -6,7 +6,6 @@
 #include "python/capture/abstract_classes.h"
 #include "python/capture/attempt.h"
 #include "python/capture/capture.h"
-#include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/locals.h"
 #include "python/inner_frames.h"
