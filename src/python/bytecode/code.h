@@ -9,6 +9,7 @@
 
 #include <Python.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +40,14 @@ struct ExceptionRange {
 struct Bytecode {
   std::vector<Instruction> instructions;
   std::vector<ExceptionRange> ranges;  // as CPython keeps them: disjoint, ascending
+
+  // The range that covers the instruction; nullptr where there is none.
+  const ExceptionRange* range_at(size_t index) const {
+    const auto at = static_cast<int32_t>(index);
+    auto covers = [=](const ExceptionRange& r) { return r.start <= at && at < r.end; };
+    const auto found = std::ranges::find_if(ranges, covers);
+    return found == ranges.end() ? nullptr : &*found;
+  }
 };
 
 // Takes the bytecode of a code object apart. Never fails on code that CPython made.

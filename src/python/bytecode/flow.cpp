@@ -2,7 +2,6 @@
 // and the same blocks, on every way to an instruction); live locals by a fixpoint.
 #include "python/bytecode/flow.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "python/cpython/locals.h"
@@ -12,6 +11,15 @@
 namespace oxy::python {
 
 namespace {
+
+// For each instruction the index of the range that covers it, -1 for none.
+std::vector<int> covering_ranges(const Bytecode& bytecode) {
+  std::vector<int> covering(bytecode.instructions.size(), -1);
+  for (size_t i = 0; i < bytecode.ranges.size(); ++i)
+    for (int at = bytecode.ranges[i].start; at < bytecode.ranges[i].end; ++at)
+      covering[at] = static_cast<int>(i);
+  return covering;
+}
 
 using Blocks = std::vector<int>;  // their handlers, the innermost last
 
@@ -45,14 +53,6 @@ void unite(std::vector<bool>& into, const std::vector<bool>& from) {
 }
 
 }  // namespace
-
-std::vector<int> covering_ranges(const Bytecode& bytecode) {
-  std::vector<int> covering(bytecode.instructions.size(), -1);
-  for (size_t i = 0; i < bytecode.ranges.size(); ++i)
-    for (int at = bytecode.ranges[i].start; at < bytecode.ranges[i].end; ++at)
-      covering[at] = static_cast<int>(i);
-  return covering;
-}
 
 StackDepths stack_depths(const Bytecode& bytecode, int flags) {
   StackDepths depths{std::vector<int>(bytecode.instructions.size(), -1)};

@@ -5,9 +5,6 @@
 
 namespace oxy::python {
 
-// For each instruction the index of the range that covers it, -1 for none.
-std::vector<int> covering_ranges(const Bytecode& bytecode);
-
 struct StackDepths {
   std::vector<int> before;  // of each instruction; -1 where it cannot be reached
   int most = 0;             // what co_stacksize has to be

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "python/bytecode/assemble.h"
-#include "python/bytecode/flow.h"
 #include "python/cpython/locals.h"
 #include "support/check.h"
 #include "support/text.h"
@@ -324,13 +323,10 @@ class BreakWriter : public CodeBuilder {
   // The original behind everything, where it is needed: the broken instruction raises to its
   // handlers.
   int append_original(int begin, int end, bool needed) {
-    const int range = covering_ranges(bytecode_)[break_.index];
-    if (range < 0 && !needed) return -1;
-    if (range >= 0) {
-      const ExceptionRange& covered = bytecode_.ranges[range];
-      code.ranges.push_back(
-          {begin, end, covered.target + size(), covered.depth, covered.push_lasti});
-    }
+    const ExceptionRange* range = bytecode_.range_at(static_cast<size_t>(break_.index));
+    if (!range && !needed) return -1;
+    if (range)
+      code.ranges.push_back({begin, end, range->target + size(), range->depth, range->push_lasti});
     return copy_all();
   }
 

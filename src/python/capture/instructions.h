@@ -43,6 +43,9 @@ namespace instructions {
 #include "python/capture/instructions.def"
 #undef OXY_INSTRUCTION
 #undef OXY_STEP
+// Pushes the items of what is on the stack: `before` of them, a list of the rest where one is asked
+// for, `after` of them.
+void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t after);
 }  // namespace instructions
 
 // A function of the module operator, or builtins.

@@ -2,6 +2,7 @@
 // here knows of a capture.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,8 +22,9 @@ bool is_singleton(py::handle o);
 bool is_enum_member(py::handle o);
 bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
-// Of the module `operator`, by the argument of BINARY_OP.
 [[noreturn]] void name_error(py::handle name, const char* format = "name '%U' is not defined");
+// Of the module `operator`: by Py_LT ..., by the argument of BINARY_OP.
+inline constexpr std::array<std::string_view, 6> kComparisons{"lt", "le", "eq", "ne", "gt", "ge"};
 const char* binary_operator_name(uint32_t arg);
 bool is_binary_operator(std::string_view name);
 
@@ -88,10 +90,11 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
 
 // Names that the interpreter looks up on types and in dicts again and again, as interned strings:
 // __x__ is the member x_.
-#define OXY_CAPTURE_NAMES(X)                                                              \
-  X(bool)                                                                                 \
-  X(call) X(class) X(contains) X(dict) X(enter) X(exit) X(get) X(getattr) X(getattribute) \
-      X(getitem) X(init) X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
+#define OXY_CAPTURE_NAMES(X)                                                                 \
+  X(bool)                                                                                    \
+  X(call)                                                                                    \
+  X(class) X(contains) X(dict) X(enter) X(exit) X(get) X(getattr) X(getattribute) X(getitem) \
+      X(init) X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
 
 struct Names {
 #define OXY_NAME(name) PyObject* const name##_ = PyUnicode_InternFromString("__" #name "__");

@@ -21,11 +21,8 @@ namespace {
 // Whether an exception that is raised now comes to a handler of captured code. Where an op raises,
 // only its kernel has the words of its exception; rules for shapes have others.
 bool may_handle(std::span<TracedFrame* const> frames) {
-  return std::ranges::any_of(frames, [](const TracedFrame* f) {
-    const auto at = static_cast<int32_t>(f->next) - 1;
-    return std::ranges::any_of(f->bytecode->ranges,
-                               [at](const auto& r) { return r.start <= at && at < r.end; });
-  });
+  return std::ranges::any_of(
+      frames, [](const TracedFrame* f) { return f->bytecode->range_at(f->next - 1) != nullptr; });
 }
 
 // Whether ATen has an op of this name that takes its operands element by element.
