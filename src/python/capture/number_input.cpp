@@ -1,6 +1,4 @@
 // Numbers as inputs of graphs: how captured code comes to one, and what a call gives for it.
-#include "python/capture/number_input.h"
-
 #include <ATen/Dispatch.h>
 #include <ATen/ScalarOps.h>
 #include <torch/csrc/autograd/python_variable.h>
