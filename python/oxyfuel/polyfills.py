@@ -1,7 +1,7 @@
 """Functions of itertools and collections that are written in C and call what they are given, in
 Python.
 
-Captures follow them in the place of the originals (src/python/capture/polyfills.cpp), by the names
+Captures follow them in the place of the originals (src/python/capture/natives.cpp), by the names
 that they have there; CPython itself never runs them. Each takes its iterator at once, as the
 original does.
 """

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "python/broken_call.h"
-#include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
 #include "python/compile_graph.h"
 #include "python/global_state.h"

@@ -1,7 +1,6 @@
 // The bytecode layer for its tests.
 #include "python/bindings.h"
 #include "python/bytecode/code.h"
-#include "python/bytecode/python_functions.h"
 #include "python/bytecode/resume.h"
 #include "python/cpython/handles.h"
 #include "python/cpython/opcodes.h"

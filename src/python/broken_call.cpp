@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "python/bytecode/code_builder.h"
 #include "python/bytecode/flow.h"
 #include "python/cpython/boundary.h"
+#include "python/cpython/opcodes.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/text.h"

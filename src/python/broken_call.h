@@ -13,7 +13,7 @@
 #include <span>
 #include <unordered_map>
 
-#include "python/capture/left_frame.h"
+#include "python/capture/rebuild.h"
 #include "python/inner_frames.h"
 
 namespace oxy::python {

@@ -1,7 +1,7 @@
 // The extension module oxyfuel_bytecode: the bytecode layer alone, for a Python without torch.
 #include <exception>
 
-#include "python/bytecode/python_functions.h"
+#include "python/bytecode/code.h"
 #include "python/cpython/boundary.h"
 
 void oxy::python::raise_in_python() noexcept {

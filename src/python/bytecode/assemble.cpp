@@ -1,11 +1,10 @@
 // Instructions to bytes and tables, and the code object around them.
+#include "python/bytecode/assemble.h"
+
+#include <algorithm>
+#include <cstdlib>
+
 #include "python/bytecode/flow.h"
-#include "python/bytecode/layout.h"
-#include "python/bytecode/make_code.h"
-#include "python/bytecode/tables.h"
-#include "python/cpython/code_object.h"
-#include "python/cpython/opcodes.h"
-#include "python/cpython/reference.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -55,6 +54,41 @@ Reference to_python(const std::string& bytes) {
 }
 
 }  // namespace
+
+// A distance decides how many EXTENDED_ARGs its jump needs, and these move what lies between. So
+// sizes start small and only grow until nothing changes.
+Layout lay_out(const Bytecode& bytecode) {
+  const std::vector<Instruction>& code = bytecode.instructions;
+  const int count = static_cast<int>(code.size());
+  Layout out{std::vector<int>(count + 1), std::vector<int>(count), {}, {}};
+  for (int i = 0; i < count; ++i) {
+    const Instruction& in = code[i];
+    const bool jump = is_jump(in.op);
+    OXY_CHECK(!jump || (in.target >= 0 && in.target < count), "a jump to ", in.target);
+    OXY_CHECK(!jump || named_target(in) == in.target || code[named_target(in)].op == END_FOR,
+              "the end of a loop");
+    out.ops.push_back(jump ? jump_towards(in.op, in.target <= i) : in.op);
+    out.args.push_back(jump ? 0 : in.arg);
+  }
+  auto behind = [&](int at) {
+    return out.start[at] + out.prefixes[at] + 1 + opcode_info(out.ops[at]).caches;
+  };
+  for (bool grown = true; grown;) {
+    grown = false;
+    for (int i = 0; i < count; ++i) out.start[i + 1] = behind(i);
+    for (int i = 0; i < count; ++i) {
+      uint32_t& arg = out.args[i];
+      if (const Jump jump = opcode_info(out.ops[i]).jump; jump != Jump::none) {
+        const int target = out.start[named_target(code[i])];
+        arg = jump == Jump::absolute ? target : std::abs(target - behind(i));
+      }
+      const int needed = (arg > 0xff) + (arg > 0xffff) + (arg > 0xffffff);
+      grown |= needed > out.prefixes[i];
+      out.prefixes[i] = std::max(out.prefixes[i], needed);
+    }
+  }
+  return out;
+}
 
 PyCodeObject* make_code(const Bytecode& bytecode, CodeParts parts, PyCodeObject* like) {
   Layout layout = lay_out(bytecode);

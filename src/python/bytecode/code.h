@@ -9,6 +9,7 @@
 
 #include <Python.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +40,14 @@ struct ExceptionRange {
 struct Bytecode {
   std::vector<Instruction> instructions;
   std::vector<ExceptionRange> ranges;  // as CPython keeps them: disjoint, ascending
+
+  // The range that covers the instruction; nullptr where there is none.
+  const ExceptionRange* range_at(size_t index) const {
+    const auto at = static_cast<int32_t>(index);
+    auto covers = [=](const ExceptionRange& r) { return r.start <= at && at < r.end; };
+    const auto found = std::ranges::find_if(ranges, covers);
+    return found == ranges.end() ? nullptr : &*found;
+  }
 };
 
 // Takes the bytecode of a code object apart. Never fails on code that CPython made.
@@ -55,5 +64,16 @@ std::string to_text(const Bytecode& bytecode, PyCodeObject* code);
 // For each instruction the locals (indices into localsplus) that may be read from there on before
 // they are written, along jumps and exception edges. Cells are always live.
 std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObject* code);
+
+// What tests see of it, for a Python without torch as well. All take a code object; offsets are in
+// bytes.
+//   bytecode_round_trip   the code object, taken apart and put together
+//   bytecode_text         to_text()
+//   bytecode_instructions [(offset, name, argument, offset of the jump's target or None, (line,
+//                         end_line, column, end_column) with None for what is not there)]
+//   bytecode_ranges       [(start, end, target, depth, push_lasti)]
+//   bytecode_depths       [(offset, depth of the stack in front of it)] of what can be reached
+//   bytecode_live         [(offset, [names of the live locals])]
+extern PyMethodDef bytecode_functions[];
 
 }  // namespace oxy::python

@@ -1,8 +1,10 @@
-// The stack's depth by following every edge once: CPython's code has one depth per instruction.
+// The stack's depth and the open blocks by following every edge once (CPython's code has one depth,
+// and the same blocks, on every way to an instruction); live locals by a fixpoint.
 #include "python/bytecode/flow.h"
 
-#include <algorithm>
+#include <optional>
 
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 #include "support/check.h"
 
@@ -10,52 +12,7 @@ namespace oxy::python {
 
 namespace {
 
-class DepthWalk {
- public:
-  DepthWalk(const Bytecode& bytecode, int flags) : bytecode_(bytecode) {
-    result_.before.assign(bytecode.instructions.size(), -1);
-    const bool generator = flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
-    reach(0, kEntersWithSent && generator ? 1 : 0);
-  }
-
-  StackDepths run() {
-    std::vector<int> covering = covering_ranges(bytecode_);
-    while (!open_.empty()) {
-      int at = open_.back();
-      open_.pop_back();
-      if (int range = covering[at]; range >= 0) enter_handler(bytecode_.ranges[range]);
-      leave(at);
-    }
-    return std::move(result_);
-  }
-
- private:
-  void reach(int at, int depth) {
-    OXY_CHECK(depth >= 0 && at < static_cast<int>(result_.before.size()), "at instruction ", at);
-    result_.most = std::max(result_.most, depth);
-    if (result_.before[at] >= 0) return;
-    result_.before[at] = depth;
-    open_.push_back(at);
-  }
-
-  void enter_handler(const ExceptionRange& range) {
-    reach(range.target, range.depth + kRaisedValues + (range.push_lasti ? 1 : 0));
-  }
-
-  void leave(int at) {
-    const Instruction& in = bytecode_.instructions[at];
-    int depth = result_.before[at];
-    if (in.target >= 0) reach(in.target, depth + stack_effect(in.op, in.arg, true));
-    if (falls_through(in.op)) reach(at + 1, depth + stack_effect(in.op, in.arg, false));
-  }
-
-  const Bytecode& bytecode_;
-  StackDepths result_;
-  std::vector<int> open_;
-};
-
-}  // namespace
-
+// For each instruction the index of the range that covers it, -1 for none.
 std::vector<int> covering_ranges(const Bytecode& bytecode) {
   std::vector<int> covering(bytecode.instructions.size(), -1);
   for (size_t i = 0; i < bytecode.ranges.size(); ++i)
@@ -64,18 +21,115 @@ std::vector<int> covering_ranges(const Bytecode& bytecode) {
   return covering;
 }
 
-std::vector<int> successors(const Bytecode& bytecode, int index) {
-  const Instruction& in = bytecode.instructions[index];
-  std::vector<int> result;
-  if (falls_through(in.op) && index + 1 < static_cast<int>(bytecode.instructions.size()))
-    result.push_back(index + 1);
-  if (in.target >= 0) result.push_back(in.target);
-  return result;
+using Blocks = std::vector<int>;  // their handlers, the innermost last
+
+std::vector<std::optional<Blocks>> open_blocks(const Bytecode& bytecode) {
+  std::vector<std::optional<Blocks>> open(bytecode.instructions.size());
+  std::vector<int> waiting;
+  auto reach = [&](int at, Blocks blocks) {
+    if (open[at]) return;
+    open[at] = std::move(blocks);
+    waiting.push_back(at);
+  };
+  if (!open.empty()) reach(0, {});
+  while (!waiting.empty()) {
+    const int at = waiting.back();
+    waiting.pop_back();
+    const Instruction& in = bytecode.instructions[at];
+    Blocks next = *open[at];
+    // The handler is outside the block.
+    if (in.target >= 0) reach(in.target, next);
+    if (in.op == SETUP_FINALLY || in.op == SETUP_WITH || in.op == SETUP_ASYNC_WITH)
+      next.push_back(in.target);
+    if (in.op == POP_BLOCK && !next.empty()) next.pop_back();
+    if (falls_through(in.op)) reach(at + 1, std::move(next));
+  }
+  return open;
 }
 
+void unite(std::vector<bool>& into, const std::vector<bool>& from) {
+  for (size_t i = 0; i < into.size(); ++i)
+    if (from[i]) into[i] = true;
+}
+
+}  // namespace
+
 StackDepths stack_depths(const Bytecode& bytecode, int flags) {
-  if (bytecode.instructions.empty()) return {};
-  return DepthWalk(bytecode, flags).run();
+  StackDepths depths{std::vector<int>(bytecode.instructions.size(), -1)};
+  if (depths.before.empty()) return depths;
+  std::vector<int> waiting;
+  auto reach = [&](int at, int depth) {
+    OXY_CHECK(depth >= 0 && at < static_cast<int>(depths.before.size()), "at instruction ", at);
+    depths.most = std::max(depths.most, depth);
+    if (depths.before[at] >= 0) return;
+    depths.before[at] = depth;
+    waiting.push_back(at);
+  };
+  const bool generator = flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
+  reach(0, kEntersWithSent && generator ? 1 : 0);
+  const std::vector<int> covering = covering_ranges(bytecode);
+  while (!waiting.empty()) {
+    const int at = waiting.back();
+    waiting.pop_back();
+    if (covering[at] >= 0) {
+      const ExceptionRange& range = bytecode.ranges[covering[at]];
+      reach(range.target, range.depth + kRaisedValues + (range.push_lasti ? 1 : 0));
+    }
+    const Instruction& in = bytecode.instructions[at];
+    const int depth = depths.before[at];
+    if (in.target >= 0) reach(in.target, depth + stack_effect(in.op, in.arg, true));
+    if (falls_through(in.op)) reach(at + 1, depth + stack_effect(in.op, in.arg, false));
+  }
+  return depths;
+}
+
+std::vector<ExceptionRange> ranges_of_blocks(const Bytecode& bytecode, int flags) {
+  const auto open = open_blocks(bytecode);
+  const StackDepths depths = stack_depths(bytecode, flags);
+  std::vector<ExceptionRange> ranges;
+  for (int at = 0; at < static_cast<int>(open.size()); ++at) {
+    if (!open[at] || open[at]->empty()) continue;
+    const int target = open[at]->back();
+    if (!ranges.empty() && ranges.back().end == at && ranges.back().target == target)
+      ++ranges.back().end;
+    else
+      ranges.push_back({at, at + 1, target, depths.before[target] - kRaisedValues, false});
+  }
+  return ranges;
+}
+
+// Backwards. An exception may come before an instruction's write, so what its handler reads is live
+// in front of the instruction whatever it writes.
+std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObject* code) {
+  const int count = static_cast<int>(bytecode.instructions.size());
+  std::vector<bool> always(slot_count(code));
+  for (int slot = 0; slot < slot_count(code); ++slot) always[slot] = is_cell(code, slot);
+  if (reads_first_argument(code)) always[0] = true;
+  const std::vector<int> covering = covering_ranges(bytecode);
+  std::vector<std::vector<bool>> live(count, always);
+  auto before = [&](int at) {
+    const Instruction& in = bytecode.instructions[at];
+    std::vector<bool> result = always;
+    if (falls_through(in.op) && at + 1 < count) unite(result, live[at + 1]);
+    if (in.target >= 0) unite(result, live[in.target]);
+    const LocalUse use = local_use(in.op, in.arg);
+    for (int slot : use.written)
+      if (slot >= 0) result[slot] = always[slot];
+    for (int slot : use.read)
+      if (slot >= 0) result[slot] = true;
+    if (covering[at] >= 0) unite(result, live[bytecode.ranges[covering[at]].target]);
+    return result;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int at = count - 1; at >= 0; --at) {
+      std::vector<bool> now = before(at);
+      if (now == live[at]) continue;
+      live[at] = std::move(now);
+      changed = true;
+    }
+  }
+  return live;
 }
 
 }  // namespace oxy::python

@@ -1,17 +1,9 @@
 // Where control goes from an instruction, and what follows from it for the stack.
 #pragma once
 
-#include <vector>
-
 #include "python/bytecode/code.h"
 
 namespace oxy::python {
-
-// For each instruction the index of the range that covers it, -1 for none.
-std::vector<int> covering_ranges(const Bytecode& bytecode);
-
-// The instructions that may follow without an exception: the next one, the target of a jump.
-std::vector<int> successors(const Bytecode& bytecode, int index);
 
 struct StackDepths {
   std::vector<int> before;  // of each instruction; -1 where it cannot be reached
@@ -20,5 +12,9 @@ struct StackDepths {
 
 // `flags` are the code object's: a generator may start with the value that it is sent.
 StackDepths stack_depths(const Bytecode& bytecode, int flags);
+
+// Of versions of CPython that have blocks instead of an exception table: for each run of
+// instructions within the same block what its handler is.
+std::vector<ExceptionRange> ranges_of_blocks(const Bytecode& bytecode, int flags);
 
 }  // namespace oxy::python

@@ -1,9 +1,6 @@
 // The module of functions by which tests take code objects apart and put them together.
-#include "python/bytecode/python_functions.h"
-
-#include "python/bytecode/code.h"
+#include "python/bytecode/assemble.h"
 #include "python/bytecode/flow.h"
-#include "python/bytecode/layout.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"

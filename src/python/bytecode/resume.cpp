@@ -1,10 +1,10 @@
-// The layout of a resume function's locals, and its instructions.
+// Code around a graph break: a frame that starts in the middle of the original, and what leads to
+// the break, the break, and the original for its handlers.
 #include "python/bytecode/resume.h"
 
 #include <algorithm>
 
-#include "python/bytecode/make_code.h"
-#include "python/bytecode/resume_layout.h"
+#include "python/bytecode/assemble.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/reference.h"
 #include "support/check.h"
@@ -28,94 +28,317 @@ Reference to_tuple(const std::vector<std::string>& names) {
   return tuple;
 }
 
+void add_temporaries(std::vector<std::string>& variables, int count) {
+  for (int i = 0; i < count; ++i) variables.push_back(cat("___temporary", i));
+}
+
+// Instructions behind each other, and the original's with their slots moved.
+class CodeBuilder {
+ public:
+  // At the location of the instruction `at`.
+  CodeBuilder(PyCodeObject* original, const Bytecode& bytecode, int at,
+              const std::vector<int>& moved)
+      : bytecode_(bytecode),
+        moved_(moved),
+        original_(original),
+        location_(bytecode.instructions[at].location) {}
+
+  int size() const { return static_cast<int>(code.instructions.size()); }
+
+  int add(uint8_t op, uint32_t arg = 0) {
+    code.instructions.push_back({op, arg, -1, -1, location_});
+    return size() - 1;
+  }
+
+  void load_constant(PyObject* object) {
+    constants_.push_back(object);
+    add(LOAD_CONST,
+        static_cast<uint32_t>(PyTuple_GET_SIZE(original_->co_consts) + constants_.size() - 1));
+  }
+
+  // Reads a slot for the last time: nothing stays alive in it.
+  void take(int slot) {
+    add(LOAD_FAST, slot);
+    add(DELETE_FAST, slot);
+  }
+
+  void call(int arguments) {
+    if (kHasPrecall) add(PRECALL, arguments);
+    add(CALL, arguments);
+  }
+
+  // Puts what lies in slots, one for each value from `slot` on, onto the stack again. An exception
+  // becomes the one that is being handled, and what was so before takes its place.
+  void restore_stack(const FrameState& state, int slot, bool nulls_have_slots = false) {
+    auto handling = state.handling.begin();
+    for (size_t place = 0; place < state.null_on_stack.size(); ++place) {
+      const bool null = state.null_on_stack[place];
+      if (null)
+        add(PUSH_NULL);
+      else
+        take(slot);
+      if (!null || nulls_have_slots) ++slot;
+      if (handling == state.handling.end() || *handling != static_cast<int>(place)) continue;
+      ++handling;
+      add(PUSH_EXC_INFO);
+      add(POP_TOP);
+    }
+  }
+
+  // An instruction of the original. Its target stays.
+  void copy(const Instruction& in) {
+    code.instructions.push_back(in);
+    Argument kind = opcode_info(in.op).argument;
+    if (kind == Argument::local || kind == Argument::cell)
+      code.instructions.back().arg = moved_[in.arg];
+  }
+
+  // The whole original with its jumps and ranges; where it starts.
+  int copy_all() {
+    int start = size();
+    for (const Instruction& in : bytecode_.instructions) {
+      copy(in);
+      if (in.target >= 0) code.instructions.back().target += start;
+    }
+    for (const ExceptionRange& range : bytecode_.ranges)
+      code.ranges.push_back({range.start + start, range.end + start, range.target + start,
+                             range.depth, range.push_lasti});
+    return start;
+  }
+
+  PyCodeObject* make(int arguments, const Reference& variables, const Reference& cells,
+                     const Reference& frees, PyObject* qualified_name) const {
+    Reference added(PyTuple_New(static_cast<Py_ssize_t>(constants_.size())));
+    for (size_t i = 0; added && i < constants_.size(); ++i)
+      PyTuple_SET_ITEM(added.get(), static_cast<Py_ssize_t>(i), Py_NewRef(constants_[i]));
+    const Reference constants(added ? PySequence_Concat(original_->co_consts, added.get())
+                                    : nullptr);
+    if (!variables || !cells || !frees || !constants) return nullptr;
+    CodeParts parts = parts_like(original_, cells.get(), frees.get());
+    parts.arguments = arguments;
+    parts.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
+    parts.constants = constants.get();
+    parts.variables = variables.get();
+    parts.qualified_name = qualified_name;
+    return make_code(code, parts, original_);
+  }
+
+  Bytecode code;
+
+ protected:
+  const Bytecode& bytecode_;
+  const std::vector<int>& moved_;  // where each slot of the original is now
+
+ private:
+  PyCodeObject* original_;
+  Location location_;
+  std::vector<PyObject*> constants_;  // added to the original's; borrowed
+};
+
+// Where a frame that starts in the middle keeps the original's slots: the arguments, then the other
+// locals, then temporaries, then the cells and the free variables. No instruction makes the cells,
+// and the closure given at its making is overwritten: both arrive as arguments.
+class ResumeLayout {
+ public:
+  ResumeLayout(PyCodeObject* code, const FrameState& state, int temporaries)
+      : moved(code->co_nlocalsplus, -1), code_(code), state_(state) {
+    OXY_CHECK((code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);
+    // super() looks for its object in slot 0, a cell where it is one.
+    const bool keeps_first = reads_first_argument(code);
+    for (size_t i = 0; i < state.null_on_stack.size(); ++i)
+      if (!state.null_on_stack[i]) variables_.push_back(cat("___stack", i));
+    for (int slot : state.locals) {
+      const int at = static_cast<int>(variables_.size());
+      const bool stays = !is_cell(code, slot) && !(keeps_first && (slot == 0 || at == 0));
+      if (stays) moved[slot] = at;
+      variables_.push_back((stays ? "" : "___from_") + slot_text(code, slot));
+      incoming_.push_back(at);
+    }
+    arguments_ = static_cast<int>(variables_.size());
+    // A parameter's name means nothing to the caller, so slot 0 may take the name of its later
+    // value.
+    if (keeps_first) {
+      moved[0] = 0;
+      if (variables_.empty()) variables_.emplace_back();
+      variables_[0] = slot_text(code, 0);
+      if (is_cell(code, 0)) cells_.push_back(variables_[0]);
+    }
+    for (int slot = 0; slot < code->co_nlocalsplus; ++slot) {
+      if (moved[slot] >= 0 || is_cell(code, slot)) continue;
+      moved[slot] = static_cast<int>(variables_.size());
+      variables_.push_back(slot_text(code, slot));
+    }
+    first_temporary = static_cast<int>(variables_.size());
+    add_temporaries(variables_, temporaries);
+    // A variable of this frame's own stays one, since the exception for an unbound one says which
+    // it is.
+    int next = static_cast<int>(variables_.size());
+    for (const bool free : {false, true}) {
+      for (int slot = 0; slot < code->co_nlocalsplus; ++slot) {
+        if (moved[slot] >= 0 || (local_kind(code, slot) == kFree) != free) continue;
+        moved[slot] = next++;
+        (free ? frees_ : cells_).push_back(slot_text(code, slot));
+      }
+    }
+  }
+
+  // RESUME, then the state as it was.
+  void restore_state(CodeBuilder& builder) const {
+    if (code_->co_flags & CO_GENERATOR) {
+      builder.add(RETURN_GENERATOR);
+      builder.add(POP_TOP);
+    }
+    builder.add(RESUME);
+    builder.restore_stack(state_, 0);
+    // In the arguments' order: what arrives in slot 0 leaves it before the first argument comes.
+    for (size_t i = 0; i < state_.locals.size(); ++i) {
+      int slot = moved[state_.locals[i]];
+      if (slot == incoming_[i]) continue;
+      builder.take(incoming_[i]);
+      builder.add(STORE_FAST, slot);
+    }
+  }
+
+  PyCodeObject* make(const CodeBuilder& builder, PyObject* qualified_name) const {
+    return builder.make(arguments_, to_tuple(variables_), to_tuple(cells_), to_tuple(frees_),
+                        qualified_name);
+  }
+
+  std::vector<int> moved;  // where each slot of the original is now
+  int first_temporary = 0;
+
+ private:
+  PyCodeObject* code_;
+  const FrameState& state_;
+  std::vector<int> incoming_;  // the argument that brings each of state_.locals
+  std::vector<std::string> variables_, cells_, frees_;
+  int arguments_ = 0;
+};
+
+// Restores the state of the frame at `index`, and goes on at `first`, with None on top of the stack
+// where it is `sent`.
+ResumeCode resume_at(PyCodeObject* code, const Bytecode& bytecode, int index,
+                     const FrameState& state, int first, bool sent) {
+  const ResumeLayout layout(code, state, 0);
+  CodeBuilder builder(code, bytecode, index, layout.moved);
+  layout.restore_state(builder);
+  if (sent) builder.load_constant(Py_None);
+  const int jump = builder.add(JUMP_FORWARD), start = builder.copy_all();
+  builder.code.instructions[jump].target = start + first;
+  return {layout.make(builder, qualified_name(code)), start, layout.moved, {}};
+}
+
+int temporaries_of(const GraphBreak& b) {
+  return static_cast<int>(
+      std::max({b.before.null_on_stack.size(), b.after_next.null_on_stack.size(),
+                b.after_jump.null_on_stack.size(), b.after_exit.null_on_stack.size()}));
+}
+
+// The break itself: the instruction (or the call of what is on top), then the resume functions.
+class BreakWriter : public CodeBuilder {
+ public:
+  BreakWriter(PyCodeObject* code, const Bytecode& bytecode, const GraphBreak& graph_break,
+              const std::vector<int>& moved, int first_temporary)
+      : CodeBuilder(code, bytecode, graph_break.index, moved),
+        break_(graph_break),
+        first_temporary_(first_temporary) {}
+
+  // With the frame's state in place.
+  void write() {
+    const int begin = size();
+    if (break_.calls_top)
+      call(0);
+    else
+      copy_instruction();
+    const int end = size(), index = group_of(bytecode_, break_.index).last;
+    int go_on = -1;
+    if (break_.next)
+      resume(break_.next, break_.after_next);
+    else if (falls_through(bytecode_.instructions[index].op))
+      go_on = add(JUMP_FORWARD);
+    const Instruction last = code.instructions[end - 1];
+    const bool jumps = last.target >= 0;
+    if (jumps && break_.target) {
+      if (named_target(last) != last.target) add(END_FOR);
+      code.instructions[end - 1].target = size();
+      resume(break_.target, break_.after_jump);
+    }
+    const int original = append_original(begin, end, go_on >= 0 || (jumps && !break_.target));
+    if (go_on >= 0) code.instructions[go_on].target = original + index + 1;
+    if (jumps && !break_.target) code.instructions[end - 1].target += original;
+    if (!break_.exit) return;
+    // Behind the original, where the loop that goes on there jumps to at its end.
+    const Instruction& head = bytecode_.instructions[break_.loop];
+    if (named_target(head) != head.target) add(END_FOR);
+    code.instructions[original + break_.loop].target = size();
+    resume(break_.exit, break_.after_exit);
+    if (index == break_.loop)
+      code.instructions[end - 1].target = code.instructions[original + index].target;
+  }
+
+ private:
+  void copy_instruction() {
+    InstructionGroup group = group_of(bytecode_, break_.index);
+    for (int at = group.first; at <= group.last; ++at) {
+      const Instruction& in = bytecode_.instructions[at];
+      copy(in);
+      if (!loads_method(in.op, in.arg)) continue;
+      // Of its two results the one that is the same on every path.
+      Instruction& copied = code.instructions.back();
+      if (in.op == LOAD_METHOD)
+        copied.op = LOAD_ATTR;
+      else
+        copied.arg &= ~1U;
+      add(PUSH_NULL);
+      add(SWAP, 2);
+    }
+  }
+
+  // STORE_FAST of a NULL is how a NULL leaves the stack: the slot is unbound then.
+  void resume(PyObject* function, const FrameState& state) {
+    const std::vector<bool>& nulls = state.null_on_stack;
+    auto temporary = [&](size_t i) { return first_temporary_ + static_cast<int>(i); };
+    auto handling = state.handling.rbegin();
+    for (size_t i = nulls.size(); i-- > 0;) {
+      if (handling == state.handling.rend() || *handling != static_cast<int>(i)) {
+        add(STORE_FAST, temporary(i));
+        continue;
+      }
+      // PUSH_EXC_INFO of anything tells what is being handled.
+      ++handling;
+      load_constant(Py_None);
+      add(PUSH_EXC_INFO);
+      add(POP_TOP);
+      add(STORE_FAST, temporary(i));
+      add(POP_EXCEPT);
+    }
+    add(PUSH_NULL);
+    load_constant(function);
+    for (size_t i = 0; i < nulls.size(); ++i)
+      if (!nulls[i]) take(temporary(i));
+    for (int slot : state.locals) add(LOAD_FAST, moved_[slot]);
+    call(static_cast<int>(state.value_count()));
+    add(RETURN_VALUE);
+  }
+
+  // The original behind everything, where it is needed: the broken instruction raises to its
+  // handlers.
+  int append_original(int begin, int end, bool needed) {
+    const ExceptionRange* range = bytecode_.range_at(static_cast<size_t>(break_.index));
+    if (!range && !needed) return -1;
+    if (range)
+      code.ranges.push_back({begin, end, range->target + size(), range->depth, range->push_lasti});
+    return copy_all();
+  }
+
+  const GraphBreak& break_;
+  int first_temporary_;
+};
+
 }  // namespace
 
 size_t FrameState::value_count() const {
   return static_cast<size_t>(std::ranges::count(null_on_stack, false)) + locals.size();
-}
-
-ResumeLayout::ResumeLayout(PyCodeObject* code, const FrameState& state, int temporaries)
-    : code_(code),
-      state_(state),
-      // super() looks for its object in slot 0, a cell where it is one.
-      keeps_first_(reads_first_argument(code)),
-      moved_(code->co_nlocalsplus, -1) {
-  OXY_CHECK((code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);
-  place_arguments();
-  place_others(temporaries);
-}
-
-void ResumeLayout::place_arguments() {
-  for (size_t i = 0; i < state_.null_on_stack.size(); ++i)
-    if (!state_.null_on_stack[i]) variables_.push_back(cat("___stack", i));
-  for (int slot : state_.locals) {
-    int at = static_cast<int>(variables_.size());
-    bool stays = !is_cell(code_, slot) && !(keeps_first_ && (slot == 0 || at == 0));
-    if (stays) moved_[slot] = at;
-    variables_.push_back((stays ? "" : "___from_") + slot_text(code_, slot));
-    incoming_.push_back(at);
-  }
-  arguments_ = static_cast<int>(variables_.size());
-}
-
-// A parameter's name means nothing to the caller, so slot 0 may take the name of its later value.
-void ResumeLayout::place_first() {
-  moved_[0] = 0;
-  if (variables_.empty()) variables_.emplace_back();
-  variables_[0] = slot_text(code_, 0);
-  if (is_cell(code_, 0)) cells_.push_back(variables_[0]);
-}
-
-void ResumeLayout::place_others(int temporaries) {
-  if (keeps_first_) place_first();
-  for (int slot = 0; slot < code_->co_nlocalsplus; ++slot) {
-    if (moved_[slot] >= 0 || is_cell(code_, slot)) continue;
-    moved_[slot] = static_cast<int>(variables_.size());
-    variables_.push_back(slot_text(code_, slot));
-  }
-  first_temporary_ = static_cast<int>(variables_.size());
-  for (int i = 0; i < temporaries; ++i) variables_.push_back(cat("___temporary", i));
-  // A variable of this frame's own stays one, since the exception for an unbound one says which it
-  // is.
-  for (const bool free : {false, true}) {
-    for (int slot = 0; slot < code_->co_nlocalsplus; ++slot) {
-      if (moved_[slot] >= 0 || (local_kind(code_, slot) == kFree) != free) continue;
-      moved_[slot] =
-          static_cast<int>(variables_.size()) + cells_apart_ + static_cast<int>(frees_.size());
-      (free ? frees_ : cells_).push_back(slot_text(code_, slot));
-      if (!free) ++cells_apart_;
-    }
-  }
-}
-
-void ResumeLayout::restore_state(CodeBuilder& builder) const {
-  if (code_->co_flags & CO_GENERATOR) {
-    builder.add(RETURN_GENERATOR);
-    builder.add(POP_TOP);
-  }
-  builder.add(RESUME);
-  builder.restore_stack(state_, 0);
-  // In the arguments' order: what arrives in slot 0 leaves it before the first argument comes.
-  for (size_t i = 0; i < state_.locals.size(); ++i) {
-    int slot = moved_[state_.locals[i]];
-    if (slot == incoming_[i]) continue;
-    builder.take(incoming_[i]);
-    builder.add(STORE_FAST, slot);
-  }
-}
-
-PyCodeObject* ResumeLayout::make(const Bytecode& bytecode, PyObject* name, PyObject* qualified_name,
-                                 PyObject* constants) const {
-  Reference variables = to_tuple(variables_), frees = to_tuple(frees_), cells = to_tuple(cells_);
-  if (!variables || !frees || !cells) return nullptr;
-  CodeParts shape = parts_like(code_, cells.get(), frees.get());
-  shape.arguments = arguments_;
-  shape.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
-  shape.constants = constants;
-  shape.variables = variables.get();
-  shape.name = name;
-  shape.qualified_name = qualified_name;
-  return make_code(bytecode, shape, code_);
 }
 
 InstructionGroup group_of(const Bytecode& bytecode, int index) {
@@ -133,31 +356,16 @@ InstructionGroup group_of(const Bytecode& bytecode, int index) {
 ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                             const FrameState& state, int number) {
   OXY_CHECK((code->co_flags & CO_GENERATOR) == 0);
-  int first = group_of(bytecode, index).first;
-  ResumeLayout layout(code, state, 0);
-  CodeBuilder builder(bytecode.instructions[index].location);
-  layout.restore_state(builder);
-  int jump = builder.add(JUMP_FORWARD);
-  int start = builder.copy_all(bytecode, layout.moved());
-  builder.code.instructions[jump].target = start + first;
-  return {layout.make(builder.code, code->co_name, qualified_name(code), code->co_consts), start,
-          layout.moved(), cat("__resume_at_", bytecode.instructions[first].offset, "_", number)};
+  const int first = group_of(bytecode, index).first;
+  ResumeCode made = resume_at(code, bytecode, index, state, first, false);
+  made.name = cat("__resume_at_", bytecode.instructions[first].offset, "_", number);
+  return made;
 }
 
 PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                                   const FrameState& state) {
   OXY_CHECK((code->co_flags & CO_GENERATOR) && bytecode.instructions[index].op == YIELD_VALUE);
-  Reference none(PyTuple_Pack(1, Py_None));
-  Reference constants(none ? PySequence_Concat(code->co_consts, none.get()) : nullptr);
-  if (!constants) return nullptr;
-  ResumeLayout layout(code, state, 0);
-  CodeBuilder builder(bytecode.instructions[index].location);
-  layout.restore_state(builder);
-  builder.add(LOAD_CONST, static_cast<uint32_t>(PyTuple_GET_SIZE(code->co_consts)));
-  int jump = builder.add(JUMP_FORWARD);
-  int start = builder.copy_all(bytecode, layout.moved());
-  builder.code.instructions[jump].target = start + index;
-  return layout.make(builder.code, code->co_name, qualified_name(code), constants.get());
+  return resume_at(code, bytecode, index, state, index, true).code;
 }
 
 PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name) {
@@ -175,6 +383,99 @@ PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name)
   if (name && (!given || PyObject_SetAttrString(function.get(), "__name__", given.get()) < 0))
     return nullptr;
   return function.release();
+}
+
+// The slots: parameters, ___inputs, the original's other locals, temporaries for the stack, the
+// cells.
+PyCodeObject* make_break_code(PyCodeObject* code, const Bytecode& bytecode,
+                              const GraphBreak& graph_break, PyObject* compiled) {
+  OXY_CHECK((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);
+  const int parameters = code->co_argcount + code->co_kwonlyargcount +
+                         ((code->co_flags & CO_VARARGS) != 0) +
+                         ((code->co_flags & CO_VARKEYWORDS) != 0);
+  const int temporaries = temporaries_of(graph_break), first_temporary = code->co_nlocals + 1;
+  std::vector<int> moved;
+  for (int slot = 0; slot < code->co_nlocalsplus; ++slot)
+    moved.push_back(slot + (slot >= parameters) + (slot >= code->co_nlocals ? temporaries : 0));
+  std::vector<std::string> variables;
+  for (int slot = 0; slot < code->co_nlocals; ++slot) variables.push_back(slot_text(code, slot));
+  variables.insert(variables.begin() + parameters, "___inputs");
+  add_temporaries(variables, temporaries);
+  BreakWriter writer(code, bytecode, graph_break, moved, first_temporary);
+  // Cells are made and arguments are in place behind RESUME.
+  for (const Instruction& in : bytecode.instructions) {
+    writer.copy(in);
+    if (in.op == RESUME) break;
+  }
+  writer.add(PUSH_NULL);
+  writer.load_constant(compiled);
+  writer.take(parameters);
+  writer.call(1);
+  const FrameState& before = graph_break.before;
+  writer.add(UNPACK_SEQUENCE, static_cast<uint32_t>(before.value_count()));
+  for (size_t i = 0; i < before.null_on_stack.size(); ++i)
+    if (!before.null_on_stack[i]) writer.add(STORE_FAST, first_temporary + static_cast<int>(i));
+  for (int slot : before.locals) writer.add(STORE_FAST, moved[slot]);
+  // What was given for the others is not kept.
+  for (int slot = 0; slot < parameters; ++slot)
+    if (!is_cell(code, slot) && std::ranges::count(before.locals, slot) == 0)
+      writer.add(DELETE_FAST, moved[slot]);
+  writer.restore_stack(before, first_temporary, true);
+  writer.write();
+  return writer.make(parameters + 1, to_tuple(variables), cell_names(code), free_names(code),
+                     qualified_name(code));
+}
+
+PyCodeObject* make_inner_break_code(PyCodeObject* code, const Bytecode& bytecode,
+                                    const GraphBreak& graph_break) {
+  OXY_CHECK((code->co_flags & CO_GENERATOR) == 0);
+  const ResumeLayout layout(code, graph_break.before, temporaries_of(graph_break));
+  BreakWriter writer(code, bytecode, graph_break, layout.moved, layout.first_temporary);
+  layout.restore_state(writer);
+  writer.write();
+  return layout.make(writer, code->co_name);
+}
+
+std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameState& state,
+                              bool jumps) {
+  std::vector<bool> before = state.null_on_stack;
+  const auto [first, last] = group_of(bytecode, index);
+  const Instruction& in = bytecode.instructions[last];
+  size_t depth = before.size() + static_cast<size_t>(stack_effect(in.op, in.arg, jumps));
+  for (int at = first; at < last; ++at)
+    depth += static_cast<size_t>(
+        stack_effect(bytecode.instructions[at].op, bytecode.instructions[at].arg, false));
+  // The NULLs that it takes away.
+  size_t taken = in.op == CALL ? in.arg + 2 : in.op == CALL_FUNCTION_EX ? 3 + (in.arg & 1) : 0;
+  if (in.op == SWAP) {
+    const bool top = before.back(), other = before[depth - in.arg];
+    before.back() = other;
+    before[depth - in.arg] = top;
+  }
+  const bool pushes_null = in.op == PUSH_NULL || (in.op == COPY && before[before.size() - in.arg]);
+  before.resize(before.size() - taken);
+  before.resize(depth, false);
+  if (pushes_null) before.back() = true;
+  if (in.op == LOAD_FAST_AND_CLEAR) before.back() = std::ranges::count(state.locals, in.arg) == 0;
+  if (loads_method(in.op, in.arg) || (in.op == LOAD_GLOBAL && (in.arg & 1)))
+    before[depth - 2] = true;
+  return before;
+}
+
+std::vector<int> handling_after(const Bytecode& bytecode, int index, std::vector<int> before,
+                                size_t depth) {
+  const Instruction& in = bytecode.instructions[group_of(bytecode, index).last];
+  const int top = static_cast<int>(depth) - 1, other = top - static_cast<int>(in.arg) + 1;
+  if (in.op == PUSH_EXC_INFO) before.push_back(top);
+  if (before.empty()) return before;
+  int& last = before.back();
+  if (in.op == POP_EXCEPT)
+    before.pop_back();
+  else if (in.op == COPY && last == other)
+    last = top + 1;
+  else if (in.op == SWAP)
+    last = last == top ? other : last == other ? top : last;
+  return before;
 }
 
 }  // namespace oxy::python

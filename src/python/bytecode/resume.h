@@ -7,9 +7,6 @@
 // all.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "python/bytecode/code.h"
 
 namespace oxy::python {
@@ -22,6 +19,12 @@ struct FrameState {
   size_t value_count() const;  // of the stack and the locals
   friend auto operator<=>(const FrameState&, const FrameState&) = default;
 };
+
+// The call that an instruction belongs to, [first, last]; itself where it is no call.
+struct InstructionGroup {
+  int first = 0, last = 0;
+};
+InstructionGroup group_of(const Bytecode& bytecode, int index);
 
 // A code object that goes on in the middle of another one, and where the other's parts are in it.
 struct ResumeCode {

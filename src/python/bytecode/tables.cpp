@@ -1,18 +1,16 @@
 // Locations: one byte with the form and the number of code units, then deltas and varints of six
 // bits, lowest first. Ranges: varints of six bits, highest first, the first byte of an entry
 // marked.
-#include "python/bytecode/tables.h"
-
 #include <algorithm>
 
-#include "python/cpython/code_object.h"
+#include "python/bytecode/assemble.h"
 
 namespace oxy::python {
 
 namespace {
 
 // The forms of a location; 0 to 9 are "short" with the column's high bits.
-enum Form { one_line_0 = 10, one_line_2 = 12, no_columns = 13, long_form = 14, no_location = 15 };
+enum Form { one_line_0 = 10, no_columns = 13, long_form = 14, no_location = 15 };
 constexpr int kMostUnits = 8;  // of one entry
 
 class Reader {

@@ -1,8 +1,8 @@
 // The same text as dis.dis, but without EXTENDED_ARG, which is no instruction here.
 #include <algorithm>
 
+#include "python/bytecode/assemble.h"
 #include "python/bytecode/code.h"
-#include "python/bytecode/layout.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/reference.h"
@@ -12,13 +12,8 @@ namespace oxy::python {
 
 namespace {
 
-std::string padded_left(std::string text, size_t width) {
+std::string padded(std::string text, size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-
-std::string padded_right(std::string text, size_t width) {
-  if (text.size() < width) text.resize(width, ' ');
-  return text;
 }
 
 // Of something that a tuple of the code object holds; "?" where it has no text.
@@ -63,120 +58,98 @@ std::string function_text(uint32_t arg) {
   return text;
 }
 
-class Printer {
- public:
-  Printer(const Bytecode& bytecode, PyCodeObject* code)
-      : bytecode_(bytecode), code_(code), layout_(lay_out(bytecode)) {
-    size_t count = bytecode.instructions.size();
-    is_target_.resize(count);
-    for (const Instruction& in : bytecode.instructions) {
-      if (in.target >= 0) is_target_[named_target(in)] = true;
-      widest_line_ = std::max(widest_line_, cat(in.location.line).size());
-    }
-    for (const ExceptionRange& range : bytecode.ranges) is_target_[range.target] = true;
-    if (count) widest_offset_ = std::max<size_t>(4, cat(layout_.offset(count - 1)).size());
-  }
+std::string name_text(PyCodeObject* code, const Instruction& in) {
+  return item_text(code->co_names, name_index(in.op, in.arg), false);
+}
 
-  std::string run() {
-    for (size_t i = 0; i < bytecode_.instructions.size(); ++i) instruction(static_cast<int>(i));
-    if (!bytecode_.ranges.empty()) text_ += "ExceptionTable:\n";
-    for (const ExceptionRange& range : bytecode_.ranges)
-      cat_to(text_, "  ", 2 * layout_.start[range.start], " to ", 2 * layout_.start[range.end] - 2,
-             " -> ", 2 * layout_.start[range.target], " [", range.depth, "]",
-             range.push_lasti ? " lasti" : "", "\n");
-    return std::move(text_);
-  }
+std::string slot_text(PyCodeObject* code, uint32_t slot) {
+  if (slot >= static_cast<uint32_t>(slot_count(code))) return "?";
+  return PyUnicode_AsUTF8(slot_name(code, static_cast<int>(slot)));
+}
 
- private:
-  std::string name_text(const Instruction& in) const {
-    return item_text(code_->co_names, name_index(in.op, in.arg), false);
-  }
+// In the order in which the two come onto the stack.
+std::string with_second(PyCodeObject* code, const Instruction& in, const char* second) {
+  const std::string name = name_text(code, in);
+  if ((in.arg & 1) == 0) return name;
+  return kNullFollows ? cat(name, " + ", second) : cat(second, " + ", name);
+}
 
-  std::string slot_text(uint32_t slot) const {
-    if (slot >= static_cast<uint32_t>(slot_count(code_))) return "?";
-    return PyUnicode_AsUTF8(slot_name(code_, static_cast<int>(slot)));
+std::string argument_text(PyCodeObject* code, const Instruction& in, const Layout& layout) {
+  switch (opcode_info(in.op).argument) {
+    case Argument::constant:
+      return item_text(code->co_consts, in.arg, true);
+    case Argument::name:
+      return name_text(code, in);
+    case Argument::global_name:
+      return with_second(code, in, "NULL");
+    case Argument::attribute:
+    case Argument::super_attribute:
+      return with_second(code, in, "NULL|self");
+    case Argument::local:
+    case Argument::cell:
+      return slot_text(code, slot_of(code, opcode_info(in.op).argument, in.arg));
+    case Argument::two_locals:
+      return cat(slot_text(code, in.arg >> 4), ", ", slot_text(code, in.arg & 15));
+    case Argument::compare:
+      return compare_text(in.arg);
+    case Argument::binary:
+      return binary_text(in.arg);
+    case Argument::jump:
+      return cat("to ", 2 * layout.start[named_target(in)]);
+    default:
+      break;
   }
-
-  // In the order in which the two come onto the stack.
-  std::string with_second(const Instruction& in, const char* second) const {
-    if ((in.arg & 1) == 0) return name_text(in);
-    return kNullFollows ? cat(name_text(in), " + ", second) : cat(second, " + ", name_text(in));
+  switch (in.op) {
+    case FORMAT_VALUE:
+      return format_text(in.arg);
+    case CONVERT_VALUE:
+      return format_text(in.arg & 3);
+    case MAKE_FUNCTION:
+    case SET_FUNCTION_ATTRIBUTE:
+      return function_text(in.arg);
+    default:
+      return "";
   }
-
-  std::string argument_text(int at) const {
-    const Instruction& in = bytecode_.instructions[at];
-    switch (opcode_info(in.op).argument) {
-      case Argument::constant:
-        return item_text(code_->co_consts, in.arg, true);
-      case Argument::name:
-        return name_text(in);
-      case Argument::global_name:
-        return with_second(in, "NULL");
-      case Argument::attribute:
-      case Argument::super_attribute:
-        return with_second(in, "NULL|self");
-      case Argument::local:
-      case Argument::cell:
-        return slot_text(slot_of(code_, opcode_info(in.op).argument, in.arg));
-      case Argument::two_locals:
-        return cat(slot_text(in.arg >> 4), ", ", slot_text(in.arg & 15));
-      case Argument::compare:
-        return compare_text(in.arg);
-      case Argument::binary:
-        return binary_text(in.arg);
-      case Argument::jump:
-        return cat("to ", 2 * layout_.start[named_target(in)]);
-      default:
-        break;
-    }
-    switch (in.op) {
-      case FORMAT_VALUE:
-        return format_text(in.arg);
-      case CONVERT_VALUE:
-        return format_text(in.arg & 3);
-      case MAKE_FUNCTION:
-      case SET_FUNCTION_ATTRIBUTE:
-        return function_text(in.arg);
-      default:
-        return "";
-    }
-  }
-
-  // The number of the line that starts here, else nothing.
-  std::string line_text(int at) {
-    int line = bytecode_.instructions[at].location.line;
-    if (line < 0 || line == line_) return "";
-    line_ = line;
-    if (at > 0) text_ += "\n";
-    return cat(line);
-  }
-
-  void instruction(int at) {
-    const Instruction& in = bytecode_.instructions[at];
-    std::string line = padded_left(line_text(at), std::max<size_t>(3, widest_line_));
-    cat_to(line, "     ", is_target_[at] ? ">> " : "   ");
-    cat_to(line, padded_left(cat(layout_.offset(at)), widest_offset_), " ");
-    line += padded_right(opcode_info(layout_.ops[at]).name, 20);
-    if (in.op >= HAVE_ARGUMENT) cat_to(line, " ", padded_left(cat(layout_.args[at]), 5));
-    if (std::string argument = argument_text(at); !argument.empty())
-      cat_to(line, " (", argument, ")");
-    line.resize(line.find_last_not_of(' ') + 1);
-    cat_to(text_, line, "\n");
-  }
-
-  const Bytecode& bytecode_;
-  PyCodeObject* code_;
-  Layout layout_;
-  std::vector<bool> is_target_;
-  size_t widest_line_ = 3, widest_offset_ = 4;
-  int line_ = -1;
-  std::string text_;
-};
+}
 
 }  // namespace
 
 std::string to_text(const Bytecode& bytecode, PyCodeObject* code) {
-  return Printer(bytecode, code).run();
+  const Layout layout = lay_out(bytecode);
+  const int count = static_cast<int>(bytecode.instructions.size());
+  std::vector<bool> is_target(count);
+  size_t widest_line = 3, widest_offset = 4;
+  for (const Instruction& in : bytecode.instructions) {
+    if (in.target >= 0) is_target[named_target(in)] = true;
+    widest_line = std::max(widest_line, cat(in.location.line).size());
+  }
+  for (const ExceptionRange& range : bytecode.ranges) is_target[range.target] = true;
+  if (count > 0) widest_offset = std::max(widest_offset, cat(layout.offset(count - 1)).size());
+  std::string text;
+  int last_line = -1;
+  for (int at = 0; at < count; ++at) {
+    const Instruction& in = bytecode.instructions[at];
+    const bool starts = in.location.line >= 0 && in.location.line != last_line;
+    if (starts) last_line = in.location.line;
+    if (starts && at > 0) text += "\n";
+    std::string line = padded(starts ? cat(last_line) : "", widest_line);
+    cat_to(line, "     ", is_target[at] ? ">> " : "   ");
+    cat_to(line, padded(cat(layout.offset(at)), widest_offset), " ");
+    const size_t name_end = line.size() + 20;
+    line += opcode_info(layout.ops[at]).name;
+    if (line.size() < name_end) line.resize(name_end, ' ');
+    if (in.op >= HAVE_ARGUMENT) cat_to(line, " ", padded(cat(layout.args[at]), 5));
+    if (std::string argument = argument_text(code, in, layout); !argument.empty())
+      cat_to(line, " (", argument, ")");
+    line.resize(line.find_last_not_of(' ') + 1);
+    cat_to(text, line, "\n");
+  }
+  if (!bytecode.ranges.empty()) text += "ExceptionTable:\n";
+  for (const ExceptionRange& range : bytecode.ranges)
+    cat_to(text, "  ", 2 * layout.start[range.start], " to ", 2 * layout.start[range.end] - 2,
+           " -> ", 2 * layout.start[range.target], " [", range.depth, "]",
+           range.push_lasti ? " lasti" : "", "\n");
+  return text;
 }
 
 }  // namespace oxy::python

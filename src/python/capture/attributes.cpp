@@ -1,5 +1,4 @@
 // Attributes of modules, classes, functions and objects, as CPython finds them.
-#include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/types.h"

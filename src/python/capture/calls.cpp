@@ -3,7 +3,7 @@
 #include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "python/capture/names.h"
+#include "python/capture/capture.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/thread_state.h"

@@ -4,10 +4,34 @@
 #include <map>
 
 #include "python/capture/heap.h"
-#include "python/capture/torch_warnings.h"
 #include "python/global_state.h"
 
 namespace oxy::python {
+
+struct TorchWarning {
+  py::object message, category;
+  size_t level = 0;  // of the captured frame that it names, the innermost is 1; 0: a frame of
+                     // torch's, which is
+  py::object file, globals;
+  int line = 0;
+};
+
+// While it lives, warnings.warn of this thread is kept; other threads warn as ever. A function of
+// torch written in Python that is called as a whole is called once, at the capture; eager would
+// warn at each call, from the captured code's own lines.
+class TorchWarnings {
+ public:
+  explicit TorchWarnings(py::handle callable);
+  ~TorchWarnings();
+  TorchWarnings(const TorchWarnings&) = delete;
+  TorchWarnings& operator=(const TorchWarnings&) = delete;
+
+  std::vector<TorchWarning> given() const;
+
+ private:
+  py::object warn_;  // the real one; null for a function that is not written in Python
+  py::list kept_;
+};
 
 class Calls : public Part {
  public:

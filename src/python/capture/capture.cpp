@@ -1,7 +1,6 @@
 // The beginning and the end of a capture: its return, or a place in front of a break.
 #include "python/capture/capture.h"
 
-#include "python/bytecode/code_builder.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"

@@ -5,7 +5,6 @@
 // on. Deferred ones live on the stack, in plain locals, and in what was written to dicts and
 // attributes; only the instructions listed here meet them.
 #include "python/capture/capture.h"
-#include "python/capture/names.h"
 #include "python/cpython/opcodes.h"
 #include "python/inner_frames.h"
 

@@ -5,7 +5,7 @@
 // code has no tracebacks.
 #include <pybind11/eval.h>
 
-#include "python/capture/value_stack.h"
+#include "python/capture/instructions.h"
 
 namespace oxy::python {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "python/bytecode/code.h"
 #include "python/capture/break.h"
-#include "python/capture/left_frame.h"
 #include "python/capture/part.h"
+#include "python/capture/rebuild.h"
 #include "python/guards/guard.h"
 
 namespace oxy::python {

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "python/capture/heap.h"
-#include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
 #include "python/replay.h"
 

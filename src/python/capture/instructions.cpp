@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "python/capture/value_stack.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 
@@ -13,15 +12,13 @@ namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;
 
-[[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
-  PyErr_Format(PyExc_UnboundLocalError,
-               "cannot access local variable '%U' where it is not associated with a value",
-               PyTuple_GET_ITEM(f.code->co_localsplusnames, slot));
-  throw py::error_already_set();
-}
-
 py::handle name_of_slot(const TracedFrame& f, uint32_t slot) {
   return PyTuple_GET_ITEM(f.code->co_localsplusnames, slot);
+}
+
+[[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
+  raise(PyExc_UnboundLocalError, "cannot access local variable '", text(name_of_slot(f, slot)),
+        "' where it is not associated with a value");
 }
 
 // What stands in a cell or free variable.
@@ -135,8 +132,6 @@ void Frames::instruction(TracedFrame& f) {
 }
 
 namespace instructions {
-
-void nothing(Capture&, TracedFrame&, const Instruction&) {}
 
 void copy_free_vars(Capture& c, TracedFrame& f, const Instruction& i) {
   auto* function = as_function(f.function);

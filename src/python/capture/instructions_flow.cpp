@@ -1,7 +1,5 @@
 // The instructions of jumps, iterators, calls, with statements and exceptions.
 #include "python/capture/instructions.h"
-#include "python/capture/names.h"
-#include "python/capture/value_stack.h"
 #include "python/cpython/opcodes.h"
 #include "support/text.h"
 
@@ -13,18 +11,6 @@ constexpr size_t kMaxRounds = 2'000;  // of a loop with tensors
 // An exception of the captured code's, where a class stands for one without arguments.
 py::object instance_of(Capture& c, const py::object& o) {
   return PyExceptionClass_Check(o.ptr()) ? c.calls.call(o, {}) : o;
-}
-
-[[noreturn]] void raise_what_is_handled() {
-  py::object value = owned(PyErr_GetHandledException());
-  if (!value) throw Break(BreakId::instruction, "raise without an exception");
-  reraise_value(value);
-}
-
-[[noreturn]] void no_context_manager(PyTypeObject* type, bool exit) {
-  PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol%s",
-               type->tp_name, exit ? " (missed __exit__ method)" : "");
-  throw py::error_already_set();
 }
 
 }  // namespace
@@ -62,11 +48,6 @@ void send(Capture& c, TracedFrame& f, const Instruction& i) {
   if (!kSendKeepsIterator) pop(f);
   push(f, c.iterators.returned());
   jump_if(f, i, true);
-}
-
-void end_send(Capture&, TracedFrame& f, const Instruction&) {
-  py::object value = pop(f);
-  peek(f, 1) = value;
 }
 
 // An exception came out of the iterator that `yield from` was waiting for.
@@ -158,10 +139,13 @@ void make_function(Capture& c, TracedFrame& f, const Instruction& i) {
 
 void before_with(Capture& c, TracedFrame& f, const Instruction&) {
   py::object manager = pop(f);
+  PyTypeObject* type = Py_TYPE(manager.ptr());
   for (PyObject* method : {names().enter_, names().exit_}) {
-    if (c.effects.lookup(Py_TYPE(manager.ptr()), method) != nullptr) continue;
-    c.objects.type_member(Py_TYPE(manager.ptr()), method);
-    no_context_manager(Py_TYPE(manager.ptr()), method == names().exit_);
+    if (c.effects.lookup(type, method) != nullptr) continue;
+    c.objects.type_member(type, method);
+    PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol%s",
+                 type->tp_name, method == names().exit_ ? " (missed __exit__ method)" : "");
+    throw py::error_already_set();
   }
   py::object exit = c.objects.load_attr(manager, names().exit_),
              enter = c.objects.load_attr(manager, names().enter_);
@@ -205,7 +189,10 @@ void pop_except(Capture&, TracedFrame& f, const Instruction&) {
 }
 
 void raise_varargs(Capture& c, TracedFrame& f, const Instruction& i) {
-  if (i.arg == 0) raise_what_is_handled();
+  if (i.arg == 0) {
+    if (const auto handled = owned(PyErr_GetHandledException())) reraise_value(handled);
+    throw Break(BreakId::instruction, "raise without an exception");
+  }
   py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(c, pop(f));
   if (!PyExceptionInstance_Check(value.ptr()))
     throw Break(BreakId::instruction, "raise of what is no exception");

@@ -2,7 +2,6 @@
 #include <array>
 
 #include "python/capture/instructions.h"
-#include "python/capture/value_stack.h"
 #include "python/cpython/opcodes.h"
 #include "support/text.h"
 
@@ -39,33 +38,6 @@ void require_new_keywords(py::handle callable, py::handle dict, py::handle more)
 
 py::object slice_of(const py::object& start, const py::object& stop) {
   return steal(PySlice_New(start.ptr(), stop.ptr(), nullptr));
-}
-
-// Pushes the items of what is on the stack: `before` of them, a list of the rest where one is asked
-// for, `after` of them.
-void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
-  py::list list;
-  const py::object packed = pop(f);
-  PyTypeObject* type = Py_TYPE(packed.ptr());
-  if (type->tp_iter == nullptr && !PySequence_Check(packed.ptr()) && !c.heap.is_tensor(packed)) {
-    PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", type->tp_name);
-    throw py::error_already_set();
-  }
-  py::object iterator = c.iterators.iterate(packed);
-  while (py::object item = c.iterators.iter_next(iterator)) {
-    list.append(item);
-    if (!rest && list.size() > before) break;
-  }
-  const size_t n = list.size();
-  if (n < before + after)
-    raise(PyExc_ValueError, "not enough values to unpack (expected ", rest ? "at least " : "",
-          before + after, ", got ", n, ")");
-  if (!rest && n > before)
-    raise(PyExc_ValueError, "too many values to unpack (expected ", before, ")");
-  auto item = [&](size_t i) { return borrow(PyList_GET_ITEM(list.ptr(), i)); };
-  for (size_t i = 0; i < after; i++) push(f, item(n - 1 - i));
-  if (rest) push(f, list[py::slice(before, static_cast<ssize_t>(n - after), 1)]);
-  for (size_t i = before; i-- > 0;) push(f, item(i));
 }
 
 [[noreturn]] void refuse_pattern() {
@@ -255,12 +227,29 @@ void dict_merge(Capture& c, TracedFrame& f, const Instruction& i) {
 
 // ---------------------------------------------------------------------------------------- patterns
 
-void unpack_sequence(Capture& c, TracedFrame& f, const Instruction& i) {
-  unpack(c, f, i.arg, false, 0);
-}
-
-void unpack_ex(Capture& c, TracedFrame& f, const Instruction& i) {
-  unpack(c, f, i.arg & 0xff, true, i.arg >> 8);
+void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t after) {
+  py::list list;
+  const py::object packed = pop(f);
+  PyTypeObject* type = Py_TYPE(packed.ptr());
+  if (type->tp_iter == nullptr && !PySequence_Check(packed.ptr()) && !c.heap.is_tensor(packed)) {
+    PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", type->tp_name);
+    throw py::error_already_set();
+  }
+  py::object iterator = c.iterators.iterate(packed);
+  while (py::object item = c.iterators.iter_next(iterator)) {
+    list.append(item);
+    if (!rest && list.size() > before) break;
+  }
+  const size_t n = list.size();
+  if (n < before + after)
+    raise(PyExc_ValueError, "not enough values to unpack (expected ", rest ? "at least " : "",
+          before + after, ", got ", n, ")");
+  if (!rest && n > before)
+    raise(PyExc_ValueError, "too many values to unpack (expected ", before, ")");
+  auto item = [&](size_t i) { return borrow(PyList_GET_ITEM(list.ptr(), i)); };
+  for (size_t i = 0; i < after; i++) push(f, item(n - 1 - i));
+  if (rest) push(f, list[py::slice(before, static_cast<ssize_t>(n - after), 1)]);
+  for (size_t i = before; i-- > 0;) push(f, item(i));
 }
 
 void match_keys(Capture& c, TracedFrame& f, const Instruction&) {

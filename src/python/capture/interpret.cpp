@@ -1,5 +1,7 @@
 // Frames: running one to its end, handling its exceptions, finding its global names.
-#include "python/capture/value_stack.h"
+#include <c10/util/ScopeExit.h>
+
+#include "python/capture/instructions.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/frames.h"
 #include "python/cpython/opcodes.h"
@@ -59,14 +61,6 @@ void Frames::begin(size_t stop_at) {
 //
 // What its handlers deal with is what CPython sees as well, so that exceptions get their contexts.
 py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thrown) {
-  struct Scope {
-    std::vector<TracedFrame*>& frames;
-    const py::object outside;
-    ~Scope() {
-      PyErr_SetHandledException(outside.ptr());
-      frames.pop_back();
-    }
-  };
   numbers().takes = Takes::Read;
   iterators().took_iterator = false;
   frame.caller = user_stack();
@@ -75,7 +69,10 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
   if (codes_.insert(frame.code).second)
     heap().hold(borrow(reinterpret_cast<PyObject*>(frame.code)));
   frame.handled_outside = owned(PyErr_GetHandledException());
-  Scope scope{frames_, frame.handled_outside};
+  const auto leave = c10::make_scope_exit([this, outside = frame.handled_outside] {
+    PyErr_SetHandledException(outside.ptr());
+    frames_.pop_back();
+  });
   if (!frame.handled.empty()) PyErr_SetHandledException(frame.handled.back().exception.ptr());
   frame.direct = std::exchange(direct, false);
   if (frame.yielded) frame.stack.push_back(sent ? sent : py::none());
@@ -101,22 +98,15 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
       heap().hold(value);
       frame.kwnames = py::object();
       const size_t left = left_at(frame, at);
-      const auto& ranges = frame.bytecode->ranges;
-      bool handled = false;
-      for (const auto& r : ranges) {
-        if (static_cast<int32_t>(at) < r.start || static_cast<int32_t>(at) >= r.end) continue;
-        if (iterators().unwinding_ends_iterator(frame, static_cast<size_t>(r.depth)))
-          iterators().break_at_end_of_iterator();
-        frame.stack.resize(static_cast<size_t>(r.depth));
-        if (r.push_lasti) frame.stack.push_back(py::int_(left));
-        frame.stack.push_back(value);
-        frame.next = static_cast<size_t>(r.target);
-        handled = true;
-        break;
-      }
-      if (!handled && frames_.size() > 1 && iterators().unwinding_ends_iterator(frame, 0))
+      const ExceptionRange* range = frame.bytecode->range_at(at);
+      const size_t depth = range ? static_cast<size_t>(range->depth) : 0;
+      if ((range || frames_.size() > 1) && iterators().unwinding_ends_iterator(frame, depth))
         iterators().break_at_end_of_iterator();
-      if (!handled) throw;
+      if (!range) throw;
+      frame.stack.resize(depth);
+      if (range->push_lasti) frame.stack.push_back(py::int_(left));
+      frame.stack.push_back(value);
+      frame.next = static_cast<size_t>(range->target);
     } catch (Break& b) {
       if (b.stack.empty()) place(b);
       throw;

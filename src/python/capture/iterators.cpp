@@ -2,14 +2,14 @@
 // copied. Generators, and map, zip and their kind, run captured code: each is a LazyIterator behind
 // an empty iterator of its type, and takes an item only when it is asked for one, as in CPython.
 // One that nobody holds any more is closed.
+#include <c10/util/ScopeExit.h>
 #include <pybind11/eval.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
-#include "python/capture/names.h"
+#include "python/capture/instructions.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/capture/value_stack.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
 #include "support/text.h"
@@ -26,13 +26,6 @@ py::object empty_generator() {
     return new py::object(names["empty"]);
   }();
   return make();
-}
-
-// A generator that stands at a `yield` in a try or with: leaving it there runs code.
-bool is_in_try(const TracedFrame& f) {
-  const auto at = static_cast<int32_t>(f.next) - 1;
-  return std::ranges::any_of(f.bytecode->ranges,
-                             [at](const auto& r) { return at >= r.start && at < r.end; });
 }
 
 // A generator that stands in a `yield from`.
@@ -324,10 +317,8 @@ py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::obj
   if (frames().stack().size() > kMaxInlined ||
       static_cast<int>(frames().stack().size()) >= recursion_left())
     throw Break(BreakId::deep_inlining, "generators in generators");
-  struct Running {
-    bool& flag;
-    ~Running() { flag = false; }
-  } running{g.running = true};
+  g.running = true;
+  const auto stop = c10::make_scope_exit([&g] { g.running = false; });
   g.started = true;
   if (thrown && delegates(f)) {
     const py::object inner = f.stack.back();
@@ -457,7 +448,7 @@ void Iterators::close_dropped_iterators() {
 
 // Suspended in a try or with: its end runs code.
 bool Iterators::is_open_generator(const LazyIterator& l) {
-  return l.frame && l.started && !l.done && is_in_try(*l.frame);
+  return l.frame && l.started && !l.done && l.frame->bytecode->range_at(l.frame->next - 1);
 }
 
 }  // namespace oxy::python

@@ -1,16 +1,23 @@
-// Maps of the rows of natives.def: by full name, by type, by name alone.
+// Functions and methods written in C: maps of the rows of natives.def (by full name, by type, by
+// name alone), what the interpreter follows instead of those that call what they are given
+// (oxyfuel.polyfills), and the calls of the others: known by name, run for real on plain arguments,
+// or refused.
 #include "python/capture/natives.h"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
 
-#include "support/text.h"
+#include "python/capture/plan_rebuild.h"
+#include "python/cpython/types.h"
+#include "python/guards/constants.h"
+#include "python/inner_frames.h"
 
 namespace oxy::python {
 namespace {
 
 using namespace native;
+
+constexpr const char* kPolyfills = "oxyfuel.polyfills";
 
 std::string key_of(std::string_view module, std::string_view type, std::string_view name) {
   return cat(module, ":", type, ":", name);
@@ -52,6 +59,34 @@ uint32_t found_in(const Map& map, const Key& key) {
   return it == map.end() ? 0 : it->second;
 }
 
+// Functions and methods that go through this argument, an iterable, to its end.
+bool takes_whole(const std::string& name, size_t argument) {
+  const uint32_t traits = method_traits(name);
+  const bool to_the_end =
+      (traits & native::TakesFirst) != 0 || (name == "issubset" && !kIssubsetStopsEarly);
+  return (argument == 0 && to_the_end) || (traits & native::TakesEach) != 0;
+}
+
+// The variable `memo` of a function of the module copy.
+py::object table_of_copies(const TracedFrame& f) {
+  for (size_t i = 0; i < f.fast.size(); i++) {
+    const auto at = static_cast<Py_ssize_t>(i);
+    PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, at);
+    if (!f.fast[i] || PyUnicode_CompareWithASCIIString(name, "memo") != 0) continue;
+    return PyCell_Check(f.fast[i].ptr()) ? borrow(PyCell_GET(f.fast[i].ptr())) : f.fast[i];
+  }
+  return {};
+}
+
+// dict's method, where OrderedDict has one of its own: it leaves the order as it is.
+bool is_hidden_by_ordered_dict(PyObject* bound) {
+  PyObject* descriptor = method_descriptor(bound);
+  if (descriptor == nullptr) return false;
+  auto* d = reinterpret_cast<PyDescrObject*>(descriptor);
+  return d->d_type == &PyDict_Type &&
+         PyDict_GetItemWithError(type_dict(&PyODict_Type), d->d_name) != nullptr;
+}
+
 }  // namespace
 
 const std::vector<Native>& native_table() { return tables().rows; }
@@ -81,6 +116,164 @@ uint32_t target_traits(std::string_view target) {
   return dot == std::string_view::npos
              ? tensor_traits(target)
              : native_traits(target.substr(0, dot), "", target.substr(dot + 1));
+}
+
+py::object polyfill_of(py::handle callable) {
+  static const auto& table = *[] {
+    auto* made = new std::unordered_map<PyObject*, py::object>();
+    const RefusedFrames allowed(false);  // the import runs
+    const py::module_ functions = py::module_::import(kPolyfills);
+    auto add = [&](const char* module, const char* name) {
+      const py::object original = py::module_::import(module).attr(name);
+      made->emplace(original.inc_ref().ptr(), functions.attr(name));
+    };
+    add("collections", "_count_elements");
+    for (const char* name :
+         {"accumulate", "takewhile", "dropwhile", "filterfalse", "groupby", "tee", "starmap"})
+      add("itertools", name);
+    return made;
+  }();
+  auto it = table.find(callable.ptr());
+  return it == table.end() ? py::object() : it->second;
+}
+
+bool is_polyfill(py::handle function) {
+  return is_text(PyDict_GetItemString(PyFunction_GET_GLOBALS(function.ptr()), "__name__"),
+                 kPolyfills);
+}
+
+py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwargs) {
+  PyObject* p = callable.ptr();
+  const std::string name = name_of(callable);
+  if (is_unbound_native(p)) {
+    if (args.empty()) type_error("unbound method ", name, " needs an argument");
+    py::object self = args.front();
+    args.erase(args.begin());
+    if (heap().is_tensor(self)) return call_method(self, name, args, kwargs);
+    auto* type = (PyObject*)Py_TYPE(self.ptr());
+    return call_native(steal(Py_TYPE(p)->tp_descr_get(p, self.ptr(), type)), std::move(args),
+                       std::move(kwargs));
+  }
+  py::object self = steal(PyObject_GetAttr(p, names().self_));
+  if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
+  if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
+  if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
+    return iterators().make_chain(args[0]);
+  // Keys of the table that copy.deepcopy keeps of what it has seen.
+  if (name == "id" && module_of(callable) == "builtins" && args.size() == 1 &&
+      !frames().stack().empty() && module_of(frames().stack().back()->function) == "copy") {
+    if (const py::object table = table_of_copies(*frames().stack().back());
+        table && heap().exists(table))
+      throw Break(BreakId::builtin_call, "id() for a table of before the call");
+    return heap().id_of(args[0]);
+  }
+  const bool compares = (method_traits(name) & native::Compares) != 0;
+  // An iterator that was there before is not asked for real.
+  for (size_t i = 0; i < args.size(); i++) {
+    const bool runs =
+        iterators().lazy(args[i]) || (heap().exists(args[i]) && PyIter_Check(args[i].ptr()));
+    if (!runs || keeps_arguments(name) || compares) continue;
+    const bool makes = name == "__new__" && i == 1 &&
+                       (self.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
+                        self.ptr() == reinterpret_cast<PyObject*>(&PyFrozenSet_Type));
+    if (!makes && !takes_whole(name, i))
+      throw Break(BreakId::builtin_call, name, " of an iterator");
+    args[i] = iterators().items_to_add(args[i]);
+  }
+  if (name == "__new__" && PyType_Check(self.ptr())) {
+    if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
+    refuse_finalizer(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
+    for (size_t i = 1; i < args.size(); i++)
+      if (heap().exists(args[i])) args[i] = heap().contents(args[i]);
+    return call_real(callable, args, kwargs);
+  }
+  if (name == "__getattribute__" && PyModule_Check(self.ptr()) && args.size() == 1)
+    return objects().module_member(self, args[0]);
+  if (PyModule_Check(self.ptr()) || (self.is_none() && PyCFunction_Check(p))) {
+    const std::string module = module_of(callable);
+    if (module == "_operator" && kwargs.empty())
+      if (auto done = objects().call_operator(callable, name, args)) return *done;
+    if (module == "_contextvars") throw Break(BreakId::context_variable, name);
+    const uint32_t traits = native_traits(module, "", name) | native_traits(module, "", "*");
+    if (traits & native::ReadsFrame) throw Break(BreakId::frame_access, name);
+    if (!(traits & native::Pure)) throw Break(BreakId::builtin_call, module, ".", name);
+    for (auto& a : args) a = plain_contents(a, callable);
+    for (const auto& [key, a] : kwargs) require_plain(a, callable);
+    return call_real(callable, args, kwargs);
+  }
+  if (name == "__reduce_ex__" && args.size() == 1)
+    if (auto parts = reduce_plain(self)) return *parts;
+  if (PyType_Check(self.ptr())) {
+    if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
+      throw Break(BreakId::side_effect, "type.", name);
+    if (name == "apply" && module_of(callable).empty())
+      return call_autograd_function(self, std::move(args), std::move(kwargs));
+    for (const auto& a : args)
+      if (heap().exists(a)) throw Break(BreakId::builtin_on_existing, name);
+    return call_real(callable, args, kwargs);
+  }
+  if (name == "__init__" && args.empty() && kwargs.empty()) {
+    const bool exception = PyExceptionInstance_Check(self.ptr());
+    if (exception && heap().exists(self))
+      throw Break(BreakId::side_effect, "__init__ of an exception");
+    if (exception) return call_real(callable, args, kwargs);  // its args are () now
+    const bool empties = PyList_Check(self.ptr()) || PySet_Check(self.ptr()) || is_deque(self);
+    auto* base = reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(self.ptr())));
+    return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
+  }
+  if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 &&
+      !heap().exists(self) && (name == "getter" || name == "setter" || name == "deleter"))
+    return call_real(callable, args, kwargs);
+  const bool stores =
+      (name == "__setattr__" && args.size() == 2) || (name == "__delattr__" && args.size() == 1);
+  if (stores || (name == "__getattribute__" && args.size() == 1)) {
+    require_name(args[0]);
+    if (!stores) return objects().load_instance_attr(self, args[0], true);
+    objects().store_generic_attr(self, args[0], args.size() == 2 ? args[1] : py::object());
+    return py::none();
+  }
+  py::object target = borrow(p);
+  if (heap().exists(self)) {
+    if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
+      throw Break(BreakId::side_effect, "dict.", name, " of an OrderedDict");
+    if (auto done = effects().change_existing(self, name, args, kwargs)) return *done;
+    if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
+        Py_TYPE(self.ptr()) != &PyODict_Type)
+      throw Break(BreakId::builtin_on_existing, Py_TYPE(self.ptr())->tp_name, ".copy");
+    if ((method_traits(name) & native::Reads) == 0)
+      throw Break(BreakId::side_effect, Py_TYPE(self.ptr())->tp_name, ".", name);
+    if (name == "__contains__" && args.size() == 1) return objects().contains(self, args[0], true);
+    if (name == "__getitem__" && args.size() == 1) return objects().subscript(self, args[0], true);
+    target = heap().contents(self).attr(name.c_str());
+  }
+  if (name == "sort" && PyList_Check(self.ptr()) && args.empty())
+    return effects().sort(self, kwargs), py::none();
+  const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
+                    PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr()) ||
+                    PyComplex_Check(self.ptr());
+  if (compares && (mentions_tensor(self) || any_argument(args, kwargs, mentions_tensor)))
+    throw Break(BreakId::data_dependent, name, " compares tensors");
+  if (compares || (name == "get" && PyDict_Check(self.ptr())))
+    for (const auto& a : args)
+      if (((heap().exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text &&
+          Py_TYPE(self.ptr())->tp_iter != nullptr)
+        for (py::handle held : py::list(target.attr("__self__"))) heap().guard_apart(held, a);
+  for (auto& a : args) {
+    if (text && heap().exists(a) && PyDict_Check(a.ptr()) &&
+        !PyDict_CheckExact(a.ptr()))  // __missing__
+      throw Break(BreakId::builtin_on_existing, name, " with a ", Py_TYPE(a.ptr())->tp_name);
+    if (name == "update" || name == "extend")
+      a = heap().contents(a);
+    else if (!keeps_arguments(name))
+      a = heap().deep_contents(a);
+    if (text) require_plain(a, callable);
+  }
+  const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
+                          PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr()) ||
+                          is_deque(self) ||
+                          (PyExceptionInstance_Check(self.ptr()) && name == "__init__");
+  if (!known_self) throw Break(BreakId::builtin_call, Py_TYPE(self.ptr())->tp_name, ".", name);
+  return call_real(target, args, kwargs);
 }
 
 }  // namespace oxy::python

@@ -1,6 +1,4 @@
 // Numbers as inputs of graphs: how captured code comes to one, and what a call gives for it.
-#include "python/capture/number_input.h"
-
 #include <ATen/Dispatch.h>
 #include <ATen/ScalarOps.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -44,17 +42,6 @@ constexpr NumberArgument kNumberArguments[] = {
     {"where", 2, "other", 2},
 };
 
-bool has_word(std::string_view words, std::string_view word) {
-  for (size_t at = words.find(word); at != words.npos; at = words.find(word, at + 1)) {
-    const size_t end = at + word.size();
-    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' '))
-      return true;
-  }
-  return false;
-}
-
-bool is_in_place(std::string_view word) { return word.ends_with('_') && !word.ends_with("__"); }
-
 // In place torch asks Python for the shape of the result, and a number that torch's C++ code takes
 // as a Scalar cannot get there: only what is a tensor can.
 bool takes_in_place(std::string_view word, size_t arguments) {
@@ -67,14 +54,9 @@ bool takes_number(std::string_view word, size_t position, std::string_view keywo
   return std::ranges::any_of(kNumberArguments, [&](const NumberArgument& a) {
     const bool here =
         position == kByName ? !keyword.empty() && a.keyword == keyword : a.position == position;
-    return here && has_word(a.functions, word) && a.tensors == tensors;
+    return here && a.tensors == tensors &&
+           cat(" ", a.functions, " ").find(cat(" ", word, " ")) != std::string::npos;
   });
-}
-
-// torch.mul, operator.mul, mul
-std::string_view last_word(std::string_view target) {
-  const size_t dot = target.rfind('.');
-  return dot == std::string_view::npos ? target : target.substr(dot + 1);
 }
 
 // What has other results, or other errors, beside a tensor of this dtype than beside a number:
@@ -180,8 +162,8 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
   if (varying.empty()) return false;
   const auto dtype = met_dtype(args);
   if (!dtype) return false;
-  std::string_view word = last_word(target);
-  if (is_in_place(word)) {
+  std::string_view word = target.substr(target.rfind('.') + 1);  // torch.mul, operator.mul, mul
+  if (word.ends_with('_') && !word.ends_with("__")) {            // in place
     word.remove_suffix(1);
     if (!takes_in_place(word, args.size() + kwargs.size()) && word != "masked_fill") return false;
   }
@@ -208,20 +190,14 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
 }
 
 NumberTree Numbers::number_tree(const py::object& o) {
-  NumberTree tree;
   auto it = deferred_.find(o.ptr());
-  if (it == deferred_.end()) {
-    tree.constant = o;
-    return tree;
-  }
+  if (it == deferred_.end()) return {.constant = o};
   const Deferred deferred = it->second;
   if (deferred.source.valid()) {
-    heap().guard(GuardKind::TypeIs, deferred.source,
-                 borrow(reinterpret_cast<PyObject*>(Py_TYPE(deferred.real.ptr()))));
-    tree.fetched = graphs().fetched(deferred.source);
-    return tree;
+    heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
+    return {.fetched = graphs().fetched(deferred.source)};
   }
-  tree.function = deferred.function;
+  NumberTree tree{.function = deferred.function};
   for (const py::object& part : deferred.parts) tree.parts.push_back(number_tree(part));
   return tree;
 }
@@ -250,9 +226,9 @@ py::object Numbers::number_input(const py::object& o, at::ScalarType fits) {
 }
 
 py::object Numbers::compare_runtime(const py::object& a, const py::object& b, int operation) {
-  static constexpr const char* names[] = {"lt", "le", "eq", "ne", "gt", "ge"};
   const py::object both[] = {a, b};
-  if (takes_runtime_numbers(names[operation], both, {})) return objects().compare(a, b, operation);
+  if (takes_runtime_numbers(kComparisons.at(operation), both, {}))
+    return objects().compare(a, b, operation);
   return objects().compare(read(a), read(b), operation);
 }
 

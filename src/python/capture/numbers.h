@@ -5,8 +5,8 @@
 #include <map>
 #include <unordered_set>
 
-#include "python/capture/number_input.h"
 #include "python/capture/part.h"
+#include "python/capture/rebuild.h"
 #include "python/guards/guard.h"
 
 namespace oxy::python {

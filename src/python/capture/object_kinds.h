@@ -1,7 +1,8 @@
-// What kind of object something is, and errors of Python that captured code raises: nothing here
-// knows of a capture.
+// What kind of object something is, names, and errors of Python that captured code raises: nothing
+// here knows of a capture.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,8 +22,9 @@ bool is_singleton(py::handle o);
 bool is_enum_member(py::handle o);
 bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
-// Of the module `operator`, by the argument of BINARY_OP.
 [[noreturn]] void name_error(py::handle name, const char* format = "name '%U' is not defined");
+// Of the module `operator`: by Py_LT ..., by the argument of BINARY_OP.
+inline constexpr std::array<std::string_view, 6> kComparisons{"lt", "le", "eq", "ne", "gt", "ge"};
 const char* binary_operator_name(uint32_t arg);
 bool is_binary_operator(std::string_view name);
 
@@ -50,7 +52,7 @@ bool mentions_tensor(py::handle o);  // or an array
 bool mentions_array(py::handle o);
 bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(py::handle));
 
-// What the interpreter follows instead of a function written in C; null for most (polyfills.cpp).
+// What the interpreter follows instead of a function written in C; null for most (natives.cpp).
 py::object polyfill_of(py::handle callable);
 bool is_polyfill(py::handle function);
 
@@ -85,5 +87,41 @@ py::object bind(PyObject* descriptor, py::handle self);
 
 // The bytecode of a code object, kept with it.
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
+
+// Names that the interpreter looks up on types and in dicts again and again, as interned strings:
+// __x__ is the member x_.
+#define OXY_CAPTURE_NAMES(X)                                                                 \
+  X(bool)                                                                                    \
+  X(call)                                                                                    \
+  X(class) X(contains) X(dict) X(enter) X(exit) X(get) X(getattr) X(getattribute) X(getitem) \
+      X(init) X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
+
+struct Names {
+#define OXY_NAME(name) PyObject* const name##_ = PyUnicode_InternFromString("__" #name "__");
+  OXY_CAPTURE_NAMES(OXY_NAME)
+#undef OXY_NAME
+};
+
+inline const Names& names() {
+  static const auto& all = *new Names();
+  return all;
+}
+
+// `name` is this interned string, or equal to it.
+inline bool is_name(py::handle name, PyObject* interned) {
+  return name.ptr() == interned ||
+         (PyUnicode_Check(name.ptr()) && PyUnicode_Compare(name.ptr(), interned) == 0);
+}
+
+// str(o), of a string without calling anything: PyObject_Str would run the handlers of signals.
+inline std::string text(py::handle o) {
+  return PyUnicode_Check(o.ptr()) ? o.cast<std::string>() : py::str(o).cast<std::string>();
+}
+
+// What the class of `o` has under this name, where that is a Python function; borrowed, else null.
+inline PyObject* python_method(PyObject* o, PyObject* name) {
+  PyObject* found = _PyType_Lookup(Py_TYPE(o), name);
+  return found != nullptr && PyFunction_Check(found) ? found : nullptr;
+}
 
 }  // namespace oxy::python

@@ -1,8 +1,5 @@
 // Operators, items, truth and comparisons; of objects whose classes are written in Python: whom
 // CPython asks, in which order.
-#include <array>
-
-#include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/guards/constants.h"
 #include "support/text.h"
@@ -97,7 +94,6 @@ std::optional<py::object> Objects::change_in_place(const std::string& name, cons
 // A function of the module operator, as the instruction that does the same; nullopt for all others.
 std::optional<py::object> Objects::call_operator(py::handle function, const std::string& name,
                                                  const Arguments& args) {
-  constexpr std::array<std::string_view, 6> kComparisons{"lt", "le", "eq", "ne", "gt", "ge"};
   const size_t n = args.size();
   if (n == 1 && name == "neg")
     if (auto computed = numbers().negate_deferred(args[0])) return computed;
@@ -255,11 +251,9 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
 }
 
 py::object Objects::compare(py::handle a, py::handle b, int op) {
-  static const auto& functions = *[] {
-    const py::module_ module = py::module_::import("operator");
-    return new std::array<py::object, 6>{module.attr("lt"), module.attr("le"), module.attr("eq"),
-                                         module.attr("ne"), module.attr("gt"), module.attr("ge")};
-  }();
+  static const auto& functions = *new std::array{
+      member_of<"operator", "lt">(), member_of<"operator", "le">(), member_of<"operator", "eq">(),
+      member_of<"operator", "ne">(), member_of<"operator", "gt">(), member_of<"operator", "ge">()};
   return operate(functions.at(static_cast<size_t>(op)), {borrow(a), borrow(b)});
 }
 
@@ -279,8 +273,7 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
     }
   }
   if (auto done = ask_operands(name, args)) return *done;
-  const bool comparison =
-      name == "eq" || name == "ne" || name == "lt" || name == "le" || name == "gt" || name == "ge";
+  const bool comparison = std::ranges::find(kComparisons, name) != kComparisons.end();
   // The result has the items themselves.
   const bool joins = name == "add" || name == "iadd" || name == "mul" || name == "imul" ||
                      name == "or_" || name == "ior" || name == "concat" || name == "iconcat";

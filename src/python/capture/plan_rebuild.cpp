@@ -1,6 +1,7 @@
-// Values: which step makes which object.
+// Values, and what was written: which step makes which object.
 #include "python/capture/plan_rebuild.h"
 
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -14,24 +15,19 @@ bool is_namespace(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type) == member_of<"types", "SimpleNamespace">().ptr();
 }
 
-}  // namespace
-
-PyTypeObject* builtin_base(PyTypeObject* type) {
-  // Classes written in C may lie on the heap as well; those of Python share one deallocator.
-  static const destructor of_python =
-      reinterpret_cast<PyTypeObject*>(py::module_::import("enum").attr("Enum").ptr())->tp_dealloc;
-  while (is_changeable_class(type) && type->tp_dealloc == of_python) type = type->tp_base;
-  return type;
-}
-
-namespace {
-
 [[noreturn]] void lost_key() {
   PyErr_Clear();
   throw Break(BreakId::builtin_on_existing, "an OrderedDict that was written to as a dict");
 }
 
 }  // namespace
+
+PyTypeObject* builtin_base(PyTypeObject* type) {
+  // Classes written in C may lie on the heap as well; those of Python share one deallocator.
+  static const destructor of_python = as_type(py::module_::import("enum").attr("Enum"))->tp_dealloc;
+  while (is_changeable_class(type) && type->tp_dealloc == of_python) type = type->tp_base;
+  return type;
+}
 
 py::list plain_list(py::handle o) {
   py::object iterator = steal(builtin_base(Py_TYPE(o.ptr()))->tp_iter(o.ptr()));
@@ -73,10 +69,13 @@ uint32_t RebuildPlan::add(py::handle o, RebuildStep step) {
   return at;
 }
 
+uint32_t RebuildPlan::fill_later(py::handle o, uint32_t step) {
+  unfilled_.emplace_back(borrow(o), step);
+  return step;
+}
+
 uint32_t RebuildPlan::add_unfilled(py::handle o, RebuildStep step) {
-  const uint32_t at = add(o, std::move(step));
-  unfilled_.emplace_back(borrow(o), at);
-  return at;
+  return fill_later(o, add(o, std::move(step)));
 }
 
 uint32_t RebuildPlan::constant(py::handle o) { return add(o, {Kind::Constant, 0, borrow(o), {}}); }
@@ -91,10 +90,7 @@ uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = step_of_.find(o.ptr()); it != step_of_.end()) return it->second;
   if (++depth_ > kMaxDepth) refuse(o);
   capture_.classes.refuse_made_class(o);
-  struct Leave {
-    int& depth;
-    ~Leave() { depth--; }
-  } leave{depth_};
+  const auto leave = c10::make_scope_exit([this] { depth_--; });
   Tracked* k = capture_.heap.tracked(o);
   if (k && k->value) return place_tensor(o);
   if (is_tensor_object(o.ptr())) refuse(o);
@@ -173,10 +169,7 @@ uint32_t RebuildPlan::place_tuple(py::handle o) {
   if (capture_.heap.is_fixed(o.ptr())) return constant(o);  // of the code
   if (py::hasattr(py::type::of(o), "n_sequence_fields"))    // torch.return_types
     return place_call(o, py::type::of(o), {py::tuple(plain_list(o))});
-  RebuildStep step{Kind::Tuple, 0, py::type::of(o), {}};
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o.ptr()); i++)
-    step.parts.push_back(place(PyTuple_GET_ITEM(o.ptr(), i)));
-  return add_instance(o, std::move(step));
+  return add_instance(o, {Kind::Tuple, 0, py::type::of(o), place_all(plain_list(o))});
 }
 
 uint32_t RebuildPlan::place_instance(py::handle o) {
@@ -266,6 +259,102 @@ void RebuildPlan::require_plain_hash(py::handle key) {
   if (is_constant(p) || is_callable_constant(p) || is_singleton(key)) return;
   PyObject* hash = _PyType_Lookup(Py_TYPE(p), py::str("__hash__").ptr());
   if (hash != nullptr && PyFunction_Check(hash)) refuse(key);
+}
+
+// -------------------------------------------------------------------------------- what was written
+
+void RebuildPlan::add_effect(RebuildWrite write) {
+  rebuild.effects.push_back(std::move(write));
+  fill_all();
+}
+
+// What was written to objects that were there before: of each its last state, in the order of the
+// first writes.
+void RebuildPlan::add_effects() {
+  // First, before anything that they go over is written to.
+  for (const py::object& o : capture_.effects.all_written())
+    if (const Writes& w = capture_.effects.writes_of(o); w.advanced != 0 && !w.driven)
+      add_effect({Write::Advance, place(o), {}, w.advanced});
+  for (const py::object& o : capture_.effects.all_written()) {
+    PyObject* p = o.ptr();
+    const Writes& w = capture_.effects.writes_of(o);
+    if (w.advanced != 0) continue;
+    if (PyDict_Check(p)) {
+      add_dict_effects(o);
+    } else if (PyList_Check(p)) {
+      add_list_effects(o);
+    } else if (is_deque(o)) {
+      add_effect({Write::DequeAssign, place(o), place_all(capture_.heap.contents(o))});
+    } else if (PySet_Check(p)) {
+      for (py::handle put : w.done) {
+        auto [change, item] = put.cast<std::pair<int, py::object>>();
+        const Write kind = change == kPut      ? Write::SetAdd
+                           : change == kPopped ? Write::SetPop
+                                               : Write::SetDiscard;
+        add_effect({kind, place(o), {place(item)}});
+      }
+    } else if (PyCell_Check(p)) {
+      for (auto [name, value] : w.items)
+        add_effect({Write::CellSet, place(o),
+                    value.is(missing()) ? std::vector<uint32_t>() : std::vector{place(value)}});
+    } else {
+      for (auto [name, value] : w.items)
+        if (value.is(missing()))
+          add_effect({Write::AttributeDelete, place(o), {place(name)}});
+        else
+          add_effect({Write::AttributeSet, place(o), {place(name), place(value)}});
+    }
+  }
+  for (const auto& [callable, args] : capture_.calls.behind())
+    add_effect({Write::Call, constant(callable), place_all(tuple_of(args))});
+}
+
+void RebuildPlan::add_dict_effects(py::handle dict) {
+  const Tracked& k = *capture_.heap.tracked(dict);
+  const Writes& w = *k.writes;
+  const uint32_t target = place(dict);
+  if (w.cleared) add_effect({Write::DictClear, target, {}});
+  auto before = [&](py::handle key) {
+    PyObject* found = w.cleared ? nullptr : PyDict_GetItemWithError(dict.ptr(), key.ptr());
+    return borrow(found);
+  };
+  for (auto [key, value] : w.items)
+    if ((value.is(missing()) || w.moved.contains(key)) && before(key))
+      add_effect({Write::DictDelete, target, {place(key)}});
+  for (auto [key, value] : w.items) {
+    if (value.is(missing())) continue;
+    // What was read and is the same again, is guarded to be there.
+    if (before(key) && !w.moved.contains(key)) {
+      auto it = capture_.heap.by_source().find(capture_.heap.sources.dict_item(k.source, key));
+      if (it != capture_.heap.by_source().end() && it->second.is(value)) continue;
+    }
+    require_plain_hash(key);
+    add_effect({Write::DictSet, target, {place(key), place(value)}});
+  }
+}
+
+// The items between those at both ends that stayed.
+void RebuildPlan::add_list_effects(py::handle list) {
+  const Tracked& k = *capture_.heap.tracked(list);
+  const Writes& w = *k.writes;
+  const uint32_t target = place(list);
+  if (!w.before) {
+    add_effect({Write::ListExtend, target, place_all(w.added)});
+    return;
+  }
+  const py::list now(k.shadow);
+  size_t from = 0, old_end = py::len(w.before), end = now.size();
+  const py::tuple before(w.before);
+  auto same = [&](size_t i, size_t j) {
+    return PyTuple_GET_ITEM(before.ptr(), i) == PyList_GET_ITEM(now.ptr(), j);
+  };
+  while (from < old_end && from < end && same(from, from)) from++;
+  while (old_end > from && end > from && same(old_end - 1, end - 1)) old_end--, end--;
+  if (!w.cleared && from == old_end && from == end) return;
+  const auto first = static_cast<Py_ssize_t>(from);
+  add_effect({Write::ListSplice, target,
+              place_all(now[py::slice(first, static_cast<Py_ssize_t>(end), 1)]), first,
+              w.cleared ? PY_SSIZE_T_MAX : static_cast<Py_ssize_t>(old_end)});
 }
 
 // ---------------------------------------------------------------------------- the end of a capture

@@ -50,8 +50,6 @@ class RebuildPlan {
   uint32_t place_lazy(py::handle o);
   uint32_t place_generator(py::handle o, const LazyIterator& generator);
   py::object function_at_yield(const TracedFrame& frame, std::vector<py::object>& values);
-  uint32_t place_chain(py::handle o, const LazyIterator& chain);
-  uint32_t place_islice(py::handle o, const LazyIterator& islice);
   uint32_t place_dict_iterator(py::handle o, py::handle dict, const char* view);
   uint32_t place_reduced(py::handle o);
   py::object own_function(py::handle o, const py::tuple& reduced);
@@ -62,16 +60,13 @@ class RebuildPlan {
   void fill_slots(py::handle o, uint32_t step);
   bool is_simple_set(py::handle set);
 
-  // plan_effects.cpp
   void add_effect(RebuildWrite write);
-  void add_advances();
   void add_dict_effects(py::handle dict);
-  void add_attribute_effects(py::handle o, const py::dict& items);
   void add_list_effects(py::handle list);
-  void add_calls_behind();  // messages.cpp
 
   // A step for `o`; of one that can change, filled later.
   uint32_t add(py::handle o, RebuildStep step);
+  uint32_t fill_later(py::handle o, uint32_t step);
   uint32_t add_unfilled(py::handle o, RebuildStep step);
   uint32_t add_instance(py::handle o, RebuildStep step);
   void fill_all();

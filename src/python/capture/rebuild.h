@@ -1,5 +1,6 @@
-// How to make again, after the graph has run, what captured code leaves behind: a table of steps,
-// one an object, and what is written to objects that were there before.
+// What the code behind a capture gets: how to make again, after the graph has run, what captured
+// code leaves behind (a table of steps, one an object, and what is written to objects that were
+// there before), the numbers that the graph takes, the frames that are left in front of a break.
 //
 // Objects that cannot change are made whole, from parts that stand earlier in the table. Those that
 // can are made empty and filled once every step is made; their parts may stand anywhere, so that
@@ -8,11 +9,13 @@
 // again.
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
+#include <ATen/core/Tensor.h>
 
+#include <memory>
+#include <optional>
 #include <span>
-#include <vector>
 
+#include "python/bytecode/resume.h"
 #include "python/cpython/handles.h"
 
 namespace oxy::python {
@@ -85,6 +88,45 @@ struct Rebuild {
                                 std::span<PyObject* const> fetched) const;
   // Carries out the effects, with the objects of `build`.
   void apply(std::span<const py::object> built) const;
+};
+
+// A number that a graph takes as a tensor without dimensions, so that another value needs no other
+// graph: an argument or an attribute that was seen to vary, or what Python computes from such
+// numbers.
+//
+// Either a constant, or something that a hit fetches, or what a function of the module `operator`
+// gives for the parts.
+struct NumberTree {
+  py::object constant, function;
+  uint32_t fetched = 0;  // position among what the guards fetched
+  std::vector<NumberTree> parts;
+
+  // Null where Python raises: nothing is left of the exception.
+  py::object value(std::span<PyObject* const> objects) const;
+  void shift(uint32_t by);                         // all positions
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+};
+
+struct NumberInput {
+  uint32_t input;       // position among the graph's inputs
+  at::ScalarType fits;  // of the tensor that it meets
+  NumberTree number;
+};
+
+// f64 for a float, i64 for an int. Nothing where eager may refuse the value beside a tensor of
+// dtype `fits`: it is out of that dtype's range.
+std::optional<at::Tensor> number_as_tensor(py::handle number, at::ScalarType fits);
+
+// A frame that was left, in front of an instruction or in the middle of its call of the next frame.
+struct LeftFrame {
+  py::object function;
+  PyCodeObject* code = nullptr;
+  std::shared_ptr<const Bytecode> bytecode;
+  int index = 0;
+  FrameState state;  // of an outer frame: without what the call takes from the stack
+  std::vector<std::vector<bool>> live;  // live_locals of its code
+  std::vector<int> with_finalizer;      // slots that keep their values although they are dead
+  int loop = -1;                        // Break::loop, of the innermost
 };
 
 }  // namespace oxy::python

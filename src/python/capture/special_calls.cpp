@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "python/capture/capture.h"
-#include "python/capture/lazy_modules.h"
-#include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/code_object.h"
+#include "python/inner_frames.h"
 #include "support/text.h"
+#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 namespace {
@@ -246,6 +246,39 @@ Meant extreme(Capture& c, py::handle callable, const Arguments& args, const Keyw
     best_key = mine;
   }
   return best;
+}
+
+// That the class has the method from a module of torch's.
+bool is_of_torch(py::handle type, const char* method) {
+  const py::object found = py::getattr(type, method, py::none());
+  return PyFunction_Check(found.ptr()) && module_of(found).starts_with("torch.nn.modules.");
+}
+
+// LazyModuleMixin._infer_parameters(self, module, args, kwargs), of modules that take the sizes of
+// their parameters from their first input (torch.nn.LazyLinear).
+//
+// The first call changes what capture looks at: parameters, hooks, the module's class. torch's own
+// modules read nothing of their input but its sizes, so what eager would do now is done for real,
+// and the capture starts again on a module like any other. Random numbers are drawn in eager's
+// order: an op of the graph that draws in front of it is a break.
+void infer_parameters(Capture& c, py::handle callable, const Arguments& args) {
+  if (args.size() != 4 || c.graphs.inner() || !args[0].is(args[1]) || !c.heap.exists(args[0]))
+    return;
+  const py::type type = py::type::of(args[0]);
+  if (!is_of_torch(type, "initialize_parameters") || !is_of_torch(type, "reset_parameters") ||
+      c.heap.tracked(args[0])->writes)
+    return;
+  py::list given;
+  for (py::handle a : c.heap.contents(args[2])) {
+    if (!c.heap.is_tensor(a)) return;
+    const at::Tensor meta = bridge::make_meta(THPVariable_Unpack(a.ptr()));
+    given.append(owned(THPVariable_Wrap(meta)));
+  }
+  if (bridge::heard().draws != Attempt::current().before.draws)
+    throw Break(BreakId::torch_call, "a lazy module is initialised behind an op that draws");
+  const RefusedFrames allowed(false);
+  callable(args[0], args[1], py::tuple(given), c.heap.contents(args[3]));
+  throw StartAgain{};
 }
 
 struct Special {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/replay.h"
