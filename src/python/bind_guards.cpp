@@ -23,9 +23,8 @@ std::vector<ir::Frame> frames_of(const py::list& stack) {
 
 std::vector<PyObject*> pointers(const py::sequence& locals) {
   std::vector<PyObject*> out;
-  for (size_t i = 0; i < locals.size(); ++i) {
+  for (size_t i = 0; i < locals.size(); ++i)
     out.push_back(PySequence_Fast_GET_ITEM(locals.ptr(), static_cast<Py_ssize_t>(i)));
-  }
   return out;
 }
 

@@ -22,9 +22,8 @@ py::list setting_rows() {
 }
 
 Artifact artifact(const std::string& name) {
-  for (size_t i = 0; i < artifact_table().size(); i++) {
+  for (size_t i = 0; i < artifact_table().size(); i++)
     if (artifact_table()[i].name == name) return static_cast<Artifact>(i);
-  }
   throw UserError(cat("unknown log artefact \"", name, "\""));
 }
 

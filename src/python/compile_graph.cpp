@@ -103,13 +103,11 @@ std::string library_folder() {
 
 std::vector<bridge::Input> inputs_of(const py::tuple& args) {
   std::vector<bridge::Input> out;
-  for (py::handle o : args) {
-    if (THPVariable_Check(o.ptr())) {
+  for (py::handle o : args)
+    if (THPVariable_Check(o.ptr()))
       out.push_back({&THPVariable_Unpack(o.ptr()), 0});
-    } else {
+    else
       out.push_back({nullptr, o.cast<int64_t>()});
-    }
-  }
   return out;
 }
 

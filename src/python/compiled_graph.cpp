@@ -142,9 +142,8 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
   for (Py_ssize_t i = 0; i < a.count; i++) args[static_cast<size_t>(i)] = py::handle(a.objects[i]);
   Entry entry;
   entry.state = state;
-  for (const Slot& s : *self->slots) {
+  for (const Slot& s : *self->slots)
     entry.attributes.push_back(borrow(PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr())));
-  }
   py::object made = py::handle(self->compile)(args, self->thaws->freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
@@ -167,13 +166,12 @@ PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Output
   for (Py_ssize_t i = 0; result != nullptr && i < count; i++) {
     uint32_t k = leaves[static_cast<size_t>(i)].output;
     PyObject* o = wrap_output(a.span(), plan.executable, k, at::Tensor(outputs[k]));
-    if (o == nullptr) {
+    if (o == nullptr)
       Py_CLEAR(result);
-    } else if (list) {
+    else if (list)
       PyList_SET_ITEM(result, i, o);
-    } else {
+    else
       PyTuple_SET_ITEM(result, i, o);
-    }
   }
   return result;
 }
@@ -234,10 +232,9 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
     const char* kind = std::exchange(self->full_said, true) ? nullptr : "unsupported";
     return run_eager(self, a, nullptr, kind, "more than 64 kinds of inputs");
   }
-  for (const at::Tensor& t : a.held) {
+  for (const at::Tensor& t : a.held)
     if (const char* what = bridge::why_unsupported(t))
       return run_eager(self, a, nullptr, "unsupported", what);
-  }
   std::string kind, why;
   auto plan = compile_entry(self, a, state, kind, why);
   if (!plan) return run_eager(self, a, nullptr, kind.c_str(), why);
@@ -286,9 +283,8 @@ int visit_all(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(self->eager);
   Py_VISIT(self->compile);
   Py_VISIT(self->report);
-  if (self->slots != nullptr) {
+  if (self->slots != nullptr)
     for (const Slot& s : *self->slots) Py_VISIT(s.dict.ptr());
-  }
   return 0;
 }
 

@@ -23,9 +23,8 @@ struct CompiledPlan {
         choices(std::move(made.choices)) {
     const ResultTree& r = this->result;
     flat = r.kind == ResultTree::Kind::Tuple || r.kind == ResultTree::Kind::List;
-    for (size_t i = 0; flat && i < r.items.size(); i++) {
+    for (size_t i = 0; flat && i < r.items.size(); i++)
       flat = r.items[i].kind == ResultTree::Kind::Output;
-    }
   }
 
   const std::unique_ptr<bridge::Executable> owned;

@@ -74,9 +74,8 @@ class FxImporter {
     py::object example = meta["example_value"];
     if (!THPVariable_Check(example.ptr())) return ir::Type::opaque();
     const at::Tensor& t = THPVariable_Unpack(example.ptr());
-    if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || t.layout() != c10::kStrided) {
+    if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || t.layout() != c10::kStrided)
       return ir::Type::opaque();
-    }
     return ir::Type::of(bridge::type_of(t));
   }
 
@@ -142,9 +141,8 @@ class FxImporter {
     for (py::handle a : py::tuple(node.attr("args"))) args.push_back(convert(borrow(a)));
     ir::Node& n =
         out_->graph.add_call(kind, std::move(target), std::move(args), {ir::Type::opaque()});
-    for (auto [key, a] : py::dict(node.attr("kwargs"))) {
+    for (auto [key, a] : py::dict(node.attr("kwargs")))
       n.kwargs.emplace_back(key.cast<std::string>(), convert(borrow(a)));
-    }
     n.name = name;
     n.stack = stack_of(node);
     if (callable) out_->bound_of(n.id) = callable;

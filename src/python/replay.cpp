@@ -41,9 +41,8 @@ class Replayer {
 
   py::object run(const std::vector<py::object>& args) {
     const auto& inputs = graph_.inputs();
-    if (args.size() != inputs.size()) {
+    if (args.size() != inputs.size())
       throw UserError(cat("the graph takes ", inputs.size(), " inputs, not ", args.size()));
-    }
     for (size_t i = 0; i < inputs.size(); ++i) values_[inputs[i].index] = args[i];
     const auto& order = graph_.order();
     for (uint32_t i = 0; i < order.size(); ++i) step(graph_.node(order[i]), i);
@@ -103,9 +102,8 @@ class Replayer {
 
   void set(const ir::Node& n, py::object o) {
     ir::ValueId v = n.outputs.at(0);
-    if (types_ && THPVariable_Check(o.ptr())) {
+    if (types_ && THPVariable_Check(o.ptr()))
       types_->value(v).type = ir::Type::of(bridge::type_of(THPVariable_Unpack(o.ptr())));
-    }
     values_[v.index] = std::move(o);
   }
 
@@ -336,9 +334,8 @@ py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::st
     at::Tensor fake = recorder.add_input(THPVariable_Unpack(p), name, dims);
     return owned(THPVariable_Wrap(fake));
   }
-  if (dynamic && PyLong_Check(p) && !PyBool_Check(p)) {
+  if (dynamic && PyLong_Check(p) && !PyBool_Check(p))
     return py::cast(recorder.add_symbolic_number(real.cast<int64_t>(), name));
-  }
   if (PyBool_Check(p) || p == Py_None || PyFloat_Check(p)) {
     recorder.add_number(0, name);
     return borrow(real);

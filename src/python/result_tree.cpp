@@ -28,15 +28,13 @@ ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
   if (THPVariable_Check(p)) {
     const at::Tensor& t = THPVariable_Unpack(p);
     tree.kind = ResultTree::Kind::Output;
-    for (tree.output = 0; tree.output < tensors.size(); ++tree.output) {
+    for (tree.output = 0; tree.output < tensors.size(); ++tree.output)
       if (tensors[tree.output].is_same(t)) return tree;
-    }
     tensors.push_back(t);
   } else if (PyTuple_CheckExact(p) || PyList_Check(p)) {
     tree.kind = PyTuple_Check(p) ? ResultTree::Kind::Tuple : ResultTree::Kind::List;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); ++i) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); ++i)
       tree.items.push_back(take_apart(PySequence_Fast_GET_ITEM(p, i), tensors));
-    }
   } else if (PyDict_Check(p)) {
     tree.kind = ResultTree::Kind::Dict;
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(result)) {
@@ -48,9 +46,8 @@ ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
     const py::object type = py::type::of(result);
     tree.kind = ResultTree::Kind::NamedTuple;
     tree.constant = py::hasattr(type, "_make") ? py::object(type.attr("_make")) : type;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); ++i) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); ++i)
       tree.items.push_back(take_apart(PyTuple_GET_ITEM(p, i), tensors));
-    }
   } else {
     tree.constant = borrow(result);
   }

@@ -56,9 +56,8 @@ ir::Arg sequence_from_python(TorchIr& ir, py::handle o,
                              const std::function<std::optional<ir::ValueId>(py::handle)>& value) {
   Sequence out;
   const Py_ssize_t n = PySequence_Fast_GET_SIZE(o.ptr());
-  for (Py_ssize_t i = 0; i < n; ++i) {
+  for (Py_ssize_t i = 0; i < n; ++i)
     out.items.push_back(arg_from_python(ir, PySequence_Fast_GET_ITEM(o.ptr(), i), value));
-  }
   return out;
 }
 
@@ -121,9 +120,8 @@ struct ToPython {
 }  // namespace
 
 uint32_t TorchIr::add_object(const py::object& o) {
-  for (size_t i = 0; i < objects.size(); ++i) {
+  for (size_t i = 0; i < objects.size(); ++i)
     if (objects[i].is(o)) return static_cast<uint32_t>(i);
-  }
   objects.push_back(o);
   graph.objects.push_back(std::string(Py_TYPE(o.ptr())->tp_name));
   return static_cast<uint32_t>(objects.size() - 1);
@@ -171,18 +169,16 @@ std::string qualified_name(py::handle callable) {
   auto found = [&](const std::string& home) -> std::optional<std::string> {
     auto module = module_named(home);
     if (!module) return std::nullopt;
-    for (const auto& n : {name, simple}) {
+    for (const auto& n : {name, simple})
       if (n && at_path(*module, *n).is(callable)) return cat(home, ".", *n);
-    }
     return std::nullopt;
   };
   auto home = string_attr(callable, "__module__");
   if (home && *home != "_operator") {
     if (auto q = found(*home)) return *q;
   }
-  for (const char* h : kHomes) {
+  for (const char* h : kHomes)
     if (auto q = found(h)) return *q;
-  }
   return {};
 }
 

@@ -49,11 +49,10 @@ std::set<uint64_t> read_suspects(const std::string& directory) {
     if (hashes.empty()) continue;
     std::error_code ignored;
     auto age = fs::file_time_type::clock::now() - entry->last_write_time(ignored);
-    if (age > kForgetAfter) {
+    if (age > kForgetAfter)
       fs::remove(entry->path(), ignored);
-    } else {
+    else
       suspects.insert(hashes.begin(), hashes.end());
-    }
   }
   return suspects;
 }
@@ -89,11 +88,10 @@ void Tombstones::open_file() {
   if (!directory_ || file_ >= 0) return;
   path_ = *directory_ + "/" + kPrefix + "XXXXXX";
   file_ = ::mkostemp(path_.data(), O_CLOEXEC);
-  if (file_ < 0) {
+  if (file_ < 0)
     directory_.reset();  // full or gone: go on without
-  } else {
+  else
     ::flock(file_, LOCK_EX);
-  }
 }
 
 void Tombstones::remove_file() {

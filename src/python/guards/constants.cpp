@@ -34,9 +34,8 @@ bool same_str(PyObject* a, PyObject* b) {
 bool same_items(PyObject* a, PyObject* b) {
   Py_ssize_t n = PyTuple_GET_SIZE(a);
   if (n != PyTuple_GET_SIZE(b)) return false;
-  for (Py_ssize_t i = 0; i < n; ++i) {
+  for (Py_ssize_t i = 0; i < n; ++i)
     if (!same_constant(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
-  }
   return true;
 }
 
@@ -44,9 +43,8 @@ bool has_constant(PyObject* set, PyObject* key, Py_hash_t hash) {
   Py_ssize_t pos = 0;
   PyObject* other = nullptr;
   Py_hash_t other_hash = 0;
-  while (_PySet_NextEntry(set, &pos, &other, &other_hash)) {
+  while (_PySet_NextEntry(set, &pos, &other, &other_hash))
     if (other_hash == hash && same_constant(key, other)) return true;
-  }
   return false;
 }
 
@@ -55,9 +53,8 @@ bool same_members(PyObject* a, PyObject* b) {
   Py_ssize_t pos = 0;
   PyObject* key = nullptr;
   Py_hash_t hash = 0;
-  while (_PySet_NextEntry(a, &pos, &key, &hash)) {
+  while (_PySet_NextEntry(a, &pos, &key, &hash))
     if (!has_constant(b, key, hash)) return false;
-  }
   return true;
 }
 

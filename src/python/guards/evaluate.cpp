@@ -22,9 +22,8 @@ const PySequenceMethods* as_deque(PyObject* o) {
 }
 
 PyObject* item_of(PyObject* base, int64_t index) {
-  if (PyTuple_Check(base)) {
+  if (PyTuple_Check(base))
     return index < PyTuple_GET_SIZE(base) ? PyTuple_GET_ITEM(base, index) : nullptr;
-  }
   if (const auto* deque = as_deque(base)) {  // the deque holds what it gives
     PyObject* item = index < deque->sq_length(base) ? deque->sq_item(base, index) : nullptr;
     Py_XDECREF(item);
@@ -165,9 +164,8 @@ bool same_keys(PyObject* dict, PyObject* expected) {
   if (PyODict_Check(dict)) return same_ordered_keys(dict, expected);
   Py_ssize_t pos = 0, i = 0;
   PyObject *key = nullptr, *value = nullptr;
-  while (PyDict_Next(dict, &pos, &key, &value)) {
+  while (PyDict_Next(dict, &pos, &key, &value))
     if (!same_constant(key, PyTuple_GET_ITEM(expected, i++))) return false;
-  }
   return true;
 }
 
@@ -239,19 +237,17 @@ py::object tensor_of_array(PyObject* o) {
 
 SourceStep step_of(const Source& source) {
   SourceStep step{source.kind, source.base, source.key.ptr(), 0, source.index};
-  if (source.kind == SourceKind::DictItem || source.kind == SourceKind::KwDefault) {
+  if (source.kind == SourceKind::DictItem || source.kind == SourceKind::KwDefault)
     step.hash = static_cast<Py_hash_t>(constant_hash(step.key));
-  }
   return step;
 }
 
 Guard prepared(Guard guard) {
   PyObject* expected = guard.expected.ptr();
-  if (guard.kind == GuardKind::HasKey || guard.kind == GuardKind::LacksKey) {
+  if (guard.kind == GuardKind::HasKey || guard.kind == GuardKind::LacksKey)
     guard.number = static_cast<int64_t>(constant_hash(expected));
-  } else if (guard.kind == GuardKind::Keys) {
+  else if (guard.kind == GuardKind::Keys)
     OXY_CHECK(PyTuple_Check(expected), "a Keys guard without a tuple");
-  }
   return guard;
 }
 

@@ -27,9 +27,8 @@ size_t hash_of(const Guard& g) {
 }
 
 bool same_guard(const Guard& a, const Guard& b) {
-  if (a.kind != b.kind || a.source != b.source || a.other != b.other || a.number != b.number) {
+  if (a.kind != b.kind || a.source != b.source || a.other != b.other || a.number != b.number)
     return false;
-  }
   if (a.expected.is(b.expected)) return true;
   return by_value(a.kind) && a.expected && b.expected &&
          same_constant(a.expected.ptr(), b.expected.ptr());
@@ -40,9 +39,8 @@ bool same_guard(const Guard& a, const Guard& b) {
 void GuardSet::add(Guard guard) {
   size_t hash = hash_of(guard);
   auto [first, last] = by_hash_.equal_range(hash);
-  for (auto it = first; it != last; ++it) {
+  for (auto it = first; it != last; ++it)
     if (same_guard(guards_[it->second], guard)) return;
-  }
   by_hash_.emplace(hash, guards_.size());
   guards_.push_back(std::move(guard));
 }

@@ -86,9 +86,8 @@ bool GuardCache::covered(const Guard& guard) const {
   if (!stable(guard.source)) return false;
   PyObject* object = value(guard.source);
   // An OrderedDict changes its order without a new version.
-  if (guard.kind == GuardKind::Keys && PyODict_Check(object)) {
+  if (guard.kind == GuardKind::Keys && PyODict_Check(object))
     return PyTuple_GET_SIZE(guard.expected.ptr()) <= 1;
-  }
   if (guard.kind == GuardKind::Length && PyTuple_Check(object)) return true;
   return !is_dict_guard(guard.kind) || PyDict_Check(object);
 }
@@ -217,9 +216,8 @@ bool GuardCache::renew(Step& step, Temporaries& made) {
 // out twice.
 bool GuardCache::same_steps(const WalkNode& node) const {
   uint32_t index = node_[node.id.index];
-  for (uint32_t i = first_step_[index]; i < first_step_[index + 1]; ++i) {
+  for (uint32_t i = first_step_[index]; i < first_step_[index + 1]; ++i)
     if (!same_shape(steps_[i])) return false;
-  }
   for (uint32_t child : node.children) {
     const WalkNode& c = walk_.nodes()[child];
     if (c.step.kind != SourceKind::InstanceDict || !stable(c.id)) continue;
@@ -295,9 +293,8 @@ GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Since s
     bool written = since == Since::DictsWritten;
     uint32_t tags = 0;
     for (const Anchor& anchor : anchors_) {
-      if (written && !tags_stand(std::exchange(tags, anchor.tags), anchor.tags, made)) {
+      if (written && !tags_stand(std::exchange(tags, anchor.tags), anchor.tags, made))
         return Verdict::Stale;
-      }
       Verdict verdict = check_anchor(steps_[anchor.step], locals, made);
       if (verdict != Verdict::Holds) return verdict;
     }
@@ -308,9 +305,8 @@ GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Since s
 }
 
 bool GuardCache::live_guards_hold() const {
-  for (uint32_t guard : live_guards_) {
+  for (uint32_t guard : live_guards_)
     if (!walk_.guard_holds(guard, values_)) return false;
-  }
   return true;
 }
 

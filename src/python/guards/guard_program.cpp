@@ -151,9 +151,8 @@ std::string GuardProgram::log_text() const { return guard_log(walk_); }
 
 std::string GuardProgram::text() const {
   std::string out;
-  for (size_t i = 0; i < walk_.guards().size(); ++i) {
+  for (size_t i = 0; i < walk_.guards().size(); ++i)
     cat_to(out, guard_text(walk_, i), line_text(walk_.guards()[i].stack), "\n");
-  }
   return out;
 }
 

@@ -30,9 +30,8 @@ std::string with_article(const std::string& noun) {
 
 bool prints_natively(PyObject* value) {
   if (PyTuple_CheckExact(value)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
       if (!prints_natively(PyTuple_GET_ITEM(value, i))) return false;
-    }
     return true;
   }
   return value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) ||
@@ -44,9 +43,8 @@ std::string value_text(PyObject* value) {
   if (PyType_Check(value)) return type_name(value);
   bool torch_constant = std::string_view(Py_TYPE(value)->tp_name).starts_with("torch.") &&
                         !(Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE);
-  if (!prints_natively(value) && !torch_constant) {
+  if (!prints_natively(value) && !torch_constant)
     return cat("<", short_name(reinterpret_cast<PyObject*>(Py_TYPE(value))), " object>");
-  }
   py::object repr = owned(PyObject_Repr(value));
   if (!repr) {
     PyErr_Clear();

@@ -44,9 +44,8 @@ class GuardWalk {
     return g.kind != GuardKind::Tensor || tensor_holds(g, value);
   }
   bool guards_hold(const WalkNode& node, const Values& values) const {
-    for (uint32_t i = node.first_guard; i < node.last_guard; ++i) {
+    for (uint32_t i = node.first_guard; i < node.last_guard; ++i)
       if (!guard_holds(order_[i], values)) return false;
-    }
     return true;
   }
 

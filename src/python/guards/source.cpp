@@ -74,9 +74,8 @@ bool is_number(const std::string& s) {
 // The item of a dict: as an attribute where getattr would find it so.
 std::string item_text(const SourceTable& table, const Source& s) {
   const Source& base = table[s.base];
-  if (base.kind == SourceKind::InstanceDict && is_identifier(s.key)) {
+  if (base.kind == SourceKind::InstanceDict && is_identifier(s.key))
     return cat(table.text(base.base), ".", str_of(s.key));
-  }
   if (is_module_table(base, table) && PyUnicode_CheckExact(s.key.ptr())) {
     std::string owner = table.text(table[base.base].base), name = str_of(s.key);
     if (is_number(name)) return cat(owner, "[", name, "]");
@@ -93,9 +92,8 @@ SourceId SourceTable::add(SourceKind kind, SourceId base, int64_t index, py::han
   Source source{kind, base, borrow(key), index};
   size_t hash = hash_of(source);
   auto [first, last] = by_hash_.equal_range(hash);
-  for (auto it = first; it != last; ++it) {
+  for (auto it = first; it != last; ++it)
     if (same_source(sources_[it->second], source)) return it->second;
-  }
   SourceId id = sources_.add(std::move(source));
   by_hash_.emplace(hash, id);
   return id;
@@ -125,7 +123,7 @@ std::string SourceTable::text(SourceId id) const {
   if (s.kind == SourceKind::Pinned) return names_.at(id.index);
   if (s.kind == SourceKind::DictItem) return item_text(*this, s);
   std::string out;
-  for (const char c : std::string_view(kTexts[static_cast<size_t>(s.kind)])) {
+  for (const char c : std::string_view(kTexts[static_cast<size_t>(s.kind)]))
     if (c == '%')
       out += text(s.base);
     else if (c == '#')
@@ -139,7 +137,6 @@ std::string SourceTable::text(SourceId id) const {
                   [](std::string& o, py::handle a) { o += str_of(py::repr(a)); });
     else
       out += c;
-  }
   return out;
 }
 
