@@ -2,6 +2,7 @@
 // the machine).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +16,18 @@ using runtime::KernelFn;
 // Compiled code; it stays loaded as long as somebody holds it.
 class Code {
  public:
-  virtual ~Code() = default;
-  virtual KernelFn entry() const = 0;
+  explicit Code(
+      KernelFn entry, std::function<void()> unload = [] {})
+      : entry_(entry), unload_(std::move(unload)) {}
+  ~Code() { unload_(); }
+  Code(const Code&) = delete;
+  Code& operator=(const Code&) = delete;
+
+  KernelFn entry() const { return entry_; }
+
+ private:
+  const KernelFn entry_;
+  const std::function<void()> unload_;
 };
 
 class Compiler {

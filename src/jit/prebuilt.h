@@ -1,11 +1,8 @@
 // Code that was compiled with the library: texts that are the same for every model.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "jit/compiler.h"
@@ -27,8 +24,5 @@ void use_prebuilt(std::span<const Prebuilt> table);
 
 // Gemms of all shapes (tools/oxy_gemms.cpp).
 std::span<const Prebuilt> prebuilt_gemms();
-
-// nullptr where the text is none of them.
-std::shared_ptr<Code> find_prebuilt(const std::string& source);
 
 }  // namespace oxy::jit

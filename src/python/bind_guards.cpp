@@ -61,29 +61,17 @@ auto numbered(SourceId (SourceTable::*make)(SourceId, A...)) {
 }
 
 void bind_sources(py::module_& m) {
-  py::class_<SourceTable>(m, "SourceTable")
-      .def(py::init<>())
+  py::class_<SourceTable> table(m, "SourceTable");
+  table.def(py::init<>())
       .def("local", [](SourceTable& t, int64_t i,
                        const std::string& name) { return t.local(i, name).index; })
       .def("pinned", [](SourceTable& t, py::handle o,
                         const std::string& name) { return t.pinned(o, name).index; })
-      .def("instance_dict", numbered(&SourceTable::instance_dict))
-      .def("type_attribute", numbered(&SourceTable::type_attribute))
-      .def("attribute", numbered(&SourceTable::attribute))
-      .def("dict_item", numbered(&SourceTable::dict_item))
-      .def("item", numbered(&SourceTable::item))
-      .def("cell_contents", numbered(&SourceTable::cell_contents))
-      .def("closure", numbered(&SourceTable::closure))
-      .def("default", numbered(&SourceTable::default_))
-      .def("kw_default", numbered(&SourceTable::kw_default))
-      .def("code", numbered(&SourceTable::code))
-      .def("referent", numbered(&SourceTable::referent))
-      .def("handled", &SourceTable::handled)
-      .def("context_value", numbered(&SourceTable::context_value))
-      .def("next_popped", numbered(&SourceTable::next_popped))
-      .def("answer", numbered(&SourceTable::answer))
       .def("text", [](const SourceTable& t, uint32_t id) { return t.text(source_id(id)); })
       .def("__len__", &SourceTable::size);
+#define OXY_SOURCE(kind, method, parameter, text) \
+  table.def(#method, numbered(&SourceTable::method));
+#include "python/guards/kinds.def"
 }
 
 void bind_set(py::module_& m) {

@@ -3,14 +3,14 @@
 #include "jit/cache/tombstone.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 namespace oxy::jit::cache {
@@ -23,6 +23,21 @@ constexpr const char* kPrefix = "compiling-";
 constexpr int kSlots = 256;  // more threads than this compile unmarked
 // A killed process leaves a file too; its texts are tried again after this.
 constexpr auto kForgetAfter = std::chrono::hours(24 * 7);
+
+std::string chosen_path() {
+  static constexpr std::pair<const char*, const char*> kPlaces[] = {
+      {"OXYFUEL_CACHE_DIR", ""}, {"XDG_CACHE_HOME", "/oxyfuel"}, {"HOME", "/.cache/oxyfuel"}};
+  for (auto [variable, folder] : kPlaces)
+    if (const char* value = std::getenv(variable); value && *value)
+      return std::string(value) + folder;
+  return "";
+}
+
+bool is_ours(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 && ::access(path.c_str(), W_OK | X_OK) == 0;
+}
 
 // The hashes in a file whose owner is dead; empty where the owner lives.
 std::vector<uint64_t> read_left_over(const fs::path& path) {
@@ -58,6 +73,16 @@ std::set<uint64_t> read_suspects(const std::string& directory) {
 }
 
 }  // namespace
+
+std::optional<std::string> writable_directory() {
+  std::string path = chosen_path();
+  if (path.empty()) return std::nullopt;
+  std::error_code ignored;
+  fs::create_directories(fs::path(path).parent_path(), ignored);
+  ::mkdir(path.c_str(), 0700);
+  if (!is_ours(path)) return std::nullopt;
+  return path;
+}
 
 Tombstones::Tombstones(std::optional<std::string> directory, std::string compiler)
     : directory_(std::move(directory)), compiler_(std::move(compiler)) {

@@ -5,8 +5,6 @@
 
 #include "python/cpython/dict_version.h"
 #include "python/cpython/object_changes.h"
-#include "python/guards/guard_text.h"
-#include "python/guards/guard_walk.h"
 #include "support/check.h"
 #include "support/text.h"
 
