@@ -3,7 +3,6 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "python/eager_run.h"
 #include "python/inner_frames.h"
 
 namespace oxy::python {

@@ -10,7 +10,6 @@
 #include "python/bytecode/code.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/compile_lock.h"
-#include "python/user_passes.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "support/timing.h"

@@ -1,12 +1,11 @@
 // A captured graph whose functions are called one by one.
-#include "python/eager_run.h"
+#include "python/replay.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 #include <traceback.h>
 
 #include <algorithm>
 
-#include "python/replay.h"
 #include "torch_bridge/host.h"
 
 namespace oxy::python {

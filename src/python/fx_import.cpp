@@ -1,8 +1,7 @@
 // Walks the nodes of a torch.fx graph and writes each as one of Torch IR.
-#include "python/fx_import.h"
-
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "python/torch_ir.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 
@@ -12,6 +11,31 @@ namespace {
 std::string_view strip(std::string_view s) {
   auto first = s.find_first_not_of(" \t"), last = s.find_last_not_of(" \t");
   return first == std::string_view::npos ? std::string_view() : s.substr(first, last - first + 1);
+}
+
+// The frames of a stack trace as torch.fx keeps it in node.meta["stack_trace"], innermost last.
+std::vector<ir::Frame> parse_stack_trace(std::string_view text) {
+  std::vector<ir::Frame> frames;
+  while (!text.empty()) {
+    auto end = std::min(text.find('\n'), text.size());
+    std::string_view line = strip(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    constexpr std::string_view kFile = "File \"", kLine = "\", line ", kIn = ", in ";
+    auto line_at = line.find(kLine);
+    if (!line.starts_with(kFile) || line_at == std::string_view::npos) {
+      if (!frames.empty() && frames.back().code.empty()) frames.back().code = line;
+      continue;
+    }
+    ir::Frame f;
+    f.file = line.substr(kFile.size(), line_at - kFile.size());
+    std::string_view rest = line.substr(line_at + kLine.size());
+    auto in_at = rest.find(kIn);
+    const std::string_view number = rest.substr(0, in_at);
+    std::from_chars(number.data(), number.data() + number.size(), f.line);
+    if (in_at != std::string_view::npos) f.function = rest.substr(in_at + kIn.size());
+    frames.push_back(std::move(f));
+  }
+  return frames;
 }
 
 class FxImporter {
@@ -176,30 +200,6 @@ class FxImporter {
 };
 
 }  // namespace
-
-std::vector<ir::Frame> parse_stack_trace(std::string_view text) {
-  std::vector<ir::Frame> frames;
-  while (!text.empty()) {
-    auto end = std::min(text.find('\n'), text.size());
-    std::string_view line = strip(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-    constexpr std::string_view kFile = "File \"", kLine = "\", line ", kIn = ", in ";
-    auto line_at = line.find(kLine);
-    if (!line.starts_with(kFile) || line_at == std::string_view::npos) {
-      if (!frames.empty() && frames.back().code.empty()) frames.back().code = line;
-      continue;
-    }
-    ir::Frame f;
-    f.file = line.substr(kFile.size(), line_at - kFile.size());
-    std::string_view rest = line.substr(line_at + kLine.size());
-    auto in_at = rest.find(kIn);
-    const std::string_view number = rest.substr(0, in_at);
-    std::from_chars(number.data(), number.data() + number.size(), f.line);
-    if (in_at != std::string_view::npos) f.function = rest.substr(in_at + kIn.size());
-    frames.push_back(std::move(f));
-  }
-  return frames;
-}
 
 std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module) {
   return FxImporter(graph_module).run();

@@ -1,5 +1,5 @@
 // Runs Torch IR by calling the real torch functions: on real tensors that is eager; on a recorder's
-// fakes it records.
+// fakes it records. What a call returns is taken apart to tensors and built again.
 #pragma once
 
 #include <map>
@@ -8,15 +8,41 @@
 #include <vector>
 
 #include "python/global_state.h"
-#include "python/result_tree.h"
 #include "python/torch_ir.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::python {
 
+// The shape of what a compiled call returns: tensors among tuples, lists, dicts and constants.
+struct ResultTree {
+  enum class Kind : uint8_t { Output, Constant, Tuple, List, Dict, NamedTuple };
+  Kind kind = Kind::Constant;
+  uint32_t output = 0;            // Output: position among the flat outputs
+  py::object constant;            // Constant; NamedTuple: what makes one of a tuple
+  std::vector<ResultTree> items;  // of containers
+  std::vector<py::object> keys;   // Dict
+
+  // The Python object with these outputs at the leaves.
+  py::object build(const std::vector<py::object>& outputs) const;
+};
+
+// Takes a returned object apart. Each tensor object gets one position in `tensors`, however often
+// it is returned.
+ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors);
+
 // Calls every node in order. `args`: one per input of the graph. Exceptions are the called
 // function's own. `reached`: gets the node that was called last.
 py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached = nullptr);
+
+// The same for a captured graph (eager_run.cpp). Where a node raises and no argument was written,
+// there is no result and torch is as it was: the function that was captured is to run instead, and
+// raises as it does. After a write that would do it twice; then the exception has the node's user
+// lines in its traceback.
+std::optional<py::object> run_captured(const TorchIr& ir, py::handle args);
+
+// Puts frames of the user's, (file, line, function) with the outermost first, in front of an
+// exception's traceback.
+void add_user_lines(py::handle exception, const py::list& frames);
 
 // What a recording gives.
 struct Recording {
@@ -63,6 +89,6 @@ void expect_op(bridge::Recorder& recorder, std::string_view function);
 
 // The result of a function of torch, recorded on fakes, in the layout that the function has in
 // eager.
-void lay_out_as_eager(std::string_view function, pybind11::object& result);
+void lay_out_as_eager(std::string_view function, py::object& result);
 
 }  // namespace oxy::python

@@ -1,9 +1,9 @@
 // Records registered patterns and functions, and runs them on a recording.
-#include "python/user_passes.h"
 
 #include <ATen/ops/empty_strided.h>
 
 #include "passes/replace.h"
+#include "python/compile_graph.h"
 #include "support/check.h"
 
 namespace oxy::python {

@@ -1,7 +1,7 @@
 // Modes of torch that captured code switches. They are switched for real while the code is
 // captured; what the graph gets is the change that its next op needs, so a mode that no op runs in
 // leaves no trace.
-#include "python/torch_modes.h"
+#include "python/global_state.h"
 
 #include "python/capture/capture.h"
 #include "support/text.h"
