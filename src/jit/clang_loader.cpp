@@ -12,7 +12,6 @@
 #include "support/check.h"
 
 namespace oxy::jit {
-
 namespace {
 
 bool holds(const dl_phdr_info& library, uintptr_t address) {

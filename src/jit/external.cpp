@@ -13,7 +13,6 @@
 #include "support/check.h"
 
 namespace oxy::jit {
-
 namespace {
 
 // As the in-process Clang compiles (src/jit/clang/build_object.cpp): eager's numerics, wrapping

@@ -20,7 +20,6 @@
 extern char** environ;
 
 namespace oxy::jit {
-
 namespace {
 
 std::vector<std::string> environment_with_tmpdir(const std::string& directory) {

@@ -15,7 +15,6 @@
 #include "jit/prebuilt.h"
 
 namespace oxy::jit {
-
 namespace {
 
 // Prebuilt code that runs on this processor.

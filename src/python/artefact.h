@@ -10,7 +10,6 @@
 #include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
 #include "python/compile_graph.h"
-#include "python/global_state.h"
 #include "python/guards/guard_program.h"
 
 namespace oxy::python {
@@ -78,5 +77,9 @@ struct Artefact {
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 };
+
+// Puts frames of the user's, (file, line, function) with the outermost first, in front of an
+// exception's traceback.
+void add_user_lines(py::handle exception, const py::list& frames);
 
 }  // namespace oxy::python

@@ -7,7 +7,7 @@
 #include "ir/specialize.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "python/replay.h"
+#include "python/artefact.h"
 #include "support/check.h"
 #include "torch_bridge/torch_limits.h"
 

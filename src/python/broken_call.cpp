@@ -6,7 +6,6 @@
 #include "python/bytecode/code_builder.h"
 #include "python/bytecode/flow.h"
 #include "python/cpython/boundary.h"
-#include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/text.h"
 

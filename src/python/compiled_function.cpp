@@ -1,9 +1,6 @@
 // Calls of compiled functions: which capture fits, what is captured, what runs.
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <memory>
 #include <unordered_set>
 
 #include "python/artefact.h"
@@ -14,7 +11,6 @@
 #include "python/capture/controls.h"
 #include "python/cpython/compile_lock.h"
 #include "python/cpython/thread_state.h"
-#include "python/inner_frames.h"
 #include "python/native_object.h"
 #include "support/check.h"
 #include "support/log.h"

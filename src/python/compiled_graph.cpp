@@ -1,16 +1,10 @@
 // Entry and exit of a compiled graph: arguments to inputs, the choice of a plan, results to Python
 // objects.
-#include <c10/core/GradMode.h>
-#include <c10/util/SmallVector.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "python/bindings.h"
 #include "python/compile_graph.h"
-#include "python/global_state.h"
 #include "python/native_object.h"
 #include "torch_bridge/interrupts.h"
 

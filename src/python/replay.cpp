@@ -2,9 +2,7 @@
 #include "python/replay.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
-#include <c10/core/GradMode.h>
 #include <c10/util/strides.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>

@@ -2,10 +2,8 @@
 // fakes it records. What a call returns is taken apart to tensors and built again.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "python/global_state.h"
 #include "python/torch_ir.h"
@@ -33,16 +31,6 @@ ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors);
 // Calls every node in order. `args`: one per input of the graph. Exceptions are the called
 // function's own. `reached`: gets the node that was called last.
 py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached = nullptr);
-
-// The same for a captured graph (eager_run.cpp). Where a node raises and no argument was written,
-// there is no result and torch is as it was: the function that was captured is to run instead, and
-// raises as it does. After a write that would do it twice; then the exception has the node's user
-// lines in its traceback.
-std::optional<py::object> run_captured(const TorchIr& ir, py::handle args);
-
-// Puts frames of the user's, (file, line, function) with the outermost first, in front of an
-// exception's traceback.
-void add_user_lines(py::handle exception, const py::list& frames);
 
 // What a recording gives.
 struct Recording {

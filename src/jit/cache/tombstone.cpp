@@ -14,7 +14,6 @@
 #include <utility>
 
 namespace oxy::jit::cache {
-
 namespace {
 
 namespace fs = std::filesystem;

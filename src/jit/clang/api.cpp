@@ -18,7 +18,6 @@
 #include "jit/clang/stages.h"
 
 namespace oxy::jit::clang_library {
-
 namespace {
 
 // Where this thread goes when LLVM gives up; null outside of build_object.

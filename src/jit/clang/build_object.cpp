@@ -25,7 +25,6 @@
 #include "support/fork_mutex.h"
 
 namespace oxy::jit::clang_library {
-
 namespace {
 
 // The machine that we compile for: this one.

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "python/capture/capture.h"
-#include "python/guards/constants.h"
+#include "python/guards/evaluate.h"
 
 namespace oxy::python {
 namespace {

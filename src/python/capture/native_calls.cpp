@@ -6,7 +6,7 @@
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"
-#include "python/guards/constants.h"
+#include "python/guards/evaluate.h"
 
 namespace oxy::python {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/guards/constants.h"
+#include "python/guards/evaluate.h"
 #include "support/text.h"
 
 namespace oxy::python {

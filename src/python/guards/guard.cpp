@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "python/guards/constants.h"
+#include "python/guards/evaluate.h"
 #include "support/check.h"
 #include "support/text.h"
 

@@ -11,9 +11,6 @@
 // `p.data = ...`.
 #pragma once
 
-#include <optional>
-#include <span>
-
 #include "python/guards/guard_cache.h"
 
 namespace oxy::python {

@@ -2,9 +2,6 @@
 // guards on it at once.
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "python/guards/evaluate.h"
 #include "torch_bridge/input_signature.h"
 
