@@ -8,7 +8,7 @@
 
 #include "jit/cache/tombstone.h"
 #include "jit/clang/api.h"
-#include "jit/shared_compiler.h"
+#include "jit/compiler.h"
 #include "support/check.h"
 
 namespace oxy::jit {
@@ -49,12 +49,12 @@ void release_idle_memory(const void* address) {
   malloc_trim(0);
 }
 
-class ClangCompiler : public SharedCompiler {
+class ClangCompiler : public Compiler {
  public:
   explicit ClangCompiler(const OxyfuelClangApi& api)
-      : api_(api), tombstones_(cache::writable_directory(), api.description) {}
-
-  std::string name() const override { return std::string(api_.description) + " in process"; }
+      : Compiler(std::string(api.description) + " in process"),
+        api_(api),
+        tombstones_(cache::writable_directory(), api.description) {}
 
  protected:
   std::shared_ptr<Code> build(const std::string& source) override {

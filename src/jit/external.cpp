@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "jit/compiler.h"
 #include "jit/process.h"
-#include "jit/shared_compiler.h"
 #include "support/check.h"
 
 namespace oxy::jit {
@@ -56,15 +56,13 @@ std::shared_ptr<Code> load(const std::string& path) {
   return std::make_shared<Code>(entry, [library] { dlclose(library); });
 }
 
-class ExternalCompiler : public SharedCompiler {
+class ExternalCompiler : public Compiler {
  public:
   ExternalCompiler(std::vector<std::string> command, std::string name)
-      : command_(std::move(command)), name_(std::move(name)) {
+      : Compiler(std::move(name)), command_(std::move(command)) {
     command_.insert(command_.end(), std::begin(kFlags), std::end(kFlags));
     for (std::string& flag : machine_flags()) command_.push_back(std::move(flag));
   }
-
-  std::string name() const override { return name_; }
 
  protected:
   std::shared_ptr<Code> build(const std::string& source) override {
@@ -84,7 +82,6 @@ class ExternalCompiler : public SharedCompiler {
 
  private:
   std::vector<std::string> command_;
-  std::string name_;
 };
 
 // "g++ (Debian 12.2.0-14) 12.2.0"; empty where the command does not run.

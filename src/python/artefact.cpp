@@ -25,7 +25,6 @@ struct PlanInputs {
       inputs.push_back({hold ? &held.back() : &t, 0});
     }
   }
-  std::span<const bridge::Input> span() const { return {inputs.data(), inputs.size()}; }
 };
 
 // The graph's inputs for a hit: what was fetched, and tensors in the place of numbers.
@@ -47,7 +46,7 @@ struct GraphInputs {
       made_.push_back(owned(THPVariable_Wrap(*tensor)));
       with_numbers_[n.input] = made_.back().ptr();
     }
-    objects = {with_numbers_.data(), with_numbers_.size()};
+    objects = with_numbers_;
   }
   GraphInputs(const GraphInputs&) = delete;
   GraphInputs& operator=(const GraphInputs&) = delete;
@@ -193,13 +192,13 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   // While others run another one may take its place.
   const auto held = brief && !plan.executable.options().frozen ? nullptr : plan_;
   const PlanInputs given(inputs, !brief);
-  if (!plan.executable.is_fresh(given.span())) {
+  if (!plan.executable.is_fresh(given.inputs)) {
     thaw(inputs);
     return run(inputs, outputs, why);
   }
   bridge::Outputs tensors;
   std::string reason;
-  if (!run_executable(plan.executable, given.span(), tensors, reason, !brief)) {
+  if (!run_executable(plan.executable, given.inputs, tensors, reason, !brief)) {
     why = {"failed graph", std::move(reason)};
     return false;
   }
@@ -255,7 +254,7 @@ bool Artefact::run(std::span<PyObject* const> fetched, OutputObjects& outputs, N
 std::vector<py::object> Artefact::results(OutputObjects& outputs,
                                           std::span<PyObject* const> fetched) const {
   std::vector<py::object> out;
-  const auto built = rebuild.build({outputs.data(), outputs.size()}, fetched);
+  const auto built = rebuild.build(outputs, fetched);
   rebuild.apply(built);
   for (uint32_t root : rebuild.roots) out.push_back(built[root]);
   return out;

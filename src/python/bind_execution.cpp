@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "jit/prebuilt.h"
+#include "jit/compiler.h"
 #include "passes/pass_list.h"
 #include "pipeline/saved_plan.h"
 #include "python/bindings.h"

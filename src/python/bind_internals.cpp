@@ -14,26 +14,16 @@ namespace {
 
 SourceId source_id(uint32_t index) { return index == UINT32_MAX ? SourceId() : SourceId(index); }
 
-// (file, line, function, code) an entry.
-std::vector<ir::Frame> frames_of(const py::list& stack) {
-  std::vector<ir::Frame> out;
-  for (py::handle h : stack) {
-    auto t = h.cast<py::tuple>();
-    out.push_back({t[0].cast<std::string>(), t[1].cast<int32_t>(), t[2].cast<std::string>(),
-                   t[3].cast<std::string>()});
-  }
-  return out;
+std::vector<PyObject*> pointers(const py::tuple& locals) {
+  PyObject** items = PySequence_Fast_ITEMS(locals.ptr());
+  return {items, items + locals.size()};
 }
 
-std::vector<PyObject*> pointers(const py::sequence& locals) {
-  std::vector<PyObject*> out;
-  for (size_t i = 0; i < locals.size(); ++i)
-    out.push_back(PySequence_Fast_GET_ITEM(locals.ptr(), static_cast<Py_ssize_t>(i)));
-  return out;
-}
-
-py::object result_of(bool ok, const Fetched& fetched) {
-  if (!ok) return py::none();
+// What a check hands over; None where a guard does not hold.
+template <auto check>
+py::object checked(GuardProgram& program, const py::tuple& locals) {
+  Fetched fetched;
+  if (!(program.*check)(pointers(locals).data(), fetched)) return py::none();
   py::list out;
   for (PyObject* o : fetched.objects()) out.append(py::handle(o));
   return out;
@@ -78,19 +68,26 @@ void bind_sources(py::module_& m) {
 #include "python/guards/kinds.def"
 }
 
+// file, line, function, code
+using StackEntry = std::tuple<std::string, int32_t, std::string, std::string>;
+
 void bind_set(py::module_& m) {
   py::enum_<GuardKind> kinds(m, "GuardKind");
   for (size_t i = 0; i < std::size(kGuardKinds); i++)
     kinds.value(kGuardKinds[i], static_cast<GuardKind>(i));
   auto add = [](GuardSet& set, GuardKind kind, uint32_t source, py::object expected, int64_t number,
-                uint32_t other, const py::list& stack) {
+                uint32_t other, const std::vector<StackEntry>& stack) {
+    std::vector<ir::Frame> frames;
+    for (const auto& [file, line, function, code] : stack)
+      frames.push_back({file, line, function, code});
     set.add({kind, source_id(source), std::move(expected), number, source_id(other),
-             UserStack(frames_of(stack))});
+             UserStack(std::move(frames))});
   };
   py::class_<GuardSet>(m, "GuardSet")
       .def(py::init<>())
       .def("add", add, py::arg("kind"), py::arg("source"), py::arg("expected") = py::none(),
-           py::arg("number") = 0, py::arg("other") = UINT32_MAX, py::arg("stack") = py::list())
+           py::arg("number") = 0, py::arg("other") = UINT32_MAX,
+           py::arg("stack") = std::vector<StackEntry>())
       .def("__len__", [](const GuardSet& set) { return set.guards().size(); });
 }
 
@@ -101,23 +98,10 @@ void bind_program(py::module_& m) {
     for (uint32_t id : fetch) ids.push_back(source_id(id));
     return std::make_shared<GuardProgram>(sources, guards, ids);
   };
-  auto check = [](GuardProgram& p, const py::tuple& locals) {
-    Fetched fetched;
-    bool ok = p.check(pointers(locals).data(), fetched);
-    return result_of(ok, fetched);
-  };
-  auto check_fully = [](GuardProgram& p, const py::tuple& locals) {
-    Fetched fetched;
-    bool ok = p.check_fully(pointers(locals).data(), fetched);
-    return result_of(ok, fetched);
-  };
   auto why_not = [](const GuardProgram& p, const py::tuple& locals) -> py::object {
     auto failure = p.why_not(pointers(locals).data());
     if (!failure) return py::none();
     return py::make_tuple(failure->guard, failure->text);
-  };
-  auto costs = [](const GuardProgram& p) {
-    return std::vector<double>(p.nanoseconds().begin(), p.nanoseconds().end());
   };
   m.def(
       "folded_functions",
@@ -138,12 +122,12 @@ void bind_program(py::module_& m) {
   py::class_<GuardProgram, std::shared_ptr<GuardProgram>>(m, "GuardProgram")
       .def(py::init(make), py::arg("sources"), py::arg("guards"),
            py::arg("fetch") = std::vector<uint32_t>())
-      .def("check", check)
-      .def("check_fully", check_fully)
+      .def("check", &checked<&GuardProgram::check>)
+      .def("check_fully", &checked<&GuardProgram::check_fully>)
       .def("why_not", why_not)
       .def("nanoseconds", nanoseconds, py::arg("locals"), py::arg("rounds"),
            py::arg("written") = py::none(), py::arg("tensors") = true)
-      .def("costs", costs)
+      .def("costs", [](const GuardProgram& p) { return p.nanoseconds(); })
       .def_property_readonly("last_level", &GuardProgram::last_level)
       .def("log_text", &GuardProgram::log_text)
       .def("text", &GuardProgram::text);

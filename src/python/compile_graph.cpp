@@ -101,11 +101,6 @@ ir::Arg number_arg(py::handle number) {
   return ir::Arg(number.cast<int64_t>());
 }
 
-py::object python_number(const ir::Arg& a) {
-  if (const double* d = a.get_if<double>()) return py::float_(*d);
-  return py::int_(a.get<ir::Expr>().value());
-}
-
 passes::Pattern pattern_of(const Recording& recording, std::vector<ir::Arg> numbers) {
   passes::Pattern out{recording.graph, std::move(numbers)};
   passes::make_pattern(out.graph);
@@ -137,7 +132,7 @@ std::optional<passes::Replacement> specialise(const UserPattern& pattern,
   if (!std::ranges::all_of(types, is_constant)) return std::nullopt;
   py::list tensors, plain;
   for (const ir::TensorType& t : types) tensors.append(example_of(t));
-  for (const ir::Arg& n : numbers) plain.append(python_number(n));
+  for (const ir::Arg& n : numbers) plain.append(arg_to_python(n, {}, nullptr));
   py::object made = pattern.record(py::tuple(tensors), py::tuple(plain));
   if (made.is_none()) return std::nullopt;
   auto [search, replacement] =

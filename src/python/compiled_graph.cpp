@@ -89,8 +89,6 @@ struct Arguments {
   }
 };
 
-std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), inputs.size()}; }
-
 // Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception
 // and is not reported.
 PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
@@ -98,10 +96,9 @@ PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, 
   PyObject* result =
       PyObject_Vectorcall(self->eager.ptr(), a.objects, static_cast<size_t>(a.count), kwnames);
   if (result == nullptr || kind == nullptr) return result;
-  PyObject* said = PyObject_CallFunction(self->report.ptr(), "ss", kind, why.c_str());
-  if (said == nullptr) Py_CLEAR(result);
-  Py_XDECREF(said);
-  return result;
+  py::object held = owned(result);
+  self->report(kind, why);
+  return held.release().ptr();
 }
 
 bool attributes_match(const CompiledGraph* self, const Entry& e) {
@@ -116,12 +113,11 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
   std::vector<Entry>& entries = self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
     Entry& e = entries[i];
-    bool match =
-        e.plan ? e.plan->executable.accepts(span(a.inputs)) : e.eager_for->matches(span(a.inputs));
+    bool match = e.plan ? e.plan->executable.accepts(a.inputs) : e.eager_for->matches(a.inputs);
     if (!match || e.kept_casts != bridge::kept_casts_now() || !(e.state == state) ||
         !attributes_match(self, e))
       continue;
-    if (e.plan && !e.plan->executable.is_fresh(span(a.inputs))) {
+    if (e.plan && !e.plan->executable.is_fresh(a.inputs)) {
       const Entry stale = std::move(e);  // what it held as constants has changed
       entries.erase(entries.begin() + static_cast<ptrdiff_t>(i));
       self->report("thawed", self->thaws.count());
@@ -134,10 +130,8 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
   return nullptr;
 }
 
-// Asks for a plan. An entry without one is made where there is none; `kind` and `why` say so.
-std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments& a,
-                                            const GlobalState& state, std::string& kind,
-                                            std::string& why) {
+// Asks for a plan. Where there is none the entry says so.
+Entry* compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState& state) {
   py::tuple args(static_cast<size_t>(a.count));
   for (Py_ssize_t i = 0; i < a.count; i++) args[static_cast<size_t>(i)] = py::handle(a.objects[i]);
   Entry entry;
@@ -147,15 +141,11 @@ std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments
   py::object made = self->compile(args, self->thaws.freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
-    kind = entry.kind;
-    why = entry.why;
-    entry.eager_for = std::make_unique<InputSignature>(span(a.inputs), InputSignature::Options{});
+    entry.eager_for = std::make_unique<InputSignature>(a.inputs, InputSignature::Options{});
   } else {
     entry.plan = made.cast<std::shared_ptr<CompiledPlan>>();
   }
-  auto plan = entry.plan;
-  self->entries.insert(self->entries.begin(), std::move(entry));
-  return plan;
+  return &*self->entries.insert(self->entries.begin(), std::move(entry));
 }
 
 PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
@@ -187,22 +177,14 @@ PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Out
   return plan.result.build(objects).release().ptr();
 }
 
-bool report_notes(CompiledGraph* self, bridge::Executable& executable) {
-  for (const std::string& text : executable.take_notes()) {
-    PyObject* said = PyObject_CallFunction(self->report.ptr(), "ss", "note", text.c_str());
-    if (said == nullptr) return false;
-    Py_DECREF(said);
-  }
-  return true;
-}
-
 // `plan` is held: a compilation in another thread may drop the entry.
 PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<CompiledPlan> plan) {
   bridge::Outputs outputs;
   std::string reason;
-  const bool ok = run_executable(plan->executable, span(a.inputs), outputs, reason, true);
+  const bool ok = run_executable(plan->executable, a.inputs, outputs, reason, true);
   if (!ok) return run_eager(self, a, nullptr, "failed", reason);
-  if (plan->executable.has_notes() && !report_notes(self, plan->executable)) return nullptr;
+  if (plan->executable.has_notes())
+    for (const std::string& text : plan->executable.take_notes()) self->report("note", text);
   return wrap_outputs(a, *plan, outputs);
 }
 
@@ -220,25 +202,21 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
   bool needs_grad = c10::GradMode::is_enabled() && (a.requires_grad || slots_require_grad(self));
   if (needs_grad) return run_eager(self, a, nullptr, "grad", "gradients are required");
   GlobalState state;
-  if (Entry* e = find_entry(self, a, state)) {
-    if (!e->plan) {
-      std::string kind = e->kind,
-                  why = e->why;  // copied: eager may call this graph again and move the entry
-      return run_eager(self, a, nullptr, kind.c_str(), why);
+  Entry* e = find_entry(self, a, state);
+  if (!e) {
+    if (self->entries.size() >= kMaxEntries) {
+      const char* kind = std::exchange(self->full_said, true) ? nullptr : "unsupported";
+      return run_eager(self, a, nullptr, kind, "more than 64 kinds of inputs");
     }
-    return run_plan(self, a, e->plan);
+    for (const at::Tensor& t : a.held)
+      if (const char* what = bridge::why_unsupported(t))
+        return run_eager(self, a, nullptr, "unsupported", what);
+    e = compile_entry(self, a, state);
   }
-  if (self->entries.size() >= kMaxEntries) {
-    const char* kind = std::exchange(self->full_said, true) ? nullptr : "unsupported";
-    return run_eager(self, a, nullptr, kind, "more than 64 kinds of inputs");
-  }
-  for (const at::Tensor& t : a.held)
-    if (const char* what = bridge::why_unsupported(t))
-      return run_eager(self, a, nullptr, "unsupported", what);
-  std::string kind, why;
-  auto plan = compile_entry(self, a, state, kind, why);
-  if (!plan) return run_eager(self, a, nullptr, kind.c_str(), why);
-  return run_plan(self, a, std::move(plan));
+  if (e->plan) return run_plan(self, a, e->plan);
+  // Copied: eager may call this graph again and move the entry.
+  const std::string kind = e->kind, why = e->why;
+  return run_eager(self, a, nullptr, kind.c_str(), why);
 }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {

@@ -119,17 +119,12 @@ class Replayer {
 
   py::object convert(const ir::Arg& a) {
     if (a.is_value()) return values_[a.value().index];
-    if (auto* o = a.get_if<ir::Object>(); o && recorder_) return object(*o);
-    return arg_to_python(a, host_.objects, [this](ir::ValueId v) { return values_[v.index]; });
-  }
-
-  // A tensor kept by the graph itself.
-  py::object object(ir::Object o) {
-    if (o.index >= host_.objects.size())
-      throw UserError("the graph names an object that only its maker has");
-    const py::object& held = host_.objects[o.index];
-    if (!THPVariable_Check(held.ptr())) return held;
-    return wrap(recorder_->add_attribute(THPVariable_Unpack(held.ptr()), cat("obj", o.index)));
+    auto value = [this](ir::ValueId v) { return values_[v.index]; };
+    const py::object made = arg_to_python(a, host_.objects, value);
+    const auto* kept = a.get_if<ir::Object>();
+    if (!kept || !recorder_ || !THPVariable_Check(made.ptr())) return made;
+    // A tensor kept by the graph itself.
+    return wrap(recorder_->add_attribute(THPVariable_Unpack(made.ptr()), cat("obj", kept->index)));
   }
 
   py::object call(const ir::Node& n) {

@@ -91,16 +91,14 @@ struct ToPython {
   py::object operator()(ir::MemoryFormat m) const {
     return borrow(torch::utils::getTHPMemoryFormat(static_cast<c10::MemoryFormat>(m.value)));
   }
-  py::object operator()(const ir::List& l) const {
-    py::list out(l.items.size());
-    for (size_t i = 0; i < l.items.size(); ++i) out[i] = std::visit(*this, l.items[i].v);
+  template <class Out>
+  py::object sequence(const std::vector<ir::Arg>& items) const {
+    Out out(items.size());
+    for (size_t i = 0; i < items.size(); ++i) out[i] = std::visit(*this, items[i].v);
     return out;
   }
-  py::object operator()(const ir::Tuple& t) const {
-    py::tuple out(t.items.size());
-    for (size_t i = 0; i < t.items.size(); ++i) out[i] = std::visit(*this, t.items[i].v);
-    return out;
-  }
+  py::object operator()(const ir::List& l) const { return sequence<py::list>(l.items); }
+  py::object operator()(const ir::Tuple& t) const { return sequence<py::tuple>(t.items); }
   py::object operator()(const ir::Dict& d) const {
     py::dict out;
     for (const auto& [key, x] : d.items) out[py::str(key)] = std::visit(*this, x.v);
@@ -282,10 +280,8 @@ class FxImporter {
   explicit FxImporter(const py::object& gm) : module_(gm), out_(std::make_shared<TorchIr>()) {}
 
   std::shared_ptr<TorchIr> run() {
-    const py::object graph = module_.attr("graph");
-    const py::list nodes(graph.attr(
-        "nodes"));  // its own iterator starts again after the end, which pybind11 trips over
-    for (py::handle node : nodes) import_node(node);
+    // A list: nodes' own iterator starts again after the end, which pybind11 trips over.
+    for (py::handle node : py::list(module_.attr("graph").attr("nodes"))) import_node(node);
     out_->module = module_;
     out_->seal();
     return std::move(out_);

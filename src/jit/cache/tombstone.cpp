@@ -100,22 +100,9 @@ bool Tombstones::is_suspect(const std::string& source) const {
 // FNV-1a. A collision only sends a text to the other compiler.
 uint64_t Tombstones::hash(const std::string& source) const {
   uint64_t value = 14695981039346656037ull;
-  auto add = [&](const std::string& text) {
-    for (unsigned char c : text) value = (value ^ c) * 1099511628211ull;
-  };
-  add(compiler_);
-  add(source);
+  for (const std::string* text : {&compiler_, &source})
+    for (unsigned char c : *text) value = (value ^ c) * 1099511628211ull;
   return value ? value : 1;
-}
-
-void Tombstones::open_file() {
-  if (!directory_ || file_ >= 0) return;
-  path_ = *directory_ + "/" + kPrefix + "XXXXXX";
-  file_ = ::mkostemp(path_.data(), O_CLOEXEC);
-  if (file_ < 0)
-    directory_.reset();  // full or gone: go on without
-  else
-    ::flock(file_, LOCK_EX);
 }
 
 void Tombstones::remove_file() {
@@ -136,7 +123,14 @@ void Tombstones::forget_parents_file() {
 int Tombstones::enter(uint64_t hash) {
   std::lock_guard lock(mutex_);
   forget_parents_file();
-  open_file();
+  if (directory_ && file_ < 0) {
+    path_ = *directory_ + "/" + kPrefix + "XXXXXX";
+    file_ = ::mkostemp(path_.data(), O_CLOEXEC);
+    if (file_ < 0)
+      directory_.reset();  // full or gone: go on without
+    else
+      ::flock(file_, LOCK_EX);
+  }
   auto free = std::find(taken_.begin(), taken_.end(), false);
   int slot = static_cast<int>(free - taken_.begin());
   if (file_ < 0 || slot >= kSlots) return -1;
@@ -150,7 +144,7 @@ void Tombstones::leave(int slot) {
   if (slot < 0) return;
   std::lock_guard lock(mutex_);
   taken_[slot] = false;
-  if (std::find(taken_.begin(), taken_.end(), true) == taken_.end()) {
+  if (std::ranges::count(taken_, true) == 0) {
     remove_file();
   } else {
     uint64_t nothing = 0;
@@ -160,12 +154,5 @@ void Tombstones::leave(int slot) {
         ::pwrite(file_, &nothing, sizeof nothing, slot * sizeof nothing);
   }
 }
-
-Tombstones::Mark::Mark(Tombstones& tombstones, const std::string& source)
-    : tombstones_(tombstones) {
-  slot_ = tombstones_.enter(tombstones_.hash(source));
-}
-
-Tombstones::Mark::~Mark() { tombstones_.leave(slot_); }
 
 }  // namespace oxy::jit::cache

@@ -24,9 +24,12 @@ const PySequenceMethods* as_deque(PyObject* o) {
   return PyObject_TypeCheck(o, type) ? type->tp_as_sequence : nullptr;
 }
 
+PyObject* item_of_tuple(PyObject* tuple, int64_t index) {
+  return tuple && index < PyTuple_GET_SIZE(tuple) ? PyTuple_GET_ITEM(tuple, index) : nullptr;
+}
+
 PyObject* item_of(PyObject* base, int64_t index) {
-  if (PyTuple_Check(base))
-    return index < PyTuple_GET_SIZE(base) ? PyTuple_GET_ITEM(base, index) : nullptr;
+  if (PyTuple_Check(base)) return item_of_tuple(base, index);
   if (const auto* deque = as_deque(base)) {  // the deque holds what it gives
     PyObject* item = index < deque->sq_length(base) ? deque->sq_item(base, index) : nullptr;
     Py_XDECREF(item);
@@ -34,10 +37,6 @@ PyObject* item_of(PyObject* base, int64_t index) {
   }
   if (!PyList_Check(base)) return nullptr;
   return index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, index) : nullptr;
-}
-
-PyObject* item_of_tuple(PyObject* tuple, int64_t index) {
-  return tuple && index < PyTuple_GET_SIZE(tuple) ? PyTuple_GET_ITEM(tuple, index) : nullptr;
 }
 
 // What an iterator written in C tells of itself, or null. No Python code runs, and no collection.
@@ -115,61 +114,46 @@ PyObject* of_function(const SourceStep& step, PyObject* base) {
   return f->func_kwdefaults ? dict_lookup(f->func_kwdefaults, step.key, step.hash) : nullptr;
 }
 
-// An OrderedDict has an order of its own beside the dict's.
-bool same_ordered_keys(PyObject* dict, PyObject* expected) {
-  const Quiet quiet;
-  auto it = owned(PyODict_Type.tp_iter(dict));
-  bool same = static_cast<bool>(it);
-  for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(expected); ++i) {
-    auto key = owned(Py_TYPE(it.ptr())->tp_iternext(it.ptr()));
-    same = key && same_constant(key.ptr(), PyTuple_GET_ITEM(expected, i));
-  }
-  return same;
-}
-
-// Key or item `index` of a dict or set; its holder keeps it.
-PyObject* key_at(PyObject* o, int64_t index) {
+// Calls `see` with each key of a dict or item of a set, in its order, as long as that returns true;
+// the holder keeps them.
+template <class See>
+void each_key(PyObject* o, See see) {
   Py_ssize_t pos = 0;
   PyObject *key = nullptr, *value = nullptr;
   Py_hash_t hash = 0;
-  if (PyODict_Check(o)) {
+  if (PyODict_Check(o)) {  // has an order of its own beside the dict's
     const Quiet quiet;
-    auto it = owned(PyODict_Type.tp_iter(o));
-    for (int64_t i = 0; it && i <= index; i++) {
-      key = Py_TYPE(it.ptr())->tp_iternext(it.ptr());
-      Py_XDECREF(key);
-      if (key == nullptr) break;
+    const auto it = owned(PyODict_Type.tp_iter(o));
+    while (it && (key = Py_TYPE(it.ptr())->tp_iternext(it.ptr()))) {
+      Py_DECREF(key);
+      if (!see(key)) return;
     }
-    return key;
+  } else if (PyDict_Check(o)) {
+    while (PyDict_Next(o, &pos, &key, &value) && see(key)) continue;
+  } else if (PyAnySet_Check(o)) {
+    while (_PySet_NextEntry(o, &pos, &key, &hash) && see(key)) continue;
   }
-  for (int64_t i = 0; i <= index; i++) {
-    const bool more = PyDict_Check(o)     ? PyDict_Next(o, &pos, &key, &value) != 0
-                      : PyAnySet_Check(o) ? _PySet_NextEntry(o, &pos, &key, &hash) != 0
-                                          : false;
-    if (!more) return nullptr;
-  }
-  return key;
 }
 
-bool same_members(PyObject* set, PyObject* expected) {
-  if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(expected)) return false;
-  Py_ssize_t pos = 0, i = 0;
-  PyObject* item = nullptr;
-  Py_hash_t hash = 0;
-  while (_PySet_NextEntry(set, &pos, &item, &hash))
-    if (!same_constant(item, PyTuple_GET_ITEM(expected, i++))) return false;
-  return true;
+PyObject* key_at(PyObject* o, int64_t index) {
+  PyObject* found = nullptr;
+  each_key(o, [&](PyObject* key) {
+    if (index == 0) found = key;
+    return index-- > 0;
+  });
+  return found;
 }
 
-bool same_keys(PyObject* dict, PyObject* expected) {
-  if (PyAnySet_Check(dict)) return same_members(dict, expected);
-  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
-  if (PyODict_Check(dict)) return same_ordered_keys(dict, expected);
-  Py_ssize_t pos = 0, i = 0;
-  PyObject *key = nullptr, *value = nullptr;
-  while (PyDict_Next(dict, &pos, &key, &value))
-    if (!same_constant(key, PyTuple_GET_ITEM(expected, i++))) return false;
-  return true;
+bool same_keys(PyObject* o, PyObject* expected) {
+  if (!PyDict_Check(o) && !PyAnySet_Check(o)) return false;
+  if (length_of(o) != PyTuple_GET_SIZE(expected)) return false;
+  Py_ssize_t seen = 0;
+  bool same = true;
+  each_key(o, [&](PyObject* key) {
+    return same = seen < PyTuple_GET_SIZE(expected) &&
+                  same_constant(key, PyTuple_GET_ITEM(expected, seen++));
+  });
+  return same && seen == PyTuple_GET_SIZE(expected);
 }
 
 bool compares(const Guard& guard, PyObject* value) {

@@ -131,7 +131,7 @@ class Fetched {
     for (PyObject* o : objects_) Py_DECREF(o);
     objects_.clear();
   }
-  std::span<PyObject* const> objects() const { return {objects_.data(), objects_.size()}; }
+  std::span<PyObject* const> objects() const { return objects_; }
 
  private:
   c10::SmallVector<PyObject*, 16> objects_;

@@ -78,8 +78,6 @@ class GuardCache {
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
-  const GuardWalk::Values& values() const { return values_; }
-
  private:
   enum class StepKind : uint8_t { Live, InstanceDict, Dict, Type };
   struct Step {

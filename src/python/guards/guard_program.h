@@ -56,9 +56,7 @@ class GuardProgram {
   // Takes the time of each guard, with the step that finds its object, for locals for which all
   // hold.
   void measure(PyObject* const* locals);
-  std::span<const double> nanoseconds() const {
-    return nanoseconds_;
-  }  // a guard; empty before measure()
+  const std::vector<double>& nanoseconds() const { return nanoseconds_; }  // empty before measure()
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 

@@ -1,6 +1,6 @@
 // Finds what is compiled already, here or with the library, compiles the rest in parallel, hands each
 // its code.
-#include "jit/shared_compiler.h"
+#include "jit/compiler.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -11,8 +11,6 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-
-#include "jit/prebuilt.h"
 
 namespace oxy::jit {
 namespace {
@@ -98,35 +96,23 @@ void use_prebuilt(std::span<const Prebuilt> table) {
     if (runs_here(code)) usable().push_back(code);
 }
 
-std::shared_ptr<SharedCompiler::Slot> SharedCompiler::slot(const std::string& source) {
-  std::shared_ptr<Slot>& found = slots_[source];
-  if (!found) found = std::make_shared<Slot>();
-  return found;
-}
-
-void SharedCompiler::forget_released() {
-  // A slot that a running batch holds has more than one owner.
-  std::erase_if(slots_, [](const auto& entry) {
-    return entry.second.use_count() == 1 && entry.second->code.expired();
-  });
-}
-
-// In a forked process nobody ends what was being compiled in the other one.
-void SharedCompiler::forget_other_processes() {
-  if (std::exchange(forks_, ForkMutex::forks()) != forks_) slots_.clear();
-}
-
-std::vector<std::shared_ptr<Code>> SharedCompiler::compile(const std::vector<std::string>& sources,
-                                                           int threads) {
+std::vector<std::shared_ptr<Code>> Compiler::compile(const std::vector<std::string>& sources,
+                                                     int threads) {
   std::vector<std::shared_ptr<Slot>> slots;
   std::vector<size_t> first;  // of each distinct text, where it stands
   {
     std::lock_guard lock(mutex_);
-    forget_other_processes();
-    forget_released();
+    // In a forked process nobody ends what was being compiled in the other one.
+    if (std::exchange(forks_, ForkMutex::forks()) != ForkMutex::forks()) slots_.clear();
+    // What is released goes. A slot that a running batch holds has more than one owner.
+    std::erase_if(slots_, [](const auto& entry) {
+      return entry.second.use_count() == 1 && entry.second->code.expired();
+    });
     std::map<const Slot*, size_t> seen;  // only looked up, never iterated
     for (size_t i = 0; i < sources.size(); i++) {
-      slots.push_back(slot(sources[i]));
+      std::shared_ptr<Slot>& slot = slots_[sources[i]];
+      if (!slot) slot = std::make_shared<Slot>();
+      slots.push_back(slot);
       if (seen.emplace(slots[i].get(), i).second) first.push_back(i);
     }
   }
