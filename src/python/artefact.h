@@ -40,8 +40,6 @@ class RunnableGraph {
  private:
   void compile(const py::tuple& examples);
   bool run_plan(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why);
-  void thaw(std::span<PyObject* const> inputs);
-  void report_notes(bridge::Executable& executable) const;
 
   std::shared_ptr<TorchIr> ir_;
   py::object compile_, report_;

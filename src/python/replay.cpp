@@ -303,18 +303,13 @@ class Replayer {
 // and hears that it cannot.
 py::object mode_object() {
   auto base = py::module_::import("torch.utils._python_dispatch").attr("TorchDispatchMode");
-  static PyObject* type = nullptr;  // made once, kept for the life of the process
-  if (!type) {
-    py::dict members;
-    members["__torch_dispatch__"] =
-        py::cpp_function([](const py::args&, const py::kwargs&) -> py::object {
-          throw Unsupported("a mode pushed again while oxyfuel records");
-        });
-    members["__module__"] = "oxyfuel";
-    auto metaclass = py::type::of(base);
-    type = metaclass("RecordingMode", py::make_tuple(base), members).release().ptr();
-  }
-  return borrow(type)();
+  py::dict members;
+  members["__torch_dispatch__"] =
+      py::cpp_function([](const py::args&, const py::kwargs&) -> py::object {
+        throw Unsupported("a mode pushed again while oxyfuel records");
+      });
+  members["__module__"] = "oxyfuel";
+  return py::type::of(base)("RecordingMode", py::make_tuple(base), members)();
 }
 
 // `dynamic`: the symbolic dimensions, or null where all is constant.
