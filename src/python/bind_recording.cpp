@@ -149,15 +149,9 @@ void bind_torch_graph(py::module_& m) {
       .def(
           "forget_recording", [](TorchIr& ir) { ir.captured = nullptr; },
           "Drops what the capture recorded underneath, and the inputs that it holds.")
-      .def(
-          "captured_recording",
-          [](TorchIr& ir, const py::object& args) -> std::shared_ptr<Recording> {
-            auto taken = take_captured(ir, args);
-            return taken ? std::make_shared<Recording>(std::move(*taken)) : nullptr;
-          },
-          py::arg("example_inputs"),
-          "Takes what the capture recorded underneath; None where there is nothing for these "
-          "inputs.")
+      .def("captured_recording", &take_captured, py::arg("example_inputs"),
+           "Takes what the capture recorded underneath; None where there is nothing for these "
+           "inputs.")
       .def("describe", [](const TorchIr& ir, const py::object& reference) {
         return py::make_tuple(describe(ir.graph, &ir, &ir, reference),
                               argument(ir.graph.result, ir.objects, reference));
@@ -262,13 +256,8 @@ void bind_aten_graph(py::module_& m) {
 void bind_recording(py::module_& m) {
   py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
   py::register_exception<UserError>(m, "UserError", PyExc_ValueError);
-  m.def(
-      "torch_limit",
-      [](const std::string& message) -> std::optional<std::string> {
-        const char* limit = bridge::torch_limit(message);
-        return limit ? std::optional<std::string>(limit) : std::nullopt;
-      },
-      py::arg("message"), "What an error of torch's on a tensor without data means, or None.");
+  m.def("torch_limit", &bridge::torch_limit, py::arg("message"),
+        "What an error of torch's on a tensor without data means, or None.");
   m.def(
       "power",
       [](const at::Tensor& base, const at::Tensor& exponent) {
@@ -282,8 +271,7 @@ void bind_recording(py::module_& m) {
   m.def(
       "record",
       [](TorchIr& ir, const py::object& args, bool shape_rules, DynamicInputs dynamic) {
-        return std::make_shared<Recording>(
-            record(ir, args, {.shape_rules = shape_rules, .dynamic = std::move(dynamic)}));
+        return record(ir, args, {.shape_rules = shape_rules, .dynamic = std::move(dynamic)});
       },
       py::arg("graph"), py::arg("example_inputs"), py::arg("shape_rules") = true,
       py::arg("dynamic") = DynamicInputs(),

@@ -271,10 +271,9 @@ void fill(CompiledFunction* self, Artefact& entry, Capture& capture) {
   const bool calls = std::ranges::any_of(order, [&](ir::NodeId n) {
     return capture.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
-  py::tuple examples(capture.graphs.example_inputs.size());
-  for (size_t i = 0; i < capture.graphs.example_inputs.size(); i++)
-    examples[i] = capture.graphs.example_inputs[i];
-  if (calls) entry.graph.emplace(capture.graphs.ir, self->compile, self->report, examples);
+  if (calls)
+    entry.graph.emplace(capture.graphs.ir, self->compile, self->report,
+                        py::tuple(py::cast(capture.graphs.example_inputs)));
   if (!capture.frames.left.empty()) {
     auto table = table_of(self);
     entry.broken =

@@ -36,10 +36,9 @@ void bind_settings(py::module_& m) {
   py::register_exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
   py::class_<Settings>(m, "Settings", "The settings of a compilation.")
       .def_static("from_env", &Settings::from_env, "The defaults, changed by the environment.")
-      .def("set",
-           [](Settings& s, const std::string& name, const std::string& text) { s.set(name, text); })
+      .def("set", &Settings::set)
       .def("copy", [](const Settings& s) { return Settings(s); })
-      .def("get", [](const Settings& s, const std::string& name) { return s.get(name); })
+      .def("get", &Settings::get)
       .def("__str__", &Settings::print);
   m.def("setting_table", &setting_rows,
         "(name, type, default, environment variable, choices, help) of each setting.");

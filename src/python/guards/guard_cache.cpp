@@ -187,12 +187,12 @@ bool GuardCache::same_shape(const Step& step) const {
   return slot && *slot == step.dict;
 }
 
+uint64_t GuardCache::version_now(const Step& step) {
+  return step.kind == StepKind::Type ? type_version(as_type(step.object)) : dict_version(step.dict);
+}
+
 bool GuardCache::stands(Step& step, Temporaries& made) {
-  if (!same_shape(step)) return false;
-  uint64_t version = step.kind == StepKind::Type
-                         ? type_version(reinterpret_cast<PyTypeObject*>(step.object))
-                         : dict_version(step.dict);
-  return version == step.version || renew(step, made);
+  return same_shape(step) && (version_now(step) == step.version || renew(step, made));
 }
 
 // Looks up again what is used of a dict or type that was written.
@@ -204,12 +204,8 @@ bool GuardCache::renew(Step& step, Temporaries& made) {
     const WalkNode& c = walk_.nodes()[child];
     if (c.step.kind == used && stable(c.id) && !same_as_before(c, made)) return false;
   }
-  if (step.kind == StepKind::Type) {
-    step.version = type_version(reinterpret_cast<PyTypeObject*>(step.object));
-    return step.version != 0;
-  }
-  step.version = dict_version(step.dict);
-  return true;
+  step.version = version_now(step);
+  return step.kind != StepKind::Type || step.version != 0;
 }
 
 // What the steps of a node and of its __dict__ rely on, their versions apart: these are never given
@@ -301,13 +297,9 @@ GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Since s
     auto all = static_cast<uint32_t>(tags_.size());
     if (written && !tags_stand(tags, all, made)) return Verdict::Stale;
   }
-  return live_guards_hold() ? Verdict::Holds : Verdict::Fails;
-}
-
-bool GuardCache::live_guards_hold() const {
   for (uint32_t guard : live_guards_)
-    if (!walk_.guard_holds(guard, values_)) return false;
-  return true;
+    if (!walk_.guard_holds(guard, values_)) return Verdict::Fails;
+  return Verdict::Holds;
 }
 
 bool GuardCache::check_tensors(Fetched& fetched) {

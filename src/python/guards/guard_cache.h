@@ -109,12 +109,12 @@ class GuardCache {
   bool is_tag(const Step& step) const;
 
   // Checking.
-  bool live_guards_hold() const;
   Verdict check_live(const Step& step, PyObject* const* locals, Temporaries& made);
   Verdict check_anchor(Step& step, PyObject* const* locals, Temporaries& made);
   Verdict check_everything(PyObject* const* locals, Temporaries& made);
   bool tags_stand(uint32_t first, uint32_t last, Temporaries& made);
   bool same_shape(const Step& step) const;
+  static uint64_t version_now(const Step& step);
   bool stands(Step& step, Temporaries& made);
   bool renew(Step& step, Temporaries& made);
   bool same_as_before(const WalkNode& node, Temporaries& made);
