@@ -81,12 +81,6 @@ py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* 
   return out;
 }
 
-const char* kind_name(ir::OutputSpec::Kind k) {
-  static constexpr const char* kNames[] = {"value", "input", "view_of_input", "view_of_output",
-                                           "none"};
-  return kNames[static_cast<int>(k)];
-}
-
 py::list sizes_list(const std::vector<ir::Expr>& exprs) {
   py::list out;
   for (ir::Expr e : exprs) out.append(e.value());
@@ -95,12 +89,14 @@ py::list sizes_list(const std::vector<ir::Expr>& exprs) {
 
 // (kind, value number or -1, index, sizes, strides, offset) a position.
 py::list describe_outputs(const ir::Graph& g) {
+  static constexpr const char* kKinds[] = {"value", "input", "view_of_input", "view_of_output",
+                                           "none"};
   py::list out;
   for (const ir::OutputSpec& o : g.outputs) {
     const bool value = o.kind == ir::OutputSpec::Kind::Value;
-    out.append(py::make_tuple(kind_name(o.kind), value ? static_cast<int64_t>(o.value.index) : -1,
-                              o.index, sizes_list(o.type.sizes), sizes_list(o.type.strides),
-                              o.type.offset.value()));
+    out.append(py::make_tuple(
+        kKinds[static_cast<int>(o.kind)], value ? static_cast<int64_t>(o.value.index) : -1, o.index,
+        sizes_list(o.type.sizes), sizes_list(o.type.strides), o.type.offset.value()));
   }
   return out;
 }

@@ -96,11 +96,6 @@ py::object no_plan_for(const std::string& type, const std::string& message) {
 
 // ---- passes of the user's
 
-ir::Arg number_arg(py::handle number) {
-  if (PyFloat_Check(number.ptr())) return ir::Arg(number.cast<double>());
-  return ir::Arg(number.cast<int64_t>());
-}
-
 passes::Pattern pattern_of(const Recording& recording, std::vector<ir::Arg> numbers) {
   passes::Pattern out{recording.graph, std::move(numbers)};
   passes::make_pattern(out.graph);
@@ -168,7 +163,8 @@ void run_function(const py::object& function, const std::string& name, Recording
 std::shared_ptr<UserPattern> make_user_pattern(const Recording& search, const py::tuple& numbers,
                                                py::object record) {
   std::vector<ir::Arg> args;
-  for (py::handle n : numbers) args.push_back(number_arg(n));
+  for (py::handle n : numbers)
+    args.push_back(PyFloat_Check(n.ptr()) ? ir::Arg(n.cast<double>()) : n.cast<int64_t>());
   auto out = std::make_shared<UserPattern>();
   out->pattern = pattern_of(search, std::move(args));
   out->record = std::move(record);

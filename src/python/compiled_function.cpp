@@ -64,12 +64,6 @@ struct Pending {
   Fetched& fetched;
   BoundArguments& bound;
   Handed* handed;  // null where the arguments are the caller's
-
-  void let_go() {
-    fetched.clear();
-    bound.held.clear();
-    if (handed) handed->clear();
-  }
 };
 
 constexpr const char* kPending = "oxyfuel.inputs";
@@ -79,7 +73,9 @@ PyObject* run_pending(PyObject*, PyObject* capsule) {
   if (pending == nullptr) return nullptr;
   auto body = [&]() -> PyObject* {
     const InnerFrames none(nullptr);
-    pending->let_go();
+    pending->fetched.clear();
+    pending->bound.held.clear();
+    if (pending->handed) pending->handed->clear();
     return pending->broken.arguments(std::move(pending->values)).release().ptr();
   };
   return boundary(body, nullptr);
@@ -118,13 +114,28 @@ PyObject* run_eager(const Call& c) {
   return PyObject_Vectorcall(function, c.args, c.nargsf, c.kwnames);
 }
 
-std::shared_ptr<ResumeTable> table_of(CompiledFunction* self);
-
 // A call, and one that may return a Tail.
 PyObject* call_with(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                     Handed* handed);
 PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                     Handed* handed);
+
+std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
+  if (auto table = self->table.lock()) return table;
+  auto make = [self](py::handle function) {
+    return steal(new_compiled_function({.table = self->table,
+                                        .report = self->report,
+                                        .compile = self->compile,
+                                        .function = borrow(function),
+                                        .fullgraph = self->fullgraph,
+                                        .limit = self->limit,
+                                        .break_at = self->break_at}));
+  };
+  self->own_table =
+      std::make_shared<ResumeTable>(ResumeTable::Compiled{make, call_with, call_once});
+  self->table = self->own_table;
+  return self->own_table;
+}
 
 // The graph did not run: eager does.
 PyObject* run_instead(const Call& c, const NotRun& why) {
@@ -171,23 +182,6 @@ PyObject* run_artefact(const Call& c, Artefact& a, Fetched& fetched, BoundArgume
   if (a.modes_after) a.modes_after->set();
   if (!a.broken) return values.front().release().ptr();
   return go_on(c.self, {*a.broken, std::move(values), fetched, bound, c.handed});
-}
-
-std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
-  if (auto table = self->table.lock()) return table;
-  auto make = [self](py::handle function) {
-    return steal(new_compiled_function({.table = self->table,
-                                        .report = self->report,
-                                        .compile = self->compile,
-                                        .function = borrow(function),
-                                        .fullgraph = self->fullgraph,
-                                        .limit = self->limit,
-                                        .break_at = self->break_at}));
-  };
-  self->own_table =
-      std::make_shared<ResumeTable>(ResumeTable::Compiled{make, call_with, call_once});
-  self->table = self->own_table;
-  return self->own_table;
 }
 
 // One call's captures: each begins as the others did.

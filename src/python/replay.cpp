@@ -58,25 +58,14 @@ class Replayer {
         values_(graph.value_count()) {}
 
   void step(const ir::Node& n, uint32_t position) {
-    switch (n.kind) {
-      case ir::NodeKind::Input:
-        return;
-      case ir::NodeKind::Attribute:
-        set(n, attribute(n));
-        return;
-      case ir::NodeKind::CallFunction:
-      case ir::NodeKind::CallMethod:
-      case ir::NodeKind::Region:
-        break;
-      case ir::NodeKind::CallOp:
-        OXY_FAIL("an ATen node in Torch IR");
-    }
+    if (n.kind == ir::NodeKind::Input) return;
+    if (n.kind == ir::NodeKind::Attribute) return set(n, attribute(n));
+    if (n.kind == ir::NodeKind::CallOp) OXY_FAIL("an ATen node in Torch IR");
     if (recorder_) {
-      if (n.kind == ir::NodeKind::CallMethod &&
-          std::ranges::find(kMemoryMethods, n.target) != kMemoryMethods.end()) {
+      if (n.kind == ir::NodeKind::CallMethod && std::ranges::count(kMemoryMethods, n.target) > 0)
         throw Unsupported(cat("Tensor.", n.target, ": it hands out memory"));
-      }
-      recorder_->set_position(frames_of(n), n.id);
+      const bool has_stack = graph_.has_stack(n.stack);
+      recorder_->set_position(has_stack ? graph_.stack(n.stack) : std::vector<ir::Frame>(), n.id);
       if (n.kind == ir::NodeKind::CallFunction) expect_op(*recorder_, n.target);
       recorder_->expect_write(
           n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
@@ -105,10 +94,6 @@ class Replayer {
     values_[v.index] = std::move(o);
   }
 
-  std::vector<ir::Frame> frames_of(const ir::Node& n) const {
-    return graph_.has_stack(n.stack) ? graph_.stack(n.stack) : std::vector<ir::Frame>();
-  }
-
   py::object attribute(const ir::Node& n) {
     py::object o = ir_.attribute(n);
     if (!recorder_ || !THPVariable_Check(o.ptr())) return o;
@@ -128,30 +113,18 @@ class Replayer {
   }
 
   py::object call(const ir::Node& n) {
-    size_t first = 0;
-    py::object callable;
-    if (n.kind == ir::NodeKind::CallMethod) {
-      if (n.args.empty()) throw UserError(cat("the method ", n.target, " is called on nothing"));
-      callable = owned(PyObject_GetAttrString(convert(n.args[0]).ptr(), n.target.c_str()));
-      if (!callable) throw py::error_already_set();
-      first = 1;
-    } else {
-      callable = host_.bound[n.id.index];
-    }
-    py::tuple args(n.args.size() - first);
-    for (size_t i = first; i < n.args.size(); ++i) {
-      PyTuple_SET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i - first),
-                       convert(n.args[i]).release().ptr());
-    }
+    const size_t self = n.kind == ir::NodeKind::CallMethod ? 1 : 0;
+    if (self > n.args.size())
+      throw UserError(cat("the method ", n.target, " is called on nothing"));
+    const py::object callable =
+        self ? steal(PyObject_GetAttrString(convert(n.args[0]).ptr(), n.target.c_str()))
+             : host_.bound[n.id.index];
+    py::tuple args(n.args.size() - self);
+    for (size_t i = self; i < n.args.size(); ++i) args[i - self] = convert(n.args[i]);
     py::object kwargs;
-    if (!n.kwargs.empty()) {
-      py::dict d;
-      for (const auto& [key, a] : n.kwargs) d[py::str(key)] = convert(a);
-      kwargs = std::move(d);
-    }
-    PyObject* result = PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr());
-    if (!result) throw py::error_already_set();
-    return owned(result);
+    if (!n.kwargs.empty()) kwargs = py::dict();
+    for (const auto& [key, a] : n.kwargs) kwargs[py::str(key)] = convert(a);
+    return steal(PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr()));
   }
 
   // The recorder knows what torch's cache of casts would have.

@@ -145,8 +145,6 @@ int GuardProgram::traverse(visitproc visit, void* arg) const {
   return cache_.traverse(visit, arg);
 }
 
-std::string GuardProgram::log_text() const { return guard_log(walk_); }
-
 std::string GuardProgram::text() const {
   std::string out;
   for (size_t i = 0; i < walk_.guards().size(); ++i)

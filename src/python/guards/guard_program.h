@@ -60,7 +60,8 @@ class GuardProgram {
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
-  std::string log_text() const;  // all guards with their kinds and the user's stack
+  // All guards with their kinds and the user's stack.
+  std::string log_text() const { return guard_log(walk_); }
   std::string text() const;      // a guard a line, with the user's line that asked for it
 
  private:
