@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "codegen/cpp/gemm.h"
-#include "jit/prebuilt.h"
+#include "jit/compiler.h"
 #include "support/check.h"
 #include "support/text.h"
 
@@ -37,7 +37,7 @@ void write_all(const std::string& folder) {
     }
   }
   write(folder + "/table.cpp",
-        oxy::cat(R"(#include "jit/prebuilt.h"
+        oxy::cat(R"(#include "jit/compiler.h"
 #if defined(__x86_64__)
 )",
                  declared, "static constexpr oxy::jit::Prebuilt kTable[] = {\n", rows, R"(};

@@ -1,42 +1,70 @@
-// The Clang library as a Compiler: loads it, and keeps a tombstone while it compiles.
+// The Clang library as a Compiler: loads it, keeps a tombstone while it compiles, gives memory back
+// afterwards.
 #include <dlfcn.h>
+#include <link.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include "jit/cache/directory.h"
 #include "jit/cache/tombstone.h"
 #include "jit/clang/api.h"
-#include "jit/idle_memory.h"
-#include "jit/shared_compiler.h"
+#include "jit/compiler.h"
 #include "support/check.h"
 
 namespace oxy::jit {
-
 namespace {
 
-class ClangCode : public Code {
- public:
-  ClangCode(const OxyfuelClangApi& api, void* handle) : api_(api), handle_(handle) {}
-  ~ClangCode() override { api_.release(handle_); }
-  KernelFn entry() const override { return reinterpret_cast<KernelFn>(api_.entry(handle_)); }
+bool holds(const dl_phdr_info& library, uintptr_t address) {
+  for (int i = 0; i < library.dlpi_phnum; i++) {
+    const ElfW(Phdr)& p = library.dlpi_phdr[i];
+    const uintptr_t begin = library.dlpi_addr + p.p_vaddr;
+    if (p.p_type == PT_LOAD && address >= begin && address < begin + p.p_memsz) return true;
+  }
+  return false;
+}
 
- private:
-  const OxyfuelClangApi& api_;
-  void* handle_;
-};
+// Only whole pages of segments that nobody writes to.
+void release_segments(const dl_phdr_info& library) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  for (int i = 0; i < library.dlpi_phnum; i++) {
+    const ElfW(Phdr)& p = library.dlpi_phdr[i];
+    if (p.p_type != PT_LOAD || (p.p_flags & PF_W)) continue;
+    const uintptr_t begin = (library.dlpi_addr + p.p_vaddr + page - 1) / page * page;
+    const uintptr_t end = (library.dlpi_addr + p.p_vaddr + p.p_memsz) / page * page;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses of the loader's tables
+    if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
+}
 
-class ClangCompiler : public SharedCompiler {
+// Gives the pages back that hold the code and constants of the shared library around `address`
+// (they are read from its file again when they are needed) and what the allocator keeps free.
+// Running code in the library is not disturbed.
+void release_idle_memory(const void* address) {
+  auto visit = [](dl_phdr_info* library, size_t, void* address) {
+    if (!holds(*library, reinterpret_cast<uintptr_t>(address))) return 0;
+    release_segments(*library);
+    return 1;
+  };
+  dl_iterate_phdr(visit, const_cast<void*>(address));
+  malloc_trim(0);
+}
+
+class ClangCompiler : public Compiler {
  public:
   explicit ClangCompiler(const OxyfuelClangApi& api)
-      : api_(api), tombstones_(cache::writable_directory(), api.description) {}
-
-  std::string name() const override { return std::string(api_.description) + " in process"; }
+      : Compiler(std::string(api.description) + " in process"),
+        api_(api),
+        tombstones_(cache::writable_directory(), api.description) {}
 
  protected:
   std::shared_ptr<Code> build(const std::string& source) override {
     if (tombstones_.is_suspect(source)) return build_outside(source);
     cache::Tombstones::Mark mark(tombstones_, source);
     char* error = nullptr;
-    void* handle = api_.compile(source.data(), source.size(), "kernel", nullptr, &error);
-    if (handle) return std::make_shared<ClangCode>(api_, handle);
+    void* handle = api_.compile(source.data(), source.size(), "kernel", &error);
+    if (handle)
+      return std::make_shared<Code>(reinterpret_cast<KernelFn>(api_.entry(handle)),
+                                    [&api = api_, handle] { api.release(handle); });
     std::string message = error ? error : "out of memory";
     api_.free_error(error);
     OXY_FAIL("the kernel does not compile: ", message);

@@ -8,32 +8,28 @@
 #include <fstream>
 #include <sstream>
 
+#include "jit/compiler.h"
 #include "jit/process.h"
-#include "jit/scratch_directory.h"
-#include "jit/shared_compiler.h"
 #include "support/check.h"
 
 namespace oxy::jit {
-
 namespace {
 
-// As the in-process Clang compiles (src/jit/clang/front_end.cpp): eager's numerics, wrapping
+// As the in-process Clang compiles (src/jit/clang/build_object.cpp): eager's numerics, wrapping
 // integers.
-constexpr const char* kFlags[] = {
-    "-shared",
-    "-fPIC",
-    "-O3",
-    "-std=c++20",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fwrapv",
-    "-fno-exceptions",
-    "-fno-rtti",
-    "-w",
-    "-fno-strict-aliasing",
-    "-x",
-    "c++",
-};
+constexpr const char* kFlags[] = {"-shared",
+                                  "-fPIC",
+                                  "-O3",
+                                  "-std=c++20",
+                                  "-ffp-contract=off",
+                                  "-fno-math-errno",
+                                  "-fwrapv",
+                                  "-fno-exceptions",
+                                  "-fno-rtti",
+                                  "-w",
+                                  "-fno-strict-aliasing",
+                                  "-x",
+                                  "c++"};
 
 std::vector<std::string> machine_flags() {
   utsname machine = {};
@@ -51,35 +47,22 @@ std::vector<std::string> split(const std::string& command) {
   return words;
 }
 
-class LoadedCode : public Code {
- public:
-  LoadedCode(void* library, KernelFn entry) : library_(library), entry_(entry) {}
-  ~LoadedCode() override { dlclose(library_); }
-  KernelFn entry() const override { return entry_; }
-
- private:
-  void* library_;
-  KernelFn entry_;
-};
-
 std::shared_ptr<Code> load(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   OXY_CHECK(library, "the compiled kernel cannot be loaded: ", dlerror());
   auto entry = reinterpret_cast<KernelFn>(dlsym(library, "kernel"));
   if (!entry) dlclose(library);
   OXY_CHECK(entry, "the compiled text has no function `kernel`");
-  return std::make_shared<LoadedCode>(library, entry);
+  return std::make_shared<Code>(entry, [library] { dlclose(library); });
 }
 
-class ExternalCompiler : public SharedCompiler {
+class ExternalCompiler : public Compiler {
  public:
   ExternalCompiler(std::vector<std::string> command, std::string name)
-      : command_(std::move(command)), name_(std::move(name)) {
+      : Compiler(std::move(name)), command_(std::move(command)) {
     command_.insert(command_.end(), std::begin(kFlags), std::end(kFlags));
     for (std::string& flag : machine_flags()) command_.push_back(std::move(flag));
   }
-
-  std::string name() const override { return name_; }
 
  protected:
   std::shared_ptr<Code> build(const std::string& source) override {
@@ -99,7 +82,6 @@ class ExternalCompiler : public SharedCompiler {
 
  private:
   std::vector<std::string> command_;
-  std::string name_;
 };
 
 // "g++ (Debian 12.2.0-14) 12.2.0"; empty where the command does not run.
@@ -113,13 +95,11 @@ std::string first_line_of_version(std::vector<std::string> command) {
 }  // namespace
 
 std::shared_ptr<Compiler> find_external(const std::string& cxx, std::string& why) {
-  std::vector<std::string> candidates;
-  const char* from_environment = std::getenv("CXX");
-  if (!cxx.empty()) {
-    candidates = {cxx};
-  } else {
-    if (from_environment && *from_environment) candidates.push_back(from_environment);
-    for (const char* name : {"clang++-19", "clang++", "g++", "c++"}) candidates.push_back(name);
+  std::vector<std::string> candidates = {cxx};
+  if (cxx.empty()) {
+    const char* from_environment = std::getenv("CXX");
+    candidates = {from_environment ? from_environment : "", "clang++-19", "clang++", "g++", "c++"};
+    std::erase(candidates, "");
   }
   try {
     for (const std::string& candidate : candidates) {

@@ -1,21 +1,26 @@
-// posix_spawn: safe in a process with threads, and does not copy a large one's page tables.
+// mkdtemp in the first folder that serves. posix_spawn: safe in a process with threads, and does not
+// copy a large one's page tables.
 #include "jit/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "support/check.h"
 
 extern char** environ;
 
 namespace oxy::jit {
-
 namespace {
 
 std::vector<std::string> environment_with_tmpdir(const std::string& directory) {
@@ -65,7 +70,30 @@ bool wait_for(pid_t pid) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// A library cannot be loaded from a file system that is mounted noexec.
+bool runs_code(const char* directory) {
+  struct statvfs info = {};
+  return statvfs(directory, &info) == 0 && !(info.f_flag & ST_NOEXEC);
+}
+
 }  // namespace
+
+ScratchDirectory::ScratchDirectory() {
+  for (const char* base :
+       {static_cast<const char*>(::getenv("TMPDIR")), "/tmp", "/var/tmp", "/dev/shm"}) {
+    if (!base || !*base || !runs_code(base)) continue;
+    std::string path = std::string(base) + "/oxyfuel-XXXXXX";
+    if (!::mkdtemp(path.data())) continue;
+    path_ = std::move(path);
+    return;
+  }
+  OXY_FAIL("no folder for temporary files: tried $TMPDIR, /tmp, /var/tmp, /dev/shm");
+}
+
+ScratchDirectory::~ScratchDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
 
 ProcessResult run_process(const std::vector<std::string>& command, const std::string& directory) {
   std::string output_path = directory + "/output.txt";

@@ -1,60 +1,14 @@
 // Running what was captured.
 #include "python/artefact.h"
 
-#include <torch/csrc/autograd/python_variable.h>
+#include <traceback.h>
 
-#include "python/eager_run.h"
-#include "python/inner_frames.h"
+#include <algorithm>
+
+#include "torch_bridge/host.h"
 
 namespace oxy::python {
 namespace {
-
-// The tensors of one call. Without the GIL they are kept from a thread that exchanges what their
-// objects stand for.
-struct PlanInputs {
-  c10::SmallVector<bridge::Input, 16> inputs;
-  c10::SmallVector<at::Tensor, 16> held;
-
-  PlanInputs(std::span<PyObject* const> objects, bool hold) {
-    inputs.reserve(objects.size());
-    if (hold) held.reserve(objects.size());
-    for (PyObject* o : objects) {
-      const at::Tensor& t = THPVariable_Unpack(o);
-      if (hold) held.push_back(t);
-      inputs.push_back({hold ? &held.back() : &t, 0});
-    }
-  }
-  std::span<const bridge::Input> span() const { return {inputs.data(), inputs.size()}; }
-};
-
-// The graph's inputs for a hit: what was fetched, and tensors in the place of numbers.
-struct GraphInputs {
-  std::span<PyObject* const> objects;
-  bool valid = true;  // false: a number that only eager can deal with
-
-  GraphInputs(const Artefact& a, std::span<PyObject* const> fetched)
-      : objects(fetched.first(a.input_count)) {
-    if (a.numbers.empty()) return;
-    with_numbers_.assign(objects.begin(), objects.end());
-    for (const NumberInput& n : a.numbers) {
-      const py::object number = n.number.value(fetched);
-      const auto tensor = number ? number_as_tensor(number, n.fits) : std::nullopt;
-      if (!tensor) {
-        valid = false;
-        return;
-      }
-      made_.push_back(owned(THPVariable_Wrap(*tensor)));
-      with_numbers_[n.input] = made_.back().ptr();
-    }
-    objects = {with_numbers_.data(), with_numbers_.size()};
-  }
-  GraphInputs(const GraphInputs&) = delete;
-  GraphInputs& operator=(const GraphInputs&) = delete;
-
- private:
-  c10::SmallVector<PyObject*, 16> with_numbers_;
-  c10::SmallVector<py::object, 2> made_;
-};
 
 py::tuple tuple_of(std::span<PyObject* const> objects) {
   py::tuple out(objects.size());
@@ -71,7 +25,63 @@ void append_items(const py::object& results, OutputObjects& outputs) {
     outputs.push_back(borrow(PySequence_Fast_GET_ITEM(fast, i)));
 }
 
+// Raises it again.
+void set_with_traceback(py::handle exception) {
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr()))),
+                Py_NewRef(exception.ptr()), PyException_GetTraceback(exception.ptr()));
+}
+
+// Calls every node in order. Where one raises and no argument was written, there is no result and
+// torch is as it was: the function that was captured is to run instead, and raises as it does. After
+// a write that would do it twice; then the exception has the node's user lines in its traceback.
+std::optional<py::object> run_captured(const TorchIr& ir, py::handle args) {
+  const auto random_numbers = bridge::torch_cpu().generator_state();
+  bool counted = true;  // inference tensors have no versions
+  std::vector<std::pair<at::Tensor, int64_t>> versions;
+  for (py::handle a : args) {
+    if (!THPVariable_Check(a.ptr())) continue;
+    const at::Tensor& t = THPVariable_Unpack(a.ptr());
+    counted &= !t.is_inference();
+    if (counted) versions.emplace_back(t, t._version());
+  }
+  auto as_before = [](const auto& v) { return v.first._version() == v.second; };
+  ir::NodeId reached;
+  try {
+    return replay(ir, args, &reached);
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_Exception)) throw;  // KeyboardInterrupt: eager would begin again
+    if (counted && std::ranges::all_of(versions, as_before)) {
+      bridge::torch_cpu().restore_generator(random_numbers);
+      return std::nullopt;
+    }
+    const py::object value = e.value();
+    if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
+    py::list frames;
+    const ir::StackId stack = reached.valid() ? ir.graph.node(reached).stack : ir::StackId();
+    if (ir.graph.has_stack(stack))
+      for (const ir::Frame& f : ir.graph.stack(stack))
+        frames.append(py::make_tuple(f.file, f.line, f.function));
+    add_user_lines(value, frames);
+    set_with_traceback(value);
+    throw py::error_already_set();
+  }
+}
+
 }  // namespace
+
+void add_user_lines(py::handle exception, const py::list& frames) {
+  set_with_traceback(exception);
+  for (size_t i = frames.size(); i-- > 0;) {
+    const auto [file, line, function] = frames[i].cast<std::tuple<std::string, int, std::string>>();
+    _PyTraceback_Add(function.c_str(), file.c_str(), line);
+  }
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  if (trace) PyException_SetTraceback(exception.ptr(), trace);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+}
 
 RunnableGraph::RunnableGraph(std::shared_ptr<TorchIr> ir, py::handle compile, py::handle report,
                              const py::tuple& examples)
@@ -118,18 +128,34 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   const bool brief = plan.executable.is_brief();
   // While others run another one may take its place.
   const auto held = brief && !plan.executable.options().frozen ? nullptr : plan_;
-  const PlanInputs given(inputs, !brief);
-  if (!plan.executable.is_fresh(given.span())) {
-    thaw(inputs);
+  c10::SmallVector<bridge::Input, 16> given;
+  c10::SmallVector<at::Tensor, 16> kept;
+  given.reserve(inputs.size());
+  if (!brief) kept.reserve(inputs.size());
+  for (PyObject* o : inputs) {
+    const at::Tensor& t = THPVariable_Unpack(o);
+    // Without the GIL it is kept from a thread that exchanges what the object stands for.
+    if (!brief) kept.push_back(t);
+    given.push_back({brief ? &t : &kept.back(), 0});
+  }
+  if (!plan.executable.is_fresh(given)) {  // what the plan took for constants has changed
+    {
+      const InnerFrames none(nullptr);
+      report_("thawed", thaws_.count());
+    }
+    compile(tuple_of(inputs));
     return run(inputs, outputs, why);
   }
   bridge::Outputs tensors;
   std::string reason;
-  if (!run_executable(plan.executable, given.span(), tensors, reason, !brief)) {
+  if (!run_executable(plan.executable, given, tensors, reason, !brief)) {
     why = {"failed graph", std::move(reason)};
     return false;
   }
-  if (plan.executable.has_notes()) report_notes(plan.executable);
+  if (plan.executable.has_notes()) {
+    const InnerFrames none(nullptr);
+    for (const std::string& text : plan.executable.take_notes()) report_("note", text);
+  }
   auto wrapped = [&](size_t k, at::Tensor tensor) {
     PyObject* o = wrap_output(inputs, plan.executable, k, std::move(tensor));
     if (o == nullptr) throw py::error_already_set();
@@ -151,20 +177,6 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   return true;
 }
 
-// What the plan took for constants has changed.
-void RunnableGraph::thaw(std::span<PyObject* const> inputs) {
-  {
-    const InnerFrames none(nullptr);
-    report_("thawed", thaws_.count());
-  }
-  compile(tuple_of(inputs));
-}
-
-void RunnableGraph::report_notes(bridge::Executable& executable) const {
-  const InnerFrames none(nullptr);
-  for (const std::string& text : executable.take_notes()) report_("note", text);
-}
-
 int RunnableGraph::traverse(visitproc visit, void* arg) const {
   Py_VISIT(compile_.ptr());
   Py_VISIT(report_.ptr());
@@ -174,14 +186,24 @@ int RunnableGraph::traverse(visitproc visit, void* arg) const {
 
 bool Artefact::run(std::span<PyObject* const> fetched, OutputObjects& outputs, NotRun& why) {
   if (!graph) return true;
-  const GraphInputs inputs(*this, fetched);
-  return inputs.valid && graph->run(inputs.objects, outputs, why);
+  const auto given = fetched.first(input_count);
+  if (numbers.empty()) return graph->run(given, outputs, why);
+  // Tensors in the place of numbers.
+  c10::SmallVector<PyObject*, 16> inputs(given.begin(), given.end());
+  c10::SmallVector<py::object, 2> made;
+  for (const NumberInput& n : numbers) {
+    const py::object number = n.number.value(fetched);
+    const auto tensor = number ? number_as_tensor(number, n.fits) : std::nullopt;
+    if (!tensor) return false;  // only eager can deal with it
+    inputs[n.input] = made.emplace_back(owned(THPVariable_Wrap(*tensor))).ptr();
+  }
+  return graph->run(inputs, outputs, why);
 }
 
 std::vector<py::object> Artefact::results(OutputObjects& outputs,
                                           std::span<PyObject* const> fetched) const {
   std::vector<py::object> out;
-  const auto built = rebuild.build({outputs.data(), outputs.size()}, fetched);
+  const auto built = rebuild.build(outputs, fetched);
   rebuild.apply(built);
   for (uint32_t root : rebuild.roots) out.push_back(built[root]);
   return out;

@@ -9,7 +9,6 @@
 #include "python/broken_call.h"
 #include "python/capture/rebuild.h"
 #include "python/compile_graph.h"
-#include "python/global_state.h"
 #include "python/guards/guard_program.h"
 
 namespace oxy::python {
@@ -40,8 +39,6 @@ class RunnableGraph {
  private:
   void compile(const py::tuple& examples);
   bool run_plan(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why);
-  void thaw(std::span<PyObject* const> inputs);
-  void report_notes(bridge::Executable& executable) const;
 
   std::shared_ptr<TorchIr> ir_;
   py::object compile_, report_;
@@ -77,5 +74,9 @@ struct Artefact {
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 };
+
+// Puts frames of the user's, (file, line, function) with the outermost first, in front of an
+// exception's traceback.
+void add_user_lines(py::handle exception, const py::list& frames);
 
 }  // namespace oxy::python

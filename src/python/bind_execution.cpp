@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <mutex>
 
-#include "jit/prebuilt.h"
+#include "jit/compiler.h"
 #include "passes/pass_list.h"
 #include "pipeline/saved_plan.h"
 #include "python/bindings.h"
 #include "python/compile_graph.h"
-#include "python/compiled_function.h"
-#include "python/compiled_graph.h"
-#include "python/user_passes.h"
 #include "runtime/bandwidth.h"
 #include "schedule/cpu/pass_list.h"
 #include "support/check.h"
@@ -87,13 +84,9 @@ int64_t moved_bytes(const CompiledPlan& plan) {
 }
 
 py::dict pool_stats() {
-  auto s = bridge::output_pool().stats();
-  py::dict d;
-  d["cached_bytes"] = s.cached_bytes;
-  d["live_bytes"] = s.live_bytes;
-  d["hits"] = s.hits;
-  d["misses"] = s.misses;
-  return d;
+  const auto s = bridge::output_pool().stats();
+  return py::dict(py::arg("cached_bytes") = s.cached_bytes, py::arg("live_bytes") = s.live_bytes,
+                  py::arg("hits") = s.hits, py::arg("misses") = s.misses);
 }
 
 // Which threads of the pool do a share of the work, by number: for the test that parallel regions

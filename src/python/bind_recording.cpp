@@ -7,9 +7,7 @@
 #include "ir/specialize.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "python/eager_run.h"
-#include "python/fx_import.h"
-#include "python/replay.h"
+#include "python/artefact.h"
 #include "support/check.h"
 #include "torch_bridge/torch_limits.h"
 
@@ -83,12 +81,6 @@ py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* 
   return out;
 }
 
-const char* kind_name(ir::OutputSpec::Kind k) {
-  static constexpr const char* kNames[] = {"value", "input", "view_of_input", "view_of_output",
-                                           "none"};
-  return kNames[static_cast<int>(k)];
-}
-
 py::list sizes_list(const std::vector<ir::Expr>& exprs) {
   py::list out;
   for (ir::Expr e : exprs) out.append(e.value());
@@ -97,12 +89,14 @@ py::list sizes_list(const std::vector<ir::Expr>& exprs) {
 
 // (kind, value number or -1, index, sizes, strides, offset) a position.
 py::list describe_outputs(const ir::Graph& g) {
+  static constexpr const char* kKinds[] = {"value", "input", "view_of_input", "view_of_output",
+                                           "none"};
   py::list out;
   for (const ir::OutputSpec& o : g.outputs) {
     const bool value = o.kind == ir::OutputSpec::Kind::Value;
-    out.append(py::make_tuple(kind_name(o.kind), value ? static_cast<int64_t>(o.value.index) : -1,
-                              o.index, sizes_list(o.type.sizes), sizes_list(o.type.strides),
-                              o.type.offset.value()));
+    out.append(py::make_tuple(
+        kKinds[static_cast<int>(o.kind)], value ? static_cast<int64_t>(o.value.index) : -1, o.index,
+        sizes_list(o.type.sizes), sizes_list(o.type.strides), o.type.offset.value()));
   }
   return out;
 }
@@ -151,15 +145,9 @@ void bind_torch_graph(py::module_& m) {
       .def(
           "forget_recording", [](TorchIr& ir) { ir.captured = nullptr; },
           "Drops what the capture recorded underneath, and the inputs that it holds.")
-      .def(
-          "captured_recording",
-          [](TorchIr& ir, const py::object& args) -> std::shared_ptr<Recording> {
-            auto taken = take_captured(ir, args);
-            return taken ? std::make_shared<Recording>(std::move(*taken)) : nullptr;
-          },
-          py::arg("example_inputs"),
-          "Takes what the capture recorded underneath; None where there is nothing for these "
-          "inputs.")
+      .def("captured_recording", &take_captured, py::arg("example_inputs"),
+           "Takes what the capture recorded underneath; None where there is nothing for these "
+           "inputs.")
       .def("describe", [](const TorchIr& ir, const py::object& reference) {
         return py::make_tuple(describe(ir.graph, &ir, &ir, reference),
                               argument(ir.graph.result, ir.objects, reference));
@@ -264,13 +252,8 @@ void bind_aten_graph(py::module_& m) {
 void bind_recording(py::module_& m) {
   py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
   py::register_exception<UserError>(m, "UserError", PyExc_ValueError);
-  m.def(
-      "torch_limit",
-      [](const std::string& message) -> std::optional<std::string> {
-        const char* limit = bridge::torch_limit(message);
-        return limit ? std::optional<std::string>(limit) : std::nullopt;
-      },
-      py::arg("message"), "What an error of torch's on a tensor without data means, or None.");
+  m.def("torch_limit", &bridge::torch_limit, py::arg("message"),
+        "What an error of torch's on a tensor without data means, or None.");
   m.def(
       "power",
       [](const at::Tensor& base, const at::Tensor& exponent) {
@@ -284,8 +267,7 @@ void bind_recording(py::module_& m) {
   m.def(
       "record",
       [](TorchIr& ir, const py::object& args, bool shape_rules, DynamicInputs dynamic) {
-        return std::make_shared<Recording>(
-            record(ir, args, {.shape_rules = shape_rules, .dynamic = std::move(dynamic)}));
+        return record(ir, args, {.shape_rules = shape_rules, .dynamic = std::move(dynamic)});
       },
       py::arg("graph"), py::arg("example_inputs"), py::arg("shape_rules") = true,
       py::arg("dynamic") = DynamicInputs(),

@@ -20,19 +20,12 @@ BoundArguments::BoundArguments(PyFunctionObject* f, PyObject* const* args, size_
   if (rest) {
     py::tuple t(n > positional ? n - positional : 0);
     for (size_t i = positional; i < n; i++) t[i - positional] = py::handle(args[i]);
-    locals[named] = keep(std::move(t));
+    locals[named] = held.emplace_back(std::move(t)).ptr();
   }
-  py::object others;
-  if (extra) others = owned(uncounted_dict());
-  if (extra && !others) throw py::error_already_set();
+  py::object others = extra ? steal(uncounted_dict()) : py::object();
   if (kwnames != nullptr && !bind_keywords(c, args + n, kwnames, named, extra, others)) return;
-  if (extra) locals[named + rest] = keep(std::move(others));
+  if (extra) locals[named + rest] = held.emplace_back(std::move(others)).ptr();
   valid = bind_defaults(f, c, positional, named);
-}
-
-PyObject* BoundArguments::keep(py::object o) {
-  held.push_back(std::move(o));
-  return held.back().ptr();
 }
 
 bool BoundArguments::bind_keywords(PyCodeObject* code, PyObject* const* values, PyObject* kwnames,
@@ -60,17 +53,13 @@ bool BoundArguments::bind_defaults(PyFunctionObject* f, PyCodeObject* code, size
       f->func_defaults ? static_cast<size_t>(PyTuple_GET_SIZE(f->func_defaults)) : 0;
   for (size_t i = 0; i < named; i++) {
     if (locals[i] != nullptr) continue;
-    if (i < positional) {
-      if (i + defaults < positional) return false;
+    if (i >= positional && f->func_kwdefaults)
+      locals[i] = PyDict_GetItemWithError(f->func_kwdefaults,
+                                          PyTuple_GET_ITEM(code->co_localsplusnames, i));
+    else if (i < positional && i + defaults >= positional)
       locals[i] =
           PyTuple_GET_ITEM(f->func_defaults, static_cast<Py_ssize_t>(i + defaults - positional));
-    } else {
-      locals[i] = f->func_kwdefaults
-                      ? PyDict_GetItemWithError(f->func_kwdefaults,
-                                                PyTuple_GET_ITEM(code->co_localsplusnames, i))
-                      : nullptr;
-      if (locals[i] == nullptr) return false;
-    }
+    if (locals[i] == nullptr) return false;
   }
   return true;
 }

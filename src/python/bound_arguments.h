@@ -21,7 +21,6 @@ struct BoundArguments {
   BoundArguments(PyFunctionObject* f, PyObject* const* args, size_t n, PyObject* kwnames);
 
  private:
-  PyObject* keep(py::object o);
   bool bind_keywords(PyCodeObject* code, PyObject* const* values, PyObject* kwnames, size_t named,
                      bool extra, py::object& others);
   bool bind_defaults(PyFunctionObject* f, PyCodeObject* code, size_t positional, size_t named);

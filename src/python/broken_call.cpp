@@ -288,21 +288,20 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
     if (!leaves_loop && last.target >= 0)
       go_on_at(last.target, true, graph_break.target, graph_break.after_jump);
 
-    py::object globals = globals_of(frame.function);
+    const py::object code =
+        own(i == 0 ? make_break_code(frame.code, bytecode, graph_break, compiled.ptr())
+                   : make_inner_break_code(frame.code, bytecode, graph_break));
+    table.add_code(code);
+    const py::object globals = globals_of(frame.function);
+    py::object inner;
     if (i == 0) {
-      py::object code = own(make_break_code(frame.code, bytecode, graph_break, compiled.ptr()));
-      table.add_code(code);
       out.function = steal(PyFunction_New(code.ptr(), globals.ptr()));
-      auto* function = as_function(frame.function);
-      if (function->func_closure) PyFunction_SetClosure(out.function.ptr(), function->func_closure);
-      out.frames.push_back({{}, frame.state.value_count(), continuation});
+      if (PyObject* closure = as_function(frame.function)->func_closure)
+        PyFunction_SetClosure(out.function.ptr(), closure);
     } else {
-      py::object code = own(make_inner_break_code(frame.code, bytecode, graph_break));
-      table.add_code(code);
-      py::object function =
-          steal(make_function(reinterpret_cast<PyCodeObject*>(code.ptr()), globals.ptr()));
-      out.frames.push_back({function, frame.state.value_count(), continuation});
+      inner = steal(make_function(reinterpret_cast<PyCodeObject*>(code.ptr()), globals.ptr()));
     }
+    out.frames.push_back({inner, frame.state.value_count(), continuation});
   }
   return out;
 }

@@ -1,13 +1,67 @@
-// From Torch IR and the inputs of a call to a plan, or to the reason why there is none.
+// From Torch IR and the inputs of a call to a plan, or to the reason why there is none; the passes
+// that a user has registered (python/oxyfuel/passes.py) on the way.
 #pragma once
 
-#include "python/compiled_plan.h"
+#include <c10/util/SmallVector.h>
+
+#include "passes/match_pattern.h"
 #include "python/replay.h"
-#include "support/settings.h"
+#include "torch_bridge/make_executable.h"
 
 namespace oxy::python {
 
-// Plans a recording. `registered`: the user's passes (user_passes.h).
+using OutputObjects = c10::SmallVector<py::object, 4>;
+
+// A plan with what Python needs around it: the form of the result that the caller expects.
+struct CompiledPlan {
+  CompiledPlan(bridge::ExecutableMaker::Made made, ResultTree result)
+      : owned(std::move(made.executable)),
+        executable(*owned),
+        result(std::move(result)),
+        report(made.report),
+        choices(std::move(made.choices)) {
+    const ResultTree& r = this->result;
+    flat = r.kind == ResultTree::Kind::Tuple || r.kind == ResultTree::Kind::List;
+    for (size_t i = 0; flat && i < r.items.size(); i++)
+      flat = r.items[i].kind == ResultTree::Kind::Output;
+  }
+
+  const std::unique_ptr<bridge::Executable> owned;
+  bridge::Executable& executable;
+  ResultTree result;
+  pipeline::Report report;
+  std::string choices;  // what max-autotune tried
+  bool flat = false;    // a tuple or list of outputs: the usual case, built without the tree's help
+};
+
+// Runs a plan, without the GIL where it is `released`. Throws a Python exception where the user
+// interrupts the run.
+bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
+                    bridge::Outputs& outputs, std::string& reason, bool released);
+
+// Output `k` of a plan as Python sees it, a new reference; null with an exception set.
+PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
+                      size_t k, at::Tensor&& t);
+
+// What oxyfuel.register_replacement keeps: a pattern recorded with its example inputs, and how to
+// record it anew.
+struct UserPattern {
+  passes::Pattern pattern;
+  // (tensors, numbers) -> (AtenGraph, AtenGraph) of the pattern and its replacement, or None where
+  // a check refuses.
+  py::object record;
+};
+
+std::shared_ptr<UserPattern> make_user_pattern(const Recording& search, const py::tuple& numbers,
+                                               py::object record);
+
+// From (name, in_front, UserPattern or function (AtenGraph, example inputs) -> AtenGraph). The
+// passes work on the graph of `recording`, which must outlive them; a function's new recording
+// takes its place.
+std::vector<pipeline::UserPass> user_passes(const py::handle& registered, Recording& recording,
+                                            const py::tuple& args);
+
+// Plans a recording. `registered`: the user's passes.
 std::shared_ptr<CompiledPlan> plan_recording(Recording recording, const TorchIr& torch_ir,
                                              const py::tuple& args, const Settings& settings,
                                              const py::list& registered);

@@ -1,22 +1,16 @@
 // Calls of compiled functions: which capture fits, what is captured, what runs.
-#include "python/compiled_function.h"
-
-#include <structmember.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <memory>
 #include <unordered_set>
 
 #include "python/artefact.h"
+#include "python/bindings.h"
 #include "python/bound_arguments.h"
 #include "python/capture/capture.h"
 #include "python/capture/controls.h"
-#include "python/cpython/boundary.h"
 #include "python/cpython/compile_lock.h"
 #include "python/cpython/thread_state.h"
-#include "python/inner_frames.h"
+#include "python/native_object.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/text.h"
@@ -29,28 +23,36 @@ namespace {
 constexpr size_t kMostNumbers = 3;
 
 struct CompiledFunction {
-  PyObject_HEAD vectorcallfunc vectorcall;
-  PyObject *function, *compile, *report, *weakrefs;
-  bool fullgraph, limit_said, seen;  // seen: called before, in eager
-  size_t numbers_changed;  // how often a capture did not serve because of a number in a tensor
-  size_t limit, break_at;
-  std::vector<std::shared_ptr<Artefact>>* entries;  // most recently used first
-  std::unordered_set<std::string>*
-      varying;  // sources of numbers that were another one at some call
-  // The table is owned by the function that the user compiled, and known to its resume functions.
-  std::shared_ptr<ResumeTable>* own_table;
-  std::weak_ptr<ResumeTable>* table;
-};
+  // Owned by the function that the user compiled, and known to its resume functions.
+  std::weak_ptr<ResumeTable> table;
+  std::shared_ptr<ResumeTable> own_table;
+  std::unordered_set<std::string> varying;  // sources of numbers that were another one at some call
+  std::vector<std::shared_ptr<Artefact>> entries;  // most recently used first
+  py::object report, compile, function;
+  bool fullgraph = false;
+  size_t limit = 0, break_at = 0;
+  bool limit_said = false, seen = false;  // seen: called before, in eager
+  size_t numbers_changed = 0;  // how often a capture did not serve because of a number in a tensor
 
-PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject* compile,
-                                PyObject* report, bool fullgraph, size_t limit, size_t break_at);
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(function.ptr());
+    Py_VISIT(compile.ptr());
+    Py_VISIT(report.ptr());
+    for (const auto& e : entries)
+      if (int stop = e->traverse(visit, arg)) return stop;
+    return own_table ? own_table->traverse(visit, arg) : 0;
+  }
+};
+using Object = NativeObject<CompiledFunction>;
+
+PyObject* new_compiled_function(CompiledFunction state);
 
 void say(CompiledFunction* self, const char* kind, const std::string& text,
          const std::vector<ir::Frame>& stack = {}) {
   const InnerFrames none(nullptr);  // what reports is no code of the user's
   py::list frames;
   for (const ir::Frame& f : stack) frames.append(py::make_tuple(f.file, f.line, f.function));
-  py::handle(self->report)(kind, text, frames);
+  self->report(kind, text, frames);
 }
 
 // A hit whose graph has run, on the way into the frame that goes on from there. That frame has the
@@ -61,12 +63,6 @@ struct Pending {
   Fetched& fetched;
   BoundArguments& bound;
   Handed* handed;  // null where the arguments are the caller's
-
-  void let_go() {
-    fetched.clear();
-    bound.held.clear();
-    if (handed) handed->clear();
-  }
 };
 
 constexpr const char* kPending = "oxyfuel.inputs";
@@ -76,7 +72,9 @@ PyObject* run_pending(PyObject*, PyObject* capsule) {
   if (pending == nullptr) return nullptr;
   auto body = [&]() -> PyObject* {
     const InnerFrames none(nullptr);
-    pending->let_go();
+    pending->fetched.clear();
+    pending->bound.held.clear();
+    if (pending->handed) pending->handed->clear();
     return pending->broken.arguments(std::move(pending->values)).release().ptr();
   };
   return boundary(body, nullptr);
@@ -109,19 +107,34 @@ struct Call {
 };
 
 PyObject* run_eager(const Call& c) {
-  PyObject* function = c.self->function;
+  PyObject* function = c.self->function.ptr();
   leave_next_frame(PyFunction_GET_CODE(function));
   if (c.handed) return call_handing_over(function, c.args, c.nargsf, c.kwnames, *c.handed);
   return PyObject_Vectorcall(function, c.args, c.nargsf, c.kwnames);
 }
-
-std::shared_ptr<ResumeTable> table_of(CompiledFunction* self);
 
 // A call, and one that may return a Tail.
 PyObject* call_with(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                     Handed* handed);
 PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                     Handed* handed);
+
+std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
+  if (auto table = self->table.lock()) return table;
+  auto make = [self](py::handle function) {
+    return steal(new_compiled_function({.table = self->table,
+                                        .report = self->report,
+                                        .compile = self->compile,
+                                        .function = borrow(function),
+                                        .fullgraph = self->fullgraph,
+                                        .limit = self->limit,
+                                        .break_at = self->break_at}));
+  };
+  self->own_table =
+      std::make_shared<ResumeTable>(ResumeTable::Compiled{make, call_with, call_once});
+  self->table = self->own_table;
+  return self->own_table;
+}
 
 // The graph did not run: eager does.
 PyObject* run_instead(const Call& c, const NotRun& why) {
@@ -170,23 +183,6 @@ PyObject* run_artefact(const Call& c, Artefact& a, Fetched& fetched, BoundArgume
   return go_on(c.self, {*a.broken, std::move(values), fetched, bound, c.handed});
 }
 
-std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
-  auto table = self->table->lock();
-  if (table) return table;
-  auto make = [self](py::handle function) {
-    PyObject* made =
-        new_compiled_function(Py_TYPE(self), function.ptr(), self->compile, self->report,
-                              self->fullgraph, self->limit, self->break_at);
-    if (made == nullptr) throw py::error_already_set();
-    *reinterpret_cast<CompiledFunction*>(made)->table = *self->table;
-    return owned(made);
-  };
-  *self->own_table =
-      std::make_shared<ResumeTable>(ResumeTable::Compiled{make, call_with, call_once});
-  *self->table = *self->own_table;
-  return *self->own_table;
-}
-
 // One call's captures: each begins as the others did.
 struct Captures {
   CompiledFunction* self;
@@ -201,15 +197,15 @@ struct Captures {
     while (true) {
       Attempt attempt(compiling);
       capture = std::make_unique<Capture>();
-      capture->calls.compiled_type = Py_TYPE(self);
+      capture->calls.compiled_type = compiled_function_type();
       capture->calls.answers = &answers;
-      capture->numbers.varying = *self->varying;
+      capture->numbers.varying = self->varying;
       capture->graphs.left_alone = left_alone;
       capture->frames.loop_left = loop_left;
       capture->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
       capture->frames.break_at = break_at;
       try {
-        return capture->run(self->function, locals, stop_at);
+        return capture->run(self->function.ptr(), locals, stop_at);
       } catch (const StartAgain&) {
         left_alone.clear();
         answers.clear();
@@ -256,7 +252,7 @@ void say_bytecode(CompiledFunction* self, const Artefact& entry) {
     return to_text(disassemble(code), code);
   };
   say(self, "bytecode",
-      cat("ORIGINAL BYTECODE\n", text(self->function), "\nMODIFIED BYTECODE\n",
+      cat("ORIGINAL BYTECODE\n", text(self->function.ptr()), "\nMODIFIED BYTECODE\n",
           entry.broken ? text(entry.broken->function.ptr()) : "none: the call is one graph\n"));
 }
 
@@ -268,10 +264,9 @@ void fill(CompiledFunction* self, Artefact& entry, Capture& capture) {
   const bool calls = std::ranges::any_of(order, [&](ir::NodeId n) {
     return capture.graphs.ir->graph.node(n).kind != ir::NodeKind::Input;
   });
-  py::tuple examples(capture.graphs.example_inputs.size());
-  for (size_t i = 0; i < capture.graphs.example_inputs.size(); i++)
-    examples[i] = capture.graphs.example_inputs[i];
-  if (calls) entry.graph.emplace(capture.graphs.ir, self->compile, self->report, examples);
+  if (calls)
+    entry.graph.emplace(capture.graphs.ir, self->compile, self->report,
+                        py::tuple(py::cast(capture.graphs.example_inputs)));
   if (!capture.frames.left.empty()) {
     auto table = table_of(self);
     entry.broken =
@@ -294,7 +289,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   bool captured = true;
   size_t break_at = SIZE_MAX;
   if (self->break_at != 0) {
-    auto table = self->table->lock();
+    auto table = self->table.lock();
     break_at = self->break_at - 1 + (table ? table->prologue_of(self->function) : 0);
   }
   Captures captures{self, locals};
@@ -328,7 +323,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   entry->input_count = capture->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
-  self->entries->insert(self->entries->begin(), entry);
+  self->entries.insert(self->entries.begin(), entry);
   return entry;
 }
 
@@ -336,7 +331,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
 // list.
 std::shared_ptr<Artefact> find(CompiledFunction* self, const GlobalState& state,
                                const BoundArguments& bound, Fetched& fetched) {
-  auto& entries = *self->entries;
+  auto& entries = self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
     std::shared_ptr<Artefact> e = entries[i];
     if (!e->holds(state, bound.code, bound.locals.data(), fetched)) continue;
@@ -353,7 +348,7 @@ std::shared_ptr<Artefact> find(CompiledFunction* self, const GlobalState& state,
 std::string why_another(const CompiledFunction* self, const GlobalState& state,
                         const BoundArguments& bound) {
   std::string out;
-  for (const auto& e : std::vector(*self->entries)) {
+  for (const auto& e : std::vector(self->entries)) {
     if (!out.empty()) out += '\n';
     std::string changed = difference(state, e->state);
     if (e->code.ptr() != bound.code) {
@@ -379,17 +374,17 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   if (lock.waited())
     if (auto e = find(self, state, bound, fetched)) return e;
   if (!lock.held()) return nullptr;
-  if (self->entries->size() >= self->limit) {
+  if (self->entries.size() >= self->limit) {
     if (!std::exchange(self->limit_said, true)) say(self, "limit", why_another(self, state, bound));
     return nullptr;
   }
-  if (!self->entries->empty()) say(self, "recompile", why_another(self, state, bound));
-  for (const auto& e : std::vector(*self->entries))
+  if (!self->entries.empty()) say(self, "recompile", why_another(self, state, bound));
+  for (const auto& e : std::vector(self->entries))
     if (e->code.ptr() == bound.code)
       for (std::string& source : e->guards->changed_numbers(bound.locals.data()))
-        self->varying->insert(std::move(source));
-  if (!self->entries->empty() && self->entries->front()->code.ptr() == bound.code) {
-    const auto why = self->entries->front()->guards->why_not(bound.locals.data());
+        self->varying.insert(std::move(source));
+  if (!self->entries.empty() && self->entries.front()->code.ptr() == bound.code) {
+    const auto why = self->entries.front()->guards->why_not(bound.locals.data());
     self->numbers_changed += why && why->number ? 1 : 0;
   }
   std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);
@@ -437,7 +432,7 @@ PyObject* call_checked(const Call& c) {
 PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames,
                     Handed* handed) {
   const size_t given = handed ? handed->size() : 0;
-  const Call c{reinterpret_cast<CompiledFunction*>(o), args, nargsf, kwnames, handed};
+  const Call c{&Object::of(o), args, nargsf, kwnames, handed};
   std::string failure;
   try {
     return call_checked(c);
@@ -456,7 +451,7 @@ PyObject* call_once(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
   }
   PyObject* result = run_eager(c);
   if (result == nullptr) return nullptr;
-  PyObject* said = PyObject_CallFunction(c.self->report, "ss()", "failed", failure.c_str());
+  PyObject* said = PyObject_CallFunction(c.self->report.ptr(), "ss()", "failed", failure.c_str());
   if (said == nullptr) Py_CLEAR(result);
   Py_XDECREF(said);
   return result;
@@ -469,7 +464,7 @@ PyObject* call_with(PyObject* o, PyObject* const* args, size_t nargsf, PyObject*
   leave_call();
   if (result == nullptr || tail_of(result) == nullptr) return result;
   // Whatever is called on the way belongs to this table.
-  std::shared_ptr<ResumeTable> table = reinterpret_cast<CompiledFunction*>(o)->table->lock();
+  std::shared_ptr<ResumeTable> table = Object::of(o).table.lock();
   return follow_tails(result);
 }
 
@@ -477,25 +472,11 @@ PyObject* call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwna
   return boundary([=] { return call_with(o, args, nargsf, kwnames, nullptr); }, nullptr);
 }
 
-PyObject* new_compiled_function(PyTypeObject* type, PyObject* function, PyObject* compile,
-                                PyObject* report, bool fullgraph, size_t limit, size_t break_at) {
-  auto* self = reinterpret_cast<CompiledFunction*>(type->tp_alloc(type, 0));
-  if (self == nullptr) return nullptr;
-  self->vectorcall = call;
-  self->function = Py_NewRef(function);
-  self->compile = Py_NewRef(compile);
-  self->report = Py_NewRef(report);
-  self->fullgraph = fullgraph;
-  self->limit = limit;
-  self->break_at = break_at;
-  self->entries = new std::vector<std::shared_ptr<Artefact>>();
-  self->varying = new std::unordered_set<std::string>();
-  self->own_table = new std::shared_ptr<ResumeTable>();
-  self->table = new std::weak_ptr<ResumeTable>();
-  return reinterpret_cast<PyObject*>(self);
+PyObject* new_compiled_function(CompiledFunction state) {
+  return Object::make(compiled_function_type(), call, std::move(state));
 }
 
-PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
+PyObject* make(PyTypeObject*, PyObject* args, PyObject*) {
   PyObject *function, *compile, *report;
   int fullgraph;
   Py_ssize_t limit, break_at;
@@ -503,64 +484,24 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
                         &limit, &break_at))
     return nullptr;
   auto body = [=] {
-    return new_compiled_function(type, function, compile, report, fullgraph != 0,
-                                 static_cast<size_t>(limit), static_cast<size_t>(break_at));
+    return new_compiled_function({.report = borrow(report),
+                                  .compile = borrow(compile),
+                                  .function = borrow(function),
+                                  .fullgraph = fullgraph != 0,
+                                  .limit = static_cast<size_t>(limit),
+                                  .break_at = static_cast<size_t>(break_at)});
   };
   return boundary(body, nullptr);
 }
 
-int visit_all(PyObject* o, visitproc visit, void* arg) {
-  auto* self = reinterpret_cast<CompiledFunction*>(o);
-  Py_VISIT(Py_TYPE(o));
-  Py_VISIT(self->function);
-  Py_VISIT(self->compile);
-  Py_VISIT(self->report);
-  if (self->entries != nullptr) {
-    for (const auto& e : *self->entries)
-      if (int stop = e->traverse(visit, arg)) return stop;
-  }
-  if (self->own_table != nullptr && *self->own_table)
-    return (*self->own_table)->traverse(visit, arg);
-  return 0;
-}
-
-int traverse(PyObject* o, visitproc visit, void* arg) {
-  return boundary([=] { return visit_all(o, visit, arg); }, 0);
-}
-
-void clear_all(PyObject* o) {
-  auto* self = reinterpret_cast<CompiledFunction*>(o);
-  Py_CLEAR(self->function);
-  Py_CLEAR(self->compile);
-  Py_CLEAR(self->report);
-  delete std::exchange(self->entries, nullptr);
-  delete std::exchange(self->varying, nullptr);
-  delete std::exchange(self->own_table, nullptr);
-  delete std::exchange(self->table, nullptr);
-}
-
-int clear(PyObject* o) {
-  boundary([=] { clear_all(o); });
-  return 0;
-}
-
-void dealloc(PyObject* o) {
-  PyObject_GC_UnTrack(o);
-  if (reinterpret_cast<CompiledFunction*>(o)->weakrefs != nullptr) PyObject_ClearWeakRefs(o);
-  boundary([=] { clear_all(o); });
-  PyTypeObject* type = Py_TYPE(o);
-  type->tp_free(o);
-  Py_DECREF(type);
-}
-
 PyObject* forget(PyObject* o, PyObject*) {
-  auto* self = reinterpret_cast<CompiledFunction*>(o);
   auto body = [&] {
-    self->entries->clear();
-    self->varying->clear();
-    self->own_table->reset();
-    self->limit_said = self->seen = false;
-    self->numbers_changed = 0;
+    CompiledFunction& self = Object::of(o);
+    self.entries.clear();
+    self.varying.clear();
+    self.own_table.reset();
+    self.limit_said = self.seen = false;
+    self.numbers_changed = 0;
     return Py_NewRef(Py_None);
   };
   return boundary(body, nullptr);
@@ -569,7 +510,7 @@ PyObject* forget(PyObject* o, PyObject*) {
 PyObject* guards(PyObject* o, PyObject*) {
   auto body = [=] {
     py::list out;
-    for (const auto& e : *reinterpret_cast<CompiledFunction*>(o)->entries) out.append(e->guards);
+    for (const auto& e : Object::of(o).entries) out.append(e->guards);
     return out.release().ptr();
   };
   return boundary(body, nullptr);
@@ -578,7 +519,7 @@ PyObject* guards(PyObject* o, PyObject*) {
 PyObject* resumed(PyObject* o, PyObject*) {
   auto body = [=] {
     py::list out;
-    if (auto table = reinterpret_cast<CompiledFunction*>(o)->table->lock())
+    if (auto table = Object::of(o).table.lock())
       for (const py::object& function : table->functions()) out.append(function);
     return out.release().ptr();
   };
@@ -599,9 +540,9 @@ PyMethodDef methods[] = {
     {"guards", guards, METH_NOARGS, "The GuardProgram of each capture, most recently used first."},
     {nullptr, nullptr, 0, nullptr}};
 PyMemberDef members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledFunction, vectorcall), READONLY, nullptr},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledFunction, weakrefs), READONLY, nullptr},
-    {"__wrapped__", T_OBJECT_EX, offsetof(CompiledFunction, function), READONLY, nullptr},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeHead, vectorcall), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(NativeHead, weakrefs), READONLY, nullptr},
+    {"__wrapped__", T_OBJECT_EX, offsetof(Object, state.function), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 // What a function tells of itself: its name, documentation, signature.
@@ -610,7 +551,7 @@ PyObject* get_attribute(PyObject* o, PyObject* name) {
     PyObject* own = PyObject_GenericGetAttr(o, name);
     if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return own;
     PyErr_Clear();
-    return PyObject_GetAttr(reinterpret_cast<CompiledFunction*>(o)->function, name);
+    return PyObject_GetAttr(Object::of(o).function.ptr(), name);
   };
   return boundary(body, nullptr);
 }
@@ -618,24 +559,16 @@ PyObject* get_attribute(PyObject* o, PyObject* name) {
 }  // namespace
 
 void compile_everything_like(PyObject* compiled) {
-  compile_every_frame(table_of(reinterpret_cast<CompiledFunction*>(Py_NewRef(compiled))));
+  compile_every_frame(table_of(&Object::of(Py_NewRef(compiled))));
 }
 
 PyTypeObject* compiled_function_type() {
-  static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
-                                {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                                {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                                {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                                {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
-                                {Py_tp_descr_get, reinterpret_cast<void*>(descriptor_get)},
-                                {Py_tp_getattro, reinterpret_cast<void*>(get_attribute)},
-                                {Py_tp_methods, methods},
-                                {Py_tp_members, members},
-                                {0, nullptr}};
-  static PyType_Spec spec = {"oxyfuel._C.CompiledFunction", sizeof(CompiledFunction), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-                             slots};
-  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  static PyTypeObject* const type = Object::type(
+      "oxyfuel._C.CompiledFunction", {{Py_tp_new, reinterpret_cast<void*>(make)},
+                                      {Py_tp_descr_get, reinterpret_cast<void*>(descriptor_get)},
+                                      {Py_tp_getattro, reinterpret_cast<void*>(get_attribute)},
+                                      {Py_tp_methods, methods},
+                                      {Py_tp_members, members}});
   return type;
 }
 

@@ -1,19 +1,11 @@
 // Entry and exit of a compiled graph: arguments to inputs, the choice of a plan, results to Python
 // objects.
-#include "python/compiled_graph.h"
-
-#include <c10/core/GradMode.h>
-#include <c10/util/SmallVector.h>
-#include <structmember.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <utility>
 
+#include "python/bindings.h"
 #include "python/compile_graph.h"
-#include "python/cpython/boundary.h"
-#include "python/global_state.h"
+#include "python/native_object.h"
 #include "torch_bridge/interrupts.h"
 
 namespace oxy::python {
@@ -41,13 +33,21 @@ struct Slot {
 };
 
 struct CompiledGraph {
-  PyObject_HEAD vectorcallfunc vectorcall;
-  PyObject *eager, *compile, *report;
-  std::vector<Slot>* slots;
-  std::vector<Entry>* entries;  // most recently used first
-  Thaws* thaws;
-  bool full_said;
+  Thaws thaws;
+  std::vector<Entry> entries;  // most recently used first
+  std::vector<Slot> slots;
+  py::object report, compile, eager;
+  bool full_said = false;
+
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(eager.ptr());
+    Py_VISIT(compile.ptr());
+    Py_VISIT(report.ptr());
+    for (const Slot& s : slots) Py_VISIT(s.dict.ptr());
+    return 0;
+  }
 };
+using Object = NativeObject<CompiledGraph>;
 
 using Inputs = c10::SmallVector<Input, 16>;
 using Held = c10::SmallVector<at::Tensor, 16>;
@@ -89,42 +89,38 @@ struct Arguments {
   }
 };
 
-std::span<const Input> span(const Inputs& inputs) { return {inputs.data(), inputs.size()}; }
-
 // Runs eager and, once that has succeeded, says why. The user's mistake raises eager's exception
 // and is not reported.
 PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
                     const std::string& why) {
   PyObject* result =
-      PyObject_Vectorcall(self->eager, a.objects, static_cast<size_t>(a.count), kwnames);
+      PyObject_Vectorcall(self->eager.ptr(), a.objects, static_cast<size_t>(a.count), kwnames);
   if (result == nullptr || kind == nullptr) return result;
-  PyObject* said = PyObject_CallFunction(self->report, "ss", kind, why.c_str());
-  if (said == nullptr) Py_CLEAR(result);
-  Py_XDECREF(said);
-  return result;
+  py::object held = owned(result);
+  self->report(kind, why);
+  return held.release().ptr();
 }
 
 bool attributes_match(const CompiledGraph* self, const Entry& e) {
-  for (size_t i = 0; i < self->slots->size(); i++) {
-    const Slot& s = (*self->slots)[i];
+  for (size_t i = 0; i < self->slots.size(); i++) {
+    const Slot& s = self->slots[i];
     if (PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr()) != e.attributes[i].ptr()) return false;
   }
   return true;
 }
 
 Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& state) {
-  std::vector<Entry>& entries = *self->entries;
+  std::vector<Entry>& entries = self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
     Entry& e = entries[i];
-    bool match =
-        e.plan ? e.plan->executable.accepts(span(a.inputs)) : e.eager_for->matches(span(a.inputs));
+    bool match = e.plan ? e.plan->executable.accepts(a.inputs) : e.eager_for->matches(a.inputs);
     if (!match || e.kept_casts != bridge::kept_casts_now() || !(e.state == state) ||
         !attributes_match(self, e))
       continue;
-    if (e.plan && !e.plan->executable.is_fresh(span(a.inputs))) {
+    if (e.plan && !e.plan->executable.is_fresh(a.inputs)) {
       const Entry stale = std::move(e);  // what it held as constants has changed
       entries.erase(entries.begin() + static_cast<ptrdiff_t>(i));
-      py::handle(self->report)("thawed", self->thaws->count());
+      self->report("thawed", self->thaws.count());
       return find_entry(self, a, state);
     }
     auto found = entries.begin() + static_cast<ptrdiff_t>(i);
@@ -134,29 +130,22 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
   return nullptr;
 }
 
-// Asks for a plan. An entry without one is made where there is none; `kind` and `why` say so.
-std::shared_ptr<CompiledPlan> compile_entry(CompiledGraph* self, const Arguments& a,
-                                            const GlobalState& state, std::string& kind,
-                                            std::string& why) {
+// Asks for a plan. Where there is none the entry says so.
+Entry* compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState& state) {
   py::tuple args(static_cast<size_t>(a.count));
   for (Py_ssize_t i = 0; i < a.count; i++) args[static_cast<size_t>(i)] = py::handle(a.objects[i]);
   Entry entry;
   entry.state = state;
-  for (const Slot& s : *self->slots) {
+  for (const Slot& s : self->slots)
     entry.attributes.push_back(borrow(PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr())));
-  }
-  py::object made = py::handle(self->compile)(args, self->thaws->freezing());
+  py::object made = self->compile(args, self->thaws.freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
-    kind = entry.kind;
-    why = entry.why;
-    entry.eager_for = std::make_unique<InputSignature>(span(a.inputs), InputSignature::Options{});
+    entry.eager_for = std::make_unique<InputSignature>(a.inputs, InputSignature::Options{});
   } else {
     entry.plan = made.cast<std::shared_ptr<CompiledPlan>>();
   }
-  auto plan = entry.plan;
-  self->entries->insert(self->entries->begin(), std::move(entry));
-  return plan;
+  return &*self->entries.insert(self->entries.begin(), std::move(entry));
 }
 
 PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
@@ -167,13 +156,12 @@ PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Output
   for (Py_ssize_t i = 0; result != nullptr && i < count; i++) {
     uint32_t k = leaves[static_cast<size_t>(i)].output;
     PyObject* o = wrap_output(a.span(), plan.executable, k, at::Tensor(outputs[k]));
-    if (o == nullptr) {
+    if (o == nullptr)
       Py_CLEAR(result);
-    } else if (list) {
+    else if (list)
       PyList_SET_ITEM(result, i, o);
-    } else {
+    else
       PyTuple_SET_ITEM(result, i, o);
-    }
   }
   return result;
 }
@@ -189,27 +177,19 @@ PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Out
   return plan.result.build(objects).release().ptr();
 }
 
-bool report_notes(CompiledGraph* self, bridge::Executable& executable) {
-  for (const std::string& text : executable.take_notes()) {
-    PyObject* said = PyObject_CallFunction(self->report, "ss", "note", text.c_str());
-    if (said == nullptr) return false;
-    Py_DECREF(said);
-  }
-  return true;
-}
-
 // `plan` is held: a compilation in another thread may drop the entry.
 PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<CompiledPlan> plan) {
   bridge::Outputs outputs;
   std::string reason;
-  const bool ok = run_executable(plan->executable, span(a.inputs), outputs, reason, true);
+  const bool ok = run_executable(plan->executable, a.inputs, outputs, reason, true);
   if (!ok) return run_eager(self, a, nullptr, "failed", reason);
-  if (plan->executable.has_notes() && !report_notes(self, plan->executable)) return nullptr;
+  if (plan->executable.has_notes())
+    for (const std::string& text : plan->executable.take_notes()) self->report("note", text);
   return wrap_outputs(a, *plan, outputs);
 }
 
 bool slots_require_grad(const CompiledGraph* self) {
-  return std::any_of(self->slots->begin(), self->slots->end(), [](const Slot& s) {
+  return std::any_of(self->slots.begin(), self->slots.end(), [](const Slot& s) {
     PyObject* o = PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr());
     return o != nullptr && THPVariable_Check(o) && THPVariable_Unpack(o).requires_grad();
   });
@@ -222,32 +202,27 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
   bool needs_grad = c10::GradMode::is_enabled() && (a.requires_grad || slots_require_grad(self));
   if (needs_grad) return run_eager(self, a, nullptr, "grad", "gradients are required");
   GlobalState state;
-  if (Entry* e = find_entry(self, a, state)) {
-    if (!e->plan) {
-      std::string kind = e->kind,
-                  why = e->why;  // copied: eager may call this graph again and move the entry
-      return run_eager(self, a, nullptr, kind.c_str(), why);
+  Entry* e = find_entry(self, a, state);
+  if (!e) {
+    if (self->entries.size() >= kMaxEntries) {
+      const char* kind = std::exchange(self->full_said, true) ? nullptr : "unsupported";
+      return run_eager(self, a, nullptr, kind, "more than 64 kinds of inputs");
     }
-    return run_plan(self, a, e->plan);
+    for (const at::Tensor& t : a.held)
+      if (const char* what = bridge::why_unsupported(t))
+        return run_eager(self, a, nullptr, "unsupported", what);
+    e = compile_entry(self, a, state);
   }
-  if (self->entries->size() >= kMaxEntries) {
-    const char* kind = std::exchange(self->full_said, true) ? nullptr : "unsupported";
-    return run_eager(self, a, nullptr, kind, "more than 64 kinds of inputs");
-  }
-  for (const at::Tensor& t : a.held) {
-    if (const char* what = bridge::why_unsupported(t))
-      return run_eager(self, a, nullptr, "unsupported", what);
-  }
-  std::string kind, why;
-  auto plan = compile_entry(self, a, state, kind, why);
-  if (!plan) return run_eager(self, a, nullptr, kind.c_str(), why);
-  return run_plan(self, a, std::move(plan));
+  if (e->plan) return run_plan(self, a, e->plan);
+  // Copied: eager may call this graph again and move the entry.
+  const std::string kind = e->kind, why = e->why;
+  return run_eager(self, a, nullptr, kind.c_str(), why);
 }
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto body = [=] {
     Arguments arguments(args, PyVectorcall_NARGS(nargsf));
-    return call_checked(reinterpret_cast<CompiledGraph*>(self), arguments, kwnames);
+    return call_checked(&Object::of(self), arguments, kwnames);
   };
   return boundary(body, nullptr);
 }
@@ -256,78 +231,29 @@ PyObject* new_compiled_graph(PyTypeObject* type, PyObject* args) {
   PyObject *eager, *compile, *report, *slots;
   if (!PyArg_ParseTuple(args, "OOOO!", &eager, &compile, &report, &PyList_Type, &slots))
     return nullptr;
-  auto* self = reinterpret_cast<CompiledGraph*>(type->tp_alloc(type, 0));
-  if (self == nullptr) return nullptr;
-  self->vectorcall = call;
-  self->eager = Py_NewRef(eager);
-  self->compile = Py_NewRef(compile);
-  self->report = Py_NewRef(report);
-  self->slots = new std::vector<Slot>();
-  self->thaws = new Thaws();
-  self->entries = new std::vector<Entry>();
+  CompiledGraph made{.report = borrow(report), .compile = borrow(compile), .eager = borrow(eager)};
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(slots); i++) {
     PyObject *dict, *key;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(slots, i), "O!O", &PyDict_Type, &dict, &key)) {
-      Py_DECREF(self);
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(slots, i), "O!O", &PyDict_Type, &dict, &key))
       return nullptr;
-    }
-    self->slots->push_back({borrow(dict), borrow(key)});
+    made.slots.push_back({borrow(dict), borrow(key)});
   }
-  return reinterpret_cast<PyObject*>(self);
+  return Object::make(type, call, std::move(made));
 }
 
 PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
   return boundary([=] { return new_compiled_graph(type, args); }, nullptr);
 }
 
-int visit_all(PyObject* o, visitproc visit, void* arg) {
-  auto* self = reinterpret_cast<CompiledGraph*>(o);
-  Py_VISIT(Py_TYPE(o));
-  Py_VISIT(self->eager);
-  Py_VISIT(self->compile);
-  Py_VISIT(self->report);
-  if (self->slots != nullptr) {
-    for (const Slot& s : *self->slots) Py_VISIT(s.dict.ptr());
-  }
-  return 0;
-}
-
-int traverse(PyObject* o, visitproc visit, void* arg) {
-  return boundary([=] { return visit_all(o, visit, arg); }, 0);
-}
-
-void clear_all(PyObject* o) {
-  auto* self = reinterpret_cast<CompiledGraph*>(o);
-  Py_CLEAR(self->eager);
-  Py_CLEAR(self->compile);
-  Py_CLEAR(self->report);
-  delete std::exchange(self->slots, nullptr);
-  delete std::exchange(self->thaws, nullptr);
-  delete std::exchange(self->entries, nullptr);
-}
-
-int clear(PyObject* o) {
-  boundary([=] { clear_all(o); });
-  return 0;
-}
-
-void dealloc(PyObject* o) {
-  PyObject_GC_UnTrack(o);
-  boundary([=] { clear_all(o); });
-  PyTypeObject* type = Py_TYPE(o);
-  type->tp_free(o);
-  Py_DECREF(type);
-}
-
 PyObject* forget(PyObject* o, PyObject*) {
-  boundary([=] { reinterpret_cast<CompiledGraph*>(o)->entries->clear(); });
+  boundary([=] { Object::of(o).entries.clear(); });
   Py_RETURN_NONE;
 }
 
 PyObject* plans(PyObject* o, PyObject*) {
   auto body = [=] {
     py::list out;
-    for (const Entry& e : *reinterpret_cast<CompiledGraph*>(o)->entries)
+    for (const Entry& e : Object::of(o).entries)
       if (e.plan) out.append(e.plan);
     return out.release().ptr();
   };
@@ -339,7 +265,7 @@ PyMethodDef methods[] = {
     {"plans", plans, METH_NOARGS, "The CompiledPlans made so far, most recently used first."},
     {nullptr, nullptr, 0, nullptr}};
 PyMemberDef members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledGraph, vectorcall), READONLY, nullptr},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeHead, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 }  // namespace
@@ -376,19 +302,11 @@ bool run_executable(bridge::Executable& executable, std::span<const bridge::Inpu
 PyObject* make_compiled_graph_type() {
   static const char doc[] =
       "A graph compiled by Oxyfuel: called as the torch.fx.GraphModule that it came from.";
-  static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(make)},
-                                {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                                {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                                {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                                {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
-                                {Py_tp_methods, methods},
-                                {Py_tp_members, members},
-                                {Py_tp_doc, const_cast<char*>(doc)},
-                                {0, nullptr}};
-  static PyType_Spec spec = {"oxyfuel._C.CompiledGraph", sizeof(CompiledGraph), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-                             slots};
-  return PyType_FromSpec(&spec);
+  return reinterpret_cast<PyObject*>(
+      Object::type("oxyfuel._C.CompiledGraph", {{Py_tp_new, reinterpret_cast<void*>(make)},
+                                                {Py_tp_methods, methods},
+                                                {Py_tp_members, members},
+                                                {Py_tp_doc, const_cast<char*>(doc)}}));
 }
 
 }  // namespace oxy::python

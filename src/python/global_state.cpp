@@ -29,10 +29,13 @@ std::string difference(const GlobalState& now, const GlobalState& before) {
 }
 
 const std::map<std::string_view, Folded>& folded_functions() {
-  static const std::map<std::string_view, Folded> table = {
-#define OXY_FOLDED(function, guard) {function, Folded::guard},
+  static const auto table = [] {
+    std::map<std::string_view, Folded> out;
+#define OXY_FOLDED(guard, ...) \
+  for (const char* function : {__VA_ARGS__}) out.emplace(function, Folded::guard);
 #include "python/torch_state.def"
-  };
+    return out;
+  }();
   return table;
 }
 

@@ -2,9 +2,7 @@
 #include "python/replay.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
-#include <c10/core/GradMode.h>
 #include <c10/util/strides.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
@@ -41,9 +39,8 @@ class Replayer {
 
   py::object run(const std::vector<py::object>& args) {
     const auto& inputs = graph_.inputs();
-    if (args.size() != inputs.size()) {
+    if (args.size() != inputs.size())
       throw UserError(cat("the graph takes ", inputs.size(), " inputs, not ", args.size()));
-    }
     for (size_t i = 0; i < inputs.size(); ++i) values_[inputs[i].index] = args[i];
     const auto& order = graph_.order();
     for (uint32_t i = 0; i < order.size(); ++i) step(graph_.node(order[i]), i);
@@ -61,25 +58,14 @@ class Replayer {
         values_(graph.value_count()) {}
 
   void step(const ir::Node& n, uint32_t position) {
-    switch (n.kind) {
-      case ir::NodeKind::Input:
-        return;
-      case ir::NodeKind::Attribute:
-        set(n, attribute(n));
-        return;
-      case ir::NodeKind::CallFunction:
-      case ir::NodeKind::CallMethod:
-      case ir::NodeKind::Region:
-        break;
-      case ir::NodeKind::CallOp:
-        OXY_FAIL("an ATen node in Torch IR");
-    }
+    if (n.kind == ir::NodeKind::Input) return;
+    if (n.kind == ir::NodeKind::Attribute) return set(n, attribute(n));
+    if (n.kind == ir::NodeKind::CallOp) OXY_FAIL("an ATen node in Torch IR");
     if (recorder_) {
-      if (n.kind == ir::NodeKind::CallMethod &&
-          std::ranges::find(kMemoryMethods, n.target) != kMemoryMethods.end()) {
+      if (n.kind == ir::NodeKind::CallMethod && std::ranges::count(kMemoryMethods, n.target) > 0)
         throw Unsupported(cat("Tensor.", n.target, ": it hands out memory"));
-      }
-      recorder_->set_position(frames_of(n), n.id);
+      const bool has_stack = graph_.has_stack(n.stack);
+      recorder_->set_position(has_stack ? graph_.stack(n.stack) : std::vector<ir::Frame>(), n.id);
       if (n.kind == ir::NodeKind::CallFunction) expect_op(*recorder_, n.target);
       recorder_->expect_write(
           n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
@@ -103,14 +89,9 @@ class Replayer {
 
   void set(const ir::Node& n, py::object o) {
     ir::ValueId v = n.outputs.at(0);
-    if (types_ && THPVariable_Check(o.ptr())) {
+    if (types_ && THPVariable_Check(o.ptr()))
       types_->value(v).type = ir::Type::of(bridge::type_of(THPVariable_Unpack(o.ptr())));
-    }
     values_[v.index] = std::move(o);
-  }
-
-  std::vector<ir::Frame> frames_of(const ir::Node& n) const {
-    return graph_.has_stack(n.stack) ? graph_.stack(n.stack) : std::vector<ir::Frame>();
   }
 
   py::object attribute(const ir::Node& n) {
@@ -123,44 +104,27 @@ class Replayer {
 
   py::object convert(const ir::Arg& a) {
     if (a.is_value()) return values_[a.value().index];
-    if (auto* o = a.get_if<ir::Object>(); o && recorder_) return object(*o);
-    return arg_to_python(a, host_.objects, [this](ir::ValueId v) { return values_[v.index]; });
-  }
-
-  // A tensor kept by the graph itself.
-  py::object object(ir::Object o) {
-    if (o.index >= host_.objects.size())
-      throw UserError("the graph names an object that only its maker has");
-    const py::object& held = host_.objects[o.index];
-    if (!THPVariable_Check(held.ptr())) return held;
-    return wrap(recorder_->add_attribute(THPVariable_Unpack(held.ptr()), cat("obj", o.index)));
+    auto value = [this](ir::ValueId v) { return values_[v.index]; };
+    const py::object made = arg_to_python(a, host_.objects, value);
+    const auto* kept = a.get_if<ir::Object>();
+    if (!kept || !recorder_ || !THPVariable_Check(made.ptr())) return made;
+    // A tensor kept by the graph itself.
+    return wrap(recorder_->add_attribute(THPVariable_Unpack(made.ptr()), cat("obj", kept->index)));
   }
 
   py::object call(const ir::Node& n) {
-    size_t first = 0;
-    py::object callable;
-    if (n.kind == ir::NodeKind::CallMethod) {
-      if (n.args.empty()) throw UserError(cat("the method ", n.target, " is called on nothing"));
-      callable = owned(PyObject_GetAttrString(convert(n.args[0]).ptr(), n.target.c_str()));
-      if (!callable) throw py::error_already_set();
-      first = 1;
-    } else {
-      callable = host_.bound[n.id.index];
-    }
-    py::tuple args(n.args.size() - first);
-    for (size_t i = first; i < n.args.size(); ++i) {
-      PyTuple_SET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i - first),
-                       convert(n.args[i]).release().ptr());
-    }
+    const size_t self = n.kind == ir::NodeKind::CallMethod ? 1 : 0;
+    if (self > n.args.size())
+      throw UserError(cat("the method ", n.target, " is called on nothing"));
+    const py::object callable =
+        self ? steal(PyObject_GetAttrString(convert(n.args[0]).ptr(), n.target.c_str()))
+             : host_.bound[n.id.index];
+    py::tuple args(n.args.size() - self);
+    for (size_t i = self; i < n.args.size(); ++i) args[i - self] = convert(n.args[i]);
     py::object kwargs;
-    if (!n.kwargs.empty()) {
-      py::dict d;
-      for (const auto& [key, a] : n.kwargs) d[py::str(key)] = convert(a);
-      kwargs = std::move(d);
-    }
-    PyObject* result = PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr());
-    if (!result) throw py::error_already_set();
-    return owned(result);
+    if (!n.kwargs.empty()) kwargs = py::dict();
+    for (const auto& [key, a] : n.kwargs) kwargs[py::str(key)] = convert(a);
+    return steal(PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr()));
   }
 
   // The recorder knows what torch's cache of casts would have.
@@ -312,18 +276,13 @@ class Replayer {
 // and hears that it cannot.
 py::object mode_object() {
   auto base = py::module_::import("torch.utils._python_dispatch").attr("TorchDispatchMode");
-  static PyObject* type = nullptr;  // made once, kept for the life of the process
-  if (!type) {
-    py::dict members;
-    members["__torch_dispatch__"] =
-        py::cpp_function([](const py::args&, const py::kwargs&) -> py::object {
-          throw Unsupported("a mode pushed again while oxyfuel records");
-        });
-    members["__module__"] = "oxyfuel";
-    auto metaclass = py::type::of(base);
-    type = metaclass("RecordingMode", py::make_tuple(base), members).release().ptr();
-  }
-  return borrow(type)();
+  py::dict members;
+  members["__torch_dispatch__"] =
+      py::cpp_function([](const py::args&, const py::kwargs&) -> py::object {
+        throw Unsupported("a mode pushed again while oxyfuel records");
+      });
+  members["__module__"] = "oxyfuel";
+  return py::type::of(base)("RecordingMode", py::make_tuple(base), members)();
 }
 
 // `dynamic`: the symbolic dimensions, or null where all is constant.
@@ -336,9 +295,8 @@ py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::st
     at::Tensor fake = recorder.add_input(THPVariable_Unpack(p), name, dims);
     return owned(THPVariable_Wrap(fake));
   }
-  if (dynamic && PyLong_Check(p) && !PyBool_Check(p)) {
+  if (dynamic && PyLong_Check(p) && !PyBool_Check(p))
     return py::cast(recorder.add_symbolic_number(real.cast<int64_t>(), name));
-  }
   if (PyBool_Check(p) || p == Py_None || PyFloat_Check(p)) {
     recorder.add_number(0, name);
     return borrow(real);
@@ -376,6 +334,51 @@ bool adopt_symbols(TorchIr& ir, const std::shared_ptr<sym::ExprPool>& pool) {
 }
 
 }  // namespace
+
+py::object ResultTree::build(const std::vector<py::object>& outputs) const {
+  if (kind == Kind::Output) return outputs[output];
+  if (kind == Kind::Constant) return constant;
+  py::list made(items.size());
+  for (size_t i = 0; i < items.size(); ++i) made[i] = items[i].build(outputs);
+  if (kind == Kind::List) return std::move(made);
+  if (kind == Kind::Tuple) return py::tuple(made);
+  if (kind == Kind::NamedTuple) return constant(py::tuple(made));
+  py::dict out;
+  for (size_t i = 0; i < items.size(); ++i) out[keys[i]] = made[i];
+  return std::move(out);
+}
+
+ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
+  ResultTree tree;
+  PyObject* p = result.ptr();
+  if (THPVariable_Check(p)) {
+    const at::Tensor& t = THPVariable_Unpack(p);
+    tree.kind = ResultTree::Kind::Output;
+    for (tree.output = 0; tree.output < tensors.size(); ++tree.output)
+      if (tensors[tree.output].is_same(t)) return tree;
+    tensors.push_back(t);
+  } else if (PyTuple_CheckExact(p) || PyList_Check(p)) {
+    tree.kind = PyTuple_Check(p) ? ResultTree::Kind::Tuple : ResultTree::Kind::List;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); ++i)
+      tree.items.push_back(take_apart(PySequence_Fast_GET_ITEM(p, i), tensors));
+  } else if (PyDict_Check(p)) {
+    tree.kind = ResultTree::Kind::Dict;
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(result)) {
+      tree.keys.push_back(borrow(key));
+      tree.items.push_back(take_apart(value, tensors));
+    }
+  } else if (PyTuple_Check(p)) {
+    // A collections.namedtuple, or one written in C (torch.return_types, torch.Size).
+    const py::object type = py::type::of(result);
+    tree.kind = ResultTree::Kind::NamedTuple;
+    tree.constant = py::hasattr(type, "_make") ? py::object(type.attr("_make")) : type;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); ++i)
+      tree.items.push_back(take_apart(PyTuple_GET_ITEM(p, i), tensors));
+  } else {
+    tree.constant = borrow(result);
+  }
+  return tree;
+}
 
 py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached) {
   Replayer replayer(ir, nullptr, nullptr);

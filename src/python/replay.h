@@ -1,18 +1,32 @@
 // Runs Torch IR by calling the real torch functions: on real tensors that is eager; on a recorder's
-// fakes it records.
+// fakes it records. What a call returns is taken apart to tensors and built again.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "python/global_state.h"
-#include "python/result_tree.h"
 #include "python/torch_ir.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::python {
+
+// The shape of what a compiled call returns: tensors among tuples, lists, dicts and constants.
+struct ResultTree {
+  enum class Kind : uint8_t { Output, Constant, Tuple, List, Dict, NamedTuple };
+  Kind kind = Kind::Constant;
+  uint32_t output = 0;            // Output: position among the flat outputs
+  py::object constant;            // Constant; NamedTuple: what makes one of a tuple
+  std::vector<ResultTree> items;  // of containers
+  std::vector<py::object> keys;   // Dict
+
+  // The Python object with these outputs at the leaves.
+  py::object build(const std::vector<py::object>& outputs) const;
+};
+
+// Takes a returned object apart. Each tensor object gets one position in `tensors`, however often
+// it is returned.
+ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors);
 
 // Calls every node in order. `args`: one per input of the graph. Exceptions are the called
 // function's own. `reached`: gets the node that was called last.
@@ -63,6 +77,6 @@ void expect_op(bridge::Recorder& recorder, std::string_view function);
 
 // The result of a function of torch, recorded on fakes, in the layout that the function has in
 // eager.
-void lay_out_as_eager(std::string_view function, pybind11::object& result);
+void lay_out_as_eager(std::string_view function, py::object& result);
 
 }  // namespace oxy::python

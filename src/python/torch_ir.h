@@ -68,6 +68,10 @@ struct TorchIr : TorchHost {
   py::object attribute(const ir::Node& n) const;
 };
 
+// Of a torch.fx.GraphModule. call_module nodes become calls of the module as an object; the package
+// inlines them first where it can (python/oxyfuel/fx.py).
+std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module);
+
 // A name that finds this callable again ("torch.nn.functional.relu"), or nothing.
 std::string qualified_name(py::handle callable);
 py::object resolve_name(const std::string& name);  // UserError when there is no such thing

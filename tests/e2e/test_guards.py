@@ -241,7 +241,7 @@ class World:
         g.add(K.Missing, t.type_attribute(cls, "late"))
         g.add(K.Equals, t.attribute(slots, "s"), 5)
         g.add(K.Equals, t.cell_contents(t.closure(f, 0)), 1)
-        g.add(K.Equals, t.default(f, 0), 2)
+        g.add(K.Equals, t.default_(f, 0), 2)
         g.add(K.Equals, t.kw_default(f, "b"), 3)
         g.add(K.IdIs, t.code(f), self.f.__code__)
         g.add(K.Equals, t.dict_item(table, "a"), 1)

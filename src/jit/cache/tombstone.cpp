@@ -3,18 +3,17 @@
 #include "jit/cache/tombstone.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 namespace oxy::jit::cache {
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,6 +22,21 @@ constexpr const char* kPrefix = "compiling-";
 constexpr int kSlots = 256;  // more threads than this compile unmarked
 // A killed process leaves a file too; its texts are tried again after this.
 constexpr auto kForgetAfter = std::chrono::hours(24 * 7);
+
+std::string chosen_path() {
+  static constexpr std::pair<const char*, const char*> kPlaces[] = {
+      {"OXYFUEL_CACHE_DIR", ""}, {"XDG_CACHE_HOME", "/oxyfuel"}, {"HOME", "/.cache/oxyfuel"}};
+  for (auto [variable, folder] : kPlaces)
+    if (const char* value = std::getenv(variable); value && *value)
+      return std::string(value) + folder;
+  return "";
+}
+
+bool is_ours(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 && ::access(path.c_str(), W_OK | X_OK) == 0;
+}
 
 // The hashes in a file whose owner is dead; empty where the owner lives.
 std::vector<uint64_t> read_left_over(const fs::path& path) {
@@ -49,16 +63,25 @@ std::set<uint64_t> read_suspects(const std::string& directory) {
     if (hashes.empty()) continue;
     std::error_code ignored;
     auto age = fs::file_time_type::clock::now() - entry->last_write_time(ignored);
-    if (age > kForgetAfter) {
+    if (age > kForgetAfter)
       fs::remove(entry->path(), ignored);
-    } else {
+    else
       suspects.insert(hashes.begin(), hashes.end());
-    }
   }
   return suspects;
 }
 
 }  // namespace
+
+std::optional<std::string> writable_directory() {
+  std::string path = chosen_path();
+  if (path.empty()) return std::nullopt;
+  std::error_code ignored;
+  fs::create_directories(fs::path(path).parent_path(), ignored);
+  ::mkdir(path.c_str(), 0700);
+  if (!is_ours(path)) return std::nullopt;
+  return path;
+}
 
 Tombstones::Tombstones(std::optional<std::string> directory, std::string compiler)
     : directory_(std::move(directory)), compiler_(std::move(compiler)) {
@@ -77,23 +100,9 @@ bool Tombstones::is_suspect(const std::string& source) const {
 // FNV-1a. A collision only sends a text to the other compiler.
 uint64_t Tombstones::hash(const std::string& source) const {
   uint64_t value = 14695981039346656037ull;
-  auto add = [&](const std::string& text) {
-    for (unsigned char c : text) value = (value ^ c) * 1099511628211ull;
-  };
-  add(compiler_);
-  add(source);
+  for (const std::string* text : {&compiler_, &source})
+    for (unsigned char c : *text) value = (value ^ c) * 1099511628211ull;
   return value ? value : 1;
-}
-
-void Tombstones::open_file() {
-  if (!directory_ || file_ >= 0) return;
-  path_ = *directory_ + "/" + kPrefix + "XXXXXX";
-  file_ = ::mkostemp(path_.data(), O_CLOEXEC);
-  if (file_ < 0) {
-    directory_.reset();  // full or gone: go on without
-  } else {
-    ::flock(file_, LOCK_EX);
-  }
 }
 
 void Tombstones::remove_file() {
@@ -114,7 +123,14 @@ void Tombstones::forget_parents_file() {
 int Tombstones::enter(uint64_t hash) {
   std::lock_guard lock(mutex_);
   forget_parents_file();
-  open_file();
+  if (directory_ && file_ < 0) {
+    path_ = *directory_ + "/" + kPrefix + "XXXXXX";
+    file_ = ::mkostemp(path_.data(), O_CLOEXEC);
+    if (file_ < 0)
+      directory_.reset();  // full or gone: go on without
+    else
+      ::flock(file_, LOCK_EX);
+  }
   auto free = std::find(taken_.begin(), taken_.end(), false);
   int slot = static_cast<int>(free - taken_.begin());
   if (file_ < 0 || slot >= kSlots) return -1;
@@ -128,7 +144,7 @@ void Tombstones::leave(int slot) {
   if (slot < 0) return;
   std::lock_guard lock(mutex_);
   taken_[slot] = false;
-  if (std::find(taken_.begin(), taken_.end(), true) == taken_.end()) {
+  if (std::ranges::count(taken_, true) == 0) {
     remove_file();
   } else {
     uint64_t nothing = 0;
@@ -138,12 +154,5 @@ void Tombstones::leave(int slot) {
         ::pwrite(file_, &nothing, sizeof nothing, slot * sizeof nothing);
   }
 }
-
-Tombstones::Mark::Mark(Tombstones& tombstones, const std::string& source)
-    : tombstones_(tombstones) {
-  slot_ = tombstones_.enter(tombstones_.hash(source));
-}
-
-Tombstones::Mark::~Mark() { tombstones_.leave(slot_); }
 
 }  // namespace oxy::jit::cache

@@ -18,6 +18,11 @@
 
 namespace oxy::jit::cache {
 
+// $OXYFUEL_CACHE_DIR, $XDG_CACHE_HOME/oxyfuel or $HOME/.cache/oxyfuel, the first that is named,
+// made with mode 0700 where it is missing. Nothing where no variable is set, or it cannot be
+// written to, or it is not the user's own, or others may write to it: everything works without.
+std::optional<std::string> writable_directory();
+
 class Tombstones {
  public:
   // Reads what dead processes left in `directory` (nothing: does nothing, suspects nothing).
@@ -32,20 +37,20 @@ class Tombstones {
   // Says that this text is being compiled, as long as it lives.
   class Mark {
    public:
-    Mark(Tombstones& tombstones, const std::string& source);
-    ~Mark();
+    Mark(Tombstones& tombstones, const std::string& source)
+        : tombstones_(tombstones), slot_(tombstones.enter(tombstones.hash(source))) {}
+    ~Mark() { tombstones_.leave(slot_); }
     Mark(const Mark&) = delete;
     Mark& operator=(const Mark&) = delete;
 
    private:
     Tombstones& tombstones_;
-    int slot_;
+    const int slot_;
   };
 
  private:
   int enter(uint64_t hash);
   void leave(int slot);
-  void open_file();
   void remove_file();
   void forget_parents_file();
   uint64_t hash(const std::string& source) const;

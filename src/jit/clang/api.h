@@ -8,24 +8,14 @@
 
 extern "C" {
 
-inline constexpr int kOxyfuelClangVersion = 1;
-
-// What one compilation took, in milliseconds of its thread's processor time.
-struct OxyfuelClangTimes {
-  double front_end;
-  double optimize;
-  double codegen;
-  double link;
-};
+inline constexpr int kOxyfuelClangVersion = 2;
 
 struct OxyfuelClangApi {
-  int version;
   const char* description;  // "clang 19.1.7"
   // Compiles `size` bytes of C++20 without headers. Returns a handle, or null with `*error` a text
   // which the caller gives back to free_error. `symbol` names the extern "C" function that entry()
-  // returns. `times` may be null.
-  void* (*compile)(const char* source, size_t size, const char* symbol, OxyfuelClangTimes* times,
-                   char** error);
+  // returns.
+  void* (*compile)(const char* source, size_t size, const char* symbol, char** error);
   void* (*entry)(void* handle);
   void (*release)(void* handle);  // unmaps the code
   void (*free_error)(char* error);

@@ -1,6 +1,6 @@
 // One ORC session for the process; a library (JITDylib) for each kernel, so that each may be called
 // `kernel` and be removed on its own.
-#include "jit/clang/linker.h"
+#include "jit/clang/stages.h"
 
 #include <atomic>
 

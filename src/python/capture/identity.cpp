@@ -4,7 +4,7 @@
 #include <torch/csrc/Device.h>
 
 #include "python/capture/capture.h"
-#include "python/guards/constants.h"
+#include "python/guards/evaluate.h"
 
 namespace oxy::python {
 namespace {

@@ -1,7 +1,7 @@
 // Operators, items, truth and comparisons; of objects whose classes are written in Python: whom
 // CPython asks, in which order.
 #include "python/capture/plan_rebuild.h"
-#include "python/guards/constants.h"
+#include "python/guards/evaluate.h"
 #include "support/text.h"
 
 namespace oxy::python {

@@ -1,12 +1,18 @@
 // Sources and guards on real objects.
 #include "python/guards/evaluate.h"
 
+#include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/tensor_numpy.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
 
 #include "python/cpython/changes.h"
+#include "python/cpython/dict_version.h"
+#include "python/cpython/set_order.h"
 #include "python/cpython/types.h"
 #include "python/guards/constants.h"
 #include "support/check.h"
@@ -21,10 +27,12 @@ const PySequenceMethods* as_deque(PyObject* o) {
   return PyObject_TypeCheck(o, type) ? type->tp_as_sequence : nullptr;
 }
 
+PyObject* item_of_tuple(PyObject* tuple, int64_t index) {
+  return tuple && index < PyTuple_GET_SIZE(tuple) ? PyTuple_GET_ITEM(tuple, index) : nullptr;
+}
+
 PyObject* item_of(PyObject* base, int64_t index) {
-  if (PyTuple_Check(base)) {
-    return index < PyTuple_GET_SIZE(base) ? PyTuple_GET_ITEM(base, index) : nullptr;
-  }
+  if (PyTuple_Check(base)) return item_of_tuple(base, index);
   if (const auto* deque = as_deque(base)) {  // the deque holds what it gives
     PyObject* item = index < deque->sq_length(base) ? deque->sq_item(base, index) : nullptr;
     Py_XDECREF(item);
@@ -32,10 +40,6 @@ PyObject* item_of(PyObject* base, int64_t index) {
   }
   if (!PyList_Check(base)) return nullptr;
   return index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, index) : nullptr;
-}
-
-PyObject* item_of_tuple(PyObject* tuple, int64_t index) {
-  return tuple && index < PyTuple_GET_SIZE(tuple) ? PyTuple_GET_ITEM(tuple, index) : nullptr;
 }
 
 // What an iterator written in C tells of itself, or null. No Python code runs, and no collection.
@@ -113,62 +117,46 @@ PyObject* of_function(const SourceStep& step, PyObject* base) {
   return f->func_kwdefaults ? dict_lookup(f->func_kwdefaults, step.key, step.hash) : nullptr;
 }
 
-// An OrderedDict has an order of its own beside the dict's.
-bool same_ordered_keys(PyObject* dict, PyObject* expected) {
-  const Quiet quiet;
-  auto it = owned(PyODict_Type.tp_iter(dict));
-  bool same = static_cast<bool>(it);
-  for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(expected); ++i) {
-    auto key = owned(Py_TYPE(it.ptr())->tp_iternext(it.ptr()));
-    same = key && same_constant(key.ptr(), PyTuple_GET_ITEM(expected, i));
-  }
-  return same;
-}
-
-// Key or item `index` of a dict or set; its holder keeps it.
-PyObject* key_at(PyObject* o, int64_t index) {
+// Calls `see` with each key of a dict or item of a set, in its order, as long as that returns true;
+// the holder keeps them.
+template <class See>
+void each_key(PyObject* o, See see) {
   Py_ssize_t pos = 0;
   PyObject *key = nullptr, *value = nullptr;
   Py_hash_t hash = 0;
-  if (PyODict_Check(o)) {
+  if (PyODict_Check(o)) {  // has an order of its own beside the dict's
     const Quiet quiet;
-    auto it = owned(PyODict_Type.tp_iter(o));
-    for (int64_t i = 0; it && i <= index; i++) {
-      key = Py_TYPE(it.ptr())->tp_iternext(it.ptr());
-      Py_XDECREF(key);
-      if (key == nullptr) break;
+    const auto it = owned(PyODict_Type.tp_iter(o));
+    while (it && (key = Py_TYPE(it.ptr())->tp_iternext(it.ptr()))) {
+      Py_DECREF(key);
+      if (!see(key)) return;
     }
-    return key;
+  } else if (PyDict_Check(o)) {
+    while (PyDict_Next(o, &pos, &key, &value) && see(key)) continue;
+  } else if (PyAnySet_Check(o)) {
+    while (_PySet_NextEntry(o, &pos, &key, &hash) && see(key)) continue;
   }
-  for (int64_t i = 0; i <= index; i++) {
-    const bool more = PyDict_Check(o)     ? PyDict_Next(o, &pos, &key, &value) != 0
-                      : PyAnySet_Check(o) ? _PySet_NextEntry(o, &pos, &key, &hash) != 0
-                                          : false;
-    if (!more) return nullptr;
-  }
-  return key;
 }
 
-bool same_members(PyObject* set, PyObject* expected) {
-  if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(expected)) return false;
-  Py_ssize_t pos = 0, i = 0;
-  PyObject* item = nullptr;
-  Py_hash_t hash = 0;
-  while (_PySet_NextEntry(set, &pos, &item, &hash))
-    if (!same_constant(item, PyTuple_GET_ITEM(expected, i++))) return false;
-  return true;
+PyObject* key_at(PyObject* o, int64_t index) {
+  PyObject* found = nullptr;
+  each_key(o, [&](PyObject* key) {
+    if (index == 0) found = key;
+    return index-- > 0;
+  });
+  return found;
 }
 
-bool same_keys(PyObject* dict, PyObject* expected) {
-  if (PyAnySet_Check(dict)) return same_members(dict, expected);
-  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
-  if (PyODict_Check(dict)) return same_ordered_keys(dict, expected);
-  Py_ssize_t pos = 0, i = 0;
-  PyObject *key = nullptr, *value = nullptr;
-  while (PyDict_Next(dict, &pos, &key, &value)) {
-    if (!same_constant(key, PyTuple_GET_ITEM(expected, i++))) return false;
-  }
-  return true;
+bool same_keys(PyObject* o, PyObject* expected) {
+  if (!PyDict_Check(o) && !PyAnySet_Check(o)) return false;
+  if (length_of(o) != PyTuple_GET_SIZE(expected)) return false;
+  Py_ssize_t seen = 0;
+  bool same = true;
+  each_key(o, [&](PyObject* key) {
+    return same = seen < PyTuple_GET_SIZE(expected) &&
+                  same_constant(key, PyTuple_GET_ITEM(expected, seen++));
+  });
+  return same && seen == PyTuple_GET_SIZE(expected);
 }
 
 bool compares(const Guard& guard, PyObject* value) {
@@ -183,7 +171,92 @@ bool has_key(const Guard& guard, PyObject* dict) {
   return dict_lookup(dict, guard.expected.ptr(), static_cast<Py_hash_t>(guard.number));
 }
 
+// Comparing constants: an own walk over exact types, since rich comparison may call what a user
+// wrote.
+bool same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
+
+bool same_complex(PyObject* a, PyObject* b) {
+  Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+  return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
+}
+
+bool same_bytes(PyObject* a, PyObject* b) {
+  Py_ssize_t n = PyBytes_GET_SIZE(a);
+  return n == PyBytes_GET_SIZE(b) &&
+         std::memcmp(PyBytes_AS_STRING(a), PyBytes_AS_STRING(b), n) == 0;
+}
+
+bool same_str(PyObject* a, PyObject* b) {
+  return PyUnicode_GET_LENGTH(a) == PyUnicode_GET_LENGTH(b) && PyUnicode_Compare(a, b) == 0;
+}
+
+bool same_items(PyObject* a, PyObject* b) {
+  Py_ssize_t n = PyTuple_GET_SIZE(a);
+  if (n != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < n; ++i)
+    if (!same_constant(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  return true;
+}
+
+bool has_constant(PyObject* set, PyObject* key, Py_hash_t hash) {
+  Py_ssize_t pos = 0;
+  PyObject* other = nullptr;
+  Py_hash_t other_hash = 0;
+  while (_PySet_NextEntry(set, &pos, &other, &other_hash))
+    if (other_hash == hash && same_constant(key, other)) return true;
+  return false;
+}
+
+bool same_set(PyObject* a, PyObject* b) {
+  if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
+  Py_ssize_t pos = 0;
+  PyObject* key = nullptr;
+  Py_hash_t hash = 0;
+  while (_PySet_NextEntry(a, &pos, &key, &hash))
+    if (!has_constant(b, key, hash)) return false;
+  return true;
+}
+
+bool same_slice(PyObject* a, PyObject* b) {
+  auto* x = reinterpret_cast<PySliceObject*>(a);
+  auto* y = reinterpret_cast<PySliceObject*>(b);
+  return same_constant(x->start, y->start) && same_constant(x->stop, y->stop) &&
+         same_constant(x->step, y->step);
+}
+
+bool same_device(PyObject* a, PyObject* b) {
+  return reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
+}
+
 }  // namespace
+
+bool same_constant(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  PyTypeObject* type = Py_TYPE(a);
+  if (type != Py_TYPE(b)) return false;
+  if (type == &PyUnicode_Type) return same_str(a, b);
+  if (type == &PyLong_Type) return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+  if (type == &PyFloat_Type) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+  if (type == &PyComplex_Type) return same_complex(a, b);
+  if (type == &PyBytes_Type) return same_bytes(a, b);
+  if (type == &PyFrozenSet_Type) return same_set(a, b);
+  if (type == &PySlice_Type) return same_slice(a, b);
+  // Named tuples and torch.Size too: what has no dict of its own is its items.
+  if (PyTuple_Check(a) && type->tp_dictoffset == 0) return same_items(a, b);
+  return THPDevice_Check(a) && same_device(a, b);
+}
+
+bool is_nan(PyObject* p) { return PyFloat_CheckExact(p) && std::isnan(PyFloat_AS_DOUBLE(p)); }
+
+size_t constant_hash(PyObject* key) {
+  // A slice cannot be hashed in 3.11, a device hashes like any equal device.
+  if (PySlice_Check(key)) return 1;
+  Py_hash_t hash = PyObject_Hash(key);
+  if (hash == -1) throw py::error_already_set();
+  return static_cast<size_t>(hash);
+}
 
 bool is_plain_iterator(PyObject* o) {
   static PyTypeObject* const types[] = {&PyListIter_Type,      &PyTupleIter_Type,
@@ -239,19 +312,17 @@ py::object tensor_of_array(PyObject* o) {
 
 SourceStep step_of(const Source& source) {
   SourceStep step{source.kind, source.base, source.key.ptr(), 0, source.index};
-  if (source.kind == SourceKind::DictItem || source.kind == SourceKind::KwDefault) {
+  if (source.kind == SourceKind::DictItem || source.kind == SourceKind::KwDefault)
     step.hash = static_cast<Py_hash_t>(constant_hash(step.key));
-  }
   return step;
 }
 
 Guard prepared(Guard guard) {
   PyObject* expected = guard.expected.ptr();
-  if (guard.kind == GuardKind::HasKey || guard.kind == GuardKind::LacksKey) {
+  if (guard.kind == GuardKind::HasKey || guard.kind == GuardKind::LacksKey)
     guard.number = static_cast<int64_t>(constant_hash(expected));
-  } else if (guard.kind == GuardKind::Keys) {
+  else if (guard.kind == GuardKind::Keys)
     OXY_CHECK(PyTuple_Check(expected), "a Keys guard without a tuple");
-  }
   return guard;
 }
 

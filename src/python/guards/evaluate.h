@@ -2,8 +2,6 @@
 // behind.
 #pragma once
 
-#include <c10/util/SmallVector.h>
-
 #include "python/guards/guard.h"
 
 namespace oxy::python {
@@ -27,6 +25,18 @@ py::object number_in(PyObject* tensor);
 // A tensor over the memory of a numpy.ndarray, or with the value of a NumPy scalar; null for an
 // array that cannot be written, or of a kind that tensors do not have.
 py::object tensor_of_array(PyObject* o);
+
+// Same type and equal: None, bool, int, float and complex by their bits, str, bytes, torch
+// constants, and tuples, frozensets and slices of such. Everything else is compared by identity.
+// Sets no exception.
+bool same_constant(PyObject* a, PyObject* b);
+
+// A float that is not equal to itself: containers find it by its identity.
+bool is_nan(PyObject* p);
+
+// Equal for constants that are the same. Throws py::error_already_set where the key cannot be
+// hashed.
+size_t constant_hash(PyObject* key);
 
 SourceStep step_of(const Source& source);
 

@@ -1,43 +1,112 @@
-// What a captured graph relies on, as a list; guard_program.h makes a program of it.
+// What a captured graph relies on: where it found its objects (sources), what must hold of them
+// (guards), and who asked. guard_program.h makes a program of it.
 #pragma once
 
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/utils/pybind.h>
 
-#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "python/guards/source.h"
-#include "python/guards/user_stack.h"
+#include "ir/graph.h"
+#include "python/cpython/handles.h"
+#include "support/ids.h"
 
 namespace oxy::python {
 
+struct SourceTag;
+using SourceId = Id<SourceTag>;
+
+// Where capture found an object: a path from an argument of the captured function, or from an
+// object that stays what it is.
+enum class SourceKind : uint8_t {
+  Local,   // an argument of the captured function: `index` in its bound arguments, `key` its name
+  Pinned,  // the object `key` itself: held, and reached through what other guards keep fixed (a
+           // module's globals, a type, a function guarded by identity)
+#define OXY_SOURCE(kind, method, parameter, text) kind,
+#include "python/guards/kinds.def"
+};
+
+struct Source {
+  SourceKind kind;
+  SourceId base;  // none for Local and Pinned
+  py::object key;
+  int64_t index = 0;
+};
+
+// Equal sources get one id. Keys are str, int and other hashable constants; those of Pinned compare
+// by identity.
+class SourceTable {
+ public:
+  SourceId local(int64_t index, const std::string& name) {
+    return add(SourceKind::Local, {}, index, py::str(name));
+  }
+  // The name is for printing: "G", "torch", "Linear".
+  SourceId pinned(py::handle object, std::string_view name);
+  std::optional<SourceId> find_pinned(py::handle object) const;
+#define OXY_None(kind, method) \
+  SourceId method(SourceId base) { return add(SourceKind::kind, base); }
+#define OXY_Index(kind, method) \
+  SourceId method(SourceId base, int64_t index) { return add(SourceKind::kind, base, index); }
+#define OXY_Key(kind, method) \
+  SourceId method(SourceId base, py::handle key) { return add(SourceKind::kind, base, 0, key); }
+#define OXY_SOURCE(kind, method, parameter, text) OXY_##parameter(kind, method)
+#include "python/guards/kinds.def"
+#undef OXY_None
+#undef OXY_Index
+#undef OXY_Key
+
+  const Source& operator[](SourceId id) const { return sources_[id]; }
+  size_t size() const { return sources_.size(); }
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+  // As torch.compile prints it where it can: L['self'].layers[0].weight, G['torch'].
+  std::string text(SourceId id) const;
+
+ private:
+  SourceId add(SourceKind kind, SourceId base, int64_t index = 0, py::handle key = {});
+
+  IdMap<SourceId, Source> sources_;
+  std::unordered_multimap<size_t, SourceId> by_hash_;
+  std::unordered_map<PyObject*, SourceId> pinned_;
+  std::map<uint32_t, std::string> names_;  // of pinned objects
+};
+
+// Where the captured code stood when it asked for something: kept by the thousand, read rarely. So
+// it is a list of links to the callers, each with its code object, and the names are looked up when
+// somebody reads them.
+class UserStack {
+ public:
+  UserStack() = default;  // empty
+  // `code`: of the innermost frame, which stands at `line`.
+  UserStack(const UserStack& caller, PyCodeObject* code, int32_t line);
+  explicit UserStack(std::vector<ir::Frame> frames);  // innermost last
+
+  bool empty() const { return place_ == nullptr; }
+  UserStack caller() const;
+  ir::Frame innermost() const;
+  std::vector<ir::Frame> frames() const;  // innermost last
+  const void* id() const { return place_.get(); }
+
+ private:
+  struct Place;
+  std::shared_ptr<const Place> place_;
+};
+
 enum class GuardKind : uint8_t {
-  TypeIs,  // type(source) is expected
-  IdIs,    // source is expected
-  Equals,  // same type and equal to expected: a constant (None, bool, int, float by its bits, str,
-           // bytes, complex, torch constants, tuples, frozensets and slices of such)
-  Compares,  // source, an int or float, compares with expected, a number, as it did: `number` is
-             // twice the operator (Py_LT ...) plus the answer
-  Length,    // len(source) == number: list, tuple, dict, set, deque
-  HasKey,    // expected in source, a dict
-  LacksKey,  // expected not in source, a dict
-  Keys,    // list(source) == list(expected), a tuple: the keys of a dict, or the items of a set, in
-           // order
-  Tensor,  // the type of `expected`, a tensor, and all that torch_bridge/input_signature.h looks
-           // at. The tensors of all such guards share storages as the expected ones did.
-  Number,  // source, a tensor of one element in the CPU's memory, holds expected: a bool, int or
-           // float
-  Missing,  // `_PyType_Lookup(type, key)` finds nothing; source is a TypeAttribute
-  SameAs,   // source is other
-  NotSameAs,
+#define OXY_GUARD(kind, by_value, text, failure) kind,
+#include "python/guards/kinds.def"
 };
 // Their names, in order.
-constexpr const char* kGuardKinds[] = {"TypeIs",  "IdIs",     "Equals",   "Compares", "Length",
-                                       "HasKey",  "LacksKey", "Keys",     "Tensor",   "Number",
-                                       "Missing", "SameAs",   "NotSameAs"};
-static_assert(std::size(kGuardKinds) == static_cast<size_t>(GuardKind::NotSameAs) + 1);
+constexpr const char* kGuardKinds[] = {
+#define OXY_GUARD(kind, by_value, text, failure) #kind,
+#include "python/guards/kinds.def"
+};
 
 struct Guard {
   GuardKind kind;
@@ -62,7 +131,7 @@ class Fetched {
     for (PyObject* o : objects_) Py_DECREF(o);
     objects_.clear();
   }
-  std::span<PyObject* const> objects() const { return {objects_.data(), objects_.size()}; }
+  std::span<PyObject* const> objects() const { return objects_; }
 
  private:
   c10::SmallVector<PyObject*, 16> objects_;

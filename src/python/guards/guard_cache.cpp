@@ -85,9 +85,8 @@ bool GuardCache::covered(const Guard& guard) const {
   if (!stable(guard.source)) return false;
   PyObject* object = value(guard.source);
   // An OrderedDict changes its order without a new version.
-  if (guard.kind == GuardKind::Keys && PyODict_Check(object)) {
+  if (guard.kind == GuardKind::Keys && PyODict_Check(object))
     return PyTuple_GET_SIZE(guard.expected.ptr()) <= 1;
-  }
   if (guard.kind == GuardKind::Length && PyTuple_Check(object)) return true;
   return !is_dict_guard(guard.kind) || PyDict_Check(object);
 }
@@ -187,12 +186,12 @@ bool GuardCache::same_shape(const Step& step) const {
   return slot && *slot == step.dict;
 }
 
+uint64_t GuardCache::version_now(const Step& step) {
+  return step.kind == StepKind::Type ? type_version(as_type(step.object)) : dict_version(step.dict);
+}
+
 bool GuardCache::stands(Step& step, Temporaries& made) {
-  if (!same_shape(step)) return false;
-  uint64_t version = step.kind == StepKind::Type
-                         ? type_version(reinterpret_cast<PyTypeObject*>(step.object))
-                         : dict_version(step.dict);
-  return version == step.version || renew(step, made);
+  return same_shape(step) && (version_now(step) == step.version || renew(step, made));
 }
 
 // Looks up again what is used of a dict or type that was written.
@@ -204,21 +203,16 @@ bool GuardCache::renew(Step& step, Temporaries& made) {
     const WalkNode& c = walk_.nodes()[child];
     if (c.step.kind == used && stable(c.id) && !same_as_before(c, made)) return false;
   }
-  if (step.kind == StepKind::Type) {
-    step.version = type_version(reinterpret_cast<PyTypeObject*>(step.object));
-    return step.version != 0;
-  }
-  step.version = dict_version(step.dict);
-  return true;
+  step.version = version_now(step);
+  return step.kind != StepKind::Type || step.version != 0;
 }
 
 // What the steps of a node and of its __dict__ rely on, their versions apart: these are never given
 // out twice.
 bool GuardCache::same_steps(const WalkNode& node) const {
   uint32_t index = node_[node.id.index];
-  for (uint32_t i = first_step_[index]; i < first_step_[index + 1]; ++i) {
+  for (uint32_t i = first_step_[index]; i < first_step_[index + 1]; ++i)
     if (!same_shape(steps_[i])) return false;
-  }
   for (uint32_t child : node.children) {
     const WalkNode& c = walk_.nodes()[child];
     if (c.step.kind != SourceKind::InstanceDict || !stable(c.id)) continue;
@@ -294,28 +288,85 @@ GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Since s
     bool written = since == Since::DictsWritten;
     uint32_t tags = 0;
     for (const Anchor& anchor : anchors_) {
-      if (written && !tags_stand(std::exchange(tags, anchor.tags), anchor.tags, made)) {
+      if (written && !tags_stand(std::exchange(tags, anchor.tags), anchor.tags, made))
         return Verdict::Stale;
-      }
       Verdict verdict = check_anchor(steps_[anchor.step], locals, made);
       if (verdict != Verdict::Holds) return verdict;
     }
     auto all = static_cast<uint32_t>(tags_.size());
     if (written && !tags_stand(tags, all, made)) return Verdict::Stale;
   }
-  return live_guards_hold() ? Verdict::Holds : Verdict::Fails;
-}
-
-bool GuardCache::live_guards_hold() const {
-  for (uint32_t guard : live_guards_) {
-    if (!walk_.guard_holds(guard, values_)) return false;
-  }
-  return true;
+  for (uint32_t guard : live_guards_)
+    if (!walk_.guard_holds(guard, values_)) return Verdict::Fails;
+  return Verdict::Holds;
 }
 
 bool GuardCache::check_tensors(Fetched& fetched) {
   if (std::exchange(values_moved_, false)) tensors_.keep(values_, stable_);
   return tensors_.check(values_, fetched);
+}
+
+// ---- tensors
+
+TensorChecks::TensorChecks(const GuardWalk& walk)
+    : walk_(walk), sharing_(walk.tensors().sharing()) {
+  for (uint32_t g : walk.tensor_guards()) {
+    const Guard& guard = walk.guards()[g];
+    tensors_.push_back({.object = nullptr, .type = guard.expected.ptr()});
+    sources_.push_back(guard.source.index);
+  }
+  storages_.resize(tensors_.size());
+  const std::vector<SourceId>& fetch = walk.fetch();
+  while (fetched_ < std::min(fetch.size(), sources_.size()) &&
+         fetch[fetched_].index == sources_[fetched_]) {
+    ++fetched_;
+  }
+}
+
+void TensorChecks::keep(const GuardWalk::Values& values, const std::vector<bool>& stable) {
+  live_.clear();
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    tensors_[i].object = values[sources_[i]];
+    if (!stable[sources_[i]]) live_.push_back(i);
+  }
+}
+
+void TensorChecks::prefetch(const Tensor& t) {
+  constexpr size_t kLine = 64;
+  __builtin_prefetch(t.object, 1);
+  const char* impl = reinterpret_cast<const char*>(t.impl);
+  for (size_t at = 0; at < sizeof(c10::TensorImpl); at += kLine) __builtin_prefetch(impl + at);
+  __builtin_prefetch(&t.meta->requires_grad_);
+}
+
+bool TensorChecks::holds(size_t i, const c10::TensorImpl& impl) {
+  Tensor& t = tensors_[i];
+  if (t.image.is_of(impl)) [[likely]]
+    return true;
+  if (!walk_.tensors().matches(i, impl)) return false;
+  t.image.take(impl);
+  t.impl = &impl;
+  t.meta = bridge::TensorImage::meta(impl);
+  return true;
+}
+
+bool TensorChecks::check(const GuardWalk::Values& values, Fetched& fetched) {
+  constexpr size_t kAhead = 8;
+  const std::vector<SourceId>& fetch = walk_.fetch();
+  const size_t count = tensors_.size();
+  for (uint32_t i : live_) tensors_[i].object = values[sources_[i]];
+  fetched.reserve(fetch.size());
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) prefetch(tensors_[i + kAhead]);
+    const Tensor& t = tensors_[i];
+    if (!t.object || reinterpret_cast<PyObject*>(Py_TYPE(t.object)) != t.type) return false;
+    const c10::TensorImpl& impl = *THPVariable_Unpack(t.object).unsafeGetTensorImpl();
+    if (!holds(i, impl)) return false;
+    storages_[i] = bridge::storage_of(impl);
+    if (i < fetched_) fetched.add(t.object);
+  }
+  for (size_t i = fetched_; i < fetch.size(); ++i) fetched.add(values[fetch[i].index]);
+  return sharing_.matches_again(storages_);
 }
 
 }  // namespace oxy::python

@@ -14,9 +14,46 @@
 // that a loop at module level writes).
 #pragma once
 
-#include "python/guards/tensor_checks.h"
+#include "python/guards/guard_walk.h"
+#include "torch_bridge/tensor_image.h"
 
 namespace oxy::python {
+
+// The Tensor guards of a program on the hot path: every tensor is looked at in every call, and
+// there may be hundreds. What takes the time is waiting for memory (a tensor is half a dozen cache
+// lines in three places), so what is known of one lies together, and those to come are prefetched.
+class TensorChecks {
+ public:
+  explicit TensorChecks(const GuardWalk& walk);
+
+  // From now on the tensors are those among `values`; those of live sources may be others on every
+  // check.
+  void keep(const GuardWalk::Values& values, const std::vector<bool>& stable);
+
+  // Whether all guards hold and storages are shared as they were. New references to what the walk
+  // fetches go to `fetched`, whatever the answer.
+  bool check(const GuardWalk::Values& values, Fetched& fetched);
+
+ private:
+  struct Tensor {
+    PyObject* object;
+    PyObject* type;
+    // Where things lay the last time: only ever prefetched.
+    const c10::TensorImpl* impl = nullptr;
+    const torch::autograd::AutogradMeta* meta = nullptr;
+    bridge::TensorImage image;  // of a tensor that was found to be right
+  };
+  static void prefetch(const Tensor& t);
+  bool holds(size_t i, const c10::TensorImpl& impl);
+
+  const GuardWalk& walk_;
+  std::vector<Tensor> tensors_;
+  std::vector<uint32_t> sources_;
+  std::vector<uint32_t> live_;  // tensors of sources that are looked up on every check
+  std::vector<const void*> storages_;
+  bridge::StorageSharing sharing_;
+  size_t fetched_ = 0;  // how many of walk_.fetch() are, in order, the sources of the first tensors
+};
 
 class GuardCache {
  public:
@@ -40,8 +77,6 @@ class GuardCache {
   bool check_tensors(Fetched& fetched);
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
-
-  const GuardWalk::Values& values() const { return values_; }
 
  private:
   enum class StepKind : uint8_t { Live, InstanceDict, Dict, Type };
@@ -74,12 +109,12 @@ class GuardCache {
   bool is_tag(const Step& step) const;
 
   // Checking.
-  bool live_guards_hold() const;
   Verdict check_live(const Step& step, PyObject* const* locals, Temporaries& made);
   Verdict check_anchor(Step& step, PyObject* const* locals, Temporaries& made);
   Verdict check_everything(PyObject* const* locals, Temporaries& made);
   bool tags_stand(uint32_t first, uint32_t last, Temporaries& made);
   bool same_shape(const Step& step) const;
+  static uint64_t version_now(const Step& step);
   bool stands(Step& step, Temporaries& made);
   bool renew(Step& step, Temporaries& made);
   bool same_as_before(const WalkNode& node, Temporaries& made);

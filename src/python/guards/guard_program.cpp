@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "python/cpython/changes.h"
+#include "python/cpython/dict_version.h"
+#include "python/cpython/object_changes.h"
 #include "python/guards/guard_text.h"
 #include "python/guards/guard_walk.h"
 #include "support/check.h"
@@ -146,13 +148,10 @@ int GuardProgram::traverse(visitproc visit, void* arg) const {
   return cache_.traverse(visit, arg);
 }
 
-std::string GuardProgram::log_text() const { return guard_log(walk_); }
-
 std::string GuardProgram::text() const {
   std::string out;
-  for (size_t i = 0; i < walk_.guards().size(); ++i) {
+  for (size_t i = 0; i < walk_.guards().size(); ++i)
     cat_to(out, guard_text(walk_, i), line_text(walk_.guards()[i].stack), "\n");
-  }
   return out;
 }
 

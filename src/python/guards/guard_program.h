@@ -11,9 +11,6 @@
 // `p.data = ...`.
 #pragma once
 
-#include <optional>
-#include <span>
-
 #include "python/guards/guard_cache.h"
 
 namespace oxy::python {
@@ -59,13 +56,12 @@ class GuardProgram {
   // Takes the time of each guard, with the step that finds its object, for locals for which all
   // hold.
   void measure(PyObject* const* locals);
-  std::span<const double> nanoseconds() const {
-    return nanoseconds_;
-  }  // a guard; empty before measure()
+  const std::vector<double>& nanoseconds() const { return nanoseconds_; }  // empty before measure()
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
-  std::string log_text() const;  // all guards with their kinds and the user's stack
+  // All guards with their kinds and the user's stack.
+  std::string log_text() const { return guard_log(walk_); }
   std::string text() const;      // a guard a line, with the user's line that asked for it
 
  private:

@@ -1,5 +1,5 @@
 // Guards for people. Values print by their repr only where that is C: exact builtins.
-#include "python/guards/guard_text.h"
+#include "python/guards/guard_walk.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -30,9 +30,8 @@ std::string with_article(const std::string& noun) {
 
 bool prints_natively(PyObject* value) {
   if (PyTuple_CheckExact(value)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
       if (!prints_natively(PyTuple_GET_ITEM(value, i))) return false;
-    }
     return true;
   }
   return value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) ||
@@ -40,13 +39,15 @@ bool prints_natively(PyObject* value) {
          PyBytes_CheckExact(value);
 }
 
+std::string type_of(PyObject* value) {
+  return short_name(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+}
+
 std::string value_text(PyObject* value) {
   if (PyType_Check(value)) return type_name(value);
   bool torch_constant = std::string_view(Py_TYPE(value)->tp_name).starts_with("torch.") &&
                         !(Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE);
-  if (!prints_natively(value) && !torch_constant) {
-    return cat("<", short_name(reinterpret_cast<PyObject*>(Py_TYPE(value))), " object>");
-  }
+  if (!prints_natively(value) && !torch_constant) return cat("<", type_of(value), " object>");
   py::object repr = owned(PyObject_Repr(value));
   if (!repr) {
     PyErr_Clear();
@@ -54,10 +55,6 @@ std::string value_text(PyObject* value) {
   }
   std::string s = py::cast<std::string>(repr);
   return s.size() <= kLongest ? s : cat(s.substr(0, kLongest), "...");
-}
-
-std::string type_of(PyObject* value) {
-  return short_name(reinterpret_cast<PyObject*>(Py_TYPE(value)));
 }
 
 // Of the keys of a dict, or the items of a tuple.
@@ -70,36 +67,40 @@ std::string items_text(PyObject* values) {
   return join(list, ", ", [](std::string& out, py::handle k) { out += value_text(k.ptr()); });
 }
 
-std::string tensor_failure(const std::string& name, const Guard& guard, PyObject* value,
-                           const bridge::InputSignature& tensors) {
-  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != guard.expected.ptr()) {
-    return cat(name, " is ", with_article(type_of(value)), ", was ",
-               with_article(short_name(guard.expected.ptr())));
-  }
-  return cat(name, " ",
-             tensors.difference(static_cast<size_t>(guard.number), THPVariable_Unpack(value)));
-}
+constexpr const char* kTexts[] = {
+#define OXY_GUARD(kind, by_value, text, failure) text,
+#include "python/guards/kinds.def"
+};
+constexpr const char* kFailures[] = {
+#define OXY_GUARD(kind, by_value, text, failure) failure,
+#include "python/guards/kinds.def"
+};
 
-std::string keys_failure(const std::string& name, const Guard& guard, PyObject* value) {
-  if (!PyDict_Check(value)) return cat(name, " is ", with_article(type_of(value)), ", was a dict");
-  return cat(name, " has the keys [", items_text(value), "], had [",
-             items_text(guard.expected.ptr()), "]");
-}
-
-std::string equals_failure(const std::string& name, const Guard& guard, PyObject* value) {
+// A template of kinds.def for this guard, of which `value` was found.
+std::string filled(std::string_view form, const GuardWalk& walk, const Guard& guard,
+                   PyObject* value = nullptr) {
   PyObject* expected = guard.expected.ptr();
-  std::string now = value_text(value), was = value_text(expected);
-  if (Py_TYPE(value) != Py_TYPE(expected)) {
-    return cat(name, " is ", now, " (", type_of(value), "), was ", was, " (", type_of(expected),
-               ")");
-  }
-  return cat(name, " is ", now, ", was ", was);
-}
-
-std::string length_failure(const std::string& name, const Guard& guard, PyObject* value) {
-  int64_t length = length_of(value);
-  if (length < 0) return cat(name, " is ", with_article(type_of(value)), ", which has no length");
-  return cat(name, " has length ", length, ", had ", guard.number);
+  std::string out;
+  for (const char c : form)
+    if (c == '%')
+      out += walk.sources().text(guard.source);
+    else if (c == '&')
+      out += walk.sources().text(guard.other);
+    else if (c == '@')
+      out += value_text(expected);
+    else if (c == '*')
+      out += items_text(expected);
+    else if (c == '#')
+      cat_to(out, guard.number);
+    else if (c == '?')
+      out += value_text(value);
+    else if (c == '~')
+      out += with_article(type_of(value));
+    else if (c == '^')
+      out += with_article(short_name(expected));
+    else
+      out += c;
+  return out;
 }
 
 std::string compares_text(const std::string& name, const Guard& guard) {
@@ -118,79 +119,48 @@ std::string missing_text(const SourceTable& sources, const Guard& guard) {
 }  // namespace
 
 std::string guard_text(const GuardWalk& walk, size_t index) {
-  const SourceTable& sources = walk.sources();
   const Guard& guard = walk.guards()[index];
-  std::string name = sources.text(guard.source);
-  PyObject* expected = guard.expected.ptr();
   switch (guard.kind) {
-    case GuardKind::TypeIs:
-      return cat("type(", name, ") is ", type_name(expected));
-    case GuardKind::IdIs:
-      return cat(name, " is ", value_text(expected));
-    case GuardKind::Equals:
-      return cat(name, " == ", value_text(expected));
     case GuardKind::Compares:
-      return compares_text(name, guard);
-    case GuardKind::Length:
-      return cat("len(", name, ") == ", guard.number);
-    case GuardKind::HasKey:
-      return cat(value_text(expected), " in ", name);
-    case GuardKind::LacksKey:
-      return cat(value_text(expected), " not in ", name);
-    case GuardKind::Keys:
-      return cat("list(", name, ") == [", items_text(guard.expected.ptr()), "]");
+      return compares_text(walk.sources().text(guard.source), guard);
     case GuardKind::Tensor:
-      return cat(name, " is ", with_article(short_name(expected)), ", ",
-                 walk.tensors().text(static_cast<size_t>(guard.number)));
-    case GuardKind::Number:
-      return cat(name, " holds ", value_text(expected));
+      return filled("% is ^, ", walk, guard) +
+             walk.tensors().text(static_cast<size_t>(guard.number));
     case GuardKind::Missing:
-      return missing_text(sources, guard);
-    case GuardKind::SameAs:
-      return cat(name, " is ", sources.text(guard.other));
-    case GuardKind::NotSameAs:
-      return cat(name, " is not ", sources.text(guard.other));
+      return missing_text(walk.sources(), guard);
+    default:
+      return filled(kTexts[static_cast<size_t>(guard.kind)], walk, guard);
   }
-  OXY_FAIL("guard kind");
 }
 
 std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::Values& values) {
-  const SourceTable& sources = walk.sources();
   const Guard& guard = walk.guards()[index];
   PyObject* value = values[guard.source.index];
-  std::string name = sources.text(guard.source);
-  PyObject* expected = guard.expected.ptr();
-  if (!value) return cat(name, " is gone");
+  auto text = [&](const char* form) { return filled(form, walk, guard, value); };
+  if (!value) return text("% is gone");
   switch (guard.kind) {
-    case GuardKind::TypeIs:
-      return cat(name, " is ", with_article(type_of(value)), ", was ",
-                 with_article(short_name(expected)));
-    case GuardKind::IdIs:
-      return cat(name, " is another object: ", value_text(value), ", was ", value_text(expected));
     case GuardKind::Equals:
-      return equals_failure(name, guard, value);
+      if (Py_TYPE(value) == Py_TYPE(guard.expected.ptr())) return text("% is ?, was @");
+      return cat(text("% is ? ("), type_of(value), text("), was @ ("),
+                 type_of(guard.expected.ptr()), ")");
     case GuardKind::Compares:
-      return cat(name, " is ", value_text(value), ", no longer: ", compares_text(name, guard));
-    case GuardKind::Length:
-      return length_failure(name, guard, value);
-    case GuardKind::HasKey:
-      return cat(name, " has no key ", value_text(expected), ", had one");
-    case GuardKind::LacksKey:
-      return cat(name, " has the key ", value_text(expected), ", had not");
+      return cat(text("% is ?, no longer: "),
+                 compares_text(walk.sources().text(guard.source), guard));
+    case GuardKind::Length: {
+      const int64_t length = length_of(value);
+      if (length < 0) return text("% is ~, which has no length");
+      return cat(text("% has length "), length, text(", had #"));
+    }
     case GuardKind::Keys:
-      return keys_failure(name, guard, value);
+      if (!PyDict_Check(value)) return text("% is ~, was a dict");
+      return cat(text("% has the keys ["), items_text(value), text("], had [*]"));
     case GuardKind::Tensor:
-      return tensor_failure(name, guard, value, walk.tensors());
-    case GuardKind::Number:
-      return cat(name, " no longer holds ", value_text(expected));
-    case GuardKind::Missing:
-      return cat(name, " is there, was not");
-    case GuardKind::SameAs:
-      return cat(name, " is no longer ", sources.text(guard.other));
-    case GuardKind::NotSameAs:
-      return cat(name, " is now ", sources.text(guard.other));
+      if (!holds(guard, value, nullptr)) return text("% is ~, was ^");
+      return text("% ") + walk.tensors().difference(static_cast<size_t>(guard.number),
+                                                    THPVariable_Unpack(value));
+    default:
+      return text(kFailures[static_cast<size_t>(guard.kind)]);
   }
-  OXY_FAIL("guard kind");
 }
 
 std::string stack_text(const UserStack& stack) {

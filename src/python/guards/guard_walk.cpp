@@ -120,9 +120,8 @@ bool GuardWalk::run(PyObject* const* locals, Values& values, Temporaries& made) 
 }
 
 void GuardWalk::evaluate_all(PyObject* const* locals, Values& values, Temporaries& made) const {
-  for (const WalkNode& node : nodes_) {
+  for (const WalkNode& node : nodes_)
     values[node.id.index] = evaluate_node(node, locals, values, made);
-  }
 }
 
 }  // namespace oxy::python

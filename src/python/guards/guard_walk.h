@@ -2,9 +2,6 @@
 // guards on it at once.
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "python/guards/evaluate.h"
 #include "torch_bridge/input_signature.h"
 
@@ -44,9 +41,8 @@ class GuardWalk {
     return g.kind != GuardKind::Tensor || tensor_holds(g, value);
   }
   bool guards_hold(const WalkNode& node, const Values& values) const {
-    for (uint32_t i = node.first_guard; i < node.last_guard; ++i) {
+    for (uint32_t i = node.first_guard; i < node.last_guard; ++i)
       if (!guard_holds(order_[i], values)) return false;
-    }
     return true;
   }
 
@@ -80,5 +76,20 @@ class GuardWalk {
   std::vector<uint32_t> tensor_guards_;
   bridge::InputSignature tensors_;
 };
+
+// For people: what guards say, and what was found instead (guard_text.cpp).
+
+// "type(L['x']) is int": guard `index` of the walk.
+std::string guard_text(const GuardWalk& walk, size_t index);
+
+// All of them with their kinds, below the user's stack that asked for them.
+std::string guard_log(const GuardWalk& walk);
+
+// A line a frame, innermost last.
+std::string stack_text(const UserStack& stack);
+
+// "L['x'] is a float, was an int": the guard does not hold for these objects (nullptr: nothing was
+// found).
+std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::Values& values);
 
 }  // namespace oxy::python

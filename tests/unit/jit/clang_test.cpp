@@ -10,7 +10,6 @@
 #include "jit/clang/api.h"
 #include "jit/compiler.h"
 #include "jit/process.h"
-#include "jit/scratch_directory.h"
 
 namespace oxy::jit {
 namespace {

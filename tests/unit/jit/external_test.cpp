@@ -6,7 +6,6 @@
 
 #include "jit/compiler.h"
 #include "jit/process.h"
-#include "jit/scratch_directory.h"
 
 namespace oxy::jit {
 namespace {

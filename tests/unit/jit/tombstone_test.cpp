@@ -9,9 +9,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "jit/cache/directory.h"
 #include "jit/compiler.h"
-#include "jit/scratch_directory.h"
+#include "jit/process.h"
 
 namespace oxy::jit::cache {
 namespace {

@@ -1,14 +1,23 @@
-// An object file to code in this process, by ORC and JITLink.
+// What the Clang library does with a text: C++ to an object file in memory, and that to code in this
+// process.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/ADT/StringRef.h>
 #include <llvm/Support/MemoryBuffer.h>
 
 namespace oxy::jit::clang_library {
 
-// Machine code in memory; release_code unmaps it.
+// Once, before the rest.
+void initialize_target();
+
+// False with `error` set.
+bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, std::string& error);
+
+// Machine code in memory, linked by ORC and JITLink; release_code unmaps it.
 struct LinkedCode;
 
 // Null with `error` set: no such symbol in it, or it needs a function that process_symbols.def does

@@ -1,0 +1,138 @@
+// Finds what is compiled already, here or with the library, compiles the rest in parallel, hands each
+// its code.
+#include "jit/compiler.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace oxy::jit {
+namespace {
+
+// Prebuilt code that runs on this processor.
+std::vector<Prebuilt>& usable() {
+  static std::vector<Prebuilt> table;
+  return table;
+}
+
+bool runs_here([[maybe_unused]] const Prebuilt& code) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return code.vector_bytes == 64 ? __builtin_cpu_supports("x86-64-v4")
+                                 : __builtin_cpu_supports("x86-64-v3");
+#else
+  return false;
+#endif
+}
+
+// nullptr where the text is none of them.
+std::shared_ptr<Code> find_prebuilt(const std::string& source) {
+  const uint64_t hash = usable().empty() ? 0 : text_hash(source);
+  for (const Prebuilt& code : usable())
+    if (code.size == source.size() && code.hash == hash) return std::make_shared<Code>(code.entry);
+  return nullptr;
+}
+
+// A signal of the user (Ctrl-C) belongs to a thread of theirs. New threads inherit the mask.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+// Calls body(0) .. body(count - 1), each once, on up to `threads` threads, the caller's among them,
+// which are joined before it returns: none is alive at exit or at a fork. After the first exception
+// no further index is started; that exception is thrown again here.
+template <class Body>
+void parallel_for(size_t count, int threads, const Body& body) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  auto work = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        body(i);
+      } catch (...) {
+        std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+        next = count;
+      }
+    }
+  };
+  std::vector<std::jthread> others;
+  {
+    SignalsBlocked blocked;
+    size_t wanted = std::min(count, static_cast<size_t>(std::max(threads, 1)));
+    try {
+      while (others.size() + 1 < wanted) others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // No more threads to be had: go on with those that are there.
+    }
+  }
+  work();
+  others.clear();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+uint64_t text_hash(std::string_view text) { return std::hash<std::string_view>()(text); }
+
+void use_prebuilt(std::span<const Prebuilt> table) {
+  for (const Prebuilt& code : table)
+    if (runs_here(code)) usable().push_back(code);
+}
+
+std::vector<std::shared_ptr<Code>> Compiler::compile(const std::vector<std::string>& sources,
+                                                     int threads) {
+  std::vector<std::shared_ptr<Slot>> slots;
+  std::vector<size_t> first;  // of each distinct text, where it stands
+  {
+    std::lock_guard lock(mutex_);
+    // In a forked process nobody ends what was being compiled in the other one.
+    if (std::exchange(forks_, ForkMutex::forks()) != ForkMutex::forks()) slots_.clear();
+    // What is released goes. A slot that a running batch holds has more than one owner.
+    std::erase_if(slots_, [](const auto& entry) {
+      return entry.second.use_count() == 1 && entry.second->code.expired();
+    });
+    std::map<const Slot*, size_t> seen;  // only looked up, never iterated
+    for (size_t i = 0; i < sources.size(); i++) {
+      std::shared_ptr<Slot>& slot = slots_[sources[i]];
+      if (!slot) slot = std::make_shared<Slot>();
+      slots.push_back(slot);
+      if (seen.emplace(slots[i].get(), i).second) first.push_back(i);
+    }
+  }
+  // The longest texts first, so that no thread is left alone with a long one at the end.
+  std::sort(first.begin(), first.end(),
+            [&](size_t a, size_t b) { return sources[a].size() > sources[b].size(); });
+  std::vector<std::shared_ptr<Code>> result(sources.size());
+  parallel_for(first.size(), threads, [&](size_t n) {
+    Slot& mine = *slots[first[n]];
+    std::lock_guard lock(mine.compiling);
+    std::shared_ptr<Code> code = mine.code.lock();
+    if (!code) code = find_prebuilt(sources[first[n]]);
+    if (!code) code = build(sources[first[n]]);
+    mine.code = code;
+    result[first[n]] = std::move(code);
+  });
+  if (!first.empty()) finished();
+  for (size_t i = 0; i < sources.size(); i++)
+    if (!result[i]) result[i] = slots[i]->code.lock();  // held by the first with this text
+  return result;
+}
+
+}  // namespace oxy::jit
