@@ -11,7 +11,7 @@
 #include "python/fx_import.h"
 #include "python/replay.h"
 #include "support/check.h"
-#include "torch_bridge/torch_limits.h"
+#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 namespace {

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "support/check.h"
-#include "torch_bridge/runtime_number.h"
 #include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {

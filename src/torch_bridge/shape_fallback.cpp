@@ -5,7 +5,6 @@
 #include <ATen/core/jit_type.h>
 
 #include "support/check.h"
-#include "torch_bridge/cpu_layouts.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -52,7 +51,6 @@ class MetaArguments {
     out.defined = true;
     for (size_t i = 0; i < metas_.size(); ++i) {
       if (!metas_[i].defined()) continue;
-      if (metas_[i].is_same(m)) out.same_as = static_cast<int>(i);
       if (m.has_storage() && metas_[i].storage().is_alias_of(m.storage()))
         out.alias_of = static_cast<int>(i);
     }

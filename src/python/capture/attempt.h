@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "torch_bridge/heard.h"
+#include "torch_bridge/recorder.h"
 
 namespace oxy::python {
 

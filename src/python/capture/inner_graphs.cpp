@@ -11,7 +11,6 @@
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
-#include "torch_bridge/lazy_views.h"
 
 namespace oxy::python {
 namespace {
