@@ -5,7 +5,7 @@
 
 #include "jit/prebuilt.h"
 #include "passes/pass_list.h"
-#include "pipeline/saved_plan.h"
+#include "pipeline/pipeline.h"
 #include "python/bindings.h"
 #include "python/compile_graph.h"
 #include "python/compiled_function.h"
