@@ -16,7 +16,6 @@
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/host.h"
-#include "torch_bridge/interrupts.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::python {

@@ -14,7 +14,6 @@
 #include "python/compile_graph.h"
 #include "python/cpython/boundary.h"
 #include "python/global_state.h"
-#include "torch_bridge/interrupts.h"
 
 namespace oxy::python {
 namespace {
