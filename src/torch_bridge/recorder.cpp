@@ -61,7 +61,7 @@ struct Recorder::Impl {
   AutocastCasts casts;
   std::shared_ptr<Mode> mode;
   std::optional<ThreadState> state;
-  std::unordered_map<std::string, MutableOpSupport> mutable_ops;
+  std::unordered_map<std::string, std::vector<c10::RegistrationHandleRAII>> mutable_ops;
 };
 
 Recorder::Recorder(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -106,7 +106,10 @@ void Recorder::enter() {
   impl_->state.emplace(impl_->mode, impl_->recording, impl_->ops, impl_->casts);
 }
 
-void Recorder::expect_op(const std::string& name) { impl_->mutable_ops.try_emplace(name, name); }
+void Recorder::expect_op(const std::string& name) {
+  auto [it, is_new] = impl_->mutable_ops.try_emplace(name);
+  if (is_new) it->second = make_functional(name);
+}
 
 void Recorder::expect_write(std::string_view function, bool out) {
   impl_->ops.expect_write(function, out);

@@ -37,7 +37,8 @@ class MetaArguments {
         if (args[i].isDevice()) device_ = args[i].toDevice();
         stack_.emplace_back(c10::Device(c10::kMeta));
       } else {
-        stack_.push_back(convert(args[i]));
+        stack_.push_back(
+            with_numbers(map_tensors(args[i], [&](const at::Tensor& t) { return convert(t); })));
       }
     }
     if (!device_) device_ = tensor_device_.value_or(c10::Device(c10::kCPU));
@@ -69,23 +70,6 @@ class MetaArguments {
     // A zero-dimensional CPU tensor may meet tensors of another device: theirs is the result's.
     if (!tensor_device_ || (t.dim() > 0 && !t.is_cpu())) tensor_device_ = t.device();
     return metas_.emplace_back(make_meta(t));
-  }
-
-  c10::IValue convert(const c10::IValue& v) {
-    if (v.isTensor()) return convert(v.toTensor());
-    if (v.isTensorList()) {
-      std::vector<at::Tensor> out;
-      for (const at::Tensor& t : v.toTensorVector()) out.push_back(convert(t));
-      return out;
-    }
-    if (v.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> out;
-      for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
-        out.push_back(t ? std::optional(convert(*t)) : t);
-      }
-      return out;
-    }
-    return with_numbers(v);
   }
 
   torch::jit::Stack stack_;
