@@ -15,8 +15,7 @@
 
 #include "codegen/cpp/emit.h"
 #include "npy.h"
-#include "pipeline/compilers.h"
-#include "pipeline/saved_plan.h"
+#include "pipeline/pipeline.h"
 #include "runtime/plan_file.h"
 
 namespace {

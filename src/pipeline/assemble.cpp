@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "codegen/cpp/gemm.h"
-#include "ops/op_table.h"
-#include "pipeline/lower_sizes.h"
+#include "pipeline/plan_writer.h"
 #include "runtime/pack.h"
 #include "schedule/cpu/annotations.h"
 #include "schedule/cpu/epilogues.h"
@@ -28,21 +27,18 @@ int64_t known(Expr e) {
   return e.value();
 }
 
-PlanBuffer::Kind kind_of(Buffer::Kind k) {
-  switch (k) {
-    case Buffer::Kind::Input:
-      return PlanBuffer::Kind::Input;
-    case Buffer::Kind::Attribute:
-      return PlanBuffer::Kind::Attribute;
-    case Buffer::Kind::Temp:
-      return PlanBuffer::Kind::Arena;
-    case Buffer::Kind::Extern:
-      return PlanBuffer::Kind::Extern;
-    case Buffer::Kind::Output:
-      return PlanBuffer::Kind::Output;
-    case Buffer::Kind::View:
-      return PlanBuffer::Kind::View;
-  }
+constexpr std::pair<Buffer::Kind, PlanBuffer::Kind> kKinds[] = {
+    {Buffer::Kind::Input, PlanBuffer::Kind::Input},
+    {Buffer::Kind::Attribute, PlanBuffer::Kind::Attribute},
+    {Buffer::Kind::Temp, PlanBuffer::Kind::Arena},
+    {Buffer::Kind::Extern, PlanBuffer::Kind::Extern},
+    {Buffer::Kind::Output, PlanBuffer::Kind::Output},
+    {Buffer::Kind::View, PlanBuffer::Kind::View},
+};
+
+PlanBuffer::Kind kind_of(Buffer::Kind wanted) {
+  for (const auto& [kind, of_plan] : kKinds)
+    if (kind == wanted) return of_plan;
   OXY_FAIL("buffer kind");
 }
 
@@ -54,37 +50,40 @@ Expr parallel_iterations(const schedule::Block& block) {
   return loop->size * parallel_iterations(loop->body);
 }
 
-class Assembler {
+// A kernel of the plan as it is added.
+struct KernelSource {
+  std::string name, text;
+  Expr range = 1, scratch_bytes = 0;
+  int64_t grain = 1, moved_bytes = 0;
+  std::vector<Expr> parameters;
+};
+
+class Assembler final : PlanWriter {
  public:
   Assembler(const ir::Graph& graph, const schedule::Schedule& s, const Machine& machine,
             const std::vector<bool>& frozen, RegionPlans regions)
-      : graph_(graph),
+      : PlanWriter(graph),
         schedule_(s),
         program_(s.program),
         machine_(machine),
         frozen_(frozen),
-        regions_(std::move(regions)),
-        sizes_(graph, out_.plan.sizes) {}
+        regions_(std::move(regions)) {}
 
   Assembly run() {
-    add_inputs();
+    for (ir::ValueId v : graph_.inputs()) add_input(v);
     add_buffers();
     for (const schedule::Kernel& k : schedule_.kernels) add_kernel(k);
     for (const schedule::ScheduledStep& step : schedule_.steps) add_step(step);
     add_results();
+    for (runtime::PlanMutation& m : plan_.mutations)
+      for (const auto& written : schedule_.in_place) m.in_place |= written.first == m.input;
     for (uint32_t i = 0; i < frozen_.size(); i++)
-      if (frozen_[i]) plan().frozen.push_back(i);
-    plan().arena_bytes = sizes_.slot(schedule_.memory.arena_bytes);
-    return std::move(out_);
+      if (frozen_[i]) plan_.frozen.push_back(i);
+    plan_.arena_bytes = slot(schedule_.memory.arena_bytes);
+    return {std::move(plan_), std::move(texts_)};
   }
 
  private:
-  runtime::Plan& plan() { return out_.plan; }
-
-  void add_inputs() {
-    for (ir::ValueId v : graph_.inputs()) plan().inputs.push_back(sizes_.input(v));
-  }
-
   void add_buffers() {
     for (size_t i = 0; i < program_.buffers.size(); i++) {
       const Buffer& b = program_.buffers[BufferId(i)];
@@ -98,11 +97,11 @@ class Assembler {
         // From the start of the storage, as torch counts.
         type.offset += program_.buffers[b.base].type.offset;
       }
-      p.meta = sizes_.tensor(type);
-      p.bytes = sizes_.span_bytes(p.meta);
+      p.meta = tensor(type);
+      p.bytes = span_bytes(p.meta);
       const auto it = schedule_.memory.offset.find(BufferId(i));
-      p.arena_offset = sizes_.slot(it == schedule_.memory.offset.end() ? 0 : it->second);
-      plan().buffers.push_back(std::move(p));
+      p.arena_offset = slot(it == schedule_.memory.offset.end() ? 0 : it->second);
+      plan_.buffers.push_back(std::move(p));
     }
   }
 
@@ -127,22 +126,22 @@ class Assembler {
   }
 
   uint32_t add_source(KernelSource source) {
-    plan().kernels.push_back({source.name, content_hash(source.text), sizes_.slot(source.range),
-                              sizes_.constant(source.grain), sizes_.slot(source.scratch_bytes),
-                              source.moved_bytes, sizes_.slots(source.parameters)});
-    out_.texts.push_back({std::move(source.name), std::move(source.text)});
-    return static_cast<uint32_t>(out_.texts.size() - 1);
+    plan_.kernels.push_back({source.name, content_hash(source.text), slot(source.range),
+                             constant(source.grain), slot(source.scratch_bytes), source.moved_bytes,
+                             slots(source.parameters)});
+    texts_.push_back({std::move(source.name), std::move(source.text)});
+    return static_cast<uint32_t>(texts_.size() - 1);
   }
 
   void add_step(const schedule::ScheduledStep& step) {
     if (auto* call = std::get_if<schedule::KernelCall>(&step)) {
-      plan().steps.emplace_back(runtime::LaunchStep{call->kernel, buffers_of(call->kernel)});
+      plan_.steps.emplace_back(runtime::LaunchStep{call->kernel, buffers_of(call->kernel)});
     } else if (auto* free = std::get_if<schedule::Free>(&step)) {
-      plan().steps.emplace_back(runtime::FreeStep{free->buffer.index});
+      plan_.steps.emplace_back(runtime::FreeStep{free->buffer.index});
     } else if (auto* call = std::get_if<schedule::ContractionCall>(&step)) {
       add_contraction(*call);
     } else {
-      add_extern(std::get<schedule::ExternCall>(step).step);
+      add_call(std::get<schedule::ExternCall>(step).step);
     }
   }
 
@@ -153,53 +152,36 @@ class Assembler {
     return out;
   }
 
-  BufferId buffer_of(ir::ValueId v) const {
+  uint32_t buffer_of(ir::ValueId v) const override {
     auto it = program_.buffer_of.find(v);
     OXY_CHECK(it != program_.buffer_of.end(), "a value without memory");
-    return it->second;
-  }
-
-  void add_region(const loops::Call& e) {
-    const ir::Node& n = graph_.node(e.node);
-    runtime::RegionStep step = region_step(n, std::move(regions_.at(n.id.index)), plan());
-    for (const ir::Arg& a : n.args) step.operands.push_back(buffer_of(a.value()).index);
-    for (BufferId b : e.writes) step.results.push_back(b.index);
-    plan().steps.emplace_back(std::move(step));
+    return it->second.index;
   }
 
   // The op of the call's node, on its arguments.
-  void add_extern(const loops::Call& e) {
+  void add_call(const loops::Call& e) {
     const ir::Node& n = graph_.node(e.node);
-    PlanArg::List args;
-    for (const ir::Arg& a : n.args)
-      args.push_back(sizes_.argument(a, [this](ir::ValueId v) { return buffer_of(v).index; }));
-    add_extern(e, n.target, std::move(args));
+    if (n.kind == ir::NodeKind::Region)
+      return add_region(n, std::move(regions_.at(n.id.index)), outputs_of(e));
+    add_extern(n, n.target, arguments(n), outputs_of(e));
   }
 
-  void add_extern(const loops::Call& e, std::string op, PlanArg::List args) {
-    const ir::Node& n = graph_.node(e.node);
-    if (n.kind == ir::NodeKind::Region) return add_region(e);
-    const ops::OpInfo* info = ops::find(n);
-    runtime::ExternStep step;
-    step.op = std::move(op);
-    step.args = std::move(args);
-    step.returns = n.returns;
-    for (BufferId b : e.writes)
-      step.outputs.push_back(b.valid() ? static_cast<int64_t>(b.index) : -1);
-    step.random = info && info->has(ops::Random);
-    step.origin = n.id.index;
-    plan().steps.emplace_back(std::move(step));
+  static std::vector<int64_t> outputs_of(const loops::Call& e) {
+    std::vector<int64_t> out;
+    for (BufferId b : e.writes) out.push_back(b.valid() ? static_cast<int64_t>(b.index) : -1);
+    return out;
   }
 
   void add_contraction(const schedule::ContractionCall& call) {
     const loops::ContractionStep& s = call.step;
     if (s.is_own()) return add_own_kernel(s, call.epilogue);
-    if (s.provider == ops::Provider::Aten) return add_extern(s);
+    if (s.provider == ops::Provider::Aten) return add_call(s);
     auto value = [](uint32_t buffer) { return PlanArg{runtime::BufferArg{buffer}}; };
-    add_extern(s, "mkldnn._linear_pointwise.default",
+    add_extern(graph_.node(s.node), "mkldnn._linear_pointwise.default",
                {value(s.a().index), value(transposed(s.b())),
                 s.bias().valid() ? value(s.bias().index) : PlanArg{}, PlanArg{std::string("none")},
-                PlanArg{PlanArg::List{}}, PlanArg{std::string()}});
+                PlanArg{PlanArg::List{}}, PlanArg{std::string()}},
+               outputs_of(s));
   }
 
   // A matrix as (columns, rows), which is what oneDNN calls weights.
@@ -213,14 +195,14 @@ class Assembler {
     if (matrix.kind == Buffer::Kind::View && type.offset == 0 && type.sizes == whole.sizes &&
         type.strides == whole.strides)
       return memory.index;  // has been transposed before
-    PlanBuffer t = plan().buffers[b.index];
+    PlanBuffer t = plan_.buffers[b.index];
     t.kind = PlanBuffer::Kind::View;
     t.source = memory.index;
     std::swap(t.meta.sizes[0], t.meta.sizes[1]);
     std::swap(t.meta.strides[0], t.meta.strides[1]);
     t.name = cat("transposed_", t.name);
-    plan().buffers.push_back(std::move(t));
-    return static_cast<uint32_t>(plan().buffers.size() - 1);
+    plan_.buffers.push_back(std::move(t));
+    return static_cast<uint32_t>(plan_.buffers.size() - 1);
   }
 
   // The parameters of the kernel for a contraction; how it is packed and finished comes later.
@@ -263,7 +245,7 @@ class Assembler {
       cost = known(parallel_iterations(kernel.body)) * kernel.cost;
     }
     step.gemm.kernel = gemm_kernel(p, cost);
-    plan().steps.emplace_back(std::move(step));
+    plan_.steps.emplace_back(std::move(step));
   }
 
   bool is_constant(BufferId b) const {
@@ -283,21 +265,21 @@ class Assembler {
     packing.batch_stride = p.b_batch, packing.k_stride = p.b_k, packing.n_stride = p.b_n;
     packing.offset = p.b_offset;
     packing.width = tuning::gemm_panel_columns(machine_);
-    for (const runtime::PlanPacking& made : plan().packings) {
+    for (const runtime::PlanPacking& made : plan_.packings) {
       packing.to = made.to;
       if (made == packing) return made.to;
     }
     PlanBuffer buffer;
     buffer.kind = PlanBuffer::Kind::Attribute;
-    buffer.meta.sizes = {sizes_.constant(runtime::packed_elements(packing))};
-    buffer.meta.strides = {sizes_.constant(1)};
-    buffer.meta.offset = buffer.arena_offset = sizes_.constant(0);
-    buffer.bytes = sizes_.span_bytes(buffer.meta);
-    buffer.source = static_cast<uint32_t>(attribute_count() + plan().packings.size());
-    buffer.name = cat("packed", plan().packings.size());
-    packing.to = static_cast<uint32_t>(plan().buffers.size());
-    plan().buffers.push_back(std::move(buffer));
-    plan().packings.push_back(packing);
+    buffer.meta.sizes = {constant(runtime::packed_elements(packing))};
+    buffer.meta.strides = {constant(1)};
+    buffer.meta.offset = buffer.arena_offset = constant(0);
+    buffer.bytes = span_bytes(buffer.meta);
+    buffer.source = static_cast<uint32_t>(attribute_count() + plan_.packings.size());
+    buffer.name = cat("packed", plan_.packings.size());
+    packing.to = static_cast<uint32_t>(plan_.buffers.size());
+    plan_.buffers.push_back(std::move(buffer));
+    plan_.packings.push_back(packing);
     return packing.to;
   }
 
@@ -335,25 +317,12 @@ class Assembler {
     return buffer.kind == Buffer::Kind::View ? known(buffer.type.offset) : 0;
   }
 
-  void add_results() {
-    for (const ir::OutputSpec& spec : graph_.outputs)
-      plan().outputs.push_back(
-          sizes_.output(spec, [this](ir::ValueId v) { return buffer_of(v).index; }));
-    for (const ir::Mutation& m : graph_.mutations) {
-      bool in_place = std::any_of(schedule_.in_place.begin(), schedule_.in_place.end(),
-                                  [&](const auto& p) { return p.first == m.input; });
-      plan().mutations.push_back(sizes_.mutation(m, buffer_of(m.value).index, in_place));
-    }
-  }
-
-  const ir::Graph& graph_;
   const schedule::Schedule& schedule_;
   const loops::Program& program_;
   const Machine& machine_;
   const std::vector<bool>& frozen_;
   RegionPlans regions_;
-  Assembly out_;
-  SizeLowering sizes_;
+  std::vector<KernelText> texts_;
   struct MadeGemm {
     Gemm shape;
     int64_t cost;
@@ -367,20 +336,6 @@ class Assembler {
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
                   const Machine& machine, const std::vector<bool>& frozen, RegionPlans regions) {
   return Assembler(graph, schedule, machine, frozen, std::move(regions)).run();
-}
-
-runtime::RegionStep region_step(const ir::Node& n, std::vector<runtime::Plan> regions,
-                                runtime::Plan& plan) {
-  using Kind = runtime::RegionStep::Kind;
-  if (n.target != "cond" && n.target != "while_loop")
-    throw Unsupported(cat("a plan of ", n.target));
-  runtime::RegionStep step;
-  step.kind = n.target == "cond" ? Kind::Cond : Kind::Loop;
-  for (runtime::Plan& region : regions) {
-    step.plans.push_back(static_cast<uint32_t>(plan.regions.size()));
-    plan.regions.push_back(std::move(region));
-  }
-  return step;
 }
 
 }  // namespace oxy::pipeline

@@ -12,15 +12,6 @@
 
 namespace oxy::pipeline {
 
-// A kernel of the plan as it is added.
-struct KernelSource {
-  std::string name;
-  std::string text;
-  sym::Expr range = 1, scratch_bytes = 0;
-  int64_t grain = 1, moved_bytes = 0;
-  std::vector<sym::Expr> parameters;
-};
-
 struct KernelText {
   std::string name, text;
 };
@@ -35,9 +26,10 @@ using RegionPlans = std::unordered_map<uint32_t, std::vector<runtime::Plan>>;
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
                   const Machine& machine, const std::vector<bool>& frozen = {},
                   RegionPlans regions = {});
-// What runs the regions of a node: its plans go to `plan`. Unsupported for a node that no plan can
-// run.
-runtime::RegionStep region_step(const ir::Node& n, std::vector<runtime::Plan> regions,
-                                runtime::Plan& plan);
+
+// The Plan in which every node of an ATen graph is an extern call: no kernel, no arena. What runs
+// when kernels are switched off, and the yardstick that tells an error of the recording from an
+// error of a kernel.
+runtime::Plan make_extern_plan(const ir::Graph& aten);
 
 }  // namespace oxy::pipeline

@@ -1,8 +1,6 @@
 // Runs the stages one after the other, from graph passes to machine code.
 #include "pipeline/pipeline.h"
 
-#include <algorithm>
-#include <thread>
 #include <unordered_set>
 
 #include "ir/python_text.h"
@@ -13,8 +11,6 @@
 #include "passes/freeze.h"
 #include "passes/pass_list.h"
 #include "pipeline/assemble.h"
-#include "pipeline/diagram.h"
-#include "pipeline/extern_plan.h"
 #include "schedule/cpu/pass_list.h"
 
 namespace oxy::pipeline {
@@ -24,11 +20,6 @@ namespace {
 Machine machine_of(const Settings& settings) {
   return settings.vector_bytes < 0 ? host_machine()
                                    : host_machine().with_vectors(settings.vector_bytes);
-}
-
-int threads_of(const Settings& settings) {
-  if (settings.compile_threads > 0) return settings.compile_threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 bool is_wanted(const passes::Pass& pass, const Settings& settings,
@@ -164,7 +155,7 @@ Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool
                [&] { return fusion_text(schedule); });
   o.trace.show(Artifact::schedule, (prefix + "schedule.txt").c_str(),
                [&] { return schedule::print(schedule); });
-  if (!o.trace.folder().empty() && prefix.empty()) o.trace.draw(diagram(graph, schedule));
+  if (prefix.empty()) o.trace.draw(graph, schedule);
 
   Assembly assembly;
   {
@@ -201,16 +192,6 @@ void count_steps(const runtime::Plan& plan, Report& report) {
                            std::holds_alternative<runtime::GemmStep>(s);
     report.extern_calls += std::holds_alternative<runtime::ExternStep>(s);
   }
-}
-
-runtime::CodeTable compile_texts(const std::vector<std::string>& texts, const Settings& settings,
-                                 jit::Compiler& compiler) {
-  runtime::CodeTable table;
-  const auto code = compiler.compile(texts, threads_of(settings));
-  for (size_t i = 0; i < code.size(); i++)
-    table.add(content_hash(texts[i]),
-              {code[i]->entry(), code[i], std::make_shared<const std::string>(texts[i])});
-  return table;
 }
 
 Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace,

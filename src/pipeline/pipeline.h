@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <string_view>
 
 #include "ir/graph.h"
 #include "jit/compiler.h"
@@ -52,5 +53,21 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
                  const Freezing* freezing = nullptr);
 // What the steps of a plan are.
 void count_steps(const runtime::Plan& plan, Report& report);
+
+// The compiler that the settings ask for (`compiler`, `cxx`), the same one for equal settings; null
+// where there is none, then `why` says so. `folder`: where the Clang library lies. Any thread may
+// call it.
+std::shared_ptr<jit::Compiler> compiler_for(const Settings& settings, const std::string& folder,
+                                            std::string& why);
+
+// Plans as files of one machine: saved with its name, and compiled from their texts where they are
+// loaded. What kernels' texts depend on: the width of vectors and the instruction sets that vectors
+// of this width are made of, as print(Machine) calls them: "vectors 64, avx2, avx512".
+std::string machine_name();
+std::string save_plan(const runtime::Plan& plan, const runtime::CodeTable& code);
+// `compiler`: gives the compiler where there are kernels, or throws. UserError where the bytes are
+// no plan, or one of another machine.
+Compiled load_plan(std::string_view bytes, const Settings& settings,
+                   const std::function<std::shared_ptr<jit::Compiler>()>& compiler);
 
 }  // namespace oxy::pipeline

@@ -15,6 +15,13 @@
 #include "support/settings.h"
 #include "support/timing.h"
 
+namespace oxy::ir {
+class Graph;
+}
+namespace oxy::schedule {
+struct Schedule;
+}
+
 namespace oxy::pipeline {
 
 class Trace {
@@ -40,8 +47,8 @@ class Trace {
     if (changed && !folder_.empty()) write(pass_file(pass), text());
   }
   void write(const std::string& file, std::string_view text);  // in the folder, where there is one
-  void draw(const std::string& dot);                           // graph_diagram
-  void finish();                                               // times, when all stages are done
+  void draw(const ir::Graph& graph, const schedule::Schedule& schedule);  // graph_diagram
+  void finish();  // times, when all stages are done
 
  private:
   void emit(std::optional<Artifact> artifact, const std::string& file, const std::string& text);

@@ -5,7 +5,7 @@
 
 #include "jit/compiler.h"
 #include "passes/pass_list.h"
-#include "pipeline/saved_plan.h"
+#include "pipeline/pipeline.h"
 #include "python/bindings.h"
 #include "python/compile_graph.h"
 #include "runtime/bandwidth.h"
@@ -13,7 +13,6 @@
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/host.h"
-#include "torch_bridge/interrupts.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::python {

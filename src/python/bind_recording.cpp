@@ -9,7 +9,7 @@
 #include "ir/verify.h"
 #include "python/artefact.h"
 #include "support/check.h"
-#include "torch_bridge/torch_limits.h"
+#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 namespace {

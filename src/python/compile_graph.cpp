@@ -15,8 +15,8 @@
 #include "support/check.h"
 #include "support/text.h"
 #include "support/timing.h"
+#include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/host.h"
-#include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
 namespace {

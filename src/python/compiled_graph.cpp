@@ -5,6 +5,8 @@
 
 #include "python/bindings.h"
 #include "python/compile_graph.h"
+#include "python/cpython/boundary.h"
+#include "python/global_state.h"
 #include "python/native_object.h"
 #include "torch_bridge/interrupts.h"
 

@@ -6,9 +6,7 @@
 
 #include "runtime/launch.h"
 #include "runtime/pack.h"
-#include "support/check.h"
 #include "torch_bridge/execute.h"
-#include "torch_bridge/run_region.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::bridge {

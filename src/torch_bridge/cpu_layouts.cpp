@@ -1,6 +1,4 @@
 // A row for each op whose kernels choose other strides, and the rule for them.
-#include "torch_bridge/cpu_layouts.h"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <c10/core/MemoryFormat.h>
@@ -9,6 +7,7 @@
 
 #include "ops/shape_elementwise.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/shape_fallback.h"
 
 namespace oxy::bridge {
 namespace {

@@ -2,30 +2,29 @@
 #include "torch_bridge/exact_views.h"
 
 #include <ATen/FunctionalStorageImpl.h>
-#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/Functions.h>
 #include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
 
-#include <functional>
-#include <memory>
-#include <optional>
-#include <utility>
+#include <algorithm>
 
 #include "support/check.h"
-#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/autocast_cache.h"
+#include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {
 namespace {
 
+namespace functional = at::functionalization::impl;
 using at::functionalization::ViewMeta;
 
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
-thread_local WriteRules* current = nullptr;
+thread_local ExactViews* current = nullptr;
 
 // While an op runs that autocast may have a kernel for: whether casts that it makes are kept.
 thread_local std::optional<bool> keeps_casts;
@@ -41,16 +40,59 @@ class UnderAutocast {
   ~UnderAutocast() {
     if (on_) at::autocast::set_autocast_cache_enabled(*std::exchange(keeps_casts, std::nullopt));
   }
-  UnderAutocast(const UnderAutocast&) = delete;
-  UnderAutocast& operator=(const UnderAutocast&) = delete;
+  C10_DISABLE_COPY_AND_ASSIGN(UnderAutocast);
 
  private:
   const bool on_;
 };
 
-WriteRules& rules() {
+Recording& recording() {
   OXY_CHECK(current, "a write is carried back outside of its recording");
-  return *current;
+  return current->recording;
+}
+
+[[noreturn]] void refuse_write() {
+  recording().give_up("a write to a tensor that overlaps itself");
+}
+
+// Whether all elements are known to be the same, as after fill_.
+bool is_uniform(const at::Tensor& fake) {
+  const ir::Graph& graph = recording().graph;
+  const ir::Node* n = &graph.def(recording().value_of(fake));
+  while (n->kind == ir::NodeKind::CallOp) {
+    const std::string_view op = n->target;
+    if (op == "aten.fill.Scalar" || op == "aten.zero.default") return true;
+    const ops::OpInfo* info = ops::find(*n);
+    if (op != "aten.clone.default" && !(info && info->has(ops::View))) return false;
+    n = &graph.def(n->args[0].value());
+  }
+  return false;
+}
+
+// Refuses a tensor whose elements are one in memory unless all are the same.
+void check_copies(const at::Tensor& written) {
+  if (!is_uniform(written)) refuse_write();
+}
+
+// A written tensor in the layout of the one before.
+at::Tensor lay_out(const at::Tensor& before, const at::Tensor& result) {
+  Recording& r = recording();
+  const ir::TensorType wanted = r.graph.tensor_type(r.value_of(before));
+  if (wanted.may_overlap_itself()) r.give_up("an input that changes overlaps itself");
+  const at::Tensor written = current->ops.with_marks(result, marks_of(before));
+  const ir::ValueId computed = r.value_of(written), value = laid_out_as(r.graph, wanted, computed);
+  at::Tensor out = written;
+  if (value != computed) {
+    r.computed_of[value] = computed;
+    out = r.another_fake(value);
+    set_marks(out, marks_of(written));
+  }
+  if (!wanted.is_dense() || !wanted.offset.is_const(0) || r.rebuilt.contains(storage_of(before))) {
+    if (r.strided.contains(storage_of(before)))
+      r.give_up("a write to an input with gaps or an offset that as_strided has viewed");
+    r.rebuilt.insert(storage_of(out));
+  }
+  return out;
 }
 
 // torch's view with another inverse: the new base, of the base before and the written view.
@@ -82,17 +124,15 @@ class Whole final : public ViewMeta {
 
   at::Tensor forward(const at::Tensor& base) override { return base; }
   at::Tensor reverse(const at::Tensor& base, const at::Tensor& view) override {
-    return rules().lay_out(base, view);
+    return lay_out(base, view);
   }
 };
 
 void set_inverse(const at::Tensor& view, OurView::Inverse inverse) {
-  namespace functional = at::functionalization::impl;
-  if (!current || !functional::isFunctionalTensor(view)) return;
-  const auto& metas = functional::unsafeGetFunctionalWrapper(view)->view_metas();
-  if (metas.empty()) return;
+  const auto* wrapper = current ? wrapper_of(view) : nullptr;
+  if (!wrapper || wrapper->view_metas().empty()) return;
   // torch has no way to say this: a view's steps are only ever appended to.
-  auto& last = const_cast<std::shared_ptr<ViewMeta>&>(metas.back());
+  auto& last = const_cast<std::shared_ptr<ViewMeta>&>(wrapper->view_metas().back());
   last = std::make_shared<OurView>(last, std::move(inverse));
 }
 
@@ -112,7 +152,7 @@ at::Tensor without_copies(const at::Tensor& base, const at::Tensor& view) {
       once = once.narrow(d - added, 0, 1);
     }
   }
-  if (copies) rules().check_copies(view);
+  if (copies) check_copies(view);
   once = once.contiguous();
   // contiguous() takes any stride of a dimension of size 1.
   const bool alike =
@@ -125,7 +165,7 @@ at::Tensor without_copies(const at::Tensor& base, const at::Tensor& view) {
 at::Tensor without_shared_places(const at::Tensor& base, at::Tensor view,
                                  std::vector<c10::SymInt> sizes, c10::SymIntArrayRef strides,
                                  std::optional<c10::SymInt> offset) {
-  rules().check_copies(view);
+  check_copies(view);
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (strides[d] != 0 || sizes[d] == 0) continue;
     view = view.narrow(static_cast<int64_t>(d), 0, 1);
@@ -205,6 +245,19 @@ std::vector<at::Tensor> unsafe_split_with_sizes(c10::DispatchKeySet keys, const 
   return at::_ops::split_with_sizes::redispatch(keys & kBelow, self, sizes, dim);
 }
 
+// A kernel of autocast has cast a tensor, and would keep that in its cache if the tensor is a
+// weight. A leaf that requires gradients is what it takes for one.
+void hear_cast(const at::Tensor& from, const at::Tensor& to) {
+  if (from.scalar_type() != at::kFloat || !from.requires_grad() || !from.is_leaf() ||
+      from.is_view() || to.scalar_type() != at::autocast::get_autocast_dtype(at::kCPU))
+    return;
+  Recording& r = recording();
+  const ir::Node& cast = r.graph.def(r.value_of(wrapper_of(to)->value()));
+  if (!current->casts.add(cast, from.unsafeGetTensorImpl(), r.entering(from),
+                          c10::GradMode::is_enabled()))
+    r.give_up("autocast casts a weight that has changed");
+}
+
 at::Tensor to_copy(c10::DispatchKeySet keys, const at::Tensor& self,
                    std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                    std::optional<at::Device> device, std::optional<bool> pin_memory,
@@ -212,7 +265,7 @@ at::Tensor to_copy(c10::DispatchKeySet keys, const at::Tensor& self,
   at::Tensor out = at::_ops::_to_copy::redispatch(keys & kBelow, self, dtype, layout, device,
                                                   pin_memory, non_blocking, format);
   if (current && keeps_casts.value_or(false) && !at::autocast::is_autocast_enabled(at::kCPU))
-    rules().hear_cast(self, out);
+    hear_cast(self, out);
   return out;
 }
 
@@ -225,14 +278,14 @@ bool may_write_copies(const c10::OperatorHandle& op) {
 template <class F>
 void for_each_written(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args, F&& visit) {
   const auto& formal = op.schema().arguments();
-  auto functional = [&](const at::Tensor& t) {
-    if (at::functionalization::impl::isFunctionalTensor(t)) visit(t);
+  auto on_tensor = [&](const at::Tensor& t) {
+    if (functional::isFunctionalTensor(t)) visit(t);
   };
   for (size_t i = 0; i < args.size(); ++i) {
     if (!formal[i].alias_info() || !formal[i].alias_info()->isWrite()) continue;
-    if (args[i].isTensor()) functional(args[i].toTensor());
+    if (args[i].isTensor()) on_tensor(args[i].toTensor());
     if (args[i].isTensorList())
-      for (const at::Tensor& t : args[i].toTensorVector()) functional(t);
+      for (const at::Tensor& t : args[i].toTensorVector()) on_tensor(t);
   }
 }
 
@@ -242,7 +295,7 @@ at::functionalization::FunctionalStorageImpl& memory_of(const at::Tensor& t) {
 }
 
 bool keeps_layout(const at::Tensor& t) {
-  const auto& metas = at::functionalization::impl::unsafeGetFunctionalWrapper(t)->view_metas();
+  const auto& metas = wrapper_of(t)->view_metas();
   return !metas.empty() && dynamic_cast<Whole*>(metas.front().get()) != nullptr;
 }
 
@@ -256,12 +309,34 @@ void keep_strides(const Written& written) {
   auto& memory = memory_of(written.wrapper);
   const at::Tensor &before = written.memory, now = memory.base();
   if (!now.sizes().equals(before.sizes())) return;  // of out=, see check_out
-  if (now.storage_offset() != before.storage_offset()) rules().refuse_write();
+  if (now.storage_offset() != before.storage_offset()) refuse_write();
   if (now.strides().equals(before.strides())) return;
   // Rebuilding views runs ops on fakes; autograd has nothing to add there.
   c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
-  memory.add_update(rules().lay_out(before, now), {});
-  at::functionalization::impl::sync(written.wrapper);
+  memory.add_update(lay_out(before, now), {});
+  functional::sync(written.wrapper);
+}
+
+// Behind an op with out=, whose nodes begin at `from`: refuses one whose k-th result has another
+// shape than the tensor had, which it then gets, where somebody else sees that.
+void check_out(const c10::OperatorHandle& op, size_t from, size_t k, const at::Tensor& wrapper,
+               c10::IntArrayRef sizes_before) {
+  Recording& r = recording();
+  const bool view = !wrapper_of(wrapper)->view_metas().empty();
+  if (!view && wrapper.storage().use_count() == 1 && !r.entering(wrapper)) return;
+  auto check = [&](bool same) {
+    if (!same) r.give_up("out= of another shape than the result's");
+  };
+  check(wrapper.sizes() == sizes_before);
+  // A view keeps its shape: what the functional op has computed tells.
+  const std::string name = target_of({op.operator_name().name, ""});
+  const auto prefix = std::string_view(name).substr(0, name.rfind('.') + 1);
+  for (size_t i = from; view && i < r.graph.order().size(); i++) {
+    const ir::Node& n = r.graph.node(r.graph.order()[i]);
+    if (n.target.starts_with(prefix) && k < n.outputs.size())
+      check(std::ranges::equal(r.graph.tensor_type(n.outputs[k]).sizes, sizes_before, {},
+                               [](const sym::Expr& e) { return e.is_const() ? e.value() : -1; }));
+  }
 }
 
 void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -269,11 +344,11 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   const bool copies = may_write_copies(op);
   std::vector<Written> written;
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> outs;  // with the sizes before
-  const size_t recorded = rules().recorded();
+  const size_t recorded = recording().graph.order().size();
   const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - n, n);
   for_each_written(op, args, [&](const at::Tensor& t) {
-    if (!copies && type_of(t).may_overlap_itself()) rules().refuse_write();
-    rules().check_write(t);
+    if (!copies && type_of(t).may_overlap_itself()) refuse_write();
+    recording().check_write(t);
     at::Tensor base = memory_of(t).base();
     if (!t.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
       outs.emplace_back(t, t.sizes().vec());
@@ -282,7 +357,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   });
   op.redispatchBoxed(keys & kBelow, stack);
   for (size_t k = 0; k < outs.size(); k++)
-    rules().check_out(op, recorded, k, outs[k].first, outs[k].second);
+    check_out(op, recorded, k, outs[k].first, outs[k].second);
   for (const Written& w : written) keep_strides(w);
 }
 
@@ -295,8 +370,11 @@ void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
 
 }  // namespace
 
-ExactViews::ExactViews(WriteRules& rules)
-    : before_(std::exchange(current, &rules)),
+ExactViews::ExactViews(Recording& recording, OpRecorder& ops, AutocastCasts& casts)
+    : recording(recording),
+      ops(ops),
+      casts(casts),
+      before_(std::exchange(current, this)),
       was_included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
@@ -307,7 +385,6 @@ ExactViews::~ExactViews() {
 }
 
 at::Tensor keeping_layout(const at::Tensor& fake) {
-  namespace functional = at::functionalization::impl;
   const at::Tensor base = functional::to_functional_tensor(fake);
   return at::detail::make_tensor<at::FunctionalTensorWrapper>(
       fake, functional::unsafeGetFunctionalWrapper(base), std::make_shared<Whole>());

@@ -14,44 +14,26 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 
 namespace oxy::bridge {
 
-// Who decides about writes. Tensors are those below functionalisation, but for those of check_write
-// and hear_cast.
-class WriteRules {
- public:
-  virtual ~WriteRules() = default;
-  // Refuses a tensor whose elements are one in memory unless all are known to be the same, as after
-  // fill_.
-  virtual void check_copies(const at::Tensor& written) = 0;
-  // Refuses a write to memory that others see, too.
-  virtual void check_write(const at::Tensor& wrapper) = 0;
-  // How many nodes have been recorded.
-  virtual size_t recorded() const = 0;
-  // Behind an op with out=, whose nodes begin at `from`: refuses one whose k-th result has another
-  // shape than the tensor had, which it then gets, where somebody else sees that.
-  virtual void check_out(const c10::OperatorHandle& op, size_t from, size_t k,
-                         const at::Tensor& wrapper, c10::IntArrayRef sizes_before) = 0;
-  // Refuses the write that is about to be.
-  [[noreturn]] virtual void refuse_write() = 0;
-  // A kernel of autocast has cast a tensor, and would keep that in its cache if the tensor is a
-  // weight.
-  virtual void hear_cast(const at::Tensor& from, const at::Tensor& to) = 0;
-  // A written tensor in the layout of the one before.
-  virtual at::Tensor lay_out(const at::Tensor& before, const at::Tensor& written) = 0;
-};
+class AutocastCasts;
+class OpRecorder;
+class Recording;
 
 class ExactViews {
  public:
-  explicit ExactViews(WriteRules& rules);
+  ExactViews(Recording& recording, OpRecorder& ops, AutocastCasts& casts);
   ~ExactViews();
-  ExactViews(const ExactViews&) = delete;
-  ExactViews& operator=(const ExactViews&) = delete;
+  C10_DISABLE_COPY_AND_ASSIGN(ExactViews);
+
+  // Whose writes it sees.
+  Recording& recording;
+  OpRecorder& ops;
+  AutocastCasts& casts;
 
  private:
-  WriteRules* before_;
+  ExactViews* before_;
   bool was_included_;
 };
 

@@ -12,10 +12,6 @@
 #include <chrono>
 
 #include "runtime/launch.h"
-#include "support/check.h"
-#include "torch_bridge/host.h"
-#include "torch_bridge/interrupts.h"
-#include "torch_bridge/run_region.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::bridge {

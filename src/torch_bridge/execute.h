@@ -8,7 +8,9 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <array>
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <span>
 
@@ -18,7 +20,6 @@
 #include "support/check.h"
 #include "support/fork_mutex.h"
 #include "torch_bridge/bound_call.h"
-#include "torch_bridge/frozen_tensors.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/input_signature.h"
 
@@ -26,7 +27,17 @@ namespace oxy::bridge {
 
 using Outputs = c10::SmallVector<at::Tensor, 4>;
 
-class BoundRegion;  // run_region.h
+class BoundRegion;
+
+// Leaves a run that was interrupted (Ctrl-C). No std::exception: nobody takes it for a failure after
+// which eager runs.
+struct Interrupted {
+  std::exception_ptr why;  // what the host's function threw
+};
+// The host's function, which throws where the program is to stop. Set once, while the library is
+// loaded. A long run asks it every few milliseconds: it may have to wait for a lock.
+using InterruptPoll = void (*)();
+void set_interrupt_poll(InterruptPoll poll);
 
 // A run that failed when inputs had been written: doing it again in eager would write them twice.
 class PartlyWritten : public InternalError {
@@ -64,8 +75,8 @@ class Executable {
 
   // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself.
   // The caller holds references to the inputs. False: nothing has happened, and `reason` says why.
-  // `seconds`: gets the time that each kernel step took. Throws Interrupted (interrupts.h), and
-  // nothing has happened then; PartlyWritten, and something has.
+  // `seconds`: gets the time that each kernel step took. Throws Interrupted, and nothing has
+  // happened then; PartlyWritten, and something has.
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
            std::vector<double>* seconds = nullptr);
 
@@ -176,6 +187,30 @@ class Executable {
   std::atomic<bool> has_notes_{false};
   ForkMutex notes_mutex_;
   std::vector<std::string> notes_, noted_;
+};
+
+// A branch or a loop of a plan: its sub-plans, run on the tensors of the call around it.
+class BoundRegion {
+ public:
+  BoundRegion(const runtime::Plan& plan, const runtime::RegionStep& step,
+              const runtime::CodeTable& code, const Executable::Options& options);
+
+  const std::vector<uint32_t>& operands() const { return step_.operands; }
+  const std::vector<int64_t>& results() const { return step_.results; }
+  bool is_random() const { return plans_[0]->is_random() || plans_[1]->is_random(); }
+
+  // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer. An
+  // exception where a sub-plan fails, Interrupted from between two rounds of a loop.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& tensors);
+  // What the sub-plans noted.
+  std::vector<std::string> take_notes();
+
+ private:
+  void run_plan(size_t which, std::span<const at::Tensor> given, Outputs& out);
+  void run_loop(std::vector<at::Tensor> now, Outputs& out);
+
+  const runtime::RegionStep step_;
+  std::array<std::unique_ptr<Executable>, 2> plans_;
 };
 
 }  // namespace oxy::bridge

@@ -1,9 +1,7 @@
 // Makes TensorImpls on a storage that throws.
 #include "torch_bridge/fake_tensor.h"
 
-#include <ATen/core/TensorBase.h>
-#include <c10/core/StorageImpl.h>
-#include <c10/core/TensorImpl.h>
+#include <ATen/EmptyTensor.h>
 
 #include "support/check.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -14,7 +12,7 @@ namespace {
 constexpr const char* kNoData =
     "this tensor stands for one whose data does not exist yet (oxyfuel is recording a computation)";
 
-c10::Storage make_storage(c10::Device device, int64_t bytes) {
+c10::Storage make_storage(c10::Device device, size_t bytes) {
   auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                     at::DataPtr(nullptr, device), nullptr,
                                                     /*resizable=*/false);
@@ -27,15 +25,27 @@ int64_t value_of(sym::Expr e) {
   return e.value();
 }
 
-// Bytes from the start of the storage to the last element.
-int64_t span_bytes(c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, int64_t item) {
-  int64_t last = offset;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 0) return 0;
-    last += (sizes[i] - 1) * strides[i];
-  }
-  return (last + 1) * item;
-}
+constexpr const char* kReadsData =
+    "an op that reads the data of its input to find its result's shape";
+
+// Words of torch's errors, and what they mean.
+constexpr std::pair<std::string_view, const char*> kLimits[] = {
+    {"there was no fake impl or Meta kernel", "an op without a shape rule in torch"},
+    {"data is not allocated yet", kReadsData},
+    {"data does not exist yet", kReadsData},
+    {"a tensor being mutated that has internal overlap",
+     "a write to a tensor that overlaps itself"},
+    {"a mutation on a view chain", "a write to as_strided of a view"},
+    {"attribute '__dynamo_disable'",
+     "an op whose rule in Python torch's own decorator cannot call"},
+    {"doesn't match the broadcast shape", "an op in place whose result has another shape"},
+    {"view size is not compatible with input tensor's size and stride",
+     "a view of a tensor whose strides do not allow it, or one that eager copies"},
+    {"cond must be a bool", "an op whose rule in Python torch cannot run"},
+    {"cannot be converted to type int64_t without overflow",
+     "a number beyond 64 bits where an op takes one"},
+    {"output has alias annotations", "an op in place that torch cannot functionalise"},
+};
 
 c10::DispatchKeySet backend_keys(c10::Device device) {
   switch (device.type()) {
@@ -74,10 +84,11 @@ at::Tensor make_fake(const ir::TensorType& type, const c10::Storage* storage) {
   int64_t offset = value_of(type.offset);
   auto dtype = c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(type.dtype));
   c10::Device device(static_cast<c10::DeviceType>(type.device.kind), type.device.index);
-  c10::Storage own = storage
-                         ? *storage
-                         : make_storage(device, span_bytes(sizes, strides, offset,
-                                                           static_cast<int64_t>(dtype.itemsize())));
+  c10::Storage own =
+      storage
+          ? *storage
+          : make_storage(device, at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize(),
+                                                                  static_cast<size_t>(offset)));
   auto t = at::detail::make_tensor<c10::TensorImpl>(std::move(own), backend_keys(device), dtype);
   t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return t;
@@ -91,14 +102,12 @@ at::Tensor like(const at::Tensor& t) {
 
 at::Tensor make_meta(const at::Tensor& t) {
   c10::Device device(c10::kMeta);
-  auto bytes = span_bytes(t.sizes(), t.strides(), t.storage_offset(),
-                          static_cast<int64_t>(t.element_size()));
-  auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                    at::DataPtr(nullptr, device),
-                                                    c10::GetAllocator(c10::kMeta),
-                                                    /*resizable=*/true);
+  const size_t bytes = at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.element_size(),
+                                                        static_cast<size_t>(t.storage_offset()));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, at::DataPtr(nullptr, device),
+                       c10::GetAllocator(c10::kMeta), /*resizable=*/true);
   auto m = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(impl)), c10::DispatchKeySet(c10::DispatchKey::Meta), t.dtype());
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::Meta), t.dtype());
   m.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
   if (t.unsafeGetTensorImpl()->is_wrapped_number())
     m.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -126,6 +135,12 @@ std::optional<std::string> why_not_recordable(const at::Tensor& t) {
   if (ir::name(static_cast<ir::DType>(t.scalar_type())).empty())
     return "a tensor of an unknown dtype";
   return std::nullopt;
+}
+
+const char* torch_limit(std::string_view message) {
+  for (const auto& [words, meaning] : kLimits)
+    if (message.find(words) != std::string_view::npos) return meaning;
+  return nullptr;
 }
 
 }  // namespace oxy::bridge

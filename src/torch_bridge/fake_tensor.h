@@ -1,8 +1,13 @@
 // Fakes: tensors with the real device's dispatch keys and no data. Whoever touches their memory
 // gets an exception.
+//
+// They bear the marks of torch's lazy views: `conj()` and the imaginary part of a conjugated tensor
+// are views with a mark, and who reads them computes. Graph values are never marked.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <string_view>
 
 #include "ir/types.h"
 
@@ -29,5 +34,23 @@ void forbid_data(const at::Tensor& t);
 
 // Why a tensor cannot be recorded (sparse, quantized, a subclass, ...), or nothing.
 std::optional<std::string> why_not_recordable(const at::Tensor& t);
+// What an error means, in our words, that torch raises of a tensor without data where the same call
+// on a real one would succeed; null for a message that may be the user's own error.
+const char* torch_limit(std::string_view message);
+
+struct LazyMarks {
+  bool conj = false, neg = false;
+  bool any() const { return conj || neg; }
+  friend bool operator==(const LazyMarks&, const LazyMarks&) = default;
+};
+
+inline LazyMarks marks_of(const at::Tensor& t) {
+  return t.defined() ? LazyMarks{t.is_conj(), t.is_neg()} : LazyMarks{};
+}
+
+inline void set_marks(const at::Tensor& t, LazyMarks marks) {
+  t._set_conj(marks.conj);
+  t._set_neg(marks.neg);
+}
 
 }  // namespace oxy::bridge

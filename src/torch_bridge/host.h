@@ -10,7 +10,5 @@ namespace oxy::bridge {
 const runtime::Host& torch_host();
 // The device of plans on the CPU.
 const runtime::DeviceApi& torch_cpu();
-// The functions that kernels for this machine call, in the order of codegen::cpp::math_symbols.
-void* const* math_table();
 
 }  // namespace oxy::bridge

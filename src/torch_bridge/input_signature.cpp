@@ -1,4 +1,4 @@
-// Compares metadata and shared storages, and says what differs.
+// Compares metadata, shared storages and versions, and says what differs.
 #include "torch_bridge/input_signature.h"
 
 #include <c10/core/ScalarType.h>
@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
-#include "support/text.h"
+#include "support/check.h"
 
 namespace oxy::bridge {
 namespace {
@@ -63,6 +64,15 @@ std::string dtype_text(caffe2::TypeMeta dtype) {
 
 std::string change(const std::string& now, const std::string& before) {
   return cat("has ", now, ", had ", before);
+}
+
+// The counter that a tensor shares with its views: VariableVersion is a pointer to it, and has no
+// way to ask for it.
+const void* counter_of(const c10::VariableVersion& v) {
+  const void* counter;
+  static_assert(sizeof v == sizeof counter);
+  std::memcpy(static_cast<void*>(&counter), static_cast<const void*>(&v), sizeof counter);
+  return counter;
 }
 
 }  // namespace
@@ -233,6 +243,35 @@ std::string InputSignature::text(size_t i) const {
     cat_to(out, item.requires_grad ? ", requires grad" : ", does not require grad");
   }
   return out;
+}
+
+// ---- frozen tensors ----
+
+FrozenTensors::FrozenTensors(std::span<const Input> inputs, std::span<const uint32_t> which,
+                             std::span<const at::Tensor> attributes) {
+  for (uint32_t i : which) add(i, *inputs[i].tensor);
+  for (const at::Tensor& t : attributes) add(-1, t);
+}
+
+void FrozenTensors::add(int64_t input, const at::Tensor& t) {
+  OXY_CHECK(can_be_frozen(t), "a tensor without a version is frozen");
+  const c10::VariableVersion& counter = t.unsafeGetTensorImpl()->version_counter();
+  items_.push_back({input, input < 0 ? t : at::Tensor(), counter, t.storage(), t.storage().data(),
+                    counter.current_version()});
+}
+
+bool FrozenTensors::unchanged(std::span<const Input> inputs) const noexcept {
+  for (const Item& item : items_) {
+    const at::Tensor& t =
+        item.input < 0 ? item.attribute : *inputs[static_cast<size_t>(item.input)].tensor;
+    const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
+    const c10::VariableVersion& counter = impl.version_counter();
+    if (counter_of(counter) != counter_of(item.counter) ||
+        impl.unsafe_storage().unsafeGetStorageImpl() != item.storage.unsafeGetStorageImpl() ||
+        item.storage.data() != item.data || counter.current_version() != item.version)
+      return false;
+  }
+  return true;
 }
 
 }  // namespace oxy::bridge

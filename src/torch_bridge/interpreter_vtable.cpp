@@ -3,25 +3,26 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/impl/PyInterpreterHooks.h>
 #include <c10/core/impl/PythonDispatcherTLS.h>
 
 #include <atomic>
 
 #include "support/check.h"
 #include "support/fork_mutex.h"
-#include "torch_bridge/compat.h"
 #include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::bridge {
 namespace {
 
 using c10::TensorImpl;
+using c10::impl::getGlobalPyInterpreter;
 using c10::impl::PyInterpreterVTable;
 using c10::impl::TorchDispatchModeTLS;
 
 struct ListeningMode : Mode {
   ListeningMode(PyObject* object, OpListener* l)
-      : Mode(object, &compat::torch_interpreter()), listener(l) {}
+      : Mode(object, getGlobalPyInterpreter()), listener(l) {}
   OpListener* listener;
 };
 // Its type tells our modes from others.
@@ -50,12 +51,15 @@ class ModeOff {
  public:
   ModeOff() : mode_(TorchDispatchModeTLS::pop_stack()) {}
   ~ModeOff() { TorchDispatchModeTLS::push_non_infra_mode_onto_stack(mode_); }
-  ModeOff(const ModeOff&) = delete;
-  ModeOff& operator=(const ModeOff&) = delete;
+  C10_DISABLE_COPY_AND_ASSIGN(ModeOff);
 
  private:
   std::shared_ptr<Mode> mode_;
 };
+
+// A method that is torch's own.
+#define OXY_TO_TORCH(Result, name, parameters, ...) \
+  Result name parameters const override { return torch_vtable().name(__VA_ARGS__); }
 
 struct RecordingVTable : PyInterpreterVTable {
   void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
@@ -78,92 +82,48 @@ struct RecordingVTable : PyInterpreterVTable {
     return *mode.listener;
   }
 
-  std::string name() const override { return torch_vtable().name(); }
-  void incref(PyObject* o) const override { torch_vtable().incref(o); }
-  void decref(PyObject* o) const override { torch_vtable().decref(o); }
-  bool try_incref(const c10::impl::PyObjectSlot& s) const override {
-    return torch_vtable().try_incref(s);
-  }
-  size_t refcnt(PyObject* o) const override { return torch_vtable().refcnt(o); }
-  void reportErrorCallback(PyObject* callback, c10::DispatchKey key) const override {
-    torch_vtable().reportErrorCallback(callback, key);
-  }
-  void python_op_registration_trampoline(const c10::OperatorHandle& op, c10::DispatchKey key,
-                                         c10::DispatchKeySet keys, torch::jit::Stack* stack,
-                                         bool with_keyset, bool with_op) const override {
-    torch_vtable().python_op_registration_trampoline(op, key, keys, stack, with_keyset, with_op);
-  }
-  void throw_abstract_impl_not_imported_error(std::string op, const char* module,
-                                              const char* context) const override {
-    torch_vtable().throw_abstract_impl_not_imported_error(std::move(op), module, context);
-  }
-  void python_dispatcher(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                         torch::jit::Stack* stack) const override {
-    torch_vtable().python_dispatcher(op, keys, stack);
-  }
-
-  bool is_contiguous(const TensorImpl* t, at::MemoryFormat f) const override {
-    return torch_vtable().is_contiguous(t, f);
-  }
-  c10::SymBool sym_is_contiguous(const TensorImpl* t, at::MemoryFormat f) const override {
-    return torch_vtable().sym_is_contiguous(t, f);
-  }
-  bool is_strides_like(const TensorImpl* t, at::MemoryFormat f) const override {
-    return torch_vtable().is_strides_like(t, f);
-  }
-  bool is_non_overlapping_and_dense(const TensorImpl* t) const override {
-    return torch_vtable().is_non_overlapping_and_dense(t);
-  }
-  c10::Device device(const TensorImpl* t) const override { return torch_vtable().device(t); }
-  int64_t dim(const TensorImpl* t) const override { return torch_vtable().dim(t); }
-  c10::IntArrayRef strides(const TensorImpl* t) const override { return torch_vtable().strides(t); }
-  c10::IntArrayRef sizes(const TensorImpl* t) const override { return torch_vtable().sizes(t); }
-  c10::SymIntArrayRef sym_sizes(const TensorImpl* t) const override {
-    return torch_vtable().sym_sizes(t);
-  }
-  c10::Layout layout(const TensorImpl* t) const override { return torch_vtable().layout(t); }
-  int64_t numel(const TensorImpl* t) const override { return torch_vtable().numel(t); }
-  c10::SymInt sym_numel(const TensorImpl* t) const override { return torch_vtable().sym_numel(t); }
-  c10::SymIntArrayRef sym_strides(const TensorImpl* t) const override {
-    return torch_vtable().sym_strides(t);
-  }
-  c10::SymInt sym_storage_offset(const TensorImpl* t) const override {
-    return torch_vtable().sym_storage_offset(t);
-  }
-
-  void trace_gpu_event_creation(c10::DeviceType d, uintptr_t e) const override {
-    torch_vtable().trace_gpu_event_creation(d, e);
-  }
-  void trace_gpu_event_deletion(c10::DeviceType d, uintptr_t e) const override {
-    torch_vtable().trace_gpu_event_deletion(d, e);
-  }
-  void trace_gpu_event_record(c10::DeviceType d, uintptr_t e, uintptr_t s) const override {
-    torch_vtable().trace_gpu_event_record(d, e, s);
-  }
-  void trace_gpu_event_wait(c10::DeviceType d, uintptr_t e, uintptr_t s) const override {
-    torch_vtable().trace_gpu_event_wait(d, e, s);
-  }
-  void trace_gpu_memory_allocation(c10::DeviceType d, uintptr_t p) const override {
-    torch_vtable().trace_gpu_memory_allocation(d, p);
-  }
-  void trace_gpu_memory_deallocation(c10::DeviceType d, uintptr_t p) const override {
-    torch_vtable().trace_gpu_memory_deallocation(d, p);
-  }
-  void trace_gpu_stream_creation(c10::DeviceType d, uintptr_t s) const override {
-    torch_vtable().trace_gpu_stream_creation(d, s);
-  }
-  void trace_gpu_device_synchronization(c10::DeviceType d) const override {
-    torch_vtable().trace_gpu_device_synchronization(d);
-  }
-  void trace_gpu_stream_synchronization(c10::DeviceType d, uintptr_t s) const override {
-    torch_vtable().trace_gpu_stream_synchronization(d, s);
-  }
-  void trace_gpu_event_synchronization(c10::DeviceType d, uintptr_t e) const override {
-    torch_vtable().trace_gpu_event_synchronization(d, e);
-  }
-  void reset_backward_hooks(const TensorImpl* t) const override {
-    torch_vtable().reset_backward_hooks(t);
-  }
+  OXY_TO_TORCH(std::string, name, ())
+  OXY_TO_TORCH(void, incref, (PyObject * o), o)
+  OXY_TO_TORCH(void, decref, (PyObject * o), o)
+  OXY_TO_TORCH(bool, try_incref, (const c10::impl::PyObjectSlot& s), s)
+  OXY_TO_TORCH(size_t, refcnt, (PyObject * o), o)
+  OXY_TO_TORCH(void, reportErrorCallback, (PyObject * callback, c10::DispatchKey key), callback,
+               key)
+  OXY_TO_TORCH(void, python_op_registration_trampoline,
+               (const c10::OperatorHandle& op, c10::DispatchKey key, c10::DispatchKeySet keys,
+                torch::jit::Stack* stack, bool with_keyset, bool with_op),
+               op, key, keys, stack, with_keyset, with_op)
+  OXY_TO_TORCH(void, throw_abstract_impl_not_imported_error,
+               (std::string op, const char* module, const char* context), std::move(op), module,
+               context)
+  OXY_TO_TORCH(void, python_dispatcher,
+               (const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack),
+               op, keys, stack)
+  OXY_TO_TORCH(bool, is_contiguous, (const TensorImpl* t, at::MemoryFormat f), t, f)
+  OXY_TO_TORCH(c10::SymBool, sym_is_contiguous, (const TensorImpl* t, at::MemoryFormat f), t, f)
+  OXY_TO_TORCH(bool, is_strides_like, (const TensorImpl* t, at::MemoryFormat f), t, f)
+  OXY_TO_TORCH(bool, is_non_overlapping_and_dense, (const TensorImpl* t), t)
+  OXY_TO_TORCH(c10::Device, device, (const TensorImpl* t), t)
+  OXY_TO_TORCH(int64_t, dim, (const TensorImpl* t), t)
+  OXY_TO_TORCH(c10::IntArrayRef, strides, (const TensorImpl* t), t)
+  OXY_TO_TORCH(c10::IntArrayRef, sizes, (const TensorImpl* t), t)
+  OXY_TO_TORCH(c10::SymIntArrayRef, sym_sizes, (const TensorImpl* t), t)
+  OXY_TO_TORCH(c10::Layout, layout, (const TensorImpl* t), t)
+  OXY_TO_TORCH(int64_t, numel, (const TensorImpl* t), t)
+  OXY_TO_TORCH(c10::SymInt, sym_numel, (const TensorImpl* t), t)
+  OXY_TO_TORCH(c10::SymIntArrayRef, sym_strides, (const TensorImpl* t), t)
+  OXY_TO_TORCH(c10::SymInt, sym_storage_offset, (const TensorImpl* t), t)
+  OXY_TO_TORCH(void, trace_gpu_event_creation, (c10::DeviceType d, uintptr_t e), d, e)
+  OXY_TO_TORCH(void, trace_gpu_event_deletion, (c10::DeviceType d, uintptr_t e), d, e)
+  OXY_TO_TORCH(void, trace_gpu_event_record, (c10::DeviceType d, uintptr_t e, uintptr_t s), d, e, s)
+  OXY_TO_TORCH(void, trace_gpu_event_wait, (c10::DeviceType d, uintptr_t e, uintptr_t s), d, e, s)
+  OXY_TO_TORCH(void, trace_gpu_memory_allocation, (c10::DeviceType d, uintptr_t p), d, p)
+  OXY_TO_TORCH(void, trace_gpu_memory_deallocation, (c10::DeviceType d, uintptr_t p), d, p)
+  OXY_TO_TORCH(void, trace_gpu_stream_creation, (c10::DeviceType d, uintptr_t s), d, s)
+  OXY_TO_TORCH(void, trace_gpu_device_synchronization, (c10::DeviceType d), d)
+  OXY_TO_TORCH(void, trace_gpu_stream_synchronization, (c10::DeviceType d, uintptr_t s), d, s)
+  OXY_TO_TORCH(void, trace_gpu_event_synchronization, (c10::DeviceType d, uintptr_t e), d, e)
+  OXY_TO_TORCH(void, reset_backward_hooks, (const TensorImpl* t), t)
 };
 
 // For a tag of our own, which hears every op on a thread (hear_meta_tensors).
@@ -185,7 +145,7 @@ const PyInterpreterVTable& recording_vtable() {
 }
 
 std::atomic_ref<const PyInterpreterVTable*> vtable_slot() {
-  return std::atomic_ref<const PyInterpreterVTable*>(compat::torch_interpreter().vtable_);
+  return std::atomic_ref<const PyInterpreterVTable*>(getGlobalPyInterpreter()->vtable_);
 }
 
 }  // namespace
@@ -210,7 +170,7 @@ void forget_recordings_of_other_threads() {
 }
 
 std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener) {
-  compat::torch_interpreter()->incref(python_object);  // the mode takes over one reference
+  (*getGlobalPyInterpreter())->incref(python_object);  // the mode takes over one reference
   return std::shared_ptr<Mode>(new ListeningMode(python_object, &listener), ListeningDeleter());
 }
 

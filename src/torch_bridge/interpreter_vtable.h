@@ -34,8 +34,7 @@ class VtableGuard {
  public:
   VtableGuard();
   ~VtableGuard();
-  VtableGuard(const VtableGuard&) = delete;
-  VtableGuard& operator=(const VtableGuard&) = delete;
+  C10_DISABLE_COPY_AND_ASSIGN(VtableGuard);
 };
 
 // In a process that was forked, which has no other threads.

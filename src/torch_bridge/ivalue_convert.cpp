@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "support/check.h"
-#include "torch_bridge/runtime_number.h"
 #include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {
@@ -17,22 +16,28 @@ constexpr int64_t kLow = -(int64_t{1} << 62), kHigh = (int64_t{1} << 62) - 1;
 constexpr int64_t kInt64Low = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64High = std::numeric_limits<int64_t>::max();
 
+int64_t encode_int(int64_t v) {
+  if (v == kInt64High) return kHigh;
+  if (v == kInt64Low) return kLow;
+  if (v <= kLow || v >= kHigh) throw Unsupported("an integer of more than 62 bits");
+  return v;
+}
+
+int64_t decode_int(int64_t v) { return v == kHigh ? kInt64High : v == kLow ? kInt64Low : v; }
+
+ir::Arg size_arg(const c10::SymInt& s) {
+  auto constant = s.maybe_as_int();
+  return constant ? ir::Arg(encode_int(*constant)) : ir::Arg(expr_of(s));
+}
+
 ir::Arg int_arg(const c10::IValue& v) {
-  if (v.isSymInt()) {
-    auto constant = v.toSymInt().maybe_as_int();
-    return constant ? ir::Arg(encode_int(*constant)) : ir::Arg(expr_of(v.toSymInt()));
-  }
-  if (v.isBool()) return encode_int(v.toBool());
-  return encode_int(v.toInt());
+  if (v.isSymInt()) return size_arg(v.toSymInt());
+  return encode_int(v.isBool() ? v.toBool() : v.toInt());
 }
 
 ir::Arg number_in(const c10::Scalar& symbolic) {
   if (const auto tensor = tensor_behind(symbolic)) return *tensor;
-  if (symbolic.isSymInt()) {
-    const c10::SymInt s = symbolic.toSymInt();
-    auto constant = s.maybe_as_int();
-    return constant ? ir::Arg(encode_int(*constant)) : ir::Arg(expr_of(s));
-  }
+  if (symbolic.isSymInt()) return size_arg(symbolic.toSymInt());
   if (symbolic.isSymFloat()) return symbolic.toSymFloat().guard_float(__FILE__, __LINE__);
   return symbolic.toSymBool().guard_bool(__FILE__, __LINE__);
 }
@@ -44,27 +49,30 @@ ir::Arg list_arg(const Items& items, Fn one) {
   return out;
 }
 
-ArgKind list_kind(const c10::Type& element) {
-  switch (element.kind()) {
-    case c10::TypeKind::TensorType:
-      return ArgKind::TensorList;
-    case c10::TypeKind::OptionalType: {
-      const auto& inner = *element.castRaw<c10::OptionalType>()->getElementType();
-      const bool number = inner.kind() == c10::TypeKind::NumberType;
-      return number ? ArgKind::OptionalScalarList : ArgKind::OptionalTensorList;
-    }
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType:
-      return ArgKind::IntList;
-    case c10::TypeKind::FloatType:
-      return ArgKind::FloatList;
-    case c10::TypeKind::BoolType:
-      return ArgKind::BoolList;
-    case c10::TypeKind::NumberType:
-      return ArgKind::ScalarList;
-    default:
-      return ArgKind::Other;
-  }
+// What the schema says of an argument, and of a list of such.
+struct KindRow {
+  c10::TypeKind type{};
+  ArgKind one = ArgKind::Other, list = ArgKind::Other;
+};
+constexpr KindRow kKinds[] = {
+    {c10::TypeKind::TensorType, ArgKind::Tensor, ArgKind::TensorList},
+    {c10::TypeKind::IntType, ArgKind::Int, ArgKind::IntList},
+    {c10::TypeKind::SymIntType, ArgKind::Int, ArgKind::IntList},
+    {c10::TypeKind::FloatType, ArgKind::Float, ArgKind::FloatList},
+    {c10::TypeKind::BoolType, ArgKind::Bool, ArgKind::BoolList},
+    {c10::TypeKind::NumberType, ArgKind::Scalar, ArgKind::ScalarList},
+    {c10::TypeKind::StringType, ArgKind::String},
+    {c10::TypeKind::DeviceObjType, ArgKind::Device},
+    {c10::TypeKind::ScalarTypeType, ArgKind::DType},
+    {c10::TypeKind::LayoutType, ArgKind::Layout},
+    {c10::TypeKind::MemoryFormatType, ArgKind::MemoryFormat},
+    {c10::TypeKind::GeneratorType, ArgKind::Generator},
+};
+
+KindRow row_of(const c10::Type& type) {
+  for (const KindRow& row : kKinds)
+    if (row.type == type.kind()) return row;
+  return {};
 }
 
 int64_t int_of(const ir::Arg& a) {
@@ -79,6 +87,13 @@ double float_of(const ir::Arg& a) {
   return static_cast<double>(int_of(a));
 }
 
+c10::Scalar to_scalar(const ir::Arg& a) {
+  if (auto* b = a.get_if<bool>()) return *b;
+  if (auto* d = a.get_if<double>()) return *d;
+  if (auto* c = a.get_if<std::complex<double>>()) return c10::complex<double>(c->real(), c->imag());
+  return int_of(a);
+}
+
 template <class List, class Fn>
 List list_of(const ir::Arg& a, Fn one) {
   auto* items = a.items();
@@ -90,52 +105,24 @@ List list_of(const ir::Arg& a, Fn one) {
 
 at::Tensor tensor_of(const ir::Arg& a, const std::function<at::Tensor(ir::ValueId)>& tensor) {
   if (a.is_none()) return {};
-  return a.is_value() ? tensor(a.value()) : wrapped_number(to_scalar(a));
+  if (a.is_value()) return tensor(a.value());
+  const at::Tensor number = at::scalar_to_tensor(to_scalar(a));
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return number;
 }
 
 }  // namespace
 
-int64_t encode_int(int64_t v) {
-  if (v == kInt64High) return kHigh;
-  if (v == kInt64Low) return kLow;
-  if (v <= kLow || v >= kHigh) throw Unsupported("an integer of more than 62 bits");
-  return v;
-}
-
-int64_t decode_int(int64_t v) { return v == kHigh ? kInt64High : v == kLow ? kInt64Low : v; }
-
 ArgKind kind_of(const c10::TypePtr& schema_type) {
   const c10::Type* type = schema_type.get();
   if (auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType().get();
-  switch (type->kind()) {
-    case c10::TypeKind::TensorType:
-      return ArgKind::Tensor;
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType:
-      return ArgKind::Int;
-    case c10::TypeKind::FloatType:
-      return ArgKind::Float;
-    case c10::TypeKind::BoolType:
-      return ArgKind::Bool;
-    case c10::TypeKind::NumberType:
-      return ArgKind::Scalar;
-    case c10::TypeKind::StringType:
-      return ArgKind::String;
-    case c10::TypeKind::DeviceObjType:
-      return ArgKind::Device;
-    case c10::TypeKind::ScalarTypeType:
-      return ArgKind::DType;
-    case c10::TypeKind::LayoutType:
-      return ArgKind::Layout;
-    case c10::TypeKind::MemoryFormatType:
-      return ArgKind::MemoryFormat;
-    case c10::TypeKind::GeneratorType:
-      return ArgKind::Generator;
-    case c10::TypeKind::ListType:
-      return list_kind(*type->castRaw<c10::ListType>()->getElementType());
-    default:
-      return ArgKind::Other;
-  }
+  const auto* list = type->castRaw<c10::ListType>();
+  if (!list) return row_of(*type).one;
+  const c10::Type& element = *list->getElementType();
+  const auto* optional = element.castRaw<c10::OptionalType>();
+  if (!optional) return row_of(element).list;
+  const bool number = optional->getElementType()->kind() == c10::TypeKind::NumberType;
+  return number ? ArgKind::OptionalScalarList : ArgKind::OptionalTensorList;
 }
 
 ir::Arg to_arg(const c10::Scalar& s) {
@@ -148,13 +135,6 @@ ir::Arg to_arg(const c10::Scalar& s) {
     return std::complex<double>(c.real(), c.imag());
   }
   throw Unsupported("a number of an unknown kind");
-}
-
-c10::Scalar to_scalar(const ir::Arg& a) {
-  if (auto* b = a.get_if<bool>()) return *b;
-  if (auto* d = a.get_if<double>()) return *d;
-  if (auto* c = a.get_if<std::complex<double>>()) return c10::complex<double>(c->real(), c->imag());
-  return int_of(a);
 }
 
 ir::Arg number_of(const at::Tensor& wrapped) {
@@ -175,63 +155,58 @@ ir::Arg number_of(const at::Tensor& wrapped) {
   }
 }
 
-at::Tensor wrapped_number(const c10::Scalar& s) {
-  auto t = at::scalar_to_tensor(s);
-  t.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return t;
-}
-
 ir::Arg to_arg(const c10::IValue& v, ArgKind kind,
                const std::function<ir::Arg(const at::Tensor&)>& tensor) {
   if (v.isNone()) return {};
+  using enum ArgKind;
   switch (kind) {
-    case ArgKind::Tensor:
+    case Tensor:
       return tensor(v.toTensor());
-    case ArgKind::TensorList:
+    case TensorList:
       return list_arg(v.toTensorVector(), tensor);
-    case ArgKind::OptionalTensorList:
+    case OptionalTensorList:
       return list_arg(v.toOptionalTensorVector(), [&](const std::optional<at::Tensor>& t) {
         return t && t->defined() ? tensor(*t) : ir::Arg();
       });
-    case ArgKind::Int:
+    case Int:
       return int_arg(v);
-    case ArgKind::IntList: {
+    case IntList: {
       if (v.isInt() || v.isSymInt()) return int_arg(v);
       if (v.isIntList())
         return list_arg(v.toIntVector(), [](int64_t i) { return ir::Arg(encode_int(i)); });
       return list_arg(v.toListRef(), int_arg);
     }
-    case ArgKind::Float:
+    case Float:
       return v.isInt() ? static_cast<double>(v.toInt()) : v.toDouble();
-    case ArgKind::FloatList:
+    case FloatList:
       return list_arg(v.toDoubleVector(), [](double d) { return ir::Arg(d); });
-    case ArgKind::Bool:
+    case Bool:
       return v.toBool();
-    case ArgKind::BoolList:
+    case BoolList:
       return list_arg(v.toBoolList(), [](bool b) { return ir::Arg(b); });
-    case ArgKind::Scalar:
+    case Scalar:
       return to_arg(v.toScalar());
-    case ArgKind::ScalarList:
+    case ScalarList:
       return list_arg(v.toListRef(), [](const c10::IValue& s) { return to_arg(s.toScalar()); });
-    case ArgKind::OptionalScalarList:
+    case OptionalScalarList:
       return list_arg(v.toListRef(), [](const c10::IValue& s) {
         return s.isNone() ? ir::Arg() : to_arg(s.toScalar());
       });
-    case ArgKind::String:
+    case String:
       return ir::Str{v.toStringRef()};
-    case ArgKind::Device: {
+    case Device: {
       auto d = v.toDevice();
       return ir::Device{static_cast<int8_t>(d.type()), static_cast<int8_t>(d.index())};
     }
-    case ArgKind::DType:
+    case DType:
       return static_cast<ir::DType>(v.toInt());
-    case ArgKind::Layout:
+    case Layout:
       return ir::Layout{static_cast<int8_t>(v.toInt())};
-    case ArgKind::MemoryFormat:
+    case MemoryFormat:
       return ir::MemoryFormat{static_cast<int8_t>(v.toInt())};
-    case ArgKind::Generator:
+    case Generator:
       throw Unsupported("a generator passed to a random op");
-    case ArgKind::Other:
+    case Other:
       break;
   }
   throw Unsupported(cat("an argument of type ", v.tagKind()));
@@ -241,46 +216,47 @@ c10::IValue to_ivalue(const ir::Arg& a, ArgKind kind,
                       const std::function<at::Tensor(ir::ValueId)>& tensor) {
   if (kind == ArgKind::Tensor && !a.is_none()) return tensor_of(a, tensor);
   if (a.is_none()) return {};
+  using enum ArgKind;
   switch (kind) {
-    case ArgKind::TensorList:
+    case TensorList:
       return list_of<std::vector<at::Tensor>>(
           a, [&](const ir::Arg& x) { return tensor_of(x, tensor); });
-    case ArgKind::OptionalTensorList:
+    case OptionalTensorList:
       return list_of<c10::List<std::optional<at::Tensor>>>(a, [&](const ir::Arg& x) {
         return x.is_none() ? std::nullopt : std::optional(tensor_of(x, tensor));
       });
-    case ArgKind::Int:
+    case Int:
       return int_of(a);
-    case ArgKind::IntList:
+    case IntList:
       if (!a.items()) return std::vector<int64_t>{int_of(a)};
       return list_of<std::vector<int64_t>>(a, int_of);
-    case ArgKind::Float:
+    case Float:
       return float_of(a);
-    case ArgKind::FloatList:
+    case FloatList:
       return list_of<std::vector<double>>(a, float_of);
-    case ArgKind::Bool:
+    case Bool:
       return int_of(a) != 0;
-    case ArgKind::BoolList:
+    case BoolList:
       return list_of<c10::List<bool>>(a, [](const ir::Arg& x) { return int_of(x) != 0; });
-    case ArgKind::Scalar:
+    case Scalar:
       return to_scalar(a);
-    case ArgKind::ScalarList:
+    case ScalarList:
       return c10::IValue(list_of<c10::List<c10::Scalar>>(a, to_scalar));
-    case ArgKind::OptionalScalarList:
+    case OptionalScalarList:
       return c10::IValue(list_of<c10::List<std::optional<c10::Scalar>>>(a, [](const ir::Arg& x) {
         return x.is_none() ? std::nullopt : std::optional(to_scalar(x));
       }));
-    case ArgKind::String:
+    case String:
       return a.get<ir::Str>().value;
-    case ArgKind::Device: {
+    case Device: {
       auto d = a.get<ir::Device>();
       return c10::Device(static_cast<c10::DeviceType>(d.kind), d.index);
     }
-    case ArgKind::DType:
+    case DType:
       return static_cast<int64_t>(a.get<ir::DType>());
-    case ArgKind::Layout:
+    case Layout:
       return static_cast<int64_t>(a.get<ir::Layout>().value);
-    case ArgKind::MemoryFormat:
+    case MemoryFormat:
       return static_cast<int64_t>(a.get<ir::MemoryFormat>().value);
     default:
       throw Unsupported("an argument of a kind that extern calls do not know");

@@ -45,15 +45,26 @@ ir::Arg to_arg(const c10::IValue& v, ArgKind kind,
 c10::IValue to_ivalue(const ir::Arg& a, ArgKind kind,
                       const std::function<at::Tensor(ir::ValueId)>& tensor);
 
-int64_t encode_int(int64_t v);
-int64_t decode_int(int64_t v);
+// The argument with what `f` gives in the place of each tensor; one without tensors as it is.
+template <class F>
+c10::IValue map_tensors(const c10::IValue& v, F&& f) {
+  if (v.isTensor()) return f(v.toTensor());
+  if (v.isTensorList()) {
+    std::vector<at::Tensor> out = v.toTensorVector();
+    for (at::Tensor& t : out) t = f(t);
+    return out;
+  }
+  if (!v.isOptionalTensorList()) return v;
+  c10::List<std::optional<at::Tensor>> out;
+  for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector())
+    out.push_back(t ? std::optional<at::Tensor>(f(*t)) : t);
+  return out;
+}
 
-// A zero-dimensional tensor that takes part in type promotion as a Python number does.
-at::Tensor wrapped_number(const c10::Scalar& s);
-// The number in such a tensor.
+// The number in a zero-dimensional tensor that takes part in type promotion as a Python number
+// does.
 ir::Arg number_of(const at::Tensor& wrapped);
 ir::Arg to_arg(const c10::Scalar& s);
-c10::Scalar to_scalar(const ir::Arg& a);
 
 // "aten.add.Tensor" of a schema's name and overload; "default" where the overload has no name.
 std::string target_of(const c10::OperatorName& name);

@@ -8,9 +8,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "pipeline/compilers.h"
-#include "pipeline/extern_plan.h"
-#include "pipeline/saved_plan.h"
+#include "pipeline/assemble.h"
 #include "runtime/bandwidth.h"
 #include "support/check.h"
 #include "support/text.h"

@@ -6,6 +6,7 @@
 #include <ATen/core/boxing/KernelFunction.h>
 
 #include "support/check.h"
+#include "torch_bridge/ivalue_convert.h"
 
 namespace oxy::bridge {
 namespace {
@@ -13,29 +14,18 @@ namespace {
 namespace functional = at::functionalization::impl;
 
 struct Written {
+  c10::IValue& argument;
   at::Tensor wrapper, fake;
 };
 
-c10::IValue unwrapped(const c10::IValue& v) {
-  if (v.isTensor() && functional::isFunctionalTensor(v.toTensor())) {
-    functional::sync(v.toTensor());
-    return functional::from_functional_tensor(v.toTensor());
-  }
-  if (v.isTensorList() && functional::isFunctionalTensor(v.toTensorList())) {
-    functional::sync(v.toTensorList());
-    return functional::from_functional_tensor(v.toTensorList());
-  }
-  if (v.isOptionalTensorList() && functional::isFunctionalTensor(v.toOptionalTensorList())) {
-    functional::sync(v.toOptionalTensorList());
-    return functional::from_functional_tensor(v.toOptionalTensorList());
-  }
-  return v;
+at::Tensor unwrapped(const at::Tensor& t) {
+  if (!functional::isFunctionalTensor(t)) return t;
+  functional::sync(t);
+  return functional::from_functional_tensor(t);
 }
 
-c10::IValue wrapped(const c10::IValue& v) {
-  if (v.isTensor() && v.toTensor().defined()) return functional::to_functional_tensor(v.toTensor());
-  if (v.isTensorList()) return functional::to_functional_tensor(v.toTensorList());
-  return v;
+at::Tensor wrapped(const at::Tensor& t) {
+  return t.defined() ? functional::to_functional_tensor(t) : t;
 }
 
 // A second name for the same value: the recorder gives it the value that the op leaves there.
@@ -50,22 +40,16 @@ void run_functionalized(const c10::OperatorHandle& op, c10::DispatchKeySet,
   const size_t base = stack->size() - schema.arguments().size();
   std::vector<Written> written;
   for (size_t i : written_arguments(schema)) {
-    const c10::IValue& v = (*stack)[base + i];
+    c10::IValue& v = (*stack)[base + i];
     if (!v.isTensor() || !v.toTensor().defined()) continue;
     if (!functional::isFunctionalTensor(v.toTensor()))
       throw Unsupported("an op that writes to a constant");
-    written.push_back({v.toTensor(), {}});
+    written.push_back({v, v.toTensor(), {}});
   }
-  for (size_t i = base; i < stack->size(); ++i) (*stack)[i] = unwrapped((*stack)[i]);
-  size_t next = 0;
+  for (size_t i = base; i < stack->size(); ++i) (*stack)[i] = map_tensors((*stack)[i], unwrapped);
   {
     at::AutoDispatchSkipFunctionalize below;
-    for (size_t i : written_arguments(schema)) {
-      c10::IValue& v = (*stack)[base + i];
-      if (!v.isTensor() || !v.toTensor().defined()) continue;
-      written[next].fake = another_name(v.toTensor());
-      v = written[next++].fake;
-    }
+    for (Written& w : written) w.argument = w.fake = another_name(w.argument.toTensor());
     op.callBoxed(stack);
   }
   for (Written& w : written) {
@@ -73,7 +57,7 @@ void run_functionalized(const c10::OperatorHandle& op, c10::DispatchKeySet,
     functional::commit_update(w.wrapper);
     functional::sync(w.wrapper);
   }
-  for (size_t i = base; i < stack->size(); ++i) (*stack)[i] = wrapped((*stack)[i]);
+  for (size_t i = base; i < stack->size(); ++i) (*stack)[i] = map_tensors((*stack)[i], wrapped);
 }
 
 }  // namespace
@@ -95,7 +79,8 @@ std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
   return out;
 }
 
-MutableOpSupport::MutableOpSupport(std::string_view name) {
+std::vector<c10::RegistrationHandleRAII> make_functional(std::string_view name) {
+  std::vector<c10::RegistrationHandleRAII> out;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& candidate : dispatcher.getAllOpNames()) {
     if (candidate.name != name) continue;
@@ -103,11 +88,12 @@ MutableOpSupport::MutableOpSupport(std::string_view name) {
     if (!op || written_arguments(op->schema()).empty() ||
         op->hasKernelForDispatchKey(c10::DispatchKey::Functionalize))
       continue;
-    handles_.push_back(
+    out.push_back(
         dispatcher.registerImpl(candidate, c10::DispatchKey::Functionalize,
                                 c10::KernelFunction::makeFromBoxedFunction<&run_functionalized>(),
                                 std::nullopt, nullptr, "oxyfuel, while recording"));
   }
+  return out;
 }
 
 }  // namespace oxy::bridge

@@ -17,14 +17,8 @@ namespace oxy::bridge {
 // that we do not model (a list, a result that aliases an argument, an op of torch itself).
 std::vector<size_t> written_arguments(const c10::FunctionSchema& schema);
 
-// While this lives, the overloads of `name` ("mylib::foo") that write to arguments have a
+// While these live, the overloads of `name` ("mylib::foo") that write to arguments have a
 // functionalisation.
-class MutableOpSupport {
- public:
-  explicit MutableOpSupport(std::string_view name);
-
- private:
-  std::vector<c10::RegistrationHandleRAII> handles_;
-};
+std::vector<c10::RegistrationHandleRAII> make_functional(std::string_view name);
 
 }  // namespace oxy::bridge

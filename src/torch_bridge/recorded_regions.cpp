@@ -1,10 +1,11 @@
-// Lifts attributes to the regions' inputs, and makes recordings regions of a graph.
-#include "torch_bridge/recorded_regions.h"
-
+// Recordings of branches and loop bodies as regions of the graph around them.
 #include <algorithm>
 
+#include "ir/region_ops.h"
 #include "ops/op_table.h"
 #include "support/check.h"
+#include "torch_bridge/recorder.h"
+#include "torch_bridge/recording.h"
 
 namespace oxy::bridge {
 namespace {
@@ -33,8 +34,8 @@ const ir::Type& result_type(const ir::Graph& g, const ir::OutputSpec& o) {
   return g.value(o.kind == OutputKind::Input ? g.inputs()[o.index] : o.value).type;
 }
 
-}  // namespace
-
+// Constants of regions as inputs behind the others, the same in each region: they are returned, as
+// operands.
 std::vector<at::Tensor> lift_attributes(std::vector<RecordedRegion>& regions) {
   std::vector<at::Tensor> out;
   for (const RecordedRegion& r : regions)
@@ -57,6 +58,8 @@ std::vector<at::Tensor> lift_attributes(std::vector<RecordedRegion>& regions) {
   return out;
 }
 
+// The graph as a region of another one. A result that is a copy of an input becomes the input,
+// which the node copies. Unsupported for what no region may be.
 void make_region(ir::Graph& graph, const std::shared_ptr<sym::ExprPool>& pool) {
   if (!graph.mutations.empty())
     throw Unsupported("a branch or loop that writes to a tensor from outside");
@@ -81,6 +84,8 @@ void make_region(ir::Graph& graph, const std::shared_ptr<sym::ExprPool>& pool) {
   ir::for_each_region(graph, [&](ir::Graph& region) { region.pool = pool; });
 }
 
+// What a node with these regions gives. Unsupported where a branch or a round would give something
+// else.
 std::vector<ir::Type> result_types(const ir::RegionOp& op,
                                    const std::vector<RecordedRegion>& regions) {
   const ir::Graph &last = regions.back().graph, &first = regions.front().graph;
@@ -98,6 +103,42 @@ std::vector<ir::Type> result_types(const ir::RegionOp& op,
   }
   if (!op.carries && first.outputs.size() != out.size())
     throw Unsupported("branches with unequal many results");
+  return out;
+}
+
+// An operand in the layout that the regions were recorded for.
+ir::Arg operand(Recording& r, const at::Tensor& t, const ir::Type& wanted) {
+  const ir::Arg a = r.arg_of(t);
+  if (!a.is_value()) throw Unsupported("a branch or loop of a number");
+  const ir::TensorType& type = wanted.tensor;
+  if (!same_layout(type, r.graph.tensor_type(a.value())) && type.may_overlap_itself())
+    throw Unsupported("a branch or loop of a tensor that overlaps itself");
+  return laid_out_as(r.graph, type, a.value());
+}
+
+}  // namespace
+
+std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
+                                    std::vector<at::Tensor> args,
+                                    std::vector<RecordedRegion> regions) {
+  if (r.shapes) throw Unsupported("a branch or loop of symbolic sizes");
+  for (const at::Tensor& t : lift_attributes(regions)) args.push_back(r.constant(t).wrapper);
+  for (RecordedRegion& region : regions) make_region(region.graph, r.graph.pool);
+  const ir::RegionOp& row = *ir::find_region_op(op);
+  const ir::Graph& last = regions.back().graph;
+  std::vector<ir::Arg> values;
+  for (size_t i = 0; i < args.size(); ++i)
+    values.push_back(
+        i < row.arguments
+            ? r.arg_of(args[i])
+            : operand(r, args[i], last.value(last.inputs().at(i - row.arguments)).type));
+  ir::Node& n = r.add_call(ir::NodeKind::Region, op, std::move(values), result_types(row, regions));
+  for (RecordedRegion& region : regions) n.regions.push_back(std::move(region.graph));
+  std::vector<at::Tensor> out;
+  for (ir::ValueId v : n.outputs) {
+    out.push_back(at::functionalization::impl::to_functional_tensor(r.another_fake(v)));
+    forbid_data(out.back());
+  }
   return out;
 }
 

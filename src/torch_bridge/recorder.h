@@ -9,15 +9,8 @@
 // as before after `leave`.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <functional>
-#include <memory>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "ir/graph.h"
 #include "symbolic/facts.h"
@@ -28,6 +21,12 @@ struct _object;  // PyObject
 
 namespace oxy::bridge {
 
+// How many ops the recordings of this thread have heard, and how many of them draw random numbers.
+struct Heard {
+  size_t ops = 0, draws = 0;
+};
+Heard heard();
+
 // The recording of a region: its inputs are the operands of the node that it is for.
 struct RecordedRegion {
   ir::Graph graph{ir::Stage::Aten};
@@ -37,8 +36,8 @@ struct RecordedRegion {
 class Recorder {
  public:
   struct Options {
-    bool shape_rules =
-        true;  // false: every shape from torch's meta kernels (for the test that compares both)
+    // false: every shape from torch's meta kernels (for the test that compares both)
+    bool shape_rules = true;
     // What Python code sees on the stack of dispatch modes while the recording runs.
     _object* mode_object = nullptr;
     KeptCasts kept_casts = kept_casts_now();
@@ -50,8 +49,7 @@ class Recorder {
   };
   explicit Recorder(Options options);
   ~Recorder();
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  C10_DISABLE_COPY_AND_ASSIGN(Recorder);
 
   // A fake that stands for a real input: same metadata and requires_grad. A tensor that comes twice
   // is two inputs that share memory.
@@ -115,7 +113,7 @@ class Recorder {
   // (OutputSpec::ViewOfOutput).
   ir::Graph finish(const std::vector<at::Tensor>& results);
   // The real tensors behind the graph's attribute nodes, in their order.
-  const std::vector<at::Tensor>& attributes() const;
+  std::vector<at::Tensor> attributes() const;
   // What the recording relies on (Options::symbolic), else null.
   std::shared_ptr<const sym::ShapeFacts> facts() const;
   // The tensors that stand for its inputs and attributes.

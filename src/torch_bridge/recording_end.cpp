@@ -1,11 +1,10 @@
 // Reads what functionalisation has left and writes the graph's results and mutations.
-#include "torch_bridge/recording_end.h"
 
 #include <algorithm>
 
 #include "ops/rewriter.h"
 #include "support/check.h"
-#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {
 namespace {
@@ -118,11 +117,11 @@ void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t
   if (wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
 }
 
-ir::OutputSpec base_of(Recording& r, const at::Tensor& t) {
+ir::OutputSpec base_of(Recording& r, OpRecorder& ops, const at::Tensor& t) {
   auto* storage = static_cast<at::functionalization::FunctionalStorageImpl*>(
       t.storage().unsafeGetStorageImpl());
   ir::OutputSpec base;
-  base.value = r.value_of(r.with_marks(storage->base(), {}));
+  base.value = r.value_of(ops.with_marks(storage->base(), {}));
   base.type = r.graph.tensor_type(base.value);
   if (!base.type.is_dense() || !base.type.offset.is_const(0)) {
     base.value = with_gaps(r.graph, base.value);
@@ -176,7 +175,7 @@ ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::Valu
   return copy.outputs[0];
 }
 
-void add_mutations(Recording& r) {
+void add_mutations(Recording& r, OpRecorder& ops) {
   for (size_t i = 0; i < r.inputs.size(); ++i) {
     RecordedSource& s = r.inputs[i];
     if (!s.wrapper.defined()) continue;
@@ -186,7 +185,7 @@ void add_mutations(Recording& r) {
     if (layout && s.real.requires_grad())
       throw Unsupported("the shape of an input that requires gradients changes in place");
     functional::sync(s.wrapper);
-    const at::Tensor value = r.with_marks(w->value(), {});
+    const at::Tensor value = ops.with_marks(w->value(), {});
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
     if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
@@ -210,7 +209,7 @@ void add_mutations(Recording& r) {
   }
 }
 
-void add_outputs(Recording& r, const std::vector<at::Tensor>& results) {
+void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& results) {
   for (const at::Tensor& t : results) {
     if (t.defined()) functional::sync(t);
   }
@@ -225,7 +224,7 @@ void add_outputs(Recording& r, const std::vector<at::Tensor>& results) {
     auto* w = wrapper_of(t);
     if (!w) throw Unsupported("a result that the recording did not make");
     // Views of an input that requires gradients say so too, where in eager no_grad hides it.
-    const bool needs_grad = t.requires_grad() && r.grad_mode_seen;
+    const bool needs_grad = t.requires_grad() && ops.grad_mode_seen();
     if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
     const c10::StorageImpl* storage = storage_of(t);
     out.type = type_of(t);
@@ -247,7 +246,7 @@ void add_outputs(Recording& r, const std::vector<at::Tensor>& results) {
     const bool alone = std::count_if(results.begin(), results.end(), shares) == 1;
     if (alone && out.type.is_dense()) {
       out.value = escape(
-          r.graph, laid_out_as(r.graph, out.type, r.value_of(r.with_marks(w->value(), marks))));
+          r.graph, laid_out_as(r.graph, out.type, r.value_of(ops.with_marks(w->value(), marks))));
       continue;
     }
     out.kind = ir::OutputSpec::Kind::ViewOfOutput;
@@ -255,7 +254,7 @@ void add_outputs(Recording& r, const std::vector<at::Tensor>& results) {
     out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
     if (seen == hidden_storage.end()) {
       hidden_storage.push_back(storage);
-      hidden.push_back(base_of(r, t));
+      hidden.push_back(base_of(r, ops, t));
     }
   }
   r.graph.outputs.insert(r.graph.outputs.end(), hidden.begin(), hidden.end());

@@ -1,21 +1,45 @@
 // Runs the branch that the condition chooses, or the body for as long as it holds.
-#include "torch_bridge/run_region.h"
-
 #include <ATen/ops/clone.h>
+#include <cxxabi.h>
 
 #include <algorithm>
+#include <chrono>
 
-#include "support/check.h"
-#include "torch_bridge/interrupts.h"
+#include "torch_bridge/execute.h"
 
 namespace oxy::bridge {
 namespace {
+
+constexpr std::chrono::milliseconds kBetweenPolls{10};
+InterruptPoll host_poll = nullptr;
+
+// Asks the host whether the run is to stop, at most every ten milliseconds.
+class InterruptClock {
+ public:
+  void tick() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < kBetweenPolls || host_poll == nullptr) return;
+    last_ = now;
+    try {
+      host_poll();
+    } catch (const abi::__forced_unwind&) {  // the end of a daemon thread
+      throw;
+    } catch (...) {
+      throw Interrupted{std::current_exception()};
+    }
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
 
 bool shares_memory(const at::Tensor& t, std::span<const at::Tensor> others) {
   return std::ranges::any_of(others, [&](const at::Tensor& o) { return o.is_alias_of(t); });
 }
 
 }  // namespace
+
+void set_interrupt_poll(InterruptPoll poll) { host_poll = poll; }
 
 BoundRegion::BoundRegion(const runtime::Plan& plan, const runtime::RegionStep& step,
                          const runtime::CodeTable& code, const Executable::Options& options)
@@ -29,7 +53,7 @@ std::vector<at::Tensor> BoundRegion::run(const std::vector<at::Tensor>& tensors)
   for (uint32_t b : step_.operands) given.push_back(tensors[b]);
   Outputs out;
   if (step_.kind == runtime::RegionStep::Kind::Cond)
-    run_branch(given, out);
+    run_plan(given[0].is_nonzero() ? 0 : 1, std::span(given).subspan(1), out);
   else
     run_loop(given, out);
   std::vector<at::Tensor> results;
@@ -40,12 +64,7 @@ std::vector<at::Tensor> BoundRegion::run(const std::vector<at::Tensor>& tensors)
   return results;
 }
 
-void BoundRegion::run_branch(std::span<const at::Tensor> given, Outputs& out) {
-  run_plan(given[0].is_nonzero() ? 0 : 1, given.subspan(1), out);
-}
-
-void BoundRegion::run_loop(std::span<const at::Tensor> given, Outputs& out) {
-  std::vector<at::Tensor> now(given.begin(), given.end());
+void BoundRegion::run_loop(std::vector<at::Tensor> now, Outputs& out) {
   InterruptClock clock;
   for (;;) {
     Outputs condition, next;

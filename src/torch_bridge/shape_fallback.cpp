@@ -5,7 +5,6 @@
 #include <ATen/core/jit_type.h>
 
 #include "support/check.h"
-#include "torch_bridge/cpu_layouts.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -38,7 +37,8 @@ class MetaArguments {
         if (args[i].isDevice()) device_ = args[i].toDevice();
         stack_.emplace_back(c10::Device(c10::kMeta));
       } else {
-        stack_.push_back(convert(args[i]));
+        stack_.push_back(
+            with_numbers(map_tensors(args[i], [&](const at::Tensor& t) { return convert(t); })));
       }
     }
     if (!device_) device_ = tensor_device_.value_or(c10::Device(c10::kCPU));
@@ -52,7 +52,6 @@ class MetaArguments {
     out.defined = true;
     for (size_t i = 0; i < metas_.size(); ++i) {
       if (!metas_[i].defined()) continue;
-      if (metas_[i].is_same(m)) out.same_as = static_cast<int>(i);
       if (m.has_storage() && metas_[i].storage().is_alias_of(m.storage()))
         out.alias_of = static_cast<int>(i);
     }
@@ -71,23 +70,6 @@ class MetaArguments {
     // A zero-dimensional CPU tensor may meet tensors of another device: theirs is the result's.
     if (!tensor_device_ || (t.dim() > 0 && !t.is_cpu())) tensor_device_ = t.device();
     return metas_.emplace_back(make_meta(t));
-  }
-
-  c10::IValue convert(const c10::IValue& v) {
-    if (v.isTensor()) return convert(v.toTensor());
-    if (v.isTensorList()) {
-      std::vector<at::Tensor> out;
-      for (const at::Tensor& t : v.toTensorVector()) out.push_back(convert(t));
-      return out;
-    }
-    if (v.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> out;
-      for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
-        out.push_back(t ? std::optional(convert(*t)) : t);
-      }
-      return out;
-    }
-    return with_numbers(v);
   }
 
   torch::jit::Stack stack_;

@@ -8,19 +8,18 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-#include <functional>
+#include <string>
 #include <vector>
 
 #include "ir/types.h"
 
 namespace oxy::bridge {
 
-// One tensor result. `same_as`: the very argument tensor returned; `alias_of`: the argument whose
-// memory it shares (positions among the tensor arguments in order, lists flattened), -1 for none.
+// One tensor result. `alias_of`: the argument whose memory it shares (a position among the tensor
+// arguments in order, lists flattened), -1 for none.
 struct PredictedTensor {
   bool defined = false;
   ir::TensorType type;
-  int same_as = -1;
   int alias_of = -1;
 };
 // One return of the schema: tensors (one, or those of a list), or data.
@@ -34,6 +33,11 @@ struct PredictedReturn {
 // `args`: as they came off the stack, fakes for tensors. They are not changed.
 std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
                                              c10::ArrayRef<c10::IValue> args);
+
+// Where torch's shape rules, which speak of no device, differ from what its CPU kernels give:
+// corrects the predicted strides of an op's results. `args`: the fakes that it was called with.
+void correct_cpu_layouts(const std::string& target, c10::ArrayRef<c10::IValue> args,
+                         std::vector<PredictedReturn>& returns);
 
 // Runs the backend kernel itself on the fakes: only for ops that read metadata and no data.
 void run_on_metadata(const c10::OperatorHandle& op, torch::jit::Stack& stack);

@@ -1,7 +1,6 @@
 // Each operation of a SymNode on our expressions, with guards where torch asks for a value.
 #include "torch_bridge/sym_node.h"
 
-#include <c10/core/SymFloat.h>
 #include <c10/core/SymNodeImpl.h>
 
 #include <algorithm>
@@ -296,6 +295,30 @@ class Node final : public c10::SymNodeImpl {
   std::shared_ptr<sym::ShapeFacts> facts_;
 };
 
+class RuntimeNumber final : public c10::SymNodeImpl {
+ public:
+  RuntimeNumber(ir::ValueId value, bool integer) : value(value), integer_(integer) {}
+
+  const ir::ValueId value;
+
+  bool is_int() override { return integer_; }
+  bool is_float() override { return !integer_; }
+  bool is_bool() override { return false; }
+  bool has_hint() override { return false; }
+  std::string str() override { return cat("number %", value.index); }
+  SymNode clone() override { return SymNode::reclaim_copy(this); }
+  int64_t guard_int(const char*, int64_t) override { refuse(); }
+  double guard_float(const char*, int64_t) override { refuse(); }
+  int64_t int_() override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw Unsupported("torch needs the value of a number that varies");
+  }
+
+  const bool integer_;
+};
+
 }  // namespace
 
 c10::SymInt to_sym_int(Expr e, const std::shared_ptr<sym::ShapeFacts>& facts) {
@@ -312,6 +335,20 @@ Expr expr_of(const c10::SymInt& s) {
 int64_t hint_of(const c10::SymInt& s) {
   if (auto constant = s.maybe_as_int()) return *constant;
   return sym::hint(expr_of(s));
+}
+
+c10::Scalar runtime_number(ir::ValueId value, bool integer) {
+  SymNode node(c10::make_intrusive<RuntimeNumber>(value, integer));
+  return integer ? c10::Scalar(c10::SymInt(std::move(node)))
+                 : c10::Scalar(c10::SymFloat(std::move(node)));
+}
+
+std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s) {
+  SymNode node;
+  if (s.isSymInt()) node = s.toSymInt().toSymNode();
+  if (s.isSymFloat()) node = s.toSymFloat().toSymNodeImpl();
+  auto* number = dynamic_cast<const RuntimeNumber*>(node.get());
+  return number ? std::optional(number->value) : std::nullopt;
 }
 
 }  // namespace oxy::bridge

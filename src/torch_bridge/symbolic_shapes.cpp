@@ -10,6 +10,7 @@
 
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {
@@ -75,33 +76,16 @@ bool is_symbolic_tensor(const at::Tensor& t) {
   return t.defined() && t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
-// Calls `f` on every tensor and number in an argument and puts what it gives in their places.
-template <class OnTensor, class OnNumber>
-c10::IValue map_argument(const c10::IValue& v, OnTensor on_tensor, OnNumber on_number) {
-  if (v.isTensor()) return on_tensor(v.toTensor());
-  if (v.isSymInt()) return on_number(v.toSymInt());
-  if (v.isTensorList()) {
-    std::vector<at::Tensor> out;
-    for (const at::Tensor& t : v.toTensorVector()) out.push_back(on_tensor(t));
-    return out;
-  }
-  if (v.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> out;
-    for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
-      out.push_back(t ? std::optional(on_tensor(*t)) : t);
-    }
-    return out;
-  }
-  if (v.isList() && !v.isIntList()) {
-    auto items = v.toListRef();
-    if (std::none_of(items.begin(), items.end(), [](const c10::IValue& x) { return x.isSymInt(); }))
-      return v;
-    std::vector<int64_t> out;
-    for (const c10::IValue& x : items)
-      out.push_back(x.isSymInt() ? on_number(x.toSymInt()) : x.toInt());
-    return out;
-  }
-  return v;
+// Calls `f` on every symbolic number in an argument and puts what it gives in its place.
+template <class F>
+c10::IValue map_numbers(const c10::IValue& v, F f) {
+  if (v.isSymInt()) return f(v.toSymInt());
+  if (!v.isList() || v.isIntList() || v.isTensorList()) return v;
+  auto items = v.toListRef();
+  if (std::ranges::none_of(items, &c10::IValue::isSymInt)) return v;
+  std::vector<int64_t> out;
+  for (const c10::IValue& x : items) out.push_back(x.isSymInt() ? f(x.toSymInt()) : x.toInt());
+  return out;
 }
 
 at::Tensor on_hints(const at::Tensor& t) {
@@ -201,7 +185,7 @@ bool has_symbolic_sizes(const torch::jit::Stack& stack, size_t arguments) {
     return int64_t{0};
   };
   for (size_t i = stack.size() - arguments; i < stack.size(); ++i)
-    map_argument(stack[i], on_tensor, on_number);
+    map_numbers(map_tensors(stack[i], on_tensor), on_number);
   return found;
 }
 
@@ -209,7 +193,8 @@ void run_on_hints(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto& schema = op.schema();
   const size_t n = schema.arguments().size(), base = stack.size() - n;
   torch::jit::Stack original(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
-  for (size_t i = base; i < stack.size(); ++i) stack[i] = map_argument(stack[i], on_hints, hint_of);
+  for (size_t i = base; i < stack.size(); ++i)
+    stack[i] = map_numbers(map_tensors(stack[i], on_hints), hint_of);
   {
     c10::impl::DisablePythonDispatcher off;
     op.callBoxed(&stack);
@@ -225,9 +210,7 @@ void run_on_hints(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 }
 
 c10::IValue with_numbers(const c10::IValue& v) {
-  return map_argument(
-      v, [](const at::Tensor& t) { return t; },
-      [](const c10::SymInt& s) { return s.guard_int(__FILE__, __LINE__); });
+  return map_numbers(v, [](const c10::SymInt& s) { return s.guard_int(__FILE__, __LINE__); });
 }
 
 }  // namespace oxy::bridge

@@ -8,7 +8,6 @@
 #include "python/capture/plan_rebuild.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
-#include "torch_bridge/lazy_views.h"
 
 namespace oxy::python {
 namespace {

@@ -11,8 +11,6 @@
 #include "python/replay.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
-#include "torch_bridge/heard.h"
-#include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
 namespace {

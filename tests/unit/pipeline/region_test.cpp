@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
-#include "pipeline/extern_plan.h"
+#include "pipeline/assemble.h"
 #include "support/check.h"
 
 namespace oxy::pipeline {

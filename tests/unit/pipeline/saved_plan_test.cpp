@@ -1,5 +1,5 @@
 // Which machines a saved plan is for.
-#include "pipeline/saved_plan.h"
+#include "pipeline/pipeline.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,9 @@
 // Plans of graphs with symbolic sizes: which slots they have, and what those are at several sizes.
-#include "pipeline/lower_sizes.h"
+#include "pipeline/assemble.h"
 
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
-#include "pipeline/extern_plan.h"
 #include "runtime/sized_plan.h"
 #include "support/check.h"
 

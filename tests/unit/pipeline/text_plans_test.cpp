@@ -12,8 +12,7 @@
 #include "../../../tools/npy.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "pipeline/compilers.h"
-#include "pipeline/saved_plan.h"
+#include "pipeline/pipeline.h"
 #include "runtime/run_plan.h"
 
 namespace oxy::pipeline {

@@ -1,6 +1,7 @@
-// Expressions to slots, each distinct one once.
-#include "pipeline/lower_sizes.h"
+// Expressions to slots, each distinct one once, and rows of a Plan.
+#include "pipeline/plan_writer.h"
 
+#include "ops/op_table.h"
 #include "support/check.h"
 
 namespace oxy::pipeline {
@@ -12,33 +13,25 @@ using sym::Expr;
 
 namespace {
 
-SizeOp op_of(sym::Kind kind) {
-  switch (kind) {
-    case sym::Kind::Add:
-      return SizeOp::Add;
-    case sym::Kind::Mul:
-      return SizeOp::Mul;
-    case sym::Kind::FloorDiv:
-      return SizeOp::FloorDiv;
-    case sym::Kind::Mod:
-      return SizeOp::Mod;
-    case sym::Kind::Min:
-      return SizeOp::Min;
-    case sym::Kind::Max:
-      return SizeOp::Max;
-    default:
-      OXY_FAIL("not an operation on sizes");
-  }
+constexpr std::pair<sym::Kind, SizeOp> kOperations[] = {
+    {sym::Kind::Add, SizeOp::Add},           {sym::Kind::Mul, SizeOp::Mul},
+    {sym::Kind::FloorDiv, SizeOp::FloorDiv}, {sym::Kind::Mod, SizeOp::Mod},
+    {sym::Kind::Min, SizeOp::Min},           {sym::Kind::Max, SizeOp::Max},
+};
+
+SizeOp op_of(sym::Kind wanted) {
+  for (const auto& [kind, op] : kOperations)
+    if (kind == wanted) return op;
+  OXY_FAIL("not an operation on sizes");
 }
 
 }  // namespace
 
-SizeLowering::SizeLowering(const ir::Graph& graph, runtime::SizeProgram& program)
-    : graph_(graph), builder_(program) {
+PlanWriter::PlanWriter(const ir::Graph& graph) : graph_(graph), builder_(plan_.sizes) {
   bind_symbols();
 }
 
-void SizeLowering::bind_symbols() {
+void PlanWriter::bind_symbols() {
   const auto& inputs = graph_.inputs();
   auto each_tensor = [&](auto&& f) {
     for (uint32_t i = 0; i < inputs.size(); i++) {
@@ -60,7 +53,7 @@ void SizeLowering::bind_symbols() {
 }
 
 // What has a symbol says what the symbol is, where it is a multiple of it and a constant.
-void SizeLowering::bind(Expr e, SizeOp op, uint32_t input, size_t dimension) {
+void PlanWriter::bind(Expr e, SizeOp op, uint32_t input, size_t dimension) {
   std::vector<Expr> symbols;
   sym::collect_symbols(e, symbols);
   if (symbols.size() != 1 || slots_.contains(symbols[0])) return;
@@ -72,7 +65,7 @@ void SizeLowering::bind(Expr e, SizeOp op, uint32_t input, size_t dimension) {
   slots_.emplace(symbols[0], s);
 }
 
-Slot SizeLowering::slot(Expr e) {
+Slot PlanWriter::slot(Expr e) {
   if (e.is_const()) return constant(e.value());
   if (auto it = slots_.find(e); it != slots_.end()) return it->second;
   OXY_CHECK(e.kind() != sym::Kind::Symbol, "no input has the size ", e);
@@ -83,18 +76,18 @@ Slot SizeLowering::slot(Expr e) {
   return s;
 }
 
-std::vector<Slot> SizeLowering::slots(const std::vector<Expr>& list) {
+std::vector<Slot> PlanWriter::slots(const std::vector<Expr>& list) {
   std::vector<Slot> out;
   out.reserve(list.size());
   for (const Expr e : list) out.push_back(slot(e));
   return out;
 }
 
-runtime::TensorSlots SizeLowering::tensor(const ir::TensorType& t) {
+runtime::TensorSlots PlanWriter::tensor(const ir::TensorType& t) {
   return {t.dtype, t.device, slots(t.sizes), slots(t.strides), slot(t.offset)};
 }
 
-Slot SizeLowering::span_bytes(const runtime::TensorSlots& t) {
+Slot PlanWriter::span_bytes(const runtime::TensorSlots& t) {
   Slot last = t.offset, some = constant(1);
   for (size_t i = 0; i < t.sizes.size(); i++) {
     const Slot before = binary(SizeOp::Add, t.sizes[i], constant(-1));
@@ -105,17 +98,20 @@ Slot SizeLowering::span_bytes(const runtime::TensorSlots& t) {
   return binary(SizeOp::Mul, elements, constant(byte_size(t.dtype)));
 }
 
-runtime::TensorSlots SizeLowering::input(ir::ValueId v) {
+void PlanWriter::add_input(ir::ValueId v) {
   const ir::Type& type = graph_.value(v).type;
-  if (type.is_tensor()) return tensor(type.tensor);
-  runtime::TensorSlots number;
-  number.dtype = DType::None;
-  number.offset = type.kind == ir::Type::Kind::Int ? slot(type.expr) : constant(0);
-  return number;
+  runtime::TensorSlots input;
+  if (type.is_tensor()) {
+    input = tensor(type.tensor);
+  } else {
+    input.dtype = DType::None;
+    input.offset = type.kind == ir::Type::Kind::Int ? slot(type.expr) : constant(0);
+  }
+  plan_.inputs.push_back(std::move(input));
 }
 
-runtime::PlanOutput SizeLowering::output(const ir::OutputSpec& spec,
-                                         const std::function<uint32_t(ir::ValueId)>& buffer) {
+// What the caller gets for an output of the graph.
+runtime::PlanOutput PlanWriter::output(const ir::OutputSpec& spec) {
   using Kind = ir::OutputSpec::Kind;
   runtime::PlanOutput out;
   out.kind = static_cast<runtime::PlanOutput::Kind>(spec.kind);
@@ -129,33 +125,33 @@ runtime::PlanOutput SizeLowering::output(const ir::OutputSpec& spec,
   OXY_CHECK(type.is_tensor() || type.kind == ir::Type::Kind::Int, "a result that is ",
             ir::print(type));
   if (type.is_tensor())
-    out.buffer = buffer(spec.value);
+    out.buffer = buffer_of(spec.value);
   else
     out.number = slot(type.expr);
   return out;
 }
 
-runtime::PlanMutation SizeLowering::mutation(const ir::Mutation& m, uint32_t buffer,
-                                             bool in_place) {
-  runtime::PlanMutation out{m.input, buffer, in_place, std::nullopt,
-                            m.value == graph_.inputs()[m.input]};
-  if (m.metadata) out.layout = tensor(m.type);
-  return out;
+void PlanWriter::add_results() {
+  for (const ir::OutputSpec& spec : graph_.outputs) plan_.outputs.push_back(output(spec));
+  for (const ir::Mutation& m : graph_.mutations) {
+    const bool same_data = m.value == graph_.inputs()[m.input];
+    plan_.mutations.push_back({m.input, buffer_of(m.value), false, std::nullopt, same_data});
+    if (m.metadata) plan_.mutations.back().layout = tensor(m.type);
+  }
 }
 
-PlanArg SizeLowering::argument(const ir::Arg& a,
-                               const std::function<uint32_t(ir::ValueId)>& buffer) {
+PlanArg PlanWriter::argument(const ir::Arg& a) {
   if (a.is_value()) {
     const ir::Type& type = graph_.value(a.value()).type;
     if (type.kind == ir::Type::Kind::Int) return {slot(type.expr)};
-    return {runtime::BufferArg{buffer(a.value())}};
+    return {runtime::BufferArg{buffer_of(a.value())}};
   }
   if (a.is_none()) return {};
   if (const auto* e = a.get_if<Expr>()) return {slot(*e)};
   if (const auto* s = a.get_if<ir::Str>()) return {s->value};
   if (const auto* items = a.items()) {
     PlanArg::List out;
-    for (const ir::Arg& x : *items) out.push_back(argument(x, buffer));
+    for (const ir::Arg& x : *items) out.push_back(argument(x));
     return {std::move(out)};
   }
   if (const auto* d = a.get_if<double>()) return {*d};
@@ -166,6 +162,35 @@ PlanArg SizeLowering::argument(const ir::Arg& a,
   if (const auto* l = a.get_if<Layout>()) return {*l};
   if (const auto* m = a.get_if<MemoryFormat>()) return {*m};
   throw Unsupported("an argument of a kind that extern calls do not know");
+}
+
+PlanArg::List PlanWriter::arguments(const ir::Node& n) {
+  PlanArg::List out;
+  for (const ir::Arg& a : n.args) out.push_back(argument(a));
+  return out;
+}
+
+void PlanWriter::add_extern(const ir::Node& n, std::string op, PlanArg::List args,
+                            std::vector<int64_t> outputs) {
+  const ops::OpInfo* info = ops::find(n);
+  plan_.steps.emplace_back(runtime::ExternStep{std::move(op), std::move(args), n.returns,
+                                               std::move(outputs), info && info->has(ops::Random),
+                                               n.id.index});
+}
+
+void PlanWriter::add_region(const ir::Node& n, std::vector<runtime::Plan> regions,
+                            std::vector<int64_t> results) {
+  using Kind = runtime::RegionStep::Kind;
+  if (n.target != "cond" && n.target != "while_loop")
+    throw Unsupported(cat("a plan of ", n.target));
+  runtime::RegionStep step{n.target == "cond" ? Kind::Cond : Kind::Loop, {}, {}, {}};
+  for (runtime::Plan& region : regions) {
+    step.plans.push_back(static_cast<uint32_t>(plan_.regions.size()));
+    plan_.regions.push_back(std::move(region));
+  }
+  for (const ir::Arg& a : n.args) step.operands.push_back(buffer_of(a.value()));
+  step.results = std::move(results);
+  plan_.steps.emplace_back(std::move(step));
 }
 
 }  // namespace oxy::pipeline

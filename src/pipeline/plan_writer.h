@@ -1,0 +1,59 @@
+// What every plan of a graph has: its sizes as slots of the size program, inputs, results, extern
+// calls and regions. The graph's symbols are read from its inputs: sizes first, then numbers,
+// strides and offsets.
+#pragma once
+
+#include <unordered_map>
+
+#include "ir/graph.h"
+#include "runtime/plan.h"
+
+namespace oxy::pipeline {
+
+class PlanWriter {
+ public:
+  virtual ~PlanWriter() = default;
+
+ protected:
+  explicit PlanWriter(const ir::Graph& graph);
+
+  // Where a value lies.
+  virtual uint32_t buffer_of(ir::ValueId v) const = 0;
+
+  // InternalError where no input has a symbol of it.
+  runtime::Slot slot(sym::Expr e);
+  std::vector<runtime::Slot> slots(const std::vector<sym::Expr>& list);
+  runtime::Slot constant(int64_t value) { return builder_.constant(value); }
+  runtime::TensorSlots tensor(const ir::TensorType& t);
+  // Bytes from the start of the storage to the end of the last element; 0 where there is none.
+  runtime::Slot span_bytes(const runtime::TensorSlots& t);
+
+  // An input of the graph: a tensor, or a number.
+  void add_input(ir::ValueId v);
+  // The arguments of a node.
+  runtime::PlanArg::List arguments(const ir::Node& n);
+  // The op in the place of the node's.
+  void add_extern(const ir::Node& n, std::string op, runtime::PlanArg::List args,
+                  std::vector<int64_t> outputs);
+  // Unsupported for a node that no plan can run.
+  void add_region(const ir::Node& n, std::vector<runtime::Plan> regions,
+                  std::vector<int64_t> results);
+  void add_results();
+
+  const ir::Graph& graph_;
+  runtime::Plan plan_;
+
+ private:
+  void bind(sym::Expr e, runtime::SizeOp op, uint32_t input, size_t dimension);
+  void bind_symbols();
+  runtime::Slot binary(runtime::SizeOp op, runtime::Slot a, runtime::Slot b) {
+    return builder_.binary(op, a, b);
+  }
+  runtime::PlanArg argument(const ir::Arg& a);
+  runtime::PlanOutput output(const ir::OutputSpec& spec);
+
+  runtime::SizeBuilder builder_;
+  std::unordered_map<sym::Expr, runtime::Slot> slots_;
+};
+
+}  // namespace oxy::pipeline

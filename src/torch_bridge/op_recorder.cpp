@@ -1,0 +1,371 @@
+// Facts from the schema of an op, the calls of it that no graph can have, and its node.
+#include "torch_bridge/op_recorder.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "ops/args.h"
+#include "support/check.h"
+#include "torch_bridge/mutable_ops.h"
+#include "torch_bridge/recorder.h"
+#include "torch_bridge/sym_node.h"
+
+namespace oxy::bridge {
+namespace {
+
+thread_local Heard so_far;
+
+// ---- facts and refusals
+
+bool is_tensor_list(const c10::TypePtr& t) {
+  return t->kind() == c10::TypeKind::ListType &&
+         t->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
+OpFacts facts_of(const c10::OperatorHandle& op) {
+  OpFacts f;
+  const auto& schema = op.schema();
+  f.target = target_of(op.operator_name());
+  f.info = ops::find(f.target);
+  for (const auto& a : schema.arguments()) {
+    f.args.push_back(kind_of(a.real_type()));
+    f.mutates |= a.alias_info() && a.alias_info()->isWrite();
+  }
+  if (f.mutates) f.written = written_arguments(schema);
+  f.view = f.has(ops::View);
+  for (const auto& r : schema.returns()) {
+    f.view |= r.alias_info() && !r.alias_info()->isWrite();
+    f.only_tensor_returns &=
+        r.type()->kind() == c10::TypeKind::TensorType || is_tensor_list(r.type());
+  }
+  f.data_dependent = op.hasTag(at::Tag::data_dependent_output) || f.has(ops::DataDependent);
+  f.dynamic_shape = op.hasTag(at::Tag::dynamic_output_shape);
+  return f;
+}
+
+// Unsupported for an op that no graph can have.
+void refuse(const OpFacts& f) {
+  if (f.data_dependent)
+    throw Unsupported(cat(f.target, ": its result depends on data (data-dependent)"));
+  if (f.mutates && f.written.empty())
+    throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
+}
+
+// Unsupported where eager draws in the order in which the `written` tensor lies in memory, and that
+// is not the order of the functional op's dense result.
+void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
+  constexpr std::string_view kWrites[] = {"bernoulli", "cauchy",     "exponential",
+                                          "geometric", "log_normal", "normal_functional",
+                                          "random",    "uniform"};
+  const std::string_view name = std::string_view(f.target).substr(5);
+  const bool writes =
+      std::ranges::find(kWrites, name.substr(0, name.find('.'))) != std::end(kWrites);
+  if (!writes || !written.isTensor()) return;
+  const at::Tensor& t = written.toTensor();
+  if (!t.is_non_overlapping_and_dense())
+    throw Unsupported(cat(f.target, ": random numbers for a tensor with gaps"));
+  // Its result is row-major, whatever the tensor is.
+  const bool row_major = name == "bernoulli.p" || name == "bernoulli.Tensor";
+  if (row_major && !t.is_contiguous())
+    throw Unsupported(cat(f.target, ": random numbers for a tensor that is not row-major"));
+}
+
+bool is_defined(const c10::IValue& v) { return v.isTensor() && v.toTensor().defined(); }
+
+// Whether the call at `base` updates running statistics, without saying so in its schema.
+bool writes_running_statistics(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
+  return f.target == "aten.native_batch_norm.default" && s[base + 5].toBool() &&
+         is_defined(s[base + 3]);
+}
+
+std::vector<PredictedReturn> predict(const c10::OperatorHandle& op, const OpFacts& f,
+                                     c10::ArrayRef<c10::IValue> args) {
+  if (!f.dynamic_shape) return predict_on_meta(op, args);
+  try {
+    return predict_on_meta(op, args);
+  } catch (const std::exception&) {
+    throw Unsupported(cat(f.target, ": the shape of its result depends on data (data-dependent)"));
+  }
+}
+
+ir::Type type_of_data(const c10::IValue& v) {
+  if (v.isInt()) return ir::Type::integer(v.toInt());
+  if (v.isDouble()) return ir::Type{ir::Type::Kind::Float, {}, 0};
+  if (v.isBool()) return ir::Type{ir::Type::Kind::Bool, {}, 0};
+  return ir::Type::none();
+}
+
+}  // namespace
+
+Heard heard() { return so_far; }
+
+// ---- ops
+
+const OpFacts& OpRecorder::facts_for(const c10::OperatorHandle& op) {
+  auto it = facts_.find(op.operator_name());
+  if (it == facts_.end()) it = facts_.emplace(op.operator_name(), facts_of(op)).first;
+  return it->second;
+}
+
+void OpRecorder::on_op(const c10::OperatorHandle& op, torch::jit::Stack& s) {
+  try {
+    record(op, s);
+  } catch (const Unsupported& e) {
+    if (!r_.failure) r_.failure = e.what();
+    throw;
+  }
+}
+
+void OpRecorder::on_copy(const c10::TensorImpl& original,
+                         const c10::intrusive_ptr<c10::TensorImpl>& copy) {
+  if (const ir::ValueId* v = r_.find(&original)) r_.bind(at::Tensor(copy), *v);
+}
+
+void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
+  grad_mode_seen_ |= c10::GradMode::is_enabled();
+  // Shape rules and kernels take it for what new tensors of floats are made of.
+  if (c10::get_default_dtype() != caffe2::TypeMeta::Make<float>())
+    throw Unsupported("the default dtype is not float32");
+  r_.simplify_sizes();
+  const OpFacts& f = facts_for(op);
+  const size_t n = f.args.size(), base = s.size() - n;
+  const bool random = f.has(ops::Random);
+  so_far.ops++;
+  so_far.draws += random;
+  if (f.target == "aten.lift_fresh.default") return lift(s);
+  if (f.has(ops::MetadataOnly)) return run_on_metadata(op, s);
+  if (f.target == "aten._to_copy.default") check_conversion(s, base);
+  if (f.target == "aten._local_scalar_dense.default" && read_number(s)) return;
+  refuse(f);
+  if (f.target.starts_with("aten.as_strided")) {
+    const c10::StorageImpl* memory = storage_of(s[base].toTensor());
+    if (r_.rebuilt.contains(memory))
+      throw Unsupported(cat(f.target, ": of an input that was written and has gaps or an offset"));
+    r_.strided.insert(memory);
+  }
+  const bool conj = f.target == "aten._conj.default";
+  if (conj || f.target == "aten._neg_view.default") {
+    const at::Tensor t = s.back().toTensor();
+    LazyMarks marks = marks_of(t);
+    (conj ? marks.conj : marks.neg) ^= true;
+    s.back() = r_.marked(t, marks);
+    return;
+  }
+  if (!f.view) resolve_marks(s, base);
+  if (random) check_drawing_order(f, s[base]);
+  if (writes_running_statistics(f, s, base)) return batch_norm_in_training(s, base);
+
+  std::vector<ir::Arg> args;
+  args.reserve(n);
+  std::vector<at::Tensor> tensors;  // the tensor arguments, lists flattened
+  auto tensor_arg = [&](const at::Tensor& t) {
+    tensors.push_back(t);
+    return r_.arg_of(t);
+  };
+  for (size_t i = 0; i < n; ++i) args.push_back(to_arg(s[base + i], f.args[i], tensor_arg));
+  while (!args.empty() && args.back().is_none()) args.pop_back();
+  check_numbers(f, args);
+  auto predicted = by_rule(f, op.schema(), args, tensors);
+  if (!predicted)
+    predicted = predict(op, f, c10::ArrayRef<c10::IValue>(s.data() + base, s.size() - base));
+  finish(f, s, base, std::move(args), std::move(*predicted), tensors);
+}
+
+// What our shape rule says, if it knows.
+std::optional<OpRecorder::Predicted> OpRecorder::by_rule(const OpFacts& f,
+                                                         const c10::FunctionSchema& schema,
+                                                         std::span<const ir::Arg> args,
+                                                         const std::vector<at::Tensor>& tensors) {
+  if (!shape_rules_ || !f.info || !f.info->shape || !f.only_tensor_returns) return std::nullopt;
+  std::optional<sym::DecideByHints> deciding;
+  if (r_.shapes) deciding.emplace(*r_.shapes->facts());
+  ops::Types types;
+  if (!f.info->shape(ops::Args(r_.graph, args), types)) return std::nullopt;
+  const bool view = f.has(ops::View) && !tensors.empty() && tensors[0].defined();
+  const auto& returns = schema.returns();
+  Predicted out;
+  size_t next = 0;
+  for (size_t r = 0; r < returns.size(); ++r) {
+    size_t length = 1;
+    const bool is_list = is_tensor_list(returns[r].type());
+    if (is_list) {
+      OXY_CHECK(types.size() + 1 >= next + returns.size() - r, f.target);
+      length = types.size() - next - (returns.size() - r - 1);
+    }
+    PredictedReturn& p = out.emplace_back(PredictedReturn{is_list, true, {}, {}});
+    for (size_t i = 0; i < length; ++i) {
+      ir::Type& type = types[next++];
+      if (r_.shapes) r_.shapes->simplify(type.tensor);
+      p.tensors.push_back({type.is_tensor(), std::move(type.tensor), view ? 0 : -1});
+    }
+  }
+  OXY_CHECK(next == types.size(), "the shape rule of ", f.target,
+            " gives another number of results");
+  return out;
+}
+
+// The node, and what the caller gets.
+void OpRecorder::finish(const OpFacts& f, torch::jit::Stack& s, size_t base,
+                        std::vector<ir::Arg> args, Predicted predicted,
+                        const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> written;
+  for (size_t i : f.written)
+    if (is_defined(s[base + i])) written.push_back(s[base + i].toTensor());
+  if (predicted.empty() && written.empty() && !f.has(ops::Effect))
+    throw Unsupported(cat(f.target, ": an op that gives nothing back"));
+  s.resize(base);
+  std::vector<ir::Type> types;
+  std::vector<int32_t> lengths;
+  bool any_list = !written.empty(), any_tensor = predicted.empty() || !written.empty();
+  for (const PredictedReturn& r : predicted) {
+    any_list |= r.is_list;
+    any_tensor |= r.is_tensor;
+    lengths.push_back(r.is_list ? static_cast<int32_t>(r.tensors.size()) : -1);
+    for (const PredictedTensor& t : r.tensors)
+      types.push_back(t.defined ? ir::Type::of(t.type) : ir::Type::none());
+    if (!r.is_tensor) types.push_back(type_of_data(r.data));
+  }
+  if (!any_tensor) {  // it told something about metadata, which is constant
+    for (PredictedReturn& r : predicted) s.push_back(std::move(r.data));
+    return;
+  }
+  for (const at::Tensor& t : written) {
+    types.push_back(type_after_write(t));
+    lengths.push_back(-1);
+  }
+  ir::Node& node = r_.add_call(ir::NodeKind::CallOp, f.target, std::move(args), std::move(types));
+  if (any_list) node.returns = std::move(lengths);
+  size_t next = 0;
+  for (PredictedReturn& r : predicted) {
+    std::vector<at::Tensor> list;
+    for (const PredictedTensor& t : r.tensors)
+      list.push_back(result(t, node.outputs[next++], tensors));
+    if (!r.is_tensor)
+      ++next, s.push_back(std::move(r.data));
+    else if (r.is_list)
+      s.emplace_back(std::move(list));
+    else
+      s.emplace_back(std::move(list[0]));
+  }
+  // From here on the written fakes stand for what the op left in them.
+  for (const at::Tensor& t : written) r_.bind(t, node.outputs[next++]);
+}
+
+at::Tensor OpRecorder::result(const PredictedTensor& t, ir::ValueId v,
+                              const std::vector<at::Tensor>& tensors) {
+  if (!t.defined) return {};
+  const at::Tensor* base = t.alias_of < 0 ? nullptr : &tensors[static_cast<size_t>(t.alias_of)];
+  at::Tensor fake = r_.new_fake(t.type, base ? &base->storage() : nullptr);
+  r_.bind(fake, v);
+  // A view has the marks of what it is a view of; torch refuses most views as another dtype.
+  const LazyMarks marks = base ? marks_of(*base) : LazyMarks{};
+  if (!marks.any()) return fake;
+  if (fake.scalar_type() != base->scalar_type())
+    throw Unsupported("a view of another dtype of a lazily conjugated or negated tensor");
+  set_marks(fake, marks);
+  return fake;
+}
+
+ir::Type OpRecorder::type_after_write(const at::Tensor& fake) const {
+  ir::Type type = r_.graph.value(r_.value_of(fake)).type;
+  type.tensor.offset = 0;
+  type.tensor.requires_grad = false;
+  return type;
+}
+
+// ---- lazy views
+
+at::Tensor OpRecorder::with_marks(at::Tensor t, LazyMarks wanted) {
+  const LazyMarks has = marks_of(t);
+  if (has == wanted) return t;
+  if (has.conj != wanted.conj) t = computed("aten::conj_physical", t);
+  if (has.neg != wanted.neg) t = computed("aten::neg", t);
+  return wanted.any() ? r_.marked(t, wanted) : t;
+}
+
+// What the op makes of the memory behind a fake, whatever its marks.
+at::Tensor OpRecorder::computed(const char* name, const at::Tensor& t) {
+  torch::jit::Stack s{r_.marked(t, {})};
+  record(c10::Dispatcher::singleton().findSchemaOrThrow(name, ""), s);
+  return s.back().toTensor();
+}
+
+// Ops that are no views read what the marks mean.
+void OpRecorder::resolve_marks(torch::jit::Stack& s, size_t base) {
+  auto is_marked = [](const at::Tensor& t) { return marks_of(t).any(); };
+  for (size_t i = base; i < s.size(); ++i) {
+    if (s[i].isTensor() && is_marked(s[i].toTensor())) {
+      s[i] = with_marks(s[i].toTensor(), {});
+    } else if (s[i].isTensorList()) {
+      std::vector<at::Tensor> list = s[i].toTensorVector();
+      if (std::ranges::none_of(list, is_marked)) continue;
+      for (at::Tensor& t : list) t = with_marks(t, {});
+      s[i] = std::move(list);
+    }
+  }
+}
+
+// ---- numbers
+
+// The number in a tensor that is one.
+bool OpRecorder::read_number(torch::jit::Stack& s) const {
+  const ir::ValueId* v = r_.find(s.back().toTensor().unsafeGetTensorImpl());
+  if (!v || !runtime_numbers_.contains(v->index)) return false;
+  s.back() = runtime_number(*v, !ir::is_floating(r_.graph.tensor_type(*v).dtype));
+  return true;
+}
+
+void OpRecorder::check_numbers(const OpFacts& f, std::span<const ir::Arg> args) const {
+  if (runtime_numbers_.empty()) return;
+  using enum ArgKind;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (f.args[i] == Tensor || f.args[i] == TensorList || f.args[i] == OptionalTensorList ||
+        (f.args[i] == Scalar && f.has(ops::RuntimeNumber)))
+      continue;
+    ir::for_each_value(args[i], [&](ir::ValueId) {
+      throw Unsupported(cat(f.target, " of a number that varies"));
+    });
+  }
+}
+
+// ---- writes
+
+void OpRecorder::expect_write(std::string_view function, bool out) {
+  const bool in_place = function.ends_with("_") && !function.ends_with("__");
+  expected_write_ = out ? Write::Out : in_place ? Write::InPlace : Write::None;
+}
+
+void OpRecorder::check_conversion(const torch::jit::Stack& s, size_t base) const {
+  const bool known = expected_write_ == Write::None || !s[base + 1].isInt();
+  const bool fine = known || (expected_write_ == Write::InPlace &&
+                              c10::canCast(s[base].toTensor().scalar_type(),
+                                           static_cast<at::ScalarType>(s[base + 1].toInt())));
+  if (!fine) throw Unsupported("a result of another dtype than what it is written to");
+}
+
+// torch.tensor(...) inside the computation: a constant that nobody else can change.
+void OpRecorder::lift(torch::jit::Stack& s) {
+  const at::Tensor real = s.back().toTensor();
+  if (r_.find(real.unsafeGetTensorImpl())) return;
+  const size_t known = r_.attributes.size();
+  RecordedSource& source = r_.constant(real);
+  source.fresh |= r_.attributes.size() > known;
+  s.back() = wrapper_of(source.wrapper)->value();
+}
+
+// As the op that gives the new statistics as results, which then are what the old ones hold.
+void OpRecorder::batch_norm_in_training(torch::jit::Stack& s, size_t base) {
+  static const c10::OperatorHandle with_results = c10::Dispatcher::singleton().findSchemaOrThrow(
+      "aten::_native_batch_norm_legit_functional", "");
+  if (!is_defined(s[base + 4]))
+    throw Unsupported("batch norm in training mode without a running variance");
+  const at::Tensor mean = s[base + 3].toTensor(), var = s[base + 4].toTensor();
+  if (storage_of(mean) == storage_of(var))
+    throw Unsupported("running statistics of a batch norm that share memory");
+  record(with_results, s);
+  r_.write_back(var, torch::jit::pop(s).toTensor());
+  r_.write_back(mean, torch::jit::pop(s).toTensor());
+}
+
+}  // namespace oxy::bridge

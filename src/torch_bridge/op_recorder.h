@@ -1,0 +1,75 @@
+// From a dispatched op to a node.
+#pragma once
+
+#include "ops/op_table.h"
+#include "torch_bridge/interpreter_vtable.h"
+#include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/recording.h"
+#include "torch_bridge/shape_fallback.h"
+
+namespace oxy::bridge {
+
+// What the recorder needs to know of one op, looked up once a recording.
+struct OpFacts {
+  std::string target;
+  const ops::OpInfo* info = nullptr;
+  std::vector<ArgKind> args;
+  bool mutates = false;
+  std::vector<size_t> written;  // with `mutates`: the arguments, where we can model it
+  bool data_dependent = false;
+  bool dynamic_shape = false;  // data-dependent for some arguments: torch's meta kernel raises
+  bool only_tensor_returns = true;
+  bool view = false;  // a result is a view of an argument
+
+  bool has(uint32_t trait) const { return info && info->has(trait); }
+};
+
+class OpRecorder final : public OpListener {
+ public:
+  OpRecorder(Recording& recording, bool shape_rules) : r_(recording), shape_rules_(shape_rules) {}
+
+  void on_op(const c10::OperatorHandle& op, torch::jit::Stack& s) override;
+  void on_copy(const c10::TensorImpl& original,
+               const c10::intrusive_ptr<c10::TensorImpl>& copy) override;
+
+  // See Recorder.
+  void expect_write(std::string_view function, bool out);
+  void add_runtime_number(ir::ValueId v) { runtime_numbers_.insert(v.index); }
+  // A tensor of these marks with the values of `fake`.
+  at::Tensor with_marks(at::Tensor fake, LazyMarks wanted);
+  // Whether an op ran in grad mode.
+  bool grad_mode_seen() const { return grad_mode_seen_; }
+
+ private:
+  using Predicted = std::vector<PredictedReturn>;
+
+  const OpFacts& facts_for(const c10::OperatorHandle& op);
+  void record(const c10::OperatorHandle& op, torch::jit::Stack& s);
+  std::optional<Predicted> by_rule(const OpFacts& f, const c10::FunctionSchema& schema,
+                                   std::span<const ir::Arg> args,
+                                   const std::vector<at::Tensor>& tensors);
+  void finish(const OpFacts& f, torch::jit::Stack& s, size_t base, std::vector<ir::Arg> args,
+              Predicted predicted, const std::vector<at::Tensor>& tensors);
+  at::Tensor result(const PredictedTensor& t, ir::ValueId v,
+                    const std::vector<at::Tensor>& tensors);
+  ir::Type type_after_write(const at::Tensor& fake) const;
+  at::Tensor computed(const char* name, const at::Tensor& t);
+  void resolve_marks(torch::jit::Stack& s, size_t base);
+  bool read_number(torch::jit::Stack& s) const;
+  void check_numbers(const OpFacts& f, std::span<const ir::Arg> args) const;
+  void check_conversion(const torch::jit::Stack& s, size_t base) const;
+  void lift(torch::jit::Stack& s);
+  void batch_norm_in_training(torch::jit::Stack& s, size_t base);
+
+  // What a call of torch does with its result.
+  enum class Write { None, InPlace, Out };
+
+  Recording& r_;
+  const bool shape_rules_;
+  std::unordered_map<c10::OperatorName, OpFacts> facts_;
+  std::unordered_set<uint32_t> runtime_numbers_;  // values
+  Write expected_write_ = Write::None;
+  bool grad_mode_seen_ = false;
+};
+
+}  // namespace oxy::bridge

@@ -1,0 +1,181 @@
+// Makes fakes for what enters a recording, and knows the value of each.
+#include "torch_bridge/recording.h"
+
+#include <c10/util/strides.h>
+
+#include <algorithm>
+
+#include "ir/specialize.h"
+#include "support/check.h"
+#include "torch_bridge/exact_views.h"
+#include "torch_bridge/ivalue_convert.h"
+
+namespace oxy::bridge {
+
+namespace functional = at::functionalization::impl;
+
+Recording::Recording(bool symbolic, NumberOf symbolic_number)
+    : symbolic_number_(std::move(symbolic_number)) {
+  if (!symbolic) return;
+  shapes.emplace(graph.pool);
+  shapes->facts()->set_position([this] { return print_position(); });
+}
+
+Recording::~Recording() {
+  if (shapes) shapes->facts()->close();
+}
+
+std::string Recording::print_position() const {
+  if (!graph.has_stack(stack_)) return "";
+  return join(graph.stack(stack_), "\n", [](std::string& out, const ir::Frame& f) {
+    cat_to(out, f.file, ":", f.line, " in ", f.function, ": ", f.code);
+  });
+}
+
+// ---- what enters
+
+RecordedSource Recording::make_source(const at::Tensor& real, const std::string& name,
+                                      bool is_input, std::span<const int64_t> dynamic_dims) {
+  if (auto why = why_not_recordable(real)) throw Unsupported(*why);
+  auto type = dynamic_dims.empty() ? type_of(real) : shapes.value().input_type(real, dynamic_dims);
+  RecordedSource s;
+  s.real = real;
+  // Under inference mode functionalisation cannot make views of normal tensors, and both kinds may
+  // meet.
+  c10::InferenceMode off(false);
+  const at::Tensor fake = new_fake(type);
+  s.value = is_input ? graph.add_input(name, ir::Type::of(type))
+                     : graph.add_attribute(name, ir::Type::of(type));
+  bind(fake, s.value);
+  const bool plain = shapes || (real.storage_offset() == 0 &&
+                                real.strides().equals(c10::contiguous_strides(real.sizes())));
+  s.wrapper = is_input && !plain ? keeping_layout(fake) : functional::to_functional_tensor(fake);
+  forbid_data(s.wrapper);
+  if (real.requires_grad() && !real.is_inference()) s.wrapper.set_requires_grad(true);
+  return s;
+}
+
+const RecordedSource& Recording::add_input(const at::Tensor& real, const std::string& name,
+                                           std::span<const int64_t> dynamic_dims) {
+  for (const RecordedSource& s : inputs)
+    if (s.wrapper.defined() && wrapper_of(s.wrapper)->has_data_mutation() &&
+        may_overlap(s.real, real))
+      throw Unsupported("an input that shares memory with one that has changed");
+  return inputs.emplace_back(make_source(real, name, true, dynamic_dims));
+}
+
+void Recording::add_number(ir::Expr value, const std::string& name) {
+  inputs.emplace_back().value = graph.add_input(name, ir::Type::integer(value));
+}
+
+RecordedSource& Recording::attribute(const at::Tensor& real, const std::string& name) {
+  auto [it, is_new] = attribute_of_.try_emplace(real.unsafeGetTensorImpl(), attributes.size());
+  if (is_new) attributes.push_back(make_source(real, name, false, {}));
+  return attributes[it->second];
+}
+
+std::optional<ir::ValueId> Recording::entering(const at::Tensor& wrapper) const {
+  for (const auto* sources : {&inputs, &attributes})
+    for (const RecordedSource& s : *sources)
+      if (!s.fresh && wrapper.is_same(s.wrapper)) return s.value;
+  return std::nullopt;
+}
+
+// ---- fakes
+
+at::Tensor Recording::new_fake(const ir::TensorType& type, const c10::Storage* storage) const {
+  return shapes ? shapes->make_fake(type, storage) : make_fake(type, storage);
+}
+
+at::Tensor Recording::another_fake(ir::ValueId v) {
+  at::Tensor fake = new_fake(graph.tensor_type(v));
+  bind(fake, v);
+  return fake;
+}
+
+at::Tensor Recording::marked(const at::Tensor& fake, LazyMarks marks) {
+  at::Tensor out = new_fake(type_of(fake), &fake.storage());
+  set_marks(out, marks);
+  bind(out, value_of(fake));
+  return out;
+}
+
+void Recording::bind(const at::Tensor& fake, ir::ValueId v) {
+  values_[fake.unsafeGetTensorImpl()] = v;
+  kept_.push_back(fake);
+}
+
+const ir::ValueId* Recording::find(const c10::TensorImpl* fake) const {
+  auto it = values_.find(fake);
+  return it == values_.end() ? nullptr : &it->second;
+}
+
+ir::ValueId Recording::value_of(const at::Tensor& fake) const {
+  if (const ir::ValueId* v = find(fake.unsafeGetTensorImpl())) return *v;
+  throw Unsupported("a tensor that the recording did not make");
+}
+
+ir::Arg Recording::arg_of(const at::Tensor& t) {
+  if (!t.defined()) return {};
+  if (auto* w = wrapper_of(t)) {
+    functional::sync(t);
+    return arg_of(w->value());
+  }
+  if (const ir::ValueId* v = find(t.unsafeGetTensorImpl())) return *v;
+  if (!t.unsafeGetTensorImpl()->is_wrapped_number()) return constant(t).value;
+  if (shapes && symbolic_number_)
+    if (auto number = symbolic_number_(t)) return to_arg(*number);
+  return number_of(t);
+}
+
+// ---- nodes
+
+void Recording::set_position(ir::StackId stack, ir::NodeId torch_node) {
+  stack_ = stack;
+  parent_ = torch_node;
+}
+
+ir::Node& Recording::add_call(ir::NodeKind kind, const std::string& target,
+                              std::vector<ir::Arg> args, std::vector<ir::Type> types) {
+  ir::Node& node = graph.add_call(kind, target, std::move(args), std::move(types));
+  node.stack = stack_;
+  node.parent = parent_;
+  return node;
+}
+
+void Recording::simplify_sizes() {
+  if (!shapes || shapes->facts()->facts().size() == facts_applied_) return;
+  facts_applied_ = shapes->facts()->facts().size();
+  ir::map_exprs(graph, [this](ir::Expr e) { return shapes->facts()->simplify(e); });
+}
+
+// ---- writes
+
+void Recording::write_back(const at::Tensor& old, const at::Tensor& now) {
+  for (const auto* sources : {&inputs, &attributes}) {
+    for (const RecordedSource& s : *sources) {
+      auto* w = s.wrapper.defined() ? wrapper_of(s.wrapper) : nullptr;
+      if (!w || !w->value().is_same(old)) continue;
+      check_write(s.wrapper);
+      w->replace_(now);
+      w->commit_update();
+      w->sync_();
+      return;
+    }
+  }
+  if (std::ranges::count(kept_, storage_of(old), storage_of) != 1)
+    throw Unsupported("running statistics of a batch norm that share memory");
+  bind(old, value_of(now));
+}
+
+void Recording::check_write(const at::Tensor& wrapper) {
+  const auto input = input_with_storage(*this, storage_of(wrapper));
+  if (const char* why = input ? why_unwritable(*this, *input) : nullptr) give_up(why);
+}
+
+void Recording::give_up(const char* why) {
+  if (!failure) failure = why;
+  throw Unsupported(*failure);
+}
+
+}  // namespace oxy::bridge

@@ -1,0 +1,131 @@
+// What a recording has made so far: the ATen graph, and the value that each of its tensors stands
+// for. Fakes are the tensors below functionalisation, wrappers those above.
+//
+// Functionalisation makes values of all writes and views; what the caller is to see of them goes
+// beside the graph in the end: which inputs change (ir::Mutation), and which memory each result
+// lies in (ir::OutputSpec).
+#pragma once
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <c10/core/InferenceMode.h>
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/graph.h"
+#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::bridge {
+
+class OpRecorder;
+struct RecordedRegion;
+
+// An input or an attribute.
+struct RecordedSource {
+  at::Tensor real, wrapper;
+  ir::ValueId value;
+  bool fresh = false;  // a constant made inside the recording: nobody else holds it
+};
+
+class Recording {
+ public:
+  using NumberOf = std::function<std::optional<c10::Scalar>(const at::Tensor&)>;
+  Recording(bool symbolic, NumberOf symbolic_number);
+  ~Recording();
+  C10_DISABLE_COPY_AND_ASSIGN(Recording);
+
+  ir::Graph graph{ir::Stage::Aten};
+  std::vector<RecordedSource> inputs, attributes;
+  std::optional<SymbolicShapes> shapes;                      // of a recording with symbolic sizes
+  std::unordered_map<ir::ValueId, ir::ValueId> computed_of;  // of written values laid out again
+  // Of written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than
+  // eager's.
+  std::unordered_set<const c10::StorageImpl*> rebuilt;
+  // Memory with a view by as_strided, which reads gaps.
+  std::unordered_set<const c10::StorageImpl*> strided;
+  std::optional<std::string> failure;                       // why an op was refused first
+  const bool inference = c10::InferenceMode::is_enabled();  // of the caller
+
+  // See Recorder.
+  const RecordedSource& add_input(const at::Tensor& real, const std::string& name,
+                                  std::span<const int64_t> dynamic_dims);
+  void add_number(ir::Expr value, const std::string& name);
+  RecordedSource& attribute(const at::Tensor& real, const std::string& name);
+  RecordedSource& constant(const at::Tensor& real) {
+    return attribute(real, cat("constant", attributes.size()));
+  }
+
+  at::Tensor new_fake(const ir::TensorType& type, const c10::Storage* storage = nullptr) const;
+  at::Tensor another_fake(ir::ValueId v);
+  // The same memory and value under other marks.
+  at::Tensor marked(const at::Tensor& fake, LazyMarks marks);
+  // From now on the fake stands for this value. It lives as long as the recording, so that its
+  // address names it.
+  void bind(const at::Tensor& fake, ir::ValueId v);
+  const ir::ValueId* find(const c10::TensorImpl* fake) const;
+  ir::ValueId value_of(const at::Tensor& fake) const;
+  ir::Arg arg_of(const at::Tensor& t);
+  // The value in front of the graph, of a tensor from outside of it.
+  std::optional<ir::ValueId> entering(const at::Tensor& wrapper) const;
+
+  // Position of what runs next: its stack and the Torch node it comes from.
+  void set_position(ir::StackId stack, ir::NodeId torch_node);
+  ir::Node& add_call(ir::NodeKind kind, const std::string& target, std::vector<ir::Arg> args,
+                     std::vector<ir::Type> types);
+  // New facts may say more of sizes recorded before.
+  void simplify_sizes();
+
+  // A write below functionalisation: told to the wrapper of an input; of a tensor made in the
+  // recording, no view may be left that would not see it.
+  void write_back(const at::Tensor& old, const at::Tensor& now);
+  // Refuses a write to memory that others see, too.
+  void check_write(const at::Tensor& wrapper);
+  [[noreturn]] void give_up(const char* why);
+
+ private:
+  RecordedSource make_source(const at::Tensor& real, const std::string& name, bool is_input,
+                             std::span<const int64_t> dynamic_dims);
+  std::string print_position() const;
+
+  const NumberOf symbolic_number_;
+  std::unordered_map<const c10::TensorImpl*, ir::ValueId> values_;   // of fakes; never walked
+  std::vector<at::Tensor> kept_;                                     // every fake
+  std::unordered_map<const c10::TensorImpl*, size_t> attribute_of_;  // of real tensors
+  size_t facts_applied_ = 0;
+  ir::StackId stack_;
+  ir::NodeId parent_;
+};
+
+// Null for a tensor that is not functional.
+inline at::FunctionalTensorWrapper* wrapper_of(const at::Tensor& t) {
+  namespace functional = at::functionalization::impl;
+  return functional::isFunctionalTensor(t) ? functional::unsafeGetFunctionalWrapper(t) : nullptr;
+}
+
+inline const c10::StorageImpl* storage_of(const at::Tensor& t) {
+  return t.storage().unsafeGetStorageImpl();
+}
+
+// The value in the layout that eager would give it: functionalisation rebuilds written tensors,
+// which can change their strides.
+ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::ValueId v);
+
+// The input whose memory this is.
+std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage);
+// Each input is its own memory here: a change of one that others see is not in the graph. Null
+// where it may be written.
+const char* why_unwritable(const Recording& r, size_t input);
+bool may_overlap(const at::Tensor& a, const at::Tensor& b);
+
+// See Recorder::add_regions.
+std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
+                                    std::vector<at::Tensor> args,
+                                    std::vector<RecordedRegion> regions);
+void add_mutations(Recording& r, OpRecorder& ops);
+void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& results);
+
+}  // namespace oxy::bridge
