@@ -3,7 +3,7 @@
 
 #include <ATen/ops/empty_strided.h>
 
-#include "passes/replace.h"
+#include "passes/rewrite.h"
 #include "support/check.h"
 
 namespace oxy::python {
