@@ -13,7 +13,7 @@
 
 #include "ir/text.h"
 #include "ops/args.h"
-#include "passes/decompose.h"
+#include "passes/pass_list.h"
 #include "reference/evaluate.h"
 #include "support/check.h"
 

@@ -18,20 +18,12 @@ Scalar BodyBuilder::constant(double v, DType dtype) {
 
 Scalar BodyBuilder::constant_int(int64_t v, DType dtype) {
   if (ir::is_floating(dtype)) return constant(static_cast<double>(v), dtype);
-  Inst c;
-  c.op = LoopOp::Const;
-  c.dtype = dtype;
-  c.integer = dtype == DType::B8 ? v != 0 : v;
-  return emit(std::move(c));
+  return emit({.op = LoopOp::Const, .dtype = dtype, .integer = dtype == DType::B8 ? v != 0 : v});
 }
 
 Scalar BodyBuilder::index(Expr e) {
   if (e.is_const()) return constant_int(e.value(), DType::I64);
-  Inst i;
-  i.op = LoopOp::Index;
-  i.dtype = DType::I64;
-  i.index = {e};
-  return emit(std::move(i));
+  return emit({.op = LoopOp::Index, .dtype = DType::I64, .index = {e}});
 }
 
 Scalar BodyBuilder::load(ir::ValueId value, const Index& index) {
@@ -39,11 +31,7 @@ Scalar BodyBuilder::load(ir::ValueId value, const Index& index) {
   const ir::TensorType& type = graph_.tensor_type(value);
   OXY_CHECK(index.size() == type.sizes.size(), "load of ", ir::print(type), " with ", index.size(),
             " indices");
-  Inst i;
-  i.op = LoopOp::Load;
-  i.dtype = type.dtype;
-  i.buffer = home_.buffer(value);
-  i.index = index;
+  Inst i{.op = LoopOp::Load, .dtype = type.dtype, .buffer = home_.buffer(value), .index = index};
   if (mask_) i.args = {mask_->id, constant(0, type.dtype).id};
   return emit(std::move(i));
 }
@@ -84,12 +72,7 @@ Expr BodyBuilder::indirect(Scalar i, Expr size, bool wrap) {
     j = op(LoopOp::Where, {op(LoopOp::Lt, {at, constant_int(0, DType::I64)}), from_end, at});
   }
   if (mask_) j = op(LoopOp::Where, {*mask_, j, constant_int(0, DType::I64)});
-  Inst check;
-  check.op = LoopOp::Check;
-  check.dtype = DType::I64;
-  check.args = {j.id};
-  check.index = {size};
-  writer_.emit(std::move(check));
+  emit({.op = LoopOp::Check, .dtype = DType::I64, .args = {j.id}, .index = {size}});
   return known->second = symbol(j, size);
 }
 
@@ -102,27 +85,24 @@ Expr BodyBuilder::computed_index(Scalar i, Expr size) {
 
 Expr BodyBuilder::symbol(Scalar i, Expr size) {
   const Expr name = variables_.get('i', size);
-  writer_.emit({.op = LoopOp::Symbol, .dtype = DType::I64, .args = {i.id}, .index = {name}});
+  emit({.op = LoopOp::Symbol, .dtype = DType::I64, .args = {i.id}, .index = {name}});
   return name;
 }
 
 Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
   OXY_CHECK(static_cast<int>(args.size()) == ops::arity(op), ops::name(op));
   std::vector<Scalar> in(args);
-  DType dtype = in[0].dtype;
-  bool half = op != LoopOp::Where && ir::is_reduced_float(dtype);
-  if (half) {
-    for (Scalar& s : in) s = cast(s, DType::F32);
+  const bool first_is_mask = op == LoopOp::Where;
+  const DType dtype = in[first_is_mask].dtype;
+  const bool half = !first_is_mask && ir::is_reduced_float(dtype);
+  Inst i{.op = op, .dtype = half ? DType::F32 : dtype};
+  for (size_t k = 0; k < in.size(); ++k) {
+    if (half) in[k] = cast(in[k], DType::F32);
+    i.args.push_back(in[k].id);
+    OXY_CHECK(k < first_is_mask || in[k].dtype == i.dtype, ops::name(op), " of ", ir::name(i.dtype),
+              " and ", ir::name(in[k].dtype));
   }
-  Inst i;
-  i.op = op;
-  for (Scalar s : in) i.args.push_back(s.id);
-  bool first_is_mask = op == LoopOp::Where;
-  for (size_t k = first_is_mask + 1; k < in.size(); ++k) {
-    OXY_CHECK(in[k].dtype == in[first_is_mask].dtype, ops::name(op), " of ",
-              ir::name(in[first_is_mask].dtype), " and ", ir::name(in[k].dtype));
-  }
-  i.dtype = ops::class_of(op) == ops::LoopClass::Compare ? DType::B8 : in[first_is_mask].dtype;
+  if (ops::class_of(op) == ops::LoopClass::Compare) i.dtype = DType::B8;
   Scalar r = emit(std::move(i));
   return half && r.dtype == DType::F32 ? cast(r, dtype) : r;
 }
@@ -133,59 +113,37 @@ Scalar BodyBuilder::cast(Scalar v, DType dtype) {
   bool through =
       (ir::is_reduced_float(v.dtype) || ir::is_reduced_float(dtype)) && dtype != DType::F32;
   if (through && v.dtype != DType::F32) v = cast(v, DType::F32);
-  Inst i;
-  i.op = LoopOp::Cast;
-  i.dtype = dtype;
-  i.args = {v.id};
-  return emit(std::move(i));
+  return emit({.op = LoopOp::Cast, .dtype = dtype, .args = {v.id}});
 }
 
 Scalar BodyBuilder::bitcast(Scalar v, DType dtype) {
   if (v.dtype == dtype) return v;
-  Inst i;
-  i.op = LoopOp::Bitcast;
-  i.dtype = dtype;
-  i.args = {v.id};
-  return emit(std::move(i));
+  return emit({.op = LoopOp::Bitcast, .dtype = dtype, .args = {v.id}});
 }
 
 Scalar BodyBuilder::reduce(ops::ReduceKind kind, Scalar v) {
-  Inst i;
-  i.op = LoopOp::Reduce;
-  i.dtype = kind == ReduceKind::ArgMax || kind == ReduceKind::ArgMin ? DType::I64 : v.dtype;
-  i.args = {v.id};
-  i.reduce = kind;
-  return emit(std::move(i));
+  const bool arg = kind == ReduceKind::ArgMax || kind == ReduceKind::ArgMin;
+  return emit(
+      {.op = LoopOp::Reduce, .dtype = arg ? DType::I64 : v.dtype, .args = {v.id}, .reduce = kind});
 }
 
 Scalar BodyBuilder::scan(ops::ReduceKind kind, Scalar v, Expr along) {
-  Inst i;
-  i.op = LoopOp::Scan;
-  i.dtype = v.dtype;
-  i.args = {v.id};
-  i.index = {along};
-  i.reduce = kind;
-  return emit(std::move(i));
+  return emit(
+      {.op = LoopOp::Scan, .dtype = v.dtype, .args = {v.id}, .index = {along}, .reduce = kind});
 }
 
 void BodyBuilder::store(BufferId buffer, const Index& index, Scalar v) {
-  Inst i;
-  i.op = LoopOp::Store;
-  i.dtype = v.dtype;
-  i.args = {v.id};
-  i.buffer = buffer;
-  i.index = index;
-  writer_.emit(std::move(i));
+  emit({.op = LoopOp::Store, .dtype = v.dtype, .args = {v.id}, .buffer = buffer, .index = index});
 }
 
 void BodyBuilder::fold_into(BufferId buffer, const Index& index, ops::Scalar v,
                             ops::ReduceKind kind) {
-  writer_.emit({.op = LoopOp::StoreAdd,
-                .dtype = v.dtype,
-                .args = {v.id},
-                .buffer = buffer,
-                .index = index,
-                .reduce = kind});
+  emit({.op = LoopOp::StoreAdd,
+        .dtype = v.dtype,
+        .args = {v.id},
+        .buffer = buffer,
+        .index = index,
+        .reduce = kind});
 }
 
 }  // namespace oxy::loops

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "ops/rounding.h"
+
 namespace oxy::loops {
 
 namespace {
@@ -12,42 +14,11 @@ bool has_effect(LoopOp op) {
   return op == LoopOp::Store || op == LoopOp::StoreAdd || op == LoopOp::Check;
 }
 
-double round_bf16(double v) {
-  if (std::isnan(v)) return v;
-  uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(v));
-  bits += 0x7FFF + ((bits >> 16) & 1);
-  return std::bit_cast<float>(bits & 0xFFFF0000u);
-}
-
-double round_f16(double v) {
-  if (v == 0 || !std::isfinite(v)) return v;
-  float f = static_cast<float>(v);
-  int exponent = 0;
-  std::frexp(f, &exponent);
-  // 11 significant bits; below 2^-14 the spacing stays 2^-24.
-  double unit = std::ldexp(1.0, std::max(exponent - 11, -24));
-  double r = std::nearbyint(f / unit) * unit;
-  return std::abs(r) > 65504 ? std::copysign(INFINITY, r) : r;
-}
-
 bool is_number_op(LoopOp op) {
   return op == LoopOp::Add || op == LoopOp::Sub || op == LoopOp::Mul || op == LoopOp::Div;
 }
 
 }  // namespace
-
-double round_to(double v, DType dtype) {
-  switch (dtype) {
-    case DType::F32:
-      return static_cast<float>(v);
-    case DType::BF16:
-      return round_bf16(v);
-    case DType::F16:
-      return round_f16(v);
-    default:
-      return v;
-  }
-}
 
 bool operator==(const Inst& a, const Inst& b) {
   return a.op == b.op && a.dtype == b.dtype && a.args == b.args && a.buffer == b.buffer &&
@@ -80,14 +51,11 @@ uint32_t BodyWriter::emit(Inst inst) {
 }
 
 uint32_t BodyWriter::emit_const(double number, DType dtype) {
-  Inst c;
-  c.op = LoopOp::Const;
-  c.dtype = dtype;
-  if (ir::is_floating(dtype)) {
-    c.number = round_to(number, dtype);
-  } else {
+  Inst c{.op = LoopOp::Const, .dtype = dtype};
+  if (ir::is_floating(dtype))
+    c.number = ops::round_to(number, dtype);
+  else
     c.integer = dtype == DType::B8 ? number != 0 : static_cast<int64_t>(number);
-  }
   return emit(std::move(c));
 }
 
@@ -105,7 +73,7 @@ bool BodyWriter::exact_in(uint32_t id, DType half) const {
     case LoopOp::Cast:
       return body_[i.args[0]].dtype == half;
     case LoopOp::Const:
-      return round_to(i.number, half) == i.number;
+      return ops::round_to(i.number, half) == i.number;
     case LoopOp::Neg:
     case LoopOp::Abs:
       return exact_in(i.args[0], half);
@@ -122,12 +90,10 @@ bool BodyWriter::exact_in(uint32_t id, DType half) const {
 std::optional<uint32_t> BodyWriter::fold_cast(const Inst& inst) {
   const Inst from = body_[inst.args[0]];
   if (from.dtype == inst.dtype) return inst.args[0];
-  if (from.op == LoopOp::Const && ir::is_floating(from.dtype) && ir::is_floating(inst.dtype)) {
-    return emit_const(from.number, inst.dtype);
-  }
-  if (from.op == LoopOp::Const && !ir::is_floating(from.dtype) && ir::is_floating(inst.dtype) &&
-      std::abs(from.integer) < (int64_t{1} << 24)) {
-    return emit_const(static_cast<double>(from.integer), inst.dtype);
+  if (from.op == LoopOp::Const && ir::is_floating(inst.dtype)) {
+    if (ir::is_floating(from.dtype)) return emit_const(from.number, inst.dtype);
+    if (std::abs(from.integer) < (int64_t{1} << 24))
+      return emit_const(static_cast<double>(from.integer), inst.dtype);
   }
   if (from.op == LoopOp::Cast && inst.dtype == DType::F32 && ir::is_reduced_float(from.dtype) &&
       body_[from.args[0]].dtype == DType::F32 && exact_in(from.args[0], from.dtype)) {
@@ -141,21 +107,11 @@ std::optional<uint32_t> BodyWriter::fold_constants(const Inst& inst) {
   if (a.op != LoopOp::Const || b.op != LoopOp::Const) return std::nullopt;
   if (inst.dtype != DType::F32 && inst.dtype != DType::F64) return std::nullopt;
   // Doubles round f32 results correctly: 53 >= 2 * 24 + 2.
-  double r = 0;
-  switch (inst.op) {
-    case LoopOp::Add:
-      r = a.number + b.number;
-      break;
-    case LoopOp::Sub:
-      r = a.number - b.number;
-      break;
-    case LoopOp::Mul:
-      r = a.number * b.number;
-      break;
-    default:
-      r = a.number / b.number;
-      break;
-  }
+  const double x = a.number, y = b.number;
+  const double r = inst.op == LoopOp::Add   ? x + y
+                   : inst.op == LoopOp::Sub ? x - y
+                   : inst.op == LoopOp::Mul ? x * y
+                                            : x / y;
   return emit_const(r, inst.dtype);
 }
 
@@ -191,7 +147,13 @@ std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
     if (is_const(inst.args[0], 0) || is_const(inst.args[1], 0)) return emit_const(0, DType::B8);
     return std::nullopt;
   }
-  if (inst.op == LoopOp::Load && inst.args.size() == 2) return simplify_masked_load(inst);
+  if (inst.op == LoopOp::Load && inst.args.size() == 2) {
+    if (is_const(inst.args[0], 0)) return inst.args[1];
+    if (!is_const(inst.args[0], 1)) return std::nullopt;
+    Inst plain = inst;
+    plain.args.clear();
+    return emit(std::move(plain));
+  }
   if (!is_number_op(inst.op)) return std::nullopt;
   if (auto folded = fold_constants(inst)) return folded;
   bool unit = inst.op == LoopOp::Mul || inst.op == LoopOp::Div;
@@ -199,14 +161,6 @@ std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
   if (inst.op == LoopOp::Mul && is_const(inst.args[0], 1)) return inst.args[1];
   if (inst.op == LoopOp::Sub && is_const(inst.args[1], 0)) return inst.args[0];
   return std::nullopt;
-}
-
-std::optional<uint32_t> BodyWriter::simplify_masked_load(const Inst& inst) {
-  if (is_const(inst.args[0], 0)) return inst.args[1];
-  if (!is_const(inst.args[0], 1)) return std::nullopt;
-  Inst plain = inst;
-  plain.args.clear();
-  return emit(std::move(plain));
 }
 
 void remove_checks(Body& body, size_t end) {

@@ -24,7 +24,6 @@ class BodyWriter {
   std::optional<uint32_t> fold_constants(const Inst& inst);
   std::optional<uint32_t> fold_cast(const Inst& inst);
   std::optional<uint32_t> fold_comparison(const Inst& inst);
-  std::optional<uint32_t> simplify_masked_load(const Inst& inst);
   bool is_const(uint32_t id, double value) const;
   bool exact_in(uint32_t id, DType half) const;
 
@@ -34,8 +33,6 @@ class BodyWriter {
 
 bool operator==(const Inst& a, const Inst& b);
 uint64_t hash_of(const Inst& i);
-// The nearest value of the dtype.
-double round_to(double v, DType dtype);
 // Removes the checks before instruction `end`, for a copy of a body whose original has made them.
 void remove_checks(Body& body, size_t end);
 // Removes instructions that no store, check or reduction of the body needs.

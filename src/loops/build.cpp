@@ -31,6 +31,19 @@ class ProgramBuilder final : public ValueHome {
   BufferId buffer(ir::ValueId v) override;
 
  private:
+  // A loop that is being written: the index of an element in its axes, and its body.
+  struct Writing {
+    Writing(ProgramBuilder& p, std::string name, ir::NodeId origin)
+        : loop{.name = std::move(name), .origins = {origin}},
+          scope(*p.program_.variables),
+          body(p.graph_, p, scope, loop.body) {}
+
+    Loop loop;
+    VariableScope scope;
+    Index index;
+    BodyBuilder body;
+  };
+
   void add_sources();
   void classify_values();
   bool has_loop(const ir::Node& n, const ops::OpInfo* info) const;
@@ -38,7 +51,9 @@ class ProgramBuilder final : public ValueHome {
   void add_extern(const ir::Node& n);
   void check_operands(const ir::Node& n);
   bool add_contraction(const ir::Node& n);
-  Loop empty_loop(const ir::Node& n) const;
+  Writing writing(const ir::Node& n);
+  void add_axes(Writing& l, const std::vector<Expr>& sizes);
+  void finish(Writing& l);
   void add_loop(const ir::Node& n, uint32_t out);
   void add_reduction(const ir::Node& n);
   void add_scan(const ir::Node& n);
@@ -46,7 +61,8 @@ class ProgramBuilder final : public ValueHome {
   void finish_outputs();
   void finish_mutations();
 
-  BufferId add_buffer(Buffer::Kind kind, ir::ValueId v, const char* prefix, ir::TensorType type);
+  BufferId add_buffer(Buffer::Kind kind, ir::ValueId v, ir::TensorType type);
+  void add_source(Buffer::Kind kind, ir::ValueId v, const char* prefix, uint32_t source);
   BufferId result_buffer(ir::ValueId v);
   BufferId extern_buffer(ir::ValueId v);
   ir::TensorType planned_type(ir::ValueId v) const;
@@ -55,7 +71,6 @@ class ProgramBuilder final : public ValueHome {
   std::optional<Buffer> strided_alias(ir::ValueId v);
   BufferId copy(ir::ValueId v, Buffer::Kind kind);
   void may_alias(const ir::Node& n);
-  std::vector<Axis> axes_of(const std::vector<Expr>& sizes, VariableScope& scope, Index& index);
 
   const ir::Graph& graph_;
   BuildOptions options_;
@@ -66,46 +81,29 @@ class ProgramBuilder final : public ValueHome {
   uint32_t next_buffer_ = 0;
 };
 
-std::string step_name(size_t i, const ir::Node& n) {
-  std::string_view t = n.target;
-  t.remove_prefix(std::min(t.size(), t.find('.') + 1));
-  return cat("op", i, "_", t.substr(0, t.find('.')));
+BufferId ProgramBuilder::add_buffer(Buffer::Kind kind, ir::ValueId v, ir::TensorType type) {
+  return program_.buffers.add(
+      {.name = cat("buf", next_buffer_++), .kind = kind, .type = std::move(type), .value = v});
 }
 
-BufferId ProgramBuilder::add_buffer(Buffer::Kind kind, ir::ValueId v, const char* prefix,
-                                    ir::TensorType type) {
-  Buffer b;
-  b.name = cat(prefix, next_buffer_++);
-  b.kind = kind;
-  b.type = std::move(type);
-  b.value = v;
-  return program_.buffers.add(std::move(b));
+void ProgramBuilder::add_source(Buffer::Kind kind, ir::ValueId v, const char* prefix,
+                                uint32_t source) {
+  if (!graph_.value(v).type.is_tensor()) return;
+  program_.buffer_of[v] = program_.buffers.add({.name = cat(prefix, source),
+                                                .kind = kind,
+                                                .type = graph_.tensor_type(v),
+                                                .source = source,
+                                                .value = v});
 }
 
 void ProgramBuilder::add_sources() {
-  uint32_t count = 0;
-  for (ir::ValueId v : graph_.inputs()) {
-    const ir::Type& type = graph_.value(v).type;
-    uint32_t source = count++;
-    if (!type.is_tensor()) continue;
-    BufferId id = add_buffer(Buffer::Kind::Input, v, "", type.tensor);
-    program_.buffers[id].name = cat("in", source);
-    program_.buffers[id].source = source;
-    program_.buffer_of[v] = id;
+  uint32_t inputs = 0, attributes = 0;
+  for (ir::ValueId v : graph_.inputs()) add_source(Buffer::Kind::Input, v, "in", inputs++);
+  for (ir::NodeId id : graph_.order()) {
+    const ir::Node& n = graph_.node(id);
+    if (!n.dead && n.kind == ir::NodeKind::Attribute)
+      add_source(Buffer::Kind::Attribute, n.outputs[0], "attr", attributes++);
   }
-  count = 0;
-  for (ir::NodeId n : graph_.order()) {
-    const ir::Node& node = graph_.node(n);
-    if (node.dead || node.kind != ir::NodeKind::Attribute) continue;
-    uint32_t source = count++;
-    if (!graph_.value(node.outputs[0]).type.is_tensor()) continue;
-    BufferId id = add_buffer(Buffer::Kind::Attribute, node.outputs[0], "",
-                             graph_.tensor_type(node.outputs[0]));
-    program_.buffers[id].name = cat("attr", source);
-    program_.buffers[id].source = source;
-    program_.buffer_of[node.outputs[0]] = id;
-  }
-  next_buffer_ = 0;
 }
 
 bool ProgramBuilder::has_loop(const ir::Node& n, const ops::OpInfo* info) const {
@@ -143,18 +141,11 @@ BufferId ProgramBuilder::buffer(ir::ValueId v) {
   return it->second;
 }
 
-std::vector<Axis> ProgramBuilder::axes_of(const std::vector<Expr>& sizes, VariableScope& scope,
-                                          Index& index) {
-  std::vector<Axis> axes;
+void ProgramBuilder::add_axes(Writing& l, const std::vector<Expr>& sizes) {
   for (Expr size : sizes) {
-    if (size.is_const(1)) {
-      index.push_back(0);
-      continue;
-    }
-    axes.push_back({scope.get('p', size), size, false});
-    index.push_back(axes.back().var);
+    l.index.push_back(size.is_const(1) ? Expr(0) : l.scope.get('p', size));
+    if (!size.is_const(1)) l.loop.axes.push_back({l.index.back(), size, false});
   }
-  return axes;
 }
 
 // Of a value in memory that we give it.
@@ -168,33 +159,32 @@ ir::TensorType ProgramBuilder::planned_type(ir::ValueId v) const {
 
 BufferId ProgramBuilder::result_buffer(ir::ValueId v) {
   const Buffer::Kind kind = escapes_[v.index] ? Buffer::Kind::Output : Buffer::Kind::Temp;
-  return program_.buffer_of[v] = add_buffer(kind, v, "buf", planned_type(v));
+  return program_.buffer_of[v] = add_buffer(kind, v, planned_type(v));
 }
 
 BufferId ProgramBuilder::extern_buffer(ir::ValueId v) {
-  return program_.buffer_of[v] = add_buffer(Buffer::Kind::Extern, v, "buf", graph_.tensor_type(v));
+  return program_.buffer_of[v] = add_buffer(Buffer::Kind::Extern, v, graph_.tensor_type(v));
 }
 
-Loop ProgramBuilder::empty_loop(const ir::Node& n) const {
-  Loop loop;
-  loop.name = step_name(program_.steps.size(), n);
-  loop.origins = {n.id};
-  return loop;
+ProgramBuilder::Writing ProgramBuilder::writing(const ir::Node& n) {
+  std::string_view op = n.target;
+  op.remove_prefix(std::min(op.size(), op.find('.') + 1));
+  return {*this, cat("op", program_.steps.size(), "_", op.substr(0, op.find('.'))), n.id};
+}
+
+void ProgramBuilder::finish(Writing& l) {
+  remove_dead(l.loop.body);
+  program_.steps.push_back(std::move(l.loop));
 }
 
 void ProgramBuilder::add_loop(const ir::Node& n, uint32_t out) {
-  ir::ValueId v = n.outputs[out];
-  Loop loop = empty_loop(n);
-  VariableScope scope(*program_.variables);
-  Index index;
-  loop.axes = axes_of(graph_.tensor_type(v).sizes, scope, index);
-  BodyBuilder body(graph_, *this, scope, loop.body);
-  ops::Element e(body, n, out, index);
-  ops::Scalar r = ops::find(n)->element(e);
-  r = body.cast(r, graph_.tensor_type(v).dtype);
-  body.store(result_buffer(v), index, r);
-  remove_dead(loop.body);
-  program_.steps.push_back(std::move(loop));
+  const ir::ValueId v = n.outputs[out];
+  Writing l = writing(n);
+  add_axes(l, graph_.tensor_type(v).sizes);
+  ops::Element e(l.body, n, out, l.index);
+  const ops::Scalar r = l.body.cast(ops::find(n)->element(e), graph_.tensor_type(v).dtype);
+  l.body.store(result_buffer(v), l.index, r);
+  finish(l);
 }
 
 void ProgramBuilder::add_reduction(const ir::Node& n) {
@@ -202,26 +192,23 @@ void ProgramBuilder::add_reduction(const ir::Node& n) {
   ops::ReductionSpec spec;
   OXY_CHECK(info->reduction(graph_, n, spec), "no reduction for ", n.target);
   const ir::TensorType& in = graph_.tensor_type(n.arg(0).value());
-  Loop loop = empty_loop(n);
-  VariableScope scope(*program_.variables);
-  Index index(in.sizes.size(), Expr(0)), out;
+  Writing l = writing(n);
+  Index out;
   std::vector<Axis> folded;
   for (size_t d = 0; d < in.sizes.size(); ++d) {
-    bool reduced = std::binary_search(spec.dims.begin(), spec.dims.end(), static_cast<int64_t>(d));
-    if (!in.sizes[d].is_const(1)) index[d] = scope.get(reduced ? 'r' : 'p', in.sizes[d]);
-    if (!index[d].is_const())
-      (reduced ? folded : loop.axes).push_back({index[d], in.sizes[d], reduced});
-    if (!reduced) out.push_back(index[d]);
-    if (reduced && spec.keepdim) out.push_back(0);
+    const Expr size = in.sizes[d];
+    const bool reduced = std::ranges::binary_search(spec.dims, static_cast<int64_t>(d));
+    const Expr at = size.is_const(1) ? Expr(0) : l.scope.get(reduced ? 'r' : 'p', size);
+    l.index.push_back(at);
+    if (!at.is_const()) (reduced ? folded : l.loop.axes).push_back({at, size, reduced});
+    if (!reduced || spec.keepdim) out.push_back(reduced ? Expr(0) : at);
   }
-  loop.axes.insert(loop.axes.end(), folded.begin(), folded.end());
-  BodyBuilder body(graph_, *this, scope, loop.body);
-  ops::Element e(body, n, 0, index);
-  ops::Scalar value = body.cast(info->element(e), spec.accumulate);
-  ops::Scalar r = body.reduce(spec.kind, value);
-  body.store(result_buffer(n.outputs[0]), out, body.cast(r, spec.result));
-  remove_dead(loop.body);
-  program_.steps.push_back(std::move(loop));
+  l.loop.axes.insert(l.loop.axes.end(), folded.begin(), folded.end());
+  ops::Element e(l.body, n, 0, l.index);
+  const ops::Scalar value = l.body.cast(info->element(e), spec.accumulate);
+  const ops::Scalar r = l.body.cast(l.body.reduce(spec.kind, value), spec.result);
+  l.body.store(result_buffer(n.outputs[0]), out, r);
+  finish(l);
 }
 
 // A dimension of size 1 is scanned in one step.
@@ -229,19 +216,15 @@ void ProgramBuilder::add_scan(const ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
   ops::ReductionSpec spec;
   OXY_CHECK(info->reduction(graph_, n, spec), "no scan for ", n.target);
-  ir::ValueId v = n.outputs[0];
-  Loop loop = empty_loop(n);
-  VariableScope scope(*program_.variables);
-  Index index;
-  loop.axes = axes_of(graph_.tensor_type(v).sizes, scope, index);
-  BodyBuilder body(graph_, *this, scope, loop.body);
-  ops::Element e(body, n, 0, index);
-  ops::Scalar r = body.cast(info->element(e), spec.accumulate);
-  Expr along = index[static_cast<size_t>(spec.dims[0])];
-  if (!along.is_const()) r = body.scan(spec.kind, r, along);
-  body.store(result_buffer(v), index, body.cast(r, spec.result));
-  remove_dead(loop.body);
-  program_.steps.push_back(std::move(loop));
+  const ir::ValueId v = n.outputs[0];
+  Writing l = writing(n);
+  add_axes(l, graph_.tensor_type(v).sizes);
+  ops::Element e(l.body, n, 0, l.index);
+  ops::Scalar r = l.body.cast(info->element(e), spec.accumulate);
+  const Expr along = l.index[static_cast<size_t>(spec.dims[0])];
+  if (!along.is_const()) r = l.body.scan(spec.kind, r, along);
+  l.body.store(result_buffer(v), l.index, l.body.cast(r, spec.result));
+  finish(l);
 }
 
 // What the result begins as, then its updates.
@@ -251,16 +234,13 @@ void ProgramBuilder::add_scatter(const ir::Node& n) {
   OXY_CHECK(info->scatter(graph_, n, spec), "no scatter for ", n.target);
   const ir::ValueId v = n.outputs[0];
   add_loop(n, 0);
-  Loop loop = empty_loop(n);
-  VariableScope scope(*program_.variables);
-  Index point;
-  loop.axes = axes_of(spec.sizes, scope, point);
-  BodyBuilder body(graph_, *this, scope, loop.body);
-  ops::Element e(body, n, 0, point);
+  Writing l = writing(n);
+  add_axes(l, spec.sizes);
+  ops::Element e(l.body, n, 0, l.index);
   const ops::ScatterUpdate u = info->update(e);
-  body.fold_into(buffer(v), u.place, body.cast(u.value, graph_.tensor_type(v).dtype), spec.kind);
-  remove_dead(loop.body);
-  program_.steps.push_back(std::move(loop));
+  const ops::Scalar r = l.body.cast(u.value, graph_.tensor_type(v).dtype);
+  l.body.fold_into(buffer(v), u.place, r, spec.kind);
+  finish(l);
 }
 
 // A result that lies in an argument's memory keeps that memory alive for longer than a planned
@@ -327,30 +307,25 @@ bool ProgramBuilder::add_contraction(const ir::Node& n) {
 // The flat offset of the view's elements in its source, where it is linear in the view's indices.
 std::optional<Buffer> ProgramBuilder::strided_alias(ir::ValueId v) {
   const ir::TensorType& type = graph_.tensor_type(v);
-  Body body;
-  VariableScope scope(*program_.variables);
-  Index index;
-  axes_of(type.sizes, scope, index);
-  BodyBuilder builder(graph_, *this, scope, body);
-  ops::Scalar r = builder.load(v, index);
-  const Inst& load = body[r.id];
+  Writing l(*this, "", {});
+  add_axes(l, type.sizes);
+  const ops::Scalar r = l.body.load(v, l.index);
+  const Inst& load = l.loop.body[r.id];
   if (load.op != LoopOp::Load || !load.args.empty() || load.dtype != type.dtype)
     return std::nullopt;
   const Buffer& root = program_.buffers[load.buffer];
   if (root.type.dtype != type.dtype) return std::nullopt;
-  Buffer alias;
-  alias.kind = Buffer::Kind::View;
-  alias.type = type;
-  alias.value = v;
-  alias.base = memory_of(program_, load.buffer);
   Expr rest = flat_offset(root, load.index);
-  for (size_t d = 0; d < index.size(); ++d) {
-    if (index[d].is_const()) continue;
-    auto linear = sym::linear_in(rest, index[d]);
-    if (!linear) return std::nullopt;
-    if (linear->first != type.strides[d]) return std::nullopt;
+  for (size_t d = 0; d < l.index.size(); ++d) {
+    if (l.index[d].is_const()) continue;
+    auto linear = sym::linear_in(rest, l.index[d]);
+    if (!linear || linear->first != type.strides[d]) return std::nullopt;
     rest = linear->second;
   }
+  Buffer alias{.kind = Buffer::Kind::View,
+               .type = type,
+               .base = memory_of(program_, load.buffer),
+               .value = v};
   alias.type.offset = rest;
   return alias;
 }
@@ -359,21 +334,15 @@ BufferId ProgramBuilder::copy(ir::ValueId v, Buffer::Kind kind) {
   ir::TensorType type = graph_.tensor_type(v);
   type.offset = 0;
   type.requires_grad = false;
-  Loop loop;
-  loop.name = cat("op", program_.steps.size(), "_copy");
-  loop.origins = {graph_.value(v).def};
-  VariableScope scope(*program_.variables);
-  Index index;
-  loop.axes = axes_of(type.sizes, scope, index);
+  Writing l(*this, cat("op", program_.steps.size(), "_copy"), graph_.value(v).def);
+  add_axes(l, type.sizes);
   // Elements that share a place (an expanded view) are written once each: an extern op gets them
   // spread out.
   if (!type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
-  BodyBuilder body(graph_, *this, scope, loop.body);
-  ops::Scalar r = body.load(v, index);
-  BufferId b = add_buffer(kind, v, "buf", std::move(type));
-  body.store(b, index, r);
-  remove_dead(loop.body);
-  program_.steps.push_back(std::move(loop));
+  const ops::Scalar r = l.body.load(v, l.index);
+  const BufferId b = add_buffer(kind, v, std::move(type));
+  l.body.store(b, l.index, r);
+  finish(l);
   return b;
 }
 
@@ -410,26 +379,26 @@ void ProgramBuilder::add_node(const ir::Node& n) {
 // A view that the caller gets as a tensor of its own takes over its source's memory where nobody
 // else has it.
 void ProgramBuilder::finish_outputs() {
-  std::unordered_map<BufferId, bool> taken;
+  std::unordered_set<BufferId> taken;
+  const auto is_virtual_result = [&](const ir::OutputSpec& o, bool wanted) {
+    return o.kind == ir::OutputSpec::Kind::Value && o.value.valid() &&
+           graph_.value(o.value).type.is_tensor() && virtual_[o.value.index] == wanted;
+  };
+  for (const ir::OutputSpec& o : graph_.outputs)
+    if (is_virtual_result(o, false)) taken.insert(memory_of(program_, buffer(o.value)));
   for (const ir::OutputSpec& o : graph_.outputs) {
-    if (o.kind != ir::OutputSpec::Kind::Value || !o.value.valid()) continue;
-    if (!graph_.value(o.value).type.is_tensor()) continue;
-    if (!virtual_[o.value.index]) taken[memory_of(program_, buffer(o.value))] = true;
-  }
-  for (const ir::OutputSpec& o : graph_.outputs) {
-    if (o.kind != ir::OutputSpec::Kind::Value || !o.value.valid()) continue;
-    if (!virtual_[o.value.index]) continue;
+    if (!is_virtual_result(o, true)) continue;
     BufferId b = in_memory(o.value);
     BufferId base = memory_of(program_, b);
     Buffer::Kind kind = program_.buffers[base].kind;
     bool ours =
         kind == Buffer::Kind::Temp || kind == Buffer::Kind::Extern || kind == Buffer::Kind::Output;
-    if (!ours || taken[base]) {
+    if (!ours || taken.contains(base)) {
       program_.buffer_of[o.value] = base = copy(o.value, Buffer::Kind::Output);
     } else if (kind == Buffer::Kind::Temp) {
       program_.buffers[base].kind = Buffer::Kind::Output;
     }
-    taken[base] = true;
+    taken.insert(base);
   }
 }
 

@@ -16,13 +16,16 @@
 // Aliasing: two buffers never overlap, except that a View buffer lies in its base's memory.
 #pragma once
 
+#include <map>
 #include <string>
+#include <tuple>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
-#include "loops/variables.h"
 #include "ops/contraction.h"
 #include "ops/loop_builder.h"
+#include "support/lexer.h"
 
 namespace oxy::loops {
 
@@ -31,6 +34,44 @@ using ops::Index;
 using ops::LoopOp;
 using ops::ReduceKind;
 using sym::Expr;
+
+// Whether a symbol is an axis or a loaded index, and no size: names that begin with p, r or i
+// belong to loops.
+bool is_variable(Expr symbol);
+// Whether no variable occurs: the same at all iterations of a call.
+bool is_size(Expr e);
+
+// Names of loop variables. Loops that have axes of equal size share their symbols (the n-th axis of
+// that size in one loop is always the same symbol), so equal layers of a model give equal
+// expressions and, later, equal kernels.
+class Variables {
+ public:
+  explicit Variables(std::shared_ptr<sym::ExprPool> pool) : pool_(std::move(pool)) {}
+
+  // The `ordinal`-th variable of this size, a symbol with range [0, size). Prefix: 'p' parallel
+  // axis, 'r' reduction axis, 'i' loaded index.
+  Expr get(char prefix, Expr size, uint32_t ordinal);
+
+ private:
+  std::shared_ptr<sym::ExprPool> pool_;
+  std::map<std::tuple<char, uint64_t, uint32_t>, Expr> known_;
+  std::map<char, uint32_t> next_;
+};
+
+// Hands out the variables of one loop: each call for the same size gives the next ordinal that is
+// not taken.
+class VariableScope {
+ public:
+  explicit VariableScope(Variables& all) : all_(all) {}
+  Expr get(char prefix, Expr size);
+  // Notes a variable that has its place already; false where it was noted or handed out before.
+  bool take(Expr variable) { return taken_.insert(variable).second; }
+
+ private:
+  Variables& all_;
+  std::map<std::pair<char, uint64_t>, uint32_t> next_;
+  std::unordered_set<Expr> taken_;
+};
 
 struct BufferTag;
 using BufferId = Id<BufferTag>;
@@ -151,6 +192,9 @@ std::string print(const Program& p, const Step& s);
 // What a contraction reads, writes and is computed by: "buf2, in1 -> buf3 by own".
 std::string operands_text(const Program& p, const ContractionStep& s);
 Program parse(std::string_view text);  // calls parse to steps without a node
+// The expression up to the next `,` `)` `]` `}` `:` `=` `{` or the end of the line. Unknown names
+// become symbols that are at least 0: the sizes of a text that stands alone.
+Expr read_expr(Lexer& lexer, sym::ExprPool& pool);
 void verify(const Program& p);
 
 }  // namespace oxy::loops

@@ -1,12 +1,11 @@
 // Canonical forms: a list of rules, each of which may rewrite one node in place.
-#include "passes/canonicalize.h"
+#include "passes/pass_list.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/args.h"
-#include "passes/replace.h"
 #include "passes/rewrite.h"
-#include "passes/schema.h"
 
 namespace oxy::passes {
 namespace {
@@ -22,9 +21,7 @@ struct Context {
 using Rule = bool (*)(const Context&, ir::Node&);
 
 const TensorType* result_type(const ir::Graph& g, const ir::Node& n) {
-  if (n.outputs.size() != 1) return nullptr;
-  const ir::Type& t = g.value(n.outputs[0]).type;
-  return t.is_tensor() ? &t.tensor : nullptr;
+  return n.outputs.size() == 1 ? tensor_of(g, n.outputs[0]) : nullptr;
 }
 
 bool is_number(const Arg& a) { return a.get_if<Expr>() || a.get_if<double>() || a.get_if<bool>(); }
@@ -33,6 +30,42 @@ bool drop_trailing_none(const Context&, ir::Node& n) {
   if (n.args.empty() || !n.args.back().is_none()) return false;
   while (!n.args.empty() && n.args.back().is_none()) n.args.pop_back();
   return true;
+}
+
+// A parameter in the schema of a row of the op table.
+struct Param {
+  std::string_view type;  // "Tensor(a)", "int[1]?"
+  std::string_view name;
+
+  // A dimension or list of dimensions, by the name that ATen gives it.
+  bool is_dim() const {
+    return type.starts_with("int") &&
+           (name.starts_with("dim") || name == "start_dim" || name == "end_dim");
+  }
+};
+
+// Those of "(Tensor self, int[] dims, *, bool keepdim=False) -> Tensor" in order, keyword-only ones
+// included.
+std::vector<Param> params_of(std::string_view schema) {
+  std::vector<Param> out;
+  int depth = 0;
+  size_t begin = 1;
+  for (size_t i = 0; i < schema.size(); ++i) {
+    char c = schema[i];
+    depth += c == '(' || c == '[';
+    depth -= c == ')' || c == ']';
+    bool ends = depth == 0 || (depth == 1 && c == ',');
+    if (!ends) continue;
+    std::string_view text = schema.substr(begin, i - begin);
+    text = text.substr(0, text.find('='));
+    // The type may contain spaces ("Tensor(a -> *)"), the name does not.
+    const size_t space = text.rfind(' ');
+    if (!text.empty() && text != "*")
+      out.push_back({text.substr(0, space), text.substr(space + 1)});
+    if (depth == 0) break;
+    begin = schema.find_first_not_of(' ', i + 1);
+  }
+  return out;
 }
 
 // ---- dimensions and sizes
@@ -58,8 +91,7 @@ std::optional<int64_t> rank_of_dims(const ir::Graph& g, const ir::Node& n) {
                    n.target == "aten.unsqueeze_copy.default" || n.target == "aten.stack.default" ||
                    n.target == "aten.cat.default";
   const TensorType* t = of_result ? result_type(g, n) : tensor_of(g, n.arg(0));
-  if (!t) return std::nullopt;
-  return t->dim();
+  return t ? std::optional(t->dim()) : std::nullopt;
 }
 
 bool positive_dims(const Context& c, ir::Node& n) {
@@ -119,7 +151,7 @@ bool to_permute(const Context& c, ir::Node& n) {
   const TensorType* t = tensor_of(c.g, n.arg(0));
   if (!t) return false;
   std::vector<int64_t> dims(t->sizes.size());
-  for (size_t i = 0; i < dims.size(); ++i) dims[i] = static_cast<int64_t>(i);
+  std::iota(dims.begin(), dims.end(), 0);
   if (n.target == "aten.t.default") {
     if (dims.size() != 2) return false;
     std::swap(dims[0], dims[1]);
@@ -147,9 +179,7 @@ bool copy_to_view(const Context& c, ir::Node& n) {
   size_t dot = n.target.rfind('.');
   std::string_view op = std::string_view(n.target).substr(0, dot);
   if (!op.ends_with(suffix)) return false;
-  for (ir::ValueId v : n.outputs) {
-    if (c.escapes.escapes(v)) return false;
-  }
+  if (std::ranges::any_of(n.outputs, [&](auto v) { return c.escapes.escapes(v); })) return false;
   op.remove_suffix(suffix.size());
   std::string view = cat(op, std::string_view(n.target).substr(dot));
   const ops::OpInfo* info = ops::find(view);
@@ -206,18 +236,17 @@ bool to_full(const Context& c, ir::Node& n) {
 
 bool scalar_to_tensor(const Context& c, ir::Node& n) {
   constexpr std::string_view scalar = ".Scalar";
-  if (!n.target.ends_with(scalar) || !tensor_of(c.g, n.arg(0)) || !is_number(n.arg(1))) {
+  if (!n.target.ends_with(scalar) || !tensor_of(c.g, n.arg(0)) || !is_number(n.arg(1)))
     return false;
-  }
   const ops::OpInfo* row = ops::find(n);
   if (!row || !row->has(ops::Pointwise)) return false;
   std::string base = n.target.substr(0, n.target.size() - scalar.size());
   // The two forms belong together when they have parameters of the same names.
   for (const std::string& op : {base + ".Tensor", base + ".default"}) {
     const ops::OpInfo* tensor_row = ops::find(op);
-    if (tensor_row && same_names(params_of(row->schema), params_of(tensor_row->schema))) {
+    if (tensor_row && std::ranges::equal(params_of(row->schema), params_of(tensor_row->schema), {},
+                                         &Param::name, &Param::name))
       return rewrite(c.g, n, op, n.args);
-    }
   }
   return false;
 }
@@ -231,9 +260,8 @@ bool rsub_to_sub(const Context& c, ir::Node& n) {
 
 bool constants_second(const Context& c, ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
-  if (!info || !info->has(ops::Commutative) || !is_number(n.arg(0)) || !n.arg(1).is_value()) {
+  if (!info || !info->has(ops::Commutative) || !is_number(n.arg(0)) || !n.arg(1).is_value())
     return false;
-  }
   // What follows the operands (alpha) scales the second one.
   if (n.args.size() > 3 || (n.args.size() == 3 && !(n.args[2] == Arg(1)))) return false;
   std::vector<Arg> args = n.args;

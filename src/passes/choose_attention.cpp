@@ -1,11 +1,24 @@
 // Both directions; the scores' size decides which of them applies.
-#include "passes/choose_attention.h"
+//
+// The forms of written-out attention that are known, in canonical ops, with q (batch, length,
+// size), k the other way round, and views that leave the last two dimensions alone anywhere
+// between:
+//   scores = bmm(q, k)                  what is done to q and k before does not matter: scaled,
+//                                       permuted, repeated
+//   scores = mul(scores, number)        any number of times; div too
+//   scores = add(scores, mask)          at most once, behind the scaling; a float mask that
+//                                       broadcasts
+//   bmm(softmax(scores, -1), v)
+// These are the inference forms of Inductor's fuse_attention patterns but for those whose masks are
+// selections by booleans: there a NaN under the mask would come through. Dropout is gone in
+// inference. A row whose every key is masked by -inf stays NaN; one whose every score overflows to
+// -inf is NaN written out and 0 by the op.
+#include "passes/pass_list.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "ops/args.h"
-#include "passes/replace.h"
 #include "passes/rewrite.h"
 #include "support/tuning.h"
 
@@ -149,8 +162,6 @@ class Finder {
   const std::vector<uint32_t> uses_;
 };
 
-ir::List sizes_arg(std::vector<ir::Expr> sizes) { return list_of(sizes); }
-
 // batch x heads in front of the last two dimensions.
 std::vector<ir::Expr> four(const std::vector<ir::Expr>& scores, const std::vector<ir::Expr>& last) {
   std::vector<ir::Expr> out = {1};
@@ -162,26 +173,24 @@ std::vector<ir::Expr> four(const std::vector<ir::Expr>& scores, const std::vecto
 
 // Attention by the one op, as the gemm that it replaces lies.
 ValueId fused(ops::Rewriter& r, const Written& w) {
-  auto as_four = [&](ValueId v) {
-    return r.call("aten.view.default", {v, Arg(sizes_arg(four(w.scores, r.type(v).sizes)))});
-  };
+  auto as_four = [&](ValueId v) { return r.view(v, four(w.scores, r.type(v).sizes)); };
   const ValueId key = r.call("aten.permute.default", {w.key, Arg(ir::List{{0, 2, 1}})});
   Arg mask;
   if (w.mask.is_value()) {
-    const ValueId wide = r.call("aten.expand.default", {w.mask, Arg(sizes_arg(w.scores)), false});
+    const ValueId wide = r.call("aten.expand.default", {w.mask, Arg(list_of(w.scores)), false});
     mask = w.scores.size() == 4 ? wide : r.call("aten.unsqueeze.default", {wide, 0});
   }
   ValueId out = r.call_multi(
       kFused, {as_four(w.query), as_four(key), as_four(w.value), 0.0, false, mask, w.scale})[0];
   if (mask.is_value()) {  // eager's softmax of a row of nothing but -inf; the op gives 0
     const int64_t last = r.type(w.mask.value()).dim() - 1;
-    const ValueId most = r.call("aten.amax.default", {w.mask, Arg(ir::List{{last}}), true});
+    const ValueId most = r.amax(w.mask.value(), {last}, true);
     const ValueId empty = r.call("aten.eq.Scalar", {most, -INFINITY});
     out = r.call("aten.masked_fill.Scalar", {out, empty, Arg(std::nan(""))});
   }
   if (!r.type(out).is_contiguous())
     out = r.call("aten.clone.default", {out, Arg(ir::MemoryFormat{0})});
-  return r.call("aten.view.default", {out, Arg(sizes_arg(r.type(w.query).sizes))});
+  return r.view(out, r.type(w.query).sizes);
 }
 
 // One batch dimension instead of two, where the strides allow it.
@@ -191,9 +200,7 @@ std::optional<ValueId> merged(ops::Rewriter& r, ValueId v) {
     if (!s.is_const()) return std::nullopt;
   if (t.sizes[0].is_const(1)) return r.call("aten.squeeze.dim", {v, 0});
   if (t.strides[0] != ir::Expr(t.strides[1].value() * t.sizes[1].value())) return std::nullopt;
-  return r.call("aten.view.default",
-                {v, Arg(sizes_arg({ir::Expr(t.sizes[0].value() * t.sizes[1].value()), t.sizes[2],
-                                   t.sizes[3]}))});
+  return r.view(v, {t.sizes[0].value() * t.sizes[1].value(), t.sizes[2], t.sizes[3]});
 }
 
 // `v`, contiguous, in the layout of `like`: its dimensions in another order.
@@ -221,8 +228,7 @@ ValueId masked_scores(ops::Rewriter& r, ValueId scores, bool causal, const Arg& 
     const ValueId later = r.call("aten.gt.Tensor", {count(sizes[3]), rows});
     scores = r.call("aten.masked_fill.Scalar", {scores, later, -INFINITY});
   }
-  if (mask.is_value()) scores = r.call("aten.add.Tensor", {scores, mask, 1});
-  return scores;
+  return mask.is_value() ? r.add(scores, mask.value()) : scores;
 }
 
 struct Fused {
@@ -258,49 +264,23 @@ std::optional<ValueId> expanded(ops::Rewriter& r, const Node& n, const Fused& f)
   const ValueId turned = r.call("aten.permute.default", {*key, Arg(ir::List{{0, 2, 1}})});
   ValueId scores = r.call("aten.bmm.default", {*query, turned});
   const std::vector<ir::Expr> flat = r.type(scores).sizes;
-  scores = r.call("aten.view.default",
-                  {scores, Arg(sizes_arg({f.query.sizes[0], f.query.sizes[1], flat[1], flat[2]}))});
+  scores = r.view(scores, {f.query.sizes[0], f.query.sizes[1], flat[1], flat[2]});
   scores = r.call("aten.mul.Tensor", {scores, f.scale});
   scores = masked_scores(r, scores, f.causal, n.arg(5));
   ValueId shares = r.call("aten._softmax.default", {scores, 3, false});
   if (n.arg(5).is_value())  // a row of nothing but -inf is 0 here, where softmax gives NaN
     shares = r.call("aten.masked_fill.Scalar",
                     {shares, r.call("aten.eq.Scalar", {scores, -INFINITY}), 0.0});
-  shares = r.call("aten.view.default", {shares, Arg(sizes_arg(flat))});
+  shares = r.view(shares, flat);
   const ValueId out = r.call("aten.bmm.default", {shares, *value});
-  return laid_out(r, r.call("aten.view.default", {out, Arg(sizes_arg(f.query.sizes))}),
-                  r.graph().tensor_type(n.outputs[0]));
-}
-
-// What `make` gives for a node takes the place of its first output.
-template <class Make>
-bool replace_nodes(Graph& g, const Make& make) {
-  Replacements replacements(g);
-  const std::vector<NodeId> order = g.order();
-  for (NodeId id : order) {
-    const Node n = g.node(id);
-    if (n.dead || n.kind != ir::NodeKind::CallOp || n.outputs.empty()) continue;
-    const size_t first = g.node_count();
-    ops::Rewriter r(g, id);
-    const std::optional<ValueId> out = make(r, n);
-    if (out && same_place(g.value(*out).type, g.value(n.outputs[0]).type)) {
-      replacements.replace_unchecked(n.outputs[0], *out);
-      g.kill(id);
-    } else {
-      for (size_t i = first; i < g.node_count(); ++i) g.kill(NodeId(i));
-    }
-  }
-  const bool changed = !replacements.empty();
-  replacements.apply();
-  g.compact();
-  return changed;
+  return laid_out(r, r.view(out, f.query.sizes), r.type(n.outputs[0]));
 }
 
 }  // namespace
 
 bool fuse_attention(Graph& g, const Machine& machine) {
   const Finder finder(g);
-  return replace_nodes(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
+  return replace_calls(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
     const std::optional<Written> w = finder.at(n);
     if (!w) return std::nullopt;
     const std::vector<ir::Expr>& s = w->scores;
@@ -315,7 +295,7 @@ bool fuse_attention(Graph& g, const Machine& machine) {
 
 bool expand_attention(Graph& g, const Machine& machine) {
   const std::vector<uint32_t> uses = g.use_counts();
-  return replace_nodes(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
+  return replace_calls(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
     const std::optional<Fused> f = small_attention(g, n, uses, machine);
     return f ? expanded(r, n, *f) : std::nullopt;
   });

@@ -1,5 +1,5 @@
 // Carries channels-last from convolutions through the graph, with copies where it has to end.
-#include "passes/choose_layouts.h"
+#include "passes/pass_list.h"
 
 #include <unordered_map>
 

@@ -1,10 +1,9 @@
 // Common subexpression elimination: value numbering in one walk.
-#include "passes/cse.h"
+#include "passes/pass_list.h"
 
 #include <unordered_map>
 
-#include "passes/effects.h"
-#include "passes/replace.h"
+#include "passes/rewrite.h"
 
 namespace oxy::passes {
 namespace {
@@ -31,9 +30,7 @@ class Merger {
       for (ir::Arg& a : n.args) a = map_values(a, [&](auto v) { return replacements_.resolve(v); });
       if (is_mergeable(n)) merge(n);
     }
-    bool changed = !replacements_.empty();
-    replacements_.apply();
-    return changed;
+    return replacements_.apply();
   }
 
  private:

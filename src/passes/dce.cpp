@@ -1,10 +1,10 @@
 // Dead code elimination: one backward walk, counting readers.
-#include "passes/dce.h"
+#include "passes/pass_list.h"
 
 #include <algorithm>
 
 #include "ir/region_ops.h"
-#include "passes/effects.h"
+#include "passes/rewrite.h"
 
 namespace oxy::passes {
 namespace {

@@ -1,10 +1,10 @@
 // Decomposition: rounds over the graph, each taking apart what the round before made.
-#include "passes/decompose.h"
+#include "passes/pass_list.h"
 
 #include <algorithm>
 
 #include "ops/rewriter.h"
-#include "passes/replace.h"
+#include "passes/rewrite.h"
 #include "support/check.h"
 
 namespace oxy::passes {
@@ -42,7 +42,7 @@ class Round {
     const Node node = g_.node(id);  // a copy: inserting nodes can move the graph's own
     bool done = info->decomposition(rewriter, node, out) && accept(node, out, first_new);
     if (!done) {
-      for (size_t i = first_new; i < g_.node_count(); ++i) g_.kill(NodeId(i));
+      kill_from(g_, first_new);
       return false;
     }
     g_.kill(id);

@@ -1,11 +1,7 @@
 // Constant folding over uniform tensors.
-#include "passes/fold_constants.h"
+#include "passes/pass_list.h"
 
-#include <cmath>
-
-#include "ops/op_table.h"
 #include "passes/rewrite.h"
-#include "passes/uniform.h"
 
 namespace oxy::passes {
 namespace {
@@ -18,8 +14,7 @@ using ir::Node;
 // The number in the dtype in which ATen computes a result of dtype `d`.
 std::optional<double> operand(const Graph& g, const Arg& a, DType d) {
   std::optional<Uniform> u = uniform_of(g, a);
-  if (!u) return std::nullopt;
-  return round_to(d == DType::BF16 ? DType::F32 : d, u->value);
+  return u ? round_to(d == DType::BF16 ? DType::F32 : d, u->value) : std::nullopt;
 }
 
 // a + b and so on in dtype d: f32 and bf16 in f32 (exact in double before the one rounding),
@@ -53,10 +48,8 @@ bool is_cast(std::string_view target) {
 
 // What moves elements or converts them, one by one.
 bool moves_elements(const Graph& g, const Node& n) {
-  const ops::OpInfo* info = ops::find(n);
-  bool view = info && info->has(ops::View) && n.target != "aten.view.dtype";
-  const ir::TensorType* t = tensor_of(g, n.arg(0));
-  return t && (view || is_cast(n.target) || n.target == "aten.clone.default");
+  bool view = is_view(n) && n.target != "aten.view.dtype";
+  return tensor_of(g, n.arg(0)) && (view || is_cast(n.target) || n.target == "aten.clone.default");
 }
 
 std::optional<double> fold_unary(const Graph& g, const Node& n, DType d) {
@@ -74,10 +67,8 @@ Arg number(DType d, double v) {
 }
 
 bool fold(Graph& g, Node& n) {
-  if (n.outputs.size() != 1) return false;
-  const ir::Type& type = g.value(n.outputs[0]).type;
-  if (!type.is_tensor()) return false;
-  const ir::TensorType& t = type.tensor;
+  if (n.outputs.size() != 1 || !g.value(n.outputs[0]).type.is_tensor()) return false;
+  const ir::TensorType& t = g.tensor_type(n.outputs[0]);
   std::optional<double> v = fold_unary(g, n, t.dtype);
   if (!v) v = fold_binary(g, n, t.dtype);
   if (!v) return false;

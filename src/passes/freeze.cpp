@@ -1,11 +1,6 @@
 // Constants of a frozen graph: which values they are, batch norm folded into them, and the graph
 // that computes them.
-#include "passes/freeze.h"
-
-#include "ops/op_table.h"
-#include "passes/dce.h"
-#include "passes/effects.h"
-#include "passes/replace.h"
+#include "passes/pass_list.h"
 #include "passes/rewrite.h"
 #include "support/text.h"
 #include "support/tuning.h"
@@ -28,14 +23,10 @@ int64_t bytes_of(const ir::TensorType& t) {
   return bytes;
 }
 
-bool is_view(const Node& n) {
-  const ops::OpInfo* info = ops::find(n);
-  return info && info->has(ops::View);
-}
-
 class Constants {
  public:
-  Constants(const Graph& g, const std::vector<bool>& frozen) : g_(g), what_(g.value_count()) {
+  Constants(const Graph& g, const std::vector<bool>& frozen)
+      : g_(g), what_(g.value_count()), results_(g.value_count()) {
     for (size_t i = 0; i < g.inputs().size(); ++i) {
       if (i < frozen.size() && frozen[i]) what_[g.inputs()[i].index] = What::Content;
     }
@@ -60,7 +51,6 @@ class Constants {
 
   // Results and written values stay where they are.
   void mark_results() {
-    results_.assign(what_.size(), false);
     for (const ir::OutputSpec& o : g_.outputs) {
       if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) results_[o.value.index] = true;
     }
@@ -118,17 +108,10 @@ std::optional<BatchNorm> inference_batch_norm(const Node& n) {
 class BatchNormFolder {
  public:
   BatchNormFolder(Graph& g, const std::vector<bool>& frozen)
-      : g_(g), constants_(g, frozen), uses_(g.use_counts()), replacements_(g) {}
+      : g_(g), constants_(g, frozen), uses_(g.use_counts()) {}
 
   bool run() {
-    const std::vector<NodeId> order = g_.order();
-    for (NodeId id : order) {
-      if (!g_.node(id).dead) fold(id);
-    }
-    const bool changed = !replacements_.empty();
-    replacements_.apply();
-    g_.compact();
-    return changed;
+    return replace_calls(g_, [&](ops::Rewriter& r, const Node& n) { return folded(r, n); });
   }
 
  private:
@@ -144,35 +127,31 @@ class BatchNormFolder {
            known(conv.arg(2));
   }
 
-  void fold(NodeId id) {
-    const Node n = g_.node(id);
+  std::optional<ValueId> folded(ops::Rewriter& r, const Node& n) {
     const std::optional<BatchNorm> norm = inference_batch_norm(n);
-    if (!norm || !is_foldable(g_.def(norm->x), norm->x)) return;
+    if (!norm || !is_foldable(g_.def(norm->x), norm->x)) return std::nullopt;
     for (const ir::Arg& a :
          {ir::Arg(norm->mean), ir::Arg(norm->variance), norm->weight, norm->bias})
-      if (!known(a)) return;
+      if (!known(a)) return std::nullopt;
     for (size_t i = 1; i < n.outputs.size(); ++i)
-      if (uses_[n.outputs[i].index] > 0) return;
-    if (!same_place(g_.value(norm->x).type, g_.value(n.outputs[0]).type)) return;
-    replacements_.replace_unchecked(n.outputs[0], folded(id, *norm));
-    g_.kill(id);
+      if (uses_[n.outputs[i].index] > 0) return std::nullopt;
+    return folded(r, n.id, *norm);
   }
 
-  ValueId folded(NodeId at, const BatchNorm& norm) {
-    const Node conv = g_.def(norm.x);
-    ops::Rewriter r(g_, at);
+  ValueId folded(ops::Rewriter& r, NodeId at, const BatchNorm& norm) {
+    const Node& conv = g_.def(norm.x);
     ValueId scale =
         r.call("aten.rsqrt.default", {r.call("aten.add.Scalar", {norm.variance, norm.eps, 1})});
-    if (norm.weight.is_value()) scale = r.call("aten.mul.Tensor", {scale, norm.weight});
+    if (norm.weight.is_value()) scale = r.mul(scale, norm.weight.value());
     std::vector<ir::Expr> sizes(r.type(conv.args[1].value()).sizes.size(), ir::Expr(1));
     sizes[0] = r.type(scale).sizes[0];
-    ValueId filters = r.call("aten.view.default", {scale, ir::Arg(list_of(sizes))});
+    const ValueId filters = r.view(scale, sizes);
     ValueId shift = norm.mean;
-    if (conv.arg(2).is_value()) shift = r.call("aten.sub.Tensor", {shift, conv.args[2], 1});
-    shift = r.call("aten.neg.default", {r.call("aten.mul.Tensor", {shift, scale})});
-    if (norm.bias.is_value()) shift = r.call("aten.add.Tensor", {shift, norm.bias, 1});
+    if (conv.arg(2).is_value()) shift = r.sub(shift, conv.args[2].value());
+    shift = r.call("aten.neg.default", {r.mul(shift, scale)});
+    if (norm.bias.is_value()) shift = r.add(shift, norm.bias.value());
     std::vector<ir::Arg> args = conv.args;
-    args[1] = r.call("aten.mul.Tensor", {conv.args[1], filters});
+    args[1] = r.mul(conv.args[1].value(), filters);
     args[2] = shift;
     Node& made =
         g_.insert_call(at, NodeKind::CallOp, conv.target, std::move(args), {g_.value(norm.x).type});
@@ -184,7 +163,6 @@ class BatchNormFolder {
   Graph& g_;
   const Constants constants_;
   const std::vector<uint32_t> uses_;
-  Replacements replacements_;
 };
 
 // The constants that something else reads, views of them seen through.
@@ -220,14 +198,11 @@ Graph graph_of(const Graph& g, const std::vector<ValueId>& values) {
 
 // Inputs, then attributes, then calls.
 void order_sources_first(Graph& g) {
-  std::vector<NodeId> order;
-  for (int wanted : {0, 1, 2}) {
-    for (NodeId id : g.order()) {
-      const NodeKind kind = g.node(id).kind;
-      const int rank = kind == NodeKind::Input ? 0 : kind == NodeKind::Attribute ? 1 : 2;
-      if (rank == wanted) order.push_back(id);
-    }
-  }
+  std::vector<NodeId> order = g.order();
+  std::ranges::stable_sort(order, {}, [&](NodeId id) {
+    const NodeKind kind = g.node(id).kind;
+    return kind == NodeKind::Input ? 0 : kind == NodeKind::Attribute ? 1 : 2;
+  });
   g.set_order(std::move(order));
 }
 

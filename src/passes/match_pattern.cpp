@@ -7,8 +7,6 @@
 #include <unordered_map>
 
 #include "ops/op_table.h"
-#include "passes/effects.h"
-#include "passes/replace.h"
 #include "passes/rewrite.h"
 #include "support/check.h"
 
@@ -168,7 +166,7 @@ class Substitution {
     for (size_t i = 0; i < match_.outputs.size(); ++i) {
       ValueId to = fitting(made_.at(replacement_.outputs[i].value), match_.outputs[i]);
       if (!to.valid()) {
-        for (size_t k = first_new_; k < g_.node_count(); ++k) g_.kill(NodeId(k));
+        kill_from(g_, first_new_);
         return false;
       }
       replacements_.replace_unchecked(match_.outputs[i], to);
@@ -213,13 +211,10 @@ class Substitution {
     if (want.dtype != have.dtype || want.sizes != have.sizes || !(want.device == have.device))
       return ValueId();
     const Node& def = g_.def(v);
-    const ops::OpInfo* info = ops::find(def);
-    const bool own = is_new(def) && info && !info->has(ops::View);
+    const bool own = def.id.index >= first_new_ && ops::find(def) && !is_view(def);
     if (same_place(want, have) && (own || !replacements_.escapes(from))) return v;
     return copy_in_layout(v, want);
   }
-
-  bool is_new(const Node& n) const { return n.id.index >= first_new_; }
 
   // A copy with the strides of `want`, which must be dense.
   ValueId copy_in_layout(ValueId v, const ir::TensorType& want) {

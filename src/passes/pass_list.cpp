@@ -5,16 +5,6 @@
 #include <chrono>
 
 #include "ir/verify.h"
-#include "passes/canonicalize.h"
-#include "passes/choose_attention.h"
-#include "passes/choose_layouts.h"
-#include "passes/cse.h"
-#include "passes/dce.h"
-#include "passes/decompose.h"
-#include "passes/fold_constants.h"
-#include "passes/remove_noops.h"
-#include "passes/simplify_views.h"
-#include "passes/thin_gemms.h"
 #include "support/check.h"
 
 namespace oxy::passes {

@@ -1,4 +1,5 @@
-// The passes on ATen graphs: each by name, and the list in which a compilation runs them.
+// The passes on ATen graphs: what each does and why it stands where it stands, and the list in which
+// a compilation runs them. Each says whether it changed the graph.
 #pragma once
 
 #include <functional>
@@ -11,6 +12,99 @@
 #include "support/timing.h"
 
 namespace oxy::passes {
+
+// One way to write each thing: permute for every transposition, view for every reshape that copies
+// nothing, full for every constant tensor, the Tensor variant for Tensor and Scalar ones, sizes and
+// dimensions without negative numbers, constants as second operand, views for copies of views that
+// are not returned.
+// Stands first, so that the other passes know one form of each op, and again after decompose, which
+// brings in others. No rule changes a layout; each rule takes a form away that no rule brings back,
+// so the pass ends.
+bool canonicalize(ir::Graph& g);
+
+// Removes calls whose result is their operand: multiplication by 1, views of the same sizes, copies
+// of what nobody can tell from its copy, cat of one tensor, dropout in evaluation.
+// Stands after canonicalize and again after simplify_views and fold_constants, which bring such
+// calls out. x + 0 is one of them only for integers: for floats -0.0 + 0.0 is 0.0. A copy that
+// keeps what is returned apart from an input, or two returned tensors from each other, stays
+// (Replacements).
+bool remove_noops(ir::Graph& g);
+
+// Attention as one op of ATen's or as two gemms and a softmax, whichever is faster for its size, in
+// f32. Written-out attention with large scores becomes _scaled_dot_product_flash_attention_for_cpu;
+// that op with small scores is written out, for our own gemms.
+// The cost model: written out, our gemms and one softmax kernel beat ATen's blocked kernel as long
+// as the matrix of scores stays in the last-level cache (0.65 to 0.95 of its time at 128 to 512
+// positions of 12 heads), and lose where it goes through memory (1.1 to 1.3 at 2,048 and more).
+// Both round as f32 sums do; neither narrows anything.
+// Stand behind the first canonicalize and remove_noops, before decompose takes softmax apart.
+bool fuse_attention(ir::Graph& g, const Machine& machine);
+bool expand_attention(ir::Graph& g, const Machine& machine);
+
+// Writes ops in terms of simpler ones, by the decompositions of the op table, until none applies.
+// Stands after canonicalize and remove_noops, so that nothing is taken apart that goes away, and
+// before the passes that find what the parts have in common. Results keep their layouts: where a
+// decomposition's last op would lay out its result differently, that op is asked for the recorded
+// layout if it writes a tensor of its own by a loop; otherwise the call stays whole.
+bool decompose(ir::Graph& g);
+
+// Gemms of one row with a small matrix as loops, which fuse with what stands around them. Which
+// ones: ops/contraction.h.
+bool thin_gemms(ir::Graph& g);
+
+// Computes at compile time what cannot change: casts, views, negation, sums and products of full
+// tensors and numbers become full tensors.
+// Stands after canonicalize (which knows one op that makes constants) and before remove_noops and
+// cse. Contents of inputs and attributes are never looked at: what derives from a tensor that can
+// change does not outlive a call (only freezing allows that). Arithmetic is the dtype's own,
+// rounded as ATen rounds; dtypes that this pass does not know exactly stay in the graph.
+bool fold_constants(ir::Graph& g);
+
+// Chains of views become one view: view of view, of squeeze and of unsqueeze; permute of permute;
+// expand of expand.
+// Stands after canonicalize (transpositions are permutes by then) and before remove_noops, which
+// drops a chain that ends where it began, and before cse. A chain is taken together only where the
+// one view gives the same strides.
+bool simplify_views(ir::Graph& g);
+
+// Gives convolutions channels-last activations, where our own kernels then take them
+// (ops/contraction.h).
+// A copy in front of the first convolution is all it costs: layouts propagate through element-wise
+// ops, whose result is laid out as their operands. An op whose layout rule does not know the new
+// layout gets its operand in the old one; so does everything that the caller sees. Stands behind
+// the decompositions, which show what is element-wise, and before the last clean-up, which removes
+// copies that turned out to be equal.
+bool choose_layouts(ir::Graph& g);
+
+// Common subexpressions: of two calls with equal op and arguments the later one goes.
+// Stands after canonicalize, decompose and simplify_views, which make calls equal that were written
+// differently, and before dce. Two values that are both returned stay two tensors.
+bool cse(ir::Graph& g);
+
+// Drops calls that nothing reads.
+// Stands last: every other pass leaves what it has replaced to be swept here. Random draws and
+// effects stay, as do inputs and attributes, whose number the caller knows. A mutation that writes
+// an input's own value back is dropped with them, because only here is it nobody's concern which
+// pass made it so. An operand that no region of its node reads goes too.
+bool dce(ir::Graph& g);
+
+// What the setting `freezing` lets a compilation do: some inputs (parameters and buffers of modules)
+// count as constants, and whoever runs the plan makes sure that they are what they were.
+// `frozen` says so by input; attributes are constants too. A value is constant where it is computed
+// from these and from nothing that varies, by calls that are neither random nor unknown to us. What
+// is large beside what it is made of (an expanded tensor, int8 weights as floats) is not: reading
+// it would cost more than computing it again.
+
+// Inference batch norm behind a convolution whose weights are constant becomes part of them:
+//   w' = w * s, b' = (b - mean) * s + beta with s = gamma / sqrt(var + eps)
+// Rounds differently than the two ops. Stands first, while both are single calls.
+bool fold_batch_norm(ir::Graph& g, const std::vector<bool>& frozen);
+
+// Moves constant values out of the graph: each that is read by what remains becomes an attribute
+// behind those that are there, and the graph that is returned computes them, in this order, from
+// the same inputs and attributes. Views of inputs stay: they cost nothing. So does what the caller
+// gets, which must be a tensor of its own each time. Stands last.
+ir::Graph lift_constants(ir::Graph& g, const std::vector<bool>& frozen);
 
 struct Pass {
   std::string_view name;

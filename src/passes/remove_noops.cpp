@@ -1,12 +1,10 @@
 // No-op removal: one table from op to the operand that may stand for its result.
-#include "passes/remove_noops.h"
+#include "passes/pass_list.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "passes/replace.h"
 #include "passes/rewrite.h"
-#include "passes/uniform.h"
 
 namespace oxy::passes {
 namespace {
@@ -32,48 +30,48 @@ bool is_uniform(const Graph& g, const Arg& a, double v) {
 // A second operand scaled by alpha has its sign kept.
 bool plain_alpha(const Node& n) { return n.arg(2).is_none() || n.arg(2) == Arg(1); }
 
+// The argument where that holds, else nothing.
+std::optional<Arg> when(bool holds, const Arg& a) {
+  return holds ? std::optional(a) : std::nullopt;
+}
+
 std::optional<Arg> always(const Graph&, const Node& n) { return n.arg(0); }
+
+bool keeps_sizes(const Graph& g, const Node& n, const Arg& a) {
+  const TensorType *from = tensor_of(g, a), *to = tensor_of(g, n.outputs[0]);
+  return from && to && from->sizes == to->sizes;
+}
 
 // Views and copies that cannot move elements when the sizes stay.
 std::optional<Arg> same_sizes(const Graph& g, const Node& n) {
-  const TensorType *from = tensor_of(g, n.arg(0)), *to = tensor_of(g, n.outputs[0]);
-  if (!from || !to || from->sizes != to->sizes) return std::nullopt;
-  return n.args[0];
-}
-
-std::optional<Arg> permute(const Graph&, const Node& n) {
-  std::optional<std::vector<int64_t>> dims = integers(n.arg(1));
-  if (!dims || !std::ranges::is_sorted(*dims)) return std::nullopt;
-  return n.args[0];
-}
-
-std::optional<Arg> cat(const Graph&, const Node& n) {
-  const std::vector<Arg>* items = n.arg(0).items();
-  if (!items || items->size() != 1) return std::nullopt;
-  return items->front();
-}
-
-std::optional<Arg> dropout(const Graph&, const Node& n) {
-  const bool* train = n.arg(2).get_if<bool>();
-  if (!train || *train) return std::nullopt;
-  return n.arg(0);
-}
-
-std::optional<Arg> pad(const Graph&, const Node& n) {
-  if (!is_list_of(n.arg(1), 0)) return std::nullopt;
-  return n.arg(0);
-}
-
-std::optional<Arg> repeat(const Graph&, const Node& n) {
-  if (!is_list_of(n.arg(1), 1)) return std::nullopt;
-  return n.arg(0);
+  return when(keeps_sizes(g, n, n.arg(0)), n.arg(0));
 }
 
 // All of the first operand is overwritten by the second.
 std::optional<Arg> overwritten(const Graph& g, const Node& n) {
-  const TensorType *src = tensor_of(g, n.arg(1)), *to = tensor_of(g, n.outputs[0]);
-  if (!src || !to || src->sizes != to->sizes) return std::nullopt;
-  return n.args[1];
+  return when(keeps_sizes(g, n, n.arg(1)), n.arg(1));
+}
+
+std::optional<Arg> permute(const Graph&, const Node& n) {
+  std::optional<std::vector<int64_t>> dims = integers(n.arg(1));
+  return when(dims && std::ranges::is_sorted(*dims), n.arg(0));
+}
+
+std::optional<Arg> cat(const Graph&, const Node& n) {
+  const std::vector<Arg>* items = n.arg(0).items();
+  return items && items->size() == 1 ? std::optional(items->front()) : std::nullopt;
+}
+
+std::optional<Arg> dropout(const Graph&, const Node& n) {
+  return when(n.arg(2) == Arg(false), n.arg(0));
+}
+
+std::optional<Arg> pad(const Graph&, const Node& n) {
+  return when(is_list_of(n.arg(1), 0), n.arg(0));
+}
+
+std::optional<Arg> repeat(const Graph&, const Node& n) {
+  return when(is_list_of(n.arg(1), 1), n.arg(0));
 }
 
 std::optional<Arg> add(const Graph& g, const Node& n) {
@@ -82,24 +80,20 @@ std::optional<Arg> add(const Graph& g, const Node& n) {
   // x + -0.0 is x for every float; of integers there is one zero.
   double zero = ir::is_floating(to->dtype) ? -0.0 : 0.0;
   if (is_uniform(g, n.arg(1), zero)) return n.arg(0);
-  if (is_uniform(g, n.arg(0), zero)) return n.arg(1);
-  return std::nullopt;
+  return when(is_uniform(g, n.arg(0), zero), n.arg(1));
 }
 
 std::optional<Arg> sub(const Graph& g, const Node& n) {
-  if (!plain_alpha(n) || !is_uniform(g, n.arg(1), 0.0)) return std::nullopt;
-  return n.arg(0);
+  return when(plain_alpha(n) && is_uniform(g, n.arg(1), 0.0), n.arg(0));
+}
+
+std::optional<Arg> second_is_one(const Graph& g, const Node& n) {
+  return when(is_uniform(g, n.arg(1), 1.0), n.arg(0));
 }
 
 std::optional<Arg> mul(const Graph& g, const Node& n) {
   if (is_uniform(g, n.arg(1), 1.0)) return n.arg(0);
-  if (is_uniform(g, n.arg(0), 1.0)) return n.arg(1);
-  return std::nullopt;
-}
-
-std::optional<Arg> second_is_one(const Graph& g, const Node& n) {
-  if (!is_uniform(g, n.arg(1), 1.0)) return std::nullopt;
-  return n.arg(0);
+  return when(is_uniform(g, n.arg(0), 1.0), n.arg(1));
 }
 
 struct Row {
@@ -160,15 +154,13 @@ std::optional<Arg> stand_in(const Graph& g, const Node& n) {
 
 bool remove_noops(ir::Graph& g) {
   Replacements replacements(g);
-  bool changed = false;
   for (ir::NodeId id : g.order()) {
     ir::Node& n = g.node(id);
     if (n.dead) continue;
     std::optional<Arg> a = stand_in(g, n);
-    if (a && a->is_value()) changed |= replacements.replace_node(n, a->value());
+    if (a && a->is_value()) replacements.replace_node(n, a->value());
   }
-  replacements.apply();
-  return changed;
+  return replacements.apply();
 }
 
 }  // namespace oxy::passes

@@ -1,9 +1,8 @@
 // View simplification: each view looks through the view that it reads.
-#include "passes/simplify_views.h"
+#include "passes/pass_list.h"
 
 #include <algorithm>
 
-#include "passes/replace.h"
 #include "passes/rewrite.h"
 
 namespace oxy::passes {
@@ -64,15 +63,12 @@ bool simplify_views(Graph& g) {
     if (!base) continue;
     // squeeze(unsqueeze(x)) and the like: back where it began.
     if (reshapes(n) && reshapes(*base) && tensor_of(g, base->args[0]) &&
-        replacements.replace_node(n, base->args[0].value())) {
-      changed = true;
+        replacements.replace_node(n, base->args[0].value()))
       continue;
-    }
     changed |=
         merge_reshapes(g, n, *base) || merge_permutes(g, n, *base) || merge_expands(g, n, *base);
   }
-  replacements.apply();
-  return changed;
+  return replacements.apply() || changed;
 }
 
 }  // namespace oxy::passes

@@ -8,7 +8,6 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "loops/build.h"
-#include "passes/freeze.h"
 #include "passes/pass_list.h"
 #include "pipeline/assemble.h"
 #include "schedule/cpu/pass_list.h"

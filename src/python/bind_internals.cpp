@@ -3,7 +3,6 @@
 
 #include "python/bindings.h"
 #include "python/bytecode/code.h"
-#include "python/bytecode/python_functions.h"
 #include "python/bytecode/resume.h"
 #include "python/cpython/opcodes.h"
 #include "python/global_state.h"

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "ir/text.h"
-#include "passes/replace.h"
+#include "passes/rewrite.h"
 #include "python/bytecode/code.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/compile_lock.h"

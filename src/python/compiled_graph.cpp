@@ -8,7 +8,7 @@
 #include "python/cpython/boundary.h"
 #include "python/global_state.h"
 #include "python/native_object.h"
-#include "torch_bridge/interrupts.h"
+#include "torch_bridge/execute.h"
 
 namespace oxy::python {
 namespace {

@@ -1,7 +1,6 @@
 // Reads the text of a kernel.
 #include <algorithm>
 
-#include "loops/read_expr.h"
 #include "schedule/kernel.h"
 #include "schedule/words.h"
 #include "support/lexer.h"

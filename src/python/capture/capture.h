@@ -25,7 +25,7 @@
 #include "python/capture/numbers.h"
 #include "python/capture/object_kinds.h"
 #include "python/capture/objects.h"
-#include "torch_bridge/heard.h"
+#include "torch_bridge/recorder.h"
 
 namespace oxy::python {
 

@@ -9,7 +9,7 @@
 
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/types.h"
-#include "python/guards/constants.h"
+#include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
 
 namespace oxy::python {

@@ -11,10 +11,7 @@
 #include <cstring>
 
 #include "python/cpython/changes.h"
-#include "python/cpython/dict_version.h"
-#include "python/cpython/set_order.h"
 #include "python/cpython/types.h"
-#include "python/guards/constants.h"
 #include "support/check.h"
 
 namespace oxy::python {

@@ -4,9 +4,7 @@
 #include <chrono>
 
 #include "python/cpython/changes.h"
-#include "python/cpython/dict_version.h"
-#include "python/cpython/object_changes.h"
-#include "python/guards/guard_text.h"
+#include "python/guards/guard.h"
 #include "python/guards/guard_walk.h"
 #include "support/check.h"
 #include "support/text.h"

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 
-#include "loops/variables.h"
 #include "schedule/kernel.h"
 #include "schedule/nest.h"
 

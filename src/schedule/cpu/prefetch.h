@@ -8,7 +8,6 @@
 // last iterations: their own again). A kernel that only reads gains nothing.
 #pragma once
 
-#include "loops/variables.h"
 #include "schedule/schedule.h"
 
 namespace oxy::schedule {

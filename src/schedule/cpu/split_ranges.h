@@ -4,7 +4,6 @@
 // go, and with them what they alone were for.
 #pragma once
 
-#include "loops/variables.h"
 #include "schedule/kernel.h"
 
 namespace oxy::schedule {

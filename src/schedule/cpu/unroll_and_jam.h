@@ -3,7 +3,6 @@
 // After emission, since the statements of neighbouring iterations are what is interleaved.
 #pragma once
 
-#include "loops/variables.h"
 #include "schedule/schedule.h"
 
 namespace oxy::schedule {

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "ops/rounding.h"
+
 namespace oxy::loops {
 
 namespace {
@@ -76,12 +78,12 @@ TEST_F(Writing, ComparisonsThatRangesDecide) {
 }
 
 TEST(RoundTo, HalfTypes) {
-  EXPECT_EQ(round_to(1.00390625, DType::BF16), 1.0) << "ties to even";
-  EXPECT_EQ(round_to(1.01171875, DType::BF16), 1.015625);
-  EXPECT_EQ(round_to(65519, DType::F16), 65504);
-  EXPECT_EQ(round_to(65520, DType::F16), INFINITY);
-  EXPECT_EQ(round_to(5.960464477539063e-08, DType::F16), 5.960464477539063e-08) << "the smallest";
-  EXPECT_EQ(round_to(2e-8, DType::F16), 0);
+  EXPECT_EQ(ops::round_to(1.00390625, DType::BF16), 1.0) << "ties to even";
+  EXPECT_EQ(ops::round_to(1.01171875, DType::BF16), 1.015625);
+  EXPECT_EQ(ops::round_to(65519, DType::F16), 65504);
+  EXPECT_EQ(ops::round_to(65520, DType::F16), INFINITY);
+  EXPECT_EQ(ops::round_to(5.960464477539063e-08, DType::F16), 5.960464477539063e-08) << "the smallest";
+  EXPECT_EQ(ops::round_to(2e-8, DType::F16), 0);
 }
 
 TEST_F(Writing, DeadInstructionsGo) {

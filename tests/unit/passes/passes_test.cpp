@@ -12,9 +12,7 @@
 #include "ir/verify.h"
 #include "ops/op_table.h"
 #include "passes/pass_list.h"
-#include "passes/replace.h"
 #include "passes/rewrite.h"
-#include "passes/uniform.h"
 #include "support/check.h"
 
 namespace oxy::passes {

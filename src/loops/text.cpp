@@ -1,13 +1,112 @@
-// Reads the text of a program.
+// The text of a program, written and read: buffers, then steps in order.
 #include <algorithm>
+#include <array>
+#include <cctype>
 
+#include "ir/text.h"
 #include "loops/loop_ir.h"
-#include "loops/read_expr.h"
-#include "loops/words.h"
 
 namespace oxy::loops {
 
 namespace {
+
+// In the order of Buffer::Kind.
+constexpr std::array<std::string_view, 6> kBufferKinds = {"input",  "attribute", "temp",
+                                                          "extern", "output",    "view"};
+
+std::string list(const std::vector<Expr>& exprs) {
+  return cat("[", join(exprs, ", ", [](std::string& s, Expr e) { append(s, e); }), "]");
+}
+
+void print_inst(std::string& out, const Program& p, const Loop& loop, uint32_t id) {
+  const Inst& i = loop.body[id];
+  auto arg = [&](size_t k) { return cat("%", i.args[k]); };
+  auto place = [&] { return p.buffers[i.buffer].name + list(i.index); };
+  switch (i.op) {
+    case LoopOp::Store:
+      return cat_to(out, "store ", place(), " = ", arg(0));
+    case LoopOp::StoreAdd:
+      return cat_to(out, "store_", i.reduce == ReduceKind::Sum ? "add" : ops::name(i.reduce), " ",
+                    place(), " = ", arg(0));
+    case LoopOp::Check:
+      return cat_to(out, "check ", arg(0), " in ", i.index[0]);
+    default:
+      break;
+  }
+  cat_to(out, "%", id, " = ", ops::name(i.op), " ", ir::name(i.dtype));
+  switch (i.op) {
+    case LoopOp::Const:
+      cat_to(out, " ", ir::is_floating(i.dtype) ? print_float(i.number) : cat(i.integer));
+      break;
+    case LoopOp::Index:
+      cat_to(out, " ", i.index[0]);
+      break;
+    case LoopOp::Symbol:
+      cat_to(out, " ", i.index[0], " ", arg(0));
+      break;
+    case LoopOp::Reduce:
+      cat_to(out, " ", ops::name(i.reduce), " ", arg(0));
+      break;
+    case LoopOp::Scan:
+      cat_to(out, " ", ops::name(i.reduce), " ", arg(0), " along ", i.index[0]);
+      break;
+    case LoopOp::Load:
+      cat_to(out, " ", place());
+      if (!i.args.empty()) cat_to(out, " if ", arg(0), " else ", arg(1));
+      break;
+    default:
+      for (size_t k = 0; k < i.args.size(); ++k) cat_to(out, k ? ", " : " ", arg(k));
+  }
+}
+
+std::string axis_list(const std::vector<Axis>& axes, bool reduction) {
+  std::string out;
+  for (const Axis& a : axes) {
+    if (a.reduction == reduction) cat_to(out, out.empty() ? "" : ", ", a.var, ": ", a.size);
+  }
+  return cat("(", out, ")");
+}
+
+// The user's line that the loop comes from.
+std::string origin_comment(const Program& p, ir::NodeId node) {
+  if (!p.graph || !node.valid()) return "";
+  const ir::Node& n = p.graph->node(node);
+  if (!p.graph->has_stack(n.stack)) return "";
+  const ir::Frame& f = p.graph->innermost(n.stack);
+  std::string_view file = std::string_view(f.file).substr(f.file.rfind('/') + 1);
+  return cat("  # ", file, ":", f.line, f.code.empty() ? "" : ": ", f.code);
+}
+
+std::string print_loop(const Program& p, const Loop& l) {
+  std::string out = cat("loop ", l.name, " ", axis_list(l.axes, false));
+  if (l.has_reduction()) cat_to(out, " reduce ", axis_list(l.axes, true));
+  append(out, " {");
+  if (!l.origins.empty()) append(out, origin_comment(p, l.origins.back()));
+  append(out, "\n");
+  for (uint32_t i = 0; i < l.body.size(); ++i) {
+    append(out, "  ");
+    print_inst(out, p, l, i);
+    append(out, "\n");
+  }
+  append(out, "}\n");
+  return out;
+}
+
+std::string names(const Program& p, const std::vector<BufferId>& ids) {
+  return join(ids, ", ", [&](std::string& s, BufferId b) {
+    append(s, b.valid() ? std::string_view(p.buffers[b].name) : "_");
+  });
+}
+
+std::string print_buffer(const Program& p, const Buffer& b) {
+  std::string out = cat("buffer ", b.name, ": ", kBufferKinds[static_cast<size_t>(b.kind)]);
+  if (b.kind == Buffer::Kind::Input || b.kind == Buffer::Kind::Attribute)
+    cat_to(out, " ", b.source);
+  if (b.kind == Buffer::Kind::View) cat_to(out, " of ", p.buffers[b.base].name);
+  ir::TensorType type = b.type;
+  type.requires_grad = false;
+  return cat(out, " ", ir::print(type), "\n");
+}
 
 class Parser {
  public:
@@ -36,6 +135,16 @@ class Parser {
 
  private:
   Expr expr() { return read_expr(lexer_, *program_.pool); }
+  // What `one` reads, between brackets and with commas between.
+  template <class F>
+  void each(std::string_view open, std::string_view close, const F& one) {
+    lexer_.expect(open);
+    while (!lexer_.is(close)) {
+      one();
+      if (!lexer_.accept(",")) break;
+    }
+    lexer_.expect(close);
+  }
   DType dtype();
   std::vector<Expr> expr_list();
   ir::TensorType type();
@@ -63,12 +172,7 @@ DType Parser::dtype() {
 
 std::vector<Expr> Parser::expr_list() {
   std::vector<Expr> out;
-  lexer_.expect("[");
-  while (!lexer_.is("]")) {
-    out.push_back(expr());
-    if (!lexer_.accept(",")) break;
-  }
-  lexer_.expect("]");
+  each("[", "]", [&] { out.push_back(expr()); });
   return out;
 }
 
@@ -109,27 +213,21 @@ void Parser::buffer() {
     b.base = buffer_ref(lexer_.identifier());
   }
   b.type = type();
-  if (by_name_.contains(b.name)) lexer_.fail(cat("two buffers ", b.name));
-  std::string name = b.name;
-  by_name_[name] = program_.buffers.add(std::move(b));
+  auto [known, fresh] = by_name_.try_emplace(b.name);
+  if (!fresh) lexer_.fail(cat("two buffers ", b.name));
+  known->second = program_.buffers.add(std::move(b));
 }
 
 void Parser::axes(Loop& loop, bool reduction) {
-  lexer_.expect("(");
-  while (!lexer_.is(")")) {
-    Axis a;
-    std::string name = lexer_.identifier();
+  each("(", ")", [&] {
+    const std::string name = lexer_.identifier();
     lexer_.expect(":");
-    a.size = expr();
-    a.reduction = reduction;
-    sym::Range range{0, a.size.is_const() ? std::max<int64_t>(a.size.value() - 1, 0) : INT64_MAX};
+    const Expr size = expr();
+    sym::Range range{0, size.is_const() ? std::max<int64_t>(size.value() - 1, 0) : INT64_MAX};
     auto known = program_.pool->find_symbol(name);
     if (known && sym::range_of(*known) != range) lexer_.fail(cat(name, " has two sizes"));
-    a.var = known ? *known : program_.pool->symbol(name, range);
-    loop.axes.push_back(a);
-    if (!lexer_.accept(",")) break;
-  }
-  lexer_.expect(")");
+    loop.axes.push_back({known ? *known : program_.pool->symbol(name, range), size, reduction});
+  });
 }
 
 uint32_t Parser::arg() {
@@ -238,12 +336,7 @@ void Parser::extern_step() {
   lexer_.identifier();
   lexer_.expect(":");
   lexer_.identifier();
-  lexer_.expect("(");
-  while (!lexer_.is(")")) {
-    e.reads.push_back(buffer_ref(lexer_.identifier()));
-    if (!lexer_.accept(",")) break;
-  }
-  lexer_.expect(")");
+  each("(", ")", [&] { e.reads.push_back(buffer_ref(lexer_.identifier())); });
   lexer_.expect("->");
   do {
     std::string name = lexer_.identifier();
@@ -277,6 +370,51 @@ void Parser::contraction(ops::Contraction::Kind kind) {
 }
 
 }  // namespace
+
+std::string operands_text(const Program& p, const ContractionStep& s) {
+  std::string out = names(p, s.reads);
+  auto add = [&](const char* word, const std::vector<Expr>& numbers) {
+    if (!numbers.empty()) cat_to(out, ", ", word, " ", list(numbers));
+  };
+  add("stride", s.what.stride);
+  add("padding", s.what.padding);
+  add("dilation", s.what.dilation);
+  return cat(out, " -> ", names(p, s.writes), " by ", ops::name(s.provider));
+}
+
+std::string print(const Program& p, const Step& s) {
+  if (const auto* l = std::get_if<Loop>(&s)) return print_loop(p, *l);
+  size_t at = 0;
+  while (at < p.steps.size() && &p.steps[at] != &s) ++at;
+  const std::string end = origin_comment(p, call_of(s)->node) + "\n";
+  if (const auto* c = std::get_if<ContractionStep>(&s))
+    return cat(ops::name(c->what.kind), " op", at, ": ", operands_text(p, *c), end);
+  const auto& e = std::get<ExternStep>(s);
+  const bool known = p.graph && e.node.valid();
+  return cat("extern op", at, ": ", known ? std::string_view(p.graph->node(e.node).target) : "op",
+             "(", names(p, e.reads), ") -> ", names(p, e.writes), end);
+}
+
+std::string print(const Program& p) {
+  std::string out;
+  for (const Buffer& b : p.buffers) append(out, print_buffer(p, b));
+  for (const Step& s : p.steps) append(out, print(p, s));
+  return out;
+}
+
+Expr read_expr(Lexer& lexer, sym::ExprPool& pool) {
+  auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  std::string_view text = lexer.balanced();
+  for (auto at = text.begin(); at != text.end();) {
+    auto first = std::find_if(at, text.end(), in_word);
+    at = std::find_if_not(first, text.end(), in_word);
+    std::string_view word(first, at);
+    bool name = !word.empty() && !std::isdigit(static_cast<unsigned char>(word[0])) &&
+                word != "min" && word != "max";
+    if (name && !pool.find_symbol(word)) pool.symbol(word, {0, INT64_MAX});
+  }
+  return sym::parse(text, pool);
+}
 
 Program parse(std::string_view text) { return Parser(text).run(); }
 
