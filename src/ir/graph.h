@@ -57,7 +57,7 @@ struct Dict {
 };  // {"k": a}, in order
 struct Slice;  // slice(a, b, c)
 struct Ellipsis {};
-struct None {};
+using None = std::monostate;
 struct Str {
   std::string value;
 };
@@ -98,6 +98,19 @@ struct Slice {
   Arg start, stop, step;
 };
 
+// Calls f on the arguments that stand directly in one.
+template <class F>
+void for_each_child(const Arg& a, F&& f) {
+  if (auto* items = a.items()) {
+    for (const Arg& x : *items) f(x);
+  } else if (auto* dict = a.get_if<Dict>()) {
+    for (const auto& [key, x] : dict->items) f(x);
+  } else if (auto* slice = a.get_if<std::shared_ptr<const Slice>>()) {
+    for (const Arg* x : {&(*slice)->start, &(*slice)->stop, &(*slice)->step}) f(*x);
+  }
+}
+// A copy with what has none in it replaced.
+Arg map_leaves(const Arg& a, const std::function<Arg(const Arg& leaf)>& f);
 // Every value inside an argument, nested ones too.
 void for_each_value(const Arg& a, const std::function<void(ValueId)>& f);
 // A copy with values replaced.
@@ -172,6 +185,8 @@ struct OutputSpec {
   // torch's lazy views: the caller gets what is said above, marked as to be conjugated or negated
   // when it is read.
   bool conj = false, neg = false;
+
+  bool is_view() const { return kind == Kind::ViewOfInput || kind == Kind::ViewOfOutput; }
 };
 
 // Input `input` holds `value` after the call. All happen at the commit point, after the last step

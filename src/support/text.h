@@ -3,6 +3,7 @@
 #pragma once
 
 #include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -33,6 +34,14 @@ std::string cat(const A&... a) {
   std::string s;
   cat_to(s, a...);
   return s;
+}
+
+// The number that the whole text is.
+template <class T>
+std::optional<T> parse_number(std::string_view s, int base = 10) {
+  T v{};
+  const auto r = std::from_chars(s.data(), s.data() + s.size(), v, base);
+  return r.ec == std::errc() && r.ptr == s.data() + s.size() ? std::optional(v) : std::nullopt;
 }
 
 // join(xs, ", ", [](std::string& out, const X& x) { ... })
