@@ -43,7 +43,7 @@ struct Base {
 // A slot, or a plain number.
 template <class N>
 struct SizeOperand {
-  SizeOp op;
+  const SizeOp& op;
   N& number;
 };
 
@@ -67,7 +67,7 @@ template <class Form>
 void describe(Form& t, Is<PlanBuffer> auto& b) {
   using enum PlanBuffer::Kind;
   t(b.name, ": ");
-  t.word(b.kind, kBufferKinds, "kind of buffer");
+  t.word(b.kind, kBufferKinds, "no such kind of buffer");
   if (b.kind == Input || b.kind == Attribute) t(" ", b.source);
   if (b.kind == View) t(" of ", Base{b.source});
   if (b.kind == Arena)
@@ -107,7 +107,7 @@ void describe(Form& t, Is<ExternStep> auto& s) {
 template <class Form>
 void describe(Form& t, Is<RegionStep> auto& s) {
   t(Results{s.results});
-  t.word(s.kind, kRegionKinds, "step");
+  t.word(s.kind, kRegionKinds, "no such step");
   t(" ", s.plans, Operands{s.operands});
 }
 
@@ -130,7 +130,7 @@ void describe(Form& t, Is<PlanOutput> auto& o) {
   using enum PlanOutput::Kind;
   t.flag("neg ", o.neg);
   t.flag("conj ", o.conj);
-  t.word(o.kind, kOutputKinds, "result");
+  t.word(o.kind, kOutputKinds, "no such result");
   if (o.kind == None) return;
   if (o.kind == Value) return t.value(o);
   t(o.index);

@@ -56,7 +56,8 @@ class TextWriter {
   void optional(std::string_view text, const std::vector<T>& x) {
     if (choice(text, !x.empty())) part(x);
   }
-  // The text of an enumerator, by its number. An empty one is of what begins with no other.
+  // The text of an enumerator, by its number. An empty one is of what begins with no
+  // other; without one the reader says `otherwise`.
   template <class E, size_t N>
   void word(E x, const std::array<std::string_view, N>& words, std::string_view) {
     out_ += words[static_cast<size_t>(x)];
@@ -118,11 +119,11 @@ class TextReader {
     if (choice(text)) part(x);
   }
   template <class E, size_t N>
-  void word(E& x, const std::array<std::string_view, N>& words, std::string_view what) {
+  void word(E& x, const std::array<std::string_view, N>& words, std::string_view otherwise) {
     auto it =
         std::ranges::find_if(words, [this](std::string_view w) { return !w.empty() && choice(w); });
     if (it == words.end()) it = std::ranges::find(words, "");
-    if (it == words.end()) lex_.fail(cat("no such ", what));
+    if (it == words.end()) lex_.fail(otherwise);
     x = static_cast<E>(it - words.begin());
   }
   void device(Device& d) {
