@@ -9,7 +9,6 @@
 #include "ir/specialize.h"
 #include "support/check.h"
 #include "support/text_form.h"
-#include "symbolic/hints.h"
 
 namespace oxy::ir {
 namespace {
