@@ -1,4 +1,4 @@
-// Graph: its tables, edits that keep them consistent, and walks over arguments.
+// Graph: its tables, edits that keep them consistent, walks over arguments, and ops with regions.
 #include "ir/graph.h"
 
 #include <algorithm>
@@ -279,6 +279,39 @@ void walk_regions(G& g, const F& f) {
 void for_each_region(Graph& g, const std::function<void(Graph&)>& f) { walk_regions(g, f); }
 void for_each_region(const Graph& g, const std::function<void(const Graph&)>& f) {
   walk_regions(g, f);
+}
+
+namespace {
+
+constexpr RegionOp kOps[] = {
+    {"checkpoint", {"body", ""}, 0, 0, 0, false},
+    {"cond", {"then", "else"}, 1, 0, 0, false},
+    {"loop", {"body", ""}, 2, 1, 1, true},
+    {"while_loop", {"while", "do"}, 0, 0, 0, true},
+};
+
+}  // namespace
+
+const RegionOp* find_region_op(std::string_view name) {
+  const auto* op = std::ranges::find(kOps, name, &RegionOp::name);
+  return op == std::end(kOps) ? nullptr : op;
+}
+
+const RegionOp& region_op(const Node& n) {
+  const RegionOp* op = find_region_op(n.target);
+  OXY_CHECK(op != nullptr, "no op with regions: ", n.target);
+  return *op;
+}
+
+size_t result_count(const Graph& g) {
+  if (g.stage != Stage::Torch) return g.outputs.size();
+  const std::vector<Arg>* items = g.result.items();
+  return items ? items->size() : 0;
+}
+
+size_t first_optional_operand(const Node& n) {
+  const RegionOp& op = region_op(n);
+  return op.carries ? result_count(n.regions.back()) - op.results : 0;
 }
 
 }  // namespace oxy::ir

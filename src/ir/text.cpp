@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "ir/region_ops.h"
 #include "ir/specialize.h"
 #include "support/check.h"
 #include "support/text_form.h"

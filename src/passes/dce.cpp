@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "ir/region_ops.h"
 #include "passes/effects.h"
 
 namespace oxy::passes {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ir/verify.h"
 #include "passes/canonicalize.h"
 #include "passes/choose_attention.h"
 #include "passes/choose_layouts.h"

@@ -6,7 +6,6 @@
 
 #include "ir/specialize.h"
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "python/eager_run.h"
 #include "python/fx_import.h"
 #include "python/replay.h"

@@ -1,7 +1,7 @@
 // Recordings of branches and loop bodies as regions of the graph around them.
 #pragma once
 
-#include "ir/region_ops.h"
+#include "ir/graph.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::bridge {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "ir/region_ops.h"
 #include "ir/specialize.h"
 #include "ops/args.h"
 #include "support/check.h"

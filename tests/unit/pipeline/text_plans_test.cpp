@@ -11,7 +11,6 @@
 
 #include "../../../tools/npy.h"
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "pipeline/compilers.h"
 #include "pipeline/saved_plan.h"
 #include "runtime/run_plan.h"
