@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "passes/pass_list.h"
 #include "support/check.h"
 

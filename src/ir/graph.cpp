@@ -1,4 +1,4 @@
-// Graph: its tables, edits that keep them consistent, and walks over arguments.
+// Graph: its tables, edits that keep them consistent, walks over arguments, and ops with regions.
 #include "ir/graph.h"
 
 #include <algorithm>
@@ -21,13 +21,7 @@ const Arg& Node::arg(size_t i) const {
 
 void for_each_value(const Arg& a, const std::function<void(ValueId)>& f) {
   if (a.is_value()) return f(a.value());
-  if (auto* items = a.items()) {
-    for (const Arg& x : *items) for_each_value(x, f);
-  } else if (auto* dict = a.get_if<Dict>()) {
-    for (const auto& [key, x] : dict->items) for_each_value(x, f);
-  } else if (auto* slice = a.get_if<std::shared_ptr<const Slice>>()) {
-    for (const Arg* x : {&(*slice)->start, &(*slice)->stop, &(*slice)->step}) for_each_value(*x, f);
-  }
+  for_each_child(a, [&](const Arg& x) { for_each_value(x, f); });
 }
 
 void for_each_value(const Node& n, const std::function<void(ValueId)>& f) {
@@ -35,70 +29,58 @@ void for_each_value(const Node& n, const std::function<void(ValueId)>& f) {
   for (const auto& [key, a] : n.kwargs) for_each_value(a, f);
 }
 
-Arg map_values(const Arg& a, const std::function<ValueId(ValueId)>& f) {
-  if (a.is_value()) return f(a.value());
+Arg map_leaves(const Arg& a, const std::function<Arg(const Arg&)>& f) {
   auto map_all = [&](const std::vector<Arg>& items) {
     std::vector<Arg> out;
     out.reserve(items.size());
-    for (const Arg& x : items) out.push_back(map_values(x, f));
+    for (const Arg& x : items) out.push_back(map_leaves(x, f));
     return out;
   };
   if (auto* list = a.get_if<List>()) return List{map_all(list->items)};
   if (auto* tuple = a.get_if<Tuple>()) return Tuple{map_all(tuple->items)};
   if (auto* dict = a.get_if<Dict>()) {
     Dict out;
-    for (const auto& [key, x] : dict->items) out.items.emplace_back(key, map_values(x, f));
+    for (const auto& [key, x] : dict->items) out.items.emplace_back(key, map_leaves(x, f));
     return out;
   }
   if (auto* slice = a.get_if<std::shared_ptr<const Slice>>()) {
-    const Slice& s = **slice;
+    const auto& [start, stop, step] = **slice;
     return std::make_shared<const Slice>(
-        Slice{map_values(s.start, f), map_values(s.stop, f), map_values(s.step, f)});
+        Slice{map_leaves(start, f), map_leaves(stop, f), map_leaves(step, f)});
   }
-  return a;
+  return f(a);
+}
+
+Arg map_values(const Arg& a, const std::function<ValueId(ValueId)>& f) {
+  return map_leaves(a, [&](const Arg& leaf) { return leaf.is_value() ? f(leaf.value()) : leaf; });
 }
 
 namespace {
 
-bool same_bits(double a, double b) {
-  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
-}
+uint64_t bits_of(double d) { return std::bit_cast<uint64_t>(d); }
 
 size_t mix(size_t seed, size_t h) { return (seed ^ h) * 0x9E3779B97F4A7C15ull + (seed >> 29); }
 
-size_t hash_all(size_t seed, const std::vector<Arg>& items) {
-  for (const Arg& x : items) seed = mix(seed, hash_of(x));
-  return seed;
+template <class T>
+bool same(const T& a, const T& b) {
+  if constexpr (requires { a.items; })
+    return a.items == b.items;
+  else if constexpr (requires { a.value; })
+    return a.value == b.value;
+  else if constexpr (requires { a.index; })
+    return a.index == b.index;
+  else
+    return a == b;
 }
-
-struct ArgEqual {
-  const Arg& other;
-  template <class T>
-  bool operator()(const T& a) const {
-    return same(a, other.get<T>());
-  }
-  static bool same(None, None) { return true; }
-  static bool same(Ellipsis, Ellipsis) { return true; }
-  static bool same(ValueId a, ValueId b) { return a == b; }
-  static bool same(bool a, bool b) { return a == b; }
-  static bool same(Expr a, Expr b) { return a == b; }
-  static bool same(double a, double b) { return same_bits(a, b); }
-  static bool same(const std::complex<double>& a, const std::complex<double>& b) {
-    return same_bits(a.real(), b.real()) && same_bits(a.imag(), b.imag());
-  }
-  static bool same(const Str& a, const Str& b) { return a.value == b.value; }
-  static bool same(DType a, DType b) { return a == b; }
-  static bool same(Device a, Device b) { return a == b; }
-  static bool same(Layout a, Layout b) { return a.value == b.value; }
-  static bool same(MemoryFormat a, MemoryFormat b) { return a.value == b.value; }
-  static bool same(const List& a, const List& b) { return a.items == b.items; }
-  static bool same(const Tuple& a, const Tuple& b) { return a.items == b.items; }
-  static bool same(const Dict& a, const Dict& b) { return a.items == b.items; }
-  static bool same(const std::shared_ptr<const Slice>& a, const std::shared_ptr<const Slice>& b) {
-    return a->start == b->start && a->stop == b->stop && a->step == b->step;
-  }
-  static bool same(Object a, Object b) { return a.index == b.index; }
-};
+bool same(Ellipsis, Ellipsis) { return true; }
+bool same(Device a, Device b) { return a == b; }
+bool same(double a, double b) { return bits_of(a) == bits_of(b); }
+bool same(const std::complex<double>& a, const std::complex<double>& b) {
+  return same(a.real(), b.real()) && same(a.imag(), b.imag());
+}
+bool same(const std::shared_ptr<const Slice>& a, const std::shared_ptr<const Slice>& b) {
+  return a->start == b->start && a->stop == b->stop && a->step == b->step;
+}
 
 struct ArgHash {
   size_t operator()(None) const { return 1; }
@@ -106,34 +88,38 @@ struct ArgHash {
   size_t operator()(ValueId v) const { return v.index; }
   size_t operator()(bool b) const { return b; }
   size_t operator()(Expr e) const { return std::hash<Expr>()(e); }
-  size_t operator()(double d) const { return std::bit_cast<uint64_t>(d); }
+  size_t operator()(double d) const { return bits_of(d); }
   size_t operator()(const std::complex<double>& c) const {
-    return mix((*this)(c.real()), (*this)(c.imag()));
+    return mix(bits_of(c.real()), bits_of(c.imag()));
   }
   size_t operator()(const Str& s) const { return std::hash<std::string>()(s.value); }
   size_t operator()(DType d) const { return static_cast<size_t>(d); }
   size_t operator()(Device d) const { return static_cast<size_t>(d.kind) * 256 + d.index; }
   size_t operator()(Layout l) const { return l.value; }
   size_t operator()(MemoryFormat m) const { return m.value; }
-  size_t operator()(const List& l) const { return hash_all(l.items.size(), l.items); }
-  size_t operator()(const Tuple& t) const { return hash_all(t.items.size(), t.items); }
-  size_t operator()(const Dict& d) const {
-    size_t seed = d.items.size();
-    for (const auto& [key, x] : d.items) {
-      seed = mix(mix(seed, std::hash<std::string>()(key)), hash_of(x));
-    }
-    return seed;
-  }
+  size_t operator()(Object o) const { return o.index; }
+  size_t operator()(const auto& list) const { return hash_all(list.items.size(), list.items); }
   size_t operator()(const std::shared_ptr<const Slice>& s) const {
     return mix(mix(hash_of(s->start), hash_of(s->stop)), hash_of(s->step));
   }
-  size_t operator()(Object o) const { return o.index; }
+
+ private:
+  static size_t hash_all(size_t seed, const std::vector<Arg>& items) {
+    for (const Arg& x : items) seed = mix(seed, hash_of(x));
+    return seed;
+  }
+  static size_t hash_all(size_t seed, const std::vector<std::pair<std::string, Arg>>& items) {
+    for (const auto& [key, x] : items)
+      seed = mix(mix(seed, std::hash<std::string>()(key)), hash_of(x));
+    return seed;
+  }
 };
 
 }  // namespace
 
 bool operator==(const Arg& a, const Arg& b) {
-  return a.v.index() == b.v.index() && std::visit(ArgEqual{b}, a.v);
+  auto same_as_b = [&]<class T>(const T& x) { return same(x, b.get<T>()); };
+  return a.v.index() == b.v.index() && std::visit(same_as_b, a.v);
 }
 
 size_t hash_of(const Arg& a) { return mix(a.v.index(), std::visit(ArgHash{}, a.v)); }
@@ -167,9 +153,7 @@ void Graph::drop_input(size_t i) {
   order_.erase(order_.begin() + static_cast<ptrdiff_t>(i));
   inputs_.erase(inputs_.begin() + static_cast<ptrdiff_t>(i));
   for (OutputSpec& o : outputs) {
-    const bool names_input =
-        o.kind == OutputSpec::Kind::Input || o.kind == OutputSpec::Kind::ViewOfInput;
-    if (!names_input) continue;
+    if (o.kind != OutputSpec::Kind::Input && o.kind != OutputSpec::Kind::ViewOfInput) continue;
     OXY_CHECK(o.index != i, "an input that is returned");
     if (o.index > i) --o.index;
   }
@@ -295,6 +279,39 @@ void walk_regions(G& g, const F& f) {
 void for_each_region(Graph& g, const std::function<void(Graph&)>& f) { walk_regions(g, f); }
 void for_each_region(const Graph& g, const std::function<void(const Graph&)>& f) {
   walk_regions(g, f);
+}
+
+namespace {
+
+constexpr RegionOp kOps[] = {
+    {"checkpoint", {"body", ""}, 0, 0, 0, false},
+    {"cond", {"then", "else"}, 1, 0, 0, false},
+    {"loop", {"body", ""}, 2, 1, 1, true},
+    {"while_loop", {"while", "do"}, 0, 0, 0, true},
+};
+
+}  // namespace
+
+const RegionOp* find_region_op(std::string_view name) {
+  const auto* op = std::ranges::find(kOps, name, &RegionOp::name);
+  return op == std::end(kOps) ? nullptr : op;
+}
+
+const RegionOp& region_op(const Node& n) {
+  const RegionOp* op = find_region_op(n.target);
+  OXY_CHECK(op != nullptr, "no op with regions: ", n.target);
+  return *op;
+}
+
+size_t result_count(const Graph& g) {
+  if (g.stage != Stage::Torch) return g.outputs.size();
+  const std::vector<Arg>* items = g.result.items();
+  return items ? items->size() : 0;
+}
+
+size_t first_optional_operand(const Node& n) {
+  const RegionOp& op = region_op(n);
+  return op.carries ? result_count(n.regions.back()) - op.results : 0;
 }
 
 }  // namespace oxy::ir

@@ -13,7 +13,7 @@
 //   Joint stage: an ATen graph of a forward computation and its backward. Its inputs are the
 //     primals, then the tangents (the loss's gradients by results of the forward); its outputs what
 //     the forward gives, then a gradient, or None, by primal.
-// Regions. A node of kind Region runs graphs of its own (region_ops.h says when). A region is
+// Regions. A node of kind Region runs graphs of its own (RegionOp says when). A region is
 // isolated: it reads its parameters, which are its inputs, and nothing around it; what it needs
 // comes as operands of the node. So each pass, the printer and the compiler take a region as they
 // take a graph, which MLIR's IsolatedFromAbove ops and TorchScript's blocks with lifted captures
@@ -24,11 +24,13 @@
 // missing argument means None). Text form: see text.h.
 #pragma once
 
+#include <array>
 #include <complex>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -57,7 +59,7 @@ struct Dict {
 };  // {"k": a}, in order
 struct Slice;  // slice(a, b, c)
 struct Ellipsis {};
-struct None {};
+using None = std::monostate;
 struct Str {
   std::string value;
 };
@@ -98,6 +100,19 @@ struct Slice {
   Arg start, stop, step;
 };
 
+// Calls f on the arguments that stand directly in one.
+template <class F>
+void for_each_child(const Arg& a, F&& f) {
+  if (auto* items = a.items()) {
+    for (const Arg& x : *items) f(x);
+  } else if (auto* dict = a.get_if<Dict>()) {
+    for (const auto& [key, x] : dict->items) f(x);
+  } else if (auto* slice = a.get_if<std::shared_ptr<const Slice>>()) {
+    for (const Arg* x : {&(*slice)->start, &(*slice)->stop, &(*slice)->step}) f(*x);
+  }
+}
+// A copy with what has none in it replaced.
+Arg map_leaves(const Arg& a, const std::function<Arg(const Arg& leaf)>& f);
 // Every value inside an argument, nested ones too.
 void for_each_value(const Arg& a, const std::function<void(ValueId)>& f);
 // A copy with values replaced.
@@ -115,7 +130,7 @@ enum class NodeKind : uint8_t {
                  // knows (objects[N])
   CallMethod,    // target: method name; args[0] is self
   CallOp,        // target: "namespace.op.overload"
-  Region,        // target: a row of region_ops.h; in the Torch stage its result is a tuple
+  Region,        // target: a RegionOp; in the Torch stage its result is a tuple
 };
 
 class Graph;
@@ -172,6 +187,8 @@ struct OutputSpec {
   // torch's lazy views: the caller gets what is said above, marked as to be conjugated or negated
   // when it is read.
   bool conj = false, neg = false;
+
+  bool is_view() const { return kind == Kind::ViewOfInput || kind == Kind::ViewOfOutput; }
 };
 
 // Input `input` holds `value` after the call. All happen at the commit point, after the last step
@@ -280,5 +297,47 @@ class Graph {
 // Every region of a graph's live nodes, those inside of it first.
 void for_each_region(Graph& g, const std::function<void(Graph&)>& f);
 void for_each_region(const Graph& g, const std::function<void(const Graph&)>& f);
+
+// The ops that own regions, a row each.
+//
+//   cond(pred, operands...) then else         one region runs: the first where pred holds
+//   while_loop(carried..., others...) while do  as long as the first gives true, the second gives
+//                                               what is carried on
+//   loop(trips, condition, carried..., others...) body   TorchScript's: at most so many trips,
+//                                             while the condition holds; the body gets the trip's
+//                                             number too, and gives the next condition too
+//   checkpoint(operands...) body              runs once; a backward graph may run it again instead
+//                                             of keeping its values
+struct RegionOp {
+  std::string_view name;
+  std::array<std::string_view, 2> regions;  // their words in the text; empty where there is none
+  size_t arguments;   // of the node, in front of the operands, which every region gets
+  size_t parameters;  // of a region, in front of the operands
+  size_t results;     // of the last region, in front of what the node gives
+  bool carries;       // the first operands are the first values of what the node gives
+
+  size_t region_count() const { return regions[1].empty() ? 1 : 2; }
+};
+const RegionOp* find_region_op(std::string_view name);
+const RegionOp& region_op(const Node& n);  // of a node of kind Region
+
+// How many results a graph has, in either stage.
+size_t result_count(const Graph& g);
+// Operands that a region need not read: all but those that are carried.
+size_t first_optional_operand(const Node& n);
+
+// Checks the invariants of a graph; throws InternalError naming the node.
+//   every value is defined once, before its use; outputs point back to their node; inputs precede
+//   calls; the types of tensors have as many strides as sizes; ATen stage: targets are
+//   "ns.op.overload", no kwargs, output specs are in range, `returns` matches the number of
+//   outputs; no live node reads a dead node's value.
+//   Regions: only nodes of kind Region have them, as many as their op says; each is a graph that
+//   verifies, of the same pool, with a parameter by operand and as many results as its place asks
+//   for, in the types of operands and outputs (ATen); it has no attributes and no mutations; its
+//   results are values, each once, or its parameters. What says whether to go on is a boolean, or a
+//   tensor of one.
+//   Joint stage: the ATen stage's invariants; tangents are tensors and only primals are mutated; a
+//   gradient is None or a tensor of its primal's sizes.
+void verify(const Graph& g);
 
 }  // namespace oxy::ir

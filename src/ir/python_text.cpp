@@ -4,7 +4,6 @@
 #include <cmath>
 #include <unordered_set>
 
-#include "ir/region_ops.h"
 #include "support/check.h"
 
 namespace oxy::ir {

@@ -1,12 +1,43 @@
 // Specialised graphs, and matching a graph's inputs against real sizes.
 #include "ir/specialize.h"
 
+#include <algorithm>
+
 #include "support/check.h"
 
 namespace oxy::ir {
 namespace {
 
 using Replace = std::function<Expr(Expr)>;
+
+void collect(const TensorType& t, std::vector<Expr>& found) {
+  for (Expr e : t.sizes) sym::collect_symbols(e, found);
+  for (Expr e : t.strides) sym::collect_symbols(e, found);
+  sym::collect_symbols(t.offset, found);
+}
+
+void collect(const Arg& a, std::vector<Expr>& found) {
+  if (auto* e = a.get_if<Expr>()) return sym::collect_symbols(*e, found);
+  for_each_child(a, [&](const Arg& x) { collect(x, found); });
+}
+
+void collect(const Graph& g, std::vector<Expr>& found) {
+  for (NodeId id : g.order()) {
+    const Node& n = g.node(id);
+    if (n.dead) continue;
+    for (ValueId v : n.outputs) {
+      collect(g.value(v).type.tensor, found);
+      sym::collect_symbols(g.value(v).type.expr, found);
+    }
+    for (const Arg& a : n.args) collect(a, found);
+    for (const auto& [key, a] : n.kwargs) collect(a, found);
+    for (const Graph& region : n.regions) collect(region, found);
+  }
+  collect(g.result, found);
+  for (const OutputSpec& o : g.outputs)
+    if (o.is_view()) collect(o.type, found);
+  for (const Mutation& m : g.mutations) collect(m.type, found);
+}
 
 class Mapper {
  public:
@@ -28,20 +59,10 @@ class Mapper {
   }
 
   void operator()(Arg& a) const {
-    if (auto* e = std::get_if<Expr>(&a.v)) return (*this)(*e);
-    if (auto* list = std::get_if<List>(&a.v)) {
-      for (Arg& x : list->items) (*this)(x);
-    } else if (auto* tuple = std::get_if<Tuple>(&a.v)) {
-      for (Arg& x : tuple->items) (*this)(x);
-    } else if (auto* dict = std::get_if<Dict>(&a.v)) {
-      for (auto& [key, x] : dict->items) (*this)(x);
-    } else if (auto* slice = std::get_if<std::shared_ptr<const Slice>>(&a.v)) {
-      auto copy = std::make_shared<Slice>(**slice);
-      (*this)(copy->start);
-      (*this)(copy->stop);
-      (*this)(copy->step);
-      *slice = std::move(copy);
-    }
+    a = map_leaves(a, [this](Arg leaf) {
+      if (auto* e = std::get_if<Expr>(&leaf.v)) (*this)(*e);
+      return leaf;
+    });
   }
 
  private:
@@ -115,6 +136,13 @@ bool match_strides(Matcher& m, const TensorType& t, const InputSizes& in) {
 }
 
 }  // namespace
+
+std::vector<Expr> symbols_of(const Graph& g) {
+  std::vector<Expr> found;
+  collect(g, found);
+  std::ranges::sort(found, {}, &Expr::symbol_index);
+  return found;
+}
 
 void map_exprs(Graph& g, const Replace& f) {
   const Mapper map(f);

@@ -10,6 +10,10 @@
 
 namespace oxy::ir {
 
+// The symbols that occur in a graph and its regions, in the order of their creation (which decides
+// how sums are written).
+std::vector<Expr> symbols_of(const Graph& g);
+
 // Replaces every expression of symbols, in types, arguments and outputs, by what `f` gives for it.
 void map_exprs(Graph& g, const std::function<Expr(Expr)>& f);
 

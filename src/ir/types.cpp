@@ -1,19 +1,14 @@
-// Types: layout questions, and their text.
+// Types: layout questions.
 #include "ir/types.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "support/check.h"
-
 namespace oxy::ir {
 namespace {
 
 bool known_empty(const TensorType& t) {
-  for (Expr s : t.sizes) {
-    if (s.is_const(0)) return true;
-  }
-  return false;
+  return std::ranges::any_of(t.sizes, [](Expr s) { return s.is_const(0); });
 }
 
 }  // namespace
@@ -97,39 +92,6 @@ std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
     expected = expected * sym::max(sizes[i], Expr(1));
   }
   return strides;
-}
-
-namespace {
-std::string print_list(const std::vector<Expr>& xs) {
-  return cat('[', join(xs, ", ", [](std::string& out, Expr e) { cat_to(out, e); }), ']');
-}
-}  // namespace
-
-std::string print(const TensorType& t) {
-  std::string s = cat(name(t.dtype), print_list(t.sizes));
-  if (t.device != Device{}) cat_to(s, ' ', print(t.device));
-  if (t.requires_grad) append(s, " requires_grad");
-  if (!t.is_row_major()) cat_to(s, " strides=", print_list(t.strides));
-  if (!t.offset.is_const(0)) cat_to(s, " offset=", t.offset);
-  return s;
-}
-
-std::string print(const Type& t) {
-  switch (t.kind) {
-    case Type::Kind::None:
-      return "None";
-    case Type::Kind::Tensor:
-      return print(t.tensor);
-    case Type::Kind::Int:
-      return cat("int(", t.expr, ")");
-    case Type::Kind::Float:
-      return "float";
-    case Type::Kind::Bool:
-      return "bool";
-    case Type::Kind::Opaque:
-      return "object";
-  }
-  OXY_FAIL("no such kind of type");
 }
 
 }  // namespace oxy::ir

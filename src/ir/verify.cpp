@@ -1,9 +1,6 @@
 // Verifier: one walk over the graph in order, then its end.
-#include "ir/verify.h"
-
 #include <algorithm>
 
-#include "ir/region_ops.h"
 #include "ir/text.h"
 #include "support/check.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ir/region_ops.h"
+#include "ir/graph.h"
 #include "passes/rewrite.h"
 
 namespace oxy::passes {

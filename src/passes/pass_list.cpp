@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ir/verify.h"
+#include "ir/graph.h"
 #include "support/check.h"
 
 namespace oxy::passes {

@@ -4,9 +4,7 @@
 #include <unordered_set>
 
 #include "ir/python_text.h"
-#include "ir/region_ops.h"
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "loops/build.h"
 #include "passes/pass_list.h"
 #include "pipeline/assemble.h"

@@ -4,10 +4,11 @@
 
 #include <ATen/ops/pow.h>
 
+#include "ir/graph.h"
 #include "ir/specialize.h"
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "python/artefact.h"
+#include "python/replay.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 

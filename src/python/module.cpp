@@ -43,7 +43,7 @@ void bind_settings(py::module_& m) {
   m.def("setting_table", &setting_rows,
         "(name, type, default, environment variable, choices, help) of each setting.");
   m.def("set_logs",
-        [](const std::string& text) { Logs::instance().configure(LogSet::parse(text)); });
+        [](const std::string& text) { log_configuration = LogSet::parse(text); });
   m.def("log", [](const std::string& name, const std::string& header, const std::string& text) {
     log(artifact(name), header, text);
   });

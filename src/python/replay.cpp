@@ -9,7 +9,6 @@
 #include <array>
 #include <utility>
 
-#include "ir/region_ops.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -152,7 +151,7 @@ class Replayer {
     return as_vector(made);
   }
 
-  // See ir/region_ops.h. What it gives are new tensors.
+  // See ir/graph.h. What it gives are new tensors.
   py::tuple run_on_tensors(const ir::Node& n, std::vector<py::object> args) const {
     const ir::RegionOp& op = ir::region_op(n);
     auto holds = [](const py::object& o) {

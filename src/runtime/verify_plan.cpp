@@ -4,7 +4,6 @@
 #include <set>
 
 #include "runtime/plan.h"
-#include "runtime/plan_words.h"
 #include "runtime/sized_plan.h"
 #include "support/check.h"
 #include "support/lexer.h"
@@ -100,7 +99,7 @@ class Verifier {
     for (size_t i = 0; i < p_.buffers.size(); i++) {
       const PlanBuffer& b = p_.buffers[i];
       check_name(b.name, seen);
-      require(static_cast<size_t>(b.kind) < kBufferKinds.size(), "a buffer's kind");
+      require(b.kind <= Kind::View, "a buffer's kind");
       require(b.kind != Kind::Input || is_tensor(b.source), "an input's buffer");
       if (b.kind == Kind::View) {
         check_buffer(b.source);
@@ -143,7 +142,7 @@ class Verifier {
   }
   void check(const RegionStep& s) {
     using Kind = RegionStep::Kind;
-    require(static_cast<size_t>(s.kind) < kRegionKinds.size(), "a region's kind");
+    require(s.kind <= Kind::Loop, "a region's kind");
     require(s.plans.size() == 2, "a region has two plans");
     for (uint32_t r : s.plans) require(r < p_.regions.size(), "a region's plan");
     check_there(s.operands);

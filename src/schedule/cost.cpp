@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "symbolic/hints.h"
 
 namespace oxy::schedule {
 

@@ -1,7 +1,7 @@
 // FNV-1a of 128 bits, and its digits.
 #include "support/content_hash.h"
 
-#include <charconv>
+#include "support/text.h"
 
 namespace oxy {
 namespace {
@@ -17,13 +17,6 @@ std::string digits(uint64_t half) {
   return std::string(kDigits - text.size(), '0') + text;
 }
 
-std::optional<uint64_t> half_of(std::string_view digits) {
-  uint64_t half = 0;
-  auto r = std::from_chars(digits.data(), digits.data() + digits.size(), half, 16);
-  if (r.ec != std::errc() || r.ptr != digits.data() + digits.size()) return std::nullopt;
-  return half;
-}
-
 }  // namespace
 
 ContentHash content_hash(std::string_view bytes) {
@@ -37,7 +30,8 @@ std::string print(const ContentHash& h) { return digits(h.high) + digits(h.low);
 
 std::optional<ContentHash> parse_hash(std::string_view digits) {
   if (digits.size() != 2 * kDigits) return std::nullopt;
-  const auto high = half_of(digits.substr(0, kDigits)), low = half_of(digits.substr(kDigits));
+  const auto high = parse_number<uint64_t>(digits.substr(0, kDigits), 16);
+  const auto low = parse_number<uint64_t>(digits.substr(kDigits), 16);
   if (!high || !low) return std::nullopt;
   return ContentHash{*high, *low};
 }

@@ -1,10 +1,11 @@
-// Names and properties of dtypes and devices.
+// Names and properties of dtypes and devices, and the texts of literals.
 #include "support/dtype.h"
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "support/check.h"
+#include "support/lexer.h"
 
 namespace oxy {
 namespace {
@@ -23,10 +24,60 @@ constexpr std::array kDTypes = {
 };
 
 const DTypeRow& row(DType d) {
-  for (const DTypeRow& r : kDTypes) {
+  for (const DTypeRow& r : kDTypes)
     if (r.dtype == d) return r;
-  }
   OXY_FAIL("no such dtype: ", static_cast<int>(d));
+}
+
+constexpr std::pair<DeviceKind, std::string_view> kDevices[] = {
+    {DeviceKind::CPU, "cpu"}, {DeviceKind::CUDA, "cuda"}, {DeviceKind::Meta, "meta"}};
+
+// By number; others print as numbers.
+constexpr std::array<std::string_view, 8> kLayouts = {"strided",    "sparse",     "sparse_csr",
+                                                      "mkldnn",     "sparse_csc", "sparse_bsr",
+                                                      "sparse_bsc", "jagged"};
+constexpr std::array<std::string_view, 4> kMemoryFormats = {"contiguous", "preserve",
+                                                            "channels_last", "channels_last_3d"};
+
+template <size_t N>
+std::string numbered_word(const std::array<std::string_view, N>& words, int8_t value) {
+  const bool known = value >= 0 && static_cast<size_t>(value) < N;
+  return known ? std::string(words[static_cast<size_t>(value)]) : cat(static_cast<int>(value));
+}
+
+template <size_t N>
+int8_t read_numbered_word(Lexer& lex, const std::array<std::string_view, N>& words) {
+  lex.expect("(");
+  const auto word = std::ranges::find_if(words, [&](std::string_view w) { return lex.accept(w); });
+  if (word == words.end() && lex.is(TokenKind::Identifier)) lex.fail("no such word");
+  const auto value =
+      word == words.end() ? lex.integer_as<int8_t>() : static_cast<int8_t>(word - words.begin());
+  lex.expect(")");
+  return value;
+}
+
+struct PrintLiteral {
+  std::string operator()(std::monostate) const { return "None"; }
+  std::string operator()(bool b) const { return cat(b); }
+  std::string operator()(double d) const { return print_float(d); }
+  std::string operator()(const std::complex<double>& c) const {
+    return cat("complex(", print_float(c.real()), ", ", print_float(c.imag()), ")");
+  }
+  std::string operator()(const std::string& s) const { return quote(s); }
+  std::string operator()(DType d) const { return std::string(name(d)); }
+  std::string operator()(Device d) const { return print(d); }
+  std::string operator()(Layout l) const {
+    return cat("layout(", numbered_word(kLayouts, l.value), ")");
+  }
+  std::string operator()(MemoryFormat m) const {
+    return cat("memory_format(", numbered_word(kMemoryFormats, m.value), ")");
+  }
+};
+
+bool is_float(const Lexer& lex) {
+  if (lex.is(TokenKind::Float) || lex.is("inf") || lex.is("nan")) return true;
+  Lexer probe = lex;
+  return probe.accept("-") && (probe.is(TokenKind::Float) || probe.is("inf"));
 }
 
 }  // namespace
@@ -36,82 +87,76 @@ std::string_view torch_name(DType d) { return row(d).torch_name; }
 int byte_size(DType d) { return row(d).bytes; }
 
 std::optional<DType> dtype_from_name(std::string_view s) {
-  for (const DTypeRow& r : kDTypes) {
+  for (const DTypeRow& r : kDTypes)
     if (r.name == s || r.torch_name == s) return r.dtype;
-  }
   return std::nullopt;
 }
 
 bool is_dtype(int8_t number) {
-  for (const DTypeRow& r : kDTypes) {
-    if (static_cast<int8_t>(r.dtype) == number) return true;
-  }
-  return false;
+  return std::ranges::find(kDTypes, static_cast<DType>(number), &DTypeRow::dtype) != kDTypes.end();
 }
 
 bool is_floating(DType d) {
-  switch (d) {
-    case DType::F16:
-    case DType::BF16:
-    case DType::F32:
-    case DType::F64:
-    case DType::F8E5M2:
-    case DType::F8E4M3:
-      return true;
-    default:
-      return false;
-  }
+  using enum DType;
+  return d == F16 || d == BF16 || d == F32 || d == F64 || d == F8E5M2 || d == F8E4M3;
 }
 
 bool is_complex(DType d) { return d == DType::C32 || d == DType::C64 || d == DType::C128; }
 
 bool is_integral(DType d, bool include_bool) {
-  switch (d) {
-    case DType::U8:
-    case DType::U16:
-    case DType::U32:
-    case DType::U64:
-    case DType::I8:
-    case DType::I16:
-    case DType::I32:
-    case DType::I64:
-      return true;
-    case DType::B8:
-      return include_bool;
-    default:
-      return false;
-  }
+  using enum DType;
+  const bool is_unsigned = d == U8 || d == U16 || d == U32 || d == U64;
+  return is_unsigned || d == I8 || d == I16 || d == I32 || d == I64 || (d == B8 && include_bool);
 }
 
 std::string print(Device d) {
-  std::string s;
-  switch (static_cast<DeviceKind>(d.kind)) {
-    case DeviceKind::CPU:
-      s = "cpu";
-      break;
-    case DeviceKind::CUDA:
-      s = "cuda";
-      break;
-    case DeviceKind::Meta:
-      s = "meta";
-      break;
-    default:
-      s = cat("device", static_cast<int>(d.kind));
-  }
+  std::string s = cat("device", static_cast<int>(d.kind));
+  for (const auto& [kind, word] : kDevices)
+    if (static_cast<int8_t>(kind) == d.kind) s = word;
   if (d.index >= 0) cat_to(s, ':', static_cast<int>(d.index));
   return s;
 }
 
 std::optional<int8_t> device_kind_from_word(std::string_view s) {
-  if (s == "cpu") return static_cast<int8_t>(DeviceKind::CPU);
-  if (s == "cuda") return static_cast<int8_t>(DeviceKind::CUDA);
-  if (s == "meta") return static_cast<int8_t>(DeviceKind::Meta);
-  int8_t kind = 0;
-  constexpr std::string_view prefix = "device";
-  if (s.substr(0, prefix.size()) != prefix) return std::nullopt;
-  auto r = std::from_chars(s.data() + prefix.size(), s.data() + s.size(), kind);
-  if (r.ec != std::errc() || r.ptr != s.data() + s.size()) return std::nullopt;
-  return kind;
+  for (const auto& [kind, word] : kDevices)
+    if (word == s) return static_cast<int8_t>(kind);
+  return s.starts_with("device") ? parse_number<int8_t>(s.substr(6)) : std::nullopt;
+}
+
+std::string print_literal(const Literal& l) { return std::visit(PrintLiteral(), l); }
+
+std::optional<Literal> read_literal(Lexer& lex) {
+  if (lex.is(TokenKind::String)) return lex.next().text;
+  if (is_float(lex)) return lex.number();
+  if (lex.accept("None")) return std::monostate();
+  if (lex.accept("True")) return true;
+  if (lex.accept("False")) return false;
+  if (lex.accept("complex")) {
+    lex.expect("(");
+    const double real = lex.number();
+    lex.expect(",");
+    const double imaginary = lex.number();
+    lex.expect(")");
+    return std::complex(real, imaginary);
+  }
+  if (lex.accept("layout")) return Layout{read_numbered_word(lex, kLayouts)};
+  if (lex.accept("memory_format")) return MemoryFormat{read_numbered_word(lex, kMemoryFormats)};
+  if (const auto dtype = read_dtype(lex)) return *dtype;
+  if (const auto device = read_device(lex)) return *device;
+  return std::nullopt;
+}
+
+std::optional<DType> read_dtype(Lexer& lex) {
+  const auto dtype = dtype_from_name(lex.is(TokenKind::Identifier) ? lex.peek().text : "");
+  if (dtype) lex.next();
+  return dtype;
+}
+
+std::optional<Device> read_device(Lexer& lex) {
+  const auto kind = device_kind_from_word(lex.is(TokenKind::Identifier) ? lex.peek().text : "");
+  if (!kind) return std::nullopt;
+  lex.next();
+  return Device{*kind, lex.accept(":") ? lex.integer_as<int8_t>() : int8_t{-1}};
 }
 
 }  // namespace oxy

@@ -1,14 +1,17 @@
-// Element types and devices of tensors, as every stage names them. Numbered as torch does, so that
-// crossing to torch is a cast.
+// Element types and devices of tensors, as every stage names them, and the data that all texts
+// write alike. Numbered as torch does, so that crossing to torch is a cast.
 #pragma once
 
-#include <array>
+#include <complex>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
 namespace oxy {
+
+class Lexer;
 
 // c10::ScalarType.
 enum class DType : int8_t {
@@ -46,11 +49,15 @@ struct Layout {
 struct MemoryFormat {
   int8_t value = 0;  // a c10::MemoryFormat
 };
-// Their words in texts, by number; others print as numbers.
-inline constexpr std::array<std::string_view, 8> kLayouts = {
-    "strided",    "sparse",     "sparse_csr", "mkldnn",
-    "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
-inline constexpr std::array<std::string_view, 4> kMemoryFormats = {
-    "contiguous", "preserve", "channels_last", "channels_last_3d"};
+
+// None, True, 2.0, inf, complex(1.0, 2.0), "text", f32, cuda:0, layout(strided),
+// memory_format(channels_last): words of torch's, or numbers where we have none.
+using Literal = std::variant<std::monostate, bool, double, std::complex<double>, std::string, DType,
+                             Device, Layout, MemoryFormat>;
+std::string print_literal(const Literal& l);
+// Each takes what it gives; nothing where the text goes on with something else.
+std::optional<Literal> read_literal(Lexer& lexer);
+std::optional<DType> read_dtype(Lexer& lexer);
+std::optional<Device> read_device(Lexer& lexer);
 
 }  // namespace oxy

@@ -1,6 +1,7 @@
 // Lexer: one token of lookahead over a text that outlives it.
 #include "support/lexer.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -20,42 +21,21 @@ bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; 
 constexpr std::array<std::string_view, 9> kPuncts = {
     "...", "->", "<-", "//", "==", "<=", ">=", "!=", ".."};
 
+// By TokenKind.
+constexpr std::array<std::string_view, 8> kKinds = {
+    "the end of the text", "an identifier",         "a %name",  "an @name",
+    "an integer",          "a number with a point", "a string", "punctuation"};
+
 std::string describe(const Token& t) {
-  switch (t.kind) {
-    case TokenKind::End:
-      return "the end of the text";
-    case TokenKind::String:
-      return cat("the string ", quote(t.text));
-    case TokenKind::Percent:
-      return cat("'%", t.text, "'");
-    case TokenKind::At:
-      return cat("'@", t.text, "'");
-    default:
-      return cat("'", t.text, "'");
-  }
+  if (t.kind == TokenKind::End) return std::string(kKinds[0]);
+  if (t.kind == TokenKind::String) return cat("the string ", quote(t.text));
+  const bool percent = t.kind == TokenKind::Percent, at = t.kind == TokenKind::At;
+  return cat("'", percent ? "%" : at ? "@" : "", t.text, "'");
 }
 
-std::string_view describe(TokenKind kind) {
-  switch (kind) {
-    case TokenKind::End:
-      return "the end of the text";
-    case TokenKind::Identifier:
-      return "an identifier";
-    case TokenKind::Percent:
-      return "a %name";
-    case TokenKind::At:
-      return "an @name";
-    case TokenKind::Int:
-      return "an integer";
-    case TokenKind::Float:
-      return "a number with a point";
-    case TokenKind::String:
-      return "a string";
-    case TokenKind::Punct:
-      return "punctuation";
-  }
-  return "";
-}
+// What stands behind a backslash, and what it means.
+constexpr std::pair<char, char> kEscapes[] = {
+    {'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'"', '"'}, {'\\', '\\'}};
 
 int hex_digit(char c) {
   if (is_digit(c)) return c - '0';
@@ -92,10 +72,21 @@ void Lexer::expect(std::string_view text) {
 }
 
 Token Lexer::expect(TokenKind kind) {
-  if (token_.kind != kind) {
-    fail(cat("expected ", describe(kind), ", found ", describe(token_)));
-  }
+  if (token_.kind != kind)
+    fail(cat("expected ", kKinds[static_cast<size_t>(kind)], ", found ", describe(token_)));
   return next();
+}
+
+bool Lexer::accept_words(std::string_view text) {
+  Lexer probe = *this;
+  for (Lexer words(text); !words.at_end();)
+    if (!probe.accept(words.next().text)) return false;
+  *this = std::move(probe);
+  return true;
+}
+
+void Lexer::expect_words(std::string_view text) {
+  for (Lexer words(text); !words.at_end();) expect(words.next().text);
 }
 
 int64_t Lexer::integer() {
@@ -138,34 +129,15 @@ std::string_view Lexer::balanced() {
 }
 
 void Lexer::fail_at(size_t position, std::string_view message) const {
-  size_t line = 1, column = 1;
-  for (size_t i = 0; i < position && i < source_.size(); ++i) {
-    column = source_[i] == '\n' ? 1 : column + 1;
-    line += source_[i] == '\n';
-  }
-  throw UserError(cat(line, ":", column, ": ", message));
-}
-
-int Lexer::line() const {
-  int line = 1;
-  for (size_t i = 0; i < token_.begin; ++i) line += source_[i] == '\n';
-  return line;
-}
-
-void Lexer::skip_blank() {
-  while (pos_ < source_.size()) {
-    if (source_[pos_] == '#') {
-      while (pos_ < source_.size() && source_[pos_] != '\n') ++pos_;
-    } else if (is_blank(source_[pos_])) {
-      ++pos_;
-    } else {
-      return;
-    }
-  }
+  const std::string_view before = source_.substr(0, position);
+  const size_t line = before.rfind('\n') + 1;  // where it begins; 0 where none was found
+  throw UserError(
+      cat(1 + std::ranges::count(before, '\n'), ":", before.size() - line + 1, ": ", message));
 }
 
 void Lexer::advance() {
-  skip_blank();
+  for (; pos_ < source_.size() && (is_blank(source_[pos_]) || source_[pos_] == '#'); ++pos_)
+    if (source_[pos_] == '#') pos_ = std::min(source_.find('\n', pos_), source_.size()) - 1;
   token_.text.clear();
   token_.begin = pos_;
   char c = pos_ < source_.size() ? source_[pos_] : '\0';
@@ -242,14 +214,9 @@ void Lexer::lex_string() {
     }
     char e = pos_ + 1 < source_.size() ? source_[pos_ + 1] : '\0';
     ++pos_;
-    if (e == 'n') {
-      token_.text += '\n';
-    } else if (e == 't') {
-      token_.text += '\t';
-    } else if (e == 'r') {
-      token_.text += '\r';
-    } else if (e == '"' || e == '\\') {
-      token_.text += e;
+    if (auto* known = std::ranges::find(kEscapes, e, &std::pair<char, char>::first);
+        known != std::end(kEscapes)) {
+      token_.text += known->second;
     } else if (e == 'x' && pos_ + 2 < source_.size() && hex_digit(source_[pos_ + 1]) >= 0 &&
                hex_digit(source_[pos_ + 2]) >= 0) {
       token_.text +=
@@ -268,19 +235,13 @@ std::string quote(std::string_view s) {
   std::string out = "\"";
   for (char c : s) {
     auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      cat_to(out, '\\', c);
-    } else if (c == '\n') {
-      append(out, "\\n");
-    } else if (c == '\t') {
-      append(out, "\\t");
-    } else if (c == '\r') {
-      append(out, "\\r");
-    } else if (u < 32 || u == 127) {
+    if (auto* known = std::ranges::find(kEscapes, c, &std::pair<char, char>::second);
+        known != std::end(kEscapes))
+      cat_to(out, '\\', known->first);
+    else if (u < 32 || u == 127)
       cat_to(out, "\\x", kHex[u >> 4], kHex[u & 15]);
-    } else {
+    else
       out += c;
-    }
   }
   return out + '"';
 }

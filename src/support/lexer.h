@@ -6,9 +6,11 @@
 // Errors are UserErrors that begin with line:column.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "support/text.h"
 
@@ -47,8 +49,27 @@ class Lexer {
   void expect(std::string_view text);
   Token expect(TokenKind kind);
   std::string identifier() { return expect(TokenKind::Identifier).text; }
+  std::string word() { return is(TokenKind::String) ? next().text : identifier(); }
+  // Several words of punctuation and identifiers: all of them, or none is taken.
+  bool accept_words(std::string_view text);
+  void expect_words(std::string_view text);
   int64_t integer();  // with an optional minus sign
-  double number();    // any number with an optional minus sign; inf and nan too
+  template <std::integral T>
+  T integer_as() {
+    const int64_t n = integer();
+    if (!std::in_range<T>(n)) fail("a number out of range");
+    return static_cast<T>(n);
+  }
+  // Items with commas between them, and behind the last one if anybody likes.
+  template <class F>
+  void list(std::string_view open, std::string_view close, F&& item) {
+    expect(open);
+    while (!accept(close)) {
+      item();
+      if (!is(close)) expect(",");
+    }
+  }
+  double number();  // any number with an optional minus sign; inf and nan too
   // The source from the token on up to, not including, the first of `,` `)` `]` `}` `:` `=` or `{`
   // that stands outside brackets, or the end of the line; goes on after it. For expressions that
   // another parser reads.
@@ -57,11 +78,9 @@ class Lexer {
   // Throws UserError "line:column: message" at the token, or at a place in the source.
   [[noreturn]] void fail(std::string_view message) const { fail_at(token_.begin, message); }
   [[noreturn]] void fail_at(size_t position, std::string_view message) const;
-  int line() const;  // of the token, from 1
 
  private:
   void advance();
-  void skip_blank();
   void lex_word(TokenKind kind);
   void lex_number();
   void lex_string();

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <thread>
 
@@ -13,16 +12,15 @@
 #endif
 
 #include "support/check.h"
-#include "support/text.h"
+#include "support/lexer.h"
 
 namespace oxy {
 namespace {
 
-struct InstructionSet {
-  std::string_view name;
-  bool Machine::* has;
-};
-constexpr InstructionSet kInstructionSets[] = {
+template <class T>
+using Named = std::pair<std::string_view, T Machine::*>;
+
+constexpr Named<bool> kInstructionSets[] = {
     {"avx2", &Machine::avx2},
     {"avx512", &Machine::avx512},
     {"avx512_bf16", &Machine::avx512_bf16},
@@ -30,6 +28,17 @@ constexpr InstructionSet kInstructionSets[] = {
     {"amx_bf16", &Machine::amx_bf16},
     {"amx_fp16", &Machine::amx_fp16},
 };
+constexpr Named<Cache> kCaches[] = {
+    {"l1", &Machine::l1}, {"l2", &Machine::l2}, {"l3", &Machine::l3}};
+constexpr Named<int64_t> kSizes[] = {{"line", &Machine::line_bytes},
+                                     {"page", &Machine::page_bytes}};
+
+template <class T, size_t N>
+T Machine::* find(const Named<T> (&members)[N], std::string_view name) {
+  for (const auto& [known, member] : members)
+    if (known == name) return member;
+  return nullptr;
+}
 
 int widest_vectors(const Machine& m) { return m.avx512 ? 64 : m.avx2 ? 32 : 0; }
 
@@ -96,91 +105,46 @@ std::string size_text(int64_t bytes) {
   return cat(bytes);
 }
 
-// One entry of a text, word by word.
-class Entry {
- public:
-  explicit Entry(std::string_view text) : text_(text), rest_(text) {}
-
-  std::string_view word() {
-    skip_blank();
-    const size_t end = std::min(rest_.find_first_of(" \t/"), rest_.size());
-    const std::string_view taken = rest_.substr(0, end);
-    rest_.remove_prefix(end);
-    return taken;
-  }
-  bool accept(char c) {
-    skip_blank();
-    if (rest_.empty() || rest_.front() != c) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  int64_t number() {
-    const std::string_view w = word();
-    int64_t n = 0;
-    const auto [end, error] = std::from_chars(w.data(), w.data() + w.size(), n);
-    const std::string_view unit = w.substr(static_cast<size_t>(end - w.data()));
-    const int shift = unit == "K" ? 10 : unit == "M" ? 20 : 0;
-    if (error != std::errc() || (!unit.empty() && shift == 0) || n < 0 || n > INT64_MAX >> shift)
-      fail();
-    return n << shift;
-  }
-  int64_t positive() {
-    const int64_t n = number();
-    if (n == 0) fail();
-    return n;
-  }
-  void end() {
-    skip_blank();
-    if (!rest_.empty()) fail();
-  }
-  [[noreturn]] void fail() const { throw UserError(cat("machine: cannot read \"", text_, '"')); }
-
- private:
-  void skip_blank() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t'))
-      rest_.remove_prefix(1);
-  }
-  std::string_view text_, rest_;
-};
-
-bool Machine::* instruction_set(std::string_view name) {
-  for (const InstructionSet& s : kInstructionSets)
-    if (s.name == name) return s.has;
-  return nullptr;
+// A number, with K or M right behind it.
+int64_t read_size(Lexer& e) {
+  const char unit = e.after();
+  const int shift = unit == 'K' ? 10 : unit == 'M' ? 20 : 0;
+  const int64_t n = e.integer();
+  if (shift > 0) e.expect(std::string_view(&unit, 1));
+  if (n < 0 || n > INT64_MAX >> shift) e.fail("a size out of range");
+  return n << shift;
 }
 
-void read_entry(Machine& m, std::string_view text) {
-  Entry e(text);
-  const std::string_view what = e.word();
-  auto cache = [&](Cache& c) {
-    c.bytes = e.number();
-    c.shared_by = e.accept('/') ? e.positive() : 1;
-  };
+int64_t read_positive(Lexer& e) {
+  const int64_t n = read_size(e);
+  if (n == 0) e.fail("a size of 0");
+  return n;
+}
+
+void read_entry(Machine& m, std::string_view text) try {
+  Lexer e(text);
+  const std::string what = e.identifier();
   if (what == "plain")
-    for (const InstructionSet& s : kInstructionSets) m.*s.has = false;
+    for (const auto& [name, has] : kInstructionSets) m.*has = false;
   else if (what == "vectors")
-    m.vector_bytes = static_cast<int>(std::min<int64_t>(e.number(), 64));
-  else if (what == "l1")
-    cache(m.l1);
-  else if (what == "l2")
-    cache(m.l2);
-  else if (what == "l3")
-    cache(m.l3);
+    m.vector_bytes = static_cast<int>(std::min<int64_t>(read_size(e), 64));
   else if (what == "threads")
-    m.threads = static_cast<int>(std::min<int64_t>(e.positive(), 1 << 16));
-  else if (what == "line")
-    m.line_bytes = e.positive();
-  else if (what == "page")
-    m.page_bytes = e.positive();
+    m.threads = static_cast<int>(std::min<int64_t>(read_positive(e), 1 << 16));
   else if (what == "onednn")
     m.onednn = true;
-  else if (what == "no" && e.word() == "onednn")
+  else if (what == "no" && e.accept("onednn"))
     m.onednn = false;
-  else if (bool Machine::* has = instruction_set(what))
+  else if (auto cache = find(kCaches, what))
+    m.*cache = {read_size(e), e.accept("/") ? read_positive(e) : 1};
+  else if (auto bytes = find(kSizes, what))
+    m.*bytes = read_positive(e);
+  else if (auto has = find(kInstructionSets, what))
     m.*has = true;
   else
-    e.fail();
-  e.end();
+    e.fail("an unknown word");
+  if (!e.at_end()) e.fail("too many words");
+} catch (const UserError&) {
+  throw UserError(cat("machine: cannot read \"", text, '"'));
 }
 
 }  // namespace
@@ -198,15 +162,12 @@ const Machine& host_machine() {
 
 std::string print(const Machine& m) {
   std::string out = "plain";
-  for (const InstructionSet& s : kInstructionSets)
-    if (m.*s.has) cat_to(out, ", ", s.name);
-  auto cache = [&](std::string_view name, const Cache& c) {
-    cat_to(out, ", ", name, ' ', size_text(c.bytes));
-    if (c.shared_by != 1) cat_to(out, " / ", c.shared_by);
-  };
-  cache("l1", m.l1);
-  cache("l2", m.l2);
-  cache("l3", m.l3);
+  for (const auto& [name, has] : kInstructionSets)
+    if (m.*has) cat_to(out, ", ", name);
+  for (const auto& [name, cache] : kCaches) {
+    cat_to(out, ", ", name, ' ', size_text((m.*cache).bytes));
+    if ((m.*cache).shared_by != 1) cat_to(out, " / ", (m.*cache).shared_by);
+  }
   cat_to(out, ", threads ", m.threads, ", line ", m.line_bytes, ", page ", m.page_bytes);
   if (m.vector_bytes != widest_vectors(m)) cat_to(out, ", vectors ", m.vector_bytes);
   return cat(out, m.onednn ? ", onednn" : ", no onednn");
@@ -215,20 +176,8 @@ std::string print(const Machine& m) {
 Machine parse_machine(std::string_view text) {
   Machine m;
   m.vector_bytes = INT_MAX;
-  auto take = [](std::string_view& from, char end) {
-    const size_t at = std::min(from.find(end), from.size());
-    const std::string_view taken = from.substr(0, at);
-    from.remove_prefix(std::min(at + 1, from.size()));
-    return taken;
-  };
-  while (!text.empty()) {
-    std::string_view line = take(text, '\n');
-    line = line.substr(0, line.find('#'));
-    while (!line.empty()) {
-      const std::string_view entry = take(line, ',');
-      if (entry.find_first_not_of(" \t") != entry.npos) read_entry(m, entry);
-    }
-  }
+  for (std::string_view line : split(text, '\n'))
+    for (std::string_view entry : split(line.substr(0, line.find('#')), ',')) read_entry(m, entry);
   m.avx2 |= m.avx512;
   return m.with_vectors(m.vector_bytes);
 }

@@ -14,8 +14,6 @@ namespace {
 constexpr SettingType kType_bool = SettingType::Bool;
 constexpr SettingType kType_int = SettingType::Int;
 constexpr SettingType kType_text = SettingType::Text;
-constexpr bool kAffects_code = true;
-constexpr bool kAffects_run = false;
 
 // What `get` gives for a default that the table writes so.
 constexpr std::string_view default_text(std::string_view written) {
@@ -26,8 +24,8 @@ constexpr std::string_view default_text(std::string_view written) {
 }
 
 constexpr SettingInfo kTable[] = {
-#define OXY_SETTING(type, name, value, env, choices, use, help) \
-  {#name, kType_##type, default_text(#value), env, choices, kAffects_##use, help},
+#define OXY_SETTING(type, name, value, env, choices, help) \
+  {#name, kType_##type, default_text(#value), env, choices, help},
 #include "support/settings.def"
 #undef OXY_SETTING
 };
@@ -41,26 +39,11 @@ std::string canonical(std::string_view name) {
 
 const SettingInfo& find(std::string_view name) {
   std::string wanted = canonical(name);
-  for (const SettingInfo& info : kTable) {
+  for (const SettingInfo& info : kTable)
     if (info.name == wanted) return info;
-  }
   std::string known =
       join(kTable, ", ", [](std::string& out, const SettingInfo& i) { append(out, i.name); });
   throw UserError(cat("unknown option \"", name, "\"; the known ones are: ", known));
-}
-
-// Calls f(item) on each item of a list; stops when f gives true.
-template <class F>
-bool any_item(std::string_view list, char separator, F&& f) {
-  while (!list.empty()) {
-    size_t end = std::min(list.find(separator), list.size());
-    std::string_view item = list.substr(0, end);
-    while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
-    while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
-    if (!item.empty() && f(item)) return true;
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return false;
 }
 
 std::optional<bool> parse_bool(std::string_view text) {
@@ -70,13 +53,6 @@ std::optional<bool> parse_bool(std::string_view text) {
   if (s == "1" || s == "true" || s == "yes" || s == "on") return true;
   if (s == "0" || s == "false" || s == "no" || s == "off") return false;
   return std::nullopt;
-}
-
-std::optional<int> parse_int(std::string_view text) {
-  int v = 0;
-  auto r = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (r.ec != std::errc() || r.ptr != text.data() + text.size()) return std::nullopt;
-  return v;
 }
 
 std::string allowed(const SettingInfo& info) {
@@ -89,28 +65,26 @@ std::string allowed(const SettingInfo& info) {
   return info.type == SettingType::Int ? "a whole number from 0" : "text";
 }
 
-// Whether the value was one that the setting can have, and is stored.
-bool store(const SettingInfo&, bool& field, std::string_view text) {
-  std::optional<bool> v = parse_bool(text);
-  if (v) field = *v;
-  return v.has_value();
-}
-
 bool is_choice(const SettingInfo& info, std::string_view text) {
-  return any_item(info.choices, '|', [&](std::string_view choice) { return choice == text; });
+  return std::ranges::count(split(info.choices, '|'), text) > 0;
 }
 
+// Whether the value was one that the setting can have, and is stored.
+template <class T>
+bool store(T& field, std::optional<T> v, bool allowed) {
+  if (v && allowed) field = std::move(*v);
+  return v && allowed;
+}
+bool store(const SettingInfo&, bool& field, std::string_view text) {
+  return store(field, parse_bool(text), true);
+}
 bool store(const SettingInfo& info, int& field, std::string_view text) {
-  std::optional<int> v = parse_int(text);
-  if (!v || (info.choices.empty() ? *v < 0 : !is_choice(info, text))) return false;
-  field = *v;
-  return true;
+  const auto v = parse_number<int>(text);
+  return store(field, v, info.choices.empty() ? v >= 0 : is_choice(info, text));
 }
-
 bool store(const SettingInfo& info, std::string& field, std::string_view text) {
-  if (!info.choices.empty() && !is_choice(info, text)) return false;
-  field = text;
-  return true;
+  return store(field, std::optional(std::string(text)),
+               info.choices.empty() || is_choice(info, text));
 }
 
 bool store_by_name(Settings& s, const SettingInfo& info, std::string_view text) {
@@ -162,21 +136,10 @@ std::string Settings::print() const {
   return out;
 }
 
-std::string Settings::code_key() const {
-  std::string out;
-  for (const SettingInfo& info : kTable) {
-    if (!info.affects_code) continue;
-    // The length keeps two values from running into each other.
-    std::string value = get(info.name);
-    cat_to(out, info.name, '=', value.size(), ':', value, ';');
-  }
-  return out;
-}
-
 bool Settings::pass_disabled(std::string_view pass) const {
   std::string wanted = canonical(pass);
-  return any_item(disabled_passes, ',',
-                  [&](std::string_view item) { return canonical(item) == wanted; });
+  return std::ranges::any_of(split(disabled_passes, ','),
+                             [&](std::string_view item) { return canonical(item) == wanted; });
 }
 
 }  // namespace oxy

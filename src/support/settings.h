@@ -18,7 +18,6 @@ struct SettingInfo {
   std::string_view default_text;
   std::string_view env;      // empty: no variable
   std::string_view choices;  // separated by |; empty: any value of the type
-  bool affects_code;
   std::string_view help;
 };
 
@@ -48,8 +47,6 @@ struct Settings {
 
   // One line a setting: name = value.
   std::string print() const;
-  // The settings that affect code, as one line: part of every cache key.
-  std::string code_key() const;
 
   // Whether a pass is named in disabled_passes.
   bool pass_disabled(std::string_view pass) const;

@@ -2,7 +2,9 @@
 // with the fewest digits that read back to the same value.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -33,6 +35,27 @@ std::string cat(const A&... a) {
   std::string s;
   cat_to(s, a...);
   return s;
+}
+
+// The parts between separators, without blanks around them; empty ones are left out.
+inline std::vector<std::string_view> split(std::string_view s, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t end = 0; !s.empty(); s.remove_prefix(std::min(end + 1, s.size()))) {
+    end = std::min(s.find(separator), s.size());
+    std::string_view part = s.substr(0, end);
+    part.remove_prefix(std::min(part.find_first_not_of(" \t"), end));
+    part = part.substr(0, part.find_last_not_of(" \t") + 1);
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+// The number that the whole text is.
+template <class T>
+std::optional<T> parse_number(std::string_view s, int base = 10) {
+  T v{};
+  const auto r = std::from_chars(s.data(), s.data() + s.size(), v, base);
+  return r.ec == std::errc() && r.ptr == s.data() + s.size() ? std::optional(v) : std::nullopt;
 }
 
 // join(xs, ", ", [](std::string& out, const X& x) { ... })

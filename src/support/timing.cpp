@@ -95,20 +95,6 @@ std::vector<Span> Timeline::spans() const {
   return spans_;
 }
 
-double Timeline::total_ms(std::string_view name) const {
-  std::vector<Span> all = spans();
-  double total = 0;
-  for (const Span& s : all) {
-    if (s.name != name || s.end_ns < 0) continue;
-    bool inside = false;
-    for (int p = s.parent; p >= 0 && !inside; p = all[static_cast<size_t>(p)].parent) {
-      inside = all[static_cast<size_t>(p)].name == name;
-    }
-    if (!inside) total += milliseconds(s);
-  }
-  return total;
-}
-
 std::string Timeline::chrome_trace() const {
   std::string out = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
   bool first = true;

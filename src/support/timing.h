@@ -29,8 +29,6 @@ class Timeline {
   Timeline& operator=(const Timeline&) = delete;
 
   std::vector<Span> spans() const;  // by time of begin
-  // The time in spans of this name, on all threads, without those inside a span of the same name.
-  double total_ms(std::string_view name) const;
   // The JSON object format of chrome://tracing and Perfetto; one complete event a span.
   std::string chrome_trace() const;
   // One line for each name at its place in the nesting, in order of first begin: name, ms, and how

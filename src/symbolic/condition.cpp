@@ -4,8 +4,7 @@
 #include <numeric>
 
 #include "symbolic/facts.h"
-#include "symbolic/interval.h"
-#include "symbolic/sum.h"
+#include "symbolic/node.h"
 
 namespace oxy::sym {
 namespace {

@@ -58,8 +58,8 @@ enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max };
 // Eight bytes: a tagged constant or a pointer to a node of a pool. Cheap to copy, compare and hash.
 class Expr {
  public:
-  static constexpr int64_t kMaxConst =
-      INT64_MAX / 2;  // constants reach from -kMaxConst - 1 to kMaxConst
+  // Constants reach from -kMaxConst - 1 to kMaxConst.
+  static constexpr int64_t kMaxConst = INT64_MAX / 2;
 
   constexpr Expr() : bits_(1) {}
   template <std::integral T>
@@ -124,8 +124,8 @@ std::optional<bool> known_less(Expr a, Expr b);
 // e is a multiple of k for every value of its symbols (k > 0). False means "not known".
 bool divisible(Expr e, int64_t k);
 bool contains(Expr e, Expr symbol);
-void collect_symbols(
-    Expr e, std::vector<Expr>& out);  // appends each symbol once, in order of first appearance
+// Appends each symbol once, in order of first appearance.
+void collect_symbols(Expr e, std::vector<Expr>& out);
 
 // Coefficient of `symbol` where e = coefficient * symbol + rest and neither depends on the symbol;
 // else nothing.
@@ -135,6 +135,8 @@ std::optional<std::pair<Expr, Expr>> linear_in(Expr e, Expr symbol);
 Expr substitute(Expr e, const std::function<Expr(Expr symbol)>& f);
 // The value for given values of the symbols.
 int64_t evaluate(Expr e, const std::function<int64_t(Expr symbol)>& f);
+// What a symbol stands for in the call that a graph was recorded with: choices are made for it.
+std::optional<int64_t> symbol_hint(Expr symbol);
 // The value at the symbols' hints (InternalError for a symbol without a hint).
 int64_t hint(Expr e);
 
@@ -142,6 +144,15 @@ int64_t hint(Expr e);
 // same pool.
 std::string print(Expr e);
 Expr parse(std::string_view text, ExprPool& pool);  // unknown names are an UserError
+
+// Who answers where known_equal and known_less of a pool's expressions are uncertain, while one is
+// set.
+class Decider {
+ public:
+  virtual ~Decider() = default;
+  virtual bool equal(Expr a, Expr b) = 0;
+  virtual bool less(Expr a, Expr b) = 0;
+};
 
 class ExprPool {
  public:

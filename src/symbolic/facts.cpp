@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "symbolic/interval.h"
-#include "symbolic/sum.h"
+#include "symbolic/node.h"
 
 namespace oxy::sym {
 namespace {
@@ -78,13 +77,8 @@ bool ShapeFacts::known_at_most(Expr d) const {
 }
 
 std::optional<bool> ShapeFacts::known_comparison(const Condition& c) const {
-  for (const Fact& f : facts_) {
-    if (f.condition == c) return true;
-  }
-  const Condition no = negate(c);
-  for (const Fact& f : facts_) {
-    if (f.condition == no) return false;
-  }
+  if (std::ranges::find(facts_, c, &Fact::condition) != facts_.end()) return true;
+  if (std::ranges::find(facts_, negate(c), &Fact::condition) != facts_.end()) return false;
   const Expr d = c.difference;
   if (c.kind == Form::AtMost) {
     if (known_at_most(d)) return true;
@@ -141,9 +135,8 @@ int64_t ShapeFacts::pin(Expr e) {
 
 void ShapeFacts::add(const Condition& c) {
   if (c.kind == Form::And) {
-    for (const Condition& part : c.parts) {
+    for (const Condition& part : c.parts)
       if (!known(part)) add(simplify(part));
-    }
     return;
   }
   facts_.push_back({c, where_ ? where_() : std::string()});
@@ -154,8 +147,7 @@ void ShapeFacts::add(const Condition& c) {
 void ShapeFacts::add_replacement(Expr difference) {
   std::vector<Expr> symbols;
   collect_symbols(difference, symbols);
-  std::sort(symbols.begin(), symbols.end(),
-            [](Expr a, Expr b) { return a.symbol_index() > b.symbol_index(); });
+  std::ranges::sort(symbols, std::greater(), &Expr::symbol_index);
   for (Expr s : symbols) {
     auto linear = linear_in(difference, s);
     if (!linear || !(linear->first.is_const(1) || linear->first.is_const(-1))) continue;
@@ -170,46 +162,25 @@ void ShapeFacts::add_replacement(Expr difference) {
 Expr ShapeFacts::simplify(Expr e) const {
   if (e.is_const()) return e;
   if (e.kind() == Kind::Symbol) {
-    for (const auto& [from, to] : replacements_) {
+    for (const auto& [from, to] : replacements_)
       if (from == e) return to;
-    }
     return e;
   }
+  const bool is_min = e.kind() == Kind::Min;
   std::vector<Expr> ops;
   for (Expr op : e.operands()) ops.push_back(simplify(op));
   Expr r = ops[0];
-  for (size_t i = 1; i < ops.size(); ++i) {
-    const Expr op = ops[i];
-    switch (e.kind()) {
-      case Kind::Add:
-        r = r + op;
-        break;
-      case Kind::Mul:
-        r = r * op;
-        break;
-      case Kind::FloorDiv:
-        r = floordiv(r, op);
-        break;
-      case Kind::Mod:
-        r = mod(r, op);
-        break;
-      case Kind::Min:
-      case Kind::Max: {
-        const bool is_min = e.kind() == Kind::Min;
-        if (is_huge(r) || is_huge(op)) {
-          r = is_huge(r) == is_min ? op : r;
-        } else if (auto first = known(at_most(r, op))) {
-          r = *first == is_min ? r : op;
-        } else if (auto second = known(at_most(op, r))) {
-          r = *second == is_min ? op : r;
-        } else {
-          r = is_min ? min(r, op) : max(r, op);
-        }
-        break;
-      }
-      default:
-        OXY_FAIL("an atom has no operands");
-    }
+  for (Expr op : std::span(ops).subspan(1)) {
+    if (!is_min && e.kind() != Kind::Max)
+      r = combine(e.kind(), r, op);
+    else if (is_huge(r) || is_huge(op))
+      r = is_huge(r) == is_min ? op : r;
+    else if (auto first = known(at_most(r, op)))
+      r = *first == is_min ? r : op;
+    else if (auto second = known(at_most(op, r)))
+      r = *second == is_min ? op : r;
+    else
+      r = combine(e.kind(), r, op);
   }
   return r;
 }
@@ -219,8 +190,8 @@ Condition ShapeFacts::simplify(const Condition& c) const {
 }
 
 bool ShapeFacts::holds(const std::function<int64_t(Expr)>& value_of) const {
-  return std::all_of(facts_.begin(), facts_.end(),
-                     [&](const Fact& f) { return evaluate(f.condition, value_of); });
+  return std::ranges::all_of(facts_,
+                             [&](const Fact& f) { return evaluate(f.condition, value_of); });
 }
 
 std::vector<std::string> ShapeFacts::text() const {

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "symbolic/decider.h"
 #include "symbolic/expr.h"
 
 namespace oxy::sym {

@@ -1,6 +1,8 @@
-// What an expression is inside: hash-consed nodes in the arena of a pool. Private to src/symbolic.
+// What an expression is inside: hash-consed nodes in the arena of a pool; intervals; and sums taken
+// apart, the form in which the rules work. Private to src/symbolic.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -8,10 +10,80 @@
 #include <vector>
 
 #include "support/check.h"
-#include "symbolic/decider.h"
+#include "support/small_vector.h"
 #include "symbolic/expr.h"
 
 namespace oxy::sym {
+
+// ---- intervals: bounds that may be unbounded, rounded outward. The exact result of any members
+// lies in the result.
+
+using Wide = __int128;
+inline constexpr Wide kInfinity = static_cast<Wide>(1) << 120;
+
+inline Wide widen(int64_t bound) {
+  if (bound == INT64_MIN) return -kInfinity;
+  if (bound == INT64_MAX) return kInfinity;
+  return bound;
+}
+
+inline Range narrow(Wide lo, Wide hi) {
+  Range r;
+  r.lo = lo <= INT64_MIN ? INT64_MIN : static_cast<int64_t>(std::min<Wide>(lo, INT64_MAX - 1));
+  r.hi = hi >= INT64_MAX ? INT64_MAX : static_cast<int64_t>(std::max<Wide>(hi, INT64_MIN + 1));
+  return r;
+}
+
+inline Wide times(Wide a, Wide b) {
+  if (a == 0 || b == 0) return 0;
+  bool infinite = a == kInfinity || a == -kInfinity || b == kInfinity || b == -kInfinity;
+  if (infinite) return (a < 0) == (b < 0) ? kInfinity : -kInfinity;
+  return a * b;  // both fit 64 bits
+}
+
+template <class T>
+T floor_divide(T a, T b) {
+  T q = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+inline int64_t floor_mod(int64_t a, int64_t b) {
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+// a // b where b > 0 and either may be infinite.
+inline Wide divide_bound(Wide a, Wide b) {
+  if (a == kInfinity || a == -kInfinity) return a;
+  if (b == kInfinity) return a < 0 ? -1 : 0;
+  return floor_divide(a, b);
+}
+
+inline Range add_ranges(Range a, Range b) {
+  return narrow(widen(a.lo) + widen(b.lo), widen(a.hi) + widen(b.hi));
+}
+
+inline Range multiply_ranges(Range a, Range b) {
+  Wide c[4] = {times(widen(a.lo), widen(b.lo)), times(widen(a.lo), widen(b.hi)),
+               times(widen(a.hi), widen(b.lo)), times(widen(a.hi), widen(b.hi))};
+  return narrow(*std::min_element(c, c + 4), *std::max_element(c, c + 4));
+}
+
+inline Range floordiv_range(Range x, Range d) {
+  if (d.lo <= 0) return {};
+  Wide lo = widen(x.lo), hi = widen(x.hi);
+  return narrow(divide_bound(lo, widen(lo < 0 ? d.lo : d.hi)),
+                divide_bound(hi, widen(hi < 0 ? d.hi : d.lo)));
+}
+
+// The remainder lies between 0 and the divisor, on the divisor's side.
+inline Range mod_range(Range x, Range d) {
+  Wide lo = std::min<Wide>(0, widen(d.lo) + 1), hi = std::max<Wide>(0, widen(d.hi) - 1);
+  if (d.lo > 0 && x.lo >= 0) hi = std::min(hi, widen(x.hi));
+  return narrow(lo, hi);
+}
+
+// ---- nodes
 
 struct SymbolInfo {
   std::string name;
@@ -28,8 +100,8 @@ struct ExprNode {
   int64_t factor = 1;        // a constant that divides every value
   Range range;
   ExprPool::Impl* pool = nullptr;
-  const ExprNode* base =
-      nullptr;  // the product without its constant coefficient (itself where there is none)
+  // The product without its constant coefficient (itself where there is none).
+  const ExprNode* base = nullptr;
   int64_t coefficient = 1;
 
   Expr handle;  // this node, so that a single factor can be seen as a list
@@ -91,16 +163,12 @@ Expr remember(Kind kind, Expr a, Expr b, F&& compute) {
   ExprPool::Impl::Memo& slot = pool.memo(kind, a, b);
   if (slot.kind == kind && slot.a == a.bits() && slot.b == b.bits()) return slot.result;
   Expr result = compute(pool);
-  pool.memo(kind, a, b) = {a.bits(), b.bits(), kind, result};
+  slot = {a.bits(), b.bits(), kind, result};
   return result;
 }
 
 // Order by structure: negative, zero or positive.
 int compare(Expr a, Expr b);
-
-inline Range range_of_operand(Expr e) {
-  return e.is_const() ? Range{e.value(), e.value()} : e.node()->range;
-}
 
 // |a| and |b| at most 62 bits, as those of every constant are.
 inline int64_t checked_add(int64_t a, int64_t b) { return Expr(a + b).value(); }
@@ -109,5 +177,42 @@ inline int64_t checked_multiply(int64_t a, int64_t b) {
   OXY_CHECK(!__builtin_mul_overflow(a, b, &r), "constant overflow in ", a, " * ", b);
   return Expr(r).value();
 }
+
+// ---- sums: constant + sorted terms
+
+struct Term {
+  int64_t coefficient;
+  Expr product;  // without a constant factor
+};
+
+struct Sum {
+  int64_t constant = 0;
+  SmallVector<Term, 8> terms;  // by product, no coefficient 0
+};
+
+using Factors = SmallVector<Expr, 8>;
+
+Sum to_sum(Expr e);
+// The canonical expression of a sum; brings x//k and x%k that belong together back to x.
+Expr build(ExprPool::Impl& pool, Sum& s);
+Expr build_term(ExprPool::Impl& pool, Term t);
+
+Sum add_scaled(const Sum& a, const Sum& b, int64_t scale);  // a + scale * b
+void scale(Sum& s, int64_t by);
+Range range_of_sum(const Sum& s);
+// The coefficient of a product in the sum, 0 where it is absent.
+int64_t coefficient_of(const Sum& s, Expr product);
+
+// The atoms of a product; empty for the product 1.
+std::span<const Expr> factors_of(Expr product);
+Expr multiply_products(ExprPool::Impl& pool, Expr a, Expr b);
+// The product without its factor at `skip`.
+Expr without(ExprPool::Impl& pool, Expr product, size_t skip);
+
+// Replaces terms by the laws on x//k and x%k; false where the sum stays as it is.
+bool recombine_all(ExprPool::Impl& pool, Sum& s);
+
+// Of a kind with operands.
+Expr combine(Kind kind, Expr a, Expr b);
 
 }  // namespace oxy::sym

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "symbolic/interval.h"
 #include "symbolic/node.h"
 
 namespace oxy::sym {
@@ -26,7 +25,7 @@ int64_t factor_of(Expr e) { return e.is_const() ? e.value() : e.node()->factor; 
 Range range_of_product(std::span<const Expr> factors) {
   Range product{1, 1};
   for (size_t i = 0, next; i < factors.size(); i = next) {
-    Range factor = range_of_operand(factors[i]);
+    Range factor = range_of(factors[i]);
     Range power = factor;
     for (next = i + 1; next < factors.size() && factors[next] == factors[i]; ++next) {
       power = multiply_ranges(power, factor);
@@ -39,25 +38,21 @@ Range range_of_product(std::span<const Expr> factors) {
 
 Range range_from_operands(const ExprNode& n) {
   const Expr* ops = n.operand_data();
-  Range r = range_of_operand(ops[0]);
+  Range r = range_of(ops[0]);
   switch (n.kind) {
     case Kind::Add:
-      for (uint32_t i = 1; i < n.arity; ++i) r = add_ranges(r, range_of_operand(ops[i]));
+      for (uint32_t i = 1; i < n.arity; ++i) r = add_ranges(r, range_of(ops[i]));
       return r;
     case Kind::Mul:
       return range_of_product(n.operands());
     case Kind::FloorDiv:
-      return floordiv_range(r, range_of_operand(ops[1]));
+      return floordiv_range(r, range_of(ops[1]));
     case Kind::Mod:
-      return mod_range(r, range_of_operand(ops[1]));
-    case Kind::Min: {
-      Range b = range_of_operand(ops[1]);
-      return {std::min(r.lo, b.lo), std::min(r.hi, b.hi)};
-    }
-    case Kind::Max: {
-      Range b = range_of_operand(ops[1]);
-      return {std::max(r.lo, b.lo), std::max(r.hi, b.hi)};
-    }
+      return mod_range(r, range_of(ops[1]));
+    case Kind::Min:
+      return {std::min(r.lo, range_of(ops[1]).lo), std::min(r.hi, range_of(ops[1]).hi)};
+    case Kind::Max:
+      return {std::max(r.lo, range_of(ops[1]).lo), std::max(r.hi, range_of(ops[1]).hi)};
     default:
       return {};
   }
@@ -179,6 +174,8 @@ Expr ExprPool::Impl::make_symbol(std::string_view name, Range range, std::option
   symbol_exprs.push_back(Expr(n));
   return symbol_exprs.back();
 }
+
+Range range_of(Expr e) { return e.is_const() ? Range{e.value(), e.value()} : e.node()->range; }
 
 Kind Expr::kind() const { return is_const() ? Kind::Const : node()->kind; }
 uint32_t Expr::symbol_index() const { return node()->symbol; }

@@ -1,34 +1,10 @@
 // Questions about an expression, and walks over one: substitution and evaluation.
 #include <algorithm>
 
-#include "symbolic/hints.h"
-#include "symbolic/interval.h"
-#include "symbolic/sum.h"
+#include "symbolic/node.h"
 
 namespace oxy::sym {
 namespace {
-
-Expr rebuild(Kind kind, std::span<const Expr> ops) {
-  Expr r = ops[0];
-  switch (kind) {
-    case Kind::Add:
-      for (Expr e : ops.subspan(1)) r = r + e;
-      return r;
-    case Kind::Mul:
-      for (Expr e : ops.subspan(1)) r = r * e;
-      return r;
-    case Kind::FloorDiv:
-      return floordiv(ops[0], ops[1]);
-    case Kind::Mod:
-      return mod(ops[0], ops[1]);
-    case Kind::Min:
-      return min(ops[0], ops[1]);
-    case Kind::Max:
-      return max(ops[0], ops[1]);
-    default:
-      OXY_FAIL("an atom has no operands");
-  }
-}
 
 struct Substitution {
   struct Entry {
@@ -39,9 +15,8 @@ struct Substitution {
 
   Expr operator()(Expr e) {
     if (e.is_const()) return e;
-    for (const auto& [from, to] : done) {
+    for (const auto& [from, to] : done)
       if (from == e) return to;
-    }
     Expr r = compute(e);
     done.push_back({e, r});
     return r;
@@ -55,7 +30,10 @@ struct Substitution {
       ops.push_back((*this)(op));
       changed |= ops.back() != op;
     }
-    return changed ? rebuild(e.kind(), {ops.data(), ops.size()}) : e;
+    if (!changed) return e;
+    Expr r = ops[0];
+    for (size_t i = 1; i < ops.size(); ++i) r = combine(e.kind(), r, ops[i]);
+    return r;
   }
 };
 
@@ -80,7 +58,12 @@ int64_t apply(Kind kind, int64_t a, int64_t b) {
 
 }  // namespace
 
-Range range_of(Expr e) { return range_of_operand(e); }
+Expr combine(Kind kind, Expr a, Expr b) {
+  using Operation = Expr (*)(Expr, Expr);
+  static constexpr Operation kOperations[] = {nullptr,  nullptr, operator+, operator*,
+                                              floordiv, mod,     min,       max};  // by Kind
+  return kOperations[static_cast<size_t>(kind)](a, b);
+}
 
 std::optional<bool> known_equal(Expr a, Expr b) {
   if (a == b) return true;
@@ -116,14 +99,13 @@ bool contains(Expr e, Expr symbol) {
   if (e == symbol) return true;
   if (e.is_const() || e.kind() == Kind::Symbol) return false;
   if ((e.node()->symbol_mask & symbol.node()->symbol_mask) == 0) return false;
-  std::span<const Expr> ops = e.operands();
-  return std::any_of(ops.begin(), ops.end(), [&](Expr op) { return contains(op, symbol); });
+  return std::ranges::any_of(e.operands(), [&](Expr op) { return contains(op, symbol); });
 }
 
 void collect_symbols(Expr e, std::vector<Expr>& out) {
   if (e.is_const()) return;
   if (e.kind() == Kind::Symbol) {
-    if (std::find(out.begin(), out.end(), e) == out.end()) out.push_back(e);
+    if (std::ranges::find(out, e) == out.end()) out.push_back(e);
     return;
   }
   for (Expr op : e.operands()) collect_symbols(op, out);
@@ -141,7 +123,7 @@ std::optional<std::pair<Expr, Expr>> linear_in(Expr e, Expr symbol) {
       continue;
     }
     std::span<const Expr> factors = factors_of(t.product);
-    auto at = std::find(factors.begin(), factors.end(), symbol);
+    auto at = std::ranges::find(factors, symbol);
     if (at == factors.end()) return std::nullopt;
     Expr others = without(pool, t.product, static_cast<size_t>(at - factors.begin()));
     if (contains(others, symbol)) return std::nullopt;

@@ -4,7 +4,7 @@
 //   unary   = "-" unary | number | name | ("min" | "max") "(" sum ("," sum)* ")" | "(" sum ")"
 #include <cctype>
 
-#include "symbolic/sum.h"
+#include "symbolic/node.h"
 
 namespace oxy::sym {
 namespace {

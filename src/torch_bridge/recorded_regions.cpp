@@ -1,7 +1,7 @@
 // Recordings of branches and loop bodies as regions of the graph around them.
 #include <algorithm>
 
-#include "ir/region_ops.h"
+#include "ir/graph.h"
 #include "ops/op_table.h"
 #include "support/check.h"
 #include "torch_bridge/recorder.h"

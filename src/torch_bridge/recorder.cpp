@@ -5,6 +5,10 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 
+#include "ir/specialize.h"
+#include "ops/args.h"
+#include <algorithm>
+#include <unordered_set>
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
 #include "torch_bridge/mutable_ops.h"

@@ -93,7 +93,7 @@ class Recorder {
   void set_position(ir::StackId stack, ir::NodeId torch_node);  // of add_frame
   ir::StackId add_frame(ir::StackId caller, ir::Frame innermost);
 
-  // A branch, loop or checkpoint (ir/region_ops.h) of these tensors, and what it gives. Constants
+  // A branch, loop or checkpoint (ir/graph.h) of these tensors, and what it gives. Constants
   // of the regions become operands. Unsupported for a region that writes to an operand, draws
   // random numbers or gives what shares memory.
   std::vector<at::Tensor> add_regions(const std::string& op, const std::vector<at::Tensor>& args,

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "support/check.h"
 
 namespace oxy::ir {

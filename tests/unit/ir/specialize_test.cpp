@@ -6,7 +6,6 @@
 #include <map>
 
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "support/check.h"
 
 namespace oxy::ir {

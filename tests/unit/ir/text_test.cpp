@@ -6,7 +6,6 @@
 #include <limits>
 #include <random>
 
-#include "ir/verify.h"
 #include "support/check.h"
 
 namespace oxy::ir {

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "ir/text.h"
-#include "ir/verify.h"
 
 namespace oxy::ops {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "ir/region_ops.h"
 #include "ops/op_table.h"
 #include "passes/rewrite.h"
 #include "support/check.h"

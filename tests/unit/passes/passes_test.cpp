@@ -7,9 +7,7 @@
 #include <set>
 
 #include "evaluator.h"
-#include "ir/region_ops.h"
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "ops/op_table.h"
 #include "passes/pass_list.h"
 #include "passes/rewrite.h"

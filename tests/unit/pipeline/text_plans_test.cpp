@@ -10,8 +10,8 @@
 #include <random>
 
 #include "../../../tools/npy.h"
+#include "ir/graph.h"
 #include "ir/text.h"
-#include "ir/verify.h"
 #include "pipeline/pipeline.h"
 #include "runtime/run_plan.h"
 

@@ -1,4 +1,4 @@
-// Log sets and the sink.
+// Log sets, and what is written.
 #include "support/log.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,7 @@ namespace {
 // Leaves the process's configuration as it was made.
 class LogTest : public testing::Test {
  protected:
-  ~LogTest() override {
-    Logs::instance().configure({});
-    Logs::instance().set_sink({});
-  }
+  ~LogTest() override { log_configuration = LogSet(); }
 };
 
 TEST_F(LogTest, ParsesSets) {
@@ -61,57 +58,37 @@ TEST_F(LogTest, UnknownNamesListTheKnownOnes) {
   }
 }
 
-TEST_F(LogTest, TheSinkGetsWhatIsOn) {
-  std::vector<std::string> got;
-  Logs& logs = Logs::instance();
-  logs.set_sink([&](Artifact a, std::string_view header, std::string_view text) {
-    got.push_back(cat(name_of(a), '|', header, '|', text));
-  });
+TEST_F(LogTest, WhatIsOnIsWritten) {
+  testing::internal::CaptureStderr();
   log(Artifact::fusion, "h", "off");
-  logs.configure(LogSet::parse("fusion"));
+  log_configuration = LogSet::parse("fusion");
   EXPECT_TRUE(log_enabled(Artifact::fusion));
   EXPECT_FALSE(log_enabled(Artifact::perf));
   log(Artifact::fusion, "h", "on");
   log(Artifact::perf, "h", "off");
-  EXPECT_EQ(got, std::vector<std::string>{"fusion|h|on"});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "[oxyfuel fusion] h\non\n");
 }
 
-TEST_F(LogTest, ASinkMayChangeTheConfiguration) {
-  int calls = 0;
-  Logs& logs = Logs::instance();
-  logs.configure(LogSet::parse("fusion"));
-  logs.set_sink([&](Artifact, std::string_view, std::string_view) {
-    ++calls;
-    logs.set_sink({});
-    logs.configure({});
-  });
-  log(Artifact::fusion, "", "");
-  log(Artifact::fusion, "", "");
-  EXPECT_EQ(calls, 1);
-}
-
-TEST_F(LogTest, StderrIsTheDefault) {
-  Logs::instance().configure(LogSet::parse("schedule"));
+TEST_F(LogTest, LinesEnd) {
+  log_configuration = LogSet::parse("schedule");
   testing::internal::CaptureStderr();
   log(Artifact::schedule, "graph 0", "one\ntwo");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "[oxyfuel schedule] graph 0\none\ntwo\n");
 }
 
-TEST_F(LogTest, ThreadsMayLogWhileTheSinkChanges) {
-  std::atomic<int> calls{0};
-  Logs& logs = Logs::instance();
-  logs.configure(LogSet::parse("all"));
-  auto sink = [&](Artifact, std::string_view, std::string_view) { ++calls; };
-  logs.set_sink(sink);
+TEST_F(LogTest, ThreadsDoNotMixTheirLines) {
+  log_configuration = LogSet::parse("all");
+  testing::internal::CaptureStderr();
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([] {
       for (int i = 0; i < 500; ++i) log(Artifact::perf, "h", "t");
     });
   }
-  for (int i = 0; i < 100; ++i) logs.set_sink(sink);
   for (std::thread& t : threads) t.join();
-  EXPECT_EQ(calls, 2000);
+  std::string expected;
+  for (int i = 0; i < 2000; ++i) expected += "[oxyfuel perf] h\nt\n";
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), expected);
 }
 
 }  // namespace

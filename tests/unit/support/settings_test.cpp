@@ -108,23 +108,6 @@ TEST(Settings, ABadVariableIsNamed) {
   }
 }
 
-TEST(Settings, TheCodeKeyHoldsWhatAffectsCodeOnly) {
-  Settings a, b;
-  b.trace = "/somewhere";
-  b.strict = true;
-  EXPECT_EQ(a.code_key(), b.code_key());
-  for (const SettingInfo& info : setting_table()) {
-    if (!info.affects_code || info.type != SettingType::Bool) continue;
-    Settings c;
-    c.set(info.name, c.get(info.name) == "True" ? "0" : "1");
-    EXPECT_NE(a.code_key(), c.code_key()) << info.name;
-  }
-  Settings c, d;
-  c.cxx = "g++;disabled_passes=0:";
-  d.cxx = "g++";
-  EXPECT_NE(c.code_key(), d.code_key());
-}
-
 TEST(Settings, PrintsEveryValue) {
   Settings s;
   s.compiler = "none";

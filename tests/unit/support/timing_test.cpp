@@ -75,19 +75,6 @@ TEST(Timing, ThreadsHaveTheirOwnNesting) {
   }
 }
 
-TEST(Timing, TotalsDoNotCountRecursionTwice) {
-  Timeline t;
-  {
-    Phase a(t, "a");
-    Phase again(t, "a");
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  std::vector<Span> s = t.spans();
-  EXPECT_DOUBLE_EQ(t.total_ms("a"), static_cast<double>(s[0].end_ns - s[0].begin_ns) / 1e6);
-  EXPECT_GE(t.total_ms("a"), 2.0);
-  EXPECT_EQ(t.total_ms("b"), 0.0);
-}
-
 TEST(Timing, ChromeTrace) {
   Timeline t;
   {
