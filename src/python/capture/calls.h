@@ -1,8 +1,9 @@
-// Calls: which function means what, and what is called as it is.
+// Calls: which function means what, and what is called as it is. Class statements.
 #pragma once
 
 #include <map>
 
+#include "python/capture/frames.h"
 #include "python/capture/heap.h"
 #include "python/capture/torch_warnings.h"
 #include "python/global_state.h"
@@ -76,6 +77,35 @@ class Calls : public Part {
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
   std::unordered_map<size_t, size_t> answered_;           // by step: how many of its calls
+};
+
+// Class statements, and the names of their bodies.
+class Classes : public Part {
+ public:
+  using Part::Part;
+
+  py::object load_build_class(const TracedFrame& frame);
+  py::object build_class(Arguments args, Keywords kwargs);
+  py::object make_class(py::handle metaclass, const Arguments& args, const Keywords& kwargs);
+  py::object make_dataclass(py::handle maker, const Arguments& args, const Keywords& kwargs);
+  bool is_made_class(py::handle type) const { return made_classes_.contains(type.ptr()); }
+  SourceId member_source(py::handle type, py::handle name);
+  void guard_registrations(PyTypeObject* type, py::handle asked);
+  void refuse_made_class(py::handle o) const;
+  py::object load_name(TracedFrame& frame, py::handle name);
+  void store_name(TracedFrame& frame, py::handle name, py::handle value);
+
+ private:
+  struct MadeClass {
+    std::vector<size_t> steps;  // where a capture may stop in front of it
+    UserStack stack;
+  };
+
+  py::object run_class_body(const py::object& body, py::object names);
+  void add_made_class(const py::object& made);
+  void refuse_class_hooks(py::handle bases, py::handle names);
+
+  std::unordered_map<PyObject*, MadeClass> made_classes_;
 };
 
 }  // namespace oxy::python

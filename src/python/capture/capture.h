@@ -13,11 +13,8 @@
 // which the Break names.
 #pragma once
 
-#include "python/capture/arrays.h"
 #include "python/capture/break.h"
 #include "python/capture/calls.h"
-#include "python/capture/classes.h"
-#include "python/capture/effects.h"
 #include "python/capture/frames.h"
 #include "python/capture/graphs.h"
 #include "python/capture/heap.h"

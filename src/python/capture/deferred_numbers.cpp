@@ -291,20 +291,10 @@ py::object Numbers::pack_named(const Keywords& items) {
 }
 
 Keywords Numbers::unpack_named(const py::object& packed) {
-  const Deferred deferred = deferred_.at(packed.ptr());
+  const Arguments values = unpack_numbers(packed);
   Keywords out;
-  if (deferred.source.valid()) {
-    heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
-    heap().guard(GuardKind::Keys, deferred.source, py::tuple(py::list(deferred.real)));
-  }
-  for (auto [key, value] : py::reinterpret_borrow<py::dict>(deferred.real)) {
-    takes = Takes::Varying;
-    out.emplace_back(borrow(key),
-                     deferred.source.valid()
-                         ? heap().wrap(value, heap().sources.dict_item(deferred.source, key))
-                         : deferred.parts[out.size()]);
-  }
-  takes = Takes::Read;
+  for (auto [key, value] : py::reinterpret_borrow<py::dict>(deferred_.at(packed.ptr()).real))
+    out.emplace_back(borrow(key), values[out.size()]);
   return out;
 }
 
@@ -320,17 +310,24 @@ py::object Numbers::packed_item(const py::object& packed, const py::object& key)
   return {};
 }
 
-// What is in a packed tuple, varying numbers deferred.
+// What is in a packed tuple or dict, varying numbers deferred.
 Arguments Numbers::unpack_numbers(const py::object& packed) {
   const Deferred deferred = deferred_.at(packed.ptr());
   if (!deferred.source.valid()) return deferred.parts;
   Arguments out;
-  heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
-  heap().guard(GuardKind::Length, deferred.source, {}, PyTuple_GET_SIZE(deferred.real.ptr()));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(deferred.real.ptr()); i++) {
+  auto add = [&](py::handle item, SourceId from) {
     takes = Takes::Varying;
-    out.push_back(heap().wrap(PyTuple_GET_ITEM(deferred.real.ptr(), i),
-                              heap().sources.item(deferred.source, i)));
+    out.push_back(heap().wrap(item, from));
+  };
+  heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
+  if (PyTuple_CheckExact(deferred.real.ptr())) {
+    heap().guard(GuardKind::Length, deferred.source, {}, PyTuple_GET_SIZE(deferred.real.ptr()));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(deferred.real.ptr()); i++)
+      add(PyTuple_GET_ITEM(deferred.real.ptr(), i), heap().sources.item(deferred.source, i));
+  } else {
+    heap().guard(GuardKind::Keys, deferred.source, py::tuple(py::list(deferred.real)));
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(deferred.real))
+      add(value, heap().sources.dict_item(deferred.source, key));
   }
   takes = Takes::Read;
   return out;
