@@ -176,8 +176,7 @@ py::object Arrays::array_over(py::handle tensor, const Arguments& args, const Ke
   return calls().call_function(array_code().over_tensor, std::move(all), kwargs);
 }
 
-std::optional<py::object> Arrays::call_numpy(py::handle callable, Arguments& args,
-                                             Keywords& kwargs) {
+Done Arrays::call_numpy(py::handle callable, Arguments& args, Keywords& kwargs) {
   PyObject* p = callable.ptr();
   const bool of_numpy = is_of_numpy(p);
   if (of_numpy) array_code();

@@ -340,16 +340,6 @@ bool Objects::is_existing_tuple(py::handle o) {
   return k != nullptr && k->source.valid();
 }
 
-// A tuple stands for its items, which are wrapped; its other attributes are not.
-void Objects::guard_no_attributes(PyObject* tuple, SourceId source) {
-  const py::object original = heap().tracked(tuple)->original;
-  PyObject** dict = _PyObject_GetDictPtr(original.ptr());
-  const SourceId held = heap().sources.instance_dict(source);
-  if (dict == nullptr || *dict == nullptr) return heap().guard(GuardKind::Missing, held);
-  if (PyDict_Size(*dict) > 0) throw Break(BreakId::attribute_protocol, "attributes of a tuple");
-  heap().guard(GuardKind::Length, held, {}, 0);
-}
-
 py::object Objects::load_instance_attr(py::handle o, py::handle name, bool generic) {
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
@@ -413,7 +403,14 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   }
   const bool has_dict = type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT);
   if (has_dict && is_existing_tuple(o)) {
-    guard_no_attributes(p, heap().tracked(o)->source);
+    // It stands for its items, which are wrapped; its other attributes are not.
+    const Tracked& k = *heap().tracked(o);
+    PyObject** dict = _PyObject_GetDictPtr(k.original.ptr());
+    const bool none = dict == nullptr || *dict == nullptr;
+    if (!none && PyDict_Size(*dict) > 0)
+      throw Break(BreakId::attribute_protocol, "attributes of a tuple");
+    heap().guard(none ? GuardKind::Missing : GuardKind::Length,
+                 heap().sources.instance_dict(k.source));
   } else if (has_dict) {
     py::object dict = instance_dict(o);
     if (py::object found = effects().dict_get(dict, name)) return found;

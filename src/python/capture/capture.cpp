@@ -116,13 +116,9 @@ std::vector<size_t> Frames::places_to_stop() const {
 void Frames::place(Break& b) const {
   b.stack = user_stack().frames();
   if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
-  if (b.of_sizes) choose_loop(b);
-}
-
-// The outermost loop of the innermost frame that a break stands in, if that frame can be left.
-void Frames::choose_loop(Break& b) const {
+  // The outermost loop of the innermost frame that a break stands in, if that frame can be left.
   const TracedFrame& f = *frames_.back();
-  if (b.steps.empty() || b.steps.front() != f.step || f.next == 0) return;
+  if (!b.of_sizes || b.steps.empty() || b.steps.front() != f.step || f.next == 0) return;
   const auto at = static_cast<int>(f.next) - 1;
   for (int head = 0; head <= at && b.loop < 0; head++)
     if (is_loop_around(f, head, at)) b.loop = head;

@@ -158,21 +158,16 @@ py::object Classes::build_class(Arguments args, Keywords kwargs) {
   });
   meta = metaclass_of(meta, bases);
   const py::object names = meta.attr("__prepare__")(args[1], bases, **dict_of(kwargs));
-  const py::object cell = run_class_body(args[0], names);
+  if ((code_of(args[0])->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR)) != 0)
+    throw Break(BreakId::local_class, "a body that is a function");
+  objects().guard_code(args[0]);
+  TracedFrame body(args[0]);
+  body.names = names;
+  const py::object cell = frames().interpret(body);
   py::object made = make_class(meta, {args[1], bases, names}, kwargs);
   if (PyCell_Check(cell.ptr()) && PyCell_GET(cell.ptr()) != made.ptr())
     throw Break(BreakId::local_class, "__class__ is another class");
   return made;
-}
-
-py::object Classes::run_class_body(const py::object& body, py::object names) {
-  auto* code = code_of(body);
-  if ((code->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR)) != 0)
-    throw Break(BreakId::local_class, "a body that is a function");
-  objects().guard_code(body);
-  TracedFrame frame(body);
-  frame.names = std::move(names);
-  return frames().interpret(frame);
 }
 
 // What type.__new__ and the metaclasses above would call.

@@ -179,12 +179,6 @@ bool Numbers::is_nonzero(const py::object& number) {
   return compare_deferred(number, py::float_(0.0), Py_NE).has_value();
 }
 
-// Operands of which one is a tensor and the other a number that the graph takes as an input.
-bool Numbers::meets_tensor(const TracedFrame& f) {
-  const uint32_t operation = f.bytecode->instructions[f.next].arg;
-  return takes_runtime_numbers(binary_operator_name(operation), std::span(f.stack).last(2), {});
-}
-
 // A call of isinstance, or of object.__setattr__.
 bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
   const py::object& below = f.stack[f.stack.size() - count - 2];
@@ -351,7 +345,7 @@ bool Numbers::holds_varying(py::handle arguments, SourceId source) {
 // Reads what the next instruction looks at.
 void Numbers::read_arguments(TracedFrame& f) {
   auto read_top = [&](size_t n) {
-    for (size_t i = f.stack.size() - n; i < f.stack.size(); i++) f.stack[i] = read(f.stack[i]);
+    for (py::object& o : std::span(f.stack).last(n)) o = read(o);
   };
   const Instruction& i = f.bytecode->instructions[f.next];
   switch (i.op) {
@@ -407,7 +401,10 @@ void Numbers::read_arguments(TracedFrame& f) {
       return stays ? void() : read_top(3);
     }
     case BINARY_OP:
-      return goes_on_counting(f) || meets_tensor(f) ? void() : read_top(2);
+      if (goes_on_counting(f) ||
+          takes_runtime_numbers(binary_operator_name(i.arg), std::span(f.stack).last(2), {}))
+        return;
+      return read_top(2);
     case UNARY_NEGATIVE:
       return is_runtime_number(f.stack.back()) ? void() : read_top(1);
     case CALL:

@@ -87,7 +87,6 @@ class Frames : public Part {
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   void step(TracedFrame& frame);
   void refuse_existing(py::handle exception);
-  void choose_loop(Break& b) const;
   [[noreturn]] void stop();
 
   std::vector<TracedFrame*> frames_;

@@ -32,8 +32,8 @@ class Graphs : public Part {
   py::object call_control_flow(std::string_view name, const Arguments& args);
   py::object record(ir::NodeKind kind, const std::string& target, py::handle callable,
                     const Arguments& args, const Keywords& kwargs);
-  std::optional<py::object> set_mode(const std::string& name, py::handle callable,
-                                     const Arguments& args, const Keywords& kwargs);
+  Done set_mode(const std::string& name, py::handle callable, const Arguments& args,
+                const Keywords& kwargs);
   // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the
   // values.
   void finish(std::span<const py::object> values);
@@ -85,7 +85,6 @@ class Graphs : public Part {
   py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
   Snapshot snapshot(const Arguments& roots);
   bool is_unchanged(const Snapshot& before, const Snapshot& after);
-  Arguments with_fresh_inputs(const Arguments& args);
   void finish_inner(const std::vector<py::object>& leaves, Captured& out);
   Captured capture_inner(const py::object& function, Arguments args, bool fresh);
   Arguments items_of_call(const py::object& sequence);

@@ -118,8 +118,7 @@ class Effects : public Part {
   py::object sequence_to_write(py::handle o);
   void sort(py::object list, const Keywords& kwargs);
   void set_put(py::handle set, py::handle item, bool in);
-  std::optional<py::object> change_existing(py::handle self, const std::string& name,
-                                            Arguments& args, Keywords& kwargs);
+  Done change_existing(py::handle self, const std::string& name, Arguments& args, Keywords& kwargs);
   py::object read_cell(py::handle cell);
   void write_cell(py::handle cell, py::handle value);
   void write_attribute(py::handle o, py::handle name, py::handle value);
@@ -134,14 +133,10 @@ class Effects : public Part {
 
  private:
   bool check_key(py::handle key);
-  std::optional<py::object> dict_method(py::handle dict, const std::string& name, Arguments& args,
-                                        Keywords& kwargs);
-  std::optional<py::object> list_method(py::handle list, const std::string& name, Arguments& args,
-                                        Keywords& kwargs);
-  std::optional<py::object> deque_method(py::handle deque, const std::string& name, Arguments& args,
-                                         Keywords& kwargs);
-  py::object pop_from_set(py::handle set);
-  std::optional<py::object> set_method(py::handle set, const std::string& name, Arguments& args);
+  Done dict_method(py::handle dict, const std::string& name, Arguments& args, Keywords& kwargs);
+  Done list_method(py::handle list, const std::string& name, Arguments& args, Keywords& kwargs);
+  Done deque_method(py::handle deque, const std::string& name, Arguments& args, Keywords& kwargs);
+  Done set_method(py::handle set, const std::string& name, Arguments& args);
 
   std::vector<py::object> written_;  // what has `Writes`, in the order of the first
   std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;
@@ -156,7 +151,7 @@ class Arrays : public Part {
   py::object wrap_array(py::handle real, SourceId source);
   SourceId source_of_array(py::handle array) const;
   py::object array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs);
-  std::optional<py::object> call_numpy(py::handle callable, Arguments& args, Keywords& kwargs);
+  Done call_numpy(py::handle callable, Arguments& args, Keywords& kwargs);
   py::object call_array_code(TracedFrame& frame);
   Arguments with_numbers(const Arguments& args);
   bool in_array_code() const;

@@ -228,7 +228,16 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
   });
   graph_modes_ = modes;  // the graph around it comes to these in front of the node
   inner_ = &graph;
-  if (fresh) args = with_fresh_inputs(args);
+  if (fresh) {
+    std::vector<py::object> leaves;
+    std::string form;
+    const py::object tree = tuple_of(args);
+    tensors_in(tree, leaves, form);
+    py::list inputs;
+    for (const py::object& leaf : leaves) inputs.append(add_inner_input(lift_around(leaf)));
+    size_t next = 0;
+    args = items_of_call(with_tensors(tree, inputs, next));
+  }
   Arguments reached = args;
   reached.push_back(function);
   const Snapshot before = snapshot(reached);
@@ -247,18 +256,6 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
   out.recorded.attributes = graph.recorder.attributes();
   out.given = std::move(graph.given);
   return out;
-}
-
-// The arguments with an input of the current graph in the place of each tensor.
-Arguments Graphs::with_fresh_inputs(const Arguments& args) {
-  std::vector<py::object> leaves;
-  std::string form;
-  const py::object tree = tuple_of(args);
-  tensors_in(tree, leaves, form);
-  py::list inputs;
-  for (const py::object& leaf : leaves) inputs.append(add_inner_input(lift_around(leaf)));
-  size_t next = 0;
-  return items_of_call(with_tensors(tree, inputs, next));
 }
 
 // Ends the current graph with these results, copies of those that share memory with an input or

@@ -79,7 +79,6 @@ class Numbers : public Part {
   bool is_called_deferred(const TracedFrame& frame, size_t count) const;
   bool goes_on_counting(const TracedFrame& frame);
   bool is_nonzero(const py::object& number);
-  bool meets_tensor(const TracedFrame& frame);
   bool hands_on_numbers(TracedFrame& frame, size_t count);
   bool hands_on_packed(TracedFrame& frame, bool keywords);
   bool merges_packed(const TracedFrame& frame) const;
