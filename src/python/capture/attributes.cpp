@@ -58,12 +58,6 @@ bool is_part_of_alias(PyTypeObject* type, py::handle name) {
          (native_traits("types", "GenericAlias", view_of(name.ptr())) & native::PartOfAlias) != 0;
 }
 
-// A module whose class finds attributes in a way of its own, and may keep what it has found.
-bool has_own_members(PyTypeObject* type) {
-  return type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
-                                    _PyType_Lookup(type, names().getattr_) != nullptr);
-}
-
 bool is_member(PyObject* descriptor) {
   return Py_TYPE(descriptor) == &PyMemberDescr_Type || Py_TYPE(descriptor) == &PyGetSetDescr_Type;
 }
@@ -124,23 +118,20 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
 py::object Objects::function_attr(py::handle function, py::handle name) {
   PyObject* found_on_type = _PyType_Lookup(&PyFunction_Type, name.ptr());
   if (heap().is_made_here(function)) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
-  if (found_on_type != nullptr && !is_name(name, names().dict_))
-    return function_member(function, name, found_on_type);
+  if (found_on_type != nullptr && !is_name(name, names().dict_)) {
+    // What it has of itself: __code__, __defaults__, __name__ ...
+    py::object value = steal(PyObject_GetAttr(function.ptr(), name.ptr()));
+    if (!is_member(found_on_type)) return value;  // a method
+    if (value.ptr() == as_function(function)->func_globals)
+      return existing_dict(value, heap().sources.pinned(value, "G"));
+    if (PyCode_Check(value.ptr())) return guard_code(function), value;
+    return heap().wrap(value, heap().sources.attribute(heap().source_of(function, "F"), name));
+  }
   py::object dict = existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
                                   heap().sources.instance_dict(heap().source_of(function, "F")));
   if (text(name) == "__dict__") return dict;
   if (py::object found = effects().dict_get(dict, name)) return found;
   raise(PyExc_AttributeError, "'function' object has no attribute '", text(name), "'");
-}
-
-// What a function that was there before has of itself: __code__, __defaults__, __name__ ...
-py::object Objects::function_member(py::handle function, py::handle name, PyObject* descriptor) {
-  py::object value = steal(PyObject_GetAttr(function.ptr(), name.ptr()));
-  if (!is_member(descriptor)) return value;  // a method
-  if (value.ptr() == as_function(function)->func_globals)
-    return existing_dict(value, heap().sources.pinned(value, "G"));
-  if (PyCode_Check(value.ptr())) return guard_code(function), value;
-  return heap().wrap(value, heap().sources.attribute(heap().source_of(function, "F"), name));
 }
 
 // The code of a function that was there before stays the one that is captured.
@@ -161,7 +152,9 @@ py::object Objects::module_dict(py::handle module) {
 py::object Objects::module_member(py::handle module, py::handle name) {
   py::object members = module_dict(module);
   PyTypeObject* type = Py_TYPE(module.ptr());
-  const bool lazy = has_own_members(type);
+  // Its class finds attributes in a way of its own, and may keep what it has found.
+  const bool lazy = type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
+                                               _PyType_Lookup(type, names().getattr_) != nullptr);
   for (PyObject* how : {names().getattr_, names().getattribute_}) type_member(type, how);
   PyObject* on_class = type_member(type, name);
   const bool data = on_class != nullptr && Py_TYPE(on_class)->tp_descr_set != nullptr;

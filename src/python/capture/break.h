@@ -4,8 +4,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <stdexcept>
-#include <string>
-#include <vector>
 
 #include "ir/graph.h"
 #include "support/text.h"

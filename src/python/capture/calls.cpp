@@ -1,7 +1,6 @@
 // Calls: Python functions are inlined, classes instantiated, functions written in C known by name
 // or refused.
 #include <pybind11/eval.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "python/capture/names.h"
 #include "python/capture/natives.h"

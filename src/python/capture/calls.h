@@ -1,8 +1,6 @@
 // Calls: which function means what, and what is called as it is. Class statements.
 #pragma once
 
-#include <map>
-
 #include "python/capture/frames.h"
 #include "python/capture/heap.h"
 #include "python/capture/torch_warnings.h"

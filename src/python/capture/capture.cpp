@@ -21,12 +21,6 @@ std::string break_text(BreakId id, const std::string& detail) {
   return cat(message, detail.empty() ? "" : cat(" (", detail, ")"), "; hint: ", hint);
 }
 
-// The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when it
-// is made again.
-bool keeps_ids(const TracedFrame& f) {
-  return is_text(as_function(f.function)->func_module, "copy");
-}
-
 bool reads_own_frame(PyCodeObject* code) {
   for (const char* name : {"locals", "vars", "dir", "eval", "exec", "_getframe"})
     for (py::handle used : borrow(code->co_names))
@@ -104,8 +98,11 @@ std::vector<size_t> Frames::places_to_stop() const {
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
-    if ((f->code->co_flags & CO_GENERATOR) || f->names || keeps_ids(*f) ||
-        is_array_code(as_function(f->function)))
+    auto* function = as_function(f->function);
+    // The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when
+    // it is made again.
+    if ((f->code->co_flags & CO_GENERATOR) || f->names || is_text(function->func_module, "copy") ||
+        is_array_code(function))
       break;
     out.insert(out.begin(), f->step);
   }

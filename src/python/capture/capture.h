@@ -13,11 +13,8 @@
 // which the Break names.
 #pragma once
 
-#include "python/capture/break.h"
 #include "python/capture/calls.h"
-#include "python/capture/frames.h"
 #include "python/capture/graphs.h"
-#include "python/capture/heap.h"
 #include "python/capture/iterators.h"
 #include "python/capture/numbers.h"
 #include "python/capture/object_kinds.h"
@@ -62,7 +59,6 @@ struct Attempt {
       : is_compiling(compiling), outer_(std::exchange(current_, this)) {}
   ~Attempt() { current_ = outer_; }
   Attempt(const Attempt&) = delete;
-  Attempt& operator=(const Attempt&) = delete;
   static Attempt& current() { return *current_; }
 
   const bool is_compiling;  // what torch.compiler.is_compiling says

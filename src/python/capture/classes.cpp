@@ -6,7 +6,6 @@
 // that it has from classes that were there before are. Code that CPython would run while the class
 // is made (a metaclass, __init_subclass__, __set_name__) is a break, too.
 #include "python/capture/capture.h"
-#include "python/capture/names.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/types.h"
 

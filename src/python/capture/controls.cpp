@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "python/capture/capture.h"
-#include "python/capture/names.h"
 #include "python/capture/natives.h"
 #include "python/cpython/changes.h"
 #include "python/cpython/compile_lock.h"

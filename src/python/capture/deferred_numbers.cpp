@@ -242,15 +242,6 @@ bool Numbers::is_packed(const py::object& o) const {
   return PyTuple_CheckExact(real) || (PyDict_CheckExact(real) && !found->taken_apart);
 }
 
-// {**kwargs} for a call.
-bool Numbers::merges_packed(const TracedFrame& f) const {
-  const auto& code = f.bytecode->instructions;
-  const py::object& into = f.stack[f.stack.size() - 1 - code[f.next].arg];
-  return is_packed(f.stack.back()) && code[f.next + 1].op == CALL_FUNCTION_EX && into &&
-         PyDict_CheckExact(into.ptr()) && PyDict_GET_SIZE(into.ptr()) == 0 &&
-         heap().tracked(into) == nullptr;
-}
-
 // A tuple for the numbers among `items`: deferred itself.
 py::object Numbers::pack(const Arguments& items) {
   py::tuple real(items.size());
@@ -347,7 +338,8 @@ void Numbers::read_arguments(TracedFrame& f) {
   auto read_top = [&](size_t n) {
     for (py::object& o : std::span(f.stack).last(n)) o = read(o);
   };
-  const Instruction& i = f.bytecode->instructions[f.next];
+  const auto& code = f.bytecode->instructions;
+  const Instruction& i = code[f.next];
   switch (i.op) {
     case LOAD_FAST:
     case LOAD_FAST_CHECK:
@@ -384,15 +376,19 @@ void Numbers::read_arguments(TracedFrame& f) {
       f.stack.back() = read(f.stack.back());
       return packed_item(f.stack[f.stack.size() - 2], f.stack.back()) ? void() : read_top(2);
     case BUILD_TUPLE:  // a result is rebuilt from its items
-      if (f.bytecode->instructions[f.next + 1].op == RETURN_VALUE && frames().stack().size() == 1)
-        return;
+      if (code[f.next + 1].op == RETURN_VALUE && frames().stack().size() == 1) return;
       [[fallthrough]];
     case BUILD_LIST:
       return read_top(i.arg);
     case BUILD_MAP:
       return read_top(2 * i.arg);
-    case DICT_MERGE:
-      return merges_packed(f) ? void() : read_top(1 + i.arg);
+    case DICT_MERGE: {  // {**kwargs} for a call
+      const py::object& into = f.stack[f.stack.size() - 1 - i.arg];
+      const bool merges = is_packed(f.stack.back()) && code[f.next + 1].op == CALL_FUNCTION_EX &&
+                          into && PyDict_CheckExact(into.ptr()) &&
+                          PyDict_GET_SIZE(into.ptr()) == 0 && heap().tracked(into) == nullptr;
+      return merges ? void() : read_top(1 + i.arg);
+    }
     case STORE_SUBSCR: {  // of a dict that was there before it stays
       read_top(2);
       const py::object& dict = f.stack[f.stack.size() - 2];

@@ -1,8 +1,6 @@
 // The frames that are interpreted: their instructions, their exceptions, where they can be left.
 #pragma once
 
-#include <memory>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "python/bytecode/code.h"

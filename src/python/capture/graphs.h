@@ -1,8 +1,6 @@
 // The graphs that a capture makes, with their recordings; what goes into them and what comes out.
 #pragma once
 
-#include <map>
-
 #include "python/capture/heap.h"
 #include "python/capture/number_input.h"
 #include "python/capture/rebuild.h"
@@ -50,8 +48,8 @@ class Graphs : public Part {
   std::optional<ModesAfter> modes_after;     // at the end; null: those in front
   std::map<size_t, std::string> left_alone;  // what LeftAlone said
   std::string why_left_alone;                // of the choice that comes next
-  Rebuild
-      rebuild;  // its roots: the result, or the values of the left frames' states behind each other
+  // Its roots: the result, or the values of the left frames' states behind each other.
+  Rebuild rebuild;
   bool result_requires_grad = false;
 
  private:

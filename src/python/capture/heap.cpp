@@ -7,7 +7,6 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "python/capture/names.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/guards/constants.h"
 #include "support/check.h"

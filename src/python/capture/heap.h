@@ -3,8 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "python/capture/part.h"
@@ -97,8 +95,8 @@ class Heap : public Part {
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
   std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
-  std::vector<py::object>
-      existing_;  // what was there before, apart from what is guarded by identity
+  // What was there before, apart from what is guarded by identity.
+  std::vector<py::object> existing_;
 };
 
 enum SetChange : int { kDiscarded, kPut, kPopped };

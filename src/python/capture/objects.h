@@ -44,7 +44,6 @@ class Objects : public Part {
   void delete_member(PyTypeObject* type, py::handle dict, py::handle name);
   py::object module_dict(py::handle module);
   py::object function_attr(py::handle function, py::handle name);
-  py::object function_member(py::handle function, py::handle name, PyObject* descriptor);
   py::object call_getter(py::handle descriptor, py::handle o, py::handle type, py::handle name);
   void call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value);
   std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);

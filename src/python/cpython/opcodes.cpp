@@ -1,8 +1,6 @@
 // The table of the running version's opcodes, and questions that it answers.
 #include "python/cpython/opcodes.h"
 
-#include <Python.h>
-
 #include <array>
 #include <string>
 #include <string_view>
