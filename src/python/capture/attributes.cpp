@@ -292,11 +292,7 @@ py::object Objects::instance_dict(py::handle o) {
 }
 
 py::object Objects::existing_dict(py::handle dict, SourceId source) {
-  Tracked& k = heap().entry(dict.ptr());
-  if (!k.source.valid()) {
-    k.source = source;
-    heap().hold(borrow(dict));
-  }
+  if (!heap().entry(dict.ptr()).source.valid()) heap().found_at(dict, source);
   return borrow(dict);
 }
 

@@ -389,13 +389,12 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
     size_t at = named;
     for (size_t i = static_cast<size_t>(code->co_posonlyargcount); i < named; i++)
       if (PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, i), key.ptr()) == 0) at = i;
-    if (at == named && (code->co_flags & CO_VARKEYWORDS)) {
+    if (at == named && (code->co_flags & CO_VARKEYWORDS))
       extra.emplace_back(key, value);
-    } else if (at == named || fast[at]) {
+    else if (at == named || fast[at])
       wrong_arguments(f, args.size(), kwargs);
-    } else {
+    else
       fast[at] = std::move(value);
-    }
   }
   if (code->co_flags & CO_VARKEYWORDS) fast[slot] = numbers().pack_named(extra);
   auto source = [&] { return heap().source_of(function, std::string(view_of(f->func_qualname))); };

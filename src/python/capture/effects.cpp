@@ -304,22 +304,22 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
   }
   const py::object& sorted = member_of<"builtins", "sorted">();
   py::list items(list), keys;
-  const bool by_function = !heap().exists(key) &&
-                           std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper";
   py::object function;  // of a key that cmp_to_key has made: what it holds
-  if (by_function)
+  if (!heap().exists(key) &&
+      std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper") {
     for (py::handle held : py::module_::import("gc").attr("get_referents")(key))
       if (PyCallable_Check(held.ptr()) && !PyType_Check(held.ptr())) function = borrow(held);
-  bool compares = by_function;
+    if (!function) throw Break(BreakId::builtin_call, "a key of cmp_to_key");
+    key = py::none();
+  }
+  bool compares = static_cast<bool>(function);
   for (py::handle item : items) {
-    const bool itself = key.is_none() || by_function;
-    const py::object made = itself ? borrow(item) : calls().call(key, {borrow(item)});
+    const py::object made = key.is_none() ? borrow(item) : calls().call(key, {borrow(item)});
     keys.append(made);
     const bool own = objects().special_method(made, py::str("__lt__")) != nullptr;
-    if (!own && !by_function) calls().require_plain(made, sorted);
+    if (!own && !function) calls().require_plain(made, sorted);
     compares |= own;
   }
-  if (by_function && !function) throw Break(BreakId::builtin_call, "a key of cmp_to_key");
   Comparison comparison;
   comparison.compare = [&](py::handle i, py::handle j) {
     const py::object a = keys[i.cast<size_t>()], b = keys[j.cast<size_t>()];

@@ -94,6 +94,13 @@ Tracked* Heap::tracked(py::handle o) {
   return it == tracked_.end() ? nullptr : &it->second;
 }
 
+Tracked& Heap::found_at(py::handle o, SourceId source) {
+  Tracked& k = tracked_[o.ptr()];
+  if (!k.source.valid()) k.source = source;
+  hold(borrow(o));
+  return k;
+}
+
 bool Heap::is_tensor(py::handle o) {
   if (!is_tensor_object(o.ptr())) return false;
   Tracked* k = tracked(o);
@@ -137,10 +144,8 @@ py::object Heap::wrap(py::handle real, SourceId source) {
     out = wrap_tensor(real, source);
   } else if (is_constant(p)) {
     guard(GuardKind::Equals, source, real);
-  } else if (is_bound_method(p)) {
+  } else if (is_bound_method(p) || Py_TYPE(p) == &PySuper_Type) {
     out = wrap_bound(real, source);
-  } else if (Py_TYPE(p) == &PySuper_Type) {
-    out = wrap_super(real, source);
   } else if (PyFunction_Check(p) && is_made_anew(real, source)) {
     wrap_function(real, source);
   } else if (is_callable_constant(p) || is_singleton(real) || PyCode_Check(p)) {
@@ -184,13 +189,17 @@ py::object Heap::wrap_held(py::handle real) {
 // Python's own int or float, but no bool.
 bool is_number(PyObject* p) { return PyLong_CheckExact(p) || PyFloat_CheckExact(p); }
 
-// A method with its object: another one with the wrapped object.
+// A method with its object, or a super object: another one with the wrapped object.
 py::object Heap::wrap_bound(py::handle real, SourceId source) {
   auto part = [&](const char* name) {
-    const py::str key(name);
-    return wrap(steal(PyObject_GetAttr(real.ptr(), key.ptr())), sources.attribute(source, key));
+    return wrap(real.attr(name), sources.attribute(source, py::str(name)));
   };
   guard(GuardKind::TypeIs, source, py::type::of(real));
+  if (Py_TYPE(real.ptr()) == &PySuper_Type) {
+    py::object type = part("__thisclass__"), self = part("__self__");
+    if (is_tensor(self)) throw Break(BreakId::attribute_protocol, "super() of a tensor");
+    return instead_of(real, source, py::type::of(real)(type, self));
+  }
   py::object self = part("__self__"), out;
   if (is_array(self)) {
     out = method_of_array(self, part("__name__"));
@@ -204,23 +213,9 @@ py::object Heap::wrap_bound(py::handle real, SourceId source) {
   return instead_of(real, source, out);
 }
 
-// A super object likewise.
-py::object Heap::wrap_super(py::handle real, SourceId source) {
-  auto part = [&](const char* name) {
-    return wrap(real.attr(name), sources.attribute(source, py::str(name)));
-  };
-  guard(GuardKind::TypeIs, source, py::type::of(real));
-  py::object type = part("__thisclass__"), self = part("__self__");
-  if (is_tensor(self)) throw Break(BreakId::attribute_protocol, "super() of a tensor");
-  return instead_of(real, source, py::type::of(real)(type, self));
-}
-
 py::object Heap::instead_of(py::handle real, SourceId source, const py::object& out) {
   if (auto it = stand_in_of_.find(real.ptr()); it != stand_in_of_.end()) return it->second;
-  Tracked& k = tracked_[out.ptr()];
-  if (!k.source.valid()) k.source = source;
-  k.original = borrow(real);
-  held_.push_back(out);
+  found_at(out, source).original = borrow(real);
   stand_in_of_.emplace(real.ptr(), out);
   return out;
 }
@@ -245,9 +240,7 @@ void Heap::wrap_function(py::handle real, SourceId source) {
     held == nullptr ? guard(GuardKind::IdIs, member, Py_None)
                     : guard(GuardKind::Length, member, {}, PyObject_Length(held));
   }
-  Tracked& k = tracked_[real.ptr()];
-  if (!k.source.valid()) k.source = source;
-  held_.push_back(borrow(real));
+  found_at(real, source);
 }
 
 // Found in the _parameters or _buffers of a module.

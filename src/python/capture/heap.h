@@ -43,6 +43,7 @@ class Heap : public Part {
   bool is_module_state(SourceId source) const;
   py::object wrap_held(py::handle real);
   Tracked* tracked(py::handle o);
+  Tracked& found_at(py::handle o, SourceId source);  // it was there before; its first source stays
   bool is_tensor(py::handle o);
   bool is_made_here(py::handle function);  // by the captured code
   bool exists(py::handle o);               // it was there before, and is not a constant
@@ -77,7 +78,6 @@ class Heap : public Part {
  private:
   py::object wrap_tuple(py::handle real, SourceId source);
   py::object wrap_bound(py::handle real, SourceId source);
-  py::object wrap_super(py::handle real, SourceId source);
   py::object instead_of(py::handle real, SourceId source, const py::object& out);
   void wrap_function(py::handle real, SourceId source);
   bool is_made_anew(py::handle function, SourceId source) const;
