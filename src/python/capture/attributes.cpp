@@ -20,11 +20,6 @@ bool is_enum_property(PyObject* descriptor) {
          !py::handle(descriptor).attr("fget").is_none();
 }
 
-// What a lazy iterator's stand-in is asked for, and answers as the iterator would.
-bool is_generator_method(py::handle name) {
-  return (native_traits("builtins", "generator", view_of(name.ptr())) & native::OfIterator) != 0;
-}
-
 // What is written to it, its `Writes`, are its items and no slots.
 bool writes_items(py::handle o) {
   PyObject* p = o.ptr();
@@ -97,7 +92,9 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
   if (PyType_Check(p)) return load_type_attr(o, name);
   if (PyFunction_Check(p)) return function_attr(o, name);
   if (Py_TYPE(p) == &PySuper_Type) return load_super_attr(o, name);
-  if (!iterators().empty() && iterators().lazy(o) && !is_generator_method(name))
+  // Its stand-in answers some as the iterator would.
+  if (!iterators().empty() && iterators().lazy(o) &&
+      !(native_traits("builtins", "generator", view_of(name.ptr())) & native::OfIterator))
     throw Break(BreakId::attribute_protocol, "an iterator's ", text(name));
   if (PyExceptionInstance_Check(p) && !heap().exists(o) && text(name) == "__traceback__")
     throw Break(BreakId::attribute_protocol, "the traceback of an exception");

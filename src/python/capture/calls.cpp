@@ -30,11 +30,6 @@ bool asks_for_break(PyFunctionObject* f) {
           is_text(f->func_module, "torch._dynamo.decorators"));
 }
 
-// TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
-bool is_bookkeeping_of_dynamo(PyFunctionObject* f) {
-  return is_text(f->func_name, "tag") && is_text(f->func_module, "torch._dynamo.mutation_guard");
-}
-
 // Whether a function or method written in C takes that many arguments, as far as it says so.
 bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kwargs) {
   if (PyCFunction_Check(callable)) {
@@ -430,7 +425,9 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");
-  if (is_bookkeeping_of_dynamo(f)) return py::none();
+  // TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
+  if (is_text(f->func_name, "tag") && is_text(f->func_module, "torch._dynamo.mutation_guard"))
+    return py::none();
   refuse_transforms(f);
   objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));

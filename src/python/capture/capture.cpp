@@ -44,16 +44,15 @@ bool is_bound_method(PyObject* o) { return PyMethod_Check(o) || method_descripto
 
 PyObject* method_descriptor(PyObject* bound) {
   const bool is_slot = Py_TYPE(bound) == &_PyMethodWrapper_Type;
+  const PyTypeObject* wanted = is_slot ? &PyWrapperDescr_Type : &PyMethodDescr_Type;
   if (!is_slot && (!PyCFunction_Check(bound) || PyCFunction_GET_SELF(bound) == nullptr))
     return nullptr;
   py::object name = steal(PyObject_GetAttrString(bound, "__name__"));
   py::object self = steal(PyObject_GetAttrString(bound, "__self__"));
   for (py::handle entry : borrow(Py_TYPE(self.ptr())->tp_mro)) {
     PyObject* found = PyDict_GetItemWithError(type_dict(as_type(entry)), name.ptr());
-    if (found == nullptr ||
-        Py_TYPE(found) != (is_slot ? &PyWrapperDescr_Type : &PyMethodDescr_Type))
-      continue;
-    if (py::handle(bound).equal(bind(found, self))) return found;
+    if (found != nullptr && Py_TYPE(found) == wanted && py::handle(bound).equal(bind(found, self)))
+      return found;
   }
   return nullptr;
 }

@@ -18,6 +18,18 @@ bool is_arithmetic(uint32_t arg) {  // +, -, *
 }
 bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
 
+// By opcode: it moves values about, or deals with deferred ones itself.
+constexpr std::array<bool, 256> kLooksAtNothing = [] {
+  std::array<bool, 256> table{};
+  for (int op : {LOAD_FAST,    LOAD_FAST_CHECK, LOAD_CONST,  LOAD_GLOBAL,  LOAD_DEREF,
+                 LOAD_CLOSURE, STORE_FAST,      DELETE_FAST, STORE_GLOBAL, STORE_DEREF,
+                 POP_TOP,      PUSH_NULL,       COPY,        SWAP,         JUMP_FORWARD,
+                 PRECALL,      KW_NAMES,        RESUME,      RETURN_CONST, NOP,
+                 COMPARE_OP})
+    table[static_cast<size_t>(op)] = true;
+  return table;
+}();
+
 // A function whose frame is interpreted with its arguments as they are: no library's, which may
 // have a meaning of its own, but the functions through which modules are called.
 bool is_written_by_user(py::handle function) {
@@ -25,10 +37,9 @@ bool is_written_by_user(py::handle function) {
   const int flags = code_of(f)->co_flags;
   if ((flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 || is_disabled(f))
     return false;
-  PyObject* module = PyDict_GetItemString(f->func_globals, "__name__");
-  if (module == nullptr || !PyUnicode_Check(module)) return false;
-  const std::string name = py::handle(module).cast<std::string>();
-  const std::string package = name.substr(0, name.find('.'));
+  const std::string_view name = view_of(PyDict_GetItemString(f->func_globals, "__name__"));
+  if (name.data() == nullptr) return false;  // no string
+  const std::string_view package = name.substr(0, name.find('.'));
   if (package == "__main__" || name == "torch.nn.modules.module") return true;
   return package != "torch" && package != "oxyfuel" &&
          !member_of<"sys", "stdlib_module_names">().contains(package);
@@ -340,29 +351,8 @@ void Numbers::read_arguments(TracedFrame& f) {
   };
   const auto& code = f.bytecode->instructions;
   const Instruction& i = code[f.next];
+  if (kLooksAtNothing[i.op]) return;
   switch (i.op) {
-    case LOAD_FAST:
-    case LOAD_FAST_CHECK:
-    case LOAD_CONST:
-    case LOAD_GLOBAL:
-    case LOAD_DEREF:
-    case LOAD_CLOSURE:
-    case STORE_FAST:
-    case DELETE_FAST:
-    case STORE_GLOBAL:
-    case STORE_DEREF:
-    case POP_TOP:
-    case PUSH_NULL:
-    case COPY:
-    case SWAP:
-    case JUMP_FORWARD:
-    case PRECALL:
-    case KW_NAMES:
-    case RESUME:
-    case RETURN_CONST:
-    case NOP:
-    case COMPARE_OP:
-      return;
     case MAKE_CELL:
       if (!is_packed(f.fast[i.arg])) f.fast[i.arg] = read(f.fast[i.arg]);
       return;

@@ -17,10 +17,6 @@ constexpr size_t kMostObjects = 10000;
 
 [[noreturn]] void refuse(const std::string& why) { throw Break(BreakId::control_flow, why); }
 
-bool same_types(const std::vector<ir::TensorType>& a, const std::vector<ir::TensorType>& b) {
-  return std::ranges::equal(a, b, ir::same_layout);
-}
-
 // Where among the operands the i-th input of a region stands; SIZE_MAX: nowhere.
 size_t place_of(const std::vector<py::object>& given, size_t i, size_t carried,
                 const std::vector<py::object>& operands) {
@@ -111,8 +107,7 @@ void Graphs::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
     form += ']';
   } else if (PyDict_CheckExact(p)) {
     form += '{';
-    const py::object inside = heap().contents(tree);
-    for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside)) {
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(heap().contents(tree))) {
       if (!PyUnicode_CheckExact(key.ptr())) refuse("a dict with keys that are no strings");
       cat_to(form, key.cast<std::string>().size(), ':', key.cast<std::string>());
       tensors_in(borrow(value), leaves, form);
@@ -129,8 +124,7 @@ py::object Graphs::with_tensors(const py::object& tree, const py::list& leaves, 
   if (p == Py_None) return tree;
   if (PyDict_CheckExact(p)) {
     py::dict out;
-    const py::object inside = heap().contents(tree);
-    for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside))
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(heap().contents(tree)))
       out[key] = with_tensors(borrow(value), leaves, next);
     return std::move(out);
   }
@@ -338,7 +332,7 @@ py::object Graphs::choose_in_graph(const Arguments& args) {
   Captured yes = capture_inner(args[1], operands, false);
   Captured no = capture_inner(args[2], operands, false);
   if (yes.form != no.form) refuse("branches whose results differ in their form");
-  if (!same_types(yes.results, no.results))
+  if (!std::ranges::equal(yes.results, no.results, ir::same_layout))
     refuse("branches whose results differ in size, strides or dtype");
   if (yes.results.empty()) refuse("branches without tensors as results");
   const py::object form = yes.result;
@@ -363,7 +357,7 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
     given.push_back(bridge::type_of(THPVariable_Unpack(o.ptr())));
     if (!given.back().is_dense()) refuse("a loop that carries a tensor with gaps");
   }
-  if (!same_types(given, body.results))
+  if (!std::ranges::equal(given, body.results, ir::same_layout))
     refuse("a loop whose results differ from what it carries in size, strides or dtype");
   const py::object result = body.result;
   return record_regions("while_loop", {}, leaves.size(), {std::move(condition), std::move(body)},
