@@ -267,7 +267,7 @@ SourceId Classes::member_source(py::handle type, py::handle name) {
   return {};
 }
 
-// With abstract classes among `asked`, a class or a tuple of them, `type` may come to be registered.
+// With abstract classes among `asked`, a class or a tuple, `type` may come to be registered.
 void Classes::guard_registrations(PyTypeObject* type, py::handle asked) {
   if (PyTuple_Check(asked.ptr()))
     for (py::handle one : asked) guard_registrations(type, one);

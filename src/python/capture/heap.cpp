@@ -1,4 +1,4 @@
-// Objects as the captured code sees them: wrapping what was there before, what it contains, and which
+// Objects as the captured code sees them: wrapping what was there before, what it contains, which
 // objects are one object.
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/Device.h>
@@ -48,7 +48,7 @@ bool has_constant(PyObject* constants, PyObject* p) {
     return slice->start == p || slice->stop == p || slice->step == p;
   }
   if (!PyTuple_Check(constants) && !PyFrozenSet_CheckExact(constants)) return false;
-  for (py::handle item : borrow(constants))
+  for (py::handle item : py::tuple(borrow(constants)))
     if (item.ptr() == p || has_constant(item.ptr(), p)) return true;
   return false;
 }
