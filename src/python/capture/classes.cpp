@@ -4,7 +4,8 @@
 // So a class made here may be used but not leave the call: what is planned for afterwards refuses
 // it, and the capture stops in front of its statement. Of its own members nothing is guarded; those
 // that it has from classes that were there before are. Code that CPython would run while the class
-// is made (a metaclass, __init_subclass__, __set_name__) is a break, too.
+// is made (a metaclass, __init_subclass__, __set_name__) is a break, too. Of abstract classes what
+// isinstance and issubclass say is guarded, which a registration may change.
 #include "python/capture/capture.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/types.h"
