@@ -15,8 +15,7 @@ bool is_property(PyObject* descriptor) {
 
 // As a property: Enum.value.
 bool is_enum_property(PyObject* descriptor) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) ==
-             member_of<"enum", "property">().ptr() &&
+  return Py_TYPE(descriptor) == as_type(member_of<"enum", "property">()) &&
          !py::handle(descriptor).attr("fget").is_none();
 }
 

@@ -13,11 +13,6 @@ namespace {
 
 constexpr size_t kMaxDepth = 150;
 
-bool has_python_init(PyTypeObject* type) {
-  PyObject* init = _PyType_Lookup(type, names().init_);
-  return init != nullptr && PyFunction_Check(init);
-}
-
 // itemgetter, attrgetter and methodcaller.
 bool is_operator_object(PyTypeObject* type) {
   return (type_traits(type) & native::OperatorObject) != 0;
@@ -281,9 +276,8 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
-    heap().guard(GuardKind::IdIs,
-                 classes().member_source(reinterpret_cast<PyObject*>(Py_TYPE(p)), names().call_),
-                 own);
+    const SourceId source = classes().member_source(py::type::handle_of(callable), names().call_);
+    heap().guard(GuardKind::IdIs, source, own);
     args.insert(args.begin(), borrow(p));
     frames().direct = direct;
     return call(own, std::move(args), std::move(kwargs));
@@ -495,13 +489,15 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       a = iterators().list_of(a);
   const bool heap_type = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
+  PyObject* own_init = _PyType_Lookup(t, names().init_);
   const std::string module = module_of(type);
   const bool is_descriptor =
       t == &PyStaticMethod_Type || t == &PyClassMethod_Type || t == &PyProperty_Type;
   refuse_finalizer(t);
   const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
   if (!heap_type || module == "builtins" || of_collections || module == "itertools" ||
-      module == "functools" || (exception && !has_python_init(t)) ||
+      module == "functools" ||
+      (exception && (own_init == nullptr || !PyFunction_Check(own_init))) ||
       py::isinstance(type, member_of<"enum", "EnumMeta">())) {
     const bool takes_apart = consumes || (type_traits(t) & native::TakesApart) != 0 ||
                              module == "collections" || t == &PyEnum_Type || t == &PyZip_Type;
