@@ -10,7 +10,6 @@
 #include "python/cpython/boundary.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -38,7 +37,7 @@ const ArrayCode& array_code() {
     out->over_tensor = arrays.attr("over_tensor");
     out->other_method = arrays.attr("other_method");
     out->numpy_types = arrays.attr("NUMPY_OF");
-    array_class = reinterpret_cast<PyTypeObject*>(py::object(arrays.attr("Array")).release().ptr());
+    array_class = as_type(py::object(arrays.attr("Array")).release());
     return out;
   }();
   return code;
@@ -90,12 +89,9 @@ py::object type_of_array(py::handle array) {
 void check_array_attr(py::handle array, py::handle name) {
   if (_PyType_Lookup(array_class, name.ptr()) != nullptr) return;
   const py::object type = type_of_array(array);
-  const auto text = py::str(name).cast<std::string>();
-  const std::string of = as_type(type)->tp_name;
-  if (PyObject_HasAttr(type.ptr(), name.ptr())) throw Break(BreakId::numpy, of, ".", text);
-  PyErr_SetString(PyExc_AttributeError,
-                  cat("'", of, "' object has no attribute '", text, "'").c_str());
-  throw py::error_already_set();
+  const char* of = as_type(type)->tp_name;
+  if (PyObject_HasAttr(type.ptr(), name.ptr())) throw Break(BreakId::numpy, of, ".", text(name));
+  raise(PyExc_AttributeError, "'", of, "' object has no attribute '", text(name), "'");
 }
 
 py::object method_of_array(py::handle array, py::handle name) {
@@ -110,8 +106,7 @@ bool is_array_code(PyFunctionObject* function) {
 }
 
 bool Arrays::in_array_code() const {
-  return !frames().stack().empty() && is_array_code(reinterpret_cast<PyFunctionObject*>(
-                                          frames().stack().back()->function.ptr()));
+  return !frames().stack().empty() && is_array_code(as_function(frames().stack().back()->function));
 }
 
 // What that code is made of, no user's: nothing to guard.
@@ -175,13 +170,12 @@ Arguments Arrays::with_numbers(const Arguments& args) {
 
 // Tensor.numpy
 py::object Arrays::array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs) {
-  Arguments all = args;
-  all.insert(all.begin(), borrow(tensor));
+  Arguments all{borrow(tensor)};
+  all.insert(all.end(), args.begin(), args.end());
   return calls().call_function(array_code().over_tensor, std::move(all), kwargs);
 }
 
-std::optional<py::object> Arrays::call_numpy(py::handle callable, Arguments& args,
-                                             Keywords& kwargs) {
+Done Arrays::call_numpy(py::handle callable, Arguments& args, Keywords& kwargs) {
   PyObject* p = callable.ptr();
   const bool of_numpy = is_of_numpy(p);
   if (of_numpy) array_code();
@@ -206,8 +200,7 @@ py::object Arrays::call_array_code(TracedFrame& frame) {
   try {
     return frames().interpret(frame);
   } catch (const py::error_already_set& e) {
-    const auto text = py::str(e.value()).cast<std::string>();
-    throw Break(BreakId::numpy, text);
+    throw Break(BreakId::numpy, text(e.value()));
   }
 }
 

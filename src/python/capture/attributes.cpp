@@ -14,14 +14,8 @@ bool is_property(PyObject* descriptor) {
 
 // As a property: Enum.value.
 bool is_enum_property(PyObject* descriptor) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(descriptor)) ==
-             member_of<"enum", "property">().ptr() &&
+  return Py_TYPE(descriptor) == as_type(member_of<"enum", "property">()) &&
          !py::handle(descriptor).attr("fget").is_none();
-}
-
-// What a lazy iterator's stand-in is asked for, and answers as the iterator would.
-bool is_generator_method(py::handle name) {
-  return (native_traits("builtins", "generator", view_of(name.ptr())) & native::OfIterator) != 0;
 }
 
 // What is written to it, its `Writes`, are its items and no slots.
@@ -55,12 +49,6 @@ bool is_part_of_alias(PyTypeObject* type, py::handle name) {
   return (type == &Py_GenericAliasType ||
           reinterpret_cast<PyObject*>(type) == member_of<"types", "UnionType">().ptr()) &&
          (native_traits("types", "GenericAlias", view_of(name.ptr())) & native::PartOfAlias) != 0;
-}
-
-// A module whose class finds attributes in a way of its own, and may keep what it has found.
-bool has_own_members(PyTypeObject* type) {
-  return type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
-                                    _PyType_Lookup(type, names().getattr_) != nullptr);
 }
 
 bool is_member(PyObject* descriptor) {
@@ -102,7 +90,9 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
   if (PyType_Check(p)) return load_type_attr(o, name);
   if (PyFunction_Check(p)) return function_attr(o, name);
   if (Py_TYPE(p) == &PySuper_Type) return load_super_attr(o, name);
-  if (!iterators().empty() && iterators().lazy(o) && !is_generator_method(name))
+  // Its stand-in answers some as the iterator would.
+  if (!iterators().empty() && iterators().lazy(o) &&
+      !(native_traits("builtins", "generator", view_of(name.ptr())) & native::OfIterator))
     throw Break(BreakId::attribute_protocol, "an iterator's ", text(name));
   if (PyExceptionInstance_Check(p) && !heap().exists(o) && text(name) == "__traceback__")
     throw Break(BreakId::attribute_protocol, "the traceback of an exception");
@@ -123,23 +113,20 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
 py::object Objects::function_attr(py::handle function, py::handle name) {
   PyObject* found_on_type = _PyType_Lookup(&PyFunction_Type, name.ptr());
   if (heap().is_made_here(function)) return steal(PyObject_GetAttr(function.ptr(), name.ptr()));
-  if (found_on_type != nullptr && !is_name(name, names().dict_))
-    return function_member(function, name, found_on_type);
+  if (found_on_type != nullptr && !is_name(name, names().dict_)) {
+    // What it has of itself: __code__, __defaults__, __name__ ...
+    py::object value = steal(PyObject_GetAttr(function.ptr(), name.ptr()));
+    if (!is_member(found_on_type)) return value;  // a method
+    if (value.ptr() == as_function(function)->func_globals)
+      return existing_dict(value, heap().sources.pinned(value, "G"));
+    if (PyCode_Check(value.ptr())) return guard_code(function), value;
+    return heap().wrap(value, heap().sources.attribute(heap().source_of(function, "F"), name));
+  }
   py::object dict = existing_dict(steal(PyObject_GenericGetDict(function.ptr(), nullptr)),
                                   heap().sources.instance_dict(heap().source_of(function, "F")));
   if (text(name) == "__dict__") return dict;
   if (py::object found = effects().dict_get(dict, name)) return found;
   raise(PyExc_AttributeError, "'function' object has no attribute '", text(name), "'");
-}
-
-// What a function that was there before has of itself: __code__, __defaults__, __name__ ...
-py::object Objects::function_member(py::handle function, py::handle name, PyObject* descriptor) {
-  py::object value = steal(PyObject_GetAttr(function.ptr(), name.ptr()));
-  if (!is_member(descriptor)) return value;  // a method
-  if (value.ptr() == as_function(function)->func_globals)
-    return existing_dict(value, heap().sources.pinned(value, "G"));
-  if (PyCode_Check(value.ptr())) return guard_code(function), value;
-  return heap().wrap(value, heap().sources.attribute(heap().source_of(function, "F"), name));
 }
 
 // The code of a function that was there before stays the one that is captured.
@@ -160,7 +147,9 @@ py::object Objects::module_dict(py::handle module) {
 py::object Objects::module_member(py::handle module, py::handle name) {
   py::object members = module_dict(module);
   PyTypeObject* type = Py_TYPE(module.ptr());
-  const bool lazy = has_own_members(type);
+  // Its class finds attributes in a way of its own, and may keep what it has found.
+  const bool lazy = type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
+                                               _PyType_Lookup(type, names().getattr_) != nullptr);
   for (PyObject* how : {names().getattr_, names().getattribute_}) type_member(type, how);
   PyObject* on_class = type_member(type, name);
   const bool data = on_class != nullptr && Py_TYPE(on_class)->tp_descr_set != nullptr;
@@ -298,11 +287,7 @@ py::object Objects::instance_dict(py::handle o) {
 }
 
 py::object Objects::existing_dict(py::handle dict, SourceId source) {
-  Tracked& k = heap().entry(dict.ptr());
-  if (!k.source.valid()) {
-    k.source = source;
-    heap().hold(borrow(dict));
-  }
+  if (!heap().entry(dict.ptr()).source.valid()) heap().found_at(dict, source);
   return borrow(dict);
 }
 
@@ -337,16 +322,6 @@ bool Objects::is_existing_tuple(py::handle o) {
   if (!PyTuple_Check(o.ptr()) || PyTuple_CheckExact(o.ptr())) return false;
   Tracked* k = heap().tracked(o);
   return k != nullptr && k->source.valid();
-}
-
-// A tuple stands for its items, which are wrapped; its other attributes are not.
-void Objects::guard_no_attributes(PyObject* tuple, SourceId source) {
-  const py::object original = heap().tracked(tuple)->original;
-  PyObject** dict = _PyObject_GetDictPtr(original.ptr());
-  const SourceId held = heap().sources.instance_dict(source);
-  if (dict == nullptr || *dict == nullptr) return heap().guard(GuardKind::Missing, held);
-  if (PyDict_Size(*dict) > 0) throw Break(BreakId::attribute_protocol, "attributes of a tuple");
-  heap().guard(GuardKind::Length, held, {}, 0);
 }
 
 py::object Objects::load_instance_attr(py::handle o, py::handle name, bool generic) {
@@ -412,7 +387,14 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   }
   const bool has_dict = type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT);
   if (has_dict && is_existing_tuple(o)) {
-    guard_no_attributes(p, heap().tracked(o)->source);
+    // It stands for its items, which are wrapped; its other attributes are not.
+    const Tracked& k = *heap().tracked(o);
+    PyObject** dict = _PyObject_GetDictPtr(k.original.ptr());
+    const bool none = dict == nullptr || *dict == nullptr;
+    if (!none && PyDict_Size(*dict) > 0)
+      throw Break(BreakId::attribute_protocol, "attributes of a tuple");
+    heap().guard(none ? GuardKind::Missing : GuardKind::Length,
+                 heap().sources.instance_dict(k.source));
   } else if (has_dict) {
     py::object dict = instance_dict(o);
     if (py::object found = effects().dict_get(dict, name)) return found;

@@ -1,18 +1,13 @@
 // Why a capture cannot go on.
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
-
 #include <stdexcept>
-#include <string>
-#include <vector>
 
 #include "ir/graph.h"
+#include "python/cpython/handles.h"
 #include "support/text.h"
 
 namespace oxy::python {
-
-namespace py = pybind11;
 
 enum class BreakId : uint8_t {
 #define OXY_BREAK(id, message, hint) id,

@@ -1,7 +1,6 @@
 // Calls: Python functions are inlined, classes instantiated, functions written in C known by name
 // or refused.
 #include <pybind11/eval.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "python/capture/capture.h"
 #include "python/capture/natives.h"
@@ -14,11 +13,6 @@ namespace {
 
 constexpr size_t kMaxDepth = 150;
 
-bool has_python_init(PyTypeObject* type) {
-  PyObject* init = _PyType_Lookup(type, names().init_);
-  return init != nullptr && PyFunction_Check(init);
-}
-
 // itemgetter, attrgetter and methodcaller.
 bool is_operator_object(PyTypeObject* type) {
   return (type_traits(type) & native::OperatorObject) != 0;
@@ -29,11 +23,6 @@ bool asks_for_break(PyFunctionObject* f) {
   return is_text(f->func_name, "graph_break") &&
          (is_text(f->func_module, "oxyfuel.controls") ||
           is_text(f->func_module, "torch._dynamo.decorators"));
-}
-
-// TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
-bool is_bookkeeping_of_dynamo(PyFunctionObject* f) {
-  return is_text(f->func_name, "tag") && is_text(f->func_module, "torch._dynamo.mutation_guard");
 }
 
 // Whether a function or method written in C takes that many arguments, as far as it says so.
@@ -287,9 +276,8 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
-    heap().guard(GuardKind::IdIs,
-                 classes().member_source(reinterpret_cast<PyObject*>(Py_TYPE(p)), names().call_),
-                 own);
+    const SourceId source = classes().member_source(py::type::handle_of(callable), names().call_);
+    heap().guard(GuardKind::IdIs, source, own);
     args.insert(args.begin(), borrow(p));
     frames().direct = direct;
     return call(own, std::move(args), std::move(kwargs));
@@ -336,6 +324,34 @@ py::object Calls::call_operator_object(py::handle callable, const Arguments& arg
   return held.size() == 1 ? py::object(found[0]) : py::object(found);
 }
 
+bool is_of_context(py::handle o) {
+  PyObject* p = o.ptr();
+  return PyContextVar_CheckExact(p) || PyContext_CheckExact(p) || PyContextToken_CheckExact(p);
+}
+
+// A method of a context variable, a context or a token. Reading a variable leaves a guard on the
+// value that the caller's context has; writing one is a break.
+py::object Calls::call_of_context(py::handle self, const std::string& name, const Arguments& args,
+                                  const Keywords& kwargs) {
+  if (!PyContextVar_CheckExact(self.ptr()) || !heap().exists(self) || name != "get" ||
+      args.size() > 1 || !kwargs.empty())
+    throw Break(BreakId::context_variable, Py_TYPE(self.ptr())->tp_name, ".", name);
+  auto value = [&](PyObject* otherwise) {
+    PyObject* found = nullptr;
+    check(PyContextVar_Get(self.ptr(), otherwise, &found));
+    return owned(found);
+  };
+  const SourceId var = heap().tracked(self)->source, set = heap().sources.context_value(var, false);
+  const py::object in_context = value(missing().ptr());
+  if (!in_context.is(missing())) return heap().wrap(in_context, set);
+  heap().guard(GuardKind::Missing, set);
+  if (!args.empty()) return args[0];
+  const SourceId any = heap().sources.context_value(var, true);
+  if (const py::object own = value(nullptr)) return heap().wrap(own, any);
+  heap().guard(GuardKind::Missing, any);
+  raise_with(PyExc_LookupError, self);
+}
+
 // -------------------------------------------------------------------------------- Python functions
 
 std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments args,
@@ -362,13 +378,12 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
     size_t at = named;
     for (size_t i = static_cast<size_t>(code->co_posonlyargcount); i < named; i++)
       if (PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, i), key.ptr()) == 0) at = i;
-    if (at == named && (code->co_flags & CO_VARKEYWORDS)) {
+    if (at == named && (code->co_flags & CO_VARKEYWORDS))
       extra.emplace_back(key, value);
-    } else if (at == named || fast[at]) {
+    else if (at == named || fast[at])
       wrong_arguments(f, args.size(), kwargs);
-    } else {
+    else
       fast[at] = std::move(value);
-    }
   }
   if (code->co_flags & CO_VARKEYWORDS) fast[slot] = numbers().pack_named(extra);
   auto source = [&] { return heap().source_of(function, std::string(view_of(f->func_qualname))); };
@@ -404,7 +419,9 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");
-  if (is_bookkeeping_of_dynamo(f)) return py::none();
+  // TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
+  if (is_text(f->func_name, "tag") && is_text(f->func_module, "torch._dynamo.mutation_guard"))
+    return py::none();
   refuse_transforms(f);
   objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
@@ -472,13 +489,15 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       a = iterators().list_of(a);
   const bool heap_type = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
+  PyObject* own_init = _PyType_Lookup(t, names().init_);
   const std::string module = module_of(type);
   const bool is_descriptor =
       t == &PyStaticMethod_Type || t == &PyClassMethod_Type || t == &PyProperty_Type;
   refuse_finalizer(t);
   const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
   if (!heap_type || module == "builtins" || of_collections || module == "itertools" ||
-      module == "functools" || (exception && !has_python_init(t)) ||
+      module == "functools" ||
+      (exception && (own_init == nullptr || !PyFunction_Check(own_init))) ||
       py::isinstance(type, member_of<"enum", "EnumMeta">())) {
     const bool takes_apart = consumes || (type_traits(t) & native::TakesApart) != 0 ||
                              module == "collections" || t == &PyEnum_Type || t == &PyZip_Type;

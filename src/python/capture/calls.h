@@ -1,8 +1,7 @@
-// Calls: which function means what, and what is called as it is.
+// Calls: which function means what, and what is called as it is. Class statements.
 #pragma once
 
-#include <map>
-
+#include "python/capture/frames.h"
 #include "python/capture/heap.h"
 #include "python/global_state.h"
 
@@ -37,7 +36,7 @@ class Calls : public Part {
  public:
   using Part::Part;
 
-  std::optional<py::object> text_of(py::handle o, bool repr);
+  Done text_of(py::handle o, bool repr);
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
@@ -66,20 +65,18 @@ class Calls : public Part {
   py::object dict_of_mapping(py::handle mapping);
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
                              const Keywords& kwargs);
-  std::optional<py::object> call_control(py::handle callable, Arguments& args, Keywords& kwargs);
+  Done call_control(py::handle callable, Arguments& args, Keywords& kwargs);
   static py::object control_flow_of(PyFunctionObject* f);
-  std::optional<py::object> call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
-                                                 Keywords& kwargs);
+  Done call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs);
   py::object call_for_good(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
-  std::optional<py::object> reduce_plain(py::handle o);
+  Done reduce_plain(py::handle o);
   void refuse_transforms(PyFunctionObject* f);
-  std::optional<py::object> call_special(py::handle callable, Arguments& args, Keywords& kwargs);
+  Done call_special(py::handle callable, Arguments& args, Keywords& kwargs);
   void refuse_lost_class(py::handle o, int depth = 0);
-  std::optional<py::object> call_dispatched(py::handle callable, const Arguments& args,
-                                            const Keywords& kwargs);
+  Done call_dispatched(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_operator_object(py::handle callable, const Arguments& args);
   py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
   py::object call_type(py::handle type, Arguments args, Keywords kwargs);
@@ -88,18 +85,45 @@ class Calls : public Part {
   py::object is_leaf(py::handle tensor, py::handle name);
   py::object ask_torch(Folded guarded_by, const std::string& name, py::handle callable,
                        const Arguments& args, const Keywords& kwargs);
-  std::optional<py::object> call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
-  std::optional<py::object> one_hot(const std::string& name, const Arguments& args,
-                                    const Keywords& kwargs);
+  Done call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
+  Done one_hot(const std::string& name, const Arguments& args, const Keywords& kwargs);
   bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object storage_offset(py::handle tensor);
-  std::optional<py::object> call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
+  Done call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
   void call_behind(py::handle callable, const Arguments& args);
   void require_harmless_warnings();
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
   std::unordered_map<size_t, size_t> answered_;           // by step: how many of its calls
+};
+
+// Class statements, and the names of their bodies.
+class Classes : public Part {
+ public:
+  using Part::Part;
+
+  py::object load_build_class(const TracedFrame& frame);
+  py::object build_class(Arguments args, Keywords kwargs);
+  py::object make_class(py::handle metaclass, const Arguments& args, const Keywords& kwargs);
+  py::object make_dataclass(py::handle maker, const Arguments& args, const Keywords& kwargs);
+  bool is_made_class(py::handle type) const { return made_classes_.contains(type.ptr()); }
+  SourceId member_source(py::handle type, py::handle name);
+  void guard_registrations(PyTypeObject* type, py::handle asked);
+  void refuse_made_class(py::handle o) const;
+  py::object load_name(TracedFrame& frame, py::handle name);
+  void store_name(TracedFrame& frame, py::handle name, py::handle value);
+
+ private:
+  struct MadeClass {
+    std::vector<size_t> steps;  // where a capture may stop in front of it
+    UserStack stack;
+  };
+
+  void add_made_class(const py::object& made);
+  void refuse_class_hooks(py::handle bases, py::handle names);
+
+  std::unordered_map<PyObject*, MadeClass> made_classes_;
 };
 
 }  // namespace oxy::python

@@ -20,12 +20,6 @@ std::string break_text(BreakId id, const std::string& detail) {
   return cat(message, detail.empty() ? "" : cat(" (", detail, ")"), "; hint: ", hint);
 }
 
-// The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when it
-// is made again.
-bool keeps_ids(const TracedFrame& f) {
-  return is_text(as_function(f.function)->func_module, "copy");
-}
-
 bool reads_own_frame(PyCodeObject* code) {
   for (const char* name : {"locals", "vars", "dir", "eval", "exec", "_getframe"})
     for (py::handle used : borrow(code->co_names))
@@ -49,16 +43,15 @@ bool is_bound_method(PyObject* o) { return PyMethod_Check(o) || method_descripto
 
 PyObject* method_descriptor(PyObject* bound) {
   const bool is_slot = Py_TYPE(bound) == &_PyMethodWrapper_Type;
+  const PyTypeObject* wanted = is_slot ? &PyWrapperDescr_Type : &PyMethodDescr_Type;
   if (!is_slot && (!PyCFunction_Check(bound) || PyCFunction_GET_SELF(bound) == nullptr))
     return nullptr;
   py::object name = steal(PyObject_GetAttrString(bound, "__name__"));
   py::object self = steal(PyObject_GetAttrString(bound, "__self__"));
   for (py::handle entry : borrow(Py_TYPE(self.ptr())->tp_mro)) {
     PyObject* found = PyDict_GetItemWithError(type_dict(as_type(entry)), name.ptr());
-    if (found == nullptr ||
-        Py_TYPE(found) != (is_slot ? &PyWrapperDescr_Type : &PyMethodDescr_Type))
-      continue;
-    if (py::handle(bound).equal(bind(found, self))) return found;
+    if (found != nullptr && Py_TYPE(found) == wanted && py::handle(bound).equal(bind(found, self)))
+      return found;
   }
   return nullptr;
 }
@@ -103,8 +96,11 @@ std::vector<size_t> Frames::places_to_stop() const {
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
-    if ((f->code->co_flags & CO_GENERATOR) || f->names || keeps_ids(*f) ||
-        is_array_code(as_function(f->function)))
+    auto* function = as_function(f->function);
+    // The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when
+    // it is made again.
+    if ((f->code->co_flags & CO_GENERATOR) || f->names || is_text(function->func_module, "copy") ||
+        is_array_code(function))
       break;
     out.insert(out.begin(), f->step);
   }
@@ -115,13 +111,9 @@ std::vector<size_t> Frames::places_to_stop() const {
 void Frames::place(Break& b) const {
   b.stack = user_stack().frames();
   if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
-  if (b.of_sizes) choose_loop(b);
-}
-
-// The outermost loop of the innermost frame that a break stands in, if that frame can be left.
-void Frames::choose_loop(Break& b) const {
+  // The outermost loop of the innermost frame that a break stands in, if that frame can be left.
   const TracedFrame& f = *frames_.back();
-  if (b.steps.empty() || b.steps.front() != f.step || f.next == 0) return;
+  if (!b.of_sizes || b.steps.empty() || b.steps.front() != f.step || f.next == 0) return;
   const auto at = static_cast<int>(f.next) - 1;
   for (int head = 0; head <= at && b.loop < 0; head++)
     if (is_loop_around(f, head, at)) b.loop = head;

@@ -1,26 +1,12 @@
 // One capture: a function is interpreted on the real objects that it meets, tensors apart, which
-// are fakes.
-//
-// Whatever the code makes (lists, dicts, objects, closures) is really made, with fakes in the place
-// of tensors, so that CPython's own types give it its meaning. What was there before the call
-// (found through a source) is never changed and never handed to code that the interpreter does not
-// see: reading from it leaves a guard. Calls of torch run on the fakes and become nodes of the
-// Torch IR. A Break ends the capture; an exception of the captured code unwinds its frames as in
-// CPython and, when nobody handles it, comes out of `run` as it is.
-//
-// Instructions are counted, and the same function on the same arguments takes the same steps. So
-// what could be captured in front of a break is had by a second capture that stops at the step
-// which the Break names.
+// are fakes (ARCHITECTURE.md, Capture). What was there before the call (found through a source) is
+// never changed and never handed to code that the interpreter does not see. A Break ends the
+// capture; an exception of the captured code unwinds its frames as in CPython and, when nobody
+// handles it, comes out of `run` as it is.
 #pragma once
 
-#include "python/capture/arrays.h"
-#include "python/capture/break.h"
 #include "python/capture/calls.h"
-#include "python/capture/classes.h"
-#include "python/capture/effects.h"
-#include "python/capture/frames.h"
 #include "python/capture/graphs.h"
-#include "python/capture/heap.h"
 #include "python/capture/iterators.h"
 #include "python/capture/numbers.h"
 #include "python/capture/object_kinds.h"
@@ -65,7 +51,6 @@ struct Attempt {
       : is_compiling(compiling), outer_(std::exchange(current_, this)) {}
   ~Attempt() { current_ = outer_; }
   Attempt(const Attempt&) = delete;
-  Attempt& operator=(const Attempt&) = delete;
   static Attempt& current() { return *current_; }
 
   const bool is_compiling;  // what torch.compiler.is_compiling says

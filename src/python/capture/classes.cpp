@@ -4,8 +4,10 @@
 // So a class made here may be used but not leave the call: what is planned for afterwards refuses
 // it, and the capture stops in front of its statement. Of its own members nothing is guarded; those
 // that it has from classes that were there before are. Code that CPython would run while the class
-// is made (a metaclass, __init_subclass__, __set_name__) is a break, too.
+// is made (a metaclass, __init_subclass__, __set_name__) is a break, too. Of abstract classes what
+// isinstance and issubclass say is guarded, which a registration may change.
 #include "python/capture/capture.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/types.h"
 
 namespace oxy::python {
@@ -43,6 +45,75 @@ PyObject* python_function(PyObject* found) {
   if (Py_TYPE(found) != &PyClassMethod_Type) return nullptr;
   const py::object inside = py::handle(found).attr("__func__");  // the classmethod holds it
   return PyFunction_Check(inside.ptr()) ? inside.ptr() : nullptr;
+}
+
+struct Answer {
+  PyObject_HEAD;
+  PyObject *type, *asked;   // weak references
+  PyObject* registrations;  // how many there were when it was asked; null: never
+  PyObject* answer;
+};
+
+PyObject* ask(PyObject* o) {
+  auto* self = reinterpret_cast<Answer*>(o);
+  const auto now = owned(PyObject_CallNoArgs(member_of<"_abc", "get_cache_token">().ptr()));
+  if (!now) return nullptr;
+  if (self->registrations != nullptr) {
+    const int same = PyObject_RichCompareBool(now.ptr(), self->registrations, Py_EQ);
+    if (same != 0) return same < 0 ? nullptr : Py_NewRef(self->answer);
+  }
+  const py::object type = borrow(PyWeakref_GetObject(self->type));
+  const py::object asked = borrow(PyWeakref_GetObject(self->asked));
+  if (type.is_none() || asked.is_none()) return Py_NewRef(Py_None);
+  const int yes = PyObject_IsSubclass(type.ptr(), asked.ptr());
+  if (yes < 0) return nullptr;
+  Py_XSETREF(self->answer, PyBool_FromLong(yes));
+  Py_XSETREF(self->registrations, Py_NewRef(now.ptr()));
+  return Py_NewRef(self->answer);
+}
+
+PyObject* get_answer(PyObject* o, void*) {
+  return boundary([=] { return ask(o); }, nullptr);
+}
+
+void drop(PyObject* o) {
+  auto* self = reinterpret_cast<Answer*>(o);
+  boundary([=] {
+    Py_XDECREF(self->type);
+    Py_XDECREF(self->asked);
+    Py_XDECREF(self->registrations);
+    Py_XDECREF(self->answer);
+  });
+  PyTypeObject* type = Py_TYPE(o);
+  type->tp_free(o);
+  Py_DECREF(type);
+}
+
+PyTypeObject* answer_type() {
+  static PyGetSetDef members[] = {{"answer", get_answer, nullptr, nullptr, nullptr}, {}};
+  static PyType_Slot slots[] = {
+      {Py_tp_getset, members}, {Py_tp_dealloc, reinterpret_cast<void*>(drop)}, {0, nullptr}};
+  static PyType_Spec spec = {"oxyfuel.IsSubclass", sizeof(Answer), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  static PyObject* type = steal(PyType_FromSpec(&spec)).release().ptr();
+  return as_type(type);
+}
+
+// An object whose attribute `answer` is issubclass(type, asked), of an abstract class where a
+// registration may change that: the same object for the same classes, which it does not keep alive.
+// They are asked again only where something was registered since.
+py::object answer_of(py::handle type, py::handle asked) {
+  const py::object& weak = member_of<"weakref", "WeakKeyDictionary">();
+  static const py::object& answers = *new py::object(weak());
+  const py::object of_asked = answers.attr("setdefault")(asked, weak());
+  py::object answer = of_asked.attr("get")(type);
+  if (!answer.is_none()) return answer;
+  answer = steal(answer_type()->tp_alloc(answer_type(), 0));
+  auto* a = reinterpret_cast<Answer*>(answer.ptr());
+  a->type = py::weakref(type).release().ptr();
+  a->asked = py::weakref(asked).release().ptr();
+  of_asked.attr("__setitem__")(type, answer);
+  return answer;
 }
 
 }  // namespace
@@ -87,21 +158,16 @@ py::object Classes::build_class(Arguments args, Keywords kwargs) {
   });
   meta = metaclass_of(meta, bases);
   const py::object names = meta.attr("__prepare__")(args[1], bases, **dict_of(kwargs));
-  const py::object cell = run_class_body(args[0], names);
+  if ((code_of(args[0])->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR)) != 0)
+    throw Break(BreakId::local_class, "a body that is a function");
+  objects().guard_code(args[0]);
+  TracedFrame body(args[0]);
+  body.names = names;
+  const py::object cell = frames().interpret(body);
   py::object made = make_class(meta, {args[1], bases, names}, kwargs);
   if (PyCell_Check(cell.ptr()) && PyCell_GET(cell.ptr()) != made.ptr())
     throw Break(BreakId::local_class, "__class__ is another class");
   return made;
-}
-
-py::object Classes::run_class_body(const py::object& body, py::object names) {
-  auto* code = code_of(body);
-  if ((code->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR)) != 0)
-    throw Break(BreakId::local_class, "a body that is a function");
-  objects().guard_code(body);
-  TracedFrame frame(body);
-  frame.names = std::move(names);
-  return frames().interpret(frame);
 }
 
 // What type.__new__ and the metaclasses above would call.
@@ -200,6 +266,22 @@ SourceId Classes::member_source(py::handle type, py::handle name) {
       heap().guard(GuardKind::Missing, of(base.ptr()));
   }
   return {};
+}
+
+// With abstract classes among `asked`, a class or a tuple, `type` may come to be registered.
+void Classes::guard_registrations(PyTypeObject* type, py::handle asked) {
+  if (PyTuple_Check(asked.ptr()))
+    for (py::handle one : asked) guard_registrations(type, one);
+  if (!PyType_Check(asked.ptr()) || PyType_IsSubtype(type, as_type(asked)) ||
+      !PyObject_TypeCheck(asked.ptr(), as_type(member_of<"abc", "ABCMeta">())) ||
+      is_made_class(asked))
+    return;
+  const py::str attribute("answer");
+  const py::object object = answer_of(type_object(type), asked);
+  const SourceId source =
+      heap().sources.pinned(object, cat("issubclass(", type->tp_name, ", ", name_of(asked), ")"));
+  heap().guard(GuardKind::Equals, heap().sources.attribute(source, attribute),
+               object.attr(attribute));
 }
 
 // Neither a class made here nor an object of one outlives the capture.

@@ -152,8 +152,7 @@ Stance current_stance() {
   return named;
 }
 
-std::optional<py::object> Calls::call_control(py::handle callable, Arguments& args,
-                                              Keywords& kwargs) {
+Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
   if (PyFunction_Check(p))
@@ -178,8 +177,7 @@ std::optional<py::object> Calls::call_control(py::handle callable, Arguments& ar
 }
 
 // Functions that say something to a compiler that captures them.
-std::optional<py::object> Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args,
-                                                      Keywords& kwargs) {
+Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs) {
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
   if (module == "oxyfuel.controls" && name == "is_compiling") return py::bool_(true);
   if (module == "oxyfuel.controls" || module == "torch._dynamo.utils") {
@@ -301,7 +299,7 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
 
 // object.__reduce_ex__ of a plain object with a __dict__, as copy.deepcopy asks for it; nullopt
 // where `o` is no such one.
-std::optional<py::object> Calls::reduce_plain(py::handle o) {
+Done Calls::reduce_plain(py::handle o) {
   PyObject* p = o.ptr();
   if (is_constant(p)) return py::object(borrow(p).attr("__reduce_ex__")(4));
   if (PySet_CheckExact(p))

@@ -2,11 +2,9 @@
 // of the same names.
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
-
-namespace py = pybind11;
 
 enum class Control : uint8_t {
   None,

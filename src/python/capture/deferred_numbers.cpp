@@ -17,6 +17,18 @@ bool is_arithmetic(uint32_t arg) {  // +, -, *
 }
 bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
 
+// By opcode: it moves values about, or deals with deferred ones itself.
+constexpr std::array<bool, 256> kLooksAtNothing = [] {
+  std::array<bool, 256> table{};
+  for (int op : {LOAD_FAST,    LOAD_FAST_CHECK, LOAD_CONST,  LOAD_GLOBAL,  LOAD_DEREF,
+                 LOAD_CLOSURE, STORE_FAST,      DELETE_FAST, STORE_GLOBAL, STORE_DEREF,
+                 POP_TOP,      PUSH_NULL,       COPY,        SWAP,         JUMP_FORWARD,
+                 PRECALL,      KW_NAMES,        RESUME,      RETURN_CONST, NOP,
+                 COMPARE_OP})
+    table[static_cast<size_t>(op)] = true;
+  return table;
+}();
+
 // A function whose frame is interpreted with its arguments as they are: no library's, which may
 // have a meaning of its own, but the functions through which modules are called.
 bool is_written_by_user(py::handle function) {
@@ -24,10 +36,9 @@ bool is_written_by_user(py::handle function) {
   const int flags = code_of(f)->co_flags;
   if ((flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 || is_disabled(f))
     return false;
-  PyObject* module = PyDict_GetItemString(f->func_globals, "__name__");
-  if (module == nullptr || !PyUnicode_Check(module)) return false;
-  const std::string name = py::handle(module).cast<std::string>();
-  const std::string package = name.substr(0, name.find('.'));
+  const std::string_view name = view_of(PyDict_GetItemString(f->func_globals, "__name__"));
+  if (name.data() == nullptr) return false;  // no string
+  const std::string_view package = name.substr(0, name.find('.'));
   if (package == "__main__" || name == "torch.nn.modules.module") return true;
   return package != "torch" && package != "oxyfuel" &&
          !member_of<"sys", "stdlib_module_names">().contains(package);
@@ -178,12 +189,6 @@ bool Numbers::is_nonzero(const py::object& number) {
   return compare_deferred(number, py::float_(0.0), Py_NE).has_value();
 }
 
-// Operands of which one is a tensor and the other a number that the graph takes as an input.
-bool Numbers::meets_tensor(const TracedFrame& f) {
-  const uint32_t operation = f.bytecode->instructions[f.next].arg;
-  return takes_runtime_numbers(binary_operator_name(operation), std::span(f.stack).last(2), {});
-}
-
 // A call of isinstance, or of object.__setattr__.
 bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
   const py::object& below = f.stack[f.stack.size() - count - 2];
@@ -247,15 +252,6 @@ bool Numbers::is_packed(const py::object& o) const {
   return PyTuple_CheckExact(real) || (PyDict_CheckExact(real) && !found->taken_apart);
 }
 
-// {**kwargs} for a call.
-bool Numbers::merges_packed(const TracedFrame& f) const {
-  const auto& code = f.bytecode->instructions;
-  const py::object& into = f.stack[f.stack.size() - 1 - code[f.next].arg];
-  return is_packed(f.stack.back()) && code[f.next + 1].op == CALL_FUNCTION_EX && into &&
-         PyDict_CheckExact(into.ptr()) && PyDict_GET_SIZE(into.ptr()) == 0 &&
-         heap().tracked(into) == nullptr;
-}
-
 // A tuple for the numbers among `items`: deferred itself.
 py::object Numbers::pack(const Arguments& items) {
   py::tuple real(items.size());
@@ -290,20 +286,10 @@ py::object Numbers::pack_named(const Keywords& items) {
 }
 
 Keywords Numbers::unpack_named(const py::object& packed) {
-  const Deferred deferred = deferred_.at(packed.ptr());
+  const Arguments values = unpack_numbers(packed);
   Keywords out;
-  if (deferred.source.valid()) {
-    heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
-    heap().guard(GuardKind::Keys, deferred.source, py::tuple(py::list(deferred.real)));
-  }
-  for (auto [key, value] : py::reinterpret_borrow<py::dict>(deferred.real)) {
-    takes = Takes::Varying;
-    out.emplace_back(borrow(key),
-                     deferred.source.valid()
-                         ? heap().wrap(value, heap().sources.dict_item(deferred.source, key))
-                         : deferred.parts[out.size()]);
-  }
-  takes = Takes::Read;
+  for (auto [key, value] : py::reinterpret_borrow<py::dict>(deferred_.at(packed.ptr()).real))
+    out.emplace_back(borrow(key), values[out.size()]);
   return out;
 }
 
@@ -319,17 +305,24 @@ py::object Numbers::packed_item(const py::object& packed, const py::object& key)
   return {};
 }
 
-// What is in a packed tuple, varying numbers deferred.
+// What is in a packed tuple or dict, varying numbers deferred.
 Arguments Numbers::unpack_numbers(const py::object& packed) {
   const Deferred deferred = deferred_.at(packed.ptr());
   if (!deferred.source.valid()) return deferred.parts;
   Arguments out;
-  heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
-  heap().guard(GuardKind::Length, deferred.source, {}, PyTuple_GET_SIZE(deferred.real.ptr()));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(deferred.real.ptr()); i++) {
+  auto add = [&](py::handle item, SourceId from) {
     takes = Takes::Varying;
-    out.push_back(heap().wrap(PyTuple_GET_ITEM(deferred.real.ptr(), i),
-                              heap().sources.item(deferred.source, i)));
+    out.push_back(heap().wrap(item, from));
+  };
+  heap().guard(GuardKind::TypeIs, deferred.source, py::type::of(deferred.real));
+  if (PyTuple_CheckExact(deferred.real.ptr())) {
+    heap().guard(GuardKind::Length, deferred.source, {}, PyTuple_GET_SIZE(deferred.real.ptr()));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(deferred.real.ptr()); i++)
+      add(PyTuple_GET_ITEM(deferred.real.ptr(), i), heap().sources.item(deferred.source, i));
+  } else {
+    heap().guard(GuardKind::Keys, deferred.source, py::tuple(py::list(deferred.real)));
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(deferred.real))
+      add(value, heap().sources.dict_item(deferred.source, key));
   }
   takes = Takes::Read;
   return out;
@@ -353,32 +346,12 @@ bool Numbers::holds_varying(py::handle arguments, SourceId source) {
 // Reads what the next instruction looks at.
 void Numbers::read_arguments(TracedFrame& f) {
   auto read_top = [&](size_t n) {
-    for (size_t i = f.stack.size() - n; i < f.stack.size(); i++) f.stack[i] = read(f.stack[i]);
+    for (py::object& o : std::span(f.stack).last(n)) o = read(o);
   };
-  const Instruction& i = f.bytecode->instructions[f.next];
+  const auto& code = f.bytecode->instructions;
+  const Instruction& i = code[f.next];
+  if (kLooksAtNothing[i.op]) return;
   switch (i.op) {
-    case LOAD_FAST:
-    case LOAD_FAST_CHECK:
-    case LOAD_CONST:
-    case LOAD_GLOBAL:
-    case LOAD_DEREF:
-    case LOAD_CLOSURE:
-    case STORE_FAST:
-    case DELETE_FAST:
-    case STORE_GLOBAL:
-    case STORE_DEREF:
-    case POP_TOP:
-    case PUSH_NULL:
-    case COPY:
-    case SWAP:
-    case JUMP_FORWARD:
-    case PRECALL:
-    case KW_NAMES:
-    case RESUME:
-    case RETURN_CONST:
-    case NOP:
-    case COMPARE_OP:
-      return;
     case MAKE_CELL:
       if (!is_packed(f.fast[i.arg])) f.fast[i.arg] = read(f.fast[i.arg]);
       return;
@@ -392,15 +365,19 @@ void Numbers::read_arguments(TracedFrame& f) {
       f.stack.back() = read(f.stack.back());
       return packed_item(f.stack[f.stack.size() - 2], f.stack.back()) ? void() : read_top(2);
     case BUILD_TUPLE:  // a result is rebuilt from its items
-      if (f.bytecode->instructions[f.next + 1].op == RETURN_VALUE && frames().stack().size() == 1)
-        return;
+      if (code[f.next + 1].op == RETURN_VALUE && frames().stack().size() == 1) return;
       [[fallthrough]];
     case BUILD_LIST:
       return read_top(i.arg);
     case BUILD_MAP:
       return read_top(2 * i.arg);
-    case DICT_MERGE:
-      return merges_packed(f) ? void() : read_top(1 + i.arg);
+    case DICT_MERGE: {  // {**kwargs} for a call
+      const py::object& into = f.stack[f.stack.size() - 1 - i.arg];
+      const bool merges = is_packed(f.stack.back()) && code[f.next + 1].op == CALL_FUNCTION_EX &&
+                          into && PyDict_CheckExact(into.ptr()) &&
+                          PyDict_GET_SIZE(into.ptr()) == 0 && heap().tracked(into) == nullptr;
+      return merges ? void() : read_top(1 + i.arg);
+    }
     case STORE_SUBSCR: {  // of a dict that was there before it stays
       read_top(2);
       const py::object& dict = f.stack[f.stack.size() - 2];
@@ -409,7 +386,10 @@ void Numbers::read_arguments(TracedFrame& f) {
       return stays ? void() : read_top(3);
     }
     case BINARY_OP:
-      return goes_on_counting(f) || meets_tensor(f) ? void() : read_top(2);
+      if (goes_on_counting(f) ||
+          takes_runtime_numbers(binary_operator_name(i.arg), std::span(f.stack).last(2), {}))
+        return;
+      return read_top(2);
     case UNARY_NEGATIVE:
       return is_runtime_number(f.stack.back()) ? void() : read_top(1);
     case CALL:

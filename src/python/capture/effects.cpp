@@ -160,8 +160,8 @@ void Effects::dict_update(py::handle dict, const Arguments& args, const Keywords
   for (const auto& [key, value] : kwargs) dict_write(dict, key, value);
 }
 
-std::optional<py::object> Effects::dict_method(py::handle dict, const std::string& name,
-                                               Arguments& args, Keywords& kwargs) {
+Done Effects::dict_method(py::handle dict, const std::string& name, Arguments& args,
+                          Keywords& kwargs) {
   auto arg = [&](size_t i) { return i < args.size() ? args[i] : py::none(); };
   const size_t n = args.size();
   if (n > (name == "update" || name == "popitem" ? 1 : 2))
@@ -234,8 +234,8 @@ py::object Effects::sequence_to_write(py::handle o) {
   return shadow;
 }
 
-std::optional<py::object> Effects::list_method(py::handle list, const std::string& name,
-                                               Arguments& args, Keywords& kwargs) {
+Done Effects::list_method(py::handle list, const std::string& name, Arguments& args,
+                          Keywords& kwargs) {
   Tracked& k = *heap().tracked(list);
   if (name == "append" || name == "extend" || name == "__iadd__") {
     py::list items;
@@ -276,8 +276,8 @@ std::optional<py::object> Effects::list_method(py::handle list, const std::strin
   return name == "__imul__" ? borrow(list) : out;
 }
 
-std::optional<py::object> Effects::deque_method(py::handle deque, const std::string& name,
-                                                Arguments& args, Keywords& kwargs) {
+Done Effects::deque_method(py::handle deque, const std::string& name, Arguments& args,
+                           Keywords& kwargs) {
   const uint32_t traits = native_traits("collections", "deque", name);
   if (traits & native::Extends) {
     py::object shadow = sequence_to_write(deque);
@@ -304,22 +304,22 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
   }
   const py::object& sorted = member_of<"builtins", "sorted">();
   py::list items(list), keys;
-  const bool by_function = !heap().exists(key) &&
-                           std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper";
   py::object function;  // of a key that cmp_to_key has made: what it holds
-  if (by_function)
+  if (!heap().exists(key) &&
+      std::string_view(Py_TYPE(key.ptr())->tp_name) == "functools.KeyWrapper") {
     for (py::handle held : py::module_::import("gc").attr("get_referents")(key))
       if (PyCallable_Check(held.ptr()) && !PyType_Check(held.ptr())) function = borrow(held);
-  bool compares = by_function;
+    if (!function) throw Break(BreakId::builtin_call, "a key of cmp_to_key");
+    key = py::none();
+  }
+  bool compares = static_cast<bool>(function);
   for (py::handle item : items) {
-    const bool itself = key.is_none() || by_function;
-    const py::object made = itself ? borrow(item) : calls().call(key, {borrow(item)});
+    const py::object made = key.is_none() ? borrow(item) : calls().call(key, {borrow(item)});
     keys.append(made);
     const bool own = objects().special_method(made, py::str("__lt__")) != nullptr;
-    if (!own && !by_function) calls().require_plain(made, sorted);
+    if (!own && !function) calls().require_plain(made, sorted);
     compares |= own;
   }
-  if (by_function && !function) throw Break(BreakId::builtin_call, "a key of cmp_to_key");
   Comparison comparison;
   comparison.compare = [&](py::handle i, py::handle j) {
     const py::object a = keys[i.cast<size_t>()], b = keys[j.cast<size_t>()];
@@ -358,28 +358,25 @@ void Effects::set_put(py::handle set, py::handle item, bool in) {
     check(in ? PySet_Add(shadow.ptr(), item.ptr()) : PySet_Discard(shadow.ptr(), item.ptr()));
 }
 
-// The order in which items come is guarded, and so is the first one.
-py::object Effects::pop_from_set(py::handle set) {
-  py::object shadow = heap().contents(set);
-  Writes& w = writes_of(set);
-  for (py::handle change : w.done)
-    if (change.cast<std::pair<int, py::object>>().first != kPopped)
-      throw Break(BreakId::side_effect, "set.pop behind another change of the set");
-  py::object item = borrow(next_popped(set.ptr(), static_cast<Py_ssize_t>(w.done.size())));
-  if (!item) raise_with(PyExc_KeyError, py::str("pop from an empty set"));
-  if (w.done.empty())
-    heap().guard(GuardKind::Equals, heap().sources.next_popped(heap().tracked(set)->source), item);
-  w.done.append(py::make_tuple(static_cast<int>(kPopped), item));
-  check(PySet_Discard(shadow.ptr(), item.ptr()));
-  return item;
-}
-
-std::optional<py::object> Effects::set_method(py::handle set, const std::string& name,
-                                              Arguments& args) {
+Done Effects::set_method(py::handle set, const std::string& name, Arguments& args) {
   const uint32_t traits = native_traits("builtins", "set", name);
   if ((name == "add" || name == "discard") && args.size() == 1)
     return set_put(set, args[0], name == "add"), py::none();
-  if (name == "pop" && args.empty()) return pop_from_set(set);
+  if (name == "pop" && args.empty()) {
+    // The order in which items come is guarded, and so is the first one.
+    py::object shadow = heap().contents(set);
+    Writes& w = writes_of(set);
+    for (py::handle change : w.done)
+      if (change.cast<std::pair<int, py::object>>().first != kPopped)
+        throw Break(BreakId::side_effect, "set.pop behind another change of the set");
+    py::object item = borrow(next_popped(set.ptr(), static_cast<Py_ssize_t>(w.done.size())));
+    if (!item) raise_with(PyExc_KeyError, py::str("pop from an empty set"));
+    if (w.done.empty())
+      heap().guard(GuardKind::Equals, heap().sources.next_popped(heap().source_of(set)), item);
+    w.done.append(py::make_tuple(static_cast<int>(kPopped), item));
+    check(PySet_Discard(shadow.ptr(), item.ptr()));
+    return item;
+  }
   if ((traits & native::InPlace) && args.size() == 1 && !PyAnySet_Check(args[0].ptr()))
     return borrow(Py_NotImplemented);
   if (name == "update" || name == "__ior__") {
@@ -412,8 +409,8 @@ std::optional<py::object> Effects::set_method(py::handle set, const std::string&
 
 // A method that changes a list, dict, set or deque that was there before (or dict.get, which need
 // not read it all).
-std::optional<py::object> Effects::change_existing(py::handle self, const std::string& name,
-                                                   Arguments& args, Keywords& kwargs) {
+Done Effects::change_existing(py::handle self, const std::string& name, Arguments& args,
+                              Keywords& kwargs) {
   PyObject* p = self.ptr();
   if (PyDict_Check(p)) return dict_method(self, name, args, kwargs);
   if (PyList_Check(p)) return list_method(self, name, args, kwargs);

@@ -24,11 +24,6 @@ py::object evaluated(const SourceTable& sources, SourceId id, py::handle base) {
               " that was there before");
 }
 
-// One that has not begun may be suspended behind the next instruction.
-bool is_unfinished(py::handle generator) {
-  return !py::object(generator.attr("gi_frame")).is_none();
-}
-
 // What it holds, apart from what lives on for other reasons.
 std::vector<PyObject*> held_by(PyObject* o) {
   std::vector<PyObject*> out;
@@ -140,7 +135,9 @@ bool Iterators::reaches_unfinished(PyObject* root) {
     PyObject* o = open.back();
     open.pop_back();
     const LazyIterator* l = lazies_.empty() ? nullptr : lazy(o);
-    const bool unfinished = l ? l->frame && !l->done : PyGen_CheckExact(o) && is_unfinished(o);
+    // One that has not begun may be suspended behind the next instruction.
+    const bool unfinished =
+        l ? l->frame && !l->done : PyGen_CheckExact(o) && !py::getattr(o, "gi_frame").is_none();
     if (unfinished) return without_unfinished_.clear(), true;
     for (PyObject* inner : held_by(o)) look_at(inner);
     if (l == nullptr) continue;

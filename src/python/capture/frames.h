@@ -1,8 +1,6 @@
 // The frames that are interpreted: their instructions, their exceptions, where they can be left.
 #pragma once
 
-#include <memory>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "python/bytecode/code.h"
@@ -87,7 +85,6 @@ class Frames : public Part {
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   void step(TracedFrame& frame);
   void refuse_existing(py::handle exception);
-  void choose_loop(Break& b) const;
   [[noreturn]] void stop();
 
   std::vector<TracedFrame*> frames_;

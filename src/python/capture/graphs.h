@@ -1,8 +1,6 @@
 // The graphs that a capture makes, with their recordings; what goes into them and what comes out.
 #pragma once
 
-#include <map>
-
 #include "python/capture/heap.h"
 #include "python/capture/rebuild.h"
 #include "python/replay.h"
@@ -31,8 +29,8 @@ class Graphs : public Part {
   py::object call_control_flow(std::string_view name, const Arguments& args);
   py::object record(ir::NodeKind kind, const std::string& target, py::handle callable,
                     const Arguments& args, const Keywords& kwargs);
-  std::optional<py::object> set_mode(const std::string& name, py::handle callable,
-                                     const Arguments& args, const Keywords& kwargs);
+  Done set_mode(const std::string& name, py::handle callable, const Arguments& args,
+                const Keywords& kwargs);
   // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the
   // values.
   void finish(std::span<const py::object> values);
@@ -49,8 +47,8 @@ class Graphs : public Part {
   std::optional<ModesAfter> modes_after;     // at the end; null: those in front
   std::map<size_t, std::string> left_alone;  // what LeftAlone said
   std::string why_left_alone;                // of the choice that comes next
-  Rebuild
-      rebuild;  // its roots: the result, or the values of the left frames' states behind each other
+  // Its roots: the result, or the values of the left frames' states behind each other.
+  Rebuild rebuild;
   bool result_requires_grad = false;
 
  private:
@@ -84,7 +82,6 @@ class Graphs : public Part {
   py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
   Snapshot snapshot(const Arguments& roots);
   bool is_unchanged(const Snapshot& before, const Snapshot& after);
-  Arguments with_fresh_inputs(const Arguments& args);
   void finish_inner(const std::vector<py::object>& leaves, Captured& out);
   Captured capture_inner(const py::object& function, Arguments args, bool fresh);
   Arguments items_of_call(const py::object& sequence);

@@ -1,16 +1,16 @@
 // The objects that captured code meets: what was there before the call, by its sources; which
-// objects are one object; the guards.
+// objects are one object; the guards; what is written to them.
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "python/capture/part.h"
 #include "python/guards/guard.h"
 
 namespace oxy::python {
+
+struct TracedFrame;
 
 // What captured code wrote to something that was there before, to be done once the graph has run.
 struct Writes {
@@ -43,6 +43,7 @@ class Heap : public Part {
   bool is_module_state(SourceId source) const;
   py::object wrap_held(py::handle real);
   Tracked* tracked(py::handle o);
+  Tracked& found_at(py::handle o, SourceId source);  // it was there before; its first source stays
   bool is_tensor(py::handle o);
   bool is_made_here(py::handle function);  // by the captured code
   bool exists(py::handle o);               // it was there before, and is not a constant
@@ -77,7 +78,6 @@ class Heap : public Part {
  private:
   py::object wrap_tuple(py::handle real, SourceId source);
   py::object wrap_bound(py::handle real, SourceId source);
-  py::object wrap_super(py::handle real, SourceId source);
   py::object instead_of(py::handle real, SourceId source, const py::object& out);
   void wrap_function(py::handle real, SourceId source);
   bool is_made_anew(py::handle function, SourceId source) const;
@@ -95,8 +95,71 @@ class Heap : public Part {
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
   std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
-  std::vector<py::object>
-      existing_;  // what was there before, apart from what is guarded by identity
+  // What was there before, apart from what is guarded by identity.
+  std::vector<py::object> existing_;
+};
+
+enum SetChange : int { kDiscarded, kPut, kPopped };
+
+// What captured code writes to what was there before, to be done once the graph has run.
+class Effects : public Part {
+ public:
+  using Part::Part;
+
+  Writes& writes_of(py::handle o);
+  py::object written(py::handle dict, py::handle key);
+  py::object dict_get(py::handle dict, py::handle key);  // null where it is not there
+  bool dict_has(py::handle dict, py::handle key);
+  void dict_write(py::handle dict, py::handle key, py::handle value);
+  void dict_delete(py::handle dict, py::handle key);
+  void dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs);
+  py::object sequence_to_write(py::handle o);
+  void sort(py::object list, const Keywords& kwargs);
+  void set_put(py::handle set, py::handle item, bool in);
+  Done change_existing(py::handle self, const std::string& name, Arguments& args, Keywords& kwargs);
+  py::object read_cell(py::handle cell);
+  void write_cell(py::handle cell, py::handle value);
+  void write_attribute(py::handle o, py::handle name, py::handle value);
+  PyObject* lookup(PyTypeObject* type, py::handle name);
+  bool is_written_on(PyTypeObject* type, py::handle name);
+  void write_type(py::handle type, py::handle name, py::handle value);
+  void guard_distinct();
+
+  const std::vector<py::object>& all_written() const { return written_; }
+  bool no_type_is_written() const { return type_writes_.empty(); }
+  size_t count() const { return writes_; }
+
+ private:
+  bool check_key(py::handle key);
+  Done dict_method(py::handle dict, const std::string& name, Arguments& args, Keywords& kwargs);
+  Done list_method(py::handle list, const std::string& name, Arguments& args, Keywords& kwargs);
+  Done deque_method(py::handle deque, const std::string& name, Arguments& args, Keywords& kwargs);
+  Done set_method(py::handle set, const std::string& name, Arguments& args);
+
+  std::vector<py::object> written_;  // what has `Writes`, in the order of the first
+  std::unordered_map<PyObject*, std::unique_ptr<Writes>> type_writes_;
+  size_t writes_ = 0;  // to what was there before
+};
+
+// What stands for arrays and scalars of NumPy.
+class Arrays : public Part {
+ public:
+  using Part::Part;
+
+  py::object wrap_array(py::handle real, SourceId source);
+  SourceId source_of_array(py::handle array) const;
+  py::object array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs);
+  Done call_numpy(py::handle callable, Arguments& args, Keywords& kwargs);
+  py::object call_array_code(TracedFrame& frame);
+  Arguments with_numbers(const Arguments& args);
+  bool in_array_code() const;
+  bool is_of_array_code(SourceId source) const;
+
+  bool are_inputs() const { return has_array_inputs_; }
+
+ private:
+  std::unordered_map<PyObject*, SourceId> array_sources_;  // of arrays that were there before
+  bool has_array_inputs_ = false;
 };
 
 }  // namespace oxy::python

@@ -16,10 +16,6 @@ constexpr size_t kMostObjects = 10000;
 
 [[noreturn]] void refuse(const std::string& why) { throw Break(BreakId::control_flow, why); }
 
-bool same_types(const std::vector<ir::TensorType>& a, const std::vector<ir::TensorType>& b) {
-  return std::ranges::equal(a, b, ir::same_layout);
-}
-
 // Where among the operands the i-th input of a region stands; SIZE_MAX: nowhere.
 size_t place_of(const std::vector<py::object>& given, size_t i, size_t carried,
                 const std::vector<py::object>& operands) {
@@ -110,8 +106,7 @@ void Graphs::tensors_in(const py::object& tree, std::vector<py::object>& leaves,
     form += ']';
   } else if (PyDict_CheckExact(p)) {
     form += '{';
-    const py::object inside = heap().contents(tree);
-    for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside)) {
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(heap().contents(tree))) {
       if (!PyUnicode_CheckExact(key.ptr())) refuse("a dict with keys that are no strings");
       cat_to(form, key.cast<std::string>().size(), ':', key.cast<std::string>());
       tensors_in(borrow(value), leaves, form);
@@ -128,8 +123,7 @@ py::object Graphs::with_tensors(const py::object& tree, const py::list& leaves, 
   if (p == Py_None) return tree;
   if (PyDict_CheckExact(p)) {
     py::dict out;
-    const py::object inside = heap().contents(tree);
-    for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside))
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(heap().contents(tree)))
       out[key] = with_tensors(borrow(value), leaves, next);
     return std::move(out);
   }
@@ -227,7 +221,16 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
   });
   graph_modes_ = modes;  // the graph around it comes to these in front of the node
   inner_ = &graph;
-  if (fresh) args = with_fresh_inputs(args);
+  if (fresh) {
+    std::vector<py::object> leaves;
+    std::string form;
+    const py::object tree = tuple_of(args);
+    tensors_in(tree, leaves, form);
+    py::list inputs;
+    for (const py::object& leaf : leaves) inputs.append(add_inner_input(lift_around(leaf)));
+    size_t next = 0;
+    args = items_of_call(with_tensors(tree, inputs, next));
+  }
   Arguments reached = args;
   reached.push_back(function);
   const Snapshot before = snapshot(reached);
@@ -246,18 +249,6 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
   out.recorded.attributes = graph.recorder.attributes();
   out.given = std::move(graph.given);
   return out;
-}
-
-// The arguments with an input of the current graph in the place of each tensor.
-Arguments Graphs::with_fresh_inputs(const Arguments& args) {
-  std::vector<py::object> leaves;
-  std::string form;
-  const py::object tree = tuple_of(args);
-  tensors_in(tree, leaves, form);
-  py::list inputs;
-  for (const py::object& leaf : leaves) inputs.append(add_inner_input(lift_around(leaf)));
-  size_t next = 0;
-  return items_of_call(with_tensors(tree, inputs, next));
 }
 
 // Ends the current graph with these results, copies of those that share memory with an input or
@@ -340,7 +331,7 @@ py::object Graphs::choose_in_graph(const Arguments& args) {
   Captured yes = capture_inner(args[1], operands, false);
   Captured no = capture_inner(args[2], operands, false);
   if (yes.form != no.form) refuse("branches whose results differ in their form");
-  if (!same_types(yes.results, no.results))
+  if (!std::ranges::equal(yes.results, no.results, ir::same_layout))
     refuse("branches whose results differ in size, strides or dtype");
   if (yes.results.empty()) refuse("branches without tensors as results");
   const py::object form = yes.result;
@@ -365,7 +356,7 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
     given.push_back(bridge::type_of(THPVariable_Unpack(o.ptr())));
     if (!given.back().is_dense()) refuse("a loop that carries a tensor with gaps");
   }
-  if (!same_types(given, body.results))
+  if (!std::ranges::equal(given, body.results, ir::same_layout))
     refuse("a loop whose results differ from what it carries in size, strides or dtype");
   const py::object result = body.result;
   return record_regions("while_loop", {}, leaves.size(), {std::move(condition), std::move(body)},

@@ -79,10 +79,8 @@ class Numbers : public Part {
   bool is_called_deferred(const TracedFrame& frame, size_t count) const;
   bool goes_on_counting(const TracedFrame& frame);
   bool is_nonzero(const py::object& number);
-  bool meets_tensor(const TracedFrame& frame);
   bool hands_on_numbers(TracedFrame& frame, size_t count);
   bool hands_on_packed(TracedFrame& frame, bool keywords);
-  bool merges_packed(const TracedFrame& frame) const;
   bool is_runtime_number(const py::object& o) const;
   bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                              std::span<const std::pair<py::object, py::object>> kwargs);

@@ -39,13 +39,11 @@ class Objects : public Part {
   py::object load_super_attr(py::handle super, py::handle name);
   py::object metatype_attr(py::handle type, py::handle name);
   bool is_existing_tuple(py::handle o);  // of a class of its own
-  void guard_no_attributes(PyObject* tuple, SourceId source);
   py::object load_type_attr(py::handle type, py::handle name);
   py::object bind(py::handle descriptor, py::handle o, PyTypeObject* type, py::handle name);
   void delete_member(PyTypeObject* type, py::handle dict, py::handle name);
   py::object module_dict(py::handle module);
   py::object function_attr(py::handle function, py::handle name);
-  py::object function_member(py::handle function, py::handle name, PyObject* descriptor);
   py::object call_getter(py::handle descriptor, py::handle o, py::handle type, py::handle name);
   void call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value);
   std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);

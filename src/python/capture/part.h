@@ -14,6 +14,7 @@ namespace oxy::python {
 
 using Arguments = std::vector<py::object>;
 using Keywords = std::vector<std::pair<py::object, py::object>>;
+using Done = std::optional<py::object>;  // what a call gave; null where others have to do it
 
 inline py::tuple tuple_of(const Arguments& args) {
   py::tuple out(args.size());

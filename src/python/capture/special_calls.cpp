@@ -19,20 +19,6 @@ constexpr size_t kAny = SIZE_MAX;
 
 bool is_iterable(PyObject* o) { return Py_TYPE(o)->tp_iter != nullptr || PySequence_Check(o) != 0; }
 
-void guard_registrations(Capture& c, PyTypeObject* type, py::handle asked) {
-  std::vector<py::object> changeable;
-  add_changeable(type, asked, changeable);
-  for (const py::object& one : changeable) {
-    if (c.classes.is_made_class(one)) continue;
-    const py::str attribute("answer");
-    const py::object object = answer_of(type, one);
-    const SourceId source =
-        c.heap.sources.pinned(object, cat("issubclass(", type->tp_name, ", ", name_of(one), ")"));
-    c.heap.guard(GuardKind::Equals, c.heap.sources.attribute(source, attribute),
-                 object.attr(attribute));
-  }
-}
-
 // Metaclasses may say what is an instance.
 void guard_checks(Capture& c, py::handle asked, const char* check) {
   if (PyType_Check(asked.ptr()) && is_changeable_class(Py_TYPE(asked.ptr())))
@@ -44,7 +30,7 @@ void guard_checks(Capture& c, py::handle asked, const char* check) {
 Meant is_instance(Capture& c, const Arguments& args) {
   py::object o = c.numbers.typed(args[0]);
   if (Tracked* k = c.heap.tracked(o); k && k->value && k->original) o = k->original;
-  guard_registrations(c, Py_TYPE(o.ptr()), args[1]);
+  c.classes.guard_registrations(Py_TYPE(o.ptr()), args[1]);
   guard_checks(c, args[1], "__instancecheck__");
   int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
   if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(c.objects.type_of(o).ptr(), args[1].ptr());
@@ -54,7 +40,7 @@ Meant is_instance(Capture& c, const Arguments& args) {
 
 Meant is_subclass(Capture& c, const Arguments& args) {
   if (!PyType_Check(args[0].ptr())) return nothing;
-  guard_registrations(c, as_type(args[0]), args[1]);
+  c.classes.guard_registrations(as_type(args[0]), args[1]);
   guard_checks(c, args[1], "__subclasscheck__");
   return nothing;
 }

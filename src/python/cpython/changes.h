@@ -82,8 +82,8 @@ inline PyObject** instance_dict_slot(PyObject* object) {
   return *slot ? slot : nullptr;
 }
 
-// Counts from now on the assignments to an object's __class__ and __dict__, and to the __code__ of a
-// function. All go through a setter that CPython shares among all classes; these setters are
+// Counts from now on the assignments to an object's __class__ and __dict__, and to a function's
+// __code__. All go through a setter that CPython shares among all classes; these setters are
 // wrapped, once a process.
 void count_object_changes();
 uint64_t object_changes();

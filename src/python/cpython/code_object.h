@@ -27,17 +27,10 @@ inline std::string_view bytes_view(PyObject* bytes) {
 struct CodeParts {
   int arguments = 0, positional_only = 0, keyword_only = 0;
   int stack_size = 0, flags = 0, first_line = 0;
-  PyObject* bytes = nullptr;
-  PyObject* constants = nullptr;
-  PyObject* names = nullptr;
-  PyObject* variables = nullptr;
-  PyObject* free_variables = nullptr;
-  PyObject* cell_variables = nullptr;
-  PyObject* file_name = nullptr;
-  PyObject* name = nullptr;
-  PyObject* qualified_name = nullptr;
-  PyObject* locations = nullptr;
-  PyObject* ranges = nullptr;
+  PyObject *bytes = nullptr, *constants = nullptr, *names = nullptr;
+  PyObject *variables = nullptr, *free_variables = nullptr, *cell_variables = nullptr;
+  PyObject *file_name = nullptr, *name = nullptr, *qualified_name = nullptr;
+  PyObject *locations = nullptr, *ranges = nullptr;
 };
 
 // The bits of co_localspluskinds, which CPython keeps in an internal header.

@@ -66,21 +66,17 @@ PyFunctionObject* function_of(const _PyInterpreterFrame* frame) {
   return reinterpret_cast<PyFunctionObject*>(frame->f_funcobj);
 }
 
-// A code object that returns at once.
-PyCodeObject* empty_code() {
-  Reference lambda(Py_CompileString("lambda: None", "<oxyfuel>", Py_eval_input));
-  OXY_CHECK(lambda);
-  PyObject* code = PyTuple_GET_ITEM(reinterpret_cast<PyCodeObject*>(lambda.get())->co_consts, 0);
-  OXY_CHECK(PyCode_Check(code));
-  return reinterpret_cast<PyCodeObject*>(Py_NewRef(code));
-}
-
-PyCodeObject* empty = nullptr;
+PyCodeObject* empty = nullptr;  // it returns at once
 
 // Of 3.12 the evaluator frees the frame, with functions that are not exported: it runs a code that
 // does nothing else.
 void prepare_to_leave() {
-  if (empty == nullptr) empty = empty_code();
+  if (empty != nullptr) return;
+  Reference lambda(Py_CompileString("lambda: None", "<oxyfuel>", Py_eval_input));
+  OXY_CHECK(lambda);
+  PyObject* code = PyTuple_GET_ITEM(reinterpret_cast<PyCodeObject*>(lambda.get())->co_consts, 0);
+  OXY_CHECK(PyCode_Check(code));
+  empty = reinterpret_cast<PyCodeObject*>(Py_NewRef(code));
 }
 
 void leave(PyThreadState* state, _PyInterpreterFrame* frame) {

@@ -1,8 +1,7 @@
 // The table of the running version's opcodes, and questions that it answers.
 #include "python/cpython/opcodes.h"
 
-#include <Python.h>
-
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -92,19 +91,15 @@ const Opcode& opcode_info(uint8_t op) {
 }
 
 bool falls_through(uint8_t op) {
-  switch (op) {
-    case RETURN_VALUE:
-    case RETURN_CONST:
-    case RAISE_VARARGS:
-    case RERAISE:
-    case JUMP_FORWARD:
-    case JUMP_BACKWARD:
-    case JUMP_BACKWARD_NO_INTERRUPT:
-    case JUMP_ABSOLUTE:
-      return false;
-    default:
-      return true;
-  }
+  constexpr int kLeaves[] = {RETURN_VALUE,
+                             RETURN_CONST,
+                             RAISE_VARARGS,
+                             RERAISE,
+                             JUMP_FORWARD,
+                             JUMP_BACKWARD,
+                             JUMP_BACKWARD_NO_INTERRUPT,
+                             JUMP_ABSOLUTE};
+  return std::ranges::find(kLeaves, op) == std::end(kLeaves);
 }
 
 uint8_t jump_towards(uint8_t op, bool backward) {

@@ -66,7 +66,6 @@ class NothingHandled {
     PyThreadState_Get()->exc_info = &own_;
   }
   NothingHandled(const NothingHandled&) = delete;
-  NothingHandled& operator=(const NothingHandled&) = delete;
   ~NothingHandled() {
     PyThreadState_Get()->exc_info = outside_;
     Py_XDECREF(own_.exc_value);
