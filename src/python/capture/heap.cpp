@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "python/capture/plan_rebuild.h"
-#include "python/guards/constants.h"
+#include "python/guards/evaluate.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/input_signature.h"
