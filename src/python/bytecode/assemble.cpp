@@ -1,7 +1,6 @@
 // Instructions to bytes and tables, and the code object around them.
 #include "python/bytecode/assemble.h"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "python/bytecode/flow.h"

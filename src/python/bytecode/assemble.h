@@ -2,8 +2,6 @@
 // encoding of CPython, and the code object around all. Offsets are in code units of two bytes.
 #pragma once
 
-#include <string_view>
-
 #include "python/bytecode/code.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"

@@ -10,7 +10,6 @@
 #include <Python.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <vector>
 

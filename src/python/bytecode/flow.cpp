@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "python/cpython/locals.h"
-#include "python/cpython/opcodes.h"
 #include "support/check.h"
 
 namespace oxy::python {

@@ -2,8 +2,6 @@
 // the break, the break, and the original for its handlers.
 #include "python/bytecode/resume.h"
 
-#include <algorithm>
-
 #include "python/bytecode/assemble.h"
 #include "python/cpython/locals.h"
 #include "support/check.h"

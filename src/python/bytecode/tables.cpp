@@ -1,8 +1,6 @@
 // Locations: one byte with the form and the number of code units, then deltas and varints of six
 // bits, lowest first. Ranges: varints of six bits, highest first, the first byte of an entry
 // marked.
-#include <algorithm>
-
 #include "python/bytecode/assemble.h"
 
 namespace oxy::python {

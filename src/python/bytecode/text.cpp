@@ -1,9 +1,7 @@
 // The same text as dis.dis, but without EXTENDED_ARG, which is no instruction here.
-#include <algorithm>
-
+#include "support/text.h"
 #include "python/bytecode/assemble.h"
 #include "python/cpython/locals.h"
-#include "support/text.h"
 
 namespace oxy::python {
 

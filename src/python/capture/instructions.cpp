@@ -2,10 +2,7 @@
 // locals, names and attributes.
 #include "python/capture/instructions.h"
 
-#include <array>
-
 #include "python/cpython/locals.h"
-#include "python/cpython/opcodes.h"
 
 namespace oxy::python {
 namespace {

@@ -1,9 +1,6 @@
 // The instructions of operators, items, containers, texts and patterns.
-#include <array>
-
 #include "python/capture/instructions.h"
 #include "python/cpython/opcodes.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {

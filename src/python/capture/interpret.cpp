@@ -8,7 +8,6 @@
 #include "python/cpython/opcodes.h"
 #include "python/inner_frames.h"
 #include "support/log.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {

@@ -4,15 +4,11 @@
 // One that nobody holds any more is closed.
 #include <c10/util/ScopeExit.h>
 #include <pybind11/eval.h>
-#include <torch/csrc/autograd/python_variable.h>
-
-#include <algorithm>
 
 #include "python/capture/instructions.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {

@@ -3,12 +3,8 @@
 // constants, breaks.
 #include <frameobject.h>
 
-#include <algorithm>
-
 #include "python/capture/capture.h"
-#include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {

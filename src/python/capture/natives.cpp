@@ -4,9 +4,6 @@
 // or refused.
 #include "python/capture/natives.h"
 
-#include <algorithm>
-#include <unordered_map>
-
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/set_order.h"
 #include "python/cpython/type_dict.h"

@@ -4,7 +4,6 @@
 
 #include <Python.h>
 
-#include <cstdint>
 #include <string_view>
 #include <vector>
 

@@ -1,15 +1,11 @@
 // Numbers as inputs of graphs: how captured code comes to one, and what a call gives for it.
 #include <ATen/Dispatch.h>
 #include <ATen/ScalarOps.h>
-#include <torch/csrc/autograd/python_variable.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "python/capture/capture.h"
-#include "python/cpython/handles.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {

@@ -4,8 +4,6 @@
 
 #include <array>
 #include <memory>
-#include <string>
-#include <string_view>
 
 #include "python/bytecode/code.h"
 #include "python/capture/part.h"

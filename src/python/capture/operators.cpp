@@ -2,7 +2,6 @@
 // CPython asks, in which order.
 #include "python/capture/plan_rebuild.h"
 #include "python/guards/constants.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {

@@ -4,9 +4,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "python/cpython/handles.h"
 

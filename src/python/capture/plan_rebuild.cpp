@@ -2,9 +2,6 @@
 #include "python/capture/plan_rebuild.h"
 
 #include <c10/util/ScopeExit.h>
-#include <torch/csrc/autograd/python_variable.h>
-
-#include <algorithm>
 
 namespace oxy::python {
 namespace {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 
 #include "python/capture/capture.h"
 #include "python/cpython/class_kind.h"

@@ -1,17 +1,13 @@
 // What captured code calls of torch: nodes of the Torch IR, the ops that are heard underneath, and
 // the modes that it switches.
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/autograd/python_variable.h>
 
-#include <algorithm>
 #include <set>
 
 #include "python/capture/inner_graph.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/inner_frames.h"
 #include "python/replay.h"
-#include "support/text.h"
-#include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/heard.h"
 #include "torch_bridge/torch_limits.h"
 

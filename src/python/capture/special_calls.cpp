@@ -1,16 +1,9 @@
 // Calls of functions that have a meaning of their own for the interpreter.
-#include <torch/csrc/autograd/python_variable.h>
-
-#include <algorithm>
-
 #include "python/capture/abstract_classes.h"
 #include "python/capture/attempt.h"
-#include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/locals.h"
 #include "python/inner_frames.h"
-#include "support/text.h"
-#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 namespace {

@@ -1,13 +1,6 @@
 // Calls of torch: what becomes a node (recording.cpp), what is constant, what no graph can have.
-#include <torch/csrc/autograd/python_variable.h>
-
-#include <algorithm>
-
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/replay.h"
-#include "support/text.h"
-#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 namespace {
