@@ -105,21 +105,12 @@ void store_slice(Capture& c, TracedFrame& f, const Instruction&) {
 
 void binary_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  auto computed = c.numbers.compute_deferred(binary_operator(i.arg), a, b);
-  push(f, computed ? *computed : c.objects.operate(binary_operator(i.arg), {a, b}));
-}
-
-void unary_negative(Capture& c, TracedFrame& f, const Instruction&) {
-  py::object a = pop(f);
-  auto computed = c.numbers.negate_deferred(a);
-  push(f, computed ? *computed : c.objects.operate(operator_named("neg"), {a}));
+  push(f, c.objects.compute(binary_operator(i.arg), {a, b}));
 }
 
 void compare_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  const int comparison = static_cast<int>(compared_as(i.arg));
-  auto answer = c.numbers.compare_deferred(a, b, comparison);
-  push(f, answer ? *answer : c.numbers.compare_runtime(a, b, comparison));
+  push(f, c.numbers.compare(a, b, static_cast<int>(compared_as(i.arg))));
 }
 
 void is_op(Capture& c, TracedFrame& f, const Instruction& i) {

@@ -87,8 +87,7 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
   } else if (t == &PyEnum_Type) {
     if (args.empty() || args.size() + kwargs.size() > 2) return std::nullopt;
     made.iterators = iterators_of(all.first(1));
-    made.count = py::int_(0);
-    if (args.size() == 2) made.count = args[1];
+    made.count = args.size() == 2 ? args[1] : py::int_(0);
     for (const auto& [name, value] : kwargs) {
       if (name.cast<std::string>() != "start") return std::nullopt;
       made.count = value;
@@ -111,9 +110,7 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
   } else {
     return std::nullopt;
   }
-  const bool alone =
-      std::ranges::all_of(made.iterators, [this](const py::object& i) { return runs_alone(i); });
-  if (alone) {
+  if (std::ranges::all_of(made.iterators, [this](const auto& i) { return runs_alone(i); })) {
     Arguments given(made.iterators.begin(), made.iterators.end());
     given.insert(given.end(),
                  args.begin() + static_cast<ptrdiff_t>(t == &PyZip_Type ? args.size() : 1),

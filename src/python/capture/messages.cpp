@@ -88,23 +88,22 @@ py::tuple kept(py::handle message, py::handle category, int64_t level, py::handl
 
 // In the place of warnings.warn. `self`: the list, the thread, the real one, the frame that runs
 // the capture.
-PyObject* keep_one(PyObject* self, PyObject* args, PyObject* kwargs) {
-  const auto held = py::reinterpret_borrow<py::tuple>(self);
-  if (held[1].cast<unsigned long>() != PyThread_get_thread_ident())
-    return PyObject_Call(py::object(held[2]).ptr(), args, kwargs);
-  static const char* names[] = {"message", "category", "stacklevel", "source", nullptr};
-  PyObject *message = nullptr, *category = Py_None, *source = Py_None;
-  Py_ssize_t level = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OnO", const_cast<char**>(names), &message,
-                                   &category, &level, &source))
-    return nullptr;
-  if (category == Py_None) category = PyExc_UserWarning;
-  py::list(held[0]).append(kept(message, category, level, held[3]));
-  return py::none().release().ptr();
-}
-
 PyObject* keep(PyObject* self, PyObject* args, PyObject* kwargs) {
-  return boundary([=] { return keep_one(self, args, kwargs); }, nullptr);
+  auto body = [=]() -> PyObject* {
+    const auto held = py::reinterpret_borrow<py::tuple>(self);
+    if (held[1].cast<unsigned long>() != PyThread_get_thread_ident())
+      return PyObject_Call(py::object(held[2]).ptr(), args, kwargs);
+    static const char* names[] = {"message", "category", "stacklevel", "source", nullptr};
+    PyObject *message = nullptr, *category = Py_None, *source = Py_None;
+    Py_ssize_t level = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OnO", const_cast<char**>(names), &message,
+                                     &category, &level, &source))
+      return nullptr;
+    if (category == Py_None) category = PyExc_UserWarning;
+    py::list(held[0]).append(kept(message, category, level, held[3]));
+    return py::none().release().ptr();
+  };
+  return boundary(body, nullptr);
 }
 
 py::module_ warnings() { return py::module_::import("warnings"); }
@@ -186,12 +185,8 @@ py::object Calls::warn_behind(const Arguments& args, const Keywords& kwargs) {
       !PyType_Check(category.ptr()) || !PyLong_CheckExact(level.ptr()) ||
       PyObject_IsSubclass(category.ptr(), PyExc_Warning) != 1)
     refuse();
-  warn_behind({message,
-               category,
-               static_cast<size_t>(std::max<int64_t>(level.cast<int64_t>(), 1)),
-               {},
-               {},
-               0});
+  const auto counted = std::max<int64_t>(level.cast<int64_t>(), 1);
+  warn_behind({message, category, static_cast<size_t>(counted), {}, {}});
   return py::none();
 }
 
@@ -222,8 +217,7 @@ py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   const py::object logger = given["self"], message = given["msg"], values = given["args"];
   if (!heap().exists(logger) || !is_constant(message.ptr()) || !is_all_constant(values))
     refuse("a log message with more than constants");
-  int64_t level = 1;
-  if (given.contains("stacklevel")) level = given["stacklevel"].cast<int64_t>();
+  int64_t level = given.contains("stacklevel") ? given["stacklevel"].cast<int64_t>() : 1;
   const TracedFrame* at = nullptr;
   for (size_t i = frames().stack().size(); i-- > 0 && level > 0;)
     if (!is_in_logging(*frames().stack()[i])) level--, at = frames().stack()[i];

@@ -221,7 +221,9 @@ py::object Numbers::number_input(const py::object& o, at::ScalarType fits) {
   return fake;
 }
 
-py::object Numbers::compare_runtime(const py::object& a, const py::object& b, int operation) {
+// `operation`: Py_LT ...
+py::object Numbers::compare(const py::object& a, const py::object& b, int operation) {
+  if (auto answer = compare_deferred(a, b, operation)) return *answer;
   const py::object both[] = {a, b};
   if (takes_runtime_numbers(kComparisons.at(operation), both, {}))
     return objects().compare(a, b, operation);

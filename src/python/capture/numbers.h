@@ -52,7 +52,7 @@ class Numbers : public Part {
   bool is_varying(SourceId source) const;
   std::optional<at::ScalarType> met_dtype(std::span<const py::object> args);
   py::object number_input(const py::object& o, at::ScalarType fits);
-  py::object compare_runtime(const py::object& a, const py::object& b, int operation);
+  py::object compare(const py::object& a, const py::object& b, int operation);
   py::object use_number(py::handle tensor);
   void set_constant_number(py::handle tensor, const ConstantNumber& number);
   py::object record_with_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,

@@ -37,10 +37,9 @@ py::object dict_inside(py::handle o) {
 
 // Exceptions whose fields are members that can be written.
 bool has_plain_members(PyTypeObject* type) {
-  for (PyObject* known : {PyExc_StopIteration, PyExc_AttributeError, PyExc_NameError,
-                          PyExc_UnboundLocalError, PyExc_ImportError, PyExc_ModuleNotFoundError})
-    if (reinterpret_cast<PyObject*>(type) == known) return true;
-  return false;
+  const auto known = {PyExc_StopIteration,     PyExc_AttributeError, PyExc_NameError,
+                      PyExc_UnboundLocalError, PyExc_ImportError,    PyExc_ModuleNotFoundError};
+  return std::ranges::find(known, reinterpret_cast<PyObject*>(type)) != known.end();
 }
 
 // (the entry further in or None, code, globals, offset, line, where the frame was left)
@@ -334,13 +333,10 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   const bool has_members = base->tp_basicsize != plain->tp_basicsize;
   const bool is_group = is_exception_group(o);
   if (has_members && !has_plain_members(base) && !is_group) refuse(o);
-  RebuildStep step{Kind::Instance, 0, py::type::of(o), {}};
   // A group wants its exceptions at once, which a list does not have yet.
-  if (is_group)
-    step.parts = place_all(py::make_tuple(o.attr("message"), o.attr("exceptions")));
-  else
-    step.parts = place_all(o.attr("args"));
-  const uint32_t at = add_instance(o, std::move(step));
+  const py::object given = is_group ? py::make_tuple(o.attr("message"), o.attr("exceptions"))
+                                    : py::object(o.attr("args"));
+  const uint32_t at = add_instance(o, {Kind::Instance, 0, py::type::of(o), place_all(given)});
   // The tuple itself: the code may have looked at it.
   write(Write::AttributeSet, at, {place(py::str("args")), place(o.attr("args"))});
   for (PyTypeObject* t = base; has_members && !is_group && t != plain; t = t->tp_base) {

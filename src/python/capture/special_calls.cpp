@@ -93,9 +93,7 @@ Meant attribute(Capture& c, const Arguments& args) {
 }
 
 Meant has_attribute(Capture& c, const Arguments& args) {
-  const py::object none;
-  const Meant found = attribute(c, {args[0], args[1], none});
-  return py::bool_(static_cast<bool>(*found));
+  return py::bool_(static_cast<bool>(*attribute(c, {args[0], args[1], py::object()})));
 }
 
 Meant hash(Capture& c, const py::object& o) {
