@@ -38,8 +38,7 @@ std::string write_locations(const std::vector<LocatedUnits>& entries, int first_
 std::vector<ExceptionRange> read_ranges(std::string_view table);
 std::string write_ranges(const std::vector<ExceptionRange>& ranges);
 
-// The names and flags of `code`, with these cells and free variables of its; the rest is to be
-// filled in.
+// The names and flags of `code`, with its cells and free variables; the rest is to be filled in.
 inline CodeParts parts_like(PyCodeObject* code, PyObject* cells, PyObject* frees) {
   CodeParts parts;
   parts.flags = code->co_flags;

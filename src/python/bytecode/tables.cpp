@@ -1,6 +1,5 @@
 // Locations: one byte with the form and the number of code units, then deltas and varints of six
-// bits, lowest first. Ranges: varints of six bits, highest first, the first byte of an entry
-// marked.
+// bits, lowest first. Ranges: varints, highest first, the first byte of an entry marked.
 #include "python/bytecode/assemble.h"
 
 namespace oxy::python {

@@ -1,5 +1,4 @@
-// The instructions of CPython 3.11 and 3.12: the table of handlers, and those of the stack, of
-// locals, names and attributes.
+// Instructions: the table of handlers, and those of the stack, of locals, names and attributes.
 #include "python/capture/instructions.h"
 
 #include "python/cpython/locals.h"

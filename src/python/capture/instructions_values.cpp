@@ -41,8 +41,7 @@ py::object slice_of(const py::object& start, const py::object& stop) {
   throw Break(BreakId::instruction, "a class pattern that is an error");
 }
 
-// The names of the `count` attributes that a class pattern has by position; nothing where the one
-// is the subject itself.
+// Of the `count` attributes that a class pattern has by position; nothing for the subject itself.
 std::optional<py::list> names_of_positions(Capture& c, py::handle type, size_t count) {
   py::list names;
   if (count == 0) return names;

@@ -292,8 +292,7 @@ py::object Iterators::items_to_add(py::handle iterable) {
 
 // -------------------------------------------------------------------------------------- generators
 
-// Runs a generator to its next yield, from which `sent` comes back, or `thrown` is raised. Null
-// where it returns.
+// Runs a generator to its next yield, which gives `sent` or raises `thrown`. Null: it has returned.
 py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::object thrown) {
   if (g.running && is_polyfill(g.frame->function))  // the original is no generator
     throw Break(BreakId::instruction, "an iterator of itertools is asked while it runs");
@@ -416,8 +415,7 @@ void Iterators::stop_iteration() {
   raise_value(calls().call_real(py::handle(PyExc_StopIteration), value, {}));
 }
 
-// What nobody but the interpreter holds goes, as in CPython: a generator in a try or with is
-// closed.
+// What only the interpreter holds goes, as in CPython: a generator in a try or with is closed.
 void Iterators::close_dropped_iterators() {
   for (size_t i = 0; i < lazies_.size();) {
     if (Py_REFCNT(lazies_[i]->stand_in.ptr()) > 1) {

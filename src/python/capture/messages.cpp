@@ -86,8 +86,7 @@ py::tuple kept(py::handle message, py::handle category, int64_t level, py::handl
                         frame.attr("f_globals"));
 }
 
-// In the place of warnings.warn. `self`: the list, the thread, the real one, the frame that runs
-// the capture.
+// In the place of warnings.warn. `self`: the list, the thread, the real one, the capture's frame.
 PyObject* keep(PyObject* self, PyObject* args, PyObject* kwargs) {
   auto body = [=]() -> PyObject* {
     const auto held = py::reinterpret_borrow<py::tuple>(self);

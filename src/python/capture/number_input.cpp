@@ -140,8 +140,7 @@ bool Numbers::is_runtime_number(const py::object& o) const {
                              [this](const py::object& part) { return is_runtime_number(part); });
 }
 
-// The dtype of the tensor whose dtype the result has, whatever numbers are beside it; nothing where
-// there is none.
+// Of the tensor whose dtype the result has, whatever numbers are beside it; nothing for none.
 std::optional<at::ScalarType> Numbers::met_dtype(std::span<const py::object> args) {
   for (const py::object& a : args) {
     if (!heap().is_tensor(a)) continue;
@@ -151,8 +150,7 @@ std::optional<at::ScalarType> Numbers::met_dtype(std::span<const py::object> arg
   return std::nullopt;
 }
 
-// Whether `target` can have all the numbers among its arguments that nobody has looked at as inputs
-// of the graph, and there are some.
+// Whether there are numbers that nobody has looked at, and `target` can have them all as inputs.
 bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                                     std::span<const std::pair<py::object, py::object>> kwargs) {
   if (varying.empty()) return false;

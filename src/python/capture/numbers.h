@@ -1,5 +1,4 @@
-// Numbers that nobody has looked at, that vary from call to call, and tensors whose number is a
-// constant.
+// Numbers that nobody has looked at, or that vary, and tensors whose number is a constant.
 #pragma once
 
 #include <map>
@@ -63,12 +62,10 @@ class Numbers : public Part {
   const auto& deferred() const { return deferred_; }
   bool is_loaded(SourceId source) const { return loaded_.contains(source); }
 
-  // Sources, as texts, of numbers that were another one at each call: inputs of the graph where
-  // that is possible.
+  // Sources, as texts, of numbers that are another one at each call: graph inputs if possible.
   std::unordered_set<std::string> varying;
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
-  // Whether whoever asks for a number next can do with a deferred one: any, or one that was seen to
-  // vary.
+  // Whether whoever asks for a number next can do with a deferred one: any, or one that varies.
   Takes takes = Takes::Read;
 
  private:

@@ -11,8 +11,7 @@
 
 namespace oxy::python {
 
-// One object for all calls: numbers, strings, dtypes; functions, classes, modules; enum members,
-// ops.
+// One object for all calls: numbers, strings, dtypes; functions, classes, modules; enums, ops.
 bool is_constant(PyObject* p);
 bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
@@ -75,11 +74,9 @@ bool is_array_code(PyFunctionObject* function);
 
 // A method of a type written in C, without an object: list.append, int.__add__.
 bool is_unbound_native(PyObject* o);
-// A method with the object that it was found on. Of functions written in C: one that its object's
-// type has.
+// A method with the object that it was found on; of those written in C, one that its type has.
 bool is_bound_method(PyObject* o);
-// What such a method was made from, which a class further down may hide; nullptr for what no type
-// has.
+// What it was made from, which a class further down may hide; nullptr for what no type has.
 PyObject* method_descriptor(PyObject* bound);
 py::object bind(PyObject* descriptor, py::handle self);
 

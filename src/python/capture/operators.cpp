@@ -1,5 +1,4 @@
-// Operators, items, truth and comparisons; of objects whose classes are written in Python: whom
-// CPython asks, in which order.
+// Operators, items, truth and comparisons: whom CPython asks of Python's classes, in which order.
 #include "python/capture/plan_rebuild.h"
 #include "python/guards/constants.h"
 

@@ -25,7 +25,6 @@ inline py::dict dict_of(const Keywords& kwargs) {
 }
 
 // A list, tuple, dict or slice with `each` of its items instead; itself where all are the same.
-// Others are `each` of nothing.
 template <class Each>
 py::object with_items(const py::object& o, const Each& each) {
   PyObject* p = o.ptr();

@@ -362,8 +362,7 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   return at;
 }
 
-// Of frames that are no more: each entry is made on one of the same code, with the line that
-// counts.
+// Of frames that are no more: each entry is made on one of the same code, with its line.
 uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
   py::object inner = py::none();
   uint32_t at = place(inner);
@@ -405,8 +404,7 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
   }
 }
 
-// Whether the set can be filled by its items in order: they are hashed by C code, and lie as they
-// do in the original.
+// Whether its items, added in order, are hashed by C code and lie as they do in the original.
 bool RebuildPlan::is_simple_set(py::handle set) {
   py::list items = plain_list(set);
   for (py::handle item : items) require_plain_hash(item);

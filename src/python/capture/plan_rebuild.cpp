@@ -265,8 +265,7 @@ void RebuildPlan::add_effect(RebuildWrite write) {
   fill_all();
 }
 
-// What was written to objects that were there before: of each its last state, in the order of the
-// first writes.
+// Of each object that was there before its last state, in the order of the first writes.
 void RebuildPlan::add_effects() {
   // First, before anything that they go over is written to.
   for (const py::object& o : capture_.effects.all_written())

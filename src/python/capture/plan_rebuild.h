@@ -1,5 +1,4 @@
-// Plans how to make again what captured code leaves behind: the values that are asked for and what
-// it wrote.
+// Plans how to make again what captured code leaves behind: values, and what it wrote.
 #pragma once
 
 #include <map>

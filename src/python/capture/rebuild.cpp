@@ -26,8 +26,7 @@ py::object make_instance(const RebuildStep& s, Objects built) {
   return steal(own_base(type)->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
 }
 
-// As the class written in C has the method: what a derived class makes of it has run while the code
-// was captured.
+// As the class written in C has the method: a derived class's own has run at the capture.
 void call_own(PyObject* target, const char* name, py::handle argument = {}) {
   auto* base = reinterpret_cast<PyObject*>(own_base(Py_TYPE(target)));
   py::object method = steal(PyObject_GetAttrString(base, name));

@@ -220,8 +220,7 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
   }
 }
 
-// The ops heard underneath become the ATen graph of `ir`. Where that cannot be, replay will say
-// why.
+// The ops heard underneath become the ATen graph of `ir`; where they cannot, replay will say why.
 void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
   if (!recorded_all_) return;
   auto captured = std::make_shared<CapturedRecording>();

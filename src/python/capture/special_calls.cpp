@@ -319,8 +319,7 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
   return special->meaning(capture_, callable, args, kwargs);
 }
 
-// The function that a functools.singledispatch function chooses for a class, where it holds no
-// abstract class.
+// What a functools.singledispatch function chooses for a class, where it holds no abstract one.
 std::optional<py::object> Calls::call_dispatched(py::handle callable, const Arguments& args,
                                                  const Keywords& kwargs) {
   auto* f = as_function(callable);
@@ -349,8 +348,7 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
   return py::module_::import("functools").attr("_find_impl")(args[0], functions);
 }
 
-// str(o) or repr(o), where it is Python code or an exception made here that says it; nullopt for
-// all else.
+// str(o) or repr(o), where Python code or an exception made here says it; nullopt for all else.
 std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
   if (heap().is_tensor(o)) return std::nullopt;
   PyObject* own = repr ? nullptr : objects().special_method(o, py::str("__str__"));
