@@ -135,11 +135,6 @@ std::vector<TorchWarning> TorchWarnings::given() const {
   return out;
 }
 
-// Calls `callable` with `args` once the graph has run.
-void Calls::call_behind(py::handle callable, const Arguments& args) {
-  behind_.emplace_back(borrow(callable), args);
-}
-
 std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments& args,
                                                  Keywords& kwargs) {
   const py::object& logger = member_of<"logging", "Logger">();
@@ -199,9 +194,9 @@ void Calls::warn_behind(TorchWarning warning) {
     warning.globals = frames().globals_of(f);
   }
   objects().existing_dict(warning.globals, heap().sources.pinned(warning.globals, "G"));
-  call_behind(
-      function_object<warn_from>("warn_from"),
-      {warning.message, warning.category, warning.file, py::int_(warning.line), warning.globals});
+  behind_.emplace_back(function_object<warn_from>("warn_from"),
+                       Arguments{warning.message, warning.category, warning.file,
+                                 py::int_(warning.line), warning.globals});
 }
 
 py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
@@ -221,9 +216,10 @@ py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   for (size_t i = frames().stack().size(); i-- > 0 && level > 0;)
     if (!is_in_logging(*frames().stack()[i])) level--, at = frames().stack()[i];
   if (level > 0 || at == nullptr) refuse("a log message that names a caller");
-  call_behind(function_object<log_from>("log_from"),
-              {logger, given["level"], borrow(at->code->co_filename), py::int_(line_of(*at)),
-               message, values, borrow(at->code->co_name)});
+  behind_.emplace_back(
+      function_object<log_from>("log_from"),
+      Arguments{logger, given["level"], borrow(at->code->co_filename), py::int_(line_of(*at)),
+                message, values, borrow(at->code->co_name)});
   return py::none();
 }
 

@@ -55,8 +55,6 @@ void RebuildPlan::add_root(py::handle value) {
   fill_all();
 }
 
-bool RebuildPlan::made_here(py::handle o) { return made_.contains(o.ptr()); }
-
 uint32_t RebuildPlan::add(py::handle o, RebuildStep step) {
   const auto at = static_cast<uint32_t>(rebuild.steps.size());
   for (uint32_t part : step.parts) step.late |= rebuild.steps[part].late;
