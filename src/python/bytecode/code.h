@@ -32,7 +32,6 @@ struct ExceptionRange {
   int32_t start = 0, end = 0, target = 0;
   int32_t depth = 0;
   bool push_lasti = false;
-  friend bool operator==(const ExceptionRange&, const ExceptionRange&) = default;
 };
 
 struct Bytecode {
