@@ -46,18 +46,16 @@ py::object absolute_name(const py::object& name, const py::object& level, PyObje
   return bootstrap.attr("_resolve_name")(name, package, level);
 }
 
-// Whether the body of a module has run; nothing where there is none. One whose body runs is waited
-// for by an import, and the thread that runs it may wait for this capture.
-std::optional<bool> is_imported(const py::object& name) {
-  const py::dict modules(borrow(PyImport_GetModuleDict()));
-  if (!modules.contains(name)) return std::nullopt;
-  const py::object spec = py::getattr(modules[name], "__spec__", py::none());
-  return !py::cast<bool>(py::bool_(py::getattr(spec, "_initializing", py::bool_(false))));
-}
-
+// The body of the module has run; what is none by this name may be no `module`. One whose body runs
+// is waited for by an import, and the thread that runs it may wait for this capture.
 void require_imported(const py::object& name, bool module) {
-  if (!is_imported(name).value_or(!module))
-    throw Break(BreakId::side_effect, "the first import of ", name.cast<std::string>());
+  const py::dict modules(borrow(PyImport_GetModuleDict()));
+  bool has_run = !module;
+  if (modules.contains(name)) {
+    const py::object spec = py::getattr(modules[name], "__spec__", py::none());
+    has_run = !py::cast<bool>(py::bool_(py::getattr(spec, "_initializing", py::bool_(false))));
+  }
+  if (!has_run) throw Break(BreakId::side_effect, "the first import of ", name.cast<std::string>());
 }
 
 bool has_flag(py::handle o, unsigned long flag) { return (Py_TYPE(o.ptr())->tp_flags & flag) != 0; }
@@ -86,16 +84,6 @@ constexpr std::array<Handler, 256> kHandlers = [] {
 }();
 
 }  // namespace
-
-py::object operator_named(const char* name) {
-  static const py::object& module = *new py::object(py::module_::import("operator"));
-  return module.attr(name);
-}
-
-py::object builtin_named(const char* name) {
-  static const py::object& module = *new py::object(py::module_::import("builtins"));
-  return module.attr(name);
-}
 
 py::handle name_in_code(const TracedFrame& f, const Instruction& i) {
   return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));

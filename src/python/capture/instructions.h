@@ -48,9 +48,6 @@ namespace instructions {
 void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t after);
 }  // namespace instructions
 
-// A function of the module operator, or builtins.
-py::object operator_named(const char* name);
-py::object builtin_named(const char* name);
 // The name, or the constant, that the instruction's argument is the number of.
 py::handle name_in_code(const TracedFrame& f, const Instruction& i);
 py::object constant_in_code(const TracedFrame& f, const Instruction& i);

@@ -12,9 +12,9 @@ constexpr const char* kOperators[] = {
 
 const py::object& binary_operator(uint32_t arg) {
   static const auto& table = *[] {
-    auto* t = new std::array<py::object, 26>();
-    for (size_t i = 0; i < 26; i++) (*t)[i] = operator_named(kOperators[i]);
-    return t;
+    auto* all = new std::vector<py::object>();
+    for (const char* name : kOperators) all->push_back(py::module_::import("operator").attr(name));
+    return all;
   }();
   return table.at(arg);
 }
@@ -158,7 +158,7 @@ void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
   if (conversion == 1 || conversion == 2 || (plain_format && py::len(spec) == 0))
     if (auto text = c.calls.text_of(o, conversion == 2))
       return push(f, steal(PyObject_Format(text->ptr(), spec.ptr())));
-  o = c.calls.plain_contents(o, builtin_named("format"));
+  o = c.calls.plain_contents(o, member_of<"builtins", "format">());
   if (conversion == 1) o = py::str(o);
   if (conversion == 2) o = py::repr(o);
   if (conversion == 3) o = steal(PyObject_ASCII(o.ptr()));
@@ -254,7 +254,7 @@ void match_keys(Capture& c, TracedFrame& f, const Instruction&) {
 void match_class(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object names = pop(f), type = pop(f), subject = pop(f);
   if (!PyType_Check(type.ptr())) refuse_pattern();
-  if (c.calls.call(builtin_named("isinstance"), {subject, type}).ptr() != Py_True)
+  if (c.calls.call(member_of<"builtins", "isinstance">(), {subject, type}).ptr() != Py_True)
     return push(f, py::none());
   const auto positions = names_of_positions(c, type, i.arg);
   for (py::handle name : names)

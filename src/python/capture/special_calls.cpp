@@ -12,8 +12,6 @@ using Meant = std::optional<py::object>;
 constexpr std::nullopt_t nothing = std::nullopt;
 constexpr size_t kAny = SIZE_MAX;
 
-bool is_iterable(PyObject* o) { return Py_TYPE(o)->tp_iter != nullptr || PySequence_Check(o) != 0; }
-
 void guard_registrations(Capture& c, PyTypeObject* type, py::handle asked) {
   std::vector<py::object> changeable;
   add_changeable(type, asked, changeable);
@@ -113,7 +111,8 @@ Meant sorted(Capture& c, const py::object& items, const Keywords& kwargs) {
 }
 
 Meant reduce(Capture& c, const Arguments& args) {
-  if (!is_iterable(args[1].ptr())) return nothing;
+  if (Py_TYPE(args[1].ptr())->tp_iter == nullptr && !PySequence_Check(args[1].ptr()))
+    return nothing;
   py::object iterator = c.iterators.iterate(args[1]);
   py::object total = args.size() > 2 ? args[2] : c.iterators.iter_next(iterator);
   if (!total) type_error("reduce() of empty iterable with no initial value");
