@@ -27,15 +27,14 @@ bool is_binary_operator(std::string_view name);
 
 // Breaks at a class with __del__: an object that capture makes and drops would run it.
 void refuse_finalizer(PyTypeObject* type);
-[[noreturn]] void raise(PyObject* type, const std::string& text);
-[[noreturn]] void type_error(const std::string& text);
-template <class A, class B, class... More>
-[[noreturn]] void raise(PyObject* type, const A& a, const B& b, const More&... more) {
-  raise(type, cat(a, b, more...));
+template <class... Parts>
+[[noreturn]] void raise(PyObject* type, const Parts&... text) {
+  PyErr_SetString(type, cat(text...).c_str());
+  throw py::error_already_set();
 }
-template <class A, class B, class... More>
-[[noreturn]] void type_error(const A& a, const B& b, const More&... more) {
-  type_error(cat(a, b, more...));
+template <class... Parts>
+[[noreturn]] void type_error(const Parts&... text) {
+  raise(PyExc_TypeError, text...);
 }
 [[noreturn]] void raise_with(PyObject* type, py::handle value);  // what the exception holds
 // What a callable says of itself; of what says nothing, the name of its type, and no module.

@@ -368,8 +368,7 @@ void Graphs::finish(std::span<const py::object> values) {
     if (iterators().is_open_generator(*l) && !plan.makes(l->stand_in))
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
   input_count = fetch.size();
-  for (const auto& [source, index] : fetched_)
-    fetch.resize(std::max(fetch.size(), input_count + index + 1));
+  fetch.resize(input_count + fetched_.size());
   for (const auto& [source, index] : fetched_) fetch[input_count + index] = source;
   for (RebuildStep& s : plan.rebuild.steps)
     if (s.kind == RebuildStep::Kind::Fetched) s.index += static_cast<uint32_t>(input_count);
