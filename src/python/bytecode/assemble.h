@@ -27,12 +27,9 @@ Layout lay_out(const Bytecode& bytecode);
 // co_linetable: a location for each of `units` code units; of 3.10 with lines only.
 std::vector<Location> read_locations(std::string_view table, int first_line, int units);
 
-// `locations` in order, each for `units` code units.
-struct LocatedUnits {
-  int units = 0;
-  Location location;
-};
-std::string write_locations(const std::vector<LocatedUnits>& entries, int first_line);
+// Locations in order, each for so many code units.
+using Locations = std::vector<std::pair<Location, int>>;
+std::string write_locations(const Locations& entries, int first_line);
 
 // co_exceptiontable: start, end and target are code units, not instructions.
 std::vector<ExceptionRange> read_ranges(std::string_view table);
