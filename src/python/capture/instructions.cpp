@@ -12,6 +12,15 @@ py::handle name_of_slot(const TracedFrame& f, uint32_t slot) {
   return PyTuple_GET_ITEM(f.code->co_localsplusnames, slot);
 }
 
+// The name, or the constant, that the instruction's argument is the number of.
+py::handle name_in_code(const TracedFrame& f, const Instruction& i) {
+  return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));
+}
+
+py::object constant_in_code(const TracedFrame& f, const Instruction& i) {
+  return borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
+}
+
 [[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
   raise(PyExc_UnboundLocalError, "cannot access local variable '", text(name_of_slot(f, slot)),
         "' where it is not associated with a value");
@@ -84,18 +93,6 @@ constexpr std::array<Handler, 256> kHandlers = [] {
 }();
 
 }  // namespace
-
-py::handle name_in_code(const TracedFrame& f, const Instruction& i) {
-  return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));
-}
-
-py::object constant_in_code(const TracedFrame& f, const Instruction& i) {
-  return borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
-}
-
-void jump_if(TracedFrame& f, const Instruction& i, bool jumps) {
-  if (jumps) f.next = static_cast<size_t>(i.target);
-}
 
 void name_error(py::handle name, const char* format) {
   const py::object text = steal(PyUnicode_FromFormat(format, name.ptr()));

@@ -104,7 +104,7 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
   if (name == "delitem") return delete_subscript(args[0], args[1]), py::none();
   if (name == "contains") return contains(args[0], args[1]);
   if (name == "iconcat" && PyList_Check(args[0].ptr()))
-    return operate(py::module_::import("operator").attr("iadd"), args);
+    return operate(member_of<"operator", "iadd">(), args);
   if (is_binary_operator(name)) return compute(borrow(function), args);
   const auto* found = std::ranges::find(kComparisons, name);
   if (found == kComparisons.end()) return std::nullopt;
@@ -213,8 +213,8 @@ void Objects::delete_subscript(py::handle o, py::handle key) {
     Keywords none;
     if (!effects().change_existing(o, "__delitem__", args, none))
       throw Break(BreakId::side_effect, "del of an item of a ", Py_TYPE(o.ptr())->tp_name);
-  } else if (PyObject_DelItem(o.ptr(), key.ptr()) != 0) {
-    throw py::error_already_set();
+  } else {
+    check(PyObject_DelItem(o.ptr(), key.ptr()));
   }
 }
 
