@@ -46,9 +46,7 @@ py::object Iterators::add_lazy(py::object stand_in, LazyIterator lazy) {
 }
 
 py::object Iterators::make_generator(std::unique_ptr<TracedFrame> frame) {
-  LazyIterator made;
-  made.frame = std::move(frame);
-  return add_lazy(empty_generator(), std::move(made));
+  return add_lazy(empty_generator(), {.frame = std::move(frame)});
 }
 
 // Iterators for what a lazy one takes its items from.
@@ -135,9 +133,7 @@ py::object Iterators::make_chain(py::object outer) {
       return calls().call_real(chain, given, {});
     }
   }
-  LazyIterator made;
-  made.iterators = {iterate(outer)};
-  return add_lazy(chain(), std::move(made));
+  return add_lazy(chain(), {.iterators = {iterate(outer)}});
 }
 
 // -------------------------------------------------------------------------------------------- next
