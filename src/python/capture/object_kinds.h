@@ -84,11 +84,12 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
 
 // Names that the interpreter looks up on types and in dicts again and again, as interned strings:
 // __x__ is the member x_.
-#define OXY_CAPTURE_NAMES(X)                                                                 \
-  X(bool)                                                                                    \
-  X(call)                                                                                    \
-  X(class) X(contains) X(dict) X(enter) X(exit) X(get) X(getattr) X(getattribute) X(getitem) \
-      X(init) X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
+#define OXY_CAPTURE_NAMES(X)                                                                \
+  X(bool)                                                                                   \
+  X(call)                                                                                   \
+  X(class)                                                                                  \
+  X(contains) X(dict) X(enter) X(exit) X(get) X(getattr) X(getattribute) X(getitem) X(init) \
+      X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
 
 struct Names {
 #define OXY_NAME(name) PyObject* const name##_ = PyUnicode_InternFromString("__" #name "__");
