@@ -84,17 +84,16 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
 
 // Names that the interpreter looks up on types and in dicts again and again, as interned strings:
 // __x__ is the member x_.
-#define OXY_CAPTURE_NAMES(X)                                                                \
-  X(bool)                                                                                   \
-  X(call)                                                                                   \
-  X(class)                                                                                  \
-  X(contains) X(dict) X(enter) X(exit) X(get) X(getattr) X(getattribute) X(getitem) X(init) \
-      X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
-
 struct Names {
-#define OXY_NAME(name) PyObject* const name##_ = PyUnicode_InternFromString("__" #name "__");
-  OXY_CAPTURE_NAMES(OXY_NAME)
-#undef OXY_NAME
+  static PyObject* of(const char* name) { return PyUnicode_InternFromString(name); }
+  PyObject *const bool_ = of("__bool__"), *call_ = of("__call__"), *class_ = of("__class__"),
+                  *contains_ = of("__contains__"), *dict_ = of("__dict__"),
+                  *enter_ = of("__enter__"), *exit_ = of("__exit__"), *get_ = of("__get__"),
+                  *getattr_ = of("__getattr__"), *getattribute_ = of("__getattribute__"),
+                  *getitem_ = of("__getitem__"), *init_ = of("__init__"), *iter_ = of("__iter__"),
+                  *len_ = of("__len__"), *new_ = of("__new__"), *next_ = of("__next__"),
+                  *self_ = of("__self__"), *setattr_ = of("__setattr__"),
+                  *setitem_ = of("__setitem__");
 };
 
 inline const Names& names() {
