@@ -86,14 +86,13 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
 // __x__ is the member x_.
 struct Names {
   static PyObject* of(const char* name) { return PyUnicode_InternFromString(name); }
-  PyObject *const bool_ = of("__bool__"), *call_ = of("__call__"), *class_ = of("__class__"),
-                  *contains_ = of("__contains__"), *dict_ = of("__dict__"),
-                  *enter_ = of("__enter__"), *exit_ = of("__exit__"), *get_ = of("__get__"),
-                  *getattr_ = of("__getattr__"), *getattribute_ = of("__getattribute__"),
-                  *getitem_ = of("__getitem__"), *init_ = of("__init__"), *iter_ = of("__iter__"),
-                  *len_ = of("__len__"), *new_ = of("__new__"), *next_ = of("__next__"),
-                  *self_ = of("__self__"), *setattr_ = of("__setattr__"),
-                  *setitem_ = of("__setitem__");
+  PyObject *bool_ = of("__bool__"), *call_ = of("__call__"), *class_ = of("__class__"),
+           *contains_ = of("__contains__"), *dict_ = of("__dict__"), *enter_ = of("__enter__"),
+           *exit_ = of("__exit__"), *get_ = of("__get__"), *getattr_ = of("__getattr__"),
+           *getattribute_ = of("__getattribute__"), *getitem_ = of("__getitem__"),
+           *init_ = of("__init__"), *iter_ = of("__iter__"), *len_ = of("__len__"),
+           *new_ = of("__new__"), *next_ = of("__next__"), *self_ = of("__self__"),
+           *setattr_ = of("__setattr__"), *setitem_ = of("__setitem__");
 };
 
 inline const Names& names() {
