@@ -1,7 +1,6 @@
 // Instructions to bytes and tables, and the code object around them.
 #include "python/bytecode/assemble.h"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "python/bytecode/flow.h"
@@ -27,14 +26,14 @@ std::string bytes_of(const Layout& layout) {
 }
 
 std::string locations_of(const Bytecode& bytecode, const Layout& layout, int first_line) {
-  std::vector<LocatedUnits> entries;
+  Locations entries;
   for (size_t i = 0; i < bytecode.instructions.size(); ++i) {
     const Location& location = bytecode.instructions[i].location;
     const int units = layout.start[i + 1] - layout.start[i];
-    if (kMergesLocations && !entries.empty() && entries.back().location == location)
-      entries.back().units += units;
+    if (kMergesLocations && !entries.empty() && entries.back().first == location)
+      entries.back().second += units;
     else
-      entries.push_back({units, location});
+      entries.emplace_back(location, units);
   }
   return write_locations(entries, first_line);
 }

@@ -2,8 +2,6 @@
 // encoding of CPython, and the code object around all. Offsets are in code units of two bytes.
 #pragma once
 
-#include <string_view>
-
 #include "python/bytecode/code.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
@@ -29,19 +27,15 @@ Layout lay_out(const Bytecode& bytecode);
 // co_linetable: a location for each of `units` code units; of 3.10 with lines only.
 std::vector<Location> read_locations(std::string_view table, int first_line, int units);
 
-// `locations` in order, each for `units` code units.
-struct LocatedUnits {
-  int units = 0;
-  Location location;
-};
-std::string write_locations(const std::vector<LocatedUnits>& entries, int first_line);
+// Locations in order, each for so many code units.
+using Locations = std::vector<std::pair<Location, int>>;
+std::string write_locations(const Locations& entries, int first_line);
 
 // co_exceptiontable: start, end and target are code units, not instructions.
 std::vector<ExceptionRange> read_ranges(std::string_view table);
 std::string write_ranges(const std::vector<ExceptionRange>& ranges);
 
-// The names and flags of `code`, with these cells and free variables of its; the rest is to be
-// filled in.
+// The names and flags of `code`, with its cells and free variables; the rest is to be filled in.
 inline CodeParts parts_like(PyCodeObject* code, PyObject* cells, PyObject* frees) {
   CodeParts parts;
   parts.flags = code->co_flags;

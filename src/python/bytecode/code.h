@@ -2,15 +2,13 @@
 //
 // Instructions stand in order without caches and EXTENDED_ARG; jumps and exception ranges name
 // instructions by index, so that code can be inserted and removed. `assemble` computes offsets,
-// caches, EXTENDED_ARG, the exception table, the line table and the stack size. What depends on the
-// version of CPython (opcode numbers, caches, which opcodes jump and how, stack effects) is behind
-// opcodes.h.
+// caches, EXTENDED_ARG, the tables and the stack size. What depends on the version of CPython
+// (opcode numbers, caches, which opcodes jump and how, stack effects) is behind opcodes.h.
 #pragma once
 
 #include <Python.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,7 +32,6 @@ struct ExceptionRange {
   int32_t start = 0, end = 0, target = 0;
   int32_t depth = 0;
   bool push_lasti = false;
-  friend bool operator==(const ExceptionRange&, const ExceptionRange&) = default;
 };
 
 struct Bytecode {
@@ -57,16 +54,14 @@ Bytecode disassemble(PyCodeObject* code);
 // reference, nullptr with an exception set.
 PyCodeObject* assemble(const Bytecode& bytecode, PyCodeObject* like);
 
-// As dis.dis prints it, a line an instruction, jump targets marked; what the artefact "bytecode"
-// shows.
+// As dis.dis prints it, a line an instruction, jump targets marked: the artefact "bytecode".
 std::string to_text(const Bytecode& bytecode, PyCodeObject* code);
 
 // For each instruction the locals (indices into localsplus) that may be read from there on before
 // they are written, along jumps and exception edges. Cells are always live.
 std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObject* code);
 
-// What tests see of it, for a Python without torch as well. All take a code object; offsets are in
-// bytes.
+// What tests see of it, also for a Python without torch. All take a code object; offsets in bytes.
 //   bytecode_round_trip   the code object, taken apart and put together
 //   bytecode_text         to_text()
 //   bytecode_instructions [(offset, name, argument, offset of the jump's target or None, (line,

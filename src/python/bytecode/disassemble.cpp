@@ -33,8 +33,7 @@ Bytecode disassemble(PyCodeObject* code) {
     unit += opcode_info(in.op).caches;
   }
   index_at[units] = static_cast<int>(out.instructions.size());
-  // Jumps count from behind the instruction and its caches, absolute ones from the first
-  // instruction.
+  // Jumps count from behind the instruction and its caches, absolute ones from the start.
   for (Instruction& in : out.instructions) {
     const Opcode& info = opcode_info(in.op);
     if (info.jump == Jump::none) continue;

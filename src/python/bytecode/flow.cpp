@@ -21,32 +21,6 @@ std::vector<int> covering_ranges(const Bytecode& bytecode) {
   return covering;
 }
 
-using Blocks = std::vector<int>;  // their handlers, the innermost last
-
-std::vector<std::optional<Blocks>> open_blocks(const Bytecode& bytecode) {
-  std::vector<std::optional<Blocks>> open(bytecode.instructions.size());
-  std::vector<int> waiting;
-  auto reach = [&](int at, Blocks blocks) {
-    if (open[at]) return;
-    open[at] = std::move(blocks);
-    waiting.push_back(at);
-  };
-  if (!open.empty()) reach(0, {});
-  while (!waiting.empty()) {
-    const int at = waiting.back();
-    waiting.pop_back();
-    const Instruction& in = bytecode.instructions[at];
-    Blocks next = *open[at];
-    // The handler is outside the block.
-    if (in.target >= 0) reach(in.target, next);
-    if (in.op == SETUP_FINALLY || in.op == SETUP_WITH || in.op == SETUP_ASYNC_WITH)
-      next.push_back(in.target);
-    if (in.op == POP_BLOCK && !next.empty()) next.pop_back();
-    if (falls_through(in.op)) reach(at + 1, std::move(next));
-  }
-  return open;
-}
-
 void unite(std::vector<bool>& into, const std::vector<bool>& from) {
   for (size_t i = 0; i < into.size(); ++i)
     if (from[i]) into[i] = true;
@@ -84,7 +58,27 @@ StackDepths stack_depths(const Bytecode& bytecode, int flags) {
 }
 
 std::vector<ExceptionRange> ranges_of_blocks(const Bytecode& bytecode, int flags) {
-  const auto open = open_blocks(bytecode);
+  using Blocks = std::vector<int>;  // their handlers, the innermost last
+  std::vector<std::optional<Blocks>> open(bytecode.instructions.size());
+  std::vector<int> waiting;
+  auto reach = [&](int at, Blocks blocks) {
+    if (open[at]) return;
+    open[at] = std::move(blocks);
+    waiting.push_back(at);
+  };
+  if (!open.empty()) reach(0, {});
+  while (!waiting.empty()) {
+    const int at = waiting.back();
+    waiting.pop_back();
+    const Instruction& in = bytecode.instructions[at];
+    Blocks next = *open[at];
+    // The handler is outside the block.
+    if (in.target >= 0) reach(in.target, next);
+    if (in.op == SETUP_FINALLY || in.op == SETUP_WITH || in.op == SETUP_ASYNC_WITH)
+      next.push_back(in.target);
+    if (in.op == POP_BLOCK && !next.empty()) next.pop_back();
+    if (falls_through(in.op)) reach(at + 1, std::move(next));
+  }
   const StackDepths depths = stack_depths(bytecode, flags);
   std::vector<ExceptionRange> ranges;
   for (int at = 0; at < static_cast<int>(open.size()); ++at) {

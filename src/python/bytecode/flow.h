@@ -13,8 +13,7 @@ struct StackDepths {
 // `flags` are the code object's: a generator may start with the value that it is sent.
 StackDepths stack_depths(const Bytecode& bytecode, int flags);
 
-// Of versions of CPython that have blocks instead of an exception table: for each run of
-// instructions within the same block what its handler is.
+// Where CPython has blocks and no exception table: the handler of each run within the same block.
 std::vector<ExceptionRange> ranges_of_blocks(const Bytecode& bytecode, int flags);
 
 }  // namespace oxy::python

@@ -2,8 +2,6 @@
 // the break, the break, and the original for its handlers.
 #include "python/bytecode/resume.h"
 
-#include <algorithm>
-
 #include "python/bytecode/assemble.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/reference.h"
@@ -155,8 +153,7 @@ class ResumeLayout {
       incoming_.push_back(at);
     }
     arguments_ = static_cast<int>(variables_.size());
-    // A parameter's name means nothing to the caller, so slot 0 may take the name of its later
-    // value.
+    // A parameter's name means nothing to the caller: slot 0 may take that of its later value.
     if (keeps_first) {
       moved[0] = 0;
       if (variables_.empty()) variables_.emplace_back();
@@ -170,8 +167,7 @@ class ResumeLayout {
     }
     first_temporary = static_cast<int>(variables_.size());
     add_temporaries(variables_, temporaries);
-    // A variable of this frame's own stays one, since the exception for an unbound one says which
-    // it is.
+    // A variable of this frame's own stays one: the exception for an unbound one says which it is.
     int next = static_cast<int>(variables_.size());
     for (const bool free : {false, true}) {
       for (int slot = 0; slot < code->co_nlocalsplus; ++slot) {
@@ -215,8 +211,7 @@ class ResumeLayout {
   int arguments_ = 0;
 };
 
-// Restores the state of the frame at `index`, and goes on at `first`, with None on top of the stack
-// where it is `sent`.
+// Restores the state of the frame at `index`, and goes on at `first`; None is on top if `sent`.
 ResumeCode resume_at(PyCodeObject* code, const Bytecode& bytecode, int index,
                      const FrameState& state, int first, bool sent) {
   const ResumeLayout layout(code, state, 0);
@@ -321,8 +316,7 @@ class BreakWriter : public CodeBuilder {
     add(RETURN_VALUE);
   }
 
-  // The original behind everything, where it is needed: the broken instruction raises to its
-  // handlers.
+  // The original, where it is needed: the broken instruction raises to its handlers.
   int append_original(int begin, int end, bool needed) {
     const ExceptionRange* range = bytecode_.range_at(static_cast<size_t>(break_.index));
     if (!range && !needed) return -1;
@@ -385,8 +379,7 @@ PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name)
   return function.release();
 }
 
-// The slots: parameters, ___inputs, the original's other locals, temporaries for the stack, the
-// cells.
+// The slots: parameters, ___inputs, other locals, temporaries for the stack, cells.
 PyCodeObject* make_break_code(PyCodeObject* code, const Bytecode& bytecode,
                               const GraphBreak& graph_break, PyObject* compiled) {
   OXY_CHECK((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);

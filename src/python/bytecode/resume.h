@@ -3,8 +3,7 @@
 //
 // Frames of generators are not left like this, but there is code for a generator that stands at a
 // yield. An exception that is being handled travels like a value on the stack, in the place of what
-// POP_EXCEPT takes. A call is KW_NAMES, PRECALL (of 3.11) and CALL in one; naming any of them means
-// all.
+// POP_EXCEPT takes. Naming any of a call's KW_NAMES, PRECALL (of 3.11) and CALL means all.
 #pragma once
 
 #include "python/bytecode/code.h"
@@ -46,8 +45,7 @@ ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int in
 PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                                   const FrameState& state);
 
-// A function of the code, its closure empty cells (a resume code brings its own); `name` null: the
-// code's.
+// A function of the code with empty cells (a resume code brings its own); `name` null: the code's.
 PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name = nullptr);
 
 struct GraphBreak {

@@ -1,8 +1,5 @@
 // Locations: one byte with the form and the number of code units, then deltas and varints of six
-// bits, lowest first. Ranges: varints of six bits, highest first, the first byte of an entry
-// marked.
-#include <algorithm>
-
+// bits, lowest first. Ranges: varints, highest first, the first byte of an entry marked.
 #include "python/bytecode/assemble.h"
 
 namespace oxy::python {
@@ -135,7 +132,7 @@ std::vector<Location> read_lines(std::string_view table, int first_line, int uni
   return locations;
 }
 
-std::string write_lines(const std::vector<LocatedUnits>& entries, int first_line) {
+std::string write_lines(const Locations& entries, int first_line) {
   constexpr int kMostBytes = 254, kMostLines = 127;
   Writer out;
   auto pair = [&](int bytes, int delta) {
@@ -143,13 +140,13 @@ std::string write_lines(const std::vector<LocatedUnits>& entries, int first_line
     out.byte(delta & 255);
   };
   int line = first_line;
-  for (const LocatedUnits& entry : entries) {
-    const bool has_line = entry.location.line >= 0;
-    int delta = has_line ? entry.location.line - line : kNoLine;
-    if (has_line) line = entry.location.line;
+  for (const auto& [location, units] : entries) {
+    const bool has_line = location.line >= 0;
+    int delta = has_line ? location.line - line : kNoLine;
+    if (has_line) line = location.line;
     for (; has_line && delta > kMostLines; delta -= kMostLines) pair(0, kMostLines);
     for (; has_line && delta < -kMostLines; delta += kMostLines) pair(0, -kMostLines);
-    int bytes = 2 * entry.units;
+    int bytes = 2 * units;
     for (; bytes > kMostBytes; bytes -= kMostBytes, delta = has_line ? 0 : kNoLine)
       pair(kMostBytes, delta);
     pair(bytes, delta);
@@ -173,13 +170,13 @@ std::vector<Location> read_locations(std::string_view table, int first_line, int
   return locations;
 }
 
-std::string write_locations(const std::vector<LocatedUnits>& entries, int first_line) {
+std::string write_locations(const Locations& entries, int first_line) {
   if (kHasLinesOnly) return write_lines(entries, first_line);
   Writer out;
   int line = first_line;
-  for (const LocatedUnits& entry : entries)
-    for (int left = entry.units; left > 0; left -= kMostUnits)
-      write_location(out, std::min(left, kMostUnits), entry.location, line);
+  for (const auto& [location, units] : entries)
+    for (int left = units; left > 0; left -= kMostUnits)
+      write_location(out, std::min(left, kMostUnits), location, line);
   return out.take();
 }
 

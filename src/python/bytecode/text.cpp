@@ -1,12 +1,10 @@
 // The same text as dis.dis, but without EXTENDED_ARG, which is no instruction here.
-#include <algorithm>
-
+#include "support/text.h"
 #include "python/bytecode/assemble.h"
 #include "python/bytecode/code.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/reference.h"
-#include "support/text.h"
 
 namespace oxy::python {
 

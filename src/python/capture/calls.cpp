@@ -74,17 +74,10 @@ void refuse_finalizer(PyTypeObject* type) {
     throw Break(BreakId::object_construction, type->tp_name, " has __del__");
 }
 
-void raise(PyObject* type, const std::string& text) {
-  PyErr_SetString(type, text.c_str());
-  throw py::error_already_set();
-}
-
 void raise_with(PyObject* type, py::handle value) {
   PyErr_SetObject(type, value.ptr());
   throw py::error_already_set();
 }
-
-void type_error(const std::string& text) { raise(PyExc_TypeError, text); }
 
 std::string name_of(py::handle callable) {
   PyObject* p = callable.ptr();

@@ -90,11 +90,10 @@ class Calls : public Part {
   bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object storage_offset(py::handle tensor);
   Done call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
-  void call_behind(py::handle callable, const Arguments& args);
   void require_harmless_warnings();
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
 
-  std::vector<std::pair<py::object, Arguments>> behind_;  // calls once all is done
+  std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
   std::unordered_map<size_t, size_t> answered_;           // by step: how many of its calls
 };
 

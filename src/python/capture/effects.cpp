@@ -1,6 +1,6 @@
 // Writing to what was there before the call. Nothing is done to it while its code is captured: what
 // is written goes into `Writes`, reading looks there first, and once the graph has run it is done
-// to the real objects (plan_effects.cpp).
+// to the real objects (plan_rebuild.cpp).
 #include <functional>
 
 #include "python/capture/natives.h"

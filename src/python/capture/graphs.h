@@ -91,8 +91,8 @@ class Graphs : public Part {
   py::object repeat_in_graph(const Arguments& args);
   void note_results(py::handle result, ir::ValueId value);
   StackIds stack_ids(const UserStack& stack);
-  ir::ValueId add_mode_call(const std::string& name, py::handle callable,
-                            std::vector<ir::Arg> args);
+  template <Literal module, Literal name>
+  ir::ValueId add_mode_call(std::vector<ir::Arg> args);
   void guard_autocast_nesting();
   void bring_graph_to(const TorchModes& modes);
   void end_modes();

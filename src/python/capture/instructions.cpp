@@ -1,9 +1,7 @@
-// The instructions of CPython 3.11 and 3.12: the table of handlers, and those of the stack, of
-// locals, names and attributes.
+// Instructions: the table of handlers, and those of the stack, of locals, names and attributes.
 #include "python/capture/instructions.h"
 
 #include <array>
-
 #include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 
@@ -14,6 +12,15 @@ constexpr size_t kMaxSteps = 2'000'000;
 
 py::handle name_of_slot(const TracedFrame& f, uint32_t slot) {
   return PyTuple_GET_ITEM(f.code->co_localsplusnames, slot);
+}
+
+// The name, or the constant, that the instruction's argument is the number of.
+py::handle name_in_code(const TracedFrame& f, const Instruction& i) {
+  return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));
+}
+
+py::object constant_in_code(const TracedFrame& f, const Instruction& i) {
+  return borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
 }
 
 [[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
@@ -50,18 +57,16 @@ py::object absolute_name(const py::object& name, const py::object& level, PyObje
   return bootstrap.attr("_resolve_name")(name, package, level);
 }
 
-// Whether the body of a module has run; nothing where there is none. One whose body runs is waited
-// for by an import, and the thread that runs it may wait for this capture.
-std::optional<bool> is_imported(const py::object& name) {
-  const py::dict modules(borrow(PyImport_GetModuleDict()));
-  if (!modules.contains(name)) return std::nullopt;
-  const py::object spec = py::getattr(modules[name], "__spec__", py::none());
-  return !py::cast<bool>(py::bool_(py::getattr(spec, "_initializing", py::bool_(false))));
-}
-
+// The body of the module has run; what is none by this name may be no `module`. One whose body runs
+// is waited for by an import, and the thread that runs it may wait for this capture.
 void require_imported(const py::object& name, bool module) {
-  if (!is_imported(name).value_or(!module))
-    throw Break(BreakId::side_effect, "the first import of ", name.cast<std::string>());
+  const py::dict modules(borrow(PyImport_GetModuleDict()));
+  bool has_run = !module;
+  if (modules.contains(name)) {
+    const py::object spec = py::getattr(modules[name], "__spec__", py::none());
+    has_run = !py::cast<bool>(py::bool_(py::getattr(spec, "_initializing", py::bool_(false))));
+  }
+  if (!has_run) throw Break(BreakId::side_effect, "the first import of ", name.cast<std::string>());
 }
 
 bool has_flag(py::handle o, unsigned long flag) { return (Py_TYPE(o.ptr())->tp_flags & flag) != 0; }
@@ -90,28 +95,6 @@ constexpr std::array<Handler, 256> kHandlers = [] {
 }();
 
 }  // namespace
-
-py::object operator_named(const char* name) {
-  static const py::object& module = *new py::object(py::module_::import("operator"));
-  return module.attr(name);
-}
-
-py::object builtin_named(const char* name) {
-  static const py::object& module = *new py::object(py::module_::import("builtins"));
-  return module.attr(name);
-}
-
-py::handle name_in_code(const TracedFrame& f, const Instruction& i) {
-  return PyTuple_GET_ITEM(f.code->co_names, name_index(i.op, i.arg));
-}
-
-py::object constant_in_code(const TracedFrame& f, const Instruction& i) {
-  return borrow(PyTuple_GET_ITEM(f.code->co_consts, i.arg));
-}
-
-void jump_if(TracedFrame& f, const Instruction& i, bool jumps) {
-  if (jumps) f.next = static_cast<size_t>(i.target);
-}
 
 void name_error(py::handle name, const char* format) {
   const py::object text = steal(PyUnicode_FromFormat(format, name.ptr()));

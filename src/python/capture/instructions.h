@@ -25,6 +25,10 @@ inline Arguments pop_many(TracedFrame& f, size_t n) {
 
 inline py::object& peek(TracedFrame& f, size_t n) { return f.stack[f.stack.size() - n]; }
 
+inline void jump_if(TracedFrame& f, const Instruction& i, bool jumps) {
+  if (jumps) f.next = static_cast<size_t>(i.target);
+}
+
 // Raises an exception of the captured code's.
 [[noreturn]] inline void raise_value(py::handle value) {
   raise_with(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value);
@@ -47,13 +51,5 @@ namespace instructions {
 // for, `after` of them.
 void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t after);
 }  // namespace instructions
-
-// A function of the module operator, or builtins.
-py::object operator_named(const char* name);
-py::object builtin_named(const char* name);
-// The name, or the constant, that the instruction's argument is the number of.
-py::handle name_in_code(const TracedFrame& f, const Instruction& i);
-py::object constant_in_code(const TracedFrame& f, const Instruction& i);
-void jump_if(TracedFrame& f, const Instruction& i, bool jumps);
 
 }  // namespace oxy::python

@@ -1,7 +1,6 @@
 // The instructions of jumps, iterators, calls, with statements and exceptions.
 #include "python/capture/instructions.h"
 #include "python/cpython/opcodes.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {

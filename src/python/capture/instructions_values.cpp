@@ -1,9 +1,6 @@
 // The instructions of operators, items, containers, texts and patterns.
-#include <array>
-
 #include "python/capture/instructions.h"
 #include "python/cpython/opcodes.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -15,9 +12,9 @@ constexpr const char* kOperators[] = {
 
 const py::object& binary_operator(uint32_t arg) {
   static const auto& table = *[] {
-    auto* t = new std::array<py::object, 26>();
-    for (size_t i = 0; i < 26; i++) (*t)[i] = operator_named(kOperators[i]);
-    return t;
+    auto* all = new std::vector<py::object>();
+    for (const char* name : kOperators) all->push_back(py::module_::import("operator").attr(name));
+    return all;
   }();
   return table.at(arg);
 }
@@ -44,8 +41,7 @@ py::object slice_of(const py::object& start, const py::object& stop) {
   throw Break(BreakId::instruction, "a class pattern that is an error");
 }
 
-// The names of the `count` attributes that a class pattern has by position; nothing where the one
-// is the subject itself.
+// Of the `count` attributes that a class pattern has by position; nothing for the subject itself.
 std::optional<py::list> names_of_positions(Capture& c, py::handle type, size_t count) {
   py::list names;
   if (count == 0) return names;
@@ -108,21 +104,12 @@ void store_slice(Capture& c, TracedFrame& f, const Instruction&) {
 
 void binary_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  auto computed = c.numbers.compute_deferred(binary_operator(i.arg), a, b);
-  push(f, computed ? *computed : c.objects.operate(binary_operator(i.arg), {a, b}));
-}
-
-void unary_negative(Capture& c, TracedFrame& f, const Instruction&) {
-  py::object a = pop(f);
-  auto computed = c.numbers.negate_deferred(a);
-  push(f, computed ? *computed : c.objects.operate(operator_named("neg"), {a}));
+  push(f, c.objects.compute(binary_operator(i.arg), {a, b}));
 }
 
 void compare_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  const int comparison = static_cast<int>(compared_as(i.arg));
-  auto answer = c.numbers.compare_deferred(a, b, comparison);
-  push(f, answer ? *answer : c.numbers.compare_runtime(a, b, comparison));
+  push(f, c.numbers.compare(a, b, static_cast<int>(compared_as(i.arg))));
 }
 
 void is_op(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -171,7 +158,7 @@ void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
   if (conversion == 1 || conversion == 2 || (plain_format && py::len(spec) == 0))
     if (auto text = c.calls.text_of(o, conversion == 2))
       return push(f, steal(PyObject_Format(text->ptr(), spec.ptr())));
-  o = c.calls.plain_contents(o, builtin_named("format"));
+  o = c.calls.plain_contents(o, member_of<"builtins", "format">());
   if (conversion == 1) o = py::str(o);
   if (conversion == 2) o = py::repr(o);
   if (conversion == 3) o = steal(PyObject_ASCII(o.ptr()));
@@ -267,7 +254,7 @@ void match_keys(Capture& c, TracedFrame& f, const Instruction&) {
 void match_class(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object names = pop(f), type = pop(f), subject = pop(f);
   if (!PyType_Check(type.ptr())) refuse_pattern();
-  if (c.calls.call(builtin_named("isinstance"), {subject, type}).ptr() != Py_True)
+  if (c.calls.call(member_of<"builtins", "isinstance">(), {subject, type}).ptr() != Py_True)
     return push(f, py::none());
   const auto positions = names_of_positions(c, type, i.arg);
   for (py::handle name : names)

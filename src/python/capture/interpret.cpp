@@ -7,7 +7,6 @@
 #include "python/cpython/opcodes.h"
 #include "python/inner_frames.h"
 #include "support/log.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -18,8 +17,7 @@ bool is_behind_entry(const TracedFrame& f) {
   return op != MAKE_CELL && op != COPY_FREE_VARS && op != RETURN_GENERATOR && op != RESUME;
 }
 
-// Where the frame stands once the instruction at `at` has raised: one that cleans up goes back to
-// where it was come from.
+// Where the frame stands once the instruction at `at` has raised: behind a clean-up where it began.
 size_t left_at(const TracedFrame& f, size_t at) {
   const Instruction& i = f.bytecode->instructions[at];
   if (i.op != RERAISE || i.arg == 0 || f.stack.size() < i.arg) return at;
@@ -38,9 +36,7 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
   if (void* found = extra.get(code)) return *static_cast<Kept*>(found);
   auto kept = std::make_unique<Kept>(std::make_shared<const Bytecode>(disassemble(code)));
   Kept out = *kept;
-  if (extra.set(code, kept.get())) {
-    [[maybe_unused]] const Kept* released = kept.release();
-  }
+  if (extra.set(code, kept.get())) static_cast<void>(kept.release());
   return out;
 }
 
@@ -194,8 +190,7 @@ py::object Frames::interpret_alone(TracedFrame& frame) {
   return interpret(frame);
 }
 
-// Of an exception that captured code has raised: the places that it has passed so far. Its frames
-// are empty ones.
+// Of an exception of captured code: the places that it has passed so far, with empty frames.
 py::object Frames::traceback_of(py::handle exception) {
   auto it = raised_.find(exception.ptr());
   if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");

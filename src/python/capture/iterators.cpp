@@ -4,15 +4,11 @@
 // One that nobody holds any more is closed.
 #include <c10/util/ScopeExit.h>
 #include <pybind11/eval.h>
-#include <torch/csrc/autograd/python_variable.h>
-
-#include <algorithm>
 
 #include "python/capture/instructions.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -50,9 +46,7 @@ py::object Iterators::add_lazy(py::object stand_in, LazyIterator lazy) {
 }
 
 py::object Iterators::make_generator(std::unique_ptr<TracedFrame> frame) {
-  LazyIterator made;
-  made.frame = std::move(frame);
-  return add_lazy(empty_generator(), std::move(made));
+  return add_lazy(empty_generator(), {.frame = std::move(frame)});
 }
 
 // Iterators for what a lazy one takes its items from.
@@ -91,8 +85,7 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
   } else if (t == &PyEnum_Type) {
     if (args.empty() || args.size() + kwargs.size() > 2) return std::nullopt;
     made.iterators = iterators_of(all.first(1));
-    made.count = py::int_(0);
-    if (args.size() == 2) made.count = args[1];
+    made.count = args.size() == 2 ? args[1] : py::int_(0);
     for (const auto& [name, value] : kwargs) {
       if (name.cast<std::string>() != "start") return std::nullopt;
       made.count = value;
@@ -115,9 +108,7 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
   } else {
     return std::nullopt;
   }
-  const bool alone =
-      std::ranges::all_of(made.iterators, [this](const py::object& i) { return runs_alone(i); });
-  if (alone) {
+  if (std::ranges::all_of(made.iterators, [this](const auto& i) { return runs_alone(i); })) {
     Arguments given(made.iterators.begin(), made.iterators.end());
     given.insert(given.end(),
                  args.begin() + static_cast<ptrdiff_t>(t == &PyZip_Type ? args.size() : 1),
@@ -142,9 +133,7 @@ py::object Iterators::make_chain(py::object outer) {
       return calls().call_real(chain, given, {});
     }
   }
-  LazyIterator made;
-  made.iterators = {iterate(outer)};
-  return add_lazy(chain(), std::move(made));
+  return add_lazy(chain(), {.iterators = {iterate(outer)}});
 }
 
 // -------------------------------------------------------------------------------------------- next
@@ -299,8 +288,7 @@ py::object Iterators::items_to_add(py::handle iterable) {
 
 // -------------------------------------------------------------------------------------- generators
 
-// Runs a generator to its next yield, from which `sent` comes back, or `thrown` is raised. Null
-// where it returns.
+// Runs a generator to its next yield, which gives `sent` or raises `thrown`. Null: it has returned.
 py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::object thrown) {
   if (g.running && is_polyfill(g.frame->function))  // the original is no generator
     throw Break(BreakId::instruction, "an iterator of itertools is asked while it runs");
@@ -423,8 +411,7 @@ void Iterators::stop_iteration() {
   raise_value(calls().call_real(py::handle(PyExc_StopIteration), value, {}));
 }
 
-// What nobody but the interpreter holds goes, as in CPython: a generator in a try or with is
-// closed.
+// What only the interpreter holds goes, as in CPython: a generator in a try or with is closed.
 void Iterators::close_dropped_iterators() {
   for (size_t i = 0; i < lazies_.size();) {
     if (Py_REFCNT(lazies_[i]->stand_in.ptr()) > 1) {

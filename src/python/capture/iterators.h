@@ -70,8 +70,7 @@ class Iterators : public Part {
   std::unordered_set<PyObject*> without_unfinished_;  // what holds no unfinished generator
 };
 
-// A generator, or an iterator written in C that may hold one: code of the user's may run when it
-// dies.
+// A generator, or an iterator that may hold one: code of the user's may run when it dies.
 bool ends_late(PyObject* iterator);
 
 }  // namespace oxy::python

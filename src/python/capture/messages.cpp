@@ -3,12 +3,8 @@
 // constants, breaks.
 #include <frameobject.h>
 
-#include <algorithm>
-
 #include "python/capture/capture.h"
-#include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -90,25 +86,23 @@ py::tuple kept(py::handle message, py::handle category, int64_t level, py::handl
                         frame.attr("f_globals"));
 }
 
-// In the place of warnings.warn. `self`: the list, the thread, the real one, the frame that runs
-// the capture.
-PyObject* keep_one(PyObject* self, PyObject* args, PyObject* kwargs) {
-  const auto held = py::reinterpret_borrow<py::tuple>(self);
-  if (held[1].cast<unsigned long>() != PyThread_get_thread_ident())
-    return PyObject_Call(py::object(held[2]).ptr(), args, kwargs);
-  static const char* names[] = {"message", "category", "stacklevel", "source", nullptr};
-  PyObject *message = nullptr, *category = Py_None, *source = Py_None;
-  Py_ssize_t level = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OnO", const_cast<char**>(names), &message,
-                                   &category, &level, &source))
-    return nullptr;
-  if (category == Py_None) category = PyExc_UserWarning;
-  py::list(held[0]).append(kept(message, category, level, held[3]));
-  return py::none().release().ptr();
-}
-
+// In the place of warnings.warn. `self`: the list, the thread, the real one, the capture's frame.
 PyObject* keep(PyObject* self, PyObject* args, PyObject* kwargs) {
-  return boundary([=] { return keep_one(self, args, kwargs); }, nullptr);
+  auto body = [=]() -> PyObject* {
+    const auto held = py::reinterpret_borrow<py::tuple>(self);
+    if (held[1].cast<unsigned long>() != PyThread_get_thread_ident())
+      return PyObject_Call(py::object(held[2]).ptr(), args, kwargs);
+    static const char* names[] = {"message", "category", "stacklevel", "source", nullptr};
+    PyObject *message = nullptr, *category = Py_None, *source = Py_None;
+    Py_ssize_t level = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OnO", const_cast<char**>(names), &message,
+                                     &category, &level, &source))
+      return nullptr;
+    if (category == Py_None) category = PyExc_UserWarning;
+    py::list(held[0]).append(kept(message, category, level, held[3]));
+    return py::none().release().ptr();
+  };
+  return boundary(body, nullptr);
 }
 
 py::module_ warnings() { return py::module_::import("warnings"); }
@@ -139,11 +133,6 @@ std::vector<TorchWarning> TorchWarnings::given() const {
     out.push_back({t[0], t[1], t[2].cast<size_t>(), t[3], t[5], t[4].cast<int>()});
   }
   return out;
-}
-
-// Calls `callable` with `args` once the graph has run.
-void Calls::call_behind(py::handle callable, const Arguments& args) {
-  behind_.emplace_back(borrow(callable), args);
 }
 
 std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments& args,
@@ -190,12 +179,8 @@ py::object Calls::warn_behind(const Arguments& args, const Keywords& kwargs) {
       !PyType_Check(category.ptr()) || !PyLong_CheckExact(level.ptr()) ||
       PyObject_IsSubclass(category.ptr(), PyExc_Warning) != 1)
     refuse();
-  warn_behind({message,
-               category,
-               static_cast<size_t>(std::max<int64_t>(level.cast<int64_t>(), 1)),
-               {},
-               {},
-               0});
+  const auto counted = std::max<int64_t>(level.cast<int64_t>(), 1);
+  warn_behind({message, category, static_cast<size_t>(counted), {}, {}});
   return py::none();
 }
 
@@ -209,9 +194,9 @@ void Calls::warn_behind(TorchWarning warning) {
     warning.globals = frames().globals_of(f);
   }
   objects().existing_dict(warning.globals, heap().sources.pinned(warning.globals, "G"));
-  call_behind(
-      function_object<warn_from>("warn_from"),
-      {warning.message, warning.category, warning.file, py::int_(warning.line), warning.globals});
+  behind_.emplace_back(function_object<warn_from>("warn_from"),
+                       Arguments{warning.message, warning.category, warning.file,
+                                 py::int_(warning.line), warning.globals});
 }
 
 py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
@@ -226,15 +211,15 @@ py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   const py::object logger = given["self"], message = given["msg"], values = given["args"];
   if (!heap().exists(logger) || !is_constant(message.ptr()) || !is_all_constant(values))
     refuse("a log message with more than constants");
-  int64_t level = 1;
-  if (given.contains("stacklevel")) level = given["stacklevel"].cast<int64_t>();
+  int64_t level = given.contains("stacklevel") ? given["stacklevel"].cast<int64_t>() : 1;
   const TracedFrame* at = nullptr;
   for (size_t i = frames().stack().size(); i-- > 0 && level > 0;)
     if (!is_in_logging(*frames().stack()[i])) level--, at = frames().stack()[i];
   if (level > 0 || at == nullptr) refuse("a log message that names a caller");
-  call_behind(function_object<log_from>("log_from"),
-              {logger, given["level"], borrow(at->code->co_filename), py::int_(line_of(*at)),
-               message, values, borrow(at->code->co_name)});
+  behind_.emplace_back(
+      function_object<log_from>("log_from"),
+      Arguments{logger, given["level"], borrow(at->code->co_filename), py::int_(line_of(*at)),
+                message, values, borrow(at->code->co_name)});
   return py::none();
 }
 

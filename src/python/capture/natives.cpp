@@ -4,8 +4,7 @@
 // or refused.
 #include "python/capture/natives.h"
 
-#include <algorithm>
-#include <unordered_map>
+#include <ranges>
 
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/types.h"
@@ -30,11 +29,8 @@ struct Tables {
 
   void add(std::string_view module, std::string_view type, std::string_view names,
            uint32_t traits) {
-    while (!names.empty()) {
-      const size_t end = std::min(names.find(' '), names.size());
-      rows.push_back({module, type, names.substr(0, end), traits});
-      names.remove_prefix(std::min(end + 1, names.size()));
-    }
+    for (auto name : std::views::split(names, ' '))
+      rows.push_back({module, type, std::string_view(name.begin(), name.end()), traits});
   }
 
   Tables() {

@@ -1,10 +1,8 @@
-// What capture knows of functions, types, methods and attributes that are written in C
-// (natives.def).
+// What capture knows of functions, types, methods and attributes written in C (natives.def).
 #pragma once
 
 #include <Python.h>
 
-#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -59,11 +57,9 @@ const std::vector<Native>& native_table();
 uint32_t native_traits(std::string_view module, std::string_view type, std::string_view name);
 // Of a type by its name: "itertools.chain", "list_iterator".
 uint32_t type_traits(PyTypeObject* type);
-// Of a method, or a function, of this name, wherever it is: the same names mean the same thing for
-// all containers.
+// Of a method, or a function, of this name, which means the same thing for all containers.
 uint32_t method_traits(std::string_view name);
-// Of what a node of the Torch IR calls: "torch.add", "operator.add", or the name of a tensor's
-// method.
+// Of what a node of the Torch IR calls: "torch.add", "operator.add", or a tensor's method.
 uint32_t target_traits(std::string_view target);
 inline uint32_t tensor_traits(std::string_view name) {
   return native_traits("torch", "Tensor", name);

@@ -1,15 +1,11 @@
 // Numbers as inputs of graphs: how captured code comes to one, and what a call gives for it.
 #include <ATen/Dispatch.h>
 #include <ATen/ScalarOps.h>
-#include <torch/csrc/autograd/python_variable.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "python/capture/capture.h"
-#include "python/cpython/handles.h"
-#include "support/text.h"
 
 namespace oxy::python {
 namespace {
@@ -31,9 +27,8 @@ constexpr NumberArgument kNumberArguments[] = {
     {"add sub mul div true_divide floor_divide remainder fmod gt lt ge le eq ne", 1, "other", 1},
     {"truediv floordiv mod pow iadd isub imul itruediv ifloordiv imod", 1, "", 1},
     {"add sub", kByName, "alpha", 2},
-    {"clamp clip", 1, "min", 1},
+    {"clamp clip clamp_min", 1, "min", 1},
     {"clamp clip", 2, "max", 1},
-    {"clamp_min", 1, "min", 1},
     {"clamp_max", 1, "max", 1},
     {"lerp", 2, "weight", 2},
     {"addcmul addcdiv", kByName, "value", 3},
@@ -144,8 +139,7 @@ bool Numbers::is_runtime_number(const py::object& o) const {
                              [this](const py::object& part) { return is_runtime_number(part); });
 }
 
-// The dtype of the tensor whose dtype the result has, whatever numbers are beside it; nothing where
-// there is none.
+// Of the tensor whose dtype the result has, whatever numbers are beside it; nothing for none.
 std::optional<at::ScalarType> Numbers::met_dtype(std::span<const py::object> args) {
   for (const py::object& a : args) {
     if (!heap().is_tensor(a)) continue;
@@ -155,8 +149,7 @@ std::optional<at::ScalarType> Numbers::met_dtype(std::span<const py::object> arg
   return std::nullopt;
 }
 
-// Whether `target` can have all the numbers among its arguments that nobody has looked at as inputs
-// of the graph, and there are some.
+// Whether there are numbers that nobody has looked at, and `target` can have them all as inputs.
 bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                                     std::span<const std::pair<py::object, py::object>> kwargs) {
   if (varying.empty()) return false;
@@ -225,7 +218,9 @@ py::object Numbers::number_input(const py::object& o, at::ScalarType fits) {
   return fake;
 }
 
-py::object Numbers::compare_runtime(const py::object& a, const py::object& b, int operation) {
+// `operation`: Py_LT ...
+py::object Numbers::compare(const py::object& a, const py::object& b, int operation) {
+  if (auto answer = compare_deferred(a, b, operation)) return *answer;
   const py::object both[] = {a, b};
   if (takes_runtime_numbers(kComparisons.at(operation), both, {}))
     return objects().compare(a, b, operation);

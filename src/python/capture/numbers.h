@@ -1,5 +1,4 @@
-// Numbers that nobody has looked at, that vary from call to call, and tensors whose number is a
-// constant.
+// Numbers that nobody has looked at, or that vary, and tensors whose number is a constant.
 #pragma once
 
 #include <map>
@@ -54,7 +53,7 @@ class Numbers : public Part {
   bool is_varying(SourceId source) const;
   std::optional<at::ScalarType> met_dtype(std::span<const py::object> args);
   py::object number_input(const py::object& o, at::ScalarType fits);
-  py::object compare_runtime(const py::object& a, const py::object& b, int operation);
+  py::object compare(const py::object& a, const py::object& b, int operation);
   py::object use_number(py::handle tensor);
   void set_constant_number(py::handle tensor, const ConstantNumber& number);
   py::object record_with_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,
@@ -65,12 +64,10 @@ class Numbers : public Part {
   const auto& deferred() const { return deferred_; }
   bool is_loaded(SourceId source) const { return loaded_.contains(source); }
 
-  // Sources, as texts, of numbers that were another one at each call: inputs of the graph where
-  // that is possible.
+  // Sources, as texts, of numbers that are another one at each call: graph inputs if possible.
   std::unordered_set<std::string> varying;
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
-  // Whether whoever asks for a number next can do with a deferred one: any, or one that was seen to
-  // vary.
+  // Whether whoever asks for a number next can do with a deferred one: any, or one that varies.
   Takes takes = Takes::Read;
 
  private:

@@ -4,8 +4,6 @@
 
 #include <array>
 #include <memory>
-#include <string>
-#include <string_view>
 
 #include "python/bytecode/code.h"
 #include "python/capture/part.h"
@@ -13,8 +11,7 @@
 
 namespace oxy::python {
 
-// One object for all calls: numbers, strings, dtypes; functions, classes, modules; enum members,
-// ops.
+// One object for all calls: numbers, strings, dtypes; functions, classes, modules; enums, ops.
 bool is_constant(PyObject* p);
 bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
@@ -30,15 +27,14 @@ bool is_binary_operator(std::string_view name);
 
 // Breaks at a class with __del__: an object that capture makes and drops would run it.
 void refuse_finalizer(PyTypeObject* type);
-[[noreturn]] void raise(PyObject* type, const std::string& text);
-[[noreturn]] void type_error(const std::string& text);
-template <class A, class B, class... More>
-[[noreturn]] void raise(PyObject* type, const A& a, const B& b, const More&... more) {
-  raise(type, cat(a, b, more...));
+template <class... Parts>
+[[noreturn]] void raise(PyObject* type, const Parts&... text) {
+  PyErr_SetString(type, cat(text...).c_str());
+  throw py::error_already_set();
 }
-template <class A, class B, class... More>
-[[noreturn]] void type_error(const A& a, const B& b, const More&... more) {
-  type_error(cat(a, b, more...));
+template <class... Parts>
+[[noreturn]] void type_error(const Parts&... text) {
+  raise(PyExc_TypeError, text...);
 }
 [[noreturn]] void raise_with(PyObject* type, py::handle value);  // what the exception holds
 // What a callable says of itself; of what says nothing, the name of its type, and no module.
@@ -77,11 +73,9 @@ bool is_array_code(PyFunctionObject* function);
 
 // A method of a type written in C, without an object: list.append, int.__add__.
 bool is_unbound_native(PyObject* o);
-// A method with the object that it was found on. Of functions written in C: one that its object's
-// type has.
+// A method with the object that it was found on; of those written in C, one that its type has.
 bool is_bound_method(PyObject* o);
-// What such a method was made from, which a class further down may hide; nullptr for what no type
-// has.
+// What it was made from, which a class further down may hide; nullptr for what no type has.
 PyObject* method_descriptor(PyObject* bound);
 py::object bind(PyObject* descriptor, py::handle self);
 
@@ -90,16 +84,15 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code);
 
 // Names that the interpreter looks up on types and in dicts again and again, as interned strings:
 // __x__ is the member x_.
-#define OXY_CAPTURE_NAMES(X)                                                                 \
-  X(bool)                                                                                    \
-  X(call)                                                                                    \
-  X(class) X(contains) X(dict) X(enter) X(exit) X(get) X(getattr) X(getattribute) X(getitem) \
-      X(init) X(iter) X(len) X(new) X(next) X(self) X(setattr) X(setitem)
-
 struct Names {
-#define OXY_NAME(name) PyObject* const name##_ = PyUnicode_InternFromString("__" #name "__");
-  OXY_CAPTURE_NAMES(OXY_NAME)
-#undef OXY_NAME
+  static PyObject* of(const char* name) { return PyUnicode_InternFromString(name); }
+  PyObject *bool_ = of("__bool__"), *call_ = of("__call__"), *class_ = of("__class__"),
+           *contains_ = of("__contains__"), *dict_ = of("__dict__"), *enter_ = of("__enter__"),
+           *exit_ = of("__exit__"), *get_ = of("__get__"), *getattr_ = of("__getattr__"),
+           *getattribute_ = of("__getattribute__"), *getitem_ = of("__getitem__"),
+           *init_ = of("__init__"), *iter_ = of("__iter__"), *len_ = of("__len__"),
+           *new_ = of("__new__"), *next_ = of("__next__"), *self_ = of("__self__"),
+           *setattr_ = of("__setattr__"), *setitem_ = of("__setitem__");
 };
 
 inline const Names& names() {

@@ -31,8 +31,9 @@ class Objects : public Part {
   void delete_subscript(py::handle o, py::handle key);
   std::optional<py::object> call_operator(py::handle function, const std::string& name,
                                           const Arguments& args);
-  py::object operate(py::handle function,
-                     const Arguments& args);  // an operator on tensors, or on constants
+  // An operator on tensors, or on constants; `compute`: or on numbers that nobody has looked at.
+  py::object operate(py::handle function, const Arguments& args);
+  py::object compute(const py::object& function, const Arguments& args);
 
  private:
   py::object find_attr(py::handle o, py::handle name);

@@ -1,5 +1,4 @@
-// Operators, items, truth and comparisons; of objects whose classes are written in Python: whom
-// CPython asks, in which order.
+// Operators, items, truth and comparisons: whom CPython asks of Python's classes, in which order.
 #include "python/capture/plan_rebuild.h"
 #include "python/guards/evaluate.h"
 #include "support/text.h"
@@ -95,9 +94,8 @@ std::optional<py::object> Objects::change_in_place(const std::string& name, cons
 std::optional<py::object> Objects::call_operator(py::handle function, const std::string& name,
                                                  const Arguments& args) {
   const size_t n = args.size();
-  if (n == 1 && name == "neg")
-    if (auto computed = numbers().negate_deferred(args[0])) return computed;
-  if (n == 1 && (name == "neg" || name == "pos" || name == "invert" || name == "inv"))
+  if (n == 1 && name == "neg") return compute(borrow(function), args);
+  if (n == 1 && (name == "pos" || name == "invert" || name == "inv"))
     return operate(function, args);
   if (n == 1 && name == "truth") return py::bool_(truth(args[0]));
   if (n == 1 && name == "not_") return py::bool_(!truth(args[0]));
@@ -107,16 +105,17 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
   if (name == "delitem") return delete_subscript(args[0], args[1]), py::none();
   if (name == "contains") return contains(args[0], args[1]);
   if (name == "iconcat" && PyList_Check(args[0].ptr()))
-    return operate(py::module_::import("operator").attr("iadd"), args);
-  if (is_binary_operator(name)) {
-    auto computed = numbers().compute_deferred(borrow(function), args[0], args[1]);
-    return computed ? *computed : operate(function, args);
-  }
+    return operate(member_of<"operator", "iadd">(), args);
+  if (is_binary_operator(name)) return compute(borrow(function), args);
   const auto* found = std::ranges::find(kComparisons, name);
   if (found == kComparisons.end()) return std::nullopt;
-  const auto comparison = static_cast<int>(found - kComparisons.begin());  // Py_LT ...
-  auto answer = numbers().compare_deferred(args[0], args[1], comparison);
-  return answer ? *answer : numbers().compare_runtime(args[0], args[1], comparison);
+  return numbers().compare(args[0], args[1], static_cast<int>(found - kComparisons.begin()));
+}
+
+py::object Objects::compute(const py::object& function, const Arguments& args) {
+  auto computed = args.size() == 1 ? numbers().negate_deferred(args[0])
+                                   : numbers().compute_deferred(function, args[0], args[1]);
+  return computed ? *computed : operate(function, args);
 }
 
 py::object Objects::type_of(py::handle o) {
@@ -215,8 +214,8 @@ void Objects::delete_subscript(py::handle o, py::handle key) {
     Keywords none;
     if (!effects().change_existing(o, "__delitem__", args, none))
       throw Break(BreakId::side_effect, "del of an item of a ", Py_TYPE(o.ptr())->tp_name);
-  } else if (PyObject_DelItem(o.ptr(), key.ptr()) != 0) {
-    throw py::error_already_set();
+  } else {
+    check(PyObject_DelItem(o.ptr(), key.ptr()));
   }
 }
 

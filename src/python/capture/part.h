@@ -4,9 +4,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "python/cpython/handles.h"
 
@@ -29,7 +26,6 @@ inline py::dict dict_of(const Keywords& kwargs) {
 }
 
 // A list, tuple, dict or slice with `each` of its items instead; itself where all are the same.
-// Others are `each` of nothing.
 template <class Each>
 py::object with_items(const py::object& o, const Each& each) {
   PyObject* p = o.ptr();

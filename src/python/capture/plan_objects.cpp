@@ -11,9 +11,6 @@
 namespace oxy::python {
 namespace {
 
-// Iterators written in C whose __reduce__ says all of them.
-bool is_reducible(PyTypeObject* type) { return (type_traits(type) & native::Reducible) != 0; }
-
 // The view that an iterator over a dict, or a view, belongs to; nullptr for all else.
 const char* view_method(PyTypeObject* type) {
   if (type == &PyDictIterKey_Type || type == &PyDictKeys_Type) return "keys";
@@ -37,10 +34,9 @@ py::object dict_inside(py::handle o) {
 
 // Exceptions whose fields are members that can be written.
 bool has_plain_members(PyTypeObject* type) {
-  for (PyObject* known : {PyExc_StopIteration, PyExc_AttributeError, PyExc_NameError,
-                          PyExc_UnboundLocalError, PyExc_ImportError, PyExc_ModuleNotFoundError})
-    if (reinterpret_cast<PyObject*>(type) == known) return true;
-  return false;
+  const auto known = {PyExc_StopIteration,     PyExc_AttributeError, PyExc_NameError,
+                      PyExc_UnboundLocalError, PyExc_ImportError,    PyExc_ModuleNotFoundError};
+  return std::ranges::find(known, reinterpret_cast<PyObject*>(type)) != known.end();
 }
 
 // (the entry further in or None, code, globals, offset, line, where the frame was left)
@@ -152,7 +148,13 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
   if (PyExceptionInstance_Check(p)) return place_exception(o);
   if (name == "collections.defaultdict")
     return fill_later(o, place_call(o, type_object(type), {o.attr("default_factory")}));
-  if (is_deque(o)) return place_deque(o);
+  if (is_deque(o)) {
+    const py::object limit = o.attr("maxlen");
+    if (is_changeable_class(type) && limit.is_none()) return place_instance(o);
+    if (is_changeable_class(type)) refuse(o);
+    return add_unfilled(o,
+                        {Kind::Call, 0, type_object(type), {constant(py::tuple()), place(limit)}});
+  }
   if (type == &PyODict_Type && made_here(o) && py::len(o.attr("__dict__")) > 0) refuse(o);
   if (PyIter_Check(p) || view_method(type) != nullptr) return place_iterator(o);
   return std::nullopt;
@@ -194,24 +196,18 @@ uint32_t RebuildPlan::place_iterator(py::handle o) {
   if (const char* view = view_method(type)) {
     py::object dict = dict_inside(o);
     if (!dict) return place_call(o, member_of<"builtins", "iter">(), {py::list()});  // at its end
-    return place_dict_iterator(o, dict, view);
+    const py::object method = type_object(builtin_base(Py_TYPE(dict.ptr()))).attr(view);
+    if (!PyIter_Check(o.ptr())) return place_call(o, method, {dict});
+    const Py_ssize_t left = PyObject_LengthHint(o.ptr(), 0);
+    const Py_ssize_t taken = PyDict_GET_SIZE(dict.ptr()) - left;
+    if (left < 0 || taken < 0) refuse(o);
+    iterated_.insert(place(dict));
+    py::object view_of = method(dict);
+    kept_.push_back(view_of);
+    return add(o, {Kind::Iterator, static_cast<uint32_t>(taken), {}, {place(view_of)}, true});
   }
-  if (!is_reducible(type)) refuse(o);
+  if ((type_traits(type) & native::Reducible) == 0) refuse(o);
   return place_reduced(o);
-}
-
-uint32_t RebuildPlan::place_dict_iterator(py::handle o, py::handle dict, const char* view) {
-  py::object method = steal(
-      PyObject_GetAttrString(reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(dict.ptr()))), view));
-  if (!PyIter_Check(o.ptr())) return place_call(o, method, {borrow(dict)});
-  const Py_ssize_t left = PyObject_LengthHint(o.ptr(), 0);
-  const Py_ssize_t taken = PyDict_GET_SIZE(dict.ptr()) - left;
-  if (left < 0 || taken < 0) refuse(o);
-  const uint32_t base = place(dict);
-  iterated_.insert(base);
-  py::object view_of = method(dict);
-  kept_.push_back(view_of);
-  return add(o, {Kind::Iterator, static_cast<uint32_t>(taken), {}, {place(view_of)}, true});
 }
 
 // The function that `reduced` names; where that would ask a user's class for its `__iter__`, the
@@ -250,17 +246,6 @@ uint32_t RebuildPlan::place_reduced(py::handle o) {
 // (bytecode/resume.h): it is run up to there, and stands where the captured one does. What closes
 // it is then Python's own matter.
 
-// A function that makes generators which stand where `f` does; what it takes is added to `values`.
-py::object RebuildPlan::function_at_yield(const TracedFrame& f, std::vector<py::object>& values) {
-  const size_t at = f.next - 1;
-  std::vector<int> with_finalizer;
-  const FrameState state =
-      capture_.frames.state_left(f, live_locals(*f.bytecode, f.code)[at], values, with_finalizer);
-  auto* code = make_generator_code(f.code, *f.bytecode, static_cast<int>(at), state);
-  const py::object held = steal(reinterpret_cast<PyObject*>(code));
-  return steal(make_function(code, PyFunction_GET_GLOBALS(f.function.ptr())));
-}
-
 uint32_t RebuildPlan::place_generator(py::handle o, const LazyIterator& g) {
   const TracedFrame& f = *g.frame;
   if (g.running || is_polyfill(f.function)) refuse(o);
@@ -278,8 +263,15 @@ uint32_t RebuildPlan::place_generator(py::handle o, const LazyIterator& g) {
     rebuild.steps[at].late |= (flags & CO_VARKEYWORDS) != 0;  // the dict is filled by then
     return at;
   }
+  // A function that makes generators which stand where this one does, and what it takes.
   parts.emplace_back();
-  parts.front() = function_at_yield(f, parts);
+  const size_t at = f.next - 1;
+  std::vector<int> with_finalizer;
+  const FrameState state =
+      capture_.frames.state_left(f, live_locals(*f.bytecode, f.code)[at], parts, with_finalizer);
+  auto* code = make_generator_code(f.code, *f.bytecode, static_cast<int>(at), state);
+  const py::object held = steal(reinterpret_cast<PyObject*>(code));
+  parts.front() = steal(make_function(code, PyFunction_GET_GLOBALS(f.function.ptr())));
   parts.insert(parts.end(), {name, qualified_name});
   return place_call(o, function_object<go_on>("go_on"), parts);
 }
@@ -320,27 +312,16 @@ uint32_t RebuildPlan::place_lazy(py::handle o) {
 
 // ----------------------------------------------------------------------------------- other classes
 
-uint32_t RebuildPlan::place_deque(py::handle o) {
-  py::object limit = o.attr("maxlen");
-  if (is_changeable_class(Py_TYPE(o.ptr())) && limit.is_none()) return place_instance(o);
-  if (is_changeable_class(Py_TYPE(o.ptr()))) refuse(o);
-  return add_unfilled(
-      o, {Kind::Call, 0, type_object(Py_TYPE(o.ptr())), {constant(py::tuple()), place(limit)}});
-}
-
 uint32_t RebuildPlan::place_exception(py::handle o) {
   PyTypeObject* base = builtin_base(Py_TYPE(o.ptr()));
   const auto* plain = as_type(PyExc_Exception);
   const bool has_members = base->tp_basicsize != plain->tp_basicsize;
   const bool is_group = is_exception_group(o);
   if (has_members && !has_plain_members(base) && !is_group) refuse(o);
-  RebuildStep step{Kind::Instance, 0, py::type::of(o), {}};
   // A group wants its exceptions at once, which a list does not have yet.
-  if (is_group)
-    step.parts = place_all(py::make_tuple(o.attr("message"), o.attr("exceptions")));
-  else
-    step.parts = place_all(o.attr("args"));
-  const uint32_t at = add_instance(o, std::move(step));
+  const py::object given = is_group ? py::make_tuple(o.attr("message"), o.attr("exceptions"))
+                                    : py::object(o.attr("args"));
+  const uint32_t at = add_instance(o, {Kind::Instance, 0, py::type::of(o), place_all(given)});
   // The tuple itself: the code may have looked at it.
   write(Write::AttributeSet, at, {place(py::str("args")), place(o.attr("args"))});
   for (PyTypeObject* t = base; has_members && !is_group && t != plain; t = t->tp_base) {
@@ -366,8 +347,7 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   return at;
 }
 
-// Of frames that are no more: each entry is made on one of the same code, with the line that
-// counts.
+// Of frames that are no more: each entry is made on one of the same code, with its line.
 uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
   py::object inner = py::none();
   uint32_t at = place(inner);
@@ -409,8 +389,7 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
   }
 }
 
-// Whether the set can be filled by its items in order: they are hashed by C code, and lie as they
-// do in the original.
+// Whether its items, added in order, are hashed by C code and lie as they do in the original.
 bool RebuildPlan::is_simple_set(py::handle set) {
   py::list items = plain_list(set);
   for (py::handle item : items) require_plain_hash(item);

@@ -2,9 +2,6 @@
 #include "python/capture/plan_rebuild.h"
 
 #include <c10/util/ScopeExit.h>
-#include <torch/csrc/autograd/python_variable.h>
-
-#include <algorithm>
 
 namespace oxy::python {
 namespace {
@@ -57,8 +54,6 @@ void RebuildPlan::add_root(py::handle value) {
   rebuild.roots.push_back(place(value));
   fill_all();
 }
-
-bool RebuildPlan::made_here(py::handle o) { return made_.contains(o.ptr()); }
 
 uint32_t RebuildPlan::add(py::handle o, RebuildStep step) {
   const auto at = static_cast<uint32_t>(rebuild.steps.size());
@@ -268,8 +263,7 @@ void RebuildPlan::add_effect(RebuildWrite write) {
   fill_all();
 }
 
-// What was written to objects that were there before: of each its last state, in the order of the
-// first writes.
+// Of each object that was there before its last state, in the order of the first writes.
 void RebuildPlan::add_effects() {
   // First, before anything that they go over is written to.
   for (const py::object& o : capture_.effects.all_written())
@@ -374,8 +368,7 @@ void Graphs::finish(std::span<const py::object> values) {
     if (iterators().is_open_generator(*l) && !plan.makes(l->stand_in))
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
   input_count = fetch.size();
-  for (const auto& [source, index] : fetched_)
-    fetch.resize(std::max(fetch.size(), input_count + index + 1));
+  fetch.resize(input_count + fetched_.size());
   for (const auto& [source, index] : fetched_) fetch[input_count + index] = source;
   for (RebuildStep& s : plan.rebuild.steps)
     if (s.kind == RebuildStep::Kind::Fetched) s.index += static_cast<uint32_t>(input_count);

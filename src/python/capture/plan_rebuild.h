@@ -1,9 +1,7 @@
-// Plans how to make again what captured code leaves behind: the values that are asked for and what
-// it wrote.
+// Plans how to make again what captured code leaves behind: values, and what it wrote.
 #pragma once
 
 #include <map>
-#include <optional>
 
 #include "python/capture/capture.h"
 #include "python/cpython/types.h"
@@ -49,11 +47,8 @@ class RebuildPlan {
   uint32_t place_iterator(py::handle o);
   uint32_t place_lazy(py::handle o);
   uint32_t place_generator(py::handle o, const LazyIterator& generator);
-  py::object function_at_yield(const TracedFrame& frame, std::vector<py::object>& values);
-  uint32_t place_dict_iterator(py::handle o, py::handle dict, const char* view);
   uint32_t place_reduced(py::handle o);
   py::object own_function(py::handle o, const py::tuple& reduced);
-  uint32_t place_deque(py::handle o);
   uint32_t place_exception(py::handle o);
   uint32_t place_traceback(const std::vector<RaisedAt>& places);
   void fill_function(py::handle o, uint32_t step);
@@ -76,7 +71,7 @@ class RebuildPlan {
   void require_plain_hash(py::handle key);
 
   py::object attributes_of(py::handle o);
-  bool made_here(py::handle o);
+  bool made_here(py::handle o) const { return made_.contains(o.ptr()); }
   [[noreturn]] void refuse(py::handle o);
 
   Capture& capture_;

@@ -21,13 +21,7 @@ PyTypeObject* own_base(PyTypeObject* type) {
   return type;
 }
 
-py::object make_instance(const RebuildStep& s, Objects built) {
-  auto* type = as_type(s.object);
-  return steal(own_base(type)->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
-}
-
-// As the class written in C has the method: what a derived class makes of it has run while the code
-// was captured.
+// As the class written in C has the method: a derived class's own has run at the capture.
 void call_own(PyObject* target, const char* name, py::handle argument = {}) {
   auto* base = reinterpret_cast<PyObject*>(own_base(Py_TYPE(target)));
   py::object method = steal(PyObject_GetAttrString(base, name));
@@ -59,8 +53,10 @@ py::object make(const RebuildStep& s, Objects outputs, std::span<PyObject* const
       return py::dict();
     case RebuildStep::Kind::Cell:
       return steal(PyCell_New(nullptr));
-    case RebuildStep::Kind::Instance:
-      return make_instance(s, built);
+    case RebuildStep::Kind::Instance: {
+      auto* type = as_type(s.object);
+      return steal(own_base(type)->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
+    }
     case RebuildStep::Kind::DictOf:
       return steal(PyObject_GenericGetDict(built[s.parts[0]].ptr(), nullptr));
     case RebuildStep::Kind::Iterator: {

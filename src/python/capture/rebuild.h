@@ -5,8 +5,7 @@
 // Objects that cannot change are made whole, from parts that stand earlier in the table. Those that
 // can are made empty and filled once every step is made; their parts may stand anywhere, so that
 // cycles are no matter. What looks at the content of its parts (an iterator over a dict) is late:
-// made after that. An object that captured code reaches in two ways has one step, and is one object
-// again.
+// made after that. What captured code reaches in two ways has one step, and is one object again.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -91,11 +90,8 @@ struct Rebuild {
 };
 
 // A number that a graph takes as a tensor without dimensions, so that another value needs no other
-// graph: an argument or an attribute that was seen to vary, or what Python computes from such
-// numbers.
-//
-// Either a constant, or something that a hit fetches, or what a function of the module `operator`
-// gives for the parts.
+// graph: a constant, or something that a hit fetches and that was seen to vary, or what a function
+// of the module `operator` gives for the parts.
 struct NumberTree {
   py::object constant, function;
   uint32_t fetched = 0;  // position among what the guards fetched

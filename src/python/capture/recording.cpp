@@ -1,9 +1,7 @@
 // What captured code calls of torch: nodes of the Torch IR, the ops that are heard underneath, and
 // the modes that it switches.
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/autograd/python_variable.h>
 
-#include <algorithm>
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
@@ -11,6 +9,8 @@
 #include "python/replay.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/recorder.h"
+#include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
 namespace {
@@ -45,11 +45,6 @@ std::vector<at::Tensor> outs_in(py::handle out) {
     for (py::handle one : out)
       if (is_tensor_object(one.ptr())) tensors.push_back(THPVariable_Unpack(one.ptr()));
   return tensors;
-}
-
-// torch.set_autocast_enabled and its kind, for other devices than the CPU.
-bool is_for_another_device(const Arguments& args) {
-  return args.empty() || !is_text(args[0].ptr(), "cpu");
 }
 
 bool autocast_differs(const TorchModes& a, TorchModes b) {
@@ -221,8 +216,7 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
   }
 }
 
-// The ops heard underneath become the ATen graph of `ir`. Where that cannot be, replay will say
-// why.
+// The ops heard underneath become the ATen graph of `ir`; where they cannot, replay will say why.
 void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
   if (!recorded_all_) return;
   auto captured = std::make_shared<CapturedRecording>();
@@ -240,11 +234,8 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
   r.attributes = recorder_->attributes();
   r.visible_outputs = static_cast<uint32_t>(outputs.size());
   r.result.kind = ResultTree::Kind::Tuple;
-  for (uint32_t i = 0; i < r.visible_outputs; i++) {
-    ResultTree& leaf = r.result.items.emplace_back();
-    leaf.kind = ResultTree::Kind::Output;
-    leaf.output = i;
-  }
+  for (uint32_t i = 0; i < r.visible_outputs; i++)
+    r.result.items.push_back({.kind = ResultTree::Kind::Output, .output = i});
   captured->inputs = example_inputs;
   captured->state = state_;
   ir->captured = std::move(captured);
@@ -269,7 +260,7 @@ std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle c
     return calls().call_real(callable, args, kwargs);
   }
   const bool of_device = name == "torch.set_autocast_enabled" || name == "torch.set_autocast_dtype";
-  if (of_device && (args.size() != 2 || is_for_another_device(args)))
+  if (of_device && (args.size() != 2 || !is_text(args[0].ptr(), "cpu")))
     throw Break(BreakId::torch_call, name, " of another device than the CPU");
   if (!of_device && name != "torch.set_autocast_cache_enabled" &&
       name != "torch._C._set_grad_enabled")
@@ -288,12 +279,13 @@ void Graphs::guard_autocast_nesting() {
       py::int_(autocast_nesting() - autocast_nesting_));
 }
 
-ir::ValueId Graphs::add_mode_call(const std::string& name, py::handle callable,
-                                  std::vector<ir::Arg> args) {
-  ir::Node& node = ir_now().graph.add_call(ir::NodeKind::CallFunction, name, std::move(args),
-                                           {ir::Type::opaque()});
+template <Literal module, Literal name>
+ir::ValueId Graphs::add_mode_call(std::vector<ir::Arg> args) {
+  ir::Node& node =
+      ir_now().graph.add_call(ir::NodeKind::CallFunction, cat(module.text, ".", name.text),
+                              std::move(args), {ir::Type::opaque()});
   node.stack = stack_ids(frames().user_stack()).torch;
-  ir_now().bound_of(node.id) = borrow(callable);
+  ir_now().bound_of(node.id) = member_of<module, name>();
   return node.outputs[0];
 }
 
@@ -301,28 +293,22 @@ ir::ValueId Graphs::add_mode_call(const std::string& name, py::handle callable,
 // of them was entered in these modes, and else enters one more.
 void Graphs::bring_graph_to(const TorchModes& modes) {
   if (std::exchange(casts_end_, false) && recorder_now().has_casts()) {
-    add_mode_call("torch.clear_autocast_cache", member_of<"torch", "clear_autocast_cache">(), {});
+    add_mode_call<"torch", "clear_autocast_cache">({});
     recorder_now().clear_casts();
   }
   const bool other_autocast = autocast_differs(graph_modes_, modes);
   size_t left = other_autocast ? autocasts_.size() : 0;
   while (left > 0 && autocast_differs(autocasts_[left - 1].before, modes)) left--;
   while (left > 0 && autocasts_.size() >= left) {
-    add_mode_call("torch.amp.autocast_mode._exit_autocast",
-                  member_of<"torch.amp.autocast_mode", "_exit_autocast">(),
-                  {autocasts_.back().value});
+    add_mode_call<"torch.amp.autocast_mode", "_exit_autocast">({autocasts_.back().value});
     autocasts_.pop_back();
   }
-  if (modes.grad != graph_modes_.grad)
-    add_mode_call("torch._C._set_grad_enabled", member_of<"torch._C", "_set_grad_enabled">(),
-                  {modes.grad});
+  if (modes.grad != graph_modes_.grad) add_mode_call<"torch._C", "_set_grad_enabled">({modes.grad});
   if (other_autocast && left == 0) {
     ir::Arg cache;
     if (modes.autocast_cache != graph_modes_.autocast_cache) cache = modes.autocast_cache;
-    const ir::ValueId value =
-        add_mode_call("torch.amp.autocast_mode._enter_autocast",
-                      member_of<"torch.amp.autocast_mode", "_enter_autocast">(),
-                      {"cpu", static_cast<ir::DType>(modes.autocast_dtype), modes.autocast, cache});
+    const ir::ValueId value = add_mode_call<"torch.amp.autocast_mode", "_enter_autocast">(
+        {"cpu", static_cast<ir::DType>(modes.autocast_dtype), modes.autocast, cache});
     autocasts_.push_back({value, graph_modes_});
   }
   graph_modes_ = modes;

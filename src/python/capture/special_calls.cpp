@@ -7,8 +7,6 @@
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/code_object.h"
 #include "python/inner_frames.h"
-#include "support/text.h"
-#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 namespace {
@@ -16,8 +14,6 @@ namespace {
 using Meant = std::optional<py::object>;
 constexpr std::nullopt_t nothing = std::nullopt;
 constexpr size_t kAny = SIZE_MAX;
-
-bool is_iterable(PyObject* o) { return Py_TYPE(o)->tp_iter != nullptr || PySequence_Check(o) != 0; }
 
 // Metaclasses may say what is an instance.
 void guard_checks(Capture& c, py::handle asked, const char* check) {
@@ -84,9 +80,7 @@ Meant attribute(Capture& c, const Arguments& args) {
 }
 
 Meant has_attribute(Capture& c, const Arguments& args) {
-  const py::object none;
-  const Meant found = attribute(c, {args[0], args[1], none});
-  return py::bool_(static_cast<bool>(*found));
+  return py::bool_(static_cast<bool>(*attribute(c, {args[0], args[1], py::object()})));
 }
 
 Meant hash(Capture& c, const py::object& o) {
@@ -106,7 +100,8 @@ Meant sorted(Capture& c, const py::object& items, const Keywords& kwargs) {
 }
 
 Meant reduce(Capture& c, const Arguments& args) {
-  if (!is_iterable(args[1].ptr())) return nothing;
+  if (Py_TYPE(args[1].ptr())->tp_iter == nullptr && !PySequence_Check(args[1].ptr()))
+    return nothing;
   py::object iterator = c.iterators.iterate(args[1]);
   py::object total = args.size() > 2 ? args[2] : c.iterators.iter_next(iterator);
   if (!total) type_error("reduce() of empty iterable with no initial value");
@@ -312,8 +307,7 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
   return special->meaning(capture_, callable, args, kwargs);
 }
 
-// The function that a functools.singledispatch function chooses for a class, where it holds no
-// abstract class.
+// What a functools.singledispatch function chooses for a class, where it holds no abstract one.
 std::optional<py::object> Calls::call_dispatched(py::handle callable, const Arguments& args,
                                                  const Keywords& kwargs) {
   auto* f = as_function(callable);
@@ -342,8 +336,7 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
   return py::module_::import("functools").attr("_find_impl")(args[0], functions);
 }
 
-// str(o) or repr(o), where it is Python code or an exception made here that says it; nullopt for
-// all else.
+// str(o) or repr(o), where Python code or an exception made here says it; nullopt for all else.
 std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
   if (heap().is_tensor(o)) return std::nullopt;
   PyObject* own = repr ? nullptr : objects().special_method(o, py::str("__str__"));

@@ -1,13 +1,6 @@
 // Calls of torch: what becomes a node (recording.cpp), what is constant, what no graph can have.
-#include <torch/csrc/autograd/python_variable.h>
-
-#include <algorithm>
-
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
-#include "python/replay.h"
-#include "support/text.h"
-#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 namespace {
@@ -59,8 +52,7 @@ bool is_plain_number(py::handle o) {
 std::string torch_name(py::handle callable) {
   PyObject* p = callable.ptr();
   if (!may_be_of_torch(p)) return {};
-  // What torch itself holds by a name lives as long as the process, and so do functions of modules
-  // written in C.
+  // What torch holds by a name lives as long as the process; so do functions of modules in C.
   static auto& names = *new std::unordered_map<PyObject*, std::string>();
   if (auto it = names.find(p); it != names.end()) return it->second;
   std::string name = qualified_name(callable);
@@ -92,8 +84,7 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (found == nullptr) {
-    // What the user has put there. `__dict__` is read through the descriptor, which makes one where
-    // there is none.
+    // What the user has put there. The descriptor of `__dict__` makes one where there is none.
     if (Tracked* k = heap().tracked(tensor); k->source.valid() && k->original) {
       const py::object dict = k->original.attr("__dict__");
       const SourceId source = heap().sources.attribute(k->source, names().dict_);
@@ -132,8 +123,7 @@ py::object Calls::ask_torch(Folded guarded_by, const std::string& name, py::hand
   return answer;
 }
 
-// A function of torch written in Python that is given an object or a function: it may run code of
-// the user's.
+// A function of torch in Python that is given an object or a function may run code of the user's.
 bool Calls::reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   auto object = [this](const py::object& o) {
     const bool container = PyList_Check(o.ptr()) || PyDict_Check(o.ptr());
