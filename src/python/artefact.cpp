@@ -32,8 +32,8 @@ void set_with_traceback(py::handle exception) {
 }
 
 // Calls every node in order. Where one raises and no argument was written, there is no result and
-// torch is as it was: the function that was captured is to run instead, and raises as it does. After
-// a write that would do it twice; then the exception has the node's user lines in its traceback.
+// torch is as it was: the function that was captured is to run instead, and raises as it does.
+// After a write that would do it twice; then the exception has the node's lines in its traceback.
 std::optional<py::object> run_captured(const TorchIr& ir, py::handle args) {
   const auto random_numbers = bridge::torch_cpu().generator_state();
   bool counted = true;  // inference tensors have no versions
@@ -157,9 +157,7 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
     for (const std::string& text : plan.executable.take_notes()) report_("note", text);
   }
   auto wrapped = [&](size_t k, at::Tensor tensor) {
-    PyObject* o = wrap_output(inputs, plan.executable, k, std::move(tensor));
-    if (o == nullptr) throw py::error_already_set();
-    return owned(o);
+    return wrap_output(inputs, plan.executable, k, std::move(tensor));
   };
   if (plan.flat && plan.result.items.size() == 1) {
     const uint32_t k = plan.result.items[0].output;

@@ -21,9 +21,9 @@ struct CompiledPlan {
         report(made.report),
         choices(std::move(made.choices)) {
     const ResultTree& r = this->result;
-    flat = r.kind == ResultTree::Kind::Tuple || r.kind == ResultTree::Kind::List;
-    for (size_t i = 0; flat && i < r.items.size(); i++)
-      flat = r.items[i].kind == ResultTree::Kind::Output;
+    auto is_output = [](const ResultTree& item) { return item.kind == ResultTree::Kind::Output; };
+    flat = (r.kind == ResultTree::Kind::Tuple || r.kind == ResultTree::Kind::List) &&
+           std::ranges::all_of(r.items, is_output);
   }
 
   const std::unique_ptr<bridge::Executable> owned;
@@ -39,9 +39,9 @@ struct CompiledPlan {
 bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
                     bridge::Outputs& outputs, std::string& reason, bool released);
 
-// Output `k` of a plan as Python sees it, a new reference; null with an exception set.
-PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
-                      size_t k, at::Tensor&& t);
+// Output `k` of a plan as Python sees it.
+py::object wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
+                       size_t k, at::Tensor&& t);
 
 // What oxyfuel.register_replacement keeps: a pattern recorded with its example inputs, and how to
 // record it anew.

@@ -1,5 +1,5 @@
-// C++ text to an object file for this machine: Clang's front end (nothing is read from the disk), the
-// pass pipeline, the code generator.
+// C++ text to an object file for this machine: Clang's front end (nothing is read from the disk),
+// the pass pipeline, the code generator.
 #include "jit/clang/stages.h"
 
 #include <mutex>

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "python/cpython/dict_version.h"
 #include "python/cpython/set_order.h"
@@ -179,16 +178,6 @@ bool same_complex(PyObject* a, PyObject* b) {
   return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
 }
 
-bool same_bytes(PyObject* a, PyObject* b) {
-  Py_ssize_t n = PyBytes_GET_SIZE(a);
-  return n == PyBytes_GET_SIZE(b) &&
-         std::memcmp(PyBytes_AS_STRING(a), PyBytes_AS_STRING(b), n) == 0;
-}
-
-bool same_str(PyObject* a, PyObject* b) {
-  return PyUnicode_GET_LENGTH(a) == PyUnicode_GET_LENGTH(b) && PyUnicode_Compare(a, b) == 0;
-}
-
 bool same_items(PyObject* a, PyObject* b) {
   Py_ssize_t n = PyTuple_GET_SIZE(a);
   if (n != PyTuple_GET_SIZE(b)) return false;
@@ -223,26 +212,24 @@ bool same_slice(PyObject* a, PyObject* b) {
          same_constant(x->step, y->step);
 }
 
-bool same_device(PyObject* a, PyObject* b) {
-  return reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
-}
-
 }  // namespace
 
 bool same_constant(PyObject* a, PyObject* b) {
   if (a == b) return true;
   PyTypeObject* type = Py_TYPE(a);
   if (type != Py_TYPE(b)) return false;
-  if (type == &PyUnicode_Type) return same_str(a, b);
-  if (type == &PyLong_Type) return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+  if (type == &PyUnicode_Type)
+    return PyUnicode_GET_LENGTH(a) == PyUnicode_GET_LENGTH(b) && PyUnicode_Compare(a, b) == 0;
+  if (type == &PyLong_Type || type == &PyBytes_Type)
+    return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
   if (type == &PyFloat_Type) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
   if (type == &PyComplex_Type) return same_complex(a, b);
-  if (type == &PyBytes_Type) return same_bytes(a, b);
   if (type == &PyFrozenSet_Type) return same_set(a, b);
   if (type == &PySlice_Type) return same_slice(a, b);
   // Named tuples and torch.Size too: what has no dict of its own is its items.
   if (PyTuple_Check(a) && type->tp_dictoffset == 0) return same_items(a, b);
-  return THPDevice_Check(a) && same_device(a, b);
+  return THPDevice_Check(a) &&
+         reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
 }
 
 bool is_nan(PyObject* p) { return PyFloat_CheckExact(p) && std::isnan(PyFloat_AS_DOUBLE(p)); }

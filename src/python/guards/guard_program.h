@@ -62,7 +62,7 @@ class GuardProgram {
 
   // All guards with their kinds and the user's stack.
   std::string log_text() const { return guard_log(walk_); }
-  std::string text() const;      // a guard a line, with the user's line that asked for it
+  std::string text() const;  // a guard a line, with the user's line that asked for it
 
  private:
   GuardCache::Verdict check_structure(PyObject* const* locals, Temporaries& made);
