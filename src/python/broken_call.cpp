@@ -89,6 +89,19 @@ bool only_returns(const Bytecode& bytecode, int index) {
   return false;
 }
 
+// Whether all that is read behind a loop has a value now, and keeps having one.
+bool is_bound_behind_loop(const Bytecode& bytecode, const LeftFrame& frame, int exit) {
+  const std::vector<bool>& read = frame.live[static_cast<size_t>(exit)];
+  for (size_t slot = 0; slot < read.size(); slot++)
+    if (read[slot] && std::ranges::count(frame.state.locals, static_cast<int>(slot)) == 0)
+      return false;
+  for (int at = frame.loop; at < exit; at++) {
+    const Instruction& in = bytecode.instructions[static_cast<size_t>(at)];
+    if ((in.op == DELETE_FAST || in.op == LOAD_FAST_AND_CLEAR) && read[in.arg]) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Tail* tail_of(PyObject* returned) {
@@ -193,23 +206,6 @@ std::vector<py::object> ResumeTable::functions() const {
   for (const auto& [key, made] : made_) out.push_back(made.compiled);
   return out;
 }
-
-namespace {
-
-// Whether all that is read behind a loop has a value now, and keeps having one.
-bool is_bound_behind_loop(const Bytecode& bytecode, const LeftFrame& frame, int exit) {
-  const std::vector<bool>& read = frame.live[static_cast<size_t>(exit)];
-  for (size_t slot = 0; slot < read.size(); slot++)
-    if (read[slot] && std::ranges::count(frame.state.locals, static_cast<int>(slot)) == 0)
-      return false;
-  for (int at = frame.loop; at < exit; at++) {
-    const Instruction& in = bytecode.instructions[static_cast<size_t>(at)];
-    if ((in.op == DELETE_FAST || in.op == LOAD_FAST_AND_CLEAR) && read[in.arg]) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
                             py::handle compiled) {

@@ -137,13 +137,6 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
   return self->own_table;
 }
 
-// The graph did not run: eager does.
-PyObject* run_instead(const Call& c, const NotRun& why) {
-  auto result = owned(run_eager(c));
-  if (result && !why.kind.empty()) say(c.self, why.kind.c_str(), why.why);
-  return result.release().ptr();
-}
-
 // Goes on behind the graph, in the frames that the capture has left.
 PyObject* go_on(CompiledFunction* self, Pending pending) {
   auto capsule = owned(PyCapsule_New(&pending, kPending, nullptr));
@@ -172,7 +165,11 @@ PyObject* run_artefact(const Call& c, Artefact& a, Fetched& fetched, BoundArgume
     const InAutocast left(a.modes_after ? std::max(0, a.modes_after->autocast_nesting) : 0);
     ran = a.run(fetched.objects(), outputs, why);
   }
-  if (!ran) return run_instead(c, why);
+  if (!ran) {
+    auto result = owned(run_eager(c));
+    if (result && !why.kind.empty()) say(c.self, why.kind.c_str(), why.why);
+    return result.release().ptr();
+  }
   if (!a.broken && a.rebuild.is_one_output()) {
     if (a.modes_after) a.modes_after->set();
     return outputs[a.rebuild.steps[0].index].release().ptr();

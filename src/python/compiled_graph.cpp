@@ -12,8 +12,6 @@ namespace oxy::python {
 namespace {
 
 namespace py = pybind11;
-using bridge::Input;
-using bridge::InputSignature;
 
 // Plans per graph; more different inputs than that run in eager.
 constexpr size_t kMaxEntries = 64;
@@ -23,7 +21,7 @@ struct Entry {
   GlobalState state;
   std::vector<py::object> attributes;  // what the slots held
   std::shared_ptr<CompiledPlan> plan;
-  std::unique_ptr<InputSignature> eager_for;
+  std::unique_ptr<bridge::InputSignature> eager_for;
   std::string kind, why;  // of there being no plan
   bridge::KeptCasts kept_casts = bridge::kept_casts_now();
 };
@@ -49,15 +47,12 @@ struct CompiledGraph {
 };
 using Object = NativeObject<CompiledGraph>;
 
-using Inputs = c10::SmallVector<Input, 16>;
-using Held = c10::SmallVector<at::Tensor, 16>;
-
 // One call's arguments. The tensors are held: another thread may drop them once the GIL is
 // released.
 struct Arguments {
   std::span<PyObject* const> objects;
-  Inputs inputs;
-  Held held;
+  c10::SmallVector<bridge::Input, 16> inputs;
+  c10::SmallVector<at::Tensor, 16> held;
   bool requires_grad = false;
   std::string unsupported;
 
@@ -139,7 +134,8 @@ Entry* compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState&
   py::object made = self->compile(args, self->thaws.freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
-    entry.eager_for = std::make_unique<InputSignature>(a.inputs, InputSignature::Options{});
+    entry.eager_for =
+        std::make_unique<bridge::InputSignature>(a.inputs, bridge::InputSignature::Options{});
   } else {
     entry.plan = made.cast<std::shared_ptr<CompiledPlan>>();
   }

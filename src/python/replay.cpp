@@ -455,18 +455,6 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   return out;
 }
 
-namespace {
-
-// What was written has the strides of what was computed until it is taken from its memory again.
-void settle(const at::Tensor& t) {
-  try {
-    at::functionalization::impl::sync(t);
-  } catch (const std::exception&) {  // refused: the recorder says so where the tensor is read
-  }
-}
-
-}  // namespace
-
 void expect_op(bridge::Recorder& recorder, std::string_view function) {
   constexpr std::string_view kOps = "torch.ops.", kAten = "torch.ops.aten.";
   if (!function.starts_with(kOps) || function.starts_with(kAten)) return;
@@ -478,12 +466,17 @@ void expect_op(bridge::Recorder& recorder, std::string_view function) {
 }
 
 void lay_out_as_eager(std::string_view function, py::object& result) {
-  if (THPVariable_Check(result.ptr())) settle(THPVariable_Unpack(result.ptr()));
+  if (!THPVariable_Check(result.ptr())) return;
+  const at::Tensor& t = THPVariable_Unpack(result.ptr());
+  // What was written has the strides of what was computed until it is taken from its memory again.
+  try {
+    at::functionalization::impl::sync(t);
+  } catch (const std::exception&) {  // refused: the recorder says so where the tensor is read
+  }
   // Tensors in memory have a kernel of their own for it; a dispatcher hears one for images, whose
   // result can be channels-last.
   const std::string_view word = function.substr(function.rfind('.') + 1);
-  if ((word != "max_pool1d" && word != "_max_pool1d") || !THPVariable_Check(result.ptr())) return;
-  const at::Tensor& t = THPVariable_Unpack(result.ptr());
+  if (word != "max_pool1d" && word != "_max_pool1d") return;
   if (t.requires_grad() || t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
   // contiguous() takes any stride of a dimension of size 1.
   if (t.strides().equals(c10::contiguous_strides(t.sizes()))) return;

@@ -37,12 +37,6 @@ std::optional<std::string> string_attr(py::handle o, const char* name) {
   return held.cast<std::string>();
 }
 
-std::optional<py::object> module_named(const std::string& name) {
-  py::dict modules = py::module_::import("sys").attr("modules");
-  if (!modules.contains(name.c_str())) return std::nullopt;
-  return py::object(modules[name.c_str()]);
-}
-
 ir::Arg object_arg(TorchIr& ir, py::handle o) { return ir::Object{ir.add_object(borrow(o))}; }
 
 ir::Arg int_from_python(TorchIr& ir, py::handle o) {
@@ -166,10 +160,10 @@ std::string qualified_name(py::handle callable) {
       "math",         "builtins", "torch.special",          "torch.fft",
       "torch.linalg", "torch._C", "torch.amp.autocast_mode"};
   auto found = [&](const std::string& home) -> std::optional<std::string> {
-    auto module = module_named(home);
+    const py::object module = item_in(PyImport_GetModuleDict(), py::str(home));
     if (!module) return std::nullopt;
     for (const auto& n : {name, simple})
-      if (n && at_path(*module, *n).is(callable)) return cat(home, ".", *n);
+      if (n && at_path(module, *n).is(callable)) return cat(home, ".", *n);
     return std::nullopt;
   };
   auto home = string_attr(callable, "__module__");
