@@ -9,8 +9,7 @@ namespace py = pybind11;
 
 void bind_recording(pybind11::module_& m);
 void bind_execution(pybind11::module_& m);
-void bind_guards(pybind11::module_& m);
-void bind_bytecode(pybind11::module_& m);
+void bind_internals(pybind11::module_& m);
 
 // The callable that oxyfuel.compile returns for a function: guards, then the captured graph, all
 // natively.
