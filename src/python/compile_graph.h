@@ -55,13 +55,8 @@ struct UserPattern {
 std::shared_ptr<UserPattern> make_user_pattern(const Recording& search, const py::tuple& numbers,
                                                py::object record);
 
-// From (name, in_front, UserPattern or function (AtenGraph, example inputs) -> AtenGraph). The
-// passes work on the graph of `recording`, which must outlive them; a function's new recording
-// takes its place.
-std::vector<pipeline::UserPass> user_passes(const py::handle& registered, Recording& recording,
-                                            const py::tuple& args);
-
-// Plans a recording. `registered`: the user's passes.
+// Plans a recording. `registered`: the user's passes, as (name, in_front,
+// UserPattern or function (AtenGraph, example inputs) -> AtenGraph).
 std::shared_ptr<CompiledPlan> plan_recording(Recording recording, const TorchIr& torch_ir,
                                              const py::tuple& args, const Settings& settings,
                                              const py::list& registered);

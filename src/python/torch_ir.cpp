@@ -110,6 +110,23 @@ struct ToPython {
   }
 };
 
+// What a qualified_name() finds; UserError when there is no such thing.
+py::object resolve_name(const std::string& name) {
+  // The longest prefix that is a module, then attributes.
+  for (size_t end = name.rfind('.'); end != std::string::npos && end > 0;
+       end = name.rfind('.', end - 1)) {
+    PyObject* module = PyImport_ImportModule(name.substr(0, end).c_str());
+    if (!module) {
+      PyErr_Clear();
+      continue;
+    }
+    py::object found = at_path(owned(module), std::string_view(name).substr(end + 1));
+    if (!found) throw UserError(cat("there is no ", name));
+    return found;
+  }
+  throw UserError(cat("there is no ", name));
+}
+
 }  // namespace
 
 uint32_t TorchIr::add_object(const py::object& o) {
@@ -173,22 +190,6 @@ std::string qualified_name(py::handle callable) {
   for (const char* h : kHomes)
     if (auto q = found(h)) return *q;
   return {};
-}
-
-py::object resolve_name(const std::string& name) {
-  // The longest prefix that is a module, then attributes.
-  for (size_t end = name.rfind('.'); end != std::string::npos && end > 0;
-       end = name.rfind('.', end - 1)) {
-    PyObject* module = PyImport_ImportModule(name.substr(0, end).c_str());
-    if (!module) {
-      PyErr_Clear();
-      continue;
-    }
-    py::object found = at_path(owned(module), std::string_view(name).substr(end + 1));
-    if (!found) throw UserError(cat("there is no ", name));
-    return found;
-  }
-  throw UserError(cat("there is no ", name));
 }
 
 ir::Arg arg_from_python(TorchIr& ir, py::handle o,

@@ -74,7 +74,6 @@ std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module);
 
 // A name that finds this callable again ("torch.nn.functional.relu"), or nothing.
 std::string qualified_name(py::handle callable);
-py::object resolve_name(const std::string& name);  // UserError when there is no such thing
 
 // Arguments between Python and the IR. `value`: the value of an object that stands for one, or
 // nothing; anything without a form in the IR goes to the table of objects.

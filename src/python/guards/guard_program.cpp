@@ -38,9 +38,10 @@ GuardCache::Verdict GuardProgram::check_structure(PyObject* const* locals, Tempo
                                          : Since::Nothing;
   level_ = static_cast<Level>(since);
   const GuardCache::Verdict verdict = cache_.check_structure(locals, since, made);
-  if (verdict != GuardCache::Verdict::Holds) return verdict;
-  last_writes_ = writes;
-  last_changes_ = changes;
+  if (verdict == GuardCache::Verdict::Holds) {
+    last_writes_ = writes;
+    last_changes_ = changes;
+  }
   return verdict;
 }
 
@@ -80,9 +81,11 @@ bool GuardProgram::check_fully(PyObject* const* locals, Fetched& fetched) const 
   return true;
 }
 
+// What can be evaluated is, whatever the guards say.
 GuardWalk::Values GuardProgram::all_values(PyObject* const* locals, Temporaries& made) const {
   GuardWalk::Values values(walk_.sources().size());
-  walk_.evaluate_all(locals, values, made);
+  for (const WalkNode& node : walk_.nodes())
+    values[node.id.index] = walk_.evaluate_node(node, locals, values, made);
   return values;
 }
 
