@@ -34,8 +34,13 @@ PyObject* item_of(PyObject* base, int64_t index) {
     Py_XDECREF(item);
     return item;
   }
-  if (!PyList_Check(base)) return nullptr;
-  return index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, index) : nullptr;
+  return PyList_Check(base) && index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, index)
+                                                             : nullptr;
+}
+
+// The object, which `made` holds; nullptr for none.
+PyObject* kept(py::object o, Temporaries& made) {
+  return o ? made.emplace_back(std::move(o)).ptr() : nullptr;
 }
 
 // What an iterator written in C tells of itself, or null. No Python code runs, and no collection.
@@ -59,13 +64,12 @@ PyObject* next_item(PyObject* iterator, int64_t index, Temporaries& made) {
   if (PyObject_Length(over) <= index) return nullptr;
   PyObject* item = PySequence_GetItem(over, index);
   if (item == nullptr) PyErr_Clear();
-  made.push_back(owned(item));
-  return item;
+  return kept(owned(item), made);
 }
 
 PyObject* answer_of(PyObject* function, PyObject* args, Temporaries& made) {
   const Quiet quiet;
-  return made.emplace_back(owned(PyObject_CallObject(function, args))).ptr();
+  return kept(owned(PyObject_CallObject(function, args)), made);
 }
 
 // A variable that holds itself counts as one without a value.
@@ -77,18 +81,14 @@ PyObject* context_value(PyObject* var, bool or_default, Temporaries& made) {
     return nullptr;
   }
   auto held = owned(value);
-  if (value == nullptr || value == var) return nullptr;
-  made.push_back(std::move(held));
-  return value;
+  return value == var ? nullptr : kept(std::move(held), made);
 }
 
 PyObject* iterator_part(PyObject* iterator, int64_t index, Temporaries& made) {
   if (!Py_IS_TYPE(iterator, &PyEnum_Type) && !Py_IS_TYPE(iterator, &PyZip_Type)) return nullptr;
   const py::object state = reduced(iterator);
   if (!state) return nullptr;
-  PyObject* part = item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), index);
-  if (part != nullptr) made.push_back(borrow(part));
-  return part;
+  return kept(borrow(item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), index)), made);
 }
 
 // Only descriptors written in C are asked; others would run Python code.
@@ -101,7 +101,7 @@ PyObject* attribute_of(PyObject* base, PyObject* name, Temporaries& made) {
   if (!native) return nullptr;
   const Quiet quiet;
   PyObject* of = reinterpret_cast<PyObject*>(type);
-  return made.emplace_back(owned(Py_TYPE(descriptor)->tp_descr_get(descriptor, base, of))).ptr();
+  return kept(owned(Py_TYPE(descriptor)->tp_descr_get(descriptor, base, of)), made);
 }
 
 PyObject* of_function(const SourceStep& step, PyObject* base) {
@@ -341,19 +341,14 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return PySet_Check(base) ? next_popped(base, 0) : nullptr;
     case SourceKind::NextItem:
       return next_item(base, step.index, made);
-    case SourceKind::Referent: {
+    case SourceKind::Referent:
       if (!PyWeakref_CheckRefExact(base)) return nullptr;
-      PyObject* referent = PyWeakref_GET_OBJECT(base);
-      made.push_back(borrow(referent));
-      return referent;
-    }
+      return kept(borrow(PyWeakref_GET_OBJECT(base)), made);
     case SourceKind::ContextValue:
       return context_value(base, step.index == 1, made);
     case SourceKind::Handled: {
       PyObject* handled = PyErr_GetHandledException();
-      if (handled == nullptr) return Py_None;
-      made.push_back(owned(handled));
-      return handled;
+      return handled ? kept(owned(handled), made) : Py_None;
     }
     case SourceKind::Key:
       return key_at(base, step.index);
@@ -361,11 +356,8 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return iterator_part(base, step.index, made);
     case SourceKind::Answer:
       return answer_of(base, step.key, made);
-    case SourceKind::ArrayTensor: {
-      py::object tensor = tensor_of_array(base);
-      if (tensor) made.push_back(tensor);
-      return tensor.ptr();
-    }
+    case SourceKind::ArrayTensor:
+      return kept(tensor_of_array(base), made);
   }
   OXY_FAIL("source kind");
 }
