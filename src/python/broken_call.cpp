@@ -2,6 +2,7 @@
 #include "python/broken_call.h"
 
 #include <algorithm>
+#include <array>
 
 #include "python/bytecode/code_builder.h"
 #include "python/bytecode/flow.h"
@@ -71,22 +72,11 @@ py::object own(PyCodeObject* code) { return steal(reinterpret_cast<PyObject*>(co
 
 // Nothing is left to do there but to return.
 bool only_returns(const Bytecode& bytecode, int index) {
-  for (size_t at = static_cast<size_t>(index); at < bytecode.instructions.size(); at++) {
-    switch (bytecode.instructions[at].op) {
-      case RETURN_VALUE:
-      case RETURN_CONST:
-        return true;
-      case NOP:
-      case POP_TOP:
-      case LOAD_CONST:
-      case LOAD_FAST:
-      case STORE_FAST:
-        continue;
-      default:
-        return false;
-    }
-  }
-  return false;
+  static constexpr std::array kQuiet = {NOP, POP_TOP, LOAD_CONST, LOAD_FAST, STORE_FAST};
+  const auto rest = std::span(bytecode.instructions).subspan(static_cast<size_t>(index));
+  const auto last = std::ranges::find_if(
+      rest, [](const Instruction& in) { return std::ranges::count(kQuiet, in.op) == 0; });
+  return last != rest.end() && (last->op == RETURN_VALUE || last->op == RETURN_CONST);
 }
 
 // Whether all that is read behind a loop has a value now, and keeps having one.

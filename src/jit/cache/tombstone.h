@@ -41,7 +41,7 @@ class Tombstones {
         : tombstones_(tombstones), slot_(tombstones.enter(tombstones.hash(source))) {}
     ~Mark() { tombstones_.leave(slot_); }
     Mark(const Mark&) = delete;
-  
+
    private:
     Tombstones& tombstones_;
     const int slot_;

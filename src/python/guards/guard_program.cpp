@@ -30,14 +30,12 @@ GuardProgram::Failure sharing_failure(const GuardWalk& walk, const GuardWalk::Va
 }  // namespace
 
 GuardCache::Verdict GuardProgram::check_structure(PyObject* const* locals, Temporaries& made) {
-  using Since = GuardCache::Since;
   uint64_t writes = dict_writes(), changes = object_changes();
   if (!cache_.kept()) return GuardCache::Verdict::Stale;
-  Since since = changes != last_changes_ ? Since::ObjectsChanged
-                : writes != last_writes_ ? Since::DictsWritten
-                                         : Since::Nothing;
-  level_ = static_cast<Level>(since);
-  const GuardCache::Verdict verdict = cache_.check_structure(locals, since, made);
+  level_ = changes != last_changes_ ? Level::ObjectsChanged
+           : writes != last_writes_ ? Level::DictsWritten
+                                    : Level::NothingWritten;
+  const GuardCache::Verdict verdict = cache_.check_structure(locals, level_, made);
   if (verdict == GuardCache::Verdict::Holds) {
     last_writes_ = writes;
     last_changes_ = changes;
