@@ -17,12 +17,10 @@ py::tuple tuple_of(std::span<PyObject* const> objects) {
 }
 
 void append_items(const py::object& results, OutputObjects& outputs) {
-  PyObject* fast =
-      PySequence_Fast(results.ptr(), "a backend's callable must return a tuple or a list");
-  if (fast == nullptr) throw py::error_already_set();
-  const auto held = owned(fast);
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
-    outputs.push_back(borrow(PySequence_Fast_GET_ITEM(fast, i)));
+  const py::object fast =
+      steal(PySequence_Fast(results.ptr(), "a backend's callable must return a tuple or a list"));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast.ptr()); i++)
+    outputs.push_back(borrow(PySequence_Fast_GET_ITEM(fast.ptr(), i)));
 }
 
 // Raises it again.
@@ -112,9 +110,8 @@ bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& output
   }
   const TorchModesGuard modes;  // for graphs that raise
   if (callable_) {
-    PyObject* made = PyObject_Vectorcall(callable_.ptr(), inputs.data(), inputs.size(), nullptr);
-    if (made == nullptr) throw py::error_already_set();
-    append_items(owned(made), outputs);
+    append_items(steal(PyObject_Vectorcall(callable_.ptr(), inputs.data(), inputs.size(), nullptr)),
+                 outputs);
     return true;
   }
   const auto made = run_captured(*ir_, tuple_of(inputs));

@@ -91,11 +91,10 @@ py::object compiled_part(int number) {
   part->name = cat("__compiled_fn_", number);
   part->method = {part->name.c_str(), run_pending, METH_O, nullptr};
   PyMethodDef* method = &part->method;
-  PyObject* self = PyCapsule_New(part.release(), nullptr, [](PyObject* c) {
+  const auto self = steal(PyCapsule_New(part.release(), nullptr, [](PyObject* c) {
     boundary([=] { delete static_cast<Part*>(PyCapsule_GetPointer(c, nullptr)); });
-  });
-  auto held = owned(self);
-  return owned(PyCFunction_New(method, self));
+  }));
+  return steal(PyCFunction_New(method, self.ptr()));
 }
 
 // As PyObject_Vectorcall has it.
@@ -139,8 +138,7 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
 
 // Goes on behind the graph, in the frames that the capture has left.
 PyObject* go_on(CompiledFunction* self, Pending pending) {
-  auto capsule = owned(PyCapsule_New(&pending, kPending, nullptr));
-  if (!capsule) return nullptr;
+  const auto capsule = steal(PyCapsule_New(&pending, kPending, nullptr));
   auto locals = pending.bound.locals;
   locals.push_back(capsule.ptr());
   const InnerFrames compiled(table_of(self));

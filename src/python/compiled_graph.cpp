@@ -178,7 +178,7 @@ PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<Comp
 }
 
 bool slots_require_grad(const CompiledGraph* self) {
-  return std::any_of(self->slots.begin(), self->slots.end(), [](const Slot& s) {
+  return std::ranges::any_of(self->slots, [](const Slot& s) {
     PyObject* o = PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr());
     return o != nullptr && THPVariable_Check(o) && THPVariable_Unpack(o).requires_grad();
   });

@@ -80,9 +80,7 @@ bool is_foreign(const std::string& file) {
 
 // A name may have characters in it that UTF-8 has no bytes for.
 std::string text_of(PyObject* name) {
-  const auto bytes = owned(PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace"));
-  if (!bytes) throw py::error_already_set();
-  return bytes.cast<std::string>();
+  return steal(PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace")).cast<std::string>();
 }
 
 // What `holds` says of a file by its name, asked once.

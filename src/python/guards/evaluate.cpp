@@ -246,8 +246,7 @@ bool is_plain_iterator(PyObject* o) {
   static PyTypeObject* const types[] = {&PyListIter_Type,      &PyTupleIter_Type,
                                         &PyRangeIter_Type,     &PyDictIterKey_Type,
                                         &PyDictIterValue_Type, &PyDictIterItem_Type};
-  return std::any_of(std::begin(types), std::end(types),
-                     [o](PyTypeObject* type) { return Py_IS_TYPE(o, type); });
+  return std::ranges::find(types, Py_TYPE(o)) != std::end(types);
 }
 
 py::object number_in(PyObject* o) {
