@@ -160,14 +160,13 @@ class Replayer {
       if (truth < 0 || PyErr_CheckSignals() != 0) throw py::error_already_set();
       return truth == 1;
     };
-    std::vector<py::object> front(args.begin(),
-                                  args.begin() + static_cast<ptrdiff_t>(op.arguments));
-    args.erase(args.begin(), args.begin() + static_cast<ptrdiff_t>(op.arguments));
+    const auto first = args.begin() + static_cast<ptrdiff_t>(op.arguments);
+    std::vector<py::object> front(args.begin(), first);
+    args.erase(args.begin(), first);
+    if (!op.carries)
+      return apart(results_of(n, op.name == "cond" && !holds(front[0]) ? 1 : 0, args), args);
     const std::vector<py::object> given = args;
-    std::vector<py::object> out;
-    if (!op.carries) {
-      out = results_of(n, op.name == "cond" && !holds(front[0]) ? 1 : 0, args);
-    } else if (op.name == "while_loop") {
+    if (op.name == "while_loop") {
       while (holds(results_of(n, 0, args).at(0)))
         std::ranges::copy(results_of(n, 1, args), args.begin());
     } else {
@@ -180,10 +179,8 @@ class Replayer {
         std::copy(next.begin() + 1, next.end(), args.begin());
       }
     }
-    if (op.carries)
-      out.assign(args.begin(),
-                 args.begin() + static_cast<ptrdiff_t>(ir::first_optional_operand(n)));
-    return apart(out, given);
+    args.resize(ir::first_optional_operand(n));
+    return apart(args, given);
   }
 
   // Copies of those that share memory with what was given, or with one before.
@@ -290,10 +287,8 @@ py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::st
                       const std::vector<int64_t>* dynamic) {
   PyObject* p = real.ptr();
   if (THPVariable_Check(p)) {
-    std::span<const int64_t> dims;
-    if (dynamic) dims = *dynamic;
-    at::Tensor fake = recorder.add_input(THPVariable_Unpack(p), name, dims);
-    return owned(THPVariable_Wrap(fake));
+    const auto dims = dynamic ? std::span(*dynamic) : std::span<const int64_t>();
+    return owned(THPVariable_Wrap(recorder.add_input(THPVariable_Unpack(p), name, dims)));
   }
   if (dynamic && PyLong_Check(p) && !PyBool_Check(p))
     return py::cast(recorder.add_symbolic_number(real.cast<int64_t>(), name));
@@ -421,14 +416,14 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   std::vector<py::object> fakes;
   for (size_t i = 0; i < real.size(); ++i) {
     const std::string& name = ir.graph.def(ir.graph.inputs()[i]).target;
-    auto dynamic = options.dynamic.find(i);
-    const bool fixed = dynamic == options.dynamic.end();
     if (i < ir.runtime_numbers.size() && ir.runtime_numbers[i]) {
       const at::Tensor fake = recorder.add_runtime_number(THPVariable_Unpack(real[i].ptr()), name);
       fakes.push_back(owned(THPVariable_Wrap(fake)));
-      continue;
+    } else {
+      const auto dynamic = options.dynamic.find(i);
+      const bool fixed = dynamic == options.dynamic.end();
+      fakes.push_back(fake_input(recorder, real[i], name, fixed ? nullptr : &dynamic->second));
     }
-    fakes.push_back(fake_input(recorder, real[i], name, fixed ? nullptr : &dynamic->second));
   }
   // Arithmetic of symbolic numbers in Python.
   if (symbolic) py::module_::import("torch.fx.experimental.sym_node");
