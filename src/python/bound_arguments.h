@@ -1,7 +1,6 @@
 // The arguments of a call as CPython binds them.
 #pragma once
 
-#include <Python.h>
 #include <c10/util/SmallVector.h>
 
 #include <functional>

@@ -11,8 +11,6 @@
 namespace oxy::python {
 namespace {
 
-namespace py = pybind11;
-
 // Plans per graph; more different inputs than that run in eager.
 constexpr size_t kMaxEntries = 64;
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <string>
 #include <unordered_map>
@@ -12,8 +11,6 @@
 #include "python/cpython/handles.h"
 
 namespace oxy::python {
-
-namespace py = pybind11;
 
 // As THPVariable_Check, but never asks the object, whose class may answer with Python code.
 inline bool is_tensor_object(PyObject* o) {
