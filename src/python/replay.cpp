@@ -32,8 +32,14 @@ std::vector<py::object> as_vector(py::handle args) {
 // at.
 class Replayer {
  public:
-  Replayer(const TorchIr& ir, bridge::Recorder* recorder, ir::Graph* types)
-      : Replayer(ir, ir.graph, ir, recorder, types) {}
+  Replayer(const TorchIr& ir, const ir::Graph& graph, const TorchHost& host,
+           bridge::Recorder* recorder, ir::Graph* types)
+      : ir_(ir),
+        graph_(graph),
+        host_(host),
+        recorder_(recorder),
+        types_(types),
+        values_(graph.value_count()) {}
 
   ir::NodeId* reached = nullptr;
 
@@ -48,18 +54,9 @@ class Replayer {
   }
 
  private:
-  Replayer(const TorchIr& ir, const ir::Graph& graph, const TorchHost& host,
-           bridge::Recorder* recorder, ir::Graph* types)
-      : ir_(ir),
-        graph_(graph),
-        host_(host),
-        recorder_(recorder),
-        types_(types),
-        values_(graph.value_count()) {}
-
   void step(const ir::Node& n, uint32_t position) {
     if (n.kind == ir::NodeKind::Input) return;
-    if (n.kind == ir::NodeKind::Attribute) return set(n, attribute(n));
+    if (n.kind == ir::NodeKind::Attribute) return set(n, as_recorded(ir_.attribute(n), n.target));
     if (n.kind == ir::NodeKind::CallOp) OXY_FAIL("an ATen node in Torch IR");
     if (recorder_) {
       if (n.kind == ir::NodeKind::CallMethod && std::ranges::count(kMemoryMethods, n.target) > 0)
@@ -94,10 +91,10 @@ class Replayer {
     values_[v.index] = std::move(o);
   }
 
-  py::object attribute(const ir::Node& n) {
-    py::object o = ir_.attribute(n);
+  // A tensor that the graph itself reads, as the recording has it.
+  py::object as_recorded(py::object o, const std::string& name) {
     if (!recorder_ || !THPVariable_Check(o.ptr())) return o;
-    return wrap(recorder_->add_attribute(THPVariable_Unpack(o.ptr()), n.target));
+    return wrap(recorder_->add_attribute(THPVariable_Unpack(o.ptr()), name));
   }
 
   static py::object wrap(const at::Tensor& t) { return owned(THPVariable_Wrap(t)); }
@@ -105,11 +102,9 @@ class Replayer {
   py::object convert(const ir::Arg& a) {
     if (a.is_value()) return values_[a.value().index];
     auto value = [this](ir::ValueId v) { return values_[v.index]; };
-    const py::object made = arg_to_python(a, host_.objects, value);
+    py::object made = arg_to_python(a, host_.objects, value);
     const auto* kept = a.get_if<ir::Object>();
-    if (!kept || !recorder_ || !THPVariable_Check(made.ptr())) return made;
-    // A tensor kept by the graph itself.
-    return wrap(recorder_->add_attribute(THPVariable_Unpack(made.ptr()), cat("obj", kept->index)));
+    return kept && recorder_ ? as_recorded(std::move(made), cat("obj", kept->index)) : made;
   }
 
   py::object call(const ir::Node& n) {
@@ -376,7 +371,7 @@ ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
 }
 
 py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached) {
-  Replayer replayer(ir, nullptr, nullptr);
+  Replayer replayer(ir, ir.graph, ir, nullptr, nullptr);
   replayer.reached = reached;
   return replayer.run(as_vector(args));
 }
@@ -432,7 +427,7 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   Recording out;
   recorder.enter();
   try {
-    py::object result = Replayer(ir, &recorder, types).run(fakes);
+    py::object result = Replayer(ir, ir.graph, ir, &recorder, types).run(fakes);
     if (c10::GradMode::is_enabled() != grad)
       throw Unsupported("a graph that leaves another grad mode");
     std::vector<at::Tensor> tensors;
