@@ -1,5 +1,5 @@
-// Finds what is compiled already, here or with the library, compiles the rest in parallel, hands each
-// its code.
+// Finds what is compiled already, here or with the library, compiles the rest in parallel, hands
+// each its code.
 #include "jit/compiler.h"
 
 #include <pthread.h>

@@ -27,7 +27,6 @@ class Code {
     if (unload_) unload_();
   }
   Code(const Code&) = delete;
-  Code& operator=(const Code&) = delete;
 
   KernelFn entry() const { return entry_; }
 

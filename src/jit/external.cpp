@@ -17,27 +17,17 @@ namespace {
 
 // As the in-process Clang compiles (src/jit/clang/build_object.cpp): eager's numerics, wrapping
 // integers.
-constexpr const char* kFlags[] = {"-shared",
-                                  "-fPIC",
-                                  "-O3",
-                                  "-std=c++20",
-                                  "-ffp-contract=off",
-                                  "-fno-math-errno",
-                                  "-fwrapv",
-                                  "-fno-exceptions",
-                                  "-fno-rtti",
-                                  "-w",
-                                  "-fno-strict-aliasing",
-                                  "-x",
-                                  "c++"};
+constexpr const char* kFlags =
+    "-shared -fPIC -O3 -std=c++20 -ffp-contract=off -fno-math-errno -fwrapv -fno-exceptions "
+    "-fno-rtti -w -fno-strict-aliasing -x c++ ";
 
-std::vector<std::string> machine_flags() {
+std::string machine_flags() {
   utsname machine = {};
   uname(&machine);
-  std::string name = machine.machine;
-  if (name == "x86_64") return {"-march=native", "-mprefer-vector-width=512"};
-  if (name == "aarch64") return {"-mcpu=native"};
-  return {};
+  const std::string name = machine.machine;
+  return name == "x86_64"    ? "-march=native -mprefer-vector-width=512"
+         : name == "aarch64" ? "-mcpu=native"
+                             : "";
 }
 
 std::vector<std::string> split(const std::string& command) {
@@ -60,8 +50,7 @@ class ExternalCompiler : public Compiler {
  public:
   ExternalCompiler(std::vector<std::string> command, std::string name)
       : Compiler(std::move(name)), command_(std::move(command)) {
-    command_.insert(command_.end(), std::begin(kFlags), std::end(kFlags));
-    for (std::string& flag : machine_flags()) command_.push_back(std::move(flag));
+    for (std::string& flag : split(kFlags + machine_flags())) command_.push_back(std::move(flag));
   }
 
  protected:

@@ -1,5 +1,5 @@
-// mkdtemp in the first folder that serves. posix_spawn: safe in a process with threads, and does not
-// copy a large one's page tables.
+// mkdtemp in the first folder that serves. posix_spawn: safe in a process with threads, and does
+// not copy a large one's page tables.
 #include "jit/process.h"
 
 #include <errno.h>

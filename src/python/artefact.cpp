@@ -17,12 +17,10 @@ py::tuple tuple_of(std::span<PyObject* const> objects) {
 }
 
 void append_items(const py::object& results, OutputObjects& outputs) {
-  PyObject* fast =
-      PySequence_Fast(results.ptr(), "a backend's callable must return a tuple or a list");
-  if (fast == nullptr) throw py::error_already_set();
-  const auto held = owned(fast);
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++)
-    outputs.push_back(borrow(PySequence_Fast_GET_ITEM(fast, i)));
+  const py::object fast =
+      steal(PySequence_Fast(results.ptr(), "a backend's callable must return a tuple or a list"));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast.ptr()); i++)
+    outputs.push_back(borrow(PySequence_Fast_GET_ITEM(fast.ptr(), i)));
 }
 
 // Raises it again.
@@ -32,8 +30,8 @@ void set_with_traceback(py::handle exception) {
 }
 
 // Calls every node in order. Where one raises and no argument was written, there is no result and
-// torch is as it was: the function that was captured is to run instead, and raises as it does. After
-// a write that would do it twice; then the exception has the node's user lines in its traceback.
+// torch is as it was: the function that was captured is to run instead, and raises as it does.
+// After a write that would do it twice; then the exception has the node's lines in its traceback.
 std::optional<py::object> run_captured(const TorchIr& ir, py::handle args) {
   const auto random_numbers = bridge::torch_cpu().generator_state();
   bool counted = true;  // inference tensors have no versions
@@ -112,9 +110,8 @@ bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& output
   }
   const TorchModesGuard modes;  // for graphs that raise
   if (callable_) {
-    PyObject* made = PyObject_Vectorcall(callable_.ptr(), inputs.data(), inputs.size(), nullptr);
-    if (made == nullptr) throw py::error_already_set();
-    append_items(owned(made), outputs);
+    append_items(steal(PyObject_Vectorcall(callable_.ptr(), inputs.data(), inputs.size(), nullptr)),
+                 outputs);
     return true;
   }
   const auto made = run_captured(*ir_, tuple_of(inputs));
@@ -157,9 +154,7 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
     for (const std::string& text : plan.executable.take_notes()) report_("note", text);
   }
   auto wrapped = [&](size_t k, at::Tensor tensor) {
-    PyObject* o = wrap_output(inputs, plan.executable, k, std::move(tensor));
-    if (o == nullptr) throw py::error_already_set();
-    return owned(o);
+    return wrap_output(inputs, plan.executable, k, std::move(tensor));
   };
   if (plan.flat && plan.result.items.size() == 1) {
     const uint32_t k = plan.result.items[0].output;

@@ -75,6 +75,11 @@ py::list run_plan(const CompiledPlan& plan, const py::tuple& args) {
   return out;
 }
 
+template <auto member>
+auto reported(const CompiledPlan& plan) {
+  return plan.report.*member;
+}
+
 int64_t moved_bytes(const CompiledPlan& plan) {
   int64_t bytes = 0;
   for (const runtime::PlanStep& step : plan.executable.plan().steps)
@@ -149,12 +154,8 @@ void bind_execution(py::module_& m) {
           },
           "Of a plan with frozen parameters: how many of the attributes are the graph's.")
       .def("run", &run_plan, py::arg("inputs"), "Its outputs, in order.")
-      .def(
-          "extern_count", [](const CompiledPlan& p) { return p.report.extern_calls; },
-          "Extern calls a call makes.")
-      .def(
-          "kernel_count", [](const CompiledPlan& p) { return p.report.kernels; },
-          "Distinct kernels.")
+      .def("extern_count", &reported<&pipeline::Report::extern_calls>, "Extern calls a call makes.")
+      .def("kernel_count", &reported<&pipeline::Report::kernels>, "Distinct kernels.")
       .def("moved_bytes", &moved_bytes, "Memory that the kernels of a call read and write.")
       .def(
           "bandwidth_text",
@@ -166,9 +167,7 @@ void bind_execution(py::module_& m) {
           py::arg("inputs"),
           "A table of the kernels: memory moved, time, part of the machine's bandwidth.")
       .def_readonly("choices", &CompiledPlan::choices, "What max-autotune tried, a row each.")
-      .def(
-          "kernel_calls", [](const CompiledPlan& p) { return p.report.kernel_calls; },
-          "Kernels a call runs.");
+      .def("kernel_calls", &reported<&pipeline::Report::kernel_calls>, "Kernels a call runs.");
   m.def("make_plan", &plan_recording, py::arg("recording"), py::arg("torch_graph"),
         py::arg("example_inputs"), py::arg("settings"), py::arg("passes") = py::list(),
         "A plan for inputs like these.");

@@ -211,13 +211,10 @@ py::object inner_break_at(const py::object& object, int offset, bool calls_top, 
 
 }  // namespace
 
-void bind_guards(py::module_& m) {
+void bind_internals(py::module_& m) {
   bind_sources(m);
   bind_set(m);
   bind_program(m);
-}
-
-void bind_bytecode(pybind11::module_& m) {
   opcode_info(0);  // imports what the table is made of
   check(PyModule_AddFunctions(m.ptr(), bytecode_functions));
   m.def("bytecode_resume", &resume, py::arg("code"), py::arg("offset"), py::arg("state"),

@@ -1,16 +1,13 @@
 // The parts of the extension module, which module.cpp calls once each, and its types.
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
+#include "python/cpython/handles.h"
 
 namespace oxy::python {
 
-namespace py = pybind11;
-
-void bind_recording(pybind11::module_& m);
-void bind_execution(pybind11::module_& m);
-void bind_guards(pybind11::module_& m);
-void bind_bytecode(pybind11::module_& m);
+void bind_recording(py::module_& m);
+void bind_execution(py::module_& m);
+void bind_internals(py::module_& m);
 
 // The callable that oxyfuel.compile returns for a function: guards, then the captured graph, all
 // natively.

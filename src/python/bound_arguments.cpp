@@ -25,7 +25,19 @@ BoundArguments::BoundArguments(PyFunctionObject* f, PyObject* const* args, size_
   py::object others = extra ? steal(uncounted_dict()) : py::object();
   if (kwnames != nullptr && !bind_keywords(c, args + n, kwnames, named, extra, others)) return;
   if (extra) locals[named + rest] = held.emplace_back(std::move(others)).ptr();
-  valid = bind_defaults(f, c, positional, named);
+  const size_t defaults =
+      f->func_defaults ? static_cast<size_t>(PyTuple_GET_SIZE(f->func_defaults)) : 0;
+  for (size_t i = 0; i < named; i++) {
+    if (locals[i] != nullptr) continue;
+    if (i >= positional && f->func_kwdefaults)
+      locals[i] =
+          PyDict_GetItemWithError(f->func_kwdefaults, PyTuple_GET_ITEM(c->co_localsplusnames, i));
+    else if (i < positional && i + defaults >= positional)
+      locals[i] =
+          PyTuple_GET_ITEM(f->func_defaults, static_cast<Py_ssize_t>(i + defaults - positional));
+    if (locals[i] == nullptr) return;
+  }
+  valid = true;
 }
 
 bool BoundArguments::bind_keywords(PyCodeObject* code, PyObject* const* values, PyObject* kwnames,
@@ -43,23 +55,6 @@ bool BoundArguments::bind_keywords(PyCodeObject* code, PyObject* const* values, 
       if (!extra) return false;
       others[py::handle(name)] = py::handle(values[k]);
     }
-  }
-  return true;
-}
-
-bool BoundArguments::bind_defaults(PyFunctionObject* f, PyCodeObject* code, size_t positional,
-                                   size_t named) {
-  const size_t defaults =
-      f->func_defaults ? static_cast<size_t>(PyTuple_GET_SIZE(f->func_defaults)) : 0;
-  for (size_t i = 0; i < named; i++) {
-    if (locals[i] != nullptr) continue;
-    if (i >= positional && f->func_kwdefaults)
-      locals[i] = PyDict_GetItemWithError(f->func_kwdefaults,
-                                          PyTuple_GET_ITEM(code->co_localsplusnames, i));
-    else if (i < positional && i + defaults >= positional)
-      locals[i] =
-          PyTuple_GET_ITEM(f->func_defaults, static_cast<Py_ssize_t>(i + defaults - positional));
-    if (locals[i] == nullptr) return false;
   }
   return true;
 }

@@ -1,7 +1,6 @@
 // The arguments of a call as CPython binds them.
 #pragma once
 
-#include <Python.h>
 #include <c10/util/SmallVector.h>
 
 #include <functional>
@@ -23,7 +22,6 @@ struct BoundArguments {
  private:
   bool bind_keywords(PyCodeObject* code, PyObject* const* values, PyObject* kwnames, size_t named,
                      bool extra, py::object& others);
-  bool bind_defaults(PyFunctionObject* f, PyCodeObject* code, size_t positional, size_t named);
 };
 
 // Calls with the bound parameters of a frame of `code`, by way of `call`.

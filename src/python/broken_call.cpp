@@ -2,6 +2,7 @@
 #include "python/broken_call.h"
 
 #include <algorithm>
+#include <array>
 
 #include "python/bytecode/flow.h"
 #include "python/cpython/boundary.h"
@@ -72,22 +73,24 @@ py::object own(PyCodeObject* code) { return steal(reinterpret_cast<PyObject*>(co
 
 // Nothing is left to do there but to return.
 bool only_returns(const Bytecode& bytecode, int index) {
-  for (size_t at = static_cast<size_t>(index); at < bytecode.instructions.size(); at++) {
-    switch (bytecode.instructions[at].op) {
-      case RETURN_VALUE:
-      case RETURN_CONST:
-        return true;
-      case NOP:
-      case POP_TOP:
-      case LOAD_CONST:
-      case LOAD_FAST:
-      case STORE_FAST:
-        continue;
-      default:
-        return false;
-    }
+  static constexpr std::array kQuiet = {NOP, POP_TOP, LOAD_CONST, LOAD_FAST, STORE_FAST};
+  const auto rest = std::span(bytecode.instructions).subspan(static_cast<size_t>(index));
+  const auto last = std::ranges::find_if(
+      rest, [](const Instruction& in) { return std::ranges::count(kQuiet, in.op) == 0; });
+  return last != rest.end() && (last->op == RETURN_VALUE || last->op == RETURN_CONST);
+}
+
+// Whether all that is read behind a loop has a value now, and keeps having one.
+bool is_bound_behind_loop(const Bytecode& bytecode, const LeftFrame& frame, int exit) {
+  const std::vector<bool>& read = frame.live[static_cast<size_t>(exit)];
+  for (size_t slot = 0; slot < read.size(); slot++)
+    if (read[slot] && std::ranges::count(frame.state.locals, static_cast<int>(slot)) == 0)
+      return false;
+  for (int at = frame.loop; at < exit; at++) {
+    const Instruction& in = bytecode.instructions[static_cast<size_t>(at)];
+    if ((in.op == DELETE_FAST || in.op == LOAD_FAST_AND_CLEAR) && read[in.arg]) return false;
   }
-  return false;
+  return true;
 }
 
 }  // namespace
@@ -194,23 +197,6 @@ std::vector<py::object> ResumeTable::functions() const {
   for (const auto& [key, made] : made_) out.push_back(made.compiled);
   return out;
 }
-
-namespace {
-
-// Whether all that is read behind a loop has a value now, and keeps having one.
-bool is_bound_behind_loop(const Bytecode& bytecode, const LeftFrame& frame, int exit) {
-  const std::vector<bool>& read = frame.live[static_cast<size_t>(exit)];
-  for (size_t slot = 0; slot < read.size(); slot++)
-    if (read[slot] && std::ranges::count(frame.state.locals, static_cast<int>(slot)) == 0)
-      return false;
-  for (int at = frame.loop; at < exit; at++) {
-    const Instruction& in = bytecode.instructions[static_cast<size_t>(at)];
-    if ((in.op == DELETE_FAST || in.op == LOAD_FAST_AND_CLEAR) && read[in.arg]) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
                             py::handle compiled) {

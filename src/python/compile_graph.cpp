@@ -21,79 +21,6 @@
 namespace oxy::python {
 namespace {
 
-std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, const py::tuple& args,
-                                      const Settings& settings, const py::list& registered,
-                                      pipeline::Trace& trace) {
-  const std::vector<bridge::Input> inputs = inputs_of(args);
-  const std::vector<pipeline::UserPass> passes = user_passes(registered, r, args);
-  const std::optional<Recording> original = passes.empty() ? std::nullopt : std::optional(r);
-  const auto restart = [&] {
-    if (original) r = *original;
-  };
-  bridge::ExecutableMaker::Made made;
-  {
-    const py::gil_scoped_release released;
-    made =
-        bridge::ExecutableMaker(settings, library_folder())
-            .make({r.graph, r.attributes, inputs, torch_ir.module_state, passes, restart}, trace);
-  }
-  return std::make_shared<CompiledPlan>(std::move(made), r.result);
-}
-
-class RandomNumbersStay {
- public:
-  RandomNumbersStay() = default;
-  ~RandomNumbersStay() {
-    const py::error_scope pending;  // the compilation may end in an error
-    boundary([this] { bridge::torch_cpu().restore_generator(before_); });
-  }
-  RandomNumbersStay(const RandomNumbersStay&) = delete;
-  RandomNumbersStay& operator=(const RandomNumbersStay&) = delete;
-
- private:
-  const runtime::DeviceApi::GeneratorState before_ = bridge::torch_cpu().generator_state();
-};
-
-void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
-  if (torch_ir.code) {
-    auto* code = reinterpret_cast<PyCodeObject*>(torch_ir.code.ptr());
-    trace.show(std::nullopt, "bytecode.txt", [&] { return to_text(disassemble(code), code); });
-  }
-  trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
-}
-
-// Records and plans under one trace. What was reached before a failure stays in the folder, with
-// the reason.
-std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple& args,
-                                              const Settings& settings,
-                                              const py::list& registered) {
-  pipeline::Trace trace(settings, torch_ir.graph.name);
-  try {
-    std::optional<Recording> recording = take_captured(torch_ir, args);
-    if (!recording) {
-      Phase phase(trace.timeline(), "record");
-      recording = record(torch_ir, args);
-    }
-    show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
-    auto compiled = plan_of(std::move(*recording), torch_ir, args, settings, registered, trace);
-    trace.finish();
-    return compiled;
-  } catch (const std::exception& e) {
-    trace.write("error.txt", cat(e.what(), "\n"));
-    trace.finish();
-    throw;
-  }
-}
-
-py::object no_plan(const char* kind, const std::string& why) { return py::make_tuple(kind, why); }
-
-// Of an error that is no word of ours: torch may have said that it cannot do this without data.
-py::object no_plan_for(const std::string& type, const std::string& message) {
-  const std::string text = cat(type, ": ", message.substr(0, message.find('\n')));
-  const char* limit = bridge::torch_limit(text);
-  return limit ? no_plan("unsupported", cat(limit, " (", text, ")")) : no_plan("failed", text);
-}
-
 // ---- passes of the user's
 
 passes::Pattern pattern_of(const Recording& recording, std::vector<ir::Arg> numbers) {
@@ -158,20 +85,9 @@ void run_function(const py::object& function, const std::string& name, Recording
   graph = recording.graph;
 }
 
-}  // namespace
-
-std::shared_ptr<UserPattern> make_user_pattern(const Recording& search, const py::tuple& numbers,
-                                               py::object record) {
-  std::vector<ir::Arg> args;
-  for (py::handle n : numbers)
-    args.push_back(PyFloat_Check(n.ptr()) ? ir::Arg(n.cast<double>()) : n.cast<int64_t>());
-  auto out = std::make_shared<UserPattern>();
-  out->pattern = pattern_of(search, std::move(args));
-  out->record = std::move(record);
-  return out;
-}
-
-std::vector<pipeline::UserPass> user_passes(const py::handle& registered, Recording& recording,
+// They work on the graph of `recording`, which must outlive them; a function's new recording takes
+// its place.
+std::vector<pipeline::UserPass> user_passes(const py::list& registered, Recording& recording,
                                             const py::tuple& args) {
   std::vector<pipeline::UserPass> out;
   for (py::handle row : registered) {
@@ -193,6 +109,93 @@ std::vector<pipeline::UserPass> user_passes(const py::handle& registered, Record
     }
     out.push_back(std::move(pass));
   }
+  return out;
+}
+
+// ---- plans
+
+std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, const py::tuple& args,
+                                      const Settings& settings, const py::list& registered,
+                                      pipeline::Trace& trace) {
+  const std::vector<bridge::Input> inputs = inputs_of(args);
+  const std::vector<pipeline::UserPass> passes = user_passes(registered, r, args);
+  const std::optional<Recording> original = passes.empty() ? std::nullopt : std::optional(r);
+  const auto restart = [&] {
+    if (original) r = *original;
+  };
+  bridge::ExecutableMaker::Made made;
+  {
+    const py::gil_scoped_release released;
+    made =
+        bridge::ExecutableMaker(settings, library_folder())
+            .make({r.graph, r.attributes, inputs, torch_ir.module_state, passes, restart}, trace);
+  }
+  return std::make_shared<CompiledPlan>(std::move(made), r.result);
+}
+
+class RandomNumbersStay {
+ public:
+  RandomNumbersStay() = default;
+  ~RandomNumbersStay() {
+    const py::error_scope pending;  // the compilation may end in an error
+    boundary([this] { bridge::torch_cpu().restore_generator(before_); });
+  }
+  RandomNumbersStay(const RandomNumbersStay&) = delete;
+
+ private:
+  const runtime::DeviceApi::GeneratorState before_ = bridge::torch_cpu().generator_state();
+};
+
+void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
+  if (torch_ir.code) {
+    auto* code = reinterpret_cast<PyCodeObject*>(torch_ir.code.ptr());
+    trace.show(std::nullopt, "bytecode.txt", [&] { return to_text(disassemble(code), code); });
+  }
+  trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
+}
+
+// Records and plans under one trace. What was reached before a failure stays in the folder, with
+// the reason.
+std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple& args,
+                                              const Settings& settings,
+                                              const py::list& registered) {
+  pipeline::Trace trace(settings, torch_ir.graph.name);
+  try {
+    std::optional<Recording> recording = take_captured(torch_ir, args);
+    if (!recording) {
+      Phase phase(trace.timeline(), "record");
+      recording = record(torch_ir, args);
+    }
+    show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
+    auto compiled = plan_of(std::move(*recording), torch_ir, args, settings, registered, trace);
+    trace.finish();
+    return compiled;
+  } catch (const std::exception& e) {
+    trace.write("error.txt", cat(e.what(), "\n"));
+    trace.finish();
+    throw;
+  }
+}
+
+py::object no_plan(const char* kind, const std::string& why) { return py::make_tuple(kind, why); }
+
+// Of an error that is no word of ours: torch may have said that it cannot do this without data.
+py::object no_plan_for(const std::string& type, const std::string& message) {
+  const std::string text = cat(type, ": ", message.substr(0, message.find('\n')));
+  const char* limit = bridge::torch_limit(text);
+  return limit ? no_plan("unsupported", cat(limit, " (", text, ")")) : no_plan("failed", text);
+}
+
+}  // namespace
+
+std::shared_ptr<UserPattern> make_user_pattern(const Recording& search, const py::tuple& numbers,
+                                               py::object record) {
+  std::vector<ir::Arg> args;
+  for (py::handle n : numbers)
+    args.push_back(PyFloat_Check(n.ptr()) ? ir::Arg(n.cast<double>()) : n.cast<int64_t>());
+  auto out = std::make_shared<UserPattern>();
+  out->pattern = pattern_of(search, std::move(args));
+  out->record = std::move(record);
   return out;
 }
 

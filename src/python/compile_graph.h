@@ -21,9 +21,9 @@ struct CompiledPlan {
         report(made.report),
         choices(std::move(made.choices)) {
     const ResultTree& r = this->result;
-    flat = r.kind == ResultTree::Kind::Tuple || r.kind == ResultTree::Kind::List;
-    for (size_t i = 0; flat && i < r.items.size(); i++)
-      flat = r.items[i].kind == ResultTree::Kind::Output;
+    auto is_output = [](const ResultTree& item) { return item.kind == ResultTree::Kind::Output; };
+    flat = (r.kind == ResultTree::Kind::Tuple || r.kind == ResultTree::Kind::List) &&
+           std::ranges::all_of(r.items, is_output);
   }
 
   const std::unique_ptr<bridge::Executable> owned;
@@ -39,9 +39,9 @@ struct CompiledPlan {
 bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
                     bridge::Outputs& outputs, std::string& reason, bool released);
 
-// Output `k` of a plan as Python sees it, a new reference; null with an exception set.
-PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
-                      size_t k, at::Tensor&& t);
+// Output `k` of a plan as Python sees it.
+py::object wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
+                       size_t k, at::Tensor&& t);
 
 // What oxyfuel.register_replacement keeps: a pattern recorded with its example inputs, and how to
 // record it anew.
@@ -55,13 +55,8 @@ struct UserPattern {
 std::shared_ptr<UserPattern> make_user_pattern(const Recording& search, const py::tuple& numbers,
                                                py::object record);
 
-// From (name, in_front, UserPattern or function (AtenGraph, example inputs) -> AtenGraph). The
-// passes work on the graph of `recording`, which must outlive them; a function's new recording
-// takes its place.
-std::vector<pipeline::UserPass> user_passes(const py::handle& registered, Recording& recording,
-                                            const py::tuple& args);
-
-// Plans a recording. `registered`: the user's passes.
+// Plans a recording. `registered`: the user's passes, as (name, in_front,
+// UserPattern or function (AtenGraph, example inputs) -> AtenGraph).
 std::shared_ptr<CompiledPlan> plan_recording(Recording recording, const TorchIr& torch_ir,
                                              const py::tuple& args, const Settings& settings,
                                              const py::list& registered);

@@ -90,11 +90,10 @@ py::object compiled_part(int number) {
   part->name = cat("__compiled_fn_", number);
   part->method = {part->name.c_str(), run_pending, METH_O, nullptr};
   PyMethodDef* method = &part->method;
-  PyObject* self = PyCapsule_New(part.release(), nullptr, [](PyObject* c) {
+  const auto self = steal(PyCapsule_New(part.release(), nullptr, [](PyObject* c) {
     boundary([=] { delete static_cast<Part*>(PyCapsule_GetPointer(c, nullptr)); });
-  });
-  auto held = owned(self);
-  return owned(PyCFunction_New(method, self));
+  }));
+  return steal(PyCFunction_New(method, self.ptr()));
 }
 
 // As PyObject_Vectorcall has it.
@@ -136,17 +135,9 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
   return self->own_table;
 }
 
-// The graph did not run: eager does.
-PyObject* run_instead(const Call& c, const NotRun& why) {
-  auto result = owned(run_eager(c));
-  if (result && !why.kind.empty()) say(c.self, why.kind.c_str(), why.why);
-  return result.release().ptr();
-}
-
 // Goes on behind the graph, in the frames that the capture has left.
 PyObject* go_on(CompiledFunction* self, Pending pending) {
-  auto capsule = owned(PyCapsule_New(&pending, kPending, nullptr));
-  if (!capsule) return nullptr;
+  const auto capsule = steal(PyCapsule_New(&pending, kPending, nullptr));
   auto locals = pending.bound.locals;
   locals.push_back(capsule.ptr());
   const InnerFrames compiled(table_of(self));
@@ -171,7 +162,11 @@ PyObject* run_artefact(const Call& c, Artefact& a, Fetched& fetched, BoundArgume
     const InAutocast left(a.modes_after ? std::max(0, a.modes_after->autocast_nesting) : 0);
     ran = a.run(fetched.objects(), outputs, why);
   }
-  if (!ran) return run_instead(c, why);
+  if (!ran) {
+    auto result = owned(run_eager(c));
+    if (result && !why.kind.empty()) say(c.self, why.kind.c_str(), why.why);
+    return result.release().ptr();
+  }
   if (!a.broken && a.rebuild.is_one_output()) {
     if (a.modes_after) a.modes_after->set();
     return outputs[a.rebuild.steps[0].index].release().ptr();

@@ -13,10 +13,6 @@
 namespace oxy::python {
 namespace {
 
-namespace py = pybind11;
-using bridge::Input;
-using bridge::InputSignature;
-
 // Plans per graph; more different inputs than that run in eager.
 constexpr size_t kMaxEntries = 64;
 
@@ -25,7 +21,7 @@ struct Entry {
   GlobalState state;
   std::vector<py::object> attributes;  // what the slots held
   std::shared_ptr<CompiledPlan> plan;
-  std::unique_ptr<InputSignature> eager_for;
+  std::unique_ptr<bridge::InputSignature> eager_for;
   std::string kind, why;  // of there being no plan
   bridge::KeptCasts kept_casts = bridge::kept_casts_now();
 };
@@ -51,25 +47,20 @@ struct CompiledGraph {
 };
 using Object = NativeObject<CompiledGraph>;
 
-using Inputs = c10::SmallVector<Input, 16>;
-using Held = c10::SmallVector<at::Tensor, 16>;
-
 // One call's arguments. The tensors are held: another thread may drop them once the GIL is
 // released.
 struct Arguments {
-  PyObject* const* objects;
-  Py_ssize_t count;
-  Inputs inputs;
-  Held held;
+  std::span<PyObject* const> objects;
+  c10::SmallVector<bridge::Input, 16> inputs;
+  c10::SmallVector<at::Tensor, 16> held;
   bool requires_grad = false;
   std::string unsupported;
 
-  Arguments(PyObject* const* args, Py_ssize_t n) : objects(args), count(n) {
-    inputs.reserve(static_cast<size_t>(n));
-    held.reserve(static_cast<size_t>(n));
-    for (Py_ssize_t i = 0; i < n && unsupported.empty(); i++) add(args[i]);
+  explicit Arguments(std::span<PyObject* const> args) : objects(args) {
+    inputs.reserve(args.size());
+    held.reserve(args.size());
+    for (size_t i = 0; i < args.size() && unsupported.empty(); i++) add(args[i]);
   }
-  std::span<PyObject* const> span() const { return {objects, static_cast<size_t>(count)}; }
 
  private:
   void add(PyObject* o) {
@@ -96,7 +87,7 @@ struct Arguments {
 PyObject* run_eager(CompiledGraph* self, const Arguments& a, PyObject* kwnames, const char* kind,
                     const std::string& why) {
   PyObject* result =
-      PyObject_Vectorcall(self->eager.ptr(), a.objects, static_cast<size_t>(a.count), kwnames);
+      PyObject_Vectorcall(self->eager.ptr(), a.objects.data(), a.objects.size(), kwnames);
   if (result == nullptr || kind == nullptr) return result;
   py::object held = owned(result);
   self->report(kind, why);
@@ -134,8 +125,8 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
 
 // Asks for a plan. Where there is none the entry says so.
 Entry* compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState& state) {
-  py::tuple args(static_cast<size_t>(a.count));
-  for (Py_ssize_t i = 0; i < a.count; i++) args[static_cast<size_t>(i)] = py::handle(a.objects[i]);
+  py::tuple args(a.objects.size());
+  for (size_t i = 0; i < args.size(); i++) args[i] = py::handle(a.objects[i]);
   Entry entry;
   entry.state = state;
   for (const Slot& s : self->slots)
@@ -143,7 +134,8 @@ Entry* compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState&
   py::object made = self->compile(args, self->thaws.freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
-    entry.eager_for = std::make_unique<InputSignature>(a.inputs, InputSignature::Options{});
+    entry.eager_for =
+        std::make_unique<bridge::InputSignature>(a.inputs, bridge::InputSignature::Options{});
   } else {
     entry.plan = made.cast<std::shared_ptr<CompiledPlan>>();
   }
@@ -152,30 +144,25 @@ Entry* compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState&
 
 PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
   const std::vector<ResultTree>& leaves = plan.result.items;
-  auto count = static_cast<Py_ssize_t>(leaves.size());
-  bool list = plan.result.kind == ResultTree::Kind::List;
-  PyObject* result = list ? PyList_New(count) : PyTuple_New(count);
-  for (Py_ssize_t i = 0; result != nullptr && i < count; i++) {
-    uint32_t k = leaves[static_cast<size_t>(i)].output;
-    PyObject* o = wrap_output(a.span(), plan.executable, k, at::Tensor(outputs[k]));
-    if (o == nullptr)
-      Py_CLEAR(result);
-    else if (list)
-      PyList_SET_ITEM(result, i, o);
+  const auto count = static_cast<Py_ssize_t>(leaves.size());
+  const bool list = plan.result.kind == ResultTree::Kind::List;
+  py::object result = steal(list ? PyList_New(count) : PyTuple_New(count));
+  for (Py_ssize_t i = 0; i < count; i++) {
+    const uint32_t k = leaves[static_cast<size_t>(i)].output;
+    py::object o = wrap_output(a.objects, plan.executable, k, at::Tensor(outputs[k]));
+    if (list)
+      PyList_SET_ITEM(result.ptr(), i, o.release().ptr());
     else
-      PyTuple_SET_ITEM(result, i, o);
+      PyTuple_SET_ITEM(result.ptr(), i, o.release().ptr());
   }
-  return result;
+  return result.release().ptr();
 }
 
 PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
   if (plan.flat) return wrap_flat(a, plan, outputs);
   std::vector<py::object> objects;
-  for (size_t k = 0; k < outputs.size(); k++) {
-    PyObject* o = wrap_output(a.span(), plan.executable, k, std::move(outputs[k]));
-    if (o == nullptr) return nullptr;
-    objects.push_back(owned(o));
-  }
+  for (size_t k = 0; k < outputs.size(); k++)
+    objects.push_back(wrap_output(a.objects, plan.executable, k, std::move(outputs[k])));
   return plan.result.build(objects).release().ptr();
 }
 
@@ -191,7 +178,7 @@ PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<Comp
 }
 
 bool slots_require_grad(const CompiledGraph* self) {
-  return std::any_of(self->slots.begin(), self->slots.end(), [](const Slot& s) {
+  return std::ranges::any_of(self->slots, [](const Slot& s) {
     PyObject* o = PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr());
     return o != nullptr && THPVariable_Check(o) && THPVariable_Unpack(o).requires_grad();
   });
@@ -223,7 +210,7 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
 
 PyObject* call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto body = [=] {
-    Arguments arguments(args, PyVectorcall_NARGS(nargsf));
+    const Arguments arguments({args, static_cast<size_t>(PyVectorcall_NARGS(nargsf))});
     return call_checked(&Object::of(self), arguments, kwnames);
   };
   return boundary(body, nullptr);
@@ -272,13 +259,12 @@ PyMemberDef members[] = {
 
 }  // namespace
 
-PyObject* wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
-                      size_t k, at::Tensor&& t) {
+py::object wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
+                       size_t k, at::Tensor&& t) {
   const runtime::PlanOutput& o = executable.plan().outputs[k];
-  if (o.kind == runtime::PlanOutput::Kind::Input) return Py_NewRef(inputs[o.index]);
-  if (o.number) return PyLong_FromLongLong(executable.number(t, o));
-  if (t.defined()) return THPVariable_Wrap(std::move(t));
-  return Py_NewRef(Py_None);
+  if (o.kind == runtime::PlanOutput::Kind::Input) return borrow(inputs[o.index]);
+  if (o.number) return steal(PyLong_FromLongLong(executable.number(t, o)));
+  return t.defined() ? steal(THPVariable_Wrap(std::move(t))) : py::none();
 }
 
 bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,

@@ -47,7 +47,6 @@ class InAutocast {
   explicit InAutocast(int contexts) : contexts_(contexts) { change_autocast_nesting(contexts_); }
   ~InAutocast() { change_autocast_nesting(-contexts_); }
   InAutocast(const InAutocast&) = delete;
-  InAutocast& operator=(const InAutocast&) = delete;
 
  private:
   const int contexts_;
@@ -62,7 +61,6 @@ class TorchModesGuard {
     change_autocast_nesting(nesting_ - autocast_nesting());
   }
   TorchModesGuard(const TorchModesGuard&) = delete;
-  TorchModesGuard& operator=(const TorchModesGuard&) = delete;
 
  private:
   const TorchModes before_;

@@ -80,9 +80,7 @@ bool is_foreign(const std::string& file) {
 
 // A name may have characters in it that UTF-8 has no bytes for.
 std::string text_of(PyObject* name) {
-  const auto bytes = owned(PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace"));
-  if (!bytes) throw py::error_already_set();
-  return bytes.cast<std::string>();
+  return steal(PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace")).cast<std::string>();
 }
 
 // What `holds` says of a file by its name, asked once.
@@ -180,12 +178,10 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
   const std::shared_ptr<FrameCompiler> table = table_of_frames();
   if (!table || is_finalizing()) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
-  auto* callable = reinterpret_cast<PyObject*>(function);
-  auto* code = code_of(function);
   if (table->has_made(function->func_code)) return false;
   if (is_disabled(function) || is_import(function)) {  // with all that it calls
     const InnerFrames none(nullptr);
-    result = call_bound(callable, code, parameters);
+    result = call_bound(reinterpret_cast<PyObject*>(function), code_of(function), parameters);
     return true;
   }
   if (!is_compiled_here(function)) return false;

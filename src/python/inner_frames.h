@@ -2,8 +2,6 @@
 // is ours only while such a frame runs.
 #pragma once
 
-#include <Python.h>
-
 #include <memory>
 #include <string>
 #include <vector>

@@ -104,7 +104,6 @@ PYBIND11_MODULE(_C, m) {
   oxy::python::bind_settings(m);
   oxy::python::bind_recording(m);
   oxy::python::bind_execution(m);
-  oxy::python::bind_guards(m);
-  oxy::python::bind_bytecode(m);
+  oxy::python::bind_internals(m);
   oxy::python::forget_other_threads_after_forks();
 }

@@ -31,8 +31,14 @@ std::vector<py::object> as_vector(py::handle args) {
 // at.
 class Replayer {
  public:
-  Replayer(const TorchIr& ir, bridge::Recorder* recorder, ir::Graph* types)
-      : Replayer(ir, ir.graph, ir, recorder, types) {}
+  Replayer(const TorchIr& ir, const ir::Graph& graph, const TorchHost& host,
+           bridge::Recorder* recorder, ir::Graph* types)
+      : ir_(ir),
+        graph_(graph),
+        host_(host),
+        recorder_(recorder),
+        types_(types),
+        values_(graph.value_count()) {}
 
   ir::NodeId* reached = nullptr;
 
@@ -47,18 +53,9 @@ class Replayer {
   }
 
  private:
-  Replayer(const TorchIr& ir, const ir::Graph& graph, const TorchHost& host,
-           bridge::Recorder* recorder, ir::Graph* types)
-      : ir_(ir),
-        graph_(graph),
-        host_(host),
-        recorder_(recorder),
-        types_(types),
-        values_(graph.value_count()) {}
-
   void step(const ir::Node& n, uint32_t position) {
     if (n.kind == ir::NodeKind::Input) return;
-    if (n.kind == ir::NodeKind::Attribute) return set(n, attribute(n));
+    if (n.kind == ir::NodeKind::Attribute) return set(n, as_recorded(ir_.attribute(n), n.target));
     if (n.kind == ir::NodeKind::CallOp) OXY_FAIL("an ATen node in Torch IR");
     if (recorder_) {
       if (n.kind == ir::NodeKind::CallMethod && std::ranges::count(kMemoryMethods, n.target) > 0)
@@ -93,10 +90,10 @@ class Replayer {
     values_[v.index] = std::move(o);
   }
 
-  py::object attribute(const ir::Node& n) {
-    py::object o = ir_.attribute(n);
+  // A tensor that the graph itself reads, as the recording has it.
+  py::object as_recorded(py::object o, const std::string& name) {
     if (!recorder_ || !THPVariable_Check(o.ptr())) return o;
-    return wrap(recorder_->add_attribute(THPVariable_Unpack(o.ptr()), n.target));
+    return wrap(recorder_->add_attribute(THPVariable_Unpack(o.ptr()), name));
   }
 
   static py::object wrap(const at::Tensor& t) { return owned(THPVariable_Wrap(t)); }
@@ -104,11 +101,9 @@ class Replayer {
   py::object convert(const ir::Arg& a) {
     if (a.is_value()) return values_[a.value().index];
     auto value = [this](ir::ValueId v) { return values_[v.index]; };
-    const py::object made = arg_to_python(a, host_.objects, value);
+    py::object made = arg_to_python(a, host_.objects, value);
     const auto* kept = a.get_if<ir::Object>();
-    if (!kept || !recorder_ || !THPVariable_Check(made.ptr())) return made;
-    // A tensor kept by the graph itself.
-    return wrap(recorder_->add_attribute(THPVariable_Unpack(made.ptr()), cat("obj", kept->index)));
+    return kept && recorder_ ? as_recorded(std::move(made), cat("obj", kept->index)) : made;
   }
 
   py::object call(const ir::Node& n) {
@@ -159,14 +154,13 @@ class Replayer {
       if (truth < 0 || PyErr_CheckSignals() != 0) throw py::error_already_set();
       return truth == 1;
     };
-    std::vector<py::object> front(args.begin(),
-                                  args.begin() + static_cast<ptrdiff_t>(op.arguments));
-    args.erase(args.begin(), args.begin() + static_cast<ptrdiff_t>(op.arguments));
+    const auto first = args.begin() + static_cast<ptrdiff_t>(op.arguments);
+    std::vector<py::object> front(args.begin(), first);
+    args.erase(args.begin(), first);
+    if (!op.carries)
+      return apart(results_of(n, op.name == "cond" && !holds(front[0]) ? 1 : 0, args), args);
     const std::vector<py::object> given = args;
-    std::vector<py::object> out;
-    if (!op.carries) {
-      out = results_of(n, op.name == "cond" && !holds(front[0]) ? 1 : 0, args);
-    } else if (op.name == "while_loop") {
+    if (op.name == "while_loop") {
       while (holds(results_of(n, 0, args).at(0)))
         std::ranges::copy(results_of(n, 1, args), args.begin());
     } else {
@@ -179,10 +173,8 @@ class Replayer {
         std::copy(next.begin() + 1, next.end(), args.begin());
       }
     }
-    if (op.carries)
-      out.assign(args.begin(),
-                 args.begin() + static_cast<ptrdiff_t>(ir::first_optional_operand(n)));
-    return apart(out, given);
+    args.resize(ir::first_optional_operand(n));
+    return apart(args, given);
   }
 
   // Copies of those that share memory with what was given, or with one before.
@@ -289,10 +281,8 @@ py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::st
                       const std::vector<int64_t>* dynamic) {
   PyObject* p = real.ptr();
   if (THPVariable_Check(p)) {
-    std::span<const int64_t> dims;
-    if (dynamic) dims = *dynamic;
-    at::Tensor fake = recorder.add_input(THPVariable_Unpack(p), name, dims);
-    return owned(THPVariable_Wrap(fake));
+    const auto dims = dynamic ? std::span(*dynamic) : std::span<const int64_t>();
+    return owned(THPVariable_Wrap(recorder.add_input(THPVariable_Unpack(p), name, dims)));
   }
   if (dynamic && PyLong_Check(p) && !PyBool_Check(p))
     return py::cast(recorder.add_symbolic_number(real.cast<int64_t>(), name));
@@ -380,7 +370,7 @@ ResultTree take_apart(py::handle result, std::vector<at::Tensor>& tensors) {
 }
 
 py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached) {
-  Replayer replayer(ir, nullptr, nullptr);
+  Replayer replayer(ir, ir.graph, ir, nullptr, nullptr);
   replayer.reached = reached;
   return replayer.run(as_vector(args));
 }
@@ -420,14 +410,14 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   std::vector<py::object> fakes;
   for (size_t i = 0; i < real.size(); ++i) {
     const std::string& name = ir.graph.def(ir.graph.inputs()[i]).target;
-    auto dynamic = options.dynamic.find(i);
-    const bool fixed = dynamic == options.dynamic.end();
     if (i < ir.runtime_numbers.size() && ir.runtime_numbers[i]) {
       const at::Tensor fake = recorder.add_runtime_number(THPVariable_Unpack(real[i].ptr()), name);
       fakes.push_back(owned(THPVariable_Wrap(fake)));
-      continue;
+    } else {
+      const auto dynamic = options.dynamic.find(i);
+      const bool fixed = dynamic == options.dynamic.end();
+      fakes.push_back(fake_input(recorder, real[i], name, fixed ? nullptr : &dynamic->second));
     }
-    fakes.push_back(fake_input(recorder, real[i], name, fixed ? nullptr : &dynamic->second));
   }
   // Arithmetic of symbolic numbers in Python.
   if (symbolic) py::module_::import("torch.fx.experimental.sym_node");
@@ -436,7 +426,7 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   Recording out;
   recorder.enter();
   try {
-    py::object result = Replayer(ir, &recorder, types).run(fakes);
+    py::object result = Replayer(ir, ir.graph, ir, &recorder, types).run(fakes);
     if (c10::GradMode::is_enabled() != grad)
       throw Unsupported("a graph that leaves another grad mode");
     std::vector<at::Tensor> tensors;
@@ -454,18 +444,6 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   return out;
 }
 
-namespace {
-
-// What was written has the strides of what was computed until it is taken from its memory again.
-void settle(const at::Tensor& t) {
-  try {
-    at::functionalization::impl::sync(t);
-  } catch (const std::exception&) {  // refused: the recorder says so where the tensor is read
-  }
-}
-
-}  // namespace
-
 void expect_op(bridge::Recorder& recorder, std::string_view function) {
   constexpr std::string_view kOps = "torch.ops.", kAten = "torch.ops.aten.";
   if (!function.starts_with(kOps) || function.starts_with(kAten)) return;
@@ -477,12 +455,17 @@ void expect_op(bridge::Recorder& recorder, std::string_view function) {
 }
 
 void lay_out_as_eager(std::string_view function, py::object& result) {
-  if (THPVariable_Check(result.ptr())) settle(THPVariable_Unpack(result.ptr()));
+  if (!THPVariable_Check(result.ptr())) return;
+  const at::Tensor& t = THPVariable_Unpack(result.ptr());
+  // What was written has the strides of what was computed until it is taken from its memory again.
+  try {
+    at::functionalization::impl::sync(t);
+  } catch (const std::exception&) {  // refused: the recorder says so where the tensor is read
+  }
   // Tensors in memory have a kernel of their own for it; a dispatcher hears one for images, whose
   // result can be channels-last.
   const std::string_view word = function.substr(function.rfind('.') + 1);
-  if ((word != "max_pool1d" && word != "_max_pool1d") || !THPVariable_Check(result.ptr())) return;
-  const at::Tensor& t = THPVariable_Unpack(result.ptr());
+  if (word != "max_pool1d" && word != "_max_pool1d") return;
   if (t.requires_grad() || t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
   // contiguous() takes any stride of a dimension of size 1.
   if (t.strides().equals(c10::contiguous_strides(t.sizes()))) return;

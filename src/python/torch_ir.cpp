@@ -37,12 +37,6 @@ std::optional<std::string> string_attr(py::handle o, const char* name) {
   return held.cast<std::string>();
 }
 
-std::optional<py::object> module_named(const std::string& name) {
-  py::dict modules = py::module_::import("sys").attr("modules");
-  if (!modules.contains(name.c_str())) return std::nullopt;
-  return py::object(modules[name.c_str()]);
-}
-
 ir::Arg object_arg(TorchIr& ir, py::handle o) { return ir::Object{ir.add_object(borrow(o))}; }
 
 ir::Arg int_from_python(TorchIr& ir, py::handle o) {
@@ -116,6 +110,23 @@ struct ToPython {
   }
 };
 
+// What a qualified_name() finds; UserError when there is no such thing.
+py::object resolve_name(const std::string& name) {
+  // The longest prefix that is a module, then attributes.
+  for (size_t end = name.rfind('.'); end != std::string::npos && end > 0;
+       end = name.rfind('.', end - 1)) {
+    PyObject* module = PyImport_ImportModule(name.substr(0, end).c_str());
+    if (!module) {
+      PyErr_Clear();
+      continue;
+    }
+    py::object found = at_path(owned(module), std::string_view(name).substr(end + 1));
+    if (!found) throw UserError(cat("there is no ", name));
+    return found;
+  }
+  throw UserError(cat("there is no ", name));
+}
+
 }  // namespace
 
 uint32_t TorchIr::add_object(const py::object& o) {
@@ -166,10 +177,10 @@ std::string qualified_name(py::handle callable) {
       "math",         "builtins", "torch.special",          "torch.fft",
       "torch.linalg", "torch._C", "torch.amp.autocast_mode"};
   auto found = [&](const std::string& home) -> std::optional<std::string> {
-    auto module = module_named(home);
+    const py::object module = item_in(PyImport_GetModuleDict(), py::str(home));
     if (!module) return std::nullopt;
     for (const auto& n : {name, simple})
-      if (n && at_path(*module, *n).is(callable)) return cat(home, ".", *n);
+      if (n && at_path(module, *n).is(callable)) return cat(home, ".", *n);
     return std::nullopt;
   };
   auto home = string_attr(callable, "__module__");
@@ -179,22 +190,6 @@ std::string qualified_name(py::handle callable) {
   for (const char* h : kHomes)
     if (auto q = found(h)) return *q;
   return {};
-}
-
-py::object resolve_name(const std::string& name) {
-  // The longest prefix that is a module, then attributes.
-  for (size_t end = name.rfind('.'); end != std::string::npos && end > 0;
-       end = name.rfind('.', end - 1)) {
-    PyObject* module = PyImport_ImportModule(name.substr(0, end).c_str());
-    if (!module) {
-      PyErr_Clear();
-      continue;
-    }
-    py::object found = at_path(owned(module), std::string_view(name).substr(end + 1));
-    if (!found) throw UserError(cat("there is no ", name));
-    return found;
-  }
-  throw UserError(cat("there is no ", name));
 }
 
 ir::Arg arg_from_python(TorchIr& ir, py::handle o,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <string>
 #include <unordered_map>
@@ -12,8 +11,6 @@
 #include "python/cpython/handles.h"
 
 namespace oxy::python {
-
-namespace py = pybind11;
 
 // As THPVariable_Check, but never asks the object, whose class may answer with Python code.
 inline bool is_tensor_object(PyObject* o) {
@@ -74,7 +71,6 @@ std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module);
 
 // A name that finds this callable again ("torch.nn.functional.relu"), or nothing.
 std::string qualified_name(py::handle callable);
-py::object resolve_name(const std::string& name);  // UserError when there is no such thing
 
 // Arguments between Python and the IR. `value`: the value of an object that stands for one, or
 // nothing; anything without a form in the IR goes to the table of objects.

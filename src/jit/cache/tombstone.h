@@ -41,7 +41,6 @@ class Tombstones {
         : tombstones_(tombstones), slot_(tombstones.enter(tombstones.hash(source))) {}
     ~Mark() { tombstones_.leave(slot_); }
     Mark(const Mark&) = delete;
-    Mark& operator=(const Mark&) = delete;
 
    private:
     Tombstones& tombstones_;

@@ -58,14 +58,12 @@ void* compile(const char* source, size_t size, const char* symbol, char** error)
   return code;
 }
 
-void* entry(void* handle) { return entry_point(*static_cast<LinkedCode*>(handle)); }
-
-void release(void* handle) { release_code(static_cast<LinkedCode*>(handle)); }
-
-void free_error(char* error) { std::free(error); }
-
-constexpr OxyfuelClangApi kApi = {"clang " CLANG_VERSION_STRING, compile, entry, release,
-                                  free_error};
+constexpr OxyfuelClangApi kApi = {
+    .description = "clang " CLANG_VERSION_STRING,
+    .compile = compile,
+    .entry = [](void* handle) { return entry_point(*static_cast<LinkedCode*>(handle)); },
+    .release = [](void* handle) { release_code(static_cast<LinkedCode*>(handle)); },
+    .free_error = [](char* error) { std::free(error); }};
 
 }  // namespace
 }  // namespace oxy::jit::clang_library

@@ -1,5 +1,5 @@
-// C++ text to an object file for this machine: Clang's front end (nothing is read from the disk), the
-// pass pipeline, the code generator.
+// C++ text to an object file for this machine: Clang's front end (nothing is read from the disk),
+// the pass pipeline, the code generator.
 #include "jit/clang/stages.h"
 
 #include <mutex>
@@ -201,33 +201,27 @@ Idle& idle() {
   return *instance;
 }
 
-// A code generator for one compilation at a time, taken from those that earlier compilations gave
-// back: reading the features costs a millisecond.
-class TargetMachineLease {
- public:
-  explicit TargetMachineLease(std::string& error) {
-    {
-      std::lock_guard lock(idle().mutex);
-      if (!idle().machines.empty()) {
-        machine_ = std::move(idle().machines.back());
-        idle().machines.pop_back();
-      }
-    }
-    if (!machine_) machine_ = make_target_machine(error);
-  }
-  ~TargetMachineLease() {
-    if (!machine_) return;
+struct GiveBack {
+  void operator()(llvm::TargetMachine* machine) const {
     std::lock_guard lock(idle().mutex);
-    idle().machines.push_back(std::move(machine_));
+    idle().machines.emplace_back(machine);
   }
-  TargetMachineLease(const TargetMachineLease&) = delete;
-  TargetMachineLease& operator=(const TargetMachineLease&) = delete;
-
-  llvm::TargetMachine* get() const { return machine_.get(); }  // null with the reason in `error`
-
- private:
-  std::unique_ptr<llvm::TargetMachine> machine_;
 };
+
+// A code generator for one compilation at a time, taken from those that earlier compilations gave
+// back: reading the features costs a millisecond. Null with the reason in `error`.
+std::unique_ptr<llvm::TargetMachine, GiveBack> lease_target_machine(std::string& error) {
+  std::unique_ptr<llvm::TargetMachine> machine;
+  {
+    std::lock_guard lock(idle().mutex);
+    if (!idle().machines.empty()) {
+      machine = std::move(idle().machines.back());
+      idle().machines.pop_back();
+    }
+  }
+  if (!machine) machine = make_target_machine(error);
+  return std::unique_ptr<llvm::TargetMachine, GiveBack>(machine.release());
+}
 
 // Errors of the optimiser and the code generator, which LLVM would otherwise print before it ends
 // the process.
@@ -252,10 +246,10 @@ bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, s
   context.setDiagnosticHandlerCallBack(on_diagnostic, &error);
   std::unique_ptr<llvm::Module> module = parse_source(source, context, error);
   if (!module) return false;
-  TargetMachineLease machine(error);
-  if (!machine.get()) return false;
-  optimize(*module, *machine.get());
-  return emit_object(*module, *machine.get(), object, error) && error.empty();
+  const auto machine = lease_target_machine(error);
+  if (!machine) return false;
+  optimize(*module, *machine);
+  return emit_object(*module, *machine, object, error) && error.empty();
 }
 
 }  // namespace oxy::jit::clang_library

@@ -1,5 +1,5 @@
-// What the Clang library does with a text: C++ to an object file in memory, and that to code in this
-// process.
+// What the Clang library does with a text: C++ to an object file in memory, and that to code in
+// this process.
 #pragma once
 
 #include <memory>

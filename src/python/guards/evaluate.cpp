@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "python/cpython/changes.h"
 #include "python/cpython/types.h"
@@ -35,8 +34,13 @@ PyObject* item_of(PyObject* base, int64_t index) {
     Py_XDECREF(item);
     return item;
   }
-  if (!PyList_Check(base)) return nullptr;
-  return index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, index) : nullptr;
+  return PyList_Check(base) && index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, index)
+                                                             : nullptr;
+}
+
+// The object, which `made` holds; nullptr for none.
+PyObject* kept(py::object o, Temporaries& made) {
+  return o ? made.emplace_back(std::move(o)).ptr() : nullptr;
 }
 
 // What an iterator written in C tells of itself, or null. No Python code runs, and no collection.
@@ -60,13 +64,12 @@ PyObject* next_item(PyObject* iterator, int64_t index, Temporaries& made) {
   if (PyObject_Length(over) <= index) return nullptr;
   PyObject* item = PySequence_GetItem(over, index);
   if (item == nullptr) PyErr_Clear();
-  made.push_back(owned(item));
-  return item;
+  return kept(owned(item), made);
 }
 
 PyObject* answer_of(PyObject* function, PyObject* args, Temporaries& made) {
   const Quiet quiet;
-  return made.emplace_back(owned(PyObject_CallObject(function, args))).ptr();
+  return kept(owned(PyObject_CallObject(function, args)), made);
 }
 
 // A variable that holds itself counts as one without a value.
@@ -78,18 +81,14 @@ PyObject* context_value(PyObject* var, bool or_default, Temporaries& made) {
     return nullptr;
   }
   auto held = owned(value);
-  if (value == nullptr || value == var) return nullptr;
-  made.push_back(std::move(held));
-  return value;
+  return value == var ? nullptr : kept(std::move(held), made);
 }
 
 PyObject* iterator_part(PyObject* iterator, int64_t index, Temporaries& made) {
   if (!Py_IS_TYPE(iterator, &PyEnum_Type) && !Py_IS_TYPE(iterator, &PyZip_Type)) return nullptr;
   const py::object state = reduced(iterator);
   if (!state) return nullptr;
-  PyObject* part = item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), index);
-  if (part != nullptr) made.push_back(borrow(part));
-  return part;
+  return kept(borrow(item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), index)), made);
 }
 
 // Only descriptors written in C are asked; others would run Python code.
@@ -102,7 +101,7 @@ PyObject* attribute_of(PyObject* base, PyObject* name, Temporaries& made) {
   if (!native) return nullptr;
   const Quiet quiet;
   PyObject* of = reinterpret_cast<PyObject*>(type);
-  return made.emplace_back(owned(Py_TYPE(descriptor)->tp_descr_get(descriptor, base, of))).ptr();
+  return kept(owned(Py_TYPE(descriptor)->tp_descr_get(descriptor, base, of)), made);
 }
 
 PyObject* of_function(const SourceStep& step, PyObject* base) {
@@ -179,16 +178,6 @@ bool same_complex(PyObject* a, PyObject* b) {
   return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
 }
 
-bool same_bytes(PyObject* a, PyObject* b) {
-  Py_ssize_t n = PyBytes_GET_SIZE(a);
-  return n == PyBytes_GET_SIZE(b) &&
-         std::memcmp(PyBytes_AS_STRING(a), PyBytes_AS_STRING(b), n) == 0;
-}
-
-bool same_str(PyObject* a, PyObject* b) {
-  return PyUnicode_GET_LENGTH(a) == PyUnicode_GET_LENGTH(b) && PyUnicode_Compare(a, b) == 0;
-}
-
 bool same_items(PyObject* a, PyObject* b) {
   Py_ssize_t n = PyTuple_GET_SIZE(a);
   if (n != PyTuple_GET_SIZE(b)) return false;
@@ -223,26 +212,24 @@ bool same_slice(PyObject* a, PyObject* b) {
          same_constant(x->step, y->step);
 }
 
-bool same_device(PyObject* a, PyObject* b) {
-  return reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
-}
-
 }  // namespace
 
 bool same_constant(PyObject* a, PyObject* b) {
   if (a == b) return true;
   PyTypeObject* type = Py_TYPE(a);
   if (type != Py_TYPE(b)) return false;
-  if (type == &PyUnicode_Type) return same_str(a, b);
-  if (type == &PyLong_Type) return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+  if (type == &PyUnicode_Type)
+    return PyUnicode_GET_LENGTH(a) == PyUnicode_GET_LENGTH(b) && PyUnicode_Compare(a, b) == 0;
+  if (type == &PyLong_Type || type == &PyBytes_Type)
+    return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
   if (type == &PyFloat_Type) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
   if (type == &PyComplex_Type) return same_complex(a, b);
-  if (type == &PyBytes_Type) return same_bytes(a, b);
   if (type == &PyFrozenSet_Type) return same_set(a, b);
   if (type == &PySlice_Type) return same_slice(a, b);
   // Named tuples and torch.Size too: what has no dict of its own is its items.
   if (PyTuple_Check(a) && type->tp_dictoffset == 0) return same_items(a, b);
-  return THPDevice_Check(a) && same_device(a, b);
+  return THPDevice_Check(a) &&
+         reinterpret_cast<THPDevice*>(a)->device == reinterpret_cast<THPDevice*>(b)->device;
 }
 
 bool is_nan(PyObject* p) { return PyFloat_CheckExact(p) && std::isnan(PyFloat_AS_DOUBLE(p)); }
@@ -259,8 +246,7 @@ bool is_plain_iterator(PyObject* o) {
   static PyTypeObject* const types[] = {&PyListIter_Type,      &PyTupleIter_Type,
                                         &PyRangeIter_Type,     &PyDictIterKey_Type,
                                         &PyDictIterValue_Type, &PyDictIterItem_Type};
-  return std::any_of(std::begin(types), std::end(types),
-                     [o](PyTypeObject* type) { return Py_IS_TYPE(o, type); });
+  return std::ranges::find(types, Py_TYPE(o)) != std::end(types);
 }
 
 py::object number_in(PyObject* o) {
@@ -354,19 +340,14 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return PySet_Check(base) ? next_popped(base, 0) : nullptr;
     case SourceKind::NextItem:
       return next_item(base, step.index, made);
-    case SourceKind::Referent: {
+    case SourceKind::Referent:
       if (!PyWeakref_CheckRefExact(base)) return nullptr;
-      PyObject* referent = PyWeakref_GET_OBJECT(base);
-      made.push_back(borrow(referent));
-      return referent;
-    }
+      return kept(borrow(PyWeakref_GET_OBJECT(base)), made);
     case SourceKind::ContextValue:
       return context_value(base, step.index == 1, made);
     case SourceKind::Handled: {
       PyObject* handled = PyErr_GetHandledException();
-      if (handled == nullptr) return Py_None;
-      made.push_back(owned(handled));
-      return handled;
+      return handled ? kept(owned(handled), made) : Py_None;
     }
     case SourceKind::Key:
       return key_at(base, step.index);
@@ -374,11 +355,8 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return iterator_part(base, step.index, made);
     case SourceKind::Answer:
       return answer_of(base, step.key, made);
-    case SourceKind::ArrayTensor: {
-      py::object tensor = tensor_of_array(base);
-      if (tensor) made.push_back(tensor);
-      return tensor.ptr();
-    }
+    case SourceKind::ArrayTensor:
+      return kept(tensor_of_array(base), made);
   }
   OXY_FAIL("source kind");
 }

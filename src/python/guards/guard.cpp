@@ -41,12 +41,9 @@ constexpr const char* kTexts[] = {
 
 // The dicts of a module in which getattr looks: their items print as attributes.
 bool is_module_table(const Source& s, const SourceTable& table) {
-  if (s.kind != SourceKind::DictItem || table[s.base].kind != SourceKind::InstanceDict ||
-      !PyUnicode_CheckExact(s.key.ptr())) {
-    return false;
-  }
-  std::string name = str_of(s.key);
-  return name == "_modules" || name == "_parameters" || name == "_buffers";
+  PyObject* name = s.key.ptr();
+  return s.kind == SourceKind::DictItem && table[s.base].kind == SourceKind::InstanceDict &&
+         (is_text(name, "_modules") || is_text(name, "_parameters") || is_text(name, "_buffers"));
 }
 
 bool is_number(const std::string& s) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <c10/util/SmallVector.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <map>
 #include <memory>

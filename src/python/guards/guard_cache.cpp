@@ -279,13 +279,13 @@ GuardCache::Verdict GuardCache::check_everything(PyObject* const* locals, Tempor
   return Verdict::Holds;
 }
 
-GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Since since,
+GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Level level,
                                                 Temporaries& made) {
-  if (since == Since::ObjectsChanged) {
+  if (level == Level::ObjectsChanged) {
     Verdict verdict = check_everything(locals, made);
     if (verdict != Verdict::Holds) return verdict;
   } else {
-    bool written = since == Since::DictsWritten;
+    bool written = level == Level::DictsWritten;
     uint32_t tags = 0;
     for (const Anchor& anchor : anchors_) {
       if (written && !tags_stand(std::exchange(tags, anchor.tags), anchor.tags, made))

@@ -62,8 +62,13 @@ class GuardCache {
     Fails,  // for sure: what was looked at was the real state
     Stale,  // only a full walk can tell
   };
-  // What has happened in the process since check_structure() last found that all holds.
-  enum class Since : uint8_t { Nothing, DictsWritten, ObjectsChanged };
+  // What it takes to find that the Python structure is as it was.
+  enum class Level : uint8_t {
+    NothingWritten,  // no dict of the process was written since
+    DictsWritten,    // the versions of the dicts
+    ObjectsChanged,  // these, the __class__ and the __dict__ of every object
+    Walk,            // all from the start
+  };
 
   explicit GuardCache(const GuardWalk& walk);
 
@@ -72,7 +77,7 @@ class GuardCache {
   bool kept() const { return kept_; }
 
   // All but the tensors; these after it.
-  Verdict check_structure(PyObject* const* locals, Since since, Temporaries& made);
+  Verdict check_structure(PyObject* const* locals, Level level, Temporaries& made);
   // New references to what is fetched go to `fetched`, whatever the answer.
   bool check_tensors(Fetched& fetched);
 
@@ -82,9 +87,8 @@ class GuardCache {
   enum class StepKind : uint8_t { Live, InstanceDict, Dict, Type };
   struct Step {
     StepKind kind;
-    uint32_t node;  // in GuardWalk::nodes
-    PyObject*
-        object;  // what has the dict or the version; Live: what it has to be, where that matters
+    uint32_t node;       // in GuardWalk::nodes
+    PyObject* object;    // has the dict or version; Live: what it has to be, where that matters
     PyTypeObject* type;  // of `object`
     PyObject* dict;
     uint64_t version;
@@ -129,8 +133,7 @@ class GuardCache {
   std::vector<uint32_t> tag_steps_;
   std::vector<Anchor> anchors_;
   std::vector<uint32_t> live_guards_;
-  std::vector<uint32_t>
-      counted_guards_;  // covered by the count of assignments to __class__ and __code__
+  std::vector<uint32_t> counted_guards_;  // covered by the count of set __class__ and __code__
   TensorChecks tensors_;
   bool values_moved_ = false;   // a stable source has got another value
   std::vector<bool> stable_;    // by source

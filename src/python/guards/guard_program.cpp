@@ -31,17 +31,16 @@ GuardProgram::Failure sharing_failure(const GuardWalk& walk, const GuardWalk::Va
 }  // namespace
 
 GuardCache::Verdict GuardProgram::check_structure(PyObject* const* locals, Temporaries& made) {
-  using Since = GuardCache::Since;
   uint64_t writes = dict_writes(), changes = object_changes();
   if (!cache_.kept()) return GuardCache::Verdict::Stale;
-  Since since = changes != last_changes_ ? Since::ObjectsChanged
-                : writes != last_writes_ ? Since::DictsWritten
-                                         : Since::Nothing;
-  level_ = static_cast<Level>(since);
-  const GuardCache::Verdict verdict = cache_.check_structure(locals, since, made);
-  if (verdict != GuardCache::Verdict::Holds) return verdict;
-  last_writes_ = writes;
-  last_changes_ = changes;
+  level_ = changes != last_changes_ ? Level::ObjectsChanged
+           : writes != last_writes_ ? Level::DictsWritten
+                                    : Level::NothingWritten;
+  const GuardCache::Verdict verdict = cache_.check_structure(locals, level_, made);
+  if (verdict == GuardCache::Verdict::Holds) {
+    last_writes_ = writes;
+    last_changes_ = changes;
+  }
   return verdict;
 }
 
@@ -81,9 +80,11 @@ bool GuardProgram::check_fully(PyObject* const* locals, Fetched& fetched) const 
   return true;
 }
 
+// What can be evaluated is, whatever the guards say.
 GuardWalk::Values GuardProgram::all_values(PyObject* const* locals, Temporaries& made) const {
   GuardWalk::Values values(walk_.sources().size());
-  walk_.evaluate_all(locals, values, made);
+  for (const WalkNode& node : walk_.nodes())
+    values[node.id.index] = walk_.evaluate_node(node, locals, values, made);
   return values;
 }
 

@@ -29,13 +29,8 @@ class GuardProgram {
   // The same without what was kept from earlier checks: the reference for tests.
   bool check_fully(PyObject* const* locals, Fetched& fetched) const;
 
+  using Level = GuardCache::Level;
   // What the last check() took to find that the Python structure is as it was.
-  enum class Level : uint8_t {
-    NothingWritten,  // no dict of the process was written since
-    DictsWritten,    // the versions of the dicts
-    ObjectsChanged,  // these, the __class__ and the __dict__ of every object
-    Walk,            // all from the start
-  };
   Level last_level() const { return level_; }
   // check() without the tensors, for measuring.
   bool check_structure(PyObject* const* locals);
@@ -62,7 +57,7 @@ class GuardProgram {
 
   // All guards with their kinds and the user's stack.
   std::string log_text() const { return guard_log(walk_); }
-  std::string text() const;      // a guard a line, with the user's line that asked for it
+  std::string text() const;  // a guard a line, with the user's line that asked for it
 
  private:
   GuardCache::Verdict check_structure(PyObject* const* locals, Temporaries& made);

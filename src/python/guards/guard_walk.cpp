@@ -68,22 +68,17 @@ int GuardWalk::traverse(visitproc visit, void* arg) const {
   return sources_.traverse(visit, arg);
 }
 
-std::vector<bool> GuardWalk::needed() const {
-  std::vector<bool> out(sources_.size());
-  for (const Guard& g : guards_) {
-    out[g.source.index] = true;
-    if (g.other) out[g.other.index] = true;
-  }
-  for (SourceId id : fetch_) out[id.index] = true;
-  for (size_t i = out.size(); i-- > 0;) {
-    SourceId base = sources_[SourceId(i)].base;
-    if (out[i] && base) out[base.index] = true;
-  }
-  return out;
-}
-
 void GuardWalk::place_guards(const std::vector<std::vector<uint32_t>>& by_source) {
-  std::vector<bool> use = needed();
+  std::vector<bool> use(sources_.size());
+  for (const Guard& g : guards_) {
+    use[g.source.index] = true;
+    if (g.other) use[g.other.index] = true;
+  }
+  for (SourceId id : fetch_) use[id.index] = true;
+  for (size_t i = use.size(); i-- > 0;) {
+    SourceId base = sources_[SourceId(i)].base;
+    if (use[i] && base) use[base.index] = true;
+  }
   for (size_t i = 0; i < use.size(); ++i) {
     if (!use[i]) continue;
     WalkNode node{SourceId(i), step_of(sources_[SourceId(i)])};
@@ -117,11 +112,6 @@ bool GuardWalk::run(PyObject* const* locals, Values& values, Temporaries& made) 
     if (!guards_hold(node, values)) return false;
   }
   return sharing_holds(values);
-}
-
-void GuardWalk::evaluate_all(PyObject* const* locals, Values& values, Temporaries& made) const {
-  for (const WalkNode& node : nodes_)
-    values[node.id.index] = evaluate_node(node, locals, values, made);
 }
 
 }  // namespace oxy::python

@@ -25,8 +25,6 @@ class GuardWalk {
 
   // Whether all holds. On true `values` has the objects of all needed sources.
   bool run(PyObject* const* locals, Values& values, Temporaries& made) const;
-  // Evaluates what can be, whatever the guards say.
-  void evaluate_all(PyObject* const* locals, Values& values, Temporaries& made) const;
 
   PyObject* evaluate_node(const WalkNode& node, PyObject* const* locals, const Values& values,
                           Temporaries& made) const {
@@ -64,7 +62,6 @@ class GuardWalk {
  private:
   void take_tensors();
   bool tensor_holds(const Guard& guard, PyObject* value) const;
-  std::vector<bool> needed() const;
   void place_guards(const std::vector<std::vector<uint32_t>>& by_source);
   void link_nodes();
 
