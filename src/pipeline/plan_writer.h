@@ -3,8 +3,6 @@
 // strides and offsets.
 #pragma once
 
-#include <unordered_map>
-
 #include "ir/graph.h"
 #include "runtime/plan.h"
 

@@ -8,8 +8,6 @@
 #pragma once
 
 #include <optional>
-#include <unordered_map>
-#include <vector>
 
 #include "ir/graph.h"
 

@@ -1,13 +1,11 @@
 // Binds arguments of a call to a stack of IValues, and compares results with what was predicted.
 #include "torch_bridge/bound_call.h"
 
-#include <ATen/core/List.h>
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
 
 #include "support/check.h"
-#include "torch_bridge/mutable_ops.h"
 
 namespace oxy::bridge {
 namespace {

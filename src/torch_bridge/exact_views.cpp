@@ -12,7 +12,6 @@
 
 #include "support/check.h"
 #include "torch_bridge/autocast_cache.h"
-#include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {

@@ -10,9 +10,6 @@
 
 #include <array>
 #include <atomic>
-#include <exception>
-#include <memory>
-#include <span>
 
 #include "runtime/code_table.h"
 #include "runtime/fence.h"
@@ -29,8 +26,8 @@ using Outputs = c10::SmallVector<at::Tensor, 4>;
 
 class BoundRegion;
 
-// Leaves a run that was interrupted (Ctrl-C). No std::exception: nobody takes it for a failure after
-// which eager runs.
+// Leaves a run that was interrupted (Ctrl-C). No std::exception: nobody takes it for a failure
+// after which eager runs.
 struct Interrupted {
   std::exception_ptr why;  // what the host's function threw
 };

@@ -7,8 +7,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string_view>
-
 #include "ir/types.h"
 
 namespace oxy::bridge {

@@ -1,7 +1,6 @@
 // Compares metadata, shared storages and versions, and says what differs.
 #include "torch_bridge/input_signature.h"
 
-#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>

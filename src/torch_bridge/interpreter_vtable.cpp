@@ -2,7 +2,6 @@
 #include "torch_bridge/interpreter_vtable.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/TensorImpl.h>
 #include <c10/core/impl/PyInterpreterHooks.h>
 #include <c10/core/impl/PythonDispatcherTLS.h>
 

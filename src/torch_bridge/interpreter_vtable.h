@@ -9,10 +9,7 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
-
-#include <memory>
 
 namespace oxy::bridge {
 

@@ -1,12 +1,13 @@
-// A functionalisation kernel for each such op: what it writes becomes a value.
-#include "torch_bridge/mutable_ops.h"
-
-#include <ATen/FunctionalTensorWrapper.h>
+// Functionalisation of ops from outside torch that write to their arguments: torch's own covers its
+// own ops only.
+//
+// The graph gets one functional node: its outputs are the op's returns, then the new value of each
+// written argument, in the order of the schema. Whoever runs the node copies those arguments first
+// (bound_call.h).
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/boxing/KernelFunction.h>
 
 #include "support/check.h"
-#include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {
 namespace {

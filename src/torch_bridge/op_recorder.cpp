@@ -7,9 +7,7 @@
 
 #include "ops/args.h"
 #include "support/check.h"
-#include "torch_bridge/mutable_ops.h"
 #include "torch_bridge/recorder.h"
-#include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {
 namespace {

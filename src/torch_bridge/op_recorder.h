@@ -24,6 +24,10 @@ struct OpFacts {
   bool has(uint32_t trait) const { return info && info->has(trait); }
 };
 
+// While these live, the overloads of `name` ("mylib::foo") that write to arguments have a
+// functionalisation (mutable_ops.cpp).
+std::vector<c10::RegistrationHandleRAII> make_functional(std::string_view name);
+
 class OpRecorder final : public OpListener {
  public:
   OpRecorder(Recording& recording, bool shape_rules) : r_(recording), shape_rules_(shape_rules) {}

@@ -7,9 +7,7 @@
 
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
-#include "torch_bridge/mutable_ops.h"
 #include "torch_bridge/op_recorder.h"
-#include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {
 namespace {

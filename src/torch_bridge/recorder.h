@@ -9,7 +9,6 @@
 // as before after `leave`.
 #pragma once
 
-#include <functional>
 #include <span>
 
 #include "ir/graph.h"

@@ -1,5 +1,5 @@
 // Each operation of a SymNode on our expressions, with guards where torch asks for a value.
-#include "torch_bridge/sym_node.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 #include <c10/core/SymNodeImpl.h>
 

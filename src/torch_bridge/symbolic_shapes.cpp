@@ -2,16 +2,12 @@
 #include "torch_bridge/symbolic_shapes.h"
 
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/StorageImpl.h>
-#include <c10/core/TensorImpl.h>
 #include <c10/core/impl/PythonDispatcherTLS.h>
 
 #include <algorithm>
 
 #include "support/check.h"
-#include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/ivalue_convert.h"
-#include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {
 namespace {
