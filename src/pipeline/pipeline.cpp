@@ -201,32 +201,29 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
   trace.show(std::nullopt, "fx_graph_runnable.py", [&] { return ir::python_program(aten); });
   run_user_passes(aten, user_passes, true, settings, trace);
-  if (!compiler || !settings.kernels) {
-    run_user_passes(aten, user_passes, false, settings, trace);
-    trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
-    trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
-    runtime::Plan plan = make_extern_plan(aten);
-    trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(plan); });
-    count_steps(plan, report);
-    return {std::move(plan), {}};
-  }
-
+  const bool kernels = compiler && settings.kernels;
   const Machine machine = machine_of(settings);
   const ops::Providers providers = ops::providers_on(machine, settings.gemm_backend);
-  if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
-  run_passes(aten, settings, machine, providers, trace);
-  if (freezing) freeze(aten, *freezing, settings, trace);
+  if (kernels) {
+    if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
+    run_passes(aten, settings, machine, providers, trace);
+    if (freezing) freeze(aten, *freezing, settings, trace);
+  }
   run_user_passes(aten, user_passes, false, settings, trace);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
-
-  const std::vector<bool> frozen = freezing ? freezing->inputs : std::vector<bool>();
-  Assembly assembly = lower(aten, {settings, machine, providers, trace}, frozen, "");
-  runtime::CodeTable code = compile_kernels(assembly, *compiler, settings, trace, report);
-  trace.show(Artifact::output_code, "output_code.txt",
-             [&] { return runtime::print(assembly.plan); });
-  count_steps(assembly.plan, report);
-  return {std::move(assembly.plan), std::move(code)};
+  Compiled out;
+  if (kernels) {
+    const std::vector<bool> frozen = freezing ? freezing->inputs : std::vector<bool>();
+    Assembly assembly = lower(aten, {settings, machine, providers, trace}, frozen, "");
+    out.code = compile_kernels(assembly, *compiler, settings, trace, report);
+    out.plan = std::move(assembly.plan);
+  } else {
+    out.plan = make_extern_plan(aten);
+  }
+  trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(out.plan); });
+  count_steps(out.plan, report);
+  return out;
 }
 
 }  // namespace oxy::pipeline

@@ -1,4 +1,5 @@
 // A row for each op whose kernels choose other strides, and the rule for them.
+#include <ATen/core/functional.h>
 #include <ATen/native/ConvUtils.h>
 
 #include <algorithm>
@@ -58,9 +59,7 @@ bool suggests_channels_last_1d(const at::Tensor& t) {
 }
 
 std::vector<c10::SymInt> sizes_in(const c10::IValue& v) {
-  std::vector<c10::SymInt> out;
-  for (const c10::IValue& i : v.toListRef()) out.push_back(i.toSymInt());
-  return out;
+  return c10::fmap(v.toListRef(), [](const c10::IValue& i) { return i.toSymInt(); });
 }
 
 // What torch will run says which layout its result has: that depends on sizes, strides and the
