@@ -40,8 +40,8 @@ class BoundCall {
   struct ListArgument {
     uint32_t position = 0;
     bool optional = false;  // Tensor?[]
-    std::vector<std::pair<int64_t, at::Tensor>>
-        items;  // a buffer, or -1 and a constant (undefined: None)
+    // A buffer, or -1 and a constant (undefined: None).
+    std::vector<std::pair<int64_t, at::Tensor>> items;
   };
   // An argument whose value depends on the sizes of the call.
   struct SizedArgument {

@@ -48,16 +48,9 @@ constexpr std::pair<std::string_view, const char*> kLimits[] = {
 };
 
 c10::DispatchKeySet backend_keys(c10::Device device) {
-  switch (device.type()) {
-    case c10::DeviceType::CPU:
-      return c10::DispatchKeySet(c10::DispatchKey::CPU);
-    case c10::DeviceType::CUDA:
-      return c10::DispatchKeySet(c10::DispatchKey::CUDA);
-    case c10::DeviceType::Meta:
-      return c10::DispatchKeySet(c10::DispatchKey::Meta);
-    default:
-      throw Unsupported(cat("tensors on ", device.str()));
-  }
+  if (!device.is_cpu() && !device.is_cuda() && !device.is_meta())
+    throw Unsupported(cat("tensors on ", device.str()));
+  return c10::DispatchKeySet(c10::computeDispatchKey(std::nullopt, c10::kStrided, device));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/functional.h>
 #include <c10/core/GradMode.h>
 
 #include "support/check.h"
@@ -109,9 +110,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
 }
 
 std::vector<at::Tensor> Recorder::attributes() const {
-  std::vector<at::Tensor> out;
-  for (const RecordedSource& s : recording_.attributes) out.push_back(s.real);
-  return out;
+  return c10::fmap(recording_.attributes, [](const RecordedSource& s) { return s.real; });
 }
 
 std::vector<at::Tensor> Recorder::sources() const {

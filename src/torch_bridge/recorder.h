@@ -10,6 +10,7 @@
 #pragma once
 
 #include "torch_bridge/autocast_cache.h"
+#include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {

@@ -1,5 +1,7 @@
 // Reads what functionalisation has left and writes the graph's results and mutations.
 
+#include <ATen/EmptyTensor.h>
+
 #include <algorithm>
 
 #include "ops/rewriter.h"
@@ -71,15 +73,11 @@ void promote_base(ir::Graph& graph, size_t i, size_t visible) {
   }
 }
 
-// First and one past the last element that a real tensor can touch.
-std::pair<int64_t, int64_t> bytes_touched(const at::Tensor& t) {
-  int64_t low = t.storage_offset(), high = low;
-  for (int64_t i = 0; i < t.dim(); ++i) {
-    if (t.size(i) == 0) return {0, 0};
-    high += (t.size(i) - 1) * t.stride(i);
-  }
-  auto item = static_cast<int64_t>(t.element_size());
-  return {low * item, (high + 1) * item};
+// First and one past the last byte that a real tensor can touch.
+std::pair<size_t, size_t> bytes_touched(const at::Tensor& t) {
+  if (t.numel() == 0) return {0, 0};
+  const size_t item = t.element_size(), offset = static_cast<size_t>(t.storage_offset());
+  return {offset * item, at::detail::computeStorageNbytes(t.sizes(), t.strides(), item, offset)};
 }
 
 // The layout that a view of a written input has in eager: the same views of the input as it came.
