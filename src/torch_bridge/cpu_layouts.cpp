@@ -293,9 +293,8 @@ void correct_cpu_layouts(const std::string& target, Args args,
     returns[1].tensors[0].defined = false;
   for (const Correction& c : kCorrections) {
     if (target != c.target || c.ret >= returns.size()) continue;
-    for (PredictedTensor& t : returns[c.ret].tensors) {
+    for (PredictedTensor& t : returns[c.ret].tensors)
       if (t.defined && t.type.device.is_cpu() && t.type.dim() > 0) c.correct(t.type, args);
-    }
   }
 }
 

@@ -223,22 +223,12 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
 
 // Eager's unsafe_split is a split that autograd does not know of: its results share memory with
 // what was split.
-bool is_plain_split(const at::Tensor& self) {
-  return current && !(c10::GradMode::is_enabled() && self.requires_grad());
-}
-
-std::vector<at::Tensor> unsafe_split(c10::DispatchKeySet keys, const at::Tensor& self,
-                                     c10::SymInt size, int64_t dim) {
-  if (!is_plain_split(self))
-    return at::_ops::unsafe_split_Tensor::redispatch(keys & kBelow, self, std::move(size), dim);
-  return at::_ops::split_Tensor::redispatch(keys & kBelow, self, std::move(size), dim);
-}
-
-std::vector<at::Tensor> unsafe_split_with_sizes(c10::DispatchKeySet keys, const at::Tensor& self,
-                                                c10::SymIntArrayRef sizes, int64_t dim) {
-  if (!is_plain_split(self))
-    return at::_ops::unsafe_split_with_sizes::redispatch(keys & kBelow, self, sizes, dim);
-  return at::_ops::split_with_sizes::redispatch(keys & kBelow, self, sizes, dim);
+template <class Unsafe, class Plain, class Size>
+std::vector<at::Tensor> unsafe_split(c10::DispatchKeySet keys, const at::Tensor& self, Size size,
+                                     int64_t dim) {
+  const bool plain = current && !(c10::GradMode::is_enabled() && self.requires_grad());
+  const auto split = plain ? &Plain::redispatch : &Unsafe::redispatch;
+  return split(keys & kBelow, self, std::move(size), dim);
 }
 
 // A kernel of autocast has cast a tensor, and would keep that in its cache if the tensor is a
@@ -397,6 +387,11 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
   m.impl("as_strided", TORCH_FN(oxy::bridge::as_strided));
   m.impl("expand", TORCH_FN(oxy::bridge::expand));
   m.impl("unfold", TORCH_FN(oxy::bridge::unfold));
-  m.impl("unsafe_split.Tensor", TORCH_FN(oxy::bridge::unsafe_split));
-  m.impl("unsafe_split_with_sizes", TORCH_FN(oxy::bridge::unsafe_split_with_sizes));
+  namespace ops = at::_ops;
+  m.impl("unsafe_split.Tensor",
+         TORCH_FN((
+             oxy::bridge::unsafe_split<ops::unsafe_split_Tensor, ops::split_Tensor, c10::SymInt>)));
+  m.impl("unsafe_split_with_sizes",
+         TORCH_FN((oxy::bridge::unsafe_split<ops::unsafe_split_with_sizes, ops::split_with_sizes,
+                                             c10::SymIntArrayRef>)));
 }

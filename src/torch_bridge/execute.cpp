@@ -460,9 +460,8 @@ at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor 
     return copy_as(t, predicted);
   }
   if (t.storage().use_count() == 1) return t;
-  for (uint32_t r : call.reads()) {
+  for (uint32_t r : call.reads())
     if (is_reused(r) && same_storage(t, c.lease.tensors[r])) return copy_as(t, predicted);
-  }
   return t;
 }
 

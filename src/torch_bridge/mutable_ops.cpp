@@ -68,9 +68,8 @@ std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
   const std::string& name = schema.name();
   if (name.starts_with("aten::") || name.starts_with("prim::") || name.starts_with("prims::"))
     return out;
-  for (const auto& r : schema.returns()) {
+  for (const auto& r : schema.returns())
     if (r.alias_info()) return out;
-  }
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& a = schema.arguments()[i];
     if (!a.alias_info() || !a.alias_info()->isWrite()) continue;

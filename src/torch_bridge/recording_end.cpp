@@ -141,9 +141,8 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
 }
 
 std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage) {
-  for (size_t i = 0; i < r.inputs.size(); ++i) {
+  for (size_t i = 0; i < r.inputs.size(); ++i)
     if (r.inputs[i].wrapper.defined() && storage_of(r.inputs[i].wrapper) == storage) return i;
-  }
   return std::nullopt;
 }
 
@@ -187,9 +186,8 @@ void add_mutations(Recording& r, OpRecorder& ops) {
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
     if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
-    if (s.real.is_inference() && !r.inference) {
+    if (s.real.is_inference() && !r.inference)
       throw Unsupported("an inference tensor changes in place outside inference mode");
-    }
     ir::Mutation& m = r.graph.mutations.emplace_back();
     m.input = static_cast<uint32_t>(i);
     m.value = data ? laid_out_as(r.graph, type_of(s.wrapper), r.value_of(value)) : s.value;
@@ -208,9 +206,8 @@ void add_mutations(Recording& r, OpRecorder& ops) {
 }
 
 void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& results) {
-  for (const at::Tensor& t : results) {
+  for (const at::Tensor& t : results)
     if (t.defined()) functional::sync(t);
-  }
   std::vector<ir::OutputSpec> hidden;  // memory that results are views of
   std::vector<const c10::StorageImpl*> hidden_storage;
   for (const at::Tensor& t : results) {
