@@ -3,9 +3,10 @@
 //
 // torch finds a mode's handler through the interpreter tag of the mode object, and insists that all
 // tags are its own. So while a recording runs, torch's tag has our vtable: `dispatch` and `detach`
-// go to the recorder of ops if the mode on top of the stack is ours, and to torch otherwise; every other
-// method is torch's own, because Python kernels of custom ops (python_op_registration_trampoline)
-// arrive there as well. The mode carries a real Python object, so Python code may read the stack.
+// go to the recorder of ops if the mode on top of the stack is ours, and to torch otherwise; every
+// other method is torch's own, because Python kernels of custom ops
+// (python_op_registration_trampoline) arrive there as well. The mode carries a real Python object,
+// so Python code may read the stack.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
