@@ -55,8 +55,8 @@ ir::ValueId with_gaps(ir::Graph& graph, ir::ValueId v) {
 // Where one of the results is all of the shared memory, it takes the place of the hidden output.
 void promote_base(ir::Graph& graph, size_t i, size_t visible) {
   ir::OutputSpec out = graph.outputs[i];
-  if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible) return;
-  if (out.conj || out.neg) return;
+  if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible || out.conj || out.neg)
+    return;
   ir::OutputSpec base = graph.outputs[out.index];
   if (base.kind != ir::OutputSpec::Kind::Value || !same_layout(base.type, out.type) ||
       !out.type.offset.is_const(0))
@@ -107,12 +107,9 @@ std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource&
 void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t, size_t input) {
   const RecordedSource& s = r.inputs[input];
   out.index = static_cast<uint32_t>(input);
-  if (t.is_same(s.wrapper)) {
-    out.kind = ir::OutputSpec::Kind::Input;
-    return;
-  }
-  out.kind = ir::OutputSpec::Kind::ViewOfInput;
-  if (wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
+  const bool same = t.is_same(s.wrapper);
+  out.kind = same ? ir::OutputSpec::Kind::Input : ir::OutputSpec::Kind::ViewOfInput;
+  if (!same && wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
 }
 
 ir::OutputSpec base_of(Recording& r, OpRecorder& ops, const at::Tensor& t) {
@@ -198,10 +195,9 @@ void add_mutations(Recording& r, OpRecorder& ops) {
   }
   for (RecordedSource& s : r.attributes) {
     auto* w = wrapper_of(s.wrapper);
-    if (s.fresh ||
-        !(w->has_data_mutation() || w->has_metadata_mutation() || w->was_storage_changed()))
-      continue;
-    throw Unsupported("an attribute of the module changes in place");
+    if (!s.fresh &&
+        (w->has_data_mutation() || w->has_metadata_mutation() || w->was_storage_changed()))
+      throw Unsupported("an attribute of the module changes in place");
   }
 }
 
@@ -233,19 +229,18 @@ void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& r
       continue;
     }
     if (needs_grad) refuse_gradients();
-    for (const RecordedSource& a : r.attributes) {
+    for (const RecordedSource& a : r.attributes)
       if (!a.fresh && storage_of(a.wrapper) == storage)
         throw Unsupported("an attribute of the module is returned");
-    }
     auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
-    const bool alone = std::count_if(results.begin(), results.end(), shares) == 1;
+    const bool alone = std::ranges::count_if(results, shares) == 1;
     if (alone && out.type.is_dense()) {
       out.value = escape(
           r.graph, laid_out_as(r.graph, out.type, r.value_of(ops.with_marks(w->value(), marks))));
       continue;
     }
     out.kind = ir::OutputSpec::Kind::ViewOfOutput;
-    auto seen = std::find(hidden_storage.begin(), hidden_storage.end(), storage);
+    auto seen = std::ranges::find(hidden_storage, storage);
     out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
     if (seen == hidden_storage.end()) {
       hidden_storage.push_back(storage);
