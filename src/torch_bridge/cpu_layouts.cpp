@@ -14,10 +14,6 @@ namespace {
 using Args = c10::ArrayRef<c10::IValue>;
 using Correct = void (*)(ir::TensorType&, Args);
 
-bool is_symbolic(const at::Tensor& t) {
-  return t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-}
-
 void row_major(ir::TensorType& t, Args) { t.strides = ir::contiguous_strides(t.sizes); }
 
 // An empty result has the strides of a new tensor.

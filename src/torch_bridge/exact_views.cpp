@@ -151,8 +151,7 @@ at::Tensor without_copies(const at::Tensor& base, const at::Tensor& view) {
   if (copies) check_copies(view);
   once = once.contiguous();
   // contiguous() takes any stride of a dimension of size 1.
-  const bool alike =
-      base.is_contiguous() && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  const bool alike = base.is_contiguous() && !is_symbolic(base);
   return alike && once.strides() != base.strides() ? once.as_strided(base.sizes(), base.strides())
                                                    : once;
 }
@@ -336,10 +335,8 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     if (!copies && type_of(t).may_overlap_itself()) refuse_write();
     recording().check_write(t);
     at::Tensor base = memory_of(t).base();
-    if (!t.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
-      outs.emplace_back(t, t.sizes().vec());
-    if (!keeps_layout(t) && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
-      written.push_back({t, std::move(base)});
+    if (!is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
+    if (!keeps_layout(t) && !is_symbolic(base)) written.push_back({t, std::move(base)});
   });
   op.redispatchBoxed(keys & kBelow, stack);
   for (size_t k = 0; k < outs.size(); k++)

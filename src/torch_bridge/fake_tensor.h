@@ -11,7 +11,11 @@
 
 namespace oxy::bridge {
 
-// The metadata of a strided tensor with known sizes.
+inline bool is_symbolic(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
+// The metadata of a strided tensor.
 ir::TensorType type_of(const at::Tensor& t);
 
 // A fake of this type (constant sizes only). `storage`: whose memory it is a view of, or nothing

@@ -56,7 +56,7 @@ class CopiedInputs {
       inputs_[i].tensor = &copies_[i];
     }
   }
-  operator std::span<const Input>() const { return inputs_; }  // NOLINT: they are
+  operator std::span<const Input>() const { return inputs_; }
 
  private:
   std::vector<at::Tensor> copies_;

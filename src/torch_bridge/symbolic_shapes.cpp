@@ -56,10 +56,6 @@ Expr span_bytes(const ir::TensorType& t) {
   return (last + Expr(1)) * Expr(ir::byte_size(t.dtype));
 }
 
-bool is_symbolic_tensor(const at::Tensor& t) {
-  return t.defined() && t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-}
-
 // Calls `f` on every symbolic number in an argument and puts what it gives in its place.
 template <class F>
 c10::IValue map_numbers(const c10::IValue& v, F f) {
@@ -73,7 +69,7 @@ c10::IValue map_numbers(const c10::IValue& v, F f) {
 }
 
 at::Tensor on_hints(const at::Tensor& t) {
-  if (!is_symbolic_tensor(t)) return t;
+  if (!is_symbolic(t)) return t;
   return at::empty_strided(c10::fmap(t.sym_sizes(), hint_of), c10::fmap(t.sym_strides(), hint_of),
                            t.options());
 }
@@ -156,7 +152,7 @@ void SymbolicShapes::simplify(ir::TensorType& type) const {
 bool has_symbolic_sizes(const torch::jit::Stack& stack, size_t arguments) {
   bool found = false;
   auto on_tensor = [&](const at::Tensor& t) {
-    found |= is_symbolic_tensor(t);
+    found |= is_symbolic(t);
     return t;
   };
   auto on_number = [&](const c10::SymInt& s) {
