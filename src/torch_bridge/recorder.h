@@ -37,8 +37,8 @@ class Recorder {
     KeptCasts kept_casts = kept_casts_now();
     // Sizes may be symbols: those of the inputs' dimensions that the caller names.
     bool symbolic = false;
-    // With symbolic sizes: the number behind a tensor that torch made of a symbolic number (its own
-    // value says nothing).
+    // Then: the number behind a tensor that torch made of a symbolic one, whose own value says
+    // nothing.
     Recording::NumberOf symbolic_number;
   };
   explicit Recorder(Options options);
@@ -46,9 +46,8 @@ class Recorder {
   C10_DISABLE_COPY_AND_ASSIGN(Recorder);
 
   // A fake that stands for a real input: same metadata and requires_grad. A tensor that comes twice
-  // is two inputs that share memory.
-  // Unsupported for what cannot be recorded (sparse, quantized, a subclass).
-  // `dynamic_dims`: the dimensions whose sizes are symbols.
+  // is two inputs that share memory. Unsupported for what cannot be recorded (sparse, quantized, a
+  // subclass). `dynamic_dims`: the dimensions whose sizes are symbols.
   at::Tensor add_input(const at::Tensor& real, const std::string& name,
                        std::span<const int64_t> dynamic_dims = {}) {
     return recording_.add_input(real, name, dynamic_dims).wrapper;

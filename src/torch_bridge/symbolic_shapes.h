@@ -1,16 +1,12 @@
 // The sizes of one recording that are symbols: which dimensions of the inputs have one, and fakes
-// of symbolic sizes. torch sees SymInts whose nodes are our expressions.
+// of symbolic sizes. Dimensions with the same hint share a symbol; sizes of 0 and 1 are always
+// numbers.
 //
-// Arithmetic stays symbolic. A question about a size (is it equal, less, how much is it) is
-// answered at the hints and becomes a fact of the recording; so does anything that needs the
-// number, such as a float made of it.
-//
-// A number that is another one at each call of a graph is a Scalar whose value nobody knows:
-// whoever asks for it gets Unsupported.
-//
-// Dimensions with the same hint share a symbol; sizes of 0 and 1 are always numbers. A fake of
-// symbolic sizes answers code that asks for numbers with its hints, and every size read so becomes
-// a fact: code that knows nothing of symbols gets right results, for these sizes only.
+// torch sees SymInts whose nodes are our expressions. Arithmetic stays symbolic. A question about a
+// size (is it equal, less) is answered at the hints and becomes a fact of the recording; so does
+// each size that code asks for as a number, such as a float made of it: code that knows nothing of
+// symbols gets right results, for these sizes only. A number that is another one at each call of a
+// graph is a Scalar whose value nobody knows: whoever asks for it gets Unsupported.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
