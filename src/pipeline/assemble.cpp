@@ -106,17 +106,16 @@ class Assembler final : PlanWriter {
   }
 
   void add_kernel(const schedule::Kernel& k) {
-    KernelSource source;
-    source.name = k.name;
-    source.text = codegen::cpp::emit(k, machine_);
-    source.range = parallel_iterations(k.body);
-    source.grain = std::max<int64_t>(1, tuning::thread_work / std::max<int64_t>(1, k.cost));
-    source.scratch_bytes = codegen::cpp::scratch_bytes(k);
-    source.parameters = k.parameters;
-    source.moved_bytes = schedule::moved_bytes(k);
+    int64_t moved_bytes = schedule::moved_bytes(k);
     if (schedule::is_epilogue(k))
-      source.moved_bytes -= cached_bytes(program_.buffers[schedule::epilogue_of(k)]);
-    add_source(std::move(source));
+      moved_bytes -= cached_bytes(program_.buffers[schedule::epilogue_of(k)]);
+    add_source({.name = k.name,
+                .text = codegen::cpp::emit(k, machine_),
+                .range = parallel_iterations(k.body),
+                .scratch_bytes = codegen::cpp::scratch_bytes(k),
+                .grain = std::max<int64_t>(1, tuning::thread_work / std::max<int64_t>(1, k.cost)),
+                .moved_bytes = moved_bytes,
+                .parameters = k.parameters});
   }
 
   // An epilogue finds its matrix in the cache, and overwrites it there where the result lies in its
@@ -284,10 +283,9 @@ class Assembler final : PlanWriter {
   }
 
   size_t attribute_count() const {
-    size_t count = 0;
-    for (ir::NodeId id : graph_.order())
-      count += !graph_.node(id).dead && graph_.node(id).kind == ir::NodeKind::Attribute;
-    return count;
+    return static_cast<size_t>(std::ranges::count_if(graph_.order(), [&](ir::NodeId id) {
+      return !graph_.node(id).dead && graph_.node(id).kind == ir::NodeKind::Attribute;
+    }));
   }
 
   // One kernel text for all; a plan kernel a shape. `cost`: of the epilogue.

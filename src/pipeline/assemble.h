@@ -4,8 +4,6 @@
 // parameters are its sizes, or an extern call.
 #pragma once
 
-#include <unordered_map>
-
 #include "codegen/cpp/emit.h"
 #include "runtime/plan.h"
 #include "schedule/schedule.h"

@@ -76,9 +76,8 @@ class ExternPlanner final : PlanWriter {
   // A FreeStep after the last step that reads or makes each buffer that is no result.
   void add_frees() {
     std::vector<bool> kept(plan_.buffers.size(), false);
-    for (const runtime::PlanOutput& o : plan_.outputs) {
+    for (const runtime::PlanOutput& o : plan_.outputs)
       if (o.buffer >= 0) kept[static_cast<size_t>(o.buffer)] = true;
-    }
     for (const runtime::PlanMutation& m : plan_.mutations) kept[m.buffer] = true;
     std::vector<runtime::PlanStep> reversed;
     for (auto it = plan_.steps.rbegin(); it != plan_.steps.rend(); ++it) {
@@ -89,9 +88,8 @@ class ExternPlanner final : PlanWriter {
         kept[b] = true;
         reversed.emplace_back(runtime::FreeStep{b});
       };
-      for (int64_t b : made) {
+      for (int64_t b : made)
         if (b >= 0) last_use(static_cast<uint32_t>(b));
-      }
       for (uint32_t b : runtime::buffers_of(*it)) last_use(b);
       reversed.push_back(std::move(*it));
     }

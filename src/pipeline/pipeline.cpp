@@ -19,51 +19,56 @@ Machine machine_of(const Settings& settings) {
                                    : host_machine().with_vectors(settings.vector_bytes);
 }
 
-bool is_wanted(const passes::Pass& pass, const Settings& settings,
-               const ops::Providers& providers) {
-  if (settings.pass_disabled(pass.name)) return false;
-  if (pass.name == "decompose") return settings.decompose;
-  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return providers.own;
-  if (pass.name == "thin_gemms") return providers.own || providers.onednn;
+// Of one compilation.
+struct Context {
+  const Settings& settings;
+  const Machine& machine;
+  const ops::Providers& providers;
+  Trace& trace;
+};
+
+bool is_wanted(const passes::Pass& pass, const Context& c) {
+  if (c.settings.pass_disabled(pass.name)) return false;
+  if (pass.name == "decompose") return c.settings.decompose;
+  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return c.providers.own;
+  if (pass.name == "thin_gemms") return c.providers.own || c.providers.onednn;
   return true;
 }
 
-void run_passes(ir::Graph& graph, const Settings& settings, const Machine& machine,
-                const ops::Providers& providers, Trace& trace) {
-  Phase all(trace.timeline(), "passes");
-  if (settings.verify) ir::verify(graph);
-  passes::RunOptions options{machine, settings.verify, &trace.timeline(), {}, {}};
-  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, settings, providers); };
+void run_passes(ir::Graph& graph, const Context& c) {
+  Phase all(c.trace.timeline(), "passes");
+  if (c.settings.verify) ir::verify(graph);
+  passes::RunOptions options{c.machine, c.settings.verify, &c.trace.timeline(), {}, {}};
+  options.wanted = [&](const passes::Pass& p) { return is_wanted(p, c); };
   options.after = [&](const passes::Pass& p, const ir::Graph& g, bool changed, double) {
-    trace.after_pass(p.name, changed, [&] { return ir::print(g); });
+    c.trace.after_pass(p.name, changed, [&] { return ir::print(g); });
   };
   passes::run_passes(graph, passes::standard_passes(), options);
   graph.compact();
 }
 
-void freeze_batch_norm(ir::Graph& graph, const Freezing& freezing, const Settings& settings,
-                       Trace& trace) {
-  if (settings.pass_disabled("fold_batch_norm")) return;
-  Phase phase(trace.timeline(), "fold_batch_norm");
+void freeze_batch_norm(ir::Graph& graph, const Freezing& freezing, const Context& c) {
+  if (c.settings.pass_disabled("fold_batch_norm")) return;
+  Phase phase(c.trace.timeline(), "fold_batch_norm");
   if (!passes::fold_batch_norm(graph, freezing.inputs)) phase.note("(unchanged)");
-  if (settings.verify) ir::verify(graph);
+  if (c.settings.verify) ir::verify(graph);
 }
 
-void freeze(ir::Graph& graph, const Freezing& freezing, const Settings& settings, Trace& trace) {
-  if (settings.pass_disabled("lift_constants")) return;
-  Phase phase(trace.timeline(), "lift_constants");
+void freeze(ir::Graph& graph, const Freezing& freezing, const Context& c) {
+  if (c.settings.pass_disabled("lift_constants")) return;
+  Phase phase(c.trace.timeline(), "lift_constants");
   ir::Graph constants = passes::lift_constants(graph, freezing.inputs);
-  if (settings.verify) ir::verify(graph);
-  trace.show(std::nullopt, "constants.txt", [&] { return ir::print(constants); });
+  if (c.settings.verify) ir::verify(graph);
+  c.trace.show(std::nullopt, "constants.txt", [&] { return ir::print(constants); });
   phase.note(cat(constants.outputs.size(), " constants"));
   freezing.evaluate(std::move(constants));
 }
 
 void run_user_passes(ir::Graph& graph, std::span<const UserPass> user_passes, bool in_front,
-                     const Settings& settings, Trace& trace) {
+                     const Context& c) {
   for (const UserPass& pass : user_passes) {
-    if (pass.in_front != in_front || settings.pass_disabled(pass.name)) continue;
-    Phase phase(trace.timeline(), pass.name.c_str());
+    if (pass.in_front != in_front || c.settings.pass_disabled(pass.name)) continue;
+    Phase phase(c.trace.timeline(), pass.name.c_str());
     pass.run(graph);
     ir::verify(graph);
   }
@@ -101,17 +106,9 @@ std::string fusion_text(const schedule::Schedule& s) {
   return out;
 }
 
-// What lowers a graph to a plan, and its regions before it.
-struct Lowering {
-  const Settings& settings;
-  const Machine& machine;
-  const ops::Providers& providers;
-  Trace& trace;
-};
-
 // The texts of the regions' kernels stand behind those of the plan's own. `prefix`: of the names of
 // files.
-Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool>& frozen,
+Assembly lower(const ir::Graph& graph, const Context& c, const std::vector<bool>& frozen,
                const std::string& prefix) {
   RegionPlans regions;
   std::vector<KernelText> texts;
@@ -120,44 +117,44 @@ Assembly lower(const ir::Graph& graph, const Lowering& o, const std::vector<bool
     const size_t number = regions.size();
     for (size_t i = 0; !n.dead && i < n.regions.size(); i++) {
       const std::string name = cat(prefix, n.target, number, '_', ir::region_op(n).regions[i], '_');
-      Assembly inner = lower(n.regions[i], o, {}, name);
+      Assembly inner = lower(n.regions[i], c, {}, name);
       regions[id.index].push_back(std::move(inner.plan));
       for (KernelText& t : inner.texts) texts.push_back({name + t.name, std::move(t.text)});
     }
   }
   loops::Program program;
   {
-    Phase phase(o.trace.timeline(), "build loops");
-    program = loops::build_program(graph, {.kernels = true, .providers = o.providers});
-    if (o.settings.verify) loops::verify(program);
+    Phase phase(c.trace.timeline(), "build loops");
+    program = loops::build_program(graph, {.kernels = true, .providers = c.providers});
+    if (c.settings.verify) loops::verify(program);
   }
-  o.trace.show(Artifact::ir_pre_fusion, (prefix + "ir_pre_fusion.txt").c_str(),
+  c.trace.show(Artifact::ir_pre_fusion, (prefix + "ir_pre_fusion.txt").c_str(),
                [&] { return loops::print(program); });
 
   schedule::Schedule schedule;
   {
-    Phase phase(o.trace.timeline(), "schedule");
+    Phase phase(c.trace.timeline(), "schedule");
     schedule::ScheduleOptions options;
-    options.machine = o.machine;
-    options.epilogues = o.settings.fusion && o.settings.epilogues && o.providers.own;
-    options.streaming = o.settings.streaming_stores;
+    options.machine = c.machine;
+    options.epilogues = c.settings.fusion && c.settings.epilogues && c.providers.own;
+    options.streaming = c.settings.streaming_stores;
     schedule =
-        schedule::make_schedule(std::move(program), options, run_options(o.settings, o.trace));
+        schedule::make_schedule(std::move(program), options, run_options(c.settings, c.trace));
   }
-  o.trace.show(Artifact::ir_post_fusion, (prefix + "ir_post_fusion.txt").c_str(), [&] {
+  c.trace.show(Artifact::ir_post_fusion, (prefix + "ir_post_fusion.txt").c_str(), [&] {
     return join(schedule.kernels, "\n",
                 [](std::string& out, const schedule::Kernel& k) { out += schedule::print(k); });
   });
-  o.trace.show(Artifact::fusion, (prefix + "fusion.txt").c_str(),
+  c.trace.show(Artifact::fusion, (prefix + "fusion.txt").c_str(),
                [&] { return fusion_text(schedule); });
-  o.trace.show(Artifact::schedule, (prefix + "schedule.txt").c_str(),
+  c.trace.show(Artifact::schedule, (prefix + "schedule.txt").c_str(),
                [&] { return schedule::print(schedule); });
-  if (prefix.empty()) o.trace.draw(graph, schedule);
+  if (prefix.empty()) c.trace.draw(graph, schedule);
 
   Assembly assembly;
   {
-    Phase phase(o.trace.timeline(), "emit");
-    assembly = assemble(graph, schedule, o.machine, frozen, std::move(regions));
+    Phase phase(c.trace.timeline(), "emit");
+    assembly = assemble(graph, schedule, c.machine, frozen, std::move(regions));
   }
   assembly.texts.insert(assembly.texts.end(), std::make_move_iterator(texts.begin()),
                         std::make_move_iterator(texts.end()));
@@ -197,33 +194,31 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   trace.show(std::nullopt, "aten_graph.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
   trace.show(std::nullopt, "fx_graph_runnable.py", [&] { return ir::python_program(aten); });
-  run_user_passes(aten, user_passes, true, settings, trace);
-  if (!compiler || !settings.kernels) {
-    run_user_passes(aten, user_passes, false, settings, trace);
-    trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
-    trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
-    runtime::Plan plan = make_extern_plan(aten);
-    trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(plan); });
-    count_steps(plan, report);
-    return {std::move(plan), {}};
-  }
-
+  const bool kernels = compiler && settings.kernels;
   const Machine machine = machine_of(settings);
   const ops::Providers providers = ops::providers_on(machine, settings.gemm_backend);
-  if (freezing) freeze_batch_norm(aten, *freezing, settings, trace);
-  run_passes(aten, settings, machine, providers, trace);
-  if (freezing) freeze(aten, *freezing, settings, trace);
-  run_user_passes(aten, user_passes, false, settings, trace);
+  const Context c{settings, machine, providers, trace};
+  run_user_passes(aten, user_passes, true, c);
+  if (kernels) {
+    if (freezing) freeze_batch_norm(aten, *freezing, c);
+    run_passes(aten, c);
+    if (freezing) freeze(aten, *freezing, c);
+  }
+  run_user_passes(aten, user_passes, false, c);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
-
-  const std::vector<bool> frozen = freezing ? freezing->inputs : std::vector<bool>();
-  Assembly assembly = lower(aten, {settings, machine, providers, trace}, frozen, "");
-  runtime::CodeTable code = compile_kernels(assembly, *compiler, settings, trace, report);
-  trace.show(Artifact::output_code, "output_code.txt",
-             [&] { return runtime::print(assembly.plan); });
-  count_steps(assembly.plan, report);
-  return {std::move(assembly.plan), std::move(code)};
+  Compiled out;
+  if (kernels) {
+    const std::vector<bool> frozen = freezing ? freezing->inputs : std::vector<bool>();
+    Assembly assembly = lower(aten, c, frozen, "");
+    out.code = compile_kernels(assembly, *compiler, settings, trace, report);
+    out.plan = std::move(assembly.plan);
+  } else {
+    out.plan = make_extern_plan(aten);
+  }
+  trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(out.plan); });
+  count_steps(out.plan, report);
+  return out;
 }
 
 }  // namespace oxy::pipeline

@@ -2,9 +2,7 @@
 // shown.
 #pragma once
 
-#include <functional>
 #include <span>
-#include <string_view>
 
 #include "ir/graph.h"
 #include "jit/compiler.h"

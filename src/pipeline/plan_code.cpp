@@ -2,7 +2,6 @@
 // plans as files, with the texts of their kernels.
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <thread>
 
 #include "pipeline/pipeline.h"

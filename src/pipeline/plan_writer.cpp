@@ -28,10 +28,6 @@ SizeOp op_of(sym::Kind wanted) {
 }  // namespace
 
 PlanWriter::PlanWriter(const ir::Graph& graph) : graph_(graph), builder_(plan_.sizes) {
-  bind_symbols();
-}
-
-void PlanWriter::bind_symbols() {
   const auto& inputs = graph_.inputs();
   auto each_tensor = [&](auto&& f) {
     for (uint32_t i = 0; i < inputs.size(); i++) {

@@ -3,8 +3,6 @@
 // strides and offsets.
 #pragma once
 
-#include <unordered_map>
-
 #include "ir/graph.h"
 #include "runtime/plan.h"
 
@@ -45,7 +43,6 @@ class PlanWriter {
 
  private:
   void bind(sym::Expr e, runtime::SizeOp op, uint32_t input, size_t dimension);
-  void bind_symbols();
   runtime::Slot binary(runtime::SizeOp op, runtime::Slot a, runtime::Slot b) {
     return builder_.binary(op, a, b);
   }

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "support/log.h"
 #include "support/settings.h"

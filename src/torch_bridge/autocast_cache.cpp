@@ -27,8 +27,7 @@ class RecordedAutocast {
     at::autocast::set_autocast_dtype(kDevice, dtype_);
     at::autocast::set_autocast_cache_enabled(cache_);
   }
-  RecordedAutocast(const RecordedAutocast&) = delete;
-  RecordedAutocast& operator=(const RecordedAutocast&) = delete;
+  C10_DISABLE_COPY_AND_ASSIGN(RecordedAutocast);
 
  private:
   const at::ScalarType dtype_;

@@ -7,15 +7,9 @@
 // ("oxyfuel.clear_autocast_cache"). What is cast and dropped within a graph stays a cast.
 #pragma once
 
-#include <optional>
-#include <unordered_map>
-#include <vector>
+#include <c10/core/TensorImpl.h>
 
 #include "ir/graph.h"
-
-namespace c10 {
-struct TensorImpl;
-}
 
 namespace oxy::bridge {
 

@@ -13,9 +13,7 @@ namespace oxy::bridge {
 
 using runtime::PlanBuffer;
 using runtime::PlanOutput;
-using BufferKind = runtime::PlanBuffer::Kind;
-using OutputKind = runtime::PlanOutput::Kind;
-using runtime::TensorMeta;
+using BufferKind = PlanBuffer::Kind;
 
 namespace {
 
@@ -53,7 +51,7 @@ void Executable::pack_weights(std::span<const Input> example) {
     OXY_CHECK(t.scalar_type() == c10::kFloat && read <= there, from.name, " cannot be packed");
     OXY_CHECK(buffer(p.to).source == attributes_.size(), buffer(p.to).name, " is not the next one");
     c10::InferenceMode plain(false);
-    const TensorMeta packed{DType::F32, {}, {runtime::packed_elements(p)}, {1}, 0};
+    const runtime::TensorMeta packed{DType::F32, {}, {runtime::packed_elements(p)}, {1}, 0};
     attributes_.push_back(allocate(packed, runtime::span_bytes(packed)));
     runtime::pack(p, static_cast<const float*>(t.const_data_ptr()),
                   static_cast<float*>(attributes_.back().mutable_data_ptr()), torch_host());
@@ -79,8 +77,9 @@ bool Executable::is_reused(uint32_t b) const {
   const PlanBuffer& r = buffer(root(b));
   if (r.kind == BufferKind::Arena || r.kind == BufferKind::Output) return true;
   if (r.kind != BufferKind::Input) return false;
-  return std::any_of(plan_.mutations.begin(), plan_.mutations.end(),
-                     [&](const auto& m) { return m.in_place && m.input == r.source; });
+  return std::ranges::any_of(plan_.mutations, [&](const runtime::PlanMutation& m) {
+    return m.in_place && m.input == r.source;
+  });
 }
 
 InputSignature::Options Executable::signature_options(std::span<const Input> example) const {
@@ -95,7 +94,8 @@ InputSignature::Options Executable::signature_options(std::span<const Input> exa
   }
   // A view as a wider dtype must not begin inside of one of its elements.
   for (const PlanOutput& out : plan_.outputs) {
-    if (out.kind == OutputKind::ViewOfInput && out.meta->dtype != plan_.inputs[out.index].dtype)
+    if (out.kind == PlanOutput::Kind::ViewOfInput &&
+        out.meta->dtype != plan_.inputs[out.index].dtype)
       o.offsets = true;
   }
   o.offsets = o.offsets || names_places(plan_);
@@ -187,14 +187,12 @@ void Executable::need_tensor(uint32_t b, std::vector<bool>& has_tensor) {
 void Executable::bind_results(std::vector<bool>& has_tensor) {
   auto keep = [&](uint32_t b) {
     need_tensor(b, has_tensor);
-    if (std::find(results_.begin(), results_.end(), b) == results_.end()) results_.push_back(b);
+    if (std::ranges::find(results_, b) == results_.end()) results_.push_back(b);
   };
-  for (const PlanOutput& o : plan_.outputs) {
+  for (const PlanOutput& o : plan_.outputs)
     if (o.buffer >= 0) keep(static_cast<uint32_t>(o.buffer));
-  }
-  for (const runtime::PlanMutation& m : plan_.mutations) {
+  for (const runtime::PlanMutation& m : plan_.mutations)
     if (!m.in_place && !m.same_data) keep(m.buffer);
-  }
   for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
     const BufferKind kind = buffer(b).kind;
     if (kind == BufferKind::Input)
@@ -203,9 +201,8 @@ void Executable::bind_results(std::vector<bool>& has_tensor) {
     if (kind == BufferKind::Attribute) kept_.push_back(b);
     if (kind == BufferKind::Input || kind == BufferKind::Output) temporaries_.push_back(b);
   }
-  std::erase_if(temporaries_, [&](uint32_t b) {
-    return std::find(results_.begin(), results_.end(), b) != results_.end();
-  });
+  std::erase_if(temporaries_,
+                [&](uint32_t b) { return std::ranges::find(results_, b) != results_.end(); });
 }
 
 // Tensors that go to the caller and nowhere else, and those that a call leaves nothing in.
@@ -230,15 +227,12 @@ void Executable::bind_moves() {
 void Executable::forget_unused_results() {
   std::vector<bool> read(plan_.buffers.size(), false);
   for (uint32_t b : results_) read[root(b)] = read[b] = true;
-  for (const runtime::BoundLaunch& l : launches_) {
+  for (const runtime::BoundLaunch& l : launches_)
     for (uint32_t b : l.memory) read[b] = true;
-  }
-  for (const BoundCall& call : calls_) {
+  for (const BoundCall& call : calls_)
     for (uint32_t b : call.reads()) read[root(b)] = read[b] = true;
-  }
-  for (const auto& region : regions_) {
+  for (const auto& region : regions_)
     for (uint32_t b : region->operands()) read[root(b)] = read[b] = true;
-  }
   for (BoundCall& call : calls_) call.keep_results(read);
 }
 

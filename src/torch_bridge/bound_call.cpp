@@ -1,13 +1,11 @@
 // Binds arguments of a call to a stack of IValues, and compares results with what was predicted.
 #include "torch_bridge/bound_call.h"
 
-#include <ATen/core/List.h>
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
 
 #include "support/check.h"
-#include "torch_bridge/mutable_ops.h"
 
 namespace oxy::bridge {
 namespace {
@@ -67,16 +65,16 @@ BoundCall::BoundCall(const runtime::ExternStep& step, const runtime::SizeProgram
     }
   }
   for (size_t i : written_arguments(schema)) {
-    const bool given =
-        std::any_of(tensors_.begin(), tensors_.end(), [&](auto& t) { return t.first == i; });
-    if (given) written_.push_back(static_cast<uint32_t>(i));
+    const auto position = static_cast<uint32_t>(i);
+    if (std::ranges::count(tensors_, position, &std::pair<uint32_t, uint32_t>::first) > 0)
+      written_.push_back(position);
   }
   bind_results(step);
 }
 
 uint32_t BoundCall::read(const PlanArg& a) {
   const uint32_t b = std::get<BufferArg>(a.v).buffer;
-  if (std::find(reads_.begin(), reads_.end(), b) == reads_.end()) reads_.push_back(b);
+  if (std::ranges::find(reads_, b) == reads_.end()) reads_.push_back(b);
   return b;
 }
 

@@ -2,11 +2,7 @@
 // IValues, and a call only fills in the tensors.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-
 #include <span>
-#include <vector>
 
 #include "runtime/plan.h"
 #include "torch_bridge/ivalue_convert.h"
@@ -33,9 +29,9 @@ class BoundCall {
   void keep_results(const std::vector<bool>& read);
 
   // An op that writes to arguments works on copies of them, which are results after its returns
-  // (mutable_ops.h). `tensors` by buffer number, `slots` the sizes of the call; `stack` is emptied
-  // first and holds the returns afterwards. The caller has switched autograd off. What the op
-  // throws passes through.
+  // (mutable_ops.cpp). `tensors` by buffer number, `slots` the sizes of the call; `stack` is
+  // emptied first and holds the returns afterwards. The caller has switched autograd off. What the
+  // op throws passes through.
   void call(const std::vector<at::Tensor>& tensors, std::span<const int64_t> slots,
             torch::jit::Stack& stack) const;
   at::Tensor take(torch::jit::Stack& stack, const Result& r) const;
@@ -44,8 +40,8 @@ class BoundCall {
   struct ListArgument {
     uint32_t position = 0;
     bool optional = false;  // Tensor?[]
-    std::vector<std::pair<int64_t, at::Tensor>>
-        items;  // a buffer, or -1 and a constant (undefined: None)
+    // A buffer, or -1 and a constant (undefined: None).
+    std::vector<std::pair<int64_t, at::Tensor>> items;
   };
   // An argument whose value depends on the sizes of the call.
   struct SizedArgument {

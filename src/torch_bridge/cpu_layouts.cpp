@@ -1,7 +1,6 @@
 // A row for each op whose kernels choose other strides, and the rule for them.
-#include <ATen/core/Tensor.h>
+#include <ATen/core/functional.h>
 #include <ATen/native/ConvUtils.h>
-#include <c10/core/MemoryFormat.h>
 
 #include <algorithm>
 
@@ -49,16 +48,14 @@ void like_first(ir::TensorType& t, Args args) {
 // An operand [N, C, L] of a convolution of one dimension, which runs as one of two over [N, C, 1,
 // L].
 bool suggests_channels_last_1d(const at::Tensor& t) {
-  if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return false;
+  if (is_symbolic(t)) return false;
   const auto n = t.sizes(), s = t.strides();
   return c10::is_channels_last_strides_2d<int64_t>({n[0], n[1], 1, n[2]},
                                                    {s[0], s[1], n[2] * s[2], s[2]});
 }
 
 std::vector<c10::SymInt> sizes_in(const c10::IValue& v) {
-  std::vector<c10::SymInt> out;
-  for (const c10::IValue& i : v.toListRef()) out.push_back(i.toSymInt());
-  return out;
+  return c10::fmap(v.toListRef(), [](const c10::IValue& i) { return i.toSymInt(); });
 }
 
 // What torch will run says which layout its result has: that depends on sizes, strides and the
@@ -80,8 +77,7 @@ void convolution(ir::TensorType& t, Args args) {
     t.sizes[1] = 0;
     return row_major(t, args);
   }
-  const bool known = !x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
-                     !w.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  const bool known = !is_symbolic(x) && !is_symbolic(w);
   if (known && t.dim() > 3) return runs_channels_last(args) ? channels_last(t) : row_major(t, args);
   if (t.dim() == 3) {
     // The input is made contiguous first.
@@ -101,14 +97,14 @@ void image_like_first(ir::TensorType& t, Args args) {
 // In eager the losses are computed in place of 1 - target.
 void losses_like_target(ir::TensorType& t, Args args) {
   const at::Tensor& target = args[1].toTensor();
-  if (args[4].toInt() != 0 || target.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+  if (args[4].toInt() != 0 || is_symbolic(target)) return;
   const ir::TensorType like = type_of(target);
   ops::lay_out_like(&like, t);
 }
 
 // A flip, whose result is laid out as its input, that is then transposed.
 void rotated(ir::TensorType& t, Args args) {
-  if (args[0].toTensor().unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+  if (is_symbolic(args[0].toTensor())) return;
   const ir::TensorType x = type_of(args[0].toTensor());
   const int64_t turns = ((args[1].toInt() % 4) + 4) % 4;
   const std::vector<int64_t> dims = args[2].toIntVector();
@@ -126,8 +122,7 @@ void rotated(ir::TensorType& t, Args args) {
 // Eager copies an empty input as it is.
 void unshuffled(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
-  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || x.numel() > 0)
-    return like_first(t, args);
+  if (is_symbolic(x) || x.numel() > 0) return like_first(t, args);
   t.sizes.assign(x.sizes().begin(), x.sizes().end());
   t.strides.assign(x.strides().begin(), x.strides().end());
 }
@@ -151,7 +146,7 @@ void rolled(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
   const std::vector<int64_t> shifts = args[1].toIntVector(), dims = args[2].toIntVector();
   if (dims.empty()) return row_major(t, args);  // of all elements in a row
-  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || x.numel() == 0) return;
+  if (is_symbolic(x) || x.numel() == 0) return;
   if (dims.size() != shifts.size()) return;
   const std::vector<int64_t> sizes = x.sizes().vec();
   bool channels_last = is_channels_last(sizes, x.strides());
@@ -175,8 +170,7 @@ void rolled(ir::TensorType& t, Args args) {
 // first.
 void like_product(ir::TensorType& t, Args args) {
   const at::Tensor &x = args[0].toTensor(), &y = args[1].toTensor();
-  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides() || !x.is_non_overlapping_and_dense())
-    return;
+  if (is_symbolic(x) || !x.is_non_overlapping_and_dense()) return;
   if (!x.sizes().equals(y.sizes())) return;
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
 }
@@ -218,9 +212,10 @@ std::vector<int64_t> sorted_dims(std::vector<int64_t> dims, const std::vector<in
 
 // torch's own rules sort the last dimension too, or have the result row-major. Back to real numbers
 // the dimensions in front of the last one are transformed first, as complex ones.
-void real_fft(ir::TensorType& t, Args args, bool back) {
+template <bool back>
+void real_fft(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
-  if (x.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+  if (is_symbolic(x)) return;
   std::vector<int64_t> dims = args[1].toIntVector();
   if (dims.empty()) return;
   for (int64_t& d : dims) d = c10::maybe_wrap_dim(d, x.dim());
@@ -236,9 +231,6 @@ void real_fft(ir::TensorType& t, Args args, bool back) {
       fft_strides({t.sizes.begin(), t.sizes.end()}, strides, sorted_dims(dims, strides, 1));
   std::ranges::copy(out, t.strides.begin());
 }
-
-void forward_fft(ir::TensorType& t, Args args) { real_fft(t, args, false); }
-void backward_fft(ir::TensorType& t, Args args) { real_fft(t, args, true); }
 
 // An empty batch has no statistics.
 void batch_statistics(ir::TensorType& t, Args args) {
@@ -280,8 +272,8 @@ constexpr Correction kCorrections[] = {
     {"aten.channel_shuffle.default", 0, like_first},
     {"aten.native_channel_shuffle.default", 0, like_first},
     {"aten.resize_as.default", 0, resize_as},
-    {"aten._fft_r2c.default", 0, forward_fft},
-    {"aten._fft_c2r.default", 0, backward_fft},
+    {"aten._fft_r2c.default", 0, real_fft<false>},
+    {"aten._fft_c2r.default", 0, real_fft<true>},
     {"aten.native_dropout_backward.default", 0, like_product},
     {"aten._native_batch_norm_legit_functional.default", 1, batch_statistics},
     {"aten._native_batch_norm_legit_functional.default", 2, batch_statistics},
@@ -297,9 +289,8 @@ void correct_cpu_layouts(const std::string& target, Args args,
     returns[1].tensors[0].defined = false;
   for (const Correction& c : kCorrections) {
     if (target != c.target || c.ret >= returns.size()) continue;
-    for (PredictedTensor& t : returns[c.ret].tensors) {
+    for (PredictedTensor& t : returns[c.ret].tensors)
       if (t.defined && t.type.device.is_cpu() && t.type.dim() > 0) c.correct(t.type, args);
-    }
   }
 }
 

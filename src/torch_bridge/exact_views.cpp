@@ -12,7 +12,6 @@
 
 #include "support/check.h"
 #include "torch_bridge/autocast_cache.h"
-#include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {
@@ -155,8 +154,7 @@ at::Tensor without_copies(const at::Tensor& base, const at::Tensor& view) {
   if (copies) check_copies(view);
   once = once.contiguous();
   // contiguous() takes any stride of a dimension of size 1.
-  const bool alike =
-      base.is_contiguous() && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  const bool alike = base.is_contiguous() && !is_symbolic(base);
   return alike && once.strides() != base.strides() ? once.as_strided(base.sizes(), base.strides())
                                                    : once;
 }
@@ -227,22 +225,12 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
 
 // Eager's unsafe_split is a split that autograd does not know of: its results share memory with
 // what was split.
-bool is_plain_split(const at::Tensor& self) {
-  return current && !(c10::GradMode::is_enabled() && self.requires_grad());
-}
-
-std::vector<at::Tensor> unsafe_split(c10::DispatchKeySet keys, const at::Tensor& self,
-                                     c10::SymInt size, int64_t dim) {
-  if (!is_plain_split(self))
-    return at::_ops::unsafe_split_Tensor::redispatch(keys & kBelow, self, std::move(size), dim);
-  return at::_ops::split_Tensor::redispatch(keys & kBelow, self, std::move(size), dim);
-}
-
-std::vector<at::Tensor> unsafe_split_with_sizes(c10::DispatchKeySet keys, const at::Tensor& self,
-                                                c10::SymIntArrayRef sizes, int64_t dim) {
-  if (!is_plain_split(self))
-    return at::_ops::unsafe_split_with_sizes::redispatch(keys & kBelow, self, sizes, dim);
-  return at::_ops::split_with_sizes::redispatch(keys & kBelow, self, sizes, dim);
+template <class Unsafe, class Plain, class Size>
+std::vector<at::Tensor> unsafe_split(c10::DispatchKeySet keys, const at::Tensor& self, Size size,
+                                     int64_t dim) {
+  const bool plain = current && !(c10::GradMode::is_enabled() && self.requires_grad());
+  const auto split = plain ? &Plain::redispatch : &Unsafe::redispatch;
+  return split(keys & kBelow, self, std::move(size), dim);
 }
 
 // A kernel of autocast has cast a tensor, and would keep that in its cache if the tensor is a
@@ -350,10 +338,8 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     if (!copies && type_of(t).may_overlap_itself()) refuse_write();
     recording().check_write(t);
     at::Tensor base = memory_of(t).base();
-    if (!t.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
-      outs.emplace_back(t, t.sizes().vec());
-    if (!keeps_layout(t) && !base.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
-      written.push_back({t, std::move(base)});
+    if (!is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
+    if (!keeps_layout(t) && !is_symbolic(base)) written.push_back({t, std::move(base)});
   });
   op.redispatchBoxed(keys & kBelow, stack);
   for (size_t k = 0; k < outs.size(); k++)
@@ -401,6 +387,11 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
   m.impl("as_strided", TORCH_FN(oxy::bridge::as_strided));
   m.impl("expand", TORCH_FN(oxy::bridge::expand));
   m.impl("unfold", TORCH_FN(oxy::bridge::unfold));
-  m.impl("unsafe_split.Tensor", TORCH_FN(oxy::bridge::unsafe_split));
-  m.impl("unsafe_split_with_sizes", TORCH_FN(oxy::bridge::unsafe_split_with_sizes));
+  namespace ops = at::_ops;
+  m.impl("unsafe_split.Tensor",
+         TORCH_FN((
+             oxy::bridge::unsafe_split<ops::unsafe_split_Tensor, ops::split_Tensor, c10::SymInt>)));
+  m.impl("unsafe_split_with_sizes",
+         TORCH_FN((oxy::bridge::unsafe_split<ops::unsafe_split_with_sizes, ops::split_with_sizes,
+                                             c10::SymIntArrayRef>)));
 }

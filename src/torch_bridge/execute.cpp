@@ -18,10 +18,9 @@ namespace oxy::bridge {
 
 using runtime::PlanBuffer;
 using runtime::PlanOutput;
-using runtime::Slot;
-using BufferKind = runtime::PlanBuffer::Kind;
-using OutputKind = runtime::PlanOutput::Kind;
 using runtime::TensorMeta;
+using BufferKind = PlanBuffer::Kind;
+using OutputKind = PlanOutput::Kind;
 
 namespace {
 
@@ -114,10 +113,10 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
       code_(std::move(code)),
       entries_(code_.entries_of(plan_)),
       attributes_(std::move(attributes)),
-      options_(options) {
+      options_(options),
+      static_sizes_(static_sizes_of(plan_, entries_)) {
   OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(),
             " inputs got ", example.size());
-  static_sizes_ = static_sizes_of(plan_, entries_);
   check_mutations();
   const size_t own = std::min(options_.own_attributes, attributes_.size());
   if (options_.frozen) {
@@ -138,9 +137,12 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
 }
 
 Executable::Executable(runtime::Plan plan, const runtime::CodeTable& code, const Options& options)
-    : plan_(std::move(plan)), code_(code), entries_(code_.entries_of(plan_)), options_(options) {
+    : plan_(std::move(plan)),
+      code_(code),
+      entries_(code_.entries_of(plan_)),
+      options_(options),
+      static_sizes_(static_sizes_of(plan_, entries_)) {
   OXY_CHECK(plan_.mutations.empty() && plan_.packings.empty(), "a region that is not on its own");
-  static_sizes_ = static_sizes_of(plan_, entries_);
   bind_steps();
 }
 
@@ -149,17 +151,14 @@ Executable::~Executable() = default;
 // ---- entry ----
 
 bool Executable::accepts(std::span<const Input> inputs) const noexcept {
-  if (!signature_->matches(inputs) && !fits(inputs)) return false;
+  // A plan of sizes that vary may be for others too. What is written must look as it did.
+  const bool varies = !static_sizes_ && plan_.mutations.empty();
+  if (!signature_->matches(inputs) && !(varies && has_layouts(inputs))) return false;
   const size_t own = attribute_signature_->size();
   if (own == 0) return true;
   c10::SmallVector<Input, 16> attributes;
   for (size_t i = 0; i < own; i++) attributes.push_back({&attributes_[i], 0});
   return attribute_signature_->matches({attributes.data(), attributes.size()});
-}
-
-// Whether a plan of sizes that vary is for these too. What is written must look as it did.
-bool Executable::fits(std::span<const Input> inputs) const {
-  return !static_sizes_ && plan_.mutations.empty() && has_layouts(inputs);
 }
 
 bool Executable::has_layouts(std::span<const Input> inputs) const {
@@ -181,7 +180,8 @@ bool Executable::has_layouts(std::span<const Input> inputs) const {
   }
   const std::vector<int64_t>& slots = static_sizes_ ? static_sizes_->slots : evaluated;
   auto same = [&](c10::IntArrayRef have, const std::vector<runtime::Slot>& wanted) {
-    return std::ranges::equal(have, wanted, {}, {}, [&](Slot s) { return slots[s.index]; });
+    return std::ranges::equal(have, wanted, {}, {},
+                              [&](runtime::Slot s) { return slots[s.index]; });
   };
   for (size_t i = 0; i < inputs.size(); i++) {
     const runtime::TensorSlots& wanted = plan_.inputs[i];
@@ -226,20 +226,15 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
     outputs.clear();
   }
   if (lease != nullptr) {
-    clear(*lease);
+    for (uint32_t b : cleared_) lease->tensors[b].reset();
+    lease->stack.clear();
     // An op that kept a tensor over the arena keeps the arena; the next call gets another.
-    bool escaped = std::any_of(arena_tensors_.begin(), arena_tensors_.end(),
-                               [&](uint32_t b) { return lease->tensors[b].use_count() != 1; });
-    if (!escaped) leases_.give_back(std::move(lease));
+    auto has_escaped = [&](uint32_t b) { return lease->tensors[b].use_count() != 1; };
+    if (std::ranges::none_of(arena_tensors_, has_escaped)) leases_.give_back(std::move(lease));
   }
   if (interrupt) std::rethrow_exception(interrupt);
   if (!ok && written) throw PartlyWritten(cat(reason, "; inputs have been written before it"));
   return ok;
-}
-
-void Executable::clear(Lease& lease) const {
-  for (uint32_t b : cleared_) lease.tensors[b].reset();
-  lease.stack.clear();
 }
 
 int64_t Executable::number(const at::Tensor& output, const runtime::PlanOutput& o) const {
@@ -254,7 +249,7 @@ std::vector<std::string> Executable::take_notes() {
 
 void Executable::note(std::string text) {
   std::lock_guard lock(notes_mutex_);
-  if (std::find(noted_.begin(), noted_.end(), text) != noted_.end()) return;
+  if (std::ranges::find(noted_, text) != noted_.end()) return;
   noted_.push_back(text);
   notes_.push_back(std::move(text));
   has_notes_ = true;
@@ -359,7 +354,7 @@ void Executable::execute(Call& c) {
     }
     const int status = device_.finish(c.queue);
     OXY_CHECK(status == 0, "a kernel stopped with status ", status);
-    drop_temporaries(c.lease);
+    for (uint32_t b : temporaries_) c.lease.tensors[b].reset();
     if (first_write_ == steps_.size()) prepare_results(c, steps_.size());
     for (const auto& [from, room] : c.late) fill_room(room, from);
   }
@@ -465,9 +460,8 @@ at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor 
     return copy_as(t, predicted);
   }
   if (t.storage().use_count() == 1) return t;
-  for (uint32_t r : call.reads()) {
+  for (uint32_t r : call.reads())
     if (is_reused(r) && same_storage(t, c.lease.tensors[r])) return copy_as(t, predicted);
-  }
   return t;
 }
 
@@ -478,10 +472,6 @@ void Executable::make_view(Lease& lease, uint32_t b) const {
   const int64_t shift = base.storage_offset() - from.offset;
   lease.tensors[b] =
       alias_of(base, to, to.offset + shift * byte_size(from.dtype) / byte_size(to.dtype));
-}
-
-void Executable::drop_temporaries(Lease& lease) const {
-  for (uint32_t b : temporaries_) lease.tensors[b].reset();
 }
 
 // ---- results ----
@@ -513,9 +503,8 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   auto shares = [&](const at::Tensor& other) {
     return other.defined() && !other.is_same(t) && same_storage(t, other);
   };
-  bool shared = memory == BufferKind::Input ||
-                std::any_of(c.outputs.begin(), c.outputs.end(), shares) ||
-                std::any_of(attributes_.begin(), attributes_.end(), shares);
+  bool shared = memory == BufferKind::Input || std::ranges::any_of(c.outputs, shares) ||
+                std::ranges::any_of(attributes_, shares);
   for (const Input& in : c.inputs)
     shared = shared || (in.tensor != nullptr && same_storage(t, *in.tensor));
   if (shared)

@@ -10,9 +10,6 @@
 
 #include <array>
 #include <atomic>
-#include <exception>
-#include <memory>
-#include <span>
 
 #include "runtime/code_table.h"
 #include "runtime/fence.h"
@@ -29,8 +26,8 @@ using Outputs = c10::SmallVector<at::Tensor, 4>;
 
 class BoundRegion;
 
-// Leaves a run that was interrupted (Ctrl-C). No std::exception: nobody takes it for a failure after
-// which eager runs.
+// Leaves a run that was interrupted (Ctrl-C). No std::exception: nobody takes it for a failure
+// after which eager runs.
 struct Interrupted {
   std::exception_ptr why;  // what the host's function threw
 };
@@ -49,8 +46,8 @@ class Executable {
   struct Options {
     bool strict = false;  // an extern call whose result is not laid out as predicted is a failure
     runtime::Fence fence = runtime::Fence::Off;
-    bool frozen = false;  // the first `own_attributes` of the attributes and the plan's frozen
-                          // inputs are constants
+    // The first `own_attributes` of the attributes and the plan's frozen inputs are constants.
+    bool frozen = false;
     size_t own_attributes = SIZE_MAX;  // or all of them
   };
   // `example`: inputs the plan was recorded with; those of later calls must look the same.
@@ -100,8 +97,7 @@ class Executable {
   enum class StepKind : uint8_t { Kernel, Extern, Region, Free, View };
   struct Step {
     StepKind kind;
-    uint32_t
-        index;  // Kernel, Extern, Region: entry of launches_, calls_, regions_; Free, View: buffer
+    uint32_t index;  // of launches_, calls_ or regions_; Free, View: a buffer
   };
   struct Lease;
   struct Call;
@@ -129,10 +125,8 @@ class Executable {
   using Sizes = std::shared_ptr<const runtime::SizedPlan>;
   void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs) const;
   std::vector<int64_t> slots_of(std::span<const Input> inputs) const;
-  bool fits(std::span<const Input> inputs) const;
   std::unique_ptr<Lease> make_lease(Sizes sizes) const;
   void add_arena_tensor(Lease& lease, uint32_t b) const;
-  void clear(Lease& lease) const;
   void execute(Call& c);
   void begin(Call& c) const;
   void run_kernel(Call& c, const runtime::BoundLaunch& l) const;
@@ -141,7 +135,6 @@ class Executable {
   void run_region(Call& c, BoundRegion& region);
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
   void make_view(Lease& lease, uint32_t b) const;
-  void drop_temporaries(Lease& lease) const;
   void prepare_results(Call& c, size_t next) const;
   at::Tensor late_copy(Call& c, const at::Tensor& t, const runtime::TensorMeta& m) const;
   void prepare_values(Call& c) const;

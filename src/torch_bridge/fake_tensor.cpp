@@ -13,11 +13,10 @@ constexpr const char* kNoData =
     "this tensor stands for one whose data does not exist yet (oxyfuel is recording a computation)";
 
 c10::Storage make_storage(c10::Device device, size_t bytes) {
-  auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                    at::DataPtr(nullptr, device), nullptr,
-                                                    /*resizable=*/false);
-  impl->release_data_and_set_meta_custom_data_ptr_error_msg_(kNoData);
-  return c10::Storage(std::move(impl));
+  c10::Storage out(c10::Storage::use_byte_size_t(), bytes, at::DataPtr(nullptr, device), nullptr,
+                   /*resizable=*/false);
+  out.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(kNoData);
+  return out;
 }
 
 int64_t value_of(sym::Expr e) {
@@ -48,16 +47,9 @@ constexpr std::pair<std::string_view, const char*> kLimits[] = {
 };
 
 c10::DispatchKeySet backend_keys(c10::Device device) {
-  switch (device.type()) {
-    case c10::DeviceType::CPU:
-      return c10::DispatchKeySet(c10::DispatchKey::CPU);
-    case c10::DeviceType::CUDA:
-      return c10::DispatchKeySet(c10::DispatchKey::CUDA);
-    case c10::DeviceType::Meta:
-      return c10::DispatchKeySet(c10::DispatchKey::Meta);
-    default:
-      throw Unsupported(cat("tensors on ", device.str()));
-  }
+  if (!device.is_cpu() && !device.is_cuda() && !device.is_meta())
+    throw Unsupported(cat("tensors on ", device.str()));
+  return c10::DispatchKeySet(c10::computeDispatchKey(std::nullopt, c10::kStrided, device));
 }
 
 }  // namespace
@@ -66,7 +58,7 @@ ir::TensorType type_of(const at::Tensor& t) {
   ir::TensorType type;
   type.dtype = static_cast<ir::DType>(t.scalar_type());
   type.device = {static_cast<int8_t>(t.device().type()), static_cast<int8_t>(t.device().index())};
-  if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+  if (is_symbolic(t)) {
     read_symbolic_sizes(t, type);
   } else {
     for (int64_t s : t.sizes()) type.sizes.emplace_back(s);
@@ -131,7 +123,7 @@ std::optional<std::string> why_not_recordable(const at::Tensor& t) {
   if (t.is_quantized()) return "a quantized tensor";
   if (t.is_mkldnn() || t.is_nested()) return "a nested or mkldnn tensor";
   if (!t.is_cpu() && !t.is_cuda()) return cat("a tensor on ", t.device().str());
-  if (t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
+  if (is_symbolic(t)) return "a tensor with symbolic sizes";
   if (ir::name(static_cast<ir::DType>(t.scalar_type())).empty())
     return "a tensor of an unknown dtype";
   return std::nullopt;

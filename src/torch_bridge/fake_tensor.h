@@ -7,13 +7,15 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string_view>
-
 #include "ir/types.h"
 
 namespace oxy::bridge {
 
-// The metadata of a strided tensor with known sizes.
+inline bool is_symbolic(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
+// The metadata of a strided tensor.
 ir::TensorType type_of(const at::Tensor& t);
 
 // A fake of this type (constant sizes only). `storage`: whose memory it is a view of, or nothing

@@ -1,7 +1,6 @@
 // Compares metadata, shared storages and versions, and says what differs.
 #include "torch_bridge/input_signature.h"
 
-#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -78,9 +77,8 @@ const void* counter_of(const c10::VariableVersion& v) {
 }  // namespace
 
 const char* why_unsupported(const at::Tensor& t) {
-  for (auto [key, words] : kKinds) {
+  for (auto [key, words] : kKinds)
     if (t.key_set().has(key)) return words;
-  }
   if (t.layout() != c10::kStrided)
     return t.is_sparse() ? "a sparse tensor" : "a tensor that is not strided";
   if (has_tangent(*t.unsafeGetTensorImpl())) return "a tensor with a tangent (forward-mode AD)";
@@ -102,9 +100,8 @@ bool has_tangent(const c10::TensorImpl& t) {
 
 StorageSharing::StorageSharing(Storages storages)
     : first_(first_in_storage(storages)), alone_(storages.size(), true) {
-  for (uint32_t i = 0; i < first_.size(); i++) {
+  for (uint32_t i = 0; i < first_.size(); i++)
     if (first_[i] != i) alone_[i] = alone_[first_[i]] = false;
-  }
 }
 
 bool StorageSharing::matches(Storages storages) const {
@@ -143,9 +140,8 @@ bool StorageSharing::matches_again(Storages storages) {
 
 std::pair<size_t, size_t> StorageSharing::mismatch(Storages storages) const {
   const std::vector<uint32_t> now = first_in_storage(storages);
-  for (size_t i = 0; i < now.size(); i++) {
+  for (size_t i = 0; i < now.size(); i++)
     if (now[i] != first_[i]) return {now[i] == i ? first_[i] : now[i], i};
-  }
   return {0, 0};
 }
 
@@ -181,9 +177,8 @@ bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept 
   const int64_t *sizes = t.sizes().data(), *strides = t.strides().data();
   const int64_t* dims = dims_.data() + item.dims;
   int64_t differs = options_.offsets ? t.storage_offset() ^ item.number : 0;
-  for (int32_t d = 0; d < item.rank; d++) {
+  for (int32_t d = 0; d < item.rank; d++)
     differs |= (sizes[d] ^ dims[d]) | (strides[d] ^ dims[item.rank + d]);
-  }
   if (differs != 0) return false;
   return !options_.requires_grad ||
          (t.requires_grad() == item.requires_grad && has_tangent(t) == item.tangent);
@@ -195,9 +190,8 @@ bool InputSignature::matches(std::span<const Input> inputs) const {
     const Item& item = items_[i];
     const at::Tensor* t = inputs[i].tensor;
     if ((t == nullptr) != (item.rank < 0)) return false;
-    if (t != nullptr ? !matches(i, *t->unsafeGetTensorImpl()) : item.number != inputs[i].number) {
+    if (t != nullptr ? !matches(i, *t->unsafeGetTensorImpl()) : item.number != inputs[i].number)
       return false;
-    }
   }
   return !options_.sharing || sharing_.matches(storages_of(inputs));
 }
@@ -214,21 +208,16 @@ std::string InputSignature::difference(size_t i, const at::Tensor& t) const {
   const Item& item = items_[i];
   DispatchKeySet keys = data_keys(*t.unsafeGetTensorImpl());
   if (keys != item.keys) return change(c10::toString(keys), c10::toString(item.keys));
-  if (t.dtype() != item.dtype) {
+  if (t.dtype() != item.dtype)
     return cat("is ", dtype_text(t.dtype()), ", was ", dtype_text(item.dtype));
-  }
-  if (t.sizes() != sizes(item)) {
+  if (t.sizes() != sizes(item))
     return change(cat("the sizes ", list_text(t.sizes())), list_text(sizes(item)));
-  }
-  if (t.strides() != strides(item)) {
+  if (t.strides() != strides(item))
     return change(cat("the strides ", list_text(t.strides())), list_text(strides(item)));
-  }
-  if (options_.offsets && t.storage_offset() != item.number) {
+  if (options_.offsets && t.storage_offset() != item.number)
     return cat("begins at element ", t.storage_offset(), " of its storage, began at ", item.number);
-  }
-  if (options_.requires_grad && t.requires_grad() != item.requires_grad) {
+  if (options_.requires_grad && t.requires_grad() != item.requires_grad)
     return item.requires_grad ? "does not require grad, did" : "requires grad, did not";
-  }
   if (options_.requires_grad && has_tangent(*t.unsafeGetTensorImpl()) != item.tangent)
     return item.tangent ? "has no tangent, had one" : "has a tangent, had none";
   return "";
@@ -239,9 +228,8 @@ std::string InputSignature::text(size_t i) const {
   std::string out =
       cat(dtype_text(item.dtype), list_text(sizes(item)), ", strides ", list_text(strides(item)));
   if (options_.offsets && item.number != 0) cat_to(out, ", offset ", item.number);
-  if (options_.requires_grad) {
+  if (options_.requires_grad)
     cat_to(out, item.requires_grad ? ", requires grad" : ", does not require grad");
-  }
   return out;
 }
 

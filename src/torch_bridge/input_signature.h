@@ -6,8 +6,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <span>
-#include <string>
-#include <vector>
 
 namespace oxy::bridge {
 

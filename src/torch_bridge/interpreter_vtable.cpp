@@ -2,7 +2,6 @@
 #include "torch_bridge/interpreter_vtable.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/TensorImpl.h>
 #include <c10/core/impl/PyInterpreterHooks.h>
 #include <c10/core/impl/PythonDispatcherTLS.h>
 
@@ -10,7 +9,7 @@
 
 #include "support/check.h"
 #include "support/fork_mutex.h"
-#include "torch_bridge/symbolic_shapes.h"
+#include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {
 namespace {
@@ -21,9 +20,9 @@ using c10::impl::PyInterpreterVTable;
 using c10::impl::TorchDispatchModeTLS;
 
 struct ListeningMode : Mode {
-  ListeningMode(PyObject* object, OpListener* l)
+  ListeningMode(PyObject* object, OpRecorder* l)
       : Mode(object, getGlobalPyInterpreter()), listener(l) {}
-  OpListener* listener;
+  OpRecorder* listener;
 };
 // Its type tells our modes from others.
 struct ListeningDeleter {
@@ -77,7 +76,7 @@ struct RecordingVTable : PyInterpreterVTable {
     listener_of(*mode).on_copy(*self, copy);
     return copy;
   }
-  static OpListener& listener_of(ListeningMode& mode) {
+  static OpRecorder& listener_of(ListeningMode& mode) {
     if (!mode.listener) throw Unsupported("an op ran under a recording that has ended");
     return *mode.listener;
   }
@@ -169,7 +168,7 @@ void forget_recordings_of_other_threads() {
   installed = installed_here;
 }
 
-std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener) {
+std::shared_ptr<Mode> make_mode(PyObject* python_object, OpRecorder& listener) {
   (*getGlobalPyInterpreter())->incref(python_object);  // the mode takes over one reference
   return std::shared_ptr<Mode>(new ListeningMode(python_object, &listener), ListeningDeleter());
 }

@@ -3,30 +3,18 @@
 //
 // torch finds a mode's handler through the interpreter tag of the mode object, and insists that all
 // tags are its own. So while a recording runs, torch's tag has our vtable: `dispatch` and `detach`
-// go to the listener if the mode on top of the stack is ours, and to torch otherwise; every other
-// method is torch's own, because Python kernels of custom ops (python_op_registration_trampoline)
-// arrive there as well. The mode carries a real Python object, so Python code may read the stack.
+// go to the recorder of ops if the mode on top of the stack is ours, and to torch otherwise; every
+// other method is torch's own, because Python kernels of custom ops
+// (python_op_registration_trampoline) arrive there as well. The mode carries a real Python object,
+// so Python code may read the stack.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
-
-#include <memory>
 
 namespace oxy::bridge {
 
-// Hears every op below autograd and functionalisation, with this listener's own mode switched off
-// meanwhile.
-class OpListener {
- public:
-  virtual ~OpListener() = default;
-  virtual void on_op(const c10::OperatorHandle& op, torch::jit::Stack& stack) = 0;
-  // `copy` is a shallow copy of `original` that torch made on its own.
-  virtual void on_copy(const c10::TensorImpl& original,
-                       const c10::intrusive_ptr<c10::TensorImpl>& copy) = 0;
-};
-
+class OpRecorder;
 using Mode = c10::impl::PyObject_TorchDispatchMode;
 
 // Has our vtable in place while it lives; guards nest, on any threads.
@@ -40,9 +28,9 @@ class VtableGuard {
 // In a process that was forked, which has no other threads.
 void forget_recordings_of_other_threads();
 
-// A mode for the stack. `python_object`: what Python sees of it (a reference is taken). The mode
-// can outlive the listener: call `silence` when the listener goes.
-std::shared_ptr<Mode> make_mode(PyObject* python_object, OpListener& listener);
+// A mode for the stack, with this recorder's ears. `python_object`: what Python sees of it (a
+// reference is taken). The mode can outlive the recorder: call `silence` when that goes.
+std::shared_ptr<Mode> make_mode(PyObject* python_object, OpRecorder& ops);
 void silence(Mode& mode);
 
 // From now on, until the thread's state is put back, ops on meta tensors of symbolic sizes are

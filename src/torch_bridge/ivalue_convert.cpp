@@ -4,26 +4,22 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/jit_type.h>
 
-#include <limits>
-
 #include "support/check.h"
-#include "torch_bridge/sym_node.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::bridge {
 namespace {
 
 constexpr int64_t kLow = -(int64_t{1} << 62), kHigh = (int64_t{1} << 62) - 1;
-constexpr int64_t kInt64Low = std::numeric_limits<int64_t>::min();
-constexpr int64_t kInt64High = std::numeric_limits<int64_t>::max();
 
 int64_t encode_int(int64_t v) {
-  if (v == kInt64High) return kHigh;
-  if (v == kInt64Low) return kLow;
+  if (v == INT64_MAX) return kHigh;
+  if (v == INT64_MIN) return kLow;
   if (v <= kLow || v >= kHigh) throw Unsupported("an integer of more than 62 bits");
   return v;
 }
 
-int64_t decode_int(int64_t v) { return v == kHigh ? kInt64High : v == kLow ? kInt64Low : v; }
+int64_t decode_int(int64_t v) { return v == kHigh ? INT64_MAX : v == kLow ? INT64_MIN : v; }
 
 ir::Arg size_arg(const c10::SymInt& s) {
   auto constant = s.maybe_as_int();

@@ -7,11 +7,6 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/ivalue.h>
-
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "ir/graph.h"
 
@@ -44,6 +39,10 @@ ir::Arg to_arg(const c10::IValue& v, ArgKind kind,
                const std::function<ir::Arg(const at::Tensor&)>& tensor);
 c10::IValue to_ivalue(const ir::Arg& a, ArgKind kind,
                       const std::function<at::Tensor(ir::ValueId)>& tensor);
+
+// Positions of the tensor arguments that an op writes. Nothing where it writes none, or in a way
+// that we do not model (a list, a result that aliases an argument, an op of torch itself).
+std::vector<size_t> written_arguments(const c10::FunctionSchema& schema);
 
 // The argument with what `f` gives in the place of each tensor; one without tensors as it is.
 template <class F>

@@ -10,9 +10,6 @@
 
 #include "pipeline/assemble.h"
 #include "runtime/bandwidth.h"
-#include "support/check.h"
-#include "support/text.h"
-#include "torch_bridge/host.h"
 
 namespace oxy::bridge {
 namespace {
@@ -45,17 +42,26 @@ std::vector<at::Tensor> evaluate(const ir::Graph& constants,
   return {outputs.begin(), outputs.end()};
 }
 
-// What max-autotune tries, one row after the other, each on top of the best so far.
-struct Choice {
-  const char* setting;
-  std::vector<const char*> values;
-};
+// Copies of the tensors, so that what a plan writes is nobody's. One that overlaps itself is
+// written by no plan.
+class CopiedInputs {
+ public:
+  explicit CopiedInputs(std::span<const Input> inputs)
+      : copies_(inputs.size()), inputs_(inputs.begin(), inputs.end()) {
+    for (size_t i = 0; i < inputs_.size(); i++) {
+      if (inputs_[i].tensor == nullptr) continue;
+      const at::Tensor& t = *inputs_[i].tensor;
+      const bool overlaps = std::ranges::count(t.strides(), 0) != 0;
+      copies_[i] = overlaps ? t : at::empty_strided(t.sizes(), t.strides(), t.options()).copy_(t);
+      inputs_[i].tensor = &copies_[i];
+    }
+  }
+  operator std::span<const Input>() const { return inputs_; }
 
-const std::vector<Choice>& choices() {
-  static const std::vector<Choice> rows = {{"gemm_backend", {"auto", "onednn", "aten"}},
-                                           {"streaming_stores", {"True", "False"}}};
-  return rows;
-}
+ private:
+  std::vector<at::Tensor> copies_;
+  std::vector<Input> inputs_;
+};
 
 constexpr double kBudget = 1.0;  // seconds of timing a row
 
@@ -73,7 +79,7 @@ std::vector<double> time_in_turn(std::span<const ExecutableMaker::Made> ways,
       Outputs outputs;
       std::string reason;
       const Clock::time_point start = Clock::now();
-      if (!ways[i].executable->run(copies.inputs(), outputs, reason)) throw InternalError(reason);
+      if (!ways[i].executable->run(copies, outputs, reason)) throw InternalError(reason);
       times[i].push_back(seconds(Clock::now() - start));
     }
   }
@@ -91,6 +97,10 @@ std::string row_text(const char* setting, const char* value, double seconds, boo
   std::snprintf(row, sizeof(row), "%s=%-8s %10.4f ms%s\n", setting, value, seconds * 1e3,
                 kept ? " (kept)" : "");
   return row;
+}
+
+Executable::Options options_of(const Settings& settings, bool frozen, size_t own_attributes) {
+  return {settings.strict, runtime::fence_of(settings.fence), frozen, own_attributes};
 }
 
 constexpr const char* kOtherInputs = "the plan was made for other inputs or attributes";
@@ -115,14 +125,11 @@ ExecutableMaker::Made ExecutableMaker::make(const Recorded& recorded,
 
 ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const Settings& settings,
                                                  pipeline::Trace& trace) const {
-  Executable::Options options;
-  options.strict = settings.strict;
-  options.fence = runtime::fence_of(settings.fence);
-  options.own_attributes = recorded.attributes.size();
+  const bool frozen =
+      settings.freezing && std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen);
   std::vector<at::Tensor> constants;
   pipeline::Freezing freezing;
-  if (settings.freezing && std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen)) {
-    options.frozen = true;
+  if (frozen) {
     freezing.inputs = frozen_inputs(recorded);
     freezing.evaluate = [&](const ir::Graph& graph) {
       constants = evaluate(graph, recorded.attributes, recorded.example);
@@ -133,11 +140,12 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   auto compiler = pipeline::compiler_for(settings, folder_, why);
   pipeline::Compiled compiled =
       pipeline::compile(recorded.graph, settings, compiler.get(), trace, made.report,
-                        recorded.passes, options.frozen ? &freezing : nullptr);
+                        recorded.passes, frozen ? &freezing : nullptr);
   std::vector<at::Tensor> attributes = recorded.attributes;
   attributes.insert(attributes.end(), constants.begin(), constants.end());
-  made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
-                                                 std::move(attributes), recorded.example, options);
+  made.executable = std::make_unique<Executable>(
+      std::move(compiled.plan), std::move(compiled.code), std::move(attributes), recorded.example,
+      options_of(settings, frozen, recorded.attributes.size()));
   return made;
 }
 
@@ -154,11 +162,8 @@ ExecutableMaker::Made ExecutableMaker::bind(pipeline::Compiled compiled,
                                             std::vector<at::Tensor> attributes,
                                             std::span<const Input> example,
                                             std::optional<size_t> own_attributes) const {
-  Executable::Options options;
-  options.strict = settings_.strict;
-  options.fence = runtime::fence_of(settings_.fence);
-  options.frozen = own_attributes.has_value();
-  options.own_attributes = own_attributes.value_or(attributes.size());
+  const auto options =
+      options_of(settings_, own_attributes.has_value(), own_attributes.value_or(attributes.size()));
   require_ranks(compiled.plan, example);
   Made made;
   pipeline::count_steps(compiled.plan, made.report);
@@ -173,39 +178,27 @@ ExecutableMaker::Made ExecutableMaker::fastest(const Recorded& recorded,
   Settings best = settings_;
   Made out;
   std::string table;
-  for (const Choice& choice : choices()) {
+  // One row after the other, each on top of the best so far.
+  static const std::pair<const char*, std::vector<const char*>> choices[] = {
+      {"gemm_backend", {"auto", "onednn", "aten"}}, {"streaming_stores", {"True", "False"}}};
+  for (const auto& [setting, values] : choices) {
     std::vector<Made> ways;
-    for (const char* value : choice.values) {
+    for (const char* value : values) {
       Settings changed = best;
-      changed.set(choice.setting, value);
+      changed.set(setting, value);
       recorded.restart();
       ways.push_back(make_with(recorded, changed, trace));
     }
     const std::vector<double> times = time_in_turn(ways, recorded.example);
     const auto kept = static_cast<size_t>(std::ranges::min_element(times) - times.begin());
     for (size_t i = 0; i < ways.size(); i++)
-      table += row_text(choice.setting, choice.values[i], times[i], i == kept);
-    best.set(choice.setting, choice.values[kept]);
+      table += row_text(setting, values[i], times[i], i == kept);
+    best.set(setting, values[kept]);
     out = std::move(ways[kept]);
   }
   table.pop_back();
   out.choices = std::move(table);
   return out;
-}
-
-CopiedInputs::CopiedInputs(std::span<const Input> inputs) : inputs_(inputs.begin(), inputs.end()) {
-  for (const Input& input : inputs) {
-    if (input.tensor == nullptr) {
-      copies_.emplace_back();
-      continue;
-    }
-    const at::Tensor& t = *input.tensor;
-    const bool overlaps = std::ranges::count(t.strides(), 0) != 0;
-    copies_.push_back(overlaps ? t
-                               : at::empty_strided(t.sizes(), t.strides(), t.options()).copy_(t));
-  }
-  for (size_t i = 0; i < inputs_.size(); i++)
-    if (inputs_[i].tensor) inputs_[i].tensor = &copies_[i];
 }
 
 std::string bandwidth_text(Executable& executable, std::span<const Input> inputs) {
@@ -216,7 +209,7 @@ std::string bandwidth_text(Executable& executable, std::span<const Input> inputs
     Outputs outputs;
     std::string reason;
     std::vector<double> seconds;
-    if (!executable.run(copies.inputs(), outputs, reason, &seconds)) throw InternalError(reason);
+    if (!executable.run(copies, outputs, reason, &seconds)) throw InternalError(reason);
     if (best.empty()) best = seconds;
     for (size_t i = 0; i < seconds.size(); ++i) best[i] = std::min(best[i], seconds[i]);
   }

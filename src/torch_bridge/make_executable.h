@@ -2,11 +2,6 @@
 // among several ways.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string_view>
-
 #include "pipeline/pipeline.h"
 #include "torch_bridge/execute.h"
 
@@ -49,18 +44,6 @@ class ExecutableMaker {
 
   const Settings& settings_;
   const std::string folder_;
-};
-
-// Copies of the tensors, so that what a plan writes is nobody's. One that overlaps itself is
-// written by no plan.
-class CopiedInputs {
- public:
-  explicit CopiedInputs(std::span<const Input> inputs);
-  std::span<const Input> inputs() const { return inputs_; }
-
- private:
-  std::vector<at::Tensor> copies_;
-  std::vector<Input> inputs_;
 };
 
 // A row a kernel step: the memory that it moves, its best time in a few runs, and what part of the

@@ -1,12 +1,13 @@
-// A functionalisation kernel for each such op: what it writes becomes a value.
-#include "torch_bridge/mutable_ops.h"
-
-#include <ATen/FunctionalTensorWrapper.h>
+// Functionalisation of ops from outside torch that write to their arguments: torch's own covers its
+// own ops only.
+//
+// The graph gets one functional node: its outputs are the op's returns, then the new value of each
+// written argument, in the order of the schema. Whoever runs the node copies those arguments first
+// (bound_call.h).
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/boxing/KernelFunction.h>
 
 #include "support/check.h"
-#include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {
 namespace {
@@ -67,9 +68,8 @@ std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
   const std::string& name = schema.name();
   if (name.starts_with("aten::") || name.starts_with("prim::") || name.starts_with("prims::"))
     return out;
-  for (const auto& r : schema.returns()) {
+  for (const auto& r : schema.returns())
     if (r.alias_info()) return out;
-  }
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& a = schema.arguments()[i];
     if (!a.alias_info() || !a.alias_info()->isWrite()) continue;

@@ -7,9 +7,7 @@
 
 #include "ops/args.h"
 #include "support/check.h"
-#include "torch_bridge/mutable_ops.h"
 #include "torch_bridge/recorder.h"
-#include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {
 namespace {
@@ -102,12 +100,6 @@ Heard heard() { return so_far; }
 
 // ---- ops
 
-const OpFacts& OpRecorder::facts_for(const c10::OperatorHandle& op) {
-  auto it = facts_.find(op.operator_name());
-  if (it == facts_.end()) it = facts_.emplace(op.operator_name(), facts_of(op)).first;
-  return it->second;
-}
-
 void OpRecorder::on_op(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   try {
     record(op, s);
@@ -128,7 +120,9 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (c10::get_default_dtype() != caffe2::TypeMeta::Make<float>())
     throw Unsupported("the default dtype is not float32");
   r_.simplify_sizes();
-  const OpFacts& f = facts_for(op);
+  auto known = facts_.find(op.operator_name());
+  if (known == facts_.end()) known = facts_.emplace(op.operator_name(), facts_of(op)).first;
+  const OpFacts& f = known->second;
   const size_t n = f.args.size(), base = s.size() - n;
   const bool random = f.has(ops::Random);
   so_far.ops++;
@@ -231,7 +225,9 @@ void OpRecorder::finish(const OpFacts& f, torch::jit::Stack& s, size_t base,
     return;
   }
   for (const at::Tensor& t : written) {
-    types.push_back(type_after_write(t));
+    ir::Type& type = types.emplace_back(r_.graph.value(r_.value_of(t)).type);
+    type.tensor.offset = 0;
+    type.tensor.requires_grad = false;
     lengths.push_back(-1);
   }
   ir::Node& node = r_.add_call(ir::NodeKind::CallOp, f.target, std::move(args), std::move(types));
@@ -265,13 +261,6 @@ at::Tensor OpRecorder::result(const PredictedTensor& t, ir::ValueId v,
     throw Unsupported("a view of another dtype of a lazily conjugated or negated tensor");
   set_marks(fake, marks);
   return fake;
-}
-
-ir::Type OpRecorder::type_after_write(const at::Tensor& fake) const {
-  ir::Type type = r_.graph.value(r_.value_of(fake)).type;
-  type.tensor.offset = 0;
-  type.tensor.requires_grad = false;
-  return type;
 }
 
 // ---- lazy views

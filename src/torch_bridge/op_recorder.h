@@ -2,7 +2,6 @@
 #pragma once
 
 #include "ops/op_table.h"
-#include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/recording.h"
 #include "torch_bridge/shape_fallback.h"
@@ -24,13 +23,18 @@ struct OpFacts {
   bool has(uint32_t trait) const { return info && info->has(trait); }
 };
 
-class OpRecorder final : public OpListener {
+// While these live, the overloads of `name` ("mylib::foo") that write to arguments have a
+// functionalisation (mutable_ops.cpp).
+std::vector<c10::RegistrationHandleRAII> make_functional(std::string_view name);
+
+class OpRecorder {
  public:
   OpRecorder(Recording& recording, bool shape_rules) : r_(recording), shape_rules_(shape_rules) {}
 
-  void on_op(const c10::OperatorHandle& op, torch::jit::Stack& s) override;
-  void on_copy(const c10::TensorImpl& original,
-               const c10::intrusive_ptr<c10::TensorImpl>& copy) override;
+  // An op below autograd and functionalisation. The recording's mode is switched off meanwhile.
+  void on_op(const c10::OperatorHandle& op, torch::jit::Stack& s);
+  // `copy` is a shallow copy of `original` that torch made on its own.
+  void on_copy(const c10::TensorImpl& original, const c10::intrusive_ptr<c10::TensorImpl>& copy);
 
   // See Recorder.
   void expect_write(std::string_view function, bool out);
@@ -43,7 +47,6 @@ class OpRecorder final : public OpListener {
  private:
   using Predicted = std::vector<PredictedReturn>;
 
-  const OpFacts& facts_for(const c10::OperatorHandle& op);
   void record(const c10::OperatorHandle& op, torch::jit::Stack& s);
   std::optional<Predicted> by_rule(const OpFacts& f, const c10::FunctionSchema& schema,
                                    std::span<const ir::Arg> args,
@@ -52,7 +55,6 @@ class OpRecorder final : public OpListener {
               Predicted predicted, const std::vector<at::Tensor>& tensors);
   at::Tensor result(const PredictedTensor& t, ir::ValueId v,
                     const std::vector<at::Tensor>& tensors);
-  ir::Type type_after_write(const at::Tensor& fake) const;
   at::Tensor computed(const char* name, const at::Tensor& t);
   void resolve_marks(torch::jit::Stack& s, size_t base);
   bool read_number(torch::jit::Stack& s) const;

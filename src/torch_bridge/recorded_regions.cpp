@@ -5,7 +5,6 @@
 #include "ops/op_table.h"
 #include "support/check.h"
 #include "torch_bridge/recorder.h"
-#include "torch_bridge/recording.h"
 
 namespace oxy::bridge {
 namespace {

@@ -9,15 +9,9 @@
 // as before after `leave`.
 #pragma once
 
-#include <functional>
-#include <span>
-
-#include "ir/graph.h"
-#include "symbolic/facts.h"
 #include "torch_bridge/autocast_cache.h"
-#include "torch_bridge/fake_tensor.h"
-
-struct _object;  // PyObject
+#include "torch_bridge/interpreter_vtable.h"
+#include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {
 
@@ -39,34 +33,37 @@ class Recorder {
     // false: every shape from torch's meta kernels (for the test that compares both)
     bool shape_rules = true;
     // What Python code sees on the stack of dispatch modes while the recording runs.
-    _object* mode_object = nullptr;
+    PyObject* mode_object = nullptr;
     KeptCasts kept_casts = kept_casts_now();
     // Sizes may be symbols: those of the inputs' dimensions that the caller names.
     bool symbolic = false;
-    // With symbolic sizes: the number behind a tensor that torch made of a symbolic number (its own
-    // value says nothing).
-    std::function<std::optional<c10::Scalar>(const at::Tensor&)> symbolic_number;
+    // Then: the number behind a tensor that torch made of a symbolic one, whose own value says
+    // nothing.
+    Recording::NumberOf symbolic_number;
   };
   explicit Recorder(Options options);
   ~Recorder();
   C10_DISABLE_COPY_AND_ASSIGN(Recorder);
 
   // A fake that stands for a real input: same metadata and requires_grad. A tensor that comes twice
-  // is two inputs that share memory.
-  // Unsupported for what cannot be recorded (sparse, quantized, a subclass).
-  // `dynamic_dims`: the dimensions whose sizes are symbols.
+  // is two inputs that share memory. Unsupported for what cannot be recorded (sparse, quantized, a
+  // subclass). `dynamic_dims`: the dimensions whose sizes are symbols.
   at::Tensor add_input(const at::Tensor& real, const std::string& name,
-                       std::span<const int64_t> dynamic_dims = {});
+                       std::span<const int64_t> dynamic_dims = {}) {
+    return recording_.add_input(real, name, dynamic_dims).wrapper;
+  }
   // A tensor without dimensions that holds a number: ops that take a Scalar take it too, where
   // their rules allow it.
   at::Tensor add_runtime_number(const at::Tensor& real, const std::string& name);
   // An input that is not a tensor: its position counts, its value is taken as constant.
-  void add_number(int64_t value, const std::string& name);
+  void add_number(int64_t value, const std::string& name) { recording_.add_number(value, name); }
   // One whose value is a symbol (0 and 1 are constants); what the computation sees of it.
   c10::SymInt add_symbolic_number(int64_t hint, const std::string& name);
   // A tensor that is no input (a module's attribute): lifted as an attribute; the same tensor gives
   // the same fake.
-  at::Tensor add_attribute(const at::Tensor& real, const std::string& name);
+  at::Tensor add_attribute(const at::Tensor& real, const std::string& name) {
+    return recording_.attribute(real, name).wrapper;
+  }
 
   // The recording will meet this op ("mylib::foo"): if it writes to its arguments, it is made
   // functional.
@@ -75,23 +72,29 @@ class Recorder {
   // The function or method of torch that runs next, and whether it was given out=. If its result
   // goes into an argument of a dtype that eager would not convert to, it is refused
   // (functionalisation converts to any); with out= every conversion is.
-  void expect_write(std::string_view function, bool out);
+  void expect_write(std::string_view function, bool out) { ops_.expect_write(function, out); }
 
   void enter();
   void leave();  // a second call does nothing
 
   // The outermost context of autocast ends.
-  void clear_casts();
+  void clear_casts() { casts_.clear(recording_.graph); }
   // Behind a call that may have entered and left contexts of its own.
   void end_autocasts();
   // Whether clear_casts would leave a trace: there are casts that it drops, or those of the caller.
-  bool has_casts() const;
-  KeptCasts casts_in_regions() const;
+  bool has_casts() const { return casts_.any(); }
+  KeptCasts casts_in_regions() const { return casts_.in_regions(); }
 
   // Position of what runs next: its stack and the Torch node it comes from.
-  void set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node);
-  void set_position(ir::StackId stack, ir::NodeId torch_node);  // of add_frame
-  ir::StackId add_frame(ir::StackId caller, ir::Frame innermost);
+  void set_position(std::vector<ir::Frame> stack, ir::NodeId torch_node) {
+    set_position(recording_.graph.add_stack(std::move(stack)), torch_node);
+  }
+  void set_position(ir::StackId stack, ir::NodeId torch_node) {  // of add_frame
+    recording_.set_position(stack, torch_node);
+  }
+  ir::StackId add_frame(ir::StackId caller, ir::Frame innermost) {
+    return recording_.graph.add_frame(caller, std::move(innermost));
+  }
 
   // A branch, loop or checkpoint (ir/graph.h) of these tensors, and what it gives. Constants
   // of the regions become operands. Unsupported for a region that writes to an operand, draws
@@ -106,7 +109,7 @@ class Recorder {
   void seal(const at::Tensor& t) const { forbid_data(t); }
 
   // Why an op was refused, if one was.
-  const std::optional<std::string>& failure() const;
+  const std::optional<std::string>& failure() const { return recording_.failure; }
 
   // Closes the graph and leaves. `results`: what the computation returned, each tensor object once.
   // The graph's outputs are these, in order, followed by memory that several of them are views of
@@ -115,15 +118,23 @@ class Recorder {
   // The real tensors behind the graph's attribute nodes, in their order.
   std::vector<at::Tensor> attributes() const;
   // What the recording relies on (Options::symbolic), else null.
-  std::shared_ptr<const sym::ShapeFacts> facts() const;
+  std::shared_ptr<const sym::ShapeFacts> facts() const {
+    return recording_.shapes ? recording_.shapes->facts() : nullptr;
+  }
   // The tensors that stand for its inputs and attributes.
   std::vector<at::Tensor> sources() const;
   // The pool of the graph's symbols.
-  const std::shared_ptr<sym::ExprPool>& pool() const;
+  const std::shared_ptr<sym::ExprPool>& pool() const { return recording_.graph.pool; }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  class ThreadState;
+
+  Recording recording_;
+  OpRecorder ops_;
+  AutocastCasts casts_;
+  std::shared_ptr<Mode> mode_;
+  std::unique_ptr<ThreadState> state_;  // while it is entered
+  std::unordered_map<std::string, std::vector<c10::RegistrationHandleRAII>> mutable_ops_;
 };
 
 }  // namespace oxy::bridge

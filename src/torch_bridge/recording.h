@@ -9,10 +9,6 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/InferenceMode.h>
 
-#include <functional>
-#include <optional>
-#include <span>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "ir/graph.h"

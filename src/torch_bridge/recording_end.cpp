@@ -1,5 +1,7 @@
 // Reads what functionalisation has left and writes the graph's results and mutations.
 
+#include <ATen/EmptyTensor.h>
+
 #include <algorithm>
 
 #include "ops/rewriter.h"
@@ -53,8 +55,8 @@ ir::ValueId with_gaps(ir::Graph& graph, ir::ValueId v) {
 // Where one of the results is all of the shared memory, it takes the place of the hidden output.
 void promote_base(ir::Graph& graph, size_t i, size_t visible) {
   ir::OutputSpec out = graph.outputs[i];
-  if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible) return;
-  if (out.conj || out.neg) return;
+  if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible || out.conj || out.neg)
+    return;
   ir::OutputSpec base = graph.outputs[out.index];
   if (base.kind != ir::OutputSpec::Kind::Value || !same_layout(base.type, out.type) ||
       !out.type.offset.is_const(0))
@@ -71,15 +73,11 @@ void promote_base(ir::Graph& graph, size_t i, size_t visible) {
   }
 }
 
-// First and one past the last element that a real tensor can touch.
-std::pair<int64_t, int64_t> bytes_touched(const at::Tensor& t) {
-  int64_t low = t.storage_offset(), high = low;
-  for (int64_t i = 0; i < t.dim(); ++i) {
-    if (t.size(i) == 0) return {0, 0};
-    high += (t.size(i) - 1) * t.stride(i);
-  }
-  auto item = static_cast<int64_t>(t.element_size());
-  return {low * item, (high + 1) * item};
+// First and one past the last byte that a real tensor can touch.
+std::pair<size_t, size_t> bytes_touched(const at::Tensor& t) {
+  if (t.numel() == 0) return {0, 0};
+  const size_t item = t.element_size(), offset = static_cast<size_t>(t.storage_offset());
+  return {offset * item, at::detail::computeStorageNbytes(t.sizes(), t.strides(), item, offset)};
 }
 
 // The layout that a view of a written input has in eager: the same views of the input as it came.
@@ -109,12 +107,9 @@ std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource&
 void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t, size_t input) {
   const RecordedSource& s = r.inputs[input];
   out.index = static_cast<uint32_t>(input);
-  if (t.is_same(s.wrapper)) {
-    out.kind = ir::OutputSpec::Kind::Input;
-    return;
-  }
-  out.kind = ir::OutputSpec::Kind::ViewOfInput;
-  if (wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
+  const bool same = t.is_same(s.wrapper);
+  out.kind = same ? ir::OutputSpec::Kind::Input : ir::OutputSpec::Kind::ViewOfInput;
+  if (!same && wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
 }
 
 ir::OutputSpec base_of(Recording& r, OpRecorder& ops, const at::Tensor& t) {
@@ -143,9 +138,8 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
 }
 
 std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage) {
-  for (size_t i = 0; i < r.inputs.size(); ++i) {
+  for (size_t i = 0; i < r.inputs.size(); ++i)
     if (r.inputs[i].wrapper.defined() && storage_of(r.inputs[i].wrapper) == storage) return i;
-  }
   return std::nullopt;
 }
 
@@ -189,9 +183,8 @@ void add_mutations(Recording& r, OpRecorder& ops) {
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
     if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
-    if (s.real.is_inference() && !r.inference) {
+    if (s.real.is_inference() && !r.inference)
       throw Unsupported("an inference tensor changes in place outside inference mode");
-    }
     ir::Mutation& m = r.graph.mutations.emplace_back();
     m.input = static_cast<uint32_t>(i);
     m.value = data ? laid_out_as(r.graph, type_of(s.wrapper), r.value_of(value)) : s.value;
@@ -202,17 +195,15 @@ void add_mutations(Recording& r, OpRecorder& ops) {
   }
   for (RecordedSource& s : r.attributes) {
     auto* w = wrapper_of(s.wrapper);
-    if (s.fresh ||
-        !(w->has_data_mutation() || w->has_metadata_mutation() || w->was_storage_changed()))
-      continue;
-    throw Unsupported("an attribute of the module changes in place");
+    if (!s.fresh &&
+        (w->has_data_mutation() || w->has_metadata_mutation() || w->was_storage_changed()))
+      throw Unsupported("an attribute of the module changes in place");
   }
 }
 
 void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& results) {
-  for (const at::Tensor& t : results) {
+  for (const at::Tensor& t : results)
     if (t.defined()) functional::sync(t);
-  }
   std::vector<ir::OutputSpec> hidden;  // memory that results are views of
   std::vector<const c10::StorageImpl*> hidden_storage;
   for (const at::Tensor& t : results) {
@@ -238,19 +229,18 @@ void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& r
       continue;
     }
     if (needs_grad) refuse_gradients();
-    for (const RecordedSource& a : r.attributes) {
+    for (const RecordedSource& a : r.attributes)
       if (!a.fresh && storage_of(a.wrapper) == storage)
         throw Unsupported("an attribute of the module is returned");
-    }
     auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
-    const bool alone = std::count_if(results.begin(), results.end(), shares) == 1;
+    const bool alone = std::ranges::count_if(results, shares) == 1;
     if (alone && out.type.is_dense()) {
       out.value = escape(
           r.graph, laid_out_as(r.graph, out.type, r.value_of(ops.with_marks(w->value(), marks))));
       continue;
     }
     out.kind = ir::OutputSpec::Kind::ViewOfOutput;
-    auto seen = std::find(hidden_storage.begin(), hidden_storage.end(), storage);
+    auto seen = std::ranges::find(hidden_storage, storage);
     out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
     if (seen == hidden_storage.end()) {
       hidden_storage.push_back(storage);

@@ -13,19 +13,12 @@ namespace oxy::bridge {
 namespace {
 
 // Nothing above the backend's kernels takes part.
-class BackendOnly {
- public:
-  BackendOnly() : exclude_(keys()) {}
-
- private:
-  static c10::DispatchKeySet keys() {
-    using c10::DispatchKey;
-    return c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-           c10::DispatchKeySet({DispatchKey::Functionalize, DispatchKey::Python,
-                                DispatchKey::PythonTLSSnapshot, DispatchKey::PythonDispatcher});
-  }
-  c10::impl::ExcludeDispatchKeyGuard exclude_;
-};
+c10::DispatchKeySet above_backend() {
+  using c10::DispatchKey;
+  return c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+         c10::DispatchKeySet({DispatchKey::Functionalize, DispatchKey::Python,
+                              DispatchKey::PythonTLSSnapshot, DispatchKey::PythonDispatcher});
+}
 
 // The arguments with meta tensors in place of fakes, and the way back.
 class MetaArguments {
@@ -83,7 +76,7 @@ std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
                                              c10::ArrayRef<c10::IValue> args) {
   MetaArguments meta(op.schema(), args);
   {
-    BackendOnly guard;
+    const c10::impl::ExcludeDispatchKeyGuard guard(above_backend());
     op.callBoxed(meta.stack());
   }
   std::vector<PredictedReturn> out;
@@ -104,7 +97,7 @@ std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
 }
 
 void run_on_metadata(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  BackendOnly guard;
+  const c10::impl::ExcludeDispatchKeyGuard guard(above_backend());
   op.callBoxed(stack);
 }
 

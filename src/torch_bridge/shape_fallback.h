@@ -6,10 +6,6 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-
-#include <string>
-#include <vector>
 
 #include "ir/types.h"
 

@@ -1,5 +1,5 @@
 // Each operation of a SymNode on our expressions, with guards where torch asks for a value.
-#include "torch_bridge/sym_node.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 #include <c10/core/SymNodeImpl.h>
 
@@ -71,15 +71,9 @@ class Node final : public c10::SymNodeImpl {
   bool is_constant() override { return constant_bool().has_value(); }
   bool is_symbolic() override { return !constant_int() && !constant_bool(); }
 
-  SymNode add(const SymNode& o) override {
-    return arithmetic(o, [](auto a, auto b) { return a + b; });
-  }
-  SymNode sub(const SymNode& o) override {
-    return arithmetic(o, [](auto a, auto b) { return a - b; });
-  }
-  SymNode mul(const SymNode& o) override {
-    return arithmetic(o, [](auto a, auto b) { return a * b; });
-  }
+  SymNode add(const SymNode& o) override { return arithmetic(o, std::plus()); }
+  SymNode sub(const SymNode& o) override { return arithmetic(o, std::minus()); }
+  SymNode mul(const SymNode& o) override { return arithmetic(o, std::multiplies()); }
   SymNode floordiv(const SymNode& o) override {
     return arithmetic(
         o, [this](Expr a, Expr b) { return sym::floordiv(a, divisor(b)); },
@@ -121,22 +115,10 @@ class Node final : public c10::SymNodeImpl {
   }
   SymNode sym_float() override { return make(as_float()); }
 
-  SymNode eq(const SymNode& o) override {
-    return compare(
-        o, [](Expr a, Expr b) { return sym::equal(a, b); },
-        [](double a, double b) { return a == b; });
-  }
+  SymNode eq(const SymNode& o) override { return compare(o, sym::equal, std::equal_to()); }
   SymNode ne(const SymNode& o) override { return of(eq(o)).inverted(); }
-  SymNode lt(const SymNode& o) override {
-    return compare(
-        o, [](Expr a, Expr b) { return sym::less(a, b); },
-        [](double a, double b) { return a < b; });
-  }
-  SymNode le(const SymNode& o) override {
-    return compare(
-        o, [](Expr a, Expr b) { return sym::at_most(a, b); },
-        [](double a, double b) { return a <= b; });
-  }
+  SymNode lt(const SymNode& o) override { return compare(o, sym::less, std::less()); }
+  SymNode le(const SymNode& o) override { return compare(o, sym::at_most, std::less_equal()); }
   SymNode gt(const SymNode& o) override { return of(o).mutable_self().lt(clone()); }
   SymNode ge(const SymNode& o) override { return of(o).mutable_self().le(clone()); }
   SymNode sym_not() override { return inverted(); }

@@ -1,17 +1,14 @@
 // Chooses symbols for dimensions, and makes fakes that have them.
 #include "torch_bridge/symbolic_shapes.h"
 
+#include <ATen/core/functional.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/StorageImpl.h>
-#include <c10/core/TensorImpl.h>
 #include <c10/core/impl/PythonDispatcherTLS.h>
 
 #include <algorithm>
 
 #include "support/check.h"
-#include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/ivalue_convert.h"
-#include "torch_bridge/sym_node.h"
 
 namespace oxy::bridge {
 namespace {
@@ -43,8 +40,8 @@ class SymbolicFake final : public c10::TensorImpl {
  private:
   // The sizes as numbers, kept here because the caller gets a reference.
   static c10::IntArrayRef pinned(c10::SymIntArrayRef from, std::vector<int64_t>& to) {
-    std::vector<int64_t> values;
-    for (const c10::SymInt& s : from) values.push_back(s.guard_int(__FILE__, __LINE__));
+    std::vector<int64_t> values =
+        c10::fmap(from, [](const c10::SymInt& s) { return s.guard_int(__FILE__, __LINE__); });
     if (values != to) to = std::move(values);
     return to;
   }
@@ -52,28 +49,11 @@ class SymbolicFake final : public c10::TensorImpl {
   mutable std::vector<int64_t> sizes_, strides_;
 };
 
-std::vector<c10::SymInt> to_sym_ints(const std::vector<Expr>& exprs,
-                                     const std::shared_ptr<sym::ShapeFacts>& facts) {
-  std::vector<c10::SymInt> out;
-  for (Expr e : exprs) out.push_back(to_sym_int(e, facts));
-  return out;
-}
-
 // Bytes from the start of the storage to its last element, whatever the sizes.
 Expr span_bytes(const ir::TensorType& t) {
   Expr last = t.offset;
   for (size_t i = 0; i < t.sizes.size(); ++i) last += (t.sizes[i] - Expr(1)) * t.strides[i];
   return (last + Expr(1)) * Expr(ir::byte_size(t.dtype));
-}
-
-std::vector<int64_t> hints_of(c10::SymIntArrayRef s) {
-  std::vector<int64_t> out;
-  for (const c10::SymInt& x : s) out.push_back(hint_of(x));
-  return out;
-}
-
-bool is_symbolic_tensor(const at::Tensor& t) {
-  return t.defined() && t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
 // Calls `f` on every symbolic number in an argument and puts what it gives in its place.
@@ -89,16 +69,17 @@ c10::IValue map_numbers(const c10::IValue& v, F f) {
 }
 
 at::Tensor on_hints(const at::Tensor& t) {
-  if (!is_symbolic_tensor(t)) return t;
-  return at::empty_strided(hints_of(t.sym_sizes()), hints_of(t.sym_strides()), t.options());
+  if (!is_symbolic(t)) return t;
+  return at::empty_strided(c10::fmap(t.sym_sizes(), hint_of), c10::fmap(t.sym_strides(), hint_of),
+                           t.options());
 }
 
 }  // namespace
 
 bool is_symbolic(const ir::TensorType& t) {
   auto symbolic = [](Expr e) { return !e.is_const(); };
-  return std::any_of(t.sizes.begin(), t.sizes.end(), symbolic) ||
-         std::any_of(t.strides.begin(), t.strides.end(), symbolic) || symbolic(t.offset);
+  return std::ranges::any_of(t.sizes, symbolic) || std::ranges::any_of(t.strides, symbolic) ||
+         symbolic(t.offset);
 }
 
 void read_symbolic_sizes(const at::Tensor& t, ir::TensorType& type) {
@@ -110,9 +91,8 @@ void read_symbolic_sizes(const at::Tensor& t, ir::TensorType& type) {
 Expr SymbolicShapes::symbol_for(int64_t hint) {
   if (hint < 2) return hint;
   auto [it, is_new] = symbols_.try_emplace(hint);
-  if (is_new) {
+  if (is_new)
     it->second = facts_->pool().symbol(cat("s", symbols_.size() - 1), {2, INT64_MAX}, hint);
-  }
   return it->second;
 }
 
@@ -125,9 +105,8 @@ ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<cons
       throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d));
     chosen[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
   }
-  for (size_t d = 0; d < chosen.size(); ++d) {
+  for (size_t d = 0; d < chosen.size(); ++d)
     if (chosen[d]) type.sizes[d] = symbol_for(real.size(static_cast<int64_t>(d)));
-  }
   // A stride that is where another dimension ends is that product; others are numbers.
   std::vector<size_t> order(type.sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
@@ -155,16 +134,12 @@ at::Tensor SymbolicShapes::make_fake(const ir::TensorType& type,
   plain.sizes = plain.strides = {};
   plain.offset = 0;
   at::Tensor model = bridge::make_fake(plain);
-  c10::Storage own = model.storage();
-  if (storage) {
-    own = *storage;
-  } else {
-    own.unsafeGetStorageImpl()->set_nbytes(to_sym_int(span_bytes(type), facts_));
-  }
+  c10::Storage own = storage ? *storage : model.storage();
+  if (!storage) own.unsafeGetStorageImpl()->set_nbytes(to_sym_int(span_bytes(type), facts_));
   auto t = at::detail::make_tensor<SymbolicFake>(std::move(own), model.key_set(), model.dtype());
-  t.unsafeGetTensorImpl()->set_sizes_and_strides(to_sym_ints(type.sizes, facts_),
-                                                 to_sym_ints(type.strides, facts_),
-                                                 to_sym_int(type.offset, facts_));
+  auto sym_int = [&](Expr e) { return to_sym_int(e, facts_); };
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(
+      c10::fmap(type.sizes, sym_int), c10::fmap(type.strides, sym_int), sym_int(type.offset));
   return t;
 }
 
@@ -177,7 +152,7 @@ void SymbolicShapes::simplify(ir::TensorType& type) const {
 bool has_symbolic_sizes(const torch::jit::Stack& stack, size_t arguments) {
   bool found = false;
   auto on_tensor = [&](const at::Tensor& t) {
-    found |= is_symbolic_tensor(t);
+    found |= is_symbolic(t);
     return t;
   };
   auto on_number = [&](const c10::SymInt& s) {

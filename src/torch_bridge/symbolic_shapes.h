@@ -1,23 +1,37 @@
 // The sizes of one recording that are symbols: which dimensions of the inputs have one, and fakes
-// of symbolic sizes.
+// of symbolic sizes. Dimensions with the same hint share a symbol; sizes of 0 and 1 are always
+// numbers.
 //
-// Dimensions with the same hint share a symbol; sizes of 0 and 1 are always numbers. A fake of
-// symbolic sizes answers code that asks for numbers with its hints, and every size read so becomes
-// a fact: code that knows nothing of symbols gets right results, for these sizes only.
+// torch sees SymInts whose nodes are our expressions. Arithmetic stays symbolic. A question about a
+// size (is it equal, less) is answered at the hints and becomes a fact of the recording; so does
+// each size that code asks for as a number, such as a float made of it: code that knows nothing of
+// symbols gets right results, for these sizes only. A number that is another one at each call of a
+// graph is a Scalar whose value nobody knows: whoever asks for it gets Unsupported.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 
 #include <map>
-#include <memory>
 #include <span>
 
-#include "ir/types.h"
+#include "ir/graph.h"
 #include "symbolic/facts.h"
+#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::bridge {
+
+// A plain number where the expression is one.
+c10::SymInt to_sym_int(sym::Expr e, const std::shared_ptr<sym::ShapeFacts>& facts);
+// The expression behind a SymInt, in its simplest form under the facts. Unsupported for a node that
+// is not ours.
+sym::Expr expr_of(const c10::SymInt& s);
+// Its value at the hints; no fact comes of it.
+int64_t hint_of(const c10::SymInt& s);
+
+// The number that `value`, a tensor without dimensions, holds at a call.
+c10::Scalar runtime_number(ir::ValueId value, bool integer);
+// The tensor behind such a number; nothing for any other.
+std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s);
 
 class SymbolicShapes {
  public:

@@ -7,7 +7,6 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <cstddef>
 #include <cstring>
 
 namespace oxy::bridge {
