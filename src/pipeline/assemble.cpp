@@ -7,9 +7,9 @@
 #include "ops/op_table.h"
 #include "pipeline/lower_sizes.h"
 #include "runtime/pack.h"
+#include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
 #include "schedule/cpu/epilogues.h"
-#include "schedule/moved_bytes.h"
 #include "support/check.h"
 #include "support/tuning.h"
 

@@ -3,7 +3,6 @@
 
 #include "loops/read_expr.h"
 #include "schedule/kernel.h"
-#include "schedule/words.h"
 #include "support/lexer.h"
 
 namespace oxy::schedule {

@@ -1,6 +1,5 @@
 // The texts of a kernel and of a schedule.
 #include "schedule/schedule.h"
-#include "schedule/words.h"
 #include "support/lexer.h"
 
 namespace oxy::schedule {
