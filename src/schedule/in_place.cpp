@@ -94,8 +94,8 @@ class InPlace {
     });
   }
 
-  // Has a kernel write the input, as a part of its own where that pays. False: steps and kernels may
-  // have to be taken back.
+  // Has a kernel write the input, as a part of its own where that pays. False: what was done to
+  // steps and kernels is to be taken back.
   bool write(BufferId input, BufferId value) {
     const std::vector<size_t> at = writers_of(value);
     if (at.size() == 2) return write_scatter(input, value, at[0], at[1]);

@@ -14,7 +14,8 @@ std::set<BufferId> escaping(const loops::Program& p) {
   std::set<BufferId> out;
   if (!p.graph) return out;
   auto add = [&](ir::ValueId v) {
-    if (auto it = p.buffer_of.find(v); it != p.buffer_of.end()) out.insert(memory_of(p, it->second));
+    auto it = p.buffer_of.find(v);
+    if (it != p.buffer_of.end()) out.insert(memory_of(p, it->second));
   };
   for (const ir::OutputSpec& o : p.graph->outputs) {
     if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) add(o.value);
@@ -60,8 +61,7 @@ void remove_dead_loops(loops::Program& p) {
     const auto* l = std::get_if<Loop>(&p.steps[s]);
     if (!l) continue;
     keep[s] = std::ranges::any_of(l->body, [&](const Inst& i) {
-      return is_any(i.op, LoopOp::Store, LoopOp::StoreAdd) &&
-             needed[memory_of(p, i.buffer).index];
+      return is_any(i.op, LoopOp::Store, LoopOp::StoreAdd) && needed[memory_of(p, i.buffer).index];
     });
     for (const Inst& i : l->body) {
       if (keep[s] && i.op == LoopOp::Load) needed[memory_of(p, i.buffer).index] = true;
@@ -104,17 +104,15 @@ StepUses uses_of(const Schedule& s, const ScheduledStep& step) {
   return u;
 }
 
-bool reads(const StepUses& u, BufferId b) {
-  return std::ranges::find(u.reads, b) != u.reads.end();
-}
+bool reads(const StepUses& u, BufferId b) { return std::ranges::find(u.reads, b) != u.reads.end(); }
 bool writes(const StepUses& u, BufferId b) {
   return std::ranges::find(u.writes, b) != u.writes.end();
 }
 
 bool conflict(const StepUses& a, const StepUses& b) {
   auto meets = [](const StepUses& x, const StepUses& other) {
-    return std::ranges::any_of(
-        x.writes, [&](BufferId w) { return reads(other, w) || writes(other, w); });
+    return std::ranges::any_of(x.writes,
+                               [&](BufferId w) { return reads(other, w) || writes(other, w); });
   };
   return meets(a, b) || meets(b, a);
 }

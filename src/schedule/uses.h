@@ -7,12 +7,13 @@
 
 namespace oxy::schedule {
 
+// By buffer:
 struct BufferUses {
-  std::vector<int32_t> writer;                 // by buffer: the step, or -1
-  std::vector<std::vector<uint32_t>> readers;  // by buffer: loop steps that load it, in order, each
-                                               // once
-  std::vector<bool> updated;                   // by buffer: folded into after it was written
-  std::vector<bool> pinned;  // read by an extern step, the caller, or a mutation; not made by a loop
+  std::vector<int32_t> writer;                 // the step, or -1
+  std::vector<std::vector<uint32_t>> readers;  // loop steps that load it, in order, each once
+  std::vector<bool> updated;                   // folded into after it was written
+  // Read by an extern step, the caller, or a mutation; not made by a loop.
+  std::vector<bool> pinned;
 };
 BufferUses buffer_uses(const loops::Program& p);
 // Memory that is read after the last step: outputs and new values of inputs.
