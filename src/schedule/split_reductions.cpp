@@ -4,7 +4,6 @@
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
 #include "schedule/pass_list.h"
-#include "support/tuning.h"
 
 namespace oxy::schedule {
 

@@ -2,7 +2,6 @@
 #include "schedule/cpu/arrange_loops.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
