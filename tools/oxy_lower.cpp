@@ -16,7 +16,6 @@
 #include "loops/build.h"
 #include "passes/pass_list.h"
 #include "schedule/cpu/pass_list.h"
-#include "schedule/inline_loops.h"
 #include "support/check.h"
 
 namespace {

@@ -6,9 +6,9 @@
 #include "codegen/cpp/gemm.h"
 #include "pipeline/plan_writer.h"
 #include "runtime/pack.h"
+#include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
 #include "schedule/cpu/epilogues.h"
-#include "schedule/moved_bytes.h"
 #include "support/check.h"
 #include "support/tuning.h"
 

@@ -1,18 +1,13 @@
 // Shrinks loops to where a store changes something, and divides a kernel by that.
-#include "schedule/changed_part.h"
-
 #include <algorithm>
 #include <map>
 
 #include "schedule/cost.h"
 #include "schedule/kernel_access.h"
+#include "schedule/nest.h"
 
 namespace oxy::schedule {
 namespace {
-
-bool is_memory(LoopOp op) {
-  return op == LoopOp::Load || op == LoopOp::Store || op == LoopOp::StoreAdd;
-}
 
 // Statements that the kept stores need, found from the end.
 class Sweeper {
@@ -22,7 +17,7 @@ class Sweeper {
   void run(Block& block) {
     for (size_t i = block.size(); i-- > 0;) {
       bool keep = std::visit([&](auto& s) { return is_live(s); }, block[i].v);
-      if (!keep) block.erase(block.begin() + static_cast<std::ptrdiff_t>(i));
+      if (!keep) block.erase(block.begin() + i);
     }
   }
 
@@ -33,9 +28,8 @@ class Sweeper {
   }
   bool is_live(const Hint&) const { return true; }
   bool is_live(Compute& c) {
-    bool effect = c.op == LoopOp::Store || c.op == LoopOp::StoreAdd || c.op == LoopOp::Check;
     // A symbol is used by name: few, and cheap.
-    if (!effect && c.op != LoopOp::Symbol && !live_[c.value]) return false;
+    if (sets_value(c.op) && c.op != LoopOp::Symbol && !live_[c.value]) return false;
     for (uint32_t a : c.args) live_[a] = true;
     return true;
   }
@@ -53,53 +47,22 @@ class Sweeper {
 };
 
 template <class Fn>
-void for_each_statement(Block& block, const Fn& f) {
-  for (Stmt& s : block) {
-    if (auto* c = std::get_if<Compute>(&s.v)) f(*c);
-    if (auto* loop = std::get_if<For>(&s.v)) for_each_statement(loop->body, f);
-  }
-}
-
-// Entries that nothing touches any more go; the others say anew how they are used.
-void tidy_buffers(Kernel& k) {
-  std::vector<bool> loaded(k.buffers.size(), false), stored(k.buffers.size(), false);
-  for_each_statement(k.body, [&](const Compute& c) {
-    if (!is_memory(c.op)) return;
-    if (c.op != LoopOp::Store) loaded[c.buffer] = true;
-    if (c.op != LoopOp::Load) stored[c.buffer] = true;
-  });
-  std::vector<uint32_t> place(k.buffers.size());
-  std::vector<KernelBuffer> kept;
-  for (size_t b = 0; b < k.buffers.size(); ++b) {
-    place[b] = static_cast<uint32_t>(kept.size());
-    if (!loaded[b] && !stored[b]) continue;
-    kept.push_back(std::move(k.buffers[b]));
-    if (kept.back().kind == KernelBuffer::Kind::Local) continue;
-    kept.back().kind = !stored[b]  ? KernelBuffer::Kind::Read
-                       : loaded[b] ? KernelBuffer::Kind::ReadWrite
-                                   : KernelBuffer::Kind::Write;
-  }
-  k.buffers = std::move(kept);
-  for_each_statement(k.body, [&](Compute& c) {
-    if (is_memory(c.op)) c.buffer = place[c.buffer];
-  });
-}
-
-void erase_stores(Block& block, const std::function<bool(const Compute&)>& wanted) {
+void erase_computes(Block& block, const Fn& gone) {
   std::erase_if(block, [&](const Stmt& s) {
     const auto* c = std::get_if<Compute>(&s.v);
-    return c && c->op == LoopOp::Store && !wanted(*c);
+    return c && gone(*c);
   });
   for (Stmt& s : block) {
-    if (auto* f = std::get_if<For>(&s.v)) erase_stores(f->body, wanted);
+    if (auto* f = std::get_if<For>(&s.v)) erase_computes(f->body, gone);
   }
 }
 
-bool folds(const Block& block) {
-  return std::any_of(block.begin(), block.end(), [](const Stmt& s) {
-    const auto* f = std::get_if<For>(&s.v);
-    return f ? folds(f->body) : !std::holds_alternative<Compute>(s.v);
-  });
+// Puts what a loop of the block does in its place.
+void unwrap_loop(Block& block, size_t at) {
+  Block body = std::move(std::get<For>(block[at].v).body);
+  block.erase(block.begin() + at);
+  block.insert(block.begin() + at, std::make_move_iterator(body.begin()),
+               std::make_move_iterator(body.end()));
 }
 
 // lo <= variable < hi
@@ -211,29 +174,22 @@ class Narrower {
     for (size_t i = 0; i < block.size(); ++i) {
       auto* f = std::get_if<For>(&block[i].v);
       if (!f) continue;
-      if (!(f->var == var)) {
+      if (f->var != var) {
         shrink(f->body, var, to);
         continue;
       }
       bool single = to.hi - to.lo == 1;
       Expr place = single ? Expr(to.lo) : var + to.lo;
-      for_each_statement(f->body, [&](Compute& c) {
-        c.index = sym::substitute(c.index, [&](Expr s) { return s == var ? place : s; });
-      });
+      walk<Compute>(f->body, [&](Compute& c) { c.index = replace(c.index, {{var, place}}); });
       f->size = to.hi - to.lo;
-      if (!single) continue;
-      Block body = std::move(f->body);
-      block.erase(block.begin() + static_cast<std::ptrdiff_t>(i));
-      block.insert(block.begin() + static_cast<std::ptrdiff_t>(i),
-                   std::make_move_iterator(body.begin()), std::make_move_iterator(body.end()));
-      return;
+      if (single) return unwrap_loop(block, i);
     }
   }
 
   // The condition holds wherever the loops still go.
   void assume(uint32_t condition) {
     std::map<uint32_t, uint32_t> same;
-    for_each_statement(k_.body, [&](Compute& c) {
+    walk<Compute>(k_.body, [&](Compute& c) {
       for (uint32_t& a : c.args) {
         if (auto it = same.find(a); it != same.end()) a = it->second;
       }
@@ -268,20 +224,17 @@ bool forget_folds(Block& block) {
 
 Kernel with_stores(const Kernel& k, const std::function<bool(const Compute&)>& wanted) {
   Kernel out = k;
-  erase_stores(out.body, wanted);
+  erase_computes(out.body, [&](const Compute& c) { return c.op == LoopOp::Store && !wanted(c); });
   Sweeper(out).run(out.body);
   forget_folds(out.body);
   return out;
 }
 
 bool uses(const Block& block, Expr var) {
-  return std::any_of(block.begin(), block.end(), [&](const Stmt& s) {
-    if (const auto* f = std::get_if<For>(&s.v)) {
-      return sym::contains(f->size, var) || uses(f->body, var);
-    }
-    const auto* c = std::get_if<Compute>(&s.v);
-    return c && sym::contains(c->index, var);
-  });
+  bool found = false;
+  walk<For>(block, [&](const For& f) { found |= sym::contains(f.size, var); });
+  walk<Compute>(block, [&](const Compute& c) { found |= sym::contains(c.index, var); });
+  return found;
 }
 
 // Loops that do the same each time do it once.
@@ -290,69 +243,77 @@ void drop_idle_loops(Block& block) {
     auto* f = std::get_if<For>(&block[i].v);
     if (!f) continue;
     drop_idle_loops(f->body);
-    if (uses(f->body, f->var) || !f->size.is_const() || f->size.is_const(0)) continue;
-    Block body = std::move(f->body);
-    block.erase(block.begin() + static_cast<std::ptrdiff_t>(i));
-    block.insert(block.begin() + static_cast<std::ptrdiff_t>(i),
-                 std::make_move_iterator(body.begin()), std::make_move_iterator(body.end()));
-  }
-}
-
-void drop_checks(Block& block) {
-  std::erase_if(block, [](const Stmt& s) {
-    const auto* c = std::get_if<Compute>(&s.v);
-    return c && c->op == LoopOp::Check;
-  });
-  for (Stmt& s : block) {
-    if (auto* f = std::get_if<For>(&s.v)) drop_checks(f->body);
+    if (!uses(f->body, f->var) && f->size.is_const() && !f->size.is_const(0)) unwrap_loop(block, i);
   }
 }
 
 }  // namespace
+
+void tidy(Kernel& k) {
+  std::vector<bool> loaded(k.buffers.size(), false), stored(k.buffers.size(), false);
+  walk<Compute>(k.body, [&](const Compute& c) {
+    if (!touches_memory(c.op)) return;
+    if (c.op != LoopOp::Store) loaded[c.buffer] = true;
+    if (c.op != LoopOp::Load) stored[c.buffer] = true;
+  });
+  std::vector<uint32_t> place(k.buffers.size());
+  std::vector<KernelBuffer> kept;
+  for (size_t b = 0; b < k.buffers.size(); ++b) {
+    place[b] = static_cast<uint32_t>(kept.size());
+    if (!loaded[b] && !stored[b]) continue;
+    kept.push_back(std::move(k.buffers[b]));
+    if (kept.back().is_local()) continue;
+    kept.back().kind = !stored[b]  ? KernelBuffer::Kind::Read
+                       : loaded[b] ? KernelBuffer::Kind::ReadWrite
+                                   : KernelBuffer::Kind::Write;
+  }
+  k.buffers = std::move(kept);
+  walk<Compute>(k.body, [&](Compute& c) {
+    if (touches_memory(c.op)) c.buffer = place[c.buffer];
+  });
+  k.cost = iteration_cost(k);
+}
 
 std::optional<Kernel> checks_of(const Kernel& k) {
   if (!has_check(k)) return std::nullopt;
   Kernel out = with_stores(k, [](const Compute&) { return false; });
   out.name = cat(k.name, "_check");
   drop_idle_loops(out.body);
-  tidy_buffers(out);
-  out.cost = iteration_cost(out);
+  tidy(out);
   return out;
 }
 
-void drop_checks(Kernel& k) { drop_checks(k.body); }
+void drop_checks(Kernel& k) {
+  erase_computes(k.body, [](const Compute& c) { return c.op == LoopOp::Check; });
+}
 
 std::optional<Kernel> without_stores(const Kernel& k, uint32_t written) {
   Kernel out = with_stores(k, [&](const Compute& c) { return c.buffer != written; });
   if (out.body.empty()) return std::nullopt;
-  tidy_buffers(out);
-  out.cost = iteration_cost(out);
+  tidy(out);
   return out;
 }
 
 std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written) {
-  bool local = std::any_of(k.buffers.begin(), k.buffers.end(), [](const KernelBuffer& b) {
-    return b.kind == KernelBuffer::Kind::Local;
-  });
-  if (local || has_check(k) || store_count(k, written) != 1) return std::nullopt;
-  if (k.buffers[written].kind != KernelBuffer::Kind::Write ||
+  if (std::ranges::any_of(k.buffers, &KernelBuffer::is_local) || has_check(k) ||
+      store_count(k, written) != 1 || k.buffers[written].kind != KernelBuffer::Kind::Write ||
       k.buffers[old].kind != KernelBuffer::Kind::Read)
     return std::nullopt;
-  bool others = false, adds = false;
-  for_each_compute(k, [&](const Compute& c, const Path&) {
+  bool others = false, adds = false, folds = false;
+  walk<Compute>(k.body, [&](const Compute& c) {
     others |= c.op == LoopOp::Store && c.buffer != written;
     adds |= c.op == LoopOp::StoreAdd;
   });
   if (adds) return std::nullopt;
   ChangedPart out{with_stores(k, [&](const Compute& c) { return c.buffer == written; }), {}};
-  if (folds(out.part.body) || !Narrower(out.part, old).run()) return std::nullopt;
-  tidy_buffers(out.part);
-  out.part.cost = iteration_cost(out.part);
+  walk<Stmt>(out.part.body, [&](const Stmt& s) {
+    folds |= !std::holds_alternative<For>(s.v) && !std::holds_alternative<Compute>(s.v);
+  });
+  if (folds || !Narrower(out.part, old).run()) return std::nullopt;
+  tidy(out.part);
   if (!others) return out;
   out.part.name = cat(k.name, "_part");
-  out.rest = with_stores(k, [&](const Compute& c) { return c.buffer != written; });
-  tidy_buffers(*out.rest);
-  out.rest->cost = iteration_cost(*out.rest);
+  out.rest = without_stores(k, written);
   return out;
 }
 

@@ -3,69 +3,41 @@
 
 #include <algorithm>
 
+#include "schedule/kernel_access.h"
+#include "symbolic/hints.h"
 
 namespace oxy::schedule {
 
-using loops::LoopOp;
-
-int cost_of(LoopOp op, ops::DType) {
-  switch (op) {
-    case LoopOp::Const:
-    case LoopOp::Index:
-    case LoopOp::Load:
-    case LoopOp::Store:
-    case LoopOp::StoreAdd:
-    case LoopOp::Symbol:
-    case LoopOp::Check:
-    case LoopOp::Reduce:
-    case LoopOp::Scan:
-    case LoopOp::Bitcast:
-      return 0;
-    case LoopOp::Div:
-    case LoopOp::Sqrt:
-    case LoopOp::Reciprocal:
-      return 4;
-    case LoopOp::FloorDiv:
-    case LoopOp::Mod:
-    case LoopOp::Fmod:
-    case LoopOp::Rsqrt:
-      return 8;
-    default:
-      break;
-  }
+int cost_of(LoopOp op) {
+  using enum LoopOp;
+  if (is_any(op, Const, Index, Load, Store, StoreAdd, Symbol, Check, Reduce, Scan, Bitcast))
+    return 0;
+  if (is_any(op, Div, Sqrt, Reciprocal)) return 4;
+  if (is_any(op, FloorDiv, Mod, Fmod, Rsqrt)) return 8;
+  if (is_any(op, Floor, Ceil, Round, Trunc, CopySign)) return 1;
   const ops::LoopClass cls = ops::class_of(op);
-  if (cls == ops::LoopClass::Iterated) return 200;
-  const bool simple = op == LoopOp::Floor || op == LoopOp::Ceil || op == LoopOp::Round ||
-                      op == LoopOp::Trunc || op == LoopOp::CopySign;
-  return cls == ops::LoopClass::Math && !simple ? 16 : 1;
+  return cls == ops::LoopClass::Iterated ? 200 : cls == ops::LoopClass::Math ? 16 : 1;
 }
 
 int cost_of(const loops::Body& body) {
   int sum = 0;
-  for (const loops::Inst& i : body) sum += cost_of(i.op, i.dtype);
+  for (const loops::Inst& i : body) sum += cost_of(i.op);
   return sum;
 }
 
-static std::vector<sym::Expr> symbols_of(sym::Expr e) {
-  std::vector<sym::Expr> symbols;
-  sym::collect_symbols(e, symbols);
-  return symbols;
-}
+static bool has_hint(Expr symbol) { return sym::symbol_hint(symbol).has_value(); }
 
-static bool has_hint(sym::Expr symbol) { return sym::symbol_hint(symbol).has_value(); }
-
-std::optional<int64_t> hinted(sym::Expr e) {
+std::optional<int64_t> hinted(Expr e) {
   if (e.is_const()) return e.value();
   if (!std::ranges::all_of(symbols_of(e), has_hint)) return std::nullopt;
   return sym::hint(e);
 }
 
-int64_t count_of(sym::Expr e) {
+int64_t count_of(Expr e) {
   if (e.is_const()) return e.value();
-  const std::vector<sym::Expr> symbols = symbols_of(e);
-  if (std::ranges::any_of(symbols, has_hint)) {
+  if (std::ranges::any_of(symbols_of(e), has_hint)) {
     return std::max<int64_t>(
-        1, sym::evaluate(e, [](sym::Expr s) {
+        1, sym::evaluate(e, [](Expr s) {
           return sym::symbol_hint(s).value_or(std::max<int64_t>(0, sym::range_of(s).lo));
         }));
   }
@@ -73,9 +45,8 @@ int64_t count_of(sym::Expr e) {
   return r.hi != INT64_MAX ? std::max<int64_t>(r.hi, 1) : 4096;
 }
 
-bool may_be_empty(sym::Expr size) {
-  return sym::range_of(size).lo < 1 &&
-         std::ranges::any_of(symbols_of(size), [](sym::Expr s) { return !loops::is_variable(s); });
+bool may_be_empty(Expr size) {
+  return sym::range_of(size).lo < 1 && !std::ranges::all_of(symbols_of(size), loops::is_variable);
 }
 
 int64_t iterations(const std::vector<loops::Axis>& axes) {
@@ -84,28 +55,58 @@ int64_t iterations(const std::vector<loops::Axis>& axes) {
   return n;
 }
 
-namespace {
-
-int64_t cost_of_block(const Block& body, int64_t times) {
+static int64_t cost_of_block(const Block& body) {
   int64_t sum = 0;
   for (const Stmt& s : body) {
-    if (const auto* f = std::get_if<For>(&s.v)) {
-      sum +=
-          cost_of_block(f->body, f->kind == ForKind::Parallel ? times : times * count_of(f->size));
-    } else if (const auto* c = std::get_if<Compute>(&s.v)) {
-      int one = (c->op == LoopOp::Load || c->op == LoopOp::Store || c->op == LoopOp::StoreAdd)
-                    ? ir::byte_size(c->dtype)
-                    : cost_of(c->op, c->dtype);
-      sum += times * one;
-    } else {
-      sum += times;
-    }
+    if (const auto* f = std::get_if<For>(&s.v))
+      sum += cost_of_block(f->body) * (f->kind == ForKind::Parallel ? 1 : count_of(f->size));
+    else if (const auto* c = std::get_if<Compute>(&s.v))
+      sum += touches_memory(c->op) ? ir::byte_size(c->dtype) : cost_of(c->op);
+    else
+      sum += 1;
   }
   return sum;
 }
 
-}  // namespace
+int64_t iteration_cost(const Kernel& k) { return cost_of_block(k.body); }
 
-int64_t iteration_cost(const Kernel& k) { return cost_of_block(k.body, 1); }
+// How many elements one statement comes to: the iterations of the loops that its index depends on,
+// or of all of them where the index was loaded.
+static int64_t touched(const Compute& c, const Path& path) {
+  std::vector<Expr> variables = symbols_of(c.index);
+  std::erase_if(variables, [](Expr s) { return !loops::is_variable(s); });
+  size_t found = 0;
+  int64_t some = 1, all = 1;
+  for (const For* f : path) {
+    const int64_t size = count_of(f->size);
+    all *= size;
+    if (std::ranges::find(variables, f->var) == variables.end()) continue;
+    some *= size;
+    ++found;
+  }
+  return found == variables.size() ? some : all;
+}
+
+int64_t moved_bytes(const Kernel& k) {
+  struct Counts {
+    int64_t loads = 0, stores = 0;
+  };
+  std::vector<Counts> counts(k.buffers.size());
+  for_each_compute(k, [&](const Compute& c, const Path& path) {
+    if (!touches_memory(c.op)) return;
+    Counts& of = counts[c.buffer];
+    if (c.op != LoopOp::Store) of.loads += touched(c, path);
+    if (c.op != LoopOp::Load) of.stores += touched(c, path);
+  });
+  int64_t bytes = 0;
+  for (size_t i = 0; i < k.buffers.size(); ++i) {
+    const KernelBuffer& b = k.buffers[i];
+    if (b.is_local()) continue;
+    const int64_t elements = count_of(b.elements);
+    bytes += (std::min(counts[i].loads, elements) + std::min(counts[i].stores, elements)) *
+             ir::byte_size(b.dtype);
+  }
+  return bytes;
+}
 
 }  // namespace oxy::schedule

@@ -6,19 +6,24 @@
 
 namespace oxy::schedule {
 
-int cost_of(ops::LoopOp op, ops::DType dtype);
+int cost_of(LoopOp op);
 int cost_of(const loops::Body& body);
 // A size at the hints; nothing where it has none, or differs from iteration to iteration. What
 // decides by it must be right at all sizes, and good at those that the hints stand for.
-std::optional<int64_t> hinted(sym::Expr e);
+std::optional<int64_t> hinted(Expr e);
 // The number of iterations where it is constant, else the number at the hints (variables of loops
 // at their first value), else a guess.
-int64_t count_of(sym::Expr e);
+int64_t count_of(Expr e);
 // Of a symbolic size: whether there are calls at which it is 0. What a loop of it loads must not be
 // loaded outside of it then.
-bool may_be_empty(sym::Expr size);
+bool may_be_empty(Expr size);
 int64_t iterations(const std::vector<loops::Axis>& axes);
 
 int64_t iteration_cost(const Kernel& k);  // Kernel::cost of its loops as they are
+// Bytes of the elements that it loads and of those that it stores, each once however often it comes
+// back to them: what must be moved if the cache holds the rest, and what its time is compared with
+// where the machine's bandwidth is the limit. Local buffers do not count. At the hints where sizes
+// are symbols.
+int64_t moved_bytes(const Kernel& k);
 
 }  // namespace oxy::schedule

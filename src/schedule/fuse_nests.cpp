@@ -1,16 +1,12 @@
 // Tries to merge each group with its producers and with readers of the same memory.
-#include "schedule/fuse_nests.h"
-
 #include <algorithm>
 #include <queue>
 #include <unordered_set>
 
 #include "ops/op_table.h"
-#include "schedule/align.h"
 #include "schedule/cost.h"
-#include "schedule/split_reductions.h"
+#include "schedule/pass_list.h"
 #include "support/check.h"
-#include "support/tuning.h"
 
 namespace oxy::schedule {
 
@@ -28,8 +24,8 @@ Walk join(Walk a, Walk b) {
 Walk walk_of(const Group& g, const std::vector<Axis>& parallel) {
   Walk w = Walk::Any;
   for (const Nest& n : g.nests) {
-    bool own = std::any_of(n.axes.begin(), n.axes.end(),
-                           [&](const Axis& a) { return !has_axis(parallel, a.var); });
+    bool own =
+        std::ranges::any_of(n.axes, [&](const Axis& a) { return !has_axis(parallel, a.var); });
     Expr inner = contiguous_axis(n);
     if (!own || inner.is_const()) continue;
     w = join(w, has_axis(parallel, inner) ? Walk::Columns : Walk::Rows);
@@ -37,30 +33,14 @@ Walk walk_of(const Group& g, const std::vector<Axis>& parallel) {
   return w;
 }
 
-bool has_reduction(const Group& g) {
-  return std::any_of(g.nests.begin(), g.nests.end(),
-                     [](const Nest& n) { return find_reduce(n) != nullptr; });
-}
-
 bool all_parallel(const Group& g, const std::vector<Axis>& parallel) {
-  return std::all_of(g.nests.begin(), g.nests.end(),
-                     [&](const Nest& n) { return n.axes.size() == parallel.size(); });
+  return std::ranges::all_of(g.nests,
+                             [&](const Nest& n) { return n.axes.size() == parallel.size(); });
 }
 
-// Adds to memory at places of its own, or walks an axis in order.
-bool is_sequential(const Group& g) {
-  for (const Nest& n : g.nests) {
-    for (const Inst& i : n.body) {
-      if (i.op == LoopOp::StoreAdd || i.op == LoopOp::Scan) return true;
-    }
-  }
-  return false;
-}
-
-size_t instructions(const Group& g) {
-  size_t k = 0;
-  for (const Nest& n : g.nests) k += n.body.size();
-  return k;
+bool has_any(const Group& g, std::same_as<LoopOp> auto... ops) {
+  return std::ranges::any_of(instructions(g.nests),
+                             [&](const Inst& i) { return is_any(i.op, ops...); });
 }
 
 int64_t work_of(const Group& g) {
@@ -71,22 +51,18 @@ int64_t work_of(const Group& g) {
 
 // One folds what all iterations of the other one write.
 bool folds_parts(const Group& a, const Group& b) {
-  for (const Nest& n : a.nests) {
-    if (!n.partial.valid()) continue;
-    for (const Nest& m : b.nests) {
-      if (m.partial == n.partial) return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(a.nests, [&](const Nest& n) {
+    return n.partial.valid() &&
+           std::ranges::find(b.nests, n.partial, &Nest::partial) != b.nests.end();
+  });
 }
 
 struct Unit {
   ScheduledUnit unit;
-  uint32_t position = 0;               // of its last nest or step
-  std::vector<uint32_t> positions;     // of each nest
-  std::vector<uint64_t> ancestors;     // bit set of units
-  std::vector<uint32_t> predecessors;  // direct; ids as they were, see find()
-  bool alive = true;
+  uint32_t position = 0;                    // of its last nest or step
+  std::vector<uint32_t> positions = {};     // of each nest
+  std::vector<uint64_t> ancestors = {};     // bit set of units
+  std::vector<uint32_t> predecessors = {};  // direct; ids as they were, see find()
   bool is_group() const { return !unit.group.empty(); }
   Group& group() { return unit.group[0]; }
   const Group& group() const { return unit.group[0]; }
@@ -97,11 +73,8 @@ class Fuser {
   Fuser(loops::Program& p, std::vector<ScheduledUnit> units, std::vector<FusionNote>& notes)
       : program_(p), notes_(notes) {
     for (ScheduledUnit& u : units) {
-      Unit x;
-      x.position = units_.size();
-      x.positions = {x.position};
-      x.unit = std::move(u);
-      units_.push_back(std::move(x));
+      const auto position = static_cast<uint32_t>(units_.size());
+      units_.push_back({std::move(u), position, {position}});
     }
     words_ = (units_.size() + 63) / 64;
     owner_.resize(units_.size());
@@ -130,11 +103,12 @@ class Fuser {
   void add_predecessor(uint32_t id, uint32_t pred);
   void fuse(uint32_t id);
   bool try_merge(uint32_t a, uint32_t b, bool siblings);
+  bool is_alive(uint32_t id) const { return owner_[id] == id; }
   bool path_between(uint32_t a, uint32_t b) const;
-  bool pays(const Group& a, const Group& b, const std::vector<Axis>& parallel, bool siblings,
-            std::string& why) const;
+  // Why a kernel of both is no gain; empty where it is one.
+  std::string loss(const Group& a, const Group& b, const std::vector<Axis>& parallel,
+                   bool siblings) const;
   void merge(uint32_t a, uint32_t b, Group ga, Group gb, std::vector<Axis> parallel);
-  void note(const Group& a, const Group& b, std::string why);
   std::vector<ScheduledUnit> in_order();
 
   loops::Program& program_;
@@ -151,7 +125,7 @@ void Fuser::add_predecessor(uint32_t id, uint32_t pred) {
   pred = find(pred);
   if (pred == id) return;
   Unit& u = units_[id];
-  if (std::find(u.predecessors.begin(), u.predecessors.end(), pred) != u.predecessors.end()) return;
+  if (std::ranges::find(u.predecessors, pred) != u.predecessors.end()) return;
   u.predecessors.push_back(pred);
   for (size_t w = 0; w < words_; ++w) u.ancestors[w] |= units_[pred].ancestors[w];
   u.ancestors[pred / 64] |= uint64_t{1} << (pred % 64);
@@ -180,10 +154,10 @@ void Fuser::connect(uint32_t id) {
     return;
   }
   for (const Inst& i : u.group().nests[0].body) {
-    if (i.op == LoopOp::Load || i.op == LoopOp::StoreAdd) reads(i.buffer);
+    if (is_any(i.op, LoopOp::Load, LoopOp::StoreAdd)) reads(i.buffer);
   }
   for (const Inst& i : u.group().nests[0].body) {
-    if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd)
+    if (is_any(i.op, LoopOp::Store, LoopOp::StoreAdd))
       writer_[i.buffer.index] = static_cast<int32_t>(id);
   }
 }
@@ -191,8 +165,8 @@ void Fuser::connect(uint32_t id) {
 void Fuser::fuse(uint32_t id) {
   std::vector<uint32_t> producers, siblings;
   auto add = [&](std::vector<uint32_t>& list, uint32_t u) {
-    bool known = std::find(list.begin(), list.end(), u) != list.end();
-    if (u != id && units_[u].is_group() && !known) list.push_back(u);
+    if (u != id && units_[u].is_group() && std::ranges::find(list, u) == list.end())
+      list.push_back(u);
   };
   for (uint32_t p : units_[id].predecessors) add(producers, find(p));
   for (const Inst& i : units_[id].group().nests[0].body) {
@@ -202,8 +176,7 @@ void Fuser::fuse(uint32_t id) {
         readers.size() > tuning::fuse_siblings ? readers.size() - tuning::fuse_siblings : 0;
     for (size_t k = readers.size(); k-- > first;) add(siblings, find(readers[k]));
   }
-  std::sort(producers.begin(), producers.end(),
-            [&](uint32_t x, uint32_t y) { return units_[x].position > units_[y].position; });
+  std::ranges::sort(producers, std::greater<>(), [&](uint32_t u) { return units_[u].position; });
   uint32_t self = id;
   for (uint32_t p : producers) {
     p = find(p);
@@ -219,87 +192,67 @@ void Fuser::fuse(uint32_t id) {
 // Whether something outside must run after one and before the other.
 bool Fuser::path_between(uint32_t a, uint32_t b) const {
   auto through = [&](uint32_t from, uint32_t to) {
-    for (uint32_t p : units_[to].predecessors) {
+    return std::ranges::any_of(units_[to].predecessors, [&](uint32_t p) {
       p = find(p);
-      if (p != from && p != to && ancestor(p, from)) return true;
-    }
-    return false;
+      return p != from && p != to && ancestor(p, from);
+    });
   };
   return through(a, b) || through(b, a);
 }
 
-bool Fuser::pays(const Group& a, const Group& b, const std::vector<Axis>& parallel, bool siblings,
-                 std::string& why) const {
-  bool elementwise = !has_reduction(a) && !has_reduction(b);
+std::string Fuser::loss(const Group& a, const Group& b, const std::vector<Axis>& parallel,
+                        bool siblings) const {
+  bool elementwise = !has_any(a, LoopOp::Reduce) && !has_any(b, LoopOp::Reduce);
   bool same_space = all_parallel(a, parallel) && all_parallel(b, parallel);
   bool keeps_space = parallel.size() == a.parallel.size() && parallel.size() == b.parallel.size();
-  if (elementwise && !same_space && !keeps_space) {
-    why = "different iteration spaces";
-    return false;
-  }
-  if (siblings && (!share_reads(a, b) || !keeps_space)) {
-    why = "they read the same memory at different iterations";
-    return false;
-  }
+  if (elementwise && !same_space && !keeps_space) return "different iteration spaces";
+  if (siblings && (!share_reads(a, b) || !keeps_space))
+    return "they read the same memory at different iterations";
   int64_t left = iterations(parallel);
   int64_t work = std::max(work_of(a), work_of(b));
   Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
-  if (walk == Walk::Mixed && work > tuning::fuse_small_work) {
-    why = "one walks memory by rows, the other one by columns";
-    return false;
-  }
-  if (elementwise && !same_space && walk == Walk::Columns) {
-    why = "one repeats the other's elements along an outer axis";
-    return false;
-  }
+  if (walk == Walk::Mixed && work > tuning::fuse_small_work)
+    return "one walks memory by rows, the other one by columns";
+  if (elementwise && !same_space && walk == Walk::Columns)
+    return "one repeats the other's elements along an outer axis";
   auto loses = [&](const Group& g) {
     return left < iterations(g.parallel) && work_of(g) > tuning::fuse_small_work;
   };
-  if (left < tuning::fuse_fewest_iterations && (loses(a) || loses(b))) {
-    why = cat("only ", left, " parallel iterations would remain");
-    return false;
-  }
-  return true;
+  if (left < tuning::fuse_fewest_iterations && (loses(a) || loses(b)))
+    return cat("only ", left, " parallel iterations would remain");
+  return "";
 }
 
 bool Fuser::try_merge(uint32_t a, uint32_t b, bool siblings) {
   const Group &of_a = units_[a].group(), &of_b = units_[b].group();
-  if (path_between(a, b)) {
-    if (!siblings) note(of_a, of_b, "another step must run between them");
+  auto refuse = [&](std::string why, bool noted = true) {
+    if (noted) notes_.push_back({of_a.nests.back().name, of_b.nests.front().name, std::move(why)});
     return false;
-  }
-  if (folds_parts(of_a, of_b)) {
-    note(of_a, of_b, "partial results are folded when all are there");
-    return false;
-  }
-  if (is_sequential(of_a) || is_sequential(of_b)) {
-    note(of_a, of_b, "one of them is a scatter or a scan");
-    return false;
-  }
-  if (instructions(of_a) + instructions(of_b) > tuning::fuse_largest_kernel) {
-    note(of_a, of_b, "the kernel would be too large");
-    return false;
-  }
+  };
+  if (path_between(a, b)) return refuse("another step must run between them", !siblings);
+  if (folds_parts(of_a, of_b)) return refuse("partial results are folded when all are there");
+  // Adds to memory at places of its own, or walks an axis in order.
+  auto is_sequential = [](const Group& g) { return has_any(g, LoopOp::StoreAdd, LoopOp::Scan); };
+  if (is_sequential(of_a) || is_sequential(of_b))
+    return refuse("one of them is a scatter or a scan");
+  size_t count = 0;
   std::unordered_set<BufferId> touched;
   for (const Group* g : {&of_a, &of_b}) {
-    for (const Nest& n : g->nests) {
-      for (const Inst& i : n.body) {
-        if (i.buffer.valid()) touched.insert(i.buffer);
-      }
+    for (const Inst& i : instructions(g->nests)) {
+      ++count;
+      if (i.buffer.valid()) touched.insert(i.buffer);
     }
   }
-  if (touched.size() > tuning::fuse_most_buffers) {
-    note(of_a, of_b, "the kernel would have too many buffers");
-    return false;
-  }
+  if (count > tuning::fuse_largest_kernel) return refuse("the kernel would be too large");
+  if (touched.size() > tuning::fuse_most_buffers)
+    return refuse("the kernel would have too many buffers");
   Group ga = of_a, gb = of_b;
   align_groups(program_, ga, gb);
-  std::string why;
-  auto parallel = common_parallel_axes(ga, gb, why);
-  if (!parallel || !pays(ga, gb, *parallel, siblings, why)) {
-    if (!siblings) note(of_a, of_b, std::move(why));
-    return false;
-  }
+  auto parallel = common_parallel_axes(ga, gb);
+  if (!parallel)
+    return refuse("an element is read at another iteration than where it is written", !siblings);
+  if (std::string why = loss(ga, gb, *parallel, siblings); !why.empty())
+    return refuse(std::move(why), !siblings);
   merge(a, b, std::move(ga), std::move(gb), std::move(*parallel));
   return true;
 }
@@ -319,13 +272,12 @@ void Fuser::merge(uint32_t a, uint32_t b, Group ga, Group gb, std::vector<Axis> 
   into.group() = std::move(merged);
   into.positions = std::move(positions);
   into.position = std::max(into.position, from.position);
-  from.alive = false;
   owner_[b] = a;
   std::vector<uint32_t> predecessors;
   for (const Unit* u : {&into, &from}) {
     for (uint32_t p : u->predecessors) {
       p = find(p);
-      if (p != a && std::find(predecessors.begin(), predecessors.end(), p) == predecessors.end())
+      if (p != a && std::ranges::find(predecessors, p) == predecessors.end())
         predecessors.push_back(p);
     }
   }
@@ -339,16 +291,12 @@ void Fuser::merge(uint32_t a, uint32_t b, Group ga, Group gb, std::vector<Axis> 
   }
 }
 
-void Fuser::note(const Group& a, const Group& b, std::string why) {
-  notes_.push_back({a.nests.back().name, b.nests.front().name, std::move(why)});
-}
-
 // Dependences first; among what may run, what came first in the program.
 std::vector<ScheduledUnit> Fuser::in_order() {
   std::vector<std::vector<uint32_t>> successors(units_.size());
   std::vector<uint32_t> waiting(units_.size(), 0);
   for (uint32_t id = 0; id < units_.size(); ++id) {
-    if (!units_[id].alive) continue;
+    if (!is_alive(id)) continue;
     std::unordered_set<uint32_t> seen;
     for (uint32_t p : units_[id].predecessors) {
       p = find(p);
@@ -360,7 +308,7 @@ std::vector<ScheduledUnit> Fuser::in_order() {
   using Entry = std::pair<uint32_t, uint32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
   for (uint32_t id = 0; id < units_.size(); ++id) {
-    if (units_[id].alive && waiting[id] == 0) ready.emplace(units_[id].position, id);
+    if (is_alive(id) && waiting[id] == 0) ready.emplace(units_[id].position, id);
   }
   std::vector<ScheduledUnit> out;
   while (!ready.empty()) {
@@ -371,27 +319,16 @@ std::vector<ScheduledUnit> Fuser::in_order() {
       if (--waiting[s] == 0) ready.emplace(units_[s].position, s);
     }
   }
-  size_t alive = std::count_if(units_.begin(), units_.end(), [](const Unit& u) { return u.alive; });
+  size_t alive = 0;
+  for (uint32_t id = 0; id < units_.size(); ++id) alive += is_alive(id);
   OXY_CHECK(out.size() == alive, "fusion made a cycle");
   return out;
 }
 
 }  // namespace
 
-Group group_of(Nest n) {
-  Group g;
-  bool scatter = std::any_of(n.body.begin(), n.body.end(),
-                             [](const Inst& i) { return i.op == LoopOp::StoreAdd; });
-  for (const Axis& a : n.axes) {
-    if (!a.reduction && !scatter) g.parallel.push_back(a);
-  }
-  g.nests.push_back(std::move(n));
-  return g;
-}
-
-std::vector<ScheduledUnit> fuse_nests(loops::Program& p, std::vector<ScheduledUnit> units,
-                                      std::vector<FusionNote>& notes) {
-  return Fuser(p, std::move(units), notes).run();
+void fuse_nests(Draft& d) {
+  d.units = Fuser(d.schedule.program, std::move(d.units), d.schedule.notes).run();
 }
 
 }  // namespace oxy::schedule

@@ -1,18 +1,13 @@
 // Looks for the store that a mutation copies, and lets it write to the input.
-#include "schedule/in_place.h"
-
 #include <algorithm>
 #include <map>
 
-#include "schedule/changed_part.h"
 #include "schedule/cost.h"
 #include "schedule/kernel_access.h"
-#include "schedule/step_uses.h"
+#include "schedule/pass_list.h"
+#include "schedule/uses.h"
 
 namespace oxy::schedule {
-
-using loops::Buffer;
-using loops::BufferId;
 
 namespace {
 
@@ -34,7 +29,7 @@ bool is_injective(const ir::TensorType& t) {
 bool lies_alike(const ir::TensorType& a, const ir::TensorType& b) {
   if (a.dtype != b.dtype || a.sizes != b.sizes) return false;
   for (size_t d = 0; d < a.sizes.size(); ++d) {
-    if (!a.sizes[d].is_const(1) && !(a.strides[d] == b.strides[d])) return false;
+    if (!a.sizes[d].is_const(1) && a.strides[d] != b.strides[d]) return false;
   }
   return true;
 }
@@ -44,10 +39,16 @@ class InPlace {
   explicit InPlace(Schedule& s) : s_(s), graph_(*s.program.graph) {}
 
   void run() {
-    for (const ir::Mutation& m : last_written_first()) {
+    for (const auto& [step, m] : last_written_first()) {
       std::optional<BufferId> input = home(graph_.inputs()[m.input]), value = home(m.value);
       if (m.metadata || !input || !value || !is_candidate(m, *input, *value)) continue;
-      if (!write(*input, *value)) continue;
+      const std::vector<ScheduledStep> steps = s_.steps;
+      const size_t kernels = s_.kernels.size();
+      if (!write(*input, *value)) {
+        s_.steps = steps;
+        s_.kernels.resize(kernels);
+        continue;
+      }
       become(*value, *input);
       s_.in_place.emplace_back(m.input, *input);
     }
@@ -56,22 +57,20 @@ class InPlace {
 
  private:
   // What is written later stands in the way of what is written earlier as long as it may raise.
-  std::vector<ir::Mutation> last_written_first() const {
-    std::vector<std::pair<size_t, ir::Mutation>> at;
+  std::vector<std::pair<size_t, ir::Mutation>> last_written_first() const {
+    std::vector<std::pair<size_t, ir::Mutation>> out;
     for (const ir::Mutation& m : graph_.mutations) {
-      std::optional<BufferId> value = home(m.value);
-      at.emplace_back(value ? writer_of(*value).value_or(0) : 0, m);
+      const std::optional<BufferId> value = home(m.value);
+      const std::vector<size_t> at = value ? writers_of(*value) : std::vector<size_t>();
+      out.emplace_back(at.size() == 1 ? at[0] : 0, m);
     }
-    std::ranges::stable_sort(at, std::greater<>(), [](const auto& x) { return x.first; });
-    std::vector<ir::Mutation> out;
-    for (auto& [step, m] : at) out.push_back(m);
+    std::ranges::stable_sort(out, std::greater<>(), [](const auto& x) { return x.first; });
     return out;
   }
 
   std::optional<BufferId> home(ir::ValueId v) const {
     auto it = s_.program.buffer_of.find(v);
-    if (it == s_.program.buffer_of.end()) return std::nullopt;
-    return it->second;
+    return it != s_.program.buffer_of.end() ? std::optional(it->second) : std::nullopt;
   }
   const Buffer& buffer(BufferId b) const { return s_.program.buffers[b]; }
   bool is_in(std::optional<BufferId> b, BufferId memory) const {
@@ -89,17 +88,18 @@ class InPlace {
       if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid() && is_in(home(o.value), input))
         return false;
     }
-    return std::none_of(graph_.mutations.begin(), graph_.mutations.end(), [&](const auto& other) {
+    return std::ranges::none_of(graph_.mutations, [&](const ir::Mutation& other) {
       std::optional<BufferId> b = home(other.value);
       return other.input != m.input && (is_in(b, input) || is_in(b, value));
     });
   }
 
-  // Has a kernel write the input, as a part of its own where that pays. False: nothing has changed.
+  // Has a kernel write the input, as a part of its own where that pays. False: what was done to
+  // steps and kernels is to be taken back.
   bool write(BufferId input, BufferId value) {
-    std::optional<size_t> at = writer_of(value);
-    if (!at) return write_scatter(input, value);
-    const auto* call = std::get_if<KernelCall>(&s_.steps[*at]);
+    const std::vector<size_t> at = writers_of(value);
+    if (at.size() == 2) return write_scatter(input, value, at[0], at[1]);
+    const auto* call = at.size() == 1 ? std::get_if<KernelCall>(&s_.steps[at[0]]) : nullptr;
     if (!call) return false;
     const Kernel& k = s_.kernels[call->kernel];
     int32_t old = entry_of(k, input), written = entry_of(k, value);
@@ -110,23 +110,19 @@ class InPlace {
         std::vector<Kernel> halves;
         if (cut->rest) halves.push_back(std::move(*cut->rest));
         halves.push_back(std::move(cut->part));
-        return divide(*at, std::move(halves), input);
+        return divide(at[0], std::move(halves), input);
       }
     }
     if (has_check(k) || !may_overwrite(k, old, static_cast<uint32_t>(written))) return false;
-    return sink(*at, input);
+    return sink(at[0], input);
   }
 
   // A kernel that copies the input, then one that folds into the copy: this one may fold into the
   // input itself, once all places have been checked.
-  bool write_scatter(BufferId input, BufferId value) {
-    std::vector<size_t> at;
-    for (size_t i = 0; i < s_.steps.size(); ++i) {
-      if (writes(uses_of(s_, s_.steps[i]), value)) at.push_back(i);
-    }
-    const auto* first = at.size() == 2 ? std::get_if<KernelCall>(&s_.steps[at[0]]) : nullptr;
-    const auto* second = first ? std::get_if<KernelCall>(&s_.steps[at[1]]) : nullptr;
-    if (!second || !copies(s_.kernels[first->kernel], input, value)) return false;
+  bool write_scatter(BufferId input, BufferId value, size_t copying, size_t folding) {
+    const auto* first = std::get_if<KernelCall>(&s_.steps[copying]);
+    const auto* second = std::get_if<KernelCall>(&s_.steps[folding]);
+    if (!first || !second || !copies(s_.kernels[first->kernel], input, value)) return false;
     Kernel scatter = s_.kernels[second->kernel];
     if (entry_of(scatter, input) >= 0) return false;
     const Kernel& copy = s_.kernels[first->kernel];
@@ -135,19 +131,14 @@ class InPlace {
     if (auto checks = checks_of(scatter)) parts.push_back(std::move(*checks));
     drop_checks(scatter);
     parts.push_back(std::move(scatter));
-    const std::vector<ScheduledStep> steps = s_.steps;
-    const size_t before = s_.kernels.size();
     if (rest) {
+      s_.steps[copying] = KernelCall{static_cast<uint32_t>(s_.kernels.size())};
       s_.kernels.push_back(std::move(*rest));
-      s_.steps[at[0]] = KernelCall{static_cast<uint32_t>(before)};
     } else {
-      s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(at[0]));
-      --at[1];
+      s_.steps.erase(s_.steps.begin() + copying);
+      --folding;
     }
-    if (divide(at[1], std::move(parts), input)) return true;
-    s_.steps = steps;
-    s_.kernels.erase(s_.kernels.begin() + static_cast<std::ptrdiff_t>(before), s_.kernels.end());
-    return false;
+    return divide(folding, std::move(parts), input);
   }
 
   // What the kernel stores to the value is the input's element at the same place.
@@ -159,7 +150,7 @@ class InPlace {
       return false;
     std::map<uint32_t, const Compute*> loads;
     bool same = false;
-    for_each_compute(k, [&](const Compute& c, const Path&) {
+    walk<Compute>(k.body, [&](const Compute& c) {
       if (c.op == LoopOp::Load && c.buffer == read && c.args.empty()) loads[c.value] = &c;
       if (c.op != LoopOp::Store || c.buffer != written) return;
       auto it = loads.find(c.args[0]);
@@ -168,33 +159,26 @@ class InPlace {
     return same;
   }
 
-  // The step that alone writes the buffer.
-  std::optional<size_t> writer_of(BufferId b) const {
-    std::optional<size_t> at;
+  // The steps that write the buffer.
+  std::vector<size_t> writers_of(BufferId b) const {
+    std::vector<size_t> at;
     for (size_t i = 0; i < s_.steps.size(); ++i) {
-      if (!writes(uses_of(s_, s_.steps[i]), b)) continue;
-      if (at) return std::nullopt;
-      at = i;
+      if (writes(uses_of(s_, s_.steps[i]), b)) at.push_back(i);
     }
     return at;
   }
 
   // These kernels in a step's place, if the last of them may write the input.
   bool divide(size_t at, std::vector<Kernel> kernels, BufferId input) {
-    std::vector<ScheduledStep> steps = s_.steps;
-    const size_t before = s_.kernels.size(), count = kernels.size();
-    for (Kernel& k : kernels) k.annotations = {};  // of the whole, not of a part
-    std::move(kernels.begin(), kernels.end(), std::back_inserter(s_.kernels));
-    s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(at));
-    for (size_t i = 0; i < count; ++i) {
-      ScheduledStep call = KernelCall{static_cast<uint32_t>(before + i)};
-      const size_t place = i + 1 < count ? earliest(call, at + i) : at + i;
-      s_.steps.insert(s_.steps.begin() + static_cast<std::ptrdiff_t>(place), std::move(call));
+    s_.steps.erase(s_.steps.begin() + at);
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      kernels[i].annotations = {};  // of the whole, not of a part
+      const ScheduledStep call = KernelCall{static_cast<uint32_t>(s_.kernels.size())};
+      s_.kernels.push_back(std::move(kernels[i]));
+      const size_t place = i + 1 < kernels.size() ? earliest(call, at + i) : at + i;
+      s_.steps.insert(s_.steps.begin() + place, call);
     }
-    if (sink(at + count - 1, input)) return true;
-    s_.steps = std::move(steps);
-    s_.kernels.erase(s_.kernels.begin() + static_cast<std::ptrdiff_t>(before), s_.kernels.end());
-    return false;
+    return sink(at + kernels.size() - 1, input);
   }
 
   // Where a step that may raise can stand at the earliest; another step stays in front of `at`.
@@ -220,16 +204,15 @@ class InPlace {
         moves[i] = moves[j] && conflict(uses[i], uses[j]);
       if (moves[i] && (uses[i].raises || reads(uses[i], input))) return false;
     }
-    std::vector<ScheduledStep> order;
-    auto take = [&](size_t i) { order.push_back(std::move(s_.steps[i])); };
-    for (size_t i = 0; i <= last; ++i) {
-      if (!moves[i]) take(i);
-    }
+    std::vector<ScheduledStep> moved;
+    size_t kept = at;
     for (size_t i = at; i <= last; ++i) {
-      if (moves[i]) take(i);
+      if (moves[i])
+        moved.push_back(std::move(s_.steps[i]));
+      else
+        s_.steps[kept++] = std::move(s_.steps[i]);
     }
-    for (size_t i = last + 1; i < s_.steps.size(); ++i) take(i);
-    s_.steps = std::move(order);
+    std::ranges::move(moved, s_.steps.begin() + kept);
     return true;
   }
 

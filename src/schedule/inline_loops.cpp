@@ -1,29 +1,19 @@
 // Weighs repeated work against saved memory traffic, and substitutes producers.
-#include "schedule/inline_loops.h"
-
 #include <algorithm>
+#include <set>
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
-#include "schedule/nest.h"
+#include "schedule/pass_list.h"
 #include "schedule/uses.h"
-#include "support/tuning.h"
 
 namespace oxy::schedule {
 
-using loops::Axis;
-using loops::Body;
 using loops::BodyWriter;
-using loops::Index;
-using loops::Inst;
 using loops::Loop;
-using loops::LoopOp;
 using loops::Program;
-using sym::Expr;
 
 namespace {
-
-constexpr uint32_t kNone = UINT32_MAX;
 
 // What is known of a loop that may be inlined, and where it ends up.
 struct Candidate {
@@ -49,17 +39,11 @@ Access access_of(const Loop& consumer, const Inst& load) {
   Access a;
   std::vector<Expr> used;
   for (Expr e : load.index) {
-    bool axis = std::any_of(consumer.axes.begin(), consumer.axes.end(),
-                            [&](const Axis& x) { return x.var == e; });
-    a.plain &= axis || e.is_const(0);
+    a.plain &= has_axis(consumer.axes, e) || e.is_const(0);
     sym::collect_symbols(e, used);
   }
-  bool ended = false;
-  for (const Axis& x : consumer.axes) {
-    bool uses = std::find(used.begin(), used.end(), x.var) != used.end();
-    if (uses && ended) a.hoistable = false;
-    ended |= !uses;
-  }
+  a.hoistable = std::ranges::is_partitioned(
+      consumer.axes, [&](const Axis& x) { return std::ranges::find(used, x.var) != used.end(); });
   return a;
 }
 
@@ -86,19 +70,12 @@ class Inliner {
   std::vector<Candidate> candidates_;
 };
 
-const Inst& store_of(const Loop& l) {
-  return *std::find_if(l.body.begin(), l.body.end(),
-                       [](const Inst& i) { return i.op == LoopOp::Store; });
-}
+const Inst& store_of(const Loop& l) { return *std::ranges::find(l.body, LoopOp::Store, &Inst::op); }
 
 bool stores_at_own_axes(const Loop& l, const Inst& store) {
-  size_t axis = 0;
-  for (Expr e : store.index) {
-    if (e.is_const(0)) continue;
-    if (axis == l.axes.size() || !(l.axes[axis].var == e)) return false;
-    ++axis;
-  }
-  return axis == l.axes.size();
+  std::vector<Expr> places = store.index;
+  std::erase_if(places, [](Expr e) { return e.is_const(0); });
+  return std::ranges::equal(places, l.axes, {}, {}, &Axis::var);
 }
 
 void Inliner::describe(uint32_t s) {
@@ -111,7 +88,7 @@ void Inliner::describe(uint32_t s) {
   bool elementwise = !l->has_reduction();
   for (const Inst& i : l->body) {
     stores += i.op == LoopOp::Store;
-    elementwise &= i.op != LoopOp::StoreAdd && i.op != LoopOp::Scan;
+    elementwise &= !is_any(i.op, LoopOp::StoreAdd, LoopOp::Scan);
     c.loads += i.op == LoopOp::Load;
   }
   c.simple = elementwise && stores == 1 && stores_at_own_axes(*l, store_of(*l)) &&
@@ -123,11 +100,10 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
   BufferId buffer = memory_of(program_, store_of(*loop(s)).buffer);
   int repeats = 0;
   bool plain = true;
-  c.roots.clear();
   for (uint32_t r : uses_.readers[buffer.index]) {
     const Candidate& reader = candidates_[r];
     for (uint32_t root : reader.roots) {
-      if (std::find(c.roots.begin(), c.roots.end(), root) == c.roots.end()) c.roots.push_back(root);
+      if (std::ranges::find(c.roots, root) == c.roots.end()) c.roots.push_back(root);
     }
     c.extra = std::max(c.extra, reader.extra);
     c.iterations = std::max(c.iterations, reader.iterations);
@@ -171,10 +147,9 @@ void Inliner::decide(uint32_t s) {
     BufferId buffer = memory_of(program_, store_of(*l).buffer);
     bool constant = c.loads == 0 && c.cost == 0;
     if ((constant || !uses_.pinned[buffer.index]) && worth_inlining(s, at_readers)) {
-      bool several = at_readers.roots.size() > 1;
-      c = at_readers;
+      c = std::move(at_readers);
       c.inlined = true;
-      if (several) c.extra += c.cost;
+      if (c.roots.size() > 1) c.extra += c.cost;
       return;
     }
   }
@@ -186,92 +161,53 @@ void Inliner::decide(uint32_t s) {
 class Splicer {
  public:
   Splicer(Program& p, const BufferUses& uses, const std::vector<Candidate>& candidates)
-      : program_(p), uses_(uses), candidates_(candidates) {}
+      : program_(p), uses_(uses), candidates_(candidates), scope_(*p.variables) {}
 
   void run(Loop& l) {
-    out_.clear();
-    BodyWriter writer(out_);
-    writer_ = &writer;
-    memo_.clear();
-    origins_.clear();
-    scope_.emplace(*program_.variables);
-    for (const Axis& a : l.axes) scope_->take(a.var);
-    copy(l, {}, std::nullopt);
+    for (const Axis& a : l.axes) scope_.take(a.var);
+    origins_.insert(l.origins.begin(), l.origins.end());
+    copy(l, {}, std::nullopt, true);
     loops::remove_dead(out_);
     l.body = std::move(out_);
-    l.origins.insert(l.origins.begin(), origins_.begin(), origins_.end());
-    std::sort(l.origins.begin(), l.origins.end());
-    l.origins.erase(std::unique(l.origins.begin(), l.origins.end()), l.origins.end());
+    l.origins.assign(origins_.begin(), origins_.end());
   }
 
  private:
-  struct Mask {
-    uint32_t holds, otherwise;
-  };
-  struct Key {
-    BufferId buffer;
-    Index index;
-    uint32_t mask;               // all that must hold
-    uint32_t chosen, otherwise;  // the load's own mask, which the value has been chosen by
-    bool operator<(const Key& o) const {
-      auto bits = [](const Index& x) {
-        std::vector<uint64_t> v;
-        for (Expr e : x) v.push_back(e.bits());
-        return v;
-      };
-      if (buffer != o.buffer) return buffer < o.buffer;
-      if (mask != o.mask) return mask < o.mask;
-      if (chosen != o.chosen) return chosen < o.chosen;
-      if (otherwise != o.otherwise) return otherwise < o.otherwise;
-      return bits(index) < bits(o.index);
-    }
-  };
-
   // Copies a body under a substitution of its variables; with a mask, nothing is read or checked
   // where it does not hold. Returns the stored value when the store itself is left out.
-  uint32_t copy(const Loop& l, Substitution subst, std::optional<Mask> mask);
-  uint32_t load(Inst i, std::optional<Mask> mask);
-  Expr fresh_symbol(Expr old);
+  uint32_t copy(const Loop& l, Substitution subst, std::optional<uint32_t> mask, bool keep_store);
+  uint32_t load(Inst i, std::optional<uint32_t> mask);
 
   Program& program_;
   const BufferUses& uses_;
   const std::vector<Candidate>& candidates_;
   Body out_;
-  BodyWriter* writer_ = nullptr;
+  BodyWriter writer_{out_};
+  // Of a load: the buffer, its index, all that must hold, and its own mask with what the value is
+  // elsewhere.
+  using Key =
+      std::tuple<BufferId, std::vector<uint64_t>, std::optional<uint32_t>, std::vector<uint32_t>>;
   std::map<Key, uint32_t> memo_;
-  std::optional<loops::VariableScope> scope_;
-  std::vector<ir::NodeId> origins_;
-  int depth_ = 0;
+  loops::VariableScope scope_;
+  std::set<ir::NodeId> origins_;
 };
 
-Expr Splicer::fresh_symbol(Expr old) {
-  if (scope_->take(old)) return old;
-  sym::Range range = sym::range_of(old);
-  Expr size = range.hi == INT64_MAX ? old : Expr(range.hi + 1);
-  return scope_->get('i', size);
-}
-
-uint32_t Splicer::load(Inst i, std::optional<Mask> mask) {
-  std::optional<Mask> own;
-  if (!i.args.empty()) own = Mask{i.args[0], i.args[1]};
-  int32_t w = uses_.writer[memory_of(program_, i.buffer).index];
-  bool inlined = w >= 0 && candidates_[w].inlined;
-  if (!inlined) {
-    if (mask && !own) {
-      i.args = {mask->holds, writer_->emit_const(0, i.dtype)};
-    } else if (mask) {
-      Inst both{.op = LoopOp::And, .dtype = ops::DType::B8, .args = {mask->holds, own->holds}};
-      i.args[0] = writer_->emit(std::move(both));
-    }
-    return writer_->emit(std::move(i));
+uint32_t Splicer::load(Inst i, std::optional<uint32_t> mask) {
+  const bool own = !i.args.empty();
+  std::optional<uint32_t> holds = own ? i.args[0] : mask;
+  if (own && mask)
+    holds = writer_.emit({.op = LoopOp::And, .dtype = DType::B8, .args = {*mask, i.args[0]}});
+  const int32_t w = uses_.writer[memory_of(program_, i.buffer).index];
+  if (w < 0 || !candidates_[w].inlined) {
+    if (own)
+      i.args[0] = *holds;
+    else if (mask)
+      i.args = {*mask, writer_.emit_const(0, i.dtype)};
+    return writer_.emit(std::move(i));
   }
-  std::optional<Mask> inner = own ? own : mask;
-  if (mask && own) {
-    Inst both{.op = LoopOp::And, .dtype = ops::DType::B8, .args = {mask->holds, own->holds}};
-    inner->holds = writer_->emit(std::move(both));
-  }
-  Key key{i.buffer, i.index, inner ? inner->holds : kNone, own ? own->holds : kNone,
-          own ? own->otherwise : kNone};
+  std::vector<uint64_t> place;
+  for (Expr e : i.index) place.push_back(e.bits());
+  Key key(i.buffer, std::move(place), holds, i.args);
   if (auto it = memo_.find(key); it != memo_.end()) return it->second;
   const Loop& producer = std::get<Loop>(program_.steps[w]);
   Substitution subst;
@@ -279,34 +215,30 @@ uint32_t Splicer::load(Inst i, std::optional<Mask> mask) {
   for (size_t d = 0; d < store.index.size(); ++d) {
     if (!store.index[d].is_const()) subst.emplace_back(store.index[d], i.index[d]);
   }
-  origins_.insert(origins_.end(), producer.origins.begin(), producer.origins.end());
-  ++depth_;
-  uint32_t v = copy(producer, std::move(subst), inner);
-  --depth_;
+  origins_.insert(producer.origins.begin(), producer.origins.end());
+  uint32_t v = copy(producer, std::move(subst), holds, false);
   if (own) {
-    Inst chosen{.op = LoopOp::Where, .dtype = i.dtype, .args = {own->holds, v, own->otherwise}};
-    const Inst last = writer_->inst(v);
-    if (last.op == LoopOp::Load && last.args.size() == 2 && last.args[0] == inner->holds && !mask) {
-      chosen = last;
-      chosen.args[1] = own->otherwise;
-    }
-    v = writer_->emit(std::move(chosen));
+    Inst chosen = writer_.inst(v);
+    if (chosen.op == LoopOp::Load && chosen.args.size() == 2 && chosen.args[0] == *holds && !mask)
+      chosen.args[1] = i.args[1];
+    else
+      chosen = {.op = LoopOp::Where, .dtype = i.dtype, .args = {i.args[0], v, i.args[1]}};
+    v = writer_.emit(std::move(chosen));
   }
   memo_.emplace(std::move(key), v);
   return v;
 }
 
-uint32_t Splicer::copy(const Loop& l, Substitution subst, std::optional<Mask> mask) {
+uint32_t Splicer::copy(const Loop& l, Substitution subst, std::optional<uint32_t> mask,
+                       bool keep_store) {
   std::vector<uint32_t> at(l.body.size());
-  bool keep_store = depth_ == 0;
   uint32_t stored = 0;
   for (uint32_t k = 0; k < l.body.size(); ++k) {
     Inst i = l.body[k];
     for (uint32_t& a : i.args) a = at[a];
     if (i.op == LoopOp::Symbol) {
-      Expr fresh = fresh_symbol(i.index[0]);
-      if (!(fresh == i.index[0])) subst.emplace_back(i.index[0], fresh);
-      i.index[0] = fresh;
+      const Expr old = i.index[0];
+      if (!scope_.take(old)) subst.emplace_back(old, i.index[0] = another_index(scope_, old));
     } else {
       for (Expr& e : i.index) e = replace(e, subst);
     }
@@ -314,28 +246,25 @@ uint32_t Splicer::copy(const Loop& l, Substitution subst, std::optional<Mask> ma
       stored = i.args[0];
       continue;
     }
-    if ((i.op == LoopOp::Check || i.op == LoopOp::Symbol) && mask) {
-      Inst zero{.op = LoopOp::Const, .dtype = ops::DType::I64};
-      uint32_t none = writer_->emit(std::move(zero));
-      Inst safe{
-          .op = LoopOp::Where, .dtype = ops::DType::I64, .args = {mask->holds, i.args[0], none}};
-      i.args[0] = writer_->emit(std::move(safe));
+    if (mask && is_any(i.op, LoopOp::Check, LoopOp::Symbol)) {
+      const uint32_t zero = writer_.emit_const(0, DType::I64);
+      i.args[0] = writer_.emit(
+          {.op = LoopOp::Where, .dtype = DType::I64, .args = {*mask, i.args[0], zero}});
     }
     if (i.op == LoopOp::Index && i.index[0].is_const()) {
       i.op = LoopOp::Const;
       i.integer = i.index[0].value();
       i.index.clear();
     }
-    at[k] = i.op == LoopOp::Load ? load(std::move(i), mask) : writer_->emit(std::move(i));
+    at[k] = i.op == LoopOp::Load ? load(std::move(i), mask) : writer_.emit(std::move(i));
   }
   return stored;
 }
 
 void Inliner::rewrite() {
-  Splicer splicer(program_, uses_, candidates_);
   for (uint32_t s = program_.steps.size(); s-- > 0;) {
     auto* l = std::get_if<Loop>(&program_.steps[s]);
-    if (l && !candidates_[s].inlined) splicer.run(*l);
+    if (l && !candidates_[s].inlined) Splicer(program_, uses_, candidates_).run(*l);
   }
   remove_dead_loops(program_);
 }

@@ -31,21 +31,37 @@
 // of the buffer's memory.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <variant>
-#include <vector>
+#include <array>
 
 #include "loops/loop_ir.h"
 
 namespace oxy::schedule {
 
 using ir::DType;
+using loops::Buffer;
+using loops::BufferId;
 using ops::LoopOp;
 using ops::ReduceKind;
 using sym::Expr;
 
 enum class ForKind : uint8_t { Parallel, Serial, Vector, Reduce, VectorReduce };
+// The words of the text, here and for buffers.
+inline constexpr std::array<std::string_view, 5> kForKinds = {"parallel", "serial", "vector",
+                                                              "reduce", "vector_reduce"};
+
+// The symbols of an expression, each once.
+inline std::vector<Expr> symbols_of(Expr e) {
+  std::vector<Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  return symbols;
+}
+bool is_any(LoopOp op, std::same_as<LoopOp> auto... of) { return ((op == of) || ...); }
+inline bool touches_memory(LoopOp op) {
+  return is_any(op, LoopOp::Load, LoopOp::Store, LoopOp::StoreAdd);
+}
+inline bool sets_value(LoopOp op) {
+  return !is_any(op, LoopOp::Store, LoopOp::StoreAdd, LoopOp::Check);
+}
 
 // What a device's passes leave for its emitter: words with a number each
 // (schedule/cpu/annotations.h). Nothing here asks what they mean; the text shows them. A loop that
@@ -125,9 +141,13 @@ struct KernelBuffer {
   std::string name;  // as in the program; kernels are compared with names made canonical
   Kind kind = Kind::Read;
   DType dtype = DType::F32;
-  Expr elements = 0;       // Local: how many; else how many the buffer's memory spans
-  loops::BufferId buffer;  // Read, Write, ReadWrite: which; invalid for Local
+  Expr elements = 0;  // Local: how many; else how many the buffer's memory spans
+  BufferId buffer;    // Read, Write, ReadWrite: which; invalid for Local
+
+  bool is_local() const { return kind == Kind::Local; }
 };
+inline constexpr std::array<std::string_view, 4> kBufferKinds = {"read", "write", "read_write",
+                                                                 "local"};
 
 struct Kernel {
   std::string name;  // "fused_add_gelu_0"
@@ -143,6 +163,19 @@ struct Kernel {
   int64_t cost =
       0;  // about how many bytes and operations one Parallel iteration costs: the launcher's grain
 };
+
+// Calls f on the statements of kind S (Stmt: on all) in a block and its loops, in order; a loop
+// comes before what is in it.
+template <class S, class B, class F>
+void walk(B& block, F&& f) {
+  for (auto& s : block) {
+    if constexpr (std::is_same_v<S, Stmt>)
+      f(s);
+    else if (auto* x = std::get_if<S>(&s.v))
+      f(*x);
+    if (auto* loop = std::get_if<For>(&s.v)) walk<S>(loop->body, f);
+  }
+}
 
 // Text, parsed back. See docs/ir.md.
 //   kernel fused_add_sum_0(in0: read f32[32], buf1: write f32[4], t0: local f32[8]) cost 72 {

@@ -13,12 +13,17 @@ namespace oxy::schedule {
 using Path = std::vector<const For*>;
 void for_each_compute(const Kernel& k, const std::function<void(const Compute&, const Path&)>& f);
 
+// The Parallel loops around an iteration, outermost first: nothing stands beside one.
+std::vector<For*> parallel_loops(Kernel& k);
+
 // Symbols that nothing in the kernel gives a value, in the order in which it meets them: its
 // parameters.
 std::vector<Expr> free_symbols(const Kernel& k);
 bool has_check(const Kernel& k);  // may stop with a status
 // The entry of a buffer, or -1.
-int32_t entry_of(const Kernel& k, loops::BufferId b);
+int32_t entry_of(const Kernel& k, BufferId b);
+// An entry for a buffer of the program.
+KernelBuffer make_entry(const loops::Program& p, BufferId b, KernelBuffer::Kind kind);
 // How many Store statements write the entry; StoreAdd counts as many.
 int store_count(const Kernel& k, uint32_t entry);
 
@@ -30,7 +35,29 @@ bool may_overwrite(const Kernel& k, int32_t read, uint32_t written);
 
 // Makes `written` the same memory as `b`: of the entry `read` where the kernel has one (-1: it has
 // none).
-void merge_entries(Kernel& k, int32_t read, uint32_t written, loops::BufferId b,
-                   const std::string& name);
+void merge_entries(Kernel& k, int32_t read, uint32_t written, BufferId b, const std::string& name);
+
+// Entries that nothing touches any more go; the others say anew how they are used, and the kernel
+// what it costs.
+void tidy(Kernel& k);
+
+// Kernels that write all of a buffer although they change only a part of it: a slice assignment,
+// functionalised, is "the new slice inside, the old value elsewhere".
+struct ChangedPart {
+  Kernel part;                 // stores nothing but the changed elements of `written`
+  std::optional<Kernel> rest;  // what else the kernel stores; runs first
+};
+
+// Cuts the kernel in two, where what it stores to `written` is the element of `old` at the same
+// place but for a box of elements. Run after `rest`, and with `written` in the memory of `old`, the
+// part has the same effect.
+std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written);
+
+// What a kernel checks and nothing else: run before it, the kernel needs no checks of its own.
+// Nothing where it has none.
+std::optional<Kernel> checks_of(const Kernel& k);
+void drop_checks(Kernel& k);
+// What it stores elsewhere; nothing where that is all.
+std::optional<Kernel> without_stores(const Kernel& k, uint32_t written);
 
 }  // namespace oxy::schedule

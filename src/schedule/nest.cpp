@@ -1,20 +1,91 @@
-// Flattens loops to offsets in memory, and splits axes where indices ask for it.
+// Flattens loops to offsets in memory, splits axes where indices ask for it, joins those that are
+// walked as one; what folds are made of.
 #include "schedule/nest.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_set>
+
+#include "schedule/cost.h"
+#include "support/check.h"
 
 namespace oxy::schedule {
 
-using sym::Kind;
+Group group_of(Nest n) {
+  Group g;
+  if (!find_inst(n, LoopOp::StoreAdd))
+    std::ranges::copy_if(n.axes, std::back_inserter(g.parallel), std::logical_not<>(),
+                         &Axis::reduction);
+  g.nests.push_back(std::move(n));
+  return g;
+}
+
+const Inst* find_inst(const Nest& n, LoopOp op) {
+  const auto at = std::ranges::find(n.body, op, &Inst::op);
+  return at != n.body.end() ? &*at : nullptr;
+}
+
+size_t place_of(const std::vector<Axis>& axes, Expr var) {
+  return static_cast<size_t>(std::ranges::find(axes, var, &Axis::var) - axes.begin());
+}
+
+bool has_axis(const std::vector<Axis>& axes, Expr var) { return place_of(axes, var) < axes.size(); }
+
+bool is_reduction_axis(const Nest& n, Expr var) {
+  const size_t at = place_of(n.axes, var);
+  return at < n.axes.size() && n.axes[at].reduction;
+}
+
+// Whether an index depends on the axis, also through indices that are loaded.
+static bool depends(const Nest& n, Expr index, Expr axis) {
+  if (sym::contains(index, axis)) return true;
+  auto loaded = [&](const Inst& symbol) {
+    std::vector<uint32_t> open = symbol.args;
+    while (!open.empty()) {
+      const Inst& i = n.body[open.back()];
+      open.pop_back();
+      open.insert(open.end(), i.args.begin(), i.args.end());
+      if (std::ranges::any_of(i.index, [&](Expr e) { return depends(n, e, axis); })) return true;
+    }
+    return false;
+  };
+  return std::ranges::any_of(n.body, [&](const Inst& i) {
+    return i.op == LoopOp::Symbol && sym::contains(index, i.index[0]) && loaded(i);
+  });
+}
+
+Expr contiguous_axis(const Nest& n) {
+  constexpr int64_t kMostVotes = int64_t{1} << 31;
+  const LoopOp voter = find_inst(n, LoopOp::Reduce) ? LoopOp::Load : LoopOp::Store;
+  Expr best = 0;
+  int64_t most = 0;
+  for (const Axis& a : n.axes) {
+    int64_t votes = 0;
+    for (const Inst& i : n.body) {
+      if (i.op != voter) continue;
+      auto c = coefficient(i.index[0], a.var);
+      if (!c || !c->is_const(1)) continue;
+      // As many votes as elements, so that small operands do not decide; a size that is not known
+      // counts as 1024.
+      int64_t elements = 1;
+      for (const Axis& b : n.axes)
+        if (elements < kMostVotes && depends(n, i.index[0], b.var))
+          elements *= hinted(b.size).value_or(1024);
+      votes += std::min(elements, kMostVotes);
+    }
+    if (votes > most) {
+      most = votes;
+      best = a.var;
+    }
+  }
+  return best;
+}
 
 Expr replace(Expr e, const Substitution& subst) {
   if (e.is_const() || subst.empty()) return e;
   return sym::substitute(e, [&](Expr s) {
-    for (const auto& [from, to] : subst) {
-      if (from == s) return to;
-    }
-    return s;
+    const auto at = std::ranges::find(subst, s, &std::pair<Expr, Expr>::first);
+    return at != subst.end() ? at->second : s;
   });
 }
 
@@ -25,39 +96,103 @@ void replace(Nest& n, const Substitution& subst) {
   }
 }
 
-void split_axis(Nest& n, size_t at, Expr outer_var, Expr inner_var, int64_t inner) {
-  Axis old = n.axes[at];
-  replace(n, {{old.var, outer_var * inner + inner_var}});
-  n.axes[at] = {outer_var, sym::floordiv(old.size, inner), old.reduction};
-  n.axes.insert(n.axes.begin() + at + 1, {inner_var, inner, old.reduction});
+void split_axis(std::vector<Axis>& axes, Expr var, Expr outer_var, Expr inner_var, int64_t inner) {
+  const size_t at = place_of(axes, var);
+  if (at == axes.size()) return;
+  const Axis old = axes[at];
+  axes[at] = {outer_var, sym::floordiv(old.size, inner), old.reduction};
+  axes.insert(axes.begin() + at + 1, {inner_var, inner, old.reduction});
+}
+
+bool mergeable(const std::vector<Nest>& nests, Expr outer, Expr inner, Expr inner_size) {
+  // Sizes of checks and names of symbols are no places in memory.
+  for (const Inst& i : instructions(nests)) {
+    if (i.op == LoopOp::Check || i.op == LoopOp::Symbol) continue;
+    for (Expr e : i.index) {
+      auto co = coefficient(e, outer), ci = coefficient(e, inner);
+      if (!co || !ci || *co != *ci * inner_size) return false;
+    }
+  }
+  return std::ranges::none_of(
+      nests | std::views::transform(&Nest::axes) | std::views::join,
+      [&](const Axis& a) { return sym::contains(a.size, outer) || sym::contains(a.size, inner); });
+}
+
+void merge_axes(std::vector<Nest>& nests, Expr outer, Expr inner, Expr merged) {
+  for (Nest& n : nests) {
+    replace(n, {{outer, 0}, {inner, merged}});
+    const size_t at = place_of(n.axes, outer);
+    if (at == n.axes.size()) continue;
+    Expr outer_size = n.axes[at].size;
+    n.axes.erase(n.axes.begin() + at);
+    for (Axis& a : n.axes) {
+      if (a.var == inner) a = {merged, outer_size * a.size, a.reduction};
+    }
+  }
+}
+
+static int64_t stride_of(Expr var, const std::vector<Nest>& nests) {
+  int64_t largest = 0;
+  for (const Nest& n : nests) {
+    const bool reduces = find_inst(n, LoopOp::Reduce);
+    for (const Inst& i : n.body) {
+      if (i.op != (reduces ? LoopOp::Load : LoopOp::Store)) continue;
+      auto c = coefficient(i.index[0], var);
+      if (!c) continue;
+      int64_t value = std::abs(hinted(*c).value_or(INT64_MAX));
+      largest = std::max(largest, value);
+      if (!reduces && value > 0) return value;
+    }
+  }
+  return largest;
+}
+
+void sort_by_stride(std::vector<Axis>& axes, const std::vector<Nest>& nests) {
+  std::ranges::stable_sort(axes, std::greater<>(),
+                           [&](const Axis& a) { return stride_of(a.var, nests); });
 }
 
 std::optional<Expr> coefficient(Expr index, Expr var) {
   if (index.is_const() || !sym::contains(index, var)) return Expr(0);
   auto l = sym::linear_in(index, var);
-  if (!l) return std::nullopt;
-  return l->first;
+  return l ? std::optional(l->first) : std::nullopt;
 }
 
-std::optional<Linear> linear(Expr index, const std::vector<Axis>& axes) {
-  Linear out;
-  out.rest = index;
-  for (const Axis& a : axes) {
-    if (out.rest.is_const()) break;
-    if (!sym::contains(out.rest, a.var)) continue;
-    auto l = sym::linear_in(out.rest, a.var);
-    if (!l) return std::nullopt;
-    if (!l->first.is_const(0)) out.terms.emplace_back(a.var, l->first);
-    out.rest = l->second;
+PrivateIndex private_index(const Nest& n, const Inst& i, const std::vector<Axis>& parallel) {
+  PrivateIndex out{.rest = i.index[0]};
+  for (const Axis& g : parallel) {
+    if (auto l = sym::linear_in(out.rest, g.var)) out.rest = l->second;
+  }
+  out.constant = out.rest;
+  for (const Axis& a : n.axes) {
+    if (out.constant.is_const()) break;
+    if (!sym::contains(out.constant, a.var)) continue;
+    auto l = sym::linear_in(out.constant, a.var);
+    if (!l) return {.linear = false, .rest = out.rest, .constant = out.rest};
+    if (!l->first.is_const(0)) out.digits.push_back({a.var, l->first, a.size});
+    out.constant = l->second;
   }
   return out;
+}
+
+Pieces cut_axis(loops::VariableScope& scope, Expr size, int64_t piece) {
+  const Expr count = sym::ceildiv(size, piece), outer = scope.get('p', count);
+  const Expr length =
+      sym::divisible(size, piece) ? Expr(piece) : sym::min(piece, size - outer * piece);
+  const Expr inner = scope.get('p', length);
+  return {{outer, count}, {inner, length}, outer * piece + inner};
+}
+
+Expr another_index(loops::VariableScope& scope, Expr old) {
+  const int64_t last = sym::range_of(old).hi;
+  return scope.get('i', last == INT64_MAX ? old : Expr(last + 1));
 }
 
 namespace {
 
 // A split that an expression asks for: variable // k or variable % k with k dividing the axis.
 struct Wanted {
-  Expr var;
+  size_t axis;
   int64_t k;
 };
 
@@ -77,63 +212,51 @@ class SplitFinder {
 
  private:
   std::optional<Wanted> visit(Expr e) {
-    if (e.is_const() || e.kind() == Kind::Symbol || !seen_.insert(e).second) return std::nullopt;
+    if (e.is_const() || e.kind() == sym::Kind::Symbol || !seen_.insert(e).second)
+      return std::nullopt;
     for (Expr o : e.operands()) {
       if (auto w = visit(o)) return w;
     }
-    if (e.kind() != Kind::FloorDiv && e.kind() != Kind::Mod) return std::nullopt;
-    Expr k = e.operands()[1];
+    if (e.kind() != sym::Kind::FloorDiv && e.kind() != sym::Kind::Mod) return std::nullopt;
+    Expr dividend = e.operands()[0], k = e.operands()[1];
     if (!k.is_const()) return std::nullopt;
-    std::vector<Expr> symbols;
-    sym::collect_symbols(e.operands()[0], symbols);
-    for (Expr s : symbols) {
-      if (auto w = wanted(e.operands()[0], s, k.value())) return w;
+    for (Expr s : symbols_of(dividend)) {
+      if (auto w = wanted(dividend, s, k.value())) return w;
     }
     return std::nullopt;
   }
 
   // (c*v + rest) // k or % k: splitting v at k/c frees the part that k decides, whatever the rest
   // is.
-  std::optional<Wanted> wanted(Expr dividend, Expr var, int64_t k) {
-    auto axis = std::find_if(nest_.axes.begin(), nest_.axes.end(),
-                             [&](const Axis& a) { return a.var == var; });
-    if (axis == nest_.axes.end() || !axis->size.is_const()) return std::nullopt;
+  std::optional<Wanted> wanted(Expr dividend, Expr var, int64_t k) const {
+    const size_t axis = place_of(nest_.axes, var);
+    if (axis == nest_.axes.size() || !nest_.axes[axis].size.is_const()) return std::nullopt;
     auto l = sym::linear_in(dividend, var);
     if (!l || !l->first.is_const() || l->first.value() <= 0 || k % l->first.value() != 0)
       return std::nullopt;
-    int64_t at = k / l->first.value();
-    if (at <= 1 || at >= axis->size.value() || axis->size.value() % at != 0) return std::nullopt;
-    return Wanted{var, at};
+    const int64_t at = k / l->first.value(), size = nest_.axes[axis].size.value();
+    if (at <= 1 || at >= size || size % at != 0) return std::nullopt;
+    return Wanted{axis, at};
   }
 
   const Nest& nest_;
   std::unordered_set<Expr> seen_;
 };
 
-class Splitter {
- public:
-  Splitter(Nest& n, loops::Variables& all) : nest_(n), scope_(all) {
-    for (const Axis& a : n.axes) scope_.take(a.var);
+void split_where_wanted(Nest& n, loops::Variables& all) {
+  loops::VariableScope scope(all);
+  for (const Axis& a : n.axes) scope.take(a.var);
+  for (int round = 0; round < 16; ++round) {
+    auto w = SplitFinder(n).find();
+    if (!w) return;
+    const Axis a = n.axes[w->axis];
+    const char prefix = a.reduction ? 'r' : 'p';
+    const Expr outer = scope.get(prefix, sym::floordiv(a.size, w->k));
+    const Expr inner = scope.get(prefix, w->k);
+    replace(n, {{a.var, outer * w->k + inner}});
+    split_axis(n.axes, a.var, outer, inner, w->k);
   }
-
-  void run() {
-    for (int round = 0; round < 16; ++round) {
-      auto w = SplitFinder(nest_).find();
-      if (!w) return;
-      size_t at = 0;
-      while (!(nest_.axes[at].var == w->var)) ++at;
-      const Axis& a = nest_.axes[at];
-      char prefix = a.reduction ? 'r' : 'p';
-      Expr outer = scope_.get(prefix, sym::floordiv(a.size, w->k));
-      Expr inner = scope_.get(prefix, w->k);
-      split_axis(nest_, at, outer, inner, w->k);
-    }
-  }
-
- private:
-  Nest& nest_;
-  loops::VariableScope scope_;
-};
+}
 
 // What an ArgMax or ArgMin gives: the place among the folded elements, row by row.
 void set_positions(Nest& n) {
@@ -142,23 +265,14 @@ void set_positions(Nest& n) {
     if (a.reduction) position = position * a.size + a.var;
   }
   for (Inst& i : n.body) {
-    bool arg = i.op == LoopOp::Reduce &&
-               (i.reduce == ops::ReduceKind::ArgMax || i.reduce == ops::ReduceKind::ArgMin);
-    if (arg) i.index = {position};
+    if (i.op == LoopOp::Reduce && gives_position(i.reduce)) i.index = {position};
   }
 }
 
 }  // namespace
 
-bool has_axis(const std::vector<Axis>& axes, Expr var) {
-  return std::ranges::any_of(axes, [&](const Axis& a) { return a.var == var; });
-}
-
 Nest flatten(const loops::Program& p, const loops::Loop& l) {
-  Nest n;
-  n.name = l.name;
-  n.origins = l.origins;
-  n.body = l.body;
+  Nest n{l.name, {}, l.body, l.origins, {}};
   Substitution ones;
   for (const Axis& a : l.axes) {
     if (a.size.is_const(1))
@@ -173,8 +287,48 @@ Nest flatten(const loops::Program& p, const loops::Loop& l) {
   }
   set_positions(n);
   replace(n, ones);
-  Splitter(n, *p.variables).run();
+  split_where_wanted(n, *p.variables);
   return n;
+}
+
+LoopOp fold_of(ReduceKind kind, DType dtype) {
+  const bool b8 = dtype == DType::B8;
+  switch (kind) {
+    case ReduceKind::Sum:
+      return b8 ? LoopOp::Or : LoopOp::Add;
+    case ReduceKind::Prod:
+      return b8 ? LoopOp::And : LoopOp::Mul;
+    case ReduceKind::Max:
+      return b8 ? LoopOp::Or : LoopOp::Max;
+    case ReduceKind::Min:
+      return b8 ? LoopOp::And : LoopOp::Min;
+    case ReduceKind::Any:
+      return LoopOp::Or;
+    case ReduceKind::All:
+      return LoopOp::And;
+    case ReduceKind::LogSumExp:
+      return LoopOp::LogAddExp;
+    default:
+      OXY_FAIL("no fold of two values for ", ops::name(kind));
+  }
+}
+
+Inst identity_of(ReduceKind kind, DType dtype) {
+  Inst c{.op = LoopOp::Const, .dtype = dtype};
+  bool one = kind == ReduceKind::Prod || kind == ReduceKind::All;
+  bool low = kind == ReduceKind::Max || kind == ReduceKind::LogSumExp;
+  bool extreme = low || kind == ReduceKind::Min;
+  if (ir::is_floating(dtype)) {
+    double inf = std::numeric_limits<double>::infinity();
+    c.number = extreme ? (low ? -inf : inf) : one;
+  } else if (!extreme || dtype == DType::B8) {
+    c.integer = one || kind == ReduceKind::Min;
+  } else {
+    const bool is_unsigned = dtype == DType::U8;
+    const int64_t top = is_unsigned ? 255 : INT64_MAX >> (64 - ir::byte_size(dtype) * 8);
+    c.integer = low ? (is_unsigned ? 0 : -top - 1) : top;
+  }
+  return c;
 }
 
 }  // namespace oxy::schedule

@@ -1,17 +1,12 @@
 // The lists of passes that every device has, and the loop that runs a list.
 #include "schedule/pass_list.h"
 
-#include "schedule/copy_loops.h"
-#include "schedule/in_place.h"
-#include "schedule/inline_loops.h"
-#include "schedule/make_units.h"
-#include "schedule/plan_memory.h"
-#include "schedule/uses.h"
 #include "support/check.h"
 
 namespace oxy::schedule {
 namespace {
 
+// A pass on the program or the schedule alone.
 template <void (*run)(loops::Program&)>
 void on_program(Draft& d) {
   run(d.schedule.program);
@@ -25,15 +20,10 @@ constexpr Pass kProgramPasses[] = {
     {"copies_to_loops", on_program<copies_to_loops>, "first: a copy that is a loop can be inlined"},
     {"inline_loops", on_program<inline_loops>, "fusion then sees fewer and larger loops"},
     {"remove_dead_loops", on_program<remove_dead_loops>, "what nobody reads by now"},
-    {"make_units", [](Draft& d) { d.units = make_units(d.schedule.program); },
-     "from here on memory is flat", true},
-    {"split_reductions", [](Draft& d) { split_units(d.schedule.program, d.units); },
+    {"make_units", make_units, "from here on memory is flat", true},
+    {"split_reductions", split_reductions,
      "what is folded is known, and either part may still join others"},
-    {"fuse_nests",
-     [](Draft& d) {
-       d.units = fuse_nests(d.schedule.program, std::move(d.units), d.schedule.notes);
-     },
-     "last: groups are final"},
+    {"fuse_nests", fuse_nests, "last: groups are final"},
 };
 
 constexpr Pass kStepPasses[] = {
@@ -42,8 +32,7 @@ constexpr Pass kStepPasses[] = {
 };
 
 constexpr Pass kMemoryPasses[] = {
-    {"plan_memory", [](Draft& d) { d.schedule.memory = plan_memory(d.schedule); },
-     "the order of the steps is final", true},
+    {"plan_memory", on_schedule<plan_memory>, "the order of the steps is final", true},
     {"insert_frees", on_schedule<insert_frees>, "behind the last uses"},
 };
 
@@ -53,8 +42,8 @@ void verify(const loops::Program& p, const Nest& n) {
     for (uint32_t a : i.args) OXY_CHECK(a < k, n.name, ": %", k, " takes %", a);
     if (!touches_memory(i.op)) continue;
     OXY_CHECK(i.buffer.valid() && i.buffer.index < p.buffers.size(), n.name, ": no buffer");
-    OXY_CHECK(p.buffers[i.buffer].kind != loops::Buffer::Kind::View && i.index.size() == 1, n.name,
-              ": %", k, " is not flat");
+    OXY_CHECK(p.buffers[i.buffer].kind != Buffer::Kind::View && i.index.size() == 1, n.name, ": %",
+              k, " is not flat");
   }
 }
 

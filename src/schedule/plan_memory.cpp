@@ -1,70 +1,37 @@
 // Lifetimes, the best gap of the arena for each buffer, and frees.
-#include "schedule/plan_memory.h"
-
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "schedule/cost.h"
 #include "schedule/kernel_access.h"
-#include "schedule/step_uses.h"
+#include "schedule/pass_list.h"
+#include "schedule/uses.h"
 
 namespace oxy::schedule {
-
-using loops::Buffer;
-using loops::BufferId;
 
 namespace {
 
 constexpr int64_t kAlign = 64;
 
-template <class Fn>
-void for_each_buffer(const Schedule& s, const ScheduledStep& step, Fn&& f) {
-  const StepUses uses = uses_of(s, step);
-  for (const auto* list : {&uses.reads, &uses.writes}) std::ranges::for_each(*list, f);
-}
-
-}  // namespace
-
-std::set<BufferId> escaping(const Schedule& s) {
-  std::set<BufferId> out;
-  if (!s.program.graph) return out;
-  auto add = [&](ir::ValueId v) {
-    auto it = s.program.buffer_of.find(v);
-    if (it != s.program.buffer_of.end()) out.insert(memory_of(s.program, it->second));
-  };
-  for (const ir::OutputSpec& o : s.program.graph->outputs) {
-    if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) add(o.value);
-  }
-  for (const ir::Mutation& m : s.program.graph->mutations) add(m.value);
-  return out;
-}
-
-namespace {
-
+// The first and the last step that touch a buffer.
 struct Life {
-  size_t first = SIZE_MAX, last = 0;
+  size_t first = 0, last = 0;
+  bool meets(const Life& o) const { return first <= o.last && o.first <= last; }
 };
 
 std::map<BufferId, Life> lifetimes(const Schedule& s) {
   std::map<BufferId, Life> out;
   for (size_t i = 0; i < s.steps.size(); ++i) {
-    for_each_buffer(s, s.steps[i], [&](BufferId b) {
-      Life& l = out[b];
-      l.first = std::min(l.first, i);
-      l.last = std::max(l.last, i);
-    });
+    const StepUses uses = uses_of(s, s.steps[i]);
+    for (const auto* list : {&uses.reads, &uses.writes}) {
+      for (BufferId b : *list) out.try_emplace(b, Life{i, i}).first->second.last = i;
+    }
   }
-  for (BufferId b : escaping(s)) {
+  for (BufferId b : escaping(s.program)) {
     if (auto it = out.find(b); it != out.end()) it->second.last = SIZE_MAX;
   }
   return out;
 }
-
-struct Placed {
-  Life life;
-  int64_t offset, bytes;
-};
 
 // Temps that take over the memory of one that their kernel reads for the last time: heir to
 // predecessor.
@@ -79,16 +46,18 @@ std::map<BufferId, BufferId> inheritances(const Schedule& s,
     auto temp = [&](const KernelBuffer& b, KernelBuffer::Kind kind) {
       return b.kind == kind && s.program.buffers[b.buffer].kind == Buffer::Kind::Temp;
     };
-    auto type = [&](const KernelBuffer& b) { return s.program.buffers[b.buffer].type; };
+    auto bytes = [&](const KernelBuffer& b) {
+      return loops::byte_extent(s.program.buffers[b.buffer].type);
+    };
     for (uint32_t w = 0; w < k.buffers.size(); ++w) {
       const KernelBuffer& heir = k.buffers[w];
       if (!temp(heir, KernelBuffer::Kind::Write) || lives.at(heir.buffer).first != i) continue;
       for (uint32_t r = 0; r < k.buffers.size(); ++r) {
         const KernelBuffer& old = k.buffers[r];
         bool dies = temp(old, KernelBuffer::Kind::Read) && lives.at(old.buffer).last == i;
-        if (!dies || taken.contains(old.buffer) || old.dtype != heir.dtype) continue;
-        if (loops::byte_extent(type(old)) != loops::byte_extent(type(heir))) continue;
-        if (!may_overwrite(k, static_cast<int32_t>(r), w)) continue;
+        if (!dies || taken.contains(old.buffer) || old.dtype != heir.dtype ||
+            bytes(old) != bytes(heir) || !may_overwrite(k, static_cast<int32_t>(r), w))
+          continue;
         from[heir.buffer] = old.buffer;
         taken.insert(old.buffer);
         break;
@@ -98,17 +67,23 @@ std::map<BufferId, BufferId> inheritances(const Schedule& s,
   return from;
 }
 
-int64_t best_gap(const std::vector<Placed>& placed, const Life& life, int64_t bytes) {
+// A buffer of constant size in the arena.
+struct Placed {
+  BufferId buffer;
+  Life life;
+  int64_t bytes = 0, offset = 0;
+};
+
+int64_t best_gap(std::span<const Placed> placed, const Placed& next) {
   std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end of what is alive at the same time
   for (const Placed& p : placed) {
-    if (p.life.first <= life.last && life.first <= p.life.last)
-      taken.emplace_back(p.offset, p.offset + p.bytes);
+    if (p.life.meets(next.life)) taken.emplace_back(p.offset, p.offset + p.bytes);
   }
-  std::sort(taken.begin(), taken.end());
+  std::ranges::sort(taken);
   int64_t end = 0, best = -1, best_size = INT64_MAX;
   for (auto [b, e] : taken) {
     int64_t gap = b - end;
-    if (gap >= bytes && gap < best_size) {
+    if (gap >= next.bytes && gap < best_size) {
       best = end;
       best_size = gap;
     }
@@ -124,9 +99,8 @@ class SymbolicPlaces {
   void add(BufferId b, const Life& life, Expr bytes) {
     Place* best = nullptr;
     for (Place& p : places_) {
-      const bool free = std::ranges::none_of(p.lives, [&](const Life& other) {
-        return other.first <= life.last && life.first <= other.last;
-      });
+      const bool free =
+          std::ranges::none_of(p.lives, [&](const Life& other) { return other.meets(life); });
       if (free && (!best || growth(p.bytes, bytes) < growth(best->bytes, bytes))) best = &p;
     }
     if (!best) best = &places_.emplace_back();
@@ -161,14 +135,9 @@ class SymbolicPlaces {
 
 }  // namespace
 
-MemoryPlan plan_memory(const Schedule& s) {
-  MemoryPlan plan;
-  struct Request {
-    BufferId buffer;
-    Life life;
-    int64_t bytes;
-  };
-  std::vector<Request> requests;
+void plan_memory(Schedule& s) {
+  MemoryPlan& plan = s.memory;
+  std::vector<Placed> constant;
   SymbolicPlaces symbolic;
   std::map<BufferId, Life> lives = lifetimes(s);
   const std::map<BufferId, BufferId> predecessor = inheritances(s, lives);
@@ -185,24 +154,20 @@ MemoryPlan plan_memory(const Schedule& s) {
     if (s.program.buffers[b].kind != Buffer::Kind::Temp || predecessor.contains(b)) continue;
     Expr bytes = loops::byte_extent(s.program.buffers[b].type);
     if (bytes.is_const())
-      requests.push_back({b, life, (bytes.value() + kAlign - 1) / kAlign * kAlign});
+      constant.push_back({b, life, (bytes.value() + kAlign - 1) / kAlign * kAlign});
     else
       symbolic.add(b, life, bytes);
   }
   // The largest first: small ones fit between them.
-  std::stable_sort(requests.begin(), requests.end(),
-                   [](const Request& a, const Request& b) { return a.bytes > b.bytes; });
-  std::vector<Placed> placed;
+  std::ranges::stable_sort(constant, std::greater<>(), &Placed::bytes);
   int64_t end = 0;
-  for (const Request& r : requests) {
-    int64_t at = best_gap(placed, r.life, r.bytes);
-    placed.push_back({r.life, at, r.bytes});
-    plan.offset[r.buffer] = at;
-    end = std::max(end, at + r.bytes);
+  for (size_t i = 0; i < constant.size(); ++i) {
+    Placed& next = constant[i];
+    plan.offset[next.buffer] = next.offset = best_gap(std::span(constant).first(i), next);
+    end = std::max(end, next.offset + next.bytes);
   }
   plan.arena_bytes = symbolic.place(end, plan);
   for (const auto& [heir, old] : predecessor) plan.offset[heir] = plan.offset.at(founder(heir));
-  return plan;
 }
 
 void insert_frees(Schedule& s) {
@@ -214,9 +179,7 @@ void insert_frees(Schedule& s) {
   std::vector<ScheduledStep> steps;
   for (size_t i = 0; i < s.steps.size(); ++i) {
     steps.push_back(std::move(s.steps[i]));
-    if (auto it = after.find(i); it != after.end()) {
-      for (BufferId b : it->second) steps.push_back(Free{b});
-    }
+    for (BufferId b : after[i]) steps.push_back(Free{b});
   }
   s.steps = std::move(steps);
 }

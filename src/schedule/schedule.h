@@ -19,7 +19,7 @@ struct ContractionCall {
   std::optional<uint32_t> epilogue;  // entry of Schedule::kernels, see epilogues.h
 };
 struct Free {
-  loops::BufferId buffer;
+  BufferId buffer;
 };  // an Extern buffer's last use is over
 using ScheduledStep = std::variant<KernelCall, ExternCall, ContractionCall, Free>;
 // The step as a call of what is no kernel of loops; null where it is something else.
@@ -28,7 +28,7 @@ loops::Call* call_of(ScheduledStep& s);
 
 // Where a Temp buffer lies in the arena (bytes), and the arena's size. Offsets are multiples of 64.
 struct MemoryPlan {
-  std::unordered_map<loops::BufferId, Expr> offset;
+  std::unordered_map<BufferId, Expr> offset;
   Expr arena_bytes = 0;
 };
 
@@ -46,7 +46,7 @@ struct Schedule {
   std::vector<FusionNote> notes;
   // Writes of a mutated input that a kernel may make in place, since the old value is dead and
   // nothing after it raises.
-  std::vector<std::pair<uint32_t, loops::BufferId>>
+  std::vector<std::pair<uint32_t, BufferId>>
       in_place;  // input, the buffer that holds its new value
 };
 

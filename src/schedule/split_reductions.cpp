@@ -1,19 +1,13 @@
 // Rewrites a reduction as two loops with a buffer of partial results between them.
-#include "schedule/split_reductions.h"
-
 #include <algorithm>
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
-#include "support/tuning.h"
+#include "schedule/pass_list.h"
 
 namespace oxy::schedule {
 
 namespace {
-
-bool is_arg(ops::ReduceKind k) {
-  return k == ops::ReduceKind::ArgMax || k == ops::ReduceKind::ArgMin;
-}
 
 int64_t parts_for(int64_t size, int64_t wanted) {
   wanted = std::min(wanted, size);
@@ -37,13 +31,12 @@ std::optional<Cut> choose_cut(const Nest& n) {
     (a.reduction ? folded : results) *= *size;
   }
   if (results * folded < tuning::split_small) return std::nullopt;
-  Expr inner = contiguous_axis(n);
-  bool column = !inner.is_const() && !is_reduction_axis(n, inner);
   int64_t iterations = results;
-  for (const Axis& a : n.axes) {
-    if (column && a.var == inner)
-      iterations = results / *hinted(a.size) *
-                   ((*hinted(a.size) + tuning::split_columns - 1) / tuning::split_columns);
+  const size_t inner = place_of(n.axes, contiguous_axis(n));
+  if (inner < n.axes.size() && !n.axes[inner].reduction) {
+    const int64_t columns = *hinted(n.axes[inner].size);
+    iterations =
+        results / columns * ((columns + tuning::split_columns - 1) / tuning::split_columns);
   }
   if (iterations >= tuning::split_enough_iterations) return std::nullopt;
   int64_t wanted = std::min((tuning::split_wanted_iterations + iterations - 1) / iterations,
@@ -63,107 +56,41 @@ std::optional<Cut> choose_cut(const Nest& n) {
   return std::nullopt;
 }
 
-Expr fresh_var(loops::Program& p, const Nest& n, char prefix, Expr size) {
-  loops::VariableScope scope(*p.variables);
-  for (const Axis& a : n.axes) scope.take(a.var);
-  return scope.get(prefix, size);
-}
-
-// Where the result of each kept axis stands in the store: results keep that order in the partial
-// buffer.
+// The axes that are not folded in the order in which their results stand in the store: results keep
+// it in the partial buffer.
 std::vector<Axis> kept_axes(const Nest& n) {
-  std::vector<Axis> kept;
+  std::vector<Axis> kept = n.axes;
+  std::erase_if(kept, [](const Axis& a) { return a.reduction; });
   Expr at = 0;
   for (const Inst& i : n.body) {
     if (i.op == LoopOp::Store) at = i.index[0];
   }
-  for (const Axis& a : n.axes) {
-    if (!a.reduction) kept.push_back(a);
-  }
-  auto stride = [&](const Axis& a) {
+  std::ranges::stable_sort(kept, std::greater<>(), [&](const Axis& a) {
     auto c = coefficient(at, a.var);
-    return c ? hinted(*c).value_or(0) : int64_t{0};
-  };
-  std::stable_sort(kept.begin(), kept.end(),
-                   [&](const Axis& a, const Axis& b) { return stride(a) > stride(b); });
+    return c ? hinted(*c).value_or(0) : 0;
+  });
   return kept;
 }
 
-}  // namespace
-
-const Inst* find_reduce(const Nest& n) {
-  for (const Inst& i : n.body) {
-    if (i.op == LoopOp::Reduce) return &i;
-  }
-  return nullptr;
-}
-
-bool is_reduction_axis(const Nest& n, Expr var) {
-  return std::any_of(n.axes.begin(), n.axes.end(),
-                     [&](const Axis& a) { return a.var == var && a.reduction; });
-}
-
-// Whether an index depends on the axis, also through indices that are loaded.
-static bool depends(const Nest& n, Expr index, Expr axis) {
-  if (sym::contains(index, axis)) return true;
-  auto loaded = [&](const Inst& symbol) {
-    std::vector<uint32_t> open = symbol.args;
-    while (!open.empty()) {
-      const Inst& i = n.body[open.back()];
-      open.pop_back();
-      open.insert(open.end(), i.args.begin(), i.args.end());
-      for (Expr e : i.index)
-        if (depends(n, e, axis)) return true;
-    }
-    return false;
-  };
-  return std::any_of(n.body.begin(), n.body.end(), [&](const Inst& i) {
-    return i.op == LoopOp::Symbol && sym::contains(index, i.index[0]) && loaded(i);
-  });
-}
-
-Expr contiguous_axis(const Nest& n) {
-  constexpr int64_t kMostVotes = int64_t{1} << 31;
-  bool reduces = find_reduce(n) != nullptr;
-  Expr best = 0;
-  int64_t most = 0;
-  for (const Axis& a : n.axes) {
-    int64_t votes = 0;
-    for (const Inst& i : n.body) {
-      if (i.op != (reduces ? LoopOp::Load : LoopOp::Store)) continue;
-      auto c = coefficient(i.index[0], a.var);
-      if (!c || !c->is_const(1)) continue;
-      // As many votes as elements, so that small operands do not decide; a size that is not known
-      // counts as 1024.
-      int64_t elements = 1;
-      for (const Axis& b : n.axes)
-        if (elements < kMostVotes && depends(n, i.index[0], b.var))
-          elements *= hinted(b.size).value_or(1024);
-      votes += std::min(elements, kMostVotes);
-    }
-    if (votes > most) {
-      most = votes;
-      best = a.var;
-    }
-  }
-  return best;
-}
-
+// The two loops, or nothing where the reduction stays whole. Adds the buffer of the partial results
+// to the program.
 std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Nest& n) {
-  const Inst* reduce = find_reduce(n);
-  if (!reduce || is_arg(reduce->reduce)) return std::nullopt;
+  const Inst* reduce = find_inst(n, LoopOp::Reduce);
+  if (!reduce || gives_position(reduce->reduce)) return std::nullopt;
   auto cut = choose_cut(n);
   if (!cut) return std::nullopt;
   const Axis whole = n.axes[cut->axis];
-  Expr part = fresh_var(p, n, 'p', cut->parts);
+  loops::VariableScope scope(*p.variables);
+  for (const Axis& a : n.axes) scope.take(a.var);
+  Expr part = scope.get('p', cut->parts);
   Expr piece_size = cut->piece;
   if (cut->piece * cut->parts != whole.size) {
     piece_size = sym::min(cut->piece, whole.size - part * cut->piece);
     if (!whole.size.is_const()) piece_size = sym::max(0, piece_size);  // few elements: empty parts
   }
-  Expr inner = fresh_var(p, n, 'r', piece_size);
+  Expr inner = scope.get('r', piece_size);
 
-  loops::Buffer partial;
+  Buffer partial;
   partial.name = cat("part", p.buffers.size());
   partial.type.dtype = reduce->dtype;
   partial.type.sizes = {cut->parts};
@@ -206,6 +133,23 @@ std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Ne
   loops::remove_checks(second.body, at);
   loops::remove_dead(second.body);
   return out;
+}
+
+}  // namespace
+
+void split_reductions(Draft& d) {
+  std::vector<ScheduledUnit> out;
+  for (ScheduledUnit& u : d.units) {
+    auto parts =
+        u.group.empty() ? std::nullopt : split_reduction(d.schedule.program, u.group[0].nests[0]);
+    if (parts) {
+      out.push_back({{group_of(std::move(parts->first))}, {}});
+      out.push_back({{group_of(std::move(parts->second))}, {}});
+    } else {
+      out.push_back(std::move(u));
+    }
+  }
+  d.units = std::move(out);
 }
 
 }  // namespace oxy::schedule

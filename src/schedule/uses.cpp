@@ -1,12 +1,28 @@
 // Notes writers and readers in one walk; removes loops that nobody reads.
 #include "schedule/uses.h"
 
+#include <algorithm>
+
+#include "schedule/kernel_access.h"
+#include "schedule/pass_list.h"
+
 namespace oxy::schedule {
 
-using loops::Buffer;
-using loops::Inst;
 using loops::Loop;
-using loops::LoopOp;
+
+std::set<BufferId> escaping(const loops::Program& p) {
+  std::set<BufferId> out;
+  if (!p.graph) return out;
+  auto add = [&](ir::ValueId v) {
+    auto it = p.buffer_of.find(v);
+    if (it != p.buffer_of.end()) out.insert(memory_of(p, it->second));
+  };
+  for (const ir::OutputSpec& o : p.graph->outputs) {
+    if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) add(o.value);
+  }
+  for (const ir::Mutation& m : p.graph->mutations) add(m.value);
+  return out;
+}
 
 BufferUses buffer_uses(const loops::Program& p) {
   BufferUses u;
@@ -35,37 +51,70 @@ BufferUses buffer_uses(const loops::Program& p) {
       if (i.op != LoopOp::Store && (readers.empty() || readers.back() != s)) readers.push_back(s);
     }
   }
-  if (p.graph) {
-    for (const ir::Mutation& m : p.graph->mutations) {
-      if (auto it = p.buffer_of.find(m.value); it != p.buffer_of.end()) pin(it->second);
-    }
-  }
+  for (BufferId b : escaping(p)) u.pinned[b.index] = true;
   return u;
 }
 
 void remove_dead_loops(loops::Program& p) {
-  std::vector<bool> needed = buffer_uses(p).pinned;
-  std::vector<bool> keep(p.steps.size(), true);
+  std::vector<bool> needed = buffer_uses(p).pinned, keep(p.steps.size(), true);
   for (size_t s = p.steps.size(); s-- > 0;) {
     const auto* l = std::get_if<Loop>(&p.steps[s]);
     if (!l) continue;
-    keep[s] = false;
+    keep[s] = std::ranges::any_of(l->body, [&](const Inst& i) {
+      return is_any(i.op, LoopOp::Store, LoopOp::StoreAdd) && needed[memory_of(p, i.buffer).index];
+    });
     for (const Inst& i : l->body) {
-      if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd)
-        keep[s] = keep[s] || needed[memory_of(p, i.buffer).index];
-    }
-    if (!keep[s]) continue;
-    for (const Inst& i : l->body) {
-      if (i.op == LoopOp::Load) needed[memory_of(p, i.buffer).index] = true;
+      if (keep[s] && i.op == LoopOp::Load) needed[memory_of(p, i.buffer).index] = true;
     }
   }
-  size_t kept = 0;
-  for (size_t s = 0; s < p.steps.size(); ++s) {
-    if (!keep[s]) continue;
-    if (kept != s) p.steps[kept] = std::move(p.steps[s]);
-    ++kept;
+  std::erase_if(p.steps, [&](const loops::Step& s) { return !keep[&s - p.steps.data()]; });
+}
+
+template <class Call, class Step>
+static Call* call_in(Step& s) {
+  if (auto* e = std::get_if<ExternCall>(&s)) return &e->step;
+  auto* c = std::get_if<ContractionCall>(&s);
+  return c ? &c->step : nullptr;
+}
+loops::Call* call_of(ScheduledStep& s) { return call_in<loops::Call>(s); }
+const loops::Call* call_of(const ScheduledStep& s) { return call_in<const loops::Call>(s); }
+
+StepUses uses_of(const Schedule& s, const ScheduledStep& step) {
+  StepUses u;
+  auto add_kernel = [&](uint32_t kernel) {
+    for (const KernelBuffer& b : s.kernels[kernel].buffers) {
+      if (!b.buffer.valid()) continue;
+      BufferId memory = memory_of(s.program, b.buffer);
+      if (b.kind != KernelBuffer::Kind::Write) u.reads.push_back(memory);
+      if (b.kind != KernelBuffer::Kind::Read) u.writes.push_back(memory);
+    }
+  };
+  if (const auto* call = std::get_if<KernelCall>(&step)) {
+    add_kernel(call->kernel);
+    u.raises = has_check(s.kernels[call->kernel]);
+  } else if (const loops::Call* e = call_of(step)) {
+    for (BufferId b : e->reads) u.reads.push_back(memory_of(s.program, b));
+    for (BufferId b : e->writes) {
+      if (b.valid()) u.writes.push_back(memory_of(s.program, b));
+    }
+    const auto* c = std::get_if<ContractionCall>(&step);
+    if (c && c->epilogue) add_kernel(*c->epilogue);
+    u.raises = !c || !c->step.is_own();
   }
-  p.steps.resize(kept);
+  return u;
+}
+
+bool reads(const StepUses& u, BufferId b) { return std::ranges::find(u.reads, b) != u.reads.end(); }
+bool writes(const StepUses& u, BufferId b) {
+  return std::ranges::find(u.writes, b) != u.writes.end();
+}
+
+bool conflict(const StepUses& a, const StepUses& b) {
+  auto meets = [](const StepUses& x, const StepUses& other) {
+    return std::ranges::any_of(x.writes,
+                               [&](BufferId w) { return reads(other, w) || writes(other, w); });
+  };
+  return meets(a, b) || meets(b, a);
 }
 
 }  // namespace oxy::schedule

@@ -1,25 +1,34 @@
-// Who writes and reads each buffer of a program, and which buffers somebody besides its loops needs
-// in memory.
+// Who reads and writes each buffer: the steps of a program, and those of a schedule.
 #pragma once
 
-#include "loops/loop_ir.h"
+#include <set>
+
+#include "schedule/schedule.h"
 
 namespace oxy::schedule {
 
-using loops::BufferId;
-
+// By buffer:
 struct BufferUses {
-  std::vector<int32_t> writer;  // by buffer: the step, or -1
-  std::vector<std::vector<uint32_t>>
-      readers;                // by buffer: loop steps that load it, in order, each once
-  std::vector<bool> updated;  // by buffer: folded into after it was written
-  std::vector<bool>
-      pinned;  // read by an extern step, the caller, or a mutation; not made by a loop
+  std::vector<int32_t> writer;                 // the step, or -1
+  std::vector<std::vector<uint32_t>> readers;  // loop steps that load it, in order, each once
+  std::vector<bool> updated;                   // folded into after it was written
+  // Read by an extern step, the caller, or a mutation; not made by a loop.
+  std::vector<bool> pinned;
 };
-
 BufferUses buffer_uses(const loops::Program& p);
+// Memory that is read after the last step: outputs and new values of inputs.
+std::set<BufferId> escaping(const loops::Program& p);
 
-// Steps that the program needs: drops loops whose results nobody reads.
-void remove_dead_loops(loops::Program& p);
+// What a scheduled step does to memory, and whether it may stop the call.
+struct StepUses {
+  std::vector<BufferId> reads, writes;  // none is a View
+  bool raises = false;                  // an op of the dispatcher, or a kernel that checks indices
+};
+StepUses uses_of(const Schedule& s, const ScheduledStep& step);
+
+bool reads(const StepUses& u, BufferId b);
+bool writes(const StepUses& u, BufferId b);
+// Whether the order of the two matters.
+bool conflict(const StepUses& a, const StepUses& b);
 
 }  // namespace oxy::schedule

@@ -53,8 +53,7 @@ class Verifier {
     OXY_CHECK(c.args.size() == wanted && c.op != LoopOp::Reduce && c.op != LoopOp::Scan, k_.name,
               ": ", ops::name(c.op));
     for (uint32_t a : c.args) use(a);
-    bool memory = c.op == LoopOp::Load || c.op == LoopOp::Store || c.op == LoopOp::StoreAdd;
-    if (memory) {
+    if (touches_memory(c.op)) {
       OXY_CHECK(c.buffer < k_.buffers.size(), k_.name, ": no such buffer");
       const KernelBuffer& b = k_.buffers[c.buffer];
       OXY_CHECK(b.dtype == c.dtype, k_.name, ": dtype of ", b.name);
@@ -64,7 +63,7 @@ class Verifier {
     }
     if (c.op == LoopOp::Symbol)
       OXY_CHECK(symbols_.insert(c.index).second, k_.name, ": symbol ", c.index, " is bound twice");
-    if (c.op != LoopOp::Store && c.op != LoopOp::StoreAdd && c.op != LoopOp::Check) make(c.value);
+    if (sets_value(c.op)) make(c.value);
   }
 
   void statement(const Init& i, Place) {

@@ -141,7 +141,7 @@ void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& h
   calls_.push_back(std::move(call));
 }
 
-// Schedules write in place behind all extern calls, regions and checks (schedule/in_place.h).
+// Schedules write in place behind all extern calls, regions and checks (schedule/in_place.cpp).
 size_t Executable::find_first_write() const {
   auto written = [&](uint32_t b) { return buffer(b).kind == BufferKind::Input && is_reused(b); };
   auto may_raise = [](StepKind k) { return k == StepKind::Extern || k == StepKind::Region; };

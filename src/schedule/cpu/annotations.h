@@ -25,8 +25,8 @@ inline bool is_streaming(const Compute& c) { return c.annotations.get(kStreaming
 // its number.
 inline constexpr std::string_view kPanelLoops = "panel_loops", kEpilogueOf = "epilogue_of";
 inline bool is_epilogue(const Kernel& k) { return k.annotations.get(kEpilogueOf) != 0; }
-inline loops::BufferId epilogue_of(const Kernel& k) {
-  return is_epilogue(k) ? loops::BufferId(k.annotations.get(kEpilogueOf) - 1) : loops::BufferId();
+inline BufferId epilogue_of(const Kernel& k) {
+  return is_epilogue(k) ? BufferId(k.annotations.get(kEpilogueOf) - 1) : BufferId();
 }
 
 // The word of a Hint: the element will be read, and its line may be asked for.

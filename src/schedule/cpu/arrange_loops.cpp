@@ -2,16 +2,9 @@
 #include "schedule/cpu/arrange_loops.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
-#include "schedule/cpu/local_buffers.h"
-#include "schedule/cpu/phases.h"
-#include "schedule/fold.h"
-#include "schedule/merge_axes.h"
-#include "schedule/split_reductions.h"
-#include "support/tuning.h"
 
 namespace oxy::schedule {
 
@@ -32,10 +25,9 @@ class Arranger {
   }
 
   Arrangement run() {
-    bool elementwise = std::all_of(group_.nests.begin(), group_.nests.end(), [&](const Nest& n) {
-      return n.axes.size() == group_.parallel.size();
-    });
-    sort_by_stride(group_.parallel, nests());
+    bool elementwise = std::ranges::all_of(
+        group_.nests, [&](const Nest& n) { return n.axes.size() == group_.parallel.size(); });
+    sort_by_stride(group_.parallel, group_.nests);
     merge_parallel(0);
     if (elementwise)
       arrange_elementwise();
@@ -52,10 +44,14 @@ class Arranger {
 
  private:
   Arrangement arranged() {
-    std::vector<Nest> list = std::move(group_.nests);
     Arrangement out;
     out.parallel = std::move(group_.parallel);
-    for (Nest& n : list) add_nest(std::move(n), out);
+    for (Nest& n : group_.nests) {
+      if (walks_columns(n, out.parallel))
+        expand_columns(std::move(n), out.parallel);
+      else
+        expanded_.push_back(std::move(n));
+    }
     for (const auto& [b, elements] : accumulators_) out.locals.emplace(b, elements);
     out.phases = make_phases(std::move(expanded_), out.parallel);
     localise_buffers(program_, out, needed_, tuning::local_bytes(options_.machine));
@@ -63,16 +59,10 @@ class Arranger {
     return out;
   }
 
-  std::vector<Nest*> nests() {
-    std::vector<Nest*> out;
-    for (Nest& n : group_.nests) out.push_back(&n);
-    return out;
-  }
   // `apart`: an axis that is not merged with the one before it.
   void merge_parallel(size_t apart);
   void arrange_elementwise();
   bool tile_transposed();
-  void make_serial(size_t axis);
   void cut_columns();
   // Cuts a parallel axis into pieces: the pieces stay parallel, what is inside belongs to the
   // nests, and is returned.
@@ -80,8 +70,7 @@ class Arranger {
   std::optional<uint32_t> cut_panels(const Panels& panels);  // parallel loops over panels
   bool sort_along(BufferId matrix);
   std::optional<size_t> first_column(int64_t columns);
-  void add_nest(Nest n, const Arrangement& out);
-  bool walks_columns(const Nest& n, const Arrangement& out) const;
+  bool walks_columns(const Nest& n, const std::vector<Axis>& parallel) const;
   void expand_columns(Nest n, const std::vector<Axis>& parallel);
   void order_axes(Phase& ph, const std::vector<Axis>& parallel);
   void set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept);
@@ -102,33 +91,25 @@ void Arranger::merge_parallel(size_t apart) {
   for (size_t k = axes.size(); k-- > 1;) {
     if (k == apart) continue;
     const Axis outer = axes[k - 1], inner = axes[k];
-    if (!mergeable(nests(), outer.var, inner.var, inner.size)) continue;
+    if (!mergeable(group_.nests, outer.var, inner.var, inner.size)) continue;
     Expr size = outer.size * inner.size;
     Expr merged = scope_.get('p', size);
-    merge_axes(nests(), outer.var, inner.var, merged);
+    merge_axes(group_.nests, outer.var, inner.var, merged);
     axes[k - 1] = {merged, size, false};
     axes.erase(axes.begin() + k);
   }
 }
 
 Axis Arranger::cut(size_t axis, int64_t piece) {
-  Axis old = group_.parallel[axis];
-  Expr count = sym::ceildiv(old.size, piece);
-  bool even = sym::divisible(old.size, piece);
-  Expr outer = scope_.get('p', count);
-  Expr size = even ? Expr(piece) : sym::min(piece, old.size - outer * piece);
-  Expr inner = scope_.get('p', even ? Expr(piece) : size);
+  const Axis old = group_.parallel[axis];
+  const Pieces pieces = cut_axis(scope_, old.size, piece);
   for (Nest& n : group_.nests) {
-    replace(n, {{old.var, outer * piece + inner}});
-    for (Axis& a : n.axes) {
-      if (!(a.var == old.var)) continue;
-      a = {inner, size, false};
-      break;
-    }
-    n.axes.insert(n.axes.begin(), {outer, count, false});
+    replace(n, {{old.var, pieces.place}});
+    if (const size_t at = place_of(n.axes, old.var); at < n.axes.size()) n.axes[at] = pieces.inner;
+    n.axes.insert(n.axes.begin(), pieces.outer);
   }
-  group_.parallel[axis] = {outer, count, false};
-  return {inner, size, false};
+  group_.parallel[axis] = pieces.outer;
+  return pieces.inner;
 }
 
 // A chunk that divides the axis and is whole vectors, where there is one near tuning::chunk.
@@ -141,8 +122,11 @@ int64_t chunk_of(Expr size) {
   return tuning::chunk;
 }
 
-// The axis is no longer parallel: each nest walks it.
-void Arranger::make_serial(size_t axis) { group_.parallel.erase(group_.parallel.begin() + axis); }
+// The axis of the variable goes to the end, if it is there.
+void put_last(std::vector<Axis>& axes, Expr var) {
+  const auto at = std::ranges::find(axes, var, &Axis::var);
+  if (at != axes.end()) std::rotate(at, at + 1, axes.end());
+}
 
 // The contiguous axis that most of the nests agree on.
 Expr common_contiguous(const std::vector<Nest>& nests, const std::vector<Axis>& among) {
@@ -162,18 +146,13 @@ Expr common_contiguous(const std::vector<Nest>& nests, const std::vector<Axis>& 
 // Where the contiguous axis is shorter than a vector (pixels that are repeated or interleaved), the
 // long axis that steps over it; else the contiguous one.
 Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes, Expr contiguous) {
-  auto at =
-      std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == contiguous; });
-  if (at == axes.end() || hinted(at->size).value_or(INT64_MAX) > tuning::short_axis)
+  const size_t at = place_of(axes, contiguous);
+  if (at == axes.size() || hinted(axes[at].size).value_or(INT64_MAX) > tuning::short_axis)
     return contiguous;
   for (const Axis& a : axes) {
     if (count_of(a.size) < tuning::least_tile_axis) continue;
-    bool steps = std::all_of(nests.begin(), nests.end(), [&](const Nest& n) {
-      return std::all_of(n.body.begin(), n.body.end(), [&](const Inst& i) {
-        std::optional<Expr> c = Expr(0);
-        if (i.op == LoopOp::Store) c = coefficient(i.index[0], a.var);
-        return i.op != LoopOp::Store || (c && *c == at->size);
-      });
+    bool steps = std::ranges::all_of(instructions(nests), [&](const Inst& i) {
+      return i.op != LoopOp::Store || coefficient(i.index[0], a.var) == axes[at].size;
     });
     if (steps) return a.var;
   }
@@ -183,39 +162,28 @@ Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes
 // A load contiguous along another axis than the one that is stored along: both axes in tiles.
 bool Arranger::tile_transposed() {
   std::vector<Axis>& axes = group_.parallel;
-  Expr vector = innermost_;
-  auto at = [&](Expr var) {
-    return static_cast<size_t>(
-        std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == var; }) -
-        axes.begin());
+  const size_t vector = place_of(axes, innermost_);
+  if (vector == axes.size() || count_of(axes[vector].size) < tuning::least_tile_axis) return false;
+  // A short axis is no longer parallel: each nest walks it.
+  auto inside = [&](Expr var) {
+    const size_t axis = place_of(axes, var);
+    if (count_of(axes[axis].size) > tuning::tile) return cut(axis, tuning::tile).var;
+    axes.erase(axes.begin() + axis);
+    return var;
   };
-  if (at(vector) == axes.size()) return false;
-  for (const Nest& n : group_.nests) {
-    for (const Inst& i : n.body) {
-      if (i.op != LoopOp::Load) continue;
-      auto along = coefficient(i.index[0], vector);
-      if (!along || along->is_const(0) || along->is_const(1)) continue;
-      for (size_t other = 0; other < axes.size(); ++other) {
-        auto c = coefficient(i.index[0], axes[other].var);
-        if (axes[other].var == vector || !c || !c->is_const(1)) continue;
-        size_t v = at(vector);
-        if (count_of(axes[other].size) < tuning::least_tile_axis ||
-            count_of(axes[v].size) < tuning::least_tile_axis)
-          continue;
-        auto inside = [&](size_t axis) {
-          if (count_of(axes[axis].size) <= tuning::tile) {
-            Expr var = axes[axis].var;
-            make_serial(axis);
-            return var;
-          }
-          return cut(axis, tuning::tile).var;
-        };
-        Expr other_var = axes[other].var;
-        innermost_ = inside(v);
-        inside(at(other_var));
-        tiled_ = innermost_;
-        return true;
-      }
+  for (const Inst& i : instructions(group_.nests)) {
+    if (i.op != LoopOp::Load) continue;
+    auto along = coefficient(i.index[0], innermost_);
+    if (!along || along->is_const(0) || along->is_const(1)) continue;
+    for (const Axis& other : axes) {
+      auto c = coefficient(i.index[0], other.var);
+      if (other.var == innermost_ || !c || !c->is_const(1) ||
+          count_of(other.size) < tuning::least_tile_axis)
+        continue;
+      const Expr across = other.var;
+      tiled_ = innermost_ = inside(innermost_);
+      inside(across);
+      return true;
     }
   }
   return false;
@@ -228,21 +196,19 @@ void Arranger::arrange_elementwise() {
   if (innermost_.is_const()) innermost_ = axes.back().var;
   innermost_ = axis_of_lanes(group_.nests, axes, innermost_);
   if (tile_transposed()) return;
-  auto at =
-      std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
-  std::rotate(at, at + 1, axes.end());
+  put_last(axes, innermost_);
   const Axis vector = axes.back();
   int64_t length = std::max<int64_t>(count_of(vector.size), 1);
   if (length > (axes.size() == 1 ? tuning::chunk : tuning::long_axis)) {
     innermost_ = cut(axes.size() - 1, chunk_of(vector.size)).var;
     return;
   }
-  make_serial(axes.size() - 1);
+  axes.pop_back();  // each nest walks it
   // Short rows: several of them make one iteration.
   while (!axes.empty() && length < tuning::chunk / 2) {
     int64_t size = count_of(axes.back().size);
     if (size * length <= tuning::chunk) {
-      make_serial(axes.size() - 1);
+      axes.pop_back();
       length *= size;
       continue;
     }
@@ -265,28 +231,22 @@ void Arranger::cut_columns() {
     (inner == column ? columns : rows) += 1;
   }
   if (rows >= columns) return;
-  size_t at = 0;
-  while (!(axes[at].var == column)) ++at;
+  const size_t at = place_of(axes, column);
   int64_t size = count_of(axes[at].size), others = iterations(axes) / std::max<int64_t>(size, 1);
   int64_t tile = tuning::most_columns;
   while (tile > tuning::fewest_columns &&
          others * ((size + tile - 1) / tile) < tuning::wanted_iterations)
     tile /= 2;
-  if (size <= tile) {
-    innermost_ = column;
-    return make_serial(at);
-  }
-  innermost_ = cut(at, tile).var;
+  innermost_ = size > tile ? cut(at, tile).var : column;
+  if (size <= tile) axes.erase(axes.begin() + at);  // each nest walks it
 }
 
 // Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it
 // element by element. Our own gemms have constant sizes (ops/contraction.h).
 bool Arranger::sort_along(BufferId matrix) {
   Expr place = 0;
-  for (const Nest& n : group_.nests) {
-    for (const Inst& i : n.body) {
-      if (i.op == LoopOp::Load && i.buffer == matrix) place = i.index[0];
-    }
+  for (const Inst& i : instructions(group_.nests)) {
+    if (i.op == LoopOp::Load && i.buffer == matrix) place = i.index[0];
   }
   std::vector<std::pair<int64_t, Axis>> order;
   for (const Axis& a : group_.parallel) {
@@ -318,7 +278,7 @@ std::optional<size_t> Arranger::first_column(int64_t columns) {
     const int64_t left = columns / reach;
     if (size > left) {
       if (size % left != 0) return std::nullopt;
-      axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(first) + 1, cut(first, left));
+      axes.insert(axes.begin() + first + 1, cut(first, left));
       return first + 1;
     }
     reach *= size;
@@ -340,37 +300,23 @@ std::optional<uint32_t> Arranger::cut_panels(const Panels& panels) {
   if (inner > panels.width)
     innermost_ = cut(axes.size() - 1, panels.width).var;
   else
-    make_serial(axes.size() - 1);
+    axes.pop_back();
   const auto panel_loops = static_cast<uint32_t>(axes.size() - *first);
-  std::rotate(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(*first), axes.end());
-  for (const Nest& n : group_.nests) {
-    for (const Inst& i : n.body) {
-      if (!touches_memory(i.op)) continue;
-      const auto along = coefficient(i.index[0], innermost_);
-      const bool same = along && along->is_const(0) && i.op == LoopOp::Load;
-      if (!same && !(along && along->is_const(1))) return std::nullopt;
-    }
+  std::rotate(axes.begin(), axes.begin() + *first, axes.end());
+  for (const Inst& i : instructions(group_.nests)) {
+    if (!touches_memory(i.op)) continue;
+    const auto along = coefficient(i.index[0], innermost_);
+    const bool same = along && along->is_const(0) && i.op == LoopOp::Load;
+    if (!same && !(along && along->is_const(1))) return std::nullopt;
   }
   return panel_loops;
 }
 
-bool Arranger::walks_columns(const Nest& n, const Arrangement& out) const {
-  const Inst* reduce = find_reduce(n);
-  if (!reduce || reduce->reduce == ops::ReduceKind::ArgMax ||
-      reduce->reduce == ops::ReduceKind::ArgMin)
-    return false;
-  if (innermost_.is_const() || is_reduction_axis(n, innermost_)) return false;
-  const bool own = has_axis(n.axes, innermost_), parallel = has_axis(out.parallel, innermost_);
-  bool reduces =
-      std::any_of(n.axes.begin(), n.axes.end(), [](const Axis& a) { return a.reduction; });
-  return own && !parallel && reduces;
-}
-
-void Arranger::add_nest(Nest n, const Arrangement& out) {
-  if (walks_columns(n, out))
-    expand_columns(std::move(n), out.parallel);
-  else
-    expanded_.push_back(std::move(n));
+bool Arranger::walks_columns(const Nest& n, const std::vector<Axis>& parallel) const {
+  const Inst* reduce = find_inst(n, LoopOp::Reduce);
+  return reduce && !gives_position(reduce->reduce) && has_axis(n.axes, innermost_) &&
+         !is_reduction_axis(n, innermost_) && !has_axis(parallel, innermost_) &&
+         std::ranges::any_of(n.axes, &Axis::reduction);
 }
 
 // Copies `from`'s first `count` instructions under a substitution; returns where each went.
@@ -389,20 +335,17 @@ std::vector<uint32_t> append_copy(Body& to, const Body& from, size_t count,
 
 // One reduction becomes three nests: accumulators set, rows folded in, the result used.
 void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
-  size_t at = static_cast<size_t>(find_reduce(n) - n.body.data());
+  size_t at = static_cast<size_t>(find_inst(n, LoopOp::Reduce) - n.body.data());
   const Inst reduce = n.body[at];
   LoopOp fold = fold_of(reduce.reduce, reduce.dtype);
   std::vector<Axis> kept, folded;
   for (const Axis& a : n.axes) {
-    const bool common = has_axis(parallel, a.var);
     if (a.reduction)
       folded.push_back(a);
-    else if (!common)
+    else if (!has_axis(parallel, a.var))
       kept.push_back(a);
   }
-  // The tile's axis innermost.
-  std::stable_partition(kept.begin(), kept.end(),
-                        [&](const Axis& a) { return !(a.var == innermost_); });
+  put_last(kept, innermost_);  // the tile's axis
   Expr offset = 0, stride = 1;
   for (size_t k = kept.size(); k-- > 0;) {
     offset = offset + kept[k].var * stride;
@@ -410,9 +353,9 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
     stride = stride * (r.hi == INT64_MAX ? kept[k].size : Expr(r.hi));
   }
   // Rows follow each other by the thousand: what four of them come to is added up in f64.
-  const bool wide = reduce.reduce == ops::ReduceKind::Sum && reduce.dtype == ops::DType::F32;
-  const ops::DType kept_in = wide ? ops::DType::F64 : reduce.dtype;
-  loops::Buffer acc;
+  const bool wide = reduce.reduce == ReduceKind::Sum && reduce.dtype == DType::F32;
+  const DType kept_in = wide ? DType::F64 : reduce.dtype;
+  Buffer acc;
   acc.name = cat("acc", program_.buffers.size());
   acc.type.dtype = kept_in;
   acc.type.sizes = {stride};
@@ -438,8 +381,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   init.body = {identity_of(reduce.reduce, kept_in), store(0)};
 
   Nest rows{n.name, with_parallel(kept), {}, n.origins};
-  bool indirect = std::any_of(n.body.begin(), n.body.end(),
-                              [](const Inst& i) { return i.op == LoopOp::Symbol; });
+  const bool indirect = find_inst(n, LoopOp::Symbol);
   // Without a remainder: the parts of a symbol's sizes would need a loop for what is left.
   bool divides = folded.back().size.is_const() && folded.back().size.value() % tuning::unroll == 0;
   bool unroll = divides && !indirect && at <= tuning::unrolled_body;
@@ -496,26 +438,19 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
 // Whether a nest without a reduction of its own writes one element at several iterations of the
 // axis.
 bool updates_across(const Phase& ph, Expr axis) {
-  return std::any_of(ph.nests.begin(), ph.nests.end(), [&](const Nest& n) {
-    if (find_reduce(n)) return false;
-    return std::any_of(n.body.begin(), n.body.end(), [&](const Inst& i) {
-      std::vector<Expr> symbols;
-      if (i.op == LoopOp::Store) sym::collect_symbols(i.index[0], symbols);
-      return i.op == LoopOp::Store &&
-             std::find(symbols.begin(), symbols.end(), axis) == symbols.end();
+  return std::ranges::any_of(ph.nests, [&](const Nest& n) {
+    return !find_inst(n, LoopOp::Reduce) && std::ranges::any_of(n.body, [&](const Inst& i) {
+      return i.op == LoopOp::Store && !sym::contains(i.index[0], axis);
     });
   });
 }
 
 void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept) {
   bool reduces = false, positions = false, indirect = false;
-  for (const Nest& n : ph.nests) {
-    for (const Inst& i : n.body) {
-      reduces |= i.op == LoopOp::Reduce;
-      positions |= i.op == LoopOp::Reduce && i.dtype == ops::DType::I64 &&
-                   (i.reduce == ops::ReduceKind::ArgMax || i.reduce == ops::ReduceKind::ArgMin);
-      indirect |= i.op == LoopOp::StoreAdd;
-    }
+  for (const Inst& i : instructions(ph.nests)) {
+    reduces |= i.op == LoopOp::Reduce;
+    positions |= i.op == LoopOp::Reduce && i.dtype == DType::I64 && gives_position(i.reduce);
+    indirect |= i.op == LoopOp::StoreAdd;
   }
   // Accumulators in memory change from step to step.
   const bool in_order = reduces && !order.empty() && updates_across(ph, order.back().var);
@@ -536,37 +471,27 @@ void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept)
 // largest stride first.
 void Arranger::order_axes(Phase& ph, const std::vector<Axis>& parallel) {
   std::vector<Axis> kept, folded;
-  std::unordered_set<Expr> reduced;
-  for (const Nest& n : ph.nests) {
-    for (const Axis& a : n.axes) {
-      if (a.reduction) reduced.insert(a.var);
-    }
-  }
   for (const Axis& a : ph.nests[0].axes) {
-    const bool common = has_axis(parallel, a.var);
-    if (!common) (reduced.contains(a.var) ? folded : kept).push_back(a);
+    if (has_axis(parallel, a.var)) continue;
+    const bool reduced =
+        std::ranges::any_of(ph.nests, [&](const Nest& n) { return is_reduction_axis(n, a.var); });
+    (reduced ? folded : kept).push_back(a);
   }
-  std::vector<Nest*> all;
-  for (Nest& n : ph.nests) all.push_back(&n);
-  sort_by_stride(kept, all);
-  sort_by_stride(folded, all);
-  auto fix_innermost = [&](std::vector<Axis>& axes) {
-    auto at =
-        std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == innermost_; });
-    if (at == axes.end()) return;
-    std::rotate(at, at + 1, axes.end());
-  };
-  fix_innermost(kept);
-  fix_innermost(folded);
+  for (std::vector<Axis>* axes : {&kept, &folded}) {
+    sort_by_stride(*axes, ph.nests);
+    put_last(*axes, innermost_);
+  }
   auto merge = [&](std::vector<Axis>& axes) {
     for (size_t k = axes.size(); k-- > 1;) {
-      bool fixed = axes[k].var == tiled_ || axes[k - 1].var == tiled_;
-      if (fixed || !mergeable(all, axes[k - 1].var, axes[k].var, axes[k].size)) continue;
-      if (!loops::is_size(axes[k].size) || !loops::is_size(axes[k - 1].size)) continue;
-      Expr size = axes[k - 1].size * axes[k].size;
-      Expr merged = scope_.get(axes[k].reduction ? 'r' : 'p', size);
-      merge_axes(all, axes[k - 1].var, axes[k].var, merged);
-      axes[k - 1] = {merged, size, axes[k].reduction};
+      Axis &outer = axes[k - 1], &inner = axes[k];
+      if (inner.var == tiled_ || outer.var == tiled_ ||
+          !mergeable(ph.nests, outer.var, inner.var, inner.size) || !loops::is_size(inner.size) ||
+          !loops::is_size(outer.size))
+        continue;
+      Expr size = outer.size * inner.size;
+      Expr merged = scope_.get(inner.reduction ? 'r' : 'p', size);
+      merge_axes(ph.nests, outer.var, inner.var, merged);
+      outer = {merged, size, inner.reduction};
       axes.erase(axes.begin() + k);
     }
   };

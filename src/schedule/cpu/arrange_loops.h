@@ -1,6 +1,5 @@
-// The loops of a kernel: which axes are parallel, which each phase of an iteration walks by itself,
-// in which order, and where axes are merged or cut. After fusion (the group is final) and before
-// emission (which places statements).
+// From a group to its kernel: which axes are parallel, which each phase of an iteration walks by
+// itself, in which order, and where axes are merged or cut; then the statements in these loops.
 //
 // Elementwise groups: contiguous axes merge; a long axis is cut into chunks, so that a kernel has
 // few parallel iterations with substantial work; memory walked in two directions is walked in
@@ -10,7 +9,10 @@
 // that memory is read as it lies.
 #pragma once
 
-#include "schedule/fuse_nests.h"
+#include <algorithm>
+
+#include "schedule/nest.h"
+#include "schedule/schedule.h"
 
 namespace oxy::schedule {
 
@@ -55,5 +57,31 @@ std::optional<PanelArrangement> arrange_panels(loops::Program& p, Group g,
                                                const std::vector<bool>& needed,
                                                const ScheduleOptions& options,
                                                const Panels& panels);
+
+// Whether a nest stores outside of all loops inside the iteration, but for what it folds.
+inline bool in_no_loop(const Nest& n, const std::vector<Axis>& parallel) {
+  return std::ranges::all_of(
+      n.axes, [&](const Axis& a) { return a.reduction || has_axis(parallel, a.var); });
+}
+
+// The order inside one parallel iteration: nests with the same private axes share a loop nest (a
+// phase) where no value that one needs is complete only after the other's loop. Phases in order;
+// their axes are not set yet.
+std::vector<Phase> make_phases(std::vector<Nest> nests, const std::vector<Axis>& parallel);
+
+// Buffers that only one kernel writes and reads need no place in memory: they become values, where
+// each reader stands in the writer's loop (or the writer in none), or local to a parallel
+// iteration, where what one iteration writes fits the cache. After the phases are known, before
+// loops are merged.
+//
+// Fills Arrangement::locals and rewrites the indices of the local buffers. Values need no mark: the
+// emitter forwards a stored value to a load at the same index, and drops stores that nobody loads.
+void localise_buffers(const loops::Program& p, Arrangement& a, const std::vector<bool>& needed,
+                      int64_t cache_bytes);
+
+// Statements at the outermost loop that knows their operands, equal ones once, stored values handed
+// to the loads of the same element.
+Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
+                   std::string name);
 
 }  // namespace oxy::schedule

@@ -1,6 +1,4 @@
 // Places each statement of an arrangement in its loop.
-#include "schedule/cpu/emit_kernel.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -8,7 +6,9 @@
 #include "loops/body_writer.h"
 #include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
-#include "schedule/split_reductions.h"
+#include "schedule/cpu/arrange_loops.h"
+#include "schedule/cpu/nest_writer.h"
+#include "schedule/kernel_access.h"
 #include "support/check.h"
 
 namespace oxy::schedule {
@@ -35,29 +35,20 @@ class KernelEmitter {
     Block body;
     scopes_.emplace_back();
     for (phase_ = 0; phase_ < arrangement_.phases.size(); ++phase_) emit_phase(body);
-    scopes_.pop_back();
-    for (size_t k = arrangement_.parallel.size(); k-- > 0;) {
-      const Axis& a = arrangement_.parallel[k];
-      For loop{ForKind::Parallel, a.var, a.size, {}, std::move(body)};
-      body.clear();
-      body.push_back(Stmt{std::move(loop)});
-    }
-    kernel_.body = std::move(body);
-    finish_buffers();
+    kernel_.body = wrap(ForKind::Parallel, arrangement_.parallel, std::move(body));
     kernel_.value_count = next_value_;
     kernel_.acc_count = next_acc_;
-    kernel_.cost = iteration_cost(kernel_);
+    tidy(kernel_);
     return std::move(kernel_);
   }
 
  private:
-  struct Key {
-    Inst inst;
-    size_t phase;
-    bool operator<(const Key& o) const;
+  using Key = std::pair<Inst, size_t>;  // with the phase
+  struct KeyHash {
+    size_t operator()(const Key& k) const { return loops::hash_of(k.first) + k.second; }
   };
   struct Scope {
-    std::map<Key, uint32_t> known;
+    std::unordered_map<Key, uint32_t, KeyHash> known;
     std::map<std::pair<BufferId, uint64_t>, uint32_t> stored;
   };
   struct Reduction {
@@ -78,8 +69,6 @@ class KernelEmitter {
   void emit_store(const Inst& i, Block& out);
   void add_compute(Inst i, uint32_t value, Block& out);
   uint32_t buffer_entry(BufferId b);
-  void finish_buffers();
-  bool is_written_here(BufferId b) const { return writers_.contains(b); }
   // Set by one nest and updated by another one.
   bool is_accumulator(BufferId b) const {
     auto it = writers_.find(b);
@@ -94,8 +83,7 @@ class KernelEmitter {
   std::vector<Scope> scopes_;
   std::map<BufferId, uint32_t> writers_;  // how many nests store it
   std::map<BufferId, uint32_t> entry_;
-  std::set<BufferId> loaded_, stored_;  // by emitted statements
-  std::set<BufferId> unforwarded_;      // some load must find it in memory
+  std::set<BufferId> unforwarded_;  // some load must find it in memory
   uint32_t next_value_ = 0, next_acc_ = 0;
 
   // Of the phase being emitted.
@@ -106,46 +94,31 @@ class KernelEmitter {
   std::map<Expr, uint32_t> symbol_level_;
 };
 
-bool KernelEmitter::Key::operator<(const Key& o) const {
-  uint64_t h = loops::hash_of(inst), ho = loops::hash_of(o.inst);
-  if (phase != o.phase) return phase < o.phase;
-  if (h != ho) return h < ho;
-  if (inst == o.inst) return false;
-  // Equal hashes of different instructions: any fixed order does.
-  if (inst.args != o.inst.args) return inst.args < o.inst.args;
-  if (inst.op != o.inst.op) return inst.op < o.inst.op;
-  uint64_t e = inst.index.empty() ? 0 : inst.index[0].bits(),
-           eo = o.inst.index.empty() ? 0 : o.inst.index[0].bits();
-  if (e != eo) return e < eo;
-  return std::tie(inst.number, inst.integer, inst.buffer, inst.dtype) <
-         std::tie(o.inst.number, o.inst.integer, o.inst.buffer, o.inst.dtype);
-}
-
 // Which buffers the kernel writes, and of those, which some load does not get as a value.
 void KernelEmitter::collect_traffic() {
-  std::map<BufferId, std::pair<size_t, const Inst*>> store;
-  std::map<BufferId, bool> in_no_loop;
-  for (size_t k = 0; k < arrangement_.phases.size(); ++k) {
-    for (const Nest& n : arrangement_.phases[k].nests) {
+  struct Write {
+    size_t phase = 0;
+    Expr index = 0;
+    bool in_no_loop = false;
+  };
+  std::map<BufferId, Write> last;
+  const std::vector<Phase>& phases = arrangement_.phases;
+  for (size_t k = 0; k < phases.size(); ++k) {
+    for (const Nest& n : phases[k].nests) {
       for (const Inst& i : n.body) {
-        if (i.op != LoopOp::Store && i.op != LoopOp::StoreAdd) continue;
+        if (!is_any(i.op, LoopOp::Store, LoopOp::StoreAdd)) continue;
         ++writers_[i.buffer];
-        store[i.buffer] = {k, &i};
-        in_no_loop[i.buffer] = std::all_of(n.axes.begin(), n.axes.end(), [&](const Axis& a) {
-          return a.reduction || has_axis(arrangement_.parallel, a.var);
-        });
+        last[i.buffer] = {k, i.index[0], in_no_loop(n, arrangement_.parallel)};
       }
     }
   }
-  for (size_t k = 0; k < arrangement_.phases.size(); ++k) {
-    for (const Nest& n : arrangement_.phases[k].nests) {
-      for (const Inst& i : n.body) {
-        if (i.op != LoopOp::Load || !writers_.contains(i.buffer)) continue;
-        auto [at, s] = store[i.buffer];
-        bool same = s->index[0] == i.index[0] && writers_[i.buffer] == 1 &&
-                    (at == k || in_no_loop[i.buffer]);
-        if (!same) unforwarded_.insert(i.buffer);
-      }
+  for (size_t k = 0; k < phases.size(); ++k) {
+    for (const Inst& i : instructions(phases[k].nests)) {
+      if (i.op != LoopOp::Load || !writers_.contains(i.buffer)) continue;
+      const Write& w = last[i.buffer];
+      bool same =
+          w.index == i.index[0] && writers_[i.buffer] == 1 && (w.phase == k || w.in_no_loop);
+      if (!same) unforwarded_.insert(i.buffer);
     }
   }
 }
@@ -193,22 +166,22 @@ void KernelEmitter::place_nest(uint32_t n) {
   for (uint32_t k = depth; k-- > 0;) {
     if (is_reduction_axis(nest, phase().axes[k].var)) kept = k;
   }
-  bool reduces = find_reduce(nest) != nullptr;
+  const bool reduces = find_inst(nest, LoopOp::Reduce);
   const std::vector<bool> outside = used_outside(nest);
   for (uint32_t id = 0; id < nest.body.size(); ++id) {
     const Inst& i = nest.body[id];
     Item item{n, id, level_of(i, n), false};
-    for (uint32_t a : i.args) item.after = item.after || is_after_[n][a];
+    item.after = std::ranges::any_of(i.args, [&](uint32_t a) { return is_after_[n][a]; });
     // An accumulator changes with every iteration of the nest that updates it.
     bool accumulator = i.op == LoopOp::Load && is_accumulator(i.buffer);
     if (accumulator) item.level = depth;
-    if (i.op == LoopOp::Load || i.op == LoopOp::Index)
+    if (is_any(i.op, LoopOp::Load, LoopOp::Index))
       item.level = std::max(item.level, sure_level(outside[id] ? kept : depth));
     if (i.op == LoopOp::Reduce) {
       reductions_.push_back({n, id, next_acc_++, kept});
       item.level = kept;
       item.after = true;
-    } else if (i.op == LoopOp::Store || i.op == LoopOp::StoreAdd) {
+    } else if (is_any(i.op, LoopOp::Store, LoopOp::StoreAdd)) {
       item.level = reduces ? kept : depth;
     }
     if (item.after) item.level = std::max(item.level, kept);
@@ -239,10 +212,9 @@ void KernelEmitter::emit_level(uint32_t level, Block& out) {
   for (const Item& i : before_[level]) emit_item(i, out);
   for (const Reduction& r : reductions_) {
     if (r.level != level) continue;
-    const Nest& nest = phase().nests[r.nest];
-    const Inst& i = nest.body[r.inst];
-    DType dtype = nest.body[i.args[0]].dtype;
-    out.push_back(Stmt{Init{r.acc, i.reduce, dtype}});
+    const Body& body = phase().nests[r.nest].body;
+    const Inst& i = body[r.inst];
+    out.push_back(Stmt{Init{r.acc, i.reduce, body[i.args[0]].dtype}});
   }
   if (level < phase().axes.size()) {
     const PhaseAxis& a = phase().axes[level];
@@ -252,8 +224,7 @@ void KernelEmitter::emit_level(uint32_t level, Block& out) {
     emit_level(level + 1, loop.body);
     scopes_.pop_back();
     out.push_back(Stmt{std::move(loop)});
-  }
-  if (level == phase().axes.size()) {
+  } else {
     for (const Reduction& r : reductions_) {
       const Inst& i = phase().nests[r.nest].body[r.inst];
       out.push_back(Stmt{
@@ -266,33 +237,24 @@ void KernelEmitter::emit_level(uint32_t level, Block& out) {
 uint32_t KernelEmitter::buffer_entry(BufferId b) {
   auto [it, fresh] = entry_.try_emplace(b, static_cast<uint32_t>(kernel_.buffers.size()));
   if (!fresh) return it->second;
-  KernelBuffer k;
-  k.name = program_.buffers[b].name;
-  k.dtype = program_.buffers[b].type.dtype;
-  k.buffer = b;
+  KernelBuffer& k = kernel_.buffers.emplace_back(make_entry(program_, b, KernelBuffer::Kind::Read));
   if (auto local = arrangement_.locals.find(b); local != arrangement_.locals.end()) {
     k.kind = KernelBuffer::Kind::Local;
     k.elements = local->second;
     k.buffer = BufferId();
   }
-  kernel_.buffers.push_back(std::move(k));
   return it->second;
 }
 
 void KernelEmitter::add_compute(Inst i, uint32_t value, Block& out) {
-  Compute c;
-  c.value = value;
-  c.op = i.op;
-  c.dtype = i.dtype;
-  c.args = std::move(i.args);
-  c.number = i.number;
-  c.integer = i.integer;
+  Compute c{.value = value,
+            .op = i.op,
+            .dtype = i.dtype,
+            .args = std::move(i.args),
+            .number = i.number,
+            .integer = i.integer};
   if (!i.index.empty()) c.index = i.index[0];
-  if (i.buffer.valid()) {
-    c.buffer = buffer_entry(i.buffer);
-    (i.op == LoopOp::Load ? loaded_ : stored_).insert(i.buffer);
-    if (i.op == LoopOp::StoreAdd) loaded_.insert(i.buffer);
-  }
+  if (i.buffer.valid()) c.buffer = buffer_entry(i.buffer);
   out.push_back(Stmt{std::move(c)});
 }
 
@@ -310,7 +272,7 @@ void KernelEmitter::emit_load(Inst i, const Item& item, Block& out) {
     }
   }
   // A buffer that this kernel writes holds other values in another phase.
-  const size_t phase = is_written_here(i.buffer) ? phase_ + 1 : 0;
+  const size_t phase = writers_.contains(i.buffer) ? phase_ + 1 : 0;
   const bool again = !is_accumulator(i.buffer);
   emit_value(std::move(i), phase, again, item, out);
 }
@@ -368,29 +330,15 @@ void KernelEmitter::emit_item(const Item& item, Block& out) {
   }
 }
 
-void KernelEmitter::finish_buffers() {
-  for (KernelBuffer& b : kernel_.buffers) {
-    if (b.kind == KernelBuffer::Kind::Local) continue;
-    bool loaded = loaded_.contains(b.buffer), stored = stored_.contains(b.buffer);
-    b.kind = !stored  ? KernelBuffer::Kind::Read
-             : loaded ? KernelBuffer::Kind::ReadWrite
-                      : KernelBuffer::Kind::Write;
-    b.elements =
-        sym::floordiv(loops::byte_extent(program_.buffers[b.buffer].type), ir::byte_size(b.dtype));
-  }
-}
-
 }  // namespace
 
 Kernel emit_kernel(const loops::Program& p, const Arrangement& a, const std::vector<bool>& needed,
                    std::string name) {
   Kernel k = KernelEmitter(p, a, needed).run(std::move(name));
-  for (const Phase& ph : a.phases) {
-    for (const Nest& n : ph.nests)
-      k.origins.insert(k.origins.end(), n.origins.begin(), n.origins.end());
-  }
-  std::sort(k.origins.begin(), k.origins.end());
-  k.origins.erase(std::unique(k.origins.begin(), k.origins.end()), k.origins.end());
+  std::set<ir::NodeId> origins;
+  for (const Phase& ph : a.phases)
+    for (const Nest& n : ph.nests) origins.insert(n.origins.begin(), n.origins.end());
+  k.origins.assign(origins.begin(), origins.end());
   return k;
 }
 

@@ -5,36 +5,27 @@
 
 #include "schedule/cpu/annotations.h"
 #include "schedule/cpu/arrange_loops.h"
-#include "schedule/cpu/emit_kernel.h"
 #include "schedule/kernel_access.h"
-#include "schedule/plan_memory.h"
-#include "schedule/step_uses.h"
+#include "schedule/uses.h"
 
 namespace oxy::schedule {
 
-using loops::Buffer;
-using loops::BufferId;
-
 namespace {
 
-bool is_plain(const Inst& i) {
-  return i.op != LoopOp::Reduce && i.op != LoopOp::Scan && i.op != LoopOp::StoreAdd &&
-         i.op != LoopOp::Symbol && i.op != LoopOp::Check;
-}
-
 bool is_elementwise(const Group& g) {
+  using enum LoopOp;
   return std::ranges::all_of(g.nests, [&](const Nest& n) {
-    return n.axes.size() == g.parallel.size() && std::ranges::all_of(n.body, is_plain);
+    return n.axes.size() == g.parallel.size() && std::ranges::none_of(n.body, [](const Inst& i) {
+             return is_any(i.op, Reduce, Scan, StoreAdd, Symbol, Check);
+           });
   });
 }
 
 // What earlier steps have made for the group.
 std::set<BufferId> sources_of(const loops::Program& p, const Group& g) {
   std::set<BufferId> read, written;
-  for (const Nest& n : g.nests) {
-    for (const Inst& i : n.body) {
-      if (touches_memory(i.op)) (i.op == LoopOp::Load ? read : written).insert(i.buffer);
-    }
+  for (const Inst& i : instructions(g.nests)) {
+    if (touches_memory(i.op)) (i.op == LoopOp::Load ? read : written).insert(i.buffer);
   }
   for (BufferId b : written) read.erase(b);
   std::erase_if(read, [&](BufferId b) {
@@ -55,10 +46,6 @@ int64_t columns_of(const Schedule& s, const loops::ContractionStep& c) {
   return lies_in_rows || c.what.kind == ops::Contraction::Kind::Convolution ? l.n.value() : 0;
 }
 
-bool makes(const StepUses& u, const std::set<BufferId>& buffers) {
-  return std::ranges::any_of(u.writes, [&](BufferId b) { return buffers.contains(b); });
-}
-
 // Whether a step can wait until all before `end` have run.
 bool can_wait(const Schedule& s, size_t at, size_t end) {
   const StepUses own = uses_of(s, s.steps[at]);
@@ -74,7 +61,8 @@ std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width
   const std::set<BufferId> sources = sources_of(s.program, g);
   bool later = false;  // something is made behind the gemm
   for (size_t i = s.steps.size(), left = sources.size(); i-- > 0 && left > 0;) {
-    if (!makes(uses_of(s, s.steps[i]), sources)) continue;
+    const StepUses u = uses_of(s, s.steps[i]);
+    if (std::ranges::none_of(u.writes, [&](BufferId b) { return sources.contains(b); })) continue;
     const auto* call = std::get_if<ContractionCall>(&s.steps[i]);
     const int64_t columns = call ? columns_of(s, call->step) : 0;
     if (columns == 0) {
@@ -94,18 +82,15 @@ std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width
 // Whether all elements of the matrix are read at one place: where the iteration is.
 bool reads_one_element(const Group& g, BufferId matrix) {
   std::set<Expr> places;
-  for (const Nest& n : g.nests) {
-    for (const Inst& i : n.body) {
-      if (i.op == LoopOp::Load && i.buffer == matrix) places.insert(i.index[0]);
-    }
+  for (const Inst& i : instructions(g.nests)) {
+    if (i.op == LoopOp::Load && i.buffer == matrix) places.insert(i.index[0]);
   }
   return places.size() == 1;
 }
 
 // A chain of Parallel loops around one Vector loop, without memory of its own.
 bool is_simple(const Kernel& k) {
-  const bool locals = std::ranges::any_of(
-      k.buffers, [](const KernelBuffer& b) { return b.kind == KernelBuffer::Kind::Local; });
+  if (std::ranges::any_of(k.buffers, &KernelBuffer::is_local)) return false;
   const Block* block = &k.body;
   for (bool inside = false; !inside;) {
     const For* loop = nullptr;
@@ -119,19 +104,14 @@ bool is_simple(const Kernel& k) {
     inside = loop->kind == ForKind::Vector;
     block = &loop->body;
   }
-  return !locals;
+  return true;
 }
 
 // Statements of an iteration that come to the same at all iterations stand in front of all loops.
 void hoist_constants(Kernel& k) {
-  Block* iteration = &k.body;
-  while (true) {
-    For* f = std::get_if<For>(&iteration->back().v);
-    if (!f || f->kind != ForKind::Parallel) break;
-    iteration = &f->body;
-  }
+  const std::vector<For*> loops = parallel_loops(k);
   Block constants;
-  std::erase_if(*iteration, [&](const Stmt& s) {
+  std::erase_if(loops.empty() ? k.body : loops.back()->body, [&](const Stmt& s) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op != LoopOp::Const) return false;
     constants.push_back(s);
@@ -142,7 +122,7 @@ void hoist_constants(Kernel& k) {
 
 class Attacher {
  public:
-  explicit Attacher(Schedule& s) : s_(s), escaping_(escaping(s)) {}
+  explicit Attacher(Schedule& s) : s_(s), escaping_(escaping(s.program)) {}
 
   void run() {
     for (size_t i = 0; i < s_.steps.size(); ++i) {
@@ -152,9 +132,7 @@ class Attacher {
       std::optional<size_t> at = gemm_before(i);
       if (at && !may_run_there(i, *at) && can_wait(s_, *at, i)) {
         const auto first = s_.steps.begin();
-        std::rotate(first + static_cast<std::ptrdiff_t>(*at),
-                    first + static_cast<std::ptrdiff_t>(*at) + 1,
-                    first + static_cast<std::ptrdiff_t>(i));
+        std::rotate(first + *at, first + *at + 1, first + i);
         at = i - 1;
       }
       if (!at || !may_run_there(i, *at)) {
@@ -162,7 +140,7 @@ class Attacher {
         continue;
       }
       std::get<ContractionCall>(s_.steps[*at]).epilogue = kernel;
-      s_.steps.erase(s_.steps.begin() + static_cast<std::ptrdiff_t>(i--));
+      s_.steps.erase(s_.steps.begin() + i--);
       share_memory(*at);
     }
   }
@@ -248,10 +226,10 @@ std::vector<int64_t> read_with_matrix(const Schedule& s, const Kernel& k) {
   const auto size = ir::byte_size(s.program.buffers[epilogue_of(k)].type.dtype);
   std::set<Expr> places;
   std::set<int64_t> out;
-  for_each_compute(k, [&](const Compute& c, const Path&) {
+  walk<Compute>(k.body, [&](const Compute& c) {
     if (c.op == LoopOp::Load && c.buffer == matrix) places.insert(c.index);
   });
-  for_each_compute(k, [&](const Compute& c, const Path&) {
+  walk<Compute>(k.body, [&](const Compute& c) {
     if (c.op != LoopOp::Load || c.buffer == matrix || !places.contains(c.index)) return;
     if (ir::byte_size(c.dtype) == size) out.insert(c.buffer);
   });

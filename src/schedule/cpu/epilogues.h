@@ -3,9 +3,8 @@
 // gemm's kernel on each block that it has finished, while the block lies in the cache.
 #pragma once
 
-#include <set>
-
-#include "schedule/fuse_nests.h"
+#include "schedule/nest.h"
+#include "schedule/schedule.h"
 
 namespace oxy::schedule {
 

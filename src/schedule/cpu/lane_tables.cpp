@@ -1,22 +1,14 @@
 // Moves what depends on lanes alone into a loop in front of the rows.
-#include "schedule/cpu/lane_tables.h"
-
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
-#include "schedule/nest.h"
-#include "support/tuning.h"
+#include "schedule/cpu/pass_list.h"
 
 namespace oxy::schedule {
 namespace {
-
-bool sets_value(const Compute& c) {
-  return c.op != LoopOp::Store && c.op != LoopOp::StoreAdd && c.op != LoopOp::Check;
-}
 
 bool is_lanes(const For& f) { return f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce; }
 
@@ -39,9 +31,8 @@ class TableMaker {
     if (tables_.empty() || !pays()) return std::nullopt;
     const auto first = static_cast<uint32_t>(kernel_.buffers.size());
     for (uint32_t t : tables_) {
-      const std::string name = cat("table", kernel_.buffers.size());
-      kernel_.buffers.push_back(
-          {name, KernelBuffer::Kind::Local, same_.at(t).dtype, loop_.size, loops::BufferId()});
+      kernel_.buffers.push_back({cat("table", kernel_.buffers.size()), KernelBuffer::Kind::Local,
+                                 same_.at(t).dtype, loop_.size, BufferId()});
     }
     Stmt fill{For{ForKind::Vector, loop_.var, loop_.size, {}, filling(first)}};
     loop_.body = reading(first);
@@ -51,26 +42,24 @@ class TableMaker {
  private:
   // Whether a statement computes the same in each row. Loaded indices are checked in the rows.
   bool is_same(const Compute& c) const {
-    if (!sets_value(c) || c.op == LoopOp::Symbol) return false;
+    if (!sets_value(c.op) || c.op == LoopOp::Symbol) return false;
     if (c.op == LoopOp::Load && kernel_.buffers[c.buffer].kind != KernelBuffer::Kind::Read)
       return false;
-    std::vector<Expr> symbols;
-    sym::collect_symbols(c.index, symbols);
     auto is_known = [&](Expr s) {
       return s == loop_.var || !loops::is_variable(s) || std::ranges::count(fixed_, s) > 0;
     };
-    return std::all_of(symbols.begin(), symbols.end(), is_known) &&
-           std::all_of(c.args.begin(), c.args.end(),
-                       [&](uint32_t a) { return !inside_.contains(a) || same_.contains(a); });
+    return std::ranges::all_of(symbols_of(c.index), is_known) &&
+           std::ranges::all_of(
+               c.args, [&](uint32_t a) { return !inside_.contains(a) || same_.contains(a); });
   }
 
-  bool is_noted(const Compute& c) const { return sets_value(c) && same_.contains(c.value); }
+  bool is_noted(const Compute& c) const { return sets_value(c.op) && same_.contains(c.value); }
 
   void note(const Compute& c) {
     if (!is_same(c)) return;
     const bool by_lane =
         sym::contains(c.index, loop_.var) ||
-        std::any_of(c.args.begin(), c.args.end(), [&](uint32_t a) { return by_lane_.contains(a); });
+        std::ranges::any_of(c.args, [&](uint32_t a) { return by_lane_.contains(a); });
     same_.emplace(c.value, c);
     if (by_lane) by_lane_.insert(c.value);
   }
@@ -90,7 +79,7 @@ class TableMaker {
   int64_t cost(uint32_t v) const {
     if (!by_lane_.contains(v) || tables_.contains(v)) return 0;
     const Compute& c = same_.at(v);
-    int64_t sum = cost_of(c.op, c.dtype);
+    int64_t sum = cost_of(c.op);
     for (uint32_t a : c.args) sum += cost(a);
     return sum;
   }
@@ -122,7 +111,7 @@ class TableMaker {
     for (const auto& [v, c] : same_) {
       if (!by_lane_.contains(v)) continue;
       if (tables_.contains(v)) bytes += *hinted(loop_.size) * ir::byte_size(c.dtype);
-      if (tables_.contains(v) || !kept.contains(v)) saved += cost_of(c.op, c.dtype);
+      if (tables_.contains(v) || !kept.contains(v)) saved += cost_of(c.op);
     }
     return saved - static_cast<int64_t>(tables_.size()) >= tuning::table_least_saved &&
            bytes <= most_bytes_;
@@ -144,13 +133,11 @@ class TableMaker {
       out.push_back(Stmt{std::move(copy)});
     }
     for (uint32_t t : tables_) {
-      Compute store;
-      store.op = LoopOp::Store;
-      store.dtype = same_.at(t).dtype;
-      store.args = {names.at(t)};
-      store.buffer = buffer++;
-      store.index = loop_.var;
-      out.push_back(Stmt{std::move(store)});
+      out.push_back(Stmt{Compute{.op = LoopOp::Store,
+                                 .dtype = same_.at(t).dtype,
+                                 .args = {names.at(t)},
+                                 .buffer = buffer++,
+                                 .index = loop_.var}});
     }
     return out;
   }
@@ -163,13 +150,12 @@ class TableMaker {
       if (!c || !is_noted(*c)) {
         out.push_back(s);
       } else if (const auto t = tables_.find(c->value); t != tables_.end()) {
-        Compute load;
-        load.value = c->value;
-        load.op = LoopOp::Load;
-        load.dtype = c->dtype;
-        load.buffer = first + static_cast<uint32_t>(std::distance(tables_.begin(), t));
-        load.index = loop_.var;
-        out.push_back(Stmt{std::move(load)});
+        const auto table = static_cast<uint32_t>(std::distance(tables_.begin(), t));
+        out.push_back(Stmt{Compute{.value = c->value,
+                                   .op = LoopOp::Load,
+                                   .dtype = c->dtype,
+                                   .buffer = first + table,
+                                   .index = loop_.var}});
       } else if (kept.contains(c->value)) {
         out.push_back(s);
       }
@@ -186,14 +172,6 @@ class TableMaker {
   std::set<uint32_t> by_lane_;        // of those, what differs by lane
   std::set<uint32_t> tables_;
 };
-
-void note_values(const Block& block, std::set<uint32_t>& values) {
-  for (const Stmt& s : block) {
-    if (const For* f = std::get_if<For>(&s.v)) note_values(f->body, values);
-    if (const Compute* c = std::get_if<Compute>(&s.v); c && sets_value(*c)) values.insert(c->value);
-    if (const Result* r = std::get_if<Result>(&s.v)) values.insert(r->value);
-  }
-}
 
 class Tabulator {
  public:
@@ -213,11 +191,13 @@ class Tabulator {
         continue;
       }
       std::set<uint32_t> inside;
-      note_values(f->body, inside);
+      walk<Compute>(f->body, [&](const Compute& c) {
+        if (sets_value(c.op)) inside.insert(c.value);
+      });
+      walk<Result>(f->body, [&](const Result& r) { inside.insert(r.value); });
       Block fills;
       in_rows(*f, 1, inside, panels, fills);
-      const auto at = iteration.begin() + static_cast<std::ptrdiff_t>(i);
-      iteration.insert(at, fills.begin(), fills.end());
+      iteration.insert(iteration.begin() + i, fills.begin(), fills.end());
       i += fills.size();
     }
   }

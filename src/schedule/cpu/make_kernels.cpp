@@ -1,13 +1,10 @@
 // Names each group's kernel and hands it to the writer that fits.
-#include "schedule/cpu/make_kernels.h"
-
 #include <algorithm>
 
 #include "schedule/cpu/arrange_loops.h"
-#include "schedule/cpu/emit_kernel.h"
 #include "schedule/cpu/epilogues.h"
-#include "schedule/cpu/scan_kernel.h"
-#include "schedule/cpu/scatter_kernel.h"
+#include "schedule/cpu/nest_writer.h"
+#include "schedule/cpu/pass_list.h"
 #include "schedule/kernel_access.h"
 #include "schedule/uses.h"
 
@@ -35,8 +32,7 @@ std::string_view op_of(const ir::Node& n) {
 std::string kernel_name(const loops::Program& p, const Group& g, size_t number) {
   std::vector<std::string_view> ops;
   auto add = [&](std::string_view op) {
-    if (std::find(ops.begin(), ops.end(), op) == ops.end() && ops.size() < kNamedOps)
-      ops.push_back(op);
+    if (std::ranges::find(ops, op) == ops.end() && ops.size() < kNamedOps) ops.push_back(op);
   };
   for (const Nest& n : g.nests) {
     if (!p.graph)
@@ -55,13 +51,10 @@ std::vector<std::vector<uint32_t>> readers_of(const loops::Program& p,
   std::vector<std::vector<uint32_t>> readers(p.buffers.size());
   for (uint32_t u = 0; u < units.size(); ++u) {
     for (const Group& g : units[u].group) {
-      for (const Nest& n : g.nests) {
-        for (const Inst& i : n.body) {
-          bool reads = i.op == LoopOp::Load || i.op == LoopOp::StoreAdd;
-          if (!reads) continue;
-          auto& list = readers[i.buffer.index];
-          if (list.empty() || list.back() != u) list.push_back(u);
-        }
+      for (const Inst& i : instructions(g.nests)) {
+        if (!is_any(i.op, LoopOp::Load, LoopOp::StoreAdd)) continue;
+        auto& list = readers[i.buffer.index];
+        if (list.empty() || list.back() != u) list.push_back(u);
       }
     }
   }
@@ -71,29 +64,27 @@ std::vector<std::vector<uint32_t>> readers_of(const loops::Program& p,
 // The buffers that must be in memory when unit `u` has run.
 std::vector<bool> needed_after(uint32_t u, const Group& g, std::vector<bool> pinned,
                                const std::vector<std::vector<uint32_t>>& readers) {
-  for (const Nest& n : g.nests) {
-    for (const Inst& i : n.body) {
-      if (i.op != LoopOp::Store) continue;
-      if (std::ranges::any_of(readers[i.buffer.index], [&](uint32_t x) { return x != u; }))
-        pinned[i.buffer.index] = true;
-    }
+  for (const Inst& i : instructions(g.nests)) {
+    if (i.op == LoopOp::Store &&
+        std::ranges::any_of(readers[i.buffer.index], [&](uint32_t x) { return x != u; }))
+      pinned[i.buffer.index] = true;
   }
   return pinned;
 }
 
-Kernel kernel_of(Draft& d, Group g, std::vector<bool> needed, KernelForm& form) {
+std::pair<Kernel, KernelForm> kernel_of(Draft& d, Group g, std::vector<bool> needed) {
   Schedule& s = d.schedule;
+  const Nest& nest = g.nests[0];
   std::string name = kernel_name(s.program, g, s.kernels.size());
-  form = is_scan(g.nests[0])      ? KernelForm::Scan
-         : is_scatter(g.nests[0]) ? KernelForm::Scatter
-                                  : KernelForm::Epilogue;
-  if (form == KernelForm::Scan) return scan_kernel(s.program, g.nests[0], std::move(name));
-  if (form == KernelForm::Scatter) return scatter_kernel(s.program, g.nests[0], std::move(name));
-  if (auto k = epilogue_kernel(s, g, needed, d.options, name)) return std::move(*k);
-  form = KernelForm::Loops;
+  if (find_inst(nest, LoopOp::Scan))
+    return {scan_kernel(s.program, nest, std::move(name)), KernelForm::Scan};
+  if (find_inst(nest, LoopOp::StoreAdd))
+    return {scatter_kernel(s.program, nest, std::move(name)), KernelForm::Scatter};
+  if (auto k = epilogue_kernel(s, g, needed, d.options, name))
+    return {std::move(*k), KernelForm::Epilogue};
   const Arrangement a = arrange_loops(s.program, std::move(g), needed, d.options);
   needed.resize(s.program.buffers.size(), false);
-  return emit_kernel(s.program, a, needed, std::move(name));
+  return {emit_kernel(s.program, a, needed, std::move(name)), KernelForm::Loops};
 }
 
 }  // namespace
@@ -111,8 +102,7 @@ void make_kernels(Draft& d) {
     readers.resize(s.program.buffers.size());
     Group& g = d.units[u].group[0];
     std::vector<bool> needed = needed_after(u, g, pinned, readers);
-    KernelForm form;
-    Kernel k = kernel_of(d, std::move(g), std::move(needed), form);
+    auto [k, form] = kernel_of(d, std::move(g), std::move(needed));
     k.parameters = free_symbols(k);
     s.steps.push_back(KernelCall{static_cast<uint32_t>(s.kernels.size())});
     s.kernels.push_back(std::move(k));

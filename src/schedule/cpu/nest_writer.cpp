@@ -2,6 +2,7 @@
 #include "schedule/cpu/nest_writer.h"
 
 #include "schedule/cost.h"
+#include "schedule/kernel_access.h"
 
 namespace oxy::schedule {
 
@@ -12,15 +13,12 @@ NestWriter::NestWriter(const loops::Program& p, const Nest& n, std::string name)
   for (const Axis& a : n.axes) scope_.take(a.var);
 }
 
-Block NestWriter::wrap(ForKind kind, Expr var, Expr size, Block body) {
-  Block out;
-  out.push_back(Stmt{For{kind, var, size, {}, std::move(body)}});
-  return out;
-}
-
-Block NestWriter::wrap(ForKind kind, const std::vector<Axis>& axes, Block body) {
-  for (size_t k = axes.size(); k-- > 0;)
-    body = wrap(kind, axes[k].var, axes[k].size, std::move(body));
+Block wrap(ForKind kind, const std::vector<Axis>& axes, Block body) {
+  for (const Axis& a : axes | std::views::reverse) {
+    Block outer;
+    outer.push_back(Stmt{For{kind, a.var, a.size, {}, std::move(body)}});
+    body = std::move(outer);
+  }
   return body;
 }
 
@@ -32,11 +30,7 @@ Kernel NestWriter::finish(const std::vector<Axis>& parallel, Block body) {
 
 uint32_t NestWriter::entry(BufferId b, KernelBuffer::Kind kind) {
   auto [it, fresh] = entries_.try_emplace(b, static_cast<uint32_t>(kernel_.buffers.size()));
-  if (!fresh) return it->second;
-  const loops::Buffer& buffer = program_.buffers[b];
-  KernelBuffer k{buffer.name, kind, buffer.type.dtype, 0, b};
-  k.elements = sym::floordiv(loops::byte_extent(buffer.type), ir::byte_size(k.dtype));
-  kernel_.buffers.push_back(std::move(k));
+  if (fresh) kernel_.buffers.push_back(make_entry(program_, b, kind));
   return it->second;
 }
 
@@ -48,11 +42,9 @@ uint32_t NestWriter::add(Block& out, Compute c) {
 
 Compute NestWriter::compute_of(const Inst& i, const std::vector<uint32_t>& value,
                                const Substitution& subst) {
-  Compute c{.op = i.op, .dtype = i.dtype};
+  Compute c{.op = i.op, .dtype = i.dtype, .number = i.number, .integer = i.integer};
   for (uint32_t a : i.args) c.args.push_back(value[a]);
   if (!i.index.empty()) c.index = replace(i.index[0], subst);
-  c.number = i.number;
-  c.integer = i.integer;
   if (i.op == LoopOp::Load) c.buffer = entry(i.buffer, KernelBuffer::Kind::Read);
   return c;
 }

@@ -3,12 +3,6 @@
 
 #include "schedule/cpu/annotations.h"
 #include "schedule/cpu/epilogues.h"
-#include "schedule/cpu/lane_tables.h"
-#include "schedule/cpu/make_kernels.h"
-#include "schedule/cpu/prefetch.h"
-#include "schedule/cpu/split_ranges.h"
-#include "schedule/cpu/stream_stores.h"
-#include "schedule/cpu/unroll_and_jam.h"
 
 namespace oxy::schedule {
 namespace {

@@ -12,4 +12,41 @@ std::span<const Pass> cpu_passes();
 Schedule make_schedule(loops::Program program, const ScheduleOptions& options,
                        const RunOptions& run = {});
 
+// Groups to kernels: the order of their loops, and statements in them.
+void make_kernels(Draft& d);
+
+// Index set splitting: a Vector loop in which the loop's variable is compared with constants (the
+// pieces of a concatenation, the edges of a padding, a slice that is written) becomes one loop for
+// each range between them. In a range the comparisons are known: masked loads become plain ones or
+// go, and with them what they alone were for.
+void split_ranges(Kernel& k, loops::Variables& variables);
+
+// Rows that are only reduced, several at a time: a kernel that reads one row after the other is one
+// stream of memory, which a core alone does not fill the bus with; four rows are four streams.
+// After emission, since the statements of neighbouring iterations are what is interleaved. Buffers
+// of at least options.large_bytes() are worth it.
+void unroll_and_jam(Kernel& k, loops::Variables& variables, const ScheduleOptions& options);
+
+// What differs by lane only is computed once for all rows: a Vector loop inside of Serial loops
+// that computes the same for each row (where upsampling reads a row, with which weights) finds it
+// in a local buffer, which a loop in front of the rows fills.
+void make_lane_tables(Kernel& k, const ScheduleOptions& options);
+
+// Marks the stores of a kernel to large buffers that it only writes: they go past the cache.
+void stream_stores(Kernel& k, const ScheduleOptions& options);
+// Buffers that a later kernel adds to do not stream, unless they are much larger than the cache: it
+// reads them again. When kernels are final.
+void keep_what_is_changed(std::vector<Kernel>& kernels, const ScheduleOptions& options);
+
+// Prefetches memory before it is needed, where a kernel streams through large buffers: of at least
+// options.large_bytes(). After all that moves or merges statements.
+//
+// An iteration of one loop prefetches a little ahead of its loads: the machine's own prefetchers
+// stop at the end of a page. An iteration of several loops (softmax: the row is loaded, then worked
+// on in the cache) prefetches in those behind the first one what the first loop of the next
+// iteration will load, so that memory has no pause. Rows at loaded indices are prefetched by the
+// iteration before, which loads the next index, and their ends touched by the one before that (the
+// last iterations: their own again). A kernel that only reads gains nothing.
+void prefetch(Kernel& k, loops::Variables& variables, const ScheduleOptions& options);
+
 }  // namespace oxy::schedule

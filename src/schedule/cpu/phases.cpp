@@ -1,19 +1,18 @@
-// Joins nests with equal private axes and orders the phases by what they read.
-#include "schedule/cpu/phases.h"
-
+// What one parallel iteration does: joins nests with equal private axes to phases, orders them by
+// what they read, and decides which buffers become values or local memory.
 #include <algorithm>
+#include <map>
 #include <set>
 
-#include "schedule/split_reductions.h"
+#include "schedule/cost.h"
+#include "schedule/cpu/arrange_loops.h"
 
 namespace oxy::schedule {
 
 namespace {
 
-using VarSet = std::set<Expr>;
-
 struct Slot {
-  VarSet axes, folded;
+  std::set<Expr> axes, folded;
   bool reduces = false;
 };
 
@@ -30,7 +29,7 @@ Slot slot_of(const Nest& n, const std::vector<Axis>& parallel) {
     s.axes.insert(a.var);
     if (a.reduction) s.folded.insert(a.var);
   }
-  s.reduces = find_reduce(n) != nullptr;
+  s.reduces = find_inst(n, LoopOp::Reduce);
   return s;
 }
 
@@ -38,6 +37,115 @@ bool fits(const Slot& phase, const Slot& nest) {
   if (phase.axes != nest.axes) return false;
   return !phase.reduces || !nest.reduces || phase.folded == nest.folded;
 }
+
+struct Place {
+  size_t phase = 0;
+  Nest* nest = nullptr;
+  Inst* inst = nullptr;
+};
+
+struct Traffic {
+  std::vector<Place> stores, loads;
+};
+
+// At least as many as there are at any iteration; 0 where that is not known.
+Expr upper(Expr size) {
+  const int64_t most = sym::range_of(size).hi;
+  if (most != INT64_MAX) return most;
+  return loops::is_size(size) && hinted(size) ? size : Expr(0);
+}
+
+class Localiser {
+ public:
+  Localiser(const loops::Program& p, Arrangement& a, const std::vector<bool>& needed,
+            int64_t cache_bytes)
+      : program_(p), arrangement_(a), needed_(needed), left_(cache_bytes) {}
+
+  void run() {
+    for (size_t k = 0; k < arrangement_.phases.size(); ++k) {
+      for (Nest& n : arrangement_.phases[k].nests) {
+        for (Inst& i : n.body) {
+          if (i.op == LoopOp::Store) traffic_[i.buffer].stores.push_back({k, &n, &i});
+          if (i.op == LoopOp::Load) traffic_[i.buffer].loads.push_back({k, &n, &i});
+        }
+      }
+    }
+    for (auto& [buffer, t] : traffic_) {
+      if (t.stores.size() != 1 || arrangement_.locals.contains(buffer) || needed_[buffer.index])
+        continue;
+      if (!forwarded(t)) localise(buffer, t);
+    }
+  }
+
+ private:
+  // Every load sees the stored value itself.
+  bool forwarded(const Traffic& t) const {
+    const Place& w = t.stores[0];
+    const bool anywhere = in_no_loop(*w.nest, arrangement_.parallel);
+    return std::ranges::all_of(t.loads, [&](const Place& r) {
+      return r.inst->index[0] == w.inst->index[0] && (r.phase == w.phase || anywhere);
+    });
+  }
+
+  PrivateIndex index_of(const Place& at) const {
+    return private_index(*at.nest, *at.inst, arrangement_.parallel);
+  }
+
+  void localise(BufferId buffer, Traffic& t) {
+    PrivateIndex w = index_of(t.stores[0]);
+    if (!w.linear) return;
+    std::ranges::sort(w.digits, std::greater<>(), [](const Digit& d) {
+      return std::pair(hinted(d.stride).value_or(INT64_MAX), d.stride);
+    });
+    Expr elements = 1, span = 1, store = 0;
+    std::vector<Expr> places(w.digits.size());  // by digit: its stride in the local buffer
+    for (size_t k = w.digits.size(); k-- > 0;) {
+      const Digit& d = w.digits[k];
+      const Expr size = upper(d.size);
+      if (size.is_const(0)) return;
+      places[k] = elements;
+      store += d.var * elements;
+      span += d.stride * (size - 1);
+      elements *= size;
+    }
+    int64_t bytes = *hinted(elements) * ir::byte_size(program_.buffers[buffer].type.dtype);
+    if (bytes > left_) return;
+    std::vector<Expr> indices;
+    bool exact = true;
+    for (const Place& r : t.loads) exact &= exact_index(w, places, r, indices);
+    if (!exact) {
+      if (span != elements) return;
+      indices.clear();
+      for (const Place& r : t.loads) indices.push_back(index_of(r).rest - w.constant);
+      store = w.rest - w.constant;
+    }
+    t.stores[0].inst->index = {store};
+    for (size_t k = 0; k < indices.size(); ++k) t.loads[k].inst->index = {indices[k]};
+    arrangement_.locals.emplace(buffer, elements);
+    left_ -= bytes;
+  }
+
+  // The local index of a read that walks the writer's axes, each at its own stride.
+  bool exact_index(const PrivateIndex& w, const std::vector<Expr>& places, const Place& read,
+                   std::vector<Expr>& out) const {
+    PrivateIndex r = index_of(read);
+    if (!r.linear || r.constant != w.constant) return false;
+    Expr index = 0;
+    for (const Digit& d : r.digits) {
+      const auto same = std::ranges::find(w.digits, d.stride, &Digit::stride);
+      if (same == w.digits.end()) return false;
+      index += d.var * places[same - w.digits.begin()];
+    }
+    out.push_back(index);
+    return true;
+  }
+
+  const loops::Program& program_;
+  Arrangement& arrangement_;
+  const std::vector<bool>& needed_;
+  int64_t left_;
+  std::map<BufferId, Traffic> traffic_;
+};
 
 }  // namespace
 
@@ -70,6 +178,11 @@ std::vector<Phase> make_phases(std::vector<Nest> nests, const std::vector<Axis>&
     phases[at].nests.push_back(std::move(n));
   }
   return phases;
+}
+
+void localise_buffers(const loops::Program& p, Arrangement& a, const std::vector<bool>& needed,
+                      int64_t cache_bytes) {
+  Localiser(p, a, needed, cache_bytes).run();
 }
 
 }  // namespace oxy::schedule

@@ -1,12 +1,11 @@
 // Finds the loads that stream, and puts hints in front of them.
-#include "schedule/cpu/prefetch.h"
-
 #include <algorithm>
 #include <map>
 
 #include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
-#include "schedule/nest.h"
+#include "schedule/cpu/pass_list.h"
+#include "schedule/kernel_access.h"
 
 namespace oxy::schedule {
 namespace {
@@ -14,23 +13,24 @@ namespace {
 class Prefetcher {
  public:
   Prefetcher(Kernel& k, loops::Variables& variables, const ScheduleOptions& options)
-      : kernel_(k), scope_(variables), machine_(options.machine), large_(options.large_bytes()) {}
+      : kernel_(k),
+        scope_(variables),
+        machine_(options.machine),
+        large_(options.large_bytes()),
+        parallel_(parallel_loops(k)) {}
 
   void run() {
-    Block* iteration = &kernel_.body;
-    while (iteration->size() == 1) {
-      For* f = std::get_if<For>(&iteration->front().v);
-      if (!f || f->kind != ForKind::Parallel) break;
-      parallel_.push_back(f);
-      iteration = &f->body;
-    }
+    if (parallel_.empty()) return;
+    iteration_ = &parallel_.back()->body;
     std::vector<For*> loops;
-    for (Stmt& s : *iteration) {
+    for (Stmt& s : *iteration_) {
       if (For* f = std::get_if<For>(&s.v)) loops.push_back(f);
     }
-    if (parallel_.empty() || loops.empty() || !is_lanes(*loops[0])) return;
-    iteration_ = iteration;
-    note_statements(kernel_.body);
+    if (loops.empty() || !is_lanes(*loops[0])) return;
+    walk<For>(kernel_.body, [&](const For& f) { scope_.take(f.var); });
+    walk<Compute>(kernel_.body, [&](const Compute& c) {
+      if (c.op == LoopOp::Symbol) scope_.take(c.index);
+    });
     auto fits = [&](const For* f) { return is_lanes(*f) && f->size == loops[0]->size; };
     if (loops.size() == 1) {
       within(*loops[0]);
@@ -49,7 +49,7 @@ class Prefetcher {
   }
 
   static bool streams(const For& f) {
-    return std::any_of(f.body.begin(), f.body.end(), [](const Stmt& s) {
+    return std::ranges::any_of(f.body, [](const Stmt& s) {
       const Compute* c = std::get_if<Compute>(&s.v);
       return c && c->op == LoopOp::Store && is_streaming(*c);
     });
@@ -63,9 +63,8 @@ class Prefetcher {
       if (!c || c->op != LoopOp::Load || !c->args.empty() || !is_large(kernel_.buffers[c->buffer]))
         continue;
       const auto along = coefficient(c->index, f.var);
-      const bool known = std::any_of(found.begin(), found.end(), [&](const Compute* x) {
-        return x->buffer == c->buffer && x->index == c->index;
-      });
+      const bool known = std::ranges::any_of(
+          found, [&](const Compute* x) { return x->buffer == c->buffer && x->index == c->index; });
       if (along && along->is_const(1) && !known) found.push_back(c);
     }
     if (found.size() > tuning::prefetch_most) found.clear();
@@ -73,8 +72,7 @@ class Prefetcher {
   }
 
   bool is_large(const KernelBuffer& b) const {
-    return b.kind != KernelBuffer::Kind::Local &&
-           hinted(b.elements).value_or(0) * ir::byte_size(b.dtype) >= large_;
+    return !b.is_local() && hinted(b.elements).value_or(0) * ir::byte_size(b.dtype) >= large_;
   }
 
   // Whether what the loop reads lies together, and so much of it, or with what comes next behind
@@ -131,9 +129,8 @@ class Prefetcher {
     for (size_t j = 0; j < later.size(); ++j)
       later[j]->body.insert(later[j]->body.begin(), prefetches[j].begin(), prefetches[j].end());
     lead_.insert(lead_.end(), touches.begin(), touches.end());
-    const auto before = std::find_if(iteration_->begin(), iteration_->end(), [&](const Stmt& s) {
-      return std::get_if<For>(&s.v) == later[0];
-    });
+    const auto before = std::ranges::find_if(
+        *iteration_, [&](const Stmt& s) { return std::get_if<For>(&s.v) == later[0]; });
     iteration_->insert(before, lead_.begin(), lead_.end());
   }
 
@@ -146,23 +143,10 @@ class Prefetcher {
     return hint(load.buffer, replace(load.index, iteration));
   }
 
-  void note_statements(const Block& block) {
-    for (const Stmt& s : block) {
-      if (const For* f = std::get_if<For>(&s.v)) {
-        scope_.take(f->var);
-        note_statements(f->body);
-      }
-      const Compute* c = std::get_if<Compute>(&s.v);
-      if (c && c->op == LoopOp::Symbol) scope_.take(c->index);
-    }
-  }
-
   // Adds what the symbols of an index, which the iteration has loaded, will be `ahead` iterations
   // later; false where that takes more than loads at known places.
   bool foresee(Expr index, int64_t ahead, Substitution& next) {
-    std::vector<Expr> symbols;
-    sym::collect_symbols(index, symbols);
-    for (Expr s : symbols) {
+    for (Expr s : symbols_of(index)) {
       for (size_t i = 0; i < iteration_->size(); ++i) {
         const Compute* c = std::get_if<Compute>(&(*iteration_)[i].v);
         if (!c || c->op != LoopOp::Symbol || !(c->index == s)) continue;
@@ -177,9 +161,7 @@ class Prefetcher {
     for (const Stmt& s : *iteration_) {
       const Compute* c = std::get_if<Compute>(&s.v);
       const Result* r = std::get_if<Result>(&s.v);
-      const bool sets =
-          c && c->op != LoopOp::Store && c->op != LoopOp::StoreAdd && c->op != LoopOp::Check;
-      if ((sets && c->value == value) || (r && r->value == value)) return &s;
+      if ((c && sets_value(c->op) && c->value == value) || (r && r->value == value)) return &s;
     }
     return nullptr;
   }
@@ -191,24 +173,18 @@ class Prefetcher {
     if (!c || c->op == LoopOp::Symbol) return false;
     if (c->op == LoopOp::Load && kernel_.buffers[c->buffer].kind != KernelBuffer::Kind::Read)
       return false;
-    std::vector<Expr> symbols;
-    sym::collect_symbols(c->index, symbols);
-    return std::all_of(symbols.begin(), symbols.end(), [&](Expr e) { return is_iteration(e); }) &&
-           std::all_of(c->args.begin(), c->args.end(),
-                       [&](uint32_t a) { return is_foreseeable(a); });
-  }
-
-  bool is_iteration(Expr e) const {
-    return std::any_of(parallel_.begin(), parallel_.end(),
-                       [&](const For* f) { return f->var == e; });
+    auto is_iteration = [&](Expr e) {
+      return std::ranges::find(parallel_, e, &For::var) != parallel_.end();
+    };
+    return std::ranges::all_of(symbols_of(c->index), is_iteration) &&
+           std::ranges::all_of(c->args, [&](uint32_t a) { return is_foreseeable(a); });
   }
 
   Expr later_symbol(const Compute& symbol, int64_t ahead) {
     const auto [it, fresh] = symbols_.try_emplace({symbol.index, ahead}, 0);
     if (!fresh) return it->second;
-    const int64_t last = sym::range_of(symbol.index).hi;
     Compute c = symbol;
-    c.index = it->second = scope_.get('i', last == INT64_MAX ? symbol.index : Expr(last + 1));
+    c.index = it->second = another_index(scope_, symbol.index);
     c.value = kernel_.value_count++;
     c.args = {later_value(symbol.args[0], ahead)};
     lead_.push_back(Stmt{std::move(c)});
@@ -234,7 +210,7 @@ class Prefetcher {
   loops::VariableScope scope_;
   const Machine& machine_;
   const int64_t large_;
-  std::vector<const For*> parallel_;
+  const std::vector<For*> parallel_;
   Block* iteration_ = nullptr;
   // By how many iterations ahead: loaded indices, and what they are computed from.
   std::map<std::pair<Expr, int64_t>, Expr> symbols_;

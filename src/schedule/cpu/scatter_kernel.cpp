@@ -1,10 +1,7 @@
 // Proves which axes never meet, and writes the loops around the others.
-#include "schedule/cpu/scatter_kernel.h"
-
 #include <algorithm>
 
 #include "schedule/cpu/nest_writer.h"
-#include "schedule/fold.h"
 #include "support/tuning.h"
 
 namespace oxy::schedule {
@@ -22,11 +19,9 @@ struct Term {
 // steps and sizes are symbols: which digits never meet is a matter of numbers. Iterations are
 // walked in order then.
 std::optional<std::vector<Term>> terms_of(Expr place) {
-  std::vector<Expr> symbols;
-  sym::collect_symbols(place, symbols);
   std::vector<Term> terms;
   Expr rest = place;
-  for (Expr s : symbols) {
+  for (Expr s : symbols_of(place)) {
     auto split = sym::linear_in(rest, s);
     const sym::Range range = sym::range_of(s);
     if (!split || !split->first.is_const() || split->first.value() < 0) return std::nullopt;
@@ -42,7 +37,7 @@ std::optional<std::vector<Term>> terms_of(Expr place) {
 // since the smaller terms together do not reach its step and the larger ones step over all of its
 // values.
 bool is_digit(const std::vector<Term>& terms, Expr var) {
-  auto own = std::find_if(terms.begin(), terms.end(), [&](const Term& t) { return t.var == var; });
+  const auto own = std::ranges::find(terms, var, &Term::var);
   if (own == terms.end()) return false;
   int64_t below = 0;
   for (const Term& t : terms) {
@@ -58,10 +53,7 @@ bool is_digit(const std::vector<Term>& terms, Expr var) {
 class ScatterKernel : NestWriter {
  public:
   ScatterKernel(const loops::Program& p, const Nest& n, std::string name)
-      : NestWriter(p, n, std::move(name)) {
-    for (const Inst& i : n.body) {
-      if (i.op == LoopOp::StoreAdd) update_ = &i;
-    }
+      : NestWriter(p, n, std::move(name)), update_(find_inst(n, LoopOp::StoreAdd)) {
     const auto terms = terms_of(update_->index[0]);
     for (const Axis& a : n.axes) {
       (terms && is_digit(*terms, a.var) ? free_ : ordered_).push_back(a);
@@ -76,7 +68,7 @@ class ScatterKernel : NestWriter {
  private:
   // What one parallel iteration does. A free axis along which places are neighbours becomes lanes.
   Block iterations() {
-    auto lane = std::find_if(free_.begin(), free_.end(), [&](const Axis& a) {
+    const auto lane = std::ranges::find_if(free_, [&](const Axis& a) {
       auto step = coefficient(update_->index[0], a.var);
       return step && step->is_const(1) && a.size.is_const() &&
              a.size.value() >= tuning::scatter_fewest_lanes;
@@ -86,23 +78,19 @@ class ScatterKernel : NestWriter {
     const int64_t block = block_of(whole);
     if (whole.size.value() <= block) {
       free_.erase(lane);
-      return wrap(ForKind::Serial, ordered_,
-                  wrap(ForKind::Vector, whole.var, whole.size, statements({})));
+      return wrap(ForKind::Serial, ordered_, wrap(ForKind::Vector, {whole}, statements({})));
     }
-    const Expr count = sym::ceildiv(whole.size, block), at = scope_.get('p', count);
-    const bool even = whole.size.value() % block == 0;
-    const Expr size = even ? Expr(block) : sym::min(block, whole.size - at * block);
-    const Expr inner = scope_.get('p', size);
-    *lane = {at, count, false};
+    const Pieces pieces = cut_axis(scope_, whole.size, block);
+    *lane = pieces.outer;
     return wrap(ForKind::Serial, ordered_,
-                wrap(ForKind::Vector, inner, size, statements({{whole.var, at * block + inner}})));
+                wrap(ForKind::Vector, {pieces.inner}, statements({{whole.var, pieces.place}})));
   }
 
   // Lanes of one iteration: fewer where the other free axes do not keep the threads busy.
   int64_t block_of(const Axis& lane) const {
     int64_t others = 1;
     for (const Axis& a : free_) {
-      if (!(a.var == lane.var))
+      if (a.var != lane.var)
         others *= a.size.is_const() ? a.size.value() : tuning::scatter_wanted_blocks;
     }
     if (others >= tuning::scatter_wanted_blocks)
@@ -120,10 +108,10 @@ class ScatterKernel : NestWriter {
       Compute c = compute_of(i, value, subst);
       if (&i == update_)
         update(out, std::move(c));
-      else if (i.op == LoopOp::Check)
-        out.push_back(Stmt{std::move(c)});
-      else
+      else if (sets_value(i.op))
         value[k] = add(out, std::move(c));
+      else
+        out.push_back(Stmt{std::move(c)});
     }
     return out;
   }
@@ -134,9 +122,9 @@ class ScatterKernel : NestWriter {
     // What is not replaced has been written before: the buffer is never only written.
     store.buffer = entry(update_->buffer, KernelBuffer::Kind::ReadWrite);
     if (update_->reduce != ReduceKind::Last) {
-      Compute load{.op = LoopOp::Load, .dtype = store.dtype, .buffer = store.buffer};
-      load.index = store.index;
-      const uint32_t old = add(out, std::move(load));
+      const uint32_t old = add(
+          out,
+          {.op = LoopOp::Load, .dtype = store.dtype, .buffer = store.buffer, .index = store.index});
       store.args[0] = folded(out, old, store.args[0], store.dtype);
     }
     out.push_back(Stmt{std::move(store)});
@@ -152,16 +140,11 @@ class ScatterKernel : NestWriter {
     return cast(add(out, {.op = fold, .dtype = wide, .args = {a, b}}), d);
   }
 
-  const Inst* update_ = nullptr;
+  const Inst* const update_;
   std::vector<Axis> free_, ordered_;
 };
 
 }  // namespace
-
-bool is_scatter(const Nest& n) {
-  return std::any_of(n.body.begin(), n.body.end(),
-                     [](const Inst& i) { return i.op == LoopOp::StoreAdd; });
-}
 
 Kernel scatter_kernel(const loops::Program& p, const Nest& n, std::string name) {
   return ScatterKernel(p, n, std::move(name)).run();

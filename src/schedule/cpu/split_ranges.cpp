@@ -1,15 +1,11 @@
 // Cuts a loop where a comparison changes, and folds what is constant in each piece.
-#include "schedule/cpu/split_ranges.h"
-
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
-#include "schedule/nest.h"
-#include "support/tuning.h"
+#include "schedule/cpu/pass_list.h"
 
 namespace oxy::schedule {
 
@@ -54,14 +50,13 @@ class LoopSplitter {
       if (c->op == LoopOp::Index) {
         Expr rest = c->index - loop_.var;
         if (rest.is_const()) ahead[c->value] = rest.value();
-      } else if (c->op == LoopOp::Lt || c->op == LoopOp::Ge || c->op == LoopOp::Le ||
-                 c->op == LoopOp::Gt) {
+      } else if (is_any(c->op, LoopOp::Lt, LoopOp::Ge, LoopOp::Le, LoopOp::Gt)) {
         auto variable = ahead.find(c->args[0]);
         auto constant = integers_.find(c->args[1]);
         if (variable == ahead.end() || constant == integers_.end()) continue;
-        bool inclusive = c->op == LoopOp::Le || c->op == LoopOp::Gt;
+        bool inclusive = is_any(c->op, LoopOp::Le, LoopOp::Gt);
         tests_[c->value] = {constant->second - variable->second + inclusive,
-                            c->op == LoopOp::Lt || c->op == LoopOp::Le};
+                            is_any(c->op, LoopOp::Lt, LoopOp::Le)};
       }
     }
     return !tests_.empty();
@@ -97,8 +92,8 @@ class LoopSplitter {
   // What a logic operation on b8 comes to where operands are known; `same` is set where it is its
   // other operand.
   std::optional<bool> folded(const Compute& c, std::optional<uint32_t>& same) const {
-    const bool logic = c.op == LoopOp::Not || c.op == LoopOp::And || c.op == LoopOp::Or;
-    if (c.dtype != DType::B8 || !logic) return std::nullopt;
+    if (c.dtype != DType::B8 || !is_any(c.op, LoopOp::Not, LoopOp::And, LoopOp::Or))
+      return std::nullopt;
     std::optional<bool> a = known(c.args[0]);
     if (c.op == LoopOp::Not) return a ? std::optional(!*a) : std::nullopt;
     const bool decides = c.op == LoopOp::Or;
@@ -114,12 +109,13 @@ class LoopSplitter {
     if (auto it = value_.find(value); it != value_.end()) return it->second;
     std::optional<bool> constant = known(value);
     if (!constant) return value;  // from outside the loop
-    Compute c{.value = kernel_.value_count++, .op = LoopOp::Const, .dtype = DType::B8};
-    c.integer = *constant;
-    c.number = *constant;
-    value_[value] = c.value;
-    out.push_back(Stmt{c});
-    return c.value;
+    const uint32_t made = value_[value] = kernel_.value_count++;
+    out.push_back(Stmt{Compute{.value = made,
+                               .op = LoopOp::Const,
+                               .dtype = DType::B8,
+                               .number = *constant ? 1.0 : 0.0,
+                               .integer = *constant}});
+    return made;
   }
 
   void take(const Compute& c, uint32_t from, Block& out) {
@@ -140,7 +136,8 @@ class LoopSplitter {
       return;
     }
     if (same) return take(c, *same, out);
-    if (c.op == LoopOp::Symbol) moved_.emplace_back(c.index, new_symbol(c.index));
+    // A loaded index of this range: each range binds symbols of its own.
+    if (c.op == LoopOp::Symbol) moved_.emplace_back(c.index, another_index(variables_, c.index));
     Compute made = c;
     made.index = replace(c.index, moved_);
     if (c.op == LoopOp::Load && !c.args.empty()) {
@@ -150,15 +147,8 @@ class LoopSplitter {
       }
     }
     for (uint32_t& a : made.args) a = operand(a, out);
-    const bool sets = c.op != LoopOp::Store && c.op != LoopOp::StoreAdd && c.op != LoopOp::Check;
-    if (sets) value_[c.value] = made.value = kernel_.value_count++;
+    if (sets_value(c.op)) value_[c.value] = made.value = kernel_.value_count++;
     out.push_back(Stmt{std::move(made)});
-  }
-
-  // A loaded index of this range: each range binds symbols of its own.
-  Expr new_symbol(Expr old) {
-    const int64_t last = sym::range_of(old).hi;
-    return variables_.get('i', last == INT64_MAX ? old : Expr(last + 1));
   }
 
   // A check of a constant that holds: where nothing is loaded, the inliner checks a 0 instead.
@@ -178,18 +168,18 @@ class LoopSplitter {
       bool needed = used.contains(c.value);
       if (c.op == LoopOp::Symbol)
         needed = needed || named.contains(c.index);
-      else if (c.op == LoopOp::Store || c.op == LoopOp::StoreAdd)
+      else if (is_any(c.op, LoopOp::Store, LoopOp::StoreAdd))
         needed = true;
       else if (c.op == LoopOp::Check)
         needed = !is_idle(c);
       if (!needed) continue;
       used.insert(c.args.begin(), c.args.end());
-      std::vector<Expr> symbols;
-      if (c.op != LoopOp::Symbol) sym::collect_symbols(c.index, symbols);
-      named.insert(symbols.begin(), symbols.end());
+      if (c.op != LoopOp::Symbol) {
+        for (Expr s : symbols_of(c.index)) named.insert(s);
+      }
       kept.push_back(std::move(body[i]));
     }
-    std::reverse(kept.begin(), kept.end());
+    std::ranges::reverse(kept);
     body = std::move(kept);
   }
 
@@ -204,44 +194,33 @@ class LoopSplitter {
   std::unordered_map<uint32_t, uint32_t> value_;
 };
 
-// Integer constants, loop variables and loaded indices of a kernel.
-void collect(const Block& block, std::unordered_map<uint32_t, int64_t>& integers,
-             loops::VariableScope& variables) {
-  for (const Stmt& s : block) {
-    if (const auto* loop = std::get_if<For>(&s.v)) {
-      variables.take(loop->var);
-      collect(loop->body, integers, variables);
-    } else if (const auto* c = std::get_if<Compute>(&s.v)) {
-      if (c->op == LoopOp::Const && c->dtype == DType::I64) integers[c->value] = c->integer;
-      if (c->op == LoopOp::Symbol) variables.take(c->index);
-    }
-  }
-}
-
 class Splitter {
  public:
   Splitter(Kernel& k, loops::Variables& variables) : kernel_(k), variables_(variables) {
-    collect(k.body, integers_, variables_);
+    walk<For>(k.body, [&](const For& f) { variables_.take(f.var); });
+    walk<Compute>(k.body, [&](const Compute& c) {
+      if (c.op == LoopOp::Const && c.dtype == DType::I64) integers_[c.value] = c.integer;
+      if (c.op == LoopOp::Symbol) variables_.take(c.index);
+    });
   }
 
   void run() {
-    if (!integers_.empty()) walk(kernel_.body);
+    if (!integers_.empty()) split(kernel_.body);
     if (changed_) kernel_.cost = iteration_cost(kernel_);
   }
 
  private:
-  void walk(Block& block) {
+  void split(Block& block) {
     for (size_t i = 0; i < block.size(); ++i) {
       For* loop = std::get_if<For>(&block[i].v);
       if (!loop) continue;
-      walk(loop->body);
+      split(loop->body);
       Block ranges = LoopSplitter(kernel_, integers_, *loop, variables_).run();
       if (ranges.empty()) continue;
       changed_ = true;
-      const auto at = block.begin() + static_cast<ptrdiff_t>(i);
-      i += ranges.size() - 1;
-      block.insert(block.erase(at), std::make_move_iterator(ranges.begin()),
+      block.insert(block.erase(block.begin() + i), std::make_move_iterator(ranges.begin()),
                    std::make_move_iterator(ranges.end()));
+      i += ranges.size() - 1;
     }
   }
 

@@ -1,8 +1,7 @@
 // Checks that rows can be interleaved, then writes each statement once a row.
-#include "schedule/cpu/unroll_and_jam.h"
-
 #include "schedule/cost.h"
-#include "schedule/nest.h"
+#include "schedule/cpu/pass_list.h"
+#include "schedule/kernel_access.h"
 
 namespace oxy::schedule {
 namespace {
@@ -20,7 +19,7 @@ class UnrollAndJam {
   void run() {
     if (!find_loop() || !fits()) return;
     const Expr whole = iteration_->var, count = sym::floordiv(iteration_->size, kRows);
-    take_variables(kernel_.body);
+    walk<For>(kernel_.body, [&](const For& f) { scope_.take(f.var); });
     const Expr var = scope_.get('p', count);
     for (int64_t r = 0; r < kRows; ++r) rows_.push_back({{whole, var * kRows + r}});
     iteration_->body = jammed(iteration_->body);
@@ -34,16 +33,13 @@ class UnrollAndJam {
  private:
   // The innermost parallel loop.
   bool find_loop() {
-    Block* block = &kernel_.body;
-    while (block->size() == 1) {
-      For* f = std::get_if<For>(&block->front().v);
-      if (!f || f->kind != ForKind::Parallel) break;
-      iterations_ *= count_of(f->size);
+    int64_t iterations = 1;
+    for (For* f : parallel_loops(kernel_)) {
+      iterations *= count_of(f->size);
       iteration_ = f;
-      block = &f->body;
     }
     return iteration_ && sym::divisible(iteration_->size, kRows) &&
-           iterations_ / kRows >= tuning::jam_fewest_iterations;
+           iterations / kRows >= tuning::jam_fewest_iterations;
   }
 
   // Only reductions of rows, at least one of them of a large buffer and cheap enough to wait for
@@ -59,8 +55,7 @@ class UnrollAndJam {
       for (const Stmt& inner : f->body) {
         if (std::holds_alternative<Accumulate>(inner.v)) continue;
         const Compute* c = std::get_if<Compute>(&inner.v);
-        if (!c || c->op == LoopOp::Store || !is_simple(*c) || cost_of(c->op, c->dtype) > 1)
-          return false;
+        if (!c || c->op == LoopOp::Store || !is_simple(*c) || cost_of(c->op) > 1) return false;
         pays = pays || (c->op == LoopOp::Load && is_long_row(*c, *f));
       }
     }
@@ -68,8 +63,8 @@ class UnrollAndJam {
   }
 
   bool is_simple(const Compute& c) const {
-    if (c.op == LoopOp::Symbol || c.op == LoopOp::Check || c.op == LoopOp::StoreAdd) return false;
-    return !touches_memory(c.op) || kernel_.buffers[c.buffer].kind != KernelBuffer::Kind::Local;
+    if (is_any(c.op, LoopOp::Symbol, LoopOp::Check, LoopOp::StoreAdd)) return false;
+    return !touches_memory(c.op) || !kernel_.buffers[c.buffer].is_local();
   }
 
   bool is_long_row(const Compute& c, const For& row) const {
@@ -80,15 +75,6 @@ class UnrollAndJam {
     return along && along->is_const(1) && across && !across->is_const(0) &&
            hinted(row.size).value_or(0) * size >= shortest_row_ &&
            hinted(b.elements).value_or(0) * size >= large_;
-  }
-
-  void take_variables(const Block& block) {
-    for (const Stmt& s : block) {
-      const For* f = std::get_if<For>(&s.v);
-      if (!f) continue;
-      scope_.take(f->var);
-      take_variables(f->body);
-    }
   }
 
   // Each statement once for every row.
@@ -127,7 +113,6 @@ class UnrollAndJam {
   loops::VariableScope scope_;
   const int64_t large_, shortest_row_;
   For* iteration_ = nullptr;
-  int64_t iterations_ = 1;
   std::vector<Substitution> rows_;
 };
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "schedule/step_uses.h"
+#include "schedule/uses.h"
 #include "support/check.h"
 
 namespace oxy::test {

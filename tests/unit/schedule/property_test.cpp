@@ -9,7 +9,6 @@
 #include "interpret.h"
 #include "random_program.h"
 #include "schedule/cpu/pass_list.h"
-#include "schedule/inline_loops.h"
 
 namespace oxy::test {
 
