@@ -48,6 +48,11 @@ std::optional<int64_t> Args::integer(size_t i, std::optional<int64_t> missing) c
   return e->value();
 }
 
+std::optional<int64_t> Args::dim(size_t i, int64_t rank, std::optional<int64_t> missing) const {
+  auto d = integer(i, missing);
+  return d ? wrap_dim(*d, rank) : std::nullopt;
+}
+
 std::optional<bool> Args::boolean(size_t i, std::optional<bool> missing) const {
   if (this->missing(i)) return missing;
   if (const auto* b = (*this)[i].get_if<bool>()) return *b;

@@ -9,8 +9,21 @@ bool is_index(const TensorType* t) {
   return t && (t->dtype == DType::I64 || t->dtype == DType::I32);
 }
 
+std::optional<size_t> indexed_dim(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  return t && t->dim() > 0 ? a.dim(1, t->dim()) : std::nullopt;
+}
+
 Expr indirect(LoopBuilder& b, ir::ValueId value, const Index& at, Expr size, bool wrap) {
   return b.indirect(b.cast(b.load(value, at), DType::I64), size, wrap);
+}
+
+Index place_along(Element& e, bool rows, bool wrap) {
+  const size_t dim = *indexed_dim(e.args);
+  const Index from = rows ? Index{e.index[dim]} : e.index;
+  Index place = e.index;
+  place[dim] = indirect(e.b, e.args[2].value(), from, e.args.tensor(0)->sizes[dim], wrap);
+  return place;
 }
 
 std::optional<Indexing> indexing(const Args& a) {

@@ -40,8 +40,8 @@ Scalar weighted(Element& e, const std::vector<Taps>& taps, DType d, Index at, si
   std::optional<Scalar> sum;
   for (const Tap& t : taps[k]) {
     at.push_back(t.at);
-    const Scalar v = k + 1 == taps.size() ? e.cast(e.b.load(e.args[0].value(), at), d)
-                                          : weighted(e, taps, d, at, k + 1);
+    const Scalar v =
+        k + 1 == taps.size() ? e.cast(e.load(0, at), d) : weighted(e, taps, d, at, k + 1);
     at.pop_back();
     const Scalar part = e.mul(v, t.weight);
     sum = sum ? e.add(*sum, part) : part;
@@ -243,7 +243,7 @@ Taps grid_taps(Element& e, Scalar coordinate, const Line& l, Interpolation mode)
 
 // What lies outside counts as 0; the place is inside in any case.
 Scalar masked_tap(Element& e, const Index& at, Scalar inside) {
-  return e.where(inside, e.b.load(e.args[0].value(), at), e.c(0, e.result()));
+  return e.where(inside, e.load(0, at), e.c(0, e.result()));
 }
 
 // Products of weights first, as ATen does for linear interpolation.
@@ -301,7 +301,7 @@ Scalar grid_sampler(Element& e) {
     Index at{e.index[0]};
     at.insert(at.end(), e.index.begin() + 2, e.index.end());
     at.push_back(Expr(static_cast<int64_t>(Dims - 1 - k)));
-    taps.push_back(grid_taps(e, e.b.load(e.args[1].value(), at), line, mode));
+    taps.push_back(grid_taps(e, e.load(1, at), line, mode));
   }
   return mode == Interpolation::Cubic ? sum_of_lines(e, taps) : sum_of_corners(e, taps);
 }

@@ -1,11 +1,11 @@
 // Pooling: the taps of a window one after the other, in ATen's order, so that neighbouring results
 // are computed at once. Large windows stay extern calls.
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 
-#include "ops/element.h"
 #include "ops/families.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -23,9 +23,7 @@ struct Window {
 
   size_t dims() const { return kernel.size(); }
   int64_t taps() const {
-    int64_t n = 1;
-    for (int64_t k : kernel) n *= k;
-    return n;
+    return std::accumulate(kernel.begin(), kernel.end(), int64_t{1}, std::multiplies());
   }
 };
 
@@ -45,10 +43,11 @@ bool spatial(const Args& a, size_t at, size_t dims, const std::vector<int64_t>& 
   out.clear();
   if (a.missing(at) || (items && items->empty())) {
     out = missing;
-    return out.size() == dims;
+  } else if (!a.integers(at, out)) {
+    return false;
+  } else if (out.size() == 1) {
+    out.resize(dims, out[0]);
   }
-  if (!a.integers(at, out)) return false;
-  if (out.size() == 1) out.resize(dims, out[0]);
   return out.size() == dims;
 }
 
@@ -57,14 +56,12 @@ bool spatial(const Args& a, size_t at, size_t dims, const std::vector<int64_t>& 
 std::optional<Window> window_arguments(const Args& a, size_t dims, bool dilated) {
   Window w;
   const std::vector<int64_t> zeros(dims, 0), ones(dims, 1);
-  if (!spatial(a, 1, dims, {}, w.kernel) || !spatial(a, 2, dims, w.kernel, w.stride) ||
-      !spatial(a, 3, dims, zeros, w.padding)) {
-    return std::nullopt;
-  }
   w.dilation = ones;
-  if (dilated && !spatial(a, 4, dims, ones, w.dilation)) return std::nullopt;
   auto ceil = a.boolean(dilated ? 5 : 4, false);
-  if (!ceil) return std::nullopt;
+  if (!spatial(a, 1, dims, {}, w.kernel) || !spatial(a, 2, dims, w.kernel, w.stride) ||
+      !spatial(a, 3, dims, zeros, w.padding) ||
+      (dilated && !spatial(a, 4, dims, ones, w.dilation)) || !ceil)
+    return std::nullopt;
   w.ceil = *ceil;
   return w;
 }
@@ -72,10 +69,9 @@ std::optional<Window> window_arguments(const Args& a, size_t dims, bool dilated)
 std::optional<Window> window(const Args& a, const TensorType& result, size_t dims, bool dilated) {
   const TensorType* t = a.tensor(0);
   auto w = window_arguments(a, dims, dilated);
-  if (!t || !w || t->sizes.size() < dims) return std::nullopt;
-  if (!constant_sizes(*t, dims, w->size) || !constant_sizes(result, dims, w->pooled)) {
+  if (!t || !w || t->sizes.size() < dims || !constant_sizes(*t, dims, w->size) ||
+      !constant_sizes(result, dims, w->pooled))
     return std::nullopt;
-  }
   return w;
 }
 
@@ -166,6 +162,11 @@ Tap tap_at(Element& e, const Window& w, const std::vector<int64_t>& tap, Scalar 
 
 double lowest(DType d) { return ir::is_floating(d) ? -std::numeric_limits<double>::infinity() : 0; }
 
+// Whether a value takes the place of the best one so far: it is larger, or a NaN.
+Scalar replaces(Element& e, Scalar value, Scalar best) {
+  return e.op(LoopOp::Or, e.op(LoopOp::Gt, value, best), e.op(LoopOp::IsNan, value));
+}
+
 // Where the window of this result begins inside the operand: what a window of nothing but the
 // lowest number gives.
 Expr first_place(Element& e, const Window& w) {
@@ -194,8 +195,7 @@ Scalar max_pool(Element& e) {
       best = e.op(LoopOp::Max, best, t.value);
       return;
     }
-    const Scalar larger =
-        e.op(LoopOp::Or, e.op(LoopOp::Gt, t.value, best), e.op(LoopOp::IsNan, t.value));
+    const Scalar larger = replaces(e, t.value, best);
     best = e.where(larger, t.value, best);
     Expr at = 0;
     for (size_t k = 0; k < Dims; ++k) at = at * Expr(w.size[k]) + t.at[first + k];
@@ -235,15 +235,20 @@ Scalar window_count(Element& e, const Window& w, bool with_padding, DType d) {
   return e.cast(e.b.index(count), d);
 }
 
+Scalar window_sum(Element& e, const Window& w) {
+  Scalar sum = e.c(0, e.compute());
+  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
+    sum = e.add(sum, e.cast(tap_at(e, w, tap, e.c(0, e.result())).value, sum.dtype));
+  });
+  return sum;
+}
+
 // self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
 template <size_t Dims>
 Scalar avg_pool(Element& e) {
   const DType d = e.compute();
   const Window w = *window(e.args, e.result_type(), Dims, false);
-  Scalar sum = e.c(0, d);
-  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
-    sum = e.add(sum, e.cast(tap_at(e, w, tap, e.c(0, e.result())).value, d));
-  });
+  const Scalar sum = window_sum(e, w);
   auto divisor = e.args.integer(6);
   const Scalar count = divisor ? e.c(static_cast<double>(*divisor), d)
                                : window_count(e, w, *e.args.boolean(5, true), d);
@@ -264,9 +269,7 @@ bool applies_avg_pool(const ir::Graph& g, const ir::Node& n) {
 std::optional<Window> even_window(const ir::Graph& g, const ir::Node& n, size_t dims) {
   Window w;
   const TensorType *t = Args(g, n).tensor(0), *r = &g.tensor_type(n.outputs[0]);
-  if (!constant_sizes(*t, dims, w.size) || !constant_sizes(*r, dims, w.pooled)) {
-    return std::nullopt;
-  }
+  if (!constant_sizes(*t, dims, w.size) || !constant_sizes(*r, dims, w.pooled)) return std::nullopt;
   for (size_t d = 0; d < dims; ++d) {
     if (w.size[d] % w.pooled[d] != 0) return std::nullopt;
     w.kernel.push_back(w.size[d] / w.pooled[d]);
@@ -365,8 +368,7 @@ Scalar adaptive_max_pool(Element& e) {
   Scalar best = e.c(lowest(d), d), place = best;
   if (places) place = place_of([&](size_t k) { return first_of(stretch[k], e.index[first + k]); });
   for_each_stretched_tap(e, stretch, e.c(lowest(d), d), [&](const Tap& t) {
-    const Scalar larger =
-        e.op(LoopOp::Or, e.op(LoopOp::Gt, t.value, best), e.op(LoopOp::IsNan, t.value));
+    const Scalar larger = replaces(e, t.value, best);
     best = e.where(larger, t.value, best);
     if (places) place = e.where(larger, place_of([&](size_t k) { return t.at[first + k]; }), place);
   });
@@ -381,23 +383,17 @@ bool applies_adaptive_max(const ir::Graph& g, const ir::Node& n) {
 
 template <size_t Dims>
 Scalar adaptive_avg_pool(Element& e) {
-  const DType d = e.compute();
-  if (!even_window(e.b.graph(), e.node, Dims)) {
-    return uneven_average(e, *stretches(e.b.graph(), e.node, Dims));
-  }
-  const Window w = *even_window(e.b.graph(), e.node, Dims);
-  Scalar sum = e.c(0, d);
-  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
-    sum = e.add(sum, e.cast(tap_at(e, w, tap, e.c(0, e.result())).value, d));
-  });
-  for (int64_t k : w.kernel) sum = e.div(sum, e.c(static_cast<double>(k), d));
+  const auto w = even_window(e.b.graph(), e.node, Dims);
+  if (!w) return uneven_average(e, *stretches(e.b.graph(), e.node, Dims));
+  Scalar sum = window_sum(e, *w);
+  for (int64_t k : w->kernel) sum = e.div(sum, e.c(static_cast<double>(k), sum.dtype));
   return e.finish(sum);
 }
 
 template <size_t Dims>
 bool applies_adaptive(const ir::Graph& g, const ir::Node& n) {
-  if (!has_computable_types(g, n)) return false;
-  if (!ir::is_floating(g.tensor_type(n.outputs[0]).dtype)) return false;
+  if (!has_computable_types(g, n) || !ir::is_floating(g.tensor_type(n.outputs[0]).dtype))
+    return false;
   auto w = even_window(g, n, Dims);
   return w ? w->taps() <= kMostTaps : stretches(g, n, Dims).has_value();
 }

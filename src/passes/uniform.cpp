@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "ops/rounding.h"
+#include "ops/promote.h"
 
 namespace oxy::passes {
 namespace {
