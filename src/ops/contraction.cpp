@@ -308,8 +308,8 @@ ContractionLayout layout_of(const Contraction& what, const ContractionTypes& t) 
     l.c_row = l.n, l.c_batch = l.m * l.n;
     return l;
   }
-  const size_t d =
-      as.size() - 2;  // the last two dimensions are the matrix, one before them the batch
+  // The last two dimensions are the matrix, one before them the batch.
+  const size_t d = as.size() - 2;
   l.m = as[d], l.n = bs[d + 1], l.k = as[d + 1];
   l.a_row = t.a->strides[d], l.b_k = t.b->strides[d], l.b_n = t.b->strides[d + 1];
   l.c_row = t.c->strides[d];

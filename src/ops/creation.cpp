@@ -251,7 +251,7 @@ Scalar triangle(Element& e) {
   const Scalar column = e.b.index(e.index[rank - 1]);
   const Scalar diagonal = e.b.index(e.index[rank - 2] + *e.args.expr(1, Expr(0)));
   const Scalar inside = e.op(Lower ? LoopOp::Le : LoopOp::Ge, column, diagonal);
-  return e.b.load_masked(e.args[0].value(), e.index, inside, e.c(0, e.result()));
+  return e.load(0, e.index, inside, e.c(0, e.result()));
 }
 
 // On the device of the operand.

@@ -33,11 +33,17 @@ class Element {
   // Argument i as a tensor, in its own dtype; the same at an index of its own.
   Scalar load(size_t i);
   Scalar load(size_t i, const Index& at) { return b.load(args[i].value(), at); }
+  // The same where `mask` holds, or everywhere if there is none; elsewhere `other`.
+  Scalar load(size_t i, const Index& at, std::optional<Scalar> mask, Scalar other) {
+    return mask ? b.load_masked(args[i].value(), at, *mask, other) : load(i, at);
+  }
   // A number argument in dtype `d`; `missing` where it was left out.
   Scalar number(size_t i, DType d, double missing);
 
   // Whether begin <= x < end.
   Scalar within(Expr x, Expr begin, Expr end);
+  // Both conditions; the first one may be missing.
+  Scalar both(std::optional<Scalar> x, Scalar y) { return x ? op(LoopOp::And, *x, y) : y; }
 
   Scalar c(double v, DType d);
   Scalar cast(Scalar v, DType d) { return b.cast(v, d); }

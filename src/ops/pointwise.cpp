@@ -3,6 +3,7 @@
 // Two facts of ATen's CPU kernels decide the numerics of half precision: mul and div read a
 // one-element operand without rounding it to the common dtype first, every other op rounds it; and
 // add with alpha is one fused step.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -19,15 +20,9 @@ constexpr uint32_t kArith = Pointwise | Cheap;
 constexpr uint32_t kMath = Pointwise;
 constexpr ResultDType Promoted = ResultDType::Promoted;
 
-DType common(Element& e) { return *common_dtype(e.args, kPair, false); }
-
 bool is_single_element(const Args& args, size_t i) {
   const TensorType* t = args.tensor(i);
-  if (!t) return true;
-  for (Expr s : t->sizes) {
-    if (!s.is_const(1)) return false;
-  }
-  return true;
+  return !t || std::ranges::all_of(t->sizes, [](Expr s) { return s.is_const(1); });
 }
 
 // Operands of mul and div: a second one of one element is widened directly.
@@ -39,20 +34,13 @@ Scalar wide_operand(Element& e, size_t i, DType common_type) {
 
 template <LoopOp O>
 Scalar binary(Element& e) {
-  const DType d = common(e);
-  return e.finish(e.op(O, e.operand(0, opmath(d), d), e.operand(1, opmath(d), d)));
-}
-
-// The same where integers are computed as f32.
-template <LoopOp O>
-Scalar binary_float(Element& e) {
   const DType d = e.result();
   return e.finish(e.op(O, e.operand(0, opmath(d), d), e.operand(1, opmath(d), d)));
 }
 
 template <LoopOp O>
 Scalar compare(Element& e) {
-  const DType d = common(e);
+  const DType d = *common_dtype(e.args, kPair, false);
   return e.op(O, e.operand(0, d), e.operand(1, d));
 }
 
@@ -63,33 +51,17 @@ Scalar logical(Element& e) {
 
 Scalar logical_not(Element& e) { return e.op(LoopOp::Not, e.operand(0, DType::B8)); }
 
-// x + alpha * y (or minus), as one fused step in floating point.
-Scalar add_scaled(Element& e, Scalar x, Scalar y, size_t alpha_at, bool negate) {
-  const auto alpha = e.args.number(alpha_at, 1.0);
-  if (alpha && *alpha == 1.0) return negate ? e.sub(x, y) : e.add(x, y);
-  const DType d = e.result(), compute = x.dtype;
-  Scalar scale = e.operand(alpha_at, compute, d);
-  if (negate) scale = e.op(LoopOp::Neg, scale);
-  return ir::is_floating(compute) ? e.fma(y, scale, x) : e.add(x, e.mul(y, scale));
-}
-
+// add, sub and rsub: x + alpha * y (or minus), as one fused step in floating point.
+template <bool Minus, bool Swapped = false>
 Scalar add(Element& e) {
-  const DType d = e.result();
+  const DType d = e.result(), compute = opmath(d);
   if (d == DType::B8) return logical<LoopOp::Or>(e);
-  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
-  return e.finish(add_scaled(e, x, y, 2, false));
-}
-
-Scalar sub(Element& e) {
-  const DType d = e.result();
-  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
-  return e.finish(add_scaled(e, x, y, 2, true));
-}
-
-Scalar rsub(Element& e) {
-  const DType d = e.result();
-  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
-  return e.finish(add_scaled(e, y, x, 2, true));
+  Scalar x = e.operand(0, compute, d), y = e.operand(1, compute, d);
+  if (Swapped) std::swap(x, y);
+  if (e.args.number(2, 1.0) == 1.0) return e.finish(Minus ? e.sub(x, y) : e.add(x, y));
+  Scalar scale = e.operand(2, compute, d);
+  if (Minus) scale = e.op(LoopOp::Neg, scale);
+  return e.finish(ir::is_floating(d) ? e.fma(y, scale, x) : e.add(x, e.mul(y, scale)));
 }
 
 Scalar mul(Element& e) {
@@ -162,8 +134,8 @@ bool applies_division(const ir::Graph& g, const ir::Node& n) {
 bool shape_div_mode(const Args& a, Types& out) {
   auto mode = a.string(2, "");
   if (!mode) return false;
-  return mode->empty() ? shape_elementwise<ResultDType::Float, 2>(a, out)
-                       : shape_elementwise<ResultDType::Promoted, 2, Needs::NotBool>(a, out);
+  return mode->empty() ? promoted_float(a, out)
+                       : shape_elementwise<Promoted, 2, Needs::NotBool>(a, out);
 }
 
 // Shifting by the width or more gives 0 (right: the sign), by less than nothing as well.
@@ -214,16 +186,13 @@ Scalar logaddexp(Element& e) {
 
 // x to an integer power by squaring; the exponent is small and not negative.
 Scalar integer_power(Element& e, Scalar x, int64_t n) {
-  Scalar result = e.c(1, x.dtype);
-  bool first = true;
+  const Scalar one = e.c(1, x.dtype);
+  std::optional<Scalar> result;
   for (; n > 0; n >>= 1) {
-    if (n & 1) {
-      result = first ? x : e.mul(result, x);
-      first = false;
-    }
+    if (n & 1) result = result ? e.mul(*result, x) : x;
     if (n > 1) x = e.mul(x, x);
   }
-  return result;
+  return result.value_or(one);
 }
 
 // Of -inf and -0.0 a root is something else than a power.
@@ -324,23 +293,15 @@ Scalar copy(Element& e) { return e.operand(0, e.result()); }
 Scalar logit(Element& e) {
   const DType d = e.result();
   Scalar x = e.operand(0, d);
-  if (auto eps = e.args.number(1)) {
+  if (auto eps = e.args.number(1))
     x = e.op(LoopOp::Min, e.op(LoopOp::Max, x, e.c(*eps, d)), e.c(1.0 - *eps, d));
-  }
   return e.finish(e.op(LoopOp::Log, e.div(x, e.sub(e.c(1, d), x))));
 }
 
 double largest(DType d) {
-  switch (d) {
-    case DType::F16:
-      return 65504.0;
-    case DType::BF16:
-      return 3.3895313892515355e38;
-    case DType::F32:
-      return std::numeric_limits<float>::max();
-    default:
-      return std::numeric_limits<double>::max();
-  }
+  if (d == DType::F16) return 65504.0;
+  if (d == DType::BF16) return 3.3895313892515355e38;
+  return d == DType::F32 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
 }
 
 Scalar nan_to_num(Element& e) {
@@ -412,14 +373,17 @@ bool applies_same_device(const ir::Graph& g, const ir::Node& n) {
   return t && t->device == g.tensor_type(n.outputs[0]).device;
 }
 
-// Result dtype from self and the scalar exponent, layout from self alone.
-bool shape_pow_scalar(const Args& a, Types& out) {
-  auto dtype = common_dtype(a, kPair, false);
-  auto t = elementwise_type(a, kFirst, ResultDType::Promoted);
+// Result dtype from other operands than the layout.
+bool give_mixed(const Args& a, std::span<const size_t> dtype_of, std::span<const size_t> layout_of,
+                Types& out) {
+  auto dtype = common_dtype(a, dtype_of, false);
+  auto t = elementwise_type(a, layout_of, Promoted);
   if (!dtype || !t) return false;
   t->dtype = *dtype;
   return give(out, std::move(t));
 }
+
+bool shape_pow_scalar(const Args& a, Types& out) { return give_mixed(a, kPair, kFirst, out); }
 
 // What eager refuses: an alpha that the result's dtype cannot hold.
 template <ShapeRule Rule>
@@ -433,19 +397,11 @@ bool with_alpha(const Args& a, Types& out) {
   return !refused;
 }
 
-bool shape_logical_not(const Args& a, Types& out) {
-  return shape_elementwise<ResultDType::Bool, 1>(a, out);
-}
-
 // ---- where, masked_fill ----
 
 bool shape_where(const Args& a, Types& out) {
   constexpr size_t kAll[] = {0, 1, 2}, kValues[] = {1, 2};
-  auto t = elementwise_type(a, kAll, Promoted);
-  auto dtype = common_dtype(a, kValues, false);
-  if (!t || !dtype) return false;
-  t->dtype = *dtype;
-  return give(out, std::move(t));
+  return give_mixed(a, kValues, kAll, out);
 }
 
 Scalar where(Element& e) {
@@ -464,8 +420,7 @@ bool shape_masked_fill(const Args& a, Types& out) {
   if (!self || !mask || mask->dtype != DType::B8 || mask->device != self->device) return false;
   if (a.tensor(2) && !a.tensor(2)->sizes.empty()) return false;
   auto sizes = broadcast(self->sizes, mask->sizes);
-  if (!sizes) return false;
-  return give(out, fresh(*self, std::move(*sizes)));
+  return sizes && give(out, fresh(*self, std::move(*sizes)));
 }
 
 Scalar masked_fill(Element& e) {
@@ -475,29 +430,24 @@ Scalar masked_fill(Element& e) {
 
 // ---- clamp ----
 
-// Dtype from self and the bounds, layout from self alone.
-bool shape_clamp(const Args& a, Types& out) {
-  constexpr size_t kFirst[] = {0};
-  auto t = elementwise_type(a, kFirst, Promoted);
+// self, and the bounds that are given; none where no bound is.
+std::vector<size_t> clamp_operands(const Args& a) {
   std::vector<size_t> operands;
   for (size_t i = 0; i < 3; ++i) {
     if (!a.missing(i)) operands.push_back(i);
   }
-  auto dtype = common_dtype(a, operands, false);
-  if (!t || !dtype || operands.size() < 2) return false;
-  t->dtype = *dtype;
-  return give(out, std::move(t));
+  return operands.size() < 2 ? std::vector<size_t>() : operands;
+}
+
+// Layout from self alone.
+bool shape_clamp(const Args& a, Types& out) {
+  const auto operands = clamp_operands(a);
+  return !operands.empty() && give_mixed(a, operands, kFirst, out);
 }
 
 bool shape_clamp_tensor(const Args& a, Types& out) {
-  std::vector<size_t> operands;
-  for (size_t i = 0; i < 3; ++i) {
-    if (!a.missing(i)) operands.push_back(i);
-  }
-  if (operands.size() < 2) return false;
-  auto t = elementwise_type(a, operands, Promoted);
-  if (!t) return false;
-  return give(out, std::move(t));
+  const auto operands = clamp_operands(a);
+  return !operands.empty() && give(out, elementwise_type(a, operands, Promoted));
 }
 
 // NaN in any operand gives NaN; a lower bound above the upper one gives the upper one.
@@ -520,8 +470,7 @@ Scalar bound(Element& e) {
 Scalar addcmul(Element& e) {
   const DType d = e.compute();
   const Scalar self = e.operand(0, d), x = e.operand(1, d), y = e.operand(2, d);
-  auto value = e.args.number(3, 1.0);
-  const Scalar scaled = value && *value == 1.0 ? x : e.mul(e.number(3, d, 1.0), x);
+  const Scalar scaled = e.args.number(3, 1.0) == 1.0 ? x : e.mul(e.number(3, d, 1.0), x);
   return e.finish(ir::is_floating(d) ? e.fma(scaled, y, self) : e.add(self, e.mul(scaled, y)));
 }
 
@@ -538,9 +487,8 @@ Scalar lerp(Element& e) {
   const Scalar gap = e.sub(end, start);
   auto from_start = [&] { return e.fma(weight, gap, start); };
   auto from_end = [&] { return e.fma(e.op(LoopOp::Neg, gap), e.sub(e.c(1, d), weight), end); };
-  if (auto w = e.args.number(2)) {
+  if (auto w = e.args.number(2))
     return e.finish(std::abs(static_cast<float>(*w)) < 0.5f ? from_start() : from_end());
-  }
   // A weight that is a number is compared as one of f32.
   const DType compared = e.node.target == "aten.lerp.Scalar" ? DType::F32 : d;
   const Scalar size = e.op(LoopOp::Abs, e.operand(2, compared));

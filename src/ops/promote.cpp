@@ -33,6 +33,14 @@ double round_f16(double v) {
   return std::nearbyint(f / unit) * unit;
 }
 
+// Of two classes of operands.
+std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower) {
+  if (!higher) return lower;
+  if (!lower || ir::is_floating(*higher)) return higher;
+  if (*higher == DType::B8 || ir::is_floating(*lower)) return promote(*higher, *lower);
+  return higher;
+}
+
 }  // namespace
 
 bool is_computable(DType d) {
@@ -75,26 +83,13 @@ void ResultType::add_tensor(const ir::TensorType& t) {
   (t.sizes.empty() ? scalars_ : dimensioned_).add(t.dtype);
 }
 
-void ResultType::add_number(NumberKind kind) {
-  constexpr DType kDTypes[] = {DType::B8, DType::I64, DType::F32, DType::C64};
-  numbers_.add(kDTypes[static_cast<size_t>(kind)]);
-}
-
 bool ResultType::add(const Args& args, size_t i) {
-  if (const ir::TensorType* t = args.tensor(i)) {
-    add_tensor(*t);
-    return true;
-  }
-  auto kind = args.number_kind(i);
-  if (kind) add_number(*kind);
-  return kind.has_value();
-}
-
-std::optional<DType> ResultType::combine(std::optional<DType> higher, std::optional<DType> lower) {
-  if (!higher) return lower;
-  if (!lower || ir::is_floating(*higher)) return higher;
-  if (*higher == DType::B8 || ir::is_floating(*lower)) return promote(*higher, *lower);
-  return higher;
+  constexpr DType kDTypes[] = {DType::B8, DType::I64, DType::F32, DType::C64};
+  const ir::TensorType* t = args.tensor(i);
+  const auto kind = args.number_kind(i);
+  if (t) add_tensor(*t);
+  if (kind) numbers_.add(kDTypes[static_cast<size_t>(*kind)]);
+  return t || kind;
 }
 
 std::optional<DType> ResultType::result() const {

@@ -29,7 +29,6 @@ int64_t wrap_to(int64_t v, DType d);
 class ResultType {
  public:
   void add_tensor(const ir::TensorType& t);
-  void add_number(NumberKind kind);
   // Adds argument i, tensor or number; false where it is neither.
   bool add(const Args& args, size_t i);
   std::optional<DType> result() const;
@@ -40,7 +39,6 @@ class ResultType {
     bool unknown = false;
     void add(DType d);
   };
-  static std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower);
   Class dimensioned_, scalars_, numbers_;
 };
 

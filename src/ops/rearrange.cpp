@@ -5,7 +5,6 @@
 
 #include "ops/families.h"
 #include "ops/rewriter.h"
-#include "ops/shape_views.h"
 
 namespace oxy::ops {
 namespace {
@@ -45,7 +44,6 @@ Expr inside(Expr at, Expr size) {
 // The last dimension in three parts, so that each is read along a line.
 template <bool Reflect>
 Scalar padded_line(Element& e, Index at, Expr before, Expr after) {
-  const ValueId x = e.args[0].value();
   const size_t d = at.size() - 1;
   const Expr size = e.args.tensor(0)->sizes[d], last = size - Expr(1), p = at[d] - before;
   Index left = at, middle = at, right = at;
@@ -53,13 +51,9 @@ Scalar padded_line(Element& e, Index at, Expr before, Expr after) {
   middle[d] = p;
   right[d] = Reflect ? last * Expr(2) - p : last;
   Scalar v = zero(e);
-  if (!before.is_const(0)) {
-    v = e.b.load_masked(x, left, e.op(LoopOp::Lt, e.b.index(p), e.b.index(0)), v);
-  }
-  if (!after.is_const(0)) {
-    v = e.b.load_masked(x, right, e.op(LoopOp::Gt, e.b.index(p), e.b.index(last)), v);
-  }
-  return e.b.load_masked(x, middle, e.within(p, 0, size), v);
+  if (!before.is_const(0)) v = e.load(0, left, e.op(LoopOp::Lt, e.b.index(p), e.b.index(0)), v);
+  if (!after.is_const(0)) v = e.load(0, right, e.op(LoopOp::Gt, e.b.index(p), e.b.index(last)), v);
+  return e.load(0, middle, e.within(p, 0, size), v);
 }
 
 template <bool Reflect, size_t Dims>
@@ -242,7 +236,6 @@ bool shape_circular_pad(const Args& a, Types& out) {
 Scalar circular_pad(Element& e) {
   const TensorType& t = *e.args.tensor(0);
   const auto b = *ring_borders(e.args);
-  const ValueId x = e.args[0].value();
   Index at = e.index;
   const size_t last = at.size() - 1;
   for (size_t d = 0; d < last; ++d) {
@@ -257,7 +250,7 @@ Scalar circular_pad(Element& e) {
                              e.op(LoopOp::Lt, place, e.b.index(size)));
   const auto read = [&](Expr i, Scalar mask, Scalar other) {
     at[last] = i;
-    return e.b.load_masked(x, at, mask, other);
+    return e.load(0, at, mask, other);
   };
   Scalar v = e.c(0, e.result());
   if (!b[last].before.is_const(0)) v = read(p + size, in_front, v);
@@ -337,7 +330,7 @@ Scalar diagonal_scatter(Element& e) {
   }
   at.push_back(offset >= 0 ? i : j);
   const Scalar inside = e.op(LoopOp::Eq, e.b.index(j), e.b.index(i + Expr(offset)));
-  return e.b.load_masked(e.args[1].value(), at, inside, e.load(0));
+  return e.load(1, at, inside, e.load(0));
 }
 
 bool applies_diagonal_scatter(const ir::Graph& g, const ir::Node& n) {
@@ -414,10 +407,9 @@ Scalar im2col(Element& e) {
     at.push_back(step[k] * Expr(p.stride[k]) + kernel[k] * Expr(p.dilation[k]) -
                  Expr(p.padding[k]));
     if (p.padding[k] == 0) continue;
-    const Scalar here = e.within(at.back(), 0, t.sizes[n - 2 + k]);
-    mask = mask ? e.op(LoopOp::And, *mask, here) : here;
+    mask = e.both(mask, e.within(at.back(), 0, t.sizes[n - 2 + k]));
   }
-  return mask ? e.b.load_masked(e.args[0].value(), at, *mask, zero(e)) : e.load(0, at);
+  return mask ? e.load(0, at, mask, zero(e)) : e.load(0, at);
 }
 
 bool applies_im2col(const ir::Graph& g, const ir::Node& n) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/families.h"
-#include "ops/index_places.h"
+#include "ops/indexing.h"
 #include "ops/rewriter.h"
 
 namespace oxy::ops {

@@ -279,33 +279,40 @@ Scalar sign_of_parity(Element& e, Scalar n) {
 
 // ---- Hermite, Laguerre, Legendre ----
 
+struct Known {
+  Scalar where, value;
+};
+
+// By the recurrence O, but for what `known(x, degree)` says.
+template <LoopOp O, class F>
+Scalar by_recurrence(Element& e, F&& known) {
+  const Scalar x = e.operand(0, e.compute()), n = degree(e);
+  const Known k = known(x, n);
+  const auto recurrence = [&](Scalar steps) { return e.op(O, x, steps); };
+  return of_degree(e, n, unless(e, k.where, k.value, n, recurrence));
+}
+
 // NaN beyond the degrees that eager computes.
 template <LoopOp O>
 Scalar hermite(Element& e) {
-  const DType d = e.compute();
-  const Scalar x = e.operand(0, d), n = degree(e);
-  const Scalar high = e.op(LoopOp::Gt, n, e.c(d == DType::F32 ? 128 : 512, d));
-  const Scalar nan = e.c(kNan, d);
-  const auto recurrence = [&](Scalar steps) { return e.op(O, x, steps); };
-  return of_degree(e, n, unless(e, high, nan, n, recurrence));
+  return by_recurrence<O>(e, [&](Scalar, Scalar n) -> Known {
+    const int most = n.dtype == DType::F32 ? 128 : 512;
+    return {e.op(LoopOp::Gt, n, e.c(most, n.dtype)), e.c(kNan, n.dtype)};
+  });
 }
 
 Scalar laguerre(Element& e) {
-  const DType d = e.compute();
-  const Scalar x = e.operand(0, d), n = degree(e);
-  const Scalar zero = e.op(LoopOp::Eq, x, e.c(0, d));
-  const auto recurrence = [&](Scalar steps) { return e.op(LoopOp::Laguerre, x, steps); };
-  return of_degree(e, n, unless(e, zero, e.c(1, d), n, recurrence));
+  return by_recurrence<LoopOp::Laguerre>(e, [&](Scalar x, Scalar) -> Known {
+    return {e.op(LoopOp::Eq, x, e.c(0, x.dtype)), e.c(1, x.dtype)};
+  });
 }
 
 Scalar legendre(Element& e) {
-  const DType d = e.compute();
-  const Scalar x = e.operand(0, d), n = degree(e);
-  const Scalar end = e.op(LoopOp::Eq, e.op(LoopOp::Abs, x), e.c(1, d));
-  const Scalar upper = e.op(LoopOp::Gt, x, e.c(0, d));
-  const Scalar at_end = e.where(upper, e.c(1, d), sign_of_parity(e, n));
-  const auto recurrence = [&](Scalar steps) { return e.op(LoopOp::Legendre, x, steps); };
-  return of_degree(e, n, unless(e, end, at_end, n, recurrence));
+  return by_recurrence<LoopOp::Legendre>(e, [&](Scalar x, Scalar n) -> Known {
+    const Scalar end = e.op(LoopOp::Eq, e.op(LoopOp::Abs, x), e.c(1, x.dtype));
+    const Scalar upper = e.op(LoopOp::Gt, x, e.c(0, x.dtype));
+    return {end, e.where(upper, e.c(1, x.dtype), sign_of_parity(e, n))};
+  });
 }
 
 // ---- Chebyshev ----

@@ -1,9 +1,6 @@
 // Views, their copying twins, and the ops that write into a copy of their operand: a loop rule here
 // is a change of index.
-#include "ops/element.h"
 #include "ops/families.h"
-#include "ops/shape_elementwise.h"
-#include "ops/shape_views.h"
 #include "support/check.h"
 
 namespace oxy::ops {
@@ -453,7 +450,7 @@ Scalar element_slice_scatter(Element& e) {
     const Scalar rest = e.b.index(sym::mod(at, bounds.step));
     inside = e.op(LoopOp::And, inside, e.op(LoopOp::Eq, rest, e.c(0, DType::I64)));
   }
-  return e.b.load_masked(e.node.arg(1).value(), i, inside, e.load(0, e.index));
+  return e.load(1, i, inside, e.load(0, e.index));
 }
 
 Scalar element_select_scatter(Element& e) {
@@ -463,7 +460,7 @@ Scalar element_select_scatter(Element& e) {
   Index i = e.index;
   i.erase(i.begin() + dim);
   const Scalar inside = e.op(LoopOp::Eq, e.b.index(e.index[dim]), e.b.index(at));
-  return e.b.load_masked(e.node.arg(1).value(), i, inside, e.load(0, e.index));
+  return e.load(1, i, inside, e.load(0, e.index));
 }
 
 // A source of another size than the slice is an error of the user's, which eager raises.

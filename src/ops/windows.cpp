@@ -133,29 +133,22 @@ void for_each_tap(const Window& w, F&& f) {
 
 struct Tap {
   Scalar value;
-  std::optional<Scalar> mask;  // nothing where it is inside the operand for every result
   Index at;
 };
 
 // The operand under a tap, `outside` where that is beyond its borders.
 Tap tap_at(Element& e, const Window& w, const std::vector<int64_t>& tap, Scalar outside) {
   const size_t first = e.index.size() - w.dims();
-  Tap t{outside, std::nullopt, e.index};
-  const auto require = [&](Scalar condition) {
-    t.mask = t.mask ? e.op(LoopOp::And, *t.mask, condition) : condition;
-  };
+  Index place = e.index;
+  std::optional<Scalar> inside;  // nothing where it is inside for every result
   for (size_t d = 0; d < w.dims(); ++d) {
     const int64_t shift = tap[d] * w.dilation[d] - w.padding[d];
-    const Expr at = e.index[first + d] * Expr(w.stride[d]) + Expr(shift);
-    t.at[first + d] = at;
-    if (shift < 0) require(e.op(LoopOp::Ge, e.b.index(at), e.b.index(0)));
-    if ((w.pooled[d] - 1) * w.stride[d] + shift >= w.size[d]) {
-      require(e.op(LoopOp::Lt, e.b.index(at), e.b.index(Expr(w.size[d]))));
-    }
+    const Expr at = place[first + d] = e.index[first + d] * Expr(w.stride[d]) + Expr(shift);
+    if (shift < 0) inside = e.both(inside, e.op(LoopOp::Ge, e.b.index(at), e.b.index(0)));
+    if ((w.pooled[d] - 1) * w.stride[d] + shift >= w.size[d])
+      inside = e.both(inside, e.op(LoopOp::Lt, e.b.index(at), e.b.index(Expr(w.size[d]))));
   }
-  const ir::ValueId x = e.args[0].value();
-  t.value = t.mask ? e.b.load_masked(x, t.at, *t.mask, outside) : e.b.load(x, t.at);
-  return t;
+  return {e.load(0, place, inside, outside), place};
 }
 
 // ---- max_pool ----
@@ -324,18 +317,16 @@ void for_each_stretched_tap(Element& e, const std::vector<Stretch>& stretch, Sca
   Window all;
   for (const Stretch& s : stretch) all.kernel.push_back(s.longest);
   for_each_tap(all, [&](const std::vector<int64_t>& tap) {
-    Tap t{outside, std::nullopt, e.index};
+    Index at = e.index;
+    std::optional<Scalar> inside;
     for (size_t d = 0; d < stretch.size(); ++d) {
       const Expr i = e.index[first + d];
-      t.at[first + d] = first_of(stretch[d], i) + Expr(tap[d]);
+      at[first + d] = first_of(stretch[d], i) + Expr(tap[d]);
       if (tap[d] < stretch[d].shortest) continue;
-      const Scalar inside =
-          e.op(LoopOp::Lt, e.b.index(Expr(tap[d])), e.b.index(length_of(stretch[d], i)));
-      t.mask = t.mask ? e.op(LoopOp::And, *t.mask, inside) : inside;
+      const Scalar place = e.b.index(Expr(tap[d]));
+      inside = e.both(inside, e.op(LoopOp::Lt, place, e.b.index(length_of(stretch[d], i))));
     }
-    const ir::ValueId x = e.args[0].value();
-    t.value = t.mask ? e.b.load_masked(x, t.at, *t.mask, outside) : e.b.load(x, t.at);
-    f(t);
+    f(Tap{e.load(0, at, inside, outside), at});
   });
 }
 

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "ops/shape_elementwise.h"
+#include "ops/shapes.h"
 #include "torch_bridge/fake_tensor.h"
 
 namespace oxy::bridge {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/element.h"
-#include "ops/shape_elementwise.h"
+#include "ops/shapes.h"
 
 namespace oxy::ops {
 
