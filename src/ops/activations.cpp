@@ -192,8 +192,8 @@ Scalar glu(Element& e) {
   return e.finish(e.mul(x, e.div(e.c(1, d), one_plus_exp_of_minus(e, gate))));
 }
 
-constexpr ShapeRule like_first = shape_like_first<ResultDType::Promoted, 1, Needs::NotBool>;
-constexpr ShapeRule prelu_shape = shape_like_first<ResultDType::Promoted, 2, Needs::SameFloating>;
+constexpr ShapeRule like_first = shape_like_first<Promoted, 1, Needs::NotBool>;
+constexpr ShapeRule prelu_shape = shape_like_first<Promoted, 2, Needs::SameFloating>;
 
 constexpr OpInfo kRows[] = {
 #include "ops/activations.def"

@@ -31,18 +31,16 @@ bool shape_diagonal_scatter(const Args& a, Types& out);
 // with.
 inline constexpr std::nullptr_t none = nullptr;
 inline constexpr Applies real = applies_computable, floating = applies_floating;
+inline constexpr ResultDType Promoted = ResultDType::Promoted;
 inline constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
-inline constexpr ShapeRule unary_real =
-    shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>;
-inline constexpr ShapeRule unary_number =
-    shape_elementwise<ResultDType::Promoted, 1, Needs::NotBool>;
+inline constexpr ShapeRule unary_real = shape_elementwise<Promoted, 1, Needs::Floating>;
+inline constexpr ShapeRule unary_number = shape_elementwise<Promoted, 1, Needs::NotBool>;
 inline constexpr ShapeRule unary_bool = shape_elementwise<ResultDType::Bool, 1>;
 inline constexpr ShapeRule unary_no_half = shape_elementwise<ResultDType::Float, 1, Needs::NoHalf>;
-inline constexpr ShapeRule promoted = shape_elementwise<ResultDType::Promoted, 2>;
-inline constexpr ShapeRule promoted_real =
-    shape_elementwise<ResultDType::Promoted, 2, Needs::Floating>;
+inline constexpr ShapeRule promoted = shape_elementwise<Promoted, 2>;
+inline constexpr ShapeRule promoted_real = shape_elementwise<Promoted, 2, Needs::Floating>;
 inline constexpr ShapeRule promoted_integers =
-    shape_elementwise<ResultDType::Promoted, 2, Needs::NumberIntegers>;
+    shape_elementwise<Promoted, 2, Needs::NumberIntegers>;
 inline constexpr ShapeRule promoted_float = shape_elementwise<ResultDType::Float, 2>;
 inline constexpr ShapeRule promoted_no_half =
     shape_elementwise<ResultDType::Float, 2, Needs::NoHalf>;
@@ -51,6 +49,7 @@ inline constexpr ShapeRule promoted_no_half =
 inline constexpr std::string_view one_tensor = "(Tensor self) -> Tensor";
 inline constexpr std::string_view two_tensors = "(Tensor self, Tensor other) -> Tensor";
 inline constexpr std::string_view tensor_and_number = "(Tensor self, Scalar other) -> Tensor";
+
 constexpr OpInfo op_row(std::string_view name, std::string_view schema, uint32_t traits,
                         ShapeRule shape = none, ElementRule element = none,
                         Decomposition decomposition = none, Applies applies = real) {

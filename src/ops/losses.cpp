@@ -74,7 +74,7 @@ bool shape_of_losses(const Args& a, Types& out) {
   auto reduction = a.integer(ReductionAt, Mean);
   if (!reduction || *reduction < Elements || *reduction > Sum) return false;
   Types each;
-  if (!shape_elementwise<ResultDType::Promoted, 2, Needs::SameFloating>(a, each)) return false;
+  if (!shape_elementwise<Promoted, 2, Needs::SameFloating>(a, each)) return false;
   const TensorType& t = each[0].tensor;
   return give(out, *reduction == Elements ? t : fresh(t, {}));
 }
@@ -105,7 +105,7 @@ bool shape_soft_margin(const Args& a, Types& out) {
   constexpr size_t kSelf[] = {0};
   if (!shape_of_losses<2>(a, out)) return false;
   if (a.integer(2, Mean) != Elements) return true;
-  auto t = elementwise_type(a, kSelf, ResultDType::Promoted);
+  auto t = elementwise_type(a, kSelf, Promoted);
   if (!t || !known_same(t->sizes, out[0].tensor.sizes)) return false;
   out[0].tensor = std::move(*t);
   return true;

@@ -18,7 +18,6 @@ constexpr size_t kFirst[] = {0};
 constexpr size_t kPair[] = {0, 1};
 constexpr uint32_t kArith = Pointwise | Cheap;
 constexpr uint32_t kMath = Pointwise;
-constexpr ResultDType Promoted = ResultDType::Promoted;
 
 bool is_single_element(const Args& args, size_t i) {
   const TensorType* t = args.tensor(i);
