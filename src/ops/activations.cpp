@@ -1,8 +1,6 @@
 // Activation functions. Each works in f32 for half precision and rounds once; formulas as ATen's
 // CPU kernels.
-#include "ops/element.h"
 #include "ops/families.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -125,7 +123,8 @@ Scalar hardshrink(Element& e) {
   return e.finish(e.where(inside, e.c(0, d), x));
 }
 
-bool applies_known_numbers(const ir::Graph& g, const ir::Node& n) {
+// All arguments but the first are known.
+bool numbers(const ir::Graph& g, const ir::Node& n) {
   Args a(g, n);
   for (size_t i = 1; i < a.size(); ++i) {
     if (!a.missing(i) && !a.number(i)) return false;
@@ -136,25 +135,22 @@ bool applies_known_numbers(const ir::Graph& g, const ir::Node& n) {
 // What eager refuses is left to torch.
 bool shape_gelu(const Args& a, Types& out) {
   const auto kind = a.string(1, "none");
-  return (kind == "none" || kind == "tanh") &&
-         shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(a, out);
+  return (kind == "none" || kind == "tanh") && unary_real(a, out);
 }
 
 bool shape_softshrink(const Args& a, Types& out) {
   auto lambda = a.number(1, 0.5);
-  return lambda && *lambda >= 0 &&
-         shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(a, out);
+  return lambda && *lambda >= 0 && unary_real(a, out);
 }
 
 // ---- log_sigmoid_forward: the result, and exp(-|x|) for the backward ----
 
 bool shape_log_sigmoid(const Args& a, Types& out) {
-  if (!shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>(a, out)) return false;
-  ir::TensorType& t = out[0].tensor;
-  t.strides = ir::contiguous_strides(t.sizes);  // whatever the layout of the input
-  const ir::Type same = out[0];
-  out.push_back(same);
-  return true;
+  if (!unary_real(a, out)) return false;
+  const ir::TensorType t =
+      fresh(out[0].tensor, out[0].tensor.sizes);  // whatever the input's layout
+  out.clear();
+  return give(out, t) && give(out, t);
 }
 
 Scalar log_sigmoid(Element& e) {
@@ -169,10 +165,8 @@ Scalar log_sigmoid(Element& e) {
 
 std::optional<int64_t> glu_dim(const Args& a) {
   const ir::TensorType* t = a.tensor(0);
-  auto dim = a.integer(1, -1);
-  if (!t || !dim || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return std::nullopt;
-  const bool even = sym::divisible(t->sizes[*dim], 2);
-  return even ? dim : std::nullopt;
+  auto dim = t && t->dim() > 0 ? a.dim(1, t->dim(), -1) : std::nullopt;
+  return dim && sym::divisible(t->sizes[*dim], 2) ? dim : std::nullopt;
 }
 
 bool shape_glu(const Args& a, Types& out) {
@@ -193,15 +187,13 @@ Scalar glu(Element& e) {
   const DType d = e.compute();
   const int64_t dim = *glu_dim(e.args);
   Index second = e.index;
-  second[dim] = second[dim] + e.result_type().sizes[dim];
-  const Scalar x = e.cast(e.b.load(e.args[0].value(), e.index), d);
-  const Scalar gate = e.cast(e.b.load(e.args[0].value(), second), d);
+  second[dim] += e.result_type().sizes[dim];
+  const Scalar x = e.cast(e.load(0, e.index), d), gate = e.cast(e.load(0, second), d);
   return e.finish(e.mul(x, e.div(e.c(1, d), one_plus_exp_of_minus(e, gate))));
 }
 
-constexpr ShapeRule like_first = shape_like_first<ResultDType::Promoted, 1, Needs::NotBool>;
-constexpr ShapeRule prelu_shape = shape_like_first<ResultDType::Promoted, 2, Needs::SameFloating>;
-constexpr Applies numbers = applies_known_numbers;
+constexpr ShapeRule like_first = shape_like_first<Promoted, 1, Needs::NotBool>;
+constexpr ShapeRule prelu_shape = shape_like_first<Promoted, 2, Needs::SameFloating>;
 
 constexpr OpInfo kRows[] = {
 #include "ops/activations.def"

@@ -44,24 +44,26 @@ std::optional<Expr> Args::expr(size_t i, std::optional<Expr> missing) const {
 std::optional<int64_t> Args::integer(size_t i, std::optional<int64_t> missing) const {
   if (this->missing(i)) return missing;
   auto e = expr((*this)[i]);
-  if (!e || !e->is_const()) return std::nullopt;
-  return e->value();
+  return e && e->is_const() ? std::optional(e->value()) : std::nullopt;
+}
+
+std::optional<int64_t> Args::dim(size_t i, int64_t rank, std::optional<int64_t> missing) const {
+  auto d = integer(i, missing);
+  return d ? wrap_dim(*d, rank) : std::nullopt;
 }
 
 std::optional<bool> Args::boolean(size_t i, std::optional<bool> missing) const {
   if (this->missing(i)) return missing;
   if (const auto* b = (*this)[i].get_if<bool>()) return *b;
   auto v = integer(i);
-  if (!v) return std::nullopt;
-  return *v != 0;
+  return v ? std::optional(*v != 0) : std::nullopt;
 }
 
 std::optional<double> Args::number(size_t i, std::optional<double> missing) const {
   if (this->missing(i)) return missing;
   if (const auto* d = (*this)[i].get_if<double>()) return *d;
   auto v = integer(i);
-  if (!v) return std::nullopt;
-  return static_cast<double>(*v);
+  return v ? std::optional(static_cast<double>(*v)) : std::nullopt;
 }
 
 std::optional<NumberKind> Args::number_kind(size_t i) const {
@@ -70,17 +72,11 @@ std::optional<NumberKind> Args::number_kind(size_t i) const {
   if (a.get_if<Expr>()) return NumberKind::Int;
   if (a.get_if<double>()) return NumberKind::Float;
   if (a.get_if<std::complex<double>>()) return NumberKind::Complex;
-  if (!a.is_value()) return std::nullopt;
-  switch (graph_.value(a.value()).type.kind) {
-    case ir::Type::Kind::Int:
-      return NumberKind::Int;
-    case ir::Type::Kind::Float:
-      return NumberKind::Float;
-    case ir::Type::Kind::Bool:
-      return NumberKind::Bool;
-    default:
-      return std::nullopt;
-  }
+  using Kind = ir::Type::Kind;
+  const Kind kind = a.is_value() ? graph_.value(a.value()).type.kind : Kind::None;
+  if (kind == Kind::Int) return NumberKind::Int;
+  if (kind == Kind::Float) return NumberKind::Float;
+  return kind == Kind::Bool ? std::optional(NumberKind::Bool) : std::nullopt;
 }
 
 std::optional<DType> Args::dtype(size_t i, std::optional<DType> missing) const {
@@ -98,12 +94,7 @@ std::optional<std::string_view> Args::string(size_t i, std::string_view missing)
 bool Args::exprs(size_t i, std::vector<Expr>& out) const {
   const ir::Arg& a = (*this)[i];
   const auto* items = a.items();
-  if (!items) {
-    auto e = expr(a);
-    if (e) out.push_back(*e);
-    return e.has_value();
-  }
-  for (const auto& item : *items) {
+  for (const ir::Arg& item : items ? std::span(*items) : std::span(&a, 1)) {
     auto e = expr(item);
     if (!e) return false;
     out.push_back(*e);
@@ -135,8 +126,8 @@ bool wrap_dims(std::vector<int64_t>& dims, int64_t rank) {
     if (!w) return false;
     d = *w;
   }
-  std::sort(dims.begin(), dims.end());
-  return std::adjacent_find(dims.begin(), dims.end()) == dims.end();
+  std::ranges::sort(dims);
+  return std::ranges::adjacent_find(dims) == dims.end();
 }
 
 }  // namespace oxy::ops

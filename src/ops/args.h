@@ -35,6 +35,9 @@ class Args {
   std::optional<Expr> expr(size_t i, std::optional<Expr> missing = std::nullopt) const;
   std::optional<Expr> expr(const ir::Arg& a) const;
   std::optional<int64_t> integer(size_t i, std::optional<int64_t> missing = std::nullopt) const;
+  // An integer that names a dimension of a tensor of this rank, counted from the front.
+  std::optional<int64_t> dim(size_t i, int64_t rank,
+                             std::optional<int64_t> missing = std::nullopt) const;
   std::optional<bool> boolean(size_t i, std::optional<bool> missing = std::nullopt) const;
   // A number known now, as a double.
   std::optional<double> number(size_t i, std::optional<double> missing = std::nullopt) const;

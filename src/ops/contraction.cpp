@@ -1,11 +1,13 @@
-// Recognises gemms and convolutions, and chooses who computes them.
+// Gemms, convolutions and attention: their rules (mostly shapes, they run as calls), which nodes
+// are contractions, and who computes those.
 #include "ops/contraction.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
-#include "ops/args.h"
-#include "ops/shape_elementwise.h"
+#include "ops/families.h"
+#include "ops/rewriter.h"
 #include "support/tuning.h"
 
 namespace oxy::ops {
@@ -19,6 +21,8 @@ constexpr std::array<std::string_view, 4> kProviders = {"own", "onednn", "aten",
 bool is_one(const Args& a, size_t i) { return a.missing(i) || a.number(i, 1.0) == 1.0; }
 
 bool has_rank(const TensorType* t, int64_t rank) { return t && t->dim() == rank; }
+
+// ---- which nodes ----
 
 std::optional<ContractionNode> gemm_of(const ir::Node& n, const Args& a) {
   const size_t first = n.target == "aten.addmm.default" ? 1 : 0;
@@ -88,7 +92,142 @@ std::optional<Provider> provider_of_few_rows(const ContractionLayout& l) {
   return std::nullopt;
 }
 
+// Tensors of this rank, one dtype and one device.
+bool alike(const TensorType* a, const TensorType* b, int64_t rank_a, int64_t rank_b) {
+  return a && b && a->dim() == rank_a && b->dim() == rank_b && a->dtype == b->dtype &&
+         a->device == b->device;
+}
+
+bool same_size(Expr a, Expr b) { return known_same({a}, {b}); }
+
+// ---- gemms ----
+
+// Matrices, or batches of them; behind an addend where they stand at 1.
+template <size_t At, size_t Rank>
+bool shape_mm(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(At), *y = a.tensor(At + 1);
+  if (!alike(x, y, Rank, Rank) || !same_size(x->sizes[Rank - 1], y->sizes[Rank - 2])) return false;
+  if (Rank == 3 && !same_size(x->sizes[0], y->sizes[0])) return false;
+  if (At == 1 && (!a.tensor(0) || a.tensor(0)->dtype != x->dtype)) return false;
+  Sizes sizes = x->sizes;
+  sizes.back() = y->sizes.back();
+  return give(out, fresh(*x, std::move(sizes)));
+}
+
+// A matrix or a vector, and a vector.
+template <size_t Rank>
+bool shape_mv(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *y = a.tensor(1);
+  if (!alike(x, y, Rank, 1) || !same_size(x->sizes.back(), y->sizes[0])) return false;
+  return give(out, fresh(*x, {x->sizes.begin(), x->sizes.end() - 1}));
+}
+
+bool shape_linear(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *w = a.tensor(1);
+  if (!x || x->dim() < 2 || !alike(x, w, x->dim(), 2) || !x->is_row_major()) return false;
+  if (!same_size(x->sizes.back(), w->sizes[1])) return false;
+  if (!a.missing(2) && (!a.tensor(2) || a.tensor(2)->dtype != x->dtype)) return false;
+  Sizes sizes = x->sizes;
+  sizes.back() = w->sizes[0];
+  return give(out, fresh(*x, std::move(sizes)));
+}
+
+// ---- convolution ----
+
+Expr convolved(Expr in, Expr kernel, int64_t stride, int64_t padding, int64_t dilation) {
+  const Expr reach = Expr(dilation) * (kernel - Expr(1)) + Expr(1);
+  return sym::floordiv(in + Expr(2 * padding) - reach, Expr(stride)) + Expr(1);
+}
+
+// One number a spatial dimension, of two; a single one counts for both.
+bool spatial(const Args& a, size_t at, std::vector<int64_t>& out) {
+  if (!a.integers(at, out)) return false;
+  if (out.size() == 1) out.resize(2, out[0]);
+  return out.size() == 2;
+}
+
+// Layouts other than row-major depend on the library that runs it: torch is asked.
+bool shape_convolution(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *w = a.tensor(1);
+  if (!alike(x, w, 4, 4) || !x->is_row_major() || !w->is_row_major()) return false;
+  std::vector<int64_t> stride, padding, dilation;
+  auto transposed = a.boolean(6, false);
+  auto groups = a.integer(8, 1);
+  if (!spatial(a, 3, stride) || !spatial(a, 4, padding) || !spatial(a, 5, dilation)) return false;
+  if (!transposed || *transposed || !groups) return false;
+  if (!same_size(x->sizes[1], w->sizes[1] * Expr(*groups))) return false;
+  if (x->sizes[1].is_const(0)) return false;  // eager gives no channels then
+  // A kernel with one input channel can look like channels-last.
+  if (w->sizes[1].is_const(1) || x->sizes[1].is_const(1)) return false;
+  Sizes sizes{x->sizes[0], w->sizes[0]};
+  for (size_t d = 0; d < 2; ++d) {
+    sizes.push_back(
+        convolved(x->sizes[2 + d], w->sizes[2 + d], stride[d], padding[d], dilation[d]));
+    if (sym::known_less(sizes.back(), 1).value_or(true)) return false;
+  }
+  return give(out, fresh(*x, std::move(sizes)));
+}
+
+// ---- attention ----
+
+// query, key, value: [batch, heads, length, size]. The result has the layout of the query, the
+// logarithms of the sums lie as [batch, length, heads].
+bool shape_attention(const Args& a, Types& out) {
+  const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2);
+  if (!alike(q, k, 4, 4) || !alike(q, v, 4, 4)) return false;
+  if (!same_size(q->sizes[3], v->sizes[3]) || !same_size(q->sizes[3], k->sizes[3])) return false;
+  auto y = empty_like(*q);
+  if (!y || q->numel().is_const(0)) return false;
+  const Expr batch = q->sizes[0], heads = q->sizes[1], length = q->sizes[2];
+  const DType wide = q->dtype == DType::F64 ? DType::F64 : DType::F32;
+  TensorType sums = row_major(wide, q->device, {batch, heads, length});
+  sums.strides = {heads * length, Expr(1), heads};
+  return give(out, std::move(y)) && give(out, std::move(sums));
+}
+
+// Attention of few queries (decoding): reading keys and values is all, and as loops that takes in
+// what makes them. ATen's kernel gives 0 where every key is masked.
+bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out) {
+  using ir::ValueId;
+  const Args a(r.graph(), n);
+  const TensorType *q = a.tensor(0), *mask = a.tensor(5);
+  const auto scale = a.number(6, 0.0);
+  const bool given = !a.missing(6);
+  if (!q || q->dtype != DType::F32 || !q->device.is_cpu() || a.number(3, 0.0) != 0.0 || !scale ||
+      a.boolean(4, false) != false || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
+    return false;
+  const Expr length = q->sizes[2], size = q->sizes[3];
+  if (!length.is_const() || length.value() >= tuning::gemm_few_rows || !size.is_const() ||
+      q->numel().is_const(0) || a.tensor(1)->numel().is_const(0))
+    return false;
+  const double factor = given ? *scale : 1.0 / std::sqrt(static_cast<double>(size.value()));
+  auto unsqueezed = [&](ValueId v, int64_t dim) {
+    return r.call("aten.unsqueeze.default", {v, dim});
+  };
+  auto filled = [&](ValueId v, ValueId where, double value) {
+    return r.call("aten.masked_fill.Scalar", {v, where, value});
+  };
+  const ValueId query = unsqueezed(n.arg(0).value(), 3), key = unsqueezed(n.arg(1).value(), 2);
+  ValueId scores = r.sum(r.mul(query, key), {4}, false);
+  scores = r.call("aten.mul.Scalar", {scores, factor});
+  if (mask) scores = r.add(scores, n.arg(5).value());
+  const ValueId masked = r.call("aten.eq.Scalar", {scores, -INFINITY});
+  const ValueId shifted = r.sub(scores, r.amax(scores, {3}, true));
+  const ValueId weights = filled(r.unary("aten.exp.default", shifted), masked, 0.0);
+  ValueId sum = r.sum(weights, {3}, true);
+  sum = filled(sum, r.call("aten.eq.Scalar", {sum, 0.0}), 1.0);
+  const ValueId shares = unsqueezed(r.div(weights, sum), 4);
+  out = {r.sum(r.mul(shares, unsqueezed(n.arg(2).value(), 2)), {3}, false), ValueId()};
+  return true;
+}
+
+constexpr OpInfo kRows[] = {
+#include "ops/contraction.def"
+};
+
 }  // namespace
+
+std::span<const OpInfo> contraction_ops() { return kRows; }
 
 std::string_view name(Contraction::Kind k) { return k == Kind::Gemm ? "gemm" : "convolution"; }
 
@@ -169,8 +308,8 @@ ContractionLayout layout_of(const Contraction& what, const ContractionTypes& t) 
     l.c_row = l.n, l.c_batch = l.m * l.n;
     return l;
   }
-  const size_t d =
-      as.size() - 2;  // the last two dimensions are the matrix, one before them the batch
+  // The last two dimensions are the matrix, one before them the batch.
+  const size_t d = as.size() - 2;
   l.m = as[d], l.n = bs[d + 1], l.k = as[d + 1];
   l.a_row = t.a->strides[d], l.b_k = t.b->strides[d], l.b_n = t.b->strides[d + 1];
   l.c_row = t.c->strides[d];

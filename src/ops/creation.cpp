@@ -2,9 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/element.h"
 #include "ops/families.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -35,6 +33,10 @@ std::optional<Options> options(const Args& a, size_t at, DType dtype, ir::Device
   return Options{*d, device};
 }
 
+bool give_new(Types& out, const std::optional<Options>& o, Sizes sizes) {
+  return o && give(out, row_major(o->dtype, o->device, std::move(sizes)));
+}
+
 std::optional<DType> dtype_of_number(const Args& a, size_t i) {
   auto kind = a.number_kind(i);
   if (!kind || *kind == NumberKind::Complex) return std::nullopt;
@@ -47,16 +49,14 @@ bool shape_full(const Args& a, Types& out) {
   Sizes sizes;
   auto natural = dtype_of_number(a, 1);
   if (!natural || !a.exprs(0, sizes)) return false;
-  auto o = options(a, 2, *natural, {});
-  return o && give(out, row_major(o->dtype, o->device, std::move(sizes)));
+  return give_new(out, options(a, 2, *natural, {}), std::move(sizes));
 }
 
 // zeros, ones, empty: size, options.
 bool shape_sized(const Args& a, Types& out) {
   Sizes sizes;
-  auto o = options(a, 1, DType::F32, {});
-  if (!o || !a.missing(5) || !a.exprs(0, sizes)) return false;
-  return give(out, row_major(o->dtype, o->device, std::move(sizes)));
+  if (!a.missing(5) || !a.exprs(0, sizes)) return false;
+  return give_new(out, options(a, 1, DType::F32, {}), std::move(sizes));
 }
 
 // new_*: self, size, (fill value,) options.
@@ -64,9 +64,8 @@ template <size_t OptionsAt>
 bool shape_new(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes sizes;
-  auto o = t ? options(a, OptionsAt, t->dtype, t->device) : std::nullopt;
-  if (!o || !a.exprs(1, sizes)) return false;
-  return give(out, row_major(o->dtype, o->device, std::move(sizes)));
+  if (!t || !a.exprs(1, sizes)) return false;
+  return give_new(out, options(a, OptionsAt, t->dtype, t->device), std::move(sizes));
 }
 
 // *_like: self, (fill value,) options, memory format. Keeps the layout of a dense tensor.
@@ -76,20 +75,17 @@ bool shape_like(const Args& a, Types& out) {
   auto o = t ? options(a, OptionsAt, t->dtype, t->device) : std::nullopt;
   auto strides = t ? preserved_strides(*t) : std::nullopt;
   if (!o || !strides) return false;
+  const ir::Arg& given = a[OptionsAt + 4];
+  const auto* format = given.get_if<ir::MemoryFormat>();
+  const bool preserve = given.is_none() || (format && format->value == 1);
+  if (!preserve && !(format && format->value == 0)) return false;
   TensorType r = row_major(o->dtype, o->device, t->sizes);
-  const ir::Arg& format = a[OptionsAt + 4];
-  if (format.is_none() ||
-      (format.get_if<ir::MemoryFormat>() && format.get<ir::MemoryFormat>().value == 1)) {
-    r.strides = std::move(*strides);
-  } else if (!format.get_if<ir::MemoryFormat>() || format.get<ir::MemoryFormat>().value != 0) {
-    return false;
-  }
+  if (preserve) r.strides = std::move(*strides);
   return give(out, std::move(r));
 }
 
 bool shape_scalar_tensor(const Args& a, Types& out) {
-  auto o = options(a, 1, DType::F32, {});
-  return o && give(out, row_major(o->dtype, o->device, {}));
+  return give_new(out, options(a, 1, DType::F32, {}), {});
 }
 
 bool shape_fill(const Args& a, Types& out) {
@@ -135,8 +131,7 @@ std::optional<Expr> range_length(const Args& a, const Range& r) {
   if (start && end && step) {
     if (!step->is_const() || step->value() == 0) return std::nullopt;
     const Expr span = step->value() > 0 ? *end - *start : *start - *end;
-    auto backwards = sym::known_less(span, 0);
-    if (!backwards || *backwards) return std::nullopt;
+    if (sym::known_less(span, 0).value_or(true)) return std::nullopt;
     return sym::ceildiv(span, Expr(std::abs(step->value())));
   }
   auto s = as_double(r.start), e = as_double(r.end), d = as_double(r.step);
@@ -151,7 +146,7 @@ bool shape_arange(const Args& a, Types& out) {
   const bool integers = a.expr(r.start) && a.expr(r.end) && a.expr(r.step);
   auto o = options(a, Bounds, integers ? DType::I64 : DType::F32, {});
   if (!length || !o || (!integers && !ir::is_floating(o->dtype))) return false;
-  return give(out, row_major(o->dtype, o->device, {*length}));
+  return give_new(out, o, {*length});
 }
 
 template <size_t Bounds>
@@ -167,19 +162,10 @@ Scalar arange(Element& e) {
 // ---- linspace, logspace ----
 
 double largest(DType d) {
-  switch (d) {
-    case DType::F64:
-      return std::numeric_limits<double>::max();
-    case DType::F32:
-    case DType::BF16:
-      return 3.38e38;
-    case DType::F16:
-      return 65504;
-    case DType::I64:
-      return 0x1.fffffffffffffp62;
-    default:
-      return std::ldexp(1.0, 8 * static_cast<int>(ir::byte_size(d)) - 1) - 1;
-  }
+  if (d == DType::F64) return std::numeric_limits<double>::max();
+  if (d == DType::F32 || d == DType::BF16) return 3.38e38;
+  if (d == DType::F16) return 65504;
+  return d == DType::I64 ? 0x1.fffffffffffffp62 : std::ldexp(1.0, 8 * ir::byte_size(d) - 1) - 1;
 }
 
 // Whether eager converts this bound to the dtype without an overflow. A symbol may be any integer.
@@ -198,12 +184,11 @@ bool is_bound(const Args& a, size_t i, DType d) {
 template <size_t OptionsAt>
 bool shape_linspace(const Args& a, Types& out) {
   auto steps = a.expr(2);
-  auto negative = steps ? sym::known_less(*steps, 0) : std::nullopt;
   auto o = options(a, OptionsAt, DType::F32, {});
-  if (!negative || *negative || !o || !is_computable(o->dtype) || o->dtype == DType::B8)
+  if (!steps || sym::known_less(*steps, 0).value_or(true) || !o || !is_computable(o->dtype) ||
+      o->dtype == DType::B8 || !is_bound(a, 0, o->dtype) || !is_bound(a, 1, o->dtype))
     return false;
-  if (!is_bound(a, 0, o->dtype) || !is_bound(a, 1, o->dtype)) return false;
-  return give(out, row_major(o->dtype, o->device, {*steps}));
+  return give_new(out, o, {*steps});
 }
 
 // The point of this index of at least two points, in `d`: counted from the nearer end, so that both
@@ -245,9 +230,7 @@ Scalar logspace(Element& e) {
 template <size_t Sides>
 bool shape_eye(const Args& a, Types& out) {
   auto rows = a.expr(0), columns = a.expr(Sides - 1);
-  auto o = options(a, Sides, DType::F32, {});
-  if (!rows || !columns || !o) return false;
-  return give(out, row_major(o->dtype, o->device, {*rows, *columns}));
+  return rows && columns && give_new(out, options(a, Sides, DType::F32, {}), {*rows, *columns});
 }
 
 Scalar eye(Element& e) {
@@ -257,8 +240,7 @@ Scalar eye(Element& e) {
 
 bool shape_triangle(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  if (!t || t->dim() < 2 || !a.expr(1, Expr(0))) return false;
-  return give(out, fresh(*t, t->sizes));
+  return t && t->dim() >= 2 && a.expr(1, Expr(0)) && give(out, fresh(*t, t->sizes));
 }
 
 // The elements on one side of diagonal k (column - row = k), which included; 0 elsewhere, where
@@ -269,10 +251,11 @@ Scalar triangle(Element& e) {
   const Scalar column = e.b.index(e.index[rank - 1]);
   const Scalar diagonal = e.b.index(e.index[rank - 2] + *e.args.expr(1, Expr(0)));
   const Scalar inside = e.op(Lower ? LoopOp::Le : LoopOp::Ge, column, diagonal);
-  return e.b.load_masked(e.args[0].value(), e.index, inside, e.c(0, e.result()));
+  return e.load(0, e.index, inside, e.c(0, e.result()));
 }
 
-bool applies_cpu_or_same(const ir::Graph& g, const ir::Node& n) {
+// On the device of the operand.
+bool placed(const ir::Graph& g, const ir::Node& n) {
   const TensorType* t = Args(g, n).tensor(0);
   const TensorType& r = g.tensor_type(n.outputs[0]);
   return applies_computable(g, n) && (!t || t->device == r.device);
@@ -280,7 +263,7 @@ bool applies_cpu_or_same(const ir::Graph& g, const ir::Node& n) {
 
 // One point is its start, which a count that is not known may ask for.
 bool applies_linspace(const ir::Graph& g, const ir::Node& n) {
-  return applies_cpu_or_same(g, n) && sym::known_equal(*Args(g, n).expr(2), 1).has_value();
+  return placed(g, n) && sym::known_equal(*Args(g, n).expr(2), 1).has_value();
 }
 
 // Integers are cut, so that an error of the power's last bit would be seen.
@@ -289,7 +272,6 @@ bool applies_logspace(const ir::Graph& g, const ir::Node& n) {
 }
 
 constexpr uint32_t kCreation = Creation | Pointwise | Cheap;
-constexpr Applies placed = applies_cpu_or_same;
 
 constexpr OpInfo kRows[] = {
 #include "ops/creation.def"

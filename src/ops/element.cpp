@@ -1,7 +1,8 @@
 // Operands of loop rules.
 #include "ops/element.h"
 
-#include "ops/rounding.h"
+#include <cmath>
+
 #include "support/check.h"
 
 namespace oxy::ops {
@@ -10,20 +11,6 @@ namespace {
 Scalar integer_constant(LoopBuilder& b, int64_t v, DType d) {
   if (ir::is_floating(d)) return b.constant(round_to(static_cast<double>(v), d), d);
   return b.constant_int(wrap_to(v, d), d);
-}
-
-Scalar constant_of(LoopBuilder& b, double v, DType d) {
-  if (ir::is_floating(d)) return b.constant(round_to(v, d), d);
-  if (d == DType::B8) return b.constant_int(v != 0, d);
-  return b.constant_int(wrap_to(static_cast<int64_t>(v), d), d);
-}
-
-// The shape rules refuse what eager refuses, so a loop must not take it either.
-bool shape_rule_accepts(const ir::Graph& g, const ir::Node& n) {
-  const OpInfo* info = find(n);
-  if (!info || !info->shape) return false;
-  Types types;
-  return info->shape(Args(g, n), types);
 }
 
 }  // namespace
@@ -37,18 +24,26 @@ Index broadcast_index(const std::vector<Expr>& sizes, const Index& index) {
   return i;
 }
 
-Scalar Element::c(double v, DType d) { return constant_of(b, v, d); }
+Scalar Element::c(double v, DType d) {
+  if (ir::is_floating(d)) return b.constant(round_to(v, d), d);
+  return b.constant_int(d == DType::B8 ? v != 0 : wrap_to(static_cast<int64_t>(v), d), d);
+}
+
+Scalar Element::within(Expr x, Expr begin, Expr end) {
+  const Scalar i = b.index(x);
+  return op(LoopOp::And, op(LoopOp::Ge, i, b.index(begin)), op(LoopOp::Lt, i, b.index(end)));
+}
 
 Scalar Element::load(size_t i) {
   const ir::TensorType* t = args.tensor(i);
   OXY_CHECK(t, node.target, " has no tensor as argument ", i);
-  return b.load(args[i].value(), broadcast_index(t->sizes, index));
+  return load(i, broadcast_index(t->sizes, index));
 }
 
 Scalar Element::operand(size_t i, DType d) {
   if (args.tensor(i)) return b.cast(load(i), d);
   const ir::Arg& a = args[i];
-  if (const auto* v = a.get_if<double>()) return constant_of(b, *v, d);
+  if (const auto* v = a.get_if<double>()) return c(*v, d);
   if (const auto* v = a.get_if<bool>()) return integer_constant(b, *v, d);
   auto e = args.expr(i);
   OXY_CHECK(e, node.target, " has neither a tensor nor a number as argument ", i);
@@ -59,6 +54,31 @@ Scalar Element::operand(size_t i, DType d, DType through) { return b.cast(operan
 
 Scalar Element::number(size_t i, DType d, double missing) {
   return args.missing(i) ? c(missing, d) : operand(i, d);
+}
+
+Scalar polynomial(Element& e, Scalar x, std::span<const double> coefficients) {
+  Scalar p = e.c(coefficients[0], x.dtype);
+  for (double c : coefficients.subspan(1)) p = e.fma(p, x, e.c(c, x.dtype));
+  return p;
+}
+
+Scalar quotient(Element& e, Scalar x, std::span<const double> top, std::span<const double> bottom) {
+  return e.div(polynomial(e, x, top), polynomial(e, x, bottom));
+}
+
+Scalar chebyshev(Element& e, Scalar y, std::span<const double> c) {
+  const DType d = y.dtype;
+  size_t terms = c.size();
+  const double least = (d == DType::F32 ? 1e-10 : 0.0) * std::abs(c[0]);
+  while (std::abs(c[terms - 1]) < least) --terms;
+  OXY_CHECK(terms > 1, "a series of one term");
+  Scalar last = e.c(0, d), sum = e.c(c[terms - 1], d);
+  for (size_t k = terms - 2; k > 0; --k) {
+    const Scalar next = e.fma(y, sum, e.sub(e.c(c[k], d), last));
+    last = sum;
+    sum = next;
+  }
+  return e.fma(e.mul(e.c(0.5, d), y), sum, e.sub(e.c(0.5 * c[0], d), last));
 }
 
 bool has_computable_types(const ir::Graph& g, const ir::Node& n) {
@@ -75,8 +95,11 @@ bool has_computable_types(const ir::Graph& g, const ir::Node& n) {
   return ok;
 }
 
+// The shape rules refuse what eager refuses, so a loop must not take it either.
 bool applies_computable(const ir::Graph& g, const ir::Node& n) {
-  return has_computable_types(g, n) && shape_rule_accepts(g, n);
+  const OpInfo* info = find(n);
+  Types types;
+  return has_computable_types(g, n) && info && info->shape && info->shape(Args(g, n), types);
 }
 
 bool applies_floating(const ir::Graph& g, const ir::Node& n) {

@@ -30,10 +30,20 @@ class Element {
   Scalar operand(size_t i, DType d);
   // The same as eager reads a number where it rounds it to `through` first.
   Scalar operand(size_t i, DType d, DType through);
-  // Argument i as a tensor, in its own dtype.
+  // Argument i as a tensor, in its own dtype; the same at an index of its own.
   Scalar load(size_t i);
+  Scalar load(size_t i, const Index& at) { return b.load(args[i].value(), at); }
+  // The same where `mask` holds, or everywhere if there is none; elsewhere `other`.
+  Scalar load(size_t i, const Index& at, std::optional<Scalar> mask, Scalar other) {
+    return mask ? b.load_masked(args[i].value(), at, *mask, other) : load(i, at);
+  }
   // A number argument in dtype `d`; `missing` where it was left out.
   Scalar number(size_t i, DType d, double missing);
+
+  // Whether begin <= x < end.
+  Scalar within(Expr x, Expr begin, Expr end);
+  // Both conditions; the first one may be missing.
+  Scalar both(std::optional<Scalar> x, Scalar y) { return x ? op(LoopOp::And, *x, y) : y; }
 
   Scalar c(double v, DType d);
   Scalar cast(Scalar v, DType d) { return b.cast(v, d); }
@@ -58,6 +68,16 @@ template <LoopOp O>
 Scalar element_math(Element& e) {
   return e.finish(e.op(O, e.operand(0, e.compute())));
 }
+
+// Horner's rule; the coefficient of the highest power comes first.
+Scalar polynomial(Element& e, Scalar x, std::span<const double> coefficients);
+
+// A quotient of two.
+Scalar quotient(Element& e, Scalar x, std::span<const double> top, std::span<const double> bottom);
+
+// The sum of c[k] T_k(y / 2), c[0] halved, by Clenshaw's recurrence; f32 gets the terms that it can
+// see.
+Scalar chebyshev(Element& e, Scalar y, std::span<const double> c);
 
 // Loop rules hold where every tensor has a dtype that loops compute with, every number is known,
 // and the shape rule accepts the call.

@@ -2,49 +2,54 @@
 #pragma once
 
 #include "ops/element.h"
-#include "ops/shape_elementwise.h"
+#include "ops/shapes.h"
 
 namespace oxy::ops {
 
-std::span<const OpInfo> pointwise_ops();
-std::span<const OpInfo> activation_ops();
-std::span<const OpInfo> blend_ops();
-std::span<const OpInfo> view_ops();
-std::span<const OpInfo> creation_ops();
-std::span<const OpInfo> reduction_ops();
-std::span<const OpInfo> normalization_ops();
-std::span<const OpInfo> indexing_ops();
-std::span<const OpInfo> scatter_ops();
-std::span<const OpInfo> matmul_ops();
-std::span<const OpInfo> special_ops();
-std::span<const OpInfo> bessel_ops();
-std::span<const OpInfo> error_function_ops();
-std::span<const OpInfo> polynomial_ops();
-std::span<const OpInfo> loss_ops();
-std::span<const OpInfo> rearrange_ops();
-std::span<const OpInfo> window_ops();
-std::span<const OpInfo> sampling_ops();
-std::span<const OpInfo> scan_ops();
-std::span<const OpInfo> function_ops();
-std::span<const OpInfo> effect_ops();
+using FamilyRows = std::span<const OpInfo>;
+FamilyRows pointwise_ops();
+FamilyRows activation_ops();
+FamilyRows view_ops();
+FamilyRows creation_ops();
+FamilyRows reduction_ops();
+FamilyRows normalization_ops();
+FamilyRows indexing_ops();
+FamilyRows scatter_ops();
+FamilyRows contraction_ops();
+FamilyRows special_ops();
+FamilyRows approximation_ops();
+FamilyRows loss_ops();
+FamilyRows rearrange_ops();
+FamilyRows window_ops();
+FamilyRows sampling_ops();
+
+// Rules of one family that rows of another name.
+bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);
+bool shape_diagonal_scatter(const Args& a, Types& out);
 
 // Rules that a row leaves out are not there; its loop rule holds for dtypes that loops compute
 // with.
 inline constexpr std::nullptr_t none = nullptr;
 inline constexpr Applies real = applies_computable, floating = applies_floating;
+inline constexpr ResultDType Promoted = ResultDType::Promoted;
 inline constexpr ShapeRule unary_float = shape_elementwise<ResultDType::Float, 1>;
-inline constexpr ShapeRule unary_real =
-    shape_elementwise<ResultDType::Promoted, 1, Needs::Floating>;
-inline constexpr ShapeRule unary_number =
-    shape_elementwise<ResultDType::Promoted, 1, Needs::NotBool>;
+inline constexpr ShapeRule unary_real = shape_elementwise<Promoted, 1, Needs::Floating>;
+inline constexpr ShapeRule unary_number = shape_elementwise<Promoted, 1, Needs::NotBool>;
 inline constexpr ShapeRule unary_bool = shape_elementwise<ResultDType::Bool, 1>;
 inline constexpr ShapeRule unary_no_half = shape_elementwise<ResultDType::Float, 1, Needs::NoHalf>;
-inline constexpr ShapeRule promoted = shape_elementwise<ResultDType::Promoted, 2>;
-inline constexpr ShapeRule promoted_real =
-    shape_elementwise<ResultDType::Promoted, 2, Needs::Floating>;
+inline constexpr ShapeRule promoted = shape_elementwise<Promoted, 2>;
+inline constexpr ShapeRule promoted_real = shape_elementwise<Promoted, 2, Needs::Floating>;
+inline constexpr ShapeRule promoted_integers =
+    shape_elementwise<Promoted, 2, Needs::NumberIntegers>;
 inline constexpr ShapeRule promoted_float = shape_elementwise<ResultDType::Float, 2>;
 inline constexpr ShapeRule promoted_no_half =
     shape_elementwise<ResultDType::Float, 2, Needs::NoHalf>;
+
+// Schemas that many ops have.
+inline constexpr std::string_view one_tensor = "(Tensor self) -> Tensor";
+inline constexpr std::string_view two_tensors = "(Tensor self, Tensor other) -> Tensor";
+inline constexpr std::string_view tensor_and_number = "(Tensor self, Scalar other) -> Tensor";
+
 constexpr OpInfo op_row(std::string_view name, std::string_view schema, uint32_t traits,
                         ShapeRule shape = none, ElementRule element = none,
                         Decomposition decomposition = none, Applies applies = real) {
@@ -67,3 +72,8 @@ constexpr OpInfo scatter_row(std::string_view name, std::string_view schema, Sha
 #define OP(...) op_row(__VA_ARGS__),
 #define REDUCE(...) reduce_row(__VA_ARGS__),
 #define SCATTER(...) scatter_row(__VA_ARGS__),
+
+// Ends of schemas: where a new tensor lies, its dtype too, its memory format too.
+#define PLACE "Layout? layout=None, Device? device=None, bool? pin_memory=None"
+#define OPTIONS "ScalarType? dtype=None, " PLACE
+#define LIKE_OPTIONS OPTIONS ", MemoryFormat? memory_format=None"

@@ -1,18 +1,87 @@
 // Ops that read at computed places: embedding, index, gather; and the ones that lay tensors side by
 // side: cat, stack, pad.
+#include "ops/indexing.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "ops/element.h"
 #include "ops/families.h"
-#include "ops/index_places.h"
-#include "ops/shape_elementwise.h"
-#include "ops/shape_views.h"
 
 namespace oxy::ops {
-namespace {
 
 using ir::TensorType;
+
+bool is_index(const TensorType* t) {
+  return t && (t->dtype == DType::I64 || t->dtype == DType::I32);
+}
+
+std::optional<size_t> indexed_dim(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  return t && t->dim() > 0 ? a.dim(1, t->dim()) : std::nullopt;
+}
+
+Expr indirect(LoopBuilder& b, ir::ValueId value, const Index& at, Expr size, bool wrap) {
+  return b.indirect(b.cast(b.load(value, at), DType::I64), size, wrap);
+}
+
+Index place_along(Element& e, bool rows, bool wrap) {
+  const size_t dim = *indexed_dim(e.args);
+  const Index from = rows ? Index{e.index[dim]} : e.index;
+  Index place = e.index;
+  place[dim] = indirect(e.b, e.args[2].value(), from, e.args.tensor(0)->sizes[dim], wrap);
+  return place;
+}
+
+std::optional<Indexing> indexing(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  const auto* items = a[1].items();
+  if (!t || !items || items->size() > t->sizes.size()) return std::nullopt;
+  Indexing x;
+  for (int64_t d = 0; d < t->dim(); ++d) {
+    if (d >= static_cast<int64_t>(items->size()) || (*items)[d].is_none()) {
+      x.kept.push_back(d);
+      continue;
+    }
+    const TensorType* type = a.tensor((*items)[d]);
+    if (!is_index(type)) return std::nullopt;
+    auto common = broadcast(x.common, type->sizes);
+    if (!common) return std::nullopt;
+    x.common = std::move(*common);
+    x.indexed.push_back(d);
+    x.indices.push_back((*items)[d].value());
+    x.types.push_back(type);
+  }
+  if (x.indexed.empty()) return std::nullopt;
+  const bool adjacent =
+      x.indexed.back() - x.indexed.front() == static_cast<int64_t>(x.indexed.size()) - 1;
+  x.before = adjacent ? static_cast<size_t>(x.indexed.front()) : 0;
+  return x;
+}
+
+Sizes indexed_sizes(const TensorType& t, const Indexing& x) {
+  Sizes sizes;
+  for (size_t k = 0; k < x.before; ++k) sizes.push_back(t.sizes[x.kept[k]]);
+  sizes.insert(sizes.end(), x.common.begin(), x.common.end());
+  for (size_t k = x.before; k < x.kept.size(); ++k) sizes.push_back(t.sizes[x.kept[k]]);
+  return sizes;
+}
+
+Index indexed_place(LoopBuilder& b, const TensorType& t, const Indexing& x, const Index& index) {
+  const auto first = index.begin() + static_cast<std::ptrdiff_t>(x.before);
+  const Index place(first, first + static_cast<std::ptrdiff_t>(x.common.size()));
+  Index at(t.sizes.size());
+  for (size_t k = 0; k < x.kept.size(); ++k) {
+    at[static_cast<size_t>(x.kept[k])] = index[k < x.before ? k : k + x.common.size()];
+  }
+  for (size_t k = 0; k < x.indexed.size(); ++k) {
+    const auto d = static_cast<size_t>(x.indexed[k]);
+    const Index from = broadcast_index(x.types[k]->sizes, place);
+    at[d] = indirect(b, x.indices[k], from, t.sizes[d], true);
+  }
+  return at;
+}
+
+namespace {
 
 // ---- embedding, gather, index_select ----
 
@@ -28,41 +97,27 @@ Scalar embedding(Element& e) {
   const Expr rows = e.args.tensor(0)->sizes[0];
   const Index at(e.index.begin(), e.index.end() - 1);
   const Expr row = indirect(e.b, e.args[1].value(), at, rows, false);
-  return e.b.load(e.args[0].value(), {row, e.index.back()});
+  return e.load(0, {row, e.index.back()});
 }
 
 bool shape_gather(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *indices = a.tensor(2);
-  auto dim = a.integer(1);
-  if (!t || !is_index(indices) || !dim || t->dim() == 0 || t->dim() != indices->dim()) return false;
-  if (!wrap_dim(*dim, t->dim())) return false;
-  return give(out, fresh(*t, indices->sizes));
+  return indexed_dim(a) && is_index(indices) && t->dim() == indices->dim() &&
+         give(out, fresh(*t, indices->sizes));
 }
 
+template <bool Rows>
 Scalar gather(Element& e) {
-  const TensorType& t = *e.args.tensor(0);
-  const int64_t dim = *wrap_dim(*e.args.integer(1), t.dim());
-  Index at = e.index;
-  at[dim] = indirect(e.b, e.args[2].value(), e.index, t.sizes[dim], false);
-  return e.b.load(e.args[0].value(), at);
+  return e.load(0, place_along(e, Rows, false));
 }
 
 bool shape_index_select(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *indices = a.tensor(2);
-  auto dim = a.integer(1);
-  if (!t || !is_index(indices) || !dim || t->dim() == 0 || indices->dim() != 1) return false;
-  if (!(dim = wrap_dim(*dim, t->dim()))) return false;
+  auto dim = indexed_dim(a);
+  if (!dim || !is_index(indices) || indices->dim() != 1) return false;
   Sizes sizes = t->sizes;
   sizes[*dim] = indices->sizes[0];
   return give(out, fresh(*t, std::move(sizes)));
-}
-
-Scalar index_select(Element& e) {
-  const TensorType& t = *e.args.tensor(0);
-  const int64_t dim = *wrap_dim(*e.args.integer(1), t.dim());
-  Index at = e.index;
-  at[dim] = indirect(e.b, e.args[2].value(), {e.index[dim]}, t.sizes[dim], false);
-  return e.b.load(e.args[0].value(), at);
 }
 
 // ---- index.Tensor ----
@@ -100,10 +155,8 @@ std::optional<TensorType> indexer(const TensorType& t, const Indexing& x) {
 
 // Nothing in it can be indexed; where the result is empty too, no kernel would find out.
 bool indexes_nothing(const TensorType& t, const Indexing& x) {
-  return std::ranges::any_of(x.indexed, [&](int64_t d) {
-    auto empty = sym::known_equal(t.sizes[d], 0);
-    return !empty || *empty;
-  });
+  return std::ranges::any_of(
+      x.indexed, [&](int64_t d) { return sym::known_equal(t.sizes[d], 0).value_or(true); });
 }
 
 bool shape_index(const Args& a, Types& out) {
@@ -127,8 +180,7 @@ bool shape_index(const Args& a, Types& out) {
 }
 
 Scalar index_tensor(Element& e) {
-  const TensorType& t = *e.args.tensor(0);
-  return e.b.load(e.args[0].value(), indexed_place(e.b, t, *indexing(e.args), e.index));
+  return e.load(0, indexed_place(e.b, *e.args.tensor(0), *indexing(e.args), e.index));
 }
 
 // ---- cat, stack ----
@@ -163,11 +215,11 @@ std::optional<DType> dtype_of_all(const Args& a) {
 
 bool shape_cat(const Args& a, Types& out) {
   const auto parts = pieces(a);
-  auto dim = a.integer(1, 0);
   auto dtype = dtype_of_all(a);
-  if (parts.empty() || !dim || !dtype || parts[0].type->dim() == 0) return false;
+  if (parts.empty() || !dtype || parts[0].type->dim() == 0) return false;
   const TensorType& first = *parts[0].type;
-  if (!(dim = wrap_dim(*dim, first.dim()))) return false;
+  auto dim = a.dim(1, first.dim(), 0);
+  if (!dim) return false;
   Sizes sizes = first.sizes;
   sizes[*dim] = 0;
   bool row_major_somewhere = false;
@@ -177,32 +229,23 @@ bool shape_cat(const Args& a, Types& out) {
     for (int64_t d = 0; d < t.dim(); ++d) {
       if (d != *dim && !known_same({t.sizes[d]}, {sizes[d]})) return false;
     }
-    sizes[*dim] = sizes[*dim] + t.sizes[*dim];
+    sizes[*dim] += t.sizes[*dim];
     // One piece that does not look like channels-last makes the result row-major.
     row_major_somewhere = row_major_somewhere || (t.dim() != 4 && t.dim() != 5) || t.is_row_major();
   }
-  TensorType r = row_major(*dtype, first.device, std::move(sizes));
-  if (!row_major_somewhere) return false;
-  return give(out, std::move(r));
+  return row_major_somewhere && give(out, row_major(*dtype, first.device, std::move(sizes)));
 }
 
-Scalar in_range(LoopBuilder& b, Expr e, Expr begin, Expr end) {
-  const Scalar i = b.index(e);
-  return b.op(LoopOp::And,
-              {b.op(LoopOp::Ge, {i, b.index(begin)}), b.op(LoopOp::Lt, {i, b.index(end)})});
-}
-
-// `piece` at `at` where `mask` holds, else `rest`, which has dtype `d`.
-Scalar masked_piece(Element& e, const Piece& piece, const Index& at, Scalar mask, Scalar rest,
-                    DType d) {
-  if (piece.type->dtype == d) return e.b.load_masked(piece.value, at, mask, rest);
+// `piece` at `at` where `mask` holds, else `rest`, which has the result's dtype.
+Scalar masked_piece(Element& e, const Piece& piece, const Index& at, Scalar mask, Scalar rest) {
+  if (piece.type->dtype == e.result()) return e.b.load_masked(piece.value, at, mask, rest);
   const Scalar zero = e.c(0, piece.type->dtype);
-  return e.where(mask, e.cast(e.b.load_masked(piece.value, at, mask, zero), d), rest);
+  return e.where(mask, e.finish(e.b.load_masked(piece.value, at, mask, zero)), rest);
 }
 
 Scalar cat(Element& e) {
   const auto parts = pieces(e.args);
-  const int64_t dim = *wrap_dim(*e.args.integer(1, 0), parts[0].type->dim());
+  const int64_t dim = *e.args.dim(1, parts[0].type->dim(), 0);
   if (parts.size() == 1) return e.finish(e.b.load(parts[0].value, e.index));
   Expr start = 0;
   Scalar result = e.c(0, e.result());
@@ -210,8 +253,8 @@ Scalar cat(Element& e) {
     Index at = e.index;
     at[dim] = e.index[dim] - start;
     const Expr end = start + p.type->sizes[dim];
-    const Scalar mask = in_range(e.b, e.index[dim], start, end);
-    result = masked_piece(e, p, at, mask, result, e.result());
+    const Scalar mask = e.within(e.index[dim], start, end);
+    result = masked_piece(e, p, at, mask, result);
     start = end;
   }
   return result;
@@ -229,14 +272,14 @@ bool applies_few_pieces(const ir::Graph& g, const ir::Node& n) {
 
 bool shape_stack(const Args& a, Types& out) {
   std::vector<const TensorType*> types;
-  auto dim = a.integer(1, 0);
   auto dtype = dtype_of_all(a);
-  if (!a.tensors(0, types) || types.empty() || !dim || !dtype) return false;
+  if (!a.tensors(0, types) || types.empty() || !dtype) return false;
   const TensorType& first = *types[0];
-  if (!(dim = wrap_dim(*dim, first.dim() + 1))) return false;
+  auto dim = a.dim(1, first.dim() + 1, 0);
+  if (!dim) return false;
   for (const TensorType* t : types) {
-    if (!known_same(t->sizes, first.sizes) || t->device != first.device) return false;
-    if (!t->is_row_major()) return false;
+    if (!known_same(t->sizes, first.sizes) || t->device != first.device || !t->is_row_major())
+      return false;
   }
   Sizes sizes = first.sizes;
   sizes.insert(sizes.begin() + *dim, Expr(static_cast<int64_t>(types.size())));
@@ -245,15 +288,14 @@ bool shape_stack(const Args& a, Types& out) {
 
 Scalar stack(Element& e) {
   const auto& items = *e.args[0].items();
-  const int64_t dim = *wrap_dim(*e.args.integer(1, 0), e.result_type().dim());
+  const int64_t dim = *e.args.dim(1, e.result_type().dim(), 0);
   Index at = e.index;
   at.erase(at.begin() + dim);
   Scalar result = e.c(0, e.result());
   for (size_t k = 0; k < items.size(); ++k) {
-    const Scalar mask = e.op(LoopOp::Eq, e.b.index(e.index[dim]),
-                             e.b.constant_int(static_cast<int64_t>(k), DType::I64));
-    const Piece p{items[k].value(), e.args.tensor(items[k])};
-    result = masked_piece(e, p, at, mask, result, e.result());
+    const Scalar place = e.b.index(e.index[dim]);
+    const Scalar mask = e.op(LoopOp::Eq, place, e.c(static_cast<double>(k), DType::I64));
+    result = masked_piece(e, {items[k].value(), e.args.tensor(items[k])}, at, mask, result);
   }
   return result;
 }
@@ -267,14 +309,12 @@ struct Padding {
 // The list names the last dimension first: before, after.
 std::optional<Padding> padding(const Args& a, const TensorType& t) {
   Sizes list;
-  if (!a.exprs(1, list) || list.size() % 2 != 0 || list.size() > 2 * t.sizes.size()) {
+  if (!a.exprs(1, list) || list.size() % 2 != 0 || list.size() > 2 * t.sizes.size())
     return std::nullopt;
-  }
   Padding p{Sizes(t.sizes.size(), Expr(0)), Sizes(t.sizes.size(), Expr(0))};
   bool grows = false;
   for (size_t k = 0; k < list.size(); ++k) {
-    auto negative = sym::known_less(list[k], 0);
-    if (!negative || *negative) return std::nullopt;
+    if (sym::known_less(list[k], 0).value_or(true)) return std::nullopt;
     grows = grows || !list[k].is_const(0);
     (k % 2 ? p.after : p.before)[t.sizes.size() - 1 - k / 2] = list[k];
   }
@@ -298,10 +338,9 @@ Scalar pad(Element& e) {
   for (size_t d = 0; d < at.size(); ++d) {
     if (p->before[d].is_const(0) && p->after[d].is_const(0)) continue;
     at[d] = e.index[d] - p->before[d];
-    const Scalar here = in_range(e.b, at[d], 0, t.sizes[d]);
-    inside = inside ? e.op(LoopOp::And, *inside, here) : here;
+    inside = e.both(inside, e.within(at[d], 0, t.sizes[d]));
   }
-  return e.b.load_masked(e.args[0].value(), at, *inside, e.number(2, e.result(), 0));
+  return e.load(0, at, inside, e.number(2, e.result(), 0));
 }
 
 // ---- upsample_nearest ----
@@ -382,7 +421,7 @@ Scalar upsample(Element& e) {
     auto k = even_growth(g, Exact);
     at[d] = k ? sym::floordiv(at[d], Expr(*k)) : nearest_place(e, at[d], g, Exact);
   }
-  return e.b.load(e.args[0].value(), at);
+  return e.load(0, at);
 }
 
 constexpr OpInfo kRows[] = {

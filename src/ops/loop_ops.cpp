@@ -1,5 +1,5 @@
 // Names and arities of the scalar operations of loop bodies.
-#include <array>
+#include <algorithm>
 
 #include "ops/loop_builder.h"
 
@@ -19,8 +19,8 @@ constexpr LoopOpRow kLoopOps[] = {
 };
 static_assert(std::size(kLoopOps) == static_cast<size_t>(LoopOp::Count));
 
-constexpr std::array<std::string_view, 10> kReduceKinds = {
-    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "logsumexp", "last"};
+constexpr std::string_view kReduceKinds[] = {"sum", "prod",   "max",    "min",       "any",
+                                             "all", "argmax", "argmin", "logsumexp", "last"};
 
 }  // namespace
 
@@ -31,19 +31,17 @@ int arity(LoopOp op) { return kLoopOps[static_cast<size_t>(op)].arity; }
 LoopClass class_of(LoopOp op) { return kLoopOps[static_cast<size_t>(op)].cls; }
 
 std::optional<LoopOp> loop_op_from_name(std::string_view s) {
-  for (size_t i = 0; i < std::size(kLoopOps); ++i) {
-    if (kLoopOps[i].text == s) return static_cast<LoopOp>(i);
-  }
-  return std::nullopt;
+  const auto* row = std::ranges::find(kLoopOps, s, &LoopOpRow::text);
+  if (row == std::end(kLoopOps)) return std::nullopt;
+  return static_cast<LoopOp>(row - kLoopOps);
 }
 
 std::string_view name(ReduceKind k) { return kReduceKinds[static_cast<size_t>(k)]; }
 
 std::optional<ReduceKind> reduce_from_name(std::string_view s) {
-  for (size_t i = 0; i < kReduceKinds.size(); ++i) {
-    if (kReduceKinds[i] == s) return static_cast<ReduceKind>(i);
-  }
-  return std::nullopt;
+  const auto* row = std::ranges::find(kReduceKinds, s);
+  if (row == std::end(kReduceKinds)) return std::nullopt;
+  return static_cast<ReduceKind>(row - kReduceKinds);
 }
 
 }  // namespace oxy::ops

@@ -1,9 +1,9 @@
 // Loss functions: an element rule or a composition for each element, then a mean or a sum over
 // them, as ATen does it: the losses of the elements are rounded before they are folded.
-#include "ops/element.h"
+#include <algorithm>
+
 #include "ops/families.h"
 #include "ops/rewriter.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -13,26 +13,17 @@ using ir::ValueId;
 
 enum Reduction : int64_t { Elements = 0, Mean = 1, Sum = 2 };
 
-std::optional<ValueId> fold(Rewriter& r, ValueId losses, std::optional<int64_t> reduction) {
-  if (!reduction) return std::nullopt;
-  if (*reduction == Elements) return losses;
-  if (*reduction == Mean) return r.call("aten.mean.default", {losses});
-  if (*reduction == Sum) return r.call("aten.sum.default", {losses});
-  return std::nullopt;
-}
-
 bool finish(Rewriter& r, ValueId losses, std::optional<int64_t> reduction,
             std::vector<ValueId>& out) {
-  auto loss = fold(r, losses, reduction);
-  if (loss) out.push_back(*loss);
-  return loss.has_value();
+  if (reduction == Elements) return give(out, losses);
+  if (reduction == Mean) return give(out, r.call("aten.mean.default", {losses}));
+  return reduction == Sum && give(out, r.call("aten.sum.default", {losses}));
 }
 
 bool same_floating(const TensorType& a, const TensorType& b) {
   return ir::is_floating(a.dtype) && is_computable(a.dtype) && a.dtype == b.dtype;
 }
 
-// Two tensors, then the reduction.
 bool compares_floats(const Rewriter& r, const ir::Node& n) {
   return same_floating(r.type(n.arg(0).value()), r.type(n.arg(1).value()));
 }
@@ -60,9 +51,8 @@ bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<Value
   for (size_t i : {2, 3}) {
     if (a.missing(i)) continue;
     auto common = broadcast(input.sizes, a.tensor(i)->sizes);
-    if (a.tensor(i)->dtype != input.dtype || !common || !known_same(*common, input.sizes)) {
+    if (a.tensor(i)->dtype != input.dtype || !common || !known_same(*common, input.sizes))
       return false;
-    }
   }
   const ValueId x = n.arg(0).value(), target = n.arg(1).value();
   ValueId likelihood = r.call_multi("aten.log_sigmoid_forward.default", {x})[0];
@@ -84,9 +74,7 @@ bool shape_of_losses(const Args& a, Types& out) {
   auto reduction = a.integer(ReductionAt, Mean);
   if (!reduction || *reduction < Elements || *reduction > Sum) return false;
   Types each;
-  if (!shape_elementwise<ResultDType::Promoted, 2, Needs::SameFloating>(a, each)) {
-    return false;
-  }
+  if (!shape_elementwise<Promoted, 2, Needs::SameFloating>(a, each)) return false;
   const TensorType& t = each[0].tensor;
   return give(out, *reduction == Elements ? t : fresh(t, {}));
 }
@@ -117,10 +105,10 @@ bool shape_soft_margin(const Args& a, Types& out) {
   constexpr size_t kSelf[] = {0};
   if (!shape_of_losses<2>(a, out)) return false;
   if (a.integer(2, Mean) != Elements) return true;
-  auto t = elementwise_type(a, kSelf, ResultDType::Promoted);
+  auto t = elementwise_type(a, kSelf, Promoted);
   if (!t || !known_same(t->sizes, out[0].tensor.sizes)) return false;
-  out.clear();
-  return give(out, std::move(t));
+  out[0].tensor = std::move(*t);
+  return true;
 }
 
 bool applies_to_elements(const ir::Graph& g, const ir::Node& n) {
@@ -131,9 +119,8 @@ bool reduce_losses(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   auto reduction = Args(r.graph(), n).integer(2, Mean);
   if (!compares_floats(r, n) || reduction == Elements) return false;
   auto args = n.args;
-  args.resize(3);
+  args.resize(std::max<size_t>(args.size(), 3));
   args[2] = static_cast<int64_t>(Elements);
-  if (n.args.size() > 3) args.push_back(n.args[3]);
   return finish(r, r.call(n.target, std::move(args)), reduction, out);
 }
 
@@ -192,11 +179,11 @@ Scalar nll(Element& e) {
   const Scalar ignored = e.op(LoopOp::Eq, target, e.b.index(*e.args.expr(4)));
   const Scalar known = e.where(ignored, e.b.constant_int(0, DType::I64), target);
   const Expr at = e.b.indirect(known, x.sizes[classes], false);
-  const Scalar weight = e.args.missing(2) ? e.c(1, d) : e.b.load(e.args[2].value(), {at});
+  const Scalar weight = e.args.missing(2) ? e.c(1, d) : e.load(2, {at});
   if (e.out == 1) return e.where(ignored, e.c(0, d), weight);
   Index index = e.index;
   index.insert(index.begin() + classes, at);
-  const Scalar loss = e.op(LoopOp::Neg, e.b.load(e.args[0].value(), index));
+  const Scalar loss = e.op(LoopOp::Neg, e.load(0, index));
   return e.where(ignored, e.c(0, d), e.mul(loss, weight));
 }
 
@@ -206,14 +193,12 @@ ValueId total_weight(Rewriter& r, const ir::Node& n, const TensorType& result) {
   const ValueId counted = r.call("aten.ne.Scalar", {target, ignore});
   if (n.arg(2).is_none()) return r.call("aten.sum.default", {r.cast(counted, result.dtype)});
   const TensorType t = r.type(target.value());
-  const auto number = [&](double v, DType d) {
-    return r.call("aten.full.default", {ir::List{}, v, d, ir::Arg(), t.device});
-  };
-  const ValueId known = r.call("aten.where.self", {counted, target, number(0, t.dtype)});
+  const auto zero = [&](DType d) { return r.full({}, 0.0, d, t.device); };
+  const ValueId known = r.call("aten.where.self", {counted, target, zero(t.dtype)});
   const ValueId flat = r.view(r.cast(known, DType::I64), {t.numel()});
   const ValueId weights = r.call("aten.index_select.default", {n.arg(2), 0, flat});
   const ValueId used =
-      r.call("aten.where.self", {r.view(counted, {t.numel()}), weights, number(0, result.dtype)});
+      r.call("aten.where.self", {r.view(counted, {t.numel()}), weights, zero(result.dtype)});
   return r.call("aten.sum.default", {used});
 }
 
@@ -224,9 +209,7 @@ bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   auto reduction = a.integer(3);
   if (!ir::is_floating(result.dtype) || ir::is_reduced_float(result.dtype)) return false;
   if (!reduction || *reduction == Elements || !is_class_index(&target)) return false;
-  if (!target.is_row_major() || target.numel().is_const(0)) {
-    return false;
-  }
+  if (!target.is_row_major() || target.numel().is_const(0)) return false;
   const auto losses = r.call_multi(
       n.target, {n.arg(0), n.arg(1), n.arg(2), static_cast<int64_t>(Elements), n.arg(4)});
   const ValueId sum = r.call("aten.sum.default", {losses[0]});

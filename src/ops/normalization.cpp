@@ -1,9 +1,7 @@
 // Softmax and the normalisations: shapes, and their meaning in sums, differences and products. Half
 // precision is widened once at the start and rounded once at the end, as ATen's kernels do.
-
 #include "ops/families.h"
 #include "ops/rewriter.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -37,9 +35,7 @@ bool decompose_softmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out
   const ValueId exp = r.unary("aten.exp.default", shifted);
   const ValueId sum = r.sum(exp, dims, true);
   const ValueId y = Log ? r.sub(shifted, r.unary("aten.log.default", sum)) : r.div(exp, sum);
-  auto done = r.as(y, result);
-  if (done) out.push_back(*done);
-  return done.has_value();
+  return give(out, r.as(y, result));
 }
 
 // ---- layer norm ----
@@ -51,7 +47,9 @@ struct Moments {
 };
 
 // Over `dims` of `x`, which are kept with size 1.
-Moments moments(Rewriter& r, ValueId x, const Dims& dims, Expr count, double eps) {
+Moments moments(Rewriter& r, ValueId x, const Dims& dims, double eps) {
+  Expr count = 1;
+  for (int64_t d : dims) count *= r.type(x).sizes[d];
   const ValueId mean = r.div(r.sum(x, dims, true), count);
   const ValueId centered = r.sub(x, mean);
   const ValueId variance = r.div(r.sum(r.mul(centered, centered), dims, true), count);
@@ -87,21 +85,13 @@ bool decompose_layer_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   if (!is_real(&result) || !eps || !normalized || result.numel().is_const(0)) return false;
   const auto first = result.dim() - static_cast<int64_t>(normalized->size());
   Dims dims;
-  Expr count = 1;
-  for (int64_t d = first; d < result.dim(); ++d) {
-    dims.push_back(d);
-    count = count * result.sizes[d];
-  }
-  const ValueId x = r.widen(n.arg(0).value());
-  const Moments m = moments(r, x, dims, count, *eps);
+  for (int64_t d = first; d < result.dim(); ++d) dims.push_back(d);
+  const Moments m = moments(r, r.widen(n.arg(0).value()), dims, *eps);
   ValueId y = r.mul(m.centered, m.rstd);
   if (!a.missing(2)) y = r.mul(y, r.widen(n.arg(2).value()));
   if (!a.missing(3)) y = r.add(y, r.widen(n.arg(3).value()));
-  auto done = r.as(y, result);
-  auto mean = r.as(m.mean, stats), rstd = r.as(m.rstd, stats);
-  if (!done || !mean || !rstd) return false;
-  out = {*done, *mean, *rstd};
-  return true;
+  return give(out, r.as(y, result)) && give(out, r.as(m.mean, stats)) &&
+         give(out, r.as(m.rstd, stats));
 }
 
 // ---- group norm ----
@@ -125,31 +115,28 @@ bool decompose_group_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   const Args a(r.graph(), n);
   auto batch = a.expr(3), channels = a.expr(4), spatial = a.expr(5), groups = a.expr(6);
   auto eps = a.number(7);
-  if (!is_real(&t) || !t.is_row_major() || !batch || !channels || !spatial || !groups || !eps) {
+  if (!is_real(&t) || !t.is_row_major() || !batch || !channels || !spatial || !groups || !eps)
     return false;
-  }
   if (!result.is_row_major() || t.numel().is_const(0)) return false;
   const Expr per_group = sym::floordiv(*channels, *groups);
-  const Expr count = per_group * *spatial;
   const ValueId x = r.widen(n.arg(0).value());
-  const Moments m = moments(r, r.view(x, {*batch, *groups, count}), {2}, count, *eps);
+  const Moments m = moments(r, r.view(x, {*batch, *groups, per_group * *spatial}), {2}, *eps);
+  const auto parameter = [&](size_t i) {
+    return r.view(r.widen(n.arg(i).value()), {Expr(1), *groups, per_group});
+  };
   ValueId scale = m.rstd;  // [N, G, 1]
-  if (!a.missing(1)) {
-    scale = r.mul(scale, r.view(r.widen(n.arg(1).value()), {Expr(1), *groups, per_group}));
-  }
+  if (!a.missing(1)) scale = r.mul(scale, parameter(1));
   ValueId shift = r.unary("aten.neg.default", r.mul(scale, m.mean));
-  if (!a.missing(2)) {
-    shift = r.add(shift, r.view(r.widen(n.arg(2).value()), {Expr(1), *groups, per_group}));
-  }
+  if (!a.missing(2)) shift = r.add(shift, parameter(2));
   const Expr last = r.type(scale).sizes[2];
   const Expr shift_last = r.type(shift).sizes[2];
   const ValueId grouped = r.view(x, {*batch, *groups, per_group, *spatial});
   const ValueId scaled = r.mul(grouped, r.view(scale, {*batch, *groups, last, Expr(1)}));
   const ValueId y = r.add(scaled, r.view(shift, {*batch, *groups, shift_last, Expr(1)}));
   out.push_back(r.cast(r.view(y, t.sizes), result.dtype));
-  const Sizes per_sample{*batch, *groups};
-  out.push_back(r.cast(r.view(m.mean, per_sample), stats.dtype));
-  return give(out, r.cast(r.view(m.rstd, per_sample), stats.dtype));
+  for (ValueId v : {m.mean, m.rstd})
+    out.push_back(r.cast(r.view(v, {*batch, *groups}), stats.dtype));
+  return true;
 }
 
 // ---- batch norm ----
@@ -211,11 +198,12 @@ bool shape_normalized(const Args& a, Expr kept, Types& out) {
 }
 
 // input, weight, bias, running_mean, running_var, then (training,) momentum, eps
-bool shape_batch_norm(const Args& a, Types& out, size_t training) {
+template <size_t Training>
+bool shape_batch_norm(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   if (!is_real(t) || t->dim() < 2) return false;
-  const bool own = uses_batch_statistics(a, training);
-  if (!own && !uses_running_statistics(a, training)) return false;
+  const bool own = uses_batch_statistics(a, Training);
+  if (!own && !uses_running_statistics(a, Training)) return false;
   if (own && t->numel().is_const(0)) return false;
   return shape_normalized(a, own ? t->sizes[1] : Expr(0), out);
 }
@@ -256,24 +244,6 @@ bool shape_batch_norm_with_update(const Args& a, Types& out) {
   return true;
 }
 
-template <size_t Training>
-bool shape_of_batch_norm(const Args& a, Types& out) {
-  return shape_batch_norm(a, out, Training);
-}
-
-// Mean and 1 / sqrt(variance + eps) of each channel, dimension 1.
-Moments channel_moments(Rewriter& r, ValueId x, double eps) {
-  const TensorType t = r.type(x);
-  Dims dims;
-  Expr count = 1;
-  for (int64_t d = 0; d < t.dim(); ++d) {
-    if (d == 1) continue;
-    dims.push_back(d);
-    count = count * t.sizes[d];
-  }
-  return moments(r, x, dims, count, eps);
-}
-
 // As eager: alpha = weight / sqrt(var + eps) and beta = bias - mean * alpha a channel, then x *
 // alpha + beta.
 template <size_t Training, size_t EpsAt>
@@ -287,7 +257,9 @@ bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   ValueId mean, rstd;
   if (own) {
     if (t.numel().is_const(0) || ir::is_reduced_float(t.dtype)) return false;
-    const Moments m = channel_moments(r, n.arg(0).value(), *eps);
+    Dims dims{0};  // all but the channels
+    for (int64_t d = 2; d < t.dim(); ++d) dims.push_back(d);
+    const Moments m = moments(r, n.arg(0).value(), dims, *eps);
     mean = r.view(m.mean, {t.sizes[1]});
     rstd = r.view(m.rstd, {t.sizes[1]});
   } else {
@@ -303,24 +275,15 @@ bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   channels[1] = t.sizes[1];
   const ValueId x = r.widen(n.arg(0).value());
   const ValueId y = r.add(r.mul(x, r.view(alpha, channels)), r.view(beta, channels));
-  auto done = r.as(y, result);
-  if (!done) return false;
-  out.push_back(*done);
-  if (own) {
-    out.push_back(mean);
-    return give(out, rstd);
-  }
+  if (!give(out, r.as(y, result))) return false;
+  if (own) return give(out, mean) && give(out, rstd);
   for (size_t i : {1, 2}) {
     const TensorType stats = r.type(n.outputs[i]);
     if (!stats.numel().is_const(0)) return false;
-    out.push_back(r.call("aten.full.default",
-                         {list_of(stats.sizes), 0, stats.dtype, ir::Arg(), stats.device}));
+    out.push_back(r.full(stats.sizes, 0, stats.dtype, stats.device));
   }
   return true;
 }
-
-constexpr Decomposition batch_norm = decompose_batch_norm<5, 7>;
-constexpr Decomposition batch_norm_no_training = decompose_batch_norm<0, 6>;
 
 constexpr OpInfo kRows[] = {
 #include "ops/normalization.def"

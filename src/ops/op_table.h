@@ -17,22 +17,20 @@ namespace oxy::ops {
 
 enum Trait : uint32_t {
   Pure = 0,  // same arguments, same result; nothing else happens; may be removed, merged, repeated
-  Random =
-      1 << 0,  // draws from a generator: keeps its order among its kind, is never merged or removed
+  // Draws from a generator: keeps its order among its kind, is never merged or removed.
+  Random = 1 << 0,
   Effect = 1 << 1,  // something visible happens (an assertion, a print): order kept, never removed
   View = 1 << 2,    // the result can alias args[0]; the loop rule is a change of index only
   Pointwise = 1 << 3,  // element by element of broadcast operands
   Reduction = 1 << 4,  // has a reduction rule
   Cheap = 1 << 5,      // recomputing costs less than a load from memory
-  MetadataOnly =
-      1
-      << 6,  // reads no tensor data: safe to run on fakes (size queries, choice of an sdpa kernel)
+  // Reads no tensor data: safe to run on fakes (size queries, choice of an sdpa kernel).
+  MetadataOnly = 1 << 6,
   Creation = 1 << 7,  // fills a new tensor without reading one (full, arange, zeros_like)
   Commutative = 1 << 8,
-  Scan = 1 << 10,  // the reduction rule names a dimension along which every partial result is kept
   DataDependent = 1 << 9,  // the result's shape depends on data (nonzero)
-  RuntimeNumber =
-      1 << 11,  // a Scalar argument may be a tensor without dimensions that holds the number
+  Scan = 1 << 10,  // the reduction rule names a dimension along which every partial result is kept
+  RuntimeNumber = 1 << 11,  // a Scalar argument may be a tensor of no dimensions with the number
 };
 
 // Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks
@@ -83,8 +81,7 @@ struct OpInfo {
   uint32_t traits = Pure;
   ShapeRule shape = nullptr;
   ElementRule element = nullptr;
-  ReductionRule reduction =
-      nullptr;  // with it, `element` gives the value folded, at an index of args[0]
+  ReductionRule reduction = nullptr;  // `element` is then the value folded, at an index of args[0]
   Decomposition decomposition = nullptr;
   Applies applies = nullptr;
   ScatterRule scatter = nullptr;

@@ -1,32 +1,27 @@
-// Pointwise ops of one and two operands, comparisons, casts: what one output element is.
+// Pointwise ops of one to three operands, comparisons, casts: what one output element is.
 //
 // Two facts of ATen's CPU kernels decide the numerics of half precision: mul and div read a
 // one-element operand without rounding it to the common dtype first, every other op rounds it; and
 // add with alpha is one fused step.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "ops/element.h"
 #include "ops/families.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
+
+using ir::TensorType;
 
 constexpr size_t kFirst[] = {0};
 constexpr size_t kPair[] = {0, 1};
 constexpr uint32_t kArith = Pointwise | Cheap;
 constexpr uint32_t kMath = Pointwise;
 
-DType common(Element& e) { return *common_dtype(e.args, kPair, false); }
-
 bool is_single_element(const Args& args, size_t i) {
-  const ir::TensorType* t = args.tensor(i);
-  if (!t) return true;
-  for (Expr s : t->sizes) {
-    if (!s.is_const(1)) return false;
-  }
-  return true;
+  const TensorType* t = args.tensor(i);
+  return !t || std::ranges::all_of(t->sizes, [](Expr s) { return s.is_const(1); });
 }
 
 // Operands of mul and div: a second one of one element is widened directly.
@@ -38,20 +33,13 @@ Scalar wide_operand(Element& e, size_t i, DType common_type) {
 
 template <LoopOp O>
 Scalar binary(Element& e) {
-  const DType d = common(e);
-  return e.finish(e.op(O, e.operand(0, opmath(d), d), e.operand(1, opmath(d), d)));
-}
-
-// The same where integers are computed as f32.
-template <LoopOp O>
-Scalar binary_float(Element& e) {
   const DType d = e.result();
   return e.finish(e.op(O, e.operand(0, opmath(d), d), e.operand(1, opmath(d), d)));
 }
 
 template <LoopOp O>
 Scalar compare(Element& e) {
-  const DType d = common(e);
+  const DType d = *common_dtype(e.args, kPair, false);
   return e.op(O, e.operand(0, d), e.operand(1, d));
 }
 
@@ -62,33 +50,17 @@ Scalar logical(Element& e) {
 
 Scalar logical_not(Element& e) { return e.op(LoopOp::Not, e.operand(0, DType::B8)); }
 
-// x + alpha * y (or minus), as one fused step in floating point.
-Scalar add_scaled(Element& e, Scalar x, Scalar y, size_t alpha_at, bool negate) {
-  const auto alpha = e.args.number(alpha_at, 1.0);
-  if (alpha && *alpha == 1.0) return negate ? e.sub(x, y) : e.add(x, y);
-  const DType d = e.result(), compute = x.dtype;
-  Scalar scale = e.operand(alpha_at, compute, d);
-  if (negate) scale = e.op(LoopOp::Neg, scale);
-  return ir::is_floating(compute) ? e.fma(y, scale, x) : e.add(x, e.mul(y, scale));
-}
-
+// add, sub and rsub: x + alpha * y (or minus), as one fused step in floating point.
+template <bool Minus, bool Swapped = false>
 Scalar add(Element& e) {
-  const DType d = e.result();
+  const DType d = e.result(), compute = opmath(d);
   if (d == DType::B8) return logical<LoopOp::Or>(e);
-  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
-  return e.finish(add_scaled(e, x, y, 2, false));
-}
-
-Scalar sub(Element& e) {
-  const DType d = e.result();
-  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
-  return e.finish(add_scaled(e, x, y, 2, true));
-}
-
-Scalar rsub(Element& e) {
-  const DType d = e.result();
-  const Scalar x = e.operand(0, opmath(d), d), y = e.operand(1, opmath(d), d);
-  return e.finish(add_scaled(e, y, x, 2, true));
+  Scalar x = e.operand(0, compute, d), y = e.operand(1, compute, d);
+  if (Swapped) std::swap(x, y);
+  if (e.args.number(2, 1.0) == 1.0) return e.finish(Minus ? e.sub(x, y) : e.add(x, y));
+  Scalar scale = e.operand(2, compute, d);
+  if (Minus) scale = e.op(LoopOp::Neg, scale);
+  return e.finish(ir::is_floating(d) ? e.fma(y, scale, x) : e.add(x, e.mul(y, scale)));
 }
 
 Scalar mul(Element& e) {
@@ -161,8 +133,8 @@ bool applies_division(const ir::Graph& g, const ir::Node& n) {
 bool shape_div_mode(const Args& a, Types& out) {
   auto mode = a.string(2, "");
   if (!mode) return false;
-  return mode->empty() ? shape_elementwise<ResultDType::Float, 2>(a, out)
-                       : shape_elementwise<ResultDType::Promoted, 2, Needs::NotBool>(a, out);
+  return mode->empty() ? promoted_float(a, out)
+                       : shape_elementwise<Promoted, 2, Needs::NotBool>(a, out);
 }
 
 // Shifting by the width or more gives 0 (right: the sign), by less than nothing as well.
@@ -213,16 +185,13 @@ Scalar logaddexp(Element& e) {
 
 // x to an integer power by squaring; the exponent is small and not negative.
 Scalar integer_power(Element& e, Scalar x, int64_t n) {
-  Scalar result = e.c(1, x.dtype);
-  bool first = true;
+  const Scalar one = e.c(1, x.dtype);
+  std::optional<Scalar> result;
   for (; n > 0; n >>= 1) {
-    if (n & 1) {
-      result = first ? x : e.mul(result, x);
-      first = false;
-    }
+    if (n & 1) result = result ? e.mul(*result, x) : x;
     if (n > 1) x = e.mul(x, x);
   }
-  return result;
+  return result.value_or(one);
 }
 
 // Of -inf and -0.0 a root is something else than a power.
@@ -323,23 +292,15 @@ Scalar copy(Element& e) { return e.operand(0, e.result()); }
 Scalar logit(Element& e) {
   const DType d = e.result();
   Scalar x = e.operand(0, d);
-  if (auto eps = e.args.number(1)) {
+  if (auto eps = e.args.number(1))
     x = e.op(LoopOp::Min, e.op(LoopOp::Max, x, e.c(*eps, d)), e.c(1.0 - *eps, d));
-  }
   return e.finish(e.op(LoopOp::Log, e.div(x, e.sub(e.c(1, d), x))));
 }
 
 double largest(DType d) {
-  switch (d) {
-    case DType::F16:
-      return 65504.0;
-    case DType::BF16:
-      return 3.3895313892515355e38;
-    case DType::F32:
-      return std::numeric_limits<float>::max();
-    default:
-      return std::numeric_limits<double>::max();
-  }
+  if (d == DType::F16) return 65504.0;
+  if (d == DType::BF16) return 3.3895313892515355e38;
+  return d == DType::F32 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
 }
 
 Scalar nan_to_num(Element& e) {
@@ -359,7 +320,7 @@ Scalar nan_to_num(Element& e) {
 enum class Format : int8_t { Contiguous = 0, Preserve = 1, ChannelsLast = 2, ChannelsLast3d = 3 };
 
 // The copy of `t` in the memory format of argument `at` (preserve where it was left out).
-bool copy_type(const Args& a, size_t at, const ir::TensorType& t, DType dtype,
+bool copy_type(const Args& a, size_t at, const TensorType& t, DType dtype,
                std::vector<ir::Type>& out) {
   auto format = Format::Preserve;
   if (!a.missing(at)) {
@@ -383,12 +344,12 @@ bool copy_type(const Args& a, size_t at, const ir::TensorType& t, DType dtype,
 }
 
 bool shape_clone(const Args& a, Types& out) {
-  const ir::TensorType* t = a.tensor(0);
+  const TensorType* t = a.tensor(0);
   return t && copy_type(a, 1, *t, t->dtype, out);
 }
 
 bool shape_to_copy(const Args& a, Types& out) {
-  const ir::TensorType* t = a.tensor(0);
+  const TensorType* t = a.tensor(0);
   if (!t || a.boolean(4, false).value_or(true)) return false;
   auto dtype = a.dtype(1, t->dtype);
   if (!dtype) return false;
@@ -400,29 +361,19 @@ bool shape_to_copy(const Args& a, Types& out) {
 }
 
 bool shape_convert(const Args& a, Types& out) {
-  const ir::TensorType* t = a.tensor(0);
+  const TensorType* t = a.tensor(0);
   auto dtype = a.dtype(1);
   return t && dtype && copy_type(a, 2, *t, *dtype, out);
 }
 
 bool applies_same_device(const ir::Graph& g, const ir::Node& n) {
   if (!applies_computable(g, n)) return false;
-  const ir::TensorType* t = Args(g, n).tensor(0);
+  const TensorType* t = Args(g, n).tensor(0);
   return t && t->device == g.tensor_type(n.outputs[0]).device;
 }
 
-// Result dtype from self and the scalar exponent, layout from self, converted to that dtype, alone.
 bool shape_pow_scalar(const Args& a, Types& out) {
-  const ir::TensorType* self = a.tensor(0);
-  const auto dtype = common_dtype(a, kPair, false);
-  if (!self || !dtype) return false;
-  auto base = self->dtype == *dtype ? *self : empty_like(*self);
-  const ir::TensorType* operand[] = {base ? &*base : self};
-  auto strides = base ? elementwise_strides(self->sizes, operand, false) : std::nullopt;
-  if (!strides) return false;
-  ir::TensorType t = row_major(*dtype, self->device, self->sizes);
-  t.strides = std::move(*strides);
-  return give(out, std::move(t));
+  return give(out, elementwise_type(a, kPair, Promoted, kFirst));
 }
 
 // What eager refuses: an alpha that the result's dtype cannot hold.
@@ -437,8 +388,103 @@ bool with_alpha(const Args& a, Types& out) {
   return !refused;
 }
 
-bool shape_logical_not(const Args& a, Types& out) {
-  return shape_elementwise<ResultDType::Bool, 1>(a, out);
+// ---- where, masked_fill ----
+
+bool shape_where(const Args& a, Types& out) {
+  constexpr size_t kAll[] = {0, 1, 2}, kValues[] = {1, 2};
+  return give(out, elementwise_type(a, kValues, Promoted, kAll));
+}
+
+Scalar where(Element& e) {
+  return e.where(e.load(0), e.operand(1, e.result()), e.operand(2, e.result()));
+}
+
+template <size_t Mask>
+bool applies_mask(const ir::Graph& g, const ir::Node& n) {
+  const TensorType* mask = Args(g, n).tensor(Mask);
+  return mask && mask->dtype == DType::B8 && applies_computable(g, n);
+}
+
+// A row-major copy of self, expanded to the mask.
+bool shape_masked_fill(const Args& a, Types& out) {
+  const TensorType *self = a.tensor(0), *mask = a.tensor(1);
+  if (!self || !mask || mask->dtype != DType::B8 || mask->device != self->device) return false;
+  if (a.tensor(2) && !a.tensor(2)->sizes.empty()) return false;
+  auto sizes = broadcast(self->sizes, mask->sizes);
+  return sizes && give(out, fresh(*self, std::move(*sizes)));
+}
+
+Scalar masked_fill(Element& e) {
+  const DType d = e.result();
+  return e.where(e.load(1), e.operand(2, d), e.operand(0, d));
+}
+
+// ---- clamp ----
+
+// self, and the bounds that are given; none where no bound is.
+std::vector<size_t> clamp_operands(const Args& a) {
+  std::vector<size_t> operands;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!a.missing(i)) operands.push_back(i);
+  }
+  return operands.size() < 2 ? std::vector<size_t>() : operands;
+}
+
+// Layout from self alone.
+bool shape_clamp(const Args& a, Types& out) {
+  const auto operands = clamp_operands(a);
+  return !operands.empty() && give(out, elementwise_type(a, operands, Promoted, kFirst));
+}
+
+bool shape_clamp_tensor(const Args& a, Types& out) {
+  const auto operands = clamp_operands(a);
+  return !operands.empty() && give(out, elementwise_type(a, operands, Promoted));
+}
+
+// NaN in any operand gives NaN; a lower bound above the upper one gives the upper one.
+Scalar clamp(Element& e) {
+  const DType d = e.result();
+  Scalar x = e.operand(0, d);
+  if (!e.args.missing(1)) x = e.op(LoopOp::Max, x, e.operand(1, d));
+  if (!e.args.missing(2)) x = e.op(LoopOp::Min, x, e.operand(2, d));
+  return x;
+}
+
+template <LoopOp O>
+Scalar bound(Element& e) {
+  const DType d = e.result();
+  return e.op(O, e.operand(0, d), e.operand(1, d));
+}
+
+// ---- addcmul, addcdiv, lerp ----
+
+Scalar addcmul(Element& e) {
+  const DType d = e.compute();
+  const Scalar self = e.operand(0, d), x = e.operand(1, d), y = e.operand(2, d);
+  const Scalar scaled = e.args.number(3, 1.0) == 1.0 ? x : e.mul(e.number(3, d, 1.0), x);
+  return e.finish(ir::is_floating(d) ? e.fma(scaled, y, self) : e.add(self, e.mul(scaled, y)));
+}
+
+Scalar addcdiv(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.mul(e.number(3, d, 1.0), e.operand(1, d));
+  return e.finish(e.add(e.operand(0, d), e.div(x, e.operand(2, d))));
+}
+
+// From the nearer end, so that weights 0 and 1 give the ends exactly.
+Scalar lerp(Element& e) {
+  const DType d = e.compute();
+  const Scalar start = e.operand(0, d), end = e.operand(1, d), weight = e.operand(2, d);
+  const Scalar gap = e.sub(end, start);
+  auto from_start = [&] { return e.fma(weight, gap, start); };
+  auto from_end = [&] { return e.fma(e.op(LoopOp::Neg, gap), e.sub(e.c(1, d), weight), end); };
+  if (auto w = e.args.number(2))
+    return e.finish(std::abs(static_cast<float>(*w)) < 0.5f ? from_start() : from_end());
+  // A weight that is a number is compared as one of f32.
+  const DType compared = e.node.target == "aten.lerp.Scalar" ? DType::F32 : d;
+  const Scalar size = e.op(LoopOp::Abs, e.operand(2, compared));
+  const Scalar near_start = e.op(LoopOp::Lt, size, e.c(0.5, compared));
+  return e.finish(e.where(near_start, from_start(), from_end()));
 }
 
 // Eager makes the result for integers by empty_like, and compares |self| of floats with a number.
@@ -452,7 +498,6 @@ bool shape_isinf(const Args& a, Types& out) {
   return strides.has_value();
 }
 
-constexpr ResultDType Promoted = ResultDType::Promoted;
 constexpr ShapeRule like_first = shape_like_first<Promoted, 1>;
 constexpr ShapeRule unary = shape_elementwise<Promoted, 1>;
 constexpr ShapeRule unary_integer = shape_elementwise<Promoted, 1, Needs::Integers>;
@@ -464,8 +509,11 @@ constexpr ShapeRule scaled_without_bool = with_alpha<without_bool>;
 constexpr ShapeRule scaled_swapped = with_alpha<swapped>;
 constexpr ShapeRule one_dtype = shape_elementwise<Promoted, 2, Needs::SameDType>;
 constexpr ShapeRule integers = shape_elementwise<Promoted, 2, Needs::Integers>;
-constexpr ShapeRule number_integers = shape_elementwise<Promoted, 2, Needs::NumberIntegers>;
 constexpr ShapeRule comparison = shape_elementwise<ResultDType::Bool, 2>;
+constexpr ShapeRule addcmul_shape = shape_elementwise<Promoted, 3, Needs::NotBool>;
+constexpr ShapeRule addcdiv_shape = shape_elementwise<Promoted, 3, Needs::AllFloating>;
+constexpr ShapeRule lerp_ends = shape_elementwise<Promoted, 2, Needs::SameFloating>;
+constexpr ShapeRule lerp_shape = shape_elementwise<Promoted, 3, Needs::SameFloating>;
 
 constexpr OpInfo kRows[] = {
 #include "ops/pointwise.def"

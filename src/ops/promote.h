@@ -1,5 +1,5 @@
-// Type promotion of element-wise ops: which dtype operands are brought to, as torch.result_type
-// says.
+// Dtypes of element-wise ops: which one operands are brought to, as torch.result_type says, and
+// rounding to the values of one.
 #pragma once
 
 #include <optional>
@@ -17,13 +17,18 @@ std::optional<DType> promote(DType a, DType b);
 // Half precision is computed in f32.
 inline DType opmath(DType d) { return ir::is_reduced_float(d) ? DType::F32 : d; }
 
+// The value of floating dtype `d` nearest to `v`, ties to even; fp16 and bf16 are rounded through
+// f32, as eager does. `v` itself for other dtypes.
+double round_to(double v, DType d);
+// The integer `v` cut to the width of `d`; bool keeps whether it is not 0.
+int64_t wrap_to(int64_t v, DType d);
+
 // Tensors with dimensions outrank tensors without, which outrank numbers: a lower class counts only
 // where its kind (bool, integer, floating) is higher. A floating-point number counts as f32,
 // torch's default dtype; a recorder that runs under another default does not use these rules.
 class ResultType {
  public:
   void add_tensor(const ir::TensorType& t);
-  void add_number(NumberKind kind);
   // Adds argument i, tensor or number; false where it is neither.
   bool add(const Args& args, size_t i);
   std::optional<DType> result() const;
@@ -34,7 +39,6 @@ class ResultType {
     bool unknown = false;
     void add(DType d);
   };
-  static std::optional<DType> combine(std::optional<DType> higher, std::optional<DType> lower);
   Class dimensioned_, scalars_, numbers_;
 };
 

@@ -1,22 +1,16 @@
 // Copies that move elements and repeat some of them: flips, rolls, repetitions, padding by
 // reflection and replication, shuffles of channels and pixels, diagonals, patches of images.
-#include "ops/circular_pad.h"
-#include "ops/element.h"
+#include <algorithm>
+#include <map>
+
 #include "ops/families.h"
 #include "ops/rewriter.h"
-#include "ops/shape_elementwise.h"
-#include "ops/shape_views.h"
 
 namespace oxy::ops {
 namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-
-Scalar within(Element& e, Expr x, Expr size) {
-  const Scalar i = e.b.index(x);
-  return e.op(LoopOp::And, e.op(LoopOp::Ge, i, e.b.index(0)), e.op(LoopOp::Lt, i, e.b.index(size)));
-}
 
 Scalar zero(Element& e) { return e.c(0, e.result()); }
 
@@ -31,12 +25,10 @@ std::optional<std::vector<Borders>> borders(const Args& a, size_t dims) {
   Sizes list;
   if (!a.exprs(1, list) || list.size() != 2 * dims) return std::nullopt;
   std::vector<Borders> result(dims);
-  for (size_t k = 0; k < dims; ++k) {
-    for (Expr e : {list[2 * k], list[2 * k + 1]}) {
-      if (sym::known_less(e, 0).value_or(true)) return std::nullopt;
-    }
-    result[dims - 1 - k] = {list[2 * k], list[2 * k + 1]};
+  for (Expr e : list) {
+    if (sym::known_less(e, 0).value_or(true)) return std::nullopt;
   }
+  for (size_t k = 0; k < dims; ++k) result[dims - 1 - k] = {list[2 * k], list[2 * k + 1]};
   return result;
 }
 
@@ -52,7 +44,6 @@ Expr inside(Expr at, Expr size) {
 // The last dimension in three parts, so that each is read along a line.
 template <bool Reflect>
 Scalar padded_line(Element& e, Index at, Expr before, Expr after) {
-  const ValueId x = e.args[0].value();
   const size_t d = at.size() - 1;
   const Expr size = e.args.tensor(0)->sizes[d], last = size - Expr(1), p = at[d] - before;
   Index left = at, middle = at, right = at;
@@ -60,13 +51,9 @@ Scalar padded_line(Element& e, Index at, Expr before, Expr after) {
   middle[d] = p;
   right[d] = Reflect ? last * Expr(2) - p : last;
   Scalar v = zero(e);
-  if (!before.is_const(0)) {
-    v = e.b.load_masked(x, left, e.op(LoopOp::Lt, e.b.index(p), e.b.index(0)), v);
-  }
-  if (!after.is_const(0)) {
-    v = e.b.load_masked(x, right, e.op(LoopOp::Gt, e.b.index(p), e.b.index(last)), v);
-  }
-  return e.b.load_masked(x, middle, within(e, p, size), v);
+  if (!before.is_const(0)) v = e.load(0, left, e.op(LoopOp::Lt, e.b.index(p), e.b.index(0)), v);
+  if (!after.is_const(0)) v = e.load(0, right, e.op(LoopOp::Gt, e.b.index(p), e.b.index(last)), v);
+  return e.load(0, middle, e.within(p, 0, size), v);
 }
 
 template <bool Reflect, size_t Dims>
@@ -79,16 +66,6 @@ Scalar pad(Element& e) {
     at[first + k] = inside<Reflect>(at[first + k] - edges[k].before, t.sizes[first + k]);
   }
   return padded_line<Reflect>(e, at, edges.back().before, edges.back().after);
-}
-
-template <size_t Dims>
-Scalar reflect(Element& e) {
-  return pad<true, Dims>(e);
-}
-
-template <size_t Dims>
-Scalar replicate(Element& e) {
-  return pad<false, Dims>(e);
 }
 
 // A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions. ATen takes a
@@ -127,18 +104,171 @@ bool shape_pad(const Args& a, Types& out) {
   return push_image(*t, std::move(sizes), Dims == 1 ? 0 : Dims + 2, out);
 }
 
+// ---- circular padding ----
+// It reaches us as ATen writes it: an empty tensor, the operand copied into its middle, then for
+// each border a slice of the result copied into another slice of it. The copies become one op,
+// which reads the operand at wrapped indices.
+
+// A slice or slice_scatter of constant bounds and step 1; `at` is its argument `dim`.
+struct Slab {
+  int64_t dim = 0, begin = 0, end = 0;
+  friend auto operator<=>(const Slab&, const Slab&) = default;
+};
+
+std::optional<Slab> slab_of(const ir::Graph& g, const ir::Node& n, size_t at) {
+  const Args a(g, n);
+  const TensorType* t = a.tensor(0);
+  auto dim = t ? a.dim(at, t->dim(), 0) : std::nullopt;
+  auto begin = a.integer(at + 1, 0), end = a.integer(at + 2);
+  if (!dim || !begin || !end || a.integer(at + 3, 1) != 1 || *begin < 0 || *end <= *begin)
+    return {};
+  const Expr size = t->sizes[static_cast<size_t>(*dim)];
+  if (!size.is_const() || *begin >= size.value()) return {};
+  return Slab{*dim, *begin, std::min(*end, size.value())};
+}
+
+const ir::Node* call_of(const ir::Graph& g, ValueId v, std::string_view target) {
+  const ir::Node& n = g.def(v);
+  return n.kind == ir::NodeKind::CallOp && n.target == target ? &n : nullptr;
+}
+
+// What a chain of slice_scatters does, from its last one back to the operand.
+struct Chain {
+  ValueId operand;
+  std::map<int64_t, Slab> middle;  // by dimension: where the operand lies
+  std::map<Slab, Slab> copies;     // to, from
+};
+
+// `v` copies a slab of `whole`: which.
+std::optional<Slab> copied_slab(const ir::Graph& g, ValueId v, ValueId whole) {
+  const ir::Node* copy = call_of(g, v, "aten.copy.default");
+  if (!copy || !copy->arg(1).is_value()) return {};
+  const ir::Node* slice = call_of(g, copy->arg(1).value(), "aten.slice.Tensor");
+  if (!slice || !slice->arg(0).is_value() || slice->arg(0).value() != whole) return {};
+  return slab_of(g, *slice, 1);
+}
+
+bool follow_middle(const ir::Graph& g, const ir::Node* n, Chain& chain) {
+  for (;;) {
+    auto to = slab_of(g, *n, 2);
+    if (!to || !chain.middle.emplace(to->dim, *to).second) return false;
+    const ValueId source = n->arg(1).value();
+    if (const ir::Node* copy = call_of(g, source, "aten.copy.default")) {
+      if (!copy->arg(1).is_value()) return false;
+      chain.operand = copy->arg(1).value();
+      return true;
+    }
+    n = call_of(g, source, "aten.slice_scatter.default");
+    if (!n) return false;
+  }
+}
+
+std::optional<Chain> follow(const ir::Graph& g, const ir::Node& last) {
+  Chain chain;
+  const ir::Node* n = &last;
+  for (;;) {
+    if (!n->arg(0).is_value() || !n->arg(1).is_value()) return {};
+    const ValueId whole = n->arg(0).value();
+    auto from = copied_slab(g, n->arg(1).value(), whole);
+    if (!from) break;
+    auto to = slab_of(g, *n, 2);
+    if (!to || to->dim != from->dim || !chain.copies.emplace(*to, *from).second) return {};
+    n = call_of(g, whole, "aten.slice_scatter.default");
+    if (!n) return {};
+  }
+  if (chain.copies.empty() || !follow_middle(g, n, chain)) return {};
+  return chain;
+}
+
+// The borders, where the copies fill all of them and nothing else. Each reads from the middle of
+// its dimension, all along the other ones, so their order does not matter.
+std::optional<std::vector<Borders>> borders_of(const TensorType& whole, const TensorType& operand,
+                                               const Chain& chain) {
+  if (operand.sizes.size() != whole.sizes.size() || operand.dtype != whole.dtype) return {};
+  std::vector<Borders> borders(whole.sizes.size());
+  size_t used = 0;
+  for (size_t d = 0; d < borders.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    if (!whole.sizes[d].is_const() || !operand.sizes[d].is_const()) return {};
+    const int64_t size = whole.sizes[d].value(), n = operand.sizes[d].value();
+    const auto middle = chain.middle.find(dim);
+    const auto [_, begin, end] = middle == chain.middle.end() ? Slab{dim, 0, size} : middle->second;
+    if (end - begin != n || begin > n || size - end > n) return {};
+    borders[d] = {begin, size - end};
+    const auto filled = [&](Slab to, Slab from) {
+      const auto it = chain.copies.find(to);
+      if (it == chain.copies.end() || it->second != from) return false;
+      ++used;
+      return true;
+    };
+    if (begin > 0 && !filled({dim, 0, begin}, {dim, n, n + begin})) return {};
+    if (end < size && !filled({dim, end, size}, {dim, begin, begin + size - end})) return {};
+  }
+  return used == chain.copies.size() ? std::optional(std::move(borders)) : std::nullopt;
+}
+
+// Of a padding that is not longer than what it repeats, all of it constant.
+std::optional<std::vector<Borders>> ring_borders(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  Sizes list;
+  if (!t || !a.exprs(1, list) || list.size() > 2 * t->sizes.size()) return {};
+  auto out = borders(a, list.size() / 2);
+  if (!out) return {};
+  out->insert(out->begin(), t->sizes.size() - out->size(), Borders());
+  for (size_t d = t->sizes.size() - list.size() / 2; d < out->size(); ++d) {
+    for (Expr e : {(*out)[d].before, (*out)[d].after}) {
+      if (!e.is_const() || !t->sizes[d].is_const() || e.value() > t->sizes[d].value()) return {};
+    }
+  }
+  return out;
+}
+
+bool shape_circular_pad(const Args& a, Types& out) {
+  auto b = ring_borders(a);
+  if (!b) return false;
+  const TensorType& t = *a.tensor(0);
+  Sizes sizes = t.sizes;
+  for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = sizes[d] + (*b)[d].before + (*b)[d].after;
+  return give(out, fresh(t, std::move(sizes)));
+}
+
+// The last dimension in three parts, so that each is read along a line.
+Scalar circular_pad(Element& e) {
+  const TensorType& t = *e.args.tensor(0);
+  const auto b = *ring_borders(e.args);
+  Index at = e.index;
+  const size_t last = at.size() - 1;
+  for (size_t d = 0; d < last; ++d) {
+    if ((b[d].before + b[d].after).is_const(0)) continue;
+    at[d] = sym::mod(at[d] - b[d].before + t.sizes[d], t.sizes[d]);
+  }
+  const Expr size = t.sizes[last], p = at[last] - b[last].before;
+  const Scalar place = e.b.index(p);
+  const Scalar in_front = e.op(LoopOp::Lt, place, e.b.index(0));
+  const Scalar behind = e.op(LoopOp::Ge, place, e.b.index(size));
+  const Scalar inside = e.op(LoopOp::And, e.op(LoopOp::Ge, place, e.b.index(0)),
+                             e.op(LoopOp::Lt, place, e.b.index(size)));
+  const auto read = [&](Expr i, Scalar mask, Scalar other) {
+    at[last] = i;
+    return e.load(0, at, mask, other);
+  };
+  Scalar v = e.c(0, e.result());
+  if (!b[last].before.is_const(0)) v = read(p + size, in_front, v);
+  if (!b[last].after.is_const(0)) v = read(p - size, behind, v);
+  return read(p, inside, v);
+}
+
 // ---- pixels and channels ----
 
 // [.., c*r*r, h, w] to [.., c, h*r, w*r]
 Scalar pixel_shuffle(Element& e) {
   const Expr r = *e.args.expr(1);
   const size_t n = e.index.size();
-  Index at = e.index;
   const Expr row = e.index[n - 2], column = e.index[n - 1];
+  Index at = e.index;
   at[n - 3] = e.index[n - 3] * r * r + sym::mod(row, r) * r + sym::mod(column, r);
-  at[n - 2] = sym::floordiv(row, r);
-  at[n - 1] = sym::floordiv(column, r);
-  return e.b.load(e.args[0].value(), at);
+  at[n - 2] = sym::floordiv(row, r), at[n - 1] = sym::floordiv(column, r);
+  return e.load(0, at);
 }
 
 Scalar pixel_unshuffle(Element& e) {
@@ -149,7 +279,7 @@ Scalar pixel_unshuffle(Element& e) {
   at[n - 3] = sym::floordiv(channel, r * r);
   at[n - 2] = e.index[n - 2] * r + sym::mod(sym::floordiv(channel, r), r);
   at[n - 1] = e.index[n - 1] * r + sym::mod(channel, r);
-  return e.b.load(e.args[0].value(), at);
+  return e.load(0, at);
 }
 
 bool shape_pixel_shuffle(const Args& a, Types& out) {
@@ -160,8 +290,7 @@ bool shape_pixel_shuffle(const Args& a, Types& out) {
   const size_t n = sizes.size();
   if (!sym::known_equal(sym::mod(sizes[n - 3], Expr(*r * *r)), 0).value_or(false)) return false;
   sizes[n - 3] = sym::floordiv(sizes[n - 3], Expr(*r * *r));
-  sizes[n - 2] = sizes[n - 2] * Expr(*r);
-  sizes[n - 1] = sizes[n - 1] * Expr(*r);
+  sizes[n - 2] *= Expr(*r), sizes[n - 1] *= Expr(*r);
   return push_image(*t, std::move(sizes), 4, out);
 }
 
@@ -178,7 +307,7 @@ Scalar channel_shuffle(Element& e) {
   const Expr of_group = sym::floordiv(e.args.tensor(0)->sizes[1], groups);
   Index at = e.index;
   at[1] = sym::mod(channel, groups) * of_group + sym::floordiv(channel, groups);
-  return e.b.load(e.args[0].value(), at);
+  return e.load(0, at);
 }
 
 bool applies_known_factor(const ir::Graph& g, const ir::Node& n) {
@@ -189,30 +318,19 @@ bool applies_known_factor(const ir::Graph& g, const ir::Node& n) {
 
 // ---- diagonals ----
 
-// Of an index with the dimensions d1 and d2: whether it is on the diagonal, and the index without
-// them, with the place on the diagonal last.
-struct OnDiagonal {
-  Scalar mask;
-  Index index;
-};
-
-OnDiagonal on_diagonal(Element& e, int64_t offset, int64_t d1, int64_t d2) {
-  const Expr i = e.index[d1], j = e.index[d2];
-  Index rest;
-  for (int64_t d = 0; d < static_cast<int64_t>(e.index.size()); ++d) {
-    if (d != d1 && d != d2) rest.push_back(e.index[d]);
-  }
-  rest.push_back(offset >= 0 ? i : j);
-  return {e.op(LoopOp::Eq, e.b.index(j), e.b.index(i + Expr(offset))), std::move(rest)};
-}
-
-// self, src, offset, dim1, dim2
+// self, src, offset, dim1, dim2. The source has the place on the diagonal last.
 Scalar diagonal_scatter(Element& e) {
   const auto rank = static_cast<int64_t>(e.index.size());
-  const OnDiagonal at =
-      on_diagonal(e, *e.args.integer(2, 0), *wrap_dim(*e.args.integer(3, 0), rank),
-                  *wrap_dim(*e.args.integer(4, 1), rank));
-  return e.b.load_masked(e.args[1].value(), at.index, at.mask, e.load(0));
+  const int64_t offset = *e.args.integer(2, 0);
+  const int64_t d1 = *e.args.dim(3, rank, 0), d2 = *e.args.dim(4, rank, 1);
+  const Expr i = e.index[d1], j = e.index[d2];
+  Index at;
+  for (int64_t d = 0; d < rank; ++d) {
+    if (d != d1 && d != d2) at.push_back(e.index[d]);
+  }
+  at.push_back(offset >= 0 ? i : j);
+  const Scalar inside = e.op(LoopOp::Eq, e.b.index(j), e.b.index(i + Expr(offset)));
+  return e.load(1, at, inside, e.load(0));
 }
 
 bool applies_diagonal_scatter(const ir::Graph& g, const ir::Node& n) {
@@ -225,11 +343,10 @@ bool applies_diagonal_scatter(const ir::Graph& g, const ir::Node& n) {
 // self, dim, start, length
 Scalar narrow_copy(Element& e) {
   const TensorType& t = *e.args.tensor(0);
-  const int64_t dim = *wrap_dim(*e.args.integer(1), t.dim());
-  const int64_t start = *e.args.integer(2);
+  const int64_t dim = *e.args.dim(1, t.dim()), start = *e.args.integer(2);
   Index at = e.index;
-  at[dim] = at[dim] + (start < 0 ? t.sizes[dim] + Expr(start) : Expr(start));
-  return e.b.load(e.args[0].value(), at);
+  at[dim] += start < 0 ? t.sizes[dim] + Expr(start) : Expr(start);
+  return e.load(0, at);
 }
 
 bool applies_narrow_copy(const ir::Graph& g, const ir::Node& n) {
@@ -241,23 +358,17 @@ bool applies_narrow_copy(const ir::Graph& g, const ir::Node& n) {
 Scalar rot90(Element& e) {
   const TensorType& t = *e.args.tensor(0);
   std::vector<int64_t> dims;
-  if (e.args.missing(2))
-    dims = {0, 1};
-  else
-    e.args.integers(2, dims);
-  for (int64_t& d : dims) d = *wrap_dim(d, t.dim());
+  if (e.args.missing(2)) dims = {0, 1};
+  e.args.integers(2, dims);
+  const int64_t x = *wrap_dim(dims[0], t.dim()), y = *wrap_dim(dims[1], t.dim());
   const int64_t turns = ((*e.args.integer(1, 1) % 4) + 4) % 4;
-  const Expr i = e.index[dims[0]], j = e.index[dims[1]];
-  const Expr last_i = t.sizes[dims[0]] - Expr(1), last_j = t.sizes[dims[1]] - Expr(1);
+  const Expr i = e.index[x], j = e.index[y];
+  const Expr last_i = t.sizes[x] - Expr(1), last_j = t.sizes[y] - Expr(1);
   Index at = e.index;
-  if (turns % 2 == 1) {
-    at[dims[0]] = turns == 1 ? j : last_i - j;
-    at[dims[1]] = turns == 1 ? last_j - i : i;
-  } else if (turns == 2) {
-    at[dims[0]] = last_i - i;
-    at[dims[1]] = last_j - j;
-  }
-  return e.b.load(e.args[0].value(), at);
+  if (turns == 1) at[x] = j, at[y] = last_j - i;
+  if (turns == 2) at[x] = last_i - i, at[y] = last_j - j;
+  if (turns == 3) at[x] = last_i - j, at[y] = i;
+  return e.load(0, at);
 }
 
 // ---- im2col: self, kernel_size, dilation, padding, stride ----
@@ -268,12 +379,11 @@ struct Patches {
 
 std::optional<Patches> patches(const Args& a) {
   Patches p;
-  const bool known = a.integers(1, p.kernel) && a.integers(2, p.dilation) &&
-                     a.integers(3, p.padding) && a.integers(4, p.stride);
-  for (const auto* list : {&p.kernel, &p.dilation, &p.padding, &p.stride}) {
-    if (list->size() != 2) return std::nullopt;
+  size_t at = 0;
+  for (auto* list : {&p.kernel, &p.dilation, &p.padding, &p.stride}) {
+    if (!a.integers(++at, *list) || list->size() != 2) return std::nullopt;
   }
-  return known ? std::optional(std::move(p)) : std::nullopt;
+  return p;
 }
 
 // [.., c, h, w] to [.., c * kernel, positions]
@@ -297,11 +407,9 @@ Scalar im2col(Element& e) {
     at.push_back(step[k] * Expr(p.stride[k]) + kernel[k] * Expr(p.dilation[k]) -
                  Expr(p.padding[k]));
     if (p.padding[k] == 0) continue;
-    const Scalar here = within(e, at.back(), t.sizes[n - 2 + k]);
-    mask = mask ? e.op(LoopOp::And, *mask, here) : here;
+    mask = e.both(mask, e.within(at.back(), 0, t.sizes[n - 2 + k]));
   }
-  return mask ? e.b.load_masked(e.args[0].value(), at, *mask, zero(e))
-              : e.b.load(e.args[0].value(), at);
+  return mask ? e.load(0, at, mask, zero(e)) : e.load(0, at);
 }
 
 bool applies_im2col(const ir::Graph& g, const ir::Node& n) {
@@ -320,7 +428,7 @@ Scalar flip(Element& e) {
   for (int64_t d : dims) {
     if (d < t.dim()) i[d] = t.sizes[d] - Expr(1) - e.index[d];
   }
-  return e.b.load(e.args[0].value(), i);
+  return e.load(0, i);
 }
 
 bool shape_flip(const Args& a, Types& out) {
@@ -352,14 +460,14 @@ Scalar roll(Element& e) {
     const Sizes flat{t.numel()};
     Index linear = reshape_index(flat, t.sizes, e.index);
     linear[0] = sym::mod(linear[0] - Expr(shifts[0]), flat[0]);
-    return e.b.load(e.args[0].value(), reshape_index(t.sizes, flat, linear));
+    return e.load(0, reshape_index(t.sizes, flat, linear));
   }
   Index i = e.index;
   for (size_t k = 0; k < dims.size(); ++k) {
     const int64_t d = *wrap_dim(dims[k], t.dim());
     i[d] = sym::mod(i[d] - Expr(shifts[k]), t.sizes[d]);
   }
-  return e.b.load(e.args[0].value(), i);
+  return e.load(0, i);
 }
 
 bool shape_repeat(const Args& a, Types& out) {
@@ -367,7 +475,7 @@ bool shape_repeat(const Args& a, Types& out) {
   Sizes repeats;
   if (!t || !a.exprs(1, repeats) || repeats.size() < t->sizes.size()) return false;
   const size_t lead = repeats.size() - t->sizes.size();
-  for (size_t d = 0; d < t->sizes.size(); ++d) repeats[lead + d] = repeats[lead + d] * t->sizes[d];
+  for (size_t d = 0; d < t->sizes.size(); ++d) repeats[lead + d] *= t->sizes[d];
   return give(out, fresh(*t, std::move(repeats)));
 }
 
@@ -376,25 +484,36 @@ Scalar repeat(Element& e) {
   Index i(t.sizes.size());
   const size_t lead = e.index.size() - i.size();
   for (size_t d = 0; d < i.size(); ++d) i[d] = sym::mod(e.index[lead + d], t.sizes[d]);
-  return e.b.load(e.args[0].value(), i);
+  return e.load(0, i);
 }
 
 bool applies_not_empty(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && !g.tensor_type(n.outputs[0]).numel().is_const(0);
 }
 
-constexpr Applies computable = has_computable_types;
-
-template <size_t Dims>
-constexpr ShapeRule reflected = shape_pad<true, Dims>;
-template <size_t Dims>
-constexpr ShapeRule replicated = shape_pad<false, Dims>;
-
 constexpr OpInfo kRows[] = {
 #include "ops/rearrange.def"
 };
 
 }  // namespace
+
+bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  auto chain = follow(r.graph(), n);
+  if (!chain) return false;
+  const TensorType whole = r.type(n.outputs[0]), operand = r.type(chain->operand);
+  auto found = borders_of(whole, operand, *chain);
+  if (!found || found->size() < 2 || !is_computable(operand.dtype)) return false;
+  const auto is_padded = [&](size_t d) {
+    return !((*found)[d].before + (*found)[d].after).is_const(0);
+  };
+  // ATen pads all dimensions but the batch and the channels, or but the channels.
+  const size_t first = found->size() > 2 && !is_padded(1) ? 2 : 1;
+  if (is_padded(0) || (first == 2 && is_padded(1))) return false;
+  Sizes list;
+  for (size_t d = found->size(); d-- > first;)
+    list.insert(list.end(), {(*found)[d].before, (*found)[d].after});
+  return give(out, r.call("aten._pad_circular.default", {chain->operand, list_of(list)}));
+}
 
 std::span<const OpInfo> rearrange_ops() { return kRows; }
 

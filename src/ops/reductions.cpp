@@ -1,11 +1,10 @@
 // Reductions: folds with a reduction rule (sum, amax, any ...) and what is written in terms of them
-// (mean, var, norms).
+// (mean, var, norms); scans, sorting.
+#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "ops/families.h"
 #include "ops/rewriter.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -13,6 +12,7 @@ namespace {
 using ir::TensorType;
 using ir::ValueId;
 using Dims = std::vector<int64_t>;
+using enum ReduceKind;
 
 // ---- which dimensions ----
 
@@ -23,28 +23,21 @@ std::optional<Dims> folded_dims(const Args& a, const TensorType& t, size_t at) {
   if (dims.empty()) {
     for (int64_t d = 0; d < t.dim(); ++d) dims.push_back(d);
   }
-  if (t.dim() == 0) dims.clear();
-  return dims;
+  return t.dim() == 0 ? Dims() : dims;
 }
 
 Sizes folded_sizes(const TensorType& t, const Dims& dims, bool keepdim) {
   Sizes sizes;
-  size_t next = 0;
   for (int64_t d = 0; d < t.dim(); ++d) {
-    const bool folded = next < dims.size() && dims[next] == d;
-    next += folded;
-    if (!folded) sizes.push_back(t.sizes[d]);
-    if (folded && keepdim) sizes.push_back(Expr(1));
+    const bool folded = std::ranges::binary_search(dims, d);
+    if (!folded || keepdim) sizes.push_back(folded ? Expr(1) : t.sizes[d]);
   }
   return sizes;
 }
 
 bool folds_nothing(const TensorType& t, const Dims& dims) {
-  for (int64_t d : dims) {
-    auto empty = sym::known_equal(t.sizes[d], 0);
-    if (!empty || *empty) return true;
-  }
-  return false;
+  return std::ranges::any_of(
+      dims, [&](int64_t d) { return sym::known_equal(t.sizes[d], 0).value_or(true); });
 }
 
 // Where an op keeps its dimensions and flags; kNever means that it has no such argument.
@@ -95,11 +88,6 @@ bool shape_fold(const Args& a, Types& out) {
 
 // ---- folds ----
 
-DType accumulator(ReduceKind kind, DType result) {
-  if (kind == ReduceKind::Any || kind == ReduceKind::All) return DType::B8;
-  return opmath(result);
-}
-
 // A fold of no dimension is left to the decomposition.
 template <ReduceKind K, size_t DimAt, size_t KeepAt>
 bool reduce_dims(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
@@ -107,13 +95,12 @@ bool reduce_dims(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
   const TensorType& t = *a.tensor(0);
   auto dims = folded_dims(a, t, DimAt);
   if (!dims || dims->empty()) return false;
-  const bool position = K == ReduceKind::ArgMax || K == ReduceKind::ArgMin;
+  const bool position = K == ArgMax || K == ArgMin;
   if (position && dims->size() != 1) return false;
-  spec.kind = K;
-  spec.dims = std::move(*dims);
-  spec.keepdim = *a.boolean(KeepAt, false);
-  spec.result = g.tensor_type(n.outputs[0]).dtype;
-  spec.accumulate = accumulator(K, position ? t.dtype : spec.result);
+  const DType result = g.tensor_type(n.outputs[0]).dtype;
+  const bool truth = K == Any || K == All;
+  spec = {K, std::move(*dims), *a.boolean(KeepAt, false),
+          truth ? DType::B8 : opmath(position ? t.dtype : result), result};
   return true;
 }
 
@@ -122,44 +109,32 @@ bool reduce_dims(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
 template <ReduceKind K>
 Scalar element_fold(Element& e) {
   const Scalar x = e.b.load(e.node.arg(0).value(), e.index);
-  if (K == ReduceKind::Any || K == ReduceKind::All) return e.cast(x, DType::B8);
-  if (K == ReduceKind::ArgMax || K == ReduceKind::ArgMin) return e.cast(x, opmath(x.dtype));
+  if (K == Any || K == All) return e.cast(x, DType::B8);
+  if (K == ArgMax || K == ArgMin) return e.cast(x, opmath(x.dtype));
   return e.cast(e.cast(x, e.result()), e.compute());
-}
-
-bool is_truth(std::string_view op) {
-  return op.starts_with("aten.any.") || op.starts_with("aten.all.");
 }
 
 // Folding a tensor without dimensions gives itself, in the result's dtype.
 bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  const TensorType t = r.type(n.arg(0).value());
-  const TensorType result = r.type(n.outputs[0]);
-  if (t.dim() != 0) return false;
-  ValueId v = n.arg(0).value();
-  if (is_truth(n.target)) v = r.cast(v, DType::B8);
-  const ValueId cast = r.cast(v, result.dtype);
-  return give(out, cast == n.arg(0).value() ? r.unary("aten.clone.default", cast) : cast);
+  const ValueId x = n.arg(0).value();
+  if (r.type(x).dim() != 0) return false;
+  const bool truth = n.target.starts_with("aten.any.") || n.target.starts_with("aten.all.");
+  const ValueId v = r.cast(truth ? r.cast(x, DType::B8) : x, r.type(n.outputs[0]).dtype);
+  return give(out, v == x ? r.unary("aten.clone.default", v) : v);
 }
 
 bool fold_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType t = r.type(n.arg(0).value());
   const TensorType result = r.type(n.outputs[0]);
-  const Args a(r.graph(), n);
-  if (t.dim() == 0) {
-    return give(out, r.call("aten.full.default", {ir::List{}, 0, DType::I64, ir::Arg(), t.device}));
-  }
-  if (!a.missing(1) || t.dim() == 1) return false;
+  if (t.dim() == 0) return give(out, r.full({}, 0, DType::I64, t.device));
+  if (!n.arg(1).is_none() || t.dim() == 1) return false;
   // The position among all elements, row by row.
-  ValueId flat = n.arg(0).value();
-  if (!t.is_row_major()) {
-    flat = r.call("aten.clone.default", {flat, ir::MemoryFormat{0}});
-  }
+  const ValueId flat = r.row_major(n.arg(0).value());
   const ValueId at = r.call(n.target, {r.view(flat, {t.numel()}), 0, false});
   return give(out, result.dim() == 0 ? at : r.view(at, result.sizes));
 }
 
-bool applies_fold(const ir::Graph& g, const ir::Node& n) {
+bool foldable(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && g.tensor_type(n.outputs[0]).offset.is_const(0);
 }
 
@@ -183,17 +158,17 @@ bool shape_value_and_position(const Args& a, Types& out) {
   return give(out, fresh(*t, sizes)) && give(out, row_major(DType::I64, t->device, sizes));
 }
 
-template <bool Max>
+template <ReduceKind K>
 bool split_value_and_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const TensorType* t = a.tensor(0);
   if (!t || t->dim() == 0 || !is_computable(t->dtype) || t->dtype == DType::B8) return false;
-  const int64_t dim = *wrap_dim(*a.integer(1), t->dim());
-  const bool keepdim = *a.boolean(2, false);
-  const ValueId x = n.arg(0).value();
-  out.push_back(
-      r.call(Max ? "aten.amax.default" : "aten.amin.default", {x, list_of(Dims{dim}), keepdim}));
-  return give(out, r.call(Max ? "aten.argmax.default" : "aten.argmin.default", {x, dim, keepdim}));
+  const int64_t dim = *a.dim(1, t->dim());
+  const bool keepdim = *a.boolean(2, false), max = K == Max;
+  out.push_back(r.call(max ? "aten.amax.default" : "aten.amin.default",
+                       {n.arg(0), list_of(Dims{dim}), keepdim}));
+  return give(
+      out, r.call(max ? "aten.argmax.default" : "aten.argmin.default", {n.arg(0), dim, keepdim}));
 }
 
 // ---- mean, variance ----
@@ -221,19 +196,15 @@ bool decompose_mean(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
 
 enum class Spread : uint8_t { Var, Std, VarMean, StdMean };
 
-bool shape_spread(const Args& a, Types& out, bool with_mean) {
+template <Spread S>
+bool shape_spread(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   if (!t || !ir::is_floating(t->dtype) || !is_computable(t->dtype)) return false;
   auto dims = folded_dims(a, *t, 1);
   auto keepdim = a.boolean(3, false);
   if (!dims || !keepdim) return false;
   const TensorType folded = fresh(*t, folded_sizes(*t, *dims, *keepdim));
-  return give(out, folded) && (!with_mean || give(out, folded));
-}
-
-template <Spread S>
-bool shape_of_spread(const Args& a, Types& out) {
-  return shape_spread(a, out, S == Spread::VarMean || S == Spread::StdMean);
+  return give(out, folded) && (S == Spread::Var || S == Spread::Std || give(out, folded));
 }
 
 // Two passes: the mean, then the mean square of what is left, with the divisor count - correction.
@@ -272,8 +243,7 @@ bool decompose_logsumexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& o
   if (!dims || dims->empty() || !ir::is_floating(t.dtype) || folds_nothing(t, *dims)) return false;
   const ValueId x = n.arg(0).value();
   const ValueId top = r.amax(x, *dims, true);
-  const double inf = std::numeric_limits<double>::infinity();
-  const ValueId infinite = r.call("aten.eq.Scalar", {r.unary("aten.abs.default", top), inf});
+  const ValueId infinite = r.call("aten.eq.Scalar", {r.unary("aten.abs.default", top), INFINITY});
   const ValueId shift = r.call("aten.masked_fill.Scalar", {top, infinite, 0});
   const ValueId sum = r.sum(r.unary("aten.exp.default", r.sub(x, shift)), *dims, keepdim);
   const ValueId back = keepdim ? shift : r.view(shift, folded_sizes(t, *dims, false));
@@ -281,7 +251,7 @@ bool decompose_logsumexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& o
 }
 
 // |x|^p summed to the power 1/p, with the short cuts for the usual orders.
-std::optional<ValueId> norm_of(Rewriter& r, ValueId x, double p, const Dims& dims, bool keepdim) {
+ValueId norm_of(Rewriter& r, ValueId x, double p, const Dims& dims, bool keepdim) {
   const ValueId size = r.unary("aten.abs.default", x);
   if (std::isinf(p)) {
     const auto op = p > 0 ? "aten.amax.default" : "aten.amin.default";
@@ -289,10 +259,8 @@ std::optional<ValueId> norm_of(Rewriter& r, ValueId x, double p, const Dims& dim
   }
   if (p == 2.0) return r.unary("aten.sqrt.default", r.sum(r.mul(x, x), dims, keepdim));
   if (p == 1.0) return r.sum(size, dims, keepdim);
-  if (p == 0.0) {
-    const ValueId nonzero = r.call("aten.ne.Scalar", {x, 0});
-    return r.sum(r.cast(nonzero, r.type(x).dtype), dims, keepdim);
-  }
+  if (p == 0.0)
+    return r.sum(r.cast(r.call("aten.ne.Scalar", {x, 0}), r.type(x).dtype), dims, keepdim);
   const ValueId powers = r.call("aten.pow.Tensor_Scalar", {size, p});
   return r.call("aten.pow.Tensor_Scalar", {r.sum(powers, dims, keepdim), 1.0 / p});
 }
@@ -307,34 +275,58 @@ bool decompose_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const bool known = dims && p && !dims->empty() && ir::is_floating(t.dtype);
   if (!known || !is_computable(t.dtype) || folds_nothing(t, *dims)) return false;
   const ValueId x = r.widen(r.cast(n.arg(0).value(), result));
-  auto norm = norm_of(r, x, *p, *dims, *a.boolean(KeepAt, false));
-  return give(out, r.cast(*norm, result));
+  return give(out, r.cast(norm_of(r, x, *p, *dims, *a.boolean(KeepAt, false)), result));
 }
 
 // ---- scans ----
 
 bool shape_scan(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto dim = a.integer(1);
-  if (!t || !dim || !wrap_dim(*dim, t->dim())) return false;
+  if (!t || !a.dim(1, t->dim())) return false;
   std::optional<DType> asked;
   if (!a.missing(2) && !(asked = a.dtype(2))) return false;
   auto dtype = fold_dtype(Fold::IntegersToI64, t->dtype, asked);
-  if (!dtype) return false;
-  return give(out, row_major(*dtype, t->device, t->sizes));
+  return dtype && give(out, row_major(*dtype, t->device, t->sizes));
 }
+
+// Of a tensor with dimensions.
+std::optional<int64_t> scanned_dim(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  return t && t->dim() > 0 ? a.dim(1, t->dim()) : std::nullopt;
+}
+
+bool shape_extreme(const Args& a, Types& out) {
+  if (!scanned_dim(a)) return false;
+  const TensorType& t = *a.tensor(0);
+  return give(out, fresh(t, t.sizes)) && give(out, row_major(DType::I64, t.device, t.sizes));
+}
+
+template <size_t Dim>
+bool shape_sort(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto dim = a.integer(Dim, -1);
+  const auto strides = t ? preserved_strides(*t) : std::nullopt;
+  if (!strides || !dim || !wrap_dim(*dim, t->dim()) || ir::is_complex(t->dtype)) return false;
+  TensorType values = fresh(*t, t->sizes), places = row_major(DType::I64, t->device, t->sizes);
+  values.strides = places.strides = *strides;
+  return give(out, std::move(values)) && give(out, std::move(places));
+}
+
+bool shape_logcumsumexp(const Args& a, Types& out) {
+  if (!scanned_dim(a) || !ir::is_floating(a.tensor(0)->dtype)) return false;
+  return give(out, fresh(*a.tensor(0), a.tensor(0)->sizes));
+}
+
+Scalar scanned(Element& e) { return e.load(0, e.index); }
 
 // ATen adds up f32 in f64, fp16 and bf16 in f32.
 template <ReduceKind K>
-bool scan_dim(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
-  Args a(g, n);
-  const TensorType& t = *a.tensor(0);
-  if (t.dim() == 0) return false;
-  spec.kind = K;
-  spec.dims = {*wrap_dim(*a.integer(1), t.dim())};
-  spec.keepdim = true;
-  spec.result = g.tensor_type(n.outputs[0]).dtype;
-  spec.accumulate = spec.result == DType::F32 ? DType::F64 : opmath(spec.result);
+bool scan(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
+  auto dim = scanned_dim(Args(g, n));
+  if (!dim) return false;
+  const DType result = g.tensor_type(n.outputs[0]).dtype;
+  const bool exact = K == Max || K == Min || result != DType::F32;
+  spec = {K, {*dim}, true, exact ? opmath(result) : DType::F64, result};
   return true;
 }
 
@@ -342,19 +334,86 @@ bool scan_dim(const ir::Graph& g, const ir::Node& n, ReductionSpec& spec) {
 bool applies_scan(const ir::Graph& g, const ir::Node& n) {
   const TensorType& t = g.tensor_type(n.outputs[0]);
   const Args a(g, n);
-  auto dim = a.integer(1);
+  auto dim = a.dim(1, t.dim());
   bool single = dim && t.dim() > 0 && ir::is_floating(t.dtype) && a.tensor(0)->dtype == t.dtype;
-  for (int64_t d = 0; single && d < t.dim(); ++d) {
-    single = d == *wrap_dim(*dim, t.dim()) || t.sizes[d].is_const(1);
-  }
+  for (int64_t d = 0; single && d < t.dim(); ++d) single = d == *dim || t.sizes[d].is_const(1);
   return !single && applies_computable(g, n);
 }
 
-constexpr Applies fold = applies_fold;
-constexpr ReduceKind Sum = ReduceKind::Sum, Prod = ReduceKind::Prod;
-constexpr ReduceKind Max = ReduceKind::Max, Min = ReduceKind::Min;
-constexpr ReduceKind Any = ReduceKind::Any, All = ReduceKind::All;
-constexpr ReduceKind ArgMax = ReduceKind::ArgMax, ArgMin = ReduceKind::ArgMin;
+// The places have been taken from the values by then.
+bool applies_extreme(const ir::Graph& g, const ir::Node& n) {
+  return applies_computable(g, n) && g.use_counts()[n.outputs[1].index] == 0;
+}
+
+// An element that equals the extreme up to itself is the newest one that does; NaN is extreme. The
+// place of the newest one so far is the largest of their places so far.
+bool decompose_places(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  auto dim = scanned_dim(a);
+  if (!dim || r.graph().use_counts()[n.outputs[1].index] == 0) return false;
+  const TensorType t = r.type(n.arg(0).value());
+  if (!is_computable(t.dtype) || t.numel().is_const(0)) return false;
+  const ValueId values = r.call_multi(n.target, {n.arg(0), n.arg(1)})[0];
+  ValueId extreme = r.call("aten.eq.Tensor", {n.arg(0), values});
+  if (ir::is_floating(t.dtype)) {
+    const ValueId nan = r.unary("aten.isnan.default", n.arg(0).value());
+    extreme = r.call("aten.logical_or.default", {extreme, nan});
+  }
+  Sizes line(t.sizes.size(), Expr(1));
+  line[*dim] = t.sizes[*dim];
+  const ValueId count = r.call("aten.arange.default", {t.sizes[*dim], DType::I64});
+  const ValueId zero = r.full({}, 0, DType::I64, t.device);
+  const ValueId places = r.call("aten.where.self", {extreme, r.view(count, line), zero});
+  out.push_back(values);
+  return give(out, r.call_multi("aten.cummax.default", {places, *dim})[0]);
+}
+
+// ---- reductions made of others ----
+
+// The dimensions that argument 1 names: all of them where it is missing or empty.
+std::optional<Dims> named_dims(const Args& a) {
+  const TensorType& t = *a.tensor(0);
+  const auto* items = a[1].items();
+  if (t.dim() == 0 && !a.missing(1) && !(items && items->empty())) return std::nullopt;
+  return folded_dims(a, t, 1);
+}
+
+bool decompose_nansum(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(0);
+  auto dims = named_dims(a);
+  auto keepdim = a.boolean(2, false);
+  if (!dims || !keepdim || !is_computable(t.dtype)) return false;
+  const bool real = ir::is_floating(t.dtype);
+  if (!a.missing(3) && (!real || !a.dtype(3) || !ir::is_floating(*a.dtype(3)))) return false;
+  ValueId x = n.arg(0).value();
+  if (real) {
+    const ir::Arg zero = r.full({}, 0, t.dtype, t.device);
+    x = r.call("aten.where.self", {r.unary("aten.isnan.default", x), zero, x});
+  }
+  return give(out, r.call("aten.sum.dim_IntList", {x, list_of(*dims), *keepdim, n.arg(3)}));
+}
+
+bool decompose_aminmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType& t = *a.tensor(0);
+  auto dims = named_dims(a);
+  auto keepdim = a.boolean(2, false);
+  if (!dims || !keepdim || !is_computable(t.dtype) || t.dim() == 0) return false;
+  if (!std::ranges::all_of(t.sizes, [](Expr s) { return s.is_const() && s.value() != 0; }))
+    return false;
+  for (const char* op : {"aten.amin.default", "aten.amax.default"}) {
+    out.push_back(r.call(op, {n.arg(0), list_of(*dims), *keepdim}));
+  }
+  return true;
+}
+
+bool decompose_count_nonzero(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  auto dims = named_dims(a);
+  if (!dims || !is_computable(a.tensor(0)->dtype)) return false;
+  return give(out, r.sum(r.call("aten.ne.Scalar", {n.arg(0), 0}), *dims, false));
+}
 
 // Shapes by where the arguments stand: all dimensions, or `dim, keepdim`, then `dtype`.
 constexpr ShapeRule sum_all = shape_fold<Fold::IntegersToI64, kNever, kNever, 1>;
@@ -371,15 +430,9 @@ constexpr ShapeRule norm_all = shape_fold<Fold::FloatOnly, kNever, kNever, kNeve
 constexpr ShapeRule position = shape_fold<Fold::Position, 1, 2, kNever>;
 
 template <ReduceKind K>
-constexpr ReductionRule scan = scan_dim<K>;
-template <ReduceKind K>
 constexpr ReductionRule all_dims = reduce_dims<K, kNever, kNever>;
 template <ReduceKind K>
 constexpr ReductionRule some_dims = reduce_dims<K, 1, 2>;
-constexpr Decomposition mean_of_all = decompose_mean<kNever, kNever, 1>;
-constexpr Decomposition mean_of_some = decompose_mean<1, 2, 3>;
-constexpr Decomposition norm_of_some = decompose_norm<2, 3>;
-constexpr Decomposition norm_of_all = decompose_norm<kNever, kNever>;
 
 constexpr OpInfo kRows[] = {
 #include "ops/reductions.def"

@@ -71,6 +71,15 @@ ir::ValueId Rewriter::amax(ir::ValueId v, const std::vector<int64_t>& dims, bool
   return call("aten.amax.default", {v, list_of(dims), keepdim});
 }
 
+ir::ValueId Rewriter::row_major(ir::ValueId v) {
+  return type(v).is_row_major() ? v : call("aten.clone.default", {v, kContiguous});
+}
+
+ir::ValueId Rewriter::full(const std::vector<Expr>& sizes, ir::Arg number, DType d,
+                           ir::Device device) {
+  return call("aten.full.default", {list_of(sizes), std::move(number), d, ir::Arg(), device});
+}
+
 ir::ValueId Rewriter::view(ir::ValueId v, const std::vector<Expr>& sizes) {
   return call("aten.view.default", {v, list_of(sizes)});
 }

@@ -36,16 +36,19 @@ class Rewriter {
   ir::ValueId sum(ir::ValueId v, const std::vector<int64_t>& dims, bool keepdim);
   ir::ValueId amax(ir::ValueId v, const std::vector<int64_t>& dims, bool keepdim);
   ir::ValueId view(ir::ValueId v, const std::vector<Expr>& sizes);
+  // The value itself where it is row-major.
+  ir::ValueId row_major(ir::ValueId v);
+  ir::ValueId full(const std::vector<Expr>& sizes, ir::Arg number, DType d, ir::Device device);
 
  private:
   ir::Graph& graph_;
   ir::NodeId at_;
 };
 
-// Ends a decomposition: adds a value.
-inline bool give(std::vector<ir::ValueId>& out, ir::ValueId v) {
-  out.push_back(v);
-  return true;
+// Ends a decomposition: adds a value that could be made, else says that it could not.
+inline bool give(std::vector<ir::ValueId>& out, std::optional<ir::ValueId> v) {
+  if (v) out.push_back(*v);
+  return v.has_value();
 }
 
 ir::List list_of(const std::vector<int64_t>& xs);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "ops/element.h"
 #include "ops/families.h"
 
 namespace oxy::ops {
@@ -40,8 +39,8 @@ Scalar weighted(Element& e, const std::vector<Taps>& taps, DType d, Index at, si
   std::optional<Scalar> sum;
   for (const Tap& t : taps[k]) {
     at.push_back(t.at);
-    const Scalar v = k + 1 == taps.size() ? e.cast(e.b.load(e.args[0].value(), at), d)
-                                          : weighted(e, taps, d, at, k + 1);
+    const Scalar v =
+        k + 1 == taps.size() ? e.cast(e.load(0, at), d) : weighted(e, taps, d, at, k + 1);
     at.pop_back();
     const Scalar part = e.mul(v, t.weight);
     sum = sum ? e.add(*sum, part) : part;
@@ -62,8 +61,8 @@ double step_of(int64_t from, int64_t to, bool corners, const ir::Arg& given, DTy
   return rounded(static_cast<double>(from) / static_cast<double>(to));
 }
 
+// Where the result's element lies in the image.
 struct Source {
-  Scalar real;   // where the result's element lies in the image
   Scalar first;  // the last place not behind it, as I32
   Scalar share;  // how far behind it, between 0 and 1
 };
@@ -82,7 +81,7 @@ Source source_of(Element& e, size_t k, DType d, bool cubic) {
   const Scalar last = integer(e, from - 1);
   const Scalar first = e.op(LoopOp::Min, to_integer(e, e.op(LoopOp::Floor, real)), last);
   const Scalar share = limited(e, e.sub(real, e.cast(first, d)), e.c(0, d), e.c(1, d));
-  return {real, first, share};
+  return {first, share};
 }
 
 template <size_t Dims>
@@ -144,7 +143,7 @@ Scalar upsample_bicubic(Element& e) {
 }
 
 bool has_constant_sizes(const TensorType& t) {
-  return std::all_of(t.sizes.begin(), t.sizes.end(), [](Expr s) {
+  return std::ranges::all_of(t.sizes, [](Expr s) {
     return s.is_const() && s.value() > 0 && s.value() < (int64_t{1} << 24);
   });
 }
@@ -243,7 +242,7 @@ Taps grid_taps(Element& e, Scalar coordinate, const Line& l, Interpolation mode)
 
 // What lies outside counts as 0; the place is inside in any case.
 Scalar masked_tap(Element& e, const Index& at, Scalar inside) {
-  return e.where(inside, e.b.load(e.args[0].value(), at), e.c(0, e.result()));
+  return e.where(inside, e.load(0, at), e.c(0, e.result()));
 }
 
 // Products of weights first, as ATen does for linear interpolation.
@@ -258,7 +257,7 @@ Scalar sum_of_corners(Element& e, const std::vector<Taps>& taps) {
     for (size_t k = dims; k-- > 0;) {
       const Tap& t = taps[k][corner[k]];
       weight = weight ? e.mul(*weight, t.weight) : t.weight;
-      inside = inside ? e.op(LoopOp::And, *inside, *t.inside) : *t.inside;
+      inside = e.both(inside, *t.inside);
     }
     const Scalar v = masked_tap(e, at, *inside);
     const Scalar part = taps[0].size() == 1 ? v : e.mul(v, *weight);
@@ -301,7 +300,7 @@ Scalar grid_sampler(Element& e) {
     Index at{e.index[0]};
     at.insert(at.end(), e.index.begin() + 2, e.index.end());
     at.push_back(Expr(static_cast<int64_t>(Dims - 1 - k)));
-    taps.push_back(grid_taps(e, e.b.load(e.args[1].value(), at), line, mode));
+    taps.push_back(grid_taps(e, e.load(1, at), line, mode));
   }
   return mode == Interpolation::Cubic ? sum_of_lines(e, taps) : sum_of_corners(e, taps);
 }

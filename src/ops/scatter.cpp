@@ -1,10 +1,10 @@
 // Ops that write at loaded places: scatter, index_add, index_put and their kind. Where several
 // values go to one place, they do so in ATen's order.
-#include "ops/element.h"
+#include <algorithm>
+
 #include "ops/families.h"
-#include "ops/index_places.h"
+#include "ops/indexing.h"
 #include "ops/rewriter.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -12,34 +12,40 @@ namespace {
 using ir::TensorType;
 using ir::ValueId;
 
-constexpr ReduceKind Sum = ReduceKind::Sum, Last = ReduceKind::Last;
+using enum ReduceKind;
 
-Scalar old(Element& e) { return e.b.load(e.args[0].value(), e.index); }
+Scalar old(Element& e) { return e.load(0, e.index); }
 
 Scalar nothing(Element& e) { return e.c(0, e.result()); }
 
 // Argument i at a point of the space; a number is the same everywhere.
 Scalar value_at(Element& e, size_t i) {
-  return e.args.tensor(i) ? e.b.cast(e.b.load(e.args[i].value(), e.index), e.result())
-                          : e.operand(i, e.result());
+  return e.args.tensor(i) ? e.b.cast(e.load(i, e.index), e.result()) : e.operand(i, e.result());
 }
 
-std::optional<size_t> dimension(const Args& a, const TensorType& t) {
-  auto given = a.integer(1);
-  if (!given || t.dim() == 0) return std::nullopt;
-  auto dim = wrap_dim(*given, t.dim());
-  return dim ? std::optional(static_cast<size_t>(*dim)) : std::nullopt;
+bool not_larger(Expr a, Expr b) { return sym::known_less(b, a) == false; }
+
+// How values are folded: always so, or as argument 4 says. `mean` is made of others.
+template <ReduceKind K>
+std::optional<ReduceKind> always(const Args&) {
+  return K;
 }
 
-bool not_larger(Expr a, Expr b) { return sym::known_less(b, a) == std::optional(false); }
-
-// A string argument: how values are folded. `mean` is made of others.
-std::optional<ReduceKind> kind_named(std::string_view name) {
-  if (name == "add" || name == "sum") return ReduceKind::Sum;
-  if (name == "multiply" || name == "prod") return ReduceKind::Prod;
-  if (name == "amax") return ReduceKind::Max;
-  if (name == "amin") return ReduceKind::Min;
+std::optional<ReduceKind> named(const Args& a) {
+  const auto name = a.string(4, "");
+  if (name == "add" || name == "sum") return Sum;
+  if (name == "multiply" || name == "prod") return Prod;
+  if (name == "amax") return Max;
+  if (name == "amin") return Min;
   return std::nullopt;
+}
+
+template <auto Space, auto Kind>
+bool over(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
+  const Args a(g, n);
+  const std::optional<ReduceKind> kind = Kind(a);
+  if (kind) spec = {Space(a), *kind};
+  return kind.has_value();
 }
 
 // ---- self, dim, index of any shape, values ----
@@ -49,7 +55,7 @@ bool shape_scatter(const Args& a, Types& out) {
   if (!t || !index || index->dtype != DType::I64 || index->dim() != t->dim()) return false;
   if (source && (source->dtype != t->dtype || source->dim() != t->dim())) return false;
   if (!source && !a.number(3)) return false;
-  auto dim = dimension(a, *t);
+  const auto dim = indexed_dim(a);
   if (!dim) return false;
   for (size_t d = 0; d < t->sizes.size(); ++d) {
     if (d != *dim && !not_larger(index->sizes[d], t->sizes[d])) return false;
@@ -58,24 +64,11 @@ bool shape_scatter(const Args& a, Types& out) {
   return give(out, fresh(*t, t->sizes));
 }
 
-template <ReduceKind K>
-bool over_index(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
-  spec = {Args(g, n).tensor(2)->sizes, K};
-  return true;
-}
-
-bool over_index_by_name(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
-  auto kind = kind_named(*Args(g, n).string(4, ""));
-  if (kind) spec = {Args(g, n).tensor(2)->sizes, *kind};
-  return kind.has_value();
-}
+Sizes index_space(const Args& a) { return a.tensor(2)->sizes; }
 
 ScatterUpdate scatter_at(Element& e) {
-  const TensorType& t = *e.args.tensor(0);
-  const size_t dim = *dimension(e.args, t);
-  ScatterUpdate u{e.index, value_at(e, 3)};
-  u.place[dim] = indirect(e.b, e.args[2].value(), e.index, t.sizes[dim], false);
-  return u;
+  const Scalar v = value_at(e, 3);
+  return {place_along(e, false, false), v};
 }
 
 // ATen folds fp16 and bf16 in f32 and rounds at the end.
@@ -86,11 +79,10 @@ bool applies_wide(const ir::Graph& g, const ir::Node& n) {
 // An extreme needs no rounding; without the old values it is a decomposition.
 bool applies_by_name(const ir::Graph& g, const ir::Node& n) {
   const Args a(g, n);
-  auto name = a.string(4, "");
-  auto kind = name ? kind_named(*name) : std::nullopt;
+  const auto kind = named(a);
   if (!kind || !a.boolean(5, true).value_or(false) || !applies_computable(g, n)) return false;
   const DType d = g.tensor_type(n.outputs[0]).dtype;
-  const bool extreme = *kind == ReduceKind::Max || *kind == ReduceKind::Min;
+  const bool extreme = *kind == Max || *kind == Min;
   return d != DType::B8 &&
          (!ir::is_reduced_float(d) || extreme || n.target == "aten.index_reduce.default");
 }
@@ -99,9 +91,8 @@ bool applies_by_name(const ir::Graph& g, const ir::Node& n) {
 
 bool shape_rows(const Args& a, bool values) {
   const TensorType *t = a.tensor(0), *index = a.tensor(2), *source = a.tensor(3);
-  if (!t || !is_index(index) || index->dim() != 1) return false;
-  auto dim = dimension(a, *t);
-  if (!dim) return false;
+  const auto dim = indexed_dim(a);
+  if (!dim || !is_index(index) || index->dim() != 1) return false;
   if (!values) return true;
   if (!source || source->dtype != t->dtype || source->dim() != t->dim()) return false;
   Sizes wanted = t->sizes;
@@ -110,9 +101,7 @@ bool shape_rows(const Args& a, bool values) {
 }
 
 bool shape_index_add(const Args& a, Types& out) {
-  if (!shape_rows(a, true)) return false;
-  const TensorType& t = *a.tensor(0);
-  return give(out, fresh(t, t.sizes));
+  return shape_rows(a, true) && give(out, fresh(*a.tensor(0), a.tensor(0)->sizes));
 }
 
 bool shape_index_copy(const Args& a, Types& out) {
@@ -123,35 +112,14 @@ bool shape_index_copy(const Args& a, Types& out) {
 bool shape_index_fill(const Args& a, Types& out) {
   if (!shape_rows(a, false) || a.tensor(2)->dtype != DType::I64) return false;
   const TensorType *t = a.tensor(0), *value = a.tensor(3);
-  if (value ? value->dim() != 0 : !a.number(3)) return false;
-  return give(out, empty_like(*t));
+  return (value ? value->dim() == 0 : a.number(3).has_value()) && give(out, empty_like(*t));
 }
 
 Sizes row_space(const Args& a) {
   const TensorType& t = *a.tensor(0);
   Sizes sizes = t.sizes;
-  sizes[*dimension(a, t)] = a.tensor(2)->sizes[0];
+  sizes[*indexed_dim(a)] = a.tensor(2)->sizes[0];
   return sizes;
-}
-
-template <ReduceKind K>
-bool over_rows(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
-  spec = {row_space(Args(g, n)), K};
-  return true;
-}
-
-bool over_rows_by_name(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
-  auto kind = kind_named(*Args(g, n).string(4, ""));
-  if (kind) spec = {row_space(Args(g, n)), *kind};
-  return kind.has_value();
-}
-
-Index row_place(Element& e, bool from_end) {
-  const TensorType& t = *e.args.tensor(0);
-  const size_t dim = *dimension(e.args, t);
-  Index place = e.index;
-  place[dim] = indirect(e.b, e.args[2].value(), {e.index[dim]}, t.sizes[dim], from_end);
-  return place;
 }
 
 bool scales(const Args& a) { return a.number_kind(4) && a.number(4, 1.0) != 1.0; }
@@ -159,7 +127,7 @@ bool scales(const Args& a) { return a.number_kind(4) && a.number(4, 1.0) != 1.0;
 ScatterUpdate index_add_at(Element& e) {
   Scalar v = value_at(e, 3);
   if (scales(e.args)) v = e.mul(v, e.operand(4, e.result()));
-  return {row_place(e, false), v};
+  return {place_along(e, true, false), v};
 }
 
 // A scaled f16 or bf16 would be rounded twice.
@@ -170,7 +138,9 @@ bool applies_index_add(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && a.number(4, 1.0) && (plain || !scales(a));
 }
 
-ScatterUpdate index_fill_at(Element& e) { return {row_place(e, true), e.operand(3, e.result())}; }
+ScatterUpdate index_fill_at(Element& e) {
+  return {place_along(e, true, true), e.operand(3, e.result())};
+}
 
 // ---- index_put ----
 
@@ -189,11 +159,9 @@ bool shape_index_put(const Args& a, Types& out) {
   return give(out, empty_like(*t));
 }
 
-bool over_indexed(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
-  const Args a(g, n);
-  spec = {indexed_sizes(*a.tensor(0), *indexing(a)), *a.boolean(3, false) ? Sum : Last};
-  return true;
-}
+Sizes indexed_space(const Args& a) { return indexed_sizes(*a.tensor(0), *indexing(a)); }
+
+std::optional<ReduceKind> put_kind(const Args& a) { return *a.boolean(3, false) ? Sum : Last; }
 
 ScatterUpdate index_put_at(Element& e) {
   const Scalar v = e.load(2);
@@ -205,29 +173,21 @@ bool decompose_masked_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0), values = *a.tensor(2);
   const auto* items = a[1].items();
-  if (!items || a.boolean(3, false) != std::optional(false) || !values.numel().is_const(1)) {
+  if (!items || a.boolean(3, false) != false || !values.numel().is_const(1)) return false;
+  const auto is_given = [](const ir::Arg& x) { return !x.is_none(); };
+  const auto item = std::ranges::find_if(*items, is_given);
+  if (item == items->end() || std::any_of(item + 1, items->end(), is_given)) return false;
+  const TensorType* mask = a.tensor(*item);
+  if (!mask || mask->dtype != DType::B8 || values.dtype != t.dtype || !is_computable(t.dtype))
     return false;
-  }
-  std::optional<size_t> at;
-  for (size_t k = 0; k < items->size(); ++k) {
-    if ((*items)[k].is_none()) continue;
-    if (at) return false;
-    at = k;
-  }
-  const TensorType* mask = at ? a.tensor((*items)[*at]) : nullptr;
-  if (!mask || mask->dtype != DType::B8 || values.dtype != t.dtype || !is_computable(t.dtype)) {
+  const auto at = static_cast<size_t>(item - items->begin()), end = at + mask->sizes.size();
+  if (mask->dim() == 0 || end > t.sizes.size() ||
+      !known_same(mask->sizes, {t.sizes.begin() + at, t.sizes.begin() + end}))
     return false;
-  }
-  const size_t end = *at + mask->sizes.size();
-  if (mask->dim() == 0 || end > t.sizes.size()) return false;
-  if (!known_same(mask->sizes, {t.sizes.begin() + static_cast<std::ptrdiff_t>(*at),
-                                t.sizes.begin() + static_cast<std::ptrdiff_t>(end)})) {
-    return false;
-  }
   Sizes sizes = mask->sizes;
   sizes.resize(sizes.size() + t.sizes.size() - end, Expr(1));
   const ValueId one = r.view(n.arg(2).value(), {});
-  const ValueId holds = r.view((*items)[*at].value(), sizes);
+  const ValueId holds = r.view(item->value(), sizes);
   return give(out, r.call("aten.where.self", {holds, one, n.arg(0)}));
 }
 
@@ -237,23 +197,20 @@ bool shape_embedding_gradient(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *indices = a.tensor(1);
   auto rows = a.expr(2), padding = a.expr(3);
   if (!t || !is_index(indices) || !rows || !padding || !padding->is_const()) return false;
-  if (a.boolean(4) != std::optional(false) || t->dim() != indices->dim() + 1) return false;
+  if (a.boolean(4) != false || t->dim() != indices->dim() + 1) return false;
   if (!known_same({t->sizes.begin(), t->sizes.end() - 1}, indices->sizes)) return false;
   return give(out, fresh(*t, {*rows, t->sizes.back()}));
 }
 
-bool over_gradient(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
-  spec = {Args(g, n).tensor(0)->sizes, Sum};
-  return true;
-}
+Sizes gradient_space(const Args& a) { return a.tensor(0)->sizes; }
 
 ScatterUpdate embedding_gradient_at(Element& e) {
-  Scalar v = e.b.load(e.args[0].value(), e.index);
+  Scalar v = e.load(0, e.index);
   const Index at(e.index.begin(), e.index.end() - 1);
-  Scalar row = e.b.cast(e.b.load(e.args[1].value(), at), DType::I64);
+  Scalar row = e.b.cast(e.load(1, at), DType::I64);
   const int64_t padding = *e.args.integer(3);
   if (padding >= 0) {
-    const Scalar none = e.b.constant_int(0, DType::I64);
+    const Scalar none = e.c(0, DType::I64);
     const Scalar padded = e.op(LoopOp::Eq, row, e.b.constant_int(padding, DType::I64));
     v = e.where(padded, e.c(0, v.dtype), v);
     row = e.where(padded, none, row);
@@ -277,8 +234,6 @@ bool decompose_half_scatter_add(Rewriter& r, const ir::Node& n, std::vector<Valu
   return give(out, r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source}), d));
 }
 
-bool is_extreme(std::string_view reduce) { return reduce == "amax" || reduce == "amin"; }
-
 // What a sum or product without the old value begins with.
 ir::Arg identity(std::string_view reduce, DType d) {
   const int64_t v = reduce == "prod";
@@ -295,13 +250,15 @@ ValueId mean_of(Rewriter& r, ValueId sum, ValueId count, DType d) {
 struct Fold {
   std::string_view name;
   bool include_self = true;
+  bool is_mean() const { return name == "mean"; }
+  bool is_extreme() const { return name == "amax" || name == "amin"; }
 };
 
 std::optional<Fold> fold_arguments(Rewriter& r, const ir::Node& n) {
   const Args a(r.graph(), n);
   auto name = a.string(4, "");
   auto include = a.boolean(5, true);
-  if (!name || !include || (*name != "mean" && !kind_named(*name))) return std::nullopt;
+  if (!name || !include || (*name != "mean" && !named(a))) return std::nullopt;
   return Fold{*name, *include};
 }
 
@@ -309,10 +266,10 @@ bool decompose_scatter_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueI
   auto fold = fold_arguments(r, n);
   if (!fold || !fits(r, n, shape_scatter)) return false;
   const DType d = r.type(n.arg(0).value()).dtype;
-  const bool mean = fold->name == "mean", rounds = fold->name == "sum" || fold->name == "prod";
+  const bool mean = fold->is_mean(), rounds = fold->name == "sum" || fold->name == "prod";
   if (fold->include_self && !mean && !(rounds && ir::is_reduced_float(d))) return false;
   ValueId self = n.arg(0).value(), source = n.arg(3).value();
-  if (!fold->include_self && is_extreme(fold->name)) {
+  if (!fold->include_self && fold->is_extreme()) {
     self = r.call("aten.scatter.src", {self, n.arg(1), n.arg(2), source});
   } else if (!fold->include_self) {
     self = r.call("aten.scatter.value", {self, n.arg(1), n.arg(2), identity(fold->name, d)});
@@ -334,11 +291,11 @@ bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>
   auto fold = fold_arguments(r, n);
   if (!fold || fold->name == "sum" || !fits(r, n, shape_index_add)) return false;
   const DType d = r.type(n.arg(0).value()).dtype;
-  const bool mean = fold->name == "mean";
+  const bool mean = fold->is_mean();
   if (fold->include_self && !mean) return false;
   ValueId self = n.arg(0).value();
   const ValueId rows = r.cast(n.arg(2).value(), DType::I64);
-  if (!fold->include_self && is_extreme(fold->name)) {
+  if (!fold->include_self && fold->is_extreme()) {
     self = r.call("aten.index_copy.default", {self, n.arg(1), rows, n.arg(3)});
   } else if (!fold->include_self) {
     const ir::Arg start = identity(fold->name, d);
@@ -356,29 +313,21 @@ bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>
   return give(out, mean_of(r, add(self, n.arg(3)), count, d));
 }
 
-ValueId in_a_line(Rewriter& r, ValueId v, Expr count) {
-  const TensorType& t = r.type(v);
-  constexpr ir::MemoryFormat contiguous{0};
-  const bool lies_so = t.is_row_major();
-  return r.view(lies_so ? v : r.call("aten.clone.default", {v, contiguous}), {count});
-}
+ValueId in_a_line(Rewriter& r, ValueId v, Expr count) { return r.view(r.row_major(v), {count}); }
 
 // Where the mask holds, the source's elements one after the other.
 bool decompose_masked_scatter(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType self = r.type(n.arg(0).value()), mask = r.type(n.arg(1).value()),
                    source = r.type(n.arg(2).value());
-  if (mask.dtype != DType::B8 || source.dtype != self.dtype || !is_computable(self.dtype)) {
+  if (mask.dtype != DType::B8 || source.dtype != self.dtype || !is_computable(self.dtype))
     return false;
-  }
   auto sizes = broadcast(self.sizes, mask.sizes);
-  if (!sizes || sizes->empty() || !source.numel().is_const() || source.numel().is_const(0)) {
+  if (!sizes || sizes->empty() || !source.numel().is_const() || source.numel().is_const(0))
     return false;
-  }
   const Expr all = fresh(self, *sizes).numel();
   const ValueId holds = r.call("aten.expand.default", {n.arg(1), list_of(*sizes)});
   const ValueId flat = in_a_line(r, holds, all);
-  ValueId count = r.call("aten.cumsum.default", {flat, 0});
-  count = r.call("aten.sub.Scalar", {count, 1, 1});
+  const ValueId count = r.call("aten.sub.Scalar", {r.call("aten.cumsum.default", {flat, 0}), 1, 1});
   const ValueId zero = r.unary("aten.zeros_like.default", count);
   const ValueId place = r.call("aten.where.self", {flat, count, zero});
   const ValueId line = in_a_line(r, n.arg(2).value(), source.numel());

@@ -1,13 +1,12 @@
-// Pointwise ops beyond arithmetic: sinc, entr, logarithms of sums, steps between floating-point
-// numbers. fp16 and bf16 are rounded at each step where ATen's kernel computes in the dtype itself.
+// Special functions: sinc, entr, logarithms of sums, neighbours; divisors, zeta and gamma
+// functions; orthogonal polynomials. fp16 and bf16 are computed in f32 and rounded once, or rounded
+// at each step where ATen's kernel computes in the dtype itself.
 #include <cmath>
 #include <limits>
 #include <numbers>
 
-#include "ops/element.h"
 #include "ops/families.h"
 #include "ops/rewriter.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -15,11 +14,13 @@ namespace {
 using ir::ValueId;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kPi = std::numbers::pi;
 
 Scalar sinc(Element& e) {
   const DType d = e.compute();
   const Scalar x = e.operand(0, d);
-  const Scalar product = e.mul(e.c(std::numbers::pi, d), x);
+  const Scalar product = e.mul(e.c(kPi, d), x);
   const Scalar wave = e.div(e.op(LoopOp::Sin, product), product);
   return e.finish(e.where(e.op(LoopOp::Eq, x, e.c(0, d)), e.c(1, d), wave));
 }
@@ -64,7 +65,7 @@ Scalar is_infinity(Element& e) {
 Scalar angle(Element& e) {
   const DType d = e.result();
   const Scalar x = e.operand(0, d), zero = e.c(0, d);
-  const Scalar turned = e.where(e.op(LoopOp::Lt, x, zero), e.c(std::numbers::pi, d), zero);
+  const Scalar turned = e.where(e.op(LoopOp::Lt, x, zero), e.c(kPi, d), zero);
   return e.where(e.op(LoopOp::IsNan, x), x, turned);
 }
 
@@ -106,7 +107,7 @@ bool applies_decimals(const ir::Graph& g, const ir::Node& n) {
 // Times a number, as ATen does it.
 template <bool ToDegrees>
 bool decompose_angle_unit(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  const double factor = ToDegrees ? 180.0 / std::numbers::pi : std::numbers::pi / 180.0;
+  const double factor = ToDegrees ? 180.0 / kPi : kPi / 180.0;
   if (!is_computable(r.type(n.arg(0).value()).dtype)) return false;
   return give(out, r.call("aten.mul.Scalar", {n.arg(0), factor}));
 }
@@ -135,7 +136,268 @@ bool shape_angle(const Args& a, Types& out) {
   return give(out, row_major(d, t->device, t->sizes));
 }
 
+// ---- divisors ----
+
+Scalar gcd(Element& e) {
+  const DType d = e.result();
+  return e.op(LoopOp::Gcd, e.operand(0, d), e.operand(1, d));
+}
+
+// In int at least, as eager's C++: a product is cut to the result's width behind its absolute
+// value.
+Scalar lcm(Element& e) {
+  const DType d = e.result() == DType::I64 ? DType::I64 : DType::I32;
+  const Scalar a = e.operand(0, d), b = e.operand(1, d), g = e.op(LoopOp::Gcd, a, b);
+  const Scalar none = e.op(LoopOp::Eq, g, e.c(0, d));
+  const Scalar part = e.div(a, e.where(none, e.c(1, d), g));
+  return e.finish(e.where(none, e.c(0, d), e.op(LoopOp::Abs, e.mul(part, b))));
+}
+
+// ---- digamma: reflection, recurrence and asymptotic series as in Abramowitz and Stegun,
+// 6.3.5-6.3.18, in f64 for all dtypes ----
+
+constexpr int kSteps = 10;  // of the recurrence: up to where the series is exact
+
+// psi(x) - log x + 1/(2x), in 1/x^2.
+constexpr double kDigamma[] = {-1.0 / 12,  691.0 / 32760, -1.0 / 132, 1.0 / 240,
+                               -1.0 / 252, 1.0 / 120,     -1.0 / 12};
+
+Scalar digamma_value(Element& e, Scalar x) {
+  const DType d = DType::F64;
+  const Scalar zero = e.c(0, d), one = e.c(1, d);
+  const Scalar negative = e.op(LoopOp::Lt, x, zero);
+  // psi(1 - x) - pi / tan(pi x), the angle within one period.
+  const Scalar rest = e.sub(x, e.op(LoopOp::Trunc, x));
+  const Scalar turned = e.div(e.c(kPi, d), e.op(LoopOp::Tan, e.mul(e.c(kPi, d), rest)));
+  Scalar sum = e.where(negative, e.op(LoopOp::Neg, turned), zero);
+  Scalar y = e.where(negative, e.sub(one, x), x);
+  for (int k = 0; k < kSteps; ++k) {
+    const Scalar small = e.op(LoopOp::Lt, y, e.c(kSteps, d));
+    sum = e.where(small, e.sub(sum, e.div(one, y)), sum);
+    y = e.where(small, e.add(y, one), y);
+  }
+  const Scalar inverse = e.div(one, y), square = e.mul(inverse, inverse);
+  const Scalar series = e.mul(square, polynomial(e, square, kDigamma));
+  const Scalar log = e.fma(inverse, e.c(-0.5, d), e.op(LoopOp::Log, y));
+  const Scalar value = e.add(sum, e.add(log, series));
+  const Scalar whole = e.op(LoopOp::And, negative, e.op(LoopOp::Eq, rest, zero));
+  const Scalar pole = e.op(LoopOp::CopySign, e.c(kInfinity, d), e.op(LoopOp::Neg, x));
+  const Scalar finite = e.where(whole, e.c(kNan, d), value);
+  return e.where(e.op(LoopOp::Eq, x, zero), pole, finite);
+}
+
+Scalar digamma(Element& e) {
+  return e.finish(digamma_value(e, e.operand(0, DType::F64, e.result())));
+}
+
+// ---- zeta, polygamma ----
+
+// In f64, for all dtypes.
+template <LoopOp O>
+Scalar in_f64(Element& e) {
+  const DType d = DType::F64, through = e.result();
+  return e.finish(e.op(O, e.operand(0, d, through), e.operand(1, d, through)));
+}
+
+// Order 1: reflection below 1/2, six steps of the recurrence, four terms of the asymptotic series
+// (Abramowitz and Stegun, 6.4.6, 6.4.7, 6.4.12), as few as eager takes.
+Scalar trigamma(Element& e, Scalar x) {
+  const DType d = x.dtype;
+  const Scalar one = e.c(1, d);
+  const Scalar low = e.op(LoopOp::Lt, x, e.c(0.5, d));
+  const Scalar sine = e.op(LoopOp::Sin, e.mul(e.c(kPi, d), x));
+  const Scalar pi_square = e.mul(e.c(kPi, d), e.c(kPi, d));
+  const Scalar mirrored = e.op(LoopOp::Neg, e.div(pi_square, e.mul(sine, sine)));
+  Scalar sum = e.where(low, mirrored, e.c(0, d));
+  Scalar y = e.where(low, e.sub(one, x), x);
+  for (int k = 0; k < 6; ++k) {
+    sum = e.add(sum, e.div(one, e.mul(y, y)));
+    y = e.add(y, one);
+  }
+  const Scalar inverse = e.div(one, e.mul(y, y));
+  const Scalar inner = e.sub(e.c(1.0 / 30, d), e.mul(inverse, e.c(1.0 / 42, d)));
+  const Scalar outer = e.mul(inverse, e.sub(e.c(1.0 / 6, d), e.mul(inverse, inner)));
+  const Scalar lead = e.add(one, e.div(one, e.mul(e.c(2, d), y)));
+  sum = e.add(sum, e.div(e.add(lead, outer), y));
+  return e.where(low, e.op(LoopOp::Neg, sum), sum);
+}
+
+// (-1)^(n+1) n! zeta(n + 1, x), the factorial and the product in the result's precision.
+Scalar polygamma(Element& e) {
+  const int64_t n = *e.args.integer(0);
+  if (n == 1) return e.finish(trigamma(e, e.operand(1, e.compute())));
+  const Scalar x = e.operand(1, DType::F64, e.result());
+  if (n == 0) return e.finish(digamma_value(e, x));
+  const auto order = static_cast<double>(n) + 1;
+  const double factorial = e.compute() == DType::F64
+                               ? std::exp(std::lgamma(order))
+                               : std::exp(std::lgamma(static_cast<float>(order)));
+  const Scalar sum = e.finish(e.op(LoopOp::Zeta, e.c(order, DType::F64), x));
+  const Scalar factor = e.c(n % 2 == 1 ? factorial : -factorial, e.compute());
+  return e.finish(e.mul(factor, e.cast(sum, e.compute())));
+}
+
+bool applies_polygamma(const ir::Graph& g, const ir::Node& n) {
+  return Args(g, n).integer(0).value_or(-1) >= 0 && has_computable_types(g, n) &&
+         ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
+}
+
+// ---- orthogonal polynomials ----
+// Of a degree per element, which is cut to a whole number: 0 below degree 0 and where the degree is
+// no number. The recurrences are loop operations (codegen/cpp/prelude_iterated.cpp); what eager has
+// beside them stands here.
+
+// The degree, cut; -1 where eager's i64 is below 0.
+Scalar degree(Element& e) {
+  const DType d = e.compute();
+  const Scalar n = e.op(LoopOp::Trunc, e.operand(1, d));
+  const Scalar below = e.op(LoopOp::Lt, n, e.c(0x1p63, d));
+  const Scalar good = e.op(LoopOp::And, e.op(LoopOp::Ge, n, e.c(0, d)), below);
+  return e.where(good, n, e.c(-1, d));
+}
+
+Scalar of_degree(Element& e, Scalar n, Scalar value) {
+  const Scalar zero = e.c(0, n.dtype);
+  return e.finish(e.where(e.op(LoopOp::Ge, n, zero), value, zero));
+}
+
+// `known` where it is known, else what `recurrence` gives for the degree; no step is taken for the
+// others.
+template <class F>
+Scalar unless(Element& e, Scalar is_known, Scalar known, Scalar n, F&& recurrence) {
+  const Scalar steps = e.where(is_known, e.c(0, n.dtype), n);
+  return e.where(is_known, known, recurrence(steps));
+}
+
+// (-1)^n
+Scalar sign_of_parity(Element& e, Scalar n) {
+  const DType d = n.dtype;
+  const Scalar half = e.op(LoopOp::Trunc, e.mul(n, e.c(0.5, d)));
+  const Scalar even = e.op(LoopOp::Eq, e.add(half, half), n);
+  return e.where(even, e.c(1, d), e.c(-1, d));
+}
+
+// ---- Hermite, Laguerre, Legendre ----
+
+struct Known {
+  Scalar where, value;
+};
+
+// By the recurrence O, but for what `known(x, degree)` says.
+template <LoopOp O, class F>
+Scalar by_recurrence(Element& e, F&& known) {
+  const Scalar x = e.operand(0, e.compute()), n = degree(e);
+  const Known k = known(x, n);
+  const auto recurrence = [&](Scalar steps) { return e.op(O, x, steps); };
+  return of_degree(e, n, unless(e, k.where, k.value, n, recurrence));
+}
+
+// NaN beyond the degrees that eager computes.
+template <LoopOp O>
+Scalar hermite(Element& e) {
+  return by_recurrence<O>(e, [&](Scalar, Scalar n) -> Known {
+    const int most = n.dtype == DType::F32 ? 128 : 512;
+    return {e.op(LoopOp::Gt, n, e.c(most, n.dtype)), e.c(kNan, n.dtype)};
+  });
+}
+
+Scalar laguerre(Element& e) {
+  return by_recurrence<LoopOp::Laguerre>(e, [&](Scalar x, Scalar) -> Known {
+    return {e.op(LoopOp::Eq, x, e.c(0, x.dtype)), e.c(1, x.dtype)};
+  });
+}
+
+Scalar legendre(Element& e) {
+  return by_recurrence<LoopOp::Legendre>(e, [&](Scalar x, Scalar n) -> Known {
+    const Scalar end = e.op(LoopOp::Eq, e.op(LoopOp::Abs, x), e.c(1, x.dtype));
+    const Scalar upper = e.op(LoopOp::Gt, x, e.c(0, x.dtype));
+    return {end, e.where(upper, e.c(1, x.dtype), sign_of_parity(e, n))};
+  });
+}
+
+// ---- Chebyshev ----
+
+enum class Kind : uint8_t { T, U, V, W };
+
+// The value at 1 (`upper`) or at -1.
+template <Kind K>
+Scalar at_end(Element& e, Scalar n, bool upper) {
+  const Scalar one = e.c(1, n.dtype);
+  Scalar value = one;
+  if (K == Kind::U) value = e.add(n, one);
+  if (K == (upper ? Kind::W : Kind::V)) value = e.add(e.add(n, n), one);
+  return upper ? value : e.mul(sign_of_parity(e, n), value);
+}
+
+// With x = cos a, |x| < 1: T = cos na, U = sin (n+1)a / sin a, V = cos (n+1/2)a / cos a/2, W = sin
+// (n+1/2)a / sin a/2. V and W have their limits where the half angle's other function rounds to 1,
+// next to an end; eager gives the shifted W that of the other end.
+template <Kind K, bool Shifted>
+Scalar by_angle(Element& e, Scalar x, Scalar n) {
+  const DType d = x.dtype;
+  const Scalar angle = e.op(LoopOp::Acos, x);
+  if (K == Kind::T) return e.op(LoopOp::Cos, e.mul(n, angle));
+  const Scalar turned = e.mul(e.add(n, e.c(K == Kind::U ? 1 : 0.5, d)), angle);
+  if (K == Kind::U) return e.div(e.op(LoopOp::Sin, turned), e.op(LoopOp::Sin, angle));
+  const bool upper = K == Kind::W;
+  const LoopOp wave = upper ? LoopOp::Sin : LoopOp::Cos;
+  const Scalar half = e.mul(angle, e.c(0.5, d));
+  const Scalar value = e.div(e.op(wave, turned), e.op(wave, half));
+  const double next = d == DType::F32 ? 1 - 0x1p-23 : 1 - 0x1p-53;
+  const Scalar limit =
+      upper ? e.op(LoopOp::Ge, x, e.c(next, d)) : e.op(LoopOp::Le, x, e.c(-next, d));
+  return e.where(limit, at_end<K>(e, n, upper && !Shifted), value);
+}
+
+// The polynomial of degree 1.
+template <Kind K>
+Scalar first(Element& e, Scalar x) {
+  if (K == Kind::T) return x;
+  const Scalar twice = e.add(x, x), one = e.c(1, x.dtype);
+  if (K == Kind::U) return twice;
+  return K == Kind::V ? e.sub(twice, one) : e.add(twice, one);
+}
+
+// Eager takes angles above this degree.
+constexpr int last_by_recurrence(Kind k, bool shifted) {
+  if (k == Kind::T) return 6;
+  if (!shifted) return 8;
+  return k == Kind::W ? 4 : 6;
+}
+
+template <Kind K, bool Shifted>
+Scalar chebyshev(Element& e) {
+  const DType d = e.compute();
+  const Scalar given = e.operand(0, d), n = degree(e), one = e.c(1, d);
+  const Scalar x = Shifted ? e.sub(e.add(given, given), one) : given;
+  const auto recurrence = [&](Scalar steps) {
+    return e.op(LoopOp::Chebyshev, x, first<K>(e, x), steps);
+  };
+  // Exact at the ends.
+  constexpr int kLast = last_by_recurrence(K, Shifted);
+  const std::optional<double> number = e.args.number(1);
+  if (number && *number < kLast + 1) return of_degree(e, n, recurrence(n));
+  const Scalar upper_end = e.op(LoopOp::Eq, given, one);
+  const Scalar lower_end = e.op(LoopOp::Eq, given, e.c(Shifted ? 0 : -1, d));
+  const Scalar inside = e.op(LoopOp::Lt, e.op(LoopOp::Abs, x), one);
+  const Scalar turned = e.op(LoopOp::And, inside, e.op(LoopOp::Gt, n, e.c(kLast, d)));
+  const Scalar below = e.where(lower_end, at_end<K>(e, n, false), by_angle<K, Shifted>(e, x, n));
+  const Scalar known = e.where(upper_end, at_end<K>(e, n, true), below);
+  const Scalar end = e.op(LoopOp::Or, upper_end, lower_end);
+  return of_degree(e, n, unless(e, e.op(LoopOp::Or, end, turned), known, n, recurrence));
+}
+
 constexpr ShapeRule like_first = shape_like_first<ResultDType::Float, 1>;
+
+// Of two tensors, and of a tensor and a number either way round.
+#define WITH_NUMBERS(name, a, b, shape, ...)                                                   \
+  OP("aten." name ".default", "(Tensor " a ", Tensor " b ") -> Tensor", Pointwise, shape,      \
+     __VA_ARGS__)                                                                              \
+  OP("aten." name "." a "_scalar", "(Scalar " a ", Tensor " b ") -> Tensor", Pointwise, shape, \
+     __VA_ARGS__)                                                                              \
+  OP("aten." name "." b "_scalar", "(Tensor " a ", Scalar " b ") -> Tensor", Pointwise, shape, \
+     __VA_ARGS__)
+#define POLYNOMIAL(name, ...) WITH_NUMBERS("special_" name, "x", "n", promoted_no_half, __VA_ARGS__)
 
 constexpr OpInfo kRows[] = {
 #include "ops/special.def"

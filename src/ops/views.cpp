@@ -1,10 +1,6 @@
 // Views, their copying twins, and the ops that write into a copy of their operand: a loop rule here
 // is a change of index.
-#include "ops/circular_pad.h"
-#include "ops/element.h"
 #include "ops/families.h"
-#include "ops/shape_elementwise.h"
-#include "ops/shape_views.h"
 #include "support/check.h"
 
 namespace oxy::ops {
@@ -24,11 +20,7 @@ TensorType view_of(const TensorType& t, Sizes sizes, Sizes strides, Expr offset)
 
 const TensorType& input(const Element& e) { return *e.args.tensor(0); }
 
-int64_t dim_of(const Element& e, size_t at, int64_t missing) {
-  return *wrap_dim(*e.args.integer(at, missing), input(e).dim());
-}
-
-Scalar load_input(Element& e, const Index& index) { return e.b.load(e.args[0].value(), index); }
+int64_t dim_of(const Element& e, size_t at) { return *e.args.dim(at, input(e).dim(), 0); }
 
 // The type of a copy of a view: the same shape, row-major.
 template <ShapeRule F>
@@ -46,21 +38,22 @@ bool shape_view(const Args& a, Types& out) {
   Sizes sizes;
   if (!t || !a.exprs(1, sizes)) return false;
   auto to = infer_size(std::move(sizes), t->numel());
-  if (!to) return false;
-  auto strides = view_strides(*t, *to);
+  auto strides = to ? view_strides(*t, *to) : std::nullopt;
   if (!strides) return false;
   return give(out, view_of(*t, std::move(*to), std::move(*strides), t->offset));
 }
 
-bool shape_reshape_alias(const Args& a, Types& out) {
+// Sizes, strides, and perhaps the offset.
+bool shape_as_strided(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes sizes, strides;
-  if (!t || !a.exprs(1, sizes) || !a.exprs(2, strides)) return false;
-  return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
+  auto offset = t ? a.expr(3, t->offset) : std::nullopt;
+  if (!offset || !a.exprs(1, sizes) || !a.exprs(2, strides)) return false;
+  return give(out, view_of(*t, std::move(sizes), std::move(strides), *offset));
 }
 
 Scalar element_view(Element& e) {
-  return load_input(e, reshape_index(input(e).sizes, e.result_type().sizes, e.index));
+  return e.load(0, reshape_index(input(e).sizes, e.result_type().sizes, e.index));
 }
 
 // View as another dtype of the same width.
@@ -74,7 +67,7 @@ bool shape_view_dtype(const Args& a, Types& out) {
 }
 
 Scalar element_view_dtype(Element& e) {
-  return e.b.bitcast(load_input(e, e.index), e.result_type().dtype);
+  return e.b.bitcast(e.load(0, e.index), e.result_type().dtype);
 }
 
 // A b8 in a kernel is true or false, one in memory any byte.
@@ -86,8 +79,7 @@ bool applies_bitcast(const ir::Graph& g, const ir::Node& n) {
 
 bool shape_same(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  if (!t) return false;
-  return give(out, view_of(*t, t->sizes, t->strides, t->offset));
+  return t && give(out, view_of(*t, t->sizes, t->strides, t->offset));
 }
 
 // lift_fresh_copy: a clone.
@@ -96,7 +88,7 @@ bool shape_fresh(const Args& a, Types& out) {
   return give(out, t ? empty_like(*t) : std::nullopt);
 }
 
-Scalar element_same(Element& e) { return load_input(e, e.index); }
+Scalar element_same(Element& e) { return e.load(0, e.index); }
 
 // ---- expand, permute, squeeze ----
 
@@ -124,25 +116,20 @@ bool shape_expand(const Args& a, Types& out) {
   return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
-Scalar element_expand(Element& e) {
-  return load_input(e, broadcast_index(input(e).sizes, e.index));
-}
+Scalar element_expand(Element& e) { return e.load(0, broadcast_index(input(e).sizes, e.index)); }
 
 // The dimensions of the operand in the order of the result's.
 std::optional<std::vector<int64_t>> permutation(const Args& a, int64_t rank, bool swap) {
   std::vector<int64_t> dims;
   if (!swap) {
     if (!a.integers(1, dims) || static_cast<int64_t>(dims.size()) != rank) return std::nullopt;
-    for (int64_t& d : dims) {
-      auto w = wrap_dim(d, rank);
-      if (!w) return std::nullopt;
-      d = *w;
-    }
     auto sorted = dims;
-    return wrap_dims(sorted, rank) ? std::optional(dims) : std::nullopt;
+    if (!wrap_dims(sorted, rank)) return std::nullopt;
+    for (int64_t& d : dims) d = *wrap_dim(d, rank);
+    return dims;
   }
-  auto x = a.integer(1), y = a.integer(2);
-  if (!x || !y || !(x = wrap_dim(*x, rank)) || !(y = wrap_dim(*y, rank))) return std::nullopt;
+  auto x = a.dim(1, rank), y = a.dim(2, rank);
+  if (!x || !y) return std::nullopt;
   for (int64_t d = 0; d < rank; ++d) dims.push_back(d);
   if (rank > 0) std::swap(dims[*x], dims[*y]);
   return dims;
@@ -151,8 +138,7 @@ std::optional<std::vector<int64_t>> permutation(const Args& a, int64_t rank, boo
 template <bool Swap>
 bool shape_permute(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  if (!t) return false;
-  auto dims = permutation(a, t->dim(), Swap);
+  auto dims = t ? permutation(a, t->dim(), Swap) : std::nullopt;
   if (!dims) return false;
   Sizes sizes, strides;
   for (int64_t d : *dims) {
@@ -167,7 +153,7 @@ Scalar element_permute(Element& e) {
   auto dims = permutation(e.args, input(e).dim(), Swap);
   Index i(e.index.size());
   for (size_t d = 0; d < e.index.size(); ++d) i[(*dims)[d]] = e.index[d];
-  return load_input(e, i);
+  return e.load(0, i);
 }
 
 bool shape_t(const Args& a, Types& out) {
@@ -177,12 +163,12 @@ bool shape_t(const Args& a, Types& out) {
   return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
-Scalar element_t(Element& e) { return load_input(e, Index(e.index.rbegin(), e.index.rend())); }
+Scalar element_t(Element& e) { return e.load(0, Index(e.index.rbegin(), e.index.rend())); }
 
 bool shape_unsqueeze(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto dim = a.integer(1);
-  if (!t || !dim || !(dim = wrap_dim(*dim, t->dim() + 1))) return false;
+  auto dim = t ? a.dim(1, t->dim() + 1) : std::nullopt;
+  if (!dim) return false;
   Sizes sizes = t->sizes, strides = t->strides;
   const Expr stride = *dim < t->dim() ? sizes[*dim] * strides[*dim] : Expr(1);
   sizes.insert(sizes.begin() + *dim, Expr(1));
@@ -192,19 +178,17 @@ bool shape_unsqueeze(const Args& a, Types& out) {
 
 Scalar element_unsqueeze(Element& e) {
   Index i = e.index;
-  i.erase(i.begin() + *wrap_dim(*e.args.integer(1), input(e).dim() + 1));
-  return load_input(e, i);
+  i.erase(i.begin() + *e.args.dim(1, input(e).dim() + 1));
+  return e.load(0, i);
 }
 
 // Which dimensions squeeze drops; nothing where a size is not known to be 1 or not.
 std::optional<std::vector<bool>> squeezed(const Args& a, const TensorType& t) {
   std::vector<bool> drop(t.sizes.size(), a.missing(1));
   std::vector<int64_t> dims;
-  if (!a.missing(1)) {
-    if (!a.integers(1, dims) || !wrap_dims(dims, t.dim())) return std::nullopt;
-    for (int64_t d : dims) {
-      if (d < t.dim()) drop[d] = true;
-    }
+  if (!a.missing(1) && (!a.integers(1, dims) || !wrap_dims(dims, t.dim()))) return std::nullopt;
+  for (int64_t d : dims) {
+    if (d < t.dim()) drop[d] = true;
   }
   for (size_t d = 0; d < drop.size(); ++d) {
     if (!drop[d]) continue;
@@ -235,7 +219,7 @@ Scalar element_squeeze(Element& e) {
   for (size_t d = 0; d < i.size(); ++d) {
     if (!(*drop)[d]) i[d] = e.index[next++];
   }
-  return load_input(e, i);
+  return e.load(0, i);
 }
 
 // ---- parts of a dimension ----
@@ -247,15 +231,14 @@ struct Slicing {
 
 // Reads dim, start, end, step from argument `at` on.
 std::optional<Slicing> slicing(const Args& a, const TensorType& t, size_t at) {
-  auto dim = a.integer(at, 0);
+  auto dim = a.dim(at, t.dim(), 0);
   auto step = a.expr(at + 3, Expr(1));
-  if (!dim || !step || t.dim() == 0 || !(dim = wrap_dim(*dim, t.dim()))) return std::nullopt;
+  if (!dim || !step || t.dim() == 0) return std::nullopt;
   std::optional<Expr> start, end;
   if (!a.missing(at + 1) && !(start = a.expr(at + 1))) return std::nullopt;
   if (!a.missing(at + 2) && !(end = a.expr(at + 2))) return std::nullopt;
   auto bounds = slice_bounds(t.sizes[*dim], start, end, *step);
-  if (!bounds) return std::nullopt;
-  return Slicing{*dim, *bounds};
+  return bounds ? std::optional(Slicing{*dim, *bounds}) : std::nullopt;
 }
 
 bool shape_slice(const Args& a, Types& out) {
@@ -265,7 +248,7 @@ bool shape_slice(const Args& a, Types& out) {
   Sizes sizes = t->sizes, strides = t->strides;
   const Expr offset = t->offset + s->bounds.start * strides[s->dim];
   sizes[s->dim] = s->bounds.length;
-  strides[s->dim] = strides[s->dim] * s->bounds.step;
+  strides[s->dim] *= s->bounds.step;
   return give(out, view_of(*t, std::move(sizes), std::move(strides), offset));
 }
 
@@ -273,28 +256,35 @@ Scalar element_slice(Element& e) {
   auto s = slicing(e.args, input(e), 1);
   Index i = e.index;
   i[s->dim] = s->bounds.start + e.index[s->dim] * s->bounds.step;
-  return load_input(e, i);
+  return e.load(0, i);
+}
+
+// The dimension that argument `at` names, 0 where it was left out; of a tensor with dimensions.
+std::optional<int64_t> dim_at(const Args& a, size_t at) {
+  const TensorType* t = a.tensor(0);
+  return t && t->dim() > 0 ? a.dim(at, t->dim(), 0) : std::nullopt;
+}
+
+TensorType selected(const TensorType& t, int64_t dim, Expr at) {
+  TensorType v = view_of(t, t.sizes, t.strides, t.offset + at * t.strides[dim]);
+  v.sizes.erase(v.sizes.begin() + dim);
+  v.strides.erase(v.strides.begin() + dim);
+  return v;
 }
 
 bool shape_select(const Args& a, Types& out) {
-  const TensorType* t = a.tensor(0);
-  auto dim = a.integer(1);
+  auto dim = dim_at(a, 1);
   auto at = a.expr(2);
-  if (!t || !dim || !at || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return false;
-  if (!(at = wrap_index(*at, t->sizes[*dim]))) return false;
-  Sizes sizes = t->sizes, strides = t->strides;
-  const Expr offset = t->offset + *at * strides[*dim];
-  sizes.erase(sizes.begin() + *dim);
-  strides.erase(strides.begin() + *dim);
-  return give(out, view_of(*t, std::move(sizes), std::move(strides), offset));
+  if (!dim || !at || !(at = wrap_index(*at, a.tensor(0)->sizes[*dim]))) return false;
+  return give(out, selected(*a.tensor(0), *dim, *at));
 }
 
 Scalar element_select(Element& e) {
-  const int64_t dim = dim_of(e, 1, 0);
+  const int64_t dim = dim_of(e, 1);
   Index i = e.index;
   const Expr at = *e.args.expr(2);
   i.insert(i.begin() + dim, *wrap_index(at, input(e).sizes[dim]));
-  return load_input(e, i);
+  return e.load(0, i);
 }
 
 // Pieces of `lengths` along `dim`.
@@ -304,15 +294,14 @@ void push_pieces(const TensorType& t, int64_t dim, const Sizes& lengths, Types& 
     Sizes sizes = t.sizes;
     sizes[dim] = length;
     give(out, view_of(t, std::move(sizes), t.strides, t.offset + start * t.strides[dim]));
-    start = start + length;
+    start += length;
   }
 }
 
 bool shape_split(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto length = a.integer(1), dim = a.integer(2, 0);
-  if (!t || !length || !dim || *length <= 0 || t->dim() == 0) return false;
-  if (!(dim = wrap_dim(*dim, t->dim())) || !t->sizes[*dim].is_const()) return false;
+  auto length = a.integer(1), dim = dim_at(a, 2);
+  if (!length || !dim || *length <= 0 || !t->sizes[*dim].is_const()) return false;
   const int64_t size = t->sizes[*dim].value();
   Sizes lengths;
   for (int64_t at = 0; at < size; at += *length) lengths.push_back(std::min(*length, size - at));
@@ -323,44 +312,36 @@ bool shape_split(const Args& a, Types& out) {
 
 bool shape_split_with_sizes(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto dim = a.integer(2, 0);
+  auto dim = dim_at(a, 2);
   Sizes lengths;
-  if (!t || !dim || !a.exprs(1, lengths) || t->dim() == 0) return false;
-  if (!(dim = wrap_dim(*dim, t->dim()))) return false;
+  if (!dim || !a.exprs(1, lengths)) return false;
   Expr total = 0;
-  for (Expr e : lengths) total = total + e;
+  for (Expr e : lengths) total += e;
   if (!sym::known_equal(total, t->sizes[*dim]).value_or(false)) return false;
   push_pieces(*t, *dim, lengths, out);
   return true;
 }
 
 Scalar element_split(Element& e) {
-  const int64_t dim = dim_of(e, 2, 0);
+  const int64_t dim = dim_of(e, 2);
   Index i = e.index;
   for (uint32_t k = 0; k < e.out; ++k)
-    i[dim] = i[dim] + e.b.graph().tensor_type(e.node.outputs[k]).sizes[dim];
-  return load_input(e, i);
+    i[dim] += e.b.graph().tensor_type(e.node.outputs[k]).sizes[dim];
+  return e.load(0, i);
 }
 
 bool shape_unbind(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto dim = a.integer(1, 0);
-  if (!t || !dim || t->dim() == 0 || !(dim = wrap_dim(*dim, t->dim()))) return false;
-  if (!t->sizes[*dim].is_const()) return false;
-  for (int64_t i = 0; i < t->sizes[*dim].value(); ++i) {
-    Sizes sizes = t->sizes, strides = t->strides;
-    const Expr offset = t->offset + Expr(i) * strides[*dim];
-    sizes.erase(sizes.begin() + *dim);
-    strides.erase(strides.begin() + *dim);
-    give(out, view_of(*t, std::move(sizes), std::move(strides), offset));
-  }
+  auto dim = dim_at(a, 1);
+  if (!dim || !t->sizes[*dim].is_const()) return false;
+  for (int64_t i = 0; i < t->sizes[*dim].value(); ++i) give(out, selected(*t, *dim, i));
   return true;
 }
 
 Scalar element_unbind(Element& e) {
   Index i = e.index;
-  i.insert(i.begin() + dim_of(e, 1, 0), Expr(int64_t{e.out}));
-  return load_input(e, i);
+  i.insert(i.begin() + dim_of(e, 1), Expr(int64_t{e.out}));
+  return e.load(0, i);
 }
 
 // ---- diagonal, unfold, as_strided ----
@@ -371,10 +352,8 @@ struct Diagonal {
 
 // Reads offset, dim1, dim2 from argument `at` on.
 std::optional<Diagonal> diagonal(const Args& a, int64_t rank, size_t at) {
-  auto offset = a.integer(at, 0), dim1 = a.integer(at + 1, 0), dim2 = a.integer(at + 2, 1);
-  if (!offset || !dim1 || !dim2 || rank < 2) return std::nullopt;
-  if (!(dim1 = wrap_dim(*dim1, rank)) || !(dim2 = wrap_dim(*dim2, rank))) return std::nullopt;
-  if (*dim1 == *dim2) return std::nullopt;
+  auto offset = a.integer(at, 0), dim1 = a.dim(at + 1, rank, 0), dim2 = a.dim(at + 2, rank, 1);
+  if (!offset || !dim1 || !dim2 || rank < 2 || *dim1 == *dim2) return std::nullopt;
   return Diagonal{*offset, *dim1, *dim2};
 }
 
@@ -412,47 +391,35 @@ Scalar element_diagonal(Element& e) {
   }
   i[d->dim1] = e.index.back() - Expr(std::min<int64_t>(d->offset, 0));
   i[d->dim2] = e.index.back() + Expr(std::max<int64_t>(d->offset, 0));
-  return load_input(e, i);
+  return e.load(0, i);
 }
 
 bool shape_unfold(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto dim = a.integer(1), size = a.integer(2), step = a.integer(3);
-  if (!t || !dim || !size || !step || t->dim() == 0 || *step <= 0 || *size < 0) return false;
-  if (!(dim = wrap_dim(*dim, t->dim()))) return false;
-  auto too_long = sym::known_less(t->sizes[*dim], *size);
-  if (!too_long || *too_long) return false;
+  auto dim = dim_at(a, 1);
+  auto size = a.integer(2), step = a.integer(3);
+  if (!dim || !size || !step || *step <= 0 || *size < 0) return false;
+  if (sym::known_less(t->sizes[*dim], *size).value_or(true)) return false;
   Sizes sizes = t->sizes, strides = t->strides;
   sizes[*dim] = sym::floordiv(sizes[*dim] - Expr(*size), Expr(*step)) + Expr(1);
   sizes.push_back(*size);
   strides.push_back(strides[*dim]);
-  strides[*dim] = strides[*dim] * Expr(*step);
+  strides[*dim] *= Expr(*step);
   return give(out, view_of(*t, std::move(sizes), std::move(strides), t->offset));
 }
 
 Scalar element_unfold(Element& e) {
-  const Args& a = e.args;
-  const int64_t dim = dim_of(e, 1, 0);
+  const int64_t dim = dim_of(e, 1);
   Index i(e.index.begin(), e.index.end() - 1);
-  i[dim] = i[dim] * Expr(*a.integer(3)) + e.index.back();
-  return load_input(e, i);
-}
-
-bool shape_as_strided(const Args& a, Types& out) {
-  const TensorType* t = a.tensor(0);
-  Sizes sizes, strides;
-  if (!t || !a.exprs(1, sizes) || !a.exprs(2, strides)) return false;
-  auto offset = a.expr(3, t->offset);
-  if (!offset) return false;
-  return give(out, view_of(*t, std::move(sizes), std::move(strides), *offset));
+  i[dim] = i[dim] * Expr(*e.args.integer(3)) + e.index.back();
+  return e.load(0, i);
 }
 
 // ---- the operand with a part, or all of it, replaced ----
 
 // The copy has the layout of the operand, offset included.
 bool shape_scatter(const Args& a, Types& out) {
-  const TensorType* t = a.tensor(0);
-  const TensorType* source = a.tensor(1);
+  const TensorType *t = a.tensor(0), *source = a.tensor(1);
   if (!t || !source || source->dtype != t->dtype || !t->is_dense()) return false;
   return shape_same(a, out);
 }
@@ -472,35 +439,28 @@ bool shape_copy(const Args& a, Types& out) {
 
 Scalar copied(Element& e) { return e.operand(1, e.result()); }
 
-Scalar in_range(LoopBuilder& b, Expr e, Expr begin, Expr end) {
-  const Scalar i = b.index(e);
-  return b.op(LoopOp::And,
-              {b.op(LoopOp::Ge, {i, b.index(begin)}), b.op(LoopOp::Lt, {i, b.index(end)})});
-}
-
 Scalar element_slice_scatter(Element& e) {
   auto s = slicing(e.args, input(e), 2);
   const SliceBounds& bounds = s->bounds;
   const Expr at = e.index[s->dim] - bounds.start;
-  Scalar inside = in_range(e.b, at, 0, bounds.length * bounds.step);
+  Scalar inside = e.within(at, 0, bounds.length * bounds.step);
   Index i = e.index;
   i[s->dim] = sym::floordiv(at, bounds.step);
   if (!bounds.step.is_const(1)) {
-    const Scalar on_step =
-        e.b.op(LoopOp::Eq, {e.b.index(sym::mod(at, bounds.step)), e.b.constant_int(0, DType::I64)});
-    inside = e.b.op(LoopOp::And, {inside, on_step});
+    const Scalar rest = e.b.index(sym::mod(at, bounds.step));
+    inside = e.op(LoopOp::And, inside, e.op(LoopOp::Eq, rest, e.c(0, DType::I64)));
   }
-  return e.b.load_masked(e.node.arg(1).value(), i, inside, load_input(e, e.index));
+  return e.load(1, i, inside, e.load(0, e.index));
 }
 
 Scalar element_select_scatter(Element& e) {
   const TensorType& t = input(e);
-  const int64_t dim = dim_of(e, 2, 0);
+  const int64_t dim = dim_of(e, 2);
   const Expr at = *wrap_index(*e.args.expr(3), t.sizes[dim]);
   Index i = e.index;
   i.erase(i.begin() + dim);
-  const Scalar inside = e.b.op(LoopOp::Eq, {e.b.index(e.index[dim]), e.b.index(at)});
-  return e.b.load_masked(e.node.arg(1).value(), i, inside, load_input(e, e.index));
+  const Scalar inside = e.op(LoopOp::Eq, e.b.index(e.index[dim]), e.b.index(at));
+  return e.load(1, i, inside, e.load(0, e.index));
 }
 
 // A source of another size than the slice is an error of the user's, which eager raises.
@@ -518,8 +478,19 @@ bool shape_scatter_of(const Args& a, Types& out) {
   return shape_scatter(a, out);
 }
 
-#define COPY(shape) shape_copy_of<shape>
 constexpr uint32_t kView = View | Cheap;
+
+// A view, or several, and its twin that copies.
+#define VIEW(name, overload, parameters, shape, element)                                     \
+  OP("aten." name "." overload, "(Tensor(a) self" parameters ") -> Tensor(a)", kView, shape, \
+     element)                                                                                \
+  OP("aten." name "_copy." overload, "(Tensor self" parameters ") -> Tensor", Cheap,         \
+     shape_copy_of<shape>, element)
+#define VIEWS(name, overload, parameters, shape, element)                                    \
+  OP("aten." name "." overload, "(Tensor(a -> *) self" parameters ") -> Tensor(a)[]", kView, \
+     shape, element)                                                                         \
+  OP("aten." name "_copy." overload, "(Tensor self" parameters ") -> Tensor[]", Cheap,       \
+     shape_copy_of<shape>, element)
 
 constexpr OpInfo kRows[] = {
 #include "ops/views.def"

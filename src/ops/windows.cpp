@@ -1,11 +1,11 @@
 // Pooling: the taps of a window one after the other, in ATen's order, so that neighbouring results
 // are computed at once. Large windows stay extern calls.
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 
-#include "ops/element.h"
 #include "ops/families.h"
-#include "ops/shape_elementwise.h"
 
 namespace oxy::ops {
 namespace {
@@ -23,9 +23,7 @@ struct Window {
 
   size_t dims() const { return kernel.size(); }
   int64_t taps() const {
-    int64_t n = 1;
-    for (int64_t k : kernel) n *= k;
-    return n;
+    return std::accumulate(kernel.begin(), kernel.end(), int64_t{1}, std::multiplies());
   }
 };
 
@@ -45,10 +43,11 @@ bool spatial(const Args& a, size_t at, size_t dims, const std::vector<int64_t>& 
   out.clear();
   if (a.missing(at) || (items && items->empty())) {
     out = missing;
-    return out.size() == dims;
+  } else if (!a.integers(at, out)) {
+    return false;
+  } else if (out.size() == 1) {
+    out.resize(dims, out[0]);
   }
-  if (!a.integers(at, out)) return false;
-  if (out.size() == 1) out.resize(dims, out[0]);
   return out.size() == dims;
 }
 
@@ -57,14 +56,12 @@ bool spatial(const Args& a, size_t at, size_t dims, const std::vector<int64_t>& 
 std::optional<Window> window_arguments(const Args& a, size_t dims, bool dilated) {
   Window w;
   const std::vector<int64_t> zeros(dims, 0), ones(dims, 1);
-  if (!spatial(a, 1, dims, {}, w.kernel) || !spatial(a, 2, dims, w.kernel, w.stride) ||
-      !spatial(a, 3, dims, zeros, w.padding)) {
-    return std::nullopt;
-  }
   w.dilation = ones;
-  if (dilated && !spatial(a, 4, dims, ones, w.dilation)) return std::nullopt;
   auto ceil = a.boolean(dilated ? 5 : 4, false);
-  if (!ceil) return std::nullopt;
+  if (!spatial(a, 1, dims, {}, w.kernel) || !spatial(a, 2, dims, w.kernel, w.stride) ||
+      !spatial(a, 3, dims, zeros, w.padding) ||
+      (dilated && !spatial(a, 4, dims, ones, w.dilation)) || !ceil)
+    return std::nullopt;
   w.ceil = *ceil;
   return w;
 }
@@ -72,10 +69,9 @@ std::optional<Window> window_arguments(const Args& a, size_t dims, bool dilated)
 std::optional<Window> window(const Args& a, const TensorType& result, size_t dims, bool dilated) {
   const TensorType* t = a.tensor(0);
   auto w = window_arguments(a, dims, dilated);
-  if (!t || !w || t->sizes.size() < dims) return std::nullopt;
-  if (!constant_sizes(*t, dims, w->size) || !constant_sizes(result, dims, w->pooled)) {
+  if (!t || !w || t->sizes.size() < dims || !constant_sizes(*t, dims, w->size) ||
+      !constant_sizes(result, dims, w->pooled))
     return std::nullopt;
-  }
   return w;
 }
 
@@ -137,34 +133,32 @@ void for_each_tap(const Window& w, F&& f) {
 
 struct Tap {
   Scalar value;
-  std::optional<Scalar> mask;  // nothing where it is inside the operand for every result
   Index at;
 };
 
 // The operand under a tap, `outside` where that is beyond its borders.
 Tap tap_at(Element& e, const Window& w, const std::vector<int64_t>& tap, Scalar outside) {
   const size_t first = e.index.size() - w.dims();
-  Tap t{outside, std::nullopt, e.index};
-  const auto require = [&](Scalar condition) {
-    t.mask = t.mask ? e.op(LoopOp::And, *t.mask, condition) : condition;
-  };
+  Index place = e.index;
+  std::optional<Scalar> inside;  // nothing where it is inside for every result
   for (size_t d = 0; d < w.dims(); ++d) {
     const int64_t shift = tap[d] * w.dilation[d] - w.padding[d];
-    const Expr at = e.index[first + d] * Expr(w.stride[d]) + Expr(shift);
-    t.at[first + d] = at;
-    if (shift < 0) require(e.op(LoopOp::Ge, e.b.index(at), e.b.index(0)));
-    if ((w.pooled[d] - 1) * w.stride[d] + shift >= w.size[d]) {
-      require(e.op(LoopOp::Lt, e.b.index(at), e.b.index(Expr(w.size[d]))));
-    }
+    const Expr at = place[first + d] = e.index[first + d] * Expr(w.stride[d]) + Expr(shift);
+    if (shift < 0) inside = e.both(inside, e.op(LoopOp::Ge, e.b.index(at), e.b.index(0)));
+    if ((w.pooled[d] - 1) * w.stride[d] + shift >= w.size[d])
+      inside = e.both(inside, e.op(LoopOp::Lt, e.b.index(at), e.b.index(Expr(w.size[d]))));
   }
-  const ir::ValueId x = e.args[0].value();
-  t.value = t.mask ? e.b.load_masked(x, t.at, *t.mask, outside) : e.b.load(x, t.at);
-  return t;
+  return {e.load(0, place, inside, outside), place};
 }
 
 // ---- max_pool ----
 
 double lowest(DType d) { return ir::is_floating(d) ? -std::numeric_limits<double>::infinity() : 0; }
+
+// Whether a value takes the place of the best one so far: it is larger, or a NaN.
+Scalar replaces(Element& e, Scalar value, Scalar best) {
+  return e.op(LoopOp::Or, e.op(LoopOp::Gt, value, best), e.op(LoopOp::IsNan, value));
+}
 
 // Where the window of this result begins inside the operand: what a window of nothing but the
 // lowest number gives.
@@ -194,8 +188,7 @@ Scalar max_pool(Element& e) {
       best = e.op(LoopOp::Max, best, t.value);
       return;
     }
-    const Scalar larger =
-        e.op(LoopOp::Or, e.op(LoopOp::Gt, t.value, best), e.op(LoopOp::IsNan, t.value));
+    const Scalar larger = replaces(e, t.value, best);
     best = e.where(larger, t.value, best);
     Expr at = 0;
     for (size_t k = 0; k < Dims; ++k) at = at * Expr(w.size[k]) + t.at[first + k];
@@ -235,15 +228,20 @@ Scalar window_count(Element& e, const Window& w, bool with_padding, DType d) {
   return e.cast(e.b.index(count), d);
 }
 
+Scalar window_sum(Element& e, const Window& w) {
+  Scalar sum = e.c(0, e.compute());
+  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
+    sum = e.add(sum, e.cast(tap_at(e, w, tap, e.c(0, e.result())).value, sum.dtype));
+  });
+  return sum;
+}
+
 // self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
 template <size_t Dims>
 Scalar avg_pool(Element& e) {
   const DType d = e.compute();
   const Window w = *window(e.args, e.result_type(), Dims, false);
-  Scalar sum = e.c(0, d);
-  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
-    sum = e.add(sum, e.cast(tap_at(e, w, tap, e.c(0, e.result())).value, d));
-  });
+  const Scalar sum = window_sum(e, w);
   auto divisor = e.args.integer(6);
   const Scalar count = divisor ? e.c(static_cast<double>(*divisor), d)
                                : window_count(e, w, *e.args.boolean(5, true), d);
@@ -264,9 +262,7 @@ bool applies_avg_pool(const ir::Graph& g, const ir::Node& n) {
 std::optional<Window> even_window(const ir::Graph& g, const ir::Node& n, size_t dims) {
   Window w;
   const TensorType *t = Args(g, n).tensor(0), *r = &g.tensor_type(n.outputs[0]);
-  if (!constant_sizes(*t, dims, w.size) || !constant_sizes(*r, dims, w.pooled)) {
-    return std::nullopt;
-  }
+  if (!constant_sizes(*t, dims, w.size) || !constant_sizes(*r, dims, w.pooled)) return std::nullopt;
   for (size_t d = 0; d < dims; ++d) {
     if (w.size[d] % w.pooled[d] != 0) return std::nullopt;
     w.kernel.push_back(w.size[d] / w.pooled[d]);
@@ -321,18 +317,16 @@ void for_each_stretched_tap(Element& e, const std::vector<Stretch>& stretch, Sca
   Window all;
   for (const Stretch& s : stretch) all.kernel.push_back(s.longest);
   for_each_tap(all, [&](const std::vector<int64_t>& tap) {
-    Tap t{outside, std::nullopt, e.index};
+    Index at = e.index;
+    std::optional<Scalar> inside;
     for (size_t d = 0; d < stretch.size(); ++d) {
       const Expr i = e.index[first + d];
-      t.at[first + d] = first_of(stretch[d], i) + Expr(tap[d]);
+      at[first + d] = first_of(stretch[d], i) + Expr(tap[d]);
       if (tap[d] < stretch[d].shortest) continue;
-      const Scalar inside =
-          e.op(LoopOp::Lt, e.b.index(Expr(tap[d])), e.b.index(length_of(stretch[d], i)));
-      t.mask = t.mask ? e.op(LoopOp::And, *t.mask, inside) : inside;
+      const Scalar place = e.b.index(Expr(tap[d]));
+      inside = e.both(inside, e.op(LoopOp::Lt, place, e.b.index(length_of(stretch[d], i))));
     }
-    const ir::ValueId x = e.args[0].value();
-    t.value = t.mask ? e.b.load_masked(x, t.at, *t.mask, outside) : e.b.load(x, t.at);
-    f(t);
+    f(Tap{e.load(0, at, inside, outside), at});
   });
 }
 
@@ -365,8 +359,7 @@ Scalar adaptive_max_pool(Element& e) {
   Scalar best = e.c(lowest(d), d), place = best;
   if (places) place = place_of([&](size_t k) { return first_of(stretch[k], e.index[first + k]); });
   for_each_stretched_tap(e, stretch, e.c(lowest(d), d), [&](const Tap& t) {
-    const Scalar larger =
-        e.op(LoopOp::Or, e.op(LoopOp::Gt, t.value, best), e.op(LoopOp::IsNan, t.value));
+    const Scalar larger = replaces(e, t.value, best);
     best = e.where(larger, t.value, best);
     if (places) place = e.where(larger, place_of([&](size_t k) { return t.at[first + k]; }), place);
   });
@@ -381,23 +374,17 @@ bool applies_adaptive_max(const ir::Graph& g, const ir::Node& n) {
 
 template <size_t Dims>
 Scalar adaptive_avg_pool(Element& e) {
-  const DType d = e.compute();
-  if (!even_window(e.b.graph(), e.node, Dims)) {
-    return uneven_average(e, *stretches(e.b.graph(), e.node, Dims));
-  }
-  const Window w = *even_window(e.b.graph(), e.node, Dims);
-  Scalar sum = e.c(0, d);
-  for_each_tap(w, [&](const std::vector<int64_t>& tap) {
-    sum = e.add(sum, e.cast(tap_at(e, w, tap, e.c(0, e.result())).value, d));
-  });
-  for (int64_t k : w.kernel) sum = e.div(sum, e.c(static_cast<double>(k), d));
+  const auto w = even_window(e.b.graph(), e.node, Dims);
+  if (!w) return uneven_average(e, *stretches(e.b.graph(), e.node, Dims));
+  Scalar sum = window_sum(e, *w);
+  for (int64_t k : w->kernel) sum = e.div(sum, e.c(static_cast<double>(k), sum.dtype));
   return e.finish(sum);
 }
 
 template <size_t Dims>
 bool applies_adaptive(const ir::Graph& g, const ir::Node& n) {
-  if (!has_computable_types(g, n)) return false;
-  if (!ir::is_floating(g.tensor_type(n.outputs[0]).dtype)) return false;
+  if (!has_computable_types(g, n) || !ir::is_floating(g.tensor_type(n.outputs[0]).dtype))
+    return false;
   auto w = even_window(g, n, Dims);
   return w ? w->taps() <= kMostTaps : stretches(g, n, Dims).has_value();
 }

@@ -5,7 +5,7 @@
 
 #include "ops/contraction.h"
 #include "ops/op_table.h"
-#include "ops/shape_elementwise.h"
+#include "ops/shapes.h"
 
 namespace oxy::passes {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/shape_elementwise.h"
+#include "ops/shapes.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/shape_fallback.h"
 

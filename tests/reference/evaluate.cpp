@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "ops/element.h"
-#include "ops/rounding.h"
+#include "ops/promote.h"
 #include "reference/iterated.h"
 #include "support/check.h"
 

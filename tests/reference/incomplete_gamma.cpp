@@ -2,6 +2,7 @@
 #include "reference/incomplete_gamma.h"
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numbers>
 
@@ -32,7 +33,7 @@ double log_minus(double a, double x) {
 double stirling(double a) {
   const double inverse = 1 / a, square = inverse * inverse;
   double sum = 0;
-  for (double c : stirling_factors()) sum = std::fma(sum, square, c);
+  for (double c : kStirlingFactors) sum = std::fma(sum, square, c);
   return sum * inverse;
 }
 
@@ -105,8 +106,7 @@ double temme(double a, double x, double side) {
   const double half_square = -log_minus(a, x);
   const double eta = std::copysign(std::sqrt(2 * half_square), x - a);
   double sum = 0;
-  const auto factors = temme_factors();
-  const double* end = factors.data() + factors.size();
+  const double* end = std::end(kTemmeFactors);
   for (int k = kTemmeRows - 1; k >= 0; --k) {
     double row = 0;
     for (int n = 15 - k; n >= 0; --n) row = std::fma(row, eta, *--end);

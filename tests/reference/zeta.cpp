@@ -14,7 +14,7 @@ constexpr double kPrecision = 0x1p-53;
 double corrected(double sum, double x, double w, double power) {
   sum += power * w / (x - 1) - power / 2;
   double rising = 1, k = 0;
-  for (double factor : zeta_factors()) {
+  for (double factor : kZetaFactors) {
     rising *= x + k++;
     power /= w;
     const double term = rising * power / factor;

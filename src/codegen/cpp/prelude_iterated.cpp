@@ -125,9 +125,9 @@ constexpr Piece kPieces[] = {
 std::span<const Piece> iterated_pieces() { return kPieces; }
 
 std::span<const double> piece_numbers(std::string_view name) {
-  if (name == "zeta_factors") return ops::zeta_factors();
-  if (name == "temme_factors") return ops::temme_factors();
-  if (name == "stirling_factors") return ops::stirling_factors();
+  if (name == "zeta_factors") return ops::kZetaFactors;
+  if (name == "temme_factors") return ops::kTemmeFactors;
+  if (name == "stirling_factors") return ops::kStirlingFactors;
   OXY_FAIL("no table ", name);
 }
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ir/text.h"
-#include "ops/rounding.h"
+#include "ops/promote.h"
 #include "support/check.h"
 
 namespace oxy::ops {

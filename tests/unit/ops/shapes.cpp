@@ -4,8 +4,7 @@
 
 #include "ir/text.h"
 #include "ops/op_table.h"
-#include "ops/shape_elementwise.h"
-#include "ops/shape_views.h"
+#include "ops/shapes.h"
 
 namespace oxy::ops {
 namespace {

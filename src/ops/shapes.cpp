@@ -1,8 +1,10 @@
-// Shapes of element-wise ops. The order of dimensions follows ATen/native/TensorIterator.cpp
-// (reorder_dimensions).
-#include "ops/shape_elementwise.h"
+// Shapes of element-wise ops, whose order of dimensions follows ATen/native/TensorIterator.cpp
+// (reorder_dimensions), and of views.
+#include "ops/shapes.h"
 
 #include <algorithm>
+
+#include "support/check.h"
 
 namespace oxy::ops {
 namespace {
@@ -10,6 +12,8 @@ namespace {
 using ir::TensorType;
 
 std::optional<bool> is_one(Expr e) { return sym::known_equal(e, 1); }
+
+bool known(Expr a, Expr b) { return a == b || sym::known_equal(a, b).value_or(false); }
 
 // How the pair of dimensions (a, b) of one operand should stand, a being the inner one so far: -1
 // as they are, 1 swapped, 0 undecided; nothing where it depends on symbols.
@@ -59,10 +63,7 @@ std::optional<std::vector<size_t>> order_dims(const Sizes& sizes,
 Sizes strides_in_order(const Sizes& sizes, const std::vector<size_t>& perm) {
   Sizes strides(sizes.size());
   Expr next = 1;
-  for (size_t d : perm) {
-    strides[d] = next;
-    next = next * sizes[d];
-  }
+  for (size_t d : perm) strides[d] = std::exchange(next, next * sizes[d]);
   return strides;
 }
 
@@ -78,23 +79,6 @@ std::optional<Sizes> broadcast_strides(const Sizes& sizes, const TensorType& t) 
   return s;
 }
 
-bool all_dense_with_equal_strides(std::span<const TensorType* const> operands) {
-  return std::all_of(operands.begin(), operands.end(), [&](const TensorType* t) {
-    return t->is_dense() && t->strides == operands[0]->strides;
-  });
-}
-
-// The permuted strides become row-major ones where the permutation is the identity (a size of 0
-// counts as 1 there).
-Sizes output_strides(const Sizes& sizes, const std::vector<size_t>& perm) {
-  for (size_t i = 0; i < perm.size(); ++i) {
-    if (perm[i] != perm.size() - 1 - i) return strides_in_order(sizes, perm);
-  }
-  return ir::contiguous_strides(sizes);
-}
-
-DType to_floating(DType d) { return ir::is_floating(d) ? d : DType::F32; }
-
 // The one device of the operands; a CPU tensor without dimensions goes with any.
 std::optional<ir::Device> common_device(std::span<const TensorType* const> operands) {
   std::optional<ir::Device> device;
@@ -107,6 +91,42 @@ std::optional<ir::Device> common_device(std::span<const TensorType* const> opera
     }
   }
   return device;
+}
+
+Expr product(const Sizes& s) {
+  Expr p = 1;
+  for (Expr e : s) p *= e;
+  return p;
+}
+
+// Strides where `t` is not row-major: chunks of dimensions that lie densely in each other are split
+// anew.
+std::optional<Sizes> view_chunks(const TensorType& t, const Sizes& to) {
+  Sizes strides(to.size());
+  auto next = static_cast<int64_t>(to.size()) - 1;
+  Expr base = t.strides.back(), had = 1, made = 1;
+  for (size_t d = t.sizes.size(); d-- > 0;) {
+    had = had * t.sizes[d];
+    if (d > 0) {
+      auto one = sym::known_equal(t.sizes[d - 1], 1);
+      auto joined = sym::known_equal(t.strides[d - 1], had * base);
+      if (!one || !joined) return std::nullopt;
+      if (*one || *joined) continue;
+    }
+    while (next >= 0) {
+      auto less = sym::known_less(made, had);
+      auto one = sym::known_equal(to[next], 1);
+      if (!less || !one) return std::nullopt;
+      if (!*less && !*one) break;
+      strides[next] = made * base;
+      made = made * to[next--];
+    }
+    if (!known(made, had)) return std::nullopt;
+    if (d > 0) base = t.strides[d - 1];
+    had = made = 1;
+  }
+  if (next >= 0) return std::nullopt;
+  return strides;
 }
 
 }  // namespace
@@ -130,11 +150,7 @@ std::optional<Sizes> broadcast(const Sizes& a, const Sizes& b) {
   return out;
 }
 
-bool known_same(const Sizes& a, const Sizes& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](Expr x, Expr y) {
-    return x == y || sym::known_equal(x, y).value_or(false);
-  });
-}
+bool known_same(const Sizes& a, const Sizes& b) { return std::ranges::equal(a, b, known); }
 
 Sizes channels_last_strides(const Sizes& s) {
   return {s[1] * s[2] * s[3], Expr(1), s[1] * s[3], s[1]};
@@ -177,13 +193,11 @@ std::optional<bool> suggests_channels_last(const TensorType& t) {
 
 std::optional<Sizes> dense_strides_like(const Sizes& sizes, const Sizes& strides) {
   auto perm = order_dims(sizes, {strides});
-  if (!perm) return std::nullopt;
-  return strides_in_order(sizes, *perm);
+  return perm ? std::optional(strides_in_order(sizes, *perm)) : std::nullopt;
 }
 
 std::optional<Sizes> preserved_strides(const TensorType& t) {
-  if (t.is_dense()) return t.strides;
-  return dense_strides_like(t.sizes, t.strides);
+  return t.is_dense() ? t.strides : dense_strides_like(t.sizes, t.strides);
 }
 
 std::optional<TensorType> empty_like(const TensorType& t) {
@@ -197,22 +211,16 @@ std::optional<TensorType> empty_like(const TensorType& t) {
 std::optional<Sizes> elementwise_strides(const Sizes& sizes,
                                          std::span<const TensorType* const> operands,
                                          bool has_number) {
-  const bool same_shape = !(has_number && !sizes.empty()) &&
-                          std::all_of(operands.begin(), operands.end(), [&](const TensorType* t) {
-                            return known_same(t->sizes, sizes);
-                          });
-  if (same_shape && !operands.empty()) {
-    auto all = [&](auto&& holds) {
-      return std::all_of(operands.begin(), operands.end(),
-                         [&](const TensorType* t) { return holds(*t); });
-    };
-    if (all([](const TensorType& t) { return t.is_contiguous(); })) {
-      return ir::contiguous_strides(sizes);
-    }
-    if (all([](const TensorType& t) { return is_channels_last(t); })) {
-      return channels_last_strides(sizes);
-    }
-    if (all_dense_with_equal_strides(operands)) return operands[0]->strides;
+  const auto all = [&](auto&& holds) {
+    return std::ranges::all_of(operands, [&](const TensorType* t) { return holds(*t); });
+  };
+  const bool same_shape = !(has_number && !sizes.empty()) && !operands.empty() &&
+                          all([&](auto& t) { return known_same(t.sizes, sizes); });
+  if (same_shape) {
+    if (all([](auto& t) { return t.is_contiguous(); })) return ir::contiguous_strides(sizes);
+    if (all(is_channels_last)) return channels_last_strides(sizes);
+    const Sizes& first = operands[0]->strides;
+    if (all([&](auto& t) { return t.is_dense() && t.strides == first; })) return first;
   }
   std::vector<Sizes> strides;
   for (const TensorType* t : operands) {
@@ -222,7 +230,9 @@ std::optional<Sizes> elementwise_strides(const Sizes& sizes,
   }
   auto perm = order_dims(sizes, strides);
   if (!perm) return std::nullopt;
-  return output_strides(sizes, *perm);
+  // A size of 0 counts as 1 in row-major strides.
+  return std::ranges::is_sorted(*perm, std::greater()) ? ir::contiguous_strides(sizes)
+                                                       : strides_in_order(sizes, *perm);
 }
 
 bool lay_out_like(const TensorType* t, TensorType& result) {
@@ -238,12 +248,8 @@ bool give(Types& out, std::optional<TensorType> result) {
 }
 
 TensorType row_major(DType dtype, ir::Device device, Sizes sizes) {
-  TensorType t;
-  t.dtype = dtype;
-  t.device = device;
-  t.strides = ir::contiguous_strides(sizes);
-  t.sizes = std::move(sizes);
-  return t;
+  Sizes strides = ir::contiguous_strides(sizes);
+  return {dtype, device, std::move(sizes), std::move(strides)};
 }
 
 std::optional<DType> common_dtype(const Args& args, std::span<const size_t> operands,
@@ -253,12 +259,12 @@ std::optional<DType> common_dtype(const Args& args, std::span<const size_t> oper
     if (!r.add(args, i)) return std::nullopt;
   }
   auto d = r.result();
-  return d && to_float ? std::optional(to_floating(*d)) : d;
+  return d && to_float && !ir::is_floating(*d) ? DType::F32 : d;
 }
 
 bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DType common) {
   auto every_tensor = [&](auto&& holds) {
-    return std::all_of(operands.begin(), operands.end(), [&](size_t i) {
+    return std::ranges::all_of(operands, [&](size_t i) {
       const TensorType* t = args.tensor(i);
       return !t || holds(t->dtype);
     });
@@ -266,45 +272,33 @@ bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DTyp
   auto floating = [](DType d) { return ir::is_floating(d); };
   const TensorType* first = args.tensor(operands[0]);
   auto like_first = [&](DType d) { return first && d == first->dtype; };
-  switch (needs) {
-    case Needs::Anything:
-      return true;
-    case Needs::NotBool:
-      return common != DType::B8;
-    case Needs::Floating:
-      return floating(common);
-    case Needs::Integers:
-      return ir::is_integral(common, true);
-    case Needs::NumberIntegers:
-      return ir::is_integral(common, false);
-    case Needs::NoBool:
-      return every_tensor([](DType d) { return d != DType::B8; });
-    case Needs::AllFloating:
-      return every_tensor(floating);
-    case Needs::NoHalf:
-      return !ir::is_reduced_float(common);
-    case Needs::SameDType:
-      return every_tensor(like_first);
-    case Needs::SameFloating:
-      return floating(common) && every_tensor(like_first);
-  }
-  return false;
+  if (needs == Needs::NotBool) return common != DType::B8;
+  if (needs == Needs::Floating) return floating(common);
+  if (needs == Needs::Integers) return ir::is_integral(common, true);
+  if (needs == Needs::NumberIntegers) return ir::is_integral(common, false);
+  if (needs == Needs::NoBool) return every_tensor([](DType d) { return d != DType::B8; });
+  if (needs == Needs::AllFloating) return every_tensor(floating);
+  if (needs == Needs::NoHalf) return !ir::is_reduced_float(common);
+  if (needs == Needs::SameDType) return every_tensor(like_first);
+  return needs == Needs::Anything || (floating(common) && every_tensor(like_first));
 }
 
 std::optional<TensorType> elementwise_type(const Args& args, std::span<const size_t> operands,
-                                           ResultDType rule) {
+                                           ResultDType rule, std::span<const size_t> layout_of) {
+  if (layout_of.empty()) layout_of = operands;
   auto dtype = common_dtype(args, operands, rule == ResultDType::Float);
   if (!dtype) return std::nullopt;
   std::vector<const TensorType*> tensors;
-  std::vector<TensorType> cast;  // TensorIterator converts operands before it looks at strides
-  cast.reserve(operands.size());
-  for (size_t i : operands) {
+  std::vector<TensorType> converted;
+  converted.reserve(layout_of.size());
+  for (size_t i : layout_of) {
     const TensorType* t = args.tensor(i);
     if (!t) continue;
-    if (t->dtype != *dtype && rule != ResultDType::First) {
-      auto converted = empty_like(*t);
-      if (!converted) return std::nullopt;
-      t = &cast.emplace_back(std::move(*converted));
+    if (t->dtype != *dtype && rule != ResultDType::First &&
+        std::ranges::find(operands, i) != operands.end()) {
+      auto like = empty_like(*t);
+      if (!like) return std::nullopt;
+      t = &converted.emplace_back(std::move(*like));
     }
     tensors.push_back(t);
   }
@@ -314,19 +308,106 @@ std::optional<TensorType> elementwise_type(const Args& args, std::span<const siz
     sizes = broadcast(*sizes, t->sizes);
     if (!sizes) return std::nullopt;
   }
-  auto strides = elementwise_strides(*sizes, tensors, tensors.size() < operands.size());
+  auto strides = elementwise_strides(*sizes, tensors, tensors.size() < layout_of.size());
   auto device = common_device(tensors);
   if (!strides || !device) return std::nullopt;
-  TensorType out;
-  out.dtype = rule == ResultDType::Bool ? DType::B8 : *dtype;
-  if (rule == ResultDType::First) {
-    if (!args.tensor(operands[0])) return std::nullopt;
-    out.dtype = args.tensor(operands[0])->dtype;
+  if (rule == ResultDType::Bool) dtype = DType::B8;
+  return TensorType{*dtype, *device, std::move(*sizes), std::move(*strides)};
+}
+
+// ---- views ----
+
+std::optional<Sizes> view_strides(const TensorType& t, const Sizes& to) {
+  if (!known(product(t.sizes), product(to))) return std::nullopt;
+  if (t.is_row_major()) return ir::contiguous_strides(to);
+  if (!t.numel().is_const(0)) return view_chunks(t, to);
+  return t.sizes == to ? t.strides : ir::contiguous_strides(to);
+}
+
+std::optional<Sizes> infer_size(Sizes sizes, Expr numel) {
+  std::optional<size_t> unknown;
+  Expr rest = 1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (!sizes[i].is_const(-1)) {
+      rest *= sizes[i];
+    } else if (unknown) {
+      return std::nullopt;
+    } else {
+      unknown = i;
+    }
   }
-  out.device = *device;
-  out.sizes = std::move(*sizes);
-  out.strides = std::move(*strides);
-  return out;
+  if (unknown) {
+    if (sym::known_equal(rest, 0).value_or(true)) return std::nullopt;
+    sizes[*unknown] = sym::floordiv(numel, rest);
+    rest *= sizes[*unknown];
+  }
+  if (!known(rest, numel)) return std::nullopt;
+  return sizes;
+}
+
+std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
+                                        std::optional<Expr> end, Expr step) {
+  if (!step.is_const() || step.value() <= 0) return std::nullopt;
+  auto clamp = [&](Expr e) -> std::optional<Expr> {
+    auto negative = sym::known_less(e, 0);
+    if (!negative) return std::nullopt;
+    if (*negative) e = sym::max(e + size, Expr(0));
+    return sym::min(e, size);
+  };
+  auto first = clamp(start.value_or(Expr(0)));
+  auto last = end ? clamp(*end) : std::optional(size);
+  if (!first || !last) return std::nullopt;
+  const Expr span = sym::max(*last - *first, Expr(0));
+  return SliceBounds{*first, sym::floordiv(span + step - Expr(1), step), step};
+}
+
+std::optional<Expr> wrap_index(Expr index, Expr size) {
+  auto negative = sym::known_less(index, 0);
+  if (!negative) return std::nullopt;
+  if (*negative) index = index + size;
+  const bool fits =
+      !sym::known_less(index, 0).value_or(true) && sym::known_less(index, size).value_or(false);
+  return fits ? std::optional(index) : std::nullopt;
+}
+
+Index reshape_index(const Sizes& from, const Sizes& to, const Index& index) {
+  Index result(from.size(), Expr(0));
+  if (product(from).is_const(0)) return result;
+  size_t i = 0, j = 0;
+  while (i < from.size() || j < to.size()) {
+    if (i < from.size() && from[i].is_const(1)) {
+      ++i;
+      continue;
+    }
+    if (j < to.size() && to[j].is_const(1)) {
+      ++j;
+      continue;
+    }
+    // The smallest runs [i, i_end) and [j, j_end) with equal products.
+    size_t i_end = i, j_end = j;
+    Expr have = 1, want = 1;
+    if (i_end < from.size()) have = from[i_end++];
+    if (j_end < to.size()) want = to[j_end++];
+    while (!known(have, want)) {
+      const bool grow_from = j_end == to.size() ||
+                             (i_end < from.size() && sym::known_less(have, want).value_or(false));
+      if (grow_from) {
+        OXY_CHECK(i_end < from.size(), "shapes of a view have different numbers of elements");
+        have = have * from[i_end++];
+      } else {
+        want = want * to[j_end++];
+      }
+    }
+    Expr linear = 0;
+    for (size_t d = j; d < j_end; ++d) linear = linear * to[d] + index[d];
+    for (size_t d = i_end; d-- > i;) {
+      result[d] = d == i ? linear : sym::mod(linear, from[d]);
+      linear = sym::floordiv(linear, from[d]);
+    }
+    i = i_end;
+    j = j_end;
+  }
+  return result;
 }
 
 }  // namespace oxy::ops

@@ -1,4 +1,19 @@
-// Bessel and Airy functions, in the dtype's own precision.
+// Functions computed by fitted series and quotients, in the dtype's own precision.
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "ops/families.h"
+
+namespace oxy::ops {
+namespace {
+
+using Series = std::span<const double>;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kPi = std::numbers::pi;
+
+// ---- Bessel and Airy functions ----
 //
 // Each is a series of what is left when the growth, the logarithm, the wave or the first zeros have
 // been split off (DLMF 10.8 and 10.31 near 0, 10.17 and 10.40 far from it, 9.7 for Airy's function
@@ -6,21 +21,6 @@
 // digits. The others are the quotients of the Cephes library (S. L. Moshier), without the leading 1
 // of the denominators that have one there: so eager evaluates them, to seven digits in f64, and its
 // numbers are what is asked for.
-#include <cmath>
-#include <limits>
-#include <numbers>
-
-#include "ops/element.h"
-#include "ops/families.h"
-#include "ops/series.h"
-#include "ops/shape_elementwise.h"
-
-namespace oxy::ops {
-namespace {
-
-using Series = std::span<const double>;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kPi = std::numbers::pi;
 
 // e^-x I0(x) and e^-x I1(x) / x in y = x / 2 - 2 for x up to 8; e^-x sqrt(x) I(x) in y = 32 / x - 2
 // beyond.
@@ -124,40 +124,24 @@ constexpr double kZerosOfJ1[] = {14.6819706421238932572, 49.2184563216946036703}
 
 // Hankel's P and x/5 Q in 25 / x^2 from 5 on: J = sqrt(2 / (pi x)) (P cos - Q sin), Y the same with
 // P sin + Q cos.
-constexpr double kP0Top[] = {0.0007969367292973471,
-                             0.08283523921074408,
-                             1.239533716464143,
-                             5.447250030587687,
-                             8.74716500199817,
-                             5.303240382353949,
-                             1.0};
-constexpr double kP0Bottom[] = {0.0009244088105588637,
-                                0.08562884743544745,
-                                1.2535274390105895,
-                                5.470977403304171,
-                                8.761908832370695,
-                                5.306052882353947,
-                                1.0};
+constexpr double kP0Top[] = {0.0007969367292973471, 0.08283523921074408, 1.239533716464143,
+                             5.447250030587687,     8.74716500199817,    5.303240382353949,
+                             1.000000000000000};
+constexpr double kP0Bottom[] = {0.0009244088105588637, 0.08562884743544745, 1.2535274390105895,
+                                5.470977403304171,     8.761908832370695,   5.306052882353947,
+                                1.000000000000000};
 constexpr double kQ0Top[] = {-0.011366383889846916, -1.2825271867050931, -19.553954425773597,
                              -93.20601521237683,    -177.68116798048806, -147.07750515495118,
                              -51.41053267665993,    -6.050143506007285};
 constexpr double kQ0Bottom[] = {64.3178256118178,  856.4300259769806, 3882.4018360540163,
                                 7240.467741956525, 5930.727011873169, 2062.0933166032783,
                                 242.0057402402914};
-constexpr double kP1Top[] = {0.0007621256162081731,
-                             0.07313970569409176,
-                             1.1271960812968493,
-                             5.112079511468076,
-                             8.424045901417724,
-                             5.214515986823615,
-                             1.0};
-constexpr double kP1Bottom[] = {0.0005713231280725487,
-                                0.06884559087544954,
-                                1.105142326340617,
-                                5.073863861286015,
-                                8.399855543276042,
-                                5.209828486823619,
-                                1.0};
+constexpr double kP1Top[] = {0.0007621256162081731, 0.07313970569409176, 1.1271960812968493,
+                             5.112079511468076,     8.424045901417724,   5.214515986823615,
+                             1.000000000000000};
+constexpr double kP1Bottom[] = {0.0005713231280725487, 0.06884559087544954, 1.105142326340617,
+                                5.073863861286015,     8.399855543276042,   5.209828486823619,
+                                1.000000000000000};
 constexpr double kQ1Top[] = {0.05108625947501766, 4.982138729512334, 75.82382841325453,
                              366.7796093601508,   710.8563049989261, 597.4896124006136,
                              211.68875710057213,  25.207020585802372};
@@ -183,12 +167,12 @@ constexpr double kAiryGBottom[] = {
     9.30892908077442,       19.835292871831214,  15.564662893286462,   5.476860694229755,
     0.9542936116189619,     0.08645808263523921, 0.004126565238242226, 0.00010125908511650914,
     1.1716673321441352e-06, 4.9183457006293e-09};
-constexpr double kAiryHTop[] = {
-    0.346538101525629,  12.007595273964581, 76.27960536152345,  168.08922493463058,
-    159.75639135016442, 70.53609068404442,  14.026469116338967, 1.0};
-constexpr double kAiryHBottom[] = {
-    0.5675945326387702, 14.75625625848472, 84.51389701414746,  177.31808814540045,
-    164.2346928715297,  71.47784008255756, 14.095913560783403, 1.0};
+constexpr double kAiryHTop[] = {0.346538101525629,  12.007595273964581, 76.27960536152345,
+                                168.08922493463058, 159.75639135016442, 70.53609068404442,
+                                14.026469116338967, 1.000000000000000};
+constexpr double kAiryHBottom[] = {0.5675945326387702, 14.75625625848472, 84.51389701414746,
+                                   177.31808814540045, 164.2346928715297, 71.47784008255756,
+                                   14.095913560783403, 1.000000000000000};
 
 Scalar scaled(Element& e, Scalar x, double factor, double offset) {
   return e.fma(x, e.c(factor, x.dtype), e.c(offset, x.dtype));
@@ -359,28 +343,182 @@ Scalar airy_ai(Element& e) {
   const Scalar above = e.op(LoopOp::Ge, x, e.c(kAiryBound, d));
   const Scalar decay =
       e.where(e.op(LoopOp::Gt, x, e.c(103.892, d)), e.c(0, d), airy_decay(e, z, quarter));
-  const Scalar nan = e.c(std::numeric_limits<double>::quiet_NaN(), d);
+  const Scalar nan = e.c(kNan, d);
   const Scalar outside = e.where(below, airy_wave(e, z, quarter), decay);
   const Scalar inside = e.op(LoopOp::Or, below, above);
   const Scalar value = e.where(inside, outside, airy_series(e, x));
   return e.finish(e.where(e.op(LoopOp::IsInf, x), nan, value));
 }
 
-constexpr ElementRule i0 = bessel_i<0, false>;
-constexpr ElementRule i0e = bessel_i<0, true>;
-constexpr ElementRule i1 = bessel_i<1, false>;
-constexpr ElementRule i1e = bessel_i<1, true>;
-constexpr ElementRule k0 = bessel_k<0, false>;
-constexpr ElementRule k0e = bessel_k<0, true>;
-constexpr ElementRule k1 = bessel_k<1, false>;
-constexpr ElementRule k1e = bessel_k<1, true>;
+// ---- the inverse error function, the scaled complementary one, and the logarithm and the inverse
+// of the normal distribution ----
+//
+// Sources: erfinv of f32: M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade
+// Edition, 2011; of f64: the same, then Newton's method. erfcx: the form of M. Shepherd and J.
+// Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x", Mathematics of Computation
+// 36, 1981, fitted with sixty digits. ndtri: the quotients of the Cephes library (S. L. Moshier).
+
+// ---- erfinv ----
+
+constexpr double kInverseCentre[] = {2.81022636e-08,  3.43273939e-07, -3.5233877e-06,
+                                     -4.39150654e-06, 0.00021858087,  -0.00125372503,
+                                     -0.00417768164,  0.246640727,    1.50140941};
+constexpr double kInverseTail[] = {-0.000200214257, 0.000100950558, 0.00134934322,
+                                   -0.00367342844,  0.00573950773,  -0.0076224613,
+                                   0.00943887047,   1.00167406,     2.83297682};
+
+Scalar erfinv_estimate(Element& e, Scalar y) {
+  const DType d = y.dtype;
+  const Scalar one = e.c(1, d);
+  const Scalar w = e.op(LoopOp::Neg, e.op(LoopOp::Log, e.mul(e.sub(one, y), e.add(one, y))));
+  const Scalar centre = polynomial(e, e.sub(w, e.c(2.5, d)), kInverseCentre);
+  const Scalar tail = polynomial(e, e.sub(e.op(LoopOp::Sqrt, w), e.c(3, d)), kInverseTail);
+  return e.mul(e.where(e.op(LoopOp::Lt, w, e.c(5, d)), centre, tail), y);
+}
+
+// One step on the positive half, where 1 - y has no error from 1/2 on.
+Scalar newton(Element& e, Scalar x, Scalar y) {
+  const DType d = y.dtype;
+  const Scalar one = e.c(1, d);
+  const Scalar low = e.sub(e.op(LoopOp::Erf, x), y);
+  const Scalar high = e.sub(e.sub(one, y), e.op(LoopOp::Erfc, x));
+  const Scalar error = e.where(e.op(LoopOp::Lt, y, e.c(0.5, d)), low, high);
+  const Scalar slope =
+      e.mul(e.c(2 / std::sqrt(kPi), d), e.op(LoopOp::Exp, e.op(LoopOp::Neg, e.mul(x, x))));
+  return e.sub(x, e.div(error, slope));
+}
+
+Scalar erfinv(Element& e) {
+  const DType d = e.compute();
+  const Scalar y = e.operand(0, d), size = e.op(LoopOp::Abs, y);
+  Scalar x = erfinv_estimate(e, size);
+  if (d == DType::F64) x = newton(e, newton(e, x, size), size);
+  const Scalar end = e.op(LoopOp::Eq, size, e.c(1, d));
+  return e.finish(e.op(LoopOp::CopySign, e.where(end, e.c(kInfinity, d), x), y));
+}
+
+// ---- erfcx ----
+
+// (1 + 2x) e^(x^2) erfc(x) in y = 2 (x - 3.75) / (x + 3.75), for all x from 0 on.
+constexpr double kErfcx[] = {
+    2.3551578691348034,     -0.004590054580646478,   -0.08424913336651792,
+    0.05920993999819189,    -0.026658668435305753,   0.009074997670705265,
+    -0.002413163540417608,  0.0004907758365258086,   -6.916973302501207e-05,
+    4.13902798607301e-06,   7.74038306619849e-07,    -2.1886401049234397e-07,
+    1.076499946567091e-08,  4.521959811218287e-09,   -7.754400208831351e-10,
+    -6.318088340886684e-11, 2.86879501093067e-11,    1.9455868545777347e-13,
+    -9.65469674843344e-13,  3.25254814814874e-14,    3.3478119482868056e-14,
+    -1.864562880419313e-15, -1.2507950530688648e-15, 7.418235256624044e-17,
+    5.068148904796111e-17,  -2.2370566594359995e-18};
+
+Scalar erfcx_above_zero(Element& e, Scalar x) {
+  const DType d = x.dtype;
+  const Scalar centre = e.c(3.75, d);
+  const Scalar y = e.div(e.mul(e.c(2, d), e.sub(x, centre)), e.add(x, centre));
+  const Scalar near = e.div(chebyshev(e, y, kErfcx), e.fma(e.c(2, d), x, e.c(1, d)));
+  const Scalar far = e.div(e.c(std::numbers::inv_sqrtpi, d), x);
+  return e.where(e.op(LoopOp::Gt, x, e.c(5e7, d)), far, near);
+}
+
+// 2 e^(x^2) - erfcx(-x) below 0, the square rounded as eager rounds it.
+Scalar erfcx(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d);
+  const Scalar above = erfcx_above_zero(e, e.op(LoopOp::Abs, x));
+  const Scalar twice = e.mul(e.c(2, d), e.op(LoopOp::Exp, e.mul(x, x)));
+  return e.finish(e.where(e.op(LoopOp::Lt, x, e.c(0, d)), e.sub(twice, above), above));
+}
+
+// ---- the normal distribution ----
+
+// erfc(t) from erfcx(|t|), with both halves of the square.
+Scalar unscaled(Element& e, Scalar t, Scalar scaled) {
+  const DType d = t.dtype;
+  const Scalar square = e.mul(t, t), negative = e.op(LoopOp::Neg, square);
+  const Scalar rest = e.fma(t, t, negative);
+  const Scalar power = e.op(LoopOp::Exp, negative);
+  const Scalar upper = e.mul(e.fma(e.op(LoopOp::Neg, rest), power, power), scaled);
+  const Scalar below = e.op(LoopOp::Lt, t, e.c(0, d));
+  const Scalar value = e.where(below, e.sub(e.c(2, d), upper), upper);
+  return e.where(e.op(LoopOp::Gt, t, e.c(30, d)), e.c(0, d), value);
+}
+
+Scalar log_ndtr(Element& e) {
+  const DType d = e.compute();
+  const Scalar x = e.operand(0, d), t = e.mul(x, e.c(std::numbers::sqrt2 / 2, d));
+  const Scalar half = e.c(0.5, d), scaled = erfcx_above_zero(e, e.op(LoopOp::Abs, t));
+  const Scalar tail = e.sub(e.op(LoopOp::Log, e.mul(scaled, half)), e.mul(t, t));
+  const Scalar upper = e.mul(unscaled(e, t, scaled), half);
+  const Scalar rest = e.op(LoopOp::Log1p, e.op(LoopOp::Neg, upper));
+  return e.finish(e.where(e.op(LoopOp::Lt, x, e.c(-1, d)), tail, rest));
+}
+
+// Of (y - 1/2)^2 up to 3/8, and in 1 / z, z = sqrt(-2 log y), for z up to 8 and beyond; the highest
+// power comes first.
+constexpr double kMiddleTop[] = {-59.96335010141079, 98.00107541859997, -56.67628574690703,
+                                 13.931260938727968, -1.2391658386738125};
+constexpr double kMiddleBottom[] = {1.000000000000000,  1.9544885833814176,  4.676279128988815,
+                                    86.36024213908905,  -225.46268785411937, 200.26021238006066,
+                                    -82.03722561683334, 15.90562251262117,   -1.1833162112133};
+constexpr double kTailTop[] = {4.0554489230596245,  31.525109459989388,   57.16281922464213,
+                               44.08050738932008,   14.684956192885803,   2.1866330685079025,
+                               -0.1402560791713545, -0.03504246268278482, -0.0008574567851546854};
+constexpr double kTailBottom[] = {
+    1.000000000000000,    15.779988325646675,   45.39076351288792,
+    41.3172038254672,     15.04253856929075,    2.504649462083094,
+    -0.14218292285478779, -0.03808064076915783, -0.0009332594808954574};
+constexpr double kFarTop[] = {
+    3.2377489177694603,     6.915228890689842,      3.9388102529247444,
+    1.3330346081580755,     0.20148538954917908,    0.012371663481782003,
+    0.00030158155350823543, 2.6580697468673755e-06, 6.239745391849833e-09};
+constexpr double kFarBottom[] = {
+    1.000000000000000,      6.02427039364742,       3.6798356385616087,
+    1.3770209948908132,     0.21623699359449663,    0.013420400608854318,
+    0.00032801446468212774, 2.8924786474538068e-06, 6.790194080099813e-09};
+
+// The lower tail at y, negated.
+Scalar ndtri_tail(Element& e, Scalar y) {
+  const DType d = y.dtype;
+  const Scalar z = e.op(LoopOp::Sqrt, e.mul(e.c(-2, d), e.op(LoopOp::Log, y)));
+  const Scalar inverse = e.div(e.c(1, d), z);
+  const Scalar lead = e.sub(z, e.div(e.op(LoopOp::Log, z), z));
+  const Scalar near = quotient(e, inverse, kTailTop, kTailBottom);
+  const Scalar far = quotient(e, inverse, kFarTop, kFarBottom);
+  const Scalar rest = e.where(e.op(LoopOp::Lt, z, e.c(8, d)), near, far);
+  return e.sub(lead, e.mul(inverse, rest));
+}
+
+// Times sqrt(2 pi).
+Scalar ndtri_middle(Element& e, Scalar y) {
+  const DType d = y.dtype;
+  const Scalar x = e.sub(y, e.c(0.5, d)), square = e.mul(x, x);
+  const Scalar rest = e.mul(square, quotient(e, square, kMiddleTop, kMiddleBottom));
+  return e.mul(e.fma(x, rest, x), e.c(2.50662827463100050242, d));
+}
+
+// The inverse of the normal distribution: infinite at 0 and 1, NaN outside.
+Scalar ndtri(Element& e) {
+  constexpr double kTailMass = 0.13533528323661269189;  // e^-2
+  const DType d = e.compute();
+  const Scalar y = e.operand(0, d), zero = e.c(0, d), one = e.c(1, d), mass = e.c(kTailMass, d);
+  const Scalar upper = e.op(LoopOp::Gt, y, e.sub(one, mass));
+  const Scalar mirrored = e.where(upper, e.sub(one, y), y);
+  const Scalar tail = ndtri_tail(e, mirrored);
+  const Scalar side = e.where(upper, tail, e.op(LoopOp::Neg, tail));
+  const Scalar inside = e.where(e.op(LoopOp::Gt, mirrored, mass), ndtri_middle(e, mirrored), side);
+  const Scalar outside = e.op(LoopOp::Or, e.op(LoopOp::Lt, y, zero), e.op(LoopOp::Gt, y, one));
+  const Scalar nan = e.c(kNan, d);
+  const Scalar high =
+      e.where(e.op(LoopOp::Eq, y, one), e.c(kInfinity, d), e.where(outside, nan, inside));
+  return e.finish(e.where(e.op(LoopOp::Eq, y, zero), e.c(-kInfinity, d), high));
+}
 
 constexpr OpInfo kRows[] = {
-#include "ops/bessel.def"
+#include "ops/approximations.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> bessel_ops() { return kRows; }
+std::span<const OpInfo> approximation_ops() { return kRows; }
 
 }  // namespace oxy::ops

@@ -1,12 +1,7 @@
 // Shapes of element-wise ops: broadcasting, and the layout that ATen's TensorIterator gives a fresh
-// output.
+// output. Geometry of views: sizes, strides and offset of what a view op gives.
 #pragma once
 
-#include <optional>
-#include <span>
-#include <vector>
-
-#include "ops/args.h"
 #include "ops/promote.h"
 
 namespace oxy::ops {
@@ -44,7 +39,6 @@ enum class ResultDType : uint8_t {
   Promoted,  // the operands' common dtype
   Float,     // the same, integers and bool becoming f32
   Bool,
-  First,  // that of the first operand
 };
 
 // What eager asks of the dtypes, with an error otherwise.
@@ -62,9 +56,12 @@ enum class Needs : uint8_t {
 };
 bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DType common);
 
-// The type of an element-wise result of arguments `operands` (tensors and numbers).
+// The type of an element-wise result of arguments `operands` (tensors and numbers), laid out as the
+// arguments `layout_of`, else as all. TensorIterator converts operands to the common dtype before
+// it looks at strides.
 std::optional<ir::TensorType> elementwise_type(const Args& args, std::span<const size_t> operands,
-                                               ResultDType rule);
+                                               ResultDType rule,
+                                               std::span<const size_t> layout_of = {});
 // The dtype in which an element-wise op computes before fp16 and bf16 are widened: integers become
 // f32 where `to_float`.
 std::optional<DType> common_dtype(const Args& args, std::span<const size_t> operands,
@@ -97,5 +94,28 @@ bool shape_like_first(const Args& a, Types& out) {
   if (!shape_elementwise<R, N, W>(a, out)) return false;
   return lay_out_like(a.tensor(0), out.back().tensor);
 }
+
+// ---- views ----
+
+// `view` of a tensor of these sizes and strides as `to`; nothing where it would need a copy, or is
+// not known.
+std::optional<Sizes> view_strides(const ir::TensorType& t, const Sizes& to);
+// `sizes` with a -1 replaced by what makes the number of elements `numel`.
+std::optional<Sizes> infer_size(Sizes sizes, Expr numel);
+
+// A slice's first element and length, after the rules of Python.
+struct SliceBounds {
+  Expr start, length, step;
+};
+std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
+                                        std::optional<Expr> end, Expr step);
+// An index that counts from the end where it is negative; nothing where it is not known to be in
+// range.
+std::optional<Expr> wrap_index(Expr index, Expr size);
+
+// The index of a tensor of sizes `from` that holds the element at `index` of the same elements, row
+// by row, of sizes `to`. Runs of dimensions with equal products map to each other, so that
+// untouched dimensions keep their index.
+Index reshape_index(const Sizes& from, const Sizes& to, const Index& index);
 
 }  // namespace oxy::ops

@@ -1,17 +1,21 @@
 // Places that index tensors name: what gather-like and scatter-like ops have in common.
 #pragma once
 
-#include <optional>
-
 #include "ops/element.h"
-#include "ops/shape_elementwise.h"
+#include "ops/shapes.h"
 
 namespace oxy::ops {
 
 bool is_index(const ir::TensorType* t);
+// Argument 1: a dimension of argument 0, which has some.
+std::optional<size_t> indexed_dim(const Args& a);
 
 // The element of an index tensor, as part of an index.
 Expr indirect(LoopBuilder& b, ir::ValueId value, const Index& at, Expr size, bool wrap);
+
+// `e.index` with a place that argument 2 holds in that dimension: as `rows` it has one for each
+// place along the dimension, else one for each element.
+Index place_along(Element& e, bool rows, bool wrap);
 
 // Args: a tensor, then a list of index tensors. Where the dimensions of the tensor go: the indexed
 // ones become the indices' common shape, standing where they stood if they are adjacent, else at
