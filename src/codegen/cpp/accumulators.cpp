@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {

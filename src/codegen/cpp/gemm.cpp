@@ -7,9 +7,7 @@
 
 #include <algorithm>
 
-#include "codegen/cpp/dot_gemm.h"
 #include "codegen/cpp/prelude.h"
-#include "codegen/cpp/row_gemm.h"
 #include "support/check.h"
 #include "support/tuning.h"
 

@@ -1,10 +1,8 @@
-// The frame of a kernel function and its loops.
+// The frame of a kernel function and its loops; entry points of the emitter.
 #include "codegen/cpp/kernel_writer.h"
 
 #include <algorithm>
 
-#include "codegen/cpp/index_text.h"
-#include "codegen/cpp/types_text.h"
 #include "schedule/cost.h"
 #include "support/check.h"
 #include "support/tuning.h"
@@ -503,5 +501,22 @@ std::string KernelWriter::value_type_name(DType dtype, int lanes) {
 
 const std::string& KernelWriter::buffer(uint32_t id) const { return buffers_.at(id); }
 DType KernelWriter::buffer_dtype(uint32_t id) const { return kernel_.buffers.at(id).dtype; }
+
+std::string emit(const schedule::Kernel& kernel, const Machine& target) {
+  OXY_CHECK(target.vector_bytes == 0 || target.vector_bytes == 32 || target.vector_bytes == 64,
+            "target");
+  return KernelWriter(kernel, target).write();
+}
+
+sym::Expr scratch_bytes(const schedule::KernelBuffer& b) {
+  if (b.kind != schedule::KernelBuffer::Kind::Local) return 0;
+  return sym::ceildiv(b.elements * ir::byte_size(b.dtype), 64) * 64;
+}
+
+sym::Expr scratch_bytes(const schedule::Kernel& kernel) {
+  sym::Expr bytes = 0;
+  for (const schedule::KernelBuffer& b : kernel.buffers) bytes += scratch_bytes(b);
+  return bytes;
+}
 
 }  // namespace oxy::codegen::cpp

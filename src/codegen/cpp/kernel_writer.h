@@ -9,12 +9,11 @@
 // row_lanes.cpp.
 #pragma once
 
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "codegen/cpp/operator_text.h"
-#include "codegen/cpp/source_writer.h"
-#include "codegen/cpp/table_gathers.h"
 #include "schedule/cpu/annotations.h"
 
 namespace oxy::codegen::cpp {
@@ -62,6 +61,26 @@ struct Access {
   std::string offset;  // Uniform, Contiguous, Strided: of lane 0. Gather: of lane `l`
   std::string stride;
 };
+
+// Gathers of rows at places that a table has: how near to each other these are is the same for all
+// rows, so it is found out once, in front of them, and not at each gather.
+//
+// A table is an i32 Local buffer that one Vector loop fills; a gather's index is its entry of the
+// lane and something that all lanes share. The loop of the gather runs over the whole table, so
+// that a row's memory between the smallest and the largest place may be read.
+struct TableGathers {
+  struct Place {
+    uint32_t entry = 0;  // the value loaded from the table
+    Expr shared = 0;     // what comes to it
+  };
+  std::unordered_map<const Compute*, Place> places;          // by gather
+  std::unordered_set<const Compute*> entries;                // the loads of the tables' values
+  std::set<uint32_t> tables;                                 // their buffers
+  std::unordered_map<const For*, std::set<uint32_t>> loops;  // by loop with such gathers
+};
+
+// Of tables that have at least two vectors of `lanes` entries.
+TableGathers find_table_gathers(const schedule::Kernel& kernel, int lanes);
 
 class KernelWriter {
  public:

@@ -1,7 +1,5 @@
 // Statements of a kernel that touch memory or indices: loads, stores, checks, symbols.
-#include "codegen/cpp/index_text.h"
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {

@@ -6,8 +6,6 @@
 #include <limits>
 #include <span>
 
-#include "codegen/cpp/math_table.h"
-#include "codegen/cpp/types_text.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <span>
 
-#include "codegen/cpp/types_text.h"
+#include "codegen/cpp/cpp_text.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
 #include "support/tuning.h"
 
 namespace oxy::codegen::cpp {

@@ -1,12 +1,8 @@
 // Finds the tables of places in a kernel, and writes the gathers that use them.
-#include "codegen/cpp/table_gathers.h"
-
 #include <algorithm>
 #include <map>
 
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
-#include "schedule/cpu/annotations.h"
 
 namespace oxy::codegen::cpp {
 
