@@ -74,10 +74,6 @@ std::string_view take_word(std::string_view text, size_t at) {
   return text.substr(at, end - at);
 }
 
-std::string_view signed_of_bytes(int bytes) {
-  return bytes == 1 ? "i8" : bytes == 2 ? "i16" : bytes == 4 ? "i32" : "i64";
-}
-
 }  // namespace
 
 std::string Prelude::type(std::string_view element, int lanes) {
@@ -122,7 +118,7 @@ std::string Prelude::expand(const Piece& piece, std::string_view text, std::stri
       else if (word == "t")
         out += type(element, 1);
       else if (word == "S")
-        out += type(signed_of_bytes(element_bytes(element)), lanes);
+        out += type(cat('i', 8 * element_bytes(element)), lanes);
       else if (word == "f")
         out += element == "f32" ? "f" : "";
       else if (word == "NAME")
@@ -146,7 +142,7 @@ std::string Prelude::expand(const Piece& piece, std::string_view text, std::stri
       else if (word == "LOWSPREAD" || word == "HIGHSPREAD")
         out += spread(lanes, word[0] == 'H');
       else if (word == "u")
-        out += type(cat('u', signed_of_bytes(element_bytes(element)).substr(1)), lanes);
+        out += type(cat('u', 8 * element_bytes(element)), lanes);
       else
         out += type(word, lanes);
     } else if (c == '@' && i + 1 < text.size() && text[i + 1] == '@') {
